@@ -1,4 +1,4 @@
-//! `bannerwall rules import debian|osv|nvd|alpine|redhat`: advisories as rules.
+//! `bannerwall rules import debian|osv|nvd|alpine|redhat`: turns advisories into rules.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ use crate::import::{self, Exploited, Fault, Imported, LeftOut, Products, Wanted}
 /// Flags of `bannerwall rules import debian`.
 #[derive(Debug, Args)]
 pub(super) struct DebianFlags {
-    /// The tracker's JSON.
+    /// JSON file of the tracker.
     #[arg(value_name = "FILE.json")]
     file: PathBuf,
     #[command(flatten)]
@@ -36,7 +36,7 @@ pub(super) struct OsvFlags {
 /// Flags of the sources that come as files.
 #[derive(Debug, Args)]
 pub(super) struct FilesFlags {
-    /// JSON files, packed by gzip or not.
+    /// JSON files, plain or compressed with gzip.
     #[arg(required = true, value_name = "FILE.json")]
     files: Vec<PathBuf>,
     #[command(flatten)]
@@ -46,37 +46,38 @@ pub(super) struct FilesFlags {
 /// Flags of every source of advisories.
 #[derive(Debug, Args)]
 struct WantedFlags {
-    /// Only this source package; may be given several times. By default all whose banners are known.
+    /// Only this source package; can be given several times [default: all packages with a known banner].
     #[arg(long, value_name = "PACKAGE")]
     product: Vec<String>,
-    /// Only weaknesses named or published at this year or day, or later: 2020, 2020-05-01.
+    /// Only vulnerabilities named or published in this year or on this day, or later: 2020, 2020-05-01.
     #[arg(long, value_name = "DATE", value_parser = since)]
     since: Option<String>,
-    /// Only weaknesses that are at least so grave.
+    /// Only vulnerabilities of at least this severity.
     #[arg(long, value_name = "SEVERITY", default_value = "low")]
     severity: SeverityName,
-    /// CISA's list of known exploited vulnerabilities (JSON): what it names is critical, and tagged `kev`.
+    /// CISA's list of known exploited vulnerabilities (JSON). Vulnerabilities in it get the severity critical
+    /// and the tag `kev`.
     #[arg(long, value_name = "FILE")]
     kev: Option<PathBuf>,
-    /// What the rules ask for where a package is vulnerable.
+    /// Action of the rules if a package is vulnerable.
     #[arg(long, value_name = "ACTION", default_value = "alert")]
     action: ActionName,
-    /// Block, too, where nobody can tell whether a package is vulnerable: where the banner hides it, and
-    /// where banner and key exchange deny each other.
+    /// Block the verdict `unknown`, too: if the banner hides the package's version, or if banner and key
+    /// exchange contradict each other.
     #[arg(long)]
     block_unknown: bool,
-    /// Verdicts that are worth an alert [default: vulnerable; also unknown with --block-unknown, and for
-    /// advisories that cannot tell more, as those of upstream, Alpine and Red Hat].
+    /// Verdicts that raise an alert [default: vulnerable; also unknown with --block-unknown, and for
+    /// advisories that give no other verdict, such as those of upstream, Alpine and Red Hat].
     #[arg(long, value_name = "VERDICTS", value_delimiter = ',')]
     report: Option<Vec<VerdictName>>,
-    /// When the data were taken (2026-11-20). By default when they were last changed: as their records tell
-    /// it (OSV, NVD, Red Hat), and else their files.
+    /// Date of the data (2026-11-20) [default: the last change, from the records (OSV, NVD, Red Hat) or else
+    /// from the files].
     #[arg(long, value_name = "DATE", value_parser = day)]
     date: Option<String>,
-    /// Which package shows what in which banner, in the form of rules/products.toml.
+    /// Table of packages and their banners, in the form of rules/products.toml.
     #[arg(long, value_name = "FILE")]
     products: Option<PathBuf>,
-    /// Write the rules here instead of to stdout.
+    /// Write the rules to this file instead of to stdout.
     #[arg(short, long, value_name = "FILE", value_parser = output_file)]
     output: Option<PathBuf>,
 }
@@ -141,7 +142,8 @@ impl WantedFlags {
         if let Some(unknown) = self.product.iter().find(|name| !products.has(name)) {
             let known: Vec<&str> = products.packages().collect();
             let known = known.join(", ");
-            let message = anyhow!("--product {unknown}: no banner is known to show it; these are: {known}");
+            let message =
+                anyhow!("--product {unknown}: no known banner shows this package; known packages: {known}");
             return Err(Failure::Usage(message));
         }
         self.refuse_idle()?;
@@ -160,12 +162,12 @@ impl WantedFlags {
         Ok((products, wanted))
     }
 
-    /// Refuses a choice that would be without effect.
+    /// Refuses a choice that has no effect.
     fn refuse_idle(&self) -> Result<(), Failure> {
         let why = match (self.block_unknown, self.action) {
-            (true, ActionName::Alert) => "these rules block nothing; give --action drop or --action reject",
+            (true, ActionName::Alert) => "these rules block nothing; pass --action drop or --action reject",
             (true, _) if self.report.as_ref().is_some_and(|it| !it.contains(&VerdictName::Unknown)) => {
-                "what cannot be told is no match by --report; name `unknown` there"
+                "--report leaves out the verdict `unknown`; add it to --report"
             }
             _ => return Ok(()),
         };
@@ -177,6 +179,7 @@ impl WantedFlags {
         let exit = match &self.output {
             None => print(imported.text.as_bytes())?,
             Some(path) => {
+                // `replace` renames a finished file into place, so a guard never reads half of the rules.
                 files::replace(path, imported.text.as_bytes())
                     .with_context(|| path.display().to_string())
                     .map_err(Failure::Usage)?;
@@ -193,7 +196,7 @@ impl WantedFlags {
     }
 }
 
-/// The day on which a file was last changed, in UTC.
+/// Day of the file's last change, in UTC.
 fn changed(file: &Path) -> Option<String> {
     let changed = std::fs::metadata(file).ok()?.modified().ok()?;
     let changed = jiff::Timestamp::try_from(changed).ok()?;
@@ -209,7 +212,11 @@ fn day(text: &str) -> Result<String, String> {
 
 fn since(text: &str) -> Result<String, String> {
     let year = text.len() == 4 && text.bytes().all(|octet| octet.is_ascii_digit());
-    if year { Ok(text.to_owned()) } else { day(text).map_err(|error| format!("no year and no day: {error}")) }
+    if year {
+        Ok(text.to_owned())
+    } else {
+        day(text).map_err(|error| format!("neither a year nor a day: {error}"))
+    }
 }
 
 impl From<SeverityName> for Severity {

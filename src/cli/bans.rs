@@ -1,4 +1,4 @@
-//! `bannerwall bans`: shows and changes who is banned by a running guard.
+//! `bannerwall bans`: shows and changes the bans of a running guard.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::output::Escaped;
   bannerwall bans add 192.0.2.7 --for 1h
   bannerwall bans remove 192.0.2.7
 
-Exit codes: 0 done; 2 refused, or no guard listens; 3 this user may not ask the guard.")]
+Exit codes: 0 done; 2 refused, or no guard listens; 3 this user may not use the guard's socket.")]
 pub(super) struct BansArgs {
     #[command(subcommand)]
     command: BansCommand,
@@ -29,7 +29,7 @@ pub(super) struct BansArgs {
 
 #[derive(Debug, Subcommand)]
 enum BansCommand {
-    /// Show who is banned, for how long still, and by which rule.
+    /// Show banned addresses, the remaining time and the rule.
     #[command(after_help = "Examples:\n  bannerwall bans list\n  bannerwall bans list --format json")]
     List {
         #[command(flatten)]
@@ -42,7 +42,7 @@ enum BansCommand {
     Add {
         /// The address.
         address: IpAddr,
-        /// Time that the ban holds, up to 365 days; whole seconds.
+        /// Duration of the ban, up to 365 days, in whole seconds.
         #[arg(long = "for", value_name = "TIME", default_value = "10m", value_parser = super::flags::duration)]
         time: Duration,
         #[command(flatten)]
@@ -83,7 +83,7 @@ fn list(list: &BanList, output: &Output, quiet: bool) -> Result<Exit, Failure> {
         let left = friendly(*seconds);
         let by = match rule {
             Some(rule) => format!("{rule}  {}", Escaped(banner)),
-            None => "by hand".to_owned(),
+            None => "manual".to_owned(),
         };
         let object = json!({"address": address, "seconds": seconds, "rule": rule, "banner": banner});
         table.add(object, format!("{address}  {left}  {by}"));
@@ -102,7 +102,7 @@ fn say(quiet: bool, message: &str) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// `9m 58s`.
+/// Formats seconds as `9m 58s`.
 fn friendly(seconds: u64) -> String {
     let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
     format!("{:#}", jiff::SignedDuration::from_secs(seconds))

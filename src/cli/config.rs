@@ -1,4 +1,4 @@
-//! `--config FILE`: what the flags hold, from a TOML file, with the flags of the command line on top.
+//! `--config FILE`: flags from a TOML file; flags of the command line win.
 //!
 //! ```toml
 //! [guard]
@@ -7,8 +7,7 @@
 //! enforce = true
 //! ```
 //!
-//! The file is turned into arguments that the command line did not give, so that clap judges both
-//! alike.
+//! The file becomes extra arguments, so clap validates both alike.
 
 use std::ffi::OsString;
 use std::io::Read as _;
@@ -21,17 +20,17 @@ use clap::{ArgAction, ArgMatches, Command};
 use super::Failure;
 use crate::rules::nesting;
 
-/// The longest file, in octets.
+/// Limit of the file's size, in bytes.
 const LIMIT: u64 = 1 << 20;
 
-/// Adds to `arguments` what the file of `--config` holds for their subcommand.
+/// Adds the flags of `--config` for the subcommand to `arguments`.
 pub(super) fn fill(command: &Command, arguments: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
-    // A first, forgiving reading: required arguments may still come from the file.
+    // The first parse tolerates errors: required arguments may still come from the file.
     let Ok(matches) = command.clone().ignore_errors(true).try_get_matches_from(&arguments) else {
         return Ok(arguments);
     };
     let Some(file) = config_file(&matches) else { return Ok(arguments) };
-    // Building hands the global flags on to the subcommands.
+    // `build` copies the global flags to the subcommands.
     let mut command = command.clone();
     command.build();
     additions(&command, &matches, &file)
@@ -39,7 +38,7 @@ pub(super) fn fill(command: &Command, arguments: Vec<OsString>) -> Result<Vec<Os
         .map_err(Failure::Usage)
 }
 
-/// The same command line as it must be read from elsewhere: a file of `--config` starts from `folder`.
+/// Resolves a relative `--config` against `folder`.
 pub(super) fn from_folder(arguments: Vec<OsString>, folder: &Path) -> Vec<OsString> {
     let mut is_file = false;
     let rebase = |word: OsString| {
@@ -54,18 +53,18 @@ pub(super) fn from_folder(arguments: Vec<OsString>, folder: &Path) -> Vec<OsStri
     arguments.into_iter().map(rebase).collect()
 }
 
-/// The file that `--config` names, wherever it stands among the subcommands.
+/// Returns the file of `--config`, which may stand behind any subcommand.
 fn config_file(matches: &ArgMatches) -> Option<PathBuf> {
     let here = matches.try_get_one::<PathBuf>("config").ok().flatten().cloned();
     here.or_else(|| matches.subcommand().and_then(|(_, sub)| config_file(sub)))
 }
 
-/// The text of the file, within its limit: it may be a device without an end.
+/// Reads the file up to the limit: it may be an endless device.
 fn read(file: &Path) -> anyhow::Result<String> {
     let mut text = String::new();
     std::fs::File::open(file)?.take(LIMIT + 1).read_to_string(&mut text)?;
     if text.len() as u64 > LIMIT {
-        bail!("it is longer than {LIMIT} octets");
+        bail!("it is larger than {LIMIT} bytes");
     }
     Ok(text)
 }
@@ -73,13 +72,14 @@ fn read(file: &Path) -> anyhow::Result<String> {
 fn additions(command: &Command, matches: &ArgMatches, file: &Path) -> anyhow::Result<Vec<OsString>> {
     let name = file.display();
     let text = read(file).with_context(|| format!("cannot read {name}"))?;
+    // The TOML parser recurses: deep nesting would overflow its stack.
     if let Some(at) = nesting::too_deep(&text) {
         let line = text.get(..at.start).unwrap_or_default().matches('\n').count() + 1;
         bail!("{name}:{line}: brackets are nested too deeply");
     }
     let mut table: toml::Table = text.parse().map_err(|error| anyhow!("{name}: {error}"))?;
     if let Some(key) = table.keys().find(|key| command.find_subcommand(key).is_none()) {
-        bail!("{name}: `{key}` is no subcommand; flags stand in a table named after theirs, as in [guard]");
+        bail!("{name}: `{key}` is not a subcommand; put flags into a table named after one, as in [guard]");
     }
     let (mut command, mut matches, mut path) = (command, matches, String::new());
     let mut added = Vec::new();
@@ -92,6 +92,7 @@ fn additions(command: &Command, matches: &ArgMatches, file: &Path) -> anyhow::Re
             None => break,
             Some(_) => bail!("{name}: `{path}` must be a table of flags"),
         };
+        // Nested tables of further subcommands are flags of those, and not of this one.
         for (key, value) in &table {
             if command.find_subcommand(key).is_some() {
                 continue;
@@ -103,7 +104,7 @@ fn additions(command: &Command, matches: &ArgMatches, file: &Path) -> anyhow::Re
     Ok(added)
 }
 
-/// The arguments that say `key = value`, none where the command line says it already.
+/// Returns the arguments for `key = value`, or none if the command line has the flag already.
 fn flag(
     (command, path): (&Command, &str),
     matches: &ArgMatches,

@@ -1,4 +1,4 @@
-//! The flags by which commands find a running guard, and its errors as exit codes.
+//! Flags that locate a running guard, and exit codes for its errors.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use crate::event::Timestamp;
 use crate::guard::control::{self, ControlError, Request};
 use crate::hook::Queues;
 
-/// Which guard is asked.
+/// Flags that select the guard.
 #[derive(Debug, Args)]
 pub(super) struct GuardSocketFlags {
     /// The queues of the guard.
@@ -42,17 +42,17 @@ impl From<ControlError> for Failure {
     }
 }
 
-/// How the guard's reply is printed.
+/// Format of the guard's reply.
 #[derive(Debug, Args)]
 pub(super) struct ReplyFormat {
-    /// How the result is printed.
+    /// Output format of the result.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     format: ReplyFormatName,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ReplyFormatName {
-    /// For a person.
+    /// Readable text for a person.
     Text,
     /// One line of JSON.
     Json,

@@ -1,4 +1,4 @@
-//! `bannerwall doctor`: flags to a question, findings to lines and an exit code.
+//! `bannerwall doctor`: flags in, findings and an exit code out.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -17,14 +17,13 @@ use crate::hook::{MarkField, Programs, Scope};
   sudo bannerwall doctor --mark 30 --queue 0
   sudo bannerwall doctor --format json | jq 'select(.state != \"ok\")'
 
-Exit codes: 0 all was looked at and is well; 1 there are faults; 3 there are none, but something could not be looked at,
-for lack of privilege or of a program.")]
+Exit codes: 0 all checks passed; 1 there are faults; 3 there are none, but some checks could not run,
+because a privilege or a program is missing.")]
 pub(super) struct DoctorArgs {
     /// Queue number to try; it must not be in use.
     #[arg(long, value_name = "N", default_value_t = 65_000)]
     queue: u16,
-    /// Lowest of the two neighbouring mark bits that are to be ours [default: those of the hook that is
-    /// up, else 30].
+    /// Lowest of the two adjacent mark bits to check [default: those of the active hook, else 30].
     #[arg(long, value_name = "BIT",
           value_parser = clap::value_parser!(u8).range(..=i64::from(MarkField::HIGHEST_BIT)))]
     mark: Option<u8>,
@@ -32,7 +31,7 @@ pub(super) struct DoctorArgs {
     variant: VariantFlag,
     #[command(flatten)]
     families: FamilyFlag,
-    /// How findings look: lines for a person, or one JSON object a line (check, state, message).
+    /// Output format: text for a person, or one JSON object a line (check, state, message).
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     format: DoctorFormat,
 }
@@ -60,7 +59,7 @@ pub(super) fn run(arguments: &DoctorArgs) -> Result<Exit, Failure> {
     show(&findings, arguments.format)
 }
 
-/// Prints findings; the exit code of the worst.
+/// Prints findings, and returns the exit code of the worst.
 pub(super) fn show(findings: &[Finding], format: DoctorFormat) -> Result<Exit, Failure> {
     let mut text = String::new();
     for finding in findings {
@@ -74,7 +73,7 @@ pub(super) fn show(findings: &[Finding], format: DoctorFormat) -> Result<Exit, F
     Ok(exit(findings))
 }
 
-/// A fault wins; what was not seen is never well.
+/// Returns the exit code: faults first, then checks that could not run.
 fn exit(findings: &[Finding]) -> Exit {
     if findings.iter().any(|finding| finding.state == State::Fault) {
         Exit::Findings
@@ -103,7 +102,7 @@ fn object(finding: &Finding) -> serde_json::Value {
     })
 }
 
-/// The settings of a guard with this command line and working folder.
+/// Returns the settings of a guard with this command line and working folder.
 fn read_guard(arguments: Vec<OsString>, folder: &Path) -> Result<Option<GuardSettings>, Unreadable> {
     let cli = super::parse(super::config::from_folder(arguments, folder)).map_err(|_| Unreadable)?;
     Ok(match cli.command {

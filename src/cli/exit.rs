@@ -1,4 +1,4 @@
-//! How the program ends: one enum of exit codes, and errors that carry theirs.
+//! Exit codes of the program, and errors that carry them.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -8,28 +8,27 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::diagnostics::tell;
 
-/// The exit codes that users and scripts rely on.
+/// Exit codes that users and scripts rely on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     /// 0: done.
     Done,
-    /// 1: done, with findings, where the command is a check; what was waited for did not go well, or is not
-    /// over.
+    /// 1: done, with findings, if the command is a check; or a wait failed or timed out.
     Findings,
-    /// 2: wrong usage, or input that is bad or cannot be read.
+    /// 2: wrong usage, or invalid or unreadable input.
     Usage,
     /// 3: this machine lacks a capability or a kernel feature.
     Unsupported,
     /// 4: `hook status`: there is no hook.
     HookDown,
-    /// 5: `hook status`: the hook leads to a queue that no guard reads.
+    /// 5: `hook status`: the hook leads to a queue without a guard.
     LedNowhere,
     /// 130: interrupted, after a clean stop.
     Interrupted,
 }
 
 impl Exit {
-    /// The number for the shell.
+    /// Returns the number for the shell.
     pub const fn code(self) -> u8 {
         match self {
             Self::Done => 0,
@@ -49,45 +48,47 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// A flag that SIGINT and SIGTERM raise. A second one ends the program at once: what it waits for, standard
-/// input or a server, may be silent for ever.
+/// Returns a flag that SIGINT and SIGTERM set. A second signal exits at once, since the program may wait
+/// forever for standard input or a server.
 pub(super) fn interrupt_flag() -> Result<Arc<AtomicBool>, Failure> {
     let flag = Arc::<AtomicBool>::default();
     for signal in [SIGINT, SIGTERM] {
         let interrupted = i32::from(Exit::Interrupted.code());
+        // The conditional shutdown is registered first: it must see the flag of an earlier signal, not of
+        // this one.
         signal_hook::flag::register_conditional_shutdown(signal, interrupted, Arc::clone(&flag))?;
         signal_hook::flag::register(signal, Arc::clone(&flag))?;
     }
     Ok(flag)
 }
 
-/// Why a command could not do its work, and the exit code that says so.
+/// Failure of a command, with its exit code.
 #[derive(Debug)]
 pub enum Failure {
     /// Clap's own message: bad usage, or `--help` and `--version`, which are not failures.
     Clap(clap::Error),
-    /// The input is at fault.
+    /// The input is invalid.
     Usage(anyhow::Error),
     /// This machine lacks a permission or a feature.
     Unsupported(anyhow::Error),
 }
 
 impl Failure {
-    /// The input is at fault: exit code 2.
+    /// Wraps an error of the input: exit code 2.
     pub fn usage(error: impl Into<anyhow::Error>) -> Self {
         Self::Usage(error.into())
     }
 
-    /// A permission or a kernel feature is missing: exit code 3.
+    /// Wraps a missing permission or kernel feature: exit code 3.
     pub fn unsupported(error: impl Into<anyhow::Error>) -> Self {
         Self::Unsupported(error.into())
     }
 
-    /// Prints the message where it belongs and says how to end.
+    /// Prints the message to the right stream, and returns the exit code.
     pub(super) fn report(&self) -> Exit {
         let (error, exit) = match self {
             Self::Clap(error) => {
-                // A closed stdout or stderr leaves nobody to tell.
+                // If stdout or stderr is closed, no reader is left for the message.
                 let _ = error.print();
                 return if error.use_stderr() { Exit::Usage } else { Exit::Done };
             }
@@ -99,7 +100,7 @@ impl Failure {
     }
 }
 
-/// An error with its causes; most errors tell their cause themselves, which is then left out.
+/// Returns an error with its causes, without repetitions: most errors print their cause themselves.
 fn told_once(error: &anyhow::Error) -> String {
     let mut told = String::new();
     for cause in error.chain().map(ToString::to_string) {

@@ -1,4 +1,4 @@
-//! `bannerwall rules test --banner`: what each rule says of one banner, and why.
+//! `bannerwall rules test --banner`: explains the result of each rule for one banner.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -16,35 +16,34 @@ use crate::event::Protocol;
 use crate::rules::fingerprint::Fingerprints;
 use crate::rules::{Ends, Example, Explanation, Sender};
 
-/// What is told of each rule.
+/// Columns for each rule.
 const COLUMNS: &[&str] =
     &["rule", "matches", "action", "reason", "verdict", "fixed", "source", "date", "marker"];
 
-/// Octets of a file with a KEXINIT that are read; real ones have 1 to 3 KiB.
+/// Limit of a KEXINIT file, in bytes; real ones have 1 to 3 KiB.
 const KEXINIT_OCTETS: u64 = 1 << 20;
 
-/// What each rule says of one banner.
+/// Prints the result of each rule for one banner.
 pub(super) fn explain(arguments: &TestArgs, banner: &str, quiet: bool) -> Result<Exit, Failure> {
     let set = arguments.files.flag().load(Use::Rules, quiet)?;
     let told = arguments.protocol.or_else(|| Example::protocol_of(banner));
     if told.is_none() && !quiet {
-        tell(
-            "--banner begins as no protocol whose banners are read: judged as `other`; --protocol says what else it is",
-        );
+        tell("--banner starts like no known protocol: tested as `other`; pass --protocol to change that");
     }
     let protocol = told.unwrap_or(Protocol::Other);
     let from = match arguments.from {
         Some(SideName::Server) => Sender::Server,
         Some(SideName::Client) => Sender::Client,
         None if protocol == Protocol::Http && !banner.starts_with("HTTP/") => Sender::Client,
-        // Text alone is the name that a client asks for.
+        // For TLS, bare text is a client's SNI name.
         None if protocol == Protocol::Tls => Sender::Client,
         None => Sender::Server,
     };
+    // HTTP heads and unknown bytes need line ends, which a shell argument can only give as escapes.
     let escaped = matches!(protocol, Protocol::Http | Protocol::Other);
     let text = if escaped { unescape(banner) } else { banner.to_owned() };
     let example = Example::from_text(&text, protocol, from)
-        .map_err(|reason| Failure::Usage(anyhow!("--banner is no banner that can be judged: {reason}")))?;
+        .map_err(|reason| Failure::Usage(anyhow!("--banner is not a valid banner: {reason}")))?;
     let example = match &arguments.fingerprints {
         Some(path) => example.identified(from, &Fingerprints::load(path).map_err(Failure::usage)?),
         None => example,
@@ -66,7 +65,7 @@ pub(super) fn explain(arguments: &TestArgs, banner: &str, quiet: bool) -> Result
     }
     if foreign > 0 && !quiet {
         let verb = if foreign == 1 { "was" } else { "were" };
-        table.say(format!("{} about other protocols {verb} not asked", several(foreign, "rule")));
+        table.say(format!("{} about other protocols {verb} not tested", several(foreign, "rule")));
     }
     table.write(&arguments.files.output)?;
     Ok(Exit::Done)

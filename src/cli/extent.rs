@@ -1,5 +1,5 @@
-//! `bannerwall rules explain --inspection`: how much of each direction of an HTTP connection a guard reads
-//! for the rules in force, and for which of them.
+//! `bannerwall rules explain --inspection`: the inspected part of HTTP connections under the rules in force,
+//! and the rules that need it.
 
 use clap::Args;
 use serde_json::json;
@@ -10,26 +10,26 @@ use super::table::Table;
 use super::{Exit, Failure};
 use crate::rules::{BODY_OCTETS, Rule, RuleSet};
 
-/// Rules that are named; the others are counted.
+/// Limit of rules in a list; the rest is only counted.
 const NAMED: usize = 3;
 
 #[derive(Debug, Args)]
 pub(super) struct ExplainArgs {
-    /// Tell how much of HTTP connections a guard reads with --enforce, and which rules ask for it.
+    /// Report how much of HTTP connections a guard with --enforce reads, and which rules need it.
     #[arg(long, required = true)]
     inspection: bool,
     #[command(flatten)]
     pub(super) files: Files,
 }
 
-/// What is read of one direction.
+/// Inspected part of one direction.
 struct Extent {
     direction: &'static str,
     read: &'static str,
     reason: String,
 }
 
-/// Tells of both directions.
+/// Prints the inspected parts of both directions.
 pub(super) fn explain(arguments: &ExplainArgs, quiet: bool) -> Result<Exit, Failure> {
     let set = arguments.files.flag().load(Use::Rules, quiet)?;
     let mut table = Table::new(&["direction", "read", "reason"]);
@@ -48,11 +48,11 @@ fn of_client(set: &RuleSet) -> Extent {
     let (read, reason) = match blocking {
         Some(rules) => (
             "every request",
-            format!("{rules} would block one (--http-inspect first reads one a connection)"),
+            format!("{rules} can block one (--http-inspect first reads one for each connection)"),
         ),
         None => (
             "the first request",
-            "no rule in force would block a later one (--http-inspect all reads them all)".to_owned(),
+            "no rule in force can block a later one (--http-inspect all reads all)".to_owned(),
         ),
     };
     Extent { direction: "from the client", read, reason }
@@ -61,32 +61,32 @@ fn of_client(set: &RuleSet) -> Extent {
 fn of_server(set: &RuleSet) -> Extent {
     let direction = "from the server";
     if !set.needs().every_request {
-        let reason = "the kernel passes the rest on once both ends have it".to_owned();
+        let reason = "the kernel passes the rest once both ends have the first response".to_owned();
         return Extent { direction, read: "the first response", reason };
     }
     let Some(blocking) = named(set, Rule::blocks_beside_requests) else {
-        let reason = "no rule in force would block anything but a request, so that later ones pass in the kernel \
-                      (--http-inspect all reads them all, and so does --on-anomaly where odd messages are dropped)";
+        let reason = "no rule in force can block anything but a request, so later responses pass in the kernel \
+                      (--http-inspect all reads them, and so does --on-anomaly if it drops malformed messages)";
         return Extent { direction, read: "the first response", reason: reason.to_owned() };
     };
     match named(set, Rule::needs_body) {
         Some(rules) => {
             let reason = format!(
-                "{blocking} would block for more than requests, and {rules} ask for the first {BODY_OCTETS} octets of a body; the rest \
+                "{blocking} can block more than requests, and {rules} need the first {BODY_OCTETS} bytes of a body; the rest \
                  of a long one passes in the kernel"
             );
             Extent { direction, read: "every response up to there", reason }
         }
         None => {
             let reason = format!(
-                "{blocking} would block for more than requests; no rule asks for bodies, and a long one passes in the kernel"
+                "{blocking} can block more than requests; no rule needs bodies, so long ones pass in the kernel"
             );
             Extent { direction, read: "the head of every response", reason }
         }
     }
 }
 
-/// The rules in force of which `asks` is true, the first of them by name.
+/// Lists the rules in force for which `asks` is true, the first of them by name.
 fn named(set: &RuleSet, asks: impl Fn(&Rule) -> bool) -> Option<String> {
     let rules: Vec<&str> = set.rules().iter().filter(|rule| asks(rule)).map(Rule::id).collect();
     let (first, others) = rules.split_at(rules.len().min(NAMED));

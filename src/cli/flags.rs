@@ -1,4 +1,4 @@
-//! Flags and their values that several subcommands have in common.
+//! Flags and value parsers that several subcommands share.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt as _;
@@ -23,64 +23,69 @@ use crate::rules::fingerprint::Fingerprints;
 use crate::rules::parse_network;
 use crate::terms::{Greeting, Protocol};
 
-/// `3s`, `500ms`, `1m 30s`.
+/// Parses `3s`, `500ms` or `1m 30s`.
 pub(super) fn duration(text: &str) -> anyhow::Result<Duration> {
     let signed: jiff::SignedDuration =
-        text.parse().map_err(|_| anyhow!("a time with its unit, as in 3s or 500ms"))?;
+        text.parse().map_err(|_| anyhow!("must be a time with its unit, as in 3s or 500ms"))?;
     match Duration::try_from(signed) {
         Ok(duration) if duration >= Duration::from_millis(1) => Ok(duration),
-        _ => bail!("at least 1ms"),
+        _ => bail!("must be at least 1ms"),
     }
 }
 
-/// The value of a flag that names a network or an address.
+/// Parses the value of a flag that names a network or an address.
 pub(super) fn network(text: &str) -> anyhow::Result<IpNet> {
-    parse_network(text).ok_or_else(|| anyhow!("a network or an address, as in 192.0.2.0/24 or 2001:db8::1"))
+    parse_network(text)
+        .ok_or_else(|| anyhow!("must be a network or an address, as in 192.0.2.0/24 or 2001:db8::1"))
 }
 
-/// The value of a flag that names a file to write.
+/// Parses the value of a flag that names an output file.
 pub(super) fn output_file(text: &str) -> anyhow::Result<PathBuf> {
     match text {
-        "" => bail!("a file"),
-        "-" => bail!("without this flag it goes to stdout; a file of that name is ./-"),
+        "" => bail!("must be a file"),
+        "-" => bail!("leave out this flag to write to stdout; for a file of that name pass ./-"),
         path => Ok(path.into()),
     }
 }
 
-/// Whether a file that will be written is none of those that are read.
+/// Checks that the output file is not one of the inputs.
 pub(super) fn check_output<'p>(
     output: Option<&Path>,
     inputs: impl IntoIterator<Item = &'p Path>,
 ) -> Result<(), Failure> {
+    // Device and inode identify a file: two paths may name the same one through links.
     let identity = |path: &Path| {
         let file = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
         Some((file.dev(), file.ino()))
     };
     let Some((output, own)) = output.and_then(|path| Some((path, identity(path)?))) else { return Ok(()) };
     if inputs.into_iter().any(|input| identity(input) == Some(own)) {
-        return Err(Failure::Usage(anyhow!("{}: would be read and written over", output.display())));
+        return Err(Failure::Usage(anyhow!(
+            "{}: is both input and output; choose another output file",
+            output.display()
+        )));
     }
     Ok(())
 }
 
-/// The value of a flag that names a protocol.
+/// Parser for a flag that names a protocol.
 pub(super) fn protocol() -> impl TypedValueParser<Value = Protocol> {
     PossibleValuesParser::new(Protocol::all().map(Protocol::name))
         .try_map(|name| Protocol::named(&name).ok_or("no such protocol"))
 }
 
-/// The value of a flag that names a protocol of greetings.
+/// Parser for a flag that names a greeting protocol.
 pub(super) fn greeting() -> impl TypedValueParser<Value = Greeting> {
     PossibleValuesParser::new(Greeting::all().map(Greeting::name))
         .try_map(|name| Greeting::named(&name).ok_or("no such protocol"))
 }
 
-/// The value of a flag that says where an inventory is.
+/// Parser for a flag that locates an inventory.
 pub(super) fn inventory_place() -> impl TypedValueParser<Value = Place> {
     PlaceParser
 }
 
-/// Reads a place, and does not repeat one that is none: a password may stand in it.
+/// Parser for an inventory's location. Its errors do not repeat the value, which may hold a password.
 #[derive(Debug, Clone, Copy)]
 struct PlaceParser;
 
@@ -101,59 +106,59 @@ impl TypedValueParser for PlaceParser {
     }
 }
 
-/// The smallest inventory that can be asked for, in octets.
+/// Lower limit of an inventory's size, in bytes.
 const SMALLEST: u64 = 16 << 20;
 
-/// The smallest folder of batches, in octets: some of the largest fit into it.
+/// Lower limit of a spill folder's size, in bytes: some of the largest batches fit into it.
 const SMALLEST_SPILL: u64 = 4 << 20;
 
 fn inventory_size(text: &str) -> Result<u64, &'static str> {
     let octets = size(text)?;
-    if octets < SMALLEST { Err("at least 16MiB are needed") } else { Ok(octets) }
+    if octets < SMALLEST { Err("must be at least 16MiB") } else { Ok(octets) }
 }
 
 fn spill_size(text: &str) -> Result<u64, &'static str> {
     let octets = size(text)?;
-    if octets < SMALLEST_SPILL { Err("at least 4MiB are needed") } else { Ok(octets) }
+    if octets < SMALLEST_SPILL { Err("must be at least 4MiB") } else { Ok(octets) }
 }
 
-/// A size with its unit: `500MiB`, `2GiB`.
+/// Parses a size with its unit: `500MiB`, `2GiB`.
 fn size(text: &str) -> Result<u64, &'static str> {
     const UNITS: [(&str, u32); 3] = [("MiB", 20), ("GiB", 30), ("TiB", 40)];
     let read = |(unit, shift): &(&str, u32)| {
         let number: u64 = text.strip_suffix(unit)?.trim_end().parse().ok()?;
         number.checked_mul(1 << shift)
     };
-    UNITS.iter().find_map(read).ok_or("a size with its unit, as in 500MiB or 2GiB")
+    UNITS.iter().find_map(read).ok_or("must be a size with its unit, as in 500MiB or 2GiB")
 }
 
-/// `--inventory FILE`, and how the runs that write it are told apart.
+/// `--inventory FILE|URL` and the flags that go with it.
 #[derive(Debug, Clone, Args)]
 pub(super) struct InventoryFlags {
-    /// Keep in FILE (SQLite, made where there is none) or in a PostgreSQL database
-    /// (`postgresql://user@host/database`) what is seen: hosts, services, clients, what they say, since when,
-    /// what rules tell of them, and what changes.
+    /// Record hosts, services, clients, banners, findings and changes in FILE (SQLite, created if missing) or
+    /// in a PostgreSQL database (`postgresql://user@host/database`).
     #[arg(long, value_name = "FILE|URL", help_heading = "Inventory", value_parser = inventory_place())]
     inventory: Option<Place>,
-    /// The name that the inventory has for this place of observation [default: the host's name].
+    /// Name of this sensor in the inventory [default: the host's name].
     #[arg(long, value_name = "NAME", requires = "inventory", help_heading = "Inventory")]
     sensor: Option<String>,
-    /// Take out of the inventory what was not seen for so long (90d).
+    /// Delete records from the inventory that were not seen for this time (90d).
     #[arg(long, value_name = "TIME", requires = "inventory", help_heading = "Inventory", value_parser = parse_age)]
     keep: Option<Duration>,
-    /// Keep the file below SIZE (500MiB, 2GiB; at least 16MiB): what is gone and what was not seen for
-    /// longest goes first.
+    /// Keep the file below SIZE (500MiB, 2GiB; at least 16MiB). The inventory deletes gone records first,
+    /// then those unseen for longest.
     #[arg(long, value_name = "SIZE", requires = "inventory", help_heading = "Inventory", value_parser = inventory_size)]
     inventory_max_size: Option<u64>,
-    /// Know a server as gone that was not seen for so long (7d), beside those that were asked and refused.
+    /// Mark a server as gone if it was not seen for this time (7d), in addition to servers that refused a
+    /// connection.
     #[arg(long, value_name = "TIME", requires = "inventory", help_heading = "Inventory", value_parser = parse_age)]
     gone_after: Option<Duration>,
-    /// Keep what a sensor of a fleet sends in FOLDER until the server has it: hours without the server, and a
-    /// start without it, cost octets alone. A folder for each process and sensor.
+    /// Keep batches of a fleet's sensor in FOLDER until the server has them. The sensor then survives hours
+    /// without the server, and starts without it. Use one folder for each process and sensor.
     #[arg(long, value_name = "FOLDER", requires = "inventory", help_heading = "Inventory")]
     spill: Option<PathBuf>,
-    /// With --spill: the octets of the disk that it may take (64MiB, 2GiB; at least 4MiB). The oldest goes
-    /// first, is counted, and told to the server.
+    /// With --spill: limit of its size on disk (64MiB, 2GiB; at least 4MiB). If it is full, the sensor drops
+    /// the oldest batches, counts them, and reports them to the server.
     #[arg(long, value_name = "SIZE", requires = "spill", help_heading = "Inventory", default_value = "256MiB",
           value_parser = spill_size)]
     spill_size: u64,
@@ -161,20 +166,20 @@ pub(super) struct InventoryFlags {
     telling: TellingFlags,
 }
 
-/// Where what changes in the inventory is told.
+/// Destinations of the inventory's changes.
 #[derive(Debug, Clone, Args)]
 struct TellingFlags {
-    /// Tell what changes in the inventory as events, too: new hosts, services and clients, other banners and
-    /// key exchanges, findings that appear or are gone, services that are gone or back.
+    /// Emit the inventory's changes as events, too: new hosts, services and clients, changed banners and key
+    /// exchanges, findings that appear or disappear, services that are gone or back.
     #[arg(long, requires = "inventory", help_heading = "Inventory")]
     change_events: bool,
-    /// Tell changes only once the inventory is so old (7d).
+    /// Report changes only once the inventory has this age (7d).
     #[arg(long, value_name = "TIME", requires = "inventory", help_heading = "Inventory", value_parser = parse_age)]
     learn_for: Option<Duration>,
     /// Post changes to URL (http or https) as JSON.
     #[arg(long, value_name = "URL", requires = "inventory", help_heading = "Inventory", value_parser = parse_url)]
     notify: Vec<Receiver>,
-    /// Run COMMAND by a shell, with the same JSON on its standard input.
+    /// Run COMMAND in a shell, with the same JSON on its standard input.
     #[arg(long, value_name = "COMMAND", requires = "inventory", help_heading = "Inventory")]
     notify_command: Vec<String>,
 }
@@ -191,27 +196,27 @@ impl TellingFlags {
 }
 
 impl InventoryFlags {
-    /// True if somebody is to be notified.
+    /// True if changes are sent to a URL or a command.
     pub(super) fn notifies(&self) -> bool {
         !self.telling.telling().receivers.is_empty()
     }
 
-    /// The value of `--inventory`.
+    /// Returns the value of `--inventory`.
     pub(super) fn place(&self) -> Option<&Place> {
         self.inventory.as_ref()
     }
 
-    /// True if the inventory is a server's.
+    /// True if the inventory is in a PostgreSQL server.
     pub(super) fn is_of_server(&self) -> bool {
         matches!(self.inventory, Some(Place::Server(_)))
     }
 
-    /// The file of `--inventory`, where it is one.
+    /// Returns the path of `--inventory`, if it is a file.
     pub(super) fn path(&self) -> Option<&Path> {
         self.inventory.as_ref().and_then(Place::file)
     }
 
-    /// What is written: the file of `--inventory`, where it is one, and one in the folder of `--spill`.
+    /// Returns the files to write: the inventory's file, and one in the folder of `--spill`.
     pub(super) fn writes(&self) -> impl Iterator<Item = PathBuf> {
         let spill = self.spill().filter(|_| self.is_of_server()).map(|spill| spill.file());
         self.path().map(Path::to_owned).into_iter().chain(spill)
@@ -222,7 +227,7 @@ impl InventoryFlags {
         Some(SpillConfig { folder, size: self.spill_size, succeeds: false })
     }
 
-    /// The inventory to keep, if any; `about` says what is seen.
+    /// Returns the configuration of the inventory, if there is one; `about` names the observed traffic.
     pub(super) fn config(&self, about: String) -> Option<RecordConfig> {
         let own_name = || rustix::system::uname().nodename().to_string_lossy().into_owned();
         let sensor = self.sensor.clone().unwrap_or_else(own_name);
@@ -244,17 +249,17 @@ impl InventoryFlags {
 /// `--fingerprints PATH`.
 #[derive(Debug, Clone, Args)]
 pub(super) struct FingerprintsFlag {
-    /// Fingerprint file or folder: names products, vendors, versions and CPEs in events.
+    /// Fingerprint file or folder: adds products, vendors, versions and CPEs to events.
     #[arg(id = "fingerprints", long = "fingerprints", value_name = "PATH")]
     pub(super) path: Option<PathBuf>,
 }
 
 impl FingerprintsFlag {
-    /// Loads the fingerprints, where some were named.
+    /// Loads the fingerprints, if the flag was given.
     ///
     /// # Errors
     ///
-    /// They cannot be read, or are refused: the message names file and place.
+    /// The fingerprints are unreadable or invalid. The message names the file and line.
     pub(super) fn load(&self) -> Result<Option<Arc<Fingerprints>>, Failure> {
         let loaded = self.path.as_deref().map(Fingerprints::load).transpose();
         Ok(loaded.map_err(Failure::usage)?.map(Arc::new))
@@ -265,13 +270,13 @@ impl FingerprintsFlag {
 #[derive(Debug, Clone, Args)]
 pub(super) struct EnforceOnlyFlag {
     /// With --enforce: block only in flows with an end in these networks (192.0.2.0/24), or only in this
-    /// share of flows (10%), and alert in all others.
+    /// share of flows (10%). The guard only alerts in all others.
     #[arg(long, value_name = "NETS|N%", requires = "enforce", help_heading = "Verdicts")]
     enforce_only: Option<EnforceOnly>,
 }
 
 impl EnforceOnlyFlag {
-    /// The flows that are enforced.
+    /// Returns the flows to enforce.
     pub(super) fn only(&self) -> EnforceOnly {
         self.enforce_only.clone().unwrap_or_default()
     }
@@ -280,25 +285,25 @@ impl EnforceOnlyFlag {
 /// `--on-anomaly POLICY`.
 #[derive(Debug, Clone, Args)]
 pub(super) struct OnAnomalyFlag {
-    /// What --enforce does about traffic that an inspector could be misled with: alert, drop, or a list
-    /// of classes and names (`tcp=alert,banner=drop,urgent_data=alert`) that changes the default.
+    /// Action of --enforce for traffic that could mislead an inspector: alert, drop, or a list of classes and
+    /// names that changes the default (`tcp=alert,banner=drop,urgent_data=alert`).
     ///
-    /// Classes are packet (headers, checksums, fragments), tcp (what receivers ignore or read
-    /// otherwise), budget (a banner without end) and banner (crooked HTTP and SSH). By default what no
-    /// honest software sends is dropped (packet, tcp, budget), and banner is reported. Without
-    /// --enforce all is reported. Octets that differ from those that were let through before at the
-    /// same place are dropped whatever is said here.
+    /// Classes: packet (headers, checksums, fragments), tcp (segments that receivers ignore or read
+    /// differently), budget (a banner without end), banner (malformed HTTP and SSH). By default the guard
+    /// drops packet, tcp and budget, since no honest software sends such traffic, and reports banner. Without
+    /// --enforce it reports everything. It always drops bytes that differ from bytes it passed before at the
+    /// same position.
     #[arg(long = "on-anomaly", value_name = "POLICY", help_heading = "Verdicts")]
     policy: Option<AnomalyPolicy>,
 }
 
 impl OnAnomalyFlag {
-    /// True if it was said.
+    /// True if the flag was given.
     pub(super) fn is_given(&self) -> bool {
         self.policy.is_some()
     }
 
-    /// The policy; without one a monitor reports everything.
+    /// Returns the policy. Without the flag, a guard that does not enforce only alerts.
     pub(super) fn policy(&self, enforce: bool) -> AnomalyPolicy {
         let default =
             || if enforce { AnomalyPolicy::default() } else { AnomalyPolicy::all(AnomalyAction::Alert) };
@@ -306,16 +311,17 @@ impl OnAnomalyFlag {
     }
 }
 
-/// `--http-inspect`: how much of a kept-alive HTTP connection is read.
+/// `--http-inspect`: inspected part of a persistent HTTP connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum HttpExtent {
     /// The first transaction decides the connection.
     First,
-    /// Every request, and the first response: later ones pass in the kernel, and no rule sees them.
+    /// Every request, and the first response. Later responses pass in the kernel, unseen by rules.
     Requests,
     /// Every transaction.
     All,
-    /// Requests where rules in force block those alone, all where they block others, too, else the first.
+    /// Selected by the rules in force: requests if they block only requests, all if they block anything else,
+    /// too, and otherwise the first.
     Auto,
 }
 
@@ -330,32 +336,32 @@ impl From<HttpExtent> for HttpInspect {
     }
 }
 
-/// `--log-headers`: what events show of HTTP header fields.
+/// `--log-headers`: form of HTTP header fields in events.
 #[derive(Debug, Clone, Copy, Args)]
 pub(super) struct LogHeadersFlag {
-    /// What events show of HTTP header fields: all of them with credentials masked (Authorization, cookies,
-    /// API keys, tokens, also in URLs), all as they were sent, or none. Rules see everything.
+    /// HTTP header fields in events: masked (all, with credentials such as Authorization, cookies, API keys
+    /// and tokens hidden, also in URLs), all (as sent), or none. Rules always see everything.
     #[arg(long = "log-headers", value_name = "WHAT", default_value = "masked")]
     log_headers: LogHeaders,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum LogHeaders {
-    /// As they were sent, credentials too.
+    /// All fields as sent, with credentials.
     All,
-    /// With credentials masked.
+    /// All fields, with credentials masked.
     Masked,
-    /// No lists of fields; what EVE has names for stays, masked.
+    /// No lists of fields. EVE's own fields stay, masked.
     None,
 }
 
 impl LogHeadersFlag {
-    /// True if something else than the default was said.
+    /// True if the flag changes the default.
     pub(super) fn is_given(self) -> bool {
         self.log_headers != LogHeaders::Masked
     }
 
-    /// How much of messages events show.
+    /// Returns the disclosure of secrets in events.
     pub(super) fn disclosure(self) -> Disclosure {
         let secrets = match self.log_headers {
             LogHeaders::All => Secrets::Shown,
@@ -364,25 +370,25 @@ impl LogHeadersFlag {
         Disclosure { secrets, ..Disclosure::default() }
     }
 
-    /// True if EVE's lists of header fields are written.
+    /// True if events have EVE's lists of header fields.
     pub(super) fn lists(self) -> bool {
         self.log_headers != LogHeaders::None
     }
 }
 
-/// `--format` of what has text for a person and two forms for programs.
+/// `--format` with one text form for a person and two forms for programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum FormatName {
     /// Readable lines for a person.
     Text,
-    /// One JSON object a line; events have EVE's names.
+    /// One JSON object a line, with EVE's names for events.
     Json,
-    /// Comma-separated, with a header.
+    /// Comma-separated values with a header.
     Csv,
 }
 
 impl FormatName {
-    /// How events are written; colours only where a terminal is the destination.
+    /// Returns the format of events. Colours are used only on a terminal.
     pub(super) fn events(self, eve: EveOptions, destination: &Destination) -> Box<dyn output::Format> {
         match (self, destination) {
             (Self::Json, _) => Box::new(Eve(eve)),

@@ -1,4 +1,4 @@
-//! `bannerwall guard`: flags to a [`GuardConfig`].
+//! `bannerwall guard`: turns flags into a [`GuardConfig`].
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -25,7 +25,7 @@ use crate::privileges::User;
 use crate::rules::Selection;
 use crate::run;
 
-/// The flags of `guard` that few need: its help leaves them out, OPERATIONS has a table of them.
+/// Rarely used flags of `guard`. The help hides them; the documentation lists them.
 pub(super) const RARE_FLAGS: [&str; 22] = [
     "backend",
     "bypass-flows",
@@ -54,17 +54,17 @@ pub(super) const RARE_FLAGS: [&str; 22] = [
 /// Flags of `bannerwall guard`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  bannerwall guard --hook input,output,forward            watch everything, block nothing
-  bannerwall guard --hook forward --ports 22,80 --enforce block what the rules say on a router
+  bannerwall guard --hook input,output,forward            watch all traffic, block nothing
+  bannerwall guard --hook forward --ports 22,80 --enforce enforce the rules on a router
   bannerwall guard --queue 0:3 --metrics 127.0.0.1:9464 --events /var/log/bannerwall.json
   bannerwall guard --hook input --enforce --on-failure closed
   bannerwall guard --hook forward --inventory /var/lib/bannerwall/net.db --serve     then open http://127.0.0.1:8642/
 
-Signals: SIGHUP reads the rules again and opens the event file anew; SIGUSR1 opens the event file anew
-and writes a stats event, which is what logrotate should send; SIGUSR2 reads the rules again, as
-`bannerwall reload` does and tells how that went; SIGINT and SIGTERM end the run cleanly: a hook of
---hook is taken down, unless --hook-keep is given. A run that fails under --on-failure closed leaves
-its hook up, so that packets are dropped until a guard runs or `bannerwall hook down`.")]
+Signals: SIGHUP reloads the rules and reopens the event file; SIGUSR1 reopens the event file
+and writes a stats event, for logrotate; SIGUSR2 reloads the rules, as
+`bannerwall reload` does with a report; SIGINT and SIGTERM stop the guard cleanly: it takes the hook of
+--hook down, unless --hook-keep is given. A guard that fails under --on-failure closed leaves
+its hook up. The kernel then drops packets until a guard runs or you run `bannerwall hook down`.")]
 pub(super) struct GuardArgs {
     #[command(flatten)]
     inspection: InspectionFlags,
@@ -76,99 +76,99 @@ pub(super) struct GuardArgs {
     /// Queue number, or a range with one worker each.
     #[arg(long, value_name = "N|A:B", default_value = "0", help_heading = "Packets")]
     queue: Queues,
-    /// What talks to the kernel.
+    /// Interface to the kernel's queue.
     #[arg(long, value_name = "NAME", default_value = "libnetfilter_queue", help_heading = "Packets")]
     backend: BackendName,
-    /// Put the iptables hook up for the run and take it down at its end: chains input, output,
-    /// forward, separated by commas.
+    /// Put the iptables hook up at the start, and take it down at the end. Chains: input, output, forward,
+    /// separated by commas.
     #[arg(long, value_name = "CHAINS", value_delimiter = ',', help_heading = "Packets")]
     hook: Vec<Chain>,
-    /// With --hook: what to do when something changes the hook or takes it away (a firewall's reload,
-    /// another `hook down`): put it back, or only tell.
+    /// With --hook: reaction to changes of the hook by others (a firewall's reload, another `hook down`).
+    /// `on` restores the hook, `off` only logs the change.
     #[arg(long, value_name = "MODE", default_value = "on", requires = "hook")]
     hook_repair: Switch,
-    /// With --hook: leave the hook up at the end of the run. Until the next one packets pass
-    /// (--on-failure open) or are dropped (closed): with closed nothing goes by during a restart.
+    /// With --hook: leave the hook up at the end of the run. Until the next run packets pass (--on-failure
+    /// open) or are dropped (closed). With closed no packet passes during a restart.
     #[arg(long, requires = "hook", help_heading = "Packets")]
     hook_keep: bool,
     #[command(flatten)]
     families: FamilyFlag,
-    /// With --hook: queue only these source or destination ports (22,80,8000-8010).
+    /// With --hook: queue only TCP with these source or destination ports (22,80,8000-8010).
     #[arg(long, value_name = "LIST", requires = "hook", help_heading = "Packets")]
     ports: Option<Ports>,
-    /// With --hook: queue UDP of these source or destination ports, too, so that QUIC is judged (443); none
-    /// by default.
+    /// With --hook: also queue UDP with these source or destination ports, to inspect QUIC (443) [default:
+    /// none].
     #[arg(long, value_name = "LIST", requires = "hook", help_heading = "Packets")]
     hook_udp: Option<Ports>,
     #[command(flatten)]
     variant: VariantFlag,
-    /// Octets of each packet to copy at first; grown by itself where a flow needs more.
+    /// Bytes of each packet to copy at first. The guard raises this number if a flow needs more.
     #[arg(long, value_name = "BYTES", default_value_t = 512,
           value_parser = clap::value_parser!(u32).range(128..=i64::from(MAXIMUM_COPY_RANGE)))]
     copy_range: u32,
-    /// Packets that may wait in each queue.
+    /// Limit of packets that wait in each queue.
     #[arg(long, value_name = "N", default_value_t = SourceConfig::new(0).maximum_length,
           value_parser = clap::value_parser!(u32).range(1..))]
     queue_length: u32,
-    /// Packets that have waited longer in the queue get the verdict of --on-failure and are not judged
-    /// (`off`: all are): after a pause of the guard they are old, and sent again. Needs stamps, which packets
-    /// that come in have, and not with --backend nfq [default: 2s].
+    /// Limit of a packet's time in the queue (`off`: none). An older packet gets the verdict of --on-failure
+    /// without inspection, since its sender has sent it again. Needs timestamps, which incoming packets have;
+    /// not available with --backend nfq [default: 2s].
     #[arg(long, value_name = "TIME|off", value_parser = max_wait)]
     max_wait: Option<MaxWait>,
 
-    /// Judge every packet of decided flows here instead of having the kernel pass or drop them.
+    /// Inspect every packet of decided flows, too, instead of letting the kernel pass or drop them.
     #[arg(long, help_heading = "Verdicts")]
     no_offload: bool,
-    /// Forward decided TCP flows between these interfaces (tc:eth0,eth1) by a program of eBPF, below
-    /// connection tracking and all rules; refused where that would skip rules of others, address translation,
-    /// bridges, routing rules or policies of xfrm, and ended where such comes later.
+    /// Forward decided TCP flows between these interfaces (tc:eth0,eth1) with an eBPF program, below
+    /// connection tracking and all rules. The guard refuses this if it would skip other firewall rules,
+    /// address translation, bridges, routing rules or xfrm policies, and stops it if such rules appear later.
     #[arg(long, value_name = "tc:IF,IF", conflicts_with = "no_offload", help_heading = "Verdicts")]
     bypass: Option<BypassConfig>,
-    /// With --bypass: flows that are known to it at once; what is displaced goes by the hook.
+    /// With --bypass: limit of flows in the bypass. Evicted flows pass through the hook again.
     #[arg(long, value_name = "N", requires = "bypass",
           default_value_t = bypass::FLOWS, value_parser = clap::value_parser!(u32).range(1..=4_194_304))]
     bypass_flows: u32,
-    /// Never ban clients of these networks (192.0.2.0/24), nor addresses of this machine and its default
-    /// gateways.
+    /// Never ban clients in these networks (192.0.2.0/24). The guard also never bans this machine's addresses
+    /// and its default gateways.
     #[arg(long, value_name = "NETS", value_delimiter = ',', help_heading = "Verdicts", value_parser = super::flags::network)]
     ban_exempt: Vec<IpNet>,
-    /// Lowest of the two neighbouring mark bits that are ours.
+    /// Lowest of the two adjacent mark bits to use.
     #[arg(long, value_name = "BIT", default_value_t = MarkField::HIGHEST_BIT,
           value_parser = clap::value_parser!(u8).range(..=i64::from(MarkField::HIGHEST_BIT)))]
     mark: u8,
 
-    /// Go on as this user (a name or a number) once queues and sockets are open: without rights over files,
-    /// so that rules must be readable and folders of event files writable for that user.
+    /// Switch to this user (a name or a number) once queues and sockets are open. The user has no special
+    /// rights over files: it must be able to read the rules and to write into the folders of event files.
     #[arg(long, value_name = "NAME", help_heading = "General", value_parser = User::find)]
     user: Option<User>,
-    /// Read configuration, rules and fingerprints as a start would, tell what stands in its way, and end:
-    /// nothing is bound or put up.
+    /// Check configuration, rules and fingerprints as a start would, report faults, and exit. Binds no queue
+    /// and no socket, and puts no hook up.
     #[arg(long, help_heading = "General")]
     check: bool,
-    /// Do not confine the guard to the files and calls that it needs, for debugging.
+    /// Do not confine the guard to the files and system calls that it needs, for debugging.
     #[arg(long)]
     no_sandbox: bool,
     /// Control socket for `bannerwall reload`, `status` and `why` [default:
     /// /run/bannerwall/guard-QUEUE-NETNS.sock].
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
-    /// Go on in the place of the guard that listens at this Unix socket, if one does, without a cut, and
-    /// listen there for the next one: an upgrade is the same command again. The other one ends once this one
+    /// Take over from the guard that listens at this Unix socket, if there is one, without a gap, and listen
+    /// there for the next guard. To upgrade, run the same command again. The old guard exits once the new one
     /// is ready.
     #[arg(long, value_name = "PATH", help_heading = "General")]
     takeover: Option<PathBuf>,
-    /// Have the service manager keep queues and what is known of flows over a restart (systemd, with a file
-    /// descriptor store); a hook of --hook has to stay up then (--hook-keep).
+    /// Let the service manager keep queues and flows over a restart (systemd, with a file descriptor store).
+    /// A hook of --hook must stay up then (--hook-keep).
     #[arg(long, help_heading = "General")]
     fd_store: bool,
     #[command(flatten, next_help_heading = "Events")]
     metrics: MetricsFlags,
 }
 
-/// Longest time that a packet may wait, unless something else is said.
+/// Default limit of a packet's time in the queue.
 const MAX_WAIT: Duration = Duration::from_secs(2);
 
-/// A limit, or none.
+/// Limit of a packet's time in the queue, or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct MaxWait(Option<Duration>);
 
@@ -182,9 +182,9 @@ fn max_wait(text: &str) -> anyhow::Result<MaxWait> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Switch {
-    /// Do it.
+    /// Enable it.
     On,
-    /// Leave it.
+    /// Disable it.
     Off,
 }
 
@@ -198,7 +198,7 @@ enum BackendName {
         not(feature = "libnetfilter_queue"),
         value(
             name = "libnetfilter_queue",
-            help = "Our own binding: many packets a call; in this build it writes the library's messages by itself"
+            help = "Our own binding: many packets a call; this build encodes the library's messages itself"
         )
     )]
     LibnetfilterQueue,
@@ -230,7 +230,7 @@ pub(super) fn run(arguments: &GuardArgs, config_file: Option<&Path>) -> Result<E
 }
 
 impl GuardArgs {
-    /// What the hook of this guard must agree with.
+    /// Returns the settings that the guard's hook must agree with.
     pub(super) fn settings(&self) -> GuardSettings {
         GuardSettings {
             queues: self.queue,
@@ -239,11 +239,11 @@ impl GuardArgs {
         }
     }
 
-    /// Longest time that a packet may wait; the nfq crate does not tell how long one has.
+    /// Returns the limit of a packet's time in the queue. The nfq crate does not report that time.
     fn longest_wait(&self) -> Result<Option<Duration>, Failure> {
         match (self.backend, self.max_wait) {
             (BackendName::Nfq, Some(MaxWait(Some(_)))) => Err(Failure::Usage(anyhow!(
-                "--max-wait: --backend nfq does not tell how long a packet has waited"
+                "--max-wait: --backend nfq does not report the time in the queue; leave one of them out"
             ))),
             (BackendName::Nfq, _) | (_, Some(MaxWait(None))) => Ok(None),
             (_, Some(MaxWait(limit))) => Ok(limit),
@@ -251,7 +251,7 @@ impl GuardArgs {
         }
     }
 
-    /// What a guard needs that leaves its queues to the next one.
+    /// Checks the flags of a guard that hands its queues to a successor.
     fn check_handover(&self) -> Result<(), Failure> {
         let flag = match (&self.takeover, self.fd_store) {
             (Some(_), _) => "--takeover",
@@ -260,18 +260,18 @@ impl GuardArgs {
         };
         if self.backend == BackendName::Nfq {
             return Err(Failure::usage(anyhow::anyhow!(
-                "{flag}: --backend nfq can't go on with a queue of others"
+                "{flag}: --backend nfq cannot take over a queue; leave one of them out"
             )));
         }
         if self.fd_store && !self.hook.is_empty() && !self.hook_keep {
             return Err(Failure::usage(anyhow::anyhow!(
-                "--fd-store: without --hook-keep the hook is taken down at each end, and packets pass until it is up again"
+                "--fd-store needs --hook-keep: otherwise packets pass between the runs, while the hook is down"
             )));
         }
         Ok(())
     }
 
-    /// The rules of a guard whose rules are published, as those are all that there are: the profiles alone.
+    /// Returns the selection of a guard with published rules: the profiles alone, since it has no rule files.
     fn published(&self) -> Selection {
         let inspection = &self.inspection;
         inspection.learning(inspection.rules.only(Vec::new(), Vec::new(), Use::Guard))

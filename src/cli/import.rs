@@ -1,4 +1,4 @@
-//! `bannerwall rules import`: databases of other projects in our own form.
+//! `bannerwall rules import`: turns databases of other projects into our formats.
 
 use std::path::PathBuf;
 
@@ -23,50 +23,50 @@ pub(super) struct ImportArgs {
 enum From {
     /// Turn Recog's XML databases into one fingerprint file (TOML) for --fingerprints.
     ///
-    /// Every example is tried on the result. What can't be said in linear-time patterns is left
-    /// out and named on stderr.
+    /// The import tests every example against the result. It leaves out patterns that need more than linear
+    /// time, and lists them on stderr.
     #[command(
         after_help = "Examples:\n  bannerwall rules import recog ssh_banners.xml http_servers.xml -o fingerprints.toml\n  bannerwall replay capture.pcap --fingerprints fingerprints.toml"
     )]
     Recog(RecogFlags),
-    /// Turn the data of Debian's security tracker into rules that say of a banner's package whether it is
-    /// vulnerable, mended, or cannot be told.
+    /// Turn data of Debian's security tracker into rules. They report whether the package in a banner is
+    /// vulnerable, fixed or unknown.
     ///
-    /// The file is that of <https://security-tracker.debian.org/tracker/data/json>, or of another tracker of
-    /// the same shape, packed by gzip or not; nothing is fetched.
+    /// Pass the file from <https://security-tracker.debian.org/tracker/data/json>, or from another tracker
+    /// with the same format, plain or compressed with gzip. The import downloads nothing.
     #[command(
         after_help = "Examples:\n  bannerwall rules import debian tracker.json -o debian.toml\n  bannerwall rules import debian tracker.json --product openssh --since 2020 --severity medium --kev known_exploited_vulnerabilities.json -o debian.toml\n  bannerwall rules test debian.toml --banner 'SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u2'"
     )]
     Debian(DebianFlags),
-    /// Turn OSV records into the same kind of rules: of Debian's and Ubuntu's packages, and of upstream's own
-    /// (`PyPI`, Maven and so on) where a banner names them.
+    /// Turn OSV records into such rules: for Debian's and Ubuntu's packages, and for upstream packages
+    /// (`PyPI`, Maven and so on) that a banner names.
     ///
-    /// Files of one record, folders of them, and zip archives; nothing is fetched. Ubuntu's records list
-    /// every version that is affected: give all of a package's, so that a release which one of them does not
-    /// list is known to be none.
+    /// Pass files of one record, folders of them, and zip archives. The import downloads nothing. Ubuntu's
+    /// records list every affected version. Pass all records of a package: a release in none of them is then
+    /// known to be unaffected.
     #[command(
         after_help = "Examples:\n  bannerwall rules import osv UBUNTU-CVE-2024-6387.json -o ubuntu.toml\n  bannerwall rules import osv ubuntu-security-notices/osv/cve --product openssh --since 2020 -o ubuntu.toml\n  bannerwall rules import osv PyPI.zip --product PyPI:werkzeug -o pypi.toml"
     )]
     Osv(OsvFlags),
-    /// Turn the National Vulnerability Database's CVE records (version 2.0 of its interface) into rules about
-    /// upstream's versions: those outside of the ranges are mended, those within cannot be told.
+    /// Turn the National Vulnerability Database's CVE records (API version 2.0) into rules about upstream's
+    /// versions. Versions outside of the ranges are fixed, versions inside are unknown.
     #[command(
         after_help = "Example:\n  bannerwall rules import nvd nvdcve-2.0-2024.json.gz --product openssh -o nvd.toml"
     )]
     Nvd(FilesFlags),
-    /// Turn Alpine's secdb, a file a branch, into rules that name the package which mends. No banner of
-    /// Alpine's shows its package, so that these never call one vulnerable.
+    /// Turn Alpine's secdb, one file for each branch, into rules that name the fixed package. No Alpine
+    /// banner shows the package's version, so these rules never report `vulnerable`.
     #[command(after_help = "Example:\n  bannerwall rules import alpine v3.20/main.json -o alpine.toml")]
     Alpine(FilesFlags),
-    /// Turn Red Hat's statements (CSAF VEX, a file a weakness) into rules that name the package which mends.
-    /// No banner of Red Hat's shows its package, so that these never call one vulnerable.
+    /// Turn Red Hat's statements (CSAF VEX, one file for each vulnerability) into rules that name the fixed
+    /// package. No Red Hat banner shows the package's version, so these rules never report `vulnerable`.
     #[command(after_help = "Example:\n  bannerwall rules import redhat cve-2024-6387.json -o redhat.toml")]
     Redhat(FilesFlags),
 }
 
 #[derive(Debug, Args)]
 struct RecogFlags {
-    /// Recog databases, as github.com/rapid7/recog has them in its folder xml.
+    /// Recog databases, from the folder xml of github.com/rapid7/recog.
     #[arg(required = true, value_name = "FILE.xml")]
     files: Vec<PathBuf>,
     /// Write the fingerprint file here instead of to stdout.
@@ -96,7 +96,7 @@ fn import_recog(flags: &RecogFlags, quiet: bool) -> Result<Exit, Failure> {
         let subject = imported.database.matches.as_str();
         if !subjects().any(|known| known == subject) && !quiet {
             tell(format_args!(
-                "{}: bannerwall sees no {subject}: these fingerprints name nothing",
+                "{}: bannerwall does not read {subject}: these fingerprints never match",
                 path.display()
             ));
         }
@@ -128,7 +128,7 @@ fn import_recog(flags: &RecogFlags, quiet: bool) -> Result<Exit, Failure> {
     }
 }
 
-/// The file's text, with the notice that Recog's license asks for.
+/// Returns the file's text, with the notice that Recog's license requires.
 fn written(document: &Document) -> Result<String, toml::ser::Error> {
     let notice = "# Converted by `bannerwall rules import recog` from Recog, https://github.com/rapid7/recog,\n\
                   # Copyright Rapid7, Inc., under the BSD 2-Clause License.\n\n";

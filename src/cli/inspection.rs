@@ -1,4 +1,4 @@
-//! The flags of what judges live packets, whoever has them in hand: `guard`, and `tunnel --guard`.
+//! Flags of live packet inspection, for `guard` and `tunnel --guard`.
 
 use std::path::{Path, PathBuf};
 
@@ -19,10 +19,10 @@ use crate::output::eve::{Eve, EveOptions};
 use crate::output::learn::Learning;
 use crate::rules::Selection;
 
-/// The most flows that may be remembered: room for an index of them is made at the start.
+/// Limit of `--flow-limit`: the engine allocates an index for that number at the start.
 const MOST_FLOWS: u64 = 1 << 26;
 
-/// By what packets are judged, and where what comes of it is told.
+/// Rules, verdicts and event outputs of packet inspection.
 #[derive(Debug, Args)]
 pub(super) struct InspectionFlags {
     #[command(flatten)]
@@ -30,53 +30,53 @@ pub(super) struct InspectionFlags {
     #[command(flatten)]
     pub(super) fingerprints: FingerprintsFlag,
 
-    /// Block what blocking rules match; without it alerts say what would have been blocked.
+    /// Block traffic that blocking rules match. Without it alerts report what would have been blocked.
     #[arg(long, help_heading = "Verdicts")]
     pub(super) enforce: bool,
     #[command(flatten)]
     pub(super) enforce_only: EnforceOnlyFlag,
-    /// What becomes of packets that cannot be inspected (queue full, memory short, guard dead): open
-    /// lets them pass, closed drops them.
+    /// Handling of packets that cannot be inspected (full queue, lack of memory, dead guard): open lets them
+    /// pass, closed drops them.
     #[arg(long, value_name = "MODE", default_value = "open", help_heading = "Verdicts")]
     pub(super) on_failure: OnFailureFlag,
     #[command(flatten)]
     pub(super) on_anomaly: OnAnomalyFlag,
-    /// How much of a kept-alive HTTP connection is read: its first transaction; every request, and the first
-    /// response; or all, for which every packet is queued but those of long bodies of responses. Where a rule
-    /// in force blocks requests and --enforce is given, auto reads every request, so that a second one is no
-    /// way around it, and all where rules block for anything else, too.
+    /// Inspected part of a persistent HTTP connection: first (the first transaction), requests (every
+    /// request, and the first response) or all. With all, every packet is queued except for long bodies of
+    /// responses. auto reads every request if --enforce is given and a rule in force blocks requests, so a
+    /// second request is no way around it. It reads everything if rules block anything else, too.
     #[arg(long, value_name = "WHICH", default_value = "auto", help_heading = "Verdicts")]
     pub(super) http_inspect: HttpExtent,
-    /// Read the SSH key exchange for its fingerprint (HASSH) even if no rule asks for it; costs a packet or
-    /// two a connection.
+    /// Read the SSH key exchange for its fingerprint (HASSH) even if no rule needs it. This costs one or two
+    /// packets a connection.
     #[arg(long, help_heading = "Verdicts")]
     pub(super) hassh: bool,
-    /// Flows remembered at once, over all queues.
+    /// Limit of tracked flows, over all queues.
     #[arg(long, value_name = "N", default_value_t = EngineConfig::default().flow_limit as u64,
           help_heading = "Verdicts", value_parser = clap::value_parser!(u64).range(1..=MOST_FLOWS))]
     flow_limit: u64,
 
-    /// Write events as JSON lines (EVE) to FILE, appending; nothing goes to stdout then unless
-    /// --format says so.
+    /// Append events as JSON lines (EVE) to FILE. Events go to stdout, too, only if --format is given.
     #[arg(long, value_name = "FILE", help_heading = "Events")]
     events: Option<PathBuf>,
-    /// At the end, write to FILE the policies that would allow just what was seen (ports, networks, protocols
-    /// and products), to be reviewed.
+    /// At the end, write policies to FILE that allow just the observed traffic (ports, networks, protocols
+    /// and products), for your review.
     #[arg(long, value_name = "FILE", help_heading = "Events")]
     learn: Option<PathBuf>,
-    /// How events look on stdout [default: text].
+    /// Format of events on stdout [default: text].
     #[arg(long, value_name = "FORMAT", help_heading = "Events")]
     format: Option<FormatName>,
-    /// Write what would go to stdout to FILE instead.
+    /// Write to FILE instead of to stdout.
     #[arg(short, long, value_name = "FILE", help_heading = "Events", value_parser = output_file)]
     output: Option<PathBuf>,
-    /// Leave everything out of JSON events that EVE has no name for.
+    /// Leave out fields of JSON events that are not part of EVE.
     #[arg(long, help_heading = "Events")]
     eve_strict: bool,
     #[command(flatten)]
     pub(super) log_headers: LogHeadersFlag,
-    /// Tell of each flow at its end: packets and octets in each direction, protocol, verdict, times. What the
-    /// kernel passes on by itself is counted until then; --no-offload counts all of it.
+    /// Emit an event at the end of each flow: packets and bytes in each direction, protocol, verdict, times.
+    /// Packets that the kernel passes by its mark are counted until the offload; --no-offload counts them
+    /// all.
     #[arg(long, help_heading = "Events")]
     pub(super) flow_events: bool,
     #[command(flatten)]
@@ -84,7 +84,7 @@ pub(super) struct InspectionFlags {
 }
 
 impl InspectionFlags {
-    /// What a shortage means.
+    /// Returns the policy for a shortage.
     pub(super) fn on_failure(&self) -> OnFailure {
         match self.on_failure {
             OnFailureFlag::Open => OnFailure::Open,
@@ -92,20 +92,22 @@ impl InspectionFlags {
         }
     }
 
-    /// The rules to load.
+    /// Returns the rules to load.
     ///
     /// # Errors
+    ///
     /// See [`RulesFlag::selection`].
     pub(super) fn selection(&self) -> Result<Selection, Failure> {
         Ok(self.learning(self.rules.selection_told(Use::Guard)?))
     }
 
-    /// The selection that also alerts of what no policy can allow, if policies are to be learned.
+    /// Returns the selection that also alerts about traffic that no policy can allow, if policies are to be
+    /// learned.
     pub(super) fn learning(&self, selection: Selection) -> Selection {
         Selection { learns: self.learn.is_some(), ..selection }
     }
 
-    /// What packets are inspected by, with these rules.
+    /// Returns the configuration of the inspection, with these rules.
     pub(super) fn config(&self, rules: Selection, no_sandbox: bool) -> InspectionConfig {
         InspectionConfig {
             rules,
@@ -127,7 +129,8 @@ impl InspectionFlags {
         }
     }
 
-    /// What the process is held to. One that notifies others runs their programs, whose needs are unknown.
+    /// Returns the confinement of the process. A process that notifies others runs their programs, whose
+    /// needs are unknown.
     fn sandbox(&self, is_off: bool) -> Sandbox {
         if is_off {
             tell_unheld("a packet");
@@ -136,27 +139,28 @@ impl InspectionFlags {
         if self.inventory.notifies() { Sandbox::Privileges } else { Sandbox::Whole }
     }
 
-    /// Flows remembered at once.
+    /// Returns the limit of tracked flows.
     fn flow_limit(&self) -> usize {
         usize::try_from(self.flow_limit).unwrap_or(usize::MAX)
     }
 
-    /// The files that are written.
+    /// Returns the files to write.
     fn writes(&self) -> Vec<PathBuf> {
         let files = [self.events.as_deref(), self.learn.as_deref(), self.output.as_deref()];
         files.into_iter().flatten().map(Path::to_owned).chain(self.inventory.writes()).collect()
     }
 
-    /// Whether the files that are written at the end can be.
+    /// Checks that the files for the end of the run are writable.
     ///
     /// # Errors
-    /// They cannot.
+    ///
+    /// They are not.
     pub(super) fn check_files(&self) -> Result<(), Failure> {
         self.learn.as_deref().map_or(Ok(()), super::check_learn)
     }
 
-    /// Where events go: the event file, and stdout (or what stands for it) unless only the event file
-    /// was asked for.
+    /// Returns the destinations of events: the event file, and stdout or `--output`, unless only the event
+    /// file was requested.
     pub(super) fn outputs(&self) -> Vec<Output> {
         let eve = EveOptions { strict: self.eve_strict, headers: self.log_headers.lists() };
         let mut outputs = Vec::new();
@@ -176,7 +180,8 @@ impl InspectionFlags {
         outputs
     }
 
-    /// The first of these flags that was given, if any: for whom they mean nothing alone.
+    /// Returns the first of these flags on the command line, if any, for a command that cannot use them
+    /// alone.
     pub(super) fn given(&self) -> Option<&'static str> {
         [
             (self.rules.is_given(), "--rules, --local and --profile"),

@@ -1,4 +1,4 @@
-//! `bannerwall man`: a manual page a subcommand, made of the same texts as `--help`.
+//! `bannerwall man`: one manual page for each subcommand, from the texts of `--help`.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ use super::{Exit, Failure, print};
   bannerwall man hook up | man -l -
   bannerwall man --all /usr/local/share/man/man1")]
 pub(super) struct ManArgs {
-    /// The subcommand whose page is meant, as in `man hook up`; the program's own page without.
+    /// Subcommand of the page, as in `man hook up` [default: the program itself].
     #[arg(value_name = "SUBCOMMAND")]
     subcommand: Vec<String>,
     /// Write every page to this folder instead, each as bannerwall-SUBCOMMAND.1.
@@ -23,14 +23,11 @@ pub(super) struct ManArgs {
     all: Option<PathBuf>,
 }
 
-/// What every command's exit codes mean.
+/// Exit codes of every command.
 const EXIT_CODES: [(&str, &str); 5] = [
     ("0", "Done."),
-    ("1", "Done, with findings, where the command is a check; what was waited for failed, or is not over."),
-    (
-        "2",
-        "Wrong usage, or input that is bad or cannot be read; the message names the flag, or file and line.",
-    ),
+    ("1", "Done, with findings, if the command is a check; or a wait failed or timed out."),
+    ("2", "Wrong usage, or invalid or unreadable input; the message names the flag, or file and line."),
     ("3", "This machine lacks a capability or a kernel feature; the message names it."),
     ("130", "Interrupted, after a clean stop."),
 ];
@@ -39,12 +36,12 @@ const EXIT_CODES: [(&str, &str); 5] = [
 const FILES: [(&str, &str, &[&str]); 6] = [
     (
         "/etc/bannerwall/rules, /usr/local/share/bannerwall/rules, /usr/share/bannerwall/rules, ./rules",
-        "Rules: the first of these folders that exists is read, unless --rules names others.",
+        "Rules: bannerwall reads the first existing folder of these, unless --rules names others.",
         &["guard", "scan", "replay", "rules"],
     ),
     (
         "/etc/bannerwall/local.d",
-        "Overrides and rules of this machine, read after the rules, unless --local or --no-local say otherwise.",
+        "Overrides and rules of this machine, read after the rules, unless you pass --local or --no-local.",
         &["guard", "scan", "replay", "rules"],
     ),
     (
@@ -55,12 +52,12 @@ const FILES: [(&str, &str, &[&str]); 6] = [
     ("/run/xtables.lock", "The lock that iptables programs share.", &["guard", "hook", "doctor"]),
     (
         "/proc/net/netfilter/nfnetlink_queue",
-        "The kernel's own counters of each queue, and who listens on it.",
+        "The kernel's counters of each queue, and the process that listens on it.",
         &["guard", "hook", "doctor"],
     ),
     (
         "--config FILE",
-        "TOML: a table a subcommand, keys named as the flags; the flags win.",
+        "TOML: one table for each subcommand, keys named as the flags; the flags win.",
         &["", "guard", "scan", "replay"],
     ),
 ];
@@ -81,7 +78,8 @@ pub(super) fn run(arguments: &ManArgs, command: Command) -> Result<Exit, Failure
     Ok(Exit::Done)
 }
 
-/// The command with all that clap adds when it parses, but for the `help` subcommands, which have no page.
+/// Returns the command with everything that clap adds while parsing, except for the `help` subcommands, which
+/// have no page.
 fn built(command: Command) -> Command {
     let mut command = without_help(command);
     command.build();
@@ -92,7 +90,7 @@ fn without_help(command: Command) -> Command {
     command.disable_help_subcommand(true).mut_subcommands(without_help)
 }
 
-/// A command and everything below it.
+/// Returns a command and all commands below it.
 fn all(command: &Command) -> Vec<&Command> {
     std::iter::once(command).chain(command.get_subcommands().flat_map(all)).collect()
 }
@@ -104,17 +102,17 @@ fn find<'a>(command: &'a Command, path: &[String]) -> Result<&'a Command, Failur
     })
 }
 
-/// `bannerwall-hook-up`.
+/// Returns a name such as `bannerwall-hook-up`.
 fn name_of(command: &Command) -> &str {
     command.get_display_name().unwrap_or_else(|| command.get_name())
 }
 
-/// `bannerwall hook up`.
+/// Returns a path such as `bannerwall hook up`.
 fn path_of(command: &Command) -> &str {
     command.get_bin_name().unwrap_or_else(|| command.get_name())
 }
 
-/// One page.
+/// Renders one page.
 fn render(command: &Command, path: &str) -> String {
     let man = Man::new(command.clone()).title(name_of(command)).manual("bannerwall");
     let mut page = Vec::new();
@@ -133,7 +131,7 @@ fn render(command: &Command, path: &str) -> String {
     String::from_utf8_lossy(&page).into_owned()
 }
 
-/// The paragraphs behind a command's flags, as `--help` shows them.
+/// Returns the paragraphs behind a command's flags, as in `--help`.
 fn after_help(command: &Command) -> Vec<String> {
     let text = command.get_after_long_help().or_else(|| command.get_after_help());
     let text = text.map(ToString::to_string).unwrap_or_default();

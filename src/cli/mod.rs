@@ -1,6 +1,6 @@
-//! The command line: text in, validated configuration out, one file a subcommand.
+//! The command line: turns text into validated configuration, one file for each subcommand.
 //!
-//! Nothing below this room sees clap. Results go to stdout, diagnostics and progress to stderr.
+//! No module below this one uses clap. Results go to stdout, diagnostics and progress to stderr.
 
 mod advisories;
 mod bans;
@@ -47,10 +47,10 @@ use crate::hook::runner;
 use crate::inventory::connections;
 use crate::privileges::{self, FILES, NETWORK};
 
-/// Find, watch and block vulnerable or forbidden SSH and HTTP software.
+/// Find, watch and block vulnerable or forbidden software by its banners: SSH, HTTP, TLS and more.
 ///
-/// A rule about a banner is written once and used three ways: `guard` judges live packets of a
-/// netfilter queue, `replay` reads capture files, `scan` asks the network.
+/// You write a rule about a banner once and use it three ways: `guard` inspects live packets of a netfilter
+/// queue, `replay` reads capture files, `scan` probes the network.
 #[derive(Debug, Parser)]
 #[command(name = "bannerwall", version, max_term_width = 100, propagate_version = true)]
 pub struct Cli {
@@ -60,58 +60,58 @@ pub struct Cli {
     command: Command,
 }
 
-/// Flags that every subcommand takes.
+/// Flags of every subcommand.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Global {
-    /// Read flags from a TOML file: a table a subcommand, keys named as the flags; flags given on
-    /// the command line win.
+    /// Read flags from a TOML file: one table for each subcommand, keys named as the flags. Flags of the
+    /// command line win.
     #[arg(long, global = true, value_name = "FILE", help_heading = "General")]
     config: Option<std::path::PathBuf>,
     /// Print results and errors only.
     #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = "General")]
     pub quiet: bool,
-    /// Print more; twice for still more.
+    /// Print more; pass it twice for still more.
     #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = "General")]
     pub verbose: u8,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Lead packets to the guard with iptables rules, and take those away again.
+    /// Put up iptables rules that lead packets to the guard, and take them down.
     Hook(hook::HookArgs),
-    /// Check, list and try rule files.
+    /// Check, list and test rule files.
     Rules(rules::RulesArgs),
-    /// Judge the packets of netfilter queues by rules: watch, and with --enforce block.
+    /// Inspect the packets of netfilter queues by rules: watch, and with --enforce block.
     Guard(Box<guard::GuardArgs>),
-    /// Have a running guard read its rules again; exit code 2 where they are refused.
+    /// Reload the rules of a running guard; exit code 2 if they are refused.
     Reload(reload::ReloadArgs),
-    /// Show the state of a running guard; exit code 1 with faults.
+    /// Show the state of a running guard; exit code 1 if there are faults.
     Status(status::StatusArgs),
-    /// Show what a running guard blocked for an address, by which rule, and how to let it pass.
+    /// Show what a running guard blocked for an address, by which rule, and how to allow it.
     Why(why::WhyArgs),
-    /// Show and change who is banned by a running guard.
+    /// Show and change the bans of a running guard.
     Bans(bans::BansArgs),
-    /// Scan networks for SSH and HTTP servers and judge what they say by the rules.
+    /// Scan networks for SSH, HTTP and other servers, and match their banners against the rules.
     Scan(Box<scan::ScanArgs>),
-    /// Have networks scanned by many workers, which find one truth in a PostgreSQL database.
+    /// Scan networks with many workers that share one PostgreSQL database.
     Fleet(Box<fleet::FleetArgs>),
-    /// Read capture files and tell what the guard would have told.
+    /// Read capture files and report what the guard would have reported.
     #[command(
-        after_help = "Examples:\n  bannerwall replay capture.pcap\n  bannerwall replay --format json *.pcapng.gz > events.json\n  tcpdump -w - tcp | bannerwall replay -\n\nExit code 2 where a file is damaged or no capture; what could be read of it was."
+        after_help = "Examples:\n  bannerwall replay capture.pcap\n  bannerwall replay --format json *.pcapng.gz > events.json\n  tcpdump -w - tcp | bannerwall replay -\n\nExit code 2 if a file is damaged or not a capture; its readable part is processed."
     )]
     Replay(replay::ReplayArgs),
-    /// Ask what is on the network: what guard, scan and replay have kept with --inventory.
+    /// Query what guard, scan and replay recorded with --inventory.
     Inventory(inventory::InventoryArgs),
-    /// Carry packets to a peer over UDP and back, by a tun device, many segments a call.
+    /// Carry packets to a peer over UDP and back, with a tun device and many segments a call.
     Tunnel(Box<tunnel::TunnelArgs>),
-    /// Tell what of this machine the guard and the scan can rely on; exit code 1 with faults.
+    /// Check this machine for the guard's and the scan's needs; exit code 1 if there are faults.
     Doctor(doctor::DoctorArgs),
     /// Show the inventory to browsers, and as JSON to programs.
     Serve(serve::ServeArgs),
     /// Print a completion script for a shell.
     #[command(after_help = "Example:\n  bannerwall completions bash > /etc/bash_completion.d/bannerwall")]
     Completions {
-        /// Which shell.
+        /// Shell of the script.
         shell: clap_complete::Shell,
     },
     /// Print a manual page (roff), or write all of them.
@@ -133,7 +133,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
     }
 }
 
-/// Runs iptables for a guard that may run nothing itself. Guards start this; it is nobody else's subcommand.
+/// Runs iptables for a guard that is not permitted to run programs. Only guards start this hidden subcommand.
 fn run_programs() -> Result<Exit, Failure> {
     privileges::leave_root_with_programs(NETWORK | FILES)?;
     Confinement::default().starting_programs().filter_or_tell();
@@ -141,34 +141,34 @@ fn run_programs() -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Starts scans for a page that may run nothing itself. Pages start this; it is nobody else's subcommand.
+/// Starts scans for a page that is not permitted to run programs. Only pages start this hidden subcommand.
 fn run_scans() -> Result<Exit, Failure> {
-    // What a scan keeps for itself.
+    // The scans need these capabilities: files to write, and memory to lock for the ring.
     privileges::leave_root_with_programs(FILES | CapabilitySet::IPC_LOCK)?;
-    // Scans submit by rings.
+    // Scans submit through io_uring, and the filter is inherited.
     Confinement::default().starting_programs().submitting().filter_or_tell();
     crate::serve::runner::serve()?;
     Ok(Exit::Done)
 }
 
-/// Leaves root before a thread runs, once these files are made: they stay root's.
+/// Leaves root before any thread starts. It creates these files first, so they stay root's.
 fn leave_root_owning<'a>(needed: CapabilitySet, files: impl Iterator<Item = &'a Path>) {
     if privileges::User::in_place_of_root().is_some() {
         for file in files.filter(|file| std::fs::symlink_metadata(file).is_err()) {
-            // Whoever writes it says what is wrong with it.
+            // The later writer reports an error of this file, with its flag.
             let _ = crate::output::create(file);
         }
     }
     privileges::leave_root_or_tell(needed);
 }
 
-/// Connects to a database for a guard. Guards start this; it is nobody else's subcommand.
+/// Connects to a database for a guard. Only guards start this hidden subcommand.
 fn run_connections() -> Result<Exit, Failure> {
     connections::serve()?;
     Ok(Exit::Done)
 }
 
-/// Returns the command line; the help of `guard` leaves out what few need.
+/// Returns the command line; the help of `guard` hides its rare flags.
 fn command() -> clap::Command {
     Cli::command().mut_subcommand("guard", |command| {
         command.mut_args(|flag| {
@@ -178,7 +178,7 @@ fn command() -> clap::Command {
     })
 }
 
-/// Reads the command line, filled up from `--config`.
+/// Parses the command line, with defaults from `--config`.
 fn parse(arguments: Vec<OsString>) -> Result<Cli, Failure> {
     let command = command();
     let arguments = config::fill(&command, scan::fill(&command, arguments)?)?;
@@ -211,21 +211,21 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
     }
 }
 
-/// Whether `--learn` can write to `path` at the end of the run.
+/// Checks that `--learn` can write to `path` at the end of the run.
 fn check_learn(path: &std::path::Path) -> Result<(), Failure> {
     let fault = |error| anyhow::anyhow!("--learn {}: {error}", path.display());
     crate::output::learn::check(path).map_err(fault).map_err(Failure::Usage)
 }
 
-/// Whether the inventory has taken everything; scan and replay are not over well where it has not.
+/// Fails a scan or replay if the inventory lost sightings.
 fn check_kept(lost: u64) -> Result<(), Failure> {
     match lost {
         0 => Ok(()),
-        lost => Err(Failure::Usage(anyhow::anyhow!("{lost} sightings are missing in the inventory"))),
+        lost => Err(Failure::Usage(anyhow::anyhow!("the inventory lacks sightings: {lost}"))),
     }
 }
 
-/// Writes a finished text to stdout; a reader that went away is not an error.
+/// Writes a finished text to stdout; a closed pipe is not an error.
 fn print(text: &[u8]) -> Result<Exit, Failure> {
     match std::io::stdout().write_all(text) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),

@@ -1,4 +1,4 @@
-//! `guard --serve`: flags to the page's configuration.
+//! `guard --serve`: turns flags into the page's configuration.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,15 +11,15 @@ use crate::inventory::Place;
 use crate::run;
 use crate::serve::{ScanConfig, ServeConfig};
 
-/// The page of the inventory that a guard keeps.
+/// Flags of the page that shows the guard's inventory.
 #[derive(Debug, Args)]
 pub(super) struct PageFlags {
-    /// Show the inventory to browsers, as `bannerwall serve` does, with alerts as they come. Any but a
-    /// loopback address asks for a login and TLS.
+    /// Serve the inventory to browsers, as `bannerwall serve` does, with live alerts. Any address but
+    /// loopback needs a login and TLS.
     #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, default_missing_value = "127.0.0.1:8642",
           requires = "inventory", help_heading = "Page")]
     serve: Option<SocketAddr>,
-    /// Show it only to those who know the token in FILE (as a password, or `Authorization: Bearer`).
+    /// Require the token in FILE (as a password, or `Authorization: Bearer`).
     #[arg(
         long,
         value_name = "FILE",
@@ -28,25 +28,24 @@ pub(super) struct PageFlags {
         help_heading = "Page"
     )]
     serve_token_file: Option<PathBuf>,
-    /// Show it only to the users of FILE, which `htpasswd -B` makes.
+    /// Require a login of a user in FILE, which `htpasswd -B` makes.
     #[arg(long, value_name = "FILE", requires = "serve", help_heading = "Page")]
     serve_htpasswd: Option<PathBuf>,
     /// Certificate chain of TLS, in PEM.
     #[arg(long, value_name = "FILE", requires = "serve_tls_key", requires = "serve", help_heading = "Page")]
     serve_tls_cert: Option<PathBuf>,
-    /// Its key, in PEM.
+    /// Private key of the certificate, in PEM.
     #[arg(long, value_name = "FILE", requires = "serve_tls_cert", help_heading = "Page")]
     serve_tls_key: Option<PathBuf>,
 }
 
 impl PageFlags {
-    /// The readers of a guard's events: its inventory, and the page of that. `about` names what the guard
-    /// reads.
+    /// Returns the event readers of a guard: its inventory, and the page. `about` names the guard's input.
     pub(super) fn readers(&self, inventory: &InventoryFlags, about: String) -> Vec<Box<dyn EventReader>> {
         run::readers(inventory.config(about), self.config(inventory.place()))
     }
 
-    /// The page to show, if any.
+    /// Returns the page's configuration, if there is one.
     fn config(&self, inventory: Option<&Place>) -> Option<ServeConfig> {
         Some(ServeConfig {
             inventory: inventory?.clone(),
@@ -55,7 +54,7 @@ impl PageFlags {
             htpasswd: self.serve_htpasswd.clone(),
             tls: self.serve_tls_cert.clone().zip(self.serve_tls_key.clone()),
             scans: ScanConfig::default(),
-            // A guard merges nothing: it does its own work.
+            // A guard does not merge batches of other sensors: it inspects packets.
             merges: false,
             flags: ("--serve", "--serve-"),
         })

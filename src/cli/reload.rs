@@ -1,4 +1,4 @@
-//! `bannerwall reload`: has a running guard read its rules again, and reports the result.
+//! `bannerwall reload`: reloads the rules of a running guard, and reports the result.
 
 use anyhow::anyhow;
 use clap::Args;
@@ -13,8 +13,8 @@ use crate::guard::control::{ControlError, Request, RulesInForce};
   bannerwall reload
   bannerwall reload --queue 4:7
 
-Exit code 0 where the new rules are in force, 2 where they are refused (the old ones stay) or no guard
-listens, 3 where this user may not ask it.")]
+Exit code 0 if the new rules are in force, 2 if they are refused (the old ones stay) or no guard
+listens, 3 if this user may not use the guard's socket.")]
 pub(super) struct ReloadArgs {
     #[command(flatten)]
     guard: GuardSocketFlags,

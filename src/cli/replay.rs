@@ -1,4 +1,4 @@
-//! `bannerwall replay`: capture files through the engine.
+//! `bannerwall replay`: runs capture files through the engine.
 
 use std::io::IsTerminal as _;
 use std::ops::ControlFlow;
@@ -35,45 +35,45 @@ use crate::rules::{RuleSet, Selection};
 /// Octets of a response's body that are read for its title, even if no rule asks for them.
 const TITLE_OCTETS: usize = 4 << 10;
 
-/// Shorter files are read before a progress bar would say anything.
+/// Smallest file with a progress bar, in bytes; smaller ones finish too early for it.
 const PROGRESS_FROM: u64 = 64 << 20;
 
 /// Flags of `bannerwall replay`.
 #[derive(Debug, Args)]
 pub(super) struct ReplayArgs {
-    /// Captures: pcap or pcapng, gzip too; - is standard input.
+    /// Captures: pcap or pcapng, also compressed with gzip; - is standard input.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     #[command(flatten)]
     rules: RulesFlag,
     #[command(flatten)]
     fingerprints: FingerprintsFlag,
-    /// Report as a guard that enforces: what follows a match in its flow is blocked.
+    /// Report as an enforcing guard: everything after a match in its flow is blocked.
     #[arg(long)]
     enforce: bool,
     #[command(flatten)]
     enforce_only: EnforceOnlyFlag,
     #[command(flatten)]
     on_anomaly: OnAnomalyFlag,
-    /// How much of an HTTP connection is read: its first transaction, or all.
+    /// Inspected part of an HTTP connection: its first transaction, every request, or all.
     #[arg(long, value_name = "EXTENT", default_value = "all")]
     http_inspect: HttpExtent,
-    /// Whether segments with a wrong checksum are ignored (verify) or taken (ignore), as captures of a
-    /// host's own traffic need it.
+    /// Segments with a wrong checksum: verify ignores them, ignore accepts them. Captures of a host's own
+    /// traffic need ignore.
     #[arg(long, value_name = "CHECKSUMS", default_value = "ignore")]
     checksums: ChecksumFlag,
-    /// Read the files as one capture that was cut into several, in this order.
+    /// Read the files as parts of one capture, in this order.
     #[arg(long)]
     join: bool,
-    /// How events are written.
+    /// Format of events.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     format: FormatName,
-    /// Leave out of JSON everything that EVE has no name for.
+    /// Leave out fields of JSON events that are not part of EVE.
     #[arg(long)]
     eve_strict: bool,
     #[command(flatten)]
     log_headers: LogHeadersFlag,
-    /// Tell of each flow at its end: packets and octets in each direction, protocol, verdict, times.
+    /// Emit an event at the end of each flow: packets and bytes in each direction, protocol, verdict, times.
     #[arg(long)]
     flow_events: bool,
     /// Write events to this file.
@@ -81,21 +81,21 @@ pub(super) struct ReplayArgs {
     output: Option<PathBuf>,
     #[command(flatten)]
     inventory: InventoryFlags,
-    /// At the end, write to FILE the policies that would allow just what was seen (ports, networks,
-    /// protocols and products), to be reviewed.
+    /// At the end, write policies to FILE that allow just the observed traffic (ports, networks, protocols
+    /// and products), for your review.
     #[arg(long, value_name = "FILE")]
     learn: Option<PathBuf>,
-    /// Do not confine the program to the files that it needs, for debugging: what a capture leads astray may
-    /// then open every file and run every program.
+    /// Do not confine the program to the files that it needs, for debugging. A malicious capture that
+    /// exploits a bug could then open every file and run every program.
     #[arg(long)]
     no_sandbox: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ChecksumFlag {
-    /// Leave out segments with a wrong checksum.
+    /// Ignore segments with a wrong checksum.
     Verify,
-    /// Take every segment.
+    /// Accept every segment.
     Ignore,
 }
 
@@ -111,11 +111,12 @@ pub(super) fn run(arguments: &ReplayArgs, quiet: bool) -> Result<Exit, Failure> 
     let fingerprints = arguments.fingerprints.load()?;
     if arguments.inventory.notifies() && !arguments.no_sandbox {
         return Err(Failure::Usage(anyhow!(
-            "--notify and --notify-command speak to others, which a replay does not do without --no-sandbox"
+            "--notify and --notify-command need --no-sandbox: a confined replay cannot notify"
         )));
     }
     arguments.leave_root();
-    // Who has confined itself speaks to nobody: a server that goes away later is not come back to.
+    // The confinement forbids new connections, so the connection to the server must exist first. It does not
+    // reconnect later.
     let early = arguments.inventory.is_of_server().then(|| arguments.start_writing()).transpose()?;
     arguments.confine(quiet);
     let interrupted = interrupt_flag()?;
@@ -140,7 +141,7 @@ pub(super) fn run(arguments: &ReplayArgs, quiet: bool) -> Result<Exit, Failure> 
     let failed = terminal.failed;
     let learner = sink.learner.take();
     drop((sink, terminal));
-    // What changed is told last.
+    // The observer's last changes are events, too: the inventory has to finish before the writer.
     let unkept = inventory.map_or(0, Inventory::finish);
     let report = writer.finish();
     if let (Some(learner), Some(path)) = (learner, &arguments.learn) {
@@ -161,11 +162,11 @@ pub(super) fn run(arguments: &ReplayArgs, quiet: bool) -> Result<Exit, Failure> 
 }
 
 impl ReplayArgs {
-    /// The rules; without `--rules` and without installed ones a replay just tells what it sees.
+    /// Loads the rules. Without `--rules` and without installed rules a replay only reports banners.
     fn load_rules(&self, quiet: bool) -> Result<Arc<RuleSet>, Failure> {
         let missing = self.rules.missing()?;
         if let (Some(why), false) = (&missing, quiet) {
-            tell(format_args!("bannerwall: banners are shown but not judged: {why}"));
+            tell(format_args!("bannerwall: banners are reported but not matched: {why}"));
         }
         let selection = match missing {
             Some(_) => Selection::default(),
@@ -195,7 +196,7 @@ impl ReplayArgs {
         }
     }
 
-    /// Starts what takes events: the writer, and the inventory where one is to be kept.
+    /// Starts the writer of events, and the inventory if there is one.
     fn start_writing(&self) -> Result<(Writer, Option<Inventory>), Failure> {
         let writer = Writer::start(WriterConfig::WAITING, self.destination(), self.format())
             .with_context(|| self.output.as_ref().map_or_else(String::new, |file| file.display().to_string()))
@@ -204,7 +205,7 @@ impl ReplayArgs {
         Ok((writer, inventory))
     }
 
-    /// Opens the inventory, where one is to be kept.
+    /// Opens the inventory, if there is one.
     fn inventory(&self, writer: &Writer) -> Result<Option<Inventory>, Failure> {
         let names: Vec<String> = self.files.iter().map(|file| file.display().to_string()).collect();
         let config = self.inventory.config(names.join(" "));
@@ -212,12 +213,12 @@ impl ReplayArgs {
         started.transpose().map_err(|error| Failure::Usage(anyhow!("--inventory {error}")))
     }
 
-    /// Leaves root, before a thread runs. Captures may be somebody else's, as what tcpdump writes.
+    /// Leaves root before any thread starts. Root may read captures of other users, such as tcpdump's.
     fn leave_root(&self) {
         if self.no_sandbox {
             return;
         }
-        // A policy that is learnt is in force later, and stays root's; it is put in the place of another file
+        // Learned policies take effect later, so their file stays root's. The learner renames it into place
         // at the end.
         if self.learn.is_some() {
             return keep_or_tell("main", FILES);
@@ -225,7 +226,7 @@ impl ReplayArgs {
         leave_root_owning(FILES, self.output.as_deref().into_iter().chain(self.inventory.path()));
     }
 
-    /// Takes from the program what it does not need, before it reads what others have sent.
+    /// Confines the program to what it needs, before it reads data from the network.
     fn confine(&self, quiet: bool) {
         if self.no_sandbox {
             tell_unheld("a capture");
@@ -254,7 +255,7 @@ impl ReplayArgs {
     }
 }
 
-/// Whoever wants events: the writer, and the learner and the inventory where there are some.
+/// Receivers of events: the writer, and the learner and the inventory if there are any.
 struct Listeners {
     events: Handle,
     learner: Option<Learner>,
@@ -273,14 +274,14 @@ impl EventSink for Listeners {
     }
 }
 
-/// The person at the terminal.
+/// Progress and errors on the terminal.
 struct Terminal<'a> {
     quiet: bool,
-    /// Events run over the same screen.
+    /// True if events go to the same screen.
     on_screen: bool,
     interrupted: &'a AtomicBool,
     events: Handle,
-    /// The progress of the file that is read, and how far that is.
+    /// Progress bar of the current file, and the position in it.
     file: Option<(ProgressBar, Arc<AtomicU64>)>,
     failed: bool,
 }
@@ -314,7 +315,7 @@ impl Onlooker for Terminal<'_> {
 }
 
 impl Terminal<'_> {
-    /// A bar on stderr for a person, where events do not run over the same screen.
+    /// Returns a bar on stderr, hidden if events go to the same screen.
     fn progress_bar(&self, input: &Input) -> ProgressBar {
         match input.length() {
             Some(length) if !self.quiet && !self.on_screen && length >= PROGRESS_FROM => {
@@ -340,7 +341,7 @@ fn summary(replay: &Replay, started: Instant) -> String {
     let parts = [
         counted(totals.files, "file", "s"),
         counted(totals.frames, "packet", "s"),
-        counted(totals.octets, "octet", "s"),
+        counted(totals.octets, "byte", "s"),
         counted(counters.flows, "flow", "s"),
         counted(matches, "match", "es"),
     ];

@@ -1,4 +1,4 @@
-//! `--rules` and its companions: where rules come from, for every subcommand that judges by them.
+//! `--rules` and related flags: the sources of rules, for every subcommand that matches banners.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -10,54 +10,52 @@ use super::Failure;
 use crate::diagnostics::tell;
 use crate::rules::{Loaded, Profiles, RuleSet, Selection};
 
-/// Where rules are looked for when nobody says where: the administrator's own, then the installed ones.
+/// Default folders of rules: the administrator's, then the installed ones.
 const DEFAULT_FOLDERS: &[&str] =
     &["/etc/bannerwall/rules", "/usr/local/share/bannerwall/rules", "/usr/share/bannerwall/rules"];
 
-/// The folder in the working directory that is taken last.
+/// Folder in the working directory, the last default.
 const WORKING_FOLDER: &str = "rules";
 
-/// Where overrides are looked for when nobody says where.
+/// Default folder of overrides.
 const LOCAL_FOLDER: &str = "/etc/bannerwall/local.d";
 
-/// The id of `--local PATH`, for the command that means something else by that.
+/// Clap id of `--local PATH`, for a command with another flag of that name.
 pub(super) const LOCAL_FLAG: &str = "local_rules";
 
 /// `--rules PATH`, `--local PATH`, `--profile NAME`.
 #[derive(Debug, Clone, Default, Args)]
 pub(super) struct RulesFlag {
-    /// Rule file, or folder of *.toml files; may be given several times. By default the first that
-    /// exists of /etc/bannerwall/rules, /usr/local/share/bannerwall/rules,
-    /// /usr/share/bannerwall/rules and ./rules.
+    /// Rule file, or folder of *.toml files; can be given several times [default: the first existing of
+    /// /etc/bannerwall/rules, /usr/local/share/bannerwall/rules, /usr/share/bannerwall/rules and ./rules].
     #[arg(long, value_name = "PATH")]
     pub(super) rules: Vec<PathBuf>,
-    /// Local file, or folder of *.toml files, with overrides and rules of one's own;
-    /// read after the rules; may be given several times [default: /etc/bannerwall/local.d].
+    /// Local file, or folder of *.toml files, with overrides and custom rules, read after the rules; can be
+    /// given several times [default: /etc/bannerwall/local.d].
     #[arg(id = LOCAL_FLAG, long = "local", value_name = "PATH", conflicts_with = "no_local")]
     local: Vec<PathBuf>,
-    /// Leave /etc/bannerwall/local.d out.
+    /// Leave out /etc/bannerwall/local.d.
     #[arg(long)]
     no_local: bool,
-    /// Take only rules that are made for this use, or for none in particular; may be given several
-    /// times. By default guard and replay take those for `guard`, scan those for `scan`, and the
-    /// subcommands of `rules` all of them (`all`).
+    /// Load only rules with this profile, and rules without a profile; can be given several times. By default
+    /// guard and replay load `guard`, scan loads `scan`, and the subcommands of `rules` load all (`all`).
     #[arg(long, value_name = "NAME")]
     profile: Vec<String>,
 }
 
-/// The uses whose rules are taken where `--profile` does not say.
+/// Use of the rules, which selects the default profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Use {
-    /// Traffic that is seen, live or in captures.
+    /// Traffic, live or from captures.
     Guard,
-    /// Servers that are asked.
+    /// Servers under a scan.
     Scan,
     /// Work on the rules themselves.
     Rules,
 }
 
 impl RulesFlag {
-    /// The rules at `paths`, as these flags say besides.
+    /// Returns these flags with `paths` added to the rules.
     pub(super) fn with_paths(&self, paths: &[PathBuf]) -> Self {
         Self { rules: paths.iter().chain(&self.rules).cloned().collect(), ..self.clone() }
     }
@@ -67,7 +65,7 @@ impl RulesFlag {
         self.no_local || !self.rules.is_empty() || !self.local.is_empty() || !self.profile.is_empty()
     }
 
-    /// Which rules to load.
+    /// Returns the rules to load.
     ///
     /// # Errors
     ///
@@ -79,22 +77,22 @@ impl RulesFlag {
         };
         Ok(Selection {
             rules: self.paths()?,
-            // The machine's own overrides are about all its rules; who names some may leave others out.
+            // The machine's overrides cover all installed rules; with --rules some of those may be missing.
             partial: self.local.is_empty() && !self.rules.is_empty(),
             local,
             profiles: self.profiles(by),
-            // Traffic has times of its own.
+            // Packets carry their own time.
             now: (by != Use::Guard).then(|| SystemTime::now().into()),
             ..Selection::default()
         })
     }
 
-    /// These files and no others, for the uses that these flags say.
+    /// Returns a selection of only these files, with the profiles of these flags.
     pub(super) fn only(&self, rules: Vec<PathBuf>, local: Vec<PathBuf>, by: Use) -> Selection {
         Selection { rules, local, partial: true, profiles: self.profiles(by), ..Selection::default() }
     }
 
-    /// Whether there are rules to load.
+    /// Returns the paths of the rules, or an error if there are none.
     pub(super) fn paths(&self) -> Result<Vec<PathBuf>, Failure> {
         if !self.rules.is_empty() {
             return Ok(self.rules.clone());
@@ -114,11 +112,12 @@ impl RulesFlag {
         )))
     }
 
-    /// Why there are no rules to judge by, where nobody asked for any: what is seen is told all the same.
+    /// Returns the reason for a lack of rules, if no flag named any: the command then reports banners without
+    /// matching.
     ///
     /// # Errors
     ///
-    /// There are none, and other flags are about them.
+    /// There are no rules, but other flags refer to them.
     pub(super) fn missing(&self) -> Result<Option<anyhow::Error>, Failure> {
         match self.paths() {
             Err(Failure::Usage(why)) if self.rules.is_empty() => {
@@ -140,8 +139,8 @@ impl RulesFlag {
         }
     }
 
-    /// As [`RulesFlag::selection`] for what runs as root for long: where the working directory's own rules
-    /// are taken, that is said, since whoever may write there decides about them.
+    /// Returns the rules to load for a long-running process of root. It warns about rules in the working
+    /// directory, since everyone who can write there controls them.
     ///
     /// # Errors
     ///
@@ -150,7 +149,7 @@ impl RulesFlag {
         let selection = self.selection(by)?;
         if let Some(local) = selection.rules.iter().find(|path| self.rules.is_empty() && path.is_relative()) {
             let here = std::env::current_dir().unwrap_or_default().join(local);
-            tell(format_args!("bannerwall: no rules are installed, those in {} are read", here.display()));
+            tell(format_args!("bannerwall: no rules are installed; using those in {}", here.display()));
         }
         Ok(selection)
     }
@@ -180,8 +179,8 @@ pub(super) fn load(selection: &Selection, quiet: bool) -> Result<RuleSet, Failur
     Ok(rules)
 }
 
-/// Whether a folder that nobody named may say what is blocked: one that another user put where root
-/// happens to stand (/tmp, a home) may not. Git refuses such repositories, too (`safe.directory`).
+/// Checks that an unnamed folder in the working directory is trustworthy. Another user could put one where
+/// root happens to work (/tmp, a home). Git refuses such repositories, too (`safe.directory`).
 fn own(folder: &Path) -> Result<(), Failure> {
     use std::os::unix::fs::MetadataExt as _;
     let user = rustix::process::geteuid().as_raw();
@@ -193,11 +192,11 @@ fn own(folder: &Path) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::Usage(anyhow!(
-        "no rules: ./{shown} belongs to somebody else or may be written by anybody; if you trust it, name it: --rules {shown}"
+        "no rules: another user owns ./{shown} or can write to it; if you trust it, pass --rules {shown}"
     )))
 }
 
-/// The user behind sudo, whose clone of the repository root may well stand in.
+/// Returns the user behind sudo: root may well work in that user's clone of the repository.
 fn invoked_by() -> Option<u32> {
     std::env::var("SUDO_UID").ok()?.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! `bannerwall rules`: check, list and try rule files; import fingerprints.
+//! `bannerwall rules`: checks, lists and tests rule files; imports fingerprints and advisories.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -31,32 +31,32 @@ pub(super) struct RulesArgs {
 
 #[derive(Debug, Subcommand)]
 enum RulesCommand {
-    /// Look for faults and for what is suspicious; exit code 1 where something is, 2 where a file is
+    /// Check rule files for errors and suspicious rules; exit code 1 if there are warnings, 2 if a file is
     /// refused.
     #[command(
         after_help = "Examples:\n  bannerwall rules check\n  bannerwall rules check mine.toml --format json"
     )]
     Check(Files),
-    /// Show the rules in the order in which they are judged.
+    /// List the rules in the order of evaluation.
     #[command(after_help = "Example:\n  bannerwall rules list --format csv > rules.csv")]
     List(Files),
-    /// Try every example and counterexample, or explain what each rule says of one banner.
+    /// Test every example and counterexample, or explain the result of each rule for one banner.
     #[command(
         after_help = "Examples:\n  bannerwall rules test rules/\n  bannerwall rules test --banner 'SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u2'\n  bannerwall rules test --protocol http --banner 'HTTP/1.1 200 OK\\r\\nServer: Apache/2.4.49'\n  bannerwall rules test --protocol http --from client --banner 'GET /.env HTTP/1.1'\n  bannerwall rules test --banner 'SSH-2.0-OpenSSH_7.4' --source 192.0.2.7 --destination 198.51.100.2\n  bannerwall rules test debian.toml --banner SSH-2.0-OpenSSH_9.2p1 --kexinit said\n  bannerwall rules test --flow '203.0.113.7 > 192.0.2.1:22' --say 'server: RFB 003.008\\n' --expect drop"
     )]
     Test(TestArgs),
-    /// Tell what a guard reads for the rules in force, and why.
+    /// Explain how much traffic a guard reads for the rules in force.
     #[command(after_help = "Example:\n  bannerwall rules explain --inspection")]
     Explain(ExplainArgs),
-    /// Turn other projects' databases into our own form.
+    /// Turn other projects' databases into our formats.
     #[command(after_help = "Example:\n  bannerwall rules import recog ssh_banners.xml -o fingerprints.toml")]
     Import(ImportArgs),
 }
 
-/// Which rules, and how results are written.
+/// Selected rules, and the output's format.
 #[derive(Debug, Args)]
 pub(super) struct Files {
-    /// Rule files, or folders of *.toml files; the default of --rules where none is given.
+    /// Rule files, or folders of *.toml files [default: that of --rules].
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
     #[command(flatten)]
@@ -69,37 +69,35 @@ pub(super) struct Files {
 pub(super) struct TestArgs {
     #[command(flatten)]
     pub(super) files: Files,
-    /// An SSH identification line, or the head of an HTTP message, where \r and \n stand for line
-    /// ends.
+    /// SSH identification line, or head of an HTTP message, with \r and \n for line ends.
     #[arg(long, value_name = "STRING")]
     pub(super) banner: Option<String>,
-    /// What the side's KEXINIT offers, over SSH: a file with what it says first (`(printf 'SSH-2.0-x\r\n';
-    /// sleep 1) | nc HOST 22 > FILE`), or with lines such as `kex =
-    /// "curve25519-sha256,kex-strict-s-v00@openssh.com"` (also `host_key`, `encryption`, `mac`,
-    /// `compression`).
+    /// KEXINIT of the same side, for SSH: a file with its first bytes (`(printf 'SSH-2.0-x\r\n'; sleep 1) |
+    /// nc HOST 22 > FILE`), or with lines such as `kex = "curve25519-sha256,kex-strict-s-v00@openssh.com"`
+    /// (also `host_key`, `encryption`, `mac`, `compression`).
     #[arg(long, value_name = "FILE", requires = "banner", conflicts_with = "flow")]
     pub(super) kexinit: Option<PathBuf>,
-    /// What the banner is; by default told by its beginning.
+    /// Protocol of the banner [default: recognized from its first bytes].
     #[arg(long, value_name = "PROTOCOL", requires = "banner", conflicts_with = "flow", value_parser = super::flags::protocol())]
     pub(super) protocol: Option<Protocol>,
-    /// Who sent the banner; by default the server, unless it is an HTTP request.
+    /// Sender of the banner [default: the server, or the client for an HTTP request].
     #[arg(long, value_name = "SIDE", requires = "banner", conflicts_with = "flow")]
     pub(super) from: Option<SideName>,
-    /// The client's address: asks `source` of rules, and exemptions.
+    /// Client's address, for `source` of rules and for exemptions.
     #[arg(long, value_name = "ADDR", requires = "banner", conflicts_with = "flow")]
     pub(super) source: Option<IpAddr>,
-    /// The server's address: asks `destination` of rules, and exemptions.
+    /// Server's address, for `destination` of rules and for exemptions.
     #[arg(long, value_name = "ADDR", requires = "banner", conflicts_with = "flow")]
     pub(super) destination: Option<IpAddr>,
-    /// The server's port: asks `port` of rules.
+    /// Server's port, for `port` of rules.
     #[arg(long, value_name = "PORT", requires = "banner", conflicts_with = "flow")]
     pub(super) port: Option<u16>,
-    /// A connection to try on policies and rules, as `[CLIENT >] SERVER:PORT`, or a port alone; what is said
-    /// in it is told by --say.
+    /// Test a connection against policies and rules: `[CLIENT >] SERVER:PORT`, or only a port. Pass its data
+    /// with --say.
     #[arg(long, value_name = "FLOW", conflicts_with = "banner")]
     flow: Option<FlowEnds>,
-    /// What one end says next (`client: TEXT`, `server: TEXT`, where \r, \n, \t, \\ and \xHH stand for
-    /// octets), or how long nobody says anything (`wait: 10s`); may be given several times, in order.
+    /// Data that one end sends (`client: TEXT`, `server: TEXT`, with \r, \n, \t, \\ and \xHH for bytes), or a
+    /// silence (`wait: 10s`); can be given several times, in order.
     #[arg(long, value_name = "STEP", requires = "flow", conflicts_with = "banner")]
     say: Vec<Step>,
     /// What must become of the connection; exit code 1 where it is something else.

@@ -142,7 +142,7 @@ fn an_administrator_bans_lists_and_unbans() {
             assert!(said.contains("is banned for 1h 30m") && code == Some(0), "{said}");
             assert!(!gets(&line.client, "curl/8.0", server), "{client} is banned");
             let (text, _) = command(&line.router, "list");
-            assert!(text.contains(client) && text.contains("1h 29m") && text.contains("by hand"), "{text}");
+            assert!(text.contains(client) && text.contains("1h 29m") && text.contains("manual"), "{text}");
             let (json, _) = command(&line.router, "list --format json");
             let ban: Value = serde_json::from_str(&json).expect("one ban");
             assert_eq!((&ban["address"], &ban["rule"]), (&Value::from(client), &Value::Null));

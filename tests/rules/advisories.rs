@@ -759,8 +759,8 @@ fn an_import_takes_little_more_room_than_its_rules() {
 #[test]
 fn choices_that_would_be_without_effect_are_refused() {
     for (flags, why) in [
-        (&["--block-unknown"][..], "give --action drop"),
-        (&["--block-unknown", "--action", "drop", "--report", "vulnerable"], "name `unknown` there"),
+        (&["--block-unknown"][..], "pass --action drop"),
+        (&["--block-unknown", "--action", "drop", "--report", "vulnerable"], "add it to --report"),
     ] {
         let output = bannerwall(&[&["import", "debian", &data("debian.json")], flags].concat());
         let said = String::from_utf8(output.stderr).unwrap();

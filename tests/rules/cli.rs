@@ -117,7 +117,7 @@ fn a_text_that_is_no_banner_is_judged_as_what_it_is_and_said_to_be_none() {
     };
     let (said, told) = explain(&["RFB 003.008\\n"]);
     assert!(said.starts_with("alert   o: "), "{said}");
-    assert!(told.contains("judged as `other`") && told.contains("--protocol"), "{told}");
+    assert!(told.contains("tested as `other`") && told.contains("--protocol"), "{told}");
     for known in [&["GET / HTTP/1.1"][..], &["SSH-2.0-x"], &["RFB 003.008\\n", "--protocol", "other"]] {
         assert_eq!(explain(known).1, "", "{known:?}");
     }

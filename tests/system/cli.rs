@@ -152,12 +152,12 @@ fn nothing_that_is_read_is_written_over_and_stdout_needs_no_flag() {
     ] {
         let output = bannerwall(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
-        assert!(stderr(&output).contains("would be read and written over"), "{}", stderr(&output));
+        assert!(stderr(&output).contains("is both input and output"), "{}", stderr(&output));
         assert_eq!(std::fs::read(&file).expect("it is there"), b"kept");
     }
     let output = bannerwall(&["rules", "list", "rules", "-o", "-"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("goes to stdout"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("to write to stdout"), "{}", stderr(&output));
 }
 
 #[test]

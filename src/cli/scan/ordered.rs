@@ -232,7 +232,7 @@ fn judges<'r>(request: &Request<'r>, global: &Global) -> Result<Option<(RuleSet,
         return Ok(None);
     }
     if let Some(why) = flag.missing()? {
-        tell(format_args!("bannerwall: banners are shown but not judged: {why}"));
+        tell(format_args!("bannerwall: banners are reported but not matched: {why}"));
         return Ok(None);
     }
     Ok(Some((flag.load(Use::Scan, global.quiet)?, flag)))

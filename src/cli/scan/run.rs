@@ -118,7 +118,7 @@ fn judges(request: &Request<'_>, quiet: bool) -> Result<(RuleSet, Option<Arc<Fin
     }
     if let Some(why) = common.rules.missing()? {
         if !quiet {
-            tell(format_args!("bannerwall: banners are shown but not judged: {why}"));
+            tell(format_args!("bannerwall: banners are reported but not matched: {why}"));
         }
         return Ok((RuleSet::empty(), fingerprints));
     }
