@@ -4,6 +4,7 @@ use anyhow::anyhow;
 use clap::Args;
 
 use super::control::GuardSocketFlags;
+use super::rules::several;
 use super::{Exit, Failure, print};
 use crate::guard::control::{ControlError, Request, RulesInForce};
 
@@ -30,6 +31,6 @@ pub(super) fn run(arguments: &ReloadArgs, quiet: bool) -> Result<Exit, Failure> 
     })?;
     match quiet {
         true => Ok(Exit::Done),
-        false => print(format!("reloaded: {} rules are in force\n", in_force.rules).as_bytes()),
+        false => print(format!("reloaded: {} in force\n", several(in_force.rules, "rule")).as_bytes()),
     }
 }

@@ -32,7 +32,7 @@ use crate::replay::input::Input;
 use crate::replay::{Onlooker, Replay, ReplayConfig, Session};
 use crate::rules::{RuleSet, Selection};
 
-/// Octets of a response's body that are read for its title, even if no rule asks for them.
+/// Bytes of a response's body to read for its title, even if no rule needs them.
 const TITLE_OCTETS: usize = 4 << 10;
 
 /// Smallest file with a progress bar, in bytes; smaller ones finish too early for it.

@@ -100,10 +100,10 @@ pub(super) struct TestArgs {
     /// silence (`wait: 10s`); can be given several times, in order.
     #[arg(long, value_name = "STEP", requires = "flow", conflicts_with = "banner")]
     say: Vec<Step>,
-    /// What must become of the connection; exit code 1 where it is something else.
+    /// Expected verdict of the connection; exit code 1 for any other.
     #[arg(long, value_name = "VERDICT", requires = "flow", conflicts_with = "banner")]
     expect: Option<FlowVerdict>,
-    /// A fingerprint file, or a folder of them, that says which product the banner names.
+    /// Fingerprint file or folder, to identify the banner's product.
     #[arg(long, value_name = "PATH", requires = "banner", conflicts_with = "flow")]
     pub(super) fingerprints: Option<PathBuf>,
 }
@@ -137,7 +137,7 @@ pub(super) fn run(arguments: &RulesArgs, quiet: bool, verbose: u8) -> Result<Exi
 }
 
 impl Files {
-    /// PATH and `--rules` say the same.
+    /// Returns the flags with PATH as further `--rules`.
     pub(super) fn flag(&self) -> RulesFlag {
         self.rules.with_paths(&self.paths)
     }
@@ -172,7 +172,7 @@ fn check(files: &Files, quiet: bool) -> Result<Exit, Failure> {
     }
 }
 
-/// `120 rules, 3 changed by overrides, 2 not in force`.
+/// Formats `120 rules, 3 changed by overrides, 2 not in force`.
 fn counted(set: &RuleSet) -> String {
     let all = || set.rules().iter().chain(set.rules_off());
     let mut text = several(all().count(), "rule");
@@ -191,7 +191,7 @@ fn counted(set: &RuleSet) -> String {
     text
 }
 
-/// `1 rule`, `2 rules`.
+/// Formats `1 rule` or `2 rules`.
 pub(super) fn several(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
@@ -245,7 +245,7 @@ fn list(files: &Files, quiet: bool) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// A rule on one line, and what overrides changed about it below.
+/// Formats a rule as one line, with the changes by overrides below.
 fn listed_text(rule: &Rule, (width, profiles_width): (usize, usize)) -> String {
     let action = if rule.off().is_some() { "off" } else { rule.action().name() };
     let about = format!("{} {}", rule.protocol().name(), rule.from().name());
@@ -264,7 +264,7 @@ fn listed_text(rule: &Rule, (width, profiles_width): (usize, usize)) -> String {
     text
 }
 
-/// `scan`, or `all` where a rule is made for no use in particular.
+/// Formats the profiles of a rule: `scan`, or `all` if it has none.
 fn profiles(rule: &Rule) -> String {
     if rule.profiles().is_empty() { "all".to_owned() } else { rule.profiles().join(",") }
 }
@@ -290,7 +290,7 @@ fn listed(rule: &Rule) -> serde_json::Value {
     })
 }
 
-/// A policy on one line, as it stands among the rules.
+/// Formats a policy as one line of the list of rules.
 fn listed_policy_text(policy: &Policy, width: usize) -> String {
     let mut text =
         format!("{:<width$}  {:<6}  policy    {}", policy.id(), policy.otherwise().name(), policy.title());
@@ -366,7 +366,7 @@ fn trial_text(trial: &Trial<'_>) -> String {
     )
 }
 
-/// Tries one connection on policies and rules, as an enforcing guard would see it.
+/// Runs one connection through policies and rules, as in an enforcing guard.
 fn try_flow(arguments: &TestArgs, quiet: bool) -> Result<Exit, Failure> {
     let Some(ends) = &arguments.flow else { return Ok(Exit::Done) };
     let set = Arc::new(arguments.files.flag().load(Use::Rules, quiet)?);

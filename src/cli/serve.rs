@@ -1,4 +1,4 @@
-//! `bannerwall serve`: the inventory for a browser.
+//! `bannerwall serve`: shows the inventory in a browser.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -21,39 +21,38 @@ use crate::serve::{Bounds, ScanConfig, ServeConfig};
 #[command(after_help = "Examples:
   bannerwall serve --inventory net.db                             then open http://127.0.0.1:8642/
   bannerwall serve --inventory net.db --listen 192.0.2.1:8642 --htpasswd users --tls-cert cert.pem --tls-key key.pem
-  bannerwall serve --inventory net.db --scan-allow 192.0.2.0/24   scans of it are started from the page
-  bannerwall serve --inventory postgresql://worker@db/net         all sites of a fleet; merges what sensors send, if it may
+  bannerwall serve --inventory net.db --scan-allow 192.0.2.0/24   start scans of it from the page
+  bannerwall serve --inventory postgresql://worker@db/net         all sites of a fleet; merges batches of sensors if its role permits
   curl http://127.0.0.1:8642/api/services?q=product:openssh
 
 Filters of pages and of `q` are those of `bannerwall inventory list`. /api/openapi.json describes the API.")]
 pub(super) struct ServeArgs {
-    /// The inventory, as guard, scan and replay keep it with --inventory.
+    /// Inventory that guard, scan and replay write with --inventory.
     #[arg(long, value_name = "FILE|URL", value_parser = inventory_place())]
     inventory: Place,
-    /// Where to listen. Any but a loopback address asks for a login and TLS.
+    /// Address to listen on. Any address but loopback needs a login and TLS.
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8642")]
     listen: SocketAddr,
-    /// Show it only to those who know the token in FILE (as a password, or `Authorization: Bearer`).
+    /// Require the token in FILE (as a password, or `Authorization: Bearer`).
     #[arg(long, value_name = "FILE", conflicts_with = "htpasswd", help_heading = "Access")]
     token_file: Option<PathBuf>,
-    /// Show it only to the users of FILE, which `htpasswd -B` makes.
+    /// Require a login of a user in FILE, which `htpasswd -B` makes.
     #[arg(long, value_name = "FILE", help_heading = "Access")]
     htpasswd: Option<PathBuf>,
     /// Certificate chain of TLS, in PEM.
     #[arg(long, value_name = "FILE", requires = "tls_key", help_heading = "Access")]
     tls_cert: Option<PathBuf>,
-    /// Its key, in PEM.
+    /// Private key of the certificate, in PEM.
     #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = "Access")]
     tls_key: Option<PathBuf>,
-    /// Let those who see the page have this network scanned, at once or again and again; may be given several
-    /// times.
+    /// Allow scans of this network from the page, once or on a schedule; can be given several times.
     #[arg(long, value_name = "CIDR", help_heading = "Scans")]
     scan_allow: Vec<IpNet>,
-    /// Targets a second that such a scan may ask, at most.
+    /// Rate limit of such a scan, in targets a second.
     #[arg(long, value_name = "N", requires = "scan_allow", default_value_t = 10_000, help_heading = "Scans",
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     scan_rate: u32,
-    /// Rules that such scans judge by: a file or a folder; may be given several times.
+    /// Rules for such scans: a file or a folder; can be given several times.
     #[arg(long, value_name = "PATH", requires = "scan_allow", help_heading = "Scans")]
     scan_rules: Vec<PathBuf>,
 }
@@ -74,14 +73,14 @@ pub(super) fn run(arguments: &ServeArgs, quiet: bool) -> Result<Exit, Failure> {
         flags: ("--listen", "--"),
     };
     if !arguments.scan_allow.is_empty() {
-        // As each scan reads them.
+        // Each scan loads the same rules: report their errors at the start.
         let rules = RulesFlag::default().with_paths(&arguments.scan_rules);
         if rules.missing()?.is_none() {
             rules.load(Use::Scan, true)?;
         }
     }
     let mut signals =
-        Signals::new([SIGINT, SIGTERM]).context("cannot take signals").map_err(Failure::Usage)?;
+        Signals::new([SIGINT, SIGTERM]).context("cannot register signals").map_err(Failure::Usage)?;
     let server = config.start_confined().map_err(Failure::usage)?;
     if !quiet {
         tell(format_args!("bannerwall: the page is at {}", server.url()));

@@ -1,4 +1,4 @@
-//! `bannerwall status`: the state of a running guard, and an exit code that says whether it is well.
+//! `bannerwall status`: prints the state of a running guard, with an exit code for its health.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::guard::control::{ControlError, Request};
 use crate::guard::{Gaps, GuardStatus, QueueOwner, QueueStatus};
 use crate::output::Escaped;
 
-/// Time before its end in which an override is named.
+/// Remaining time from which an override's end is announced.
 const SOON: Duration = Duration::from_secs(14 * 86_400);
 
 /// Flags of `bannerwall status`.
@@ -21,7 +21,7 @@ const SOON: Duration = Duration::from_secs(14 * 86_400);
   bannerwall status
   bannerwall status --queue 4:7 --format json
 
-Exit code 0 if all is well, 1 with faults, 2 if no guard listens, 3 if this user may not ask it.")]
+Exit code 0 if all is well, 1 with faults, 2 if no guard listens, 3 if this user may not use the guard's socket.")]
 pub(super) struct StatusArgs {
     #[command(flatten)]
     guard: GuardSocketFlags,
@@ -92,7 +92,7 @@ fn describe(status: &GuardStatus, now: Timestamp) -> String {
 
 fn describe_queue(text: &mut String, queue: &QueueStatus) {
     let worker = match queue.last_turn {
-        Some(seconds) => format!("last turn of its worker {seconds} s ago"),
+        Some(seconds) => format!("its worker last ran {seconds} s ago"),
         None => "its worker has not started".to_owned(),
     };
     let owner = match &queue.owner {
@@ -102,10 +102,10 @@ fn describe_queue(text: &mut String, queue: &QueueStatus) {
         QueueOwner::Unknown(why) => format!("unknown ({why})"),
     };
     let waiting = queue.waiting.map_or("an unknown number of".to_owned(), |waiting| waiting.to_string());
-    let _ = writeln!(text, "queue {}: {worker}; owner {owner}; {waiting} packets wait", queue.queue);
+    let _ = writeln!(text, "queue {}: {worker}; owner {owner}; waiting packets: {waiting}", queue.queue);
 }
 
-/// Names the overrides that have ended, or end soon.
+/// Lists the overrides that have ended, or end soon.
 fn describe_overrides(text: &mut String, overrides: &[OverrideFacts], now: Timestamp) {
     for one in overrides.iter().filter(|one| !one.is_in_force(now.after(SOON))) {
         let word = if one.is_in_force(now) { "ends soon" } else { "has ended" };
@@ -120,7 +120,7 @@ fn describe_gaps(text: &mut String, gaps: &Gaps) {
         (gaps.queue_full, "the queue was full"),
         (gaps.socket_overrun, "its socket was full"),
         (gaps.no_listener, "no guard listened"),
-        (gaps.overdue, "they had waited for too long"),
+        (gaps.overdue, "they waited longer than --max-wait"),
     ];
     for (count, why) in dropped.into_iter().filter(|(count, _)| *count > 0) {
         let _ = writeln!(text, "packets dropped because {why}: {count}");

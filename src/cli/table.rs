@@ -1,4 +1,4 @@
-//! Results of `bannerwall rules` in every format, for machines and for people.
+//! Results of `bannerwall rules` in every format, for programs and for people.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use clap::Args;
 use super::Failure;
 use super::flags::{FormatName, output_file};
 
-/// How results are written, and where.
+/// Format and destination of results.
 #[derive(Debug, Args)]
 pub(super) struct Output {
-    /// How results are written.
+    /// Output format.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     format: FormatName,
     /// Write results to this file.
@@ -25,7 +25,7 @@ impl Output {
         self.format
     }
 
-    /// The file that they are written to.
+    /// Returns the file of the results, if there is one.
     pub(super) fn file(&self) -> Option<&Path> {
         self.output.as_deref()
     }
@@ -34,7 +34,7 @@ impl Output {
 /// Results in every format, written at the end.
 pub(super) struct Table {
     columns: &'static [&'static str],
-    /// Each for a machine and, unless a person need not see it, for a person.
+    /// Each row for a program and, unless the text leaves it out, for a person.
     rows: Vec<(serde_json::Value, Option<String>)>,
     summary: Option<String>,
 }
@@ -52,12 +52,12 @@ impl Table {
         self.rows.push((object, Some(text)));
     }
 
-    /// A result that a person is told only as one of several.
+    /// Adds a result that the text leaves out.
     pub(super) fn add_untold(&mut self, object: serde_json::Value) {
         self.rows.push((object, None));
     }
 
-    /// A last line for a person.
+    /// Sets the last line of the text.
     pub(super) fn say(&mut self, summary: String) {
         self.summary = Some(summary);
     }
@@ -97,7 +97,7 @@ impl Table {
     }
 }
 
-/// A JSON value as the cell of a table.
+/// Formats a JSON value as the cell of a table.
 fn cell(value: &serde_json::Value) -> String {
     match value {
         serde_json::Value::Null => String::new(),

@@ -1,4 +1,4 @@
-//! `bannerwall rules test --flow`: one connection by hand, through the engine that a guard has.
+//! `bannerwall rules test --flow`: runs one simulated connection through the guard's engine.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
@@ -13,41 +13,41 @@ use crate::engine::{AnomalyPolicy, Checksums, Decision, Engine, EngineConfig, Pa
 use crate::event::{Action, Endpoint, Endpoints, Event, EventKind, Side, Timestamp};
 use crate::rules::{Policy, RuleSet};
 
-/// The client's port, where nothing is about it.
+/// Client's port: no rule refers to it.
 const CLIENT_PORT: u16 = 49_152;
 
-/// Octets of one segment.
+/// Size of a segment's payload, in bytes.
 const SEGMENT: usize = 1_400;
 
-/// The longest silence that is tried.
+/// Limit of a simulated silence.
 const LONGEST_WAIT: Duration = Duration::from_secs(30 * 24 * 3_600);
 
-/// The two ends of a connection.
+/// Both ends of the connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FlowEnds {
     client: SocketAddr,
     server: SocketAddr,
 }
 
-/// Something that happens in a connection.
+/// Event of the simulated connection.
 #[derive(Debug, Clone)]
 pub(super) enum Step {
-    /// One end says something.
+    /// Data from one side.
     Say(Side, Vec<u8>),
-    /// Nobody says anything for so long.
+    /// Silence of both sides for this time.
     Wait(Duration),
 }
 
-/// What becomes of a connection.
+/// Verdict about the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum FlowVerdict {
-    /// It may go on, and nobody is told.
+    /// The connection passes without an alert.
     Pass,
-    /// It may go on, and an alert is told.
+    /// The connection passes with an alert.
     Alert,
-    /// It is dropped.
+    /// The connection is dropped.
     Drop,
-    /// It is dropped, and both ends are sent a reset.
+    /// The connection is dropped, and both ends get a reset.
     Reject,
 }
 
@@ -62,26 +62,27 @@ impl FlowVerdict {
     }
 }
 
-/// What came of a connection.
+/// Result of a simulated connection.
 pub(super) struct Trial<'r> {
     pub(super) steps: Vec<Tried>,
     pub(super) verdict: FlowVerdict,
-    /// The policy that it is under.
+    /// Policy of the connection's port, if there is one.
     pub(super) policy: Option<&'r Policy>,
 }
 
-/// What came of one step.
+/// Result of one step.
 pub(super) struct Tried {
     pub(super) said: String,
     pub(super) octets: usize,
-    /// Octets that were let through.
+    /// Number of passed bytes.
     pub(super) passed: usize,
     pub(super) decision: &'static str,
-    /// Alerts: by which rule or policy, and where that stands.
+    /// Alerts: their rule or policy, with its place in the file.
     pub(super) because: Vec<String>,
 }
 
-/// `203.0.113.7 > 192.0.2.1:22`, `[2001:db8::1]:22`, `22`; an end that is not said is one for documentation.
+/// Parses `203.0.113.7 > 192.0.2.1:22`, `[2001:db8::1]:22` or `22`; a missing end gets a documentation
+/// address.
 impl FromStr for FlowEnds {
     type Err = anyhow::Error;
 
@@ -94,10 +95,12 @@ impl FromStr for FlowEnds {
             Ok(port) => SocketAddr::new(Ipv4Addr::new(192, 0, 2, 1).into(), port),
             Err(_) => server
                 .parse()
-                .with_context(|| format!("`{server}` is no address and port, such as 192.0.2.1:22"))?,
+                .with_context(|| format!("`{server}` is not an address and port, such as 192.0.2.1:22"))?,
         };
         let address = match client {
-            Some(client) => client.parse::<IpAddr>().with_context(|| format!("`{client}` is no address"))?,
+            Some(client) => {
+                client.parse::<IpAddr>().with_context(|| format!("`{client}` is not an address"))?
+            }
             None if server.is_ipv4() => Ipv4Addr::new(203, 0, 113, 1).into(),
             None => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0xc1).into(),
         };
@@ -108,7 +111,7 @@ impl FromStr for FlowEnds {
     }
 }
 
-/// `client: TEXT`, `server: TEXT`, `wait: 10s`.
+/// Parses `client: TEXT`, `server: TEXT` or `wait: 10s`.
 impl FromStr for Step {
     type Err = anyhow::Error;
 
@@ -124,12 +127,12 @@ impl FromStr for Step {
                 let time = super::flags::duration(what.trim())?;
                 Ok(Self::Wait(time.min(LONGEST_WAIT)))
             }
-            other => bail!("nobody is called `{other}`: a step is `client: …`, `server: …` or `wait: …`"),
+            other => bail!("unknown step `{other}`: a step is `client: …`, `server: …` or `wait: …`"),
         }
     }
 }
 
-/// Text with `\r`, `\n`, `\t`, `\0`, `\\` and `\xHH` as octets.
+/// Returns text with `\r`, `\n`, `\t`, `\0`, `\\` and `\xHH` as bytes.
 fn octets(text: &str) -> Result<Vec<u8>, anyhow::Error> {
     let mut octets = Vec::with_capacity(text.len());
     let mut rest = text.chars();
@@ -146,15 +149,16 @@ fn octets(text: &str) -> Result<Vec<u8>, anyhow::Error> {
             Some('\\') => b'\\',
             Some('x') => {
                 let digits: String = rest.by_ref().take(2).collect();
-                u8::from_str_radix(&digits, 16).with_context(|| format!("`\\x{digits}` is no octet"))?
+                u8::from_str_radix(&digits, 16)
+                    .with_context(|| format!("`\\x{digits}` is not a byte; write two hexadecimal digits"))?
             }
-            other => bail!("`\\{}` stands for nothing", other.map(String::from).unwrap_or_default()),
+            other => bail!("unknown escape `\\{}`", other.map(String::from).unwrap_or_default()),
         });
     }
     Ok(octets)
 }
 
-/// Leads a connection through an engine that enforces.
+/// Runs a connection through an enforcing engine.
 pub(super) fn run<'r>(rules: &'r Arc<RuleSet>, ends: &FlowEnds, steps: &[Step]) -> Trial<'r> {
     let end = |address: SocketAddr| Endpoint { address: address.ip(), port: address.port() };
     let both = Endpoints { client: end(ends.client), server: end(ends.server) };
@@ -184,13 +188,13 @@ pub(super) fn run<'r>(rules: &'r Arc<RuleSet>, ends: &FlowEnds, steps: &[Step]) 
     Trial { steps: tried, verdict, policy: rules.policy(&both).map(AsRef::as_ref) }
 }
 
-/// A connection and the engine on its way.
+/// The connection and the engine that inspects it.
 struct Wire {
     engine: Engine,
     events: Vec<Event>,
     ends: FlowEnds,
     now: Timestamp,
-    /// What client and server send next.
+    /// Next sequence numbers of client and server.
     next: [u32; 2],
     rejected: bool,
 }
@@ -210,11 +214,12 @@ impl Wire {
             Step::Wait(time) => {
                 self.now = self.now.after(*time);
                 self.engine.tick(self.now, &mut self.events);
-                // Who rejects silence does so by the next packet.
+                // After a rejected silence the reset goes out with the next packet, which this trial does not
+                // send.
                 let new = self.events.get(known..).unwrap_or_default();
                 let refused = new.iter().any(is_rejection);
                 self.rejected |= refused;
-                (format!("nobody for {} s", time.as_secs()), 0, 0, refused)
+                (format!("silence for {} s", time.as_secs()), 0, 0, refused)
             }
             Step::Say(side, octets) => {
                 let passed = self.say(*side, octets);
@@ -228,7 +233,7 @@ impl Wire {
         Tried { said, octets, passed, decision: if stopped { "stopped" } else { "passes" }, because }
     }
 
-    /// Sends octets in segments; gives how many were let through.
+    /// Sends bytes in segments, and returns the number of passed bytes.
     fn say(&mut self, from: Side, octets: &[u8]) -> usize {
         let mut passed = 0;
         for piece in octets.chunks(SEGMENT) {
@@ -243,7 +248,7 @@ impl Wire {
             let next = if from == Side::Client { &mut self.next[0] } else { &mut self.next[1] };
             *next = next.wrapping_add(u32::try_from(piece.len()).unwrap_or_default());
         }
-        // The other end acknowledges.
+        // The acknowledgement lets the engine treat the passed bytes as received.
         let [client, server] = self.next;
         let (own, peer) = if from == Side::Client { (server, client) } else { (client, server) };
         self.send(from.other(), own, Some(peer), false, &[]);
@@ -277,7 +282,7 @@ impl Wire {
     }
 }
 
-/// A whole IP packet.
+/// Builds a whole IP packet.
 fn packet(
     source: SocketAddr,
     destination: SocketAddr,
@@ -296,7 +301,7 @@ fn packet(
         tcp = tcp.syn();
     }
     let mut packet = Vec::with_capacity(tcp.size(octets.len()));
-    // Only a payload beyond what IP can hold would be refused.
+    // `write` fails only if a payload exceeds the limit of IP, and SEGMENT is far below it.
     let _ = tcp.write(&mut packet, octets);
     packet
 }
@@ -308,12 +313,12 @@ fn six(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// True if an alert is about a connection that is to be reset.
+/// True if the alert resets the connection.
 fn is_rejection(event: &Event) -> bool {
     matches!(&event.kind, EventKind::Alert(facts) if facts.blocked && facts.action == Action::Reject)
 }
 
-/// Which rule or policy an alert is by, and where that stands.
+/// Describes the rule or policy behind an alert, with its place in the file.
 fn because(event: &Event, rules: &RuleSet) -> Option<String> {
     let EventKind::Alert(facts) = &event.kind else { return None };
     let action = facts.action.name();

@@ -1,4 +1,4 @@
-//! `bannerwall tunnel`: flags to a [`TunnelConfig`], and keys.
+//! `bannerwall tunnel`: turns flags into a [`TunnelConfig`], and manages keys.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -15,19 +15,19 @@ use super::{Exit, Failure, print};
 use crate::guard::{EventReader, InspectionConfig, Output};
 use crate::tunnel::{self, Key, Keys, Protection, TunnelConfig};
 
-/// `bannerwall tunnel`: a run, or something about keys.
+/// `bannerwall tunnel`: a run, or a command about keys.
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
     after_help = "Examples:
-  bannerwall tunnel keygen here.key > here.pub            once at each end; here.pub goes to the other one
+  bannerwall tunnel keygen here.key > here.pub            once at each end; copy here.pub to the other end
   bannerwall tunnel --local 0.0.0.0:7777 --peer 198.51.100.2:7777 --device bw0 --key here.key --peer-key there.pub
   bannerwall tunnel --local '[2001:db8::1]:7777' --peer '[2001:db8::2]:7777' --device bw0 --plain --no-offload
   bannerwall tunnel … --guard --enforce --events /var/log/bannerwall.json
   ip address add 203.0.113.1/30 dev bw0 && ip link set bw0 up
 
-Signals: with --guard, SIGHUP, SIGUSR1 and SIGUSR2 read the rules again and open event files anew. SIGINT and SIGTERM end the run; so does `ip link delete` of the device. All end with 0, and a last line on
+Signals: with --guard, SIGHUP, SIGUSR1 and SIGUSR2 reload the rules and reopen event files. SIGINT and SIGTERM stop the tunnel, and so does `ip link delete` of the device. The exit code is then 0, and a last line on
 stderr that accounts for every packet."
 )]
 pub(super) struct TunnelArgs {
@@ -48,13 +48,13 @@ enum KeyCommand {
     /// Make a private key in a new file, and print its public key.
     #[command(after_help = "Example:\n  bannerwall tunnel keygen /etc/bannerwall/tunnel.key > tunnel.pub")]
     Keygen {
-        /// Where the private key goes; nobody else may read it.
+        /// File of the private key; only its owner can read it.
         file: PathBuf,
     },
-    /// Print the public key of a private one.
+    /// Print the public key of a private key.
     #[command(after_help = "Example:\n  bannerwall tunnel public /etc/bannerwall/tunnel.key")]
     Public {
-        /// Where the private key is.
+        /// File of the private key.
         file: PathBuf,
     },
 }
@@ -62,42 +62,42 @@ enum KeyCommand {
 /// Flags of a run.
 #[derive(Debug, Args)]
 struct TunnelFlags {
-    /// Address and port of this end; 0.0.0.0 or `[::]` take the one that the route to the peer has.
+    /// Address and port of this end; 0.0.0.0 and `[::]` select the address of the route to the peer.
     #[arg(long, value_name = "ADDR:PORT")]
     local: SocketAddr,
-    /// Address and port of the other end. Datagrams from elsewhere are not taken.
+    /// Address and port of the other end. The tunnel ignores datagrams from other addresses.
     #[arg(long, value_name = "ADDR:PORT")]
     peer: SocketAddr,
-    /// Name of the tun device, made unless it is there (`ip tuntap add mode tun`). Addresses, routes, up and
-    /// down are for ip(8).
+    /// Name of the tun device, created if it does not exist (`ip tuntap add mode tun`). Use ip(8) for
+    /// addresses, routes, up and down.
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     device: String,
-    /// Our private key (`bannerwall tunnel keygen` makes one, and so does `wg genkey`).
+    /// Private key of this end (from `bannerwall tunnel keygen` or `wg genkey`).
     #[arg(long, value_name = "FILE", requires = "peer_key", conflicts_with = "plain")]
     key: Option<PathBuf>,
     /// The peer's public key.
     #[arg(long, value_name = "FILE", requires = "key")]
     peer_key: Option<PathBuf>,
-    /// Carry packets as they are, for whoever is on the way to read and change. Without it and without keys
-    /// the peer must be this machine.
+    /// Carry packets without encryption: everyone on the path can read and change them. Without this flag and
+    /// without keys the peer must be this machine.
     #[arg(long)]
     plain: bool,
-    /// The device's MTU [default: what fits into one datagram; of a device that is there, its own].
+    /// MTU of the device [default: the largest that fits into one datagram, or that of an existing device].
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(576..))]
     mtu: Option<u16>,
-    /// Carry packet by packet, as segments, instead of up to 64 KiB a call. Both ends must be alike.
+    /// Carry single packets instead of up to 64 KiB a call. Both ends must use the same setting.
     #[arg(long)]
     no_offload: bool,
-    /// Judge what goes through by rules, as `bannerwall guard` does: watch, and with --enforce block.
+    /// Inspect the carried packets by rules, as `bannerwall guard` does: watch, and with --enforce block.
     #[arg(long)]
     guard: bool,
-    /// With --guard: do not confine the tunnel to the files and calls that it needs, for debugging. One that
-    /// notifies others is not confined either.
+    /// With --guard: do not confine the tunnel to the files and system calls that it needs, for debugging. A
+    /// tunnel with notifications is not confined either.
     #[arg(long, requires = "guard")]
     no_sandbox: bool,
 }
 
-/// The guard's flags, of which `--local PATH` is `--local-rules PATH` here.
+/// Flags of the guard, with `--local PATH` renamed to `--local-rules PATH`.
 #[derive(Debug)]
 struct Renamed(InspectionFlags);
 
@@ -144,7 +144,7 @@ pub(super) fn run(arguments: &TunnelArgs) -> Result<Exit, Failure> {
                 Err(error) => Err(Failure::usage(error)),
             }
         }
-        (None, None) => Err(Failure::usage(anyhow!("--local, --peer and --device are needed"))),
+        (None, None) => Err(Failure::usage(anyhow!("pass --local, --peer and --device"))),
     }
 }
 
@@ -167,11 +167,11 @@ impl TunnelFlags {
         })
     }
 
-    /// By what packets are judged, if they are to be.
+    /// Returns the configuration of the inspection, if there is one.
     fn guard(&self, inspection: &InspectionFlags) -> Result<Option<InspectionConfig>, Failure> {
         if !self.guard {
             return match inspection.given() {
-                Some(flags) => Err(Failure::usage(anyhow!("{flags}: for a tunnel this takes --guard"))),
+                Some(flags) => Err(Failure::usage(anyhow!("{flags}: pass --guard, too"))),
                 None => Ok(None),
             };
         }
@@ -179,7 +179,7 @@ impl TunnelFlags {
         Ok(Some(inspection.config(inspection.selection()?, self.no_sandbox)))
     }
 
-    /// What reads events; nothing without `--guard`.
+    /// Returns the event readers; none without `--guard`.
     fn readers(&self, inspection: &InspectionFlags, page: &PageFlags) -> Vec<Box<dyn EventReader>> {
         if !self.guard {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! `bannerwall why ADDRESS[:PORT]`: what a running guard blocked for an address, and how to let it pass.
+//! `bannerwall why ADDRESS[:PORT]`: shows what a running guard blocked for an address, and how to allow it.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
@@ -20,10 +20,10 @@ use crate::output::Escaped;
   bannerwall why 192.0.2.7
   bannerwall why '[2001:db8::1]:22' --format json
 
-The guard remembers the last 8 blocks of each of the last 1024 clients that it blocked.
-Exit code 2 if no guard listens, 3 if this user may not ask it.")]
+The guard keeps the last 8 blocks of each of the last 1024 blocked clients.
+Exit code 2 if no guard listens, 3 if this user may not use the guard's socket.")]
 pub(super) struct WhyArgs {
-    /// The address of a client or a server, and its port if you know it.
+    /// Address of a client or a server, with its port if you know it.
     #[arg(value_name = "ADDRESS[:PORT]")]
     subject: Subject,
     #[command(flatten)]
@@ -62,7 +62,10 @@ pub(super) fn run(arguments: &WhyArgs) -> Result<Exit, Failure> {
 
 fn describe(report: &WhyReport, address: IpAddr, now: Timestamp) -> String {
     if report.blocks.is_empty() {
-        return format!("nothing of {address} was blocked (the guard started {})\n", ago(report.since, now));
+        return format!(
+            "no traffic of {address} was blocked (the guard started {})\n",
+            ago(report.since, now)
+        );
     }
     let blocks: Vec<String> = report.blocks.iter().map(|block| describe_block(block, now)).collect();
     blocks.join("\n")
@@ -97,7 +100,7 @@ fn describe_block(explained: &ExplainedBlock, now: Timestamp) -> String {
         (Some(rule), None) => writeln!(text, "  by {}, which is no longer in force", Escaped(rule)),
         (None, _) => {
             let reason = block.reason.as_deref().unwrap_or_default();
-            writeln!(text, "  by no rule: {}", Escaped(reason))
+            writeln!(text, "  without a rule: {}", Escaped(reason))
         }
     };
     if !block.banner.is_empty() {
@@ -110,14 +113,14 @@ fn describe_block(explained: &ExplainedBlock, now: Timestamp) -> String {
         Some(toml) => {
             let _ = writeln!(
                 text,
-                "  To let it pass, put this into a file of /etc/bannerwall/local.d/ and run `bannerwall reload`:\n"
+                "  To allow it, put this into a file in /etc/bannerwall/local.d/ and run `bannerwall reload`:\n"
             );
             for line in toml.lines() {
                 let _ = writeln!(text, "    {line}");
             }
         }
         None if block.rule.is_none() => {
-            let _ = writeln!(text, "  No override lets it pass: --on-anomaly and --on-failure decide.");
+            let _ = writeln!(text, "  An override cannot allow it: change --on-anomaly or --on-failure.");
         }
         None => {}
     }

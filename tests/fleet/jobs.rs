@@ -199,7 +199,7 @@ fn what_fails_again_and_again_is_parked_and_can_be_retried() {
     // Whoever can write the table has no worker read a file.
     for (old, new, said) in [
         (r#""flags":["#, r#""flags":["--input=/etc/passwd","#, "input"),
-        (r#""flags":["#, r#""flags":["-o/tmp/x","#, "is not of a scan"),
+        (r#""flags":["#, r#""flags":["-o/tmp/x","#, "is not available for"),
         (r#""fingerprint":""#, r#""fingerprint":"0"#, "another version has made it"),
         (
             r#""rules":[]"#,
@@ -216,12 +216,12 @@ fn what_fails_again_and_again_is_parked_and_can_be_retried() {
         let status = told(&url, &["status", &scan]);
         assert!(status.contains("1 parked") && status.contains("failed 2 times"), "{status}");
         assert!(status.contains(said), "{said}: {status}");
-        assert_eq!(told(&url, &["retry", &scan]), "1 shards are taken again");
+        assert_eq!(told(&url, &["retry", &scan]), "1 shard to retry");
     }
     psql(&url, &format!("UPDATE fleet_scans SET what = $q${whole}$q$"));
     ends_well(worker(&url, &["--until-empty"]));
     assert_each_once(&url, 4);
-    assert_eq!(told(&url, &["retry", &scan]), "0 shards are taken again");
+    assert_eq!(told(&url, &["retry", &scan]), "0 shards to retry");
     assert_eq!(psql(&url, "SELECT state FROM fleet_scans"), "done");
 }
 
@@ -239,7 +239,11 @@ fn who_waits_for_a_scan_is_told_how_it_has_ended_though_the_database_restarts() 
     let done = submit(&url, "127.26.0.0/30", &port, &[]);
     let fails = submit(&url, "127.26.1.0/30", &port, &["--attempts", "1"]);
     psql(&url, &format!("UPDATE fleet_scans SET what = '{{}}' WHERE id = {fails}"));
-    ends(wait(&[&done, "--timeout", "300ms"]), 1, &format!("scan #{done} is not over in time, and goes on"));
+    ends(
+        wait(&[&done, "--timeout", "300ms"]),
+        1,
+        &format!("scan #{done} is not done in time, and continues"),
+    );
     ends(wait(&["77"]), 2, "there is no scan #77");
     let leaves = wait(&[&done]);
     std::thread::sleep(Duration::from_millis(500));
@@ -399,14 +403,14 @@ fn what_is_forgotten_is_gone_with_its_results_and_the_inventory_stays() {
     let tables = "SELECT count(*) FROM pg_tables WHERE tablename LIKE 'fleet_results_%'";
     assert_eq!(psql(&url, tables), "3", "one a scan");
 
-    assert_eq!(told(&url, &["forget", "--older-than", "1d"]), "0 scans are forgotten");
+    assert_eq!(told(&url, &["forget", "--older-than", "1d"]), "0 scans deleted");
     psql(&url, &format!("UPDATE fleet_scans SET ended = ended - 90000000 WHERE id = {}", scans[1]));
     // Whoever may forget them need not own the tables.
     psql(&url, "CREATE ROLE keeper LOGIN; GRANT USAGE ON SCHEMA bannerwall TO keeper;
                 GRANT SELECT ON ALL TABLES IN SCHEMA bannerwall TO keeper; GRANT DELETE ON fleet_scans TO keeper");
     let keeper = url.replace("user=postgres", "user=keeper");
-    assert_eq!(told(&keeper, &["forget", "--older-than", "1d"]), "1 scans are forgotten");
-    assert_eq!(told(&keeper, &["forget", &scans[0]]), "1 scans are forgotten");
+    assert_eq!(told(&keeper, &["forget", "--older-than", "1d"]), "1 scan deleted");
+    assert_eq!(told(&keeper, &["forget", &scans[0]]), "1 scan deleted");
     assert_eq!(run(&url, &["forget", &scans[0]]).status.code(), Some(2), "there is none any more");
     assert_eq!(psql(&url, tables), "1");
     assert_eq!(told(&url, &["results", &scans[2]]).lines().count(), 4);
@@ -517,16 +521,16 @@ fn bad_input_is_refused_where_it_is_given() {
     };
     submit(&["ssh"], "no targets");
     submit(&["ssh", "192.0.2.0/33"], "192.0.2.0/33");
-    submit(&["ssh", "192.0.2.1", "--exclude", "192.0.2.1"], "no target is left");
+    submit(&["ssh", "192.0.2.1", "--exclude", "192.0.2.1"], "no targets are left");
     submit(&["ssh", "192.0.2.1", "--match", "("], "--match");
     submit(&["ssh", "192.0.2.1", "--rules", "/nowhere"], "/nowhere");
     submit(&["ssh", "192.0.2.1", "--rate", "0"], "--rate");
     submit(&["ssh", "192.0.2.1", "--shard-targets", "0"], "--shard-targets");
     submit(&["ssh", "192.0.2.1", "--network-rate", "192.0.2.0/24"], "--network-rate");
     submit(&["ssh", "192.0.2.1", "--not-at", "noon"], "--not-at");
-    submit(&["ssh", "0.0.0.0/0", "--shard-targets", "100"], "give a larger --shard-targets");
+    submit(&["ssh", "0.0.0.0/0", "--shard-targets", "100"], "pass a larger --shard-targets");
     for flag in ["--resume=x", "--shard=1/2", "--output=x", "--inventory=x", "--threads=2", "--format=json"] {
-        submit(&["ssh", "192.0.2.1", flag], "is not of a scan that others make");
+        submit(&["ssh", "192.0.2.1", flag], "is not available for a fleet's scan");
     }
     refused(&["schedule", "noon", "ssh", "192.0.2.1", "--database", &url], "minute, hour");
     assert_eq!(psql(&url, "SELECT count(*) FROM pg_tables WHERE tablename LIKE 'fleet%'"), "0");

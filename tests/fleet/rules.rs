@@ -522,7 +522,7 @@ fn what_is_published_is_checked_first_and_may_be_signed_elsewhere() {
     assert_eq!(site.publish(list, &[]), 6);
 
     for (words, said) in [
-        (&["rules", "publish", "--key", &key, "--database", &database][..], "no rules: name files"),
+        (&["rules", "publish", "--key", &key, "--database", &database][..], "no rules: pass files"),
         (&["rules", "publish", &file, "--database", &database], "--key"),
         (&["rules", "publish", &file, "--key", &public, "--database", &database], "not a secret key"),
         (&["rules", "publish", &file, "--key", &key, "--percent", "101", "--database", &database], "101"),

@@ -168,7 +168,10 @@ fn what_cannot_be_read_is_set_aside_and_stops_nobody() {
     let page = by(&url, "page");
     let status = told(&["fleet", "status", "--database", &page]);
     assert!(status.contains("sensor east") && status.contains("2 set aside"), "{status}");
-    assert!(status.contains("s ahead") && status.contains("sensor west  last heard never"), "{status}");
+    assert!(
+        status.contains("s ahead") && status.contains("sensor west  last sign of life never"),
+        "{status}"
+    );
     // A newer program reads it.
     psql(&url, "UPDATE fleet_inbox SET version = 1 WHERE version = 9");
     assert!(text(&merge(&url, &["--again"]).stderr).contains("1 batches, 1 set aside"));
@@ -384,7 +387,7 @@ fn a_sensor_that_is_gone_is_forgotten_unless_something_of_it_waits() {
     refused("page", "west", "permission denied");
     refused("boss", "north", "there is no sensor north");
     let told_of = told(&["fleet", "forget", "--sensor", "west", "--database", &boss]);
-    assert_eq!(told_of, "sensor west is forgotten, with 1 batches that were set aside\n");
+    assert_eq!(told_of, "sensor west is deleted, with batches that were set aside: 1\n");
     assert!(sensors(&url).iter().all(|sensor| sensor["sensor"] == "east"), "{:?}", sensors(&url));
     let rules = told(&["fleet", "rules", "status", "--database", &boss]);
     assert!(rules.contains("east") && !rules.contains("west"), "{rules}");
@@ -399,6 +402,6 @@ fn a_sensor_that_is_gone_is_forgotten_unless_something_of_it_waits() {
     assert!(sensors(&url).iter().any(|sensor| sensor["sensor"] == "west"));
     // One that was never heard of, and several at once.
     let both = told(&["fleet", "forget", "--sensor", "east", "--sensor", "west", "--database", &boss]);
-    assert_eq!(both, "sensor east is forgotten\nsensor west is forgotten\n");
+    assert_eq!(both, "sensor east is deleted\nsensor west is deleted\n");
     assert!(sensors(&url).is_empty());
 }

@@ -212,8 +212,8 @@ fn a_forbidden_request_behind_a_released_body_is_blocked_however_it_is_said() {
         let alerts = || guard.events().iter().filter(|event| event["event_type"] == "alert").count();
         eventually("all of them to be told", || (alerts() == 50).then_some(()));
         let status = line.router.run(&format!("{PROGRAM} hook status"));
-        assert!(status.contains("let by within bodies"), "{status}");
-        assert!(!status.contains("let by within bodies 0 packets"), "{status}");
+        assert!(status.contains("passed within bodies"), "{status}");
+        assert!(!status.contains("passed within bodies 0,"), "{status}");
     });
 }
 

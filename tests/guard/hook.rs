@@ -67,7 +67,7 @@ fn up_is_idempotent_and_follows_changed_flags() {
             let up = |flags: &str| hook_done(&namespace, &format!("up --iptables {variant} {flags}")).1;
             assert_eq!(up(""), "hook is up\n");
             let first = rules(&namespace, variant);
-            assert_eq!(up(""), "hook was up already, nothing changed\n");
+            assert_eq!(up(""), "hook was up already, without changes\n");
             assert_eq!(rules(&namespace, variant), first);
             let many = "--ports 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16 --chains input --on-failure closed";
             assert!(up(many).contains("replaced"));

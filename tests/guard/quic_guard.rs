@@ -150,7 +150,7 @@ async fn connect(endpoint: &Endpoint, server: SocketAddr, name: &str) -> Result<
 fn passed(line: &Line) -> u64 {
     let status = line.router.output(&format!("{PROGRAM} hook status"));
     let text = String::from_utf8_lossy(&status.stdout).into_owned();
-    let counts = text.lines().filter_map(|line| line.split("passed as decided ").nth(1));
+    let counts = text.lines().filter_map(|line| line.split("passed by mark ").nth(1));
     counts.filter_map(|rest| rest.split(',').next()?.parse::<u64>().ok()).sum()
 }
 

@@ -71,7 +71,7 @@ fn reload_tells_what_became_of_it_and_bad_rules_change_nothing() {
         guard.rule_file(&(forbids("first") + &forbids("second")));
         let good = guard.reload("");
         assert_eq!(good.status.code(), Some(0), "{good:?}");
-        assert_eq!(text(&good.stdout), "reloaded: 2 rules are in force\n");
+        assert_eq!(text(&good.stdout), "reloaded: 2 rules in force\n");
         eventually_blocked(&network, "second");
 
         for (bad, said) in [
@@ -140,8 +140,8 @@ fn two_guards_are_told_apart_by_their_queues_and_one_may_have_its_own_socket() {
         let network = Namespace::new();
         let (first, second) = (Guard::start(&network, "0:1", ""), Guard::start(&network, "4", ""));
         second.rule_file(&(forbids("a") + &forbids("b")));
-        assert_eq!(text(&first.reload("").stdout), "reloaded: 1 rules are in force\n");
-        assert_eq!(text(&first.reload("--queue 4").stdout), "reloaded: 2 rules are in force\n");
+        assert_eq!(text(&first.reload("").stdout), "reloaded: 1 rule in force\n");
+        assert_eq!(text(&first.reload("--queue 4").stdout), "reloaded: 2 rules in force\n");
         let path = first.path("own.sock");
         let own = Guard::start(&network, "6", &format!("--control {}", path.display()));
         assert_eq!(own.reload(&format!("--control {}", path.display())).status.code(), Some(0));

@@ -414,7 +414,7 @@ fn a_decided_flow_is_left_to_the_kernel_unless_told_otherwise() {
             let _ = server.finish();
             let status = guard.hook_status();
             guard.stop(Signal::TERM);
-            !status.lines().next().unwrap_or_default().contains("passed as decided 0,")
+            !status.lines().next().unwrap_or_default().contains("passed by mark 0,")
         };
         assert!(passed_by_kernel(""));
         assert!(!passed_by_kernel("--no-offload"));

@@ -74,7 +74,7 @@ fn logs_of_zeek_and_suricata_become_services_and_count_once() {
         let output = place.run("import ssh.log known.json.gz eve.json --sensor dmz");
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(0), "{told}");
-        assert!(told.contains("ssh.log: 2 rows, 1 of them say nothing"), "{told}");
+        assert!(told.contains("ssh.log: rows 2, without usable data 1"), "{told}");
         assert!(told.contains("known.json.gz: 4 rows, 1 of them"), "{told}");
         assert!(told.contains("eve.json: 3 rows, 1 of them"), "{told}");
     }

@@ -380,7 +380,7 @@ fn what_changed_is_told_by_date_and_by_run() {
         );
         let host = text(&["show", "127.0.0.1"]);
         assert!(
-            host.contains("what it said") && host.contains("finding new") && host.contains("no-dropbear"),
+            host.contains("banners") && host.contains("finding new") && host.contains("no-dropbear"),
             "{host}"
         );
         assert!(text(&["check"]).contains("whole"));

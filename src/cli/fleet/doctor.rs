@@ -1,4 +1,4 @@
-//! `bannerwall fleet doctor`: what the roles of a fleet may do, against what they are to.
+//! `bannerwall fleet doctor`: compares the rights of a fleet's roles with the intended ones.
 
 use clap::Args;
 
@@ -7,20 +7,20 @@ use crate::cli::doctor::{DoctorFormat, show};
 use crate::cli::{Exit, Failure};
 use crate::doctor::{Finding, State};
 
-/// Whose borders are looked at.
+/// Flags of `bannerwall fleet doctor`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Run it as who has run `fleet init`, or as a superuser. It changes nothing: what it makes to compare with is rolled back.
+    after_help = "Run it as the role that ran `fleet init`, or as a superuser. It changes nothing: it rolls back the objects that it creates to compare.
 
 Example:
   bannerwall fleet doctor --database postgresql://postgres@db/net
 
-Exit codes: 0 all was looked at and is well; 1 something is to be done; 3 something could not be looked at."
+Exit codes: 0 all checks passed; 1 there are faults; 3 some checks could not run."
 )]
 pub(super) struct FleetDoctorArgs {
     #[command(flatten)]
     database: Database,
-    /// How findings look: lines for a person, or one JSON object a line (check, state, message).
+    /// Output format: text for a person, or one JSON object a line (check, state, message).
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     format: DoctorFormat,
 }

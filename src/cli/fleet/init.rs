@@ -1,4 +1,4 @@
-//! `bannerwall fleet init` and `fleet merge`: what sensors need.
+//! `bannerwall fleet init` and `fleet merge`: setup for sensors, and merging of their batches.
 
 use anyhow::anyhow;
 use clap::Args;
@@ -16,60 +16,59 @@ use crate::fleet::{Group, Member, MergeConfig, Merged, Queue, check_name};
 use crate::inventory::Place;
 use crate::privileges::leave_root_or_tell;
 
-/// What is to be there.
+/// Flags of `bannerwall fleet init`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The groups of database D are bannerwall_D_sensor (enters what it sees, reads nothing but rules), bannerwall_D_worker
-(scans, and enters what sensors send), bannerwall_D_reader (the page, `inventory list`), bannerwall_D_admin (gives
-orders) and bannerwall_D_publisher (publishes rules, and does nothing else). No other role can connect any more. A sensor has the name of its role. Roles are made without passwords: in psql, \\password NAME gives one.
+    after_help = "The groups of database D are bannerwall_D_sensor (inserts batches, reads only published rules), bannerwall_D_worker
+(scans, and merges batches), bannerwall_D_reader (the page, `inventory list`), bannerwall_D_admin (submits
+scans) and bannerwall_D_publisher (only publishes rules). All other roles lose the right to connect. A sensor has the name of its role. The roles have no passwords: set them with \\password NAME in psql.
 
 Examples:
   bannerwall fleet init --sensor gw-1 --sensor gw-2 --worker worker --reader page --database postgresql://postgres@db/net
-  bannerwall fleet init --sensor gw-3 --database postgresql://postgres@db/net       one more, later
+  bannerwall fleet init --sensor gw-3 --database postgresql://postgres@db/net       one more sensor, later
   bannerwall fleet init --sensor gw-1 --dry-run | psql postgresql://postgres@db/net"
 )]
 pub(super) struct InitArgs {
-    /// The database: `postgresql://user@host/database?sslmode=verify-full`; the password may stand in
-    /// PGPASSWORD.
+    /// Database: `postgresql://user@host/database?sslmode=verify-full`, with the password in PGPASSWORD.
     #[arg(long, value_name = "URL", value_parser = inventory_place(), required_unless_present = "dry_run")]
     database: Option<Place>,
-    /// A role for a sensor of this name; may be given several times.
+    /// Create a role for a sensor with this name; can be given several times.
     #[arg(long, value_name = "NAME", value_parser = name)]
     sensor: Vec<String>,
-    /// A role for workers; may be given several times.
+    /// Create a role for workers; can be given several times.
     #[arg(long, value_name = "NAME", value_parser = name)]
     worker: Vec<String>,
-    /// A role for those who read; may be given several times.
+    /// Create a role for readers; can be given several times.
     #[arg(long, value_name = "NAME", value_parser = name)]
     reader: Vec<String>,
-    /// A role for those who give orders; may be given several times.
+    /// Create a role for administrators, who submit scans; can be given several times.
     #[arg(long, value_name = "NAME", value_parser = name)]
     admin: Vec<String>,
-    /// A role for those who publish rules; may be given several times.
+    /// Create a role that publishes rules; can be given several times.
     #[arg(long, value_name = "NAME", value_parser = name)]
     publisher: Vec<String>,
-    /// Print the SQL that does so in an empty database, and ask none.
+    /// Print the SQL for an empty database, and connect to none.
     #[arg(long)]
     dry_run: bool,
 }
 
-/// Whose inbox is emptied, and for how long.
+/// Flags of `bannerwall fleet merge`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   bannerwall fleet merge --database postgresql://worker@db/net
-  bannerwall fleet merge --follow --database postgresql://worker@db/net       where no worker runs
-  bannerwall fleet merge --again --database postgresql://worker@db/net        once a newer version is installed")]
+  bannerwall fleet merge --follow --database postgresql://worker@db/net       if no worker runs
+  bannerwall fleet merge --again --database postgresql://worker@db/net        after an upgrade")]
 pub(super) struct MergeArgs {
     #[command(flatten)]
     database: Database,
-    /// Go on when there is nothing more, and while the database is away.
+    /// Keep waiting for batches, and for a database that is away.
     #[arg(long)]
     follow: bool,
-    /// Try once more what was set aside, since it could not be read.
+    /// Retry unreadable batches that were set aside.
     #[arg(long)]
     again: bool,
-    /// Do not confine the process to the network, for debugging: what a batch leads astray may then open
-    /// every file and run every program.
+    /// Do not confine the process to the network, for debugging. A malicious batch that exploits a bug could
+    /// then open every file and run every program.
     #[arg(long)]
     no_sandbox: bool,
 }
@@ -93,7 +92,7 @@ impl InitArgs {
         let others = |name: &str| members.iter().any(|it| it.name == name && it.group != Group::Sensor);
         match self.sensor.iter().find(|name| others(name)) {
             Some(name) => Err(Failure::Usage(anyhow!(
-                "--sensor {name}: a sensor is to have a role of its own, which reads nothing"
+                "--sensor {name}: a sensor needs its own role, without rights to read; choose another name"
             ))),
             None => Ok(members),
         }
@@ -119,18 +118,20 @@ pub(super) fn merge(arguments: &MergeArgs, quiet: bool) -> Result<Exit, Failure>
     if arguments.no_sandbox {
         tell_unheld("a batch");
     } else {
+        // Batches come from other machines: the confinement must hold before the first one is read.
         leave_root_or_tell(CapabilitySet::empty());
         Confinement::default().finding_servers().apply_or_tell(quiet);
     }
     let Merged { batches, refused } = crate::fleet::merge(&config, &until_told(signals)?)?;
     if !quiet {
         let aside = if refused > 0 { format!(", {refused} set aside") } else { String::new() };
-        tell(format_args!("{batches} batches{aside}"));
+        let merged = if batches == 1 { "batch" } else { "batches" };
+        tell(format_args!("{batches} {merged} merged{aside}"));
     }
     Ok(Exit::Done)
 }
 
-/// Returns a channel that closes when one of these signals comes. Its thread is confined if the caller is.
+/// Returns a channel that closes at one of these signals. Its thread inherits the caller's confinement.
 fn until_told(mut signals: Signals) -> Result<Receiver<()>, Failure> {
     let (stop, stopped) = bounded(0);
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {

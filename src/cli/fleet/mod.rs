@@ -1,4 +1,4 @@
-//! `bannerwall fleet`: orders to many workers, and what became of them.
+//! `bannerwall fleet`: scans by many workers, and their results.
 
 mod doctor;
 mod init;
@@ -20,6 +20,7 @@ use signal_hook::iterator::Signals;
 use super::exit::interrupt_flag;
 use super::flags::{duration, inventory_place, output_file};
 use super::inventory::rows::{Output, Rows};
+use super::rules::several;
 use super::scan::ordered::{Given, task};
 use super::{Exit, Failure, Global};
 use crate::confinement::{Confinement, tell_unheld};
@@ -36,7 +37,7 @@ use crate::privileges::leave_root_or_tell;
 #[command(after_help = "Examples:
   export PGPASSWORD=…
   bannerwall fleet submit ssh 192.0.2.0/24 198.51.100.0/24 --rate 5000 --database postgresql://ann@db/net
-  bannerwall fleet worker --database postgresql://worker@db/net       on as many machines as there are
+  bannerwall fleet worker --database postgresql://worker@db/net       on every machine that scans
   bannerwall fleet status 1 --database postgresql://ann@db/net
   bannerwall fleet wait 1 --database postgresql://ann@db/net
   bannerwall fleet init --sensor gw-1 --sensor gw-2 --worker worker --reader page --database postgresql://postgres@db/net
@@ -50,24 +51,25 @@ pub(super) struct FleetArgs {
 
 #[derive(Debug, Subcommand)]
 enum FleetCommand {
-    /// Make what a fleet needs: tables, groups of roles, and the roles that are named. What is there stays.
+    /// Create the tables, groups and named roles of a fleet. Existing ones stay.
     Init(init::InitArgs),
-    /// Compare what each role of a fleet may do with what it is to.
+    /// Compare the rights of each role in a fleet with the intended ones.
     Doctor(doctor::FleetDoctorArgs),
-    /// Publish rules for the guards of all sites, signed, and show who has which.
+    /// Publish signed rules for the guards of all sites, and show the version of each guard.
     Rules(Box<rules::RulesArgs>),
-    /// Enter what sensors have sent into the inventory, as workers do beside their scans.
+    /// Merge the batches of sensors into the inventory, as workers do besides their scans.
     Merge(init::MergeArgs),
-    /// Have a scan made by the workers: what `scan` takes, cut into shards; prints its number.
+    /// Submit a scan to the workers. It takes the flags of `scan`, is split into shards, and its number is
+    /// printed.
     Submit(SubmitArgs),
-    /// Take shards, scan them, and write what they say into the database.
+    /// Scan shards, and write their results into the database.
     Worker(WorkerArgs),
-    /// Show how scans stand, and sensors.
+    /// Show the state of scans and sensors.
     #[command(
         after_help = "Example:\n  bannerwall fleet status 1 --format json --database postgresql://ann@db/net"
     )]
     Status {
-        /// A scan's number; all of them where there is none.
+        /// Number of the scan [default: all scans].
         #[arg(value_name = "SCAN")]
         scan: Option<i64>,
         #[command(flatten)]
@@ -75,15 +77,15 @@ enum FleetCommand {
         #[command(flatten)]
         output: Output,
     },
-    /// Wait until scans are over. Ends with 1 where one was cancelled, has shards that failed, or is not over
-    /// in time.
+    /// Wait for the end of scans. Exit code 1 if one was cancelled, has failed shards, or is not done in
+    /// time.
     #[command(
-        after_help = "Ends with 130 at SIGINT and SIGTERM; the scans go on. A database that goes away meanwhile is waited for.
+        after_help = "Exit code 130 after SIGINT and SIGTERM; the scans continue. If the database is away, the command waits for it.
 
 Example:\n  bannerwall fleet wait 1 --timeout 2h --database postgresql://ann@db/net && bannerwall fleet results 1 --database …"
     )]
     Wait {
-        /// The scans' numbers.
+        /// Numbers of the scans.
         #[arg(value_name = "SCAN", required = true)]
         scans: Vec<i64>,
         #[command(flatten)]
@@ -92,64 +94,63 @@ Example:\n  bannerwall fleet wait 1 --timeout 2h --database postgresql://ann@db/
         #[arg(long, value_name = "TIME", value_parser = duration)]
         timeout: Option<Duration>,
     },
-    /// Show what came of a scan's targets, whoever has asked them.
+    /// Show the results of a scan's targets from all workers.
     #[command(
         after_help = "Example:\n  bannerwall fleet results 1 --format csv --database postgresql://ann@db/net"
     )]
     Results {
-        /// The scan's number.
+        /// Number of the scan.
         #[arg(value_name = "SCAN")]
         scan: i64,
         #[command(flatten)]
         database: Database,
-        /// How results are written; `json` is JSON lines in EVE names.
+        /// Output format; `json` is JSON lines with EVE's names.
         #[arg(long, value_name = "FORMAT", default_value = "json")]
         format: ResultFormat,
         /// Write results to this file.
         #[arg(short, long, value_name = "FILE", value_parser = output_file)]
         output: Option<PathBuf>,
     },
-    /// End a scan: nothing more of it is asked. What was found stays.
+    /// Cancel a scan: workers probe no more of its targets. Its results stay.
     #[command(after_help = "Example:\n  bannerwall fleet cancel 1 --database postgresql://ann@db/net")]
     Cancel {
-        /// The scan's number.
+        /// Number of the scan.
         #[arg(value_name = "SCAN")]
         scan: i64,
         #[command(flatten)]
         database: Database,
     },
-    /// Have shards taken again that have failed too often.
+    /// Retry shards that failed too often.
     #[command(after_help = "Example:\n  bannerwall fleet retry 1 --database postgresql://ann@db/net")]
     Retry {
-        /// The scan's number.
+        /// Number of the scan.
         #[arg(value_name = "SCAN")]
         scan: i64,
         #[command(flatten)]
         database: Database,
     },
-    /// Forget scans that are over, with what came of them, or sensors that are gone; the inventory keeps what
-    /// it has.
+    /// Delete finished scans with their results, or sensors. The inventory keeps their records.
     #[command(after_help = "Examples:
   bannerwall fleet forget 1 2 --database postgresql://ann@db/net
   bannerwall fleet forget --older-than 90d --database postgresql://ann@db/net
   bannerwall fleet forget --sensor gw-3 --database postgresql://ann@db/net")]
     Forget {
-        /// The scans' numbers.
+        /// Numbers of the scans.
         #[arg(value_name = "SCAN", required_unless_present_any = ["older_than", "sensor"])]
         scans: Vec<i64>,
-        /// A sensor of which nothing waits to be merged, with what was set aside of it; may be given several
-        /// times.
+        /// Sensor without waiting batches, to delete with the batches that were set aside; can be given
+        /// several times.
         #[arg(long, value_name = "NAME", conflicts_with_all = ["scans", "older_than"])]
         sensor: Vec<String>,
-        /// All that have been over for so long.
+        /// Delete all scans that ended this long ago.
         #[arg(long, value_name = "TIME", value_parser = parse_age, conflicts_with = "scans")]
         older_than: Option<Duration>,
         #[command(flatten)]
         database: Database,
     },
-    /// Have a scan begin again and again; prints the schedule's number.
+    /// Start a scan on a schedule; prints the schedule's number.
     Schedule(ScheduleArgs),
-    /// List what begins again and again, and what of it was missed.
+    /// List schedules, and their missed starts.
     #[command(after_help = "Example:\n  bannerwall fleet schedules --database postgresql://ann@db/net")]
     Schedules {
         #[command(flatten)]
@@ -157,10 +158,10 @@ Example:\n  bannerwall fleet wait 1 --timeout 2h --database postgresql://ann@db/
         #[command(flatten)]
         output: Output,
     },
-    /// Forget a schedule; what it has begun goes on.
+    /// Delete a schedule; scans that it started continue.
     #[command(after_help = "Example:\n  bannerwall fleet unschedule 1 --database postgresql://ann@db/net")]
     Unschedule {
-        /// The schedule's number.
+        /// Number of the schedule.
         #[arg(value_name = "SCHEDULE")]
         schedule: i64,
         #[command(flatten)]
@@ -171,8 +172,7 @@ Example:\n  bannerwall fleet wait 1 --timeout 2h --database postgresql://ann@db/
 /// `--database URL`.
 #[derive(Debug, Args)]
 struct Database {
-    /// The database: `postgresql://user@host/database?sslmode=verify-full`; the password may stand in
-    /// PGPASSWORD.
+    /// Database: `postgresql://user@host/database?sslmode=verify-full`, with the password in PGPASSWORD.
     #[arg(long = "database", value_name = "URL", value_parser = inventory_place())]
     place: Place,
 }
@@ -185,7 +185,7 @@ struct Database {
 struct SubmitArgs {
     #[command(flatten)]
     how: How,
-    /// Wait until the scan is over, as `fleet wait` does.
+    /// Wait for the end of the scan, as `fleet wait` does.
     #[arg(long, global = true, help_heading = "Fleet")]
     wait: bool,
     #[command(subcommand)]
@@ -196,8 +196,7 @@ struct SubmitArgs {
 #[command(after_help = "Example:
   bannerwall fleet schedule '30 3 * * 1-5 Europe/Berlin' ssh 192.0.2.0/24 --database postgresql://ann@db/net")]
 struct ScheduleArgs {
-    /// When: minute, hour, day, month, day of the week and time zone (UTC where there is none), as in
-    /// crontabs.
+    /// Crontab: minute, hour, day, month, day of the week and time zone [default: UTC].
     #[arg(value_name = "CRONTAB")]
     cron: Cron,
     #[command(flatten)]
@@ -206,36 +205,35 @@ struct ScheduleArgs {
     scan: Given,
 }
 
-/// How an order is carried out, beside what `scan` takes.
+/// Flags of a fleet's scan, in addition to those of `scan`.
 #[derive(Debug, Args)]
 struct How {
-    /// The database: `postgresql://user@host/database?sslmode=verify-full`; the password may stand in
-    /// PGPASSWORD.
+    /// Database: `postgresql://user@host/database?sslmode=verify-full`, with the password in PGPASSWORD.
     #[arg(long, global = true, value_name = "URL", value_parser = inventory_place(), help_heading = "Fleet")]
     database: Option<Place>,
-    /// Targets of a shard: what a worker takes at once.
+    /// Targets in a shard, the unit of work of a worker.
     #[arg(long, global = true, value_name = "N", default_value_t = SHARD, help_heading = "Fleet",
           value_parser = clap::value_parser!(u64).range(1..=LARGEST_SHARD))]
     shard_targets: u64,
-    /// How often a shard may fail, without coming forward, before it is parked with its error.
+    /// Failures of a shard without progress before it is parked with its error.
     #[arg(long, global = true, value_name = "N", default_value_t = 3, help_heading = "Fleet",
           value_parser = clap::value_parser!(u64).range(1..=1_000))]
     attempts: u64,
-    /// Targets a second in a network, all workers together; may be given several times. (--rate is of all
-    /// targets.)
+    /// Rate limit of a network in targets a second, over all workers; can be given several times. (--rate
+    /// limits the whole scan.)
     #[arg(long, global = true, value_name = "CIDR=N", help_heading = "Fleet")]
     network_rate: Vec<NetworkRate>,
-    /// Ask nothing in the minutes that a crontab with a time zone names; may be given several times.
+    /// Send no probes in the minutes of this crontab with a time zone; can be given several times.
     #[arg(long, global = true, value_name = "CRONTAB", help_heading = "Fleet")]
     not_at: Vec<Cron>,
-    /// Keep a result of targets, too, that do not accept; else they are only counted.
+    /// Also keep results of targets that do not accept; by default they are only counted.
     #[arg(long, global = true, help_heading = "Fleet")]
     every: bool,
 }
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "SIGTERM ends a worker in order: what is under way is waited for, written, and the rest given back.
+    after_help = "SIGTERM stops a worker in order: it finishes and writes targets under way, and gives the rest back.
 
 Examples:
   bannerwall fleet worker --database postgresql://worker@db/net
@@ -244,24 +242,23 @@ Examples:
 struct WorkerArgs {
     #[command(flatten)]
     database: Database,
-    /// The name that others know it by, and that the inventory has for it as a sensor [default: the host's
-    /// name].
+    /// Name of the worker, also as a sensor in the inventory [default: the host's name].
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Targets a second that this worker asks at most.
+    /// Rate limit of this worker, in targets a second.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rate: Option<u32>,
-    /// How long it may not be heard of before others take over what it has.
+    /// Silence of a worker after which others take over its shards.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = lease)]
     lease: Duration,
-    /// End when one shard is done.
+    /// Exit after one shard.
     #[arg(long, conflicts_with = "until_empty")]
     once: bool,
-    /// End when every scan is over.
+    /// Exit once all scans are done.
     #[arg(long)]
     until_empty: bool,
-    /// Do not confine the worker to the network, for debugging: what an answer leads astray may then open
-    /// every file and run every program.
+    /// Do not confine the worker to the network, for debugging. A malicious reply that exploits a bug could
+    /// then open every file and run every program.
     #[arg(long)]
     no_sandbox: bool,
 }
@@ -272,11 +269,11 @@ enum ResultFormat {
     Csv,
 }
 
-/// A lease: long enough to be renewed in time.
+/// Parses a lease, which must be long enough for its renewal.
 fn lease(text: &str) -> anyhow::Result<Duration> {
     const BOUNDS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3_600));
     let lease = duration(text)?;
-    anyhow::ensure!(BOUNDS.0 <= lease && lease <= BOUNDS.1, "from 1s to 1h");
+    anyhow::ensure!(BOUNDS.0 <= lease && lease <= BOUNDS.1, "must be from 1s to 1h");
     Ok(lease)
 }
 
@@ -311,7 +308,7 @@ pub(super) fn run(arguments: &FleetArgs, global: &Global) -> Result<Exit, Failur
         }
         FleetCommand::Retry { scan, database } => {
             let shards = database.open()?.retry(*scan)?;
-            super::print(format!("{shards} shards are taken again\n").as_bytes())
+            super::print(format!("{} to retry\n", several(shards, "shard")).as_bytes())
         }
         FleetCommand::Forget { scans, sensor, older_than, database } => {
             let queue = database.open()?;
@@ -323,7 +320,7 @@ pub(super) fn run(arguments: &FleetArgs, global: &Global) -> Result<Exit, Failur
                 Some(time) => queue.forget_older(*time)?,
                 None => queue.forget(scans).map(|()| scans.len())?,
             };
-            super::print(format!("{count} scans are forgotten\n").as_bytes())
+            super::print(format!("{} deleted\n", several(count, "scan")).as_bytes())
         }
         FleetCommand::Schedules { database, output } => schedules(database, output),
         FleetCommand::Unschedule { schedule, database } => {
@@ -340,10 +337,10 @@ impl Database {
 }
 
 impl How {
-    /// Validates an order, and comes to the database then.
+    /// Validates an order, and only then connects to the database.
     fn submission(&self, scan: &Given, global: &Global) -> Result<(Queue, Submission), Failure> {
         let Some(place) = &self.database else {
-            return Err(Failure::Usage(anyhow!("--database URL is missing: where workers find the scan")));
+            return Err(Failure::Usage(anyhow!("--database URL is missing: workers read the scan from it")));
         };
         let (mut order, targets, rate) = scan.order(global)?;
         order.every = self.every;
@@ -352,8 +349,8 @@ impl How {
         let shards = targets.div_ceil(self.shard_targets);
         if shards > SHARDS {
             return Err(Failure::Usage(anyhow!(
-                "{targets} targets would be {shards} shards, and more than {SHARDS} are none that a database is asked \
-                 for: give a larger --shard-targets, or fewer targets"
+                "{targets} targets would make {shards} shards, more than the limit of {SHARDS}: \
+                 pass a larger --shard-targets, or fewer targets"
             )));
         }
         let submission =
@@ -392,11 +389,11 @@ fn wait(config: &WaitConfig, quiet: bool) -> Result<Exit, Failure> {
     match waited {
         Waited::Over => Ok(exit),
         Waited::Late(scan) => {
-            tell(format_args!("bannerwall: scan #{scan} is not over in time, and goes on"));
+            tell(format_args!("bannerwall: scan #{scan} is not done in time, and continues"));
             Ok(Exit::Findings)
         }
         Waited::Stopped(scan) => {
-            tell(format_args!("bannerwall: scan #{scan} goes on"));
+            tell(format_args!("bannerwall: scan #{scan} continues"));
             Ok(Exit::Interrupted)
         }
     }
@@ -424,7 +421,7 @@ fn worker(arguments: &WorkerArgs, quiet: bool) -> Result<Exit, Failure> {
     if arguments.no_sandbox {
         tell_unheld("an answer");
     } else {
-        // Buffers that the ring locks in memory.
+        // The ring locks its buffers in memory.
         leave_root_or_tell(CapabilitySet::IPC_LOCK);
         Confinement::default().submitting().finding_servers().apply_or_tell(quiet);
     }
@@ -432,18 +429,18 @@ fn worker(arguments: &WorkerArgs, quiet: bool) -> Result<Exit, Failure> {
     count_signals(Arc::clone(&stop.0))?;
     let Ended { targets, shards } = crate::fleet::run(&config, &task, &stop)?;
     if !quiet {
-        tell(format_args!("{targets} targets, {shards} shards to their end"));
+        tell(format_args!("{}, {} finished", several(targets, "target"), several(shards, "shard")));
     }
     Ok(Exit::Done)
 }
 
-/// Counts SIGINT and SIGTERM, on a thread of its own.
+/// Counts SIGINT and SIGTERM on a separate thread.
 fn count_signals(counter: Arc<AtomicUsize>) -> Result<(), Failure> {
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for _ in signals.forever() {
             if counter.fetch_add(1, Relaxed) == 0 {
-                tell("bannerwall: giving the shards back; interrupt again to give up what is under way");
+                tell("bannerwall: giving the shards back; interrupt again to abandon targets under way");
             }
         }
     })?;
@@ -462,7 +459,7 @@ fn status(scan: Option<i64>, database: &Database, output: &Output) -> Result<Exi
             for scan in queue.scans()? {
                 rows.add(&scan, || text::scan(&scan))?;
             }
-            // Columns are those of scans.
+            // CSV has the columns of scans, which do not fit sensors.
             let sensors = if output.has_columns() { Vec::new() } else { queue.sensors()? };
             for sensor in sensors {
                 rows.add(&sensor, || text::sensor(&sensor))?;

@@ -1,4 +1,4 @@
-//! `bannerwall fleet results`: what came of a scan's targets.
+//! `bannerwall fleet results`: prints the results of a scan's targets.
 
 use std::io::Write as _;
 
@@ -29,7 +29,7 @@ pub(super) fn show(
         Ok(())
     })?;
     match failed.or_else(|| out.flush().err()) {
-        // A reader that went away is not an error.
+        // A closed pipe is not an error.
         Some(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(Exit::Done),
     }

@@ -1,4 +1,4 @@
-//! `bannerwall fleet rules`: rules and policies for all guards from one place, signed.
+//! `bannerwall fleet rules`: signs and publishes rules and policies for all guards.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ use crate::rules::{Profiles, RuleSet, Selection};
 /// Flags of `bannerwall fleet rules`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  bannerwall fleet rules keygen rules.key > rules.pub                       rules.pub goes to every guard
+  bannerwall fleet rules keygen rules.key > rules.pub                       copy rules.pub to every guard
   bannerwall fleet rules publish /etc/bannerwall/rules --key rules.key --percent 10 --database postgresql://ann@db/net
   bannerwall fleet rules rollout 7 --percent 100 --database postgresql://ann@db/net
   bannerwall fleet rules rollback --to 6 --key rules.key --database postgresql://ann@db/net
@@ -32,16 +32,16 @@ pub(super) struct RulesArgs {
 
 #[derive(Debug, Subcommand)]
 enum RulesCommand {
-    /// Make a key to sign rules by, in a new file; prints the public one. minisign's keys serve as well.
+    /// Make a key pair for signing in a new file, and print the public key. Keys of minisign work as well.
     #[command(after_help = "Example:\n  bannerwall fleet rules keygen rules.key > rules.pub")]
     Keygen {
-        /// Where the secret key is to be.
+        /// File of the secret key.
         #[arg(value_name = "FILE")]
         file: PathBuf,
         #[command(flatten)]
         password: Password,
     },
-    /// Write rules as a file that is signed elsewhere (`minisign -Sm FILE`) and then published.
+    /// Write rules to a file, to sign elsewhere (`minisign -Sm FILE`) and publish later.
     #[command(after_help = "Example:
   bannerwall fleet rules pack /etc/bannerwall/rules --number 7 -o 7.pack
   minisign -S -s rules.key -m 7.pack
@@ -49,14 +49,14 @@ enum RulesCommand {
     Pack {
         #[command(flatten)]
         texts: Texts,
-        /// The version's number; guards take none that is not higher than what they have.
+        /// Version number; guards accept only higher numbers than their own.
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..))]
         number: i64,
         /// The file to write.
         #[arg(short, long, value_name = "FILE")]
         output: PathBuf,
     },
-    /// Check rules, sign them, and have guards take them; prints the version's number.
+    /// Check rules, sign them, and publish them for guards; prints the version's number.
     Publish(PublishArgs),
     /// List the versions, the newest first.
     #[command(after_help = "Example:\n  bannerwall fleet rules list --database postgresql://ann@db/net")]
@@ -66,12 +66,12 @@ enum RulesCommand {
         #[command(flatten)]
         output: Output,
     },
-    /// Show the files of a version, or the text of one of them. Whose signature it has is not looked at.
+    /// Show the files of a version, or the text of one file. This command does not verify the signature.
     #[command(
         after_help = "Example:\n  bannerwall fleet rules show 7 --file 0/ssh.toml --database postgresql://ann@db/net"
     )]
     Show {
-        /// The version's number.
+        /// Number of the version.
         #[arg(value_name = "N")]
         serial: i64,
         /// One of its files.
@@ -80,43 +80,44 @@ enum RulesCommand {
         #[command(flatten)]
         database: Database,
     },
-    /// Have more guards take a version. With fewer nobody gives up what it has: that takes `rollback`.
+    /// Publish a version for more guards. A lower percentage takes no rules away: use `rollback` for that.
     #[command(
         after_help = "Example:\n  bannerwall fleet rules rollout 7 --percent 50 --database postgresql://ann@db/net"
     )]
     Rollout {
-        /// The version's number.
+        /// Number of the version.
         #[arg(value_name = "N")]
         serial: i64,
-        /// How many sensors in a hundred.
+        /// Percentage of sensors.
         #[arg(long, value_name = "P", value_parser = percent())]
         percent: i64,
         #[command(flatten)]
         database: Database,
     },
-    /// Publish the rules of an older version as a newer one, whose number is printed.
+    /// Publish the rules of an older version as a new one, and print its number.
     #[command(
         after_help = "Example:\n  bannerwall fleet rules rollback --to 6 --key rules.key --database postgresql://ann@db/net"
     )]
     Rollback {
-        /// Whose rules.
+        /// Number of the older version.
         #[arg(long, value_name = "N")]
         to: i64,
-        /// Who may have signed those, beside the key that signs now; may be given several times.
+        /// Public keys accepted for the older version, in addition to the current key; can be given several
+        /// times.
         #[arg(long, value_name = "KEY|FILE", value_parser = public_key)]
         rules_key: Vec<PublicKey>,
-        /// The key to sign by.
+        /// Secret key to sign with.
         #[arg(long, value_name = "FILE")]
         key: PathBuf,
         #[command(flatten)]
         password: Password,
-        /// How many sensors in a hundred take it.
+        /// Percentage of sensors that load it.
         #[arg(long, value_name = "P", default_value_t = 100, value_parser = percent())]
         percent: i64,
         #[command(flatten)]
         database: Database,
     },
-    /// Show which sensor has which version, since when, and what it refused.
+    /// Show the version of each sensor, since when, and the version that it refused.
     #[command(after_help = "Example:\n  bannerwall fleet rules status --database postgresql://ann@db/net")]
     Status {
         #[command(flatten)]
@@ -134,45 +135,45 @@ enum RulesCommand {
 struct PublishArgs {
     #[command(flatten)]
     texts: Texts,
-    /// The secret key to sign by.
+    /// Secret key to sign with.
     #[arg(long, value_name = "FILE", conflicts_with = "signature", required_unless_present = "pack")]
     key: Option<PathBuf>,
     #[command(flatten)]
     password: Password,
-    /// What `pack` has written, in the place of rules.
+    /// File that `pack` wrote, instead of rules.
     #[arg(long, value_name = "FILE", requires = "signature", conflicts_with_all = ["rules", "local", "note", "key"])]
     pack: Option<PathBuf>,
-    /// Its signature.
+    /// Signature of the pack.
     #[arg(long, value_name = "FILE", requires = "pack")]
     signature: Option<PathBuf>,
-    /// Who is to have signed it.
+    /// Public key of the signature.
     #[arg(long, value_name = "KEY|FILE", value_parser = public_key, requires = "pack", required_unless_present = "key")]
     rules_key: Option<PublicKey>,
-    /// How many sensors in a hundred take it; `rollout` raises that.
+    /// Percentage of sensors that load it; `rollout` raises it.
     #[arg(long, value_name = "P", default_value_t = 100, value_parser = percent())]
     percent: i64,
     #[command(flatten)]
     database: Database,
 }
 
-/// Rules that are published.
+/// Rules to publish.
 #[derive(Debug, Args)]
 struct Texts {
-    /// Files of rules and policies, and folders of *.toml files; lists that they name are taken with them.
+    /// Files of rules and policies, and folders of *.toml files. The lists that they name are included.
     #[arg(value_name = "RULES")]
     rules: Vec<PathBuf>,
-    /// Local file or folder, with overrides; may be given several times.
+    /// Local file or folder, with overrides; can be given several times.
     #[arg(long, value_name = "PATH")]
     local: Vec<PathBuf>,
-    /// For a person.
+    /// Note for people.
     #[arg(long, value_name = "TEXT", default_value = "")]
     note: String,
 }
 
-/// What a secret key is locked by.
+/// Password of a secret key.
 #[derive(Debug, Args)]
 struct Password {
-    /// The file with the key's password on its first line, where it has one.
+    /// File with the key's password on its first line, if the key has one.
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
 }
@@ -228,10 +229,10 @@ impl Password {
 }
 
 impl Texts {
-    /// Reads the rules as `rules check` does, and makes a pack of them; how many rules there are.
+    /// Reads the rules as `rules check` does, and returns a pack with its number of rules.
     fn pack(&self, version: i64, quiet: bool) -> Result<(Pack, usize), Failure> {
         if self.rules.is_empty() {
-            return Err(Failure::usage(anyhow!("no rules: name files or folders of them")));
+            return Err(Failure::usage(anyhow!("no rules: pass files or folders with rules")));
         }
         let selection = Selection {
             rules: self.rules.clone(),
@@ -249,7 +250,7 @@ impl Texts {
     }
 }
 
-/// How many rules guards will make of a pack.
+/// Returns the number of rules that guards load from a pack.
 fn checked(pack: &Pack) -> Result<usize, Failure> {
     let loaded = RuleSet::load(&pack.selection(Profiles::All)).map_err(Failure::usage)?;
     Ok(loaded.rules.rules().len())
@@ -269,9 +270,9 @@ fn publish(arguments: &PublishArgs, quiet: bool) -> Result<Exit, Failure> {
         let count = checked(&pack)?;
         return publish(&database.open()?, &pack, octets, signature, count);
     }
-    let key = key.as_deref().ok_or_else(|| Failure::usage(anyhow!("--key or --pack is needed")))?;
+    let key = key.as_deref().ok_or_else(|| Failure::usage(anyhow!("pass --key or --pack")))?;
     let key = SecretKey::read(key, password.file()).map_err(Failure::usage)?;
-    // What is wrong with the rules is told whether the database is there or not.
+    // The rules are checked first: their errors are reported even if the database is away.
     let (pack, count) = texts.pack(1, quiet)?;
     let queue = database.open()?;
     let pack = Pack::new(queue.next_rules()?, pack.note, pack.files);
@@ -279,7 +280,7 @@ fn publish(arguments: &PublishArgs, quiet: bool) -> Result<Exit, Failure> {
     publish(&queue, &pack, octets, signature, count)
 }
 
-/// A pack's octets, and their signature.
+/// Returns a pack's bytes and their signature.
 fn signed(pack: &Pack, key: &SecretKey) -> Result<(Vec<u8>, String), Failure> {
     let octets = pack.octets().map_err(Failure::usage)?;
     let signature = key.sign(&octets, &format!("version {} of the rules", pack.version));
@@ -315,11 +316,12 @@ fn roll_back(
     queue: &Queue,
 ) -> Result<Exit, Failure> {
     let (octets, signature) = queue.pack(to)?;
-    // The table is not to say what is signed here.
+    // The database is not trusted: without this check, a changed pack would be signed here.
     let keys = trusted.iter().cloned().chain([key.public().map_err(Failure::usage)?]).collect();
     let verified = PublicKeys(keys).verify(&octets, &signature);
     verified.with_context(|| format!("version {to}")).map_err(Failure::Usage)?;
     let old = Pack::parse(&octets).map_err(Failure::usage)?;
+    // A signed pack of another number would pass the signature check: the table could swap versions.
     if old.version != to {
         return Err(Failure::usage(anyhow!("version {to} was signed as version {}", old.version)));
     }
@@ -342,7 +344,7 @@ fn show(version: i64, file: Option<&str>, database: &Database) -> Result<Exit, F
 }
 
 fn read(path: &Path, most: usize) -> Result<Vec<u8>, Failure> {
-    // One more, so that what is too large is told as that.
+    // Reads one byte more, so that the parser reports a file above the limit.
     let octets = crate::files::read_to(path, most as u64 + 1);
     octets.with_context(|| format!("cannot read {}", path.display())).map_err(Failure::Usage)
 }

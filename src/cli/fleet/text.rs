@@ -1,4 +1,4 @@
-//! Scans of a fleet for a person.
+//! Text output about the scans of a fleet.
 
 use std::fmt::Write as _;
 
@@ -6,17 +6,17 @@ use crate::fleet::{Planned, PublishedState, ScanEnd, ScanState, SensorState, Sta
 use crate::inventory::Time;
 use crate::output::Escaped;
 
-/// The columns of a scan.
+/// Columns of a scan.
 pub(super) const SCAN: &[&str] = &[
     "scan", "state", "about", "who", "made", "ended", "targets", "over", "shards", "ready", "leased", "done",
     "parked",
 ];
 
-/// The columns of a schedule.
+/// Columns of a schedule.
 pub(super) const SCHEDULE: &[&str] =
     &["schedule", "cron", "about", "who", "due", "missed", "missed_at", "missed_why"];
 
-/// A scan on a line.
+/// Formats a scan as one line.
 pub(super) fn scan(scan: &ScanState) -> String {
     let share = 100.0 * scan.over as f64 / scan.targets.max(1) as f64;
     let parked = if scan.parked > 0 { format!(", {} parked", scan.parked) } else { String::new() };
@@ -33,34 +33,34 @@ pub(super) fn scan(scan: &ScanState) -> String {
     )
 }
 
-/// How a scan has ended.
+/// Describes the end of a scan.
 pub(super) fn end(scan: i64, end: ScanEnd) -> String {
     match end {
         ScanEnd::Done => format!("scan #{scan} is done"),
         ScanEnd::Cancelled => format!("scan #{scan} was cancelled"),
         ScanEnd::Failed(shards) => {
             format!(
-                "scan #{scan}: {shards} shards have failed too often (`fleet status {scan}`, `fleet retry {scan}`)"
+                "scan #{scan}: shards that failed too often: {shards} (`fleet status {scan}`, `fleet retry {scan}`)"
             )
         }
     }
 }
 
-/// The same, with what came of it, who works on it, and what failed.
+/// Formats a scan with its results, workers and errors.
 pub(super) fn status(status: &Status) -> String {
     let mut text = scan(&status.scan);
     let counts = &status.counts;
-    // Text takes whatever is written.
+    // Writing to a String cannot fail.
     let _ = write!(
         text,
         "\n  open {}, matched {}, refused {}, timed out {}, unreachable {}, local error {}",
         counts.open, counts.matched, counts.refused, counts.timed_out, counts.unreachable, counts.local_error
     );
     for worker in &status.workers {
-        let rate = worker.rate.map_or_else(String::new, |rate| format!(", {rate} targets a second"));
+        let rate = worker.rate.map_or_else(String::new, |rate| format!(", {rate} targets/s"));
         let _ = write!(
             text,
-            "\n  {} has {} shards{rate}, seen {}",
+            "\n  {}: shards {}{rate}, seen {}",
             Escaped(&worker.name),
             worker.shards,
             worker.seen
@@ -79,24 +79,24 @@ pub(super) fn status(status: &Status) -> String {
     text
 }
 
-/// A sensor on a line.
+/// Formats a sensor as one line.
 pub(super) fn sensor(sensor: &SensorState) -> String {
     let time = |time: Option<Time>| time.map_or_else(|| "never".to_owned(), |time| time.to_string());
     let (alive, heard) = (time(sensor.alive), time(sensor.heard));
     let mut text = format!(
-        "sensor {}  last heard {alive}, last batch {heard}  {} batches with {} sightings",
+        "sensor {}  last sign of life {alive}, last batch {heard}  batches {}, sightings {}",
         Escaped(&sensor.sensor),
         sensor.batches,
         sensor.sightings
     );
     let counts = [
         (sensor.inbox, "in the inbox"),
-        (sensor.waiting, "waiting there"),
+        (sensor.waiting, "waiting to be merged"),
         (sensor.refused, "set aside"),
         (sensor.lost, "sightings lost"),
     ];
     for (count, what) in counts.into_iter().filter(|(count, _)| *count > 0) {
-        // Text takes whatever is written.
+        // Writing to a String cannot fail.
         let _ = write!(text, ", {count} {what}");
     }
     if let Some(behind) = sensor.behind {
@@ -109,20 +109,20 @@ pub(super) fn sensor(sensor: &SensorState) -> String {
     text
 }
 
-/// Sensors that are forgotten, on a line each, with what was set aside of them.
+/// Formats deleted sensors, one line each, with the number of deleted batches that were set aside.
 pub(super) fn forgotten(sensors: &[String], aside: &[usize]) -> String {
     let line = |(sensor, count): (&String, &usize)| {
         let aside =
-            if *count > 0 { format!(", with {count} batches that were set aside") } else { String::new() };
-        format!("sensor {} is forgotten{aside}\n", Escaped(sensor))
+            if *count > 0 { format!(", with batches that were set aside: {count}") } else { String::new() };
+        format!("sensor {} is deleted{aside}\n", Escaped(sensor))
     };
     sensors.iter().zip(aside).map(line).collect()
 }
 
-/// A schedule on a line.
+/// Formats a schedule as one line.
 pub(super) fn planned(planned: &Planned) -> String {
     let missed = match (&planned.missed_at, &planned.missed_why) {
-        (Some(at), Some(why)) => format!("  missed {} times, last noticed {at}: {why}", planned.missed),
+        (Some(at), Some(why)) => format!("  missed {} times, last at {at}: {why}", planned.missed),
         _ => String::new(),
     };
     format!(
@@ -134,14 +134,14 @@ pub(super) fn planned(planned: &Planned) -> String {
     )
 }
 
-/// The columns of a version of the rules.
+/// Columns of a version of the rules.
 pub(super) const RULES: &[&str] = &["version", "percent", "rules", "octets", "who", "made", "note"];
 
-/// The columns of a sensor that takes rules.
+/// Columns of a sensor with published rules.
 pub(super) const TAKEN: &[&str] =
     &["sensor", "version", "since", "meant", "refused", "reason", "refused_at", "seen"];
 
-/// A version of the rules on a line.
+/// Formats a version of the rules as one line.
 pub(super) fn version(version: &PublishedState) -> String {
     format!(
         "{:>5}  {:>3} %  {} rules  {}  {}  {}",
@@ -154,7 +154,7 @@ pub(super) fn version(version: &PublishedState) -> String {
     )
 }
 
-/// A sensor and its rules on a line, and on one more what it refused.
+/// Formats a sensor and its rules as one line, and the refused version as another.
 pub(super) fn taken(taken: &TakenState) -> String {
     let mut text = match (taken.version, &taken.since) {
         (Some(version), Some(since)) => {
@@ -162,15 +162,15 @@ pub(super) fn taken(taken: &TakenState) -> String {
         }
         _ => format!("{}  no version", Escaped(&taken.sensor)),
     };
-    // Text takes whatever is written.
+    // Writing to a String cannot fail.
     match taken.meant {
         Some(meant) if taken.version.is_none_or(|version| version < meant) => {
-            let _ = write!(text, ", version {meant} is meant for it");
+            let _ = write!(text, ", version {meant} is published for it");
         }
         _ => {}
     }
     let seen = taken.seen.map_or_else(|| "never".to_owned(), |seen| seen.to_string());
-    let _ = write!(text, "  last heard {seen}");
+    let _ = write!(text, "  last seen {seen}");
     if let (Some(refused), Some(reason)) = (taken.refused, &taken.reason) {
         let _ = write!(text, "\n  version {refused} is refused: {}", Escaped(reason));
     }

@@ -1,4 +1,4 @@
-//! `bannerwall hook`: print, put up, take down and look at the iptables rules.
+//! `bannerwall hook`: prints, puts up, takes down and checks the iptables rules.
 
 mod status;
 
@@ -26,39 +26,39 @@ pub(super) struct HookArgs {
 
 #[derive(Debug, Subcommand)]
 enum HookCommand {
-    /// Show the commands that would put the hook up; needs no privilege.
+    /// Print the commands that would put the hook up; needs no privilege.
     #[command(
         after_help = "Examples:\n  bannerwall hook print\n  bannerwall hook print --chains forward --ports 22,80,8000-8010 --queue 0:3"
     )]
     Print(HookFlags),
-    /// Put the hook up, or make the one that is there agree with the flags.
+    /// Put the hook up, or adapt an existing hook to the flags.
     #[command(
         after_help = "Examples:\n  bannerwall hook up\n  bannerwall hook up --chains input --ports 22 --on-failure closed"
     )]
     Up(HookFlags),
-    /// Remove all that bannerwall ever put up, and nothing else.
+    /// Remove every rule and chain that bannerwall put up, and nothing else.
     ///
-    /// Takes the flags of `up`, so that one line of flags serves all; but for --iptables and --family they
-    /// change nothing.
+    /// The command accepts the flags of `up`, so you can share one line of flags. Only --iptables and
+    /// --family have an effect.
     #[command(
-        after_help = "Examples:\n  bannerwall hook down\n  bannerwall hook down --unless-closed   # what a service does after its end"
+        after_help = "Examples:\n  bannerwall hook down\n  bannerwall hook down --unless-closed   # for a service's stop"
     )]
     Down(DownFlags),
-    /// Tell what is up, whether it works, and what it has counted.
+    /// Show the hook's rules, faults and counters.
     ///
-    /// Takes the flags of `up`, so that one line of flags serves all; but for --iptables and --family they
-    /// change nothing.
+    /// The command accepts the flags of `up`, so you can share one line of flags. Only --iptables and
+    /// --family have an effect.
     #[command(after_help = "Example:
   bannerwall hook status
 
-Exit codes: 0 it is up, in its place and served; 1 it is there, but not whole or not as it should be; 4 there is no hook;
-5 it is whole, but leads to a queue that no guard reads: nobody listens, another program does, or the guard is stopped.")]
+Exit codes: 0 the hook is up, and a guard reads its queue; 1 the hook is incomplete or has faults; 4 there is no hook;
+5 the hook is complete, but no guard reads its queue: the queue has no listener or another program, or the guard is stopped.")]
     Status(HookFlags),
 }
 
 #[derive(Debug, Args)]
 struct DownFlags {
-    /// Leave a hook up that drops packets while no guard listens (`--on-failure closed`).
+    /// Leave the hook up if it drops packets while no guard listens (`--on-failure closed`).
     #[arg(long)]
     unless_closed: bool,
     #[command(flatten)]
@@ -70,19 +70,19 @@ struct HookFlags {
     /// Base chains to hook: input (for this machine), output (from it), forward (routed by it).
     #[arg(long, value_name = "CHAINS", value_delimiter = ',', default_value = "input,output,forward")]
     chains: Vec<Chain>,
-    /// Queue only these source or destination ports (22,80,8000-8010); all TCP by default.
+    /// Queue only TCP with these source or destination ports (22,80,8000-8010) [default: all TCP].
     #[arg(long, value_name = "LIST")]
     ports: Option<Ports>,
-    /// Queue UDP of these source or destination ports, too, so that QUIC is judged (443); none by default.
+    /// Also queue UDP with these source or destination ports, to inspect QUIC (443) [default: none].
     #[arg(long, value_name = "LIST")]
     hook_udp: Option<Ports>,
-    /// Queue number, or a range that address pairs are balanced over.
+    /// Queue number, or a range of queues that share the address pairs.
     #[arg(long, value_name = "N|A:B", default_value = "0")]
     queue: Queues,
-    /// What happens to packets while no guard listens: open lets them pass, closed drops them.
+    /// Handling of packets while no guard listens: open lets them pass, closed drops them.
     #[arg(long, value_name = "MODE", default_value = "open")]
     on_failure: OnFailureFlag,
-    /// Lowest of the two neighbouring mark bits that are ours.
+    /// Lowest of the two adjacent mark bits to use.
     #[arg(long, value_name = "BIT", default_value_t = MarkField::HIGHEST_BIT,
           value_parser = clap::value_parser!(u8).range(..=i64::from(MarkField::HIGHEST_BIT)))]
     mark: u8,
@@ -92,7 +92,7 @@ struct HookFlags {
     families: FamilyFlag,
 }
 
-/// `--family`: which address families have a hook.
+/// `--family`: address families with a hook.
 #[derive(Debug, Clone, Copy, Args)]
 pub(super) struct FamilyFlag {
     /// Address families to hook; both needs iptables and ip6tables.
@@ -114,25 +114,25 @@ impl FamilyFlag {
 enum FamilyName {
     /// IPv4 and IPv6.
     Both,
-    /// IPv4 alone.
+    /// IPv4 only.
     Ipv4,
-    /// IPv6 alone.
+    /// IPv6 only.
     Ipv6,
 }
 
 /// `--on-failure`: one switch for the hook's bypass, the queue's fail-open flag and the memory policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum OnFailureFlag {
-    /// What cannot be inspected passes.
+    /// Packets that cannot be inspected pass.
     Open,
-    /// What cannot be inspected is dropped.
+    /// Packets that cannot be inspected are dropped.
     Closed,
 }
 
-/// `--iptables`: which implementation's rules.
+/// `--iptables`: implementation of iptables.
 #[derive(Debug, Clone, Copy, Args)]
 pub(super) struct VariantFlag {
-    /// Which iptables to use.
+    /// Implementation of iptables.
     #[arg(long = "iptables", value_name = "VARIANT", default_value = "system")]
     variant: VariantName,
 }
@@ -149,7 +149,7 @@ impl VariantFlag {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum VariantName {
-    /// What `iptables` is on this machine; `down` and `status` look at the other one as well.
+    /// The machine's `iptables`; `down` and `status` check the other one as well.
     System,
     /// iptables-legacy.
     Legacy,
@@ -179,7 +179,7 @@ impl HookFlags {
     }
 }
 
-/// The chains without duplicates, in the kernel's order.
+/// Returns the chains without duplicates, in the kernel's order.
 pub(super) fn unique(chains: &[Chain]) -> Vec<Chain> {
     Chain::ALL.into_iter().filter(|chain| chains.contains(chain)).collect()
 }
@@ -194,15 +194,15 @@ pub(super) fn run(arguments: &HookArgs, quiet: bool) -> Result<Exit, Failure> {
                 quiet,
                 match up {
                     Up::Created => "hook is up",
-                    Up::Replaced => "hook is up, the one that was there is replaced",
-                    Up::Unchanged => "hook was up already, nothing changed",
+                    Up::Replaced => "hook is up, and replaces the previous hook",
+                    Up::Unchanged => "hook was up already, without changes",
                 },
             )
         }
         HookCommand::Down(flags) => {
             let scope = flags.hook.scope();
             if flags.unless_closed && is_closed(&hook::status(scope.clone()).map_err(failure)?) {
-                return say(quiet, "hook stays up: it was made with --on-failure closed");
+                return say(quiet, "hook stays up: it has --on-failure closed");
             }
             let removed = hook::down(scope).map_err(failure)?;
             say(quiet, if removed { "hook is down" } else { "there was no hook" })
@@ -211,7 +211,7 @@ pub(super) fn run(arguments: &HookArgs, quiet: bool) -> Result<Exit, Failure> {
     }
 }
 
-/// True if any hook that is up drops packets while no guard listens.
+/// True if any hook drops packets while no guard listens.
 fn is_closed(places: &[FamilyStatus]) -> bool {
     hook::inspect::hooks(places).any(|(_, config)| !config.bypass)
 }
@@ -223,7 +223,7 @@ fn say(quiet: bool, message: &str) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// An error of the hook with the exit code that belongs to it.
+/// Returns an error of the hook with its exit code.
 pub(super) fn failure(error: HookError) -> Failure {
     if error.is_unsupported() { Failure::unsupported(error) } else { Failure::usage(error) }
 }

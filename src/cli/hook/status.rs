@@ -1,4 +1,4 @@
-//! `bannerwall hook status`: what is there, whether it works, and an exit code that says so.
+//! `bannerwall hook status`: prints the hook's state, with an exit code for its health.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use super::failure;
 use crate::hook::inspect::{self, State};
 use crate::hook::{self, FamilyStatus, HookConfig, Installed, Listener, Scope};
 
-/// Looks, prints, and tells by the exit code.
+/// Inspects and prints the hook, and returns the exit code.
 pub(super) fn run(scope: Scope) -> Result<Exit, Failure> {
     let places = hook::status(scope).map_err(failure)?;
     let listeners = hook::listeners().map_err(Failure::unsupported)?;
@@ -28,15 +28,15 @@ fn describe(places: &[FamilyStatus], listeners: &BTreeMap<u16, Listener>) -> Str
         // Writing to a String cannot fail, here and below.
         let _ = match installed {
             Installed::Absent => writeln!(text, "{family} ({variant}): no hook"),
-            Installed::Unknown(why) => writeln!(text, "{family}: cannot be looked at: {why}"),
+            Installed::Unknown(why) => writeln!(text, "{family}: cannot be inspected: {why}"),
             Installed::Damaged(why) => writeln!(
                 text,
-                "{family} ({variant}): damaged: {why}; mend it with `bannerwall hook down` and `up`"
+                "{family} ({variant}): damaged: {why}; repair it with `bannerwall hook down` and `up`"
             ),
             Installed::Complete(config, counters) => writeln!(
                 text,
-                "{family} ({variant}): up: {}; reached the queue rule {}, passed as decided {}, \
-                 dropped as decided {}, let by within bodies {}, let pass before the jump {} packets",
+                "{family} ({variant}): up: {}; queued {}, passed by mark {}, \
+                 dropped by mark {}, passed within bodies {}, passed before the jump {} packets",
                 describe_config(config),
                 counters.queued,
                 counters.passed,

@@ -1,4 +1,4 @@
-//! `inventory export` and `inventory import`: the formats of others.
+//! `inventory export` and `inventory import`: third-party formats.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -21,13 +21,13 @@ use crate::inventory::{Filter, Time};
   bannerwall inventory export --format cyclonedx --inventory net.db side:server '!state:gone' > software.cdx.json
   bannerwall inventory export --format nmap-xml --inventory net.db net:192.0.2.0/24 -o net.xml")]
 pub(super) struct ExportArgs {
-    /// `csv` and `json` (an object a line) list services, `cyclonedx` (1.6, JSON) software with places and
-    /// findings, `nmap-xml` servers.
+    /// Format: `csv` and `json` (one object a line) list services, `cyclonedx` (1.6, JSON) lists software
+    /// with its services and findings, `nmap-xml` lists servers.
     #[arg(long, value_name = "FORMAT")]
     format: ExportName,
     #[command(flatten)]
     place: Where,
-    /// What a service must be; see `bannerwall inventory list --help`.
+    /// Filter of services; see `bannerwall inventory list --help`.
     #[arg(value_name = "FILTER")]
     filters: Vec<String>,
     /// Write to this file.
@@ -50,18 +50,18 @@ enum ExportName {
   bannerwall inventory import /opt/zeek/logs/2026-11-21/*.log.gz --inventory net.db --sensor zeek
   bannerwall inventory import /var/log/suricata/eve.json --inventory net.db
 
-What was taken over before is not counted again.")]
+Records of an earlier import are not counted again.")]
 pub(super) struct ImportArgs {
-    /// nmap's XML, Zeek's `known_services`, `software`, `ssh` and `http` logs (tables or JSON), or EVE JSON;
-    /// packed by gzip or not; - is stdin.
+    /// Output of nmap (XML), Zeek (`known_services`, `software`, `ssh` and `http` logs as tables or JSON), or
+    /// EVE JSON; plain or compressed with gzip; - is stdin.
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// What the files hold [default: what they begin with].
+    /// Format of the files [default: recognized from their first bytes].
     #[arg(long, value_name = "FORMAT")]
     from: Option<ImportName>,
     #[command(flatten)]
     place: Where,
-    /// The name that the inventory has for where this was seen.
+    /// Sensor of these records in the inventory.
     #[arg(long, value_name = "NAME", default_value = "elsewhere")]
     sensor: String,
 }
@@ -96,7 +96,7 @@ pub(super) fn export(arguments: &ExportArgs) -> Result<Exit, Failure> {
     rows.finish()
 }
 
-/// Writes a document; a reader that went away is not an error.
+/// Writes a document; a closed pipe is not an error.
 fn document(
     arguments: &ExportArgs,
     write: impl FnOnce(&mut dyn Write) -> Result<(), ExportError>,
@@ -121,10 +121,7 @@ pub(super) fn import(arguments: &ImportArgs, quiet: bool) -> Result<Exit, Failur
         let imported = importer.read(file, format)?;
         if !quiet {
             let (rows, passed_over) = (imported.rows, imported.passed_over);
-            tell(format_args!(
-                "{}: {rows} rows, {passed_over} of them say nothing that is kept",
-                file.display()
-            ));
+            tell(format_args!("{}: rows {rows}, without usable data {passed_over}", file.display()));
         }
         Ok(())
     });

@@ -1,4 +1,4 @@
-//! `bannerwall inventory`: questions to what guard, scan and replay have kept.
+//! `bannerwall inventory`: queries the records of guard, scan and replay.
 
 mod exchange;
 pub(super) mod rows;
@@ -39,7 +39,7 @@ enum InventoryCommand {
     /// List services and clients, by address and port.
     #[command(
         after_help = "Filters: product vendor version cpe os patch protocol side state net port seen first finding
-sensor banner. All must hold; ! before one turns it around; a word without a colon is looked for in banners.
+sensor banner. A service must match all; ! negates a filter; a word without a colon is searched in banners.
 
 Examples:
   bannerwall inventory list --inventory net.db product:openssh 'version:<9.6' net:198.51.100.0/24
@@ -47,11 +47,11 @@ Examples:
   bannerwall inventory list --inventory net.db finding:critical '!state:gone'"
     )]
     List(Filtered),
-    /// Show all that is known of a host: what it says and has said, who comes to it, where it goes, what
-    /// changed.
+    /// Show the record of a host: present and past banners, its clients, the services that it visited, and
+    /// changes.
     #[command(after_help = "Example:\n  bannerwall inventory show 198.51.100.7 --inventory net.db")]
     Show {
-        /// Its address.
+        /// Address of the host.
         #[arg(value_name = "HOST")]
         host: IpAddr,
         #[command(flatten)]
@@ -64,49 +64,50 @@ Examples:
         after_help = "Examples:\n  bannerwall inventory top product --inventory net.db\n  bannerwall inventory top finding --inventory net.db net:198.51.100.0/24"
     )]
     Top {
-        /// What is counted.
+        /// Field to count.
         #[arg(value_name = "FIELD", value_parser = PossibleValuesParser::new(Database::fields()))]
         field: String,
-        /// How many values are shown.
+        /// Number of values to show.
         #[arg(short, long, value_name = "N", default_value_t = 15)]
         number: usize,
         #[command(flatten)]
         filtered: Filtered,
     },
-    /// Show what changed, in the order of time.
+    /// Show changes in order of time.
     #[command(
         after_help = "Examples:\n  bannerwall inventory changes --inventory net.db --since 24h\n  bannerwall inventory changes --inventory net.db --since 2026-11-20 --until 2026-11-21 side:server"
     )]
     Changes {
-        /// From this time on: an age (24h, 7d), a date (2026-11-20, 2026-11-20T08:30, UTC) or the end of a
-        /// run (#3).
+        /// Start: an age (24h, 7d), a date (2026-11-20, 2026-11-20T08:30, UTC) or the end of a run (#3).
         #[arg(long, value_name = "TIME", default_value = "24h")]
         since: Moment,
-        /// Up to this time.
+        /// End, in the same forms.
         #[arg(long, value_name = "TIME", default_value = "0s")]
         until: Moment,
         #[command(flatten)]
         filtered: Filtered,
     },
-    /// Show what is different between two times or runs: changes that do not cancel out, by address and port.
+    /// Show the differences between two times or runs, by address and port. Changes that cancel out are left
+    /// out.
     #[command(
         after_help = "Examples:\n  bannerwall inventory diff 2026-11-01 2026-11-08 --inventory net.db\n  bannerwall inventory diff '#3' '#5' --inventory net.db    runs, as `inventory runs` numbers them"
     )]
     Diff {
-        /// From this time on: an age, a date, or the end of a run (#3).
+        /// Start: an age, a date, or the end of a run (#3).
         #[arg(value_name = "FROM")]
         from: Moment,
-        /// Up to this time.
+        /// End, in the same forms.
         #[arg(value_name = "TO")]
         to: Moment,
         #[command(flatten)]
         filtered: Filtered,
     },
-    /// Show what rules and policies would stop of what was seen: which services and clients, how often they
-    /// were there, and when last.
+    /// Show what rules and policies would block: services and clients of the inventory, the number of
+    /// connections, and the last one.
     ///
-    /// A rule is judged by what names software, as the inventory keeps it (SSH identifications, `Server` and
-    /// `User-Agent` fields, greetings); of one that asks more it counts what it has told of already.
+    /// The inventory keeps names of software (SSH identifications, `Server` and `User-Agent` fields,
+    /// greetings), and rules are matched against those. For a rule that needs more, the command counts its
+    /// past findings.
     #[command(
         after_help = "Examples:\n  bannerwall inventory impact --rules mine.toml --inventory net.db\n  bannerwall inventory impact --local exceptions.toml --inventory net.db --format json net:198.51.100.0/24"
     )]
@@ -116,9 +117,9 @@ Examples:
         #[command(flatten)]
         filtered: Filtered,
     },
-    /// Write services in the formats of others.
+    /// Write services in third-party formats.
     Export(exchange::ExportArgs),
-    /// Take over what nmap, Zeek or Suricata have seen.
+    /// Import results of nmap, Zeek or Suricata.
     Import(exchange::ImportArgs),
     /// List the runs of guard, scan and replay that wrote into the inventory.
     #[command(after_help = "Example:\n  bannerwall inventory runs --inventory net.db")]
@@ -128,16 +129,16 @@ Examples:
         #[command(flatten)]
         output: Output,
     },
-    /// Take out what was not seen for long, and give its room back.
+    /// Delete records that were not seen for long, and free their space.
     #[command(after_help = "Example:\n  bannerwall inventory prune --inventory net.db --keep 90d")]
     Prune {
         #[command(flatten)]
         place: Where,
-        /// Age at which things that were not seen again are removed.
+        /// Age at which records that were not seen again are deleted.
         #[arg(long, value_name = "TIME", value_parser = parse_age)]
         keep: Duration,
     },
-    /// Look whether the file is whole; exit code 1 where it is not.
+    /// Check the file's integrity; exit code 1 if it is damaged.
     #[command(after_help = "Example:\n  bannerwall inventory check --inventory net.db")]
     Check {
         #[command(flatten)]
@@ -145,20 +146,20 @@ Examples:
     },
 }
 
-/// `--inventory FILE`.
+/// `--inventory FILE|URL`.
 #[derive(Debug, Args)]
 struct Where {
-    /// The inventory: a file, or a database (`postgresql://user@host/database`).
+    /// Inventory: a file, or a database (`postgresql://user@host/database`).
     #[arg(long, value_name = "FILE|URL", value_parser = inventory_place())]
     inventory: Place,
 }
 
-/// Which services, of which inventory, and how results are written.
+/// Selected services of an inventory, and the output.
 #[derive(Debug, Args)]
 struct Filtered {
     #[command(flatten)]
     place: Where,
-    /// What a service must be; see `bannerwall inventory list --help`.
+    /// Filter of services; see `bannerwall inventory list --help`.
     #[arg(value_name = "FILTER")]
     filters: Vec<String>,
     #[command(flatten)]
@@ -166,7 +167,7 @@ struct Filtered {
 }
 
 impl InventoryCommand {
-    /// The inventory, and the file that results are written to, where there is one.
+    /// Returns the inventory and the output file, if there is one.
     fn ends(&self) -> Option<(&Where, &Path)> {
         let (place, output) = match self {
             Self::List(filtered)
@@ -220,7 +221,7 @@ pub(super) fn run(arguments: &InventoryArgs, quiet: bool) -> Result<Exit, Failur
     }
 }
 
-/// The columns of a listed service.
+/// Columns of a listed service.
 const SERVICE: &[&str] = &[
     "address",
     "port",
@@ -244,10 +245,10 @@ const SERVICE: &[&str] = &[
     "findings",
 ];
 
-/// The columns of a change.
+/// Columns of a change.
 const CHANGE: &[&str] = &["at", "kind", "address", "port", "protocol", "old", "new", "rule", "why", "sensor"];
 
-/// The columns of what would be stopped.
+/// Columns of a service or client that would be blocked.
 const IMPACT: &[&str] = &[
     "rule",
     "kind",
@@ -275,7 +276,7 @@ fn show(host: IpAddr, place: &Where, output: &Output) -> Result<Exit, Failure> {
     let Some(record) = place.open()?.host(host)? else {
         return Err(Failure::Usage(anyhow!("{host} was never seen")));
     };
-    // One row a service where there are columns.
+    // CSV has one row for each service.
     let mut rows = Rows::start(output, SERVICE)?;
     if output.has_columns() {
         record.services.iter().try_for_each(|history| rows.add(&history.service, String::new))?;
@@ -289,7 +290,7 @@ fn top(field: &str, number: usize, filtered: &Filtered) -> Result<Exit, Failure>
     let (filter, inventory) = (filtered.filter()?, filtered.place.open()?);
     let mut rows = Rows::start(&filtered.output, &["value", "services"])?;
     for count in inventory.top(field, &filter, number)? {
-        let value = if count.value.is_empty() { "(not known)" } else { &count.value };
+        let value = if count.value.is_empty() { "(unknown)" } else { &count.value };
         rows.add(&count, || format!("{:>9}  {}", count.services, Escaped(value)))?;
     }
     rows.finish()
@@ -339,16 +340,16 @@ fn show_impact(rules: &RulesFlag, filtered: &Filtered, quiet: bool) -> Result<Ex
     if !quiet {
         for (rule, (assets, connections)) in sums {
             let assets = assets.len();
-            tell(format_args!("{rule}: {assets} services and clients, {connections} connections"));
+            tell(format_args!("{rule}: services and clients {assets}, connections {connections}"));
         }
         if is_seen_twice {
-            tell("bannerwall: a connection that several sensors saw counts once for each of them");
+            tell("bannerwall: a connection that several sensors saw is counted once for each sensor");
         }
         let unforeseen: Vec<&str> = rules.unforeseen().map(Rule::id).collect();
         if !unforeseen.is_empty() {
             let ids = unforeseen.join(", ");
             tell(format_args!(
-                "bannerwall: judged only by what they have told of already, since they ask more than names: {ids}"
+                "bannerwall: these rules need more than names, so only their past findings are counted: {ids}"
             ));
         }
     }
@@ -370,7 +371,7 @@ fn prune(place: &Where, keep: Duration, quiet: bool) -> Result<Exit, Failure> {
         return Ok(Exit::Done);
     }
     let text = format!(
-        "taken out: {} hosts, {} services and clients, {} sightings, {} changes\n",
+        "deleted: hosts {}, services and clients {}, sightings {}, changes {}\n",
         pruned.hosts, pruned.services, pruned.sightings, pruned.changes
     );
     super::print(text.as_bytes())
@@ -379,7 +380,7 @@ fn prune(place: &Where, keep: Duration, quiet: bool) -> Result<Exit, Failure> {
 fn check(place: &Where, quiet: bool) -> Result<Exit, Failure> {
     let faults = place.open()?.faults()?;
     if faults.is_empty() {
-        return if quiet { Ok(Exit::Done) } else { super::print(b"the inventory is whole\n") };
+        return if quiet { Ok(Exit::Done) } else { super::print(b"the inventory is intact\n") };
     }
     let text: String = faults.iter().map(|fault| format!("{}\n", Escaped(fault))).collect();
     super::print(text.as_bytes()).map(|_| Exit::Findings)

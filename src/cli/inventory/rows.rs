@@ -1,4 +1,4 @@
-//! Results one by one, as text, JSON lines or CSV: there may be millions.
+//! Streamed results as text, JSON lines or CSV: there can be millions of rows.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -13,10 +13,10 @@ use crate::cli::flags::{FormatName, output_file};
 use crate::cli::{Exit, Failure};
 use crate::output::csv::plain;
 
-/// How results are written, and where.
+/// Format and destination of results.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Output {
-    /// How results are written; `json` is one object a line.
+    /// Output format; `json` is one object a line.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     format: FormatName,
     /// Write results to this file.
@@ -25,7 +25,7 @@ pub(in crate::cli) struct Output {
 }
 
 impl Output {
-    /// The file to write to, if any.
+    /// Returns the output file, if there is one.
     pub(in crate::cli) fn path(&self) -> Option<&Path> {
         self.output.as_deref()
     }
@@ -36,29 +36,29 @@ impl Output {
     }
 }
 
-/// A file, made anew, or stdout.
+/// Creates the output file, or returns stdout.
 pub(in crate::cli) fn create(output: Option<&Path>) -> Result<Box<dyn Write>, Failure> {
     let Some(path) = output else { return Ok(Box::new(BufWriter::new(io::stdout()))) };
     let file = File::create(path).with_context(|| format!("cannot write {}", path.display()));
     Ok(Box::new(BufWriter::new(file.map_err(Failure::Usage)?)))
 }
 
-/// Writes results of one kind.
+/// Writer of results of one kind.
 pub(in crate::cli) struct Rows {
     format: FormatName,
     columns: &'static [&'static str],
     out: Box<dyn Write>,
-    /// Whoever reads has seen enough.
+    /// True if the reader closed the pipe.
     closed: bool,
 }
 
 impl Rows {
-    /// Begins; `columns` are the fields of a result that CSV has, in their order.
+    /// Starts the output; `columns` are the fields of a CSV row, in order.
     pub(in crate::cli) fn start(output: &Output, columns: &'static [&'static str]) -> Result<Self, Failure> {
         Self::open(output.format, output.output.as_deref(), columns)
     }
 
-    /// The same, in a format and into a file, or to stdout.
+    /// Starts the output in a format, to a file or stdout.
     pub(in crate::cli) fn open(
         format: FormatName,
         output: Option<&Path>,
@@ -72,7 +72,7 @@ impl Rows {
         Ok(rows)
     }
 
-    /// Writes a result; `text` is what a person is told.
+    /// Writes a result; `text` is its form for a person.
     pub(in crate::cli) fn add(
         &mut self,
         result: &impl Serialize,
@@ -88,7 +88,7 @@ impl Rows {
         }
     }
 
-    /// Everything was added.
+    /// Flushes the output.
     pub(in crate::cli) fn finish(mut self) -> Result<Exit, Failure> {
         let flushed = self.out.flush();
         self.forgive(flushed).map(|()| Exit::Done)
@@ -109,7 +109,7 @@ impl Rows {
         self.forgive(written)
     }
 
-    /// A reader that went away is not an error.
+    /// Ignores a closed pipe.
     fn forgive(&mut self, written: io::Result<()>) -> Result<(), Failure> {
         match written {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
@@ -121,7 +121,7 @@ impl Rows {
     }
 }
 
-/// A JSON value as a cell: of what a rule tells, the rule.
+/// Formats a JSON value as a cell; a finding becomes its rule's id.
 fn cell(value: &Value) -> String {
     match value {
         Value::Null => String::new(),

@@ -1,14 +1,14 @@
-//! The inventory for a person.
+//! Text output of the inventory.
 
 use std::fmt::Write as _;
 
 use crate::inventory::{Change, Contact, Found, History, HostRecord, Impact, PastRun, Said, Service, place};
 use crate::output::Escaped;
 
-/// Clients and services of a host that are named; of more the number is.
+/// Limit of listed clients and services of a host; the rest is only counted.
 const NAMED: usize = 20;
 
-/// A service on one line, and what rules tell of it below.
+/// Formats a service as one line, with its findings below.
 pub(super) fn service(service: &Service) -> String {
     let place = place(&service.address, service.port);
     let mut text = format!("{place:<21}  {}", about(service));
@@ -41,12 +41,12 @@ fn told(found: &Found) -> String {
     )
 }
 
-/// All that is known of a host.
+/// Formats the record of a host.
 pub(super) fn host(record: &HostRecord) -> String {
     let mut text = format!("{}  first seen {}", record.address, record.first_seen);
     record.services.iter().for_each(|it| history(it, &mut text));
     if !record.visited.is_empty() {
-        text.push_str("\n\nwhere it goes");
+        text.push_str("\n\nvisited services");
         record.visited.iter().take(NAMED).for_each(|contact| met(contact, &mut text));
         more(record.visited.len(), &mut text);
     }
@@ -67,12 +67,12 @@ fn history(history: &History, text: &mut String) {
     );
     service.findings.iter().for_each(|found| _ = write!(text, "\n  {}", told(found)));
     if !history.said.is_empty() {
-        text.push_str("\n  what it said");
+        text.push_str("\n  banners");
         history.said.iter().take(NAMED).for_each(|it| said(it, text));
         more(history.said.len(), text);
     }
     if !history.clients.is_empty() {
-        text.push_str("\n  who came");
+        text.push_str("\n  clients");
         history
             .clients
             .iter()
@@ -81,7 +81,7 @@ fn history(history: &History, text: &mut String) {
         more(history.clients.len(), text);
     }
     if !history.changes.is_empty() {
-        text.push_str("\n  what changed");
+        text.push_str("\n  changes");
         history.changes.iter().take(NAMED).for_each(|it| _ = write!(text, "\n    {}", change(it)));
         more(history.changes.len(), text);
     }
@@ -89,7 +89,7 @@ fn history(history: &History, text: &mut String) {
 
 fn said(said: &Said, text: &mut String) {
     let what = match said.text.as_str() {
-        "" => "nothing that names it".to_owned(),
+        "" => "(no name)".to_owned(),
         words => Escaped(words).to_string(),
     };
     _ = write!(
@@ -114,7 +114,7 @@ fn more(count: usize, text: &mut String) {
     }
 }
 
-/// A change on one line.
+/// Formats a change as one line.
 pub(super) fn change(change: &Change) -> String {
     let kind = change.words();
     let mut text = format!(
@@ -134,20 +134,20 @@ pub(super) fn change(change: &Change) -> String {
     text.trim_end().to_owned()
 }
 
-/// A run on one line.
+/// Formats a run as one line.
 pub(super) fn run(run: &PastRun) -> String {
     let ended = run.ended.map_or_else(|| format!("{:<19}", run.state), |time| time.to_string());
     let lost = if run.lost > 0 { format!("  {} lost", run.lost) } else { String::new() };
     format!("#{:<4}  {} to {ended}  {:<16}  {}{lost}", run.run, run.started, run.sensor, Escaped(&run.about))
 }
 
-/// What a rule would stop, on one line.
+/// Formats a service or client that a rule would block as one line.
 pub(super) fn impact(impact: &Impact) -> String {
     let place = place(&impact.address, impact.port);
     let peers = match (impact.peers.len(), impact.side.as_str()) {
-        (0, _) => "nobody was seen there".to_owned(),
-        (count, "client") => format!("{} connections to {count} services", impact.connections),
-        (count, _) => format!("{} connections of {count} clients", impact.connections),
+        (0, _) => "no connections seen".to_owned(),
+        (count, "client") => format!("connections {}, services {count}", impact.connections),
+        (count, _) => format!("connections {}, clients {count}", impact.connections),
     };
     format!(
         "{place:<21}  {:<8}  {}  {} {} would {} it: {peers}, last {}",

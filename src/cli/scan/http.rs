@@ -1,4 +1,4 @@
-//! The flags of what asks HTTP servers, within TLS or not.
+//! Flags of HTTP probes, within TLS or without.
 
 use anyhow::{anyhow, bail};
 use clap::{Args, ValueEnum};
@@ -12,7 +12,7 @@ use crate::scan::targets::Ports;
 use crate::scan::tls::With;
 use crate::scan::{HttpOptions, HttpRequest, ProbeOptions};
 
-/// The port of HTTP.
+/// Default port of HTTP.
 const HTTP: u16 = 80;
 
 #[derive(Debug, Args)]
@@ -20,23 +20,23 @@ pub(super) struct HttpArgs {
     /// Method of the requests.
     #[arg(long, value_name = "METHOD", default_value = "GET", value_parser = method)]
     method: String,
-    /// What to ask for; may be given several times.
+    /// Path to request; can be given several times.
     #[arg(long = "path", value_name = "PATH", default_value = "/", value_parser = path)]
     paths: Vec<String>,
-    /// A header field to send; replaces one of ours of the same name.
+    /// Header field to send; replaces a default field of the same name.
     #[arg(long = "header", value_name = "'K: V'", value_parser = header)]
     headers: Vec<HeaderField>,
-    /// Show only servers with this header field in an answer; given several times, all must match. It is
-    /// looked for in what events show: credentials are masked unless --log-headers all is given.
+    /// Show only servers with a response that has this header field; if given several times, all must match.
+    /// Patterns see the fields as events show them: credentials are masked unless --log-headers all is given.
     #[arg(long = "match", value_name = "'Header: REGEX'", value_parser = header_pattern)]
     matches: Vec<(String, Regex)>,
-    /// Ask each request on a connection of its own.
+    /// Use a new connection for each request.
     #[arg(long)]
     no_pipeline: bool,
-    /// Connections to a host at once; one that is not able to pipeline gets up to four.
+    /// Concurrent connections to a host; a server without pipelining gets up to four.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=HttpOptions::MOST_CONNECTIONS as i64))]
     host_connections: u16,
-    /// Octets of a body that are kept for the rules.
+    /// Bytes of a body to keep for the rules.
     #[arg(long, value_name = "OCTETS", default_value_t = 4096)]
     body_limit: usize,
 }
@@ -48,7 +48,7 @@ pub(super) enum TlsName {
 }
 
 impl HttpArgs {
-    /// Brings `scan http` to what all modes share.
+    /// Turns the flags of `scan http` into a mode-independent request.
     pub(super) fn request<'a>(
         &self,
         ports: Option<&Ports>,
@@ -77,7 +77,7 @@ impl HttpArgs {
         })
     }
 
-    /// Brings `scan https` to what all modes share.
+    /// Turns the flags of `scan https` into a mode-independent request.
     pub(super) fn within_tls<'a>(
         &self,
         ports: &Ports,
@@ -101,7 +101,7 @@ impl HttpArgs {
         self.matches.iter().map(|(name, regex)| Pattern::Header(name.clone(), regex.clone())).collect()
     }
 
-    /// What of it decides the results, for the checkpoint.
+    /// Returns the flags that affect the results, for the checkpoint.
     fn own(&self) -> [(&'static str, String); 4] {
         [
             ("--match", format!("{:?}", self.matches)),
@@ -126,7 +126,7 @@ impl HttpArgs {
     }
 }
 
-/// The ports that HTTP is usual at.
+/// Returns the usual ports of HTTP.
 fn http_ports(when: TlsName) -> Ports {
     match when {
         TlsName::Never => Ports::from_iter([HTTP]),
@@ -134,7 +134,8 @@ fn http_ports(when: TlsName) -> Ports {
     }
 }
 
-/// Versions of HTTP that are offered, and those that are then. Pipelining needs fewer packets than HTTP/2.
+/// Returns the offered versions of HTTP, and those of a second attempt. Pipelining needs fewer packets than
+/// HTTP/2, so HTTP/1.1 comes first.
 fn https_protocols(alpn: &[String]) -> (Vec<String>, Vec<String>) {
     match alpn {
         [] => (vec![HTTP_1_1.to_owned()], vec![HTTP_2.to_owned()]),
@@ -147,35 +148,35 @@ fn method(text: &str) -> anyhow::Result<String> {
     if !text.is_empty() && text.chars().all(token) {
         Ok(text.to_owned())
     } else {
-        bail!("not an HTTP method")
+        bail!("must be an HTTP method")
     }
 }
 
 fn path(text: &str) -> anyhow::Result<String> {
     if text != "*" && !text.starts_with('/') {
-        bail!("a path begins with /");
+        bail!("a path must start with /");
     }
     if text.chars().any(|c| c.is_whitespace() || c.is_control()) {
-        bail!("a path has no white space: write %20");
+        bail!("a path must not contain white space: write %20");
     }
     Ok(text.to_owned())
 }
 
 fn header(text: &str) -> anyhow::Result<HeaderField> {
-    let Some((name, value)) = text.split_once(':') else { bail!("a header field is `Name: value`") };
+    let Some((name, value)) = text.split_once(':') else { bail!("must be `Name: value`") };
     let value = value.trim();
     if value.chars().any(char::is_control) {
-        bail!("a header field has no control characters");
+        bail!("a header field must not contain control characters");
     }
     Ok(HeaderField {
-        name: method(name).map_err(|_| anyhow!("not the name of a header field"))?.into(),
+        name: method(name).map_err(|_| anyhow!("invalid name of a header field"))?.into(),
         value: value.into(),
     })
 }
 
 fn header_pattern(text: &str) -> anyhow::Result<(String, Regex)> {
-    let Some((name, regex)) = text.split_once(':') else { bail!("write it as `Header: REGEX`") };
-    let name = method(name).map_err(|_| anyhow!("not the name of a header field"))?;
+    let Some((name, regex)) = text.split_once(':') else { bail!("must be `Header: REGEX`") };
+    let name = method(name).map_err(|_| anyhow!("invalid name of a header field"))?;
     Ok((name, Regex::new(regex.trim_start())?))
 }
 

@@ -1,4 +1,4 @@
-//! `bannerwall scan`: flags to the options of a session, and the terminal that looks on.
+//! `bannerwall scan`: turns flags into the options of a session, and shows it on the terminal.
 
 mod http;
 pub(super) mod ordered;
@@ -29,11 +29,11 @@ use crate::terms::Greeting;
 use http::{HttpArgs, TlsName};
 use tls::TlsArgs;
 
-/// Application protocols, as TLS names them.
+/// ALPN names of application protocols.
 const HTTP_1_1: &str = "http/1.1";
 const HTTP_2: &str = "h2";
 
-/// The port of HTTP within TLS.
+/// Default port of HTTPS.
 const HTTPS: u16 = 443;
 
 /// Flags of `bannerwall scan`.
@@ -57,13 +57,13 @@ enum Mode {
         after_help = "Examples:\n  bannerwall scan connect 192.0.2.0/24 -p 22,80,8000-8010 --open\n  bannerwall scan connect -i hosts.txt -p 22 --rate 50000 --resume state --format json -o results.json\n  bannerwall scan connect --resume state"
     )]
     Connect {
-        /// Ports and ranges of ports: 22,80,8000-8010; of targets that name no port.
+        /// Ports and ranges of ports for targets without a port: 22,80,8000-8010.
         #[arg(short, long, value_name = "PORTS")]
         ports: Option<Ports>,
         #[command(flatten)]
         common: Common,
     },
-    /// Read SSH identifications and judge them by the rules.
+    /// Read SSH identifications, and match them against the rules.
     #[command(
         args_override_self = true,
         after_help = "Examples:\n  bannerwall scan ssh 192.0.2.0/24\n  bannerwall scan ssh -i hosts.txt -p 22,2222 --match 'OpenSSH_[1-7]\\.' --format json\n  bannerwall scan ssh 192.0.2.0/24 --host-key --inventory net.db --change-events"
@@ -72,61 +72,58 @@ enum Mode {
         /// Ports and ranges of ports.
         #[arg(short, long, value_name = "PORTS", default_value = "22")]
         ports: Ports,
-        /// Show only servers whose identification line matches; given several times, all must.
+        /// Show only servers with a matching identification line; if given several times, all must match.
         #[arg(long = "match", value_name = "REGEX")]
         matches: Vec<Regex>,
-        /// Octets of a server that are read at most before it is given up.
+        /// Limit of bytes to read from a server.
         #[arg(long, value_name = "OCTETS", default_value_t = 65_536,
               value_parser = clap::value_parser!(u32).range(256..=16_777_216))]
         max_bytes: u32,
-        /// Read the key exchange, too, and tell its fingerprint (`hassh_server`), whether or not a rule asks
-        /// for it.
+        /// Also read the key exchange, and report its fingerprint (`hassh_server`) even if no rule needs it.
         #[arg(long)]
         hassh: bool,
-        /// Exchange keys with the server as far as its host key, and tell that: one more answer to wait for,
-        /// and some computing for both.
+        /// Exchange keys with the server to read and report its host key. This takes one more reply, and
+        /// computation on both sides.
         #[arg(long)]
         host_key: bool,
         #[command(flatten)]
         common: Common,
     },
-    /// Read what mail and file servers say first (SMTP, FTP, POP3, IMAP) and judge it by the rules.
+    /// Read the greetings of mail and file servers (SMTP, FTP, POP3, IMAP), and match them against the rules.
     #[command(
         args_override_self = true,
         after_help = "Examples:\n  bannerwall scan greeting 192.0.2.0/24\n  bannerwall scan greeting 192.0.2.0/24 --protocol smtp -p 25,587,2526 --match Exim"
     )]
     Greeting {
-        /// Ports and ranges of ports; by default those that the protocol is usual at.
+        /// Ports and ranges of ports [default: the protocol's usual ports].
         #[arg(short, long, value_name = "PORTS")]
         ports: Option<Ports>,
-        /// The protocol, where ports and words would not tell it; by default any of them.
+        /// Protocol of the servers [default: recognized from ports and greetings].
         #[arg(long, value_name = "PROTOCOL", value_parser = super::flags::greeting())]
         protocol: Option<Greeting>,
-        /// Show only servers of whose greeting a line matches; given several times, all must.
+        /// Show only servers with a matching line in the greeting; if given several times, all must match.
         #[arg(long = "match", value_name = "REGEX")]
         matches: Vec<Regex>,
         #[command(flatten)]
         common: Common,
     },
-    /// Shake hands with servers of TLS, and judge their versions, cipher suites and certificates by the
-    /// rules.
+    /// Complete TLS handshakes, and match versions, cipher suites and certificates against the rules.
     #[command(
         args_override_self = true,
         after_help = "Examples:\n  bannerwall scan tls 192.0.2.0/24 -p 443,8443\n  bannerwall scan tls mail.example.org --starttls smtp --format json\n  bannerwall scan tls 192.0.2.7 --sni www.example.org --ca authority.pem"
     )]
     Tls {
-        /// Ports and ranges of ports; by default 443, and with --starttls those that the protocol is usual
-        /// at.
+        /// Ports and ranges of ports [default: 443, and with --starttls the protocol's usual ports].
         #[arg(short, long, value_name = "PORTS")]
         ports: Option<Ports>,
-        /// Ask for TLS as this protocol does: a greeting, then STARTTLS, STLS or AUTH TLS.
+        /// Start TLS with this protocol: a greeting, then STARTTLS, STLS or AUTH TLS.
         #[arg(long, value_name = "PROTOCOL", value_parser = super::flags::greeting())]
         starttls: Option<Greeting>,
         /// Application protocols to offer (ALPN), in order [default: h2,http/1.1, and none with --starttls].
         #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = tls::application_protocol)]
         alpn: Option<Vec<String>>,
-        /// Show only servers of whose handshake or certificate (subject, issuer, names) something matches;
-        /// given several times, all must.
+        /// Show only servers with a match in the handshake or the certificate (subject, issuer, names); if
+        /// given several times, all must match.
         #[arg(long = "match", value_name = "REGEX")]
         matches: Vec<Regex>,
         #[command(flatten)]
@@ -134,7 +131,7 @@ enum Mode {
         #[command(flatten)]
         common: Common,
     },
-    /// Ask HTTP servers within TLS, and judge handshakes and answers by the rules.
+    /// Send HTTP requests within TLS, and match handshakes and responses against the rules.
     #[command(
         args_override_self = true,
         after_help = "Examples:\n  bannerwall scan https 192.0.2.0/24\n  bannerwall scan https 192.0.2.7 -p 443,8443 --sni www.example.org --path /server-status"
@@ -143,8 +140,8 @@ enum Mode {
         /// Ports and ranges of ports.
         #[arg(short, long, value_name = "PORTS", default_value = "443")]
         ports: Ports,
-        /// Versions of HTTP to offer (ALPN), in order: http/1.1, h2 [default: http/1.1, and h2 to who takes
-        /// only that].
+        /// Versions of HTTP to offer (ALPN), in order: http/1.1, h2 [default: http/1.1, and h2 for servers
+        /// that accept only that].
         #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = [HTTP_1_1, HTTP_2])]
         alpn: Vec<String>,
         #[command(flatten)]
@@ -154,16 +151,17 @@ enum Mode {
         #[command(flatten)]
         common: Common,
     },
-    /// Ask HTTP servers and judge their answers by the rules.
+    /// Send HTTP requests, and match the responses against the rules.
     #[command(
         args_override_self = true,
         after_help = "Examples:\n  bannerwall scan http 192.0.2.0/24 -p 80,8080\n  bannerwall scan http example.org --path / --path /server-status --match 'Server: Apache'"
     )]
     Http {
-        /// Ports and ranges of ports; by default 80, and 443 with --tls auto.
+        /// Ports and ranges of ports [default: 80, and 443 with --tls auto].
         #[arg(short, long, value_name = "PORTS")]
         ports: Option<Ports>,
-        /// Whether ports that are usual for it are asked for TLS first, and without it where there is none.
+        /// Use of TLS: with auto, ports that are usual for TLS get TLS first, and plain HTTP if they do not
+        /// speak it.
         #[arg(long = "tls", value_name = "WHEN", default_value = "never")]
         when: TlsName,
         #[command(flatten)]
@@ -178,8 +176,8 @@ enum Mode {
 #[derive(Debug, Args)]
 struct Common {
     /// Addresses, CIDR networks, ranges A-B and host names (all their addresses), IPv4 and IPv6. A target
-    /// with a port (`192.0.2.7:2222`, `[2001:db8::1]:22`) or a URL, of which only host and port count, is
-    /// asked at that port alone.
+    /// with a port (`192.0.2.7:2222`, `[2001:db8::1]:22`) is probed only at that port. So is a URL, of which
+    /// only host and port count.
     #[arg(value_name = "TARGET")]
     targets: Vec<String>,
     #[command(flatten)]
@@ -187,58 +185,58 @@ struct Common {
     #[command(flatten)]
     fingerprints: FingerprintsFlag,
     /// Read targets from a file, `-` for standard input. Results of `scan`, nmap (grepable), masscan, naabu
-    /// and httpx are taken as they are: their open TCP ports are the targets.
+    /// and httpx work as they are: their open TCP ports become the targets.
     #[arg(short, long, value_name = "FILE")]
     input: Option<String>,
-    /// Leave these addresses, networks or ranges out; may be given several times.
+    /// Exclude these addresses, networks or ranges; can be given several times.
     #[arg(long, value_name = "CIDR")]
     exclude: Vec<String>,
-    /// Leave out what a file lists.
+    /// Exclude the addresses in a file.
     #[arg(long, value_name = "FILE")]
     exclude_file: Option<String>,
-    /// Also ask multicast, broadcast and other addresses that no host answers at.
+    /// Also probe multicast, broadcast and other addresses that cannot be hosts.
     #[arg(long)]
     include_reserved: bool,
-    /// Targets a second, or `max`.
+    /// Rate limit in targets a second, or `max`.
     #[arg(long, value_name = "N|max", default_value_t)]
     rate: Rate,
-    /// Connections at once; by default what the rate and the connect timeout ask for.
+    /// Limit of concurrent connections [default: derived from the rate and the connect timeout].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     concurrency: Option<u32>,
-    /// Longest time that a target may take to accept.
+    /// Timeout of a connection attempt.
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = duration)]
     connect_timeout: Duration,
-    /// Longest silence of an open target [default: 2s, 8s for greetings and --starttls].
+    /// Timeout of a silent open target [default: 2s, 8s for greetings and --starttls].
     #[arg(long, value_name = "TIME", value_parser = duration)]
     read_timeout: Option<Duration>,
-    /// Longest time for a target altogether [default: 10s, 30s for greetings and --starttls].
+    /// Timeout of a target in total [default: 10s, 30s for greetings and --starttls].
     #[arg(long, value_name = "TIME", value_parser = duration)]
     total_timeout: Option<Duration>,
-    /// How often a target that does not accept in time is asked again; by default up to three times, but
-    /// only while connection requests seem to get lost.
+    /// Retries of a target that does not accept in time [default: up to three, but only while connection
+    /// requests seem to get lost].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=100))]
     retries: Option<u32>,
-    /// Threads; by default one, and one a processor for `--rate max`.
+    /// Number of threads [default: one, and one for each processor with `--rate max`].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: Option<u16>,
-    /// The order of the targets; by default another one each time.
+    /// Seed of the targets' order [default: a new one each time].
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Scan only the Ith of N parts; the others must have the same seed (0 unless given).
+    /// Scan only part I of N; all parts must use the same seed (default 0).
     #[arg(long, value_name = "I/N", default_value = "1/1")]
     shard: Shard,
-    /// Keep where the scan stands in a file, and go on from there if it exists. Without targets all
-    /// other flags are those that the file's scan was started with, unless given again; the file must be
-    /// yours or root's then, and nobody else's to write to.
+    /// Save progress to a file, and resume from it if it exists. Without targets the scan uses the flags
+    /// stored in the file, unless you give them again. You or root must then own the file, and nobody else
+    /// may write to it.
     #[arg(long, value_name = "FILE")]
     resume: Option<PathBuf>,
-    /// How connections are ended: by a reset, or in order for targets that log resets.
+    /// End of connections: rst sends a reset, fin closes in order for targets that log resets.
     #[arg(long, value_name = "HOW", default_value = "rst")]
     close: CloseName,
-    /// How results are written; `json` is JSON lines in EVE names.
+    /// Output format; `json` is JSON lines with EVE's names.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     format: ScanFormat,
-    /// Leave out of JSON what Suricata's EVE has no name for.
+    /// Leave out JSON fields that are not part of Suricata's EVE.
     #[arg(long)]
     eve_strict: bool,
     #[command(flatten)]
@@ -248,15 +246,15 @@ struct Common {
     /// Write results to this file.
     #[arg(short, long, value_name = "FILE", value_parser = output_file)]
     output: Option<PathBuf>,
-    /// Do not confine the program to the network and its own files, for debugging: what an answer leads
-    /// astray may then open every file and run every program. A scan that notifies others is not confined
-    /// either.
+    /// Do not confine the program to the network and its own files, for debugging. A malicious reply that
+    /// exploits a bug could then open every file and run every program. A scan with notifications is not
+    /// confined either.
     #[arg(long)]
     no_sandbox: bool,
-    /// Show open ports only. (Text does so anyway where there are more than 256 targets; -v shows all.)
+    /// Show only open ports. (Text output does so for more than 256 targets; -v shows all.)
     #[arg(long)]
     open: bool,
-    /// Whether progress is shown: on a terminal, or as a line a second on stderr, for programs.
+    /// Progress: auto shows a bar on a terminal, lines prints a line a second to stderr for programs.
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     progress: ProgressName,
     #[command(flatten)]
@@ -285,19 +283,19 @@ enum ProgressName {
     Never,
 }
 
-/// One mode's flags, brought to what all modes share.
+/// Mode-independent form of one mode's flags.
 struct Request<'a> {
     name: &'static str,
     ports: Ports,
     probe: ProbeOptions,
     patterns: Vec<Pattern>,
-    /// What of the mode's own flags decides the results, for the checkpoint.
+    /// Flags of the mode that affect the results, for the checkpoint.
     own: Vec<(&'static str, String)>,
     common: &'a Common,
 }
 
 impl Mode {
-    /// What all modes share.
+    /// Returns the flags that all modes share.
     fn common(&self) -> &Common {
         match self {
             Self::Connect { common, .. }
@@ -372,12 +370,12 @@ fn request<'a>(mode: &'a Mode, global: &Global) -> Result<Request<'a>, Failure> 
     })
 }
 
-/// The regular expressions of `--match`, for banners.
+/// Returns the patterns of `--match`, for banners.
 fn banner_patterns(matches: &[Regex]) -> Vec<Pattern> {
     matches.iter().cloned().map(Pattern::Banner).collect()
 }
 
-/// The flags of `scan tls` that decide its results.
+/// Returns the flags of `scan tls` that affect its results.
 fn own_tls_flags(
     matches: &[Regex],
     starttls: Option<Greeting>,
@@ -392,12 +390,12 @@ fn own_tls_flags(
     own.into_iter().chain(tls.own()).collect()
 }
 
-/// As many octets as there can be in memory.
+/// Converts a number of bytes to `usize`.
 fn octets(count: u32) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX)
 }
 
-/// The ports that TLS is usual at, by itself or where a protocol asks for it.
+/// Returns the usual ports of TLS, by itself or within a protocol.
 fn tls_ports(starttls: Option<Greeting>) -> Ports {
     match starttls {
         Some(protocol) => usual_ports(Some(protocol)),
@@ -405,7 +403,7 @@ fn tls_ports(starttls: Option<Greeting>) -> Ports {
     }
 }
 
-/// What is offered of application protocols: what servers of the web speak, unless they are said.
+/// Returns the application protocols to offer: the flag's, or those of web servers.
 fn offered(alpn: &Option<Vec<String>>, starttls: Option<Greeting>) -> Vec<String> {
     match (alpn, starttls) {
         (Some(alpn), _) => alpn.clone(),
@@ -414,7 +412,7 @@ fn offered(alpn: &Option<Vec<String>>, starttls: Option<Greeting>) -> Vec<String
     }
 }
 
-/// The ports that a protocol of greetings, or any of them, is usual at.
+/// Returns the usual ports of one greeting protocol, or of all.
 fn usual_ports(protocol: Option<Greeting>) -> Ports {
     let asked = Greeting::all().filter(|greeting| protocol.is_none_or(|only| only == *greeting));
     Ports::from_iter(asked.flat_map(Greeting::ports).copied())

@@ -1,8 +1,8 @@
-//! Scans that others make: what `scan` takes, as an order for the workers of a fleet and back.
+//! Fleet scans: converts the flags of `scan` into an order for workers, and back.
 //!
-//! An order holds flags by their names and values, as `scan` reads them. Which may stand in one is a list:
-//! none that reads or writes a file, or runs a program, for whoever can write the table decides about every
-//! worker.
+//! An order holds flags with their names and values, as `scan` parses them. Only listed flags are allowed.
+//! None of them reads or writes a file, or runs a program: everyone who can write to the table controls all
+//! workers.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::scan::pacing::Rate;
 use crate::scan::session::{self, Named, Onlooker, Options, Wish};
 use crate::scan::targets::{Counts, LeftOut};
 
-/// Flags that an order holds, by their ids.
+/// Flags that an order can hold, by their ids.
 const HELD: [&str; 26] = [
     "ports",
     "matches",
@@ -53,14 +53,14 @@ const HELD: [&str; 26] = [
     "seed",
 ];
 
-/// Flags that are seen to where the order is made: what they name is read there.
+/// Flags that are resolved before submission: the submitter reads the files that they name.
 const READ: [&str; 8] =
     ["targets", "input", "exclude", "exclude_file", "include_reserved", "rules", LOCAL_FLAG, "no_local"];
 
-/// Octets of rules in an order, at most.
+/// Limit of the rules in an order, in bytes.
 const RULES: usize = 32 << 20;
 
-/// A scan that is to be made by others: the mode's flags as they were given.
+/// Fleet scan: the mode and its flags from the command line.
 #[derive(Debug)]
 pub(in crate::cli) struct Given {
     mode: Mode,
@@ -68,7 +68,7 @@ pub(in crate::cli) struct Given {
     flags: Vec<String>,
 }
 
-/// A scan's flags by themselves.
+/// Parser for the flags of a scan alone.
 #[derive(Debug, Parser)]
 #[command(no_binary_name = true)]
 struct Alone {
@@ -89,7 +89,7 @@ impl FromArgMatches for Given {
             }
             let flag = argument.get_long().unwrap_or(id);
             if !HELD.contains(&id) {
-                let told = format!("--{flag} is not of a scan that others make\n");
+                let told = format!("--{flag} is not available for a fleet's scan\n");
                 return Err(clap::Error::raw(clap::error::ErrorKind::ArgumentConflict, told));
             }
             if !argument.get_action().takes_values() {
@@ -128,7 +128,7 @@ impl Subcommand for Given {
     }
 }
 
-/// A mode's help without what an order does not hold.
+/// Hides flags that an order cannot hold from a mode's help.
 fn without_others(mode: Command) -> Command {
     let others: Vec<String> = mode
         .get_arguments()
@@ -144,7 +144,7 @@ fn without_others(mode: Command) -> Command {
     others.into_iter().fold(mode, |mode, id| mode.mut_arg(id, |argument| argument.hide(true)))
 }
 
-/// Tells what is left out, as the scan itself does.
+/// Reports excluded targets, as the scan itself does.
 struct Teller {
     quiet: bool,
 }
@@ -157,7 +157,7 @@ impl Onlooker for Teller {
     fn left_out(&mut self, out: &LeftOut) {
         if !self.quiet {
             tell(format_args!(
-                "bannerwall: left out {} ({} addresses in {}); --include-reserved asks them too",
+                "bannerwall: left out {} ({} addresses in {}); --include-reserved probes them, too",
                 out.what, out.addresses, out.range
             ));
         }
@@ -175,7 +175,7 @@ impl Onlooker for Teller {
 }
 
 impl Given {
-    /// The order, how many targets that are, and how fast they may be asked; all of it is validated.
+    /// Validates the scan, and returns the order, the number of targets and the rate limit.
     pub(in crate::cli) fn order(&self, global: &Global) -> Result<(Order, u64, Option<u32>), Failure> {
         let request = request(&self.mode, global)?;
         let common = request.common;
@@ -187,7 +187,7 @@ impl Given {
         let options = options_judged_by((set, None), &request, global)?;
         let targets = session::targets(&options, &mut Teller { quiet: global.quiet })?;
         if targets.len() == 0 {
-            return Err(Failure::Usage(anyhow!("no target is left to be asked")));
+            return Err(Failure::Usage(anyhow!("no targets are left")));
         }
         let named = targets.named().iter().map(|(address, name)| (*address, name.to_string()));
         let endpoints = targets.endpoints().iter();
@@ -209,13 +209,13 @@ impl Given {
             limits: Vec::new(),
             not_at: Vec::new(),
         };
-        // What workers will make of it.
+        // Parsing it as a worker does reports errors here, instead of on every worker.
         task(&order).map_err(|why| Failure::Usage(anyhow!(why)))?;
         let rate = if let Rate::Limited(rate) = options.rate { Some(rate.get()) } else { None };
         Ok((order, targets.len(), rate))
     }
 
-    /// For a person: `ssh 192.0.2.0/24 -p22`.
+    /// Describes the order for a person: `ssh 192.0.2.0/24 -p22`.
     pub(in crate::cli) fn about(&self) -> String {
         let common = self.mode.common();
         let file = common.input.iter().map(|file| format!("-i {file}"));
@@ -225,7 +225,7 @@ impl Given {
     }
 }
 
-/// The rules to judge by, and where they are; none where banners are not judged.
+/// Returns the rules to match and their flags, or none if banners are only reported.
 fn judges<'r>(request: &Request<'r>, global: &Global) -> Result<Option<(RuleSet, &'r RulesFlag)>, Failure> {
     let flag = &request.common.rules;
     if matches!(request.probe, ProbeOptions::Connect) {
@@ -238,7 +238,7 @@ fn judges<'r>(request: &Request<'r>, global: &Global) -> Result<Option<(RuleSet,
     Ok(Some((flag.load(Use::Scan, global.quiet)?, flag)))
 }
 
-/// The files of rules, each below a folder for the place that it was found at.
+/// Returns the files of rules, each in a folder with the number of its source.
 pub(in crate::cli) fn packed(rules: &RuleSet, selection: &Selection) -> Result<Vec<RuleFile>, Failure> {
     let roots = selection.rules.iter().map(|root| (root, FileKind::Rules));
     let roots: Vec<(&PathBuf, FileKind)> =
@@ -247,6 +247,7 @@ pub(in crate::cli) fn packed(rules: &RuleSet, selection: &Selection) -> Result<V
     let pack = |file: &PathBuf| {
         let place = roots.iter().enumerate().find_map(|(number, (root, kind))| {
             let base = if root.is_dir() { root.as_path() } else { root.parent()? };
+            // A path with `..` or a root would leave the folder of the pack.
             let below = file.strip_prefix(base).ok().filter(|below| leads_down(below))?;
             let is_rules = root == &file || (root.is_dir() && file.extension() == Some("toml".as_ref()));
             let is_list = file.extension() != Some("toml".as_ref());
@@ -254,29 +255,31 @@ pub(in crate::cli) fn packed(rules: &RuleSet, selection: &Selection) -> Result<V
             (is_rules || is_list).then(|| (Path::new(&number.to_string()).join(below), kind))
         });
         let shown = file.display();
-        let (path, kind) = place.with_context(|| format!("{shown}: lists have to lie beside the rules"))?;
+        let (path, kind) =
+            place.with_context(|| format!("{shown}: lists must be in the folder of the rules"))?;
         let text = std::fs::read_to_string(file).with_context(|| shown.to_string())?;
         octets += text.len();
-        anyhow::ensure!(octets <= RULES, "the rules are longer than {} MiB", RULES >> 20);
+        anyhow::ensure!(octets <= RULES, "the rules are larger than {} MiB", RULES >> 20);
         Ok(RuleFile { path: path.to_string_lossy().into_owned(), text, kind })
     };
     rules.files().map(pack).collect::<anyhow::Result<_>>().map_err(Failure::Usage)
 }
 
-/// What a worker is to do for an order.
+/// Returns the task of a worker for an order.
 ///
 /// # Errors
-/// It holds what no order may, or what this program does not know.
+///
+/// The order holds a forbidden or unknown flag.
 pub(in crate::cli) fn task(order: &Order) -> Result<Task, String> {
     let words = std::iter::once(&order.mode).chain(&order.flags);
     let command = <Alone as clap::CommandFactory>::command();
     let told = |error: clap::Error| error.to_string().lines().next().unwrap_or_default().to_owned();
     let matches = command.try_get_matches_from(words).map_err(told)?;
-    // Refuses what is not to stand in an order, as where it was made.
+    // This repeats the submitter's checks, since the database's content is not trusted.
     let Given { mode, .. } = Given::from_arg_matches(&matches).map_err(told)?;
     let (name, own) = matches.subcommand().ok_or("no mode")?;
     if let Some(flag) = READ.iter().find(|id| own.value_source(id) == Some(ValueSource::CommandLine)) {
-        return Err(format!("`{name}` holds {flag}, which no order does"));
+        return Err(format!("`{name}` has {flag}, which an order cannot hold"));
     }
     let global = Global { config: None, quiet: true, verbose: 0 };
     let failed = |failure: Failure| match failure {

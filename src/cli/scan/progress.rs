@@ -1,4 +1,4 @@
-//! The bar on a terminal, and the summary that ends every scan.
+//! Progress bar on a terminal, and the summary at the end of a scan.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use crate::scan::session::Account;
 use crate::scan::targets::Counts;
 
-/// A bar on stderr; nothing where stderr is no terminal or `show` is false. Its length is yet to be told.
+/// Returns a bar on stderr, hidden if stderr is not a terminal or `show` is false. Its length is set later.
 pub(super) fn bar(show: bool) -> ProgressBar {
     if !show {
         return ProgressBar::hidden();
@@ -16,14 +16,14 @@ pub(super) fn bar(show: bool) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5));
     let template = "{percent:>3}% {bar:24} {human_pos}/{human_len}  {rate}  {msg}  ETA {eta}";
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-    // The bar's own rate has four decimals.
+    // The default rate of the bar has four decimals.
     bar.with_style(style.with_key("rate", |state: &ProgressState, out: &mut dyn fmt::Write| {
-        // A text that is shown five times a second is not missed once.
+        // The text is drawn again within 200 ms, so an error has no effect.
         let _ = write!(out, "{:.0}/s", state.per_sec());
     }))
 }
 
-/// Standard output under a bar: the bar steps aside for each write.
+/// Standard output below a bar: the bar is hidden during each write.
 pub(super) struct Aside(pub(super) ProgressBar);
 
 impl Write for Aside {
@@ -36,7 +36,7 @@ impl Write for Aside {
     }
 }
 
-/// The last line of a scan: open, refused, timed out, unreachable, local error, skipped and not asked sum to
+/// Last line of a scan: open, refused, timed out, unreachable, local error, skipped and not asked add up to
 /// the targets.
 pub(super) struct Summary<'a>(pub(super) &'a Account);
 
@@ -76,7 +76,7 @@ impl fmt::Display for Summary<'_> {
     }
 }
 
-/// ` (but silent 1, …)`: those that there are any of.
+/// Formats ` (but silent 1, …)`, without zero counts.
 fn kinds(f: &mut fmt::Formatter<'_>, but: &str, kinds: &[(&str, u128)]) -> fmt::Result {
     let counted = kinds.iter().filter(|(_, count)| *count > 0);
     let said: Vec<_> = counted.map(|(name, count)| format!("{name} {count}")).collect();

@@ -1,4 +1,4 @@
-//! `--resume FILE`. Without targets the rest of the command line is the one that the file was made by.
+//! `--resume FILE`. Without targets the file supplies the rest of the command line.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -13,10 +13,10 @@ use crate::inventory::shown;
 use crate::scan::checkpoint::Checkpoint;
 use crate::scan::session::Keep;
 
-/// Puts what the checkpoint's scan was started with before what was given now, so that flags given
-/// now win. Other command lines stay as they are.
+/// Inserts the stored arguments of the checkpoint before the given ones, so given flags win. Other command
+/// lines stay as they are.
 pub(in crate::cli) fn fill(command: &Command, arguments: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
-    // A forgiving reading: required arguments may still come from the file.
+    // The first parse tolerates errors: required arguments may still come from the file.
     let Ok(matches) = command.clone().ignore_errors(true).try_get_matches_from(&arguments) else {
         return Ok(arguments);
     };
@@ -26,13 +26,13 @@ pub(in crate::cli) fn fill(command: &Command, arguments: Vec<OsString>) -> Resul
     let stored = checkpoint.options.get("scan").map_or("", String::as_str);
     if stored != mode {
         let path = path.display();
-        return Err(Failure::Usage(anyhow!("--resume {path}: that scan was a `scan {stored}`")));
+        return Err(Failure::Usage(anyhow!("--resume {path}: the file belongs to a `scan {stored}`")));
     }
     let words = checkpoint.arguments.into_iter().map(OsString::from);
     Ok(words.chain(behind_mode(arguments, &mode)).collect())
 }
 
-/// The scan mode and the file of `--resume`, where that stands without targets.
+/// Returns the scan mode and the file of `--resume`, if there are no targets.
 fn without_targets(matches: &ArgMatches) -> Option<(String, PathBuf)> {
     let (mode, given) = matches.subcommand_matches("scan")?.subcommand()?;
     let targets = given.try_get_many::<String>("targets").ok().flatten();
@@ -41,20 +41,20 @@ fn without_targets(matches: &ArgMatches) -> Option<(String, PathBuf)> {
     (targets.is_none() && input.is_none()).then(|| (mode.to_owned(), path.clone()))
 }
 
-/// What stands behind `scan MODE`.
+/// Returns the arguments behind `scan MODE`.
 fn behind_mode(arguments: Vec<OsString>, mode: &str) -> impl Iterator<Item = OsString> {
     let scan = arguments.iter().position(|word| word == "scan").unwrap_or(0);
     let behind = arguments.iter().skip(scan).position(|word| word == mode).unwrap_or(0);
     arguments.into_iter().skip(scan + behind + 1)
 }
 
-/// What `--resume` asks for.
+/// Returns the configuration of the checkpoint, if there is one.
 pub(super) fn keep(request: &Request<'_>) -> Option<Keep> {
     let path = request.common.resume.clone()?;
     Some(Keep { path, command: arguments(), decides: decides(request) })
 }
 
-/// What of the command line decides which targets are asked and how they are judged.
+/// Returns the flags that affect the targets and their results.
 fn decides(request: &Request<'_>) -> BTreeMap<String, String> {
     let mut options: BTreeMap<String, String> = [
         ("scan", request.name.to_owned()),
@@ -67,7 +67,7 @@ fn decides(request: &Request<'_>) -> BTreeMap<String, String> {
     options
 }
 
-/// The command line, as others may see it.
+/// Returns the command line with secrets hidden.
 pub(super) fn arguments() -> Vec<String> {
     std::env::args_os().map(|argument| shown(&argument.to_string_lossy())).collect()
 }

@@ -1,4 +1,4 @@
-//! One scan for the command line: options, the terminal, the summary and how it ends.
+//! Runs one scan for the command line: options, the terminal, the summary and the exit code.
 
 use std::io::IsTerminal as _;
 use std::path::Path;
@@ -28,7 +28,7 @@ use crate::scan::report::Selection;
 use crate::scan::session::{Ending, Named, Options, Results, Session, SessionError};
 use crate::scan::{ProbeOptions, SshOptions};
 
-/// The largest scan whose text names every target; of a larger one it names what is open.
+/// Limit of targets for a full text listing; a larger scan lists only open targets.
 const LISTED_WHOLE: u64 = 256;
 
 pub(super) fn run(request: &Request<'_>, global: &Global) -> Result<Exit, Failure> {
@@ -51,7 +51,9 @@ pub(super) fn run(request: &Request<'_>, global: &Global) -> Result<Exit, Failur
     }
     crate::cli::check_kept(unkept)?;
     if account.input > 0 && account.skipped.unresolved == account.input {
-        return Err(Failure::Usage(anyhow!("no name of the targets has an address: nothing was asked")));
+        return Err(Failure::Usage(anyhow!(
+            "the names of all targets have no address: no target was probed"
+        )));
     }
     Ok(if interrupted { Exit::Interrupted } else { Exit::Done })
 }
@@ -66,7 +68,7 @@ fn options(request: &Request<'_>, global: &Global) -> Result<Options, Failure> {
     options_judged_by(judges(request, global.quiet)?, request, global)
 }
 
-/// The same, judged by rules and fingerprints that are there already.
+/// Returns the options with loaded rules and fingerprints.
 pub(super) fn options_judged_by(
     (rules, fingerprints): (RuleSet, Option<Arc<Fingerprints>>),
     request: &Request<'_>,
@@ -109,7 +111,7 @@ pub(super) fn options_judged_by(
     })
 }
 
-/// Rules and fingerprints. A scan that was not told where rules are goes on without them.
+/// Loads rules and fingerprints. If no flag names rules and none are installed, the scan runs without them.
 fn judges(request: &Request<'_>, quiet: bool) -> Result<(RuleSet, Option<Arc<Fingerprints>>), Failure> {
     let common = request.common;
     let fingerprints = common.fingerprints.load()?;
@@ -125,7 +127,7 @@ fn judges(request: &Request<'_>, quiet: bool) -> Result<(RuleSet, Option<Arc<Fin
     Ok((common.rules.load(Use::Scan, quiet)?, fingerprints))
 }
 
-/// How results are written, and where.
+/// Returns the format and destination of results.
 fn results(request: &Request<'_>, terminal: &Terminal) -> Results {
     let common = request.common;
     let stdout = std::io::stdout();

@@ -1,4 +1,4 @@
-//! The person at the terminal: messages, the progress bar, the interrupt key.
+//! Messages, progress bar and signals of a scan on a terminal.
 
 use std::fmt::Display;
 use std::io::IsTerminal as _;
@@ -20,23 +20,23 @@ use crate::privileges::{FILES, keep_or_tell};
 use crate::scan::session::{Onlooker, Session, Wish};
 use crate::scan::targets::{Counts, LeftOut};
 
-/// Interval at which programs are told of progress.
+/// Interval of progress lines for programs.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Looks on for a person.
+/// Observer of a scan that reports to the terminal.
 pub(super) struct Terminal {
     pub(super) bar: ProgressBar,
     quiet: bool,
     verbose: bool,
-    /// When progress was told last, where a line a second is wanted; and of how many targets.
+    /// Time of the last progress line, if `--progress lines` was given.
     lines: Option<Instant>,
     total: u64,
     signals: Arc<AtomicUsize>,
-    /// Signals that were answered.
+    /// Number of handled signals.
     seen: usize,
-    /// What the scan needs; none where it is not to be held to that.
+    /// Confinement of the scan, or none with `--no-sandbox` or notifications.
     confinement: Option<Confinement>,
-    /// Files to make before it leaves root; none where it stays root's.
+    /// Files to create before the scan leaves root; none if the scan stays root.
     made: Option<Vec<PathBuf>>,
 }
 
@@ -56,7 +56,7 @@ impl Terminal {
         }
     }
 
-    /// A session is about to run: from here on it is what signals end.
+    /// Starts the display of a session. From here on signals stop the session instead of the process.
     pub(super) fn begin(&mut self, session: &Session) -> Result<(), Failure> {
         count_signals(Arc::clone(&self.signals))?;
         self.total = session.plan().total();
@@ -74,15 +74,16 @@ impl Terminal {
     }
 }
 
-/// Files that a scan makes, which stay root's when it leaves root. None if it has to stay: a checkpoint is
-/// replaced time and again, and its command line is obeyed only if root has written it.
+/// Returns the files that stay root's after the scan leaves root. None if the scan must stay root: it
+/// replaces a checkpoint repeatedly, and a later root obeys the stored command line only if root wrote it.
 fn made(request: &Request<'_>) -> Option<Vec<PathBuf>> {
     let common = request.common;
     let files = common.output.as_deref().into_iter().chain(common.inventory.path());
     common.resume.is_none().then(|| files.map(Path::to_owned).collect())
 }
 
-/// What the scan is held to. One that notifies others runs their programs, which need what nobody knows.
+/// Returns the confinement of the scan. A scan with notifications runs other programs, whose needs are
+/// unknown.
 fn confinement(request: &Request<'_>) -> Option<Confinement> {
     let common = request.common;
     if common.no_sandbox {
@@ -108,7 +109,7 @@ impl Onlooker for Terminal {
     fn left_out(&mut self, out: &LeftOut) {
         if !self.quiet {
             self.say(format_args!(
-                "bannerwall: left out {} ({} addresses in {}); --include-reserved asks them too",
+                "bannerwall: left out {} ({} addresses in {}); --include-reserved probes them, too",
                 out.what, out.addresses, out.range
             ));
         }
@@ -116,7 +117,7 @@ impl Onlooker for Terminal {
 
     fn knows_targets(&mut self) {
         if let Some(confinement) = &self.confinement {
-            // Results among others' files; buffers that the ring locks in memory.
+            // FILES is for results in folders of other users, IPC_LOCK for the ring's buffers in memory.
             let needed = FILES | CapabilitySet::IPC_LOCK;
             match &self.made {
                 Some(files) => leave_root_owning(needed, files.iter().map(PathBuf::as_path)),
@@ -126,7 +127,7 @@ impl Onlooker for Terminal {
         }
     }
 
-    /// The first signal ends the handing out of targets, the second gives up those under way.
+    /// The first signal stops new targets, the second abandons those under way.
     fn look_up(&mut self, counts: &Counts) -> Wish {
         self.bar.set_position(counts.finished());
         if !self.bar.is_hidden() {
@@ -143,7 +144,7 @@ impl Onlooker for Terminal {
         }
         let seen = self.signals.load(Relaxed);
         if std::mem::replace(&mut self.seen, seen) == 0 && seen == 1 {
-            self.say("bannerwall: finishing what is under way; interrupt again to give it up");
+            self.say("bannerwall: finishing targets under way; interrupt again to abandon them");
         }
         match seen {
             0 => Wish::GoOn,
@@ -159,13 +160,13 @@ impl Onlooker for Terminal {
     fn kept(&mut self, file: &Path, interrupted: bool) {
         let how = if interrupted { "interrupted" } else { "stopped" };
         self.say(format_args!(
-            "bannerwall: {how}; the same command, or only its `--resume {}`, goes on",
+            "bannerwall: {how}; run the same command, or only with `--resume {}`, to continue",
             file.display()
         ));
     }
 }
 
-/// Counts SIGINT and SIGTERM, on a thread of its own.
+/// Counts SIGINT and SIGTERM on a separate thread.
 fn count_signals(counter: Arc<AtomicUsize>) -> Result<(), Failure> {
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])?;
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {

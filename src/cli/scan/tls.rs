@@ -1,4 +1,4 @@
-//! Flags of scans that speak TLS.
+//! Flags of TLS probes.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,22 +12,23 @@ use crate::diagnostics::tell;
 use crate::scan::tls::{Authorities, TlsOptions, With};
 use crate::terms::Greeting;
 
-/// The longest name of an application protocol, RFC 7301 section 3.1.
+/// Limit of an application protocol's name in bytes, RFC 7301 section 3.1.
 const LONGEST_PROTOCOL: usize = 255;
 
 #[derive(Debug, Args)]
 pub(super) struct TlsArgs {
-    /// The host name to ask for (SNI), and to hold certificates against; by default the target's, and none
-    /// where that is an address.
+    /// Host name for SNI and for the check of certificates [default: the target's name, and none for an
+    /// address].
     #[arg(long, value_name = "NAME", value_parser = host_name)]
     sni: Option<DnsName<'static>>,
-    /// Authorities (PEM) by whose word certificates are valid; by default this system's.
+    /// Certificate authorities to trust, in PEM [default: this system's].
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
 }
 
 impl TlsArgs {
-    /// What is offered: `alpn` as application protocols, then `second`, behind `starttls` where there is one.
+    /// Returns the options: first `alpn` as application protocols, then `second`, after `starttls` if there
+    /// is one.
     pub(super) fn options(
         &self,
         (alpn, second): (Vec<String>, Vec<String>),
@@ -40,23 +41,25 @@ impl TlsArgs {
             None => Authorities::of_system(),
         };
         if authorities.is_empty() && !global.quiet {
-            tell("bannerwall: this system trusts no authority: no certificate is told as valid");
+            tell(
+                "bannerwall: this system has no certificate authorities, so no certificate is reported as valid (pass --ca)",
+            );
         }
         let authorities = Arc::new(authorities);
         Ok(TlsOptions { name: self.sni.clone(), alpn, second, with, starttls, authorities })
     }
 
-    /// That it is not given where no TLS is spoken.
+    /// Refuses these flags for a scan without TLS.
     pub(super) fn refuse(&self) -> Result<(), Failure> {
         match self.sni.is_some() || self.ca.is_some() {
             true => {
-                Err(Failure::Usage(anyhow!("--sni and --ca are about TLS: give --tls auto, or `scan https`")))
+                Err(Failure::Usage(anyhow!("--sni and --ca need TLS: pass --tls auto, or use `scan https`")))
             }
             false => Ok(()),
         }
     }
 
-    /// What of it decides the results, for the checkpoint.
+    /// Returns the flags that affect the results, for the checkpoint.
     pub(super) fn own(&self) -> [(&'static str, String); 2] {
         let sni = self.sni.as_ref().map_or("", AsRef::as_ref);
         let ca = self.ca.as_ref().map(|path| path.display().to_string());
@@ -71,10 +74,10 @@ fn host_name(text: &str) -> anyhow::Result<DnsName<'static>> {
     }
 }
 
-/// The name of an application protocol.
+/// Parses the name of an application protocol.
 pub(super) fn application_protocol(text: &str) -> anyhow::Result<String> {
     if text.is_empty() || text.len() > LONGEST_PROTOCOL {
-        bail!("the name of an application protocol has 1 to {LONGEST_PROTOCOL} octets");
+        bail!("must have 1 to {LONGEST_PROTOCOL} bytes");
     }
     Ok(text.to_owned())
 }
