@@ -1,8 +1,8 @@
-//! Where a scan stands, in a file, so that it can go on after an interruption, a crash or a kill.
+//! Progress of a scan in a file, to resume it after an interruption, a crash or a kill.
 //!
-//! The file is replaced as a whole (written beside, then renamed), so that whenever the process ends
-//! there is a complete one. It holds what decides which targets are asked and how they are judged;
-//! another scan's file is refused.
+//! The file is replaced as a whole (written under another name, then renamed), so a complete one exists
+//! whenever the process stops. It holds the options that select targets and judge results. A file of another
+//! scan is refused.
 
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
@@ -16,78 +16,78 @@ use serde::{Deserialize, Serialize};
 
 use super::targets::{Counts, Snapshot};
 
-/// The layout of the file; another one is refused.
+/// Version of the file's layout; others are refused.
 const LAYOUT: u32 = 1;
 
-/// Who may read the file: a command line may hold credentials (`--header 'Authorization: …'`).
+/// Mode of the file: a command line may hold credentials (`--header 'Authorization: …'`).
 const PRIVATE: u32 = 0o600;
 
-/// Permission bits by which others than the owner could write.
+/// Permission bits that let others than the owner write.
 const FOREIGN_WRITE: u32 = 0o022;
 
-/// Why a scan cannot be continued.
+/// Error of continuing a scan.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
     /// The file cannot be read or written.
     #[error("--resume {path}: {error}")]
     File {
-        /// Its name.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         error: io::Error,
     },
-    /// It is no checkpoint.
+    /// The file is not a checkpoint.
     #[error("--resume {path}: not a checkpoint of a scan: {reason}")]
     Foreign {
-        /// Its name.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// Reason.
         reason: String,
     },
-    /// Others than who asks could have written it.
+    /// Another user could have written the file.
     #[error(
-        "--resume {path}: its command line is not taken: {reason}; name the targets, or make the file yours"
+        "--resume {path}: its command line is not trusted: {reason}; pass the targets, or take ownership of the file"
     )]
     Untrusted {
-        /// Its name.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// Reason.
         reason: String,
     },
-    /// It is another scan's.
+    /// The file belongs to a scan with other options.
     #[error(
-        "--resume {path}: that scan was another one: {differences}\n\
-         it was started as: {command}\n\
-         say the same again to go on with it, or name another file"
+        "--resume {path}: the file belongs to a different scan: {differences}\n\
+         its command line: {command}\n\
+         use the same options to resume it, or pass another file"
     )]
     Mismatch {
-        /// Its name.
+        /// Path of the file.
         path: PathBuf,
-        /// Each option that differs, then and now.
+        /// Options that differ, with both values.
         differences: String,
-        /// The command line that made the file.
+        /// Command line that created the file.
         command: String,
     },
 }
 
-/// What a checkpoint holds.
+/// Content of a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoint {
     layout: u32,
-    /// The command line that started the scan, the program's name first.
+    /// Command line that started the scan, the program's name first.
     pub arguments: Vec<String>,
-    /// Everything that decides what is asked and how it is judged.
+    /// Options that select targets and judge results.
     pub options: BTreeMap<String, String>,
-    /// The first position that was never handed out.
+    /// First position that was not handed out yet.
     cursor: u64,
-    /// Positions before the cursor that are not over, from and up to.
+    /// Unfinished positions before the cursor, as half-open ranges.
     unfinished: Vec<(u64, u64)>,
     counts: Counts,
     elapsed_ms: u64,
 }
 
 impl Checkpoint {
-    /// A checkpoint of where a scan stands after `elapsed` in all.
+    /// Returns a checkpoint of a scan's progress after `elapsed` in total.
     pub fn new(
         arguments: Vec<String>,
         options: BTreeMap<String, String>,
@@ -105,19 +105,21 @@ impl Checkpoint {
         }
     }
 
-    /// Reads the file at `path`; none where there isn't one yet.
+    /// Reads the file at `path`; `None` if it does not exist.
     ///
     /// # Errors
-    /// It cannot be read, or is no checkpoint.
+    ///
+    /// The file is unreadable, or not a checkpoint.
     pub fn load(path: &Path) -> Result<Option<Self>, CheckpointError> {
         Self::read(path, |_| Ok(()))
     }
 
-    /// As [`Checkpoint::load`] for one whose [`arguments`](Self::arguments) are to be obeyed: what they
-    /// overwrite and whom they ask is decided by whoever could write the file.
+    /// Reads a file whose [`arguments`](Self::arguments) will be obeyed. Everyone who could write it would
+    /// control the files to overwrite and the hosts to probe.
     ///
     /// # Errors
-    /// As [`Checkpoint::load`], and where others than this user and root could have written it.
+    ///
+    /// As [`Checkpoint::load`], and if others than this user and root could have written it.
     pub fn load_trusted(path: &Path) -> Result<Option<Self>, CheckpointError> {
         Self::read(path, |metadata| check_owner(metadata, rustix::process::geteuid().as_raw()))
     }
@@ -127,17 +129,17 @@ impl Checkpoint {
         check: impl FnOnce(&Metadata) -> Result<(), String>,
     ) -> Result<Option<Self>, CheckpointError> {
         let fault = |error| CheckpointError::File { path: path.to_owned(), error };
-        // A FIFO would have us wait for its writer.
+        // Opening a FIFO without O_NONBLOCK would wait for its writer.
         let unwaiting = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
         let mut file = match File::options().read(true).custom_flags(unwaiting).open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(fault(error)),
         };
-        // Of what was opened, not of the name: that may lead elsewhere a moment later.
+        // The check is on the open file, not on its path, which could be replaced in between.
         let metadata = file.metadata().map_err(fault)?;
         if !metadata.is_file() {
-            return Err(fault(io::Error::new(io::ErrorKind::InvalidInput, "no regular file")));
+            return Err(fault(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")));
         }
         check(&metadata).map_err(|reason| CheckpointError::Untrusted { path: path.to_owned(), reason })?;
         let mut text = String::new();
@@ -149,7 +151,10 @@ impl Checkpoint {
         let foreign = |reason| CheckpointError::Foreign { path: path.to_owned(), reason };
         let checkpoint: Self = serde_json::from_str(text).map_err(|error| foreign(error.to_string()))?;
         if checkpoint.layout != LAYOUT {
-            return Err(foreign(format!("layout {}, this version knows {LAYOUT}", checkpoint.layout)));
+            return Err(foreign(format!(
+                "it has layout {}, and this version reads {LAYOUT}",
+                checkpoint.layout
+            )));
         }
         let ordered = checkpoint.unfinished.is_sorted_by(|left, right| left.1 <= right.0);
         let within = |(from, to): &(u64, u64)| from < to && *to <= checkpoint.cursor;
@@ -159,10 +164,11 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
-    /// Refuses to go on with a scan that `options` would not have made.
+    /// Refuses to resume a scan with other options.
     ///
     /// # Errors
-    /// Names every option that differs.
+    ///
+    /// Lists every option that differs.
     pub fn check(&self, path: &Path, options: &BTreeMap<String, String>) -> Result<(), CheckpointError> {
         let none = String::new();
         let mut names: Vec<&String> = self.options.keys().chain(options.keys()).collect();
@@ -183,22 +189,24 @@ impl Checkpoint {
     /// Replaces the file at `path`.
     ///
     /// # Errors
-    /// It cannot be written; the old one is still whole.
+    ///
+    /// The file cannot be written; the old one stays intact.
     pub fn save(&self, path: &Path) -> Result<(), CheckpointError> {
         self.replace(path).map_err(|error| CheckpointError::File { path: path.to_owned(), error })
     }
 
-    /// Whether a checkpoint can be written at `path`, before anything was done that it would keep.
+    /// Checks that a checkpoint can be written at `path`, before the scan starts.
     ///
     /// # Errors
-    /// Where it cannot.
+    ///
+    /// It cannot.
     pub fn check_place(path: &Path) -> Result<(), CheckpointError> {
         let beside = beside(path);
         let made = make(&beside).and_then(|_| std::fs::remove_file(&beside));
         made.map_err(|error| CheckpointError::File { path: path.to_owned(), error })
     }
 
-    /// Where the scan stood.
+    /// Returns the scan's progress.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot {
             cursor: self.cursor,
@@ -207,7 +215,7 @@ impl Checkpoint {
         }
     }
 
-    /// How long the scan had run.
+    /// Returns the running time of the scan.
     pub fn elapsed(&self) -> Duration {
         Duration::from_millis(self.elapsed_ms)
     }
@@ -217,19 +225,20 @@ impl Checkpoint {
         let mut file = make(&beside)?;
         serde_json::to_writer(&mut file, self)?;
         file.write_all(b"\n")?;
+        // Without the sync a crash could leave an empty file under the final name.
         file.sync_all()?;
         std::fs::rename(&beside, path)
     }
 }
 
-/// The file that takes the place of the one at `path`.
+/// Returns the temporary path for the file at `path`.
 fn beside(path: &Path) -> PathBuf {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
     beside.into()
 }
 
-/// Makes a file anew: what a crash left there, or a link that somebody planted, must not be written through.
+/// Creates a new file. It must not write through a link or a file that somebody else left at this path.
 fn make(path: &Path) -> io::Result<File> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -240,10 +249,10 @@ fn make(path: &Path) -> io::Result<File> {
 /// Refuses a file that others than the user `own` and root could have written.
 fn check_owner(metadata: &Metadata, own: u32) -> Result<(), String> {
     if metadata.uid() != own && metadata.uid() != 0 {
-        return Err(format!("it belongs to user {}, not to {own} or root", metadata.uid()));
+        return Err(format!("its owner is user {}, not {own} or root", metadata.uid()));
     }
     match metadata.mode() & 0o7777 {
-        mode if mode & FOREIGN_WRITE != 0 => Err(format!("others may write to it (mode {mode:04o})")),
+        mode if mode & FOREIGN_WRITE != 0 => Err(format!("other users can write to it (mode {mode:04o})")),
         _ => Ok(()),
     }
 }
@@ -316,7 +325,7 @@ mod tests {
         for mode in [0o620, 0o602, 0o666] {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
             let error = Checkpoint::load_trusted(&path).unwrap_err().to_string();
-            assert!(error.contains(&format!("others may write to it (mode {mode:04o})")), "{error}");
+            assert!(error.contains(&format!("other users can write to it (mode {mode:04o})")), "{error}");
             assert!(Checkpoint::load(&path).is_ok(), "where it stands is checked against the command line");
         }
         let metadata = std::fs::metadata(&path).unwrap();

@@ -1,4 +1,4 @@
-//! Everything a scan can be told, once the command line has been read.
+//! Settings of a scan, independent of the command line.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -11,36 +11,35 @@ use crate::rules::RuleSet;
 use crate::rules::fingerprint::Fingerprints;
 use crate::terms::Greeting;
 
-/// How a scan connects, and what it asks.
+/// Settings of connections, probes and rules.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// What is asked of an open port.
+    /// Probe for an open port.
     pub probe: ProbeOptions,
-    /// What banners are judged by.
+    /// Rules to match banners against.
     pub rules: Arc<RuleSet>,
-    /// What products are named by, where that is wanted.
+    /// Fingerprints to identify products, if any.
     pub fingerprints: Option<Arc<Fingerprints>>,
-    /// How much of messages events show.
+    /// Disclosure of secrets in events.
     pub disclosure: Disclosure,
-    /// Connections open at once, over all threads.
+    /// Concurrent connections, over all threads.
     pub window: usize,
-    /// Descriptors that one ring may hold (`RLIMIT_NOFILE`): the window is spread over as many rings
-    /// as that takes.
+    /// Limit of descriptors in one ring (`RLIMIT_NOFILE`). The window is spread over as many rings as needed.
     pub descriptors_per_ring: usize,
-    /// Time for which a target may take to accept.
+    /// Timeout of a connection attempt.
     pub connect_timeout: Duration,
-    /// Time for which an open target may be silent.
+    /// Timeout of a silent open target.
     pub first_byte_timeout: Duration,
-    /// Time for which a target may take altogether.
+    /// Timeout of a target in total.
     pub total_timeout: Duration,
-    /// How connections are ended.
+    /// End of connections.
     pub close: Close,
-    /// How often a target that did not answer in time is asked again; by default [`Self::RETRIES`] times
-    /// while there are signs that connection requests get lost, and not at all where nobody is there.
+    /// Retries of a target that does not answer in time. By default [`Self::RETRIES`] while connection
+    /// requests seem to get lost, and otherwise none.
     pub retries: Option<u32>,
-    /// How often a target is tried again after a shortage of this machine.
+    /// Attempts at a target after shortages of this machine.
     pub shortages: u32,
-    /// Set from outside to give up what is in flight and return.
+    /// Set by the caller to abandon targets under way and return.
     pub stop: Arc<AtomicBool>,
 }
 
@@ -65,46 +64,46 @@ impl Default for Config {
 }
 
 impl Config {
-    /// How often a target is asked again where its connection request may have been lost.
+    /// Default of retries while connection requests seem to get lost.
     pub const RETRIES: u32 = 3;
 }
 
-/// How a connection is ended.
+/// End of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Close {
-    /// By a reset: the socket is used again at once, neither side keeps `TIME_WAIT`.
+    /// Reset: the socket is reused at once, and neither side keeps `TIME_WAIT`.
     #[default]
     Reset,
-    /// By an orderly FIN, for targets that log resets; costs a new socket a target and leaves
-    /// `TIME_WAIT` here.
+    /// Orderly FIN, for targets that log resets. It costs a new socket for each target and leaves `TIME_WAIT`
+    /// here.
     Finish,
 }
 
-/// What is asked of an open port.
+/// Probe for an open port.
 #[derive(Debug, Clone)]
 pub enum ProbeOptions {
-    /// Nothing: the port is open or not.
+    /// No data: the port is open or not.
     Connect,
-    /// Its SSH identification.
+    /// SSH identification.
     Ssh(SshOptions),
-    /// What it says first, in a protocol of greetings.
+    /// Greeting of a server that sends first.
     Greeting {
-        /// The protocol that is expected; else the port and the words tell.
+        /// Expected protocol; without it the port and the greeting decide.
         expected: Option<Greeting>,
     },
     /// One or more HTTP requests.
     Http(HttpOptions),
-    /// A handshake of TLS, and what it tells.
+    /// TLS handshake.
     Tls(TlsOptions),
     /// HTTP requests within TLS.
     Https(HttpOptions, TlsOptions),
 }
 
 impl ProbeOptions {
-    /// The default of how long an open target may be silent, and how long it may take altogether.
+    /// Returns the default timeouts: of a silent target, and in total.
     ///
-    /// Mail and file servers may wait up to 6 s before they greet: for a resolver that does not answer, or to
-    /// catch clients that speak first (Postfix's `postscreen_greet_wait`).
+    /// Mail and file servers may wait up to 6 s before they greet. They wait for a slow resolver, or for
+    /// clients that send too early (Postfix's `postscreen_greet_wait`).
     pub const fn patience(&self) -> (Duration, Duration) {
         match self {
             Self::Greeting { .. } | Self::Tls(TlsOptions { starttls: Some(_), .. }) => {
@@ -115,36 +114,35 @@ impl ProbeOptions {
     }
 }
 
-/// What the SSH probe reads.
+/// Options of the SSH probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SshOptions {
-    /// Octets of a server that are read at most before it is given up.
+    /// Limit of bytes to read from a server.
     pub byte_limit: usize,
-    /// Read the KEXINIT, too, though no rule asks for it: its fingerprint is told.
+    /// Read the KEXINIT for its fingerprint, even if no rule needs it.
     pub hassh: bool,
-    /// Exchange keys as far as the server's reply, which shows its host key.
+    /// Exchange keys up to the server's reply, which contains its host key.
     pub host_key: bool,
 }
 
-/// What the HTTP probe asks and how.
+/// Options of the HTTP probe.
 #[derive(Debug, Clone)]
 pub struct HttpOptions {
-    /// The user's requests; those that the rules need are added.
+    /// Requests of the user; the rules add theirs.
     pub requests: Vec<HttpRequest>,
-    /// Send further requests before answers came.
+    /// Send further requests before the first response.
     pub pipeline: bool,
-    /// Connections to a host at once, up to [`Self::MOST_CONNECTIONS`]; a server that is not able to
-    /// take several requests on one is asked over up to [`Self::FALLBACK_CONNECTIONS`].
+    /// Connections to a host, up to [`Self::MOST_CONNECTIONS`]. A server that does not accept several
+    /// requests on one connection gets up to [`Self::FALLBACK_CONNECTIONS`].
     pub host_connections: usize,
-    /// Octets of a body kept for rules.
+    /// Bytes of a body to keep for rules.
     pub body_limit: usize,
 }
 
 impl HttpOptions {
-    /// The most connections to one host.
+    /// Limit of connections to one host.
     pub const MOST_CONNECTIONS: usize = 8;
-    /// Connections to a host that is not able to take several requests on one, unless the user allows
-    /// more.
+    /// Limit of connections to a host without pipelining, unless the user allows more.
     pub const FALLBACK_CONNECTIONS: usize = 4;
 }
 
@@ -154,14 +152,14 @@ impl Default for HttpOptions {
     }
 }
 
-/// One HTTP request of every host.
+/// HTTP request to every host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpRequest {
-    /// `GET`.
+    /// Method, `GET`.
     pub method: String,
-    /// Origin-form target, `/`.
+    /// Request target in origin form, `/`.
     pub path: String,
-    /// Fields beside `Host`, `User-Agent` and `Accept`, which they replace where named so.
+    /// Additional fields. They replace `Host`, `User-Agent` and `Accept` with the same name.
     pub headers: Vec<HeaderField>,
 }
 

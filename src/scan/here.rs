@@ -1,23 +1,25 @@
-//! This machine's address as targets see it. A direct socket's own end cannot be asked for, so the
-//! routing table is: connecting a UDP socket looks the way up and sends nothing.
+//! This machine's address as targets see it.
+//!
+//! The local address of a direct socket cannot be queried. So this module connects a UDP socket, which looks
+//! up the route and sends nothing.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use ahash::AHashMap;
 
-/// Networks that are remembered at most.
+/// Limit of cached networks.
 const MOST: usize = 4096;
 
-/// Which of our addresses leads to which network.
+/// Cache of local addresses by the target's network.
 #[derive(Debug, Default)]
 pub(super) struct Here {
     known: AHashMap<IpAddr, IpAddr>,
 }
 
 impl Here {
-    /// Our address toward `target`; the unspecified one where there is no way.
+    /// Returns the local address toward `target`, or the unspecified address without a route.
     ///
-    /// It is looked up once a /24 or /64: what is routed by single hosts may be told wrongly.
+    /// The lookup is cached for each /24 or /64, so routes of single hosts inside may give a wrong address.
     pub(super) fn toward(&mut self, target: IpAddr) -> IpAddr {
         if self.known.len() >= MOST {
             self.known.clear();
@@ -41,7 +43,7 @@ fn unspecified(target: IpAddr) -> IpAddr {
 }
 
 fn look_up(target: IpAddr) -> Option<IpAddr> {
-    // The discard port: any but 0 does.
+    // The discard port; any port but 0 works.
     const PORT: u16 = 9;
     let socket = UdpSocket::bind(SocketAddr::new(unspecified(target), 0)).ok()?;
     socket.connect(SocketAddr::new(target, PORT)).ok()?;

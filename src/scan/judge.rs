@@ -1,5 +1,6 @@
-//! What the rules and fingerprints say of an answer, as events: the same ones that a replay of the
-//! scan's own packets would give, with the scan as their source.
+//! Matches of rules and fingerprints for a response, as events.
+//!
+//! A replay of the scan's packets gives the same events, with another source.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -16,14 +17,14 @@ use crate::event::{
 use crate::rules::fingerprint::Fingerprints;
 use crate::rules::{Context, Match, Occasion, Rule, RuleSet};
 
-/// What is told of an SSH identification line, whoever says it: the facts and alerts are shared by the
-/// events of all targets that do. Which of the rules take effect is asked for each, by address and port.
+/// Cached facts and alerts of an SSH identification line, shared by the events of all targets with that line.
+/// The scope of rules is still checked for each address and port.
 #[derive(Debug, Clone)]
 pub(super) struct Known {
-    /// What it is.
+    /// Facts of the identification.
     facts: Arc<SshFacts>,
-    /// Rules that match it wherever it comes from, by their positions and in order, with the alert of
-    /// each; none for one that accepts.
+    /// Rules that match it for any target: their positions in order, with their alerts; no alert for
+    /// `accept`.
     matches: Vec<(usize, Option<Arc<AlertFacts>>)>,
 }
 
@@ -35,13 +36,13 @@ pub(super) struct Judge {
     disclosure: Disclosure,
 }
 
-/// The answer to one HTTP request, whole.
+/// Complete response to one HTTP request.
 pub(super) struct Answer<'a> {
-    /// What was asked.
+    /// Request.
     pub(super) request: &'a Request<'a>,
-    /// What was answered, with what was kept of the body.
+    /// Response, with the kept part of the body.
     pub(super) response: &'a Response<'a>,
-    /// Octets of the body, kept or not.
+    /// Length of the body in bytes, kept or not.
     pub(super) body_length: u64,
     /// Number of the transaction on this target, from 0.
     pub(super) transaction: u32,
@@ -60,7 +61,7 @@ impl Judge {
         &self.rules
     }
 
-    /// Reports a server's SSH identification and the rules that match it, with the key that it has shown.
+    /// Reports a server's SSH identification and matching rules, with the host key that the server proved.
     pub(super) fn ssh(
         &self,
         banner: &SshBanner<'_>,
@@ -80,19 +81,19 @@ impl Judge {
                 if !self.rules.rules().get(*rule).is_some_and(|rule| rule.is_in_scope(&context)) {
                     continue;
                 }
-                // A rule that accepts ends the evaluation.
+                // A rule with `accept` ends the evaluation.
                 let Some(alert) = alert else { break };
                 report(scene, Protocol::Ssh, None, Arc::clone(alert));
             }
         };
         match banner.kex {
-            // A KEXINIT is its host's own.
+            // A KEXINIT is specific to its host, so it is not cached.
             Some(_) => tell(&self.know(banner, host_key)),
             None => known.know(banner.identification.line, || self.know(banner, None), tell),
         }
     }
 
-    /// Works out what is told of an SSH identification, wherever it comes from.
+    /// Evaluates an SSH identification for any target.
     fn know(&self, banner: &SshBanner<'_>, host_key: Option<HostKey>) -> Known {
         let mut side = SshSide { host_key, ..SshSide::from(banner) };
         if let Some(fingerprints) = &self.fingerprints {
@@ -140,7 +141,7 @@ impl Judge {
         }
     }
 
-    /// Reports an HTTP transaction and the rules that match its answer.
+    /// Reports an HTTP transaction and the rules that match its response.
     pub(super) fn http(&self, answer: &Answer<'_>, scene: &mut Scene<'_>) {
         let mut response = self.disclosure.response(answer.response);
         response.body_length = answer.body_length;
@@ -168,12 +169,12 @@ impl Judge {
         }
     }
 
-    /// Reports that something in an answer is not as it should be.
+    /// Reports one anomaly of a response.
     pub(super) fn anomaly(&self, anomaly: Anomaly, protocol: Protocol, scene: &mut Scene<'_>) {
         emit(scene, protocol, None, EventKind::Anomaly(AnomalyFacts::from(anomaly)));
     }
 
-    /// Reports what a parser found odd.
+    /// Reports the anomalies that a parser found.
     pub(super) fn anomalies(
         &self,
         anomalies: impl Iterator<Item = Anomaly>,
@@ -185,7 +186,7 @@ impl Judge {
         }
     }
 
-    /// The rules that match and take effect but for those that accept.
+    /// Returns the matching rules that take effect, without those that accept.
     fn effective<'r>(&'r self, banner: &Banner<'_>, context: &Context<'_>) -> Vec<Match<'r>> {
         let mut matches = self.rules.evaluate(banner, context);
         matches.retain(|matched| is_effective(matched.rule) && matched.rule.action() != Action::Accept);
@@ -193,8 +194,8 @@ impl Judge {
     }
 }
 
-/// Not a rule that waits for a number of matches from one client: a scan sees a banner once. (One that
-/// accepts ends the evaluation all the same.)
+/// True for rules that take effect in a scan. Rules that count matches of one client do not, since a scan
+/// sees a banner once. A counting rule with `accept` still ends the evaluation.
 fn is_effective(rule: &Rule) -> bool {
     rule.action() == Action::Accept || rule.count().is_none()
 }
@@ -243,7 +244,7 @@ fn emit(scene: &mut Scene<'_>, protocol: Protocol, transaction: Option<u32>, kin
     scene.sink.emit(Event { timestamp: scene.now, source: Source::Scan, flow: Some(flow), kind });
 }
 
-/// The target, and this machine, whose end of a direct socket has no name that can be asked for.
+/// Returns the endpoints of a target. The local end of a direct socket cannot be queried.
 fn endpoints(target: &Target) -> Endpoints {
     let here = match target.address.ip() {
         IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),

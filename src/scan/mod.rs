@@ -1,15 +1,15 @@
-//! The scan: asks the network and judges what comes back with the guard's own matcher.
+//! The scan: probes the network, and matches the replies with the guard's matcher.
 //!
-//! One thread a [`Targets`] and [`Report`] pair, nothing shared between threads but the stop flag.
-//! This room knows nothing of the command line, and only a [`session`] of output and metrics (its results go
-//! through the writer's handle); it never imports the guard's side (packets, flows, the engine).
+//! Each thread has one [`Targets`] and [`Report`] pair. Threads share only the stop flag. This module does
+//! not depend on the command line. Only [`session`] uses output and metrics: its results go through the
+//! writer's handle. It never imports the guard's side (packets, flows, the engine).
 //!
-//! # Why it is built as it is
+//! # Design decisions
 //!
-//! Every choice was measured in C first and again here, side by side; `bench/scan` repeats the comparison
-//! with other scanners. Medians of three to five (SSH: commit 9257e20, others: 391f861; Linux 6.18, two AMD
-//! EPYC processors of a virtual machine), 65,536 loopback targets, each run in a network namespace of its
-//! own; C is a bare program of the same design that neither permutes, judges, reports nor writes:
+//! Every choice was measured in C first and again here, side by side. `bench/scan` repeats the comparison
+//! with other scanners. Medians of three to five runs (SSH: commit 9257e20, others: 391f861; Linux 6.18, two
+//! AMD EPYC processors of a virtual machine), 65,536 loopback targets, each run in its own network namespace.
+//! C is a bare program of the same design that neither permutes, matches, reports nor writes:
 //!
 //! | scan | C | ours |
 //! |---|---|---|
@@ -22,37 +22,38 @@
 //!
 //! A thousand rules cost 0.6 % more than one. Resident memory was 30 MiB at most (65,536 connections open).
 //!
-//! - **A pool of direct sockets used again.** `connect(AF_UNSPEC)` hard-linked to the next `connect`, one
-//!   submission for both. Making and closing a socket for each target costs half as much again (6.0 to 6.3
-//!   against 4.0 µs in C). What was refused needs no disconnect at all.
-//! - **Timeouts are a list**, since each kind has one length: starting and stopping one is a few stores,
-//!   and only what really expires costs a cancellation (12.3 µs a silent target in C, 17.3 with the
-//!   kernel's linked timeouts).
-//! - **Rings share nothing.** A ring's table of direct sockets is bounded by `RLIMIT_NOFILE`, each ring by
-//!   itself, so that a thread takes as many as its window needs; but it fills one before it uses the next
-//!   (with four rings in turn a closed port cost 16 % more than C).
-//! - **A small submission queue** (256 entries) whatever the window, `COOP_TASKRUN`, no `SQPOLL`.
-//! - **The window opens as answers allow** (`window`): 65,536 connections at once to one server
-//!   overran its queue and lost 3 % of its banners, while a hundred are enough to keep it busy. Where
-//!   nobody answers it doubles every 10 ms; where most have answered, sudden silence may be an overrun
-//!   server's, and is believed only when nothing came late. (A million ports of one server: a window that
-//!   opened at once lost 2 to 25 % of them, this one none.)
-//! - **What came before is judged once.** Most servers say one of a few lines (`banner::KnownLines`):
-//!   evaluating rules and building the same events anew cost 2.5 to 3 µs a banner.
-//! - **Results go to the writer by the batch.** Waking its thread for each banner cost about 7 of 38 µs on
-//!   the machine of the day.
+//! - **Direct sockets are reused.** `connect(AF_UNSPEC)` is hard-linked to the next `connect`, with one
+//!   submission for both. Creating and closing a socket for each target costs half as much again (6.0 to 6.3
+//!   against 4.0 µs in C). A refused socket needs no disconnect.
+//! - **Timeouts are lists**, since each kind has one length. Starting and stopping one is a few stores. Only
+//!   an expired timeout costs a cancellation (12.3 µs for a silent target in C, 17.3 with the kernel's linked
+//!   timeouts).
+//! - **Rings share nothing.** `RLIMIT_NOFILE` bounds the table of direct sockets of each ring, so a thread
+//!   has as many rings as its window needs. It fills one ring before it uses the next: with four rings in
+//!   turn a closed port cost 16 % more than C.
+//! - **The submission queue is small** (256 entries) for any window, with `COOP_TASKRUN` and without
+//!   `SQPOLL`.
+//! - **The window opens with the replies** (`window`): 65,536 concurrent connections to one server overran
+//!   its queue and lost 3 % of its banners, while a hundred keep it busy. Without replies the window doubles
+//!   every 10 ms. If most targets replied so far, sudden silence may come from an overrun server, so the
+//!   window waits for late replies first. (A million ports of one server: a window that opened at once lost 2
+//!   to 25 % of them, this one none.)
+//! - **Known banners are cached.** Most servers send one of a few lines (`banner::KnownLines`). Evaluating
+//!   rules and building the same events again cost 2.5 to 3 µs a banner.
+//! - **Results go to the writer in batches.** Waking its thread for each banner cost about 7 of 38 µs on that
+//!   day's machine.
 //!
 //! | module | what it owns |
 //! |---|---|
-//! | [`target`] | what is asked next, and when |
-//! | [`outcome`] | what came of one target, and the sink that takes it |
-//! | [`config`] | everything a scan can be told |
-//! | [`targets`] | what users name, in permuted order, each exactly once |
-//! | [`report`] | which results are written, a target's events together |
-//! | [`session`] | the life of a scan, whoever starts it |
-//! | [`checkpoint`] | where a scan stands, in a file |
-//! | [`tls`] | what is offered to servers of TLS, and what their certificates are worth |
-//! | [`permutation`], [`pacing`] | that order and its pace, without memory and without a clock |
+//! | [`target`] | the next target, and its time |
+//! | [`outcome`] | the result of one target, and its receiver |
+//! | [`config`] | settings of a scan |
+//! | [`targets`] | the user's targets, in permuted order, each exactly once |
+//! | [`report`] | the selection of results, with a target's events together |
+//! | [`session`] | the life of a scan, for every caller |
+//! | [`checkpoint`] | progress of a scan, in a file |
+//! | [`tls`] | the TLS offer, and the check of certificates |
+//! | [`permutation`], [`pacing`] | the order and the rate, without memory and without a clock |
 
 pub mod checkpoint;
 pub mod config;
@@ -84,33 +85,33 @@ use bannerwall_ring::RingError;
 use judge::Judge;
 use worker::Worker;
 
-/// Why a scan could not be run to its end.
+/// Error that stops a scan.
 #[derive(Debug, thiserror::Error)]
 pub enum ScanError {
-    /// The completion ring.
+    /// The completion ring failed.
     #[error(transparent)]
     Ring(#[from] RingError),
-    /// Waiting for several rings.
-    #[error("poll: {0}")]
+    /// Waiting for several rings failed.
+    #[error("cannot wait for the rings: poll: {0}")]
     Poll(std::io::Error),
-    /// TLS cannot be spoken.
+    /// TLS could not be set up.
     #[error("TLS: {0}")]
     Tls(#[from] rustls::Error),
     /// A thread could not be started.
-    #[error("starting a thread: {0}")]
+    #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
-    /// A thread panicked; the others ended in order.
+    /// A thread panicked; the others stopped in order.
     #[error("a scan thread panicked")]
     Panicked,
 }
 
-/// Runs a scan: one thread a pair of `parts`, each with its share of the window. Returns when every
-/// target is accounted for, or soon after [`Config::stop`] was set.
+/// Runs a scan with one thread for each pair of `parts`, which share the window. Returns when every target is
+/// accounted for, or soon after [`Config::stop`] was set.
 ///
 /// # Errors
 ///
-/// When a ring cannot be had (see [`RingError`]), or when the kernel gives errors that no target
-/// causes; the other threads are stopped then.
+/// A ring cannot be created (see [`RingError`]), or the kernel returns errors that no target causes. The
+/// other threads then stop.
 pub fn run<T, R>(config: &Config, parts: Vec<(T, R)>) -> Result<Vec<(T, R)>, ScanError>
 where
     T: Targets + Send,
@@ -160,6 +161,7 @@ where
                 let outcome = Worker::new(config, (thread, threads), probe, targets)
                     .and_then(|worker| worker.run(&mut report))
                     .map(|targets| (targets, report));
+                // The other threads must not continue a scan that will be reported as failed.
                 if outcome.is_err() {
                     config.stop.store(true, std::sync::atomic::Ordering::Relaxed);
                 }

@@ -1,51 +1,50 @@
-//! What came of one target, and the sink that takes it.
+//! Result of one target, and the trait that receives it.
 
 use std::time::{Duration, Instant};
 
 use super::Target;
 use crate::event::{ConnectFacts, EventSink, PortState};
 
-/// Where a thread's results go.
+/// Receiver of a thread's results.
 ///
-/// Events (`ssh`, `http`, `alert`, anomalies) come through [`EventSink::emit`] while a target is
-/// under way. Then [`Report::finished`] is called, exactly once for each target that was taken
-/// from [`super::Targets`], unless the scan was stopped before it was over: such a target is to be
-/// asked again when the scan is resumed.
+/// Events (`ssh`, `http`, `alert`, anomalies) arrive through [`EventSink::emit`] while a target is under way.
+/// Then [`Report::finished`] is called exactly once for each target from [`super::Targets`], unless the scan
+/// was stopped before. A resumed scan probes such a target again.
 pub trait Report: EventSink {
-    /// A target is over.
+    /// Receives the result of a target.
     fn finished(&mut self, outcome: &Outcome<'_>);
 
-    /// The loop has taken all completions that there were; called ten times a second at least.
+    /// Called after the loop handled all pending completions, at least ten times a second.
     fn turn(&mut self, _now: Instant) {}
 
-    /// Nothing will come any more.
+    /// Called at the end of the scan.
     fn end(&mut self) {}
 }
 
-/// What came of one target.
+/// Result of one target.
 #[derive(Debug, Clone, Copy)]
 pub struct Outcome<'a> {
-    /// Which.
+    /// Target of this result.
     pub target: &'a Target,
-    /// What the port was.
+    /// State of the port.
     pub state: PortState,
-    /// Why it was that.
+    /// Reason of the state.
     pub reason: Reason,
-    /// From the connect request to its completion, where it completed.
+    /// Time from the connection request to its completion, if it completed.
     pub round_trip: Option<Duration>,
-    /// From the acceptance to the end of a talk that did not come to its own.
+    /// Time from the accepted connection to the end of an incomplete exchange.
     pub waited: Option<Duration>,
-    /// How far the conversation behind the connect went.
+    /// Progress of the exchange after the connect.
     pub conversation: Conversation,
-    /// Number of rules that matched.
+    /// Number of matching rules.
     pub matches: u32,
-    /// The first octets that the target sent (a banner, or the part of one that came), never a
-    /// neighbour's; empty for the connect probe.
+    /// First bytes that this target sent (a banner, or a part of it), never another target's. Empty for the
+    /// connect probe.
     pub banner: &'a [u8],
 }
 
 impl Outcome<'_> {
-    /// The facts of a `connect` event.
+    /// Returns the facts of a `connect` event.
     pub fn facts(&self) -> ConnectFacts {
         ConnectFacts {
             state: self.state,
@@ -57,23 +56,23 @@ impl Outcome<'_> {
     }
 }
 
-/// Why a port was found as it was.
+/// Reason of a port's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reason {
     /// The connection was accepted.
     Accepted,
     /// The connection was accepted, and reset at once.
     Reset,
-    /// It was refused with a reset.
+    /// The connection was refused with a reset.
     Refused,
-    /// Nobody answered within the connect timeout.
+    /// No answer within the connect timeout.
     NoResponse,
-    /// The system gave this error number, of the network or of this machine.
+    /// Error number of the network or of this machine.
     Errno(i32),
 }
 
 impl Reason {
-    /// A stable name: `accepted`, `refused`, `no-response`, or the error's C name.
+    /// Returns a stable name: `accepted`, `refused`, `no-response`, or the error's C name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Accepted => "accepted",
@@ -84,14 +83,14 @@ impl Reason {
         }
     }
 
-    /// What a connect that ended with error `number` says of the port, once retries are over.
+    /// Returns the port's state for a connect with error `number`, after all retries.
     pub fn of_errno(number: i32) -> (PortState, Self) {
         match number {
             libc::ECONNREFUSED => (PortState::Closed, Self::Refused),
             libc::ETIMEDOUT => (PortState::Filtered, Self::NoResponse),
-            // A reset before the handshake is over is ECONNREFUSED: this one came behind the SYN-ACK.
+            // A reset during the handshake is ECONNREFUSED, so this reset came after the SYN-ACK.
             libc::ECONNRESET => (PortState::Open, Self::Reset),
-            // An ICMP message on the way: the target (or its network) answered.
+            // These come from ICMP messages: the target, or a router near it, answered.
             libc::ECONNABORTED | libc::EHOSTUNREACH | libc::EHOSTDOWN | libc::ENOPROTOOPT | libc::EPROTO => {
                 (PortState::Filtered, Self::Errno(number))
             }
@@ -100,38 +99,38 @@ impl Reason {
     }
 }
 
-/// How far the talk with an open port went.
+/// Progress of the exchange with an open port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Conversation {
-    /// There was none: the port is not open, or the probe only connects.
+    /// No exchange: the port is not open, or the probe only connects.
     None,
-    /// The banner, or every answer that was asked for, came.
+    /// The banner, or every requested response, arrived.
     Complete,
-    /// Nothing came within the first-byte timeout.
+    /// No data within the first-byte timeout.
     Silent,
-    /// The target closed before it had said enough.
+    /// The target closed the connection too early.
     Ended,
-    /// The target reset the connection before it had said enough.
+    /// The target reset the connection too early.
     Reset,
-    /// The whole timeout passed before enough was seen.
+    /// The total timeout passed too early.
     TimedOut,
-    /// What came was not the protocol.
+    /// The data was not the expected protocol.
     Foreign,
-    /// The target speaks TLS, but not with us; or it was asked for TLS and would not.
+    /// The target speaks TLS but refused the handshake, or refused to start TLS.
     Refused,
-    /// The octet limit was reached before enough was seen.
+    /// The byte limit was reached too early.
     TooLong,
-    /// This machine's error during the talk.
+    /// Error of this machine during the exchange.
     Failed(i32),
 }
 
 impl Conversation {
-    /// The target was waited for, and has not said all that it was to say.
+    /// True if the target did not complete the exchange in time.
     pub fn is_cut_short(self) -> bool {
         matches!(self, Self::Silent | Self::Ended | Self::Reset | Self::TimedOut | Self::Failed(_))
     }
 
-    /// A stable name for summaries and results.
+    /// Returns a stable name for summaries and results.
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -148,7 +147,7 @@ impl Conversation {
     }
 }
 
-/// The C name of the error numbers that sockets give.
+/// Returns the C name of a socket's error number.
 fn errno_name(number: i32) -> &'static str {
     match number {
         libc::EACCES => "EACCES",

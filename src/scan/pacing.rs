@@ -1,35 +1,34 @@
-//! How fast targets are handed out: a token bucket that is told the time.
+//! Rate limit for targets: a token bucket with `now` as an argument.
 
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
-/// How far behind its schedule a bucket may be and still catch up. Time lost beyond that (a stopped
-/// process, a full window) is not made up for by a burst.
+/// Limit of a bucket's lag that it catches up. Time lost beyond that (a stopped process, a full window)
+/// causes no burst.
 const CATCH_UP: Duration = Duration::from_millis(50);
 
-/// The shortest wait that is asked for: at high rates several targets go out together instead of one
-/// wake-up each.
+/// Shortest wait: at high rates several targets start together, instead of one wake-up each.
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 
-/// The longest wait that is asked for, so that a slow scan notices when it is stopped.
+/// Longest wait, so that a slow scan notices a stop.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
-/// Picoseconds a second: fine enough that a million a second is exact to a millionth.
+/// Picoseconds in a second: fine enough that a rate of a million is exact to a millionth.
 const PICOSECONDS: u128 = 1_000_000_000_000;
 
-/// The pause where there are no permissions at all: a year.
+/// Interval if the rate is 0: a year.
 const NEVER: u128 = PICOSECONDS * 366 * 86_400;
 
-/// How many targets a second.
+/// Rate of targets a second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rate {
-    /// At most so many.
+    /// Limit.
     Limited(NonZeroU32),
-    /// As fast as it goes.
+    /// No limit.
     Max,
 }
 
-/// Hands out permissions at a fixed rate.
+/// Token bucket with a fixed rate.
 #[derive(Debug, Clone)]
 pub struct Bucket {
     schedule: Option<Schedule>,
@@ -37,15 +36,15 @@ pub struct Bucket {
 
 #[derive(Debug, Clone)]
 struct Schedule {
-    /// Picoseconds from one permission to the next.
+    /// Picoseconds from one token to the next.
     interval: u128,
     start: Option<Instant>,
-    /// When the next permission is due, in picoseconds since the start.
+    /// Time of the next token, in picoseconds since the start.
     due: u128,
 }
 
 impl Default for Rate {
-    /// Ten thousand, which no network minds.
+    /// Ten thousand, which is harmless for usual networks.
     fn default() -> Self {
         Self::Limited(const { NonZeroU32::new(10_000).unwrap() })
     }
@@ -54,7 +53,7 @@ impl Default for Rate {
 impl std::str::FromStr for Rate {
     type Err = String;
 
-    /// Reads a number or `max`.
+    /// Parses a number or `max`.
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "max" => Ok(Self::Max),
@@ -62,7 +61,7 @@ impl std::str::FromStr for Rate {
                 .replace('_', "")
                 .parse()
                 .map(Self::Limited)
-                .map_err(|_| "a rate is a whole number of targets a second from 1, or `max`".to_owned()),
+                .map_err(|_| "must be a whole number of targets a second from 1, or `max`".to_owned()),
         }
     }
 }
@@ -77,7 +76,7 @@ impl std::fmt::Display for Rate {
 }
 
 impl Bucket {
-    /// A bucket for one of `shares` threads that hold the `rate` together.
+    /// Returns a bucket for one of `shares` threads that share the `rate`.
     pub fn new(rate: Rate, shares: usize) -> Self {
         let schedule = match rate {
             Rate::Max => None,
@@ -90,7 +89,7 @@ impl Bucket {
         Self { schedule }
     }
 
-    /// Holds another rate from now on: so many permissions in a thousand seconds, none where that is 0.
+    /// Changes the rate: tokens in a thousand seconds, 0 for none.
     pub fn adjust(&mut self, per_thousand: u64, now: Instant) {
         let interval = match per_thousand {
             0 => NEVER,
@@ -102,7 +101,7 @@ impl Bucket {
         }
         let start = *schedule.start.get_or_insert(now);
         let elapsed = now.saturating_duration_since(start).as_nanos() * 1000;
-        // Of a slower pace the whole pause is waited for, so that to change it often makes it no faster.
+        // After a slower rate its whole interval is waited for, so frequent changes give no extra tokens.
         let ahead = match schedule.interval > interval {
             true => schedule.due.saturating_sub(elapsed).min(interval),
             false => interval,
@@ -110,10 +109,11 @@ impl Bucket {
         (schedule.due, schedule.interval) = (elapsed + ahead, interval);
     }
 
-    /// Takes a permission.
+    /// Takes a token.
     ///
     /// # Errors
-    /// How long to wait before asking again.
+    ///
+    /// Returns the time to wait before the next call.
     pub fn take(&mut self, now: Instant) -> Result<(), Duration> {
         match &mut self.schedule {
             None => Ok(()),
@@ -121,7 +121,7 @@ impl Bucket {
         }
     }
 
-    /// Counts so many permissions as taken that were not asked for: the next ones come later by as much.
+    /// Charges extra tokens, which delays the next ones.
     pub fn charge(&mut self, permissions: u32) {
         if let Some(schedule) = &mut self.schedule {
             schedule.due = schedule.due.saturating_add(schedule.interval * u128::from(permissions));

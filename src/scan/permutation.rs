@@ -1,15 +1,15 @@
-//! A pseudo-random order of the numbers below `n` that needs no memory.
+//! Pseudo-random order of the numbers below `n`, without memory.
 //!
 //! A Feistel network over a rectangle `a` × `b` that is just large enough for `n` (Black and Rogaway,
-//! "Ciphers with Arbitrary Finite Domains", CT-RSA 2002), walked again while a number falls into the
-//! small rest behind `n`. Not a cipher: it spreads a scan over the networks, it keeps no secret.
+//! "Ciphers with Arbitrary Finite Domains", CT-RSA 2002). Results in the small rest above `n` are permuted
+//! again. This is not a cipher: it spreads a scan over networks and protects no secret.
 
 use crate::terms::hash::{GOLDEN_GAMMA, mix};
 
-/// Rounds of the network; four make it look random to whoever is scanned, two more cost nothing.
+/// Rounds of the network; four look random to a scanned network, two more cost nothing.
 const ROUNDS: usize = 6;
 
-/// A bijection of the numbers below its length onto themselves.
+/// Bijection of the numbers below its length.
 #[derive(Debug, Clone)]
 pub struct Permutation {
     length: u64,
@@ -20,9 +20,10 @@ pub struct Permutation {
 }
 
 impl Permutation {
-    /// The permutation of the numbers below `length` that belongs to `seed`.
+    /// Returns the permutation of the numbers below `length` for `seed`.
     ///
     /// # Panics
+    ///
     /// If `length` is more than 2^62.
     pub fn new(length: u64, seed: u64) -> Self {
         assert!(length <= 1 << 62, "the rectangle must fit 64 bits");
@@ -36,14 +37,14 @@ impl Permutation {
         Self { length, columns, rows, keys }
     }
 
-    /// The number at `position`, which must be below the length.
+    /// Returns the number at `position`, which must be below the length.
     pub fn at(&self, position: u64) -> u64 {
         debug_assert!(position < self.length);
         let mut number = position;
         loop {
             number = self.encrypt(number);
-            // The rest behind the length is smaller than one row, so this seldom repeats, and it
-            // ends: walking on from a number below the length comes back below it.
+            // The rest above the length is smaller than one row, so this seldom repeats. The loop ends: the
+            // cycle of a number below the length leads back below it.
             if number < self.length {
                 return number;
             }
@@ -61,12 +62,12 @@ impl Permutation {
     }
 }
 
-/// `value` out of 64 bits, evenly brought below `limit` without a division.
+/// Scales a 64-bit `value` evenly below `limit`, without a division.
 fn scale(value: u64, limit: u64) -> u64 {
     ((u128::from(value) * u128::from(limit)) >> 64) as u64
 }
 
-/// `(left + right) mod modulus`, of numbers that are below it.
+/// Returns `(left + right) mod modulus` for numbers below `modulus`.
 fn add(left: u64, right: u64, modulus: u64) -> u64 {
     let sum = left + right;
     if sum >= modulus { sum - modulus } else { sum }

@@ -1,4 +1,4 @@
-//! What a lane remembers of its connections and of the targets behind them.
+//! State of a ring worker's connections and targets.
 
 use std::time::Duration;
 
@@ -10,40 +10,40 @@ use super::{HttpOptions, Target};
 use crate::event::PortState;
 use bannerwall_ring::timers::Nanos;
 
-/// Connections that a session has at most.
+/// Limit of connections in a session.
 pub(super) const SESSION_CONNECTIONS: usize = HttpOptions::MOST_CONNECTIONS;
 
-/// What a socket needs before its next connect.
+/// Preparation that a socket needs before its next connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fitness {
-    /// To be made.
+    /// Needs to be created.
     Absent,
-    /// Nothing.
+    /// Ready.
     Fresh(Family),
-    /// To be disconnected.
+    /// Needs to be disconnected.
     Used(Family),
 }
 
-/// One direct socket and what happens on it.
+/// One direct socket and its operations.
 #[derive(Debug)]
 pub(super) struct Connection<C> {
-    /// Whose it is.
+    /// Session of the connection.
     pub(super) session: u32,
-    /// Operations in flight; it is released when none is left.
+    /// Number of operations in flight; at 0 the connection is released.
     pub(super) pending: u8,
-    /// What its socket is good for.
+    /// State of the socket.
     pub(super) fitness: Fitness,
-    /// Set when it is to end: no operation is started any more.
+    /// Reason of the end, once no further operation may start.
     pub(super) ending: Option<Closed>,
-    /// The last error of an operation on its socket that nobody waited for; 0 for none.
+    /// Last error of a detached operation on the socket; 0 for none.
     pub(super) failure: i32,
-    /// Operations in flight, to cancel them.
+    /// Operations in flight, for cancellation.
     pub(super) connect: Option<Key>,
     pub(super) receive: Option<Key>,
     pub(super) send: Option<Key>,
-    /// What is to be sent next.
+    /// Bytes to send next.
     pub(super) out: Vec<u8>,
-    /// The probe's.
+    /// State of the probe.
     pub(super) probe: C,
 }
 
@@ -67,29 +67,29 @@ impl<C: Default> Connection<C> {
 /// One target under way.
 #[derive(Debug)]
 pub(super) struct Session<S> {
-    /// Whom; absent while the place is free.
+    /// Target; none if the slot is free.
     pub(super) target: Option<Target>,
-    /// What the port was found to be.
+    /// State of the port, once known.
     pub(super) found: Option<(PortState, Reason)>,
-    /// When its last connect was asked for.
+    /// Time of the last connection request.
     pub(super) started: Nanos,
-    /// It has said something.
+    /// True once the target sent data.
     pub(super) heard: bool,
-    /// How long the first accepted connect took.
+    /// Duration of the first accepted connect.
     pub(super) round_trip: Option<Duration>,
-    /// When that was.
+    /// Time of the first accepted connect.
     pub(super) accepted: Option<Nanos>,
-    /// How often a shortage of this machine came between.
+    /// Number of shortages of this machine.
     pub(super) shortages: u32,
-    /// How often it was asked again for want of an answer.
+    /// Number of retries after missing answers.
     pub(super) retries: u32,
-    /// Rules that matched.
+    /// Number of matching rules.
     pub(super) matches: u32,
-    /// Its connections.
+    /// Connections of the session.
     pub(super) connections: Numbers,
-    /// Its whole time is over.
+    /// True once the total timeout passed.
     pub(super) expired: bool,
-    /// The probe's.
+    /// State of the probe.
     pub(super) probe: S,
 }
 
@@ -111,7 +111,7 @@ impl<S: Default> Session<S> {
         }
     }
 
-    /// Makes the place another target's.
+    /// Assigns the slot to another target.
     pub(super) fn take_up(&mut self, target: Target) {
         self.target = Some(target);
         self.found = None;
@@ -125,7 +125,7 @@ impl<S: Default> Session<S> {
     }
 }
 
-/// The numbers of a session's connections.
+/// Numbers of a session's connections.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Numbers {
     numbers: [u32; SESSION_CONNECTIONS],

@@ -1,39 +1,38 @@
-//! The seam between who chooses targets and who connects to them.
+//! Interface between the source of targets and the ring workers.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// One address and port to ask.
+/// Address and port to probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     /// Address and port.
     pub address: SocketAddr,
-    /// Position in the run's order; what a checkpoint remembers.
+    /// Position in the scan's order, for checkpoints.
     pub index: u64,
-    /// The name that the user gave, where there was one; goes into the `Host` field.
+    /// Host name from the user, if any; used for the `Host` field.
     pub host: Option<Arc<str>>,
 }
 
-/// What a thread is to do next.
+/// Next action of a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
-    /// Connect to this one now.
+    /// Connect to this target now.
     Target(Target),
-    /// Ask again after so long: the pace does not allow another one yet.
+    /// Call again after this time, because of the rate limit.
     Wait(Duration),
-    /// There are no more; what is in flight is finished.
+    /// No targets are left; those under way are finished.
     End,
 }
 
-/// A thread's own source of targets.
+/// Source of targets for one thread.
 ///
-/// The loop asks as long as it has room, and is told when the pace allows no more. It must be
-/// cheap: it is called once a target.
+/// The loop calls it while it has free slots, so it must be cheap.
 pub trait Targets {
-    /// The next target, given the time.
+    /// Returns the next target at the time `now`.
     fn next(&mut self, now: Instant) -> Next;
 
-    /// So many targets were asked again: they count against the pace as the first time.
+    /// Reports retries: they count against the rate limit like first attempts.
     fn asked_again(&mut self, _times: u32) {}
 }

@@ -1,53 +1,52 @@
-//! How many targets are under way at once: few while answers come quickly, all that there is room
-//! for where nobody answers.
+//! Number of concurrent targets: few while replies come quickly, all slots if targets stay silent.
 //!
-//! The window asked for is what a scan of silent addresses needs: rate times timeout. Targets that
-//! answer need only rate times round trip; more of them at once make nothing faster, but overrun a
-//! server's or a router's queue, and lost connection requests come back a second later or never. So the
-//! window opens from a few, by a quarter a step as long as each step brings more answers a second (what
-//! their round trips are does not matter: networks differ), and doubles where hardly anybody answers.
+//! A scan of silent addresses needs a window of rate times timeout. Targets that answer need only rate times
+//! round trip. More of them are not faster, but overrun a server's or a router's queue, and lost connection
+//! requests are repeated a second later or never. So the window starts small, and opens by a quarter with
+//! each step, as long as each step brings more replies a second. (The round trips themselves do not matter:
+//! networks differ.) It doubles while most targets are silent.
 //!
-//! Silence where most targets have answered so far may be a server or a router that is overrun and drops
-//! connection requests. They are sent again after a second, so that it is told by late answers within little
+//! If most targets answered so far, silence may come from an overrun server or router that drops connection
+//! requests. The kernel repeats them after a second, so late replies reveal the overrun shortly after that.
+//! Only without such replies the silence counts. This module has no clock, and does no input or output.
 //! more than that; only then is such silence believed. No clock, no input or output.
 
 use std::time::Duration;
 
 use bannerwall_ring::timers::Nanos;
 
-/// Where a scan begins, over all of its threads, and what it never falls below: as many connections as
-/// the usual listener lets wait.
+/// Initial and smallest window, over all threads: the backlog of a usual listener.
 const FEWEST: usize = 128;
-/// How long answers are gathered at least before the window is looked at; also twice their round trip,
-/// so that a step has its effect before it is judged.
+/// Shortest time to collect replies before the window adapts. The time is also at least two round trips, so a
+/// step takes effect before it is evaluated.
 const EPOCH: Nanos = 10_000_000;
 const LONGEST_EPOCH: Nanos = 500_000_000;
-/// A step that brought no more is taken back, and tried again after so long.
+/// Pause after a step without gain, before the next attempt.
 const REST: Nanos = 1_000_000_000;
-/// A lost connection request is sent again after a second (RFC 6298).
+/// Time after which the kernel repeats a lost connection request (RFC 6298).
 const SENT_AGAIN: Nanos = 1_000_000_000;
-/// How long completions may gather: an eighth of the shortest round trip, between these.
+/// Time to collect completions: an eighth of the shortest round trip, between these limits.
 const SHORTEST_GATHERING: Nanos = 1_000_000;
 const LONGEST_GATHERING: Nanos = 4_000_000;
-/// Sudden silence is believed when it has lasted so long and no answer came late.
+/// Duration of a sudden silence without late replies after which it counts.
 const DOUBT: Nanos = 1_500_000_000;
-/// How long signs of lost connection requests count.
+/// Duration for which signs of lost connection requests count.
 const LOSS_COUNTS: Nanos = 4_000_000_000;
-/// Targets whose answers count as much as those of all before.
+/// Number of recent targets that weigh as much as all earlier ones.
 const REMEMBERED: u64 = 16_384;
 
-/// What came since the window was looked at last.
+/// Replies since the last adaptation.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Answers {
     count: u64,
-    /// Of all round trips together.
+    /// Sum of all round trips.
     whole: Nanos,
     shortest: Option<Nanos>,
     longest: Nanos,
 }
 
 impl Answers {
-    /// A target answered after `round_trip`.
+    /// Adds a reply after `round_trip`.
     pub(super) fn add(&mut self, round_trip: Nanos) {
         self.count += 1;
         self.whole = self.whole.saturating_add(round_trip);
@@ -55,7 +54,7 @@ impl Answers {
         self.longest = self.longest.max(round_trip);
     }
 
-    /// Takes over what another lane has gathered.
+    /// Adds the replies of another ring worker.
     pub(super) fn join(&mut self, other: Self) {
         self.count += other.count;
         self.whole = self.whole.saturating_add(other.whole);
@@ -64,37 +63,37 @@ impl Answers {
     }
 }
 
-/// The number of targets that may be under way.
+/// Limit of concurrent targets, adapted to replies.
 #[derive(Debug)]
 pub(super) struct Window {
     fewest: usize,
     most: usize,
     limit: usize,
-    /// What it was before the last step, where that is not yet known to be of use.
+    /// Limit before the last step, until that step has proved useful.
     before: Option<usize>,
-    /// Answers a second that a step has to surpass.
+    /// Replies a second that a step must exceed.
     rate: f64,
-    /// When the current epoch began and how long it is.
+    /// Start and length of the current epoch.
     since: Nanos,
     epoch: Nanos,
     /// No step before this time.
     rest: Nanos,
-    /// No shrinking before this time: losses are told a second late.
+    /// No shrinking before this time: losses show up a second late.
     settled: Nanos,
-    /// The shortest round trip of the whole scan.
+    /// Shortest round trip of the whole scan.
     shortest: Nanos,
-    /// Targets begun and answers had; those of long ago count less.
+    /// Numbers of started and answered targets; old ones weigh less.
     begun: u64,
     answered: u64,
-    /// When a silence began that is not yet believed, and whether one has been.
+    /// Start of a silence that does not count yet, and whether one has counted.
     doubt: Option<Nanos>,
     believed: bool,
-    /// Connection requests seem to get lost, until then.
+    /// Time until which connection requests seem to get lost.
     lossy: Nanos,
 }
 
 impl Window {
-    /// A window of `most` targets, hardly open; one of `threads` in the scan.
+    /// Returns a small window with the limit `most`, for one of `threads` threads.
     pub(super) fn new(most: usize, threads: usize) -> Self {
         let fewest = (FEWEST / threads.max(1)).max(1);
         Self {
@@ -116,45 +115,45 @@ impl Window {
         }
     }
 
-    /// A target's turn has begun.
+    /// Records the start of a target.
     pub(super) fn begin(&mut self) {
         self.begun += 1;
     }
 
-    /// Time for which completions may gather before they are looked at: what that adds to a round trip is
-    /// little.
+    /// Returns the time for which completions may collect: a small part of a round trip.
     pub(super) fn gathering(&self) -> Duration {
         let known = if self.shortest == Nanos::MAX { 0 } else { self.shortest / 8 };
         Duration::from_nanos(known.clamp(SHORTEST_GATHERING, LONGEST_GATHERING))
     }
 
-    /// True if there are signs that connection requests to targets that would answer get lost.
+    /// True if connection requests to answering targets seem to get lost.
     pub(super) fn sees_loss(&self, now: Nanos) -> bool {
         now < self.lossy
     }
 
-    /// How many may be under way.
+    /// Returns the limit of concurrent targets.
     pub(super) fn limit(&self) -> usize {
         self.limit
     }
 
-    /// True if it is time to bring what was gathered.
+    /// True if the window is due for adaptation.
     pub(super) fn is_due(&self, now: Nanos) -> bool {
         now >= self.due()
     }
 
-    /// When it is time, for one who waits only for that.
+    /// Returns the time of the next adaptation.
     pub(super) fn due(&self) -> Nanos {
         self.since.saturating_add(self.epoch)
     }
 
-    /// Opens or closes the window by what an epoch brought; `reached` when it was the limit.
+    /// Adapts the window to the replies of an epoch; `reached` is true if the window was full.
     pub(super) fn adapt(&mut self, answers: Answers, reached: bool, now: Nanos) {
         let length = now.saturating_sub(self.since).max(1);
         let mean = answers.whole / answers.count.max(1);
         self.since = now;
         self.epoch = mean.saturating_mul(2).clamp(EPOCH, LONGEST_EPOCH);
         self.shortest = answers.shortest.map_or(self.shortest, |shortest| shortest.min(self.shortest));
+        // A reply after the kernel's repetition means that the first request was lost.
         let late = answers.longest >= SENT_AGAIN && self.shortest < SENT_AGAIN / 4;
         let silent = self.is_mostly_silent(&answers, length);
         let doubtful = self.doubts(silent && reached, late, now);
@@ -167,6 +166,8 @@ impl Window {
         } else if late {
             self.before = None;
             if now >= self.settled {
+                // Half the window: the losses come from an overrun queue, and the next second still reports
+                // old ones.
                 self.set(self.limit / 2);
                 self.settled = now.saturating_add(SENT_AGAIN);
             }
@@ -175,9 +176,9 @@ impl Window {
         }
     }
 
-    /// Goes on with what brought more answers than before, and takes back what did not.
+    /// Keeps a step that brought more replies than before, and reverts one that did not.
     fn step(&mut self, rate: f64, now: Nanos) {
-        /// More answers a second that a step, a quarter wider, has to bring: half of what it could.
+        /// Gain of replies that a step, a quarter wider, must bring: half of the possible gain.
         const GAIN: f64 = 1.125;
         if let Some(before) = self.before.take()
             && rate < self.rate * GAIN
@@ -193,7 +194,7 @@ impl Window {
         }
     }
 
-    /// True if a silence may be for connection requests that got lost, and not for want of anybody there.
+    /// True if a silence may come from lost connection requests instead of from empty addresses.
     fn doubts(&mut self, silent: bool, late: bool, now: Nanos) -> bool {
         let since = self.doubt.take();
         if late && (!silent || since.is_some()) {
@@ -216,6 +217,7 @@ impl Window {
 
     fn remember(&mut self, answers: &Answers) {
         self.answered = self.answered.saturating_add(answers.count);
+        // Halving both keeps the ratio, and lets recent targets weigh more.
         if self.begun >= REMEMBERED {
             self.begun /= 2;
             self.answered /= 2;
@@ -226,7 +228,7 @@ impl Window {
         self.limit = limit.max(self.fewest).min(self.most);
     }
 
-    /// By Little's law: those that answer are fewer than half of those under way.
+    /// True if fewer than half of the targets under way answer, by Little's law.
     fn is_mostly_silent(&self, answers: &Answers, length: Nanos) -> bool {
         u128::from(answers.whole) * 2 < u128::from(length) * self.limit as u128
     }

@@ -1,9 +1,9 @@
 //! One thread of a scan: its rings, its targets, its clock.
 //!
-//! A thread has as many rings as its share of the window needs, since a ring's table of direct
-//! sockets is bounded by `RLIMIT_NOFILE`, each ring by itself. A further ring is used only when those
-//! before it are full. As long as one suffices, submitting and waiting are one system call; with
-//! several the thread waits for all of them in `poll(2)`.
+//! `RLIMIT_NOFILE` bounds the table of direct sockets of each ring, so a thread has as many rings as its
+//! share of the window needs. It uses a further ring only when those before it are full. With one ring,
+//! submitting and waiting are one system call. With several rings, the thread waits for all of them in
+//! `poll(2)`.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
@@ -17,40 +17,40 @@ use super::window::{Answers, Window};
 use super::{Config, Next, Report, ScanError, Targets};
 use crate::event::Timestamp;
 
-/// The loop looks at the stop flag at least this often.
+/// Longest time between two checks of the stop flag.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
-/// Completions that are waited for together where many are under way: a system call for each would cost
-/// more than they do.
+/// Number of completions to wait for if many are in flight: a system call for each would cost more than
+/// handling it.
 const GATHERED: usize = 32;
 
-/// One thread's part of a scan.
+/// One thread of a scan.
 pub(super) struct Worker<'c, P: Probe, T> {
     config: &'c Config,
     lanes: Vec<Lane<P>>,
     targets: T,
-    /// How many targets may be under way, over all lanes.
+    /// Limit of concurrent targets, over all rings.
     open: Window,
-    /// No target before this time.
+    /// No new target before this time.
     pause_until: Instant,
-    /// No target ever more.
+    /// True once no targets are left.
     ended: bool,
     epoch: Instant,
     epoch_wall: Timestamp,
 }
 
-/// Why taking up targets stopped.
+/// Reason why the thread stopped starting targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Filled {
-    /// The submission is full; there may be more targets.
+    /// The submission queue is full; there may be more targets.
     Batch,
-    /// There is no target or no connection for one.
+    /// There is no target, or no free connection.
     All,
 }
 
 impl<'c, P: Probe, T: Targets> Worker<'c, P, T> {
-    /// The worker of one of `threads` threads, with its share of the window. It must run on the thread
-    /// that makes it.
+    /// Returns the worker of one of `threads` threads, with its share of the window. It must run on the
+    /// thread that creates it.
     pub(super) fn new(
         config: &'c Config,
         (thread, threads): (usize, usize),
@@ -75,7 +75,7 @@ impl<'c, P: Probe, T: Targets> Worker<'c, P, T> {
         })
     }
 
-    /// Asks every target and returns the source of them.
+    /// Probes every target, and returns their source.
     pub(super) fn run(mut self, report: &mut impl Report) -> Result<T, ScanError> {
         while !self.config.stop.load(Ordering::Relaxed) {
             let (instant, now) = self.clock();
@@ -89,6 +89,7 @@ impl<'c, P: Probe, T: Targets> Worker<'c, P, T> {
             }
             let (instant, now) = self.clock();
             for lane in &mut self.lanes {
+                // Completions come before timeouts: a reply that is already there must not count as expired.
                 lane.complete(now, report)?;
                 lane.expire(now)?;
                 let again = lane.take_asked_again();
@@ -110,8 +111,10 @@ impl<'c, P: Probe, T: Targets> Worker<'c, P, T> {
         (instant, Now { nanos, wall: self.epoch_wall.after(passed) })
     }
 
-    /// Takes up targets until a submission is full or there is none to take, one lane after the other.
+    /// Starts targets on one ring after the other, until a submission queue is full or no target is
+    /// available.
     fn fill_all(&mut self, instant: Instant, now: Now) -> Result<Filled, ScanError> {
+        // During a shortage of this machine more targets would only fail, too.
         let mut room = match self.lanes.iter().any(Lane::is_short) {
             true => 0,
             false => self.open.limit().saturating_sub(self.under_way()),
@@ -124,7 +127,7 @@ impl<'c, P: Probe, T: Targets> Worker<'c, P, T> {
         Ok(Filled::All)
     }
 
-    /// Takes up targets on one lane, `room` at most.
+    /// Starts up to `room` targets on one ring.
     fn fill(
         &mut self,
         lane: usize,
@@ -148,6 +151,7 @@ impl<'c, P: Probe, T: Targets> Worker<'c, P, T> {
                 Next::End => self.ended = true,
             }
         }
+        // Without new targets nothing reuses the sockets, so idle connections are closed here.
         if lane.has_window_room() && (self.ended || self.pause_until > instant) {
             lane.tidy()?;
         }
@@ -158,7 +162,7 @@ impl<'c, P: Probe, T: Targets> Worker<'c, P, T> {
         self.lanes.iter().map(Lane::under_way).sum()
     }
 
-    /// Lets the window follow what the lanes saw.
+    /// Adapts the window to the replies on all rings.
     fn adapt(&mut self, now: Now) {
         if !self.open.is_due(now.nanos) {
             return;
@@ -176,7 +180,7 @@ impl<'c, P: Probe, T: Targets> Worker<'c, P, T> {
         Ok(queued.try_for_each(Ring::submit)?)
     }
 
-    /// Submits, then waits until something came or something is due.
+    /// Submits, then waits for a completion or a timeout.
     fn wait(&mut self, instant: Instant, now: Now) -> Result<(), ScanError> {
         let timeout = self.patience(instant, now);
         if self.lanes.iter().filter(|lane| !lane.is_idle()).count() == 1 {
@@ -201,7 +205,7 @@ impl<'c, P: Probe, T: Targets> Worker<'c, P, T> {
         }
     }
 
-    /// How long there is nothing to do unless something comes.
+    /// Returns the time until something is due.
     fn patience(&self, instant: Instant, now: Now) -> Duration {
         let mut timeout = LONGEST_WAIT;
         let mut due = |deadline: u64| {
@@ -214,12 +218,13 @@ impl<'c, P: Probe, T: Targets> Worker<'c, P, T> {
         if self.under_way() < self.open.limit() {
             return timeout.min(self.pause_until.saturating_duration_since(instant));
         }
+        // A full window can open at its next adaptation, even without a completion.
         due(self.open.due());
         timeout
     }
 }
 
-/// The `part`-th of `parts` even parts of `whole`.
+/// Returns the size of part number `part` if `whole` is split into `parts` even parts.
 fn share(whole: usize, parts: usize, part: usize) -> usize {
     whole / parts + usize::from(part < whole % parts)
 }

@@ -89,7 +89,7 @@ fn an_interrupted_scan_goes_on_and_repeats_nothing() {
 
     let other = output(&arguments.replace("127.3.0.0/22", "127.3.0.0/23"));
     assert_eq!(other.status.code(), Some(2));
-    assert!(text(&other.stderr).contains("that scan was another one"), "{}", text(&other.stderr));
+    assert!(text(&other.stderr).contains("the file belongs to a different scan"), "{}", text(&other.stderr));
 
     let rest = output(&arguments);
     assert_eq!(rest.status.code(), Some(0), "{}", text(&rest.stderr));
@@ -168,7 +168,7 @@ fn a_checkpoint_alone_is_enough_to_go_on_with() {
     let refused = output(&format!("ssh --resume {state} --rate max"));
     assert_eq!(refused.status.code(), Some(2), "{}", text(&refused.stderr));
     assert!(
-        text(&refused.stderr).contains("others may write to it (mode 0622)"),
+        text(&refused.stderr).contains("other users can write to it (mode 0622)"),
         "{}",
         text(&refused.stderr)
     );

@@ -1,4 +1,4 @@
-//! How connections and targets end: timeouts, shortages of this machine, and the one account of each.
+//! The end of connections and targets: timeouts, shortages of this machine, and one result for each target.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::scan::table::{Fitness, Numbers};
 use crate::scan::{Close, Config};
 
 impl<P: Probe> Lane<P> {
-    /// Cancels what is in flight on a connection that is to end.
+    /// Cancels the operations in flight on a connection.
     pub(super) fn cancel(&mut self, place: u32) -> Result<(), RingError> {
         let Some(connection) = self.connections.get(at(place)) else { return Ok(()) };
         let keys = [connection.connect, connection.receive, connection.send];
@@ -24,10 +24,10 @@ impl<P: Probe> Lane<P> {
         Ok(())
     }
 
-    /// Ends what has taken too long.
+    /// Ends connections and targets whose timeout passed.
     pub(in super::super) fn expire(&mut self, now: Now) -> Result<(), RingError> {
         while let Some(place) = self.connecting.expired(now.nanos) {
-            // Not yet its end: the answer may be on its way, and the cancellation lose the race.
+            // The connection does not end yet: its answer may arrive before the cancellation.
             self.cancel(place)?;
         }
         while let Some(place) = self.silent.expired(now.nanos) {
@@ -58,7 +58,7 @@ impl<P: Probe> Lane<P> {
         Ok(())
     }
 
-    /// Lets the probe speak to who said nothing.
+    /// Lets the probe send data to a silent target.
     fn nudge(&mut self, place: u32) -> Result<(), RingError> {
         let Some(connection) = self.connections.get_mut(at(place)) else { return Ok(()) };
         let Some(session) = self.sessions.get_mut(at(connection.session)) else { return Ok(()) };
@@ -66,7 +66,7 @@ impl<P: Probe> Lane<P> {
         self.send(place)
     }
 
-    /// Lets the probe look at a talk on which nothing may have come.
+    /// Lets the probe check an exchange without progress.
     fn watch(&mut self, place: u32, now: Now) -> Result<(), RingError> {
         let Some(connection) = self.connections.get_mut(at(place)) else { return Ok(()) };
         let Some(session) = self.sessions.get_mut(at(connection.session)) else { return Ok(()) };
@@ -78,7 +78,7 @@ impl<P: Probe> Lane<P> {
         self.cancel(place)
     }
 
-    /// A connection is over and nothing of it is in flight: frees it and goes on with its session.
+    /// Frees a connection without operations in flight, and continues its session.
     pub(super) fn release(
         &mut self,
         place: u32,
@@ -94,13 +94,14 @@ impl<P: Probe> Lane<P> {
         let Some(session) = self.sessions.get_mut(at(number)) else { return Ok(()) };
         session.connections.remove(place);
         if P::TALKS
-            // Of a target that never accepted there is nothing to say.
+            // The probe never saw the connection of a target that did not accept.
             && (session.found.is_some() || !session.connections.as_slice().is_empty())
             && let Some(target) = &session.target
         {
             let mut scene = Scene { sink: report, now: now.wall, target, matches: &mut session.matches };
             self.probe.closed(&mut session.probe, &mut connection.probe, how, &mut scene);
         }
+        // The siblings may need this slot for the work that they take over.
         self.free(place)?;
         if P::TALKS {
             self.rouse(number, now)?;
@@ -108,7 +109,7 @@ impl<P: Probe> Lane<P> {
         self.proceed(number, how, now, report)
     }
 
-    /// Lets the session's other connections take over what one that ended was to do.
+    /// Lets the session's other connections take over the work of an ended one.
     fn rouse(&mut self, number: u32, now: Now) -> Result<(), RingError> {
         let Some(session) = self.sessions.get(at(number)) else { return Ok(()) };
         let others = session.connections;
@@ -134,7 +135,7 @@ impl<P: Probe> Lane<P> {
         Ok(())
     }
 
-    /// Gives a connection back.
+    /// Returns a connection to the pool.
     fn free(&mut self, place: u32) -> Result<(), RingError> {
         let Some(connection) = self.connections.get_mut(at(place)) else { return Ok(()) };
         match (connection.fitness, self.close) {
@@ -150,7 +151,7 @@ impl<P: Probe> Lane<P> {
         Ok(())
     }
 
-    /// After a connection ended: reconnects, waits, or ends the session.
+    /// Continues a session after a connection ended: reconnects, waits, or ends it.
     fn proceed(
         &mut self,
         number: u32,
@@ -164,6 +165,7 @@ impl<P: Probe> Lane<P> {
         let open = !session.connections.as_slice().is_empty();
         let wanted = self.probe.wanted(&session.probe);
         match (how, session.found) {
+            // A shortage says nothing about the target, so the session waits with exponential back-off.
             (Closed::Failed(error), found) if is_shortage(error) && !open && !session.expired => {
                 if (found.is_none() || wanted > 0) && session.shortages < self.shortages {
                     let pause = (FIRST_PAUSE << session.shortages.min(16)).min(LAST_PAUSE);
@@ -176,7 +178,7 @@ impl<P: Probe> Lane<P> {
                 }
                 session.found.get_or_insert(Reason::of_errno(error));
             }
-            // Another connection may still be accepted.
+            // Another connection of the session may still be accepted.
             (_, None) if unanswered && open => {}
             (_, None) if again => return self.ask_again(number, now),
             (Closed::Failed(libc::ECANCELED), None) => {
@@ -193,15 +195,13 @@ impl<P: Probe> Lane<P> {
         Ok(())
     }
 
-    /// True if a target that did not answer gets another chance: where users say so, or where its
-    /// connection request may have been lost.
+    /// True if a silent target is retried: if the user said so, or if connection requests seem to get lost.
     fn asks_again(&self, number: u32) -> bool {
         let most = self.retries.unwrap_or(if self.lossy { Config::RETRIES } else { 0 });
         self.sessions.get(at(number)).is_some_and(|session| session.retries < most && !session.expired)
     }
 
-    /// Asks a target anew, from another port. It keeps its place in the window meanwhile, so that what
-    /// retries take is bounded as all else.
+    /// Retries a target from another port. It keeps its slot in the window, which bounds retries, too.
     fn ask_again(&mut self, number: u32, now: Now) -> Result<(), RingError> {
         let Some(session) = self.sessions.get_mut(at(number)) else { return Ok(()) };
         session.retries += 1;
@@ -241,7 +241,7 @@ impl<P: Probe> Lane<P> {
     }
 }
 
-/// A shortage of this machine that may pass; it says nothing about the target.
+/// True for a temporary shortage of this machine, which says nothing about the target.
 fn is_shortage(error: i32) -> bool {
     matches!(
         error,

@@ -1,13 +1,11 @@
-//! One ring and the connections on it: takes targets up, follows each to its end, accounts for it
-//! exactly once.
+//! One ring with its connections: starts targets, follows each to its end, and reports it exactly once.
 //!
-//! A connection is a direct socket that is used again: `connect(AF_UNSPEC)`, which resets what is
-//! left of the one before, is hard-linked to the next `connect`, both in one submission; a socket
-//! whose connect was refused needs not even that. Nothing is allocated for a target but what its
-//! banner needs beyond one receive buffer.
+//! A connection is a direct socket that is reused. `connect(AF_UNSPEC)` resets the old connection and is
+//! hard-linked to the next `connect`, both in one submission. A refused socket does not even need that. A
+//! target needs no allocation unless its banner is larger than one receive buffer.
 //!
-//! Of this machine's shortages (no port, no descriptor, no memory) the target knows nothing: it is
-//! tried again later, ever more slowly, and no further target is taken up until then ([`ending`]).
+//! Shortages of this machine (ports, descriptors, memory) do not count against a target. It is retried with
+//! exponential back-off, and no further target starts until then ([`ending`]).
 
 mod ending;
 mod talking;
@@ -28,24 +26,23 @@ use super::{Close, Config, Target};
 use crate::event::{PortState, Timestamp};
 use bannerwall_ring::timers::{Nanos, Timers};
 
-/// Operations handed to the kernel in one call. A small batch keeps both sides' entries in cache;
-/// 4,096 costs up to 30 % more.
+/// Limit of operations in one submission. A small batch keeps the entries in both sides' caches; 4,096 costs
+/// up to 30 % more.
 const SUBMISSIONS: u32 = 256;
-/// The longest chain: socket and its option, or disconnect; connect, send, receive.
+/// Longest chain: socket and its option, or disconnect; connect, send, receive.
 const CHAIN: usize = 5;
-/// The first pause after a shortage; doubled each time, up to the last.
+/// First pause after a shortage; each further one doubles it, up to the last.
 const FIRST_PAUSE: Nanos = 5_000_000;
 const LAST_PAUSE: Nanos = 1_000_000_000;
-/// Receive buffers of a ring: as many completions as may be unread at once before the kernel has
-/// to be asked again.
+/// Receive buffers of a ring: the limit of unread completions before the kernel needs new buffers.
 const BUFFERS: u16 = 256;
 const BUFFER_SIZE: u32 = 4096;
-/// Time for which a target may be silent before a probe may speak to it.
+/// Silence of a target after which a probe may send data.
 const NUDGE: Duration = Duration::from_millis(500);
-/// Interval at which a probe looks at talks that it watches.
+/// Interval at which a probe checks its watched exchanges.
 const WATCH: Duration = Duration::from_millis(10);
 
-/// Names an operation in flight.
+/// User data of an operation in flight.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Token {
     connection: u32,
@@ -59,12 +56,12 @@ enum Phase {
     Receive,
 }
 
-/// The time, as the loop read it last.
+/// Time of the loop's last clock reading.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Now {
-    /// Since the worker started.
+    /// Nanoseconds since the worker started.
     pub(super) nanos: Nanos,
-    /// For events.
+    /// Wall clock, for events.
     pub(super) wall: Timestamp,
 }
 
@@ -75,14 +72,14 @@ pub(super) struct Lane<P: Probe> {
     capacity: usize,
     close: Close,
     shortages: u32,
-    /// How often who did not answer is asked again, where that was said.
+    /// Retries of silent targets, if the user set them.
     retries: Option<u32>,
-    /// Connection requests seem to get lost.
+    /// True while connection requests seem to get lost.
     lossy: bool,
     connections: Vec<Connection<P::Connection>>,
-    /// Free connections that still have to be disconnected; used before the others.
+    /// Free connections that must be disconnected first; reused before the others.
     used: Vec<u32>,
-    /// Free connections in order.
+    /// Free connections that are ready.
     fresh: Vec<u32>,
     sessions: Vec<Session<P::Session>>,
     free_sessions: Vec<u32>,
@@ -91,19 +88,19 @@ pub(super) struct Lane<P: Probe> {
     connecting: Timers,
     silent: Timers,
     whole: Timers,
-    /// When the probe looks at its talks again.
+    /// Next checks of watched exchanges.
     watched: Timers,
-    /// When who said nothing is spoken to.
+    /// Times at which silent targets are sent data.
     nudged: Timers,
-    /// Targets that were asked again since this was asked last.
+    /// Number of retries since the last query.
     asked_again: u32,
-    /// Who answered, and how quickly, since it was asked last.
+    /// Replies and their round trips since the last query.
     answers: Answers,
     probe: P,
 }
 
 impl<P: Probe> Lane<P> {
-    /// A lane of `capacity` connections.
+    /// Returns a ring worker with `capacity` connections.
     pub(super) fn new(config: &Config, capacity: usize, probe: P) -> Result<Self, RingError> {
         let sockets = u32::try_from(capacity).unwrap_or(u32::MAX);
         let ring = Ring::new(&Options {
@@ -138,57 +135,57 @@ impl<P: Probe> Lane<P> {
         })
     }
 
-    /// The ring, to submit and to wait.
+    /// Returns the ring, to submit and to wait.
     pub(super) fn ring(&mut self) -> &mut Ring<Token> {
         &mut self.ring
     }
 
-    /// The ring, where it has something to submit.
+    /// Returns the ring if it has operations to submit.
     pub(super) fn queued_ring(&mut self) -> Option<&mut Ring<Token>> {
         if self.ring.queued() > 0 { Some(&mut self.ring) } else { None }
     }
 
-    /// The ring, to wait for it together with others.
+    /// Returns the ring, to wait for it together with others.
     pub(super) fn ring_ref(&self) -> &Ring<Token> {
         &self.ring
     }
 
-    /// Targets under way.
+    /// Returns the number of targets under way.
     pub(super) fn under_way(&self) -> usize {
         self.sessions.len() - self.free_sessions.len()
     }
 
-    /// True when nothing is under way, nor a connection left to end.
+    /// True if no target is under way and no operation is in flight.
     pub(super) fn is_idle(&self) -> bool {
         self.under_way() == 0 && self.ring.in_flight() == 0
     }
 
-    /// Who answered since this was asked last.
+    /// Takes the replies since the last call.
     pub(super) fn take_answers(&mut self) -> Answers {
         std::mem::take(&mut self.answers)
     }
 
-    /// Targets that were asked again since this was asked last.
+    /// Takes the number of retries since the last call.
     pub(super) fn take_asked_again(&mut self) -> u32 {
         std::mem::take(&mut self.asked_again)
     }
 
-    /// Whether connection requests seem to get lost: who does not answer then is asked again.
+    /// Sets whether connection requests seem to get lost, which enables retries.
     pub(super) fn doubt(&mut self, lossy: bool) {
         self.lossy = lossy;
     }
 
-    /// Room for another target in this submission.
+    /// True if the submission queue has room for another target.
     pub(super) fn has_batch_room(&mut self) -> bool {
         self.ring.room() >= CHAIN
     }
 
-    /// Room for another target at all, and no shortage to wait for.
+    /// True if there is a free connection for another target, and no shortage.
     pub(super) fn has_window_room(&self) -> bool {
         !self.is_short() && self.has_connection()
     }
 
-    /// A target waits for a shortage of this machine to pass.
+    /// True if a target waits for a shortage of this machine to pass.
     pub(super) fn is_short(&self) -> bool {
         !self.waiting.is_empty()
     }
@@ -197,14 +194,14 @@ impl<P: Probe> Lane<P> {
         !(self.used.is_empty() && self.fresh.is_empty() && self.connections.len() >= self.capacity)
     }
 
-    /// When something has to be done though nothing came.
+    /// Returns the time of the next timeout.
     pub(super) fn deadline(&self) -> Option<Nanos> {
         let waiting = self.waiting.peek().map(|Reverse((due, _))| *due);
         let timers = [&self.connecting, &self.silent, &self.whole, &self.watched, &self.nudged];
         timers.into_iter().filter_map(Timers::deadline).chain(waiting).min()
     }
 
-    /// Takes up a target.
+    /// Starts a target.
     pub(super) fn begin(&mut self, target: Target, now: Now) -> Result<(), RingError> {
         let number = match self.free_sessions.pop() {
             Some(number) => number,
@@ -222,7 +219,7 @@ impl<P: Probe> Lane<P> {
         self.widen(number, now)
     }
 
-    /// Tries those again whose pause is over, as far as there is room.
+    /// Retries the sessions whose pause has passed, as far as connections are free.
     pub(super) fn resume(&mut self, now: Now) -> Result<(), RingError> {
         while let Some(Reverse((due, number))) = self.waiting.peek().copied() {
             if due > now.nanos || !self.has_connection() {
@@ -252,19 +249,19 @@ impl<P: Probe> Lane<P> {
         session.connections.push(place);
         connecting.start(place, now.nanos);
 
-        // One chain of linked operations: the kernel begins each when the one before has succeeded, so that a
-        // target costs one submission, and what is to be said is sent in the moment of the acceptance.
+        // One chain of linked operations: the kernel starts each when the one before has succeeded. A target
+        // costs one submission, and the first bytes are sent at the moment of acceptance.
         let socket = Socket(place);
         let family = Family::of(&target.address);
         match connection.fitness {
-            // A socket is kept for the next target: to disconnect it costs less than to close and open one.
+            // The socket is reused for the next target: a disconnect costs less than closing and opening one.
             Fitness::Fresh(other) if other == family => {}
             Fitness::Used(other) if other == family => {
                 ring.push_unattended(Unattended::Disconnect { socket }, true)?;
             }
             _ => {
                 ring.push_unattended(Unattended::Open { socket, family }, true)?;
-                // The ring knows whether the probe needs it.
+                // The ring skips this unless the probe needs it.
                 ring.push_unattended(Unattended::NoDelay { socket }, true)?;
             }
         }
@@ -290,7 +287,7 @@ impl<P: Probe> Lane<P> {
         Ok(())
     }
 
-    /// A free connection's number, preferably one whose disconnect can ride along.
+    /// Returns a free connection, preferably one whose disconnect joins the next submission.
     fn free_connection(&mut self) -> u32 {
         self.used.pop().or_else(|| self.fresh.pop()).unwrap_or_else(|| {
             self.connections.push(Connection::new());
@@ -298,7 +295,7 @@ impl<P: Probe> Lane<P> {
         })
     }
 
-    /// Ends the connections that no further target ended by taking their socket.
+    /// Disconnects sockets that no further target has reused.
     pub(super) fn tidy(&mut self) -> Result<(), RingError> {
         while let Some(place) = self.used.pop() {
             self.ring.reserve(1)?;
@@ -313,12 +310,14 @@ impl<P: Probe> Lane<P> {
         Ok(())
     }
 
-    /// Takes every completion that is there.
+    /// Handles every available completion.
     pub(super) fn complete(&mut self, now: Now, report: &mut impl Report) -> Result<(), RingError> {
         while let Some(completed) = self.ring.pop() {
             match completed {
                 Completed::Operation(completion) => self.advance(completion, now, report)?,
                 Completed::Failed { socket: Socket(place), error } => {
+                    // The reason of the failure comes with the detached operation; the linked connect only
+                    // reports EBADF.
                     if let Some(connection) = self.connections.get_mut(at(place)) {
                         connection.failure = error;
                         connection.fitness = Fitness::Absent;
@@ -351,13 +350,14 @@ impl<P: Probe> Lane<P> {
         }
     }
 
-    /// A connect is over.
+    /// Handles a completed connect.
     fn connected(&mut self, place: u32, result: Result<u32, i32>, now: Now) -> Result<(), RingError> {
         self.connecting.stop(place);
         let Some(connection) = self.connections.get_mut(at(place)) else { return Ok(()) };
         connection.connect = None;
         let Some(session) = self.sessions.get_mut(at(connection.session)) else { return Ok(()) };
-        // A kernel accepts for a server that is overrun long before; what it says itself tells more.
+        // A kernel accepts connections long before its overrun server reads them, so only the server's own
+        // data counts as a reply.
         if result == Err(libc::ECONNREFUSED) || (result.is_ok() && !P::TALKS) {
             self.answers.add(now.nanos.saturating_sub(session.started));
         }
@@ -384,7 +384,7 @@ impl<P: Probe> Lane<P> {
                 }
             }
             Err(error) => {
-                // Without a socket the connect says EBADF; why there is none came before it.
+                // Without a socket the connect fails with EBADF; `failure` has the actual error.
                 let error = if connection.failure != 0 { connection.failure } else { error };
                 if let (libc::ECONNREFUSED, Fitness::Used(family)) = (error, connection.fitness) {
                     connection.fitness = Fitness::Fresh(family);
@@ -398,12 +398,12 @@ impl<P: Probe> Lane<P> {
     }
 }
 
-/// Marks a connection's end, unless one is marked already.
+/// Marks the end of a connection, unless it is already marked.
 fn end<C>(connection: &mut Connection<C>, how: Closed) {
     connection.ending.get_or_insert(how);
 }
 
-/// A number as an index.
+/// Returns a number as an index.
 fn at(number: u32) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }

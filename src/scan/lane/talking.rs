@@ -1,4 +1,4 @@
-//! What is sent and received on a connection once it is made.
+//! Sending and receiving on an established connection.
 
 use bannerwall_ring::{Link, Operation, RingError, Socket};
 
@@ -8,7 +8,7 @@ use crate::scan::probe::{Closed, Probe, Scene, Step};
 use crate::scan::table::SESSION_CONNECTIONS;
 
 impl<P: Probe> Lane<P> {
-    /// A send is over: goes on with the rest, and with what came up since.
+    /// Handles a completed send: sends the rest, and new data.
     pub(super) fn sent(
         &mut self,
         place: u32,
@@ -17,7 +17,7 @@ impl<P: Probe> Lane<P> {
     ) -> Result<(), RingError> {
         let Some(connection) = self.connections.get_mut(at(place)) else { return Ok(()) };
         connection.send = None;
-        // A send that failed is not the end: the answer may have come before. The receive tells.
+        // A failed send does not end the connection: a reply may have arrived before. The receive decides.
         let count = result.map_or(octets.len(), |count| usize::try_from(count).unwrap_or(usize::MAX));
         octets.drain(..count.min(octets.len()));
         octets.append(&mut connection.out);
@@ -28,7 +28,7 @@ impl<P: Probe> Lane<P> {
         self.send(place)
     }
 
-    /// Sends what there is to send, unless a send is under way.
+    /// Sends pending bytes, unless a send is in flight.
     pub(super) fn send(&mut self, place: u32) -> Result<(), RingError> {
         let Some(connection) = self.connections.get_mut(at(place)) else { return Ok(()) };
         if connection.out.is_empty() || connection.send.is_some() || connection.ending.is_some() {
@@ -43,7 +43,7 @@ impl<P: Probe> Lane<P> {
         Ok(())
     }
 
-    /// A receive is over: shows the probe exactly what came.
+    /// Handles a completed receive: passes exactly the received bytes to the probe.
     pub(super) fn received(
         &mut self,
         place: u32,
@@ -59,7 +59,7 @@ impl<P: Probe> Lane<P> {
         match result {
             Ok(0) => end(connection, Closed::Finished),
             Ok(_) => {
-                // It is the target that must not be silent: what it has not come to yet may wait its turn.
+                // The timeout is for a silent target, so its other connections restart theirs, too.
                 silent.start(place, now.nanos);
                 for other in session.connections.as_slice().iter().filter(|other| **other != place) {
                     silent.restart(*other, now.nanos);
@@ -80,8 +80,7 @@ impl<P: Probe> Lane<P> {
                     connection.ending = Some(Closed::Here);
                 }
             }
-            // Every buffer was waiting to be read, or the send before it in the chain fell short:
-            // ask again.
+            // All buffers were unread, or the send before it in the chain was short: receive again.
             Err(libc::ENOBUFS | libc::ECANCELED | libc::EINTR | libc::EAGAIN) => {}
             Err(libc::ECONNRESET | libc::EPIPE) => end(connection, Closed::Reset),
             Err(libc::ETIMEDOUT) => end(connection, Closed::Silent),
@@ -105,7 +104,7 @@ impl<P: Probe> Lane<P> {
         self.widen(number, now)
     }
 
-    /// Opens what more connections the probe wants of a session, as far as there are any.
+    /// Opens the further connections that the probe wants, as far as any are free.
     pub(super) fn widen(&mut self, number: u32, now: Now) -> Result<(), RingError> {
         loop {
             let Some(session) = self.sessions.get(at(number)) else { return Ok(()) };

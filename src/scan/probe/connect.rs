@@ -1,10 +1,10 @@
-//! The probe that only connects.
+//! Probe that only connects.
 
 use super::super::{Conversation, Target};
 use super::{Closed, Probe, Scene, Step};
 use crate::event::Timestamp;
 
-/// Asks nothing: a port is open when it accepts.
+/// Sends nothing: a port is open if it accepts.
 #[derive(Debug)]
 pub(in super::super) struct Connect;
 

@@ -1,4 +1,4 @@
-//! The probe that reads greetings: of servers that speak first, in lines of text.
+//! Probe for greetings: servers that send lines of text first.
 
 use super::super::judge::Judge;
 use super::super::{Conversation, Target};
@@ -7,23 +7,23 @@ use crate::banner::{Progress, greeting};
 use crate::event::Timestamp;
 use crate::terms::Greeting;
 
-/// A greeting's memory is kept for the next target up to this size.
+/// Limit of a buffer, in bytes, to keep for the next target.
 const KEPT: usize = 1024;
 
 /// Reads the first reply of a server.
 #[derive(Debug)]
 pub(in super::super) struct Greetings {
     judge: Judge,
-    /// The protocol that is asked for; else the port and the words tell.
+    /// Expected protocol; without it the port and the greeting decide.
     expected: Option<Greeting>,
 }
 
-/// What one target has said so far.
+/// Data of one target so far.
 #[derive(Debug, Default)]
 pub(in super::super) struct Said {
     collected: Vec<u8>,
     port: u16,
-    /// How the talk went, once it is over.
+    /// Result of the exchange, once it is over.
     result: Option<Conversation>,
 }
 

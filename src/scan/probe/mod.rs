@@ -1,8 +1,8 @@
-//! What one scan mode sends, and when it has seen enough.
+//! Probes: the data that a scan mode sends, and the end of its exchange.
 //!
-//! A probe does no input or output and reads no clock: the loop brings it what came on a
-//! connection, exactly those octets, and does what it answers. A target is a *session*, which may
-//! have several connections, one after the other or at once; most have one.
+//! A probe does no input or output and reads no clock. The loop passes it exactly the bytes of a connection,
+//! and follows its decision. A target is a *session*, which may have several connections, one after the other
+//! or at once; most have one.
 
 mod connect;
 mod greeting;
@@ -21,24 +21,24 @@ use crate::event::{EventSink, Timestamp};
 
 /// One scan mode.
 pub(super) trait Probe {
-    /// What is remembered of a target.
+    /// State of a target.
     type Session: Default;
-    /// What is remembered of one of its connections.
+    /// State of one connection.
     type Connection: Default;
 
-    /// False when an accepted connection is all there is to know.
+    /// False if an accepted connection completes the probe.
     const TALKS: bool;
 
-    /// True if small segments may follow one another on a connection without an answer in between, so
-    /// that Nagle's algorithm would hold them back for a round trip.
+    /// True if small segments may follow one another without a reply in between. Nagle's algorithm would hold
+    /// them back for a round trip.
     fn sends_in_parts(&self) -> bool {
         false
     }
 
-    /// A target's turn begins; `session` may hold another target's remains.
+    /// Starts a target; `session` may hold another target's state.
     fn begin(&mut self, session: &mut Self::Session, target: &Target);
 
-    /// A connection is about to be made: what to send on it at once is appended to `out`.
+    /// Starts a connection; bytes to send at once are appended to `out`.
     fn open(
         &mut self,
         session: &mut Self::Session,
@@ -48,7 +48,7 @@ pub(super) trait Probe {
         out: &mut Vec<u8>,
     );
 
-    /// `octets` came; what to send next is appended to `out`.
+    /// Handles received `octets`; bytes to send next are appended to `out`.
     fn receive(
         &mut self,
         session: &mut Self::Session,
@@ -58,7 +58,7 @@ pub(super) trait Probe {
         scene: &mut Scene<'_>,
     ) -> Step;
 
-    /// A connection is over: by the target, by a timeout, or because `receive` said so.
+    /// Handles the end of a connection: by the target, by a timeout, or on request of `receive`.
     fn closed(
         &mut self,
         session: &mut Self::Session,
@@ -67,8 +67,8 @@ pub(super) trait Probe {
         scene: &mut Scene<'_>,
     );
 
-    /// A connection was accepted: whether [`Probe::watch`] is to be asked now and then. What is dear to make
-    /// is only now appended to `out`.
+    /// Handles an accepted connection, and returns true to enable [`Probe::watch`]. Bytes that are expensive
+    /// to compute are appended to `out` only now.
     fn accepted(
         &mut self,
         _session: &mut Self::Session,
@@ -79,21 +79,20 @@ pub(super) trait Probe {
         false
     }
 
-    /// A target speaks TLS, and both have agreed on an application protocol or on none, before the first
-    /// connection is opened.
+    /// Handles a completed TLS handshake with its application protocol, before the first connection opens.
     fn negotiated(&mut self, _session: &mut Self::Session, _target: &Target, _protocol: Option<&[u8]>) {}
 
-    /// True if a target was asked and has answered nothing.
+    /// True if a target got a request and answered nothing.
     fn is_unanswered(&self, _session: &Self::Session) -> bool {
         false
     }
 
-    /// True if [`Probe::nudge`] is to be asked where a target says nothing.
+    /// True if [`Probe::nudge`] should be called for a silent target.
     fn is_nudged(&self) -> bool {
         false
     }
 
-    /// Nothing has come on a connection for a while: what to send is appended to `out`.
+    /// Called after a silence on a connection; bytes to send are appended to `out`.
     fn nudge(
         &mut self,
         _session: &mut Self::Session,
@@ -102,7 +101,7 @@ pub(super) trait Probe {
     ) {
     }
 
-    /// Another connection of the session has ended: what this one is to send for it is appended to
+    /// Called when another connection of the session ended; bytes to send instead of it are appended to
     /// `out`.
     fn rouse(
         &mut self,
@@ -114,7 +113,7 @@ pub(super) trait Probe {
         Step::More
     }
 
-    /// Nothing may have come on a connection for a while: whether to wait on.
+    /// Called periodically on a watched connection, and returns whether to continue.
     fn watch(
         &mut self,
         _session: &mut Self::Session,
@@ -124,26 +123,26 @@ pub(super) trait Probe {
         Step::More
     }
 
-    /// How many connections the session should have now; none when it is over.
+    /// Returns the number of connections that the session needs now; 0 when it is over.
     fn wanted(&self, session: &Self::Session) -> usize;
 
-    /// How the talk went, and the first octets of it, once the session is over.
+    /// Returns the result of the exchange and its first bytes, once the session is over.
     fn result<'s>(&self, session: &'s Self::Session) -> (Conversation, &'s [u8]);
 }
 
-/// What to do with a connection after its octets were looked at.
+/// Decision about a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Read on.
+    /// Continue to read.
     More,
-    /// Close it.
+    /// Close the connection.
     Close,
 }
 
-/// How a connection ended.
+/// End of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Closed {
-    /// [`Probe::receive`] wanted it.
+    /// [`Probe::receive`] closed it.
     Here,
     /// The target sent FIN.
     Finished,
@@ -151,22 +150,22 @@ pub(super) enum Closed {
     Reset,
     /// The target was silent for too long.
     Silent,
-    /// The target's whole time is over.
+    /// The target's total timeout passed.
     Expired,
-    /// It could not be made; the error number.
+    /// The connect failed with this error number.
     Failed(i32),
-    /// It broke; the error number.
+    /// The connection failed with this error number.
     Broke(i32),
 }
 
-/// What a probe may use while it looks at octets.
+/// Context of a probe while it handles bytes.
 pub(super) struct Scene<'a> {
-    /// Takes the events.
+    /// Receiver of events.
     pub(super) sink: &'a mut dyn EventSink,
-    /// The time.
+    /// Current time.
     pub(super) now: Timestamp,
-    /// Whom the octets came from.
+    /// Target that sent the bytes.
     pub(super) target: &'a Target,
-    /// Counts the rules that matched.
+    /// Counter of matching rules.
     pub(super) matches: &'a mut u32,
 }

@@ -1,13 +1,13 @@
-//! The probe that asks HTTP requests: any number a host, each once, pipelined over one connection
-//! that is kept, with every rule that needs an answer seeing it.
+//! Probe for HTTP: sends any number of requests to a host, each once, pipelined over one persistent
+//! connection. Every rule that needs a response sees it.
 //!
 //! | module | what it owns |
 //! |---|---|
-//! | `plan` | what is asked |
-//! | `asker` | when, and on which connection |
-//! | `reader` | where an answer ends |
-//! | `streams` | all of that in HTTP/2, where the server chose it |
-//! | `two` | the library's connection of HTTP/2 |
+//! | `plan` | the requests |
+//! | `asker` | the connection and the time of each request |
+//! | `reader` | the end of a response |
+//! | `streams` | the same for HTTP/2, if the server chose it |
+//! | `two` | the library's HTTP/2 connection |
 
 mod asker;
 mod plan;
@@ -27,33 +27,32 @@ use reader::{Advanced, Delivered, Partial, Reader};
 use streams::Left;
 use two::Two;
 
-/// The ports that a `Host` field leaves out, RFC 9110 section 4.2.
+/// Default ports, which a `Host` field leaves out, RFC 9110 section 4.2.
 const HTTP: u16 = 80;
 const HTTPS: u16 = 443;
-/// Octets of the first answer that are kept for the outcome.
+/// Bytes of the first response to keep for the outcome.
 const BANNER: usize = 1024;
-/// Octets of one body that are read at most, to get at the next answer: to read on would take longer
-/// than a new connection.
+/// Limit of one body, in bytes, to get at the next response: reading more would take longer than a new
+/// connection.
 const LONGEST_BODY: u64 = 1024 * 1024;
-/// A connection is stalled when an answer is awaited so many halves longer than any before...
+/// A connection is stalled after this many halves of the longest wait so far...
 const PATIENCE: u32 = 5;
-/// ...but not before this: acknowledgements are delayed by 40 ms where a server waits for them.
+/// ...but not before this time: servers that wait for acknowledgements get them 40 ms late...
 const SHORTEST_STALL: Duration = Duration::from_millis(50);
-/// ...nor before this where less than [`USUAL`] answers tell what is usual: that a server is quick with
-/// its front page says little of the others.
+/// ...nor before this time while there are fewer than [`USUAL`] responses: a fast front page says little
+/// about other pages.
 const FIRST_STALL: Duration = Duration::from_millis(250);
 const USUAL: u16 = 8;
-/// A body that comes more slowly than so many octets a second, for as long as a target may be silent, is
-/// not read to its end.
+/// Slowest body, in bytes a second over the silence timeout, that is read to its end.
 const SLOWEST_BODY: u64 = 1024;
-/// A server that never let wait longer than this is not asked over several connections when it answers
-/// but one request on each: they would gain nothing, and fill a small backlog.
+/// Longest wait of a server that gets only one connection if it answers one request on each. More connections
+/// would gain nothing, and fill a small backlog.
 const PROMPT: Duration = Duration::from_millis(5);
-/// Time for which a connection without requests waits for some that another one could not get answered.
-/// Not long: a server with one thread has no time for others until it is closed.
+/// Time for which an idle connection waits for requests of a failed sibling. It is short: a server with one
+/// thread cannot serve others until the connection closes.
 const IDLE: Duration = Duration::from_millis(100);
 
-/// Asks requests and reads answers.
+/// Sends requests and reads responses.
 #[derive(Debug)]
 pub(in super::super) struct Http {
     judge: Judge,
@@ -61,46 +60,46 @@ pub(in super::super) struct Http {
     pipeline: bool,
     connections: usize,
     body_limit: usize,
-    /// Time for which a target may be silent.
+    /// Timeout of a silent target.
     silence: Duration,
 }
 
-/// One host.
+/// State of one host.
 #[derive(Debug, Default)]
 pub(in super::super) struct Host {
     asker: Asker,
-    /// The `Host` field's value.
+    /// Value of the `Host` field.
     name: Vec<u8>,
-    /// The beginning of the first answer.
+    /// First bytes of the first response.
     banner: Vec<u8>,
     transactions: u32,
-    /// The longest silence that an answer ended.
+    /// Longest wait that a response ended.
     longest_gap: Duration,
-    /// Stalls so far: each makes the next one be waited for twice as long.
+    /// Number of stalls; each doubles the patience for the next one.
     stalls: u32,
     ended: Option<Conversation>,
-    /// It speaks HTTP/2: what is left to ask.
+    /// Remaining requests, if the host speaks HTTP/2.
     left: Option<Left>,
 }
 
-/// One connection to it.
+/// State of one connection.
 #[derive(Debug, Default)]
 pub(in super::super) struct Talk {
     line: Line,
     reader: Option<Reader>,
-    /// Time at which something came last, or was first sent.
+    /// Time of the last received bytes, or of the first request.
     progress: Timestamp,
-    /// The request whose answer's body is being read, and since when.
+    /// Request whose response's body is being read, with its start.
     body: Option<(u16, Timestamp)>,
     foreign: bool,
-    /// It was not waited for as long as users want.
+    /// True if the connection was closed before the user's timeout.
     hurried: bool,
-    /// It speaks HTTP/2.
+    /// HTTP/2 connection, if the host speaks it.
     two: Option<Box<Two>>,
 }
 
 impl Http {
-    /// `silence` is how long a target may be silent.
+    /// Returns the probe; `silence` is the timeout of a silent target.
     pub(in super::super) fn new(judge: Judge, options: &HttpOptions, silence: Duration) -> Self {
         let plan = Plan::new(&options.requests, &judge.rules().needs().requests, !options.pipeline);
         Self {
@@ -123,13 +122,13 @@ impl Http {
         });
     }
 
-    /// Asks on, or ends a connection that is of no more use.
+    /// Sends more requests, or closes a useless connection.
     fn go_on(&self, host: &mut Host, talk: &mut Talk, out: &mut Vec<u8>) -> Step {
         self.fill(host, talk, out);
         if talk.line.is_idle() && !host.asker.may_rest() { Step::Close } else { Step::More }
     }
 
-    /// Reads every whole answer on a connection.
+    /// Reads every complete response on a connection.
     fn read(&self, host: &mut Host, talk: &mut Talk, mut octets: &[u8], scene: &mut Scene<'_>) -> Step {
         let Some(reader) = &mut talk.reader else { return Step::Close };
         reader.take(&mut octets);
@@ -170,13 +169,13 @@ impl Http {
         }
     }
 
-    /// A connection is over: takes the answer that this, or its server's silence, completes.
+    /// Handles the end of a connection: takes the response that it, or the server's silence, completes.
     fn take_last(&self, host: &mut Host, talk: &mut Talk, how: Closed, scene: &mut Scene<'_>) {
         let partial = match how {
             Closed::Finished => Partial::Head,
             Closed::Silent if talk.hurried => return,
             Closed::Silent if self.is_dripping(talk, scene.now) => Partial::Any,
-            // A body that has no end of its own, of a server that keeps the connection.
+            // An unframed body has no end of its own if the server keeps the connection open.
             Closed::Silent => Partial::Unframed,
             _ => return,
         };
@@ -197,7 +196,7 @@ impl Http {
         }
     }
 
-    /// Notes which body is being read.
+    /// Records the request whose body is being read.
     fn note_body(talk: &mut Talk, now: Timestamp) {
         let reading = talk.reader.as_ref().and_then(Reader::body_octets).and(talk.line.front());
         talk.body = match (reading, talk.body) {
@@ -206,7 +205,7 @@ impl Http {
         };
     }
 
-    /// True if a body comes too slowly to be read to its end.
+    /// True if a body is too slow to be read to its end.
     fn is_dripping(&self, talk: &Talk, now: Timestamp) -> bool {
         let octets = talk.reader.as_ref().and_then(Reader::body_octets);
         let (Some((_, since)), Some(octets)) = (talk.body, octets) else { return false };
@@ -214,12 +213,12 @@ impl Http {
         lasted >= self.silence && octets < SLOWEST_BODY.saturating_mul(lasted.as_secs())
     }
 
-    /// Octets came though nothing is unanswered, perhaps none.
+    /// Handles bytes, perhaps none, while no request is unanswered.
     fn unasked(&self, octets: &[u8], scene: &mut Scene<'_>) -> Step {
         if octets.is_empty() {
             return Step::More;
         }
-        // A server that closes an idle connection may say so before.
+        // A server may send 408 before it closes an idle connection.
         let farewell = octets.starts_with(b"HTTP/1.1 408 ") || octets.starts_with(b"HTTP/1.0 408 ");
         if !farewell {
             self.judge.anomaly(Anomaly::UnsolicitedResponse, Protocol::Http, scene);
@@ -227,7 +226,7 @@ impl Http {
         Step::Close
     }
 
-    /// Reports one answer.
+    /// Reports one response.
     fn deliver(
         &self,
         number: u16,
@@ -252,19 +251,19 @@ impl Http {
     }
 }
 
-/// Whose answer it is.
+/// Assignment of a response to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Credit {
-    /// The front request's.
+    /// The front request.
     Given,
-    /// Nobody's: the server had enough of waiting before it read the request.
+    /// No request: the server stopped waiting before it read the request.
     Excused,
-    /// It may be that of any request on the connection.
+    /// Possibly any request on the connection.
     Doubted,
 }
 
 impl Credit {
-    /// `contended` when requests behind the front one are unanswered, too.
+    /// Assigns a response; `contended` means that requests behind the front one are unanswered, too.
     fn of(delivered: &Delivered<'_>, excusable: bool, contended: bool) -> Self {
         match delivered.response.status {
             408 if excusable => Self::Excused,
@@ -381,8 +380,7 @@ impl Probe for Http {
         if self.is_dripping(talk, now) {
             return Step::Close;
         }
-        // What the server knows of, and what was silence once, is waited for as long as users want: it may
-        // take its time.
+        // A sole request, and one that stalled before, get the user's full timeout: the server may be slow.
         let answered = host.asker.answered();
         if answered == 0
             || !talk.line.is_behind_others()
@@ -430,7 +428,7 @@ impl Probe for Http {
         if how == Closed::Expired || (first && (talk.foreign || silent)) {
             host.asker.give_up();
         }
-        // What there is of an answer is better than nothing, when nothing better will come.
+        // A partial response is better than none, if no retry will follow.
         if let (Some(reader), true) = (&mut talk.reader, given_up || host.asker.is_over()) {
             reader.end(Partial::Any, |delivered| {
                 self.deliver(front, &host.name, &mut host.transactions, &delivered, scene);

@@ -1,38 +1,37 @@
-//! What every host is asked: the user's requests and those that the rules need, each once, written
-//! out but for the host's name.
+//! Requests to every host: the user's and those that the rules need, each once, prepared except for the
+//! host's name.
 
 use crate::banner::{Header, Headers, Request};
 use crate::rules::ProbeRequest;
 use crate::scan::{HttpRequest, Target};
 
-/// The product token of `User-Agent`.
+/// Product token of `User-Agent`.
 const AGENT: &str = concat!("bannerwall/", env!("CARGO_PKG_VERSION"));
 const VERSION: &[u8] = b"HTTP/1.1";
-/// Methods that may be asked again when it is not known whether the first time counted, RFC 9110
-/// section 9.2.2.
+/// Idempotent methods, which may be repeated if the first attempt is uncertain, RFC 9110 section 9.2.2.
 const IDEMPOTENT: [&str; 6] = ["GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"];
-/// Methods whose requests have a body, if an empty one.
+/// Methods whose requests have a body, even if empty.
 const WITH_BODY: [&str; 3] = ["POST", "PUT", "PATCH"];
 
-/// The requests of a scan, in the order in which they are asked.
+/// Requests of a scan, in order.
 #[derive(Debug)]
 pub(super) struct Plan {
     requests: Vec<Planned>,
 }
 
-/// One request, but for the host's name.
+/// One request without the host's name.
 #[derive(Debug)]
 pub(super) struct Planned {
     line: Vec<u8>,
     method: Vec<u8>,
     path: Vec<u8>,
-    /// Fields in order; a value that is absent is the host's name.
+    /// Fields in order; `None` stands for the host's name.
     fields: Vec<(Vec<u8>, Option<Vec<u8>>)>,
     idempotent: bool,
 }
 
 impl Plan {
-    /// Merges requests; the user's come first. `close` asks for the connection's end behind each.
+    /// Merges requests, the user's first. `close` requests the connection's end after each.
     pub(super) fn new(user: &[HttpRequest], rules: &[ProbeRequest], close: bool) -> Self {
         let of_user = user.iter().map(|request| {
             let fields =
@@ -54,7 +53,7 @@ impl Plan {
         Self { requests }
     }
 
-    /// How many; what is beyond 65,535 is not asked.
+    /// Returns the number of requests, up to 65,535.
     pub(super) fn len(&self) -> u16 {
         u16::try_from(self.requests.len()).unwrap_or(u16::MAX)
     }
@@ -96,7 +95,7 @@ impl Planned {
         &self.path
     }
 
-    /// Fields in order; a value that is absent is the host's name.
+    /// Returns the fields in order; `None` stands for the host's name.
     pub(super) fn fields(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
         self.fields.iter().map(|(name, value)| (name.as_slice(), value.as_deref()))
     }
@@ -105,7 +104,7 @@ impl Planned {
         &self.method
     }
 
-    /// Appends the request as it is sent to `host`.
+    /// Appends the request for `host`.
     pub(super) fn write(&self, host: &[u8], out: &mut Vec<u8>) {
         out.extend_from_slice(&self.line);
         out.extend_from_slice(b"\r\n");
@@ -118,7 +117,7 @@ impl Planned {
         out.extend_from_slice(b"\r\n");
     }
 
-    /// The request as rules and events see it.
+    /// Returns the request as rules and events see it.
     pub(super) fn request<'a>(&'a self, host: &'a [u8]) -> Request<'a> {
         let fields =
             self.fields.iter().map(|(name, value)| Header { name, value: value.as_deref().unwrap_or(host) });
@@ -133,8 +132,8 @@ impl Planned {
     }
 }
 
-/// The `Host` field's value for a target, RFC 9110 section 7.2: the name or the address, an IPv6
-/// address in brackets and without its zone, and the port where it is not the `usual` one.
+/// Appends the `Host` field's value for a target, RFC 9110 section 7.2: the name or the address, IPv6 in
+/// brackets and without its zone, and the port unless it is the `usual` one.
 pub(super) fn write_host(target: &Target, usual: u16, out: &mut Vec<u8>) {
     use std::io::Write as _;
     let written = match (&target.host, target.address.ip()) {
@@ -143,18 +142,17 @@ pub(super) fn write_host(target: &Target, usual: u16, out: &mut Vec<u8>) {
         (None, std::net::IpAddr::V6(address)) => write!(out, "[{address}]"),
     };
     if written.is_ok() && target.address.port() != usual {
-        // Writing to a vector does not fail.
+        // Writing to a Vec cannot fail.
         let _ = write!(out, ":{}", target.address.port());
     }
 }
 
-/// Text that cannot end a line.
+/// Returns text without line ends and NUL, so that a value cannot add header fields.
 fn plain(text: &str) -> Vec<u8> {
     text.bytes().map(|octet| if matches!(octet, b'\r' | b'\n' | 0) { b' ' } else { octet }).collect()
 }
 
-/// A request target without white space and control octets (written as percent signs and digits),
-/// absolute unless it is `*`.
+/// Returns a request target with white space and control bytes percent-encoded, absolute unless it is `*`.
 fn target(path: &str) -> Vec<u8> {
     let mut octets = Vec::with_capacity(path.len() + 1);
     if path != "*" && !path.starts_with('/') && !path.contains("://") {

@@ -1,67 +1,67 @@
-//! Tells the answers on one connection apart, octet for octet.
+//! Separates the responses on one connection, byte for byte.
 //!
-//! A head is read when it is whole, a body by [`crate::banner::framing`]; what is kept of a body is
-//! bounded, the rest is passed over. Where one answer ends the next begins: nothing is guessed.
+//! It parses a complete head, and reads the body with [`crate::banner::framing`]. The kept part of a body is
+//! bounded, and the rest is skipped. The next response starts where the last one ends, without guesses.
 
 use super::asker::Behind;
 use crate::banner::framing::{Advance, BodyBuffer, Framing, Message, is_interim, is_persistent, of_response};
 use crate::banner::http::{self, KeptHead};
 use crate::banner::{Anomalies, Anomaly, Progress, Response};
 
-/// Heads before this size are kept allocated for the next target.
+/// Limit of a head's buffer, in bytes, to keep for the next target.
 const KEPT: usize = 4096;
 
-/// Reads the answers of one connection.
+/// Reader of one connection's responses.
 #[derive(Debug)]
 pub(super) struct Reader {
-    /// Octets that are not used up: the beginning of a head.
+    /// Unused bytes: the start of a head.
     collected: Vec<u8>,
-    /// How much of `collected` is used up.
+    /// Number of used bytes in `collected`.
     start: usize,
-    /// The room for a body, between messages.
+    /// Buffer for a body, between messages.
     room: BodyBuffer,
-    /// The answer whose head was read and whose body was not, with what was odd about its head.
+    /// Response with a parsed head and an unfinished body, with the anomalies of its head.
     open: Option<Box<(Message, Anomalies)>>,
 }
 
-/// A whole answer.
+/// Complete response.
 pub(super) struct Delivered<'a> {
-    /// Its head, with what was kept of its body.
+    /// Head, with the kept part of the body.
     pub(super) response: Response<'a>,
-    /// Octets of its body, kept or not.
+    /// Length of the body in bytes, kept or not.
     pub(super) body_length: u64,
-    /// What was odd about its head.
+    /// Anomalies of the head.
     pub(super) anomalies: Anomalies,
-    /// Why its end cannot be trusted.
+    /// Reason why its end cannot be trusted.
     pub(super) hostile: Option<Anomaly>,
-    /// What can follow on its connection.
+    /// Expected data after it on the connection.
     pub(super) behind: Behind,
-    /// Its head has no end but the connection's.
+    /// True if only the connection's end ended the head.
     pub(super) unfinished: bool,
 }
 
-/// What is taken for an answer when no more octets will come, beside a body that ends with its connection.
+/// Incomplete data to accept as a response at the end, besides a body that ends with its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Partial {
-    /// What there is of a head: the server has closed.
+    /// A partial head: the server has closed the connection.
     Head,
-    /// A body that has no other end than the connection's: the server keeps that, but is silent.
+    /// A body that only the connection's end would end: the server keeps it open, but is silent.
     Unframed,
     /// Any body.
     Any,
 }
 
-/// How far the octets reached.
+/// Progress of the reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Advanced {
-    /// They are used up.
+    /// All bytes are used; more are needed.
     More,
-    /// An answer was delivered.
+    /// A response was delivered.
     Answered {
-        /// What can follow on this connection.
+        /// Expected data after it on the connection.
         behind: Behind,
     },
-    /// This is no answer, whatever follows.
+    /// The bytes are not a response, whatever follows.
     Foreign,
 }
 
@@ -70,7 +70,7 @@ impl Reader {
         Self { collected: Vec::new(), start: 0, room: BodyBuffer::new(body_limit), open: None }
     }
 
-    /// Forgets the connection before.
+    /// Clears the state of the last connection.
     pub(super) fn clear(&mut self) {
         self.collected.clear();
         self.collected.shrink_to(KEPT);
@@ -80,23 +80,23 @@ impl Reader {
         }
     }
 
-    /// Takes the room of a message back for the next one.
+    /// Takes the body's buffer back for the next message.
     fn close(&mut self, message: Message) {
         self.room = message.into_body();
         self.room.clear();
     }
 
-    /// The octets of an answer that is not whole.
+    /// Returns the bytes of an incomplete response.
     pub(super) fn pending(&self) -> &[u8] {
         self.collected.get(self.start..).unwrap_or_default()
     }
 
-    /// Octets of the body that is being read, kept or not; none between bodies.
+    /// Returns the number of body bytes read so far, kept or not; none between bodies.
     pub(super) fn body_octets(&self) -> Option<u64> {
         self.open.as_ref().map(|open| open.0.content_length())
     }
 
-    /// Takes octets that came; call [`Self::advance`] with what it leaves until that says `More`.
+    /// Takes received bytes; then call [`Self::advance`] with the rest until it returns `More`.
     pub(super) fn take(&mut self, octets: &mut &[u8]) {
         if self.open.is_none() {
             self.collected.drain(..self.start.min(self.collected.len()));
@@ -106,10 +106,10 @@ impl Reader {
         }
     }
 
-    /// Reads on, to the end of the next answer at most, which is handed to `deliver`.
+    /// Reads up to the end of the next response, which goes to `deliver`.
     ///
-    /// `method` is that of the request which is to be answered next. A body beyond `longest` octets
-    /// is not read to its end.
+    /// `method` is that of the request to be answered next. A body beyond `longest` bytes is not read to its
+    /// end.
     pub(super) fn advance(
         &mut self,
         octets: &mut &[u8],
@@ -141,7 +141,7 @@ impl Reader {
         Advanced::Answered { behind }
     }
 
-    /// Reads heads at the start of what was collected: interim ones, then one with its body.
+    /// Reads heads at the start of the collected bytes: interim ones, then one with its body.
     fn head(&mut self, method: Option<&[u8]>, longest: u64, deliver: impl FnOnce(Delivered<'_>)) -> Advanced {
         loop {
             let rest = self.collected.get(self.start..).unwrap_or_default();
@@ -183,8 +183,8 @@ impl Reader {
         }
     }
 
-    /// No more octets will come: delivers the answer that this completes, or as much as `partial` asks for.
-    /// Tells what the answer says of the server.
+    /// Handles the end of the data: delivers the response that it completes, or the part that `partial`
+    /// accepts. Returns the expectation about the server.
     pub(super) fn end(&mut self, partial: Partial, deliver: impl FnOnce(Delivered<'_>)) -> Option<Behind> {
         let Some(open) = &self.open else { return self.end_head(partial, deliver) };
         let (message, anomalies) = &**open;
@@ -199,11 +199,11 @@ impl Reader {
         let seen = Seen { hostile: None, too_long: false };
         let behind = seen.deliver(message, *anomalies, message.content_length(), deliver);
         self.clear();
-        // Nothing follows, whatever the head promised.
+        // Nothing can follow, even if the head announced a persistent connection.
         Some(if behind == Behind::Another { Behind::Cut } else { behind })
     }
 
-    /// Delivers a head that only the connection's end ends, as clients take it.
+    /// Delivers a head that only the connection's end ended, as clients accept it.
     fn end_head(&mut self, partial: Partial, deliver: impl FnOnce(Delivered<'_>)) -> Option<Behind> {
         if partial != Partial::Head {
             return None;
@@ -220,8 +220,7 @@ impl Reader {
     }
 }
 
-/// True if a body is beyond `longest` octets, or says that it will be and everything that is kept
-/// of it is there.
+/// True if a body exceeds `longest` bytes, or announces that, and its kept part is complete.
 fn is_too_long(message: &Message, longest: u64) -> bool {
     match message.framing() {
         Framing::Length(length) if length > longest => message.is_satisfied() && !message.is_done(),
@@ -229,7 +228,7 @@ fn is_too_long(message: &Message, longest: u64) -> bool {
     }
 }
 
-/// How the end of an answer was found.
+/// End of a response.
 #[derive(Debug, Clone, Copy)]
 struct Seen {
     hostile: Option<Anomaly>,
@@ -237,20 +236,20 @@ struct Seen {
 }
 
 impl Seen {
-    /// True if no more of the answer is read.
+    /// True if the reader stops here.
     const fn is_over(self, message: &Message) -> bool {
         self.hostile.is_some() || self.too_long || message.is_done()
     }
 
-    /// The length of the body: what was announced of one that was not read to its end.
+    /// Returns the length of the body: the announced one if it was not read to its end.
     fn length(self, message: &Message) -> u64 {
         if self.too_long { message.length() } else { message.content_length() }
     }
 
-    /// What can follow the answer.
+    /// Returns the expected data after the response.
     ///
-    /// An error that closes its connection, and a body that goes on to the connection's end where
-    /// the server did not say that it will close, are about one request and not about the server.
+    /// Two cases are about one request and not about the server: an error that closes its connection, and an
+    /// unframed body without an announced close.
     fn behind(self, framing: Framing, response: &Response<'_>) -> Behind {
         let persistent = is_persistent(response.version, &response.headers);
         let framed = matches!(framing, Framing::Length(_) | Framing::Chunked);
@@ -263,7 +262,7 @@ impl Seen {
         }
     }
 
-    /// Delivers an answer whose head was read before.
+    /// Delivers a response whose head was parsed before.
     fn deliver(
         self,
         message: &Message,

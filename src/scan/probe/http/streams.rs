@@ -1,4 +1,4 @@
-//! The talk with a host that speaks HTTP/2: every request on a stream of its own, over one connection.
+//! Exchange with an HTTP/2 host: every request on its own stream, over one connection.
 
 use std::collections::VecDeque;
 
@@ -11,24 +11,24 @@ use crate::banner::{Header, Headers, Response};
 use crate::scan::Conversation;
 use crate::scan::probe::{Closed, Scene, Step};
 
-/// What answers say that they are.
+/// Version in the events of responses.
 const VERSION: &[u8] = b"HTTP/2";
 
-/// Connections to a host, one after the other, over which its requests are asked.
+/// Number of successive connections to a host for its requests.
 const TRIES: u8 = 3;
 
-/// Fields that belong to a connection of HTTP/1, RFC 9113 section 8.2.2, and the host's name.
+/// Fields of an HTTP/1 connection, RFC 9113 section 8.2.2, and the host's name.
 const OF_CONNECTION: [&str; 6] =
     ["host", "connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"];
 
-/// What is left to ask of a host.
+/// Remaining requests to a host.
 #[derive(Debug, Default)]
 pub(super) struct Left {
     unasked: VecDeque<u16>,
-    /// What the server would not answer on the connection that there is.
+    /// Requests that the server refused on the current connection.
     refused: Vec<u16>,
     tries: u8,
-    /// Requests are on their way.
+    /// True if requests are in flight.
     is_asking: bool,
 }
 
@@ -37,19 +37,19 @@ impl Left {
         Self { unasked: (0..requests).collect(), refused: Vec::new(), tries: 0, is_asking: false }
     }
 
-    /// How many connections there should be.
+    /// Returns the number of needed connections.
     pub(super) fn wanted(&self) -> usize {
         usize::from(self.is_asking || (!self.unasked.is_empty() && self.tries < TRIES))
     }
 
-    /// Nothing is left to ask.
+    /// True if no requests are left.
     pub(super) fn is_complete(&self) -> bool {
         self.unasked.is_empty() && self.refused.is_empty() && !self.is_asking
     }
 }
 
 impl Http {
-    /// Begins a connection.
+    /// Starts a connection.
     pub(super) fn open_two(&self, host: &mut Host, talk: &mut Talk, out: &mut Vec<u8>) {
         talk.two = Two::new().map(Box::new);
         if let Some(left) = &mut host.left {
@@ -58,11 +58,11 @@ impl Http {
         self.ask_two(host, talk, out);
     }
 
-    /// Asks what the server takes.
+    /// Sends as many requests as the server accepts.
     fn ask_two(&self, host: &mut Host, talk: &mut Talk, out: &mut Vec<u8>) {
         let (Some(left), Some(two)) = (&mut host.left, &mut talk.two) else { return };
         while let Some(number) = left.unasked.front().copied() {
-            // What cannot be said in HTTP/2 is not asked.
+            // A request that HTTP/2 cannot express is skipped.
             let request = self.plan.get(number).and_then(|planned| request(planned, &host.name));
             if request.is_some_and(|request| !two.ask(number, request)) {
                 break;
@@ -73,7 +73,7 @@ impl Http {
         two.flush(out);
     }
 
-    /// Takes what came.
+    /// Handles received bytes.
     pub(super) fn receive_two(
         &self,
         host: &mut Host,
@@ -95,7 +95,7 @@ impl Http {
         if is_over { Step::Close } else { Step::More }
     }
 
-    /// A connection is over: what was not answered on it is left.
+    /// Handles the end of a connection: its unanswered requests are queued again.
     pub(super) fn closed_two(&self, host: &mut Host, talk: &mut Talk, how: Closed, scene: &mut Scene<'_>) {
         let Some(mut two) = talk.two.take() else { return };
         let (name, transactions) = (&host.name, &mut host.transactions);
@@ -117,7 +117,7 @@ impl Http {
         });
     }
 
-    /// Reports an answer as one of HTTP/1 is reported.
+    /// Reports a response in the form of HTTP/1.
     fn tell_two(
         &self,
         number: u16,
@@ -150,7 +150,7 @@ impl Http {
     }
 }
 
-/// A request as HTTP/2 says it; none where that has no words for it.
+/// Converts a request to HTTP/2, if that can express it.
 fn request(planned: &Planned, host: &[u8]) -> Option<http::Request<()>> {
     let named = planned.fields().find(|(name, _)| name.eq_ignore_ascii_case(b"host"));
     let host = named.and_then(|(_, value)| value).unwrap_or(host);

@@ -1,6 +1,6 @@
-//! HTTP/2, RFC 9113: the library's connection, led by hand between buffers.
+//! HTTP/2, RFC 9113: the library's connection, driven synchronously between buffers.
 //!
-//! Nothing here waits: whoever has octets of the server brings them, and takes what is to be sent.
+//! Nothing here blocks: the caller passes received bytes, and takes the bytes to send.
 
 use std::cell::RefCell;
 use std::future::Future as _;
@@ -17,17 +17,17 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::LONGEST_BODY;
 
-/// How TLS names it.
+/// ALPN name.
 pub(super) const NAME: &[u8] = b"h2";
 
-/// Octets of a head that are taken, as RFC 9113 section 10.5.1 counts them: a few octets on the wire may
-/// stand for many.
+/// Limit of a head's size, as RFC 9113 section 10.5.1 counts it: a few bytes on the wire may stand for many.
 const HEAD_LIMIT: u32 = 64 << 10;
 
-/// How often the connection and the answers on it are gone over for what came once: one lets go on the other.
+/// Number of passes over the connection and its responses after each receive: progress of one enables the
+/// other.
 const TURNS: usize = 4;
 
-/// A connection.
+/// HTTP/2 connection.
 pub(super) struct Two {
     pipe: Pipe,
     send: SendRequest<Bytes>,
@@ -36,7 +36,7 @@ pub(super) struct Two {
     is_over: bool,
 }
 
-/// A request that was asked, and what there is of its answer.
+/// Request in flight, with the received part of its response.
 struct Asked {
     number: u16,
     answer: Answer,
@@ -49,11 +49,11 @@ enum Answer {
     Head(Box<Parts>, RecvStream),
 }
 
-/// What became of a request.
+/// Result of a request.
 pub(super) enum Told<'a> {
-    /// It was answered: the head, what was kept of the body, and its length.
+    /// Response: the head, the kept part of the body, and its length.
     Answered(&'a Parts, &'a [u8], u64),
-    /// The server would not answer it.
+    /// The server refused the request.
     Refused,
 }
 
@@ -64,18 +64,18 @@ impl std::fmt::Debug for Two {
 }
 
 impl Two {
-    /// Begins; none where the library would not.
+    /// Starts a connection; none if the library fails.
     pub(super) fn new() -> Option<Self> {
         let pipe = Pipe::default();
         let mut builder = Builder::new();
         builder.enable_push(false).max_header_list_size(HEAD_LIMIT);
         let beginning = pin!(builder.handshake::<_, Bytes>(pipe.clone()));
-        // It only writes, for which there is always room.
+        // The handshake only writes, and the pipe always has room.
         let Poll::Ready(Ok((send, connection))) = beginning.poll(&mut context()) else { return None };
         Some(Self { pipe, send, connection, asked: Vec::new(), is_over: false })
     }
 
-    /// Asks a request; false where the server takes no further one at once.
+    /// Sends a request; returns false if the server accepts no further stream now.
     pub(super) fn ask(&mut self, number: u16, request: http::Request<()>) -> bool {
         if !matches!(self.send.poll_ready(&mut context()), Poll::Ready(Ok(()))) {
             return false;
@@ -86,7 +86,7 @@ impl Two {
         true
     }
 
-    /// Takes what came, tells what it answers, and keeps `limit` octets of each body.
+    /// Handles received bytes, reports responses, and keeps `limit` bytes of each body.
     pub(super) fn take(&mut self, octets: &[u8], limit: usize, tell: &mut impl FnMut(u16, Told<'_>)) {
         self.pipe.0.borrow_mut().incoming.extend_from_slice(octets);
         for _ in 0..TURNS {
@@ -101,8 +101,7 @@ impl Two {
         }
     }
 
-    /// Tells what there is of answers that will not come to their end; gives the requests of which nothing
-    /// came.
+    /// Reports incomplete responses, and returns the requests without any response.
     pub(super) fn end(&mut self, tell: &mut impl FnMut(u16, Told<'_>)) -> Vec<u16> {
         let asked = std::mem::take(&mut self.asked);
         asked.iter().for_each(|asked| asked.tell(true, tell));
@@ -110,18 +109,18 @@ impl Two {
         of_nothing.map(|asked| asked.number).collect()
     }
 
-    /// Appends what is to be sent.
+    /// Appends the bytes to send.
     pub(super) fn flush(&mut self, out: &mut Vec<u8>) {
         self.turn();
         out.append(&mut self.pipe.0.borrow_mut().outgoing);
     }
 
-    /// The server has ended it, or what it says is no HTTP/2.
+    /// True if the server ended the connection, or its data is not HTTP/2.
     pub(super) fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// Nothing is awaited.
+    /// True if no request is in flight.
     pub(super) fn is_idle(&self) -> bool {
         self.asked.is_empty()
     }
@@ -132,7 +131,7 @@ impl Two {
 }
 
 impl Asked {
-    /// Reads on: whether it is over, and if so, whether it was answered.
+    /// Reads on; once the response is over, returns whether there was one.
     fn advance(&mut self, limit: usize) -> Poll<bool> {
         if let Answer::Awaited(response) = &mut self.answer {
             match Pin::new(response).poll(&mut context()) {
@@ -148,13 +147,13 @@ impl Asked {
         while self.length < LONGEST_BODY {
             match body.poll_data(&mut context()) {
                 Poll::Pending => return Poll::Pending,
-                // An answer that is cut off is one.
+                // A truncated response counts as one.
                 Poll::Ready(None | Some(Err(_))) => break,
                 Poll::Ready(Some(Ok(data))) => {
                     let room = limit.saturating_sub(self.kept.len());
                     self.kept.extend_from_slice(data.get(..room).unwrap_or(&data));
                     self.length = self.length.saturating_add(u64::try_from(data.len()).unwrap_or(u64::MAX));
-                    // It was taken: a failure is that of the stream, told next.
+                    // An error here belongs to the stream, which reports it next.
                     let _ = body.flow_control().release_capacity(data.len());
                 }
             }
@@ -171,12 +170,12 @@ impl Asked {
     }
 }
 
-/// Nobody is to be woken: whatever may go on is polled when something came.
+/// No task needs a wake-up: the caller polls everything after each receive.
 fn context() -> Context<'static> {
     Context::from_waker(Waker::noop())
 }
 
-/// Octets in both directions.
+/// Buffers of both directions.
 #[derive(Debug, Clone, Default)]
 struct Pipe(Rc<RefCell<Octets>>);
 
