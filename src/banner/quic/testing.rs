@@ -1,9 +1,8 @@
 //! A client's Initials, hand-made for tests and fuzzing; nothing in the program uses this.
 
-use rustls::Side;
-
-use super::{ConnectionId, initial};
-use crate::terms::QuicVersion;
+use super::ConnectionId;
+use super::initial::{InitialKeys, NUMBER_LIMIT, SAMPLE_LENGTH};
+use crate::terms::{QuicVersion, Side};
 
 /// An Initial to be; every field may be set to what no honest client would send.
 #[derive(Debug, Clone)]
@@ -93,13 +92,18 @@ impl InitialBuilder {
         let number_at = header.len();
         header.extend(self.number.to_be_bytes());
         let first = ConnectionId::new(&self.keyed_by).expect("a connection ID");
-        let keys = initial::keys(self.version, &first, self.side).expect("a version that is read").local;
-        let tag = keys.packet.encrypt_in_place(self.number.into(), &header, &mut payload).expect("keys");
-        let mut packet = [header, payload, tag.as_ref().to_vec()].concat();
-        let (header, rest) = packet.split_at_mut(number_at);
-        let (number, behind) = rest.split_at_mut(4);
-        let sample = &behind[..keys.header.sample_len()];
-        keys.header.encrypt_in_place(sample, &mut header[0], number).expect("a sample");
+        let keys = match self.side {
+            Side::Client => InitialKeys::new(self.version, &first),
+            Side::Server => InitialKeys::of_server(self.version, &first),
+        }
+        .expect("a version that is read");
+        keys.seal(self.number.into(), &header, &mut payload).expect("keys");
+        let mut packet = [header, payload].concat();
+        let sample_at = number_at + NUMBER_LIMIT;
+        let [first, number @ ..] =
+            keys.mask(&packet[sample_at..sample_at + SAMPLE_LENGTH]).expect("a sample");
+        packet[0] ^= first & 0x0f;
+        packet[number_at..sample_at].iter_mut().zip(number).for_each(|(byte, mask)| *byte ^= mask);
         packet
     }
 }

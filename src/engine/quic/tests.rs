@@ -11,7 +11,7 @@ use crate::event::{Application, Endpoint, Event, EventKind, Timestamp, Transport
 use crate::flow::{Anomaly, Class, End, Ruling};
 use crate::packet::testing::{datagram, endpoint};
 use crate::rules::RuleSet;
-use crate::terms::QuicVersion;
+use crate::terms::{QuicVersion, Side};
 
 const RULES: &str = r#"
 [[rule]]
@@ -122,7 +122,7 @@ fn answer_to(original: &[u8]) -> Vec<u8> {
         keyed_by: original.to_vec(),
         destination: b"client".to_vec(),
         source: b"server".to_vec(),
-        side: rustls::Side::Server,
+        side: Side::Server,
         ..InitialBuilder::new(original)
     };
     answer.frames(b"\x02\x00\x00\x00\x00").padded_to(60)
