@@ -11,10 +11,10 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use bannerwall::workbench::event::Endpoint;
-use bannerwall::workbench::packet::Flags;
-use bannerwall::workbench::packet::testing::SegmentBuilder;
 use bannerwall_ffi::queue::KernelCounters;
+use bannerwall_inspect::event::Endpoint;
+use bannerwall_inspect::packet::Flags;
+use bannerwall_inspect::packet::testing::SegmentBuilder;
 use socket2::{Domain, Protocol, Socket, Type};
 
 const SERVER: Endpoint = Endpoint { address: IpAddr::V4(Ipv4Addr::new(127, 0, 2, 1)), port: 22 };

@@ -5,8 +5,8 @@
 use std::fmt::Write as _;
 use std::hint::black_box;
 
-use bannerwall::workbench::banner::{Banner, Progress, Side, SshBanner, http, ssh};
-use bannerwall::workbench::rules::{Context, RuleSet};
+use bannerwall_inspect::banner::{Banner, Progress, Side, SshBanner, http, ssh};
+use bannerwall_inspect::rules::{Context, RuleSet};
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 
 const COUNTS: [usize; 4] = [10, 100, 1_000, 10_000];

@@ -14,62 +14,50 @@
 //! | [`tunnel`] | packets of a tun device to a peer over UDP, and back |
 //! | [`guard`] | the verdict loop over a netfilter queue |
 //! | [`replay`] | capture files as a source of packets for the engine |
-//! | [`inline`] | the engine on its way, with the rules in force and its time: what guard and replay drive |
-//! | [`engine`] | packets in, decisions and events out |
-//! | [`flow`] | the bounded flow table; the first octets of each direction, in order |
 //! | [`fleet`] | scans in shards that many workers take from a PostgreSQL database, and one truth of them |
 //! | [`scan`] | targets to results: a session a scan, rings of connections, one module a probe |
 //! | [`inventory`] | what is on the network, since when, and what changed: a store of what events say |
-//! | [`import`] | advisories of distributions and Recog's databases, read into rule and fingerprint files |
 //! | [`bypass`] | decided flows forwarded below netfilter, by a program of eBPF |
 //! | [`hook`] | the iptables rules that lead packets to the guard; sees no packet |
 //! | [`output`] | events to EVE JSON, text, CSV; the thread that writes them |
 //! | [`metrics`] | the Prometheus registry and its HTTP endpoint |
-//! | [`rules`] | rule files and fingerprints, validated and compiled; judges banners |
-//! | [`banner`] | bytes to a parsed SSH identification or HTTP message; knows no socket, no queue, no clock |
-//! | [`packet`] | checked views of IP and TCP, fragments put together, link layers and tunnels below |
-//! | [`event`] | the one reportable fact, from every path |
-//! | [`terms`] | the words that every room uses: protocols, sides, ends, times |
 //! | [`web`] | what HTTP servers have in common: bounded connections, TLS, users |
 //! | [`confinement`] | what the process may still do, by Landlock and seccomp |
 //! | [`privileges`] | what a thread may still do |
 //! | [`json_lines`] | what this program and its helper processes say to each other over pipes |
 //! | [`files`] | files put in the place of others at once, read up to a bound, or holding a secret |
 //! | [`diagnostics`] | what is said on stderr |
+//!
+//! Below them stand four crates. [`bannerwall_inspect`] judges bytes: packets, flows, banners, rules, engine and events.
+//! [`bannerwall_import`] reads advisories and fingerprints. `bannerwall_ffi` (queues) and `bannerwall_ring`
+//! (`io_uring`) hold all unsafe code.
 #![forbid(unsafe_code)]
 // Rooms are private, where `missing_docs` does not look.
 #![warn(clippy::missing_docs_in_private_items)]
 
-mod banner;
 mod bypass;
 mod cli;
 mod confinement;
 mod diagnostics;
 mod doctor;
-mod engine;
-mod event;
 mod files;
 mod fleet;
-mod flow;
 mod guard;
 mod hook;
-mod import;
-mod inline;
 mod inventory;
 mod json_lines;
 mod metrics;
 mod output;
-mod packet;
 mod privileges;
 mod replay;
-mod rules;
 mod run;
 mod scan;
 mod serve;
-mod terms;
 mod tunnel;
 mod web;
 #[doc(hidden)]
 pub mod workbench;
 
+use bannerwall_import as import;
+use bannerwall_inspect::{banner, engine, event, flow, inline, packet, rules, terms};
 pub use cli::{Exit, main};

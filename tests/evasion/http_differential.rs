@@ -17,9 +17,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
-use bannerwall::workbench::engine::{Checksums, Decision, Engine, EngineConfig, PacketInput};
-use bannerwall::workbench::event::{Event, EventKind, Timestamp};
-use bannerwall::workbench::rules::RuleSet;
+use bannerwall_inspect::engine::{Checksums, Decision, Engine, EngineConfig, PacketInput};
+use bannerwall_inspect::event::{Event, EventKind, Timestamp};
+use bannerwall_inspect::rules::RuleSet;
 use bannerwall_test_support::mutants::{AGENT, mutant};
 use bannerwall_test_support::raw::{Cargo, Flags, Packet};
 use bannerwall_test_support::{Apache, Namespace, Nginx, Running, as_root, wait_listening};

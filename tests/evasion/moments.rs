@@ -16,7 +16,7 @@ const DEFAULT: &str = "bad_checksum=drop";
 const POLICIES: [&str; 3] = [DEFAULT, "alert", "drop"];
 
 /// Disturbances behind which the engine does not know the beginning of a flow. No firewall can decide these
-/// tricks then (`src/engine/evasion/mod.rs`): what it sees is, packet for packet, also an allowed
+/// tricks then (`crates/inspect/src/engine/evasion/mod.rs`): what it sees is, packet for packet, also an allowed
 /// conversation. They may deliver where the engine or its program reports that it has not seen all.
 const FORGETFUL: [&str; 4] = ["restart", "restart and SYN here", "crowd", "reset and crowd"];
 const UNDECIDABLE: [&str; 4] = [

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use bannerwall::workbench::packet::Flags;
-use bannerwall::workbench::packet::testing::{SegmentBuilder, endpoint};
+use bannerwall_inspect::packet::Flags;
+use bannerwall_inspect::packet::testing::{SegmentBuilder, endpoint};
 use bannerwall_test_support::json_lines;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");

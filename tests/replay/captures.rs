@@ -5,8 +5,8 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use bannerwall::workbench::packet::Flags;
-use bannerwall::workbench::packet::testing::{SegmentBuilder, endpoint};
+use bannerwall_inspect::packet::Flags;
+use bannerwall_inspect::packet::testing::{SegmentBuilder, endpoint};
 use bannerwall_test_support::{Banner, Namespace, Running, Signal, as_root, eventually, json_lines};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");

@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use bannerwall::workbench::engine::{Checksums, EngineConfig, HttpInspect};
-use bannerwall::workbench::event::{Application, Event, EventKind, FlowContext, HeaderField};
 use bannerwall::workbench::replay::input::Input;
 use bannerwall::workbench::replay::{Replay, ReplayConfig};
-use bannerwall::workbench::rules::RuleSet;
+use bannerwall_inspect::engine::{Checksums, EngineConfig, HttpInspect};
+use bannerwall_inspect::event::{Application, Event, EventKind, FlowContext, HeaderField};
+use bannerwall_inspect::rules::RuleSet;
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event as Xml};
 

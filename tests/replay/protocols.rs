@@ -6,9 +6,9 @@ use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use bannerwall::workbench::packet::Flags;
-use bannerwall::workbench::packet::testing::{SegmentBuilder, endpoint};
-use bannerwall::workbench::terms::{Dialect, Protocol};
+use bannerwall_inspect::packet::Flags;
+use bannerwall_inspect::packet::testing::{SegmentBuilder, endpoint};
+use bannerwall_inspect::terms::{Dialect, Protocol};
 use bannerwall_test_support::{Guard, Namespace, as_root, eventually, hello, json_lines};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");

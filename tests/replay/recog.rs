@@ -8,8 +8,8 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-use bannerwall::workbench::import::recog;
-use bannerwall::workbench::rules::fingerprint::{Document, Fingerprints};
+use bannerwall_import::recog;
+use bannerwall_inspect::rules::fingerprint::{Document, Fingerprints};
 
 /// The corpus's Recog databases; none where there is no corpus.
 fn databases() -> Vec<PathBuf> {

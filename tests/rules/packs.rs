@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use bannerwall::workbench::banner::{Banner, Progress, Side, SshBanner, ssh};
-use bannerwall::workbench::import::recog;
-use bannerwall::workbench::rules::fingerprint::{Document, Fingerprints};
-use bannerwall::workbench::rules::{Allowed, Context, Profiles, RuleSet, Selection};
+use bannerwall_import::recog;
+use bannerwall_inspect::banner::{Banner, Progress, Side, SshBanner, ssh};
+use bannerwall_inspect::rules::fingerprint::{Document, Fingerprints};
+use bannerwall_inspect::rules::{Allowed, Context, Profiles, RuleSet, Selection};
 
 /// The packs as the repository ships them.
 fn shipped() -> RuleSet {

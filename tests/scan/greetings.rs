@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use bannerwall::workbench::terms::{Dialect, Greeting};
+use bannerwall_inspect::terms::{Dialect, Greeting};
 use bannerwall_test_support::json_lines;
 
 /// A server on a loopback port that greets each connection with `greeting`, an octet at a time.

@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use bannerwall::workbench::engine::{AnomalyPolicy, Checksums, Decision, Engine, EngineConfig, PacketInput};
-use bannerwall::workbench::event::{Application, Event, EventKind, Timestamp};
-use bannerwall::workbench::rules::RuleSet;
+use bannerwall_inspect::engine::{AnomalyPolicy, Checksums, Decision, Engine, EngineConfig, PacketInput};
+use bannerwall_inspect::event::{Application, Event, EventKind, Timestamp};
+use bannerwall_inspect::rules::RuleSet;
 use bannerwall_test_support::raw::{
     Cargo, Flags, Hostile, Medium, Moods, Packet, RawEnd, Received, Receiver, Role,
 };

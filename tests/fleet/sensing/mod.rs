@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use bannerwall::workbench::packet::Flags;
-use bannerwall::workbench::packet::testing::{SegmentBuilder, endpoint};
+use bannerwall_inspect::packet::Flags;
+use bannerwall_inspect::packet::testing::{SegmentBuilder, endpoint};
 use bannerwall_test_support::json_lines;
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");

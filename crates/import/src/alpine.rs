@@ -1,0 +1,93 @@
+//! Alpine's security database (secdb): which package version mends which weaknesses, a file a branch.
+//!
+//! A version `0` means that the package never had them. No banner of Alpine's shows a package's revision.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+use super::{Fault, Products, Wanted, Weakness, bounded, is_name, year};
+use bannerwall_inspect::event::Severity;
+use bannerwall_inspect::rules::advisory::{Line, PackageVersion, State, Status};
+
+/// Octets of one file, unpacked.
+const OCTETS: u64 = 1 << 30;
+
+#[derive(Deserialize)]
+struct Branch {
+    distroversion: String,
+    packages: Vec<Item>,
+}
+
+#[derive(Deserialize)]
+struct Item {
+    pkg: Package,
+}
+
+#[derive(Deserialize)]
+struct Package {
+    name: String,
+    #[serde(default)]
+    secfixes: BTreeMap<String, Option<Vec<String>>>,
+}
+
+/// Reads the weaknesses of the packages that are wanted.
+pub(super) fn read(files: &[PathBuf], products: &Products, wanted: &Wanted) -> Result<Vec<Weakness>, Fault> {
+    let mut weaknesses: BTreeMap<(String, String), Weakness> = BTreeMap::new();
+    for file in files {
+        let place = file.display().to_string();
+        let reader = std::io::BufReader::new(bounded::open(file, OCTETS)?);
+        let branch: Branch = serde_json::from_reader(reader).map_err(|error| Fault::json(&place, &error))?;
+        let release = branch.distroversion.trim_start_matches('v').to_owned();
+        let asked = |package: &&Package| products.has(&package.name) && wanted.names(&package.name);
+        for package in branch.packages.iter().map(|item| &item.pkg).filter(asked) {
+            for (version, names) in &package.secfixes {
+                let state = state(version).map_err(|message| Fault::Malformed {
+                    place: place.clone(),
+                    message: format!("{}: {message}", package.name),
+                })?;
+                // One entry may hold several names for the same weakness: `CVE-2021-1 GHSA-xxxx`.
+                for name in names.iter().flatten().filter_map(|names| names.split_whitespace().next()) {
+                    if !is_name(name) {
+                        let message = format!("`{}` is no name of a weakness", name.escape_default());
+                        return Err(Fault::Malformed { place, message });
+                    }
+                    let line = Line {
+                        distribution: "Alpine".to_owned(),
+                        release: release.clone(),
+                        newest: None,
+                        affected: Vec::new(),
+                        state: state.clone(),
+                    };
+                    let key = (package.name.clone(), name.to_owned());
+                    let weakness = weaknesses.entry(key).or_insert_with(|| weakness(&package.name, name));
+                    weakness.lines.push(line);
+                }
+            }
+        }
+    }
+    Ok(weaknesses.into_values().collect())
+}
+
+fn state(version: &str) -> Result<State, String> {
+    if version == "0" {
+        return Ok(State::Said(Status::NotAffected));
+    }
+    PackageVersion::foreign(version).map(State::Fixed)
+}
+
+fn weakness(package: &str, name: &str) -> Weakness {
+    Weakness {
+        package: package.to_owned(),
+        name: name.to_owned(),
+        description: String::new(),
+        severity: Severity::Medium,
+        published: year(name),
+        references: vec![name.to_owned(), format!("https://security.alpinelinux.org/vuln/{name}")],
+        lines: Vec::new(),
+        upstream: Vec::new(),
+        changed: String::new(),
+        unclear: false,
+    }
+}

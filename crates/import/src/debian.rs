@@ -1,0 +1,256 @@
+//! Debian's security tracker: one JSON object of all source packages.
+//!
+//! `{package: {CVE: {description, releases: {codename: {status, repositories: {suite: version},
+//! fixed_version, urgency}}}}}`. `resolved` with the fixed version `0` means that the release never had the
+//! weakness; `end-of-life` that nobody looks any more; `unimportant` that the package as it is built may
+//! not have it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+
+use super::{Fault, Products, Wanted, Weakness, bounded, is_name, year};
+use bannerwall_inspect::event::Severity;
+use bannerwall_inspect::rules::advisory::{Line, PackageVersion, State, Status};
+
+/// Octets of the file, unpacked.
+const OCTETS: u64 = 4 << 30;
+
+/// Debian's releases by their names, with the numbers that package versions have for them.
+const RELEASES: &[(&str, &str)] = &[
+    ("wheezy", "7"),
+    ("jessie", "8"),
+    ("stretch", "9"),
+    ("buster", "10"),
+    ("bullseye", "11"),
+    ("bookworm", "12"),
+    ("trixie", "13"),
+    ("forky", "14"),
+    ("duke", "15"),
+];
+
+/// Releases of one weakness, and suites of one release; honest data have fewer than ten.
+const ENTRIES: usize = 64;
+
+/// Takes each weakness.
+type Take<'t> = dyn FnMut(Weakness) -> Result<(), Fault> + 't;
+
+/// Gives the weaknesses of the packages that are wanted to `take`, one by one.
+pub(super) fn read(
+    file: &Path,
+    products: &Products,
+    wanted: &Wanted,
+    take: &mut Take<'_>,
+) -> Result<(), Fault> {
+    let reader = bounded::open(file, OCTETS)?;
+    let mut json = serde_json::Deserializer::from_reader(std::io::BufReader::new(reader));
+    let mut refused = None;
+    let read = json.deserialize_map(Tracker { products, wanted, take, refused: &mut refused });
+    let read = read.and_then(|()| json.end());
+    match refused {
+        Some(fault) => Err(fault),
+        None => read.map_err(|error| Fault::json(&file.display().to_string(), &error)),
+    }
+}
+
+/// The whole object: nothing of it is kept.
+struct Tracker<'w, 't> {
+    products: &'w Products,
+    wanted: &'w Wanted,
+    take: &'w mut Take<'t>,
+    /// Why `take` refused a weakness.
+    refused: &'w mut Option<Fault>,
+}
+
+impl<'de> Visitor<'de> for Tracker<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("the security tracker's object of source packages")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(mut self, mut map: M) -> Result<(), M::Error> {
+        while let Some(package) = map.next_key::<String>()? {
+            if self.products.has(&package) && self.wanted.names(&package) {
+                map.next_value_seed(Package { name: &package, tracker: &mut self })?;
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The weaknesses of one package.
+struct Package<'p, 'w, 't> {
+    name: &'p str,
+    tracker: &'p mut Tracker<'w, 't>,
+}
+
+impl<'de> DeserializeSeed<'de> for Package<'_, '_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Package<'_, '_, '_> {
+    type Value = ();
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a package's object of weaknesses")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<(), M::Error> {
+        while let Some((name, issue)) = map.next_entry::<String, Issue>()? {
+            if !is_name(&name) {
+                let name = name.escape_default();
+                return Err(M::Error::custom(format!("{}: `{name}` is no name of a weakness", self.name)));
+            }
+            if let Err(fault) = (self.tracker.take)(issue.weakness(self.name, name)) {
+                *self.tracker.refused = Some(fault);
+                return Err(M::Error::custom("refused"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The entries of a small object.
+fn few<'de, D: Deserializer<'de>, V: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, V>, D::Error> {
+    struct Few<V>(PhantomData<V>);
+
+    impl<'de, V: Deserialize<'de>> Visitor<'de> for Few<V> {
+        type Value = BTreeMap<String, V>;
+
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(formatter, "an object of at most {ENTRIES} entries")
+        }
+
+        fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
+            let mut entries = BTreeMap::new();
+            while let Some((name, value)) = map.next_entry()? {
+                if entries.len() >= ENTRIES {
+                    return Err(M::Error::custom(format!("more than {ENTRIES} entries")));
+                }
+                entries.insert(name, value);
+            }
+            Ok(entries)
+        }
+    }
+
+    deserializer.deserialize_map(Few(PhantomData))
+}
+
+/// One weakness of a package.
+#[derive(Deserialize)]
+struct Issue {
+    #[serde(default)]
+    description: String,
+    #[serde(deserialize_with = "few")]
+    releases: BTreeMap<String, Release>,
+}
+
+/// What is said of it for one release.
+#[derive(Deserialize)]
+struct Release {
+    status: Said,
+    #[serde(default, deserialize_with = "few")]
+    repositories: BTreeMap<String, Version>,
+    fixed_version: Option<Version>,
+    #[serde(default)]
+    urgency: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Said {
+    Resolved,
+    Open,
+    Undetermined,
+}
+
+/// A version that dpkg takes.
+#[derive(Clone)]
+struct Version(PackageVersion);
+
+impl<'de> Deserialize<'de> for Version {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        PackageVersion::parse(&text).map(Self).map_err(D::Error::custom)
+    }
+}
+
+impl Issue {
+    fn weakness(self, package: &str, name: String) -> Weakness {
+        let severity = self.releases.values().map(Release::severity).max().unwrap_or(Severity::Medium);
+        let lines = self.releases.into_iter().map(|(codename, release)| release.line(&codename));
+        let mut lines: Vec<Line> = lines.collect();
+        lines.sort_by_key(|line| (line.is_development(), line.release.parse::<u32>().unwrap_or(u32::MAX)));
+        let mut references = vec![format!("https://security-tracker.debian.org/tracker/{name}")];
+        references.extend(name.starts_with("CVE-").then(|| name.clone()));
+        references.reverse();
+        Weakness {
+            package: package.to_owned(),
+            published: year(&name),
+            name,
+            description: self.description,
+            severity,
+            changed: String::new(),
+            references,
+            lines,
+            upstream: Vec::new(),
+            unclear: false,
+        }
+    }
+}
+
+impl Release {
+    fn severity(&self) -> Severity {
+        match self.urgency.trim_end_matches('*') {
+            "high" => Severity::High,
+            "low" => Severity::Low,
+            "unimportant" => Severity::Info,
+            // `not yet assigned` is no judgement.
+            _ => Severity::Medium,
+        }
+    }
+
+    fn line(self, codename: &str) -> Line {
+        let number = RELEASES.iter().find(|(name, _)| *name == codename).map(|(_, number)| *number);
+        let doubtful = matches!(self.urgency.trim_end_matches('*'), "unimportant" | "end-of-life");
+        let newest = self.repositories.into_values().map(|version| version.0);
+        let newest = newest.max_by(|one, other| {
+            one.epoch().cmp(&other.epoch()).then_with(|| one.shown().cmp(&other.shown()))
+        });
+        let state = match (self.status, self.fixed_version) {
+            (Said::Resolved, Some(fixed)) => fixed_in(fixed.0, newest.as_ref(), doubtful),
+            (Said::Open, _) if !doubtful => State::Said(Status::Open),
+            (Said::Resolved | Said::Open | Said::Undetermined, _) => State::Said(Status::Undetermined),
+        };
+        let release = number.unwrap_or(codename).to_owned();
+        Line { distribution: "Debian".to_owned(), release, newest, affected: Vec::new(), state }
+    }
+}
+
+/// What a fixed version says of a release whose newest package is `newest`. No banner shows an epoch, so
+/// that versions of different ones are told apart here.
+fn fixed_in(fixed: PackageVersion, newest: Option<&PackageVersion>, doubtful: bool) -> State {
+    let epoch = newest.map_or(fixed.epoch(), PackageVersion::epoch);
+    if fixed.text() == "0" || fixed.epoch() < epoch {
+        return State::Said(Status::NotAffected);
+    }
+    if fixed.epoch() > epoch {
+        return State::Said(Status::Undetermined);
+    }
+    // Where the release began with the fix, nobody need ask whether the weakness could be used.
+    let began_mended = newest.is_some_and(|newest| newest.shown().start() >= fixed.shown());
+    if doubtful && !began_mended { State::Said(Status::Undetermined) } else { State::Fixed(fixed) }
+}

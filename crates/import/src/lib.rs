@@ -1,0 +1,431 @@
+//! Advisories of distributions as rules: what `bannerwall rules import` makes of their data.
+//!
+//! Each format has a module that reads files into [`Weakness`]es; [`products`] says which package shows
+//! what in which banner, and [`mod@write`] makes a rule of the two. Files are read as streams, nothing is
+//! fetched, and the same files give the same rules.
+
+mod alpine;
+mod archive;
+mod bounded;
+mod debian;
+mod kev;
+mod nvd;
+mod osv;
+mod products;
+pub mod recog;
+mod redhat;
+mod ubuntu;
+mod write;
+
+use std::collections::HashSet;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use bannerwall_inspect::event::{Action, Severity, Verdict};
+use bannerwall_inspect::rules::advisory::Line;
+use bannerwall_inspect::rules::{LoadError, RuleSet, limits};
+
+pub use self::kev::Exploited;
+pub use self::products::Products;
+
+/// Octets of rules that are read at a time, to see that they are some.
+const PIECE: usize = 256 << 10;
+
+/// What to do about too many rules.
+const LESS: &str = "ask for less (--product, --since, --severity)";
+
+/// What is wanted of the data, and what its rules do.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    /// Source packages; all that have a product where there are none.
+    pub packages: Vec<String>,
+    /// Weaknesses named or published at this year or day (`2020`, `2020-05-01`) or later.
+    pub since: Option<String>,
+    /// At least so grave.
+    pub severity: Severity,
+    /// Weaknesses that are known to be exploited: critical, and tagged `kev`.
+    pub exploited: Exploited,
+    /// What rules ask for where a package is vulnerable.
+    pub action: Action,
+    /// Verdicts that are worth a match; by default those that [`Wanted::reported`] chooses.
+    pub report: Option<Vec<Verdict>>,
+    /// True if blocking rules block, too, where nobody can tell.
+    pub block_unknown: bool,
+    /// When the data were taken, `2026-11-20`, where somebody says so. Else it is when they have last
+    /// changed, as they tell themselves.
+    pub date: Option<String>,
+    /// When their files were last changed: of data that tell nothing of it.
+    pub changed: String,
+}
+
+/// Rules, as the text of a rule file.
+#[derive(Debug)]
+pub struct Imported {
+    /// The file's text.
+    pub text: String,
+    /// How many rules it holds.
+    pub rules: usize,
+    /// Weaknesses of wanted packages without a rule.
+    pub left_out: LeftOut,
+}
+
+/// Weaknesses of wanted packages that became no rule, by reason.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Less grave than [`Wanted::severity`].
+    pub less_grave: usize,
+    /// Older than [`Wanted::since`].
+    pub older: usize,
+    /// Of versions that the data do not name, or not as rules can.
+    pub unclear: usize,
+}
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counts = [
+            (self.less_grave, "below --severity"),
+            (self.older, "before --since"),
+            (self.unclear, "without versions that a rule can name"),
+        ];
+        let counts = counts.iter().filter(|(count, _)| *count > 0);
+        let told: Vec<String> = counts.map(|(count, why)| format!("{count} {why}")).collect();
+        formatter.write_str(&told.join(", "))
+    }
+}
+
+/// Why data are no rules.
+#[derive(Debug, thiserror::Error)]
+pub enum Fault {
+    /// A file cannot be read.
+    #[error("{file}: {error}")]
+    Unreadable {
+        /// The file.
+        file: String,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// A file does not hold what it should.
+    #[error("{place}: {message}")]
+    Malformed {
+        /// The file, with line and column where these are known.
+        place: String,
+        /// What is wrong.
+        message: String,
+    },
+    /// There are no rules to write.
+    #[error("{0}")]
+    Nothing(String),
+    /// The rules are no rules.
+    #[error("the rules that were made are refused: {0}")]
+    Refused(#[from] LoadError),
+}
+
+impl Fault {
+    fn unreadable(file: &Path, error: std::io::Error) -> Self {
+        Self::Unreadable { file: file.display().to_string(), error }
+    }
+
+    /// What JSON's reader found, with its place.
+    fn json(file: &str, error: &serde_json::Error) -> Self {
+        let text = error.to_string();
+        let behind = format!(" at line {} column {}", error.line(), error.column());
+        let message = text.strip_suffix(&behind).unwrap_or(&text).to_owned();
+        let mut place = file.to_owned();
+        if error.line() > 0 {
+            place.push_str(&format!(":{}:{}", error.line(), error.column()));
+        }
+        Self::Malformed { place, message }
+    }
+}
+
+/// One weakness of one source package, as a distribution's data tell it.
+#[derive(Debug, Clone)]
+struct Weakness {
+    package: String,
+    /// `CVE-2024-6387`.
+    name: String,
+    description: String,
+    severity: Severity,
+    /// When it was published, or the year of its name.
+    published: String,
+    /// When the data have last changed what they say of it; empty where they do not tell.
+    changed: String,
+    references: Vec<String>,
+    lines: Vec<Line>,
+    /// Ranges of upstream's versions that have it, as rules write them.
+    upstream: Vec<String>,
+    /// Some of its versions could not be told: nothing that is left is known to be mended.
+    unclear: bool,
+}
+
+impl Weakness {
+    fn add_upstream(&mut self, range: &str) {
+        if !self.upstream.iter().any(|known| known == range) {
+            self.upstream.push(range.to_owned());
+        }
+    }
+}
+
+/// Whose data it is.
+#[derive(Debug, Clone, Copy)]
+struct Origin {
+    /// What rules' ids begin with.
+    prefix: &'static str,
+    /// For people.
+    name: &'static str,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name)
+    }
+}
+
+/// Makes rules of Debian's security tracker, as <https://security-tracker.debian.org/tracker/data/json> gives
+/// it, or of another tracker of the same shape.
+///
+/// # Errors
+///
+/// What is wrong with the file, with its place; or that no rule came out of it.
+pub fn debian(file: &Path, products: &Products, wanted: &Wanted) -> Result<Imported, Fault> {
+    let origin = Origin { prefix: "debian", name: "Debian security tracker" };
+    let mut rules = Rules::new(origin, wanted.date_of(&[]), products, wanted);
+    debian::read(file, products, wanted, &mut |weakness| rules.take(weakness))?;
+    rules.finish()
+}
+
+/// Makes rules of OSV records: files, folders of them, and zip archives.
+///
+/// # Errors
+///
+/// What is wrong with a record, with its place; or that no rule came out of them.
+pub fn osv(paths: &[PathBuf], products: &Products, wanted: &Wanted) -> Result<Imported, Fault> {
+    let origin = Origin { prefix: "osv", name: "OSV" };
+    finish(origin, osv::read(paths, products, wanted)?, products, wanted)
+}
+
+/// Makes rules of the National Vulnerability Database's records, as version 2.0 of its interface gives them.
+///
+/// # Errors
+///
+/// What is wrong with a file, with its place; or that no rule came out of it.
+pub fn nvd(files: &[PathBuf], products: &Products, wanted: &Wanted) -> Result<Imported, Fault> {
+    finish(Origin { prefix: "nvd", name: "NVD" }, nvd::read(files, products, wanted)?, products, wanted)
+}
+
+/// Makes rules of Alpine's secdb, a file a branch.
+///
+/// # Errors
+///
+/// What is wrong with a file, with its place; or that no rule came out of it.
+pub fn alpine(files: &[PathBuf], products: &Products, wanted: &Wanted) -> Result<Imported, Fault> {
+    let origin = Origin { prefix: "alpine", name: "Alpine secdb" };
+    finish(origin, alpine::read(files, products, wanted)?, products, wanted)
+}
+
+/// Makes rules of Red Hat's statements in CSAF's VEX profile, a file a weakness.
+///
+/// # Errors
+///
+/// What is wrong with a file, with its place; or that no rule came out of it.
+pub fn redhat(files: &[PathBuf], products: &Products, wanted: &Wanted) -> Result<Imported, Fault> {
+    let origin = Origin { prefix: "redhat", name: "Red Hat CSAF VEX" };
+    finish(origin, redhat::read(files, products, wanted)?, products, wanted)
+}
+
+/// Writes the rules of weaknesses that were all read before.
+fn finish(
+    origin: Origin,
+    mut weaknesses: Vec<Weakness>,
+    products: &Products,
+    wanted: &Wanted,
+) -> Result<Imported, Fault> {
+    weaknesses.sort_by(|one, other| (&one.package, &one.name).cmp(&(&other.package, &other.name)));
+    let mut rules = Rules::new(origin, wanted.date_of(&weaknesses), products, wanted);
+    // Each is let go once it is written.
+    weaknesses.into_iter().try_for_each(|weakness| rules.take(weakness))?;
+    rules.finish()
+}
+
+/// Rules of one source, written one by one.
+struct Rules<'w> {
+    origin: Origin,
+    date: String,
+    products: &'w Products,
+    wanted: &'w Wanted,
+    draft: Draft,
+    left_out: LeftOut,
+}
+
+impl<'w> Rules<'w> {
+    fn new(origin: Origin, date: String, products: &'w Products, wanted: &'w Wanted) -> Self {
+        let draft = Draft::new(write::head(origin, &date));
+        Self { origin, date, products, wanted, draft, left_out: LeftOut::default() }
+    }
+
+    /// Writes the rule of a weakness if it is wanted.
+    fn take(&mut self, mut weakness: Weakness) -> Result<(), Fault> {
+        let Self { origin, date, products, wanted, draft, left_out } = self;
+        if wanted.exploited.holds(&weakness.name) {
+            weakness.severity = Severity::Critical;
+        }
+        let left_out_for = if weakness.severity < wanted.severity {
+            Some(&mut left_out.less_grave)
+        } else if !wanted.is_recent(&weakness) {
+            Some(&mut left_out.older)
+        } else if weakness.unclear || (weakness.lines.is_empty() && weakness.upstream.is_empty()) {
+            Some(&mut left_out.unclear)
+        } else {
+            None
+        };
+        if let Some(count) = left_out_for {
+            *count += 1;
+            return Ok(());
+        }
+        if let Some(product) = products.of(&weakness.package) {
+            draft.claim(write::id(*origin, &weakness))?;
+            write::rule(&mut draft.text, (*origin, date), &weakness, product, wanted);
+            draft.written()?;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Imported, Fault> {
+        if self.draft.ids.is_empty() {
+            let mut message = "no weakness in the data is one of those asked for".to_owned();
+            if self.left_out != LeftOut::default() {
+                message.push_str(&format!(": left out {}", self.left_out));
+            }
+            return Err(Fault::Nothing(message));
+        }
+        self.draft.check()?;
+        Ok(Imported { text: self.draft.text, rules: self.draft.ids.len(), left_out: self.left_out })
+    }
+}
+
+/// A rule file that is being written, and read again piece by piece: to read all of it takes several times
+/// its room.
+struct Draft {
+    text: String,
+    /// Octets of what each piece is read behind: what is said of all rules.
+    head: usize,
+    /// From where on it was not read again.
+    unread: usize,
+    ids: HashSet<String>,
+}
+
+impl Draft {
+    fn new(head: String) -> Self {
+        Self { head: head.len(), unread: head.len(), text: head, ids: HashSet::new() }
+    }
+
+    /// Notes the id of the next rule; no two may have the same.
+    fn claim(&mut self, id: String) -> Result<(), Fault> {
+        if self.ids.len() >= limits::RULES {
+            return Err(Fault::Nothing(format!("more than {} rules: {LESS}", limits::RULES)));
+        }
+        if self.ids.contains(&id) {
+            return Err(Fault::Nothing(format!("the data tell twice of {id}, in other letters")));
+        }
+        self.ids.insert(id);
+        Ok(())
+    }
+
+    /// Checks the bounds behind each rule.
+    fn written(&mut self) -> Result<(), Fault> {
+        if u64::try_from(self.text.len()).unwrap_or(u64::MAX) > limits::FILE_OCTETS {
+            let most = limits::FILE_OCTETS >> 20;
+            let count = self.ids.len();
+            return Err(Fault::Nothing(format!(
+                "more rules than one file may hold ({most} MiB, full after {count}): {LESS}"
+            )));
+        }
+        if self.text.len() - self.unread >= PIECE { self.check() } else { Ok(()) }
+    }
+
+    /// Reads what was written since.
+    fn check(&mut self) -> Result<(), Fault> {
+        let [head, rules] =
+            [self.text.get(..self.head), self.text.get(self.unread..)].map(Option::unwrap_or_default);
+        if !rules.is_empty() {
+            RuleSet::parse("the rules", &format!("{head}{rules}"))?;
+        }
+        self.unread = self.text.len();
+        Ok(())
+    }
+}
+
+impl Wanted {
+    /// True if a package is asked for.
+    fn names(&self, package: &str) -> bool {
+        self.packages.is_empty() || self.packages.iter().any(|wanted| wanted == package)
+    }
+
+    /// Of when the data are.
+    fn date_of(&self, weaknesses: &[Weakness]) -> String {
+        let days = weaknesses.iter().filter_map(|weakness| day(&weakness.changed));
+        let told = || days.max().map(str::to_owned);
+        self.date.clone().or_else(told).unwrap_or_else(|| self.changed.clone())
+    }
+
+    /// Verdicts on a weakness that are worth a match.
+    fn reported(&self, weakness: &Weakness) -> Vec<Verdict> {
+        // Only Debian's and Ubuntu's banners show packages: by other data nothing is ever known to be
+        // vulnerable.
+        let shows_package = |line: &Line| matches!(line.distribution.as_str(), "Debian" | "Ubuntu");
+        match &self.report {
+            Some(report) => report.clone(),
+            None if self.block_unknown || !weakness.lines.iter().any(shows_package) => {
+                vec![Verdict::Vulnerable, Verdict::Unknown]
+            }
+            None => vec![Verdict::Vulnerable],
+        }
+    }
+
+    fn is_recent(&self, weakness: &Weakness) -> bool {
+        self.since.as_ref().is_none_or(|since| {
+            let published = weakness.published.as_str();
+            // A year is not before a day of it.
+            !published.is_empty() && published >= since.get(..published.len()).unwrap_or(since)
+        })
+    }
+}
+
+/// The day of a time as data tell it, `2026-11-20T13:14:15Z`; none where it is no such.
+fn day(time: &str) -> Option<&str> {
+    let day = time.get(..10)?;
+    let is_day = day.bytes().enumerate().all(|(at, octet)| match at {
+        4 | 7 => octet == b'-',
+        _ => octet.is_ascii_digit(),
+    });
+    is_day.then_some(day)
+}
+
+/// The year of a weakness's name, `2024` of `CVE-2024-6387`; empty where it has none.
+fn year(name: &str) -> String {
+    let year = name.strip_prefix("CVE-").and_then(|rest| rest.split_once('-')).map(|(year, _)| year);
+    year.unwrap_or_default().to_owned()
+}
+
+/// Severities as distributions, GitHub and CVSS name them.
+fn severity(word: &str) -> Option<Severity> {
+    match word.to_ascii_lowercase().trim_end_matches('*') {
+        "negligible" | "unimportant" => Some(Severity::Info),
+        "low" => Some(Severity::Low),
+        "medium" | "moderate" => Some(Severity::Medium),
+        "high" | "important" => Some(Severity::High),
+        "critical" => Some(Severity::Critical),
+        _ => None,
+    }
+}
+
+/// True if a reference can stand in a rule.
+fn is_reference(text: &str) -> bool {
+    !text.is_empty() && text.len() < limits::NAME_OCTETS && !text.chars().any(char::is_control)
+}
+
+/// True if a name can stand in a rule's id and on a line.
+fn is_name(name: &str) -> bool {
+    let allowed = |octet: u8| octet.is_ascii_alphanumeric() || b"-_.:".contains(&octet);
+    !name.is_empty() && name.len() <= 64 && name.bytes().all(allowed)
+}

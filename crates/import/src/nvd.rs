@@ -1,0 +1,282 @@
+//! The National Vulnerability Database's CVE records, version 2.0 of its interface: one object with a list of
+//! `vulnerabilities`, which is read one by one.
+//!
+//! A record's configurations name software by CPE, with ranges of upstream's versions. They say nothing of
+//! distributions' packages, so that what is in a range cannot be told.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use super::{Fault, Products, Wanted, Weakness, bounded, is_name, is_reference, severity, year};
+use bannerwall_inspect::event::Severity;
+use bannerwall_inspect::rules::Requirement;
+
+/// Octets of one file, unpacked.
+const OCTETS: u64 = 4 << 30;
+
+/// References of one record that a rule keeps.
+const REFERENCES: usize = 4;
+
+/// Reads the weaknesses of the products that are wanted.
+pub(super) fn read(files: &[PathBuf], products: &Products, wanted: &Wanted) -> Result<Vec<Weakness>, Fault> {
+    let mut weaknesses = BTreeMap::new();
+    for file in files {
+        Pages { products, wanted, weaknesses: &mut weaknesses }.read(file)?;
+    }
+    Ok(weaknesses.into_values().collect())
+}
+
+/// What was read so far, by package and name.
+struct Pages<'w> {
+    products: &'w Products,
+    wanted: &'w Wanted,
+    weaknesses: &'w mut BTreeMap<(String, String), Weakness>,
+}
+
+impl Pages<'_> {
+    fn read(self, file: &Path) -> Result<(), Fault> {
+        let reader = std::io::BufReader::new(bounded::open(file, OCTETS)?);
+        let mut json = serde_json::Deserializer::from_reader(reader);
+        let read = json.deserialize_map(self).and_then(|()| json.end());
+        read.map_err(|error| Fault::json(&file.display().to_string(), &error))
+    }
+
+    fn take(&mut self, record: &Record) -> Result<(), String> {
+        if !is_name(&record.id) {
+            return Err(format!("`{}` is no name of a weakness", record.id.escape_default()));
+        }
+        if record.status.eq_ignore_ascii_case("Rejected") {
+            return Ok(());
+        }
+        let nodes = record.configurations.iter().flat_map(|one| &one.nodes).filter(|node| !node.negate);
+        for software in nodes.flat_map(|node| &node.software).filter(|software| software.vulnerable) {
+            let Some(name) = Name::parse(&software.criteria) else {
+                return Err(format!("`{}` is no CPE 2.3 name", software.criteria.escape_default()));
+            };
+            let range = software.range(&name);
+            for package in self.products.of_cpe(&name.software) {
+                if !self.wanted.names(package) {
+                    continue;
+                }
+                let key = (package.to_owned(), record.id.clone());
+                let weakness = self.weaknesses.entry(key).or_insert_with(|| record.weakness(package));
+                match &range {
+                    Some(range) => weakness.add_upstream(range),
+                    None => weakness.unclear = true,
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a CPE 2.3 name says of software.
+struct Name {
+    /// `openbsd:openssh`.
+    software: String,
+    version: String,
+    update: String,
+}
+
+impl Name {
+    /// Reads `cpe:2.3:a:VENDOR:PRODUCT:VERSION:UPDATE:…`, where a backslash stands before a colon that parts
+    /// nothing.
+    fn parse(text: &str) -> Option<Self> {
+        let mut parts = vec![String::new()];
+        let mut characters = text.chars();
+        while let Some(character) = characters.next() {
+            match character {
+                ':' => parts.push(String::new()),
+                '\\' => parts.last_mut()?.push(characters.next()?),
+                other => parts.last_mut()?.push(other),
+            }
+        }
+        match parts.as_slice() {
+            [cpe, edition, _, vendor, product, version, update, ..] if cpe == "cpe" && edition == "2.3" => {
+                let software = format!("{vendor}:{product}");
+                Some(Self { software, version: version.clone(), update: update.clone() })
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Software {
+    /// Its versions as rules write them, where rules can.
+    fn range(&self, name: &Name) -> Option<String> {
+        let text = match (name.version.as_str(), name.update.as_str()) {
+            ("-", _) => return None,
+            ("*", _) => {
+                let bounds = [
+                    (">=", &self.version_start_including),
+                    (">", &self.version_start_excluding),
+                    ("<=", &self.version_end_including),
+                    ("<", &self.version_end_excluding),
+                ];
+                let given =
+                    bounds.iter().filter_map(|(sign, version)| Some(format!("{sign}{}", version.as_ref()?)));
+                let given: Vec<String> = given.collect();
+                if given.is_empty() { ">=0".to_owned() } else { given.join(", ") }
+            }
+            (version, "*" | "-") => format!("={version}"),
+            (version, update) => format!("={version}{update}"),
+        };
+        Requirement::parse(&text).ok().map(|_| text)
+    }
+}
+
+impl Record {
+    fn weakness(&self, package: &str) -> Weakness {
+        let english = self.descriptions.iter().find(|description| description.lang == "en");
+        let mut references = vec![self.id.clone(), format!("https://nvd.nist.gov/vuln/detail/{}", self.id)];
+        references.extend(self.references.iter().take(REFERENCES).map(|reference| reference.url.clone()));
+        references.retain(|reference| is_reference(reference));
+        // The newest metric goes first: `cvssMetricV40` before `cvssMetricV31`.
+        let metrics = self.metrics.values().rev().flatten();
+        let word = metrics.filter_map(Metric::severity).next();
+        Weakness {
+            package: package.to_owned(),
+            name: self.id.clone(),
+            description: english.map(|description| description.value.clone()).unwrap_or_default(),
+            severity: word.and_then(severity).unwrap_or(Severity::Medium),
+            published: if self.published.is_empty() { year(&self.id) } else { self.published.clone() },
+            changed: self.changed.clone(),
+            references,
+            lines: Vec::new(),
+            upstream: Vec::new(),
+            unclear: false,
+        }
+    }
+}
+
+impl Metric {
+    fn severity(&self) -> Option<&str> {
+        let newer = self.cvss_data.as_ref().and_then(|score| score.base_severity.as_deref());
+        newer.or(self.base_severity.as_deref())
+    }
+}
+
+impl<'de> Visitor<'de> for Pages<'_> {
+    type Value = ();
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an object with `vulnerabilities`")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(mut self, mut map: M) -> Result<(), M::Error> {
+        let mut seen = false;
+        while let Some(key) = map.next_key::<String>()? {
+            if key == "vulnerabilities" {
+                seen = true;
+                map.next_value_seed(Records(&mut self))?;
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        if seen { Ok(()) } else { Err(M::Error::missing_field("vulnerabilities")) }
+    }
+}
+
+/// The list of records, taken one by one.
+struct Records<'p, 'w>(&'p mut Pages<'w>);
+
+impl<'de> DeserializeSeed<'de> for Records<'_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Records<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a list of records")
+    }
+
+    fn visit_seq<S: SeqAccess<'de>>(self, mut sequence: S) -> Result<(), S::Error> {
+        while let Some(item) = sequence.next_element::<Item>()? {
+            self.0.take(&item.cve).map_err(S::Error::custom)?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Deserialize)]
+struct Item {
+    cve: Record,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Record {
+    id: String,
+    #[serde(default)]
+    published: String,
+    #[serde(default, rename = "lastModified")]
+    changed: String,
+    #[serde(default, rename = "vulnStatus")]
+    status: String,
+    #[serde(default)]
+    descriptions: Vec<Description>,
+    #[serde(default)]
+    metrics: BTreeMap<String, Vec<Metric>>,
+    #[serde(default)]
+    configurations: Vec<Configuration>,
+    #[serde(default)]
+    references: Vec<Reference>,
+}
+
+#[derive(Deserialize)]
+struct Description {
+    lang: String,
+    value: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metric {
+    base_severity: Option<String>,
+    cvss_data: Option<Score>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Score {
+    base_severity: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Configuration {
+    #[serde(default)]
+    nodes: Vec<Node>,
+}
+
+#[derive(Deserialize)]
+struct Node {
+    #[serde(default)]
+    negate: bool,
+    #[serde(default, rename = "cpeMatch")]
+    software: Vec<Software>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Software {
+    vulnerable: bool,
+    criteria: String,
+    version_start_including: Option<String>,
+    version_start_excluding: Option<String>,
+    version_end_including: Option<String>,
+    version_end_excluding: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Reference {
+    url: String,
+}

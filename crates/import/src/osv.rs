@@ -1,0 +1,365 @@
+//! Records of the OSV schema (<https://ossf.github.io/osv-schema/>): single files, folders of them, and zip
+//! archives.
+//!
+//! Of Debian's and Ubuntu's ecosystems each release becomes a line; of an ecosystem of upstream's own
+//! packages (`PyPI`, `Maven` …) the ranges of upstream's versions stay what they are. A record that was
+//! withdrawn is no weakness.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+
+use cvss::Cvss;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::bounded::{self, Bounded};
+use super::{Fault, Products, Wanted, Weakness, archive, is_name, is_reference, severity, ubuntu, year};
+use bannerwall_inspect::event::Severity;
+use bannerwall_inspect::rules::Requirement;
+use bannerwall_inspect::rules::advisory::{Line, PackageVersion, State, Status};
+
+/// Octets of one record. Short versions take ten times their room once they are read.
+const RECORD: u64 = 16 << 20;
+
+/// Octets of all records of an archive, unpacked.
+const ARCHIVE: u64 = 16 << 30;
+
+/// Ecosystems whose packages are upstream's own.
+const UPSTREAMS: &[&str] =
+    &["PyPI", "Maven", "npm", "Go", "crates.io", "RubyGems", "Packagist", "NuGet", "Hex"];
+
+/// Reads the weaknesses of the packages that are wanted from files, folders and archives.
+pub(super) fn read(paths: &[PathBuf], products: &Products, wanted: &Wanted) -> Result<Vec<Weakness>, Fault> {
+    let mut collected = Collected { products, wanted, weaknesses: BTreeMap::new() };
+    for path in paths {
+        collected.path(path)?;
+    }
+    let rated = |(weakness, severity): (Weakness, Option<Severity>)| Weakness {
+        severity: severity.unwrap_or(Severity::Medium),
+        ..weakness
+    };
+    let mut weaknesses: Vec<Weakness> = collected.weaknesses.into_values().map(rated).collect();
+    ubuntu::add_unlisted(&mut weaknesses);
+    Ok(weaknesses)
+}
+
+/// What was read so far, by package and name.
+struct Collected<'w> {
+    products: &'w Products,
+    wanted: &'w Wanted,
+    /// Each with its severity, if any record rates it.
+    weaknesses: BTreeMap<(String, String), (Weakness, Option<Severity>)>,
+}
+
+impl Collected<'_> {
+    fn path(&mut self, path: &Path) -> Result<(), Fault> {
+        if path.is_dir() {
+            let mut entries: Vec<PathBuf> = Vec::new();
+            for entry in std::fs::read_dir(path).map_err(|error| Fault::unreadable(path, error))? {
+                entries.push(entry.map_err(|error| Fault::unreadable(path, error))?.path());
+            }
+            entries.sort();
+            let is_record = |path: &PathBuf| path.is_dir() || has_ending(path, "json");
+            return entries.iter().filter(|path| is_record(path)).try_for_each(|path| self.path(path));
+        }
+        if has_ending(path, "zip") {
+            return self.archive(path);
+        }
+        let reader = BufReader::new(bounded::open(path, RECORD)?);
+        self.record(&path.display().to_string(), reader)
+    }
+
+    fn archive(&mut self, path: &Path) -> Result<(), Fault> {
+        let name = path.display().to_string();
+        let malformed = |place: &str, message: String| Fault::Malformed { place: place.to_owned(), message };
+        let mut archive = archive::open(path)?;
+        let members: Result<Vec<String>, _> =
+            archive.file_names().map(|member| member.map(Cow::into_owned)).collect();
+        let mut members = members.map_err(|error| malformed(&name, error.to_string()))?;
+        members.retain(|member| has_ending(Path::new(member), "json"));
+        members.sort();
+        let mut left = ARCHIVE;
+        for member in members {
+            let place = format!("{name}:{}", member.escape_default());
+            let entry = archive.by_name(&member).map_err(|error| malformed(&place, error.to_string()))?;
+            let mut bounded = Bounded::new(entry, RECORD.min(left));
+            self.record(&place, BufReader::new(&mut bounded))?;
+            left -= bounded.octets();
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, place: &str, reader: impl std::io::Read) -> Result<(), Fault> {
+        let record: Record = serde_json::from_reader(reader).map_err(|error| Fault::json(place, &error))?;
+        let malformed = |message: String| Fault::Malformed { place: place.to_owned(), message };
+        if record.withdrawn.is_some() {
+            return Ok(());
+        }
+        let name = record.name();
+        if !is_name(&name) {
+            return Err(malformed(format!("`{}` is no name of a weakness", name.escape_default())));
+        }
+        for affected in &record.affected {
+            let Some(package) = affected.package.as_ref().and_then(Package::name) else { continue };
+            if !self.products.has(&package) || !self.wanted.names(&package) {
+                continue;
+            }
+            let about = affected.about().map_err(malformed)?;
+            let key = (package.clone(), name.clone());
+            let entry = self.weaknesses.entry(key);
+            let (weakness, severity) = entry.or_insert_with(|| (record.weakness(&package, &name), None));
+            *severity = (*severity).max(record.severity()).max(affected.severity());
+            match about {
+                About::Line(line) if !weakness.lines.contains(&line) => weakness.lines.push(line),
+                About::Upstream(range) => weakness.add_upstream(&range),
+                About::Line(_) => {}
+                About::Nothing => weakness.unclear = true,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn has_ending(path: &Path, ending: &str) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(ending))
+}
+
+#[derive(Deserialize)]
+struct Record {
+    id: String,
+    #[serde(default)]
+    published: String,
+    #[serde(default)]
+    modified: String,
+    withdrawn: Option<String>,
+    #[serde(default)]
+    aliases: Vec<String>,
+    #[serde(default)]
+    upstream: Vec<String>,
+    #[serde(default)]
+    summary: String,
+    #[serde(default)]
+    details: String,
+    #[serde(default)]
+    severity: Vec<Score>,
+    #[serde(default)]
+    references: Vec<Reference>,
+    #[serde(default)]
+    affected: Vec<Affected>,
+    database_specific: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct Score {
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(default)]
+    score: String,
+}
+
+#[derive(Deserialize)]
+struct Reference {
+    url: String,
+}
+
+#[derive(Deserialize)]
+struct Affected {
+    package: Option<Package>,
+    #[serde(default)]
+    ranges: Vec<Range>,
+    #[serde(default)]
+    versions: Vec<String>,
+    #[serde(default)]
+    severity: Vec<Score>,
+    ecosystem_specific: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct Package {
+    ecosystem: String,
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct Range {
+    #[serde(rename = "type")]
+    kind: RangeKind,
+    #[serde(default)]
+    events: Vec<Change>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+enum RangeKind {
+    Semver,
+    Ecosystem,
+    Git,
+}
+
+/// One event of a range: exactly one of these.
+#[derive(Deserialize)]
+struct Change {
+    introduced: Option<String>,
+    fixed: Option<String>,
+    last_affected: Option<String>,
+}
+
+/// What an entry says of its package.
+enum About {
+    /// Of one release of a distribution.
+    Line(Line),
+    /// Of upstream's versions, as rules write them.
+    Upstream(String),
+    /// Nothing that can be used.
+    Nothing,
+}
+
+impl Record {
+    /// The CVE where there is exactly one, else the record's own name.
+    fn name(&self) -> String {
+        let own = ["UBUNTU-", "DEBIAN-"].iter().find_map(|prefix| self.id.strip_prefix(prefix));
+        if let Some(name) = own {
+            return name.to_owned();
+        }
+        let others = self.aliases.iter().chain(&self.upstream);
+        let mut cves: Vec<&String> =
+            std::iter::once(&self.id).chain(others).filter(|name| name.starts_with("CVE-")).collect();
+        cves.sort();
+        cves.dedup();
+        if let [cve] = cves.as_slice() { (*cve).clone() } else { self.id.clone() }
+    }
+
+    fn weakness(&self, package: &str, name: &str) -> Weakness {
+        let about = if self.summary.is_empty() { &self.details } else { &self.summary };
+        let mut references = vec![name.to_owned()];
+        references.extend((self.id != name).then(|| self.id.clone()));
+        references.extend(self.references.iter().take(REFERENCES).map(|reference| reference.url.clone()));
+        references.retain(|reference| is_reference(reference));
+        references.dedup();
+        Weakness {
+            package: package.to_owned(),
+            name: name.to_owned(),
+            description: about.clone(),
+            severity: Severity::Medium,
+            published: if self.published.is_empty() { year(name) } else { self.published.clone() },
+            changed: self.modified.clone(),
+            references,
+            lines: Vec::new(),
+            upstream: Vec::new(),
+            unclear: false,
+        }
+    }
+
+    /// The record's rating in words, else its highest CVSS score.
+    fn severity(&self) -> Option<Severity> {
+        let own = self.severity.iter().find(|score| score.kind == "Ubuntu").map(|score| score.score.as_str());
+        let database = self.database_specific.as_ref().and_then(|value| value.get("severity")?.as_str());
+        own.or(database).and_then(severity).or_else(|| scored(&self.severity))
+    }
+}
+
+/// The severity of the highest score.
+fn scored(scores: &[Score]) -> Option<Severity> {
+    let vectors = scores.iter().filter_map(|score| score.score.parse::<Cvss>().ok());
+    let severities = vectors.map(|vector| match vector.severity() {
+        cvss::Severity::None => Severity::Info,
+        cvss::Severity::Low => Severity::Low,
+        cvss::Severity::Medium => Severity::Medium,
+        cvss::Severity::High => Severity::High,
+        cvss::Severity::Critical => Severity::Critical,
+    });
+    severities.max()
+}
+
+/// References of one record that a rule keeps.
+const REFERENCES: usize = 4;
+
+impl Package {
+    /// The name that products have for it: a source package's, or `PyPI:paramiko`.
+    fn name(&self) -> Option<String> {
+        let family = self.ecosystem.split(':').next().unwrap_or_default();
+        if UPSTREAMS.contains(&family) {
+            return Some(format!("{family}:{}", self.name));
+        }
+        matches!(family, "Debian" | "Ubuntu").then(|| self.name.clone())
+    }
+}
+
+impl Affected {
+    fn about(&self) -> Result<About, String> {
+        let Some(package) = &self.package else { return Ok(About::Nothing) };
+        let mut parts = package.ecosystem.split(':');
+        match parts.next() {
+            Some("Debian") => self.line("Debian", parts.next().unwrap_or("sid").to_owned()).map(About::Line),
+            Some("Ubuntu") => {
+                let release: Vec<&str> = parts.filter(|part| *part != "LTS").collect();
+                self.line("Ubuntu", release.join(":")).map(About::Line)
+            }
+            _ => Ok(self.upstream().map_or(About::Nothing, About::Upstream)),
+        }
+    }
+
+    fn line(&self, distribution: &str, release: String) -> Result<Line, String> {
+        let mut affected = Vec::with_capacity(self.versions.len());
+        for version in &self.versions {
+            affected.push(PackageVersion::parse(version)?);
+        }
+        affected.sort_by(|one, other| one.shown().cmp(&other.shown()));
+        let mut fix = None;
+        let events = || {
+            self.ranges.iter().filter(|range| range.kind != RangeKind::Git).flat_map(|range| &range.events)
+        };
+        for fixed in events().filter_map(|event| event.fixed.as_ref()) {
+            fix = Some(PackageVersion::parse(fixed)?);
+        }
+        let newest = affected.last().cloned();
+        // No banner shows an epoch: versions of another one cannot be told from these.
+        let epoch = fix.as_ref().or(newest.as_ref()).map_or(0, PackageVersion::epoch);
+        affected.retain(|version| version.epoch() == epoch);
+        let state = match fix {
+            Some(fix) if fix.text() != "0" => State::Fixed(fix),
+            Some(_) => State::Said(Status::NotAffected),
+            None if events().any(|event| event.introduced.is_some()) => State::Said(Status::Open),
+            None => State::Said(Status::Undetermined),
+        };
+        // Of Debian's releases the list is made from their ranges: it tells no more than these.
+        let affected = if distribution == "Ubuntu" { affected } else { Vec::new() };
+        Ok(Line { distribution: distribution.to_owned(), release, newest, affected, state })
+    }
+
+    /// The ranges of upstream's versions, as rules write them.
+    fn upstream(&self) -> Option<String> {
+        let mut alternatives: Vec<String> = Vec::new();
+        for range in self.ranges.iter().filter(|range| range.kind != RangeKind::Git) {
+            let mut from: Option<&str> = None;
+            for event in &range.events {
+                if let Some(introduced) = &event.introduced {
+                    from = Some(introduced);
+                }
+                let end = match (&event.fixed, &event.last_affected) {
+                    (Some(fixed), _) => Some(format!("<{fixed}")),
+                    (None, Some(last)) => Some(format!("<={last}")),
+                    (None, None) => None,
+                };
+                if let (Some(end), Some(start)) = (end, from.take_if(|_| event.introduced.is_none())) {
+                    alternatives.push(if start == "0" { end } else { format!(">={start}, {end}") });
+                }
+            }
+            alternatives.extend(from.map(|start| format!(">={start}")));
+        }
+        if alternatives.is_empty() {
+            alternatives.extend(self.versions.iter().map(|version| format!("={version}")));
+        }
+        let text = alternatives.join(" || ");
+        Requirement::parse(&text).ok().map(|_| text)
+    }
+
+    /// The distribution's rating in words, else the highest CVSS score for this package.
+    fn severity(&self) -> Option<Severity> {
+        let specific = self.ecosystem_specific.as_ref();
+        let word = specific.and_then(|it| it.get("ubuntu_priority").or_else(|| it.get("urgency"))?.as_str());
+        word.and_then(severity).or_else(|| scored(&self.severity))
+    }
+}

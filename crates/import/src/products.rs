@@ -1,0 +1,143 @@
+//! Which source package shows what in which banner: `rules/products.toml`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use super::{Fault, is_name};
+use bannerwall_inspect::rules::{limits, nesting, source};
+
+/// The products that come with the program.
+const SHIPPED: &str = include_str!("../shipped/products.toml");
+
+/// What is known of packages and their banners.
+#[derive(Debug, Clone)]
+pub struct Products(Vec<Product>);
+
+/// One piece of software.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Product {
+    /// Source packages whose advisories speak of it.
+    pub(super) packages: Vec<String>,
+    /// What the National Vulnerability Database calls it: `openbsd:openssh`.
+    #[serde(default)]
+    pub(super) cpe: Vec<String>,
+    /// The protocol of its banners, as rules name it.
+    pub(super) protocol: String,
+    /// Who sends them, as rules name it.
+    #[serde(default)]
+    pub(super) from: Option<String>,
+    /// What rules ask for: patterns by their fields.
+    #[serde(rename = "match")]
+    pub(super) asked: BTreeMap<String, String>,
+    /// Upstream versions as banners show them, and as the package spells them.
+    #[serde(default)]
+    pub(super) spelled: BTreeMap<String, String>,
+    /// How a whole package version would be seen, where it is.
+    #[serde(default)]
+    pub(super) banner: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    product: Vec<toml::Spanned<Product>>,
+}
+
+impl Products {
+    /// The shipped products.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with them, which a test rules out.
+    pub fn shipped() -> Result<Self, Fault> {
+        Self::parse("products.toml", SHIPPED)
+    }
+
+    /// Reads an own file.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it, with its place.
+    pub fn read(path: &Path) -> Result<Self, Fault> {
+        let name = path.display().to_string();
+        let text = source::read_text(path, limits::FILE_OCTETS)
+            .map_err(|error| Fault::Unreadable { file: name.clone(), error: std::io::Error::other(error) })?;
+        Self::parse(&name, &text)
+    }
+
+    fn parse(name: &str, text: &str) -> Result<Self, Fault> {
+        let line = |at: usize| text.get(..at).unwrap_or(text).matches('\n').count() + 1;
+        let malformed =
+            |at: usize, message: String| Fault::Malformed { place: format!("{name}:{}", line(at)), message };
+        if let Some(at) = nesting::too_deep(text) {
+            return Err(malformed(at.start, "brackets are nested too deeply".to_owned()));
+        }
+        let document: Document = toml::from_str(text).map_err(|error| {
+            malformed(error.span().map_or(0, |span| span.start), error.message().to_owned())
+        })?;
+        let mut known: Vec<String> = Vec::new();
+        for spanned in &document.product {
+            for package in &spanned.get_ref().packages {
+                if !is_name(package) {
+                    return Err(malformed(spanned.span().start, format!("`{package}` is no source package")));
+                }
+                if known.contains(package) {
+                    let message = format!("the package `{package}` belongs to another product already");
+                    return Err(malformed(spanned.span().start, message));
+                }
+                known.push(package.clone());
+            }
+        }
+        Ok(Self(document.product.into_iter().map(toml::Spanned::into_inner).collect()))
+    }
+
+    /// The product that a source package belongs to.
+    pub(super) fn of(&self, package: &str) -> Option<&Product> {
+        self.0.iter().find(|product| product.packages.iter().any(|known| known == package))
+    }
+
+    /// The packages of the software that CPE names `vendor:product`, one a product.
+    pub(super) fn of_cpe(&self, software: &str) -> impl Iterator<Item = &str> {
+        let called = move |product: &&Product| product.cpe.iter().any(|known| known == software);
+        self.0.iter().filter(called).filter_map(|product| product.packages.first().map(String::as_str))
+    }
+
+    /// True if a package has a product.
+    pub fn has(&self, package: &str) -> bool {
+        self.of(package).is_some()
+    }
+
+    /// Every package that has one.
+    pub fn packages(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().flat_map(|product| product.packages.iter().map(String::as_str))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shipped_products_are_well_formed() {
+        let products = Products::shipped().unwrap();
+        assert!(products.has("openssh") && !products.has("linux"));
+        assert!(products.packages().count() >= 20);
+    }
+
+    #[test]
+    fn faults_are_told_with_their_line() {
+        for (text, line, word) in [
+            ("[[product]]\npackages = [\"a\"]\n", 1, "missing field"),
+            ("\n[[product]]\nname = \"a\"\n", 3, "unknown field"),
+            ("[[product]]\npackages = [\"a b\"]\nprotocol = \"ssh\"\nmatch = {}\n", 1, "no source package"),
+        ] {
+            let error = Products::parse("p.toml", text).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("p.toml:{line}: ")) && error.contains(word), "{error}");
+        }
+        let twice = "[[product]]\npackages = [\"a\"]\nprotocol = \"ssh\"\nmatch = {}\n".repeat(2);
+        assert!(Products::parse("p.toml", &twice).unwrap_err().to_string().contains("p.toml:5: "));
+    }
+}

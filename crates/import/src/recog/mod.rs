@@ -1,0 +1,213 @@
+//! Recog's XML databases, read into the project's own form.
+//!
+//! The form and meaning are those of Recog's own reader: a `param` with position 0 is a constant,
+//! any other a capture group; examples are text, base64 or a file beside the database. What can't
+//! be said in linear-time patterns is left out and reported, never guessed.
+
+mod ruby;
+mod xml;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+pub use ruby::{Options, translate};
+
+use bannerwall_inspect::rules::fingerprint::{
+    DatabaseEntry, Document, FieldEntry, FingerprintEntry, FingerprintError, Fingerprints,
+};
+use bannerwall_inspect::rules::limits;
+use bannerwall_inspect::rules::source::read_text;
+
+/// A database in our form, and what was met on the way.
+#[derive(Debug)]
+pub struct Imported {
+    /// The database; its name falls back to the file's where the file states none.
+    pub database: DatabaseEntry,
+    /// What was left out or read otherwise.
+    pub remarks: Vec<Remark>,
+}
+
+/// Something that the reader of an import should know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remark {
+    /// Line in the XML file, from 1.
+    pub line: usize,
+    /// The fingerprint's description.
+    pub fingerprint: String,
+    /// What happened to it.
+    pub kind: RemarkKind,
+}
+
+/// What happened to a fingerprint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RemarkKind {
+    /// It was left out.
+    LeftOut(String),
+    /// It was taken, but is not exactly what the file says.
+    Changed(String),
+}
+
+impl fmt::Display for Remark {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (verb, reason) = match &self.kind {
+            RemarkKind::LeftOut(reason) => ("left out", reason),
+            RemarkKind::Changed(reason) => ("taken", reason),
+        };
+        write!(formatter, "{}: {verb} {:?}: {reason}", self.line, self.fingerprint)
+    }
+}
+
+/// Why a file is not a Recog database at all.
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    /// It could not be read.
+    #[error("{}: {reason}", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
+    /// It is not XML of Recog's form.
+    #[error("{}:{line}: {reason}", path.display())]
+    Form {
+        /// Which.
+        path: PathBuf,
+        /// Line in the file, from 1.
+        line: usize,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+/// An example whose fields a set of fingerprints does not give as stated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mismatch {
+    /// The fingerprint that holds the example.
+    pub fingerprint: String,
+    /// The example.
+    pub content: Vec<u8>,
+    /// What is wrong, for a person.
+    pub reason: String,
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let content = self.content.escape_ascii();
+        write!(formatter, "example of {:?}: \"{content}\": {}", self.fingerprint, self.reason)
+    }
+}
+
+/// Reads one Recog file.
+///
+/// # Errors
+/// [`ImportError`] where the file can't be read or is not a Recog database.
+pub fn import(path: &Path) -> Result<Imported, ImportError> {
+    let text = read_text(path, limits::FINGERPRINT_OCTETS)
+        .map_err(|reason| ImportError::Read { path: path.to_owned(), reason })?;
+    let source = xml::read(&text).map_err(|fault| ImportError::Form {
+        path: path.to_owned(),
+        line: fault.line,
+        reason: fault.reason,
+    })?;
+    Ok(convert(source, path))
+}
+
+/// Counts the examples of `database` and lists those for which `fingerprints` does not give the
+/// stated fields.
+pub fn verify(database: &DatabaseEntry, fingerprints: &Fingerprints) -> (usize, Vec<Mismatch>) {
+    let mut mismatches = Vec::new();
+    let mut count = 0;
+    for entry in &database.fingerprint {
+        for example in &entry.examples {
+            count += 1;
+            let content = example.content();
+            let identified = fingerprints.identify(&database.matches, &content);
+            let reason = match &identified {
+                None => Some("nothing matches it".to_owned()),
+                Some(identified) => example.fields.iter().find_map(|(field, stated)| {
+                    let given = identified.get(field);
+                    (given != Some(stated)).then(|| {
+                        format!("{field} should be {stated:?} and is {given:?}, by {:?}", identified.name())
+                    })
+                }),
+            };
+            mismatches.extend(reason.map(|reason| Mismatch {
+                fingerprint: entry.name.clone(),
+                content,
+                reason,
+            }));
+        }
+    }
+    (count, mismatches)
+}
+
+fn convert(source: xml::Source, path: &Path) -> Imported {
+    let stem = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+    let mut imported = Imported {
+        database: DatabaseEntry {
+            matches: source.matches.unwrap_or(stem),
+            protocol: source.protocol.map(|protocol| protocol.to_lowercase()),
+            fingerprint: Vec::with_capacity(source.fingerprints.len()),
+        },
+        remarks: Vec::new(),
+    };
+    for fingerprint in source.fingerprints {
+        let mut remark = |kind| {
+            let (line, fingerprint) = (fingerprint.line, fingerprint.description.clone());
+            imported.remarks.push(Remark { line, fingerprint, kind });
+        };
+        match convert_one(&fingerprint, path) {
+            Ok((entry, notes)) => {
+                notes.into_iter().for_each(|note| remark(RemarkKind::Changed(note)));
+                imported.database.fingerprint.push(entry);
+            }
+            Err(reason) => remark(RemarkKind::LeftOut(reason)),
+        }
+    }
+    imported
+}
+
+/// One fingerprint in our form with notes, or why it must be left out.
+fn convert_one(source: &xml::Fingerprint, path: &Path) -> Result<(FingerprintEntry, Vec<String>), String> {
+    let mut notes = Vec::new();
+    let mut options = Options::default();
+    for flag in source.flags.split(',').map(str::trim).filter(|flag| !flag.is_empty()) {
+        match flag {
+            "REG_ICASE" => options.ignore_case = true,
+            "REG_DOT_NEWLINE" | "REG_MULTILINE" => options.dot_matches_newline = true,
+            "REG_LINE_ANY_CRLF" => {}
+            _ => return Err(format!("its flag {flag} is not known")),
+        }
+    }
+    let translated = translate(&source.pattern, options).map_err(|error| error.to_string())?;
+    notes.extend(translated.notes.iter().map(|note| (*note).to_owned()));
+    let mut entry = FingerprintEntry {
+        name: source.description.clone(),
+        pattern: translated.pattern,
+        unless: translated.unless,
+        ..FingerprintEntry::default()
+    };
+    for parameter in &source.parameters {
+        let value = match parameter.position {
+            0 => FieldEntry::Text(parameter.value.clone()),
+            group => FieldEntry::Capture(group),
+        };
+        entry.fields.insert(parameter.name.clone(), value);
+    }
+    for example in &source.examples {
+        match example.read(path) {
+            Ok(example) => entry.examples.push(example),
+            Err(reason) => notes.push(format!("without an example: {reason}")),
+        }
+    }
+    let alone = DatabaseEntry { fingerprint: vec![entry.clone()], ..DatabaseEntry::default() };
+    Fingerprints::compile("", &Document { database: vec![alone] }).map_err(|error| match error {
+        FingerprintError::Fingerprint { reason, .. } => reason,
+        other => other.to_string(),
+    })?;
+    Ok((entry, notes))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,221 @@
+//! Weaknesses as the text of a rule file.
+
+use std::fmt::Write as _;
+
+use super::products::Product;
+use super::{Origin, Wanted, Weakness};
+use bannerwall_inspect::event::{Side, Verdict};
+use bannerwall_inspect::rules::advisory::{Line, PackageVersion, State, Status};
+use bannerwall_inspect::rules::marker::Marker;
+
+/// Characters of a description that a title shows.
+const TITLE: usize = 120;
+
+/// What a file begins with.
+pub(super) fn head(origin: Origin, date: &str) -> String {
+    let mut text = format!("# Made by `bannerwall rules import {}` from the {origin}", origin.prefix);
+    if !date.is_empty() {
+        text.push_str(&format!(" of {date}"));
+    }
+    text.push_str(".\n# The data are their makers'; import them anew rather than changing this file.\n\n");
+    text.push_str(&format!("[pack]\ntags = [\"advisory\", {}]\n", quoted(origin.prefix)));
+    text
+}
+
+/// A table of a rule file that is being written.
+struct Table<'t>(&'t mut String);
+
+impl Table<'_> {
+    fn key(&mut self, key: &str, value: &str) {
+        // Writing into a String does not fail.
+        let _ = writeln!(self.0, "{key} = {value}");
+    }
+
+    fn text(&mut self, key: &str, value: &str) {
+        self.key(key, &quoted(value));
+    }
+}
+
+/// Writes one rule behind what stands in `text`.
+pub(super) fn rule(
+    text: &mut String,
+    (origin, date): (Origin, &str),
+    weakness: &Weakness,
+    product: &Product,
+    wanted: &Wanted,
+) {
+    let mut table = Table(text);
+    table.text("\n[[rule]]\nid", &id(origin, weakness));
+    table.text("title", &title(weakness));
+    table.text("protocol", &product.protocol);
+    if let Some(from) = &product.from {
+        table.text("from", from);
+    }
+    for (field, pattern) in &product.asked {
+        let field = if field.contains('.') { quoted(field) } else { field.clone() };
+        table.text(&format!("match.{field}"), pattern);
+    }
+    table.text("action", wanted.action.name());
+    table.text("severity", weakness.severity.name());
+    table.text("category", "advisory");
+    table.key("references", &list(weakness.references.iter().map(|reference| quoted(reference))));
+    let exploited = wanted.exploited.holds(&weakness.name);
+    let tags = [weakness.package.as_str()].into_iter().chain(exploited.then_some("kev"));
+    table.key("tags", &list(tags.map(quoted)));
+    advisory(&mut table, (origin, date), weakness, product, wanted);
+    if let Some(template) = &product.banner {
+        examples(&mut table, template, weakness, product, wanted);
+    }
+}
+
+/// What the rule knows of packages.
+fn advisory(
+    table: &mut Table<'_>,
+    (origin, date): (Origin, &str),
+    weakness: &Weakness,
+    product: &Product,
+    wanted: &Wanted,
+) {
+    table.text("advisory.source", origin.name);
+    if !date.is_empty() {
+        table.text("advisory.date", date);
+    }
+    table.key(
+        "advisory.report",
+        &list(wanted.reported(weakness).iter().map(|verdict| quoted(verdict.name()))),
+    );
+    if wanted.block_unknown {
+        table.key("advisory.block_unknown", "true");
+    }
+    if !product.spelled.is_empty() {
+        let pairs = product.spelled.iter().map(|(shown, own)| format!("{} = {}", quoted(shown), quoted(own)));
+        table.key("advisory.spelled", &format!("{{ {} }}", pairs.collect::<Vec<_>>().join(", ")));
+    }
+    if !weakness.upstream.is_empty() {
+        table.text("advisory.upstream", &weakness.upstream.join(" || "));
+    }
+    for (name, markers) in evidence(weakness, product) {
+        table.key(name, &list(markers.into_iter().map(|marker| quoted(marker.name()))));
+    }
+    let lines: Vec<String> = weakness.lines.iter().map(|line| format!("    {},\n", package(line))).collect();
+    if !lines.is_empty() {
+        table.key("advisory.packages", &format!("[\n{}]", lines.concat()));
+    }
+}
+
+/// Banners of packages around the fix, by which a rule can be tried.
+fn examples(table: &mut Table<'_>, template: &str, weakness: &Weakness, product: &Product, wanted: &Wanted) {
+    let shown = |line: &Line, version: &PackageVersion| {
+        quoted(&banner(template, &line.distribution, version, product))
+    };
+    let report = wanted.reported(weakness);
+    let mut examples: Vec<String> = Vec::new();
+    let mut counterexamples: Vec<String> = Vec::new();
+    for line in weakness.lines.iter().filter(|line| line.distribution == "Ubuntu") {
+        if report.contains(&Verdict::Vulnerable) {
+            examples.extend(line.affected.last().map(|version| shown(line, version)));
+        }
+    }
+    let debian = weakness.lines.iter().filter(|line| line.distribution == "Debian");
+    for (line, began) in debian.filter_map(|line| Some((line, line.began()?))) {
+        match &line.state {
+            State::Fixed(fix) if began.shown() < fix.shown() => {
+                if began.shown().upstream != fix.shown().upstream {
+                    continue;
+                }
+                if report.contains(&Verdict::Vulnerable) {
+                    examples.push(shown(line, &began));
+                }
+                if !report.contains(&Verdict::Mended) {
+                    counterexamples.push(shown(line, fix));
+                }
+            }
+            State::Said(Status::NotAffected) if !report.contains(&Verdict::Mended) => {
+                counterexamples.push(shown(line, &began));
+            }
+            _ => {}
+        }
+    }
+    for (name, mut banners) in [("examples", examples), ("counterexamples", counterexamples)] {
+        banners.sort();
+        banners.dedup();
+        if !banners.is_empty() {
+            table.key(name, &list(banners.into_iter()));
+        }
+    }
+}
+
+/// What of a key exchange tells whether the weakness is there, where anything does.
+fn evidence(weakness: &Weakness, product: &Product) -> Vec<(&'static str, Vec<Marker>)> {
+    if product.protocol != "ssh" {
+        return Vec::new();
+    }
+    let side = match product.from.as_deref() {
+        Some("either") => None,
+        Some("client") => Some(Side::Client),
+        _ => Some(Side::Server),
+    };
+    let mending = Marker::mending(&weakness.name, &weakness.package, &weakness.lines, side);
+    let both =
+        [("advisory.mended_by", mending), ("advisory.betrayed_by", Marker::betraying(&weakness.name, side))];
+    both.into_iter().filter(|(_, markers)| !markers.is_empty()).collect()
+}
+
+/// The rule's id: one a weakness of a package.
+pub(super) fn id(origin: Origin, weakness: &Weakness) -> String {
+    format!("{}-{}-{}", origin.prefix, weakness.package, weakness.name.to_ascii_lowercase())
+}
+
+/// `openssh: a race in a signal handler (CVE-2024-6387)`.
+fn title(weakness: &Weakness) -> String {
+    let words = weakness.description.split(|one: char| one.is_whitespace() || one.is_control());
+    let said = words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
+    let (package, name) = (&weakness.package, &weakness.name);
+    match said.char_indices().nth(TITLE) {
+        _ if said.is_empty() => format!("{package}: {name}"),
+        Some((end, _)) => {
+            let cut = said.get(..end).unwrap_or_default();
+            let whole = cut.rsplit_once(' ').map_or(cut, |(whole, _)| whole);
+            format!("{package}: {whole} … ({name})")
+        }
+        None => format!("{package}: {} ({name})", said.trim_end_matches('.')),
+    }
+}
+
+fn package(line: &Line) -> String {
+    let mut text =
+        format!("{{ distribution = {}, release = {}", quoted(&line.distribution), quoted(&line.release));
+    if let Some(newest) = &line.newest {
+        text.push_str(&format!(", newest = {}", quoted(newest.text())));
+    }
+    if !line.affected.is_empty() {
+        text.push_str(&format!(", affected = {}", list(line.affected.iter().map(|one| quoted(one.text())))));
+    }
+    let (key, value) = match &line.state {
+        State::Fixed(fix) => ("fixed", fix.text()),
+        State::Said(status) => ("status", status.name()),
+    };
+    text.push_str(&format!(", {key} = {} }}", quoted(value)));
+    text
+}
+
+/// A package version as a banner shows it.
+fn banner(template: &str, distribution: &str, version: &PackageVersion, product: &Product) -> String {
+    let lossy = |part: &[u8]| String::from_utf8_lossy(part).into_owned();
+    let own = lossy(version.shown().upstream);
+    let spelled = product.spelled.iter().find(|(_, package)| **package == own);
+    let upstream = spelled.map_or(own.as_str(), |(shown, _)| shown);
+    template
+        .replace("{version}", upstream)
+        .replace("{distribution}", distribution)
+        .replace("{revision}", &lossy(version.shown().revision))
+}
+
+/// A text as TOML has it.
+fn quoted(text: &str) -> String {
+    toml::Value::String(text.to_owned()).to_string()
+}
+
+fn list(entries: impl Iterator<Item = String>) -> String {
+    format!("[{}]", entries.collect::<Vec<_>>().join(", "))
+}

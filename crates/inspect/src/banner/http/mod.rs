@@ -1,0 +1,264 @@
+//! HTTP/1.x message heads, RFC 9112: request lines, status lines, header fields.
+//!
+//! A head is read once its end has come, first by `httparse`. What `httparse` refuses is read a
+//! second time the way common servers and dissectors would (see `http/lenient.rs`), and what was wrong is
+//! noted: an inspector that gave up there could be evaded by one odd octet.
+//!
+//! A head that will never end is read as far as it goes (see `http/unfinished.rs`). This module reads
+//! heads only; where the body ends is [`super::framing`]'s business.
+
+mod kept;
+mod lenient;
+mod part;
+mod search;
+mod unfinished;
+
+pub use kept::KeptHead;
+pub use part::{part_of_request, part_of_response};
+pub use search::{HeadSearch, Line};
+pub use unfinished::{parse_unfinished_request, parse_unfinished_response};
+
+use super::recognise::{LEADING_LIMIT, LEADING_USUAL, could_be_response, skip_leading};
+use super::{Anomalies, Anomaly, Header, Headers, Progress, Reason, Request, Response};
+
+/// The longest head that is read, in octets. Of a longer one the whole lines within this limit are
+/// read, with [`Anomaly::HeadTooLong`].
+pub const HEAD_LIMIT: usize = 64 * 1024;
+
+/// More header fields than this in one head are an anomaly.
+pub const FIELD_LIMIT: usize = 2048;
+
+/// Header fields that `httparse` gets room for; heads with more are read the lenient way.
+const USUAL_FIELDS: usize = 96;
+
+/// A message head as it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Read<T> {
+    /// The head; its `body` is empty.
+    pub message: T,
+    /// What was odd.
+    pub anomalies: Anomalies,
+}
+
+/// Reads the request head at the start of `collected`.
+///
+/// Empty lines before it are overlooked (RFC 9112 section 2.2). A request line without a version is
+/// a whole HTTP/0.9 request.
+pub fn parse_request(collected: &[u8]) -> Progress<Read<Request<'_>>> {
+    let text = skip_leading(collected);
+    let skipped = collected.len() - text.len();
+    if text.is_empty() {
+        return if skipped < LEADING_LIMIT { Progress::More } else { Progress::Never(Reason::NotARequest) };
+    }
+    let extent = match Extent::of_request(text) {
+        Ok(Some(extent)) => extent,
+        Ok(None) => return Progress::More,
+        Err(reason) => return Progress::Never(reason),
+    };
+    let head = text.get(..extent.length).unwrap_or(text);
+    let mut read = if extent.cut { None } else { strict_request(head) }
+        .or_else(|| lenient::request(head))
+        .ok_or(Reason::NotARequest);
+    if let Ok(read) = &mut read {
+        let leading = collected.get(..skipped).unwrap_or_default();
+        read.anomalies.insert_if(is_spaced(leading), Anomaly::LeadingSpace);
+        read.anomalies.insert_if(skipped > LEADING_USUAL, Anomaly::LongLeading);
+        read.anomalies.insert_if(extent.cut, Anomaly::HeadTooLong);
+        read.anomalies.insert_if(hosts_disagree(&read.message.headers), Anomaly::HostConflict);
+    }
+    finish(read, skipped + extent.length)
+}
+
+/// Reads the response head at the start of `collected`.
+pub fn parse_response(collected: &[u8]) -> Progress<Read<Response<'_>>> {
+    let text = skip_leading(collected);
+    let skipped = collected.len() - text.len();
+    if text.is_empty() {
+        return if skipped < LEADING_LIMIT { Progress::More } else { Progress::Never(Reason::NotAResponse) };
+    }
+    if !could_be_response(text) {
+        return Progress::Never(Reason::NotAResponse);
+    }
+    let Some(extent) = Extent::of(text) else { return Progress::More };
+    let head = text.get(..extent.length).unwrap_or(text);
+    let mut read = if extent.cut { None } else { strict_response(head) }
+        .or_else(|| lenient::response(head))
+        .ok_or(Reason::NotAResponse);
+    if let Ok(read) = &mut read {
+        let leading = collected.get(..skipped).unwrap_or_default();
+        read.anomalies.insert_if(is_spaced(leading), Anomaly::LeadingSpace);
+        read.anomalies.insert_if(skipped > LEADING_USUAL, Anomaly::LongLeading);
+        read.anomalies.insert_if(extent.cut, Anomaly::HeadTooLong);
+    }
+    finish(read, skipped + extent.length)
+}
+
+/// True if more than line ends stand among what is overlooked before a message.
+pub fn is_spaced(leading: &[u8]) -> bool {
+    leading.iter().any(|octet| !matches!(octet, b'\r' | b'\n'))
+}
+
+fn finish<T>(read: Result<T, Reason>, consumed: usize) -> Progress<T> {
+    match read {
+        Ok(value) => Progress::Done { value, consumed },
+        Err(reason) => Progress::Never(reason),
+    }
+}
+
+/// Counts octets that are gone over, in tests: the work must be bounded by what is new.
+pub fn count_steps(octets: usize) {
+    search::steps::count(octets);
+}
+
+/// How many octets were gone over since this was asked last.
+#[cfg(test)]
+pub fn take_steps() -> usize {
+    search::steps::take()
+}
+
+/// True if a request line has no version, so that the request has no header for some servers: HTTP/0.9.
+pub fn is_simple_request(line: &[u8]) -> bool {
+    lenient::is_simple_request(line)
+}
+
+/// True if an octet may stand in a token: `tchar`, RFC 9110 section 5.6.2.
+pub const fn is_token(octet: u8) -> bool {
+    lenient::is_token(octet)
+}
+
+/// The fields in a line, as applications read them that take a bare CR for a line end.
+pub fn fields_of_line(line: &[u8]) -> impl Iterator<Item = Header<'_>> {
+    lenient::fields_of_line(line)
+}
+
+/// The field in a line (without its end) whose name is a token and stands right before the colon.
+pub fn field_of_line(line: &[u8]) -> Option<Header<'_>> {
+    let colon = memchr::memchr(b':', line)?;
+    let (name, value) = line.split_at_checked(colon)?;
+    let token = !name.is_empty() && name.iter().all(|octet| lenient::is_token(*octet));
+    token.then(|| Header { name, value: lenient::trim_value(value.get(1..).unwrap_or_default()) })
+}
+
+/// How far a head goes.
+struct Extent {
+    /// Octets with the empty line.
+    length: usize,
+    /// The limit came before the empty line.
+    cut: bool,
+}
+
+impl Extent {
+    fn of(text: &[u8]) -> Option<Self> {
+        let readable = text.get(..HEAD_LIMIT).unwrap_or(text);
+        match head_end(readable) {
+            Some(length) => Some(Self { length, cut: false }),
+            None if text.len() >= HEAD_LIMIT => Some(Self { length: HEAD_LIMIT, cut: true }),
+            None => None,
+        }
+    }
+
+    fn of_request(text: &[u8]) -> Result<Option<Self>, Reason> {
+        let Some(line_end) = memchr::memchr(b'\n', text.get(..HEAD_LIMIT).unwrap_or(text)) else {
+            return Ok(Self::of(text));
+        };
+        let line = text.get(..line_end).unwrap_or_default();
+        if lenient::is_simple_request(line) {
+            return Ok(Some(Self { length: line_end + 1, cut: false }));
+        }
+        let extent = Self::of(text);
+        let is_whole = |extent: &Self| extent.length == line_end + 2 || extent.length == line_end + 3;
+        // With header fields it is a request like any other: Go's server answers it.
+        if line.starts_with(b"PRI * HTTP/2") && extent.as_ref().is_some_and(is_whole) {
+            return Err(Reason::Http2Preface);
+        }
+        Ok(extent)
+    }
+}
+
+/// The length of the head with its empty line: the first LF that another follows, with nothing but CR
+/// between.
+fn head_end(text: &[u8]) -> Option<usize> {
+    memchr::memchr_iter(b'\n', text).find_map(|at| {
+        let behind = text.get(at + 1..)?;
+        let returns = behind.iter().take_while(|octet| **octet == b'\r').count();
+        (behind.get(returns) == Some(&b'\n')).then_some(at + returns + 2)
+    })
+}
+
+fn strict_request(head: &[u8]) -> Option<Read<Request<'_>>> {
+    let mut fields = [httparse::EMPTY_HEADER; USUAL_FIELDS];
+    let mut parsed = httparse::Request::new(&mut fields);
+    let Ok(httparse::Status::Complete(length)) = parsed.parse(head) else { return None };
+    if length != head.len() {
+        return None;
+    }
+    let version = version_name(parsed.version?);
+    let line = first_line(head);
+    let message = Request {
+        line,
+        method: parsed.method?.as_bytes(),
+        url: parsed.path?.as_bytes(),
+        version,
+        headers: headers(parsed.headers),
+        body: &[],
+    };
+    Some(Read { message, anomalies: line_ends(head) })
+}
+
+fn strict_response(head: &[u8]) -> Option<Read<Response<'_>>> {
+    let mut fields = [httparse::EMPTY_HEADER; USUAL_FIELDS];
+    let mut parsed = httparse::Response::new(&mut fields);
+    let Ok(httparse::Status::Complete(length)) = parsed.parse(head) else { return None };
+    if length != head.len() {
+        return None;
+    }
+    let line = first_line(head);
+    let message = Response {
+        line,
+        version: version_name(parsed.version?),
+        status: parsed.code?,
+        reason: lenient::reason_of(line),
+        headers: headers(parsed.headers),
+        body: &[],
+    };
+    Some(Read { message, anomalies: line_ends(head) })
+}
+
+const fn version_name(minor: u8) -> &'static [u8] {
+    if minor == 0 { b"HTTP/1.0" } else { b"HTTP/1.1" }
+}
+
+fn headers<'a>(fields: &[httparse::Header<'a>]) -> Headers<'a> {
+    let field = |field: &httparse::Header<'a>| Header {
+        name: field.name.as_bytes(),
+        value: lenient::trim_value(field.value),
+    };
+    Headers::new(fields.iter().map(field).collect())
+}
+
+fn first_line(head: &[u8]) -> &[u8] {
+    let end = memchr::memchr(b'\n', head).unwrap_or(head.len());
+    let line = head.get(..end).unwrap_or(head);
+    line.strip_suffix(b"\r").unwrap_or(line)
+}
+
+/// Notes lines that end in two manners; LF alone throughout is allowed by RFC 9112 section 2.2.
+fn line_ends(head: &[u8]) -> Anomalies {
+    let mut anomalies = Anomalies::NONE;
+    let (mut bare, mut full) = (false, false);
+    for at in memchr::memchr_iter(b'\n', head) {
+        let carriage_return = at.checked_sub(1).and_then(|before| head.get(before)) == Some(&b'\r');
+        if carriage_return { full = true } else { bare = true }
+    }
+    anomalies.insert_if(bare && full, Anomaly::MixedLineEnds);
+    anomalies
+}
+
+fn hosts_disagree(headers: &Headers<'_>) -> bool {
+    let mut hosts = headers.all("host");
+    let first = hosts.next();
+    hosts.any(|host| Some(host) != first)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,139 @@
+//! Where the lines of a head end, found without going over octets twice.
+
+use std::ops::Range;
+
+use super::lenient;
+
+/// How far a head that comes piece by piece was searched.
+///
+/// Each call is given the same octets with more behind them; what was gone over is left alone.
+#[derive(Debug, Clone, Default)]
+pub struct HeadSearch {
+    /// Octets that were gone over.
+    searched: usize,
+    /// Where the line begins that is not whole.
+    start: usize,
+    /// Whole lines that are not empty.
+    lines: usize,
+}
+
+/// One whole line of a head, by its place among the octets, with its line end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Line {
+    /// The request line or the status line.
+    First(Range<usize>),
+    /// A header field, or a part of one.
+    Field(Range<usize>),
+    /// The empty line that ends the head.
+    End,
+}
+
+impl HeadSearch {
+    /// The next line that is whole, empty lines before the first one left out.
+    pub fn next_line(&mut self, octets: &[u8]) -> Option<Line> {
+        loop {
+            let new = octets.get(self.searched..)?;
+            steps::count(new.len());
+            let Some(end) = memchr::memchr(b'\n', new) else {
+                self.searched = octets.len();
+                return None;
+            };
+            steps::uncount(new.len() - end - 1);
+            self.searched += end + 1;
+            let range = self.start..self.searched;
+            self.start = self.searched;
+            let line = octets.get(range.clone()).unwrap_or_default();
+            match (self.lines, is_empty(line)) {
+                (0, _) if line.iter().all(|octet| lenient::is_space(*octet)) => {}
+                (0, _) => {
+                    self.lines = 1;
+                    return Some(Line::First(range));
+                }
+                (_, true) => return Some(Line::End),
+                (_, false) => {
+                    self.lines += 1;
+                    return Some(Line::Field(range));
+                }
+            }
+        }
+    }
+}
+
+/// True if nothing but CR stands before the line's end.
+fn is_empty(line: &[u8]) -> bool {
+    line.iter().all(|octet| matches!(octet, b'\r' | b'\n'))
+}
+
+/// Octets that were searched, counted in tests: the work must be bounded by what is new.
+#[cfg(test)]
+pub mod steps {
+    use std::cell::Cell;
+
+    thread_local! {
+        static STEPS: Cell<usize> = const { Cell::new(0) };
+    }
+
+    /// Adds octets that are gone over.
+    pub fn count(octets: usize) {
+        STEPS.set(STEPS.get() + octets);
+    }
+
+    /// Takes back those that were not reached.
+    pub fn uncount(octets: usize) {
+        STEPS.set(STEPS.get() - octets);
+    }
+
+    /// How many there were since this was asked last.
+    pub fn take() -> usize {
+        STEPS.take()
+    }
+}
+
+#[cfg(not(test))]
+pub mod steps {
+    pub const fn count(_octets: usize) {}
+    pub const fn uncount(_octets: usize) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn lines(octets: &[u8], cuts: impl Iterator<Item = usize>) -> Vec<Line> {
+        let mut search = HeadSearch::default();
+        let mut found = Vec::new();
+        for end in cuts.chain([octets.len()]) {
+            while let Some(line) = search.next_line(&octets[..end.min(octets.len())]) {
+                let last = line == Line::End;
+                found.push(line);
+                if last {
+                    return found;
+                }
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn lines_are_told_in_order() {
+        let octets = b"\r\n \nGET / HTTP/1.1\r\nA: b\n\r\r\nrest\n";
+        let expected = [Line::First(4..20), Line::Field(20..25), Line::End];
+        assert_eq!(lines(octets, [].into_iter()), expected);
+    }
+
+    proptest! {
+        #[test]
+        fn cuts_change_nothing_and_no_octet_is_searched_twice(
+            octets in "[ a:\r\n]{0,80}",
+            step in 1_usize..9,
+        ) {
+            let octets = octets.as_bytes();
+            let whole = lines(octets, [].into_iter());
+            steps::take();
+            prop_assert_eq!(&lines(octets, (0..octets.len()).step_by(step)), &whole);
+            prop_assert!(steps::take() <= octets.len());
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! Fingerprints: what product, version and system a banner betrays.
+//!
+//! A fingerprint file holds databases, each for one kind of text, named in Recog's words:
+//!
+//! | `matches` | what its patterns read |
+//! |---|---|
+//! | `ssh.banner` | software and comments of an SSH identification |
+//! | `http_header.server` | the Server field |
+//! | `http_header.x-powered-by` | the X-Powered-By field |
+//! | `http_header.wwwauth` | the WWW-Authenticate field |
+//! | `http_header.cookie` | the Set-Cookie field |
+//! | `html_title` | the text of a page's title |
+//!
+//! The first fingerprint of a database that matches wins, as in Recog. This room compiles files
+//! and looks texts up; it reads no XML (`recog` does) and reports nothing.
+
+mod base64;
+mod compiled;
+mod file;
+
+use std::path::{Path, PathBuf};
+
+use super::limits;
+use super::nesting;
+use super::source::read_text;
+use crate::banner::{GreetingBanner, Response};
+use crate::event::ProductFacts;
+use crate::terms::Greeting;
+
+pub use base64::decode as decode_base64;
+use compiled::Database;
+pub use compiled::Identified;
+pub use file::{DatabaseEntry, Document, ExampleEntry, FieldEntry, FingerprintEntry};
+
+/// Fingerprint databases, compiled.
+#[derive(Debug, Default)]
+pub struct Fingerprints {
+    databases: Vec<Database>,
+}
+
+/// Why fingerprints could not be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum FingerprintError {
+    /// A file or folder could not be read.
+    #[error("{}: {source}", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A file could not be taken: it is too large, no regular file, or not UTF-8.
+    #[error("{}: {reason}", path.display())]
+    Unreadable {
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
+    /// A folder holds no fingerprint file.
+    #[error("{}: no *.toml in this folder", path.display())]
+    Empty {
+        /// Which.
+        path: PathBuf,
+    },
+    /// A Recog file, which must be converted first.
+    #[error("{}: a Recog file; convert it with `bannerwall rules import recog`", path.display())]
+    Recog {
+        /// Which.
+        path: PathBuf,
+    },
+    /// A file is not of the form.
+    #[error("{name}: {source}")]
+    Form {
+        /// The file's name.
+        name: String,
+        /// What is wrong, with the line shown.
+        source: Box<toml::de::Error>,
+    },
+    /// A file's brackets are nested too deep to be read.
+    #[error("{name}:{line}: {reason}")]
+    Nested {
+        /// The file's name.
+        name: String,
+        /// Line in the file, from 1.
+        line: usize,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A fingerprint can't be used.
+    #[error("{name}: fingerprint {fingerprint:?}: {reason}")]
+    Fingerprint {
+        /// The file's name.
+        name: String,
+        /// The fingerprint's name.
+        fingerprint: String,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+/// What databases may be about, of all that Recog has, beside greetings: what is seen of SSH and HTTP.
+const SUBJECTS: [&str; 6] = [
+    "ssh.banner",
+    "http_header.server",
+    "http_header.wwwauth",
+    "http_header.x-powered-by",
+    "http_header.cookie",
+    "html_title",
+];
+
+/// What databases may be about, of all that Recog has.
+pub fn subjects() -> impl Iterator<Item = &'static str> {
+    SUBJECTS.into_iter().chain(Greeting::all().map(Greeting::fingerprints))
+}
+
+impl Fingerprints {
+    /// Loads one fingerprint file, or every `*.toml` of a folder in the order of their names.
+    ///
+    /// # Errors
+    /// [`FingerprintError`] where a file can't be read, is not of the form, or holds a pattern that
+    /// the regex crate refuses or that would grow too large.
+    pub fn load(path: &Path) -> Result<Self, FingerprintError> {
+        let mut fingerprints = Self::default();
+        for file in files(path)? {
+            if file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("xml")) {
+                return Err(FingerprintError::Recog { path: file });
+            }
+            let text = read_text(&file, limits::FINGERPRINT_OCTETS)
+                .map_err(|reason| FingerprintError::Unreadable { path: file.clone(), reason })?;
+            fingerprints.add(&file.display().to_string(), &text)?;
+        }
+        Ok(fingerprints)
+    }
+
+    /// Compiles the text of one fingerprint file; `name` is for messages.
+    ///
+    /// # Errors
+    /// As [`Fingerprints::load`].
+    pub fn parse(name: &str, text: &str) -> Result<Self, FingerprintError> {
+        let mut fingerprints = Self::default();
+        fingerprints.add(name, text)?;
+        Ok(fingerprints)
+    }
+
+    /// Compiles a document; `name` is for messages.
+    ///
+    /// # Errors
+    /// [`FingerprintError::Fingerprint`] names the first fingerprint that can't be used.
+    pub fn compile(name: &str, document: &Document) -> Result<Self, FingerprintError> {
+        let compile = |entry| {
+            Database::compile(entry).map_err(|fault| FingerprintError::Fingerprint {
+                name: name.to_owned(),
+                fingerprint: fault.fingerprint,
+                reason: fault.reason,
+            })
+        };
+        Ok(Self { databases: document.database.iter().map(compile).collect::<Result<_, _>>()? })
+    }
+
+    fn add(&mut self, name: &str, text: &str) -> Result<(), FingerprintError> {
+        if let Some(at) = nesting::too_deep(text) {
+            let line = text.bytes().take(at.start).filter(|octet| *octet == b'\n').count() + 1;
+            return Err(FingerprintError::Nested { name: name.to_owned(), line, reason: nesting::message() });
+        }
+        let document: Document = toml::from_str(text)
+            .map_err(|source| FingerprintError::Form { name: name.to_owned(), source: Box::new(source) })?;
+        self.databases.append(&mut Self::compile(name, &document)?.databases);
+        Ok(())
+    }
+
+    /// How many fingerprints there are.
+    pub fn len(&self) -> usize {
+        self.databases.iter().map(Database::len).sum()
+    }
+
+    /// True if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What the databases for `matches` say of `text`: the first fingerprint that matches.
+    pub fn identify(&self, matches: &str, text: &[u8]) -> Option<Identified<'_>> {
+        self.databases
+            .iter()
+            .filter(|database| database.matches == matches)
+            .find_map(|database| database.identify(text))
+    }
+
+    /// What an SSH identification betrays, from its software and comments (what follows
+    /// `SSH-2.0-`).
+    pub fn ssh(&self, software_and_comments: &[u8]) -> Option<ProductFacts> {
+        self.facts("ssh.banner", software_and_comments)
+    }
+
+    /// What the value of a Server field betrays.
+    pub fn http_server(&self, value: &[u8]) -> Option<ProductFacts> {
+        self.facts("http_header.server", value)
+    }
+
+    /// What the text of a page's title betrays.
+    pub fn html_title(&self, text: &[u8]) -> Option<ProductFacts> {
+        self.facts("html_title", text)
+    }
+
+    /// What a whole response betrays: its Server field, and where that names no product, the
+    /// fields and the title that name one.
+    pub fn http_response(&self, response: &Response<'_>, title: Option<&[u8]>) -> Option<ProductFacts> {
+        const FIELDS: [(&str, &str); 4] = [
+            ("http_header.server", "Server"),
+            ("http_header.wwwauth", "WWW-Authenticate"),
+            ("http_header.x-powered-by", "X-Powered-By"),
+            ("http_header.cookie", "Set-Cookie"),
+        ];
+        let of_fields = FIELDS.iter().flat_map(|(matches, field)| {
+            response.headers.all(field).filter_map(|value| self.facts(matches, value))
+        });
+        let mut first = None;
+        for facts in of_fields.chain(title.and_then(|text| self.html_title(text))) {
+            if facts.product.is_some() {
+                return Some(facts);
+            }
+            first.get_or_insert(facts);
+        }
+        first
+    }
+
+    /// What a greeting betrays: the first of its lines that a fingerprint knows.
+    pub fn greeting(&self, banner: &GreetingBanner<'_>) -> Option<ProductFacts> {
+        let subject = banner.greeting.fingerprints();
+        banner.lines().find_map(|line| self.facts(subject, banner.text(line)))
+    }
+
+    fn facts(&self, matches: &str, text: &[u8]) -> Option<ProductFacts> {
+        self.identify(matches, text).map(|identified| identified.facts())
+    }
+}
+
+/// The files behind a path, sorted by name.
+fn files(path: &Path) -> Result<Vec<PathBuf>, FingerprintError> {
+    let failed = |source| FingerprintError::Read { path: path.to_owned(), source };
+    if !std::fs::metadata(path).map_err(failed)?.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(path).map_err(failed)? {
+        let file = entry.map_err(failed)?.path();
+        if file.extension().is_some_and(|extension| extension == "toml") {
+            files.push(file);
+        }
+    }
+    if files.is_empty() {
+        return Err(FingerprintError::Empty { path: path.to_owned() });
+    }
+    files.sort();
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,302 @@
+//! Markers: what a side offers in its key exchange and its identification hides, `rules/markers.toml`.
+//!
+//! A name in a KEXINIT is evidence of the code that offers it. What follows from that for a weakness is the
+//! table's to say, and no more follows than that: who offers what a patch brought has the patch, of whatever
+//! version it may be.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+
+use super::advisory::{Line, PackageVersion, State, Status};
+use crate::banner::{KexInit, SshBanner};
+use crate::event::Side;
+
+const SHIPPED: &str = include_str!("../../shipped/markers.toml");
+
+/// The shipped ones: a test rules out that they cannot be read.
+static TABLE: LazyLock<Vec<Row>> =
+    LazyLock::new(|| toml::from_str::<Document>(SHIPPED).map(|read| read.marker).unwrap_or_default());
+
+/// One marker, by its position in the table.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Marker(usize);
+
+#[derive(Debug, Default, Deserialize)]
+struct Document {
+    marker: Vec<Row>,
+}
+
+/// One row of the table. Its other keys (`since`, `date`, `references` …) are for people, and for who proves
+/// it.
+#[derive(Debug, Deserialize)]
+struct Row {
+    name: String,
+    /// What is seen, as the reason of a verdict says it.
+    says: String,
+    /// Whose KEXINIT; both sides' where it is missing.
+    #[serde(default)]
+    from: Option<Sender>,
+    /// Software whose identification is this alone, without comments.
+    #[serde(default)]
+    software: Option<String>,
+    /// Of each of these fields one of the names is offered, all in one direction.
+    #[serde(default)]
+    offers: BTreeMap<List, Vec<String>>,
+    /// None of these is, in either direction.
+    #[serde(default)]
+    lacks: BTreeMap<List, Vec<String>>,
+    /// Weaknesses that are mended in whatever shows it.
+    #[serde(default)]
+    mends: Vec<String>,
+    /// Weaknesses that whatever shows it has.
+    #[serde(default)]
+    betrays: Vec<String>,
+    /// The only packages that show it; what mended one of them before, is mended.
+    #[serde(default)]
+    packages: Vec<Bound>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Sender {
+    Client,
+    Server,
+}
+
+/// A name list of a KEXINIT, as rules call it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum List {
+    Kex,
+    HostKey,
+    Encryption,
+    Mac,
+    Compression,
+}
+
+/// Packages of one release, from one on.
+#[derive(Debug, Deserialize)]
+struct Bound {
+    source: String,
+    distribution: String,
+    release: String,
+    from: String,
+}
+
+/// True if the text of a file is the table's own.
+pub(super) fn is_shipped(text: &str) -> bool {
+    text == SHIPPED
+}
+
+impl Marker {
+    fn all() -> impl Iterator<Item = Self> {
+        (0..TABLE.len()).map(Self)
+    }
+
+    fn row(self) -> Option<&'static Row> {
+        TABLE.get(self.0)
+    }
+
+    /// The marker that is called so.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        Self::all().find(|marker| marker.name() == name)
+    }
+
+    /// What rules call it.
+    pub fn name(self) -> &'static str {
+        self.row().map_or("", |row| row.name.as_str())
+    }
+
+    /// What is seen, on one line.
+    pub(super) fn says(self) -> &'static str {
+        self.row().map_or("", |row| row.says.as_str())
+    }
+
+    /// Every name, in the order of the table.
+    pub(super) fn names() -> impl Iterator<Item = &'static str> {
+        TABLE.iter().map(|row| row.name.as_str())
+    }
+
+    /// The markers by which a weakness of a package is mended, where `client` and `server` are looked at.
+    pub fn mending(weakness: &str, package: &str, lines: &[Line], side: Option<Side>) -> Vec<Self> {
+        let mends = |row: &Row| {
+            let packages = || row.packages.iter().all(|bound| bound.is_mended(package, lines));
+            row.mends.iter().any(|known| known == weakness) || (!row.packages.is_empty() && packages())
+        };
+        Self::all().filter(|marker| marker.row().is_some_and(|row| row.is_of(side) && mends(row))).collect()
+    }
+
+    /// The markers by which a weakness is there.
+    pub fn betraying(weakness: &str, side: Option<Side>) -> Vec<Self> {
+        let betrays = |row: &Row| row.is_of(side) && row.betrays.iter().any(|known| known == weakness);
+        Self::all().filter(|marker| marker.row().is_some_and(betrays)).collect()
+    }
+
+    /// True if it tells which packages it is seen in, and nothing of a weakness itself.
+    pub(super) fn is_of_packages(self) -> bool {
+        self.row().is_some_and(|row| !row.packages.is_empty())
+    }
+
+    /// True if a side that identifies itself so may show it.
+    pub(super) fn fits(self, banner: &SshBanner<'_>) -> bool {
+        self.row().is_some_and(|row| row.fits(banner))
+    }
+
+    /// What a side shows.
+    pub(super) fn seen(banner: &SshBanner<'_>) -> Vec<Self> {
+        let Some(kex) = &banner.kex else { return Vec::new() };
+        Self::all().filter(|marker| marker.row().is_some_and(|row| row.is_seen(banner, kex))).collect()
+    }
+}
+
+impl fmt::Debug for Marker {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+impl Row {
+    /// True if it can be seen of a side, or of either.
+    fn is_of(&self, side: Option<Side>) -> bool {
+        match (self.from, side) {
+            (None, _) | (_, None) => true,
+            (Some(Sender::Client), Some(side)) => side == Side::Client,
+            (Some(Sender::Server), Some(side)) => side == Side::Server,
+        }
+    }
+
+    fn fits(&self, banner: &SshBanner<'_>) -> bool {
+        let identification = &banner.identification;
+        let software = self.software.as_ref().is_none_or(|software| {
+            identification.software == software.as_bytes() && identification.comments.is_none()
+        });
+        software && self.is_of(Some(banner.from))
+    }
+
+    fn is_seen(&self, banner: &SshBanner<'_>, kex: &KexInit<'_>) -> bool {
+        let offers_all = |to: Side| self.offers.iter().all(|(list, names)| list.holds(kex, to, names));
+        let offers_one = |to: Side| self.lacks.iter().any(|(list, names)| list.holds(kex, to, names));
+        let directions = [Side::Server, Side::Client];
+        // What is sent one way never meets what is sent the other: together they weaken nothing.
+        self.fits(banner) && directions.into_iter().any(offers_all) && !directions.into_iter().any(offers_one)
+    }
+}
+
+impl List {
+    /// True if one of the names is offered for what is sent to `to`.
+    fn holds(self, kex: &KexInit<'_>, to: Side, names: &[String]) -> bool {
+        let list = match (self, to) {
+            (Self::Kex, _) => kex.kex,
+            (Self::HostKey, _) => kex.host_key,
+            (Self::Encryption, Side::Server) => kex.encryption_client_to_server,
+            (Self::Encryption, Side::Client) => kex.encryption_server_to_client,
+            (Self::Mac, Side::Server) => kex.mac_client_to_server,
+            (Self::Mac, Side::Client) => kex.mac_server_to_client,
+            (Self::Compression, Side::Server) => kex.compression_client_to_server,
+            (Self::Compression, Side::Client) => kex.compression_server_to_client,
+        };
+        list.split(|octet| *octet == b',').any(|name| names.iter().any(|known| known.as_bytes() == name))
+    }
+}
+
+impl Bound {
+    /// True if these packages have the fix, by what the data say of their release.
+    fn is_mended(&self, package: &str, lines: &[Line]) -> bool {
+        let Ok(from) = PackageVersion::parse(&self.from) else { return false };
+        let own = |line: &&Line| line.distribution == self.distribution && line.release == self.release;
+        let mended = |line: &Line| match &line.state {
+            State::Fixed(fix) => fix.shown() <= from.shown(),
+            State::Said(status) => *status == Status::NotAffected,
+        };
+        self.source == package && lines.iter().find(own).is_some_and(mended)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::banner::ssh;
+
+    /// Keys of a row that only people and `scripts/prove-markers` read.
+    const TOLD: [&str; 5] = ["since", "until", "backported", "date", "references"];
+
+    #[test]
+    fn the_table_is_well_formed() {
+        let read: Document = toml::from_str(SHIPPED).unwrap();
+        assert!(read.marker.len() >= 10);
+        let table: toml::Table = toml::from_str(SHIPPED).unwrap();
+        let known = ["name", "says", "from", "software", "offers", "lacks", "mends", "betrays", "packages"];
+        for row in table["marker"].as_array().unwrap() {
+            let row = row.as_table().unwrap();
+            let name = row["name"].as_str().unwrap();
+            for key in row.keys() {
+                assert!(known.contains(&key.as_str()) || TOLD.contains(&key.as_str()), "{name}: {key}");
+            }
+            assert!(!row["references"].as_array().unwrap().is_empty(), "{name} has no reference");
+            let date = row["date"].as_str().unwrap();
+            let shape: String = date.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+            assert_eq!(shape, "0000-00-00", "{name}: {date}");
+            assert!(row.contains_key("since") || row.contains_key("betrays"), "{name} began with something");
+        }
+        for marker in Marker::all() {
+            let row = marker.row().unwrap();
+            assert_eq!(Marker::named(&row.name), Some(marker), "{} is there once", row.name);
+            assert!(!row.offers.is_empty() && !row.says.is_empty(), "{}", row.name);
+            assert!(row.mends.is_empty() || row.betrays.is_empty(), "{} says two things", row.name);
+            for bound in &row.packages {
+                assert!(PackageVersion::parse(&bound.from).is_ok() && row.software.is_some());
+            }
+        }
+    }
+
+    #[test]
+    fn a_cipher_and_a_mac_of_different_directions_are_no_weakness() {
+        let etm = b"hmac-sha2-256-etm@openssh.com".as_slice();
+        let seen = |to_server: (&'static [u8], &'static [u8]), to_client: (&'static [u8], &'static [u8])| {
+            let kex = KexInit {
+                kex: b"curve25519-sha256",
+                encryption_client_to_server: to_server.0,
+                mac_client_to_server: to_server.1,
+                encryption_server_to_client: to_client.0,
+                mac_server_to_client: to_client.1,
+                ..KexInit::default()
+            };
+            let (identification, _) = ssh::parse_line(b"SSH-2.0-x");
+            let banner = SshBanner { from: Side::Server, identification, kex: Some(kex) };
+            Marker::seen(&banner).into_iter().map(Marker::name).collect::<Vec<_>>()
+        };
+        let (cbc, counter) = (b"aes256-cbc".as_slice(), b"aes256-ctr".as_slice());
+        assert!(seen((cbc, b"hmac-sha2-256"), (counter, etm)).is_empty());
+        assert!(seen((counter, etm), (cbc, b"hmac-sha2-256")).is_empty());
+        assert_eq!(seen((cbc, etm), (counter, etm)), ["terrapin-cbc"]);
+        assert_eq!(seen((counter, b"hmac-sha2-256"), (cbc, etm)), ["terrapin-cbc"]);
+    }
+
+    #[test]
+    fn a_marker_is_a_whole_name_of_its_side_and_software() {
+        let seen = |from: Side, line: &str, kex: &str| -> Vec<&str> {
+            let (identification, _) = ssh::parse_line(line.as_bytes());
+            let kex = KexInit { kex: kex.as_bytes(), ..KexInit::default() };
+            let banner = SshBanner { from, identification, kex: Some(kex) };
+            Marker::seen(&banner).into_iter().map(Marker::name).collect()
+        };
+        let strict = "kex-strict-s-v00@openssh.com";
+        assert_eq!(seen(Side::Server, "SSH-2.0-x", strict), ["strict-kex-server"]);
+        assert!(seen(Side::Client, "SSH-2.0-x", strict).is_empty());
+        assert!(seen(Side::Server, "SSH-2.0-x", "kex-strict-s-v00@openssh.com.example").is_empty());
+        let bound = "debian-12-openssh-sntrup761";
+        for (line, expected) in [
+            ("SSH-2.0-OpenSSH_9.2p1", true),
+            ("SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u2.example1", false),
+            ("SSH-2.0-OpenSSH_9.2p1 a word", false),
+            ("SSH-2.0-OpenSSH_9.2", false),
+            ("SSH-2.0-OpenSSH_9.9p1", false),
+        ] {
+            let markers = seen(Side::Server, line, "curve25519-sha256,sntrup761x25519-sha512");
+            assert_eq!(markers.contains(&bound), expected, "{line}: {markers:?}");
+        }
+    }
+}

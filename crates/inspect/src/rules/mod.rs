@@ -1,0 +1,444 @@
+//! Rules: TOML text to validated, compiled rules, and banners judged by them.
+//!
+//! This room owns the rule format, its diagnostics, the order of versions, and the matcher. It knows
+//! neither sockets nor packets nor the clock, and it decides nothing but which rules match: what a
+//! match leads to is the caller's policy.
+//!
+//! # Order of evaluation
+//!
+//! 1. Rules with `action = "accept"` come first, then all others; within both groups rules stand in
+//!    the order of the `--rules` arguments, of the file names of a folder (bytewise), and of the
+//!    lines of a file.
+//! 2. The first accept rule that matches ends the evaluation: nothing else is reported for that
+//!    banner.
+//! 3. Otherwise every rule that matches is reported, in order; a drop does not hide an alert.
+//!
+//! # Policies
+//!
+//! A policy decides what may be spoken to a port at all, before and beside all rules: the first one whose
+//! scope a connection is in, those of local files before all others. What it lets pass is still judged by
+//! the rules; what it does not let pass, no accept rule does. Rules with `action = "allow"` do nothing but
+//! be named by policies.
+//!
+//! # Where a version comes from
+//!
+//! From the first group named `version` that took part in a match, in the order in which the fields
+//! of `match` are named; else, for a rule that asks about `product`, `vendor`, `product_version`,
+//! `cpe` or `os`, from the fingerprint.
+
+pub mod advisory;
+mod alert;
+mod debian;
+mod diagnostic;
+mod drift;
+mod early;
+mod example;
+mod explain;
+mod field;
+pub mod fingerprint;
+mod foresight;
+mod index;
+mod judge;
+pub mod limits;
+mod lint;
+mod list;
+mod literals;
+mod local;
+pub mod marker;
+pub mod nesting;
+mod pattern;
+mod policy;
+mod policy_check;
+mod probe;
+mod ranges;
+mod read;
+mod rule;
+mod scope;
+mod selection;
+pub mod source;
+mod suggest;
+#[cfg(test)]
+mod tests;
+mod text;
+mod threshold;
+mod version;
+mod view;
+
+use std::cell::OnceCell;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::advisory::Finding;
+use self::diagnostic::Report;
+use self::drift::ReadFile;
+use self::early::EarlySides;
+use self::field::Field;
+use self::index::Index;
+use self::judge::{Found, Memo, Scoped, judge};
+use self::lint::{Depth, lint};
+use self::pattern::Pattern;
+use self::policy::Policies;
+use self::read::Draft;
+use self::text::SourceFile;
+use self::view::View;
+use crate::banner::Banner;
+use crate::event::{Action, OverrideFacts, Severity, Timestamp, Verdict};
+
+pub use self::alert::Occasion;
+pub use self::diagnostic::{Diagnostic, Level, LoadError};
+pub use self::drift::Drift;
+pub use self::example::Example;
+pub use self::explain::{Ends, Explanation, Trial};
+pub use self::field::Sender;
+pub use self::policy::{Allowed, LEARNING_POLICY, Opinion, Policy};
+pub use self::probe::ProbeRequest;
+pub use self::rule::{Mark, Rule};
+pub use self::scope::parse_network;
+pub use self::selection::{Profiles, Selection};
+pub use self::source::Texts;
+pub use self::threshold::Thresholds;
+pub use self::version::Requirement;
+pub use self::view::{Context, Stage};
+
+/// Validated rules, compiled; shared by `Arc` and never changed.
+#[derive(Debug, Default)]
+pub struct RuleSet {
+    rules: Vec<Rule>,
+    /// Those that a profile or an override leaves out.
+    off: Vec<Rule>,
+    patterns: Vec<Pattern>,
+    index: Index,
+    needs: Needs,
+    early: EarlySides,
+    policies: Policies,
+    /// All overrides of the local files.
+    overrides: Vec<Arc<OverrideFacts>>,
+    files: Vec<ReadFile>,
+}
+
+/// A rule set and what somebody should look at.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The rules.
+    pub rules: RuleSet,
+    /// Warnings, in the order of files and lines.
+    pub warnings: Vec<Diagnostic>,
+}
+
+/// What the rules of a set must see to be judged.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Needs {
+    /// The KEXINIT behind an SSH identification.
+    pub kex: bool,
+    /// Octets of HTTP bodies, 0 for none.
+    pub body: usize,
+    /// A fingerprint database.
+    pub fingerprints: bool,
+    /// A way to ban clients.
+    pub bans: bool,
+    /// First octets of what is not read.
+    pub other: bool,
+    /// Every request of a kept-alive connection: a rule would block one.
+    pub every_request: bool,
+    /// Every response of one, and what a tunnel behind a later request holds: a rule would block for
+    /// something else than a request.
+    pub beside_requests: bool,
+    /// Exemptions of overrides: what they let pass is reported.
+    pub exemptions: bool,
+    /// Requests that a scan must make, each once.
+    pub requests: Vec<ProbeRequest>,
+}
+
+/// Octets of a body that rules about it see, unless the user says otherwise.
+pub const BODY_OCTETS: usize = 4 << 10;
+
+/// A rule that matches, and what it captured.
+#[derive(Debug, Clone)]
+pub struct Match<'r> {
+    /// The rule.
+    pub rule: &'r Rule,
+    /// The product, from the group named `product` or a fingerprint.
+    pub product: Option<String>,
+    /// The version, from the group named `version` or a fingerprint.
+    pub version: Option<String>,
+    /// The field of the first condition that matched, and its value.
+    matched: Option<(&'r Field, Vec<u8>)>,
+    /// What the rule's advisory says.
+    finding: Option<Finding<'r>>,
+    /// The override that exempts the connection from the rule.
+    exemption: Option<&'r Arc<OverrideFacts>>,
+}
+
+impl RuleSet {
+    /// Loads the rules of a selection.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong with any of the files.
+    pub fn load(selection: &Selection) -> Result<Loaded, LoadError> {
+        Self::read(selection, Depth::Quick)
+    }
+
+    /// Loads like [`Self::load`] and warns of all that is suspicious: rules without examples, too, and
+    /// those that an accept rule shadows.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong with any of the files.
+    pub fn check(selection: &Selection) -> Result<Loaded, LoadError> {
+        Self::read(selection, Depth::Thorough)
+    }
+
+    fn read(selection: &Selection, depth: Depth) -> Result<Loaded, LoadError> {
+        let mut report = Report::default();
+        let empty = if selection.complete { Level::Error } else { Level::Warning };
+        let mut sources = source::read(&selection.rules, &selection.texts, empty, &mut report);
+        sources.extend(source::read_local(&selection.local, &selection.texts, &mut report));
+        Self::build(&sources, selection, report, depth)
+    }
+
+    /// Reads rules from the text of one file; `name` is shown in diagnostics, and lists are looked for
+    /// beside it.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong with the text.
+    pub fn parse(name: &str, text: &str) -> Result<Loaded, LoadError> {
+        let selection = Selection::default();
+        Self::build(&[SourceFile::new(name, text)], &selection, Report::default(), Depth::Quick)
+    }
+
+    /// No rules.
+    pub fn empty() -> Self {
+        Self::default()
+    }
+
+    fn build(
+        sources: &[SourceFile],
+        selection: &Selection,
+        mut report: Report,
+        depth: Depth,
+    ) -> Result<Loaded, LoadError> {
+        let mut draft = Draft::default();
+        for source in sources {
+            read::file(source, &mut draft, &mut report);
+        }
+        if selection.learns {
+            read::file(&policy::learning(), &mut draft, &mut report);
+        }
+        let Draft { mut rules, patterns, overrides, mut policies, lists, .. } = draft;
+        let files = sources.iter().map(SourceFile::read_file).chain(lists).collect();
+        selection.switch_off(&mut rules, &mut report);
+        local::apply(&overrides, &mut rules, sources, selection, &mut report);
+        let overrides = overrides.into_iter().map(|one| one.facts).collect();
+        let (mut rules, off): (Vec<Rule>, Vec<Rule>) = rules.into_iter().partition(|rule| rule.off.is_none());
+        let is_own = |policy: &Policy| policy.id == LEARNING_POLICY;
+        selection.refuse_nothing(rules.is_empty() && policies.iter().all(is_own), &mut report);
+        rules.sort_by_key(|rule| rule.action != Action::Accept);
+        for (index, rule) in rules.iter_mut().enumerate() {
+            rule.index = index;
+        }
+        let (patterns, shapes) = patterns.into_parts();
+        policy_check::resolve(&mut policies, &rules, &off, sources, selection.partial, &mut report);
+        lint(&rules, &off, &policies, &patterns, sources, depth, &mut report);
+        let policies = Policies::new(policies);
+        if depth == Depth::Thorough {
+            policy_check::lint(policies.all(), &rules, sources, &mut report);
+        }
+        let warnings = report.finish()?;
+        let needs = Needs::of(&rules);
+        let index = Index::new(&rules, &patterns, &shapes);
+        let early = EarlySides::new(&rules);
+        let rules = Self { rules, off, patterns, index, needs, early, policies, overrides, files };
+        Ok(Loaded { rules, warnings })
+    }
+
+    /// The files that the rules were read from, and those of their lists.
+    pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        self.files.iter().map(|file| &file.path)
+    }
+
+    /// The rules in the order in which they are judged.
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// The rules that are not in force, in the order of files and lines.
+    pub fn rules_off(&self) -> &[Rule] {
+        &self.off
+    }
+
+    /// The overrides of the local files, in order, those that have ended among them.
+    pub fn overrides(&self) -> &[Arc<OverrideFacts>] {
+        &self.overrides
+    }
+
+    /// Warnings of the overrides that have no effect any more at `now`.
+    pub fn ended(&self, now: Timestamp) -> impl Iterator<Item = Diagnostic> {
+        self.overrides.iter().filter(move |one| !one.is_in_force(now)).map(|one| {
+            let until = one.until.unwrap_or_default();
+            let owner = one.owner.as_ref().map(|owner| format!(" (owner: {owner})")).unwrap_or_default();
+            let message = format!("the override of line {} has had no effect since {until}{owner}", one.line);
+            Diagnostic::of_file(Level::Warning, one.file.as_str(), message)
+                .with_help("remove it, or extend `until`")
+        })
+    }
+
+    /// What must be collected or asked for, so that every rule can be judged.
+    pub fn needs(&self) -> &Needs {
+        &self.needs
+    }
+
+    /// The rules that match `banner`, in order; only the accept rule where one matches.
+    ///
+    /// Rules with a `count` are among them: ask [`Thresholds::admit`] whether they take effect.
+    pub fn evaluate<'r>(&'r self, banner: &Banner<'_>, context: &Context<'_>) -> Vec<Match<'r>> {
+        let view = View::new(banner, context);
+        let memo = Memo::default();
+        let accepted = OnceCell::new();
+        let is_accepted = || *accepted.get_or_init(|| self.accepts_head(banner, context));
+        let mut matches = Vec::new();
+        for rule in self.candidates(&view, &memo).into_iter().filter_map(|index| self.rule(index)) {
+            if rule.action == Action::Allow {
+                continue;
+            }
+            let Ok(found) = judge(rule, &self.patterns, &view, &memo, Scoped::Yes) else { continue };
+            if context.stage == Stage::Rest && rule.is_weighed_at_end() && is_accepted() {
+                continue;
+            }
+            matches.push(Match::new(rule, found));
+            if rule.action == Action::Accept {
+                break;
+            }
+        }
+        matches
+    }
+
+    /// The blocking rules that would match `banner` if no override exempted the connection, in order; none
+    /// where an accept rule matches. Rules with a `count` are not among them: what they block depends on what
+    /// came before.
+    pub fn exempted<'r>(&'r self, banner: &Banner<'_>, context: &Context<'_>) -> Vec<Match<'r>> {
+        let mut matches = Vec::new();
+        if !self.needs.exemptions {
+            return matches;
+        }
+        let view = View::new(banner, context);
+        let memo = Memo::default();
+        for rule in self.candidates(&view, &memo).into_iter().filter_map(|index| self.rule(index)) {
+            if rule.action == Action::Accept && judge(rule, &self.patterns, &view, &memo, Scoped::Yes).is_ok()
+            {
+                return Vec::new();
+            }
+            if !rule.action.blocks() || rule.count.is_some() {
+                continue;
+            }
+            let Some(by) = rule.exemption(context) else { continue };
+            if let Ok(found) = judge(rule, &self.patterns, &view, &memo, Scoped::Unexempted) {
+                matches.push(Match { exemption: Some(by), ..Match::new(rule, found) });
+            }
+        }
+        matches
+    }
+
+    /// True if an accept rule ended the evaluation before the KEXINIT came.
+    fn accepts_head(&self, banner: &Banner<'_>, context: &Context<'_>) -> bool {
+        let context = Context { stage: Stage::Head, ..*context };
+        let view = View::new(banner, &context);
+        let memo = Memo::default();
+        let candidates = self.candidates(&view, &memo).into_iter().filter_map(|index| self.rule(index));
+        let mut accepts = candidates.take_while(|rule| rule.action == Action::Accept);
+        accepts.any(|rule| judge(rule, &self.patterns, &view, &memo, Scoped::Yes).is_ok())
+    }
+
+    /// Every rule that matches `banner`, in order, whoever sends it to whom: addresses and port are left
+    /// out, and no accept rule hides what comes behind it. [`Rule::is_in_scope`] tells which of them take
+    /// effect for one connection.
+    pub fn evaluate_anywhere<'r>(&'r self, banner: &Banner<'_>, context: &Context<'_>) -> Vec<Match<'r>> {
+        let view = View::new(banner, context);
+        let memo = Memo::default();
+        let candidates = self.candidates(&view, &memo);
+        let rules = candidates.into_iter().filter_map(|index| self.rule(index));
+        let rules = rules.filter(|rule| rule.action != Action::Allow);
+        let judged = |rule: &'r Rule| {
+            let found = judge(rule, &self.patterns, &view, &memo, Scoped::No).ok()?;
+            Some(Match::new(rule, found))
+        };
+        rules.filter_map(judged).collect()
+    }
+
+    /// The rules that have a chance, in order, by their positions.
+    fn candidates<'v>(&'v self, view: &'v View<'_>, memo: &Memo<'v>) -> Vec<u32> {
+        let mut candidates = Vec::new();
+        self.index.candidates(view, &self.patterns, memo, &mut candidates);
+        candidates
+    }
+
+    fn rule(&self, index: u32) -> Option<&Rule> {
+        self.rules.get(usize::try_from(index).ok()?)
+    }
+}
+
+impl<'r> Match<'r> {
+    fn new(rule: &'r Rule, found: Found<'r, '_>) -> Self {
+        let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
+        let Found { captured, matched, finding } = found;
+        Self {
+            rule,
+            product: captured.product.map(text),
+            version: captured.version.map(text),
+            matched: matched.map(|(field, value)| (field, value.to_vec())),
+            finding,
+            exemption: None,
+        }
+    }
+
+    /// What the match asks for: the rule's action, unless its advisory does not say that the package is
+    /// vulnerable, or an override exempts the connection.
+    pub fn action(&self) -> Action {
+        match self.exemption {
+            Some(_) => Action::Alert,
+            None => self.rule.action_by(self.finding.as_ref()),
+        }
+    }
+
+    /// The mark to set.
+    pub fn mark(&self) -> Option<Mark> {
+        self.rule.mark.filter(|_| self.action() == Action::Mark)
+    }
+
+    /// Time for which to ban the client.
+    pub fn ban(&self) -> Option<Duration> {
+        self.rule.ban().filter(|_| self.action() == Action::Ban)
+    }
+
+    /// How grave the match is: what is mended is only worth knowing, and what cannot be told is no more than
+    /// a weakness under conditions.
+    pub fn severity(&self) -> Severity {
+        let severity = self.rule.severity;
+        match self.finding.map(|finding| finding.verdict()) {
+            Some(Verdict::Mended) => Severity::Info,
+            Some(Verdict::Unknown) => severity.min(Severity::Medium),
+            Some(Verdict::Vulnerable) | None => severity,
+        }
+    }
+}
+
+impl Needs {
+    fn of(rules: &[Rule]) -> Self {
+        let mut requests: Vec<ProbeRequest> = rules.iter().filter_map(|rule| rule.request.clone()).collect();
+        requests.sort();
+        requests.dedup();
+        Self {
+            kex: rules.iter().any(Rule::needs_kex),
+            body: if rules.iter().any(Rule::needs_body) { BODY_OCTETS } else { 0 },
+            fingerprints: rules.iter().any(Rule::needs_fingerprints),
+            every_request: rules.iter().any(Rule::blocks_requests),
+            beside_requests: rules.iter().any(Rule::blocks_beside_requests),
+            bans: rules.iter().any(|rule| rule.action == Action::Ban),
+            other: rules.iter().any(|rule| rule.protocol == crate::event::Protocol::Other),
+            exemptions: rules.iter().any(|rule| rule.action.blocks() && rule.scope.exempts_some()),
+            requests,
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Rule files found, and read within bounds.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::diagnostic::{Diagnostic, Level, Report};
+use super::limits;
+use super::text::SourceFile;
+
+/// What the paths of rule files and lists lead to.
+#[derive(Debug, Clone, Default)]
+pub enum Texts {
+    /// Files of this machine.
+    #[default]
+    Files,
+    /// These, and no file.
+    Given(Arc<BTreeMap<PathBuf, String>>),
+}
+
+impl Texts {
+    fn is_folder(&self, path: &Path) -> bool {
+        matches!(self, Self::Files) && path.is_dir()
+    }
+
+    /// The octets at `path`, at most `limit`; else says why not.
+    fn octets(&self, path: &Path, limit: u64) -> Result<Vec<u8>, String> {
+        match self {
+            Self::Files => read_octets(path, limit),
+            Self::Given(texts) => {
+                let text = texts.get(path).ok_or("it was not given")?;
+                bounded(text.clone().into_bytes(), limit)
+            }
+        }
+    }
+
+    /// Reads a file of at most `limit` bytes as text.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`read_text`], or the file was not given.
+    pub fn text(&self, path: &Path, limit: u64) -> Result<String, String> {
+        as_text(self.octets(path, limit)?)
+    }
+}
+
+/// Reads every rule file of `paths`: files as they are, folders as their `*.toml` in the order of
+/// their names. A folder without any is worth what `empty` says.
+pub(super) fn read(paths: &[PathBuf], texts: &Texts, empty: Level, report: &mut Report) -> Vec<SourceFile> {
+    let mut files = Vec::new();
+    for path in paths {
+        if texts.is_folder(path) {
+            match folder(path) {
+                Ok(found) if found.is_empty() => {
+                    let name = path.display().to_string();
+                    let message = "the folder holds no *.toml file";
+                    report.push(Diagnostic::of_file(empty, name, message));
+                }
+                Ok(found) => files.extend(found),
+                Err(error) => report.push(unreadable(path, &error.to_string())),
+            }
+        } else {
+            files.push(path.clone());
+        }
+    }
+    if files.len() > limits::FILES {
+        let first = files.first().map(|path| path.display().to_string()).unwrap_or_default();
+        let message = format!("{} rule files; at most {} are taken", files.len(), limits::FILES);
+        report.push(Diagnostic::of_file(Level::Error, first, message));
+        return Vec::new();
+    }
+    let mut sources = Vec::with_capacity(files.len());
+    for path in files {
+        match texts.octets(&path, limits::FILE_OCTETS) {
+            Ok(octets) => sources.extend(decode(&path, octets, report).map(|source| source.beside(texts))),
+            Err(reason) => report.push(unreadable(&path, &reason)),
+        }
+    }
+    sources
+}
+
+/// The rule files that a path leads to now: itself, or those of the folder.
+pub(super) fn files(path: &Path) -> Vec<PathBuf> {
+    if path.is_dir() { folder(path).unwrap_or_default() } else { vec![path.to_owned()] }
+}
+
+/// Reads every local file of `paths`; a folder may be empty, which is how it begins.
+pub(super) fn read_local(paths: &[PathBuf], texts: &Texts, report: &mut Report) -> Vec<SourceFile> {
+    let holds_some =
+        |path: &&PathBuf| !texts.is_folder(path) || folder(path).map_or(true, |found| !found.is_empty());
+    let paths: Vec<PathBuf> = paths.iter().filter(holds_some).cloned().collect();
+    read(&paths, texts, Level::Warning, report).into_iter().map(SourceFile::into_local).collect()
+}
+
+/// A rule file's octets as text; the first that is no text is reported at its place.
+fn decode(path: &Path, octets: Vec<u8>, report: &mut Report) -> Option<SourceFile> {
+    let name = path.display().to_string();
+    let error = match String::from_utf8(octets) {
+        Ok(text) => return Some(SourceFile::new(name, text)),
+        Err(error) => error,
+    };
+    let at = error.utf8_error().valid_up_to();
+    let octet = error.as_bytes().get(at).copied().unwrap_or_default();
+    // What stands before is the same in both, so that the place is right.
+    let source = SourceFile::new(name, String::from_utf8_lossy(error.as_bytes()));
+    let span = at..at + char::REPLACEMENT_CHARACTER.len_utf8();
+    let message = format!("the octet 0x{octet:02x} is not UTF-8");
+    report.push(Diagnostic::at(Level::Error, &source, &span, message).with_help("save the file as UTF-8"));
+    None
+}
+
+/// The `*.toml` files of a folder, sorted by name; hidden files are left out.
+fn folder(path: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(path)? {
+        let path = entry?.path();
+        let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        if !hidden && path.extension().is_some_and(|extension| extension == "toml") && !path.is_dir() {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Reads a regular file of at most `limit` bytes as text.
+///
+/// # Errors
+///
+/// The reason, as a user reads it: those of [`read_octets`], or the first byte that is not UTF-8.
+pub fn read_text(path: &Path, limit: u64) -> Result<String, String> {
+    as_text(read_octets(path, limit)?)
+}
+
+fn as_text(octets: Vec<u8>) -> Result<String, String> {
+    String::from_utf8(octets).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        let line = error.as_bytes().iter().take(at).filter(|octet| **octet == b'\n').count() + 1;
+        format!("not UTF-8 at octet {at} (line {line})")
+    })
+}
+
+/// Reads a regular file of at most `limit` bytes.
+///
+/// # Errors
+///
+/// The reason, as a user reads it: unreadable, not a regular file, or too long.
+pub fn read_octets(path: &Path, limit: u64) -> Result<Vec<u8>, String> {
+    // Asked before the file is opened: opening a named pipe would wait for its writer.
+    let metadata = std::fs::metadata(path).map_err(|error| error.to_string())?;
+    if !metadata.is_file() {
+        return Err("not a regular file".to_owned());
+    }
+    let file = File::open(path).map_err(|error| error.to_string())?;
+    let mut octets = Vec::new();
+    // The limit is kept while reading: a file may grow, and some say a length of 0.
+    file.take(limit + 1).read_to_end(&mut octets).map_err(|error| error.to_string())?;
+    bounded(octets, limit)
+}
+
+fn bounded(octets: Vec<u8>, limit: u64) -> Result<Vec<u8>, String> {
+    if u64::try_from(octets.len()).unwrap_or(u64::MAX) > limit {
+        return Err(format!("larger than {} MiB", limit >> 20));
+    }
+    Ok(octets)
+}
+
+fn unreadable(path: &Path, reason: &str) -> Diagnostic {
+    let name = path.display().to_string();
+    Diagnostic::of_file(Level::Error, name.clone(), format!("cannot read {name}: {reason}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_named_pipe_is_refused_without_waiting() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe.toml");
+        let mode = rustix::fs::Mode::RUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        assert_eq!(read_text(&pipe, 10), Err("not a regular file".to_owned()));
+    }
+
+    #[test]
+    fn what_is_given_is_read_and_no_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("there.toml");
+        std::fs::write(&file, "on disk").unwrap();
+        let given = Path::new("0/a.toml");
+        let texts = Texts::Given(Arc::new(BTreeMap::from([(given.to_owned(), "given".to_owned())])));
+        assert_eq!(texts.text(given, 5).as_deref(), Ok("given"));
+        assert!(texts.text(given, 4).is_err());
+        assert_eq!(texts.text(&file, 100), Err("it was not given".to_owned()));
+        assert_eq!(Texts::Files.text(&file, 100).as_deref(), Ok("on disk"));
+        let mut report = Report::default();
+        let read = read(&[given.to_owned(), folder.path().to_owned()], &texts, Level::Error, &mut report);
+        assert_eq!((read.len(), report.errors()), (1, 1));
+    }
+
+    #[test]
+    fn a_file_above_the_limit_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("big.toml");
+        std::fs::write(&file, "0123456789").unwrap();
+        assert_eq!(read_text(&file, 10).as_deref(), Ok("0123456789"));
+        assert!(read_text(&file, 9).is_err());
+    }
+}
