@@ -1,6 +1,7 @@
 //! Packages, services, manifests, doctor, the tunnel and the command line as a whole.
 
 mod cli;
+mod crates;
 mod doctor;
 mod manifests;
 mod packages;
