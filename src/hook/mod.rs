@@ -38,7 +38,7 @@
 //! # Bodies
 //!
 //! Where every request is read, the flow stays undecided, and the guard releases it for as long as the body
-//! of a response passes (`src/engine/release.rs` says when). A connection has no use for the fourth value of
+//! of a response passes (`crates/inspect/src/engine/release.rs` says when). A connection has no use for the fourth value of
 //! our two bits otherwise, and a packet only where it is a reset, so that this takes no further bit. Which
 //! end sends is the kernel's word (`--ctdir`): where its tracking took the server for the opener (it was
 //! flushed amid a connection), the mark is not saved. Whether a segment has octets is told by a program of
