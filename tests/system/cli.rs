@@ -191,7 +191,7 @@ fn what_would_be_without_effect_is_refused() {
         ("guard --backend nfq --max-wait 1s", "--max-wait: --backend nfq"),
         ("hook print --hook-udp 0", "`0` is not a port"),
         ("hook print --ports 22,0", "`0` is not a port"),
-        ("scan ssh nowhere.invalid nobody.invalid", "nothing was asked"),
+        ("scan ssh nowhere.invalid nobody.invalid", "no target was probed"),
     ] {
         let output = bannerwall(&line.split(' ').collect::<Vec<_>>());
         assert_eq!(

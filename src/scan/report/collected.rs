@@ -1,4 +1,4 @@
-//! Events of targets until these are over.
+//! Events of unfinished targets.
 
 use ahash::AHashMap;
 
@@ -7,7 +7,7 @@ use crate::event::{Event, EventSink};
 use crate::scan::Outcome;
 use crate::scan::here::Here;
 
-/// Events of targets that are not over, by the target's index.
+/// Events of unfinished targets, by the target's index.
 #[derive(Debug, Default)]
 pub struct Collected {
     pending: AHashMap<u64, Held>,
@@ -15,7 +15,7 @@ pub struct Collected {
 }
 
 impl Collected {
-    /// All that was told of a target that is over.
+    /// Takes all events of a finished target.
     pub fn take(&mut self, outcome: &Outcome<'_>) -> Vec<Event> {
         match self.pending.is_empty() {
             true => Vec::new(),
@@ -23,7 +23,7 @@ impl Collected {
         }
     }
 
-    /// Puts our own address, as the target sees it, into events.
+    /// Sets the local address, as the target sees it, in events.
     pub fn sign(&mut self, outcome: &Outcome<'_>, events: &mut [Event]) {
         let here = self.here.toward(outcome.target.address.ip());
         let flows = events.iter_mut().filter_map(|event| event.flow.as_mut());

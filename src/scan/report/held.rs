@@ -1,5 +1,5 @@
-//! What is held of one target until it is over. However much a host answers, and however many rules match
-//! it, that is bounded in sum by what the user asks for.
+//! Bounded storage for the events of one unfinished target. The bound holds for any number of responses and
+//! matching rules.
 
 use std::sync::Arc;
 
@@ -8,15 +8,15 @@ use ahash::AHashSet;
 use crate::event::{AnomalyFacts, Application, Event, EventKind, HttpFacts, HttpResponseFacts};
 use crate::terms::Anomaly;
 
-/// Octets of one target's events that are held as they are.
+/// Bytes of a target's events to keep in full.
 pub(super) const WHOLE: usize = 1 << 20;
 
-/// Events that most targets have at most: a banner and a match. (Room for four, which a vector would begin
-/// with, is more than 1,024 octets, for which glibc tidies its whole heap up each time.)
+/// Usual number of events of a target: a banner and a match. A vector's default of four needs more than 1,024
+/// bytes, and glibc then consolidates its whole heap each time.
 const EVENTS: usize = 2;
 
-/// The events of one target. Behind the first [`WHOLE`] octets of them answers lose their header fields (but
-/// `Server`), and what was told of the target before is not told again.
+/// Events of one target. After the first [`WHOLE`] bytes, responses lose their header fields (except
+/// `Server`), and repeated alerts and anomalies are dropped.
 #[derive(Debug)]
 pub(super) struct Held {
     events: Vec<Event>,
@@ -24,12 +24,12 @@ pub(super) struct Held {
     excess: Option<Box<Excess>>,
 }
 
-/// What came behind the first octets.
+/// State after the first bytes.
 #[derive(Debug, Default)]
 struct Excess {
-    /// Rules and anomalies that were told.
+    /// Rules and anomalies that were already reported.
     told: AHashSet<String>,
-    /// The last answer that was cut, by its transaction: alerts share it.
+    /// Last shortened response, by its transaction: alerts share it.
     answer: Option<(Option<u32>, Arc<HttpFacts>)>,
     cut: u64,
     repeated: u64,
@@ -50,7 +50,7 @@ impl Held {
         self.events.push(event);
     }
 
-    /// All that is held, and a word about what is not.
+    /// Returns the kept events, with an anomaly about the dropped ones.
     pub(super) fn into_events(mut self) -> Vec<Event> {
         if let (Some(excess), Some(last)) = (self.excess, self.events.last()) {
             let mut event = Event { kind: EventKind::Anomaly(excess.facts()), ..last.clone() };
@@ -70,7 +70,7 @@ impl Held {
 }
 
 impl Excess {
-    /// Makes an event short; false where it says nothing new.
+    /// Shortens an event; returns false if it repeats an earlier one.
     fn shorten(&mut self, event: &mut Event) -> bool {
         if name(event).is_some_and(|name| !self.told.insert(name.to_owned())) {
             self.repeated += 1;
@@ -97,8 +97,8 @@ impl Excess {
 
     fn facts(&self) -> AnomalyFacts {
         let detail = format!(
-            "more than {} KiB of results: {} answers without their header fields, {} alerts and anomalies that \
-             repeat others left out",
+            "results over {} KiB: responses without header fields {}, repeated alerts and anomalies left out \
+             {}",
             WHOLE >> 10,
             self.cut,
             self.repeated
@@ -107,7 +107,7 @@ impl Excess {
     }
 }
 
-/// What an event is known by, where one of a kind says enough of a target.
+/// Returns the key for repetitions of an event.
 fn name(event: &Event) -> Option<&str> {
     match &event.kind {
         EventKind::Alert(facts) => Some(&facts.rule),

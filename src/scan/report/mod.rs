@@ -1,8 +1,8 @@
-//! What is written of each target: its events held until it is over, judged by `--match` and
-//! `--open`, then handed to the writer together.
+//! Selection of results: events are kept until their target is finished, filtered by `--match` and `--open`,
+//! then passed to the writer together.
 //!
-//! Results go to the writer by the batch, every few milliseconds at least: waking its thread for each
-//! would cost more than all else that is done for a target.
+//! Results go to the writer in batches, at least every few milliseconds. Waking its thread for each result
+//! would cost more than all other work on a target.
 
 mod collected;
 mod held;
@@ -23,33 +23,32 @@ use crate::event::{
 use crate::output::Handle;
 pub use collected::Collected;
 
-/// Octets of an answer in a foreign protocol that are shown.
+/// Bytes to show of a response in another protocol.
 const SHOWN: usize = 256;
-/// Targets whose results are handed over together at most.
+/// Limit of targets in a batch of results.
 const BATCH: usize = 256;
-/// Time for which a result is kept back for others at most.
+/// Longest delay of a result before its batch is sent.
 const HELD: Duration = Duration::from_millis(20);
 
-/// Which results are written.
+/// Selection of results.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
-    /// Only open ports.
+    /// Show only open ports.
     pub open_only: bool,
-    /// Neither closed ports nor those that didn't answer (a long table for a person).
+    /// Hide closed and silent ports (in a long table for a person).
     pub hide_unanswered: bool,
-    /// A `connect` event for every target, not only where there is nothing else to say.
+    /// Emit a `connect` event for every target, instead of only for those without other events.
     pub always_connect: bool,
-    /// Only targets of which all these hold.
+    /// Show only targets that match all of these.
     pub patterns: Vec<Pattern>,
 }
 
-/// One `--match`.
+/// Pattern of `--match`.
 #[derive(Debug, Clone)]
 pub enum Pattern {
-    /// The SSH identification line, a line of a greeting, or what a handshake of TLS says on a line, and
-    /// whose certificate it shows.
+    /// SSH identification line, a line of a greeting, or the summary and certificate of a TLS handshake.
     Banner(Regex),
-    /// A header field of an HTTP answer, by name.
+    /// Header field of an HTTP response, by name.
     Header(String, Regex),
 }
 
@@ -79,7 +78,7 @@ impl Pattern {
     }
 }
 
-/// One thread's results on their way to the writer.
+/// Results of one thread.
 #[derive(Debug)]
 pub struct ScanReport {
     plan: Arc<Plan>,
@@ -87,19 +86,19 @@ pub struct ScanReport {
     writer: Handle,
     store: Option<ResultFeed>,
     selection: Arc<Selection>,
-    /// Events of targets that are not over: what is stopped halfway is asked again when the scan is resumed,
-    /// and must not be reported twice.
+    /// Events of unfinished targets. A resumed scan probes such a target again, so it must not be reported
+    /// twice.
     collected: Collected,
-    /// Results to hand over, and all targets that are over since that was last done.
+    /// Results to pass on, and all targets that finished since the last time.
     groups: Vec<Vec<Event>>,
-    /// What the store gets, whether or not it is written.
+    /// Results for the store, shown or not.
     seen: Vec<Vec<Event>>,
     over: Vec<Finished>,
     handed_over: Instant,
 }
 
 impl ScanReport {
-    /// A report of the targets that `tracker` keeps for `plan`.
+    /// Returns a report of the targets that `tracker` records for `plan`.
     pub fn new(plan: Arc<Plan>, tracker: Arc<Tracker>, writer: Handle, selection: Arc<Selection>) -> Self {
         Self {
             plan,
@@ -115,7 +114,7 @@ impl ScanReport {
         }
     }
 
-    /// The same, which passes what it finds to a store.
+    /// Adds a store for results.
     pub fn stored_in(self, store: Option<ResultFeed>) -> Self {
         Self { store, ..self }
     }
@@ -125,13 +124,13 @@ impl ScanReport {
             store.emit_groups(std::mem::take(&mut self.seen));
         }
         self.writer.emit_groups(std::mem::take(&mut self.groups));
-        // Counted as over only now that the results are on their way: a checkpoint first waits for
-        // those that are.
+        // Targets count as finished only once their results are passed on: a checkpoint waits for the writer
+        // first.
         self.plan.finish(&self.tracker, &self.over);
         self.over.clear();
     }
 
-    /// What the store gets of a target, if anything.
+    /// Returns the events of a target for the store, if any.
     fn seen(&self, outcome: &Outcome<'_>, events: &[Event]) -> Option<Vec<Event>> {
         let address = outcome.target.address;
         let wants = |store: &ResultFeed| store.wants(address.ip(), address.port(), outcome.state);
@@ -141,7 +140,7 @@ impl ScanReport {
 }
 
 impl Selection {
-    /// True if a target matches: `--match` where it is given, else any rule.
+    /// True if a target matches: all patterns of `--match`, or else any rule.
     pub fn is_matched(&self, outcome: &Outcome<'_>, events: &[Event]) -> bool {
         match self.patterns.is_empty() {
             true => outcome.matches > 0,
@@ -149,7 +148,7 @@ impl Selection {
         }
     }
 
-    /// True if a target is told of.
+    /// True if a target is shown.
     pub fn is_shown(&self, outcome: &Outcome<'_>, matched: bool) -> bool {
         let hidden = match outcome.state {
             PortState::Open => false,
@@ -200,7 +199,7 @@ impl Report for ScanReport {
     }
 }
 
-/// The `connect` event of a target.
+/// Returns the `connect` event of a target.
 pub fn connect_event(outcome: &Outcome<'_>) -> Event {
     let mut facts = outcome.facts();
     if outcome.conversation != Conversation::None {
@@ -230,7 +229,7 @@ pub fn connect_event(outcome: &Outcome<'_>) -> Event {
         protocol: None,
         established: None,
     };
-    // The time of day: a report is where a scan's results get it.
+    // The report is the place where results get their wall-clock time.
     let timestamp = SystemTime::now().into();
     Event { timestamp, source: Source::Scan, flow: Some(flow), kind: EventKind::Connect(facts) }
 }

@@ -1,4 +1,4 @@
-//! How many threads and connections a scan gets.
+//! Number of threads and connections of a scan.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -7,13 +7,13 @@ use crate::scan::pacing::Rate;
 use crate::scan::targets::Plan;
 use crate::scan::{Config, HttpOptions, ProbeOptions};
 
-/// Most connections at once unless the user says otherwise.
+/// Default limit of concurrent connections.
 const WINDOW: u64 = 65_536;
 
-/// Fewest connections at once that a slow rate asks for.
+/// Fewest concurrent connections for a slow rate.
 const LEAST: u64 = 64;
 
-/// Threads for so many targets.
+/// Returns the number of threads for a number of targets.
 pub fn threads(wanted: Option<u16>, rate: Rate, targets: u64) -> usize {
     let chosen = match (wanted, rate) {
         (Some(threads), _) => threads.into(),
@@ -23,14 +23,15 @@ pub fn threads(wanted: Option<u16>, rate: Rate, targets: u64) -> usize {
     chosen.min(usize::try_from(targets).unwrap_or(usize::MAX)).max(1)
 }
 
-/// The scan's configuration for what `plan` has to ask.
+/// Returns the scan's configuration for the remaining targets of `plan`.
 pub(super) fn config(options: &Options, plan: &Plan) -> Result<Config, SessionError> {
     config_of(options, plan.remaining())
 }
 
-/// The same for so many targets, whoever hands them out.
+/// Returns the configuration for a number of targets.
 ///
 /// # Errors
+///
 /// The limit of descriptors could not be raised.
 pub fn config_of(options: &Options, targets: u64) -> Result<Config, SessionError> {
     let wanted = match (options.concurrency, options.rate) {
@@ -42,7 +43,7 @@ pub fn config_of(options: &Options, targets: u64) -> Result<Config, SessionError
         }
     };
     let descriptors = descriptors().map_err(SessionError::Descriptors)?;
-    // Each ring is a descriptor itself, outside of its table; others are for files and libraries.
+    // Each ring takes one descriptor itself, outside of its table; the rest is for files and libraries.
     let most = descriptors.saturating_mul((descriptors / 4).max(1));
     let useful = targets.saturating_mul(connections_each(&options.probe));
     let window = usize::try_from(wanted.min(useful).max(1)).unwrap_or(usize::MAX).min(most);
@@ -62,7 +63,7 @@ pub fn config_of(options: &Options, targets: u64) -> Result<Config, SessionError
     })
 }
 
-/// The most connections that one target can have at once.
+/// Returns the limit of concurrent connections to one target.
 fn connections_each(probe: &ProbeOptions) -> u64 {
     match probe {
         ProbeOptions::Http(options) | ProbeOptions::Https(options, _) if options.pipeline => {
@@ -79,7 +80,7 @@ fn connections_each(probe: &ProbeOptions) -> u64 {
     }
 }
 
-/// Raises the limit of descriptors as far as it goes, and says how many a ring may hold.
+/// Raises the limit of descriptors to its maximum, and returns the limit for one ring.
 fn descriptors() -> std::io::Result<usize> {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;

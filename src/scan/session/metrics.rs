@@ -1,4 +1,4 @@
-//! A scan's counts where Prometheus fetches them.
+//! Prometheus metrics of a scan.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::event::PortState;
 use crate::metrics::{Endpoint, Health, MetricsConfig, MetricsError, Registry, ScanMetrics};
 use crate::scan::targets::Counts;
 
-/// The metrics of one scan and their endpoint, open as long as this lives.
+/// Metrics of one scan and their endpoint, which closes on drop.
 #[derive(Debug)]
 pub(super) struct Metrics {
     families: ScanMetrics,
@@ -14,7 +14,7 @@ pub(super) struct Metrics {
 }
 
 impl Metrics {
-    /// Shows metrics where it is asked for.
+    /// Starts the endpoint.
     pub(super) fn start(config: &MetricsConfig) -> Result<Self, MetricsError> {
         let registry = Registry::new()?;
         let families = ScanMetrics::new(&registry)?;

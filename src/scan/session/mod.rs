@@ -1,6 +1,6 @@
-//! The life of one scan: targets looked up, threads, results, checkpoints and metrics, whoever looks on.
+//! The life of one scan, for every caller: resolving targets, threads, results, checkpoints and metrics.
 //!
-//! It says nothing to anybody itself: the [`Onlooker`] shows and tells, and decides when to end.
+//! It prints nothing itself: the [`Onlooker`] reports, and decides when to stop.
 
 mod config;
 mod metrics;
@@ -31,84 +31,84 @@ pub use results::Results;
 use resume::Resume;
 pub use store::{ResultFeed, ResultStore, StoreFault};
 
-/// Interval at which the file of a [`Keep`] is replaced.
+/// Interval between two checkpoints.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(1);
 
-/// Interval at which the onlooker, the writer and metrics are looked after.
+/// Interval between two checks of the onlooker, the writer and metrics.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Whoever started a scan: hears what is left out, shows how far it is, and may end it.
+/// Observer of a scan: receives reports and progress, and can stop it.
 pub trait Onlooker {
-    /// A name was not found, or not all of it: what it is and why.
+    /// Reports a name without some or all addresses, with the reason.
     fn unresolved(&mut self, name: &str);
 
-    /// Reserved addresses were named and are not asked.
+    /// Reports reserved addresses that are not probed.
     fn left_out(&mut self, out: &LeftOut);
 
-    /// Every name was looked up: from here on the scan needs the network and its own files alone. Threads are
-    /// yet to come.
+    /// Called once all names are resolved, before threads start. From here on the scan needs only the network
+    /// and its own files.
     fn knows_targets(&mut self) {}
 
-    /// Asked many times a second, with what came of the targets so far.
+    /// Called many times a second with the results so far.
     fn look_up(&mut self, counts: &Counts) -> Wish;
 
-    /// Something went wrong that does not end the scan.
+    /// Reports an error that does not stop the scan.
     fn blame(&mut self, fault: &dyn Display);
 
-    /// The scan ends before all targets are over; the file says where to go on.
+    /// Called at an early end, with the file to resume from.
     fn kept(&mut self, file: &Path, interrupted: bool);
 }
 
-/// How an onlooker wants a scan to go on.
+/// Decision of an observer about the scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wish {
-    /// To its end.
+    /// Continue.
     GoOn,
-    /// With what is under way, and no further target.
+    /// Finish targets under way, and start no others.
     Finish,
-    /// No more: what is under way is given up.
+    /// Abandon targets under way.
     GiveUp,
 }
 
-/// Why a scan could not begin, or not come to its end.
+/// Error of starting or running a scan.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// What was named is no target.
+    /// Invalid targets.
     #[error(transparent)]
     Targets(#[from] TargetError),
-    /// Nothing was named.
-    #[error("no targets: name them, or a file of them with -i FILE")]
+    /// No targets.
+    #[error("no targets: pass them, or a file with -i FILE")]
     NoTargets,
-    /// The file that keeps where the scan stands.
+    /// Error of the checkpoint.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
     /// The limit of descriptors could not be raised.
-    #[error("RLIMIT_NOFILE: {0}")]
+    #[error("cannot raise the limit of open files (RLIMIT_NOFILE): {0}")]
     Descriptors(std::io::Error),
-    /// Results cannot be written where they are to go.
+    /// The output cannot be written.
     #[error("-o {name}: {error}")]
     Results {
-        /// The file, or what stands for it.
+        /// File, or a name for standard output.
         name: String,
-        /// What the system said.
+        /// Error of the system.
         error: std::io::Error,
     },
-    /// A document with one end was to be continued.
-    #[error("-o {0}: an XML document cannot be continued: name a new file")]
+    /// An XML document cannot be resumed.
+    #[error("-o {0}: an XML document cannot be continued: pass a new file")]
     NotContinued(PathBuf),
-    /// Metrics cannot be shown.
+    /// Metrics cannot be served.
     #[error(transparent)]
     Metrics(#[from] MetricsError),
-    /// What is found cannot be kept.
+    /// The store of results failed.
     #[error("{0}")]
     Store(StoreFault),
-    /// The scan itself.
+    /// The scan failed.
     #[error(transparent)]
     Scan(#[from] ScanError),
 }
 
 impl SessionError {
-    /// True if this machine lacks something, whatever was asked.
+    /// True if this machine lacks something, regardless of the options.
     pub fn is_of_machine(&self) -> bool {
         matches!(self, Self::Descriptors(_) | Self::Scan(_))
     }
@@ -128,42 +128,43 @@ pub struct Session {
     metrics: Option<Metrics>,
 }
 
-/// Where all targets of a scan went. Those that were named (a name without an address counts once a port,
-/// an address named twice once) are those that are over, those that are left and those that were skipped.
+/// Numbers of a scan's targets. The named targets (a name without an address counts once for each port, an
+/// address with two names once) are the sum of finished, remaining and skipped ones.
 #[derive(Debug, Clone, Copy)]
 pub struct Account {
-    /// Targets that were named.
+    /// Number of named targets.
     pub input: u128,
-    /// Of those, what is not to be asked.
+    /// Targets that are skipped.
     pub skipped: Skipped,
-    /// Left to the other parts of a sharded scan.
+    /// Targets of other shards.
     pub other_shards: u64,
-    /// What this scan is to ask.
+    /// Targets of this scan.
     pub total: u64,
-    /// What came of it, in this run and those before it.
+    /// Results, in this run and earlier ones.
     pub counts: Counts,
-    /// Time for which that took, in this run and those before it.
+    /// Running time, in this run and earlier ones.
     pub elapsed: Duration,
 }
 
-/// How a scan ended.
+/// End of a scan.
 #[derive(Debug)]
 pub struct Ending {
-    /// Where the targets went.
+    /// Numbers of targets.
     pub account: Account,
-    /// The onlooker ended it.
+    /// True if the observer stopped it.
     pub interrupted: bool,
-    /// What became of the results.
+    /// Report of the writer.
     pub written: output::Report,
-    /// Findings that could not be kept.
+    /// Number of results that the store lost.
     pub unkept: u64,
 }
 
 impl Session {
-    /// Reads and looks up all targets, and makes ready what they need.
+    /// Resolves all targets, and prepares the scan.
     ///
     /// # Errors
-    /// See [`SessionError`]; nothing was asked then.
+    ///
+    /// See [`SessionError`]; no target was probed then.
     pub fn open(
         options: Options,
         mut results: Results,
@@ -175,7 +176,7 @@ impl Session {
         let (seed, from) = (resume.seed, resume.from.clone());
         let plan = Arc::new(Plan::new(set, seed, options.shard, options.rate, threads, from));
         let config = config::config(&options, &plan)?;
-        // Before the process is held to what is there.
+        // The store may need files that the confinement forbids later.
         let store = results.store.take();
         store.as_ref().map_or(Ok(()), |store| store.prepare()).map_err(SessionError::Store)?;
         onlooker.knows_targets();
@@ -200,30 +201,31 @@ impl Session {
         })
     }
 
-    /// What is asked, and how far that is.
+    /// Returns the targets and their progress.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// The seed of the targets' order.
+    /// Returns the seed of the targets' order.
     pub fn seed(&self) -> u64 {
         self.resume.seed
     }
 
-    /// Threads that ask.
+    /// Returns the number of threads.
     pub fn threads(&self) -> usize {
         self.threads
     }
 
-    /// Connections at once, over all threads.
+    /// Returns the limit of concurrent connections, over all threads.
     pub fn window(&self) -> usize {
         self.config.window
     }
 
-    /// Asks all targets, or as many as the onlooker wishes.
+    /// Probes all targets, or until the observer stops the scan.
     ///
     /// # Errors
-    /// The ring, a thread or the last checkpoint: results that there were are written all the same.
+    ///
+    /// The ring, a thread or the last checkpoint failed; existing results are written all the same.
     pub fn run(self, onlooker: &mut impl Onlooker) -> Result<Ending, SessionError> {
         let watch = Watch {
             session: &self,
@@ -251,7 +253,7 @@ impl Session {
         let kept = watch.keep(interrupted, onlooker);
         let account = watch.account();
         drop(watch);
-        // What changed is told last.
+        // The store emits its last events to the writer, so it finishes first.
         let unkept = self.store.map_or(0, |(store, _)| store.finish());
         let written = self.writer.finish();
         kept?;
@@ -260,10 +262,11 @@ impl Session {
     }
 }
 
-/// Reads and looks up all targets, and has the onlooker told what of them is left out.
+/// Resolves all targets, and reports skipped ones to the observer.
 ///
 /// # Errors
-/// A word is none, or there is none.
+///
+/// A target is invalid, or there is none.
 pub fn targets(options: &Options, onlooker: &mut impl Onlooker) -> Result<TargetSet, SessionError> {
     let named = &options.targets;
     let mut builder = Builder::default();
@@ -282,16 +285,16 @@ pub fn targets(options: &Options, onlooker: &mut impl Onlooker) -> Result<Target
     if set.input() == 0 { Err(SessionError::NoTargets) } else { Ok(set) }
 }
 
-/// True if an address is asked once for each of its names.
+/// True if an address is probed once for each of its names.
 pub fn asks_each_name(probe: &ProbeOptions) -> bool {
     matches!(probe, ProbeOptions::Http(_) | ProbeOptions::Https(..) | ProbeOptions::Tls(_))
 }
 
-/// What looks after a scan while its threads run.
+/// Supervision of a scan while its threads run.
 struct Watch<'a> {
     session: &'a Session,
     writer: Handle,
-    /// Set when the scan is over, before its thread wakes this one: that thread itself ends a moment later.
+    /// Set at the end of the scan, before its thread wakes this one; that thread itself exits a little later.
     over: AtomicBool,
     started: Instant,
 }
@@ -303,17 +306,17 @@ impl Watch<'_> {
         self.session.resume.earlier + self.started.elapsed()
     }
 
-    /// Returns what the scan said, and whether the onlooker ended it.
+    /// Returns the scan's result, and whether the observer stopped it.
     fn until_over(&self, scan: Scan<'_>, onlooker: &mut impl Onlooker) -> (Result<(), ScanError>, bool) {
         let Session { plan, config, metrics, .. } = self.session;
         let (mut saved, mut interrupted) = (Instant::now(), false);
-        // A scan that panicked does not say that it is over.
+        // `over` stays unset after a panic, so the thread's end is checked, too.
         while !self.over.load(Acquire) && !scan.is_finished() {
-            // Woken early when the scan is over.
+            // The scan's thread unparks this one at the end.
             std::thread::park_timeout(TICK);
             let counts = plan.counts();
             let wish = onlooker.look_up(&counts);
-            // Closed where nobody reads the results any more.
+            // The writer is closed if the reader of the results went away.
             let unread = self.writer.is_closed();
             interrupted |= wish != Wish::GoOn;
             if wish != Wish::GoOn || unread {
@@ -339,7 +342,7 @@ impl Watch<'_> {
         self.session.resume.save(&self.session.plan, &self.writer, self.elapsed())
     }
 
-    /// Writes the last checkpoint, or takes it away where nothing is left to do.
+    /// Writes the last checkpoint, or removes it if nothing is left to do.
     fn keep(&self, interrupted: bool, onlooker: &mut impl Onlooker) -> Result<(), CheckpointError> {
         let Session { plan, resume, .. } = self.session;
         let Some(path) = resume.path() else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! What one scan is told, whoever tells it.
+//! Options of one scan, for every caller.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,80 +14,80 @@ use crate::scan::report::Selection;
 use crate::scan::targets::{Ports, Shard};
 use crate::scan::{Close, Config, ProbeOptions};
 
-/// What one scan is told.
+/// Options of one scan.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Whom it asks.
+    /// Targets.
     pub targets: Named,
-    /// At which ports.
+    /// Ports.
     pub ports: Ports,
-    /// What it asks of an open port.
+    /// Probe for an open port.
     pub probe: ProbeOptions,
-    /// What banners are judged by.
+    /// Rules to match banners against.
     pub rules: Arc<RuleSet>,
-    /// What products are named by, where that is wanted.
+    /// Fingerprints to identify products, if any.
     pub fingerprints: Option<Arc<Fingerprints>>,
-    /// How much of messages events show.
+    /// Disclosure of secrets in events.
     pub disclosure: Disclosure,
-    /// Which results are written.
+    /// Selection of results.
     pub selection: Selection,
-    /// Of a scan of more targets only those that answer are written.
+    /// Limit of targets up to which silent ones are shown, too.
     pub listed_whole: u64,
-    /// Targets a second.
+    /// Rate of targets a second.
     pub rate: Rate,
-    /// Connections at once; by default what the rate and the connect timeout ask for.
+    /// Concurrent connections; by default derived from the rate and the connect timeout.
     pub concurrency: Option<u32>,
-    /// Time for which a target may take to accept.
+    /// Timeout of a connection attempt.
     pub connect_timeout: Duration,
-    /// Time for which an open target may be silent.
+    /// Timeout of a silent open target.
     pub read_timeout: Duration,
-    /// Time for which a target may take altogether.
+    /// Timeout of a target in total.
     pub total_timeout: Duration,
     /// See [`Config::retries`].
     pub retries: Option<u32>,
-    /// How connections are ended.
+    /// End of connections.
     pub close: Close,
-    /// Threads; by default one, and one a processor where the rate has no limit.
+    /// Threads; by default one, or one for each processor without a rate limit.
     pub threads: Option<u16>,
-    /// The order of the targets; by default another one each time (0 for one part of several).
+    /// Seed of the targets' order; by default a new one each time (0 for one shard of several).
     pub seed: Option<u64>,
-    /// Which part of the targets.
+    /// Shard of the targets.
     pub shard: Shard,
-    /// Where it is kept how far the scan is.
+    /// Checkpoint file, if any.
     pub keep: Option<Keep>,
-    /// Where metrics are shown.
+    /// Endpoint of metrics, if any.
     pub metrics: Option<MetricsConfig>,
 }
 
-/// Targets as users name them.
+/// Targets in the user's notation.
 #[derive(Debug, Clone, Default)]
 pub struct Named {
     /// Addresses, networks, ranges and host names.
     pub words: Vec<String>,
-    /// A file of such words, `-` for standard input.
+    /// File of such targets, `-` for standard input.
     pub file: Option<String>,
-    /// Addresses, networks and ranges that are left out.
+    /// Addresses, networks and ranges to exclude.
     pub exclude: Vec<String>,
-    /// A file of such.
+    /// File of exclusions.
     pub exclude_file: Option<String>,
-    /// Multicast, broadcast and other addresses that no host answers at are asked, too.
+    /// True to probe multicast, broadcast and other addresses that cannot be hosts.
     pub include_reserved: bool,
 }
 
-/// A file that keeps where a scan stands. A scan whose file exists goes on from there.
+/// Checkpoint of a scan. A scan with an existing file resumes from it.
 #[derive(Debug, Clone, Default)]
 pub struct Keep {
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// The command line that would go on, the program's name first.
+    /// Command line to resume the scan, the program's name first.
     pub command: Vec<String>,
-    /// Whatever decides which targets are asked and how they are judged, beside targets, ports, seed
-    /// and part, by the names that users know it by: another scan's file is refused.
+    /// Options that affect targets and results, besides targets, ports, seed and shard, by the names of their
+    /// flags. A file with other values is refused.
     pub decides: BTreeMap<String, String>,
 }
 
 impl Options {
-    /// `targets` are asked what `probe` says at `ports`, at the default pace and judged by no rule.
+    /// Returns options for `targets` with `probe` at `ports`, at the default rate and without rules.
     pub fn new(targets: Named, ports: Ports, probe: ProbeOptions) -> Self {
         let config = Config::default();
         let (read_timeout, total_timeout) = probe.patience();

@@ -1,4 +1,4 @@
-//! Where results go. A scan that goes on after an interruption goes on with its file.
+//! Destination of results. A resumed scan appends to its file.
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -7,20 +7,20 @@ use std::path::Path;
 use super::{ResultStore, SessionError};
 use crate::output::{Continued, Destination, Format, Writer, WriterConfig};
 
-/// How results are spelled, and where they go.
+/// Format and destination of results.
 pub struct Results {
-    /// How they are spelled.
+    /// Format.
     pub format: Box<dyn Format>,
-    /// Where they go. A [`Destination::File`] that an earlier run began is continued.
+    /// Destination. A [`Destination::File`] of an earlier run is continued.
     pub destination: Destination,
-    /// The format has an end that nothing can follow: its file cannot be continued.
+    /// True if the format has an end that nothing can follow, so its file cannot be continued.
     pub is_document: bool,
-    /// Where findings are kept, whether or not they are written.
+    /// Store of results, whether or not they are shown.
     pub store: Option<Box<dyn ResultStore>>,
 }
 
 impl Results {
-    /// Starts the writer; `goes_on` where an earlier run of the scan has written some.
+    /// Starts the writer; `goes_on` is true if an earlier run has written results.
     pub(super) fn start(self, goes_on: bool) -> Result<Writer, SessionError> {
         let Self { format, destination, is_document, store: _ } = self;
         let name = match &destination {
@@ -43,11 +43,11 @@ impl Results {
     }
 }
 
-/// A killed process may have left half a line: its target is not over and will be asked again.
+/// Removes half a line that a killed process left: its target is unfinished and will be probed again.
 fn cut_torn_line(path: &Path) -> std::io::Result<()> {
     let mut file = File::options().read(true).write(true).open(path)?;
     let length = file.metadata()?.len();
-    // A line is never nearly as long as what one flush writes.
+    // A line is always much shorter than one flush.
     file.seek(SeekFrom::Start(length.saturating_sub(1 << 20)))?;
     let mut tail = Vec::new();
     file.read_to_end(&mut tail)?;

@@ -1,4 +1,4 @@
-//! Where a scan begins, and what of it is kept.
+//! Start of a scan from a checkpoint, and its saving.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::path::Path;
@@ -9,12 +9,12 @@ use crate::output::Handle;
 use crate::scan::checkpoint::{Checkpoint, CheckpointError};
 use crate::scan::targets::{Plan, Shard, Snapshot, TargetSet};
 
-/// A scan's beginning, by its own words and an earlier run's file.
+/// Start of a scan, from its options and an earlier run's file.
 #[derive(Debug)]
 pub(super) struct Resume {
     keep: Option<Keep>,
     pub(super) seed: u64,
-    /// There was a checkpoint.
+    /// True if there was a checkpoint.
     pub(super) goes_on: bool,
     pub(super) from: Snapshot,
     pub(super) earlier: Duration,
@@ -40,7 +40,7 @@ impl Resume {
             decides.insert("--shard".to_owned(), shard.to_string());
             if let Some(checkpoint) = &loaded {
                 checkpoint.check(path, decides)?;
-                // What the scan was started with at first.
+                // Keeps the first run's command line.
                 command.clone_from(&checkpoint.arguments);
             }
         }
@@ -53,7 +53,7 @@ impl Resume {
         })
     }
 
-    /// The file that it is kept in, where that is wanted.
+    /// Returns the checkpoint's path, if there is one.
     pub(super) fn path(&self) -> Option<&Path> {
         self.keep.as_ref().map(|keep| keep.path.as_path())
     }
@@ -66,7 +66,8 @@ impl Resume {
     ) -> Result<(), CheckpointError> {
         let Some(Keep { path, command, decides }) = &self.keep else { return Ok(()) };
         let snapshot = plan.snapshot();
-        // What the snapshot calls over must be in the file before the checkpoint says so.
+        // The results of targets in the snapshot must be on disk before the checkpoint counts them as
+        // finished.
         writer.sync();
         Checkpoint::new(command.clone(), decides.clone(), &snapshot, elapsed).save(path)
     }

@@ -1,4 +1,4 @@
-//! Where a scan's findings are kept beside its results; implemented above the scan.
+//! Interface for storing a scan's results; implemented above the scan.
 
 use std::error::Error;
 use std::fmt::Debug;
@@ -13,35 +13,37 @@ use crate::output::Handle;
 /// An error of a store, with a message that names the flag.
 pub type StoreFault = Box<dyn Error + Send + Sync>;
 
-/// A store of what a scan finds.
+/// Store of a scan's results.
 pub trait ResultStore: Debug {
-    /// Makes, before the process is confined, what it needs.
+    /// Creates needed files, before the process is confined.
     ///
     /// # Errors
-    /// The system's error.
+    ///
+    /// Error of the system.
     fn prepare(&self) -> Result<(), StoreFault>;
 
     /// Opens the store. Its own events go to `outputs`, which are finished after it.
     ///
     /// # Errors
-    /// It cannot be opened.
+    ///
+    /// The store cannot be opened.
     fn start(&mut self, outputs: Vec<Handle>) -> Result<ResultFeed, StoreFault>;
 
-    /// Writes everything, and returns the number of findings that were lost.
+    /// Writes everything, and returns the number of lost results.
     fn finish(self: Box<Self>) -> u64;
 }
 
-/// Passes findings to a store; each thread has a clone.
+/// Passes results to a store; each thread has a clone.
 #[derive(Debug, Clone)]
 pub struct ResultFeed {
-    /// The channel to the store.
+    /// Channel to the store.
     pub handle: Handle,
     /// Servers that were known before the scan.
     pub known: Arc<AHashSet<SocketAddr>>,
 }
 
 impl ResultFeed {
-    /// True if the state of a port matters to the store: it is open, or a known server had it.
+    /// True if the store needs the state of a port: it is open, or a known server had it.
     pub fn wants(&self, address: IpAddr, port: u16, state: PortState) -> bool {
         match state {
             PortState::Open => true,
@@ -52,7 +54,7 @@ impl ResultFeed {
         }
     }
 
-    /// Passes groups of events, each about one target.
+    /// Passes groups of events, one group for each target.
     pub fn emit_groups(&self, groups: Vec<Vec<Event>>) {
         self.handle.emit_groups(groups);
     }

@@ -1,14 +1,14 @@
 //! Sets of whole numbers as sorted, disjoint, inclusive ranges.
 
-/// A number that ranges are made of: an IPv4 or IPv6 address or a port.
+/// Number of a range: an IPv4 or IPv6 address or a port.
 pub(crate) trait Number: Copy + Ord {
-    /// The number after this one, none after the last.
+    /// Returns the next number; none after the last.
     fn after(self) -> Option<Self>;
-    /// The number before this one, none before the first.
+    /// Returns the previous number; none before the first.
     fn before(self) -> Option<Self>;
-    /// This number plus `offset`; the caller knows that it exists.
+    /// Returns this number plus `offset`, which must exist.
     fn plus(self, offset: u64) -> Self;
-    /// How far this number is behind `first`.
+    /// Returns the distance of this number from `first`.
     fn offset_from(self, first: Self) -> u128;
 }
 
@@ -42,7 +42,7 @@ mod numbers {
 pub(crate) struct Intervals<N>(Vec<(N, N)>);
 
 impl<N: Number> Intervals<N> {
-    /// The union of inclusive ranges in any order, overlapping or not.
+    /// Returns the union of inclusive ranges in any order, overlapping or not.
     pub(crate) fn new(mut ranges: Vec<(N, N)>) -> Self {
         ranges.sort_unstable();
         let mut merged: Vec<(N, N)> = Vec::with_capacity(ranges.len());
@@ -60,14 +60,14 @@ impl<N: Number> Intervals<N> {
         &self.0
     }
 
-    /// How many numbers there are, saturating.
+    /// Returns how many numbers there are, saturating.
     pub(crate) fn count(&self) -> u128 {
         self.0.iter().fold(0, |sum, (first, last)| {
             u128::saturating_add(sum, last.offset_from(*first).saturating_add(1))
         })
     }
 
-    /// What of this set is not in `other`.
+    /// Returns the numbers of this set that are not in `other`.
     pub(crate) fn without(&self, other: &Self) -> Self {
         let mut left = Vec::with_capacity(self.0.len());
         let mut holes = other.0.iter().peekable();
@@ -93,7 +93,7 @@ impl<N: Number> Intervals<N> {
         Self(left)
     }
 
-    /// What is in both sets.
+    /// Returns the numbers in both sets.
     pub(crate) fn intersection(&self, other: &Self) -> Self {
         self.without(&self.without(other))
     }
@@ -104,17 +104,17 @@ impl<N: Number> Intervals<N> {
     }
 }
 
-/// A set whose numbers can be found by their position.
+/// Set with access by position.
 #[derive(Debug, Clone)]
 pub(crate) struct Indexed<N> {
     ranges: Vec<(N, N)>,
-    /// How many numbers lie before each range.
+    /// Number of numbers before each range.
     starts: Vec<u64>,
     count: u64,
 }
 
 impl<N: Number> Indexed<N> {
-    /// Indexes `set`, none where it has more than 2^62 numbers.
+    /// Indexes `set`; none if it has more than 2^62 numbers.
     pub(crate) fn new(set: Intervals<N>) -> Option<Self> {
         let count = u64::try_from(set.count()).ok().filter(|count| *count <= 1 << 62)?;
         let mut starts = Vec::with_capacity(set.0.len());
@@ -130,7 +130,7 @@ impl<N: Number> Indexed<N> {
         self.count
     }
 
-    /// The number at `position`, none behind the last.
+    /// Returns the number at `position`; none after the last.
     pub(crate) fn at(&self, position: u64) -> Option<N> {
         let range = self.starts.partition_point(|start| *start <= position).checked_sub(1)?;
         let (first, _) = self.ranges.get(range)?;

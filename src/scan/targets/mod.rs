@@ -1,7 +1,7 @@
-//! What a scan asks: addresses and names, less what is excluded, times ports.
+//! Targets of a scan: addresses and names, without exclusions, times ports.
 //!
-//! Everything is a sorted list of ranges, so that a /8 costs no more than an address. This module
-//! reads what users write and looks names up; the order and the pace are others' concern.
+//! All sets are sorted lists of ranges, so a /8 costs no more than an address. This module parses the user's
+//! words and resolves names. Other modules decide the order and the rate.
 
 mod feed;
 mod intervals;
@@ -28,46 +28,46 @@ pub use feed::{Feed, Shortages};
 pub use ports::Ports;
 pub use set::TargetSet;
 
-/// The most targets that one scan can have: 2^62.
+/// Limit of targets in one scan: 2^62.
 const MOST: u64 = 1 << 62;
 
-/// Why targets could not be read.
+/// Error of reading targets.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
-    /// A word is none.
+    /// Invalid word.
     #[error("{place}: `{}`: {reason}", word.escape_debug())]
     Word {
-        /// Where it stood.
+        /// Place of the word.
         place: Place,
-        /// The word.
+        /// Word.
         word: String,
-        /// What is wrong with it.
+        /// Reason.
         reason: String,
     },
     /// A file could not be read.
     #[error("{flag} {file}: {error}")]
     File {
-        /// The flag that named it.
+        /// Flag that named it.
         flag: &'static str,
-        /// Its name.
+        /// Path of the file.
         file: String,
-        /// What the system said.
+        /// Error of the system.
         error: std::io::Error,
     },
-    /// A target names no port, and neither does the command.
-    #[error("a target names no port: give --ports, or targets as host:port")]
+    /// Neither the target nor the command has a port.
+    #[error("a target has no port: pass --ports, or targets as host:port")]
     NoPorts,
-    /// More than can be counted.
-    #[error("more than 2^62 targets: a network of that size cannot be scanned whole")]
+    /// More targets than a scan can number.
+    #[error("more than 2^62 targets: pass a smaller network")]
     TooMany,
 }
 
-/// Where a word stood.
+/// Place of a word.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// On the command line: the flag or argument.
+    /// Flag or argument on the command line.
     Flag(&'static str),
-    /// In a file: the flag that named it, its name and the line, counted from 1.
+    /// Line of a file: the flag that named it, its path and the line, counted from 1.
     Line(&'static str, String, usize),
 }
 
@@ -80,10 +80,11 @@ impl fmt::Display for Place {
     }
 }
 
-/// The first and the last address that a word names; none where it is a host's name.
+/// Returns the first and last address of a word; none for a host name.
 ///
 /// # Errors
-/// It is none that a scan takes.
+///
+/// The word is not a valid target.
 pub fn addresses(word: &str) -> Result<Option<(IpAddr, IpAddr)>, String> {
     Ok(match spec::parse(word)? {
         Spec::V4(first, last) => Some((Ipv4Addr::from_bits(first).into(), Ipv4Addr::from_bits(last).into())),
@@ -92,24 +93,24 @@ pub fn addresses(word: &str) -> Result<Option<(IpAddr, IpAddr)>, String> {
     })
 }
 
-/// Gathers words into a [`TargetSet`].
+/// Collects words into a [`TargetSet`].
 #[derive(Debug, Default)]
 pub struct Builder {
     wanted: Words,
     excluded: Words,
-    /// Targets with a port of their own.
+    /// Targets with their own ports.
     endpoints: Vec<NamedEndpoint>,
-    /// Names to look up, in the order they were given.
+    /// Names to resolve, in the given order.
     names: Vec<Name>,
     unresolved: Vec<String>,
-    /// How many of those have a port of their own.
+    /// Number of unresolved names with their own ports.
     unresolved_endpoints: u128,
 }
 
-/// An address with its port, and the name that it was found by.
+/// Address with its port, and the name that resolved to it.
 pub type NamedEndpoint = (SocketAddr, Option<Arc<str>>);
 
-/// A host name and where it stood.
+/// Host name and its place.
 #[derive(Debug)]
 struct Name {
     place: Place,
@@ -118,7 +119,7 @@ struct Name {
     exclude: bool,
 }
 
-/// What words name, names looked up.
+/// Parsed words, with resolved names.
 #[derive(Debug, Default)]
 struct Words {
     v4: Vec<(u32, u32)>,
@@ -126,12 +127,12 @@ struct Words {
     named: Vec<(IpAddr, Arc<str>)>,
 }
 
-/// How a set is made of what was gathered.
+/// Options of a target set.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SetOptions {
-    /// Keep reserved and multicast addresses.
+    /// True to keep reserved and multicast addresses.
     pub include_reserved: bool,
-    /// Ask an address once for each name that it has, since the name goes into the request.
+    /// True to probe an address once for each of its names, since the name is part of the request.
     pub ask_each_name: bool,
 }
 
@@ -139,7 +140,8 @@ impl Builder {
     /// Adds a target from the command line.
     ///
     /// # Errors
-    /// The word is none.
+    ///
+    /// The word is invalid.
     pub fn target(&mut self, word: &str) -> Result<(), TargetError> {
         self.add(word, Place::Flag("TARGET"), false)
     }
@@ -147,7 +149,8 @@ impl Builder {
     /// Adds an exclusion from the command line.
     ///
     /// # Errors
-    /// The word is none.
+    ///
+    /// The word is invalid.
     pub fn exclude(&mut self, word: &str) -> Result<(), TargetError> {
         self.add(word, Place::Flag("--exclude"), true)
     }
@@ -155,7 +158,8 @@ impl Builder {
     /// Adds the targets in a file or, for `-`, on standard input.
     ///
     /// # Errors
-    /// The file cannot be read or holds a word that is no target.
+    ///
+    /// The file is unreadable or has an invalid word.
     pub fn target_file(&mut self, file: &str) -> Result<(), TargetError> {
         self.file("-i", file, false)
     }
@@ -163,25 +167,27 @@ impl Builder {
     /// Adds the exclusions in a file.
     ///
     /// # Errors
-    /// The file cannot be read or holds a word that is no target.
+    ///
+    /// The file is unreadable or has an invalid word.
     pub fn exclude_file(&mut self, file: &str) -> Result<(), TargetError> {
         self.file("--exclude-file", file, true)
     }
 
-    /// Adds an address by the name that was found to have it.
+    /// Adds an address with the name that resolved to it.
     pub fn named_target(&mut self, address: IpAddr, name: &str) {
         self.wanted.named.push((address, name.into()));
     }
 
-    /// Adds an address with a port of its own, by the name that was found to have it.
+    /// Adds an address with its own port, and the name that resolved to it.
     pub fn endpoint(&mut self, address: SocketAddr, name: Option<&str>) {
         self.endpoints.push((address, name.map(Arc::from)));
     }
 
-    /// Looks all names up, many at once.
+    /// Resolves all names, many at once.
     ///
     /// # Errors
-    /// A name to exclude cannot be looked up: it must not be taken for nothing.
+    ///
+    /// A name in an exclusion has no address: ignoring it would probe the host.
     pub fn resolve(&mut self) -> Result<(), TargetError> {
         let names = std::mem::take(&mut self.names);
         let looked_up = resolve::all(names.iter().map(|name| name.name.as_str()));
@@ -212,19 +218,20 @@ impl Builder {
         Ok(())
     }
 
-    /// Names that no address was found for, with what the resolver said.
+    /// Returns names without an address, with the resolver's errors.
     pub fn unresolved(&self) -> &[String] {
         &self.unresolved
     }
 
-    /// The set of all that was gathered.
+    /// Builds the set of all targets.
     ///
     /// # Errors
-    /// It is too large, or as [`Builder::resolve`], where that was not called.
+    ///
+    /// The set is too large, or as [`Builder::resolve`], if that was not called.
     pub fn build(mut self, ports: &Ports, options: SetOptions) -> Result<TargetSet, TargetError> {
         self.resolve()?;
         let named = self.named(options.ask_each_name);
-        // A named address is asked by its name, not once more without.
+        // An address with a name is probed with the name, and not once more without.
         let (mut taken_v4, mut taken_v6) = (Vec::new(), Vec::new());
         for (address, _) in &named {
             match address {
@@ -268,7 +275,7 @@ impl Builder {
         Ok(set)
     }
 
-    /// The named targets without duplicates, in the order they were given.
+    /// Returns the named targets without duplicates, in the given order.
     fn named(&mut self, ask_each_name: bool) -> Vec<(IpAddr, Arc<str>)> {
         let mut seen = HashSet::new();
         let mut named = std::mem::take(&mut self.wanted.named);
@@ -327,7 +334,7 @@ impl Words {
     }
 }
 
-/// One address family on its way from what is wanted to what is asked.
+/// One address family, from requested to allowed addresses.
 struct Sieve<N: 'static> {
     wanted: Intervals<N>,
     excluded: Intervals<N>,
@@ -350,7 +357,7 @@ impl<N: intervals::Number> Sieve<N> {
         !reserved && !self.excluded.contains(address)
     }
 
-    /// What is left, and what of the reserved ranges was wanted but is left out.
+    /// Returns the excluded part of the reserved ranges, and the remaining addresses.
     fn finish(self, include_reserved: bool, show: fn(N, N) -> String) -> (Vec<LeftOut>, Intervals<N>) {
         let allowed = self.wanted.without(&self.excluded);
         if include_reserved {
@@ -365,29 +372,29 @@ impl<N: intervals::Number> Sieve<N> {
     }
 }
 
-/// Reserved addresses that were named as targets but aren't asked.
+/// Reserved addresses among the targets, which are skipped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftOut {
-    /// How many.
+    /// Number of addresses.
     pub addresses: u128,
-    /// From where to where.
+    /// Range of addresses.
     pub what: String,
-    /// The reserved range that they are in.
+    /// Reserved range that contains them.
     pub range: &'static str,
 }
 
-/// Targets that were named but are not asked. A name without an address counts as one target a port.
+/// Numbers of named targets that are skipped. A name without an address counts once for each port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Skipped {
-    /// By the user's exclusions.
+    /// Excluded by the user.
     pub excluded: u128,
-    /// In reserved ranges.
+    /// Excluded as reserved.
     pub reserved: u128,
     /// Names without an address.
     pub unresolved: u128,
 }
 
-/// A range, as a word.
+/// Formats a range as a word.
 fn word(first: IpAddr, last: IpAddr) -> String {
     if first == last { first.to_string() } else { format!("{first}-{last}") }
 }

@@ -1,16 +1,16 @@
-//! The ports that every target is asked at.
+//! Ports of every target.
 
 use std::fmt;
 
 use super::intervals::Intervals;
 use super::spec;
 
-/// Ports, each once.
+/// Set of ports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ports(pub(super) Intervals<u16>);
 
 impl Ports {
-    /// How many.
+    /// Returns the number of ports.
     pub fn count(&self) -> usize {
         usize::try_from(self.0.count()).unwrap_or(usize::MAX)
     }
@@ -19,7 +19,7 @@ impl Ports {
 impl std::str::FromStr for Ports {
     type Err = String;
 
-    /// Reads `22,80,8000-8010`.
+    /// Parses `22,80,8000-8010`.
     fn from_str(text: &str) -> Result<Self, String> {
         spec::ports(text).map(Self)
     }

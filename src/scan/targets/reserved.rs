@@ -1,15 +1,15 @@
-//! Addresses that no host answers at, from IANA's special-purpose registries.
+//! Addresses that cannot be hosts, from IANA's special-purpose registries.
 //!
-//! Private, loopback, shared and documentation networks are not among them: people have hosts there.
+//! Private, loopback, shared and documentation networks are not included: they can have hosts.
 
 use super::intervals::Intervals;
 
-/// A range that is left out unless it is asked for.
+/// Range that is skipped by default.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reserved<N> {
     pub(super) first: N,
     pub(super) last: N,
-    /// Its name and what it is for.
+    /// Name and purpose.
     pub(super) name: &'static str,
 }
 
@@ -29,7 +29,7 @@ pub(super) const V6: [Reserved<u128>; 4] = [
     Reserved { first: 0xff00 << 112, last: u128::MAX, name: "ff00::/8, multicast" },
 ];
 
-/// The ranges of `table` as a set.
+/// Returns the ranges of `table` as a set.
 pub(super) fn set<N: super::intervals::Number>(table: &[Reserved<N>]) -> Intervals<N> {
     Intervals::new(table.iter().map(|reserved| (reserved.first, reserved.last)).collect())
 }

@@ -1,21 +1,21 @@
-//! Host names to addresses, many at once: a resolver's answer takes as long as its slowest server.
+//! Resolves host names, many at once, since each answer takes as long as its slowest server.
 
 use std::net::{IpAddr, ToSocketAddrs as _};
 use std::sync::Mutex;
 use std::sync::PoisonError;
 
-/// Look-ups at once.
+/// Concurrent look-ups.
 const THREADS: usize = 32;
 
-/// What a resolver said of a name: its addresses, each once, or why there are none.
+/// Result for a name: its addresses without duplicates, or the error.
 pub(super) type Answer = Result<Vec<IpAddr>, String>;
 
-/// Looks `names` up; the answers are in their order.
+/// Resolves `names`; the results are in their order.
 pub(super) fn all<'n>(names: impl ExactSizeIterator<Item = &'n str> + Send) -> Vec<Answer> {
     each(names, look_up)
 }
 
-/// Gives `names` to `look_up` from several threads.
+/// Passes `names` to `look_up` from several threads.
 fn each<'n>(
     names: impl ExactSizeIterator<Item = &'n str> + Send,
     look_up: impl Fn(&str) -> Answer + Sync,
@@ -23,7 +23,7 @@ fn each<'n>(
     let threads = names.len().min(THREADS);
     let mut answers: Vec<Answer> = vec![Err("not looked up".to_owned()); names.len()];
     let work = Mutex::new(names.zip(answers.iter_mut()));
-    // The guard goes before the look-up, which is what takes long.
+    // This drops the lock before the look-up, which takes long.
     let next = || work.lock().unwrap_or_else(PoisonError::into_inner).next();
     std::thread::scope(|scope| {
         for _ in 0..threads {
@@ -38,7 +38,7 @@ fn each<'n>(
     answers
 }
 
-/// All addresses of a host.
+/// Returns all addresses of a host.
 fn look_up(name: &str) -> Answer {
     let addresses = (name, 0).to_socket_addrs().map_err(|error| error.to_string())?;
     Ok(addresses.map(|address| address.ip().to_canonical()).collect())

@@ -1,32 +1,33 @@
-//! Results of port scanners as targets: the lines that `scan connect`, nmap, masscan, naabu and httpx print.
+//! Results of port scanners as targets: the output of `scan connect`, nmap, masscan, naabu and httpx.
 //!
-//! A line becomes words of targets, `host:port` or a URL: those of its open TCP ports.
+//! A line becomes target words, `host:port` or a URL, for its open TCP ports.
 
 use serde_json::{Map, Value};
 
-/// Columns of our own CSV that name an open port.
+/// Columns of bannerwall's CSV that name an open port.
 const COLUMNS: [&str; 4] = ["event_type", "dest_ip", "dest_port", "state"];
 
-/// Events that are about a port, but not a port's result.
+/// Events about a port that are not a port's result.
 const OTHER_EVENTS: [&str; 8] = ["alert", "anomaly", "change", "drop", "fileinfo", "flow", "hook", "stats"];
 
-/// States of ports in our own text.
+/// States of ports in bannerwall's text output.
 const STATES: [&str; 4] = ["open", "closed", "filtered", "error"];
 
-/// Reads the lines of one file.
+/// Parser for the lines of one file.
 #[derive(Debug, Default)]
 pub(super) struct Results {
-    /// Where the columns stand, in a file of CSV.
+    /// Positions of the columns in a CSV file.
     columns: Option<[usize; COLUMNS.len()]>,
-    /// The last line was one of our own text, whose indented lines say more of the same target.
+    /// True after a line of bannerwall's text, whose indented lines belong to the same target.
     in_text: bool,
 }
 
 impl Results {
-    /// The words of a line; none if it is no result of a scanner.
+    /// Returns the targets of a line; none if it is not a scanner's result.
     ///
     /// # Errors
-    /// The line is a result in a form that is unknown.
+    ///
+    /// The line is a result in an unknown form.
     pub(super) fn read(&mut self, line: &str) -> Option<Result<Vec<String>, String>> {
         let was_in_text = std::mem::take(&mut self.in_text);
         if line.starts_with("timestamp,source,event_type,") {
@@ -45,11 +46,11 @@ impl Results {
         }
         let words: Vec<&str> = text.split_whitespace().collect();
         match words.as_slice() {
-            // Around and between the objects of a list in JSON.
+            // Brackets and commas around the objects of a JSON list.
             ["[" | "]" | "," | "{finished:", ..] => Some(Ok(Vec::new())),
             [first, ..] if first.starts_with('{') => Some(object(text.trim_end_matches([',', ' ']))),
             ["Host:", ..] | ["Timestamp:", ..] if text.contains("Host: ") => Some(Ok(grepable(text))),
-            // masscan's list: state, protocol, port, address, time.
+            // Columns of masscan's list: state, protocol, port, address, time.
             [state @ ("open" | "closed" | "banner"), "tcp" | "udp", port, address, ..] => {
                 let is_open = *state == "open" && words.get(1) == Some(&"tcp");
                 Some(Ok(is_open.then(|| endpoint(address, port)).into_iter().collect()))
@@ -59,7 +60,7 @@ impl Results {
                 let is_open = *state == "open";
                 Some(Ok(is_open.then(|| (*target).to_owned()).into_iter().collect()))
             }
-            // httpx may show more of an answer behind its URL.
+            // httpx may print more of a response after its URL.
             [url, more, ..] if url.contains("://") && more.starts_with('[') => {
                 Some(Ok(vec![(*url).to_owned()]))
             }
@@ -79,7 +80,7 @@ fn csv_row(line: &str, columns: [usize; COLUMNS.len()]) -> Result<Vec<String>, S
     Ok(vec![endpoint(address, port)])
 }
 
-/// Fields between tabs: `Host: 192.0.2.1 ()`, `Ports: 22/open/tcp//ssh//OpenSSH 9.2/,
+/// Parses tab-separated fields: `Host: 192.0.2.1 ()`, `Ports: 22/open/tcp//ssh//OpenSSH 9.2/,
 /// 23/closed/tcp//telnet///`.
 fn grepable(text: &str) -> Vec<String> {
     let field = |name: &str| text.split('\t').find_map(|field| field.trim().strip_prefix(name));
@@ -93,7 +94,7 @@ fn grepable(text: &str) -> Vec<String> {
     ports.split(", ").filter_map(open).collect()
 }
 
-/// An object of JSON: an event of ours, or what naabu, httpx and masscan write.
+/// Parses a JSON object: an event of bannerwall, or a result of naabu, httpx or masscan.
 fn object(text: &str) -> Result<Vec<String>, String> {
     let object: Map<String, Value> = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let word = |name: &str| object.get(name).and_then(Value::as_str);
@@ -107,7 +108,7 @@ fn object(text: &str) -> Result<Vec<String>, String> {
         let has_failed = object.get("failed").and_then(Value::as_bool).unwrap_or_default();
         return Ok((!has_failed).then(|| url.to_owned()).into_iter().collect());
     }
-    let unknown = "neither an event of ours nor a result of naabu, httpx or masscan";
+    let unknown = "neither an event of bannerwall nor a result of naabu, httpx or masscan";
     let host = word("host").or_else(|| word("ip")).ok_or(unknown)?;
     if let Some(Value::Array(ports)) = object.get("ports") {
         let is_open = |port: &&Value| {
@@ -123,7 +124,7 @@ fn object(text: &str) -> Result<Vec<String>, String> {
     Ok(is_tcp.then(|| endpoint(host, &port)).into_iter().collect())
 }
 
-/// A number, perhaps written as a text.
+/// Returns a number, which may be written as a string.
 fn number(value: &Value) -> Option<String> {
     value.as_u64().map(|number| number.to_string()).or_else(|| value.as_str().map(str::to_owned))
 }

@@ -9,14 +9,14 @@ use sha1::{Digest as _, Sha1};
 use super::intervals::Indexed;
 use super::{LeftOut, MOST, NamedEndpoint, Skipped, word};
 
-/// All targets of a scan, to be had by number.
+/// All targets of a scan, by number.
 #[derive(Debug)]
 pub struct TargetSet {
     pub(super) v4: Indexed<u32>,
     pub(super) v6: Indexed<u128>,
     pub(super) named: Vec<(IpAddr, Arc<str>)>,
     pub(super) ports: Vec<u16>,
-    /// Targets with a port of their own, behind all others.
+    /// Targets with their own ports, after all others.
     pub(super) endpoints: Vec<NamedEndpoint>,
     pub(super) input: u128,
     pub(super) unresolved: u128,
@@ -24,17 +24,17 @@ pub struct TargetSet {
 }
 
 impl TargetSet {
-    /// How many targets will be asked.
+    /// Returns the number of targets to probe.
     pub fn len(&self) -> u64 {
         self.checked_len().unwrap_or(MOST)
     }
 
-    /// How many targets were named: those that will be asked and those that are [skipped](Self::skipped).
+    /// Returns the number of named targets: those to probe and the [skipped](Self::skipped) ones.
     pub fn input(&self) -> u128 {
         self.input
     }
 
-    /// How many of the targets that were named will not be asked, and why.
+    /// Returns the numbers of skipped targets, by reason.
     pub fn skipped(&self) -> Skipped {
         let reserved: u128 = self.left_out.iter().map(|out| out.addresses).sum();
         let reserved = reserved.saturating_mul(self.ports.len() as u128);
@@ -43,12 +43,12 @@ impl TargetSet {
         Skipped { excluded, reserved, unresolved: self.unresolved }
     }
 
-    /// Reserved addresses that were named but aren't asked.
+    /// Returns the reserved addresses that are skipped.
     pub fn left_out(&self) -> &[LeftOut] {
         &self.left_out
     }
 
-    /// Target `number`, none behind the last.
+    /// Returns target `number`; none after the last.
     pub fn at(&self, number: u64) -> Option<(SocketAddr, Option<Arc<str>>)> {
         let addresses = self.addresses()?;
         if let Some(number) = number.checked_sub(self.grid()?) {
@@ -69,7 +69,7 @@ impl TargetSet {
         Some((SocketAddr::new(address, port), host))
     }
 
-    /// The ranges of addresses that are asked, as words that are read so again.
+    /// Returns the ranges of addresses to probe, as words for the parser.
     pub fn ranges(&self) -> Vec<String> {
         let v4 =
             self.v4.ranges().iter().map(|(first, last)| {
@@ -82,17 +82,17 @@ impl TargetSet {
         v4.chain(v6).collect()
     }
 
-    /// The addresses that are asked by a name.
+    /// Returns the addresses with names.
     pub fn named(&self) -> &[(IpAddr, Arc<str>)] {
         &self.named
     }
 
-    /// The targets with a port of their own.
+    /// Returns the targets with their own ports.
     pub fn endpoints(&self) -> &[NamedEndpoint] {
         &self.endpoints
     }
 
-    /// A name for exactly these targets, to tell a checkpoint of others.
+    /// Returns a hash of exactly these targets, to detect other checkpoints.
     pub fn fingerprint(&self) -> String {
         let mut hash = Sha1::new();
         for (first, last) in self.v4.ranges() {
@@ -117,7 +117,7 @@ impl TargetSet {
         self.v4.count().checked_add(self.v6.count())?.checked_add(self.named.len() as u64)
     }
 
-    /// How many targets are addresses times ports.
+    /// Returns the number of targets that are addresses times ports.
     fn grid(&self) -> Option<u64> {
         self.addresses()?.checked_mul(self.ports.len() as u64)
     }
@@ -126,14 +126,14 @@ impl TargetSet {
         self.grid()?.checked_add(self.endpoints.len() as u64)
     }
 
-    /// Endpoints that are no target already, each once and in order. An address that is asked by a name is
-    /// not asked once more without.
+    /// Returns the endpoints that are not targets yet, sorted and without duplicates. An address with a name
+    /// is not probed once more without it.
     pub(super) fn further(
         &self,
         mut endpoints: Vec<NamedEndpoint>,
         ask_each_name: bool,
     ) -> Vec<NamedEndpoint> {
-        // Names stand before none.
+        // Endpoints with names sort first, so that `dedup_by` keeps them.
         endpoints.sort_by(|(one, name), (other, others)| {
             one.cmp(other).then_with(|| name.is_none().cmp(&others.is_none())).then_with(|| name.cmp(others))
         });

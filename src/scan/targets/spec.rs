@@ -1,25 +1,25 @@
-//! One target or one list of ports as a user writes it.
+//! Parser for one target or one list of ports.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::intervals::Intervals;
 
-/// What one word names.
+/// Parsed target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Spec {
     /// IPv4 addresses, first and last.
     V4(u32, u32),
     /// IPv6 addresses, first and last.
     V6(u128, u128),
-    /// A host to be looked up.
+    /// Host name to resolve.
     Name(String),
 }
 
-/// What a word names, and the port that it says.
+/// Parsed target with its port, if it has one.
 pub(super) type Named = (Spec, Option<u16>);
 
-/// Reads what [`parse`] does, one address or name with a port (`192.0.2.7:22`, `[2001:db8::1]:22`), or a URL,
-/// of which only host and port count.
+/// Parses the forms of [`parse`], one address or name with a port (`192.0.2.7:22`, `[2001:db8::1]:22`), or a
+/// URL, of which only host and port count.
 pub(super) fn parse_endpoint(word: &str) -> Result<Named, String> {
     if let Some((scheme, rest)) = word.split_once("://") {
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
@@ -30,7 +30,8 @@ pub(super) fn parse_endpoint(word: &str) -> Result<Named, String> {
             "https" => Some(443),
             _ => None,
         };
-        let port = port.or(usual).ok_or_else(|| format!("give the port of `{scheme}://`: host:port"))?;
+        let port =
+            port.or(usual).ok_or_else(|| format!("`{scheme}://` has no default port: pass host:port"))?;
         return single_host(host, port);
     }
     match split_port(word)? {
@@ -39,7 +40,7 @@ pub(super) fn parse_endpoint(word: &str) -> Result<Named, String> {
     }
 }
 
-/// Takes the port from behind a host. IPv6 addresses need brackets before one.
+/// Splits the port from a host. IPv6 addresses need brackets before a port.
 fn split_port(text: &str) -> Result<(&str, Option<u16>), String> {
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) if host.ends_with(']') || !host.contains(':') => (host, port),
@@ -53,13 +54,13 @@ fn split_port(text: &str) -> Result<(&str, Option<u16>), String> {
 
 fn single_host(host: &str, port: u16) -> Result<Named, String> {
     match parse(host)? {
-        Spec::V4(first, last) if first != last => Err("a port goes with one address or name".to_owned()),
-        Spec::V6(first, last) if first != last => Err("a port goes with one address or name".to_owned()),
+        Spec::V4(first, last) if first != last => Err("a port needs a single address or name".to_owned()),
+        Spec::V6(first, last) if first != last => Err("a port needs a single address or name".to_owned()),
         spec => Ok((spec, Some(port))),
     }
 }
 
-/// Reads an address, `ADDRESS/PREFIX`, a range `A-B` or a host name.
+/// Parses an address, `ADDRESS/PREFIX`, a range `A-B` or a host name.
 pub(super) fn parse(word: &str) -> Result<Spec, String> {
     if let Some((address, prefix)) = word.split_once('/') {
         return network(address, prefix);
@@ -75,7 +76,7 @@ pub(super) fn parse(word: &str) -> Result<Spec, String> {
     name(word)
 }
 
-/// An address, IPv6 perhaps in brackets. An IPv4 address in IPv6 clothes is the IPv4 address.
+/// Parses an address, IPv6 perhaps in brackets. An IPv4-mapped IPv6 address becomes the IPv4 address.
 fn address(text: &str) -> Option<IpAddr> {
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
     bare.parse::<IpAddr>().ok().map(|address| address.to_canonical())
@@ -108,9 +109,9 @@ fn network(text: &str, prefix: &str) -> Result<Spec, String> {
     })
 }
 
-/// `A-B`, where `B` is an address or only the end of one: `192.0.2.1-20`, `2001:db8::1-ff`.
+/// Parses `A-B`, where `B` is an address or only the end of one: `192.0.2.1-20`, `2001:db8::1-ff`.
 fn range(first: IpAddr, last: &str) -> Result<Spec, String> {
-    let wrong = || format!("`{last}` cannot end a range that begins with {first}");
+    let wrong = || format!("`{last}` cannot end a range that starts with {first}");
     let spec = match (first, address(last)) {
         (IpAddr::V4(first), Some(IpAddr::V4(last))) => Spec::V4(first.to_bits(), last.to_bits()),
         (IpAddr::V6(first), Some(IpAddr::V6(last))) => Spec::V6(first.to_bits(), last.to_bits()),
@@ -129,10 +130,10 @@ fn range(first: IpAddr, last: &str) -> Result<Spec, String> {
         Spec::V6(first, last) => last < first,
         Spec::Name(_) => false,
     };
-    if backwards { Err(format!("the range ends before it begins: {first} to {last}")) } else { Ok(spec) }
+    if backwards { Err(format!("the range is reversed: {first} to {last}")) } else { Ok(spec) }
 }
 
-/// `first` with its last octets replaced by those of `text`.
+/// Returns `first` with its last bytes replaced by those of `text`.
 fn tail(first: Ipv4Addr, text: &str) -> Option<Ipv4Addr> {
     let octets: Vec<u8> = text.split('.').map(|part| part.parse().ok()).collect::<Option<_>>()?;
     let mut address = first.octets();
@@ -161,7 +162,7 @@ fn name(word: &str) -> Result<Spec, String> {
     Ok(Spec::Name(word.to_owned()))
 }
 
-/// Reads `22,80,8000-8010`; `-` alone or an open end (`-1024`, `60000-`) means up to the edge.
+/// Parses `22,80,8000-8010`; `-` alone or an open end (`-1024`, `60000-`) extends to the limit.
 pub(super) fn ports(text: &str) -> Result<Intervals<u16>, String> {
     text.split(',').map(|part| port_range(part.trim())).collect::<Result<_, _>>().map(Intervals::new)
 }
@@ -177,19 +178,15 @@ fn port_range(part: &str) -> Result<(u16, u16), String> {
         None if part.is_empty() => return Err(wrong()),
         None => (port(part, 0)?, port(part, 0)?),
     };
-    if last < first {
-        Err(format!("the range of ports ends before it begins: `{part}`"))
-    } else {
-        Ok((first, last))
-    }
+    if last < first { Err(format!("the range of ports is reversed: `{part}`")) } else { Ok((first, last)) }
 }
 
-/// The first and last address of ranges, for messages.
+/// Formats the first and last address of a range, for messages.
 pub(super) fn show_v4(first: u32, last: u32) -> String {
     show(Ipv4Addr::from_bits(first).into(), Ipv4Addr::from_bits(last).into())
 }
 
-/// The first and last address of ranges, for messages.
+/// Formats the first and last address of a range, for messages.
 pub(super) fn show_v6(first: u128, last: u128) -> String {
     show(Ipv6Addr::from_bits(first).into(), Ipv6Addr::from_bits(last).into())
 }
@@ -245,7 +242,7 @@ mod tests {
             ("192.0.2.0/33", "from 0 to 32"),
             ("2001:db8::/129", "from 0 to 128"),
             ("192.0.2.0/x", "prefix length"),
-            ("192.0.2.9-3", "ends before it begins"),
+            ("192.0.2.9-3", "is reversed"),
             ("192.0.2.1-2001:db8::1", "cannot end a range"),
             ("192.0.2.1-1.2.3.4.5", "cannot end a range"),
             ("192.0.2.1-", "cannot end a range"),
@@ -285,7 +282,7 @@ mod tests {
             ("192.0.2.7:0", "`0` is not a port from 1 to 65535"),
             ("192.0.2.7:", "`` is not a port from 1 to 65535"),
             ("192.0.2.7:70000", "`70000` is not a port from 1 to 65535"),
-            ("192.0.2.1-9:22", "a port goes with one address or name"),
+            ("192.0.2.1-9:22", "a port needs a single address or name"),
             ("https://a@b/", "neither an address, CIDR or range nor a host name"),
             ("://", "give the port of `://`: host:port"),
             ("http://", "neither an address, CIDR or range nor a host name"),

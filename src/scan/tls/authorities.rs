@@ -1,4 +1,4 @@
-//! Authorities whose word counts, and what a server's chain of certificates is worth by it.
+//! Certificate authorities, and the check of servers' certificate chains.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,52 +16,53 @@ use crate::banner::tls;
 use crate::event::{Certificate, Timestamp};
 use crate::terms::Verification;
 
-/// Chains that are remembered at most.
+/// Limit of cached chains.
 const REMEMBERED: usize = 1024;
 
-/// Authorities whose word counts.
+/// Trusted certificate authorities.
 #[derive(Debug, Clone)]
 pub struct Authorities {
     roots: RootCertStore,
 }
 
-/// Why a file holds no authorities.
+/// Error of reading a file of authorities.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorityError {
-    /// It can't be read, or is no PEM.
+    /// The file is unreadable or not PEM.
     #[error("{path}: {error}")]
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Reason.
         error: pem::Error,
     },
-    /// A certificate in it is none.
+    /// Invalid certificate in the file.
     #[error("{path}: certificate {number}: {error}")]
     Certificate {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Which one, from 1.
+        /// Number of the certificate, from 1.
         number: usize,
-        /// What is wrong with it.
+        /// Reason.
         error: Error,
     },
-    /// There is none.
-    #[error("{0}: there is no certificate in it (`-----BEGIN CERTIFICATE-----`)")]
+    /// The file has no certificate.
+    #[error("{0}: the file has no certificate (`-----BEGIN CERTIFICATE-----`)")]
     Empty(PathBuf),
 }
 
 impl Authorities {
-    /// Those that this system trusts, perhaps none.
+    /// Returns the authorities of this system, perhaps none.
     pub fn of_system() -> Self {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         Self { roots }
     }
 
-    /// Those of a file, in PEM.
+    /// Reads the authorities of a PEM file.
     ///
     /// # Errors
+    ///
     /// See [`AuthorityError`].
     pub fn read(path: &Path) -> Result<Self, AuthorityError> {
         let fault = |error| AuthorityError::File { path: path.to_owned(), error };
@@ -74,31 +75,31 @@ impl Authorities {
         if roots.is_empty() { Err(AuthorityError::Empty(path.to_owned())) } else { Ok(Self { roots }) }
     }
 
-    /// True if a certificate is itself that of an authority.
+    /// True if a certificate is one of the authorities.
     fn has(&self, certificate: &CertificateDer<'_>) -> bool {
         let mut alone = RootCertStore::empty();
         let anchor = alone.add(certificate.clone().into_owned()).ok().and(alone.roots.first());
         anchor.is_some_and(|anchor| self.roots.roots.contains(anchor))
     }
 
-    /// True if there is nobody whose word counts.
+    /// True if there are no authorities.
     pub fn is_empty(&self) -> bool {
         self.roots.is_empty()
     }
 }
 
-/// What a chain says, and what it is worth.
+/// Certificates of a chain, and the result of their check.
 #[derive(Debug)]
 pub(in super::super) struct Appraisal {
     chain: Vec<CertificateDer<'static>>,
     name: Option<ServerName<'static>>,
-    /// The certificates, the server's own first.
+    /// Certificates, the server's own first.
     pub(in super::super) certificates: Vec<Certificate>,
-    /// What is to be said of them.
+    /// Results of the check.
     pub(in super::super) verification: Vec<Verification>,
 }
 
-/// Reads chains and holds them against authorities and names. Many servers of one scan show the same.
+/// Checks chains against authorities and names, with a cache: many servers of a scan share a chain.
 #[derive(Debug)]
 pub(in super::super) struct Appraiser {
     authorities: Arc<Authorities>,
@@ -117,8 +118,7 @@ impl Appraiser {
         }
     }
 
-    /// What `chain` says, and what it is worth for `name`, where one was asked for. What is remembered of a
-    /// chain was true when the scan first saw it.
+    /// Checks `chain` for `name`, if there is one. A cached result has the time of the first check.
     pub(in super::super) fn appraise(
         &mut self,
         chain: &[CertificateDer<'static>],
@@ -154,7 +154,7 @@ impl Appraisal {
     }
 }
 
-/// Everything that is wrong with a chain, or that nothing is.
+/// Returns all faults of a chain, or that it is valid.
 fn verify(
     (own, told): (&CertificateDer<'_>, &Certificate),
     others: &[CertificateDer<'_>],
@@ -169,7 +169,7 @@ fn verify(
     let mut faults = Vec::new();
     if let Err(error) = anchored {
         let is_over = told.expires < i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
-        // The library reads no time before 1970; what it says of such a certificate is about that alone.
+        // The library rejects times before 1970; its error about such a certificate has no other meaning.
         let is_unread = !told.not_before.is_empty() && told.not_before.as_str() < "1970";
         let fault = match fault(&error) {
             _ if is_over => Verification::Expired,
@@ -177,7 +177,7 @@ fn verify(
             fault => fault,
         };
         let of_time = matches!(fault, Verification::Expired | Verification::NotYetValid);
-        // Of what signed itself there is no more to say of its issuer, and nothing where that is trusted.
+        // A self-signed certificate has no other issuer to report, and needs none if it is trusted.
         faults.extend((of_time || !told.self_signed).then_some(fault));
         faults.extend((told.self_signed && !authorities.has(own)).then_some(Verification::SelfSigned));
     }
@@ -187,7 +187,7 @@ fn verify(
     if faults.is_empty() { vec![Verification::Valid] } else { faults }
 }
 
-/// The library's words for what is wrong with a chain.
+/// Translates the library's error.
 fn fault(error: &Error) -> Verification {
     let Error::InvalidCertificate(error) = error else { return Verification::Unusable };
     match error {

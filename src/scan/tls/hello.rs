@@ -11,8 +11,8 @@ use tls_parser::{TlsCipherAu, TlsCipherEnc, TlsCipherKx, TlsCipherSuite};
 /// Signals that this client renegotiates securely, RFC 5746 section 3.3.
 const RENEGOTIATION_SUITE: u16 = 0x00ff;
 
-/// The last elliptic curve in IANA's registry of groups. The finite fields behind it are left out: a server
-/// with other parameters may not choose DHE if a client names some, RFC 7919 section 4.
+/// Last elliptic curve in IANA's registry of groups. The finite-field groups after it are left out: a server
+/// with other parameters may avoid DHE if a client offers some, RFC 7919 section 4.
 const LAST_CURVE: u16 = 41;
 
 /// Signature algorithms: ECDSA, `EdDSA`, RSA-PSS, RSA and DSA with each hash, RFC 8446 section 4.2.3.
@@ -51,7 +51,7 @@ fn rank(suite: &TlsCipherSuite) -> (bool, bool, u8) {
     (is_broken, suite.mac != tls_parser::TlsCipherMac::Aead, kx)
 }
 
-/// The hello's record, with `name` as SNI if it is a host's.
+/// Returns the hello's record, with `name` as SNI if it is a host name.
 pub(in super::super) fn legacy_hello(name: Option<&ServerName<'_>>, random: [u8; 32]) -> Vec<u8> {
     let mut extensions = Vec::new();
     if let Some(ServerName::DnsName(name)) = name {
@@ -59,15 +59,15 @@ pub(in super::super) fn legacy_hello(name: Option<&ServerName<'_>>, random: [u8;
         extensions.extend(extension(0, &prefixed(&host)));
     }
     extensions.extend(extension(10, &prefixed(&numbers((1..=LAST_CURVE).rev()))));
-    // All three formats of points.
+    // All three point formats.
     extensions.extend(extension(11, &[3, 0, 1, 2]));
     extensions.extend(extension(13, &prefixed(&numbers(SIGNATURES))));
-    // Extended master secret, which some servers insist on, RFC 7627.
+    // Extended master secret, which some servers require, RFC 7627.
     extensions.extend(extension(23, &[]));
     let suites = prefixed(&numbers(SUITES.iter().copied()));
     // TLS 1.2, no session to resume, no compression.
     let body = [&[3, 3], &random[..], &[0], &suites, &[1, 0], &prefixed(&extensions)].concat();
-    // A handshake message of type 1, whose length has three bytes, in a record of TLS 1.0.
+    // A handshake message of type 1 with a length of three bytes, in a record of TLS 1.0.
     let message = [&[1, 0], &*prefixed(&body)].concat();
     [&[0x16, 3, 1], &*prefixed(&message)].concat()
 }
@@ -80,7 +80,7 @@ fn numbers(numbers: impl IntoIterator<Item = u16>) -> Vec<u8> {
     numbers.into_iter().flat_map(u16::to_be_bytes).collect()
 }
 
-/// Bytes behind their count, which has two bytes.
+/// Prefixes bytes with their length in two bytes.
 fn prefixed(bytes: &[u8]) -> Vec<u8> {
     let length = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
     [&length.to_be_bytes(), bytes].concat()

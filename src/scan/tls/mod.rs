@@ -1,10 +1,9 @@
-//! What a scan says and thinks of TLS: how it offers to speak, and what it makes of the certificates that it
-//! is shown.
+//! TLS of the scan: the offer to servers, and the check of their certificates.
 //!
-//! A server that refuses what the library offers gets a hello for old servers (`hello`).
+//! A server that refuses the library's offer gets a hello for old servers (`hello`).
 //!
-//! Nothing is trusted: a handshake goes on whatever a server shows, and what a chain is worth is a fact that
-//! is told ([`authorities`]). That the server has the key of its certificate is not tried.
+//! Nothing is trusted: a handshake continues with any certificate, and the result of checking a chain is a
+//! reported fact ([`authorities`]). The server's possession of its key is not verified.
 
 mod authorities;
 mod hello;
@@ -21,42 +20,41 @@ use rustls::pki_types::DnsName;
 
 use crate::terms::Greeting;
 
-/// Whom TLS is spoken with.
+/// Targets that get a TLS handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum With {
-    /// Everybody.
+    /// All targets.
     #[default]
     All,
-    /// Whom a port says to speak it; with others, and where there is none after all, it goes without.
+    /// Targets with a usual TLS port; others, and those without TLS after all, get none.
     UsualPorts,
 }
 
 impl With {
-    /// Ports that are usual for HTTP within TLS: IANA's registry, and what control panels, Kubernetes,
-    /// Proxmox, Windows' remote management and Nessus listen at.
+    /// Usual ports of HTTP within TLS: IANA's registry, and those of control panels, Kubernetes, Proxmox,
+    /// Windows' remote management and Nessus.
     const PORTS: [u16; 15] =
         [443, 981, 1311, 2083, 2087, 2096, 4443, 5986, 6443, 7443, 8006, 8443, 8834, 9443, 10_250];
 
-    /// True if servers at `port` are asked for TLS first.
+    /// True if servers at `port` get a TLS handshake first.
     pub(super) fn includes(self, port: u16) -> bool {
         self == Self::All || Self::PORTS.contains(&port)
     }
 }
 
-/// What is offered to servers, and what their certificates are held against.
+/// Offer to servers, and the check of their certificates.
 #[derive(Debug, Clone)]
 pub struct TlsOptions {
-    /// The name that is asked for, and that certificates are held against; else the target's own, and none
-    /// where that is an address.
+    /// Name for SNI and for the check of certificates; by default the target's name, and none for an address.
     pub name: Option<DnsName<'static>>,
-    /// Application protocols that are offered, in order.
+    /// Application protocols to offer, in order.
     pub alpn: Vec<String>,
-    /// Those that are offered to a server that takes none of them, if any.
+    /// Protocols to offer to a server that accepts none of those, if any.
     pub second: Vec<String>,
-    /// Whom TLS is spoken with.
+    /// Targets that get a handshake.
     pub with: With,
-    /// The protocol that asks for TLS on a connection of its own.
+    /// Protocol that upgrades its connection to TLS.
     pub starttls: Option<Greeting>,
-    /// Whose word counts.
+    /// Trusted authorities.
     pub authorities: Arc<Authorities>,
 }

@@ -1,4 +1,4 @@
-//! How a scan shakes hands: as rustls does, with anybody.
+//! TLS client configuration: that of rustls, for any server.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use rustls::crypto::ring;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 
-/// Signatures that nobody should make any more, or that are not known here: as none is tried, who makes them
-/// can be talked to.
+/// Obsolete or unsupported signature schemes. No signature is verified, so servers that use them can be
+/// scanned.
 const UNTRIED: [SignatureScheme; 10] = [
     SignatureScheme::ECDSA_NISTP521_SHA512,
     SignatureScheme::ED448,
-    // Keys that are for RSA-PSS alone, and curves of Brainpool, RFC 8446 section 4.2.3 and RFC 8734.
+    // RSA-PSS keys, and Brainpool curves, RFC 8446 section 4.2.3 and RFC 8734.
     SignatureScheme::Unknown(0x0809),
     SignatureScheme::Unknown(0x080a),
     SignatureScheme::Unknown(0x080b),
@@ -24,10 +24,11 @@ const UNTRIED: [SignatureScheme; 10] = [
     SignatureScheme::RSA_PKCS1_SHA1,
 ];
 
-/// The configuration of all connections.
+/// Returns the configuration of all connections.
 ///
 /// # Errors
-/// Where the library finds its own versions and cipher suites at odds.
+///
+/// The library's versions and cipher suites do not fit together.
 pub(in super::super) fn client_config() -> Result<Arc<ClientConfig>, Error> {
     let provider = ring::default_provider();
     let mut schemes = provider.signature_verification_algorithms.supported_schemes();
@@ -37,12 +38,12 @@ pub(in super::super) fn client_config() -> Result<Arc<ClientConfig>, Error> {
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(Anybody { schemes }))
         .with_no_client_auth();
-    // A session that is resumed shows no certificate.
+    // A resumed session shows no certificate.
     config.resumption = Resumption::disabled();
     Ok(Arc::new(config))
 }
 
-/// Takes any server's word.
+/// Verifier that accepts any server.
 #[derive(Debug)]
 struct Anybody {
     schemes: Vec<SignatureScheme>,

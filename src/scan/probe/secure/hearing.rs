@@ -1,5 +1,5 @@
-//! What a server says in the open, heard beside the handshake: of servers that the library refuses it tells
-//! nothing, and they have said their version, their certificates or an alert all the same.
+//! Unencrypted messages of a server, read in parallel to the handshake. The library reports nothing about
+//! servers that it refuses, but they have sent their version, their certificates or an alert.
 
 use rustls::pki_types::CertificateDer;
 
@@ -7,24 +7,24 @@ use crate::banner::tls::{self, Answer, CERTIFICATE, FATAL, Piece, Records, SERVE
 use crate::event::{TlsAlert, TlsFacts};
 use crate::terms::{AlertCode, Side};
 
-/// How far the records of a server were heard.
+/// Reader of a server's unencrypted records.
 #[derive(Debug, Default)]
 pub(super) struct Hearing {
     records: Records,
-    /// What came and was not gone over.
+    /// Received bytes that are not parsed yet.
     unread: Vec<u8>,
-    /// What was heard.
+    /// Collected facts.
     pub(super) facts: TlsFacts,
-    /// The certificates as they were sent, the server's own first.
+    /// Certificates as sent, the server's own first.
     pub(super) chain: Vec<CertificateDer<'static>>,
-    /// Nothing more is said in the open.
+    /// True once no further message is unencrypted.
     is_over: bool,
-    /// What came is no TLS.
+    /// True if the bytes are not TLS.
     is_foreign: bool,
 }
 
 impl Hearing {
-    /// Goes over what came.
+    /// Parses received bytes.
     pub(super) fn hear(&mut self, octets: &[u8]) {
         if self.is_over {
             return;
@@ -40,7 +40,7 @@ impl Hearing {
                     facts.alert.get_or_insert(alert);
                     level != FATAL
                 }
-                // A server may say that behind its wish for another hello, RFC 8446 appendix D.4.
+                // A server may send this after a HelloRetryRequest, RFC 8446 appendix D.4.
                 Piece::ChangeCipherSpec => facts.server.is_none(),
                 Piece::Opaque => false,
                 Piece::Never => {
@@ -60,23 +60,23 @@ impl Hearing {
         }
     }
 
-    /// Nothing more is said in the open.
+    /// True once no further message is unencrypted.
     pub(super) fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// What came is no TLS.
+    /// True if the bytes are not TLS.
     pub(super) fn is_foreign(&self) -> bool {
         self.is_foreign
     }
 
-    /// True if anything was heard that is worth telling.
+    /// True if the facts are worth reporting.
     pub(super) fn has_facts(&self) -> bool {
         self.facts.server.is_some() || self.facts.alert.is_some()
     }
 }
 
-/// Takes a handshake message; whether more is said in the open behind it.
+/// Handles a handshake message, and returns whether further messages are unencrypted.
 fn take(facts: &mut TlsFacts, chain: &mut Vec<CertificateDer<'static>>, kind: u8, body: &[u8]) -> bool {
     match kind {
         SERVER_HELLO => match tls::server(body) {

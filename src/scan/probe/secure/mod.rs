@@ -1,8 +1,8 @@
-//! A probe within TLS: any other probe, for whose octets a handshake comes first.
+//! Probe within TLS: wraps any other probe, with a handshake before its bytes.
 //!
-//! The handshake is the library's, between the ring's buffers; beside it is heard what the server says in the
-//! open (`hearing`), since of servers that it refuses the library tells nothing. Where the other probe only
-//! connects, the handshake is all there is to know.
+//! The library handles the handshake between the ring's buffers. In parallel, `hearing` reads the server's
+//! unencrypted messages, since the library reports nothing about servers that it refuses. If the other probe
+//! only connects, the handshake completes the exchange.
 
 mod hearing;
 mod starttls;
@@ -22,82 +22,82 @@ use crate::terms::{AlertCode, Greeting};
 use hearing::Hearing;
 use starttls::Upgrade;
 
-/// First octets that are kept of a server that speaks no TLS.
+/// Bytes to keep of a server without TLS.
 const SAID: usize = 256;
 
-/// Another probe, within TLS.
+/// Another probe within TLS.
 #[derive(Debug)]
 pub(in super::super) struct Secure<P> {
     inner: P,
     judge: Judge,
     config: Arc<ClientConfig>,
     appraiser: Appraiser,
-    /// The name that is asked for, whoever is asked.
+    /// Fixed server name, for all targets.
     name: Option<ServerName<'static>>,
     alpn: Vec<String>,
     second: Vec<String>,
     with: With,
     starttls: Option<Greeting>,
-    /// What was decrypted last, and what is to be said to it.
+    /// Last decrypted bytes, and the reply to them.
     heard: Vec<u8>,
     answer: Vec<u8>,
 }
 
-/// One target.
+/// State of one target.
 #[derive(Debug)]
 pub(in super::super) struct Secured<S> {
     inner: S,
-    /// Whom it is to be: its name, or its address.
+    /// Expected name: host name or address.
     name: Option<ServerName<'static>>,
-    /// The first octets, as long as they may be no TLS.
+    /// First bytes, as long as they may not be TLS.
     said: Vec<u8>,
-    /// It is talked to without TLS.
+    /// True if the exchange has no TLS.
     is_plain: bool,
-    /// A handshake was completed.
+    /// True once a handshake has completed.
     is_secured: bool,
-    /// The server chose an application protocol.
+    /// True if the server chose an application protocol.
     has_chosen: bool,
-    /// What the next connection opens with.
+    /// First message of the next connection.
     hello: Hello,
-    /// What is to be told of it, once.
+    /// Facts to report, once.
     facts: Option<TlsFacts>,
     is_told: bool,
     is_greeted: bool,
     ended: Option<Conversation>,
 }
 
-/// What a connection opens with.
+/// First message of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Hello {
-    /// The library's hello with the application protocols preferred.
+    /// The library's hello with the preferred application protocols.
     #[default]
     Preferred,
-    /// The same with the others, if the server takes none of those.
+    /// The same with the other protocols, if the server accepts none of those.
     OtherProtocols,
-    /// The hello for old servers. The library's ended like this.
+    /// The hello for old servers, with the result of the library's hello.
     Legacy(Conversation),
 }
 
-/// One connection to it.
+/// State of one connection.
 #[derive(Debug, Default)]
 pub(in super::super) struct Channel<C> {
     inner: C,
-    /// The other probe talks on it.
+    /// True if the other probe exchanges data on it.
     is_open: bool,
     upgrade: Option<Upgrade>,
     tls: Option<Box<Tls>>,
-    /// What the server answers to the hello for old servers.
+    /// Reply of the server to the hello for old servers.
     legacy: Option<Hearing>,
-    /// How it ended, where that was said within TLS.
+    /// End of the connection, if it was signalled within TLS.
     ended: Option<Closed>,
 }
 
-/// One handshake, and what is said behind it.
+/// One handshake, and the data after it.
 #[derive(Debug)]
 struct Tls {
     connection: ClientConnection,
     hearing: Hearing,
-    /// The library would not go on.
+    /// True if the library refused the server's messages.
     is_refused: bool,
 }
 
@@ -142,7 +142,7 @@ impl<P: Probe> Secure<P> {
     }
 }
 
-/// True if a talk ended as one with a server that does not expect TLS would.
+/// True if an exchange ended like one with a server that does not expect TLS.
 fn may_be_plain(ended: Conversation) -> bool {
     matches!(ended, Conversation::Foreign | Conversation::Ended | Conversation::Reset | Conversation::Silent)
 }
@@ -170,7 +170,7 @@ impl<P: Probe> Probe for Secure<P> {
         session.is_plain = !self.with.includes(target.address.port());
     }
 
-    /// Nothing is said to whom is not there: a hello costs more than all else.
+    /// Sends nothing before the connection is accepted: computing a hello costs more than all the rest.
     fn open(
         &mut self,
         session: &mut Secured<P::Session>,
@@ -200,7 +200,7 @@ impl<P: Probe> Probe for Secure<P> {
             Some(protocol) => channel.upgrade = Some(Upgrade::new(protocol)),
             None => self.greet(session, channel, out),
         }
-        // What the probe within says at once it says when it is opened.
+        // `open` returns the inner probe's first bytes later, so these are dropped.
         self.answer.clear();
         self.inner.accepted(&mut session.inner, &mut channel.inner, now, &mut self.answer)
     }
@@ -234,7 +234,7 @@ impl<P: Probe> Probe for Secure<P> {
         if !tls.is_refused && self.read(session, channel, octets, out, scene) == Step::Close {
             return Step::Close;
         }
-        // What the library refused may say more in the open.
+        // The library refused the handshake, but more unencrypted messages may follow.
         match &channel.tls {
             Some(tls) if tls.is_refused && tls.hearing.is_over() => Step::Close,
             _ => Step::More,
@@ -294,7 +294,7 @@ impl<P: Probe> Probe for Secure<P> {
                 return;
             }
             if !channel.is_open {
-                // A further connection, of which nothing came: the probe within counts it all the same.
+                // The inner probe counts its connections, so it must see this one open, too.
                 self.begin_within(session, channel, scene);
             }
             self.inner.closed(&mut session.inner, &mut channel.inner, how, scene);
@@ -341,7 +341,7 @@ impl<P: Probe> Probe for Secure<P> {
             _ if session.is_plain => self.inner.wanted(&session.inner),
             (true, _) if P::TALKS => self.inner.wanted(&session.inner),
             (true, _) | (_, Some(_)) => 0,
-            // One, until it is known that there is TLS.
+            // One connection, until TLS is confirmed.
             (false, None) => 1,
         }
     }

@@ -1,46 +1,46 @@
-//! The way to TLS on a connection that begins with a greeting: `STARTTLS`, `STLS`, `AUTH TLS`.
+//! Upgrade to TLS on a connection that starts with a greeting: `STARTTLS`, `STLS`, `AUTH TLS`.
 
 use memchr::memchr;
 
 use crate::banner::{GreetingBanner, Progress, greeting};
 use crate::terms::{Dialect, Greeting};
 
-/// Octets that a server may say before it agrees.
+/// Limit of bytes from a server before it agrees.
 const LIMIT: usize = 64 << 10;
 
-/// What names our command, where the protocol does that.
+/// Tag of the probe's command, for protocols with tags.
 const TAG: &str = "a";
 
-/// One connection on its way.
+/// Upgrade of one connection.
 #[derive(Debug)]
 pub(super) struct Upgrade {
     protocol: Greeting,
     awaited: Awaited,
-    /// What came and belongs to no whole reply yet.
+    /// Received bytes that are not a complete reply yet.
     unread: Vec<u8>,
-    /// What came in all.
+    /// Number of all received bytes.
     said: usize,
 }
 
-/// What the server is to say next.
+/// Next expected reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Awaited {
     Greeting,
-    /// The answer to who we are.
+    /// Reply to the client's introduction.
     Welcome,
     Agreement,
 }
 
-/// How far that is.
+/// Progress of the upgrade.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
-    /// The server has not said enough.
+    /// More bytes are needed.
     More,
-    /// It agrees: a hello is next.
+    /// The server agrees: a hello is next.
     Granted,
-    /// It does not.
+    /// The server refuses.
     Refused,
-    /// It greets in no protocol that is known.
+    /// The greeting belongs to no known protocol.
     Foreign,
 }
 
@@ -49,7 +49,7 @@ impl Upgrade {
         Self { protocol, awaited: Awaited::Greeting, unread: Vec::new(), said: 0 }
     }
 
-    /// Takes what the server said; what to say next is appended to `out`, and its greeting is told.
+    /// Handles received bytes; bytes to send are appended to `out`, and the greeting goes to `tell`.
     pub(super) fn take(
         &mut self,
         octets: &[u8],
@@ -77,7 +77,7 @@ impl Upgrade {
         }
     }
 
-    /// Reads the greeting, and how long it is: more comes, or it is as it should be.
+    /// Parses the greeting, and returns its length.
     fn greeted(&self, tell: &mut impl FnMut(&GreetingBanner<'_>)) -> (Way, usize) {
         let port = self.protocol.ports().first().copied().unwrap_or_default();
         match greeting::parse(&self.unread, port) {
@@ -90,7 +90,7 @@ impl Upgrade {
         }
     }
 
-    /// Reads the answer to what was asked last.
+    /// Parses the reply to the last command.
     fn answered(&self) -> (Way, usize) {
         let Some((answer, length)) = self.answer() else { return (Way::More, 0) };
         let agrees = match (self.protocol.dialect(), self.awaited) {
@@ -104,7 +104,7 @@ impl Upgrade {
         (if agrees { Way::Granted } else { Way::Refused }, length)
     }
 
-    /// The line that decides, and how many octets there are up to the end of the answer.
+    /// Returns the decisive line, and the number of bytes up to the end of the reply.
     fn answer(&self) -> Option<(&[u8], usize)> {
         let mut from = 0;
         loop {
@@ -119,7 +119,7 @@ impl Upgrade {
         }
     }
 
-    /// Says what comes next.
+    /// Sends the next command.
     fn ask(&mut self, out: &mut Vec<u8>) {
         let introduction = self.protocol.introduction();
         let command = match self.awaited {
@@ -145,7 +145,7 @@ impl Upgrade {
 mod tests {
     use super::*;
 
-    /// What is said to a server that says `lines`, octet by octet, and where that leads.
+    /// Table of server lines and the progress after each, byte for byte.
     fn talk(name: &str, lines: &str) -> (String, Way) {
         let mut upgrade = Upgrade::new(Greeting::named(name).unwrap());
         let (mut out, mut way) = (Vec::new(), Way::More);

@@ -1,4 +1,4 @@
-//! A connection's way into TLS, and what is said within.
+//! The TLS handshake on a connection, and the data within.
 
 use std::io::{Read as _, Write as _};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::scan::tls::legacy_hello;
 use crate::terms::{AlertCode, Side, TlsVersion};
 
 impl<P: Probe> Secure<P> {
-    /// Application protocols that are offered.
+    /// Returns the application protocols to offer.
     fn protocols(&self, session: &Secured<P::Session>) -> &[String] {
         match session.hello {
             Hello::Preferred => &self.alpn,
@@ -26,12 +26,12 @@ impl<P: Probe> Secure<P> {
         }
     }
 
-    /// True if a server may be offered other protocols: what it took of those at first was nothing.
+    /// True if the server may get another offer, because it chose none of the first protocols.
     pub(super) fn has_second(&self, session: &Secured<P::Session>) -> bool {
         session.hello == Hello::Preferred && !self.second.is_empty() && !session.has_chosen
     }
 
-    /// Says hello.
+    /// Sends the hello.
     pub(super) fn greet(
         &self,
         session: &mut Secured<P::Session>,
@@ -49,14 +49,14 @@ impl<P: Probe> Secure<P> {
         let Ok(mut connection) = ClientConnection::new_with_alpn(Arc::clone(&self.config), name, alpn) else {
             return;
         };
-        // The probe within knows how much it says at once.
+        // The inner probe limits its own bytes; the library's default limit would truncate them.
         connection.set_buffer_limit(None);
         let mut tls = Box::new(Tls { connection, hearing: Hearing::default(), is_refused: false });
         tls.flush(out);
         channel.tls = Some(tls);
     }
 
-    /// Goes on towards TLS on a connection that began otherwise.
+    /// Continues an upgrade to TLS.
     pub(super) fn upgrade(
         &self,
         session: &mut Secured<P::Session>,
@@ -129,7 +129,7 @@ impl<P: Probe> Secure<P> {
         Step::More
     }
 
-    /// A handshake is over: gathers what it has told.
+    /// Collects the facts of a completed handshake.
     fn secured(
         &mut self,
         session: &mut Secured<P::Session>,
@@ -169,19 +169,19 @@ impl<P: Probe> Secure<P> {
         facts.verification.clone_from(&appraisal.verification);
     }
 
-    /// Adds what a server said in the clear to what it said on an earlier connection.
+    /// Merges unencrypted facts with those of an earlier connection.
     pub(super) fn merge(&mut self, session: &mut Secured<P::Session>, hearing: Hearing, now: Timestamp) {
         let Hearing { mut facts, chain, .. } = hearing;
         if !chain.is_empty() {
             self.appraise(session, &chain, &mut facts, now);
         }
-        // Its first alert answers the newer hello.
+        // The first alert answers the newer hello.
         let alert = session.facts.take().and_then(|earlier| earlier.alert);
         facts.alert = alert.or(facts.alert);
         session.facts = Some(facts);
     }
 
-    /// True if the server refused the library's hello, and may answer the one for old servers.
+    /// True if the server refused the library's hello, and may accept the one for old servers.
     pub(super) fn wants_legacy(
         &self,
         session: &Secured<P::Session>,
@@ -194,7 +194,7 @@ impl<P: Probe> Secure<P> {
         is_refused && is_unheard && how != Closed::Expired && !matches!(session.hello, Hello::Legacy(_))
     }
 
-    /// Lets the probe within begin.
+    /// Starts the inner probe.
     pub(super) fn begin_within(
         &mut self,
         session: &mut Secured<P::Session>,
@@ -208,7 +208,7 @@ impl<P: Probe> Secure<P> {
         self.say(channel);
     }
 
-    /// Shows the probe within what came for it.
+    /// Passes decrypted bytes to the inner probe.
     fn deliver(
         &mut self,
         session: &mut Secured<P::Session>,
@@ -217,7 +217,7 @@ impl<P: Probe> Secure<P> {
     ) -> Step {
         let Some(tls) = channel.tls.as_mut().filter(|_| channel.is_open) else { return Step::More };
         self.heard.clear();
-        // An error is that there is no more; what there is stays read.
+        // An error means that no more bytes are available; the bytes before it are kept.
         let is_over = tls.connection.reader().read_to_end(&mut self.heard).is_ok();
         let mut step = Step::More;
         if !self.heard.is_empty() {
@@ -234,7 +234,7 @@ impl<P: Probe> Secure<P> {
         step
     }
 
-    /// Encrypts what the probe within has to say.
+    /// Encrypts the inner probe's bytes.
     pub(super) fn say(&mut self, channel: &mut Channel<P::Connection>) {
         if let Some(tls) = &mut channel.tls
             && tls.connection.writer().write_all(&self.answer).is_err()
@@ -243,7 +243,7 @@ impl<P: Probe> Secure<P> {
         }
     }
 
-    /// Notes that a server ended a connection by an alert, or that what it says can't be decrypted.
+    /// Records that a server ended a connection with an alert, or sent bytes that cannot be decrypted.
     fn broke(
         &self,
         session: &mut Secured<P::Session>,
@@ -256,7 +256,7 @@ impl<P: Probe> Secure<P> {
         }
     }
 
-    /// Tells what there is to tell of a handshake.
+    /// Reports the handshake once.
     pub(super) fn tell(&self, session: &mut Secured<P::Session>, scene: &mut Scene<'_>) {
         let Some(mut facts) = session.facts.take() else { return };
         if std::mem::replace(&mut session.is_told, true) {
@@ -266,7 +266,7 @@ impl<P: Probe> Secure<P> {
         self.judge.tls(facts, scene);
     }
 
-    /// What was offered, as far as it says anything of the server.
+    /// Returns the offer, as far as it matters for the server's facts.
     fn offered(&self, session: &Secured<P::Session>) -> TlsClient {
         let names = match &session.name {
             Some(ServerName::DnsName(name)) => vec![name.as_ref().to_owned()],
@@ -279,7 +279,7 @@ impl<P: Probe> Secure<P> {
         TlsClient { version, names, alpn: self.protocols(session).to_vec(), ..TlsClient::default() }
     }
 
-    /// How a talk ended that never came to TLS.
+    /// Returns the result of an exchange without TLS.
     pub(super) fn conclude(session: &Secured<P::Session>, tls: Option<&Tls>, how: Closed) -> Conversation {
         match (tls, how) {
             (Some(tls), _) if tls.hearing.is_foreign() => Conversation::Foreign,
@@ -294,13 +294,13 @@ impl<P: Probe> Secure<P> {
 }
 
 impl Tls {
-    /// Puts what the library has to send behind `out`.
+    /// Appends the library's pending records to `out`.
     pub(super) fn flush(&mut self, out: &mut Vec<u8>) {
         while self.connection.wants_write() && self.connection.write_tls(out).is_ok_and(|count| count > 0) {}
     }
 }
 
-/// Notes an alert that came encrypted.
+/// Records an encrypted alert.
 fn note_alert(facts: &mut TlsFacts, error: &rustls::Error) {
     if let rustls::Error::AlertReceived(alert) = error {
         let code = AlertCode(u8::from(*alert));

@@ -1,6 +1,6 @@
-//! The ways to agree on a secret with an SSH server, of which one is used where it is to show its host key.
+//! Methods of key agreement with an SSH server, needed to get its host key.
 //!
-//! The secret protects nothing: the connection ends with the server's reply. It is worked out because the
+//! The secret protects no data: the connection ends with the server's reply. It is computed because the
 //! server signs it.
 
 use std::fmt;
@@ -10,28 +10,28 @@ use ring::agreement::{self, ECDH_P256, ECDH_P384, EphemeralPrivateKey, UnparsedP
 use ring::digest::{self, SHA1_FOR_LEGACY_USE_ONLY, SHA256, SHA384};
 use ring::rand::{SecureRandom, SystemRandom};
 
-/// A way to agree on a secret.
+/// Method of key agreement.
 #[derive(Debug)]
 pub(super) struct Method {
-    /// Its name in a KEXINIT.
+    /// Name in a KEXINIT.
     pub(super) name: &'static str,
     group: Group,
-    /// What the exchange is summed up by.
+    /// Digest of the exchange hash.
     pub(super) digest: &'static digest::Algorithm,
 }
 
-/// Where the agreement is computed.
+/// Group of the computation.
 #[derive(Debug, Clone, Copy)]
 enum Group {
-    /// On a curve.
+    /// Elliptic curve.
     Curve(&'static agreement::Algorithm),
-    /// By powers of 2 modulo a prime, in hexadecimal digits.
+    /// Powers of 2 modulo a prime, in hexadecimal digits.
     Prime(&'static str),
 }
 
-/// The first that a server has, too, is taken: those of today's servers, then those that old ones have.
+/// Supported methods; the first that the server has, too, is used: modern ones, then those of old servers.
 pub(super) static METHODS: [Method; 7] = [
-    // RFC 8731, and its name before that.
+    // RFC 8731, and the older name of the same method.
     Method { name: "curve25519-sha256", group: Group::Curve(&X25519), digest: &SHA256 },
     Method { name: "curve25519-sha256@libssh.org", group: Group::Curve(&X25519), digest: &SHA256 },
     // RFC 5656.
@@ -51,13 +51,13 @@ pub(super) static METHODS: [Method; 7] = [
     },
 ];
 
-/// RFC 2409 section 6.2, of 1024 bits.
+/// Prime of RFC 2409 section 6.2, 1024 bits.
 const GROUP_1: &str = "\
     ffffffffffffffffc90fdaa22168c234c4c6628b80dc1cd129024e088a67cc74020bbea63b139b22514a08798e3404dd\
     ef9519b3cd3a431b302b0a6df25f14374fe1356d6d51c245e485b576625e7ec6f44c42e9a637ed6b0bff5cb6f406b7ed\
     ee386bfb5a899fa5ae9f24117c4b1fe649286651ece65381ffffffffffffffff";
 
-/// RFC 3526 section 3, of 2048 bits.
+/// Prime of RFC 3526 section 3, 2048 bits.
 const GROUP_14: &str = "\
     ffffffffffffffffc90fdaa22168c234c4c6628b80dc1cd129024e088a67cc74020bbea63b139b22514a08798e3404dd\
     ef9519b3cd3a431b302b0a6df25f14374fe1356d6d51c245e485b576625e7ec6f44c42e9a637ed6b0bff5cb6f406b7ed\
@@ -66,13 +66,13 @@ const GROUP_14: &str = "\
     e39e772c180e86039b2783a2ec07a28fb5c55df06f4c52c9de2bcbf6955817183995497cea956ae515d2261898fa0510\
     15728e5a8aacaa68ffffffffffffffff";
 
-/// Octets of the exponent of a power: twice the strength of the greater group.
+/// Length of the exponent in bytes: twice the strength of the larger group.
 const EXPONENT: usize = 32;
 
-/// Our half of an agreement.
+/// Own half of an agreement.
 pub(super) struct Half {
     secret: Secret,
-    /// Our part of the exchange, as it is sent and signed.
+    /// Public value, as it is sent and signed.
     pub(super) public: Vec<u8>,
 }
 
@@ -81,7 +81,7 @@ enum Secret {
     Prime { exponent: BigUint, prime: BigUint },
 }
 
-/// Without the secret.
+/// Leaves out the secret.
 impl fmt::Debug for Half {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Half").field("public", &self.public).finish_non_exhaustive()
@@ -89,12 +89,12 @@ impl fmt::Debug for Half {
 }
 
 impl Method {
-    /// The one that a server's list leads to.
+    /// Returns the first method that a server's list contains.
     pub(super) fn of(offered: &[u8]) -> Option<&'static Self> {
         METHODS.iter().find(|method| is_among(method.name, offered))
     }
 
-    /// Begins an agreement; none where the system has no chance to give.
+    /// Starts an agreement; none if the system has no random numbers.
     pub(super) fn begin(&self) -> Option<Half> {
         let random = SystemRandom::new();
         match self.group {
@@ -116,8 +116,8 @@ impl Method {
 }
 
 impl Half {
-    /// The secret that the server's part leads to, as it is signed: a positive number; none where that part
-    /// cannot be.
+    /// Returns the shared secret as a positive number, as it is signed; none if the server's public value is
+    /// invalid.
     pub(super) fn agree(self, public: &[u8]) -> Option<Vec<u8>> {
         match self.secret {
             Secret::Curve(secret) => {
@@ -134,8 +134,8 @@ impl Half {
     }
 }
 
-/// A positive number as a string of RFC 4251 section 5 has it: without zeros before it, but one where it
-/// would be negative.
+/// Encodes a positive number as RFC 4251 section 5 does: without leading zeros, except for one if it would be
+/// negative.
 pub(super) fn positive(octets: &[u8]) -> Vec<u8> {
     let digits = without_zeros(octets);
     let sign = digits.first().is_some_and(|first| *first >= 0x80);
@@ -145,13 +145,13 @@ pub(super) fn positive(octets: &[u8]) -> Vec<u8> {
     number
 }
 
-/// A number without the zeros before it.
+/// Returns a number without leading zeros.
 pub(super) fn without_zeros(octets: &[u8]) -> &[u8] {
     let first = octets.iter().position(|octet| *octet != 0).unwrap_or(octets.len());
     octets.get(first..).unwrap_or_default()
 }
 
-/// True if a list of names between commas has a name.
+/// True if a comma-separated list contains a name.
 pub(super) fn is_among(name: &str, list: &[u8]) -> bool {
     list.split(|octet| *octet == b',').any(|other| other == name.as_bytes())
 }

@@ -1,5 +1,5 @@
-//! A key exchange with an SSH server as far as its reply, in which it shows its host key (RFC 4253 sections 7
-//! and 8, RFC 5656, RFC 8731).
+//! Key exchange with an SSH server up to its reply, which contains its host key (RFC 4253 sections 7 and 8,
+//! RFC 5656, RFC 8731).
 
 use ring::digest::Context;
 
@@ -13,14 +13,14 @@ use crate::event::HostKey;
 /// `SSH_MSG_KEX_ECDH_INIT`, and `SSH_MSG_KEXDH_INIT`.
 const MESSAGE_BEGIN: u8 = 30;
 
-/// Octets of an algorithm's name, RFC 4251 section 6.
+/// Limit of an algorithm's name in bytes, RFC 4251 section 6.
 const NAME: usize = 64;
 
-/// Packets are multiples of so many octets, with at least so many of padding.
+/// Block size of packets, and their least padding, in bytes.
 const BLOCK: usize = 8;
 const PADDING: usize = 4;
 
-/// An exchange that waits for the server's reply.
+/// Exchange that waits for the server's reply.
 #[derive(Debug)]
 pub(super) struct Exchange {
     method: &'static Method,
@@ -29,23 +29,23 @@ pub(super) struct Exchange {
     kex_init: Vec<u8>,
 }
 
-/// What is signed of what both have said before.
+/// Signed data from both sides' first messages.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Hello<'a> {
-    /// The client's identification line.
+    /// Identification line of the client.
     pub(super) client: &'a [u8],
-    /// The server's.
+    /// Identification line of the server.
     pub(super) server: &'a [u8],
-    /// The server's KEXINIT.
+    /// KEXINIT of the server.
     pub(super) kex_init: &'a [u8],
 }
 
 impl Exchange {
-    /// Begins one by what a server offers, and appends to `out` what is to be sent; none where it has no
-    /// method or no kind of key that we have.
+    /// Starts an exchange from a server's offer, and appends its messages to `out`; none if no method or key
+    /// type is shared.
     ///
-    /// Nothing is encrypted before the connection ends: of ciphers and the rest the server's own first are
-    /// taken, so that it misses none.
+    /// Nothing is encrypted before the connection ends. So the server's first cipher, MAC and compression are
+    /// chosen, which it surely supports.
     pub(super) fn begin(offered: &KexInit<'_>, out: &mut Vec<u8>) -> Option<Self> {
         let method = Method::of(offered.kex)?;
         let algorithm = Algorithm::of(offered.host_key)?;
@@ -59,14 +59,14 @@ impl Exchange {
         ];
         let half = method.begin()?;
         let mut kex_init = vec![MESSAGE_KEXINIT];
-        // Chance here keeps sessions apart, of which there is none.
+        // The cookie makes session ids unique, and there is no session.
         kex_init.extend([0; COOKIE_LENGTH]);
         put(&mut kex_init, method.name.as_bytes());
         put(&mut kex_init, algorithm.name.as_bytes());
         for list in others {
             put(&mut kex_init, first(list)?);
         }
-        // No languages, no guess, and what is reserved.
+        // No languages, no guessed packet, and the reserved field.
         kex_init.extend([0; 4 + 4 + 1 + 4]);
         let mut begin = vec![MESSAGE_BEGIN];
         put(&mut begin, &half.public);
@@ -75,7 +75,7 @@ impl Exchange {
         Some(Self { method, algorithm, half, kex_init })
     }
 
-    /// The key that a reply shows; none where it is of another kind than was agreed on.
+    /// Returns the host key of a reply; none if it has another type than agreed.
     pub(super) fn conclude(self, hello: Hello<'_>, reply: Reply<'_>) -> Option<HostKey> {
         if string(&mut { reply.key })? != self.algorithm.key.as_bytes() {
             return None;
@@ -103,19 +103,19 @@ impl Exchange {
     }
 }
 
-/// The first name of a list, where that is one.
+/// Returns the first name of a list, if it is valid.
 fn first(list: &[u8]) -> Option<&[u8]> {
     list.split(|octet| *octet == b',').next().filter(|name| name.len() <= NAME)
 }
 
 /// Appends a string.
 fn put(out: &mut Vec<u8>, text: &[u8]) {
-    // Nothing that is read is longer than a packet.
+    // No parsed field is longer than a packet, so the length fits.
     out.extend(u32::try_from(text.len()).unwrap_or(u32::MAX).to_be_bytes());
     out.extend_from_slice(text);
 }
 
-/// Appends a packet that is not encrypted, RFC 4253 section 6.
+/// Appends an unencrypted packet, RFC 4253 section 6.
 fn packet(payload: &[u8], out: &mut Vec<u8>) {
     let unpadded = 4 + 1 + payload.len();
     let padding = BLOCK - unpadded % BLOCK;

@@ -1,10 +1,9 @@
-//! The probe that reads SSH identifications.
+//! Probe for SSH identifications.
 //!
-//! A server speaks first (RFC 4253 section 4.2), perhaps some lines of text before its identification, and in
-//! pieces of any size. Where rules ask for the KEXINIT the probe sends an identification of its own with the
-//! connect, since many servers wait for one before their KEXINIT; else only to who is silent for a while:
-//! multiplexers (sslh) don't know what they are asked for before. For the host key it goes on with a key
-//! exchange, as far as the server's reply.
+//! The server sends first (RFC 4253 section 4.2), perhaps some lines of text before its identification, in
+//! pieces of any size. If rules need the KEXINIT, the probe sends its own identification with the connect,
+//! since many servers wait for one. Otherwise only a silent server gets it: multiplexers (sslh) need it to
+//! select the service. For the host key the probe continues with a key exchange, up to the server's reply.
 
 mod agreement;
 mod exchange;
@@ -20,35 +19,35 @@ use crate::event::{HostKey, Timestamp};
 use crate::scan::config::SshOptions;
 use exchange::{Exchange, Hello};
 
-/// What the probe says it is.
+/// Identification of the probe.
 const IDENTIFICATION: &[u8] = concat!("SSH-2.0-bannerwall_", env!("CARGO_PKG_VERSION"), "\r\n").as_bytes();
-/// A banner's memory is kept for the next target up to this size.
+/// Limit of a buffer, in bytes, to keep for the next target.
 const KEPT: usize = 1024;
 
-/// Reads identifications, and the KEXINIT where a rule needs it.
+/// Reads identifications, and the KEXINIT if a rule needs it.
 #[derive(Debug)]
 pub(in super::super) struct Ssh {
     judge: Judge,
     known: KnownLines<Known>,
     byte_limit: usize,
-    /// The KEXINIT is read.
+    /// True if the KEXINIT is read.
     kex: bool,
-    /// The server is asked for its key.
+    /// True if the host key is requested.
     host_key: bool,
 }
 
-/// What one target has said so far.
+/// Data of one target so far.
 #[derive(Debug)]
 pub(in super::super) struct Said {
     collected: Vec<u8>,
     result: Conversation,
     over: bool,
-    /// Our own identification is sent.
+    /// True once the probe's identification is sent.
     greeted: bool,
     exchange: Asking,
 }
 
-/// How far the question for a host key is.
+/// Progress of the key exchange.
 #[derive(Debug, Default)]
 enum Asking {
     #[default]
@@ -70,14 +69,15 @@ impl Default for Said {
 }
 
 impl Ssh {
-    /// Reads the KEXINIT where a rule asks for it, or an option does.
+    /// Returns the probe. It reads the KEXINIT if a rule or an option needs it.
     pub(in super::super) fn new(judge: Judge, options: SshOptions) -> Self {
         let SshOptions { byte_limit, hassh, host_key } = options;
         let kex = hassh || host_key || judge.rules().needs().kex;
         Self { judge, known: KnownLines::default(), byte_limit, kex, host_key }
     }
 
-    /// Looks at what was collected; `last` when no more will come. What is to be sent is appended to `out`.
+    /// Parses the collected bytes; `last` is true if no more will arrive. Bytes to send are appended to
+    /// `out`.
     fn look(&mut self, said: &mut Said, last: bool, out: &mut Vec<u8>, scene: &mut Scene<'_>) -> Step {
         let (read, consumed) = match ssh::identify(Side::Server, &said.collected) {
             Progress::Done { value, consumed } => (value, consumed),
@@ -88,7 +88,7 @@ impl Ssh {
             Progress::More => return Step::More,
         };
         if read.identification.line.starts_with(IDENTIFICATION.trim_ascii_end()) {
-            // Servers of other protocols answer with what they were sent, as IMAP does with its tags.
+            // Servers of other protocols echo their input, as IMAP does with tags.
             return conclude(said, Conversation::Foreign);
         }
         let waits = !last && said.collected.len() < self.byte_limit;
@@ -118,17 +118,17 @@ impl Ssh {
     }
 }
 
-/// What a server has said of a key exchange.
+/// Key exchange data from the server.
 struct Server<'a> {
     line: &'a [u8],
     kex: &'a KexInit<'a>,
-    /// What stands behind its identification, of which the KEXINIT ends behind so many octets.
+    /// Bytes after its identification; the KEXINIT ends after `consumed` of them.
     behind: &'a [u8],
     consumed: usize,
 }
 
 impl Server<'_> {
-    /// Asks for the host key, or reads the reply.
+    /// Requests the host key, or reads the reply.
     fn ask(&self, asking: &mut Asking, out: &mut Vec<u8>) -> Step {
         let next = match std::mem::take(asking) {
             Asking::NotBegun => match Exchange::begin(self.kex, out) {
@@ -212,7 +212,7 @@ impl Probe for Ssh {
         if said.over {
             return;
         }
-        // The identification may be there, and only the KEXINIT missing, or the reply.
+        // Perhaps only the KEXINIT or the reply is missing after the identification.
         if self.look(said, true, &mut Vec::new(), scene) == Step::Close {
             return;
         }
@@ -239,7 +239,7 @@ impl Probe for Ssh {
     }
 }
 
-/// True if octets are the beginning of an identification, behind whole lines or not.
+/// True if the bytes are the start of an identification, perhaps after whole lines.
 fn is_beginning(collected: &[u8]) -> bool {
     let line = collected.get(ssh::settled(collected)..).unwrap_or_default();
     line.starts_with(ssh::PREFIX) || (!line.is_empty() && ssh::PREFIX.starts_with(line))

@@ -1,4 +1,4 @@
-//! What the signature of an SSH server's reply is worth.
+//! Verification of the signature in an SSH server's reply.
 
 use ring::signature::{
     self, ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ED25519,
@@ -11,28 +11,29 @@ use super::agreement::{is_among, without_zeros};
 use crate::banner::host_key::string;
 use crate::event::Signature;
 
-/// A signature algorithm of host keys.
+/// Signature algorithm of host keys.
 #[derive(Debug)]
 pub(super) struct Algorithm {
-    /// Its name in a KEXINIT.
+    /// Name in a KEXINIT.
     pub(super) name: &'static str,
-    /// The type of the keys that it is for.
+    /// Type of its keys.
     pub(super) key: &'static str,
     trial: Trial,
 }
 
-/// How a signature is tried.
+/// Verification of a signature.
 #[derive(Debug, Clone, Copy)]
 enum Trial {
     Ed25519,
-    /// With so many octets of each of its two numbers.
+    /// ECDSA, with the length of each of its two numbers in bytes.
     Curve(&'static dyn VerificationAlgorithm, usize),
     Rsa(&'static signature::RsaParameters),
-    /// Not at all.
+    /// Not supported.
     None,
 }
 
-/// The first that a server has, too, is taken, so that it shows the same key each time.
+/// Supported algorithms; the first that the server has, too, is used, so that it shows the same key each
+/// time.
 pub(super) static ALGORITHMS: [Algorithm; 8] = [
     Algorithm { name: "ssh-ed25519", key: "ssh-ed25519", trial: Trial::Ed25519 },
     Algorithm {
@@ -65,12 +66,12 @@ pub(super) static ALGORITHMS: [Algorithm; 8] = [
 ];
 
 impl Algorithm {
-    /// The one that a server's list leads to.
+    /// Returns the first algorithm that a server's list contains.
     pub(super) fn of(offered: &[u8]) -> Option<&'static Self> {
         ALGORITHMS.iter().find(|algorithm| is_among(algorithm.name, offered))
     }
 
-    /// What a signature of `message` is worth that came with a key.
+    /// Verifies the signature of `message` by a key.
     pub(super) fn weigh(&self, key: &[u8], signature: &[u8], message: &[u8]) -> Signature {
         match self.tries(key, signature, message) {
             _ if matches!(self.trial, Trial::None) => Signature::Untried,
@@ -79,7 +80,7 @@ impl Algorithm {
         }
     }
 
-    /// Whether a signature holds; none where key or signature are not what they are to be.
+    /// Returns whether a signature is valid; none if the key or the signature has a wrong type.
     fn tries(&self, mut key: &[u8], mut signature: &[u8], message: &[u8]) -> Option<bool> {
         let is_of = |field: &[u8], name: &str| field == name.as_bytes();
         if !is_of(string(&mut key)?, self.key) || !is_of(string(&mut signature)?, self.name) {
@@ -108,7 +109,7 @@ impl Algorithm {
     }
 }
 
-/// A number of so many octets; none where it has more.
+/// Pads a number to a length in bytes; none if it is longer.
 fn padded(number: &[u8], length: usize) -> Option<Vec<u8>> {
     let digits = without_zeros(number);
     let zeros = length.checked_sub(digits.len())?;

@@ -1,46 +1,46 @@
-//! What came of targets, counted.
+//! Counters of finished targets.
 
 use crate::event::PortState;
 use crate::scan::{Conversation, Outcome, Reason};
 
-/// What came of the targets that are over.
+/// Numbers of finished targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Counts {
     /// Accepted the connection.
     pub open: u64,
-    /// Refused it.
+    /// Refused the connection.
     pub refused: u64,
-    /// Didn't answer in time.
+    /// Did not answer in time.
     pub timed_out: u64,
-    /// Were said to be unreachable.
+    /// Were reported as unreachable.
     pub unreachable: u64,
-    /// Could not be asked for a shortage of this machine.
+    /// Failed because of a shortage of this machine.
     pub local_error: u64,
-    /// What that was.
+    /// Kinds of those shortages.
     #[serde(default)]
     pub shortages: Shortages,
-    /// Open ones that matched a rule or `--match`.
+    /// Open targets that matched a rule or `--match`.
     pub matched: u64,
-    /// Open ones that said nothing.
+    /// Open targets that were silent.
     pub silent: u64,
-    /// Open ones that ended or reset the talk before they had said enough.
+    /// Open targets that ended or reset the exchange too early.
     pub broken_off: u64,
-    /// Open ones that didn't say enough in time or within the octet limit.
+    /// Open targets that did not complete the exchange in time or within the byte limit.
     pub unfinished: u64,
-    /// Open ones that spoke another protocol.
+    /// Open targets that spoke another protocol.
     pub foreign: u64,
-    /// Open ones that would not speak TLS, or not with us.
+    /// Open targets that refused TLS or the handshake.
     #[serde(default)]
     pub tls_refused: u64,
 }
 
 impl Counts {
-    /// How many targets are over.
+    /// Returns the number of finished targets.
     pub fn finished(&self) -> u64 {
         self.open + self.refused + self.timed_out + self.unreachable + self.local_error
     }
 
-    /// Adds those of others.
+    /// Adds other counters.
     pub fn add(&mut self, other: &Self) {
         self.shortages.add(&other.shortages);
         self.open += other.open;
@@ -56,7 +56,7 @@ impl Counts {
         self.tls_refused += other.tls_refused;
     }
 
-    /// Counts one that is over.
+    /// Counts a finished target.
     pub fn count(&mut self, finished: &Finished) {
         match finished.state {
             PortState::Open => self.open += 1,
@@ -80,25 +80,25 @@ impl Counts {
     }
 }
 
-/// What this machine was short of.
+/// Kinds of shortages of this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Shortages {
-    /// No local port was free (`EADDRNOTAVAIL`, `EADDRINUSE`).
+    /// No free local port (`EADDRNOTAVAIL`, `EADDRINUSE`).
     pub ports: u64,
-    /// No descriptor was free (`EMFILE`, `ENFILE`).
+    /// No free descriptor (`EMFILE`, `ENFILE`).
     pub descriptors: u64,
-    /// No memory was free (`ENOBUFS`, `ENOMEM`, `EAGAIN`).
+    /// No free memory (`ENOBUFS`, `ENOMEM`, `EAGAIN`).
     pub memory: u64,
-    /// There is no way there (`ENETUNREACH`, `ENETDOWN`, `EAFNOSUPPORT`).
+    /// No route (`ENETUNREACH`, `ENETDOWN`, `EAFNOSUPPORT`).
     pub routes: u64,
-    /// It is forbidden here (`EPERM`, `EACCES`).
+    /// Forbidden on this machine (`EPERM`, `EACCES`).
     pub permissions: u64,
-    /// Anything else.
+    /// Any other error.
     pub others: u64,
 }
 
 impl Shortages {
-    /// Each kind's name and number.
+    /// Returns the name and number of each kind.
     pub fn kinds(&self) -> [(&'static str, u64); 6] {
         [
             ("no free port", self.ports),
@@ -132,10 +132,10 @@ impl Shortages {
     }
 }
 
-/// What is counted of a target that is over.
+/// Counted facts of a finished target.
 #[derive(Debug, Clone, Copy)]
 pub struct Finished {
-    /// Which.
+    /// Number of the target.
     pub index: u64,
     state: PortState,
     reason: Reason,
@@ -144,7 +144,7 @@ pub struct Finished {
 }
 
 impl Finished {
-    /// What came of a target, and whether a rule or `--match` matched it.
+    /// Returns the facts of a target; `matched` is true if a rule or `--match` matched it.
     pub fn new(outcome: &Outcome<'_>, matched: bool) -> Self {
         let Outcome { target, state, reason, conversation, .. } = *outcome;
         Self { index: target.index, state, reason, conversation, matched }

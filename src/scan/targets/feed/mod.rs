@@ -1,9 +1,9 @@
-//! Targets in permuted order to each thread, and what is known of those that are under way.
+//! Hands targets to threads in permuted order, and tracks unfinished ones.
 //!
-//! A run's targets are numbered by *ordinals* in the order they are handed out: first those that an
-//! earlier run left unfinished, then the positions of the permutation that nobody has had yet.
-//! Threads take ordinals by the chunk from one counter and keep a bit for each that is unfinished,
-//! so that a checkpoint is exact at any time and the cost a target is a few nanoseconds.
+//! The targets of a run are numbered by *ordinals* in the order of their start. First come those that an
+//! earlier run left unfinished, then the new positions of the permutation. Threads take ordinals in chunks
+//! from one counter, and keep a bit for each unfinished one. So a checkpoint is exact at any time, and a
+//! target costs a few nanoseconds.
 
 mod counts;
 
@@ -23,10 +23,10 @@ use crate::scan::{Next, Target, Targets};
 pub use self::counts::Shortages;
 pub use self::counts::{Counts, Finished};
 
-/// The largest chunk: one bit a target in a word.
+/// Largest chunk: one bit for each target in a word.
 const CHUNK: u64 = u64::BITS as u64;
 
-/// `I/N`: every Nth target, beginning with the Ith.
+/// `I/N`: every Nth target, starting with the Ith.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shard {
     index: u64,
@@ -34,20 +34,20 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// Everything.
+    /// All targets.
     pub const WHOLE: Self = Self { index: 1, count: 1 };
 
-    /// The part of that number, counted from 0; none where there are not so many.
+    /// Returns the shard with a number, counted from 0; none if the number is too large.
     pub fn numbered(number: u64, count: u64) -> Option<Self> {
         (number < count).then_some(Self { index: number + 1, count })
     }
 
-    /// How many of `length` positions are this shard's.
+    /// Returns the number of this shard's positions among `length`.
     pub fn share(self, length: u64) -> u64 {
         length.saturating_sub(self.index - 1).div_ceil(self.count)
     }
 
-    /// The position among all that one of this shard's stands for.
+    /// Converts a position of this shard to one among all.
     pub fn position(self, own: u64) -> u64 {
         own * self.count + (self.index - 1)
     }
@@ -62,7 +62,7 @@ impl std::str::FromStr for Shard {
             .and_then(|(index, count)| Some(Self { index: index.parse().ok()?, count: count.parse().ok()? }));
         numbers
             .filter(|shard| 1 <= shard.index && shard.index <= shard.count)
-            .ok_or_else(|| "a shard is I/N with I from 1 to N, as in 2/8".to_owned())
+            .ok_or_else(|| "must be I/N with I from 1 to N, as in 2/8".to_owned())
     }
 }
 
@@ -72,27 +72,27 @@ impl std::fmt::Display for Shard {
     }
 }
 
-/// Where a run stands: what a checkpoint holds.
+/// Progress of a run, the content of a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Snapshot {
-    /// The first position that was never handed out.
+    /// First position that was not started yet.
     pub cursor: u64,
-    /// Positions before the cursor that are not over.
+    /// Unfinished positions before the cursor.
     pub unfinished: Vec<Range<u64>>,
-    /// What came of those that are.
+    /// Results of the finished ones.
     pub counts: Counts,
 }
 
-/// Everything that the threads of a run share.
+/// State shared by the threads of a run.
 #[derive(Debug)]
 pub struct Plan {
     set: TargetSet,
     permutation: Permutation,
     shard: Shard,
-    /// Unfinished positions of an earlier run, and how many come before each range.
+    /// Unfinished positions of an earlier run, with the number before each range.
     backlog: Vec<(u64, Range<u64>)>,
     backlog_length: u64,
-    /// The first position that no earlier run has handed out.
+    /// First position that no earlier run has started.
     first: u64,
     total: u64,
     earlier: Counts,
@@ -102,19 +102,19 @@ pub struct Plan {
     trackers: Vec<Arc<Tracker>>,
 }
 
-/// What one thread has under way.
+/// Unfinished targets of one thread.
 #[derive(Debug, Default)]
 pub struct Tracker(Mutex<Progress>);
 
 #[derive(Debug, Default)]
 struct Progress {
-    /// A bit for each unfinished target, by chunk.
+    /// One bit for each unfinished target, by chunk.
     chunks: AHashMap<u64, u64>,
     counts: Counts,
 }
 
 impl Plan {
-    /// A plan for `threads` threads that goes on where `from` stands.
+    /// Returns a plan for `threads` threads that continues at `from`.
     pub fn new(set: TargetSet, seed: u64, shard: Shard, rate: Rate, threads: usize, from: Snapshot) -> Self {
         let permutation = Permutation::new(set.len(), seed);
         let total = shard.share(set.len());
@@ -128,8 +128,7 @@ impl Plan {
                 (before, range)
             })
             .collect();
-        // Slow scans hand out single targets, so that the last chunk does not keep one thread busy
-        // while the others have nothing to do.
+        // Slow scans hand out single targets: a last large chunk would keep one thread busy alone.
         let chunk = match rate {
             Rate::Max => CHUNK,
             Rate::Limited(rate) => (u64::from(rate.get()) / threads.max(1) as u64 / 100).clamp(1, CHUNK),
@@ -150,27 +149,27 @@ impl Plan {
         }
     }
 
-    /// The targets.
+    /// Returns the targets.
     pub fn set(&self) -> &TargetSet {
         &self.set
     }
 
-    /// How many targets this shard has, over all runs.
+    /// Returns the number of this shard's targets, over all runs.
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// How many targets are left for this run.
+    /// Returns the number of targets left for this run.
     pub fn remaining(&self) -> u64 {
         self.backlog_length + (self.total - self.first)
     }
 
-    /// Hands out no more targets; what is under way comes to its end.
+    /// Starts no more targets; those under way are finished.
     pub fn close(&self) {
         self.closed.store(true, Relaxed);
     }
 
-    /// The source of targets and the tracker of each thread; `rate` is held by all of them together.
+    /// Returns the source of targets and the tracker of each thread, which share the `rate`.
     pub fn feeds(self: &Arc<Self>, rate: Rate) -> Vec<(Feed, Arc<Tracker>)> {
         let bucket = Bucket::new(rate, self.trackers.len());
         let feed = |tracker: &Arc<Tracker>| Feed {
@@ -182,7 +181,7 @@ impl Plan {
         self.trackers.iter().map(|tracker| (feed(tracker), Arc::clone(tracker))).collect()
     }
 
-    /// Tracked targets are over.
+    /// Marks targets as finished.
     pub fn finish(&self, tracker: &Tracker, finished: &[Finished]) {
         let mut progress = tracker.lock();
         for finished in finished {
@@ -197,14 +196,14 @@ impl Plan {
         }
     }
 
-    /// What came of the targets that are over, over all runs.
+    /// Returns the results of finished targets, over all runs.
     pub fn counts(&self) -> Counts {
         let mut counts = self.earlier;
         self.trackers.iter().for_each(|tracker| counts.add(&tracker.lock().counts));
         counts
     }
 
-    /// How many targets are handed out and not over.
+    /// Returns the number of started and unfinished targets.
     pub fn in_flight(&self) -> u64 {
         let bits = |tracker: &Arc<Tracker>| -> u64 {
             tracker.lock().chunks.values().map(|bits| u64::from(bits.count_ones())).sum()
@@ -212,9 +211,9 @@ impl Plan {
         self.trackers.iter().map(bits).sum()
     }
 
-    /// Where the run stands, exactly.
+    /// Returns the exact progress.
     pub fn snapshot(&self) -> Snapshot {
-        // With every tracker locked no chunk is between the counter and a tracker.
+        // While every tracker is locked, no chunk is between the counter and a tracker.
         let locked: Vec<MutexGuard<'_, Progress>> =
             self.trackers.iter().map(|tracker| tracker.lock()).collect();
         let next = self.next.load(Relaxed).min(self.remaining());
@@ -235,7 +234,7 @@ impl Plan {
         Snapshot { cursor, unfinished: ranges(&positions), counts }
     }
 
-    /// The position in the shard that `ordinal` stands for, none behind the last.
+    /// Converts `ordinal` to a position in the shard; none after the last.
     fn position(&self, ordinal: u64) -> Option<u64> {
         if let Some(fresh) = ordinal.checked_sub(self.backlog_length) {
             return self.first.checked_add(fresh).filter(|position| *position < self.total);
@@ -251,13 +250,13 @@ impl Plan {
         Some(Target { address, index: ordinal, host })
     }
 
-    /// Moves the next chunk into `tracker`; empty when there are no more.
+    /// Moves the next chunk into `tracker`; empty if there are no more.
     fn take_chunk(&self, tracker: &Tracker) -> Range<u64> {
         let mut progress = tracker.lock();
         let first = self.next.fetch_add(self.chunk, Relaxed);
         let length = self.remaining().saturating_sub(first).min(self.chunk);
         if length == 0 {
-            // So that asking again and again at the end cannot run the counter over.
+            // Without this, repeated calls at the end would overflow the counter.
             self.next.fetch_sub(self.chunk, Relaxed);
             return 0..0;
         }
@@ -268,12 +267,12 @@ impl Plan {
 
 impl Tracker {
     fn lock(&self) -> MutexGuard<'_, Progress> {
-        // A thread that panicked ends the run; what it tracked is still true.
+        // A panic stops the run, but the tracked bits stay valid.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Neighbouring positions as ranges.
+/// Groups adjacent positions into ranges.
 fn ranges(sorted: &[u64]) -> Vec<Range<u64>> {
     let mut ranges: Vec<Range<u64>> = Vec::new();
     for position in sorted {
@@ -285,13 +284,13 @@ fn ranges(sorted: &[u64]) -> Vec<Range<u64>> {
     ranges
 }
 
-/// One thread's source of targets.
+/// Source of targets for one thread.
 #[derive(Debug)]
 pub struct Feed {
     plan: Arc<Plan>,
     tracker: Arc<Tracker>,
     bucket: Bucket,
-    /// Ordinals that are this thread's but not yet handed out.
+    /// Ordinals of this thread that are not started yet.
     ready: Range<u64>,
 }
 

@@ -1,26 +1,26 @@
-//! How connections end before everything on them was answered: what is asked again, what is held against
-//! whom, and when a host is given up.
+//! Connections that end with unanswered requests: retries, suspicions, and the decision to give up on a host.
 
 use super::super::plan::Plan;
 use super::{ATTEMPTS, Asker, Behind, Ended, Line, Manner, PARTS};
 
-/// Connections of a single request each that brought no answer before a host that never gave one is given up.
+/// Number of single-request connections without a response after which a host that never answered is given
+/// up.
 const STRIKES: usize = 3;
-/// Connections in a row that brought no answer before the host is given up in any case, where all of its
-/// requests were tried.
+/// Number of connections in a row without a response after which any host is given up, once all its requests
+/// were tried.
 const LAST_STRIKES: u8 = 16;
-/// Connections in a row that could not be made before the host is given up.
+/// Number of failed connects in a row after which a host is given up.
 const FAILURES: u8 = 4;
-/// How often a server must have seemed unable to be taken for it.
+/// Number of times that a server must seem limited before the asker believes it for good.
 const CONVICTION: u8 = 2;
-/// Errors that may have been any request's before requests are no longer sent together.
+/// Number of ambiguous errors after which requests are no longer pipelined.
 const DOUBTS: u8 = 3;
-/// Answers in another manner before pipelining is tried again on a server that seemed unable.
+/// Number of responses after which pipelining is tried again on a server that seemed limited.
 const TRIAL: u16 = 16;
 
 impl Asker {
-    /// The server had enough of waiting (408) before it read the front request of a connection,
-    /// which so is still unanswered; the connection is at its end.
+    /// Handles a 408 that a server sent before it read the front request of a connection. The request is
+    /// still unanswered, and the connection is at its end.
     pub(in super::super) fn excuse(&mut self, line: &mut Line) {
         if let Some(front) = line.front() {
             self.records.change(front, |record| record.troubles += 1);
@@ -28,7 +28,8 @@ impl Asker {
         line.last = true;
     }
 
-    /// An error ended a connection on which several requests are unanswered: it may be any one's.
+    /// Handles an error that ended a connection with several unanswered requests: it may belong to any of
+    /// them.
     pub(in super::super) fn doubt(&mut self, line: &mut Line, behind: Behind) {
         let Some(front) = line.front() else { return };
         self.records.change(front, |record| record.doubted = true);
@@ -45,13 +46,13 @@ impl Asker {
         (line.last, line.doubted) = (true, true);
     }
 
-    /// A connection has ended; what was unanswered on it will be asked again, or is given up. Tells
-    /// whether its front request is.
+    /// Handles the end of a connection: its unanswered requests are retried or given up. Returns true if its
+    /// front request is given up.
     pub(in super::super) fn end(&mut self, line: &mut Line, plan: &Plan, how: Ended) -> bool {
         let Line { in_flight: unanswered, asked, answered, last, doubted, .. } = std::mem::take(line);
         let Some(front) = unanswered.front().copied() else { return false };
         self.busy = self.busy.saturating_sub(1);
-        // Nobody is hurried twice.
+        // A request is cut short only once.
         let how = match how {
             Ended::Hurried if self.records.get(front).hurried => Ended::Stalled,
             how => how,
@@ -62,7 +63,7 @@ impl Asker {
             self.strikes = self.strikes.saturating_add(1);
             self.lone_strikes += usize::from(asked == 1);
         }
-        // What ended behind an announced close says nothing about the request that was next.
+        // After an announced close the unanswered request is not to blame.
         let mut record = self.records.get(front);
         if !last {
             self.back_off(asked, answered, how);
@@ -76,7 +77,7 @@ impl Asker {
             if !plan.is_idempotent(number) || (number == front && hopeless) {
                 self.failed += 1;
             } else if number == front && !last {
-                // It may be what the server stumbles over: the others are asked first.
+                // The request may be the cause of the failure: the others come first.
                 self.again.push_back(number);
             } else {
                 self.again.push_front(number);
@@ -88,10 +89,10 @@ impl Asker {
         hopeless || !plan.is_idempotent(front)
     }
 
-    /// True if the whole host is given up behind a connection that was asked `asked` requests.
+    /// True if the whole host is given up after a connection with `asked` requests.
     ///
-    /// One that never answered gets another chance only if it may have been the pipeline that it did
-    /// not like, and, where it closes (which costs little), if it may have been the path.
+    /// A host that never answered gets another chance only if the pipeline may be the cause. If it closes
+    /// connections, which is cheap, it also gets one if the path may be the cause.
     fn is_hopeless(&self, asked: u16, how: Ended) -> bool {
         if self.answered == 0 {
             let alone = asked == 1 && (self.total == 1 || how == Ended::Stalled);
@@ -102,7 +103,7 @@ impl Asker {
         tried && self.strikes >= LAST_STRIKES
     }
 
-    /// The server ended or stalled without a word, behind `answered` answers to `asked` requests.
+    /// Adapts to an unannounced end or stall after `answered` responses to `asked` requests.
     fn back_off(&mut self, asked: u16, answered: u16, how: Ended) {
         self.proven = 0;
         if how == Ended::Hurried {
@@ -113,7 +114,7 @@ impl Asker {
                 self.back_offs += 1;
                 self.depth = PARTS;
             }
-            // One request, no answer: that says nothing about more of them.
+            // One request without a response says nothing about pipelining.
             (_, 0, _) => {}
             (Manner::Pipelined, 1, Ended::Stalled | Ended::Hurried) => self.suspect(Manner::InTurn),
             (_, 1, _) => self.suspect(Manner::OneEach),
@@ -126,7 +127,7 @@ impl Asker {
         }
     }
 
-    /// The server seems not to be able to do more than `manner`.
+    /// Limits the server to `manner`, since it seems unable to do more.
     fn suspect(&mut self, manner: Manner) {
         self.unable += 1;
         self.back_offs += 1;
@@ -134,7 +135,7 @@ impl Asker {
         self.trial = (self.unable < CONVICTION).then_some(TRIAL);
     }
 
-    /// A connection could not be made: what was meant for it is asked on others, and fewer of them.
+    /// Handles a failed connect: its requests go to fewer other connections.
     pub(in super::super) fn put_back(&mut self, line: &mut Line) {
         for number in std::mem::take(line).in_flight.into_iter().rev() {
             self.again.push_front(number);
@@ -147,7 +148,7 @@ impl Asker {
         }
     }
 
-    /// Nothing more is asked.
+    /// Gives up all remaining requests.
     pub(in super::super) fn give_up(&mut self) {
         self.failed = self.total - self.answered;
         self.next = self.total;

@@ -1,70 +1,70 @@
-//! One connection as the asker sees it, and what can happen on it.
+//! State of one connection for the asker, and its possible ends.
 
 use std::collections::VecDeque;
 
-/// What follows an answer on its connection.
+/// Expected data after a response on its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Behind {
-    /// Perhaps another one.
+    /// Possibly another response.
     Another,
-    /// Nothing, as behind any answer of this server: it says so.
+    /// No data, as after every response of this server: it announced the close.
     Nothing,
-    /// Nothing, because of this very answer: an error, an endless body, framing that is not trusted.
+    /// No data because of this response: an error, an endless body, or untrusted framing.
     Cut,
 }
 
-/// How a connection ended on which requests were unanswered.
+/// End of a connection with unanswered requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Ended {
-    /// The server closed it, or it was closed for what the server sent.
+    /// The server closed it, or the probe closed it for invalid data.
     Closed,
-    /// The server was silent for as long as the user waits.
+    /// The server was silent for the user's timeout.
     Stalled,
-    /// It was silent for longer than before, and was not waited for.
+    /// The server was slower than before, and the probe did not wait for the user's timeout.
     Hurried,
 }
 
-/// The requests on one connection.
+/// Requests on one connection.
 #[derive(Debug, Default)]
 pub(in super::super) struct Line {
-    /// Sent and not answered, in order.
+    /// Sent and unanswered requests, in order.
     pub(super) in_flight: VecDeque<u16>,
     pub(super) asked: u16,
     pub(super) answered: u16,
-    /// Those that were sent together when nothing was unanswered; 0 until then.
+    /// Number of requests that were sent together on the idle connection; 0 before that.
     pub(super) together: usize,
-    /// Its front request is the first of those: the server knows of it, if of any.
+    /// True if the front request is the first of those, which the server surely knows.
     pub(super) leading: bool,
-    /// How often requests were sent when nothing was unanswered.
+    /// Number of batches that were sent on the idle connection.
     pub(super) batches: u16,
-    /// No more can be sent.
+    /// True if nothing more can be sent.
     pub(super) last: bool,
-    /// An error that may have been any one's ended it.
+    /// True if an ambiguous error ended it.
     pub(super) doubted: bool,
 }
 
 impl Line {
-    /// The request that is answered next.
+    /// Returns the request that is answered next.
     pub(in super::super) fn front(&self) -> Option<u16> {
         self.in_flight.front().copied()
     }
 
-    /// Nothing is unanswered.
+    /// True if no request is unanswered.
     pub(in super::super) fn is_idle(&self) -> bool {
         self.in_flight.is_empty()
     }
 
-    /// Its front request was sent behind others that came with it: the server may not know of it.
+    /// True if the front request was sent behind others of its batch: the server may not know it.
     pub(in super::super) fn is_behind_others(&self) -> bool {
         !self.leading
     }
 
-    /// Requests behind the front one are unanswered, too.
+    /// True if requests behind the front one are unanswered, too.
     pub(in super::super) fn is_contended(&self) -> bool {
         self.in_flight.len() > 1
     }
 
-    /// Several requests are or were on it.
+    /// True if several requests were sent on it.
     pub(in super::super) fn is_shared(&self) -> bool {
         self.asked > 1
     }

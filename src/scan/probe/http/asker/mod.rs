@@ -1,33 +1,29 @@
-//! Which request goes out when, and on which connection: pipelining that finds out by itself what
-//! a server is able to do.
+//! Chooses the connection and the time of each request: pipelining that adapts to the server's abilities.
 //!
-//! A pipeline starts at [`FIRST_DEPTH`] and becomes deeper with each answer, so that a server that
-//! answers in order is asked everything within two or three round trips. When a connection ends
-//! before everything on it was answered, the unanswered requests are asked again, those of
-//! idempotent methods only, through a pipeline of half the depth; it grows again with the next
-//! answers, if more slowly each time. (nmap's falls back to one and stays there.)
+//! A pipeline starts at [`FIRST_DEPTH`] and becomes deeper with each response. A server that answers in order
+//! gets all requests within two or three round trips. If a connection ends early, its unanswered requests are
+//! sent again, but only those of idempotent methods, with half the depth. The depth grows again with the next
+//! responses, more slowly each time. (nmap falls back to one and stays there.)
 //!
-//! Behind requests that were sent together nothing is sent on their connection before all of them
-//! are answered, unless the server has answered as many before: of one that drops what is too much
-//! for it, the answer to a later request would else be taken for that to one that was dropped. Each
-//! back-off asks for new proof.
+//! After a batch of requests nothing is sent on its connection until all of them are answered, unless the
+//! server has answered as many before. A server may drop requests that exceed its limit. The response to a
+//! later request would then be taken for that of a dropped one. Each back-off requires new proof.
 //!
-//! Who is slow is not unable. A wait that was cut short ([`Ended::Hurried`]) counts neither against the
-//! request nor against the host, and that request is waited for in full the next time. A path at which
-//! the server closes is that path's affair: what was never asked comes before it is tried again, and
-//! only a host that answers nothing is given up as a whole.
+//! A slow server is not a limited one. A wait that was cut short ([`Ended::Hurried`]) counts neither against
+//! the request nor against the host, and the next wait for that request is full. If the server closes at one
+//! path, the path may be the cause: new requests come before its retry. Only a host that answers nothing is
+//! given up as a whole.
 //!
-//! An error that ends a connection on which other requests are unanswered may be any one's: some
-//! servers read all that came together, and answer it once. It is credited to nobody, and the request
-//! that it seemed to answer is asked again with nothing behind it ([`Asker::doubt`]).
+//! An error that ends a connection with other unanswered requests may belong to any of them: some servers
+//! read a whole batch and answer it once. The error is assigned to no request. The request that it seemed to
+//! answer is sent again with nothing behind it ([`Asker::doubt`]).
 //!
-//! What a server announces is believed at once: one that closes behind its first answer is asked
-//! over a few connections from then on, one request each; one that closes behind its Nth is not sent
-//! more than N on a connection again. What it only does counts too, but it may have been an
-//! accident: after some answers pipelining is tried once more. Every belief that an answer disproves
-//! is given up.
+//! Announcements of a server count at once. If it closes after its first response, each later connection gets
+//! one request. If it closes after its Nth, no connection gets more than N again. Unannounced behaviour
+//! counts, too, but may have been an accident: pipelining is tried again after some responses. A response
+//! that disproves an assumption ends it.
 //!
-//! This module knows neither octets nor time: it is told what happened.
+//! This module has neither bytes nor a clock: the caller reports what happened.
 
 mod ending;
 mod line;
@@ -40,77 +36,76 @@ use crate::scan::HttpOptions;
 pub(super) use line::{Behind, Ended, Line};
 use record::Records;
 
-/// Requests sent on a first connection before anything is known of the server: as many as small
-/// answers to them fit into the server's first flight (RFC 6928), and as nmap begins with. Unable
-/// servers answer the first and ignore the others, which costs nothing but their octets.
+/// Requests on a first connection to an unknown server. That many small responses fit into the server's first
+/// flight (RFC 6928), and nmap starts with the same number. Limited servers answer the first and ignore the
+/// others, which costs only their bytes.
 const FIRST_DEPTH: u32 = 40;
-/// By how much each answer in order makes the pipeline deeper, at first: ninefold a round trip.
+/// Growth of the pipeline with each response in order, at first: ninefold in a round trip.
 const GROWTH: u32 = 8;
-/// Each back-off divides the growth by two to the power of this: to twofold a round trip, and less.
+/// Each back-off divides the growth by two to the power of this: to twofold in a round trip, and less.
 const SLOWDOWN: u32 = 3;
-/// The deepest pipeline.
+/// Limit of the pipeline's depth.
 const LAST_DEPTH: u32 = 512;
-/// Depth and growth are counted in parts of a request.
+/// Depth and growth are counted in fractions of a request.
 const PARTS: u32 = 64;
-/// Connections that ended at the same request before that is given up; for the last of them it
-/// had a connection of its own.
+/// Number of connections that ended at the same request before it is given up; for the last it was alone.
 const ATTEMPTS: u8 = 3;
 
-/// How the server is asked.
+/// Manner of sending requests to the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Manner {
     /// Several requests on a connection, without waiting.
     Pipelined,
-    /// Several requests on a connection, each when the one before is answered.
+    /// Several requests on a connection, each after the previous response.
     InTurn,
-    /// One request a connection.
+    /// One request on each connection.
     OneEach,
 }
 
-/// The requests of one host.
+/// Requests to one host.
 #[derive(Debug)]
 pub(super) struct Asker {
     total: u16,
-    /// The first that was never sent.
+    /// First request that was never sent.
     next: u16,
-    /// Sent before, not answered, to be sent again, in order.
+    /// Requests to send again, in order.
     again: VecDeque<u16>,
     answered: u16,
     failed: u16,
     manner: Manner,
-    /// In [`PARTS`] of a request.
+    /// Depth of the pipeline, in [`PARTS`] of a request.
     depth: u32,
     back_offs: u32,
-    /// So many requests that were sent together it has answered.
+    /// Largest batch that the server has answered completely.
     proven: usize,
-    /// Answers that the server gives on a connection at most.
+    /// Limit of responses on one connection.
     per_connection: u16,
-    /// Connections at once that the user allows.
+    /// Limit of connections from the user.
     connections: usize,
-    /// Connections at once that the server was seen to refuse more than.
+    /// Limit of connections that the server accepts, as far as known.
     accepted: usize,
-    /// It answers so soon that several connections could only stand in each other's way.
+    /// True if the server is so fast that several connections would not help.
     prompt: bool,
     pipeline: bool,
-    /// Connections with unanswered requests.
+    /// Number of connections with unanswered requests.
     busy: usize,
-    /// Number of the last batch that any connection was given, and how many requests of it each may have. The
-    /// first batch, number 0, is shared by what is unanswered.
+    /// Number of the latest batch on any connection, and its requests for each connection. Batch 0, the
+    /// first, is divided by the unanswered requests instead.
     share: (u16, usize),
-    /// Connections in a row without an answer, and those of them that were asked a single request.
+    /// Connections in a row without a response, and how many of them had a single request.
     strikes: u8,
     lone_strikes: usize,
-    /// How often the server was seen to be unable, without saying so.
+    /// Number of unannounced limits seen.
     unable: u8,
-    /// Answers before pipelining is tried again; none when it is not.
+    /// Remaining responses until pipelining is tried again, if it is.
     trial: Option<u16>,
-    /// First answers in a row that were cut.
+    /// Number of first responses in a row that ended their connection.
     cuts: u8,
-    /// Behind how many answers the last connection ended without a word.
+    /// Number of responses before the last unannounced end.
     lapse: Option<u16>,
-    /// Errors in a row that may have been any one's.
+    /// Number of ambiguous errors in a row.
     doubts: u8,
-    /// So many stalls may come of requests that were not waited for: the server is still at them.
+    /// Number of stalls to forgive: the server may still work on requests that were cut short.
     pardons: u8,
     records: Records,
 }
@@ -148,7 +143,7 @@ impl Default for Asker {
 }
 
 impl Asker {
-    /// Starts anew for a host with `total` requests.
+    /// Resets the state for a host with `total` requests.
     pub(super) fn begin(&mut self, total: u16, pipeline: bool, connections: usize) {
         let (mut again, mut records) = (std::mem::take(&mut self.again), std::mem::take(&mut self.records));
         again.clear();
@@ -158,37 +153,37 @@ impl Asker {
         *self = Self { total, again, records, manner, pipeline, connections, ..Self::default() };
     }
 
-    /// Whether all of the server's answers came so soon that there was hardly anything to wait for.
+    /// Sets whether all responses were so fast that more connections would not help.
     pub(super) fn is_prompt(&mut self, prompt: bool) {
         self.prompt = prompt;
     }
 
-    /// Answers so far.
+    /// Returns the number of responses.
     pub(super) fn answered(&self) -> u16 {
         self.answered
     }
 
-    /// Everything is answered or given up.
+    /// True if every request is answered or given up.
     pub(super) fn is_over(&self) -> bool {
         self.answered + self.failed >= self.total
     }
 
-    /// Everything is answered.
+    /// True if every request is answered.
     pub(super) fn is_complete(&self) -> bool {
         self.answered >= self.total
     }
 
-    /// More than one request is asked.
+    /// True if there is more than one request.
     pub(super) fn is_plural(&self) -> bool {
         self.total > 1
     }
 
-    /// There is nothing to ask now, but there may be again.
+    /// True if there is nothing to send now, but perhaps later.
     pub(super) fn may_rest(&self) -> bool {
         !self.is_over() && self.unsent() == 0
     }
 
-    /// How many connections there should be.
+    /// Returns the number of needed connections.
     pub(super) fn wanted(&self) -> usize {
         if self.is_over() {
             return 0;
@@ -206,22 +201,22 @@ impl Asker {
         allowed.min(self.accepted)
     }
 
-    /// Requests that are on no connection.
+    /// Returns the number of requests on no connection.
     fn unsent(&self) -> usize {
         self.again.len() + usize::from(self.total - self.next)
     }
 
-    /// True if an error may still be taken for no answer to a request.
+    /// True if an error may still be treated as a missing response to a request.
     pub(super) fn is_excusable(&self, number: u16) -> bool {
         self.records.get(number).troubles == 0
     }
 
-    /// True if a request is waited for as long as users want: it was not answered once.
+    /// True if a request gets the user's full timeout, because a wait for it failed before.
     pub(super) fn is_waited_for(&self, number: u16) -> bool {
         self.records.get(number).is_marked()
     }
 
-    /// Puts requests on a connection, as many as it may have now, and hands each to `send`.
+    /// Puts as many requests on a connection as it may have now, and passes each to `send`.
     pub(super) fn fill(&mut self, line: &mut Line, plan: &Plan, mut send: impl FnMut(u16)) {
         let idle = line.is_idle();
         if idle {
@@ -247,10 +242,10 @@ impl Asker {
         }
     }
 
-    /// True if a request may be sent behind what is on a connection.
+    /// True if a request may be sent behind those on a connection.
     ///
-    /// One that must not be asked twice goes alone: nobody could tell otherwise whether the server
-    /// had seen it when the connection broke. One that may be what breaks connections gets its own.
+    /// A request that must not be repeated is sent alone. Otherwise nobody could know whether the server had
+    /// read it when the connection broke. A request that may break connections gets its own connection.
     fn may_join(&self, line: &Line, number: u16, plan: &Plan) -> bool {
         let suspect = |number| self.records.get(number).troubles + 1 >= ATTEMPTS;
         let doubted = |number| self.records.get(number).doubted;
@@ -261,7 +256,7 @@ impl Asker {
         }
     }
 
-    /// How many requests a connection may have in flight.
+    /// Returns the limit of requests in flight on a connection.
     fn room(&self, line: &Line) -> usize {
         if line.last {
             return 0;
@@ -273,16 +268,16 @@ impl Asker {
         };
         let depth = match line.together {
             0 => depth,
-            // Behind more than it has proved to answer nothing is sent: should it drop one of those, the
-            // answer to what came later would be taken for the dropped one's.
+            // A batch larger than the proven one gets nothing behind it. If the server dropped a request of
+            // it, a later response would be assigned to the dropped request.
             together if together > self.proven => return 0,
             _ => depth.min(self.proven),
         };
-        // It closes behind so many: what is sent beyond that would only have to be asked again.
+        // The server closes after this many: requests beyond would only have to be sent again.
         let left = self.per_connection.saturating_sub(line.asked);
         let depth = depth.min(line.in_flight.len() + usize::from(left));
-        // The connections share evenly what is left. One whose answers are all there shares with the others
-        // what is on none: what they have in flight is about to be answered, too.
+        // The connections share the remaining requests evenly. A connection whose batch is answered shares
+        // the unsent requests with the others, whose batches are about to be answered, too.
         let share = match self.share {
             (batch @ 1.., share) if batch == line.batches && line.together == 0 => share,
             _ => usize::from(self.total.saturating_sub(self.answered + self.failed)).div_ceil(self.allowed()),
@@ -290,8 +285,8 @@ impl Asker {
         depth.min(share.max(1))
     }
 
-    /// The request that is asked next, and whether it was asked before: those that went down with
-    /// another one first, then what was never asked, then those at which something happened.
+    /// Returns the next request, and whether it is a retry. Retries after another request's failure come
+    /// first, then new requests, then requests with failures of their own.
     fn peek(&self) -> Option<(u16, bool)> {
         let again = self.again.front().map(|number| (*number, true));
         let never = (self.next < self.total).then_some((self.next, false));
@@ -308,7 +303,7 @@ impl Asker {
         }
     }
 
-    /// The front request of a connection was answered.
+    /// Handles the response to the front request of a connection.
     pub(super) fn answer(&mut self, line: &mut Line, behind: Behind) {
         if line.in_flight.pop_front().is_none() {
             return;
@@ -325,11 +320,11 @@ impl Asker {
         match (behind, line.answered) {
             (Behind::Another, answers) => {
                 (self.cuts, self.doubts) = (0, 0);
-                // It said that it closes here, and now it does not.
+                // The announced limit was wrong, so it is lifted.
                 if answers >= self.per_connection && self.lapse != Some(answers) {
                     self.per_connection = u16::MAX;
                 }
-                // Likewise.
+                // The same for an announced close after each response.
                 if self.manner == Manner::OneEach && self.unable == 0 && self.pipeline {
                     self.manner = Manner::Pipelined;
                 }
@@ -348,7 +343,7 @@ impl Asker {
         line.last = true;
     }
 
-    /// An answer came in order.
+    /// Deepens the pipeline after a response in order.
     fn deepen(&mut self) {
         let growth = (GROWTH * PARTS).checked_shr(SLOWDOWN * self.back_offs).unwrap_or(0);
         self.depth = (self.depth + growth).min(LAST_DEPTH * PARTS);

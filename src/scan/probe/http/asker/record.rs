@@ -1,18 +1,18 @@
-//! What is held against single requests.
+//! Failures of single requests.
 
-/// The requests at which something happened; most have no record.
+/// Records of requests with failures; most requests have none.
 #[derive(Debug, Default)]
 pub(super) struct Records(Vec<Record>);
 
-/// What happened at one request.
+/// Failures of one request.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Record {
     number: u16,
-    /// Connections that ended at it.
+    /// Number of connections that ended at it.
     pub(super) troubles: u8,
-    /// It was not waited for long enough once.
+    /// True if a wait for it was cut short once.
     pub(super) hurried: bool,
-    /// An error that may have been another one's seemed to answer it.
+    /// True if an ambiguous error seemed to answer it.
     pub(super) doubted: bool,
 }
 
@@ -38,7 +38,7 @@ impl Records {
 }
 
 impl Record {
-    /// Something happened at it: what was never asked comes first.
+    /// True if it failed before: new requests come first.
     pub(super) fn is_marked(self) -> bool {
         self.troubles > 0 || self.hurried
     }
