@@ -1,13 +1,13 @@
-//! The nftables table of bans: two sets whose elements time out, and a chain that drops what banned addresses
-//! send.
+//! nftables table of bans: two sets with element timeouts, and a chain that drops packets of banned
+//! addresses.
 //!
-//! The kernel's set is the record of who is banned. It outlives the guard, so that bans go on over a restart
-//! or a takeover; each element's comment holds the rule and the banner. The table goes with the hook
+//! The kernel's set is the record of bans. It outlives the guard, so bans survive a restart or a takeover.
+//! The comment of each element holds the rule and the banner. The table is removed with the hook
 //! ([`super::down`]).
 //!
-//! The chain comes before all others (priority -310, ahead of `raw` and connection tracking): a banned client
-//! costs no tracked connection. The table is made with the first ban, and is never made anew while it is
-//! there: unregistering a base chain flushes every queue of the namespace.
+//! The chain has priority -310, ahead of `raw` and connection tracking, so a banned client costs no tracked
+//! connection. The first ban creates the table. It is never recreated while it exists: unregistering a base
+//! chain flushes every queue of the namespace.
 
 use std::io;
 use std::net::IpAddr;
@@ -24,25 +24,26 @@ const TABLE: &str = "bannerwall";
 pub const OWN_TABLE: (&str, &str) = (FAMILY, TABLE);
 const SETS: [&str; 2] = ["banned4", "banned6"];
 const CHAIN: &str = "banned";
-/// What a banned neighbour may still say, as ARP does in IPv4: else it is cut off for a while after its ban.
+/// ICMPv6 messages that a banned neighbour may still send, as ARP works in IPv4. Without them it would stay
+/// unreachable for a while after its ban.
 const NEIGHBOUR_DISCOVERY: [&str; 2] = ["nd-neighbor-solicit", "nd-neighbor-advert"];
 const COUNTER: &str = "dropped";
-/// Addresses that may be banned at once. The kernel's sets hold twice as many, as it removes ended bans late.
+/// Limit of banned addresses. The kernel's sets hold twice as many, as it removes expired elements late.
 pub const CAPACITY: usize = 1 << 16;
-/// Bytes of a comment (`NFTNL_UDATA_COMMENT_MAXLEN` is 128, with its final zero).
+/// Limit of a comment in bytes (`NFTNL_UDATA_COMMENT_MAXLEN` is 128, with its final zero).
 const COMMENT: usize = 127;
-/// The longest ban: 365 days.
+/// Longest ban: 365 days.
 pub const LONGEST: u64 = 365 * 86_400;
 
-/// One run of `nft` about the table of bans; nothing else can be requested of it.
+/// One run of `nft` on the table of bans, and the only permitted kinds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) enum BanCall {
-    /// Make the table if it is missing, then remove and add elements, all in one transaction.
+    /// Create the table if it is missing, then remove and add elements, all in one transaction.
     Change {
-        /// Addresses to remove; they need not be there.
+        /// Addresses to remove; missing ones are ignored.
         remove: Vec<IpAddr>,
-        /// Elements to add, in place of those of the same addresses.
+        /// Elements to add or replace.
         add: Vec<BanElement>,
     },
     /// Read the table.
@@ -50,50 +51,51 @@ pub(crate) enum BanCall {
         /// Read the elements, too.
         elements: bool,
     },
-    /// Remove the table; it need not be there.
+    /// Remove the table, if it exists.
     Remove,
-    /// Have the kernel verify that it could make the table, without making it.
+    /// Let the kernel check that it could create the table, without creating it.
     Try,
 }
 
-/// A banned address, as the kernel keeps it.
+/// Banned address, as the kernel stores it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BanElement {
-    /// Who is banned.
+    /// Banned address.
     pub(crate) address: IpAddr,
     /// Remaining time.
     pub(crate) seconds: u64,
-    /// The rule and the banner behind it.
+    /// Rule and banner behind the ban.
     pub(crate) comment: String,
 }
 
-/// The table as the kernel has it.
+/// Table of bans in the kernel.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct BanTable {
-    /// Who is banned, if that was asked.
+    /// Banned addresses, if requested.
     pub(crate) elements: Vec<BanElement>,
-    /// Packets of banned addresses that were dropped since the table was made.
+    /// Number of dropped packets since the table was created.
     pub(crate) dropped: u64,
 }
 
-/// Why the table of bans could not be changed or read.
+/// Error of changing or reading the table of bans.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BanError {
-    /// The program is not there or cannot be run.
+    /// The program is missing or cannot be run.
     #[error("cannot run `nft`: {0} (Debian: apt install nftables)")]
     Program(#[source] io::Error),
     /// The program failed.
     #[error("`nft` failed: {0}; `bannerwall doctor` shows what is missing")]
     Refused(String),
-    /// The program's answer makes no sense.
-    #[error("`nft -j list table {FAMILY} {TABLE}` answers something unknown")]
+    /// The program's output is invalid.
+    #[error("cannot parse the output of `nft -j list table {FAMILY} {TABLE}`")]
     Unreadable,
 }
 
 /// Runs `nft` for a change.
 ///
 /// # Errors
+///
 /// `nft` is missing or refuses; nothing is changed then.
 pub(crate) fn change(programs: &Programs, call: &BanCall) -> Result<(), BanError> {
     let ended = programs.ban(call).map_err(BanError::Program)?;
@@ -103,7 +105,8 @@ pub(crate) fn change(programs: &Programs, call: &BanCall) -> Result<(), BanError
 /// Returns the table; none if it does not exist.
 ///
 /// # Errors
-/// `nft` is missing, refuses, or answers something unknown.
+///
+/// `nft` is missing, refuses, or prints invalid output.
 pub(crate) fn read(programs: &Programs, elements: bool) -> Result<Option<BanTable>, BanError> {
     let ended = programs.ban(&BanCall::Read { elements }).map_err(BanError::Program)?;
     match ended.code {
@@ -113,9 +116,10 @@ pub(crate) fn read(programs: &Programs, elements: bool) -> Result<Option<BanTabl
     }
 }
 
-/// Removes the table and with it all bans; true if it was there.
+/// Removes the table with all bans; returns true if it existed.
 ///
 /// # Errors
+///
 /// `nft` refuses. Without `nft` there is no table.
 pub(super) fn remove(programs: &Programs) -> Result<bool, BanError> {
     match read(programs, false) {
@@ -127,10 +131,11 @@ pub(super) fn remove(programs: &Programs) -> Result<bool, BanError> {
 }
 
 impl BanCall {
-    /// Runs `nft`, and waits until it ends.
+    /// Runs `nft`, and waits for its exit.
     ///
     /// # Errors
-    /// It cannot be run.
+    ///
+    /// `nft` cannot be run.
     pub(super) fn run(&self) -> io::Result<Ended> {
         let mut nft = std::process::Command::new("nft");
         nft.env("LC_ALL", "C");
@@ -145,7 +150,7 @@ impl BanCall {
                 commands.extend(changes(remove, add));
                 commands
             }
-            // What is added first can be deleted in any case.
+            // Deleting a missing table is an error, so it is added first.
             Self::Remove => vec![json!({"add": table()}), json!({"delete": table()})],
             Self::Try => {
                 nft.arg("-c");
@@ -161,7 +166,7 @@ fn table() -> Value {
     json!({"table": {"family": FAMILY, "name": TABLE}})
 }
 
-/// Commands that make the table, and change nothing of one that is there.
+/// Returns commands that create the table, and change nothing of an existing one.
 fn creation() -> Vec<Value> {
     let chain = json!({"family": FAMILY, "table": TABLE, "name": CHAIN});
     let mut base = chain.clone();
@@ -178,7 +183,7 @@ fn creation() -> Vec<Value> {
     }));
     commands.push(json!({"add": {"counter": {"family": FAMILY, "table": TABLE, "name": COUNTER}}}));
     commands.push(json!({"add": {"chain": base}}));
-    // The rules are replaced, the chain and its counter stay.
+    // The rules are replaced; the chain and its counter stay.
     commands.push(json!({"flush": {"chain": chain}}));
     commands.push(rule(&[
         json!({"match": {"op": "==", "left": {"payload": {"protocol": "icmpv6", "field": "type"}},
@@ -197,8 +202,8 @@ fn rule(expressions: &[Value]) -> Value {
     json!({"add": {"rule": {"family": FAMILY, "table": TABLE, "chain": CHAIN, "expr": expressions}}})
 }
 
-/// Commands that remove and add elements. Deletion needs an element that is there, and a new timeout needs
-/// one that is not, so that each begins with the step before.
+/// Returns commands that remove and add elements. A deletion needs an existing element, and a new timeout
+/// needs a missing one. So each step starts with the one before.
 fn changes(remove: &[IpAddr], add: &[BanElement]) -> Vec<Value> {
     let gone = remove.iter().copied().chain(add.iter().map(|element| element.address));
     let gone: Vec<(IpAddr, Value)> =
@@ -219,7 +224,7 @@ fn changes(remove: &[IpAddr], add: &[BanElement]) -> Vec<Value> {
 }
 
 impl BanElement {
-    /// An element whose comment is what the kernel takes of this one.
+    /// Returns an element with the comment shortened to the kernel's limit and to ASCII.
     pub(crate) fn new(address: IpAddr, seconds: u64, comment: &str) -> Self {
         let plain = |character: char| if matches!(character, ' '..='~') { character } else { '?' };
         let comment = comment.chars().take(COMMENT).map(plain).collect();
@@ -234,10 +239,10 @@ impl BanElement {
         json!({"elem": element})
     }
 
-    /// An element as `nft -j` lists it.
+    /// Parses an element of `nft -j`.
     fn parse(element: &Value) -> Option<Self> {
         let element = element.get("elem").unwrap_or(element);
-        // What somebody else added may have no timeout, and stays.
+        // An element that somebody else added may have no timeout: it counts as the longest ban.
         let seconds = element.get("expires").and_then(Value::as_u64).unwrap_or(LONGEST);
         let text = element.get("val").unwrap_or(element).as_str()?;
         let comment = element.get("comment").and_then(Value::as_str).unwrap_or_default();

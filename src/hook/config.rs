@@ -1,4 +1,4 @@
-//! The options of a hook, parsed once; nothing below checks them again.
+//! Options of a hook, parsed once; the code below does not check them again.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -8,35 +8,35 @@ use super::MarkField;
 #[cfg(doc)]
 use super::MarkState;
 
-/// What to hook, and how.
+/// Options of a hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookConfig {
-    /// The chains that lead to the queue, without duplicates.
+    /// Chains with a jump, without duplicates.
     pub chains: Vec<Chain>,
-    /// Only TCP packets with one of these as source or destination port; all where absent.
+    /// Source or destination ports of TCP packets to queue; all if absent.
     pub ports: Option<Ports>,
-    /// UDP packets with one of these as source or destination port; no UDP where absent.
+    /// Source or destination ports of UDP packets to queue; no UDP if absent.
     pub udp: Option<Ports>,
-    /// The queues that packets are balanced over.
+    /// Queues that share the packets.
     pub queues: Queues,
-    /// Let packets pass while nobody listens on the queue (`--on-failure open`).
+    /// Let packets pass while no guard listens (`--on-failure open`).
     pub bypass: bool,
-    /// Our two bits of packet and connection mark.
+    /// The two bits of the packet and connection mark.
     pub mark: MarkField,
-    /// Let the bodies of released flows by ([`MarkState::RELEASED`]), for which the kernel needs the matches
-    /// `bpf` and `conntrack`.
+    /// Let the bodies of released flows pass ([`MarkState::RELEASED`]). The kernel needs the matches `bpf`
+    /// and `conntrack` for that.
     pub releases: bool,
 }
 
 impl HookConfig {
-    /// True if a hook with `other`'s options does what one with these does, if perhaps more slowly.
+    /// True if a hook with `other`'s options has the same effect, perhaps more slowly.
     pub(super) fn is_served_by(&self, other: &Self) -> bool {
         *self == Self { releases: self.releases, ..other.clone() }
     }
 }
 
-/// Every chain, every port, queue 0, open on failure: an inspector that recognises protocols by
-/// their bytes is of most use where it sees all, and decided flows cost next to nothing.
+/// Every chain, every port, queue 0, open on failure. The guard recognizes protocols by their bytes, so it
+/// should see all traffic, and decided flows cost almost nothing.
 impl Default for HookConfig {
     fn default() -> Self {
         Self {
@@ -51,7 +51,7 @@ impl Default for HookConfig {
     }
 }
 
-/// A base chain of the kernel that can lead to the queue.
+/// Base chain of the kernel that can lead to the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Chain {
     /// Packets for this machine.
@@ -63,10 +63,10 @@ pub enum Chain {
 }
 
 impl Chain {
-    /// All of them.
+    /// All chains.
     pub const ALL: [Self; 3] = [Self::Input, Self::Output, Self::Forward];
 
-    /// The name on the command line.
+    /// Returns the name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Input => "input",
@@ -75,7 +75,7 @@ impl Chain {
         }
     }
 
-    /// The base chain's name in iptables.
+    /// Returns the base chain's name in iptables.
     pub(super) const fn base(self) -> &'static str {
         match self {
             Self::Input => "INPUT",
@@ -96,20 +96,20 @@ impl FromStr for Chain {
     }
 }
 
-/// The most queues of one guard: each has a thread with buffers of its own, and machines have fewer cores.
+/// Limit of queues of one guard: each has a thread with its own buffers, and machines have fewer cores.
 pub const MOST_QUEUES: u16 = 256;
 
-/// Neighbouring queue numbers, one worker each.
+/// Range of queue numbers, with one worker each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Queues {
-    /// The first number.
+    /// First number.
     pub first: u16,
-    /// The last number, not below the first.
+    /// Last number, not below the first.
     pub last: u16,
 }
 
 impl Queues {
-    /// The numbers in order.
+    /// Returns the numbers in order.
     pub fn numbers(self) -> RangeInclusive<u16> {
         self.first..=self.last
     }
@@ -141,12 +141,12 @@ impl fmt::Display for Queues {
     }
 }
 
-/// A list of TCP ports and ranges of them.
+/// List of TCP ports and ranges.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ports(Vec<RangeInclusive<u16>>);
 
 impl Ports {
-    /// Single ports (as ranges of one) and ranges, in the order given.
+    /// Returns the ranges in the given order; a single port is a range of one.
     pub fn ranges(&self) -> &[RangeInclusive<u16>] {
         &self.0
     }
@@ -158,7 +158,7 @@ impl FromStr for Ports {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let range = |part: &str| {
             let wrong = || ConfigError::Ports(part.to_owned());
-            // Nothing is sent from or to port 0.
+            // Port 0 is reserved and never used.
             let number =
                 |digits: &str| digits.trim().parse::<u16>().ok().filter(|port| *port > 0).ok_or_else(wrong);
             let (start, end) = part.split_once(['-', ':']).unwrap_or((part, part));
@@ -183,19 +183,19 @@ impl fmt::Display for Ports {
     }
 }
 
-/// Text that is no option of a hook.
+/// Error of parsing an option of a hook.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// Not the name of a chain.
+    /// Unknown chain.
     #[error("`{0}` is not a chain: use input, output or forward")]
     Chain(String),
-    /// Neither a queue number nor a range of them.
+    /// Invalid queue number or range.
     #[error("`{0}` is not a queue: use a number from 0 to 65535 or a range A:B of them, A not above B")]
     Queues(String),
-    /// Not so many queues.
-    #[error("`{0}` is more than {MOST_QUEUES} queues")]
+    /// Too many queues.
+    #[error("`{0}` has more than {MOST_QUEUES} queues: use a smaller range")]
     TooManyQueues(String),
-    /// Neither a port nor a range of them.
+    /// Invalid port or range.
     #[error("`{0}` is not a port: use a number from 1 to 65535 or a range A-B of them, A not above B")]
     Ports(String),
 }

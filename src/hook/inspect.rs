@@ -1,50 +1,49 @@
-//! What a look at the rules says of a hook as a whole: whether it is up, does what it should where it
-//! stands, and leads to somebody.
+//! State of a whole hook: its presence, its place among other rules, and the listeners of its queues.
 //!
-//! Pure: rules that were read and queues that are served in, a judgement out.
+//! This module is pure: it takes listed rules and served queues, and returns the state.
 
 use std::fmt;
 
 use super::tables::Listing;
 use super::{Chain, Family, FamilyStatus, HookConfig, Installed, Listener, Ports, passing, plan};
 
-/// A jump of ours in a base chain.
+/// Jump to bannerwall's chain in a base chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Jump {
-    /// The base chain it stands in.
+    /// Base chain that holds it.
     pub chain: Chain,
-    /// Its place in the chain, counted from 1 as iptables counts.
+    /// Position in the chain, counted from 1 as iptables does.
     pub position: usize,
-    /// The rule, as `iptables -S` prints it behind `-A CHAIN`.
+    /// Rule, as `iptables -S` prints it after `-A CHAIN`.
     pub rule: String,
-    /// Rules of others before it that let packets pass unseen which it leads, as they are printed.
+    /// Third-party rules before it that let its packets leave the chain uninspected, as printed.
     pub before: Vec<String>,
-    /// Rules of others behind it that queued packets miss, as they are printed.
+    /// Third-party rules after it that queued packets miss, as printed.
     pub behind: Vec<String>,
 }
 
-/// What is wrong with a hook whose rules are all there.
+/// Fault of a hook with all its rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Flaw {
-    /// A base chain jumps to ours several times: packets are queued as often.
+    /// A base chain has several jumps: each packet is queued several times.
     Doubled {
-        /// Which.
+        /// Base chain.
         chain: Chain,
-        /// How often.
+        /// Number of jumps.
         times: usize,
     },
-    /// Rules of others before the jump let packets leave the chain: those pass unseen.
+    /// Third-party rules before the jump let packets leave the chain uninspected.
     Skipped {
-        /// The base chain.
+        /// Base chain.
         chain: Chain,
-        /// Those rules.
+        /// Rules.
         rules: Vec<String>,
     },
-    /// Rules of others stand behind the jump: a packet that was queued never meets them.
+    /// Third-party rules stand after the jump: queued packets never meet them.
     Behind {
-        /// The base chain.
+        /// Base chain.
         chain: Chain,
-        /// Those rules.
+        /// Rules.
         rules: Vec<String>,
     },
 }
@@ -53,18 +52,18 @@ impl fmt::Display for Flaw {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Doubled { chain, times } => {
-                write!(formatter, "{} leads to it {times} times", chain.base())
+                write!(formatter, "{} has {times} jumps to it", chain.base())
             }
             Self::Skipped { chain, rules } => write!(
                 formatter,
-                "rules before the jump in {} let packets pass unseen: {}",
+                "rules before the jump in {} let packets pass uninspected: {}",
                 chain.base(),
                 rules.join("; ")
             ),
             Self::Behind { chain, rules } => write!(
                 formatter,
-                "rules behind the jump in {} do not see the packets that are queued, the first of each \
-                 connection among them: {}",
+                "rules after the jump in {} do not see the queued packets, such as the first of each \
+                 connection: {}",
                 chain.base(),
                 rules.join("; ")
             ),
@@ -72,23 +71,22 @@ impl fmt::Display for Flaw {
     }
 }
 
-/// The hook of all families and variants together, the worst first that a user must know.
+/// State of the hook over all families and variants, the most important fault first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// There is none.
+    /// There is no hook.
     Down,
-    /// A part of it is there: a family without, or rules that are not as bannerwall makes them.
+    /// Part of the hook is missing: a family, or some of its rules.
     Half,
-    /// It leads to a queue that no guard reads.
+    /// The hook leads to a queue that no guard reads.
     LedNowhere,
-    /// It works, but not for every packet or not as it should: see [`Flaw`].
+    /// The hook works with faults, see [`Flaw`].
     Flawed,
-    /// Whole, in its place, and served.
+    /// The hook is complete, in its place, and served.
     Up,
 }
 
-/// Judges what [`status`](super::status()) found; `serves` says of a queue's number whether a
-/// guard reads it.
+/// Evaluates the result of [`status`](super::status()); `serves` returns true if a guard reads the queue.
 pub fn state(places: &[FamilyStatus], serves: impl Fn(u16) -> bool) -> State {
     if places.iter().all(|place| place.installed == Installed::Absent) {
         return State::Down;
@@ -104,7 +102,7 @@ pub fn state(places: &[FamilyStatus], serves: impl Fn(u16) -> bool) -> State {
     if places.iter().all(|place| place.flaws().is_empty()) { State::Up } else { State::Flawed }
 }
 
-/// The queues that a hook leads to and `serves` says no of, each once and in order.
+/// Returns the unserved queues of a hook, sorted and without duplicates.
 pub fn unserved(places: &[FamilyStatus], serves: impl Fn(u16) -> bool) -> Vec<u16> {
     let mut queues: Vec<u16> = hooks(places).flat_map(|(_, config)| config.queues.numbers()).collect();
     queues.sort_unstable();
@@ -113,22 +111,22 @@ pub fn unserved(places: &[FamilyStatus], serves: impl Fn(u16) -> bool) -> Vec<u1
     queues
 }
 
-/// Why a queue's packets reach no guard, and what becomes of them.
+/// Describes the fault of a queue, and the handling of its packets.
 pub fn fault_of_queue(places: &[FamilyStatus], queue: u16, listener: Option<&Listener>) -> String {
-    listener.map_or_else(|| format!("nobody listens: {}", fate(places, queue)), ToString::to_string)
+    listener.map_or_else(|| format!("no guard listens: {}", fate(places, queue)), ToString::to_string)
 }
 
-/// What becomes of packets that a hook leads to a queue without a listener.
+/// Describes the handling of packets in a queue without a listener.
 fn fate(places: &[FamilyStatus], queue: u16) -> &'static str {
     let leads_here = |config: &HookConfig| config.queues.numbers().contains(&queue);
     if hooks(places).any(|(_, config)| leads_here(config) && !config.bypass) {
-        "packets led there are dropped (on failure closed)"
+        "its packets are dropped (on failure closed)"
     } else {
-        "packets led there pass uninspected (on failure open)"
+        "its packets pass uninspected (on failure open)"
     }
 }
 
-/// The whole hooks, with the options they were made of.
+/// Returns the complete hooks with their options.
 pub fn hooks(places: &[FamilyStatus]) -> impl Iterator<Item = (&FamilyStatus, &HookConfig)> {
     places.iter().filter_map(|place| match &place.installed {
         Installed::Complete(config, _) => Some((place, config)),
@@ -137,7 +135,7 @@ pub fn hooks(places: &[FamilyStatus]) -> impl Iterator<Item = (&FamilyStatus, &H
 }
 
 impl FamilyStatus {
-    /// What is wrong with the place of its jumps.
+    /// Returns the faults of the jumps' places.
     pub fn flaws(&self) -> Vec<Flaw> {
         Chain::ALL.into_iter().flat_map(|chain| self.flaws_of(chain)).collect()
     }
@@ -164,8 +162,8 @@ impl FamilyStatus {
     }
 }
 
-/// The jumps of base chains that we made and that lead packets to the guard, as often as they are there, with
-/// the rules that stand on the wrong side of each; `led` is what the hook leads.
+/// Returns the jumps in the base chains that lead packets to the guard, with the misplaced third-party rules
+/// of each; `led` are the hook's packets.
 pub(super) fn jumps(listing: &Listing, led: &[Led]) -> Vec<Jump> {
     let forms = plan::jump_forms();
     let is_ours = |rule: &str| forms.iter().any(|form| form == rule);
@@ -193,7 +191,7 @@ pub(super) fn jumps(listing: &Listing, led: &[Led]) -> Vec<Jump> {
     Chain::ALL.into_iter().flat_map(in_chain).collect()
 }
 
-/// How many packets rules before the jumps have let pass unseen.
+/// Returns the number of packets that rules before the jumps let pass uninspected.
 pub(super) fn skipped(listing: &Listing, jumps: &[Jump], led: &[Led]) -> u64 {
     let mut seen = Vec::new();
     let mut packets = 0_u64;
@@ -208,22 +206,22 @@ pub(super) fn skipped(listing: &Listing, jumps: &[Jump], led: &[Led]) -> u64 {
     packets
 }
 
-/// True if a jump leaves out the interface that another rule asks for.
+/// True if a jump excludes the interface that another rule requires.
 fn is_apart(jump: &str, other: &str) -> bool {
     jump.starts_with("! -o lo ") && other.contains("-o lo ") && !other.contains("! -o lo ")
 }
 
-/// What of IP a hook leads to the queue.
+/// Transport protocol of a hook's packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Carried {
     /// TCP.
     Tcp,
-    /// UDP, where that is asked for.
+    /// UDP, if enabled.
     Udp,
 }
 
 impl Carried {
-    /// The name in rules.
+    /// Returns the name in rules.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
@@ -231,7 +229,7 @@ impl Carried {
         }
     }
 
-    /// IANA's number, which rules may have in its place.
+    /// Returns IANA's number, which rules may use instead.
     pub const fn number(self) -> u8 {
         match self {
             Self::Tcp => 6,
@@ -240,28 +238,28 @@ impl Carried {
     }
 }
 
-/// What a hook leads to the queue, or would.
+/// Packets that a hook leads to the queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Led {
-    /// The protocol.
+    /// Protocol.
     pub carried: Carried,
-    /// With one of these as source or destination port; with any where absent.
+    /// Source or destination ports; any if absent.
     pub ports: Option<Ports>,
 }
 
 impl Led {
-    /// What a hook with these options leads.
+    /// Returns the packets of a hook with these options.
     pub fn by(config: &HookConfig) -> impl Iterator<Item = Self> {
         let udp = config.udp.clone().map(|ports| Self { carried: Carried::Udp, ports: Some(ports) });
         [Self { carried: Carried::Tcp, ports: config.ports.clone() }].into_iter().chain(udp)
     }
 
-    /// True if packets with this port are led.
+    /// True if packets with this port are led to the queue.
     pub fn has_port(&self, port: u16) -> bool {
         self.ports.as_ref().is_none_or(|ports| ports.ranges().iter().any(|range| range.contains(&port)))
     }
 
-    /// True if some of it may meet a rule: its protocol, and its port where it asks for a single one.
+    /// True if some of the packets may match a rule, by its protocol and by a single port.
     pub fn may_meet(&self, rule: &str) -> bool {
         let words: Vec<&str> = rule.split(' ').collect();
         let mut asked =
@@ -271,7 +269,7 @@ impl Led {
     }
 }
 
-/// True if the protocol that a rule asks for leaves this one in.
+/// True if a rule's protocol includes this one.
 pub(super) fn may_meet(rule: &str, carried: Carried) -> bool {
     let words: Vec<&str> = rule.split(' ').collect();
     let asked = words.windows(2).enumerate().find(|(_, pair)| matches!(pair[0], "-p" | "--protocol"));

@@ -1,7 +1,7 @@
-//! The programs that have bound queues: which of them are guards, and whether they run.
+//! Programs that listen on queues: the guards among them, and their process state.
 //!
-//! A queue belongs to a netlink socket. `/proc/net/netlink` gives the socket's inode, and `/proc/PID/fd` the
-//! processes that hold it.
+//! A queue belongs to a netlink socket. `/proc/net/netlink` shows the socket's inode, and `/proc/PID/fd` the
+//! processes with that socket.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,19 +11,19 @@ use std::path::Path;
 use bannerwall_ffi::error::CallError;
 use bannerwall_ffi::queue::KernelCounters;
 
-/// `NETLINK_NETFILTER`, in the column of protocols.
+/// Number of `NETLINK_NETFILTER` in the protocol column.
 const NETFILTER: &str = "12";
 
-/// The program that has a queue.
+/// Program that listens on a queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listener {
-    /// A guard that runs.
+    /// Running guard.
     Guard,
-    /// A guard that a signal has stopped: process id.
+    /// Guard that a signal has stopped: process id.
     Stopped(u32),
-    /// Another program: process id and name.
+    /// Other program: process id and name.
     Foreign(u32, String),
-    /// A process that this one may not see.
+    /// Process hidden from this one.
     Hidden,
 }
 
@@ -37,27 +37,29 @@ impl Listener {
 impl fmt::Display for Listener {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Guard => formatter.write_str("a guard has it"),
+            Self::Guard => formatter.write_str("a guard listens"),
             Self::Stopped(id) => {
                 write!(
                     formatter,
-                    "its guard, process {id}, is stopped: packets wait (continue it: kill -CONT {id})"
+                    "its guard, process {id}, is stopped: packets wait (to continue it: kill -CONT {id})"
                 )
             }
             Self::Foreign(id, name) => {
-                write!(formatter, "process {id} (`{name}`) has bound it and is no guard: no packet is judged")
+                write!(
+                    formatter,
+                    "process {id} (`{name}`) listens and is not a guard: no packet is inspected"
+                )
             }
-            Self::Hidden => {
-                formatter.write_str("the process that has bound it is hidden from this one (look as root)")
-            }
+            Self::Hidden => formatter.write_str("its listener is hidden from this user (run as root)"),
         }
     }
 }
 
-/// The listeners of all bound queues of the calling thread's network namespace.
+/// Returns the listeners of all bound queues in the calling thread's network namespace.
 ///
 /// # Errors
-/// The kernel's table of queues can't be read.
+///
+/// The kernel's table of queues cannot be read.
 pub fn listeners() -> Result<BTreeMap<u16, Listener>, CallError> {
     let queues = KernelCounters::all()?;
     if queues.is_empty() {
@@ -81,7 +83,7 @@ pub fn listeners() -> Result<BTreeMap<u16, Listener>, CallError> {
     Ok(sockets.into_iter().map(|(queue, inode)| (queue, listener(inode))).collect())
 }
 
-/// The inode of the netfilter socket with this address.
+/// Returns the inode of the netfilter socket with this port id.
 fn inode(table: &str, address: u32) -> Option<String> {
     table.lines().find_map(|line| {
         let mut words = line.split_whitespace().skip(1);
@@ -90,7 +92,7 @@ fn inode(table: &str, address: u32) -> Option<String> {
     })
 }
 
-/// Which of these sockets a process holds.
+/// Returns the sockets in the list that a process has open.
 fn held_by(process: &Path, sockets: &[(u16, Option<String>)]) -> Vec<String> {
     let links = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
     let open: Vec<_> = links.filter_map(|link| fs::read_link(link.path()).ok()).collect();
@@ -98,7 +100,7 @@ fn held_by(process: &Path, sockets: &[(u16, Option<String>)]) -> Vec<String> {
     sockets.iter().filter_map(|(_, inode)| inode.as_ref()).filter(is_open).cloned().collect()
 }
 
-/// A process that holds a socket.
+/// Process with an open socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Process {
     id: u32,
@@ -116,8 +118,8 @@ impl Process {
     }
 }
 
-/// What the holders of a socket make of its queue, if guards are called `own`. A service manager may hold it
-/// besides.
+/// Evaluates the processes that hold a queue's socket, with `own` as the name of guards. A service manager
+/// may hold the socket, too.
 fn judge(holders: &[Process], own: &str) -> Listener {
     let mut guards = holders.iter().filter(|process| process.name == own);
     match (guards.clone().find(|guard| !guard.is_stopped), guards.next(), holders.first()) {

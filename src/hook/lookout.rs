@@ -1,4 +1,4 @@
-//! The hook of a running guard, looked at again and again: whether it stands as it should.
+//! Repeated checks of a running guard's hook.
 
 use std::fmt;
 
@@ -7,25 +7,25 @@ use super::status::{self, FamilyStatus, Installed};
 use super::tables::Tables;
 use super::{Counters, Family, HookConfig, HookError, Queues, Scope, Up, Variant};
 
-/// How the hook of one family stands.
+/// State of one family's hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Standing {
-    /// As it should.
+    /// In order.
     Up,
-    /// It is not there any more.
+    /// Removed.
     Gone,
-    /// It leads to other queues.
+    /// Leads to other queues.
     LedAway(Queues),
-    /// It has other options than it was put up with.
+    /// Has other options than at its creation.
     Changed,
-    /// Not whole, and why.
+    /// Incomplete, with the reason.
     Damaged(String),
-    /// Whole, but not in its place.
+    /// Complete, but misplaced.
     Flawed(Vec<Flaw>),
 }
 
 impl Standing {
-    /// One word for events.
+    /// Returns one word for events.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Up => "up",
@@ -44,9 +44,9 @@ impl fmt::Display for Standing {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Up => formatter.write_str("up"),
-            Self::Gone => formatter.write_str("gone: packets go by uninspected"),
-            Self::LedAway(queues) => write!(formatter, "led away to queue {queues}"),
-            Self::Changed => formatter.write_str("changed: it has other options now"),
+            Self::Gone => formatter.write_str("gone: packets pass uninspected"),
+            Self::LedAway(queues) => write!(formatter, "redirected to queue {queues}"),
+            Self::Changed => formatter.write_str("changed: its options differ"),
             Self::Damaged(why) => write!(formatter, "damaged: {why}"),
             Self::Flawed(flaws) => {
                 let flaws: Vec<String> = flaws.iter().map(ToString::to_string).collect();
@@ -56,48 +56,48 @@ impl fmt::Display for Standing {
     }
 }
 
-/// What one look has found.
+/// Result of one check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Look {
-    /// How the hook of each family stands; a family that never had one is left out.
+    /// State of each family's hook; a family that never had one is left out.
     pub families: Vec<(Family, Standing)>,
-    /// Why a place could not be looked at.
+    /// Reason why a place could not be inspected.
     pub unknown: Option<String>,
-    /// Every whole hook there is, wherever it leads, and what its rules have counted.
+    /// All complete hooks, for any queue, with their counters.
     pub hooks: Vec<(Family, HookConfig, Counters)>,
-    /// True if a place is one of the legacy interface, which tells nobody of changes.
+    /// True if a place uses the legacy interface, which sends no notifications of changes.
     pub has_legacy: bool,
 }
 
 impl Look {
-    /// True if everything that was found stands as it should.
+    /// True if all found hooks are in order.
     pub fn is_sound(&self) -> bool {
         self.families.iter().all(|(_, standing)| *standing == Standing::Up)
     }
 }
 
-/// Looks at the hook that leads to given queues.
+/// Checks the hook that leads to given queues.
 #[derive(Debug)]
 pub struct Lookout {
     scope: Scope,
     queues: Queues,
-    /// The hook that has to be there; without one, whatever leads to the queues.
+    /// Expected hook; without one, any hook that leads to the queues.
     wanted: Option<HookConfig>,
-    /// Where to look; empty when that has to be found out again.
+    /// Places to check; empty if they must be determined again.
     places: Vec<Tables>,
-    /// Families that have had a hook to our queues.
+    /// Families that have had a hook to these queues.
     known: Vec<Family>,
 }
 
 impl Lookout {
-    /// Watches what leads to `queues`; all of `wanted` where that is given.
+    /// Watches the hooks that lead to `queues`, and expects `wanted` if it is given.
     pub fn new(scope: impl Into<Scope>, queues: Queues, wanted: Option<HookConfig>) -> Self {
         let scope = scope.into();
         let known = if wanted.is_some() { scope.families().collect() } else { Vec::new() };
         Self { scope, queues, wanted, places: Vec::new(), known }
     }
 
-    /// Looks once: an `iptables-save` for each family and variant, some 4 ms each.
+    /// Checks once: an `iptables-save` for each family and variant, some 4 ms each.
     pub fn look(&mut self) -> Look {
         let mut look = Look::default();
         let mut statuses = Vec::new();
@@ -126,15 +126,16 @@ impl Lookout {
             }
         }
         if look.unknown.is_some() || !look.is_sound() {
-            // It may be in another place next time.
+            // The hook may have moved to the other variant.
             self.places.clear();
         }
         look
     }
 
-    /// Makes the hook stand as it should again.
+    /// Restores the hook.
     ///
     /// # Errors
+    ///
     /// As [`up`](super::up).
     pub fn mend(&mut self) -> Result<Up, HookError> {
         match &self.wanted {
@@ -143,7 +144,7 @@ impl Lookout {
         }
     }
 
-    /// How the hook of a family stands in all its places together; `None` where it never had one.
+    /// Returns the state of a family's hook over all its places; `None` if it never had one.
     fn standing(&mut self, family: Family, places: &[&FamilyStatus]) -> Option<Standing> {
         if let Some(place) = places.iter().find(|place| self.leads_here(place)) {
             if !self.known.contains(&family) {
@@ -166,7 +167,7 @@ impl Lookout {
         Some(elsewhere.unwrap_or(Standing::Gone))
     }
 
-    /// True if a place holds the hook that is wanted, or any that leads to our queues where none is.
+    /// True if a place holds the expected hook, or any that leads to the queues if none is expected.
     fn leads_here(&self, place: &FamilyStatus) -> bool {
         match (&place.installed, &self.wanted) {
             (Installed::Complete(config, _), Some(wanted)) => wanted.is_served_by(config),

@@ -1,8 +1,8 @@
-//! The two bits of the packet mark and connection mark that are ours.
+//! The two bits of the packet mark and the connection mark.
 
 use std::fmt;
 
-/// What the two bits say of a packet or a connection.
+/// Value of the two bits on a packet or a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MarkState {
     /// 0: nothing decided; the packet is queued.
@@ -11,16 +11,17 @@ pub enum MarkState {
     Pass,
     /// 2: decided, drop.
     Block,
-    /// 3 of a packet: a reset that the guard made itself, which is never queued. See [`MarkState::RELEASED`]
-    /// for others.
+    /// 3 on a packet: a reset from the guard, which is never queued. See [`MarkState::RELEASED`] for other
+    /// packets.
     Ours,
 }
 
 impl MarkState {
-    /// 3 of a connection: what the server sends passes and is not queued, nor what the client acknowledges.
-    /// Of a packet that is no reset, on its way into the hook: the connection is to be released, or is not to
-    /// be any more where it holds octets of the client's. On its way out of it to the queue: the connection
-    /// is released, or was when the packet came into the hook.
+    /// 3 on a connection: the server's data and the client's bare acknowledgements pass without queueing.
+    ///
+    /// On a packet (other than a reset) that enters the hook: release the connection, or end the release if
+    /// the packet has client data. On a packet that leaves the hook to the queue: the connection is released,
+    /// or was when the packet entered the hook.
     pub const RELEASED: Self = Self::Ours;
 
     const fn bits(self) -> u32 {
@@ -33,23 +34,23 @@ impl MarkState {
     }
 }
 
-/// A field of two neighbouring bits in the 32-bit mark; all other bits belong to other software
-/// (`tc`, VPNs, Kubernetes) and are never changed.
+/// Field of two adjacent bits in the 32-bit mark. All other bits belong to other software (`tc`, VPNs,
+/// Kubernetes) and are never changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct MarkField {
     bit: u8,
 }
 
 impl MarkField {
-    /// The highest number that [`MarkField::new`] takes.
+    /// Highest bit for [`MarkField::new`].
     pub const HIGHEST_BIT: u8 = 30;
 
-    /// The field whose lower bit has number `bit`, counted from 0; `None` above 30.
+    /// Returns the field with the lower bit number `bit`, counted from 0; `None` above 30.
     pub const fn new(bit: u8) -> Option<Self> {
         if bit <= Self::HIGHEST_BIT { Some(Self { bit }) } else { None }
     }
 
-    /// The field that `mask` covers, when it is two neighbouring bits.
+    /// Returns the field of `mask`, if that has two adjacent bits.
     pub(super) const fn from_mask(mask: u32) -> Option<Self> {
         if mask.count_ones() != 2 || mask >> mask.trailing_zeros() != 3 {
             return None;
@@ -58,22 +59,22 @@ impl MarkField {
         Some(Self { bit: mask.trailing_zeros().to_le_bytes()[0] })
     }
 
-    /// Number of the lower bit.
+    /// Returns the number of the lower bit.
     pub const fn bit(self) -> u8 {
         self.bit
     }
 
-    /// Both bits.
+    /// Returns the mask of both bits.
     pub const fn mask(self) -> u32 {
         3 << self.bit
     }
 
-    /// `state` as it stands in the mark, all other bits zero.
+    /// Returns `state` at its position in the mark, all other bits zero.
     pub const fn value(self, state: MarkState) -> u32 {
         state.bits() << self.bit
     }
 
-    /// What `mark` says.
+    /// Returns the value of the two bits in `mark`.
     pub const fn read(self, mark: u32) -> MarkState {
         match (mark >> self.bit) & 3 {
             1 => MarkState::Pass,
@@ -83,14 +84,14 @@ impl MarkField {
         }
     }
 
-    /// `mark` with our two bits saying `state`, and the rest kept.
+    /// Returns `mark` with the two bits set to `state`.
     pub const fn write(self, mark: u32, state: MarkState) -> u32 {
         (mark & !self.mask()) | self.value(state)
     }
 }
 
-/// Bits 30 and 31: the far end from where people number their own marks, outside Tailscale's
-/// 0x00ff0000, kube-proxy's 0xc000 and Cilium's 0x0f00.
+/// Bits 30 and 31: far from the usual numbers of marks, and outside of Tailscale's 0x00ff0000, kube-proxy's
+/// 0xc000 and Cilium's 0x0f00.
 impl Default for MarkField {
     fn default() -> Self {
         Self { bit: Self::HIGHEST_BIT }

@@ -1,10 +1,10 @@
 //! The netfilter hook: iptables and ip6tables rules that lead TCP packets to the guard's queues.
 //!
-//! Owned here: the chains `BANNERWALL`, `BANNERWALL-PASS`, `BANNERWALL-BLOCK` and `BANNERWALL-CLEAN` of table
-//! `mangle` and the jumps to them; never another rule, and never a base chain (unregistering one would flush
-//! every queue of the network namespace). No packet is seen here.
+//! This module owns the chains `BANNERWALL`, `BANNERWALL-PASS`, `BANNERWALL-BLOCK` and `BANNERWALL-CLEAN` of
+//! table `mangle`, and the jumps to them. It changes no other rule and no base chain (unregistering one would
+//! flush every queue of the network namespace). It handles no packets.
 //!
-//! # How a packet runs
+//! # Path of a packet
 //!
 //! ```text
 //! INPUT, OUTPUT, FORWARD ──tcp──► BANNERWALL
@@ -24,45 +24,45 @@
 //! PREROUTING, OUTPUT ──tcp──► BANNERWALL-CLEAN   clear PASS and BLOCK, which others restored
 //! ```
 //!
-//! The guard answers the packet that decides a flow with `NF_REPEAT` and a mark: the packet runs
-//! through the same base chain once more, and the rules above save the mark to its connection. That
-//! needs nothing of the kernel but the `mark` and `connmark` modules; setting the connection mark
-//! with the verdict (`NFQA_CT`) is silently ignored by kernels without `NETFILTER_NETLINK_GLUE_CT`.
+//! The guard answers the packet that decides a flow with `NF_REPEAT` and a mark. The packet runs through the
+//! same base chain again, and the rules above save the mark to its connection. This needs only the kernel's
+//! `mark` and `connmark` modules. Setting the connection mark with the verdict (`NFQA_CT`) is silently
+//! ignored by kernels without `NETFILTER_NETLINK_GLUE_CT`.
 //!
-//! The jumps stand *behind* the rules that a base chain has already: `NF_ACCEPT` ends the chain that queued
-//! the packet, so rules behind the jump (a `TCPMSS` clamp, say) would not see the first packets of a
+//! The jumps stand *after* the existing rules of a base chain. `NF_ACCEPT` ends the chain that queued the
+//! packet, so rules after the jump (a `TCPMSS` clamp, for example) would miss the first packets of a
 //! connection. They stand *before* the first rule that lets packets leave the chain (`ACCEPT`, `RETURN`,
-//! another program's `NFQUEUE`, a chain that holds one): its packets would pass unseen. [`status()`] and
-//! [`Lookout`] see rules that are added later on the wrong side, and the next [`up`] moves the jumps.
+//! another program's `NFQUEUE`, a chain with such a rule), since its packets would pass uninspected.
+//! [`status()`] and [`Lookout`] detect misplaced rules that are added later, and the next [`up`] moves the
+//! jumps.
 //!
 //! # Bodies
 //!
-//! Where every request is read, the flow stays undecided, and the guard releases it for as long as the body
-//! of a response passes (`crates/inspect/src/engine/release.rs` says when). A connection has no use for the fourth value of
-//! our two bits otherwise, and a packet only where it is a reset, so that this takes no further bit. Which
-//! end sends is the kernel's word (`--ctdir`): where its tracking took the server for the opener (it was
-//! flushed amid a connection), the mark is not saved. Whether a segment has octets is told by a program of
-//! classic BPF (`src/hook/release.rs`). A kernel without these matches gets the hook without these rules:
-//! then all is queued.
+//! If every request is read, the flow stays undecided, and the guard releases it while the body of a response
+//! passes (`crates/inspect/src/engine/release.rs` decides when). A connection does not use the fourth value
+//! of the two bits otherwise, and a packet only for a reset, so no further bit is needed. The kernel decides
+//! which end sends (`--ctdir`). If its tracking mistook the server for the client (after a flush amid the
+//! connection), the mark is not saved. A classic BPF program decides whether a segment has data
+//! (`src/hook/release.rs`). A kernel without these matches gets the hook without these rules, and queues
+//! everything.
 //!
-//! What the client says next is queued, and the mark is off before it is: no verdict has to come back for
-//! that, and what answers it can't be there yet. Such a packet carries the value in its own mark to the
-//! queue; by that the guard knows one that came before the release was in force, and sends it around.
+//! The client's next data is queued, and its packet clears the mark first: no verdict has to return for that,
+//! and no reply can be there yet. Such a packet carries the value in its own mark to the queue. The guard
+//! thereby recognizes a packet that came before the release was in force, and repeats it.
 //!
-//! # Marks of others
+//! # Third-party marks
 //!
-//! The decision is kept in two bits of the connection mark, and leaves the packet mark before the packet
-//! leaves the chain. Rules of others that copy a connection's whole mark to its packets bring it back;
-//! `BANNERWALL-CLEAN`, last in the two base chains behind which packets are routed, takes it off again,
-//! so that `ip rule fwmark 2` is met as without the hook.
+//! The decision is stored in two bits of the connection mark, and is cleared from the packet mark before the
+//! packet leaves the chain. Third-party rules that copy a connection's whole mark to its packets bring it
+//! back. `BANNERWALL-CLEAN` is the last rule in the two base chains before routing, and clears it again. So
+//! `ip rule fwmark 2` matches as without the hook.
 //!
 //! # Why iptables, and not a table of our own
 //!
-//! A table that only bannerwall writes (`inet bannerwall`) would outlast `iptables-restore` and need no
-//! place among the rules of others. But it takes the `queue` expression (`CONFIG_NFT_QUEUE`), which
-//! kernels that run iptables' `NFQUEUE` need not have, and `nft` takes no iptables target in its stead;
-//! `nft flush ruleset` would take it away all the same. So there is one form of the hook, and it is
-//! watched.
+//! A table that only bannerwall writes (`inet bannerwall`) would survive `iptables-restore`, and would need
+//! no place among other rules. But it needs the `queue` expression (`CONFIG_NFT_QUEUE`). Kernels with
+//! iptables' `NFQUEUE` may lack it, and `nft` does not accept an iptables target instead. `nft flush ruleset`
+//! would remove it all the same. So there is one form of the hook, and it is watched.
 pub(crate) mod bans;
 mod config;
 pub mod inspect;
@@ -92,7 +92,7 @@ pub use status::{Counters, FamilyStatus, Installed};
 use serde::{Deserialize, Serialize};
 use tables::{Listing, Tables};
 
-/// An address family, which iptables keeps apart.
+/// Address family, which iptables keeps apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Family {
     /// `iptables`.
@@ -102,10 +102,10 @@ pub enum Family {
 }
 
 impl Family {
-    /// Both.
+    /// Both families.
     pub const ALL: [Self; 2] = [Self::V4, Self::V6];
 
-    /// The name on the command line.
+    /// Returns the name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::V4 => "ipv4",
@@ -124,7 +124,7 @@ impl Family {
         }
     }
 
-    /// True if this kernel runs the family at all (`ipv6.disable=1` takes IPv6 out).
+    /// True if this kernel supports the family (`ipv6.disable=1` removes IPv6).
     fn is_enabled(self) -> bool {
         self == Self::V4 || std::path::Path::new("/proc/net/if_inet6").exists()
     }
@@ -139,10 +139,10 @@ impl fmt::Display for Family {
     }
 }
 
-/// Which of the two iptables implementations is meant; their rules do not see one another.
+/// Implementation of iptables; their rules do not see one another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Variant {
-    /// What `iptables` is on this machine.
+    /// The machine's `iptables`.
     #[default]
     System,
     /// `iptables-legacy`, over the kernel's old interface.
@@ -161,98 +161,98 @@ impl fmt::Display for Variant {
     }
 }
 
-/// Why the hook could not be put up, taken down or read.
+/// Error of putting the hook up, taking it down or reading it.
 #[derive(Debug, thiserror::Error)]
 pub enum HookError {
-    /// The program is not there or cannot be run.
+    /// The program is missing or cannot be run.
     #[error(
-        "cannot run `{program}` ({family}): {message} (Debian: apt install iptables; or leave the family out: --family)"
+        "cannot run `{program}` ({family}): {message} (Debian: apt install iptables; or exclude the family: --family)"
     )]
     Program {
-        /// Whose rules it makes.
+        /// Address family of the program.
         family: Family,
-        /// Its name.
+        /// Program.
         program: String,
-        /// Why.
+        /// Reason.
         message: String,
     },
     /// The kernel refuses for lack of privilege.
     #[error(
-        "not permitted: `{command}` needs CAP_NET_ADMIN: run as root, or give this program the capability as an ambient one (that of a file, by setcap, does not reach the programs it runs): {message}"
+        "not permitted: `{command}` needs CAP_NET_ADMIN: run as root, or give this program the ambient capability (a file capability, from setcap, does not reach the programs it runs): {message}"
     )]
     NotPermitted {
-        /// The whole command.
+        /// Whole command.
         command: String,
-        /// What iptables said.
+        /// Output of iptables.
         message: String,
     },
-    /// The lock that the legacy iptables programs share cannot be had.
+    /// The shared lock of the legacy iptables programs is not available.
     #[error(
-        "`{command}` cannot lock /run/xtables.lock, which belongs to root: use the nf_tables variant (--iptables nft), name another file by XTABLES_LOCKFILE, or run as root: {message}"
+        "`{command}` cannot lock /run/xtables.lock, which belongs to root: use the nf_tables variant (--iptables nft), set XTABLES_LOCKFILE to another file, or run as root: {message}"
     )]
     Lock {
-        /// The whole command.
+        /// Whole command.
         command: String,
-        /// What iptables said.
+        /// Output of iptables.
         message: String,
     },
-    /// The kernel does not run this address family.
-    #[error("{family} is not supported by this kernel: {message}")]
+    /// The kernel does not support this address family.
+    #[error("this kernel does not support {family}: {message}")]
     NoFamily {
-        /// Which.
+        /// Address family.
         family: Family,
-        /// What iptables said.
+        /// Output of iptables.
         message: String,
     },
     /// iptables refused a command.
     #[error(
-        "`{command}` failed (status {code}): {message}; `bannerwall doctor` tells which kernel option is missing"
+        "`{command}` failed (status {code}): {message}; `bannerwall doctor` shows the missing kernel option"
     )]
     Refused {
-        /// The whole command.
+        /// Whole command.
         command: String,
-        /// iptables' exit status.
+        /// Exit status of iptables.
         code: i32,
-        /// What iptables said.
+        /// Output of iptables.
         message: String,
     },
     /// The table of bans could not be removed.
-    #[error("the table of bans stays: {0}")]
+    #[error("cannot remove the table of bans: {0}")]
     Bans(String),
     /// iptables did not answer in time, or the thread that runs it has failed.
-    #[error("iptables does not answer: look with `bannerwall hook status`")]
+    #[error("iptables does not answer: check with `bannerwall hook status`")]
     Unanswered,
-    /// Somebody else's rules lead to a chain of ours, so that it cannot be removed.
-    #[error("rules that bannerwall did not make still lead to its chain; remove them first: {0}")]
+    /// Third-party rules lead to one of the hook's chains, so it cannot be removed.
+    #[error("third-party rules still lead to bannerwall's chain; remove them first: {0}")]
     Referenced(String),
 }
 
 impl HookError {
-    /// True if privilege or a feature of this machine is missing, rather than good input.
+    /// True if a privilege or a feature of this machine is missing, instead of valid input.
     pub fn is_unsupported(&self) -> bool {
         !matches!(self, Self::Referenced(_))
     }
 }
 
-/// What [`up`] did.
+/// Result of [`up`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Up {
-    /// Nothing: the very same hook was there.
+    /// The same hook existed already.
     Unchanged,
-    /// A hook of ours with other options was replaced, without a moment in which packets go by.
+    /// A hook with other options was replaced, without a gap.
     Replaced,
-    /// Made anew.
+    /// The hook was created.
     Created,
 }
 
-/// Whose rules are meant: which iptables, and which address families.
+/// Implementation of iptables and address families.
 #[derive(Debug, Clone)]
 pub struct Scope {
-    /// Which iptables.
+    /// Implementation of iptables.
     pub variant: Variant,
-    /// Which families; those that this kernel does not run are left out by themselves.
+    /// Address families; those that this kernel does not support are left out.
     pub families: Vec<Family>,
-    /// Who runs it.
+    /// Runner of the programs.
     pub programs: Programs,
 }
 
@@ -261,13 +261,13 @@ impl Scope {
         self.families.iter().copied().filter(|family| family.is_enabled())
     }
 
-    /// The tables of the variant that was asked for, for every family; all are there, or it fails.
+    /// Opens the tables of the requested variant for every family; fails if one is missing.
     fn open(&self) -> Result<Vec<Tables>, HookError> {
         self.families().map(|family| Tables::open(family, self.variant, &self.programs)).collect()
     }
 
-    /// Every place that may hold a hook of ours: the variant asked for and, where that is the system's
-    /// choice, the other one as well.
+    /// Returns every place that may hold a hook: the requested variant and, if that is the system's choice,
+    /// the other one as well.
     fn places(&self) -> impl Iterator<Item = (Family, Result<Tables, HookError>)> {
         self.families().flat_map(|family| {
             let tables = Tables::open(family, self.variant, &self.programs);
@@ -280,14 +280,14 @@ impl Scope {
     }
 }
 
-/// Every family.
+/// All families.
 impl From<Variant> for Scope {
     fn from(variant: Variant) -> Self {
         Self { variant, families: Family::ALL.to_vec(), programs: Programs::Here }
     }
 }
 
-/// The commands that put the hook up on a machine that has none, for every family asked for.
+/// Returns the commands that put the hook up on a machine without one, for every requested family.
 ///
 /// Needs no privilege.
 pub fn print(config: &HookConfig, scope: impl Into<Scope>) -> String {
@@ -312,13 +312,14 @@ fn print_family(config: &HookConfig, program: &str) -> String {
     text
 }
 
-/// Puts the hook up for every family asked for, or makes what is there agree with `config`.
+/// Puts the hook up for every requested family, or adapts an existing one to `config`.
 ///
-/// All or nothing: each family's rules are one transaction, and where the second family's fails the first
-/// one's is taken back.
+/// All or nothing: each family's rules are one transaction, and if the second family's fails, the first one's
+/// is reverted.
 ///
 /// # Errors
-/// Where iptables is missing or refuses; everything is then as it was.
+///
+/// iptables is missing or refuses; everything is then as before.
 pub fn up(config: &HookConfig, scope: impl Into<Scope>) -> Result<Up, HookError> {
     let places = scope.into().open()?;
     let listings = places.iter().map(Tables::list).collect::<Result<Vec<Listing>, _>>()?;
@@ -338,7 +339,7 @@ pub fn up(config: &HookConfig, scope: impl Into<Scope>) -> Result<Up, HookError>
     Ok(done)
 }
 
-/// Puts the hook up with all that the kernel has matches for.
+/// Puts the hook up with all matches that the kernel has.
 fn up_family(tables: &Tables, there: &Listing, config: &HookConfig) -> Result<Up, HookError> {
     match change_family(tables, there, config) {
         Err(HookError::Refused { .. }) if config.releases => {
@@ -358,7 +359,7 @@ fn change_family(tables: &Tables, there: &Listing, config: &HookConfig) -> Resul
     Ok(if there.has_chain(plan::MAIN) { Up::Replaced } else { Up::Created })
 }
 
-/// Makes a family what it was before; the failure that led here is the one to tell.
+/// Restores a family's hook; the first error is the one to report, so errors here are ignored.
 fn put_back(tables: &Tables, before: &Listing) {
     let _ = match status::read_config(before) {
         Some(config) => tables.list().and_then(|now| up_family(tables, &now, &config)).map(drop),
@@ -366,12 +367,12 @@ fn put_back(tables: &Tables, before: &Listing) {
     };
 }
 
-/// True if a chain is one of ours.
+/// True if a chain belongs to bannerwall.
 pub fn is_our_chain(name: &str) -> bool {
     plan::CHAINS.contains(&name)
 }
 
-/// True if a rule as `iptables-save` prints it (`-A CHAIN …`) is one that we make.
+/// True if a rule, as `iptables-save` prints it (`-A CHAIN …`), belongs to bannerwall.
 pub fn is_ours(line: &str) -> bool {
     let Some((chain, rule)) = line.strip_prefix("-A ").and_then(|rest| rest.split_once(' ')) else {
         return false;
@@ -379,12 +380,13 @@ pub fn is_ours(line: &str) -> bool {
     is_our_chain(chain) || plan::jump_forms().iter().any(|form| form == rule)
 }
 
-/// Removes all that bannerwall ever made, bans included, in every family asked for and both variants of
-/// iptables, and nothing else; says whether there was anything.
+/// Removes all of bannerwall's rules, chains and bans, in every requested family and both variants of
+/// iptables, and nothing else. Returns true if there was anything.
 ///
 /// # Errors
-/// Where iptables is missing or refuses, or where rules of others lead to our chains; the other families
-/// are rid of it even so.
+///
+/// iptables is missing or refuses, or third-party rules lead to our chains. The other families are removed
+/// all the same.
 pub fn down(scope: impl Into<Scope>) -> Result<bool, HookError> {
     let mut removed = false;
     let mut failed = None;
@@ -424,11 +426,12 @@ fn down_family(tables: &Tables) -> Result<bool, HookError> {
     Err(HookError::Referenced(foreign.join("; ")))
 }
 
-/// What of the hook is there, one entry for every family and variant that runs here; a place that cannot
-/// be looked at is [`Installed::Unknown`].
+/// Returns the hook's state, one entry for every family and variant of this machine. A place that cannot be
+/// inspected is [`Installed::Unknown`].
 ///
 /// # Errors
-/// Where no place at all can be looked at.
+///
+/// No place can be inspected.
 pub fn status(scope: impl Into<Scope>) -> Result<Vec<FamilyStatus>, HookError> {
     let scope = scope.into();
     let mut places = Vec::new();

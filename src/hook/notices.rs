@@ -1,7 +1,7 @@
-//! The kernel's word that rules of `nf_tables` have changed.
+//! Notifications of the kernel about changed rules of `nf_tables`.
 //!
-//! Every change of a table, chain or rule is told to the netlink group `NFNLGRP_NFTABLES`, whoever makes
-//! it: iptables-nft, `nft flush ruleset`, firewalld. The legacy interface tells nobody.
+//! The kernel reports every change of a table, chain or rule to the netlink group `NFNLGRP_NFTABLES`, from
+//! any program: iptables-nft, `nft flush ruleset`, firewalld. The legacy interface sends no notifications.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -15,36 +15,37 @@ use super::plan::TABLE;
 
 /// `NFNLGRP_NFTABLES` as a bit of the address's group mask (`linux/netfilter/nfnetlink.h`).
 const GROUPS: u32 = 1 << (7 - 1);
-/// `NFNL_SUBSYS_NFTABLES`, the upper octet of a message's type.
+/// `NFNL_SUBSYS_NFTABLES`, the upper byte of a message's type.
 const SUBSYSTEM: u16 = 10;
-/// `NFT_MSG_{NEW,DEL}{TABLE,CHAIN,RULE}`, the lower octet (`linux/netfilter/nf_tables.h`).
+/// `NFT_MSG_{NEW,DEL}{TABLE,CHAIN,RULE}`, the lower byte (`linux/netfilter/nf_tables.h`).
 const CHANGES: [u16; 6] = [0, 2, 3, 5, 6, 8];
-/// `NFTA_{TABLE_NAME,CHAIN_TABLE,RULE_TABLE}`: the name of the table, ended by a zero octet.
+/// `NFTA_{TABLE_NAME,CHAIN_TABLE,RULE_TABLE}`: the name of the table, with a final zero byte.
 const TABLE_NAME: u16 = 1;
-/// Octets of `struct nlmsghdr` and of `struct nfgenmsg`.
+/// Sizes of `struct nlmsghdr` and of `struct nfgenmsg`, in bytes.
 const HEADERS: (usize, usize) = (16, 4);
 
-/// A socket that hears of changed rules.
+/// Socket for notifications of changed rules.
 #[derive(Debug)]
 pub struct Notices {
     socket: OwnedFd,
     buffer: Vec<u8>,
 }
 
-/// What a wait ended by.
+/// Result of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notice {
-    /// A table that may hold our hook has changed.
+    /// A table that may hold the hook has changed.
     Changed,
     /// The other descriptor became readable.
     Woken,
 }
 
 impl Notices {
-    /// Listens in the calling thread's network namespace.
+    /// Opens the socket in the calling thread's network namespace.
     ///
     /// # Errors
-    /// Without `CAP_NET_ADMIN`, and where the kernel has no `nf_tables`.
+    ///
+    /// `CAP_NET_ADMIN` is missing, or the kernel has no `nf_tables`.
     pub fn open() -> io::Result<Self> {
         let protocol = Some(netlink::NETFILTER);
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
@@ -55,7 +56,8 @@ impl Notices {
     /// Waits for a change, or until `wake` is readable.
     ///
     /// # Errors
-    /// When the socket fails for another reason than a signal or an overrun.
+    ///
+    /// The socket fails, except for a signal or an overrun.
     pub fn wait(&mut self, wake: BorrowedFd<'_>) -> io::Result<Notice> {
         loop {
             let mut ready =
@@ -69,7 +71,7 @@ impl Notices {
             }
             match recv(&self.socket, &mut self.buffer[..], RecvFlags::DONTWAIT) {
                 Ok((octets, _)) if !may_concern_us(self.buffer.get(..octets).unwrap_or_default()) => {}
-                // What an overrun has swallowed may have been about us.
+                // A notification lost in an overrun may have been about this table.
                 Ok(_) | Err(Errno::NOBUFS) => return Ok(Notice::Changed),
                 Err(Errno::INTR | Errno::AGAIN) => {}
                 Err(error) => return Err(error.into()),
@@ -78,7 +80,7 @@ impl Notices {
     }
 }
 
-/// True if one of these netlink messages tells of our table; what cannot be read may.
+/// True if one of these netlink messages may be about the hook's table; unreadable ones may be.
 fn may_concern_us(mut messages: &[u8]) -> bool {
     while !messages.is_empty() {
         let (Some(length), Some(kind)) = (number(messages, 0, 4), number(messages, 4, 2)) else {
@@ -97,7 +99,7 @@ fn may_concern_us(mut messages: &[u8]) -> bool {
     false
 }
 
-/// The name of the table that a change is about.
+/// Returns the name of the changed table.
 fn table_of(message: &[u8]) -> Option<&[u8]> {
     let mut attributes = message.get(HEADERS.0 + HEADERS.1..)?;
     loop {
@@ -109,7 +111,7 @@ fn table_of(message: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// A number of two or four octets in the machine's byte order.
+/// Returns a number of two or four bytes in the machine's byte order.
 fn number(octets: &[u8], at: usize, length: usize) -> Option<usize> {
     let octets = octets.get(at..at + length)?;
     match *octets {

@@ -7,22 +7,21 @@
 use super::inspect::Led;
 use super::tables::Listing;
 
-/// How deep chains may call one another before their rules count as letting packets pass; the kernel
-/// allows 16.
+/// Limit of nested chains before they count as letting packets pass; the kernel allows 16.
 const DEPTH: usize = 16;
 
-/// Where a rule sends its packets.
+/// Destination of a rule's packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Target<'a> {
-    /// Out of the base chain, towards the next hook.
+    /// Leaves the base chain, towards the next hook.
     Out,
-    /// Back to the chain that called this one; out of a base chain.
+    /// Returns to the calling chain; leaves a base chain.
     Return,
-    /// To the start of another chain, and back.
+    /// Runs another chain, and returns.
     Call(&'a str),
-    /// To the start of another chain, from which packets go back to the caller of this one.
+    /// Runs another chain, which then returns to the caller of this one.
     Goto(&'a str),
-    /// To the next rule, or nowhere.
+    /// Continues with the next rule, or drops the packet.
     Stay,
 }
 
@@ -39,7 +38,7 @@ impl<'a> Target<'a> {
     }
 }
 
-/// True if a rule of a base chain lets some of `led` leave the chain without having met the rest of it.
+/// True if a rule of a base chain lets some of `led` leave the chain before its end.
 pub(super) fn lets_pass(there: &Listing, rule: &str, led: &[Led]) -> bool {
     meets(rule, led)
         && match Target::of(rule, there) {
@@ -49,8 +48,8 @@ pub(super) fn lets_pass(there: &Listing, rule: &str, led: &[Led]) -> bool {
         }
 }
 
-/// How many packets such a rule has let pass, at least as far as the chains that it calls serve no other
-/// rule.
+/// Returns the number of packets that such a rule let pass. It is a lower bound if other rules use the called
+/// chains, too.
 pub(super) fn passed(there: &Listing, rule: &str, packets: u64, led: &[Led]) -> u64 {
     match Target::of(rule, there) {
         Target::Call(chain) => leads_out(there, chain, led, DEPTH).packets.min(packets),
@@ -58,7 +57,7 @@ pub(super) fn passed(there: &Listing, rule: &str, packets: u64, led: &[Led]) -> 
     }
 }
 
-/// True if some of `led` meets a rule behind the jump in vain: one that does more than accept it.
+/// True if some of `led` misses a rule after the jump that does more than accept.
 pub(super) fn misses(there: &Listing, rule: &str, led: &[Led]) -> bool {
     meets(rule, led) && !matches!(rule_target(rule), Some("ACCEPT" | "RETURN")) && !is_idle(there, rule)
 }
@@ -76,7 +75,7 @@ fn meets(rule: &str, led: &[Led]) -> bool {
     led.iter().any(|led| led.may_meet(rule))
 }
 
-/// The rules of a chain, and of those that it calls, that let packets leave the base chain.
+/// Rules of a chain, and of its called chains, that let packets leave the base chain.
 #[derive(Debug, Clone, Copy, Default)]
 struct WaysOut {
     rules: usize,

@@ -1,7 +1,7 @@
-//! What a hook consists of: chains and rules as text, no side effects.
+//! Chains and rules of a hook as text, without side effects.
 //!
-//! Rules are spelled exactly as `iptables -S` prints them, so that what is wanted can be compared
-//! with what is there. The legacy and the `nf_tables` variant print the same text.
+//! Rules are spelled exactly as `iptables -S` prints them, so expected and existing rules can be compared.
+//! The legacy and the `nf_tables` variant print the same text.
 
 use super::inspect::{Carried, Led};
 use super::passing;
@@ -9,37 +9,37 @@ use super::release;
 use super::tables::Listing;
 use super::{Chain, HookConfig, MarkState, Ports, Queues};
 
-/// The table that the hook lives in: before `filter`, so that a packet that a filter rule accepts
-/// has been inspected, and with the base chains that see both local and forwarded traffic.
+/// Table of the hook. It comes before `filter`, so packets are inspected before a filter rule accepts them.
+/// Its base chains see both local and forwarded traffic.
 pub(super) const TABLE: &str = "mangle";
-/// Decides what is queued.
+/// Chain that decides which packets are queued.
 pub(super) const MAIN: &str = "BANNERWALL";
-/// Where a packet goes whose flow the guard has decided to let through, all of it or a body: saves that.
+/// Chain for packets of flows that may pass, as a whole or for a body: saves the decision.
 pub(super) const PASS: &str = "BANNERWALL-PASS";
-/// Where a packet goes whose flow the guard has decided to stop.
+/// Chain for packets of blocked flows.
 pub(super) const BLOCK: &str = "BANNERWALL-BLOCK";
-/// Takes our bits off packets that a rule of others has given their whole connection mark.
+/// Chain that clears the decision from packets to which third-party rules copied the whole connection mark.
 pub(super) const CLEAN: &str = "BANNERWALL-CLEAN";
-/// All chains that are ours, those that others refer to last.
+/// All of the hook's chains, those with references from others last.
 pub(super) const CHAINS: [&str; 4] = [MAIN, PASS, BLOCK, CLEAN];
-/// Base chains behind which a packet is routed by its mark.
+/// Base chains after which a packet is routed by its mark.
 const ROUTED_BEHIND: [&str; 2] = ["PREROUTING", "OUTPUT"];
-/// Base chains that can hold a jump of ours.
+/// Base chains that can hold a jump.
 pub(super) const BASES: [&str; 4] = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT"];
 
-/// What finds a long header of QUIC (the highest bit of the payload's first octet) in IPv4, in IPv6, and in
-/// IPv6 behind extension headers, where it can't be found: those count as such. In the words of the `u32`
-/// match: the octets at an offset, shifted or masked.
+/// `u32` matches for a long header of QUIC (the highest bit of the payload's first byte): in IPv4, in IPv6,
+/// and in IPv6 with extension headers. In the last case the payload cannot be located, so every packet counts
+/// as one.
 const LONG_HEADERS: [&str; 3] = [
     "0x0>>0x1c=0x4&&0x0>>0x16&0x3c@0x8>>0x1f=0x1",
     "0x0>>0x1c=0x6&&0x3&0xff=0x11&&0x30>>0x1f=0x1",
     "0x0>>0x1c=0x6&&0x3&0xff=0x0:0x10,0x12:0xff",
 ];
 
-/// The most ports that one `multiport` match takes; a range counts twice.
+/// Limit of ports in one `multiport` match; a range counts twice.
 const MULTIPORT_LIMIT: usize = 15;
 
-/// The rules of our own chains, in the order in which the chains must be made.
+/// Returns the rules of the hook's chains, in the order of creation.
 pub(super) fn chains(config: &HookConfig) -> [(&'static str, Vec<String>); 4] {
     [
         (CLEAN, clean_rules(config)),
@@ -49,12 +49,12 @@ pub(super) fn chains(config: &HookConfig) -> [(&'static str, Vec<String>); 4] {
     ]
 }
 
-/// Takes the decision off a packet, but not the mark of a reset, which has to last till the guard's
-/// machine has sent it.
+/// Clears the decision from a packet, except for the mark of a reset, which must last until the machine has
+/// sent it.
 ///
-/// Others keep marks of their own in the same connection mark and copy it to the packet whole
-/// (`CONNMARK --restore-mark` without a mask, the textbook's several uplinks); with our decision in it
-/// their `ip rule fwmark 2` would not be met any more.
+/// Third-party software stores marks in the same connection mark, and copies it to the packet as a whole
+/// (`CONNMARK --restore-mark` without a mask, as for several uplinks). With the decision in it, their `ip
+/// rule fwmark 2` would no longer match.
 fn clean_rules(config: &HookConfig) -> Vec<String> {
     let mask = config.mark.mask();
     let ours = config.mark.value(MarkState::Ours);
@@ -65,12 +65,12 @@ fn clean_rules(config: &HookConfig) -> Vec<String> {
     ]
 }
 
-/// Saves the decision to the connection, so that its later packets are dropped by the kernel.
+/// Saves the decision to the connection, so that the kernel drops its later packets.
 fn block_rules(config: &HookConfig) -> Vec<String> {
     vec![save_mark(config), "-j DROP".to_owned()]
 }
 
-/// Saves the decision to the connection and takes our bits off the packet again.
+/// Saves the decision to the connection, and clears it from the packet.
 fn pass_rules(config: &HookConfig) -> Vec<String> {
     let mask = config.mark.mask();
     vec![save_mark(config), format!("-j MARK --set-xmark 0x0/{mask:#x}")]
@@ -87,20 +87,20 @@ fn main_rules(config: &HookConfig) -> Vec<String> {
     };
     let mask = config.mark.mask();
     let mut rules = vec![
-        // Later packets of connections that may pass, the bulk of all traffic, end here.
+        // Most traffic, later packets of connections that may pass, ends here.
         format!("-p tcp {} -m tcp ! --tcp-flags SYN SYN -j RETURN", test("connmark", MarkState::Pass)),
     ];
     rules.extend(release::first_rules(config));
     rules.push(
-        // A mark outlives its connection where one end took a reset that the kernel's tracking did not.
-        // Whatever opens a connection is judged, and so is the connection.
+        // A mark outlives its connection if one end took a reset that the kernel's tracking did not. So the
+        // packet that opens a connection is always inspected.
         format!(
             "-p tcp {} -m tcp --tcp-flags SYN SYN -j CONNMARK --set-xmark 0x0/{mask:#x}",
             test("connmark", MarkState::Pass)
         ),
     );
     if config.udp.is_some() {
-        // Between the same ports another connection may begin. Its first packet has a long header (RFC 8999).
+        // Another connection may start between the same ports. Its first packet has a long header (RFC 8999).
         let pass = test("connmark", MarkState::Pass);
         rules.extend(LONG_HEADERS.map(|long| {
             format!("-p udp {pass} -m u32 --u32 \"{long}\" -j CONNMARK --set-xmark 0x0/{mask:#x}")
@@ -108,14 +108,13 @@ fn main_rules(config: &HookConfig) -> Vec<String> {
         rules.push(format!("-p udp {pass} -j RETURN"));
     }
     rules.extend([
-        // A reset that the guard sent, which the connection's own mark must not stop.
+        // Matches a reset from the guard, which the connection's own mark must not stop.
         format!("-p tcp {} -m tcp --tcp-flags RST RST -j RETURN", test("mark", MarkState::Ours)),
-        // The same reset without that mark: a rule of others that copies the connection's mark to its packets
-        // has taken it off. The ends' own resets may as well tell them that it is over; receivers read no
-        // data in them.
+        // The same reset without that mark: a third-party rule that copies the connection's mark has cleared
+        // it. Resets of the ends may pass, too: receivers read no data in them.
         format!("-p tcp {} -m tcp --tcp-flags RST RST -j RETURN", test("connmark", MarkState::Block)),
         format!("{} -j DROP", test("connmark", MarkState::Block)),
-        // The deciding packet, come back by NF_REPEAT with the decision in its mark.
+        // The deciding packet returns by NF_REPEAT with the decision in its mark.
         format!("{} -g {BLOCK}", test("mark", MarkState::Block)),
         format!("{} -g {PASS}", test("mark", MarkState::Pass)),
     ]);
@@ -136,7 +135,7 @@ fn queue_target(config: &HookConfig) -> String {
     }
 }
 
-/// One `multiport` match for every 15 ports, or one empty match for all ports.
+/// Returns one `multiport` match for every 15 ports, or one empty match for all ports.
 fn port_matches(ports: Option<&Ports>) -> Vec<String> {
     let Some(ports) = ports else { return vec![String::new()] };
     let mut groups: Vec<(usize, Vec<String>)> = Vec::new();
@@ -158,13 +157,13 @@ fn port_matches(ports: Option<&Ports>) -> Vec<String> {
     groups.iter().map(|(_, group)| format!(" -m multiport --ports {}", group.join(","))).collect()
 }
 
-/// The rules of the base chains that lead into ours, in their order: `(base chain, rule)`.
+/// Returns the jumps of the base chains, in their order: `(base chain, rule)`.
 pub(super) fn jumps(config: &HookConfig) -> Vec<(&'static str, String)> {
     let both = config.chains.contains(&Chain::Input) && config.chains.contains(&Chain::Output);
     let of = |carried: Carried| {
         let [plain, without_loopback, clean] = forms_of(carried);
         let jump = move |chain: &Chain| {
-            // A packet over loopback runs through OUTPUT and INPUT; once is enough.
+            // A packet over loopback passes OUTPUT and INPUT; one inspection is enough.
             let rule = if both && *chain == Chain::Output { &without_loopback } else { &plain };
             (chain.base(), rule.clone())
         };
@@ -174,34 +173,35 @@ pub(super) fn jumps(config: &HookConfig) -> Vec<(&'static str, String)> {
     carried(config).into_iter().flat_map(of).collect()
 }
 
-/// What of IP is led to the queue.
+/// Returns the protocols to queue.
 fn carried(config: &HookConfig) -> Vec<Carried> {
     let udp = config.udp.as_ref().map(|_| Carried::Udp);
     [Some(Carried::Tcp), udp].into_iter().flatten().collect()
 }
 
-/// Every form of jump that was ever made, for any of the base chains.
+/// Returns every form of jump that bannerwall has ever used, for any base chain.
 pub(super) fn jump_forms() -> [String; 6] {
     let ([a, b, c], [d, e, f]) = (forms_of(Carried::Tcp), forms_of(Carried::Udp));
     [a, b, c, d, e, f]
 }
 
-/// The forms of jump of one protocol; the last leads to [`CLEAN`].
+/// Returns the forms of jump for one protocol; the last leads to [`CLEAN`].
 fn forms_of(carried: Carried) -> [String; 3] {
     let name = carried.name();
     [format!("-p {name} -j {MAIN}"), format!("! -o lo -p {name} -j {MAIN}"), format!("-p {name} -j {CLEAN}")]
 }
 
-/// The changes, as `iptables-restore` takes them, that make a table which holds `there` hold the hook.
+/// Returns the changes, in `iptables-restore` syntax, that turn a table with the content `there` into the
+/// hook.
 ///
-/// A chain that is right already is left alone, and with it its counters.
+/// A correct chain is left alone, which keeps its counters.
 pub(super) fn changes(config: &HookConfig, there: &Listing) -> Vec<String> {
     let mut changes = Vec::new();
     for (chain, rules) in chains(config) {
         if there.has_chain(chain) && there.rules(chain).eq(rules.iter().map(String::as_str)) {
             continue;
         }
-        // Makes the chain, or empties it.
+        // This line creates the chain, or empties it.
         changes.push(format!(":{chain} - [0:0]"));
         changes.extend(rules.iter().map(|rule| format!("-A {chain} {rule}")));
     }
@@ -222,8 +222,8 @@ pub(super) fn changes(config: &HookConfig, there: &Listing) -> Vec<String> {
     changes
 }
 
-/// The changes that take everything of ours out of a table that holds `there`: first the jumps, then
-/// the chains.
+/// Returns the changes that remove the hook from a table with the content `there`: first the jumps, then the
+/// chains.
 pub(super) fn removal(there: &Listing) -> (Vec<String>, Vec<String>) {
     let jumps = BASES.into_iter().flat_map(|base| {
         our_jumps(there, base).map(move |rule| format!("-D {base} {rule}")).collect::<Vec<_>>()
@@ -233,7 +233,7 @@ pub(super) fn removal(there: &Listing) -> (Vec<String>, Vec<String>) {
     (jumps.collect(), emptied.chain(chains().map(|chain| format!("-X {chain}"))).collect())
 }
 
-/// Options that rules of ours have.
+/// Options in the hook's rules.
 const OPTIONS: [&str; 20] = [
     "-p",
     "-m",
@@ -257,7 +257,7 @@ const OPTIONS: [&str; 20] = [
     "--bytecode",
 ];
 
-/// True if a rule of one of our chains has options, matches and targets that such have, and no others.
+/// True if a rule has only options, matches and targets of the hook's rules.
 fn has_our_words(rule: &str) -> bool {
     let words: Vec<&str> = rule.split(' ').collect();
     let follows = |option: &str, known: &[&str]| {
@@ -271,8 +271,8 @@ fn has_our_words(rule: &str) -> bool {
         && follows("-g", &CHAINS)
 }
 
-/// True if a line of `iptables-restore`'s input makes, empties, fills or removes a chain of ours, or adds or
-/// removes a jump to one.
+/// True if a line for `iptables-restore` only creates, empties, fills or removes one of the hook's chains, or
+/// adds or removes a jump to one.
 pub(super) fn is_our_change(change: &str) -> bool {
     let is_ours = |chain: &str| CHAINS.contains(&chain);
     if change.contains(|octet: char| octet.is_control()) {
@@ -297,7 +297,7 @@ fn is_our_jump(base: &str, rule: &str) -> bool {
     BASES.contains(&base) && jump_forms().iter().any(|form| form == rule)
 }
 
-/// The rules among `jumps` that stand in `base`.
+/// Returns the rules of `jumps` in `base`.
 pub(super) fn in_base<'a>(
     jumps: &'a [(&'static str, String)],
     base: &'a str,
@@ -305,20 +305,20 @@ pub(super) fn in_base<'a>(
     jumps.iter().filter(move |(chain, _)| *chain == base).map(|(_, rule)| rule.as_str())
 }
 
-/// The jumps of a base chain that we made, as often as they are there.
+/// Returns the hook's jumps in a base chain, with duplicates.
 pub(super) fn our_jumps<'a>(there: &'a Listing, base: &'a str) -> impl Iterator<Item = &'a str> {
     let forms = jump_forms();
     there.rules(base).filter(move |rule| forms.iter().any(|form| form == rule))
 }
 
-/// The rules of third parties in `base`, in order.
+/// Returns the third-party rules in `base`, in order.
 fn foreign<'a>(there: &'a Listing, base: &'a str) -> impl Iterator<Item = &'a str> {
     let forms = jump_forms();
     there.rules(base).filter(move |rule| forms.iter().all(|form| form != rule))
 }
 
-/// How many rules of third parties belong before our jumps: all, since queued packets never meet those
-/// behind, but for the first that would let packets pass unseen, and those that follow it.
+/// Returns the number of third-party rules before the jumps. All belong there, since queued packets miss
+/// later rules. The exceptions are the first rule that lets packets pass uninspected, and the rules after it.
 fn place(there: &Listing, base: &str, led: &[Led]) -> usize {
     let all = foreign(there, base).count();
     let leads = Chain::ALL.iter().any(|chain| chain.base() == base);
@@ -326,8 +326,7 @@ fn place(there: &Listing, base: &str, led: &[Led]) -> usize {
     rules.position(|rule| passing::lets_pass(there, rule, led)).unwrap_or(all)
 }
 
-/// True if `base` holds exactly these jumps of ours, and each rule that packets could meet which they lead is
-/// on its side.
+/// True if `base` holds exactly these jumps, and every relevant third-party rule is on the right side.
 fn are_in_place(there: &Listing, base: &str, wanted: &[&str], place: usize, led: &[Led]) -> bool {
     if !our_jumps(there, base).eq(wanted.iter().copied()) {
         return false;

@@ -1,4 +1,4 @@
-//! The iptables programs, and who runs them: this process, or one beside it that still may.
+//! Runs the iptables programs, in this process or in a helper process that still has the rights.
 
 use std::fmt;
 use std::io::{self, Write as _};
@@ -12,26 +12,25 @@ use super::plan::{self, TABLE};
 use super::runner::Runner;
 use super::{Family, Variant};
 
-/// Where the kernel names the legacy tables that were ever made; without one nobody is to make them by
-/// asking.
+/// Files with the kernel's existing legacy tables; without one, a query would create them.
 const LEGACY_TABLES: [(Family, &str); 2] =
     [(Family::V4, "/proc/net/ip_tables_names"), (Family::V6, "/proc/net/ip6_tables_names")];
 
 /// Seconds that a change waits for other iptables programs (legacy; `nf_tables` needs no lock).
 const LOCK_WAIT: &str = "5";
 
-/// Who runs the programs.
+/// Runner of the programs.
 #[derive(Debug, Clone, Default)]
 pub enum Programs {
     /// This process.
     #[default]
     Here,
-    /// A process of its own, for one that may run nothing.
+    /// A separate process, for one that is not permitted to run programs.
     Beside(Arc<Runner>),
 }
 
 impl Programs {
-    /// True if nobody runs them any more.
+    /// True if the separate process has exited.
     pub(crate) fn are_gone(&self) -> bool {
         match self {
             Self::Here => false,
@@ -39,10 +38,11 @@ impl Programs {
         }
     }
 
-    /// Looks at the machine.
+    /// Queries the machine.
     ///
     /// # Errors
-    /// Nobody could.
+    ///
+    /// The program cannot be run.
     pub(crate) fn look(&self, question: Question) -> io::Result<Ended> {
         match self {
             Self::Here => question.ask(),
@@ -65,16 +65,16 @@ impl Programs {
     }
 }
 
-/// What of the machine can be asked for, besides: each changes nothing.
+/// Read-only queries of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Question {
     /// All rules of `nf_tables`, as JSON.
     Nft,
     /// All rules of the legacy iptables.
     Legacy(Family),
-    /// The rules of routing, as JSON.
+    /// Routing rules, as JSON.
     Routing(Family),
-    /// The policies of xfrm.
+    /// Policies of xfrm.
     Policies,
     /// Interfaces, as JSON.
     Links,
@@ -103,10 +103,11 @@ impl Question {
         }
     }
 
-    /// Asks, and waits for the answer.
+    /// Runs the query, and waits for its result.
     ///
     /// # Errors
-    /// The program can't be run.
+    ///
+    /// The program cannot be run.
     pub(super) fn ask(self) -> io::Result<Ended> {
         let none = || Ended { code: Some(0), stdout: String::new(), stderr: String::new() };
         match self {
@@ -122,7 +123,7 @@ impl Question {
     }
 }
 
-/// Whether there may be rules of the legacy interface.
+/// Returns true if the legacy interface may have rules.
 fn has_legacy_tables(family: Family) -> io::Result<bool> {
     let named =
         LEGACY_TABLES.iter().find(|(of, _)| *of == family).map(|(_, path)| std::fs::read_to_string(path));
@@ -139,10 +140,10 @@ impl fmt::Display for Question {
     }
 }
 
-/// Which of the programs of a family.
+/// Program of a family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Program {
-    /// The one that tells its version, `iptables`.
+    /// `iptables`, to print its version.
     Version,
     /// `iptables-save`.
     Save,
@@ -150,26 +151,26 @@ pub(super) enum Program {
     Restore,
 }
 
-/// One run of a program: nothing else can be asked for.
+/// One run of a program, and the only permitted kinds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Call {
     pub(super) family: Family,
     pub(super) variant: Variant,
     pub(super) program: Program,
-    /// What `iptables-restore` is to do, as lines of its input.
+    /// Input lines of `iptables-restore`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) changes: Vec<String>,
 }
 
-/// How a program ended, and what it said.
+/// Exit status and output of a program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Ended {
-    /// Its exit status; none where a signal ended it.
+    /// Exit status; none after a signal.
     pub(crate) code: Option<i32>,
-    /// What it said on stdout.
+    /// Standard output.
     pub(crate) stdout: String,
-    /// What it said on stderr.
+    /// Standard error.
     pub(crate) stderr: String,
 }
 
@@ -184,7 +185,7 @@ impl Ended {
 }
 
 impl Call {
-    /// The program's name.
+    /// Returns the program's name.
     pub(super) fn name(&self) -> String {
         let rules = self.family.program(self.variant);
         match self.program {
@@ -202,20 +203,21 @@ impl Call {
         }
     }
 
-    /// The whole command, for messages.
+    /// Returns the whole command, for messages.
     pub(super) fn command(&self) -> String {
         format!("{} {}", self.name(), self.arguments().join(" "))
     }
 
-    /// True if it changes nothing but our chains and the jumps to them.
+    /// True if it changes only the hook's chains and the jumps to them.
     pub(super) fn is_ours(&self) -> bool {
         self.changes.iter().all(|change| plan::is_our_change(change))
     }
 
-    /// Runs the program, and waits for its end.
+    /// Runs the program, and waits for its exit.
     ///
     /// # Errors
-    /// It can't be run.
+    ///
+    /// The program cannot be run.
     pub(super) fn run(&self) -> io::Result<Ended> {
         let input = match self.program {
             Program::Restore => format!("*{TABLE}\n{}\nCOMMIT\n", self.changes.join("\n")),
@@ -225,14 +227,15 @@ impl Call {
     }
 }
 
-/// Runs a program over this input, and waits until it ends.
+/// Runs a program with this input, and waits for its exit.
 ///
 /// # Errors
-/// It cannot be run.
+///
+/// The program cannot be run.
 pub(super) fn run_with_input(command: &mut Command, input: &[u8]) -> io::Result<Ended> {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     if let Some(mut pipe) = child.stdin.take() {
-        // A program that ends before it has read all says why by itself.
+        // A program that exits before it has read all input prints its own error.
         let _ = pipe.write_all(input);
     }
     Ok(Ended::of(&child.wait_with_output()?))

@@ -1,22 +1,22 @@
-//! What lets the responses of released flows by: rules, and a program of classic BPF for the `bpf` match
-//! (`xt_bpf`) that finds a segment without payload, exactly.
+//! Rules that let the responses of released flows pass, and a classic BPF program for the `bpf` match
+//! (`xt_bpf`) that finds segments without payload, exactly.
 //!
-//! The match is shown a packet from its IP header on, put together from fragments (conntrack does that
-//! before). A segment is bare where the lengths of its headers add up to the length that IP gives, which its
-//! receiver cuts it to. What is none for certain counts as one with payload: IPv6 behind extension headers,
-//! packets so long that their length is given elsewhere (BIG TCP).
+//! The match sees a packet from its IP header on, reassembled from fragments (by conntrack, which runs
+//! before). A segment is bare if the lengths of its headers add up to the IP length, to which its receiver
+//! cuts it. Uncertain packets count as ones with payload: IPv6 with extension headers, and packets with their
+//! length elsewhere (BIG TCP).
 
 use std::fmt::Write as _;
 
 use super::{HookConfig, MarkState};
 
-/// An instruction of classic BPF: code, jumps where true and where false, operand (`linux/filter.h`).
+/// Instruction of classic BPF: code, jumps if true and if false, operand (`linux/filter.h`).
 struct Instruction(u16, u8, u8, u32);
 
 const LOAD_BYTE: u16 = 0x30;
 const LOAD_BYTE_INDEXED: u16 = 0x50;
 const LOAD_HALF: u16 = 0x28;
-/// X becomes four times the low four bits of an octet.
+/// Loads four times the low four bits of a byte into X.
 const LOAD_HEADER_LENGTH: u16 = 0xb1;
 const AND: u16 = 0x54;
 const SHIFT_RIGHT: u16 = 0x74;
@@ -40,7 +40,7 @@ const PROGRAM: [Instruction; 21] = [
     Instruction(LOAD_BYTE_INDEXED, 0, 0, 12),
     //  5: and #0xf0
     Instruction(AND, 0, 0, 0xf0),
-    //  6: rsh #2                 in octets
+    //  6: rsh #2                 in bytes
     Instruction(SHIFT_RIGHT, 0, 0, 2),
     //  7: add x
     Instruction(ADD_X, 0, 0, 0),
@@ -72,11 +72,11 @@ const PROGRAM: [Instruction; 21] = [
     Instruction(RETURN, 0, 0, 0),
 ];
 
-/// Segments that neither begin nor end anything.
+/// Flags of segments that neither start nor end a connection.
 const PLAIN: &str = "--tcp-flags FIN,SYN,RST,ACK,URG ACK";
 
-/// The rules that let the bulk of released flows by: early, since they meet most packets. No packet with a
-/// decision in its mark ends here: those go on to [`rules`].
+/// Returns the rules that pass most packets of released flows; they come early, since they match most
+/// packets. No packet with a decision in its mark matches here: those continue to [`rules`].
 pub(super) fn first_rules(config: &HookConfig) -> Vec<String> {
     if !config.releases {
         return Vec::new();
@@ -87,21 +87,21 @@ pub(super) fn first_rules(config: &HookConfig) -> Vec<String> {
         "-p tcp -m connmark --mark {value:#x}/{mask:#x} -m mark --mark 0x0/{mask:#x} -m conntrack --ctdir"
     );
     vec![
-        // What the server sends. Which end that is the kernel says, not the mark.
+        // This matches the server's data. The kernel knows which end sends, not the mark.
         format!("{released} REPLY -m tcp {PLAIN} -j RETURN"),
-        // The client has said nothing more.
+        // This matches acknowledgements: the client has sent no more data.
         format!("{released} ORIGINAL -m tcp {PLAIN} {} -j RETURN", bare_match()),
     ]
 }
 
-/// The other rules about flows whose bodies need not be seen, see [`MarkState::RELEASED`]; the chain `save`
-/// saves a packet's mark to its connection.
+/// Returns the other rules about released flows, see [`MarkState::RELEASED`]. The chain `save` saves a
+/// packet's mark to its connection.
 pub(super) fn rules(config: &HookConfig, save: &str) -> Vec<String> {
     let mask = config.mark.mask();
     let value = config.mark.value(MarkState::RELEASED);
     let [packet, connection] =
         ["mark", "connmark"].map(|kind| format!("-p tcp -m {kind} --mark {value:#x}/{mask:#x}"));
-    // Whatever a mark says that is no decision of the guard's (others may have restored it) is taken off.
+    // A mark that is not a decision of the guard (other rules may have restored it) is cleared.
     let no_decision = format!("{packet} -j MARK --set-xmark 0x0/{mask:#x}");
     if !config.releases {
         return vec![no_decision];
@@ -111,28 +111,28 @@ pub(super) fn rules(config: &HookConfig, save: &str) -> Vec<String> {
     let elsewhere = format!("-m connmark ! --mark {value:#x}/{mask:#x}");
     let back = format!("-j CONNMARK --set-xmark 0x0/{mask:#x}");
     vec![
-        // The deciding packet, come back by NF_REPEAT. Of the client's only one without octets decides so:
-        // none with a request in it passes here, wherever its mark is from.
+        // The deciding packet returns by NF_REPEAT. A client's packet decides only without data, so no
+        // request passes here, wherever its mark comes from.
         format!("{packet} -m conntrack --ctdir ORIGINAL {plain} {bare} -g {save}"),
-        // Of the server's only one with octets: where the kernel takes the other end for the client, neither
-        // does.
+        // A server's packet decides only with data. If the kernel mistakes the server for the client, neither
+        // rule matches.
         format!("{packet} -m conntrack --ctdir REPLY {plain} {bare} -j MARK --set-xmark 0x0/{mask:#x}"),
         format!("{packet} -m conntrack --ctdir REPLY {plain} -g {save}"),
-        // What is left are the client's octets and whatever is not plain. A mark on octets of a released
-        // connection takes that back: they were sent around, or others have restored it, and more is read for
-        // that.
+        // The rest is client data, and packets that are not plain. A mark on data of a released connection
+        // ends the release: the guard repeated the packet, or other rules restored the mark, and then more is
+        // read.
         format!("-p tcp -m mark --mark {value:#x}/{mask:#x} {elsewhere} -j MARK --set-xmark 0x0/{mask:#x}"),
         format!("{packet} {plain} {back}"),
-        // Anything but octets of a released connection ends that before it is queued, so that nothing that
-        // answers it passes.
+        // Other packets than data of a released connection end the release before they are queued, so that no
+        // reply passes.
         format!("{connection} {other} {back}"),
-        // The client's octets go to the guard with the connection as it is: it knows by the mark that it is
-        // released, and sends them around where it is not to be.
+        // Client data goes to the guard with the connection still released. The guard sees that in the mark,
+        // and repeats the packet if the release must end.
         format!("{connection} {plain} -j MARK --set-xmark {value:#x}/{mask:#x}"),
     ]
 }
 
-/// The match as iptables takes and prints it.
+/// Returns the match as iptables accepts and prints it.
 fn bare_match() -> String {
     let mut text = format!("-m bpf --bytecode \"{}", PROGRAM.len());
     for Instruction(code, jump_true, jump_false, operand) in PROGRAM {

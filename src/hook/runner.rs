@@ -1,9 +1,9 @@
-//! A process that runs iptables for a guard that may run nothing itself.
+//! Helper process that runs iptables for a guard that is not permitted to run programs.
 //!
-//! It is this program again (`bannerwall runner`), started before the guard gives up what that takes. It
-//! reads nothing from the network, and is asked over pipes, a line of JSON each way. What can be asked for is
-//! a [`Call`]: to read our table, or to change our own chains in it and the jumps to them; a [`BanCall`]
-//! about our table of bans; and a [`Question`] about the machine. It ends with the guard.
+//! It is this program again (`bannerwall runner`), started before the guard gives up its rights. It reads
+//! nothing from the network. Requests and results are lines of JSON over pipes. A request is a [`Call`] (read
+//! the table, or change the hook's chains and jumps), a [`BanCall`] for the table of bans, or a [`Question`]
+//! about the machine. The process exits with the guard.
 
 use std::io::{self, BufReader, BufWriter};
 use std::os::unix::process::CommandExt as _;
@@ -18,12 +18,12 @@ use super::bans::BanCall;
 use super::programs::{Call, Ended, Question};
 use crate::json_lines::{read_line, write_line};
 
-/// The subcommand of such a process.
+/// Subcommand of such a process.
 pub(crate) const SUBCOMMAND: &str = "runner";
-/// What it is called in lists of processes.
+/// Name in process lists.
 const NAME: &std::ffi::CStr = c"bannerwall-run";
 
-/// What can be asked for.
+/// Request to the helper process.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 enum Request {
@@ -32,7 +32,7 @@ enum Request {
     Call(Call),
 }
 
-/// What a call led to.
+/// Result of a request.
 #[derive(Debug, Serialize, Deserialize)]
 enum Answer {
     Ended(Ended),
@@ -40,11 +40,11 @@ enum Answer {
     Failed(String),
 }
 
-/// The process, as who asks it sees it; it ends with this value.
+/// Handle of the helper process, which exits when this is dropped.
 #[derive(Debug)]
 pub struct Runner {
     child: Mutex<Child>,
-    /// `None` once it has not answered: what comes next would be the answer to another question.
+    /// `None` after a failed exchange: the next line would be the result of an earlier request.
     pipes: Mutex<Option<Pipes>>,
 }
 
@@ -55,15 +55,16 @@ struct Pipes {
 }
 
 impl Runner {
-    /// Starts the process, with what this one may do now.
+    /// Starts the process, with the current rights.
     ///
     /// # Errors
-    /// This program can't be started again.
+    ///
+    /// The program cannot be started again.
     pub(crate) fn start() -> io::Result<Self> {
         let mut child = Command::new("/proc/self/exe")
             .arg0("bannerwall")
             .arg(SUBCOMMAND)
-            // A terminal's Ctrl-C is for the guard alone, which has the hook taken down then.
+            // A terminal's Ctrl-C must stop only the guard, which needs this process to take the hook down.
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -73,15 +74,16 @@ impl Runner {
         Ok(Self { child: Mutex::new(child), pipes: Mutex::new(pipes) })
     }
 
-    /// True if the process has ended.
+    /// True if the process has exited.
     pub(super) fn is_gone(&self) -> bool {
         matches!(self.child.lock().unwrap_or_else(PoisonError::into_inner).try_wait(), Ok(Some(_)) | Err(_))
     }
 
-    /// Has a program run.
+    /// Runs a program.
     ///
     /// # Errors
-    /// It could not be, or the process has ended.
+    ///
+    /// The program cannot be run, or the process has exited.
     pub(super) fn call(&self, call: &Call) -> io::Result<Ended> {
         self.exchange(call)
     }
@@ -94,9 +96,10 @@ impl Runner {
         self.exchange(call)
     }
 
-    /// Has somebody look at the machine.
+    /// Queries the machine.
     ///
     /// # Errors
+    ///
     /// As [`Self::call`].
     pub(super) fn ask(&self, question: Question) -> io::Result<Ended> {
         self.exchange(&question)
@@ -118,7 +121,7 @@ impl Runner {
 
 impl Drop for Runner {
     fn drop(&mut self) {
-        // It ends with its input.
+        // The process exits at the end of its input.
         *self.pipes.lock().unwrap_or_else(PoisonError::into_inner) = None;
         let _ = self.child.lock().unwrap_or_else(PoisonError::into_inner).wait();
     }
@@ -132,18 +135,19 @@ impl Pipes {
 }
 
 fn gone() -> io::Error {
-    io::Error::new(io::ErrorKind::BrokenPipe, "the process that runs iptables for this one has ended")
+    io::Error::new(io::ErrorKind::BrokenPipe, "the helper process that runs iptables has exited")
 }
 
-/// Answers calls on stdin until it ends; what `bannerwall runner` does.
+/// Handles requests on stdin until its end; this is `bannerwall runner`.
 ///
 /// # Errors
-/// What is no call, or a pipe that breaks.
+///
+/// A request is invalid, or a pipe breaks.
 pub(crate) fn serve() -> io::Result<()> {
-    // Else it is called after the link that it was started by.
+    // Without this the name would be `exe`, after the link in /proc.
     rustix::thread::set_name(NAME)?;
-    // A service manager's signal goes to all processes of a service; this one is needed until the guard has
-    // ended.
+    // A service manager sends signals to all processes of a service, but the guard needs this one until it
+    // has exited.
     let heard = Arc::new(AtomicBool::new(false));
     for signal in [SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2] {
         signal_hook::flag::register(signal, Arc::clone(&heard))?;
@@ -155,9 +159,10 @@ pub(crate) fn serve() -> io::Result<()> {
             Request::Look(question) => question.ask(),
             Request::Ban(call) => call.run(),
             Request::Call(call) if call.is_ours() => call.run(),
-            Request::Call(_) => {
-                Err(io::Error::new(io::ErrorKind::PermissionDenied, "rules that are not the hook's"))
-            }
+            Request::Call(_) => Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                "refused: the rules do not belong to the hook",
+            )),
         };
         let answer = ended.map_or_else(|error| Answer::Failed(error.to_string()), Answer::Ended);
         write_line(&mut answers, &answer)?;

@@ -1,20 +1,20 @@
-//! What of the hook is there: the options read back out of the rules, and the rules' counters.
+//! State of the hook: its options, read from the rules, and the rules' counters.
 
 use super::inspect::{self, Jump, Led};
 use super::plan::{self, MAIN};
 use super::tables::{Listing, Tables};
 use super::{Chain, Family, HookConfig, HookError, MarkField, Ports, Queues, Variant};
 
-/// The hook of one family and variant.
+/// Hook of one family and variant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FamilyStatus {
     /// Address family.
     pub family: Family,
-    /// Which iptables holds it; [`Variant::System`] only where that could not be found out.
+    /// Implementation of iptables; [`Variant::System`] only if it is unknown.
     pub variant: Variant,
-    /// What is there.
+    /// State of the hook.
     pub installed: Installed,
-    /// The jumps that lead to our chain, whether or not it is there.
+    /// Jumps to the hook's chain, even if that is missing.
     pub jumps: Vec<Jump>,
 }
 
@@ -24,31 +24,31 @@ impl FamilyStatus {
     }
 }
 
-/// What is there of a hook.
+/// State of one hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Installed {
-    /// Nothing of ours.
+    /// No rule of the hook.
     Absent,
-    /// It could not be looked at, and why.
+    /// Not inspected, with the reason.
     Unknown(String),
-    /// Something of ours, but not what [`up`](super::up) makes.
+    /// Rules that differ from those of [`up`](super::up).
     Damaged(String),
-    /// The hook with these options, and what its rules have counted.
+    /// Hook with these options and counters.
     Complete(HookConfig, Counters),
 }
 
-/// How many packets the rules have seen since they were made.
+/// Numbers of packets that matched the rules since their creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
-    /// Packets that reached a queue rule, whether or not anybody inspected them.
+    /// Packets that reached a queue rule, inspected or not.
     pub queued: u64,
-    /// Packets of connections that were decided to pass before.
+    /// Packets of connections that were already decided to pass.
     pub passed: u64,
-    /// Packets of connections that were decided to be blocked before.
+    /// Packets of connections that were already decided to be blocked.
     pub blocked: u64,
-    /// Packets of bodies that were let by unread, and acknowledgements of them.
+    /// Packets of bodies that passed unread, and their acknowledgements.
     pub released: u64,
-    /// Packets that rules of others before the jumps let pass unseen.
+    /// Packets that third-party rules before the jumps let pass uninspected.
     pub skipped: u64,
 }
 
@@ -70,16 +70,16 @@ fn installed(listing: &Listing) -> Installed {
     if !listing.has_chain(MAIN) {
         let has_jumps = plan::BASES.into_iter().any(|base| plan::our_jumps(listing, base).next().is_some());
         return match has_jumps {
-            true => Installed::Damaged(format!("jumps to a chain {MAIN} that is not there")),
+            true => Installed::Damaged(format!("its jumps lead to a missing chain {MAIN}")),
             false => Installed::Absent,
         };
     }
     let Some(config) = read_config(listing) else {
-        return Installed::Damaged(format!("chain {MAIN} is not as bannerwall makes it"));
+        return Installed::Damaged(format!("chain {MAIN} differs from bannerwall's rules"));
     };
     for (chain, rules) in plan::chains(&config) {
         if !listing.rules(chain).eq(rules.iter().map(String::as_str)) {
-            return Installed::Damaged(format!("chain {chain} is not as bannerwall makes it"));
+            return Installed::Damaged(format!("chain {chain} differs from bannerwall's rules"));
         }
     }
     if config.chains.is_empty() {
@@ -90,13 +90,13 @@ fn installed(listing: &Listing) -> Installed {
         let mut there: Vec<&str> = plan::our_jumps(listing, base).collect();
         there.dedup();
         if !plan::in_base(&wanted, base).eq(there) {
-            return Installed::Damaged(format!("{base} leads to it in the wrong way"));
+            return Installed::Damaged(format!("the jumps in {base} differ from bannerwall's"));
         }
     }
     Installed::Complete(config, read_counters(listing))
 }
 
-/// The options that would make the main chain and the jumps that are there.
+/// Returns the options behind the existing main chain and jumps.
 pub(super) fn read_config(listing: &Listing) -> Option<HookConfig> {
     let first = listing.rules(MAIN).next()?;
     let (_, mask) = option(first, "--mark")?.split_once("/0x")?;
@@ -119,7 +119,7 @@ pub(super) fn read_config(listing: &Listing) -> Option<HookConfig> {
     })
 }
 
-/// The ports of all queue rules together; `Some(None)` where every port is queued.
+/// Returns the ports of all queue rules; `Some(None)` if every port is queued.
 fn read_ports(queue_rules: &[&str]) -> Option<Option<Ports>> {
     let lists: Option<Vec<&str>> = queue_rules.iter().map(|rule| option(rule, "--ports")).collect();
     match lists {
@@ -128,7 +128,7 @@ fn read_ports(queue_rules: &[&str]) -> Option<Option<Ports>> {
     }
 }
 
-/// The word behind `name`.
+/// Returns the word after `name`.
 fn option<'a>(rule: &'a str, name: &str) -> Option<&'a str> {
     rule.split(' ').skip_while(|word| *word != name).nth(1)
 }

@@ -1,9 +1,9 @@
-//! The iptables programs of one address family: the whole table read at once, and changed at once.
+//! The iptables programs of one address family: read and change the whole table at once.
 //!
-//! `iptables-save` lists rules and counters in one call; `iptables-restore --noflush` makes any number of
-//! changes as one transaction, so that no packet ever meets half a hook. A call takes some 4 ms, ten
-//! times less than a command a rule. A restore waits for the lock that iptables programs share for five
-//! seconds.
+//! `iptables-save` lists rules and counters in one call. `iptables-restore --noflush` applies any number of
+//! changes as one transaction, so no packet ever meets half a hook. A call takes some 4 ms, ten times less
+//! than a command for each rule. A restore waits up to five seconds for the lock that iptables programs
+//! share.
 
 use std::path::Path;
 
@@ -11,19 +11,19 @@ use super::plan::TABLE;
 use super::programs::{Call, Ended, Program, Programs};
 use super::{Family, HookError, Variant};
 
-/// The iptables of one address family and variant.
+/// iptables of one address family and variant.
 #[derive(Debug, Clone)]
 pub(super) struct Tables {
     family: Family,
-    /// What the programs are, never [`Variant::System`].
+    /// Actual variant, never [`Variant::System`].
     variant: Variant,
-    /// What the programs are called by.
+    /// Variant in the programs' names.
     named: Variant,
     programs: Programs,
 }
 
 impl Tables {
-    /// The programs that `variant` names, with [`Variant::System`] resolved to what it stands for.
+    /// Opens the programs of `variant`, and resolves [`Variant::System`].
     pub(super) fn open(family: Family, variant: Variant, programs: &Programs) -> Result<Self, HookError> {
         let mut tables = Self { family, variant, named: variant, programs: programs.clone() };
         if variant == Variant::System {
@@ -33,8 +33,8 @@ impl Tables {
         Ok(tables)
     }
 
-    /// The other variant, where its program is installed and, so that no kernel table is made by merely
-    /// asking, where the kernel has such a table already, or its module where that is all that can be known.
+    /// Returns the other variant, if its program is installed and its kernel table exists. A query must not
+    /// create a kernel table. If the table's existence is hidden, the module's is enough.
     pub(super) fn other(&self) -> Option<Self> {
         let variant = match self.variant {
             Variant::Legacy => Variant::Nft,
@@ -55,17 +55,17 @@ impl Tables {
         self.variant
     }
 
-    /// Every chain and rule of our table with what the rules have counted.
+    /// Returns every chain and rule of the table with the counters.
     pub(super) fn list(&self) -> Result<Listing, HookError> {
         self.execute(Program::Save, &[]).map(|text| Listing::read(&text))
     }
 
-    /// Makes all changes (lines as `iptables-restore` takes them) or none.
+    /// Applies all changes (lines of `iptables-restore`) or none.
     pub(super) fn apply(&self, changes: &[String]) -> Result<(), HookError> {
         self.execute(Program::Restore, changes).map(drop)
     }
 
-    /// Runs a program and gives its stdout; a failure carries the command and iptables' own words.
+    /// Runs a program and returns its stdout; an error has the command and iptables' message.
     fn execute(&self, program: Program, changes: &[String]) -> Result<String, HookError> {
         let call = Call { family: self.family, variant: self.named, program, changes: changes.to_vec() };
         let ended = self.programs.call(&call).map_err(|error| HookError::Program {
@@ -81,7 +81,7 @@ impl Tables {
         if message.contains("lock file") {
             return HookError::Lock { command, message };
         }
-        // Exit status 4 is "resource problem", which a busy chain gives too.
+        // Exit status 4 means "resource problem", which a busy chain causes, too, so the message decides.
         if message.contains("ermission denied") || message.contains("must be root") {
             return HookError::NotPermitted { command, message };
         }
@@ -92,9 +92,8 @@ impl Tables {
     }
 }
 
-/// True if the legacy kernel interface has our table already (read without making it). Where the names are
-/// kept from this user it is taken for one that is there where it can be: a hook must not stay because nobody
-/// looked.
+/// True if the legacy kernel interface already has the table; reading the list does not create it. If the
+/// list is hidden from this user, a possible table counts as existing: a hook must not stay behind.
 fn legacy_table_exists(family: Family) -> bool {
     let (names, modules) = match family {
         Family::V4 => ("/proc/thread-self/net/ip_tables_names", ["ip_tables", "iptable_mangle"]),
@@ -109,31 +108,31 @@ fn legacy_table_exists(family: Family) -> bool {
     }
 }
 
-/// True if a table can be there whose names can't be read: its module is loaded, or may be part of the
-/// kernel, as the interface then is that it depends on. To ask for a table that is not there makes one,
-/// before every packet's way.
+/// True if a table may exist without readable names. Its module is loaded, or may be part of the kernel,
+/// since the interface it depends on is. Querying a missing table would create it, in the path of every
+/// packet.
 fn may_be_loaded(modules: &Path, [interface, table]: [&str; 2]) -> bool {
     !modules.join(interface).exists() || modules.join(table).exists()
 }
 
-/// What a table holds.
+/// Content of a table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Listing {
     chains: Vec<String>,
     rules: Vec<Rule>,
 }
 
-/// A rule and how many packets it has counted.
+/// Rule with its packet counter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Rule {
     chain: String,
-    /// Without `-A CHAIN`.
+    /// Text without `-A CHAIN`.
     text: String,
     packets: u64,
 }
 
 impl Listing {
-    /// Reads what `iptables-save -c` prints: `:CHAIN POLICY [0:0]` and `[PACKETS:OCTETS] -A CHAIN RULE`.
+    /// Parses the output of `iptables-save -c`: `:CHAIN POLICY [0:0]` and `[PACKETS:BYTES] -A CHAIN RULE`.
     pub(super) fn read(text: &str) -> Self {
         let mut listing = Self::default();
         for line in text.lines() {
@@ -161,12 +160,12 @@ impl Listing {
         self.chains.iter().any(|there| there == chain)
     }
 
-    /// The rules of a chain in order, without `-A CHAIN`.
+    /// Returns the rules of a chain in order, without `-A CHAIN`.
     pub(super) fn rules<'a>(&'a self, chain: &'a str) -> impl DoubleEndedIterator<Item = &'a str> {
         self.rules.iter().filter(move |rule| rule.chain == chain).map(|rule| rule.text.as_str())
     }
 
-    /// The rules of a chain with their packets.
+    /// Returns the rules of a chain with their packet counters.
     pub(super) fn counted<'a>(&'a self, chain: &'a str) -> impl Iterator<Item = (&'a str, u64)> {
         self.rules
             .iter()
@@ -174,8 +173,8 @@ impl Listing {
             .map(|rule| (rule.text.as_str(), rule.packets))
     }
 
-    /// Rules, as iptables takes them, that lead to `chain` from outside of the chains `within` and are
-    /// none of `known`.
+    /// Returns rules, as iptables accepts them, that lead to `chain` from outside of the chains `within`,
+    /// except for `known`.
     pub(super) fn references<'a>(
         &'a self,
         chain: &'a str,

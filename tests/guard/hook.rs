@@ -145,7 +145,7 @@ fn status_tells_absent_complete_and_damaged_apart() {
             let (code, text) = status();
             assert_eq!(code, Some(5), "{text}");
             for queue in [1, 2] {
-                assert!(text.contains(&format!("queue {queue}: nobody listens: packets led there pass")));
+                assert!(text.contains(&format!("queue {queue}: no guard listens: its packets pass")));
             }
             let guard = Guard::start(&namespace, PROGRAM, NO_SQLMAP, "--queue 1:2");
             let (code, text) = status();
@@ -164,7 +164,7 @@ fn status_tells_absent_complete_and_damaged_apart() {
             hook_done(&namespace, &format!("up --iptables {variant} --queue 7 --on-failure closed"));
             let (code, text) = status();
             assert_eq!(code, Some(5), "{text}");
-            assert!(text.contains("queue 7: nobody listens: packets led there are dropped"), "{text}");
+            assert!(text.contains("queue 7: no guard listens: its packets are dropped"), "{text}");
         }
     });
 }
@@ -202,7 +202,7 @@ fn status_tells_doubled_jumps_and_rules_on_their_wrong_side() {
             iptables("-A FORWARD -p tcp -j BANNERWALL");
             let (code, text) = status();
             assert_eq!(code, Some(1), "{text}");
-            let skipped = "fault: rules before the jump in FORWARD let packets pass unseen: -p tcp -m tcp --dport 80 -j RETURN\n";
+            let skipped = "fault: rules before the jump in FORWARD let packets pass uninspected: -p tcp -m tcp --dport 80 -j RETURN\n";
             assert!(text.contains(skipped), "{text}");
             hook_done(&namespace, &format!("up --iptables {variant} --chains forward"));
             assert_eq!(status().0, Some(0), "the jump stands before that rule: {}", status().1);

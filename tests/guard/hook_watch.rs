@@ -147,7 +147,7 @@ fn what_takes_the_hook_away_or_changes_it_is_told_and_undone() {
                 scene.wait_ready("200");
                 assert_eq!(scene.metric("bannerwall_hook_up{family=\"ipv4\"} "), Some(1), "{change}");
             }
-            scene.told("hook (IPv4): gone: packets go by uninspected");
+            scene.told("hook (IPv4): gone: packets pass uninspected");
             scene.told("put back");
             scene.told_as_event("restored");
             scene.stop();

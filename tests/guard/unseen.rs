@@ -86,14 +86,16 @@ fn rules_that_let_packets_pass_before_the_jump_are_named_and_their_packets_count
             let before = eventually("the metric", || scene.metric(uninspected));
             scene.iptables(&format!("-I {rule}"));
             let shown = rule.trim_start_matches("INPUT ");
-            scene.is_told(Some(&format!("rules before the jump in INPUT let packets pass unseen: {shown}")));
+            scene.is_told(Some(&format!(
+                "rules before the jump in INPUT let packets pass uninspected: {shown}"
+            )));
             assert_eq!(scene.metric("bannerwall_hook_up{family=\"ipv4\"} "), Some(0), "{rule}");
             assert!(scene.serves_forbidden(), "{rule}");
             eventually("uninspected packets", || (scene.metric(uninspected)? >= before + 4).then_some(()));
             let (code, text) = scene.status();
             assert_eq!(code, Some(1), "{text}");
-            assert!(text.contains("let packets pass unseen"), "{text}");
-            assert!(scene.doctor().contains("let packets pass unseen"), "{}", scene.doctor());
+            assert!(text.contains("let packets pass uninspected"), "{text}");
+            assert!(scene.doctor().contains("let packets pass uninspected"), "{}", scene.doctor());
             scene.iptables(&format!("-D {rule}"));
         }
         scene.is_told(None);
@@ -149,7 +151,7 @@ fn a_guard_that_is_stopped_and_a_queue_of_another_program_are_named() {
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         assert_eq!(output.status.code(), Some(5), "{text}");
         let fault = format!("queue 3: process {} (", std::process::id());
-        assert!(text.contains(&fault) && text.contains("is no guard"), "{text}");
+        assert!(text.contains(&fault) && text.contains("is not a guard"), "{text}");
         let doctor = namespace.output(&format!("{PROGRAM} doctor"));
         let text = String::from_utf8_lossy(&doctor.stdout).into_owned();
         assert!(text.contains("FAULT hook: it leads to queue 3: process"), "{text}");

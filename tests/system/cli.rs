@@ -75,7 +75,10 @@ fn every_manual_page_is_written_and_an_unknown_one_is_refused() {
     assert_eq!(bannerwall(&["man", "--all", &path]).status.code(), Some(0));
     let status = std::fs::read_to_string(folder.path().join("bannerwall-hook-status.1")).expect("a page");
     assert_eq!(status, stdout(&bannerwall(&["man", "hook", "status"])));
-    assert!(status.contains(".TH bannerwall-hook-status 1") && status.contains("nobody listens"), "{status}");
+    assert!(
+        status.contains(".TH bannerwall-hook-status 1") && status.contains("no guard reads its queue"),
+        "{status}"
+    );
     let unknown = bannerwall(&["man", "hook", "nope"]);
     assert_eq!(unknown.status.code(), Some(2));
     assert!(stderr(&unknown).contains("bannerwall hook has no subcommand `nope`"), "{}", stderr(&unknown));

@@ -221,7 +221,7 @@ fn a_hook_that_does_not_do_its_work_is_a_fault() {
         let breaks: [(&str, &[&str]); 7] = [
             (
                 "iptables -w -t mangle -I FORWARD -p tcp --dport 80 -j ACCEPT",
-                &["rules before the jump in FORWARD let packets pass unseen", "--dport 80 -j ACCEPT"],
+                &["rules before the jump in FORWARD let packets pass uninspected", "--dport 80 -j ACCEPT"],
             ),
             ("ip6tables -w -t mangle -D FORWARD 1", &["IPv6", "damaged"]),
             ("ip6tables -w -t mangle -D BANNERWALL 2", &["IPv6", "damaged"]),
@@ -266,7 +266,7 @@ fn a_closed_hook_that_nobody_serves_drops_all_tcp_and_is_a_fault() {
     as_root(|| {
         let namespace = Namespace::new();
         namespace.run(&format!("{PROGRAM} hook up --on-failure closed"));
-        assert_fault(&namespace, "closed", "hook", &["leads to queue 0", "nobody listens", "are dropped"]);
+        assert_fault(&namespace, "closed", "hook", &["leads to queue 0", "no guard listens", "are dropped"]);
     });
 }
 

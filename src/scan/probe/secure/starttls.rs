@@ -145,7 +145,7 @@ impl Upgrade {
 mod tests {
     use super::*;
 
-    /// Table of server lines and the progress after each, byte for byte.
+    /// Returns the bytes sent to a server with these `lines`, fed byte for byte, and the last progress.
     fn talk(name: &str, lines: &str) -> (String, Way) {
         let mut upgrade = Upgrade::new(Greeting::named(name).unwrap());
         let (mut out, mut way) = (Vec::new(), Way::More);
