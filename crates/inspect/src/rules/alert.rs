@@ -1,4 +1,4 @@
-//! What is told of a match: the one place where an alert is made, whoever judges.
+//! The alert about a match: the one place that makes alerts, for scan, guard and replay.
 
 use std::sync::Arc;
 
@@ -8,25 +8,26 @@ use crate::banner::Header;
 use crate::banner::disclosure::Disclosure;
 use crate::event::{AlertFacts, Application, LetPass, MatchedText, ProductFacts, Side};
 
-/// What of an alert only the judge knows.
+/// Facts of an alert that the match itself does not hold.
 #[derive(Debug)]
 pub struct Occasion<'o> {
-    /// Who sent the banner.
+    /// The side that sent the banner.
     pub from: Side,
     /// The banner's deciding line.
     pub line: &'o [u8],
-    /// How much of it events show.
+    /// The limit on what events show of the banner.
     pub disclosure: &'o Disclosure,
-    /// What a fingerprint names the software.
+    /// The product that a fingerprint names.
     pub product: Option<&'o ProductFacts>,
-    /// What the banner was, in full.
+    /// The whole banner as facts of an event.
     pub application: Application,
-    /// True if a rule that blocks really does.
+    /// True if blocking rules are enforced.
     pub enforced: bool,
 }
 
 impl Match<'_> {
-    /// The alert about this match. What the rule captured goes before what a fingerprint says.
+    /// Returns the alert about this match. The captured product and version override the
+    /// fingerprint's.
     pub fn alert(&self, occasion: Occasion<'_>) -> AlertFacts {
         let rule = self.rule;
         let mut product = occasion.product.cloned().unwrap_or_default();

@@ -1,30 +1,32 @@
-//! Debian package versions, and whether a distribution has mended what a rule is about.
+//! Debian package versions, and the test whether a distribution has fixed a weakness.
 //!
-//! The order is dpkg's (`lib/dpkg/version.c`, Debian policy 5.6.12): epoch, upstream version and
-//! revision; digits compare as numbers, `~` comes before the end, letters before everything else.
+//! The order is dpkg's (`lib/dpkg/version.c`, Debian policy 5.6.12): epoch, upstream version, then
+//! revision. Digits compare as numbers. `~` sorts before the end, letters before all other
+//! characters.
 //!
 //! # Backports
 //!
-//! Distributions mend old releases without a new upstream version, and the revision alone does not
-//! order them: Ubuntu's `9.3p1-1ubuntu3.6` is mended and `8.9p1-3ubuntu0.9` is not, though `3ubuntu0.9`
-//! is the greater revision. So a [`Fixed`] entry speaks of one *branch* only:
+//! Distributions fix old releases without a new upstream version, and the revision alone does not
+//! order them: Ubuntu's `9.3p1-1ubuntu3.6` is fixed and `8.9p1-3ubuntu0.9` is not, though
+//! `3ubuntu0.9` is the greater revision. So a [`Fixed`] entry covers one *branch* only:
 //!
 //! | entry | branch | a banner of that branch is fixed when |
 //! |---|---|---|
 //! | `Debian-2+deb12u3`, `9.2p1 Debian-2+deb12u3` | revisions of the same base `2` and release `deb12` | its revision ≥ the entry's |
 //! | `Ubuntu-3ubuntu0.10`, `8.9p1 Ubuntu-3ubuntu0.10` | `3ubuntu0` and `3ubuntu0.N` (and `3`, which is the same as `3ubuntu0`) | its revision ≥ the entry's |
 //! | `9.7p1 Debian-7`, `9.7p1 Ubuntu-7ubuntu1` | the development line | upstream version and revision ≥ the entry's |
-//! | `Debian-7` | revisions without a release of their own | its revision ≥ the entry's |
+//! | `Debian-7` | revisions without a release | its revision ≥ the entry's |
 //!
-//! An upstream version in an entry of the first two kinds must be the banner's. A rebuild for an older
-//! release (`2+deb12u3~bpo11+1`) counts as what it was built from. Raspbian's packages are Debian's.
+//! In an entry of the first two kinds, the upstream version must equal the banner's. A rebuild for
+//! an older release (`2+deb12u3~bpo11+1`) counts as its original. Raspbian's packages count as
+//! Debian's.
 
 use std::cmp::Ordering;
 use std::fmt;
 
 use super::version;
 
-/// dpkg's `verrevcmp`: runs of other characters and runs of digits, in turns.
+/// Compares like dpkg's `verrevcmp`: runs of other characters and runs of digits alternate.
 pub(super) fn compare_part(mut left: &[u8], mut right: &[u8]) -> Ordering {
     while !left.is_empty() || !right.is_empty() {
         let digit = |part: &[u8]| part.first().is_none_or(u8::is_ascii_digit);
@@ -47,7 +49,8 @@ pub(super) fn compare_part(mut left: &[u8], mut right: &[u8]) -> Ordering {
     Ordering::Equal
 }
 
-/// dpkg's `order`: `~` before the end and digits, then letters, then everything else.
+/// Returns the weight of dpkg's `order`: `~` before the end and digits, then letters, then
+/// everything else.
 fn weight(octet: Option<&u8>) -> i32 {
     match octet {
         Some(b'~') => -1,
@@ -100,7 +103,7 @@ impl<'a> Revision<'a> {
     }
 }
 
-/// A distribution's package from which on a weakness is mended, within its branch.
+/// The first package of a branch in which a weakness is fixed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fixed {
     text: String,
@@ -114,7 +117,7 @@ impl Fixed {
     ///
     /// # Errors
     ///
-    /// What the text should have looked like.
+    /// Returns the expected form if the text has another.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (upstream, package) = match text.trim().split_once(char::is_whitespace) {
             Some((upstream, package)) => (Some(upstream), package.trim_start()),
@@ -127,7 +130,7 @@ impl Fixed {
         if let Some(character) = String::from_utf8_lossy(revision).chars().find(strange) {
             return Err(format!("a Debian revision has no {character:?}; {form}"));
         }
-        // The epoch is the archive's affair: no banner shows it.
+        // No banner shows the epoch: it orders packages only within the archive.
         let upstream = upstream.map(|version| version.split_once(':').map_or(version, |(_, rest)| rest));
         if upstream.is_some_and(|version| !version.starts_with(|first: char| first.is_ascii_digit())) {
             return Err(format!("an upstream version starts with a digit; {form}"));
@@ -145,13 +148,13 @@ impl Fixed {
         self.upstream.is_some()
     }
 
-    /// True if the entry's revision says itself which release it belongs to.
+    /// Returns true if the entry's revision names its release.
     pub fn is_release(&self) -> bool {
         !matches!(Branch::of(self.revision.as_bytes()), Branch::Development)
     }
 
-    /// True if a banner with this upstream version (where known) and package belongs to the entry's
-    /// branch and is at least as new.
+    /// Returns true if a banner with this upstream version (if known) and package belongs to the
+    /// entry's branch and is at least as new.
     pub fn covers(&self, upstream: Option<&[u8]>, package: Revision<'_>) -> bool {
         let ours = self.distribution.as_bytes();
         let raspbian = package.distribution.eq_ignore_ascii_case(b"Raspbian");
@@ -166,7 +169,7 @@ impl Fixed {
         let Some(upstream) = upstream else { return false };
         match (version::compare(upstream, wanted.as_bytes()), ours) {
             (Ordering::Less, _) => false,
-            // What left the development line behind the entry has inherited the mending.
+            // A branch that left the development line after the entry contains the fix, too.
             (Ordering::Equal, Branch::Development) => compare_part(theirs.start(revision), entry).is_ge(),
             (Ordering::Equal, _) => ours == theirs && at_least,
             (Ordering::Greater, branch) => branch == Branch::Development,
@@ -180,7 +183,8 @@ impl fmt::Display for Fixed {
     }
 }
 
-/// Cuts the mark of a rebuild for an older release: `2+deb12u3~bpo11+1` was built from `2+deb12u3`.
+/// Removes the suffix of a rebuild for an older release: `2+deb12u3~bpo11+1` was built from
+/// `2+deb12u3`.
 fn without_rebuild(revision: &[u8]) -> &[u8] {
     let mark = revision.windows(4).position(|part| part == b"~bpo");
     mark.and_then(|at| revision.get(..at)).unwrap_or(revision)
@@ -189,11 +193,11 @@ fn without_rebuild(revision: &[u8]) -> &[u8] {
 /// The line of packages that a revision belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Branch<'a> {
-    /// Updates of a release, and the revision from which they left the development line: `2` and
+    /// Updates of a release, with the revision at which they left the development line: `2` and
     /// `12` of `2+deb12u3`; `3ubuntu13` of `3ubuntu13.3`; `4ubuntu0` and `20.04` of
     /// `4ubuntu0.20.04.1`.
     Release { start: &'a [u8], release: &'a [u8] },
-    /// The line in which the next release grows.
+    /// The line from which the next release is made.
     Development,
 }
 
@@ -223,7 +227,7 @@ impl<'a> Branch<'a> {
         Some(Self::Release { start: revision.get(..mark + 6 + number.len())?, release })
     }
 
-    /// The revision at which the branch left the development line.
+    /// Returns the revision at which the branch left the development line.
     fn start<'r>(&self, revision: &'r [u8]) -> &'r [u8]
     where
         'a: 'r,

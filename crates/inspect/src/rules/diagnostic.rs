@@ -1,6 +1,7 @@
-//! What is wrong with a rule file, and where: file, line, column, the line quoted, the place marked.
+//! Faults of a rule file and their position: file, line, column, the quoted line with the fault
+//! marked.
 //!
-//! A diagnostic owns its quotation, so that it can be shown long after its file was closed.
+//! A diagnostic owns its quotation, so it can be shown after its file was closed.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,12 +12,12 @@ use annotate_snippets::{AnnotationKind, Level as Grade, Origin, Renderer, Snippe
 use super::limits;
 use super::text::{Place, SourceFile, floor};
 
-/// Whether a diagnostic refuses the file.
+/// Effect of a diagnostic on the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
     /// The file is refused.
     Error,
-    /// The file is taken, but somebody should look.
+    /// The file is accepted, but you should check it.
     Warning,
 }
 
@@ -30,36 +31,36 @@ impl Level {
     }
 }
 
-/// One thing that is wrong with a rule file. `Display` shows it with the line quoted.
+/// One fault of a rule file. `Display` shows it with the line quoted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// Whether it refuses the file.
+    /// Error or warning.
     pub level: Level,
     /// Name of the file as it was given.
     pub file: String,
-    /// Where in the file; absent where the file as a whole is at fault.
+    /// Position in the file; absent if the whole file is at fault.
     pub place: Option<Place>,
-    /// What is wrong and why.
+    /// The fault and its reason.
     pub message: String,
-    /// How to mend it, where that is known.
+    /// How to fix it, if that is known.
     pub help: Option<String>,
-    /// The id of the rule at fault, where it has one.
+    /// The id of the rule at fault, if it has one.
     pub rule: Option<String>,
     quotation: Option<Quotation>,
 }
 
-/// The line at fault and the octets of it to mark.
+/// The line at fault and the range of bytes to mark.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Quotation {
     line: String,
     mark: Range<usize>,
 }
 
-/// Longer lines are not quoted: nobody could find the mark in them.
+/// Length of the longest quoted line: in a longer one the mark cannot be found.
 const LONGEST_QUOTED_LINE: usize = 2_000;
 
 impl Diagnostic {
-    /// A fault of a file as a whole: it cannot be read, for instance.
+    /// Creates a diagnostic of a whole file: it cannot be read, for instance.
     pub(super) fn of_file(level: Level, file: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             level,
@@ -72,7 +73,7 @@ impl Diagnostic {
         }
     }
 
-    /// A fault at the octets `span` of `source`.
+    /// Creates a diagnostic of the bytes `span` of `source`.
     pub(super) fn at(
         level: Level,
         source: &SourceFile,
@@ -86,7 +87,7 @@ impl Diagnostic {
         Self { place: Some(place), quotation, ..Self::of_file(level, source.name(), message) }
     }
 
-    /// Adds how to mend it.
+    /// Adds how to fix it.
     #[must_use]
     pub(super) fn with_help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
@@ -105,7 +106,7 @@ impl Diagnostic {
         renderer.render(&[group])
     }
 
-    /// The element that shows where: a snippet where the line is at hand.
+    /// Returns the element that shows the position: a snippet if the line is known.
     fn position(&self) -> Vec<annotate_snippets::Element<'_>> {
         let path = printable(&self.file);
         match (&self.quotation, self.place) {
@@ -131,7 +132,8 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// `text` on one line, control characters escaped: rule files may come from anywhere.
+/// Returns `text` on one line with control characters escaped, because rule files may come from
+/// anywhere.
 fn printable(text: &str) -> String {
     text.chars()
         .flat_map(|character| {
@@ -142,18 +144,18 @@ fn printable(text: &str) -> String {
         .collect()
 }
 
-/// A rule set was refused: everything that is wrong with it, in the order of files and lines.
+/// Error of loading a rule set: all faults, in the order of files and lines.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", summary(.diagnostics, *.omitted))]
 pub struct LoadError {
-    /// Errors and warnings, errors of one file in the order of their places.
+    /// Errors and warnings, sorted by file and then by position.
     pub diagnostics: Vec<Diagnostic>,
-    /// How many more were found and not kept.
+    /// Number of further errors that were not kept.
     pub omitted: usize,
 }
 
 impl LoadError {
-    /// The diagnostics that refuse the rule set.
+    /// Returns the diagnostics that refuse the rule set.
     pub fn errors(&self) -> impl Iterator<Item = &Diagnostic> {
         self.diagnostics.iter().filter(|diagnostic| diagnostic.level == Level::Error)
     }
@@ -173,7 +175,7 @@ fn summary(diagnostics: &[Diagnostic], omitted: usize) -> String {
     text
 }
 
-/// Diagnostics as they are found, bounded.
+/// Collects diagnostics up to a bound.
 #[derive(Debug, Default)]
 pub(super) struct Report {
     errors: Vec<Diagnostic>,
@@ -182,7 +184,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Takes one diagnostic; behind the limit errors are only counted and warnings forgotten.
+    /// Adds a diagnostic. Beyond the limit it only counts errors and drops warnings.
     pub(super) fn push(&mut self, diagnostic: Diagnostic) {
         let kept = match diagnostic.level {
             Level::Error => &mut self.errors,
@@ -195,22 +197,22 @@ impl Report {
         }
     }
 
-    /// How many errors were found so far.
+    /// Returns the number of errors found so far.
     pub(super) fn errors(&self) -> usize {
         self.errors.len() + self.omitted
     }
 
-    /// True if errors are only counted by now.
+    /// Returns true if further errors are only counted.
     pub(super) fn is_full(&self) -> bool {
         self.errors.len() >= limits::DIAGNOSTICS
     }
 
-    /// The warnings where nothing is refused, else everything as an error.
+    /// Returns the warnings if there is no error, else all diagnostics as an error.
     pub(super) fn finish(mut self) -> Result<Vec<Diagnostic>, LoadError> {
         let refused = !self.errors.is_empty();
         let mut diagnostics = self.errors;
         diagnostics.append(&mut self.warnings);
-        // A stable sort: files stay in the order in which they were first named.
+        // The sort is stable, so files stay in the order in which they were first named.
         let mut files = HashMap::new();
         for diagnostic in &diagnostics {
             let next = files.len();

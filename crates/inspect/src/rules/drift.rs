@@ -1,4 +1,4 @@
-//! How the files that rules were read from differ from those on disk now.
+//! Differences between the rule files as they were loaded and as they are on disk now.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -15,16 +15,16 @@ pub(super) struct ReadFile {
     pub(super) digest: Digest,
 }
 
-/// A difference between a file as it was read and as it is now.
+/// A difference between a file as it was loaded and as it is now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Drift {
-    /// It has other content.
+    /// The file has other content.
     Changed,
-    /// It was not there.
+    /// The file was added since.
     Added,
-    /// It is gone.
+    /// The file was removed.
     Removed,
-    /// It cannot be read, for this reason.
+    /// The file cannot be read, for this reason.
     Unreadable(String),
 }
 
@@ -40,7 +40,8 @@ impl fmt::Display for Drift {
 }
 
 impl Drift {
-    /// The difference between what a file held and what is at `path` now, if there is one.
+    /// Returns the difference between a file's loaded content and what is at `path` now, if there
+    /// is one.
     pub fn of(path: &Path, digest: Digest) -> Option<Self> {
         match source::read_octets(path, limits::LIST_OCTETS.max(limits::FILE_OCTETS)) {
             Ok(octets) => (Digest::of(&octets) != digest).then_some(Self::Changed),
@@ -51,13 +52,13 @@ impl Drift {
 }
 
 impl RuleSet {
-    /// The SHA-256 of the digests of all files, in the order in which they were read.
+    /// Returns the SHA-256 of the digests of all files, in the order in which they were read.
     pub fn digest(&self) -> Digest {
         let all: Vec<u8> = self.files.iter().flat_map(|file| file.digest.octets()).collect();
         Digest::of(&all)
     }
 
-    /// The files of `selection` that differ from those that these rules were read from.
+    /// Returns the files of `selection` that differ from the loaded ones.
     pub fn drift(&self, selection: &Selection) -> Vec<(PathBuf, Drift)> {
         if !matches!(selection.texts, Texts::Files) {
             return Vec::new();

@@ -1,8 +1,9 @@
-//! What of an HTTP head blocking rules are about, so that it is judged before the head has ended.
+//! The parts of an HTTP head that blocking rules need, so that the engine judges them before the
+//! head ends.
 //!
-//! Both ends act on a header line when it is whole: nginx logs it, curl shows it. Rules whose conditions
-//! can all be met by a part of the head are asked then. Those that want something not to be there, or
-//! ask for what comes behind the head, wait.
+//! Client and server act on a header line as soon as it is complete: nginx logs it, curl shows it.
+//! So the engine evaluates a rule at that moment if a part of the head can meet all its conditions.
+//! Rules that require a field to be absent, or that need data after the head, wait.
 
 use super::field::Field;
 use super::rule::Rule;
@@ -11,18 +12,18 @@ use super::{RuleSet, Thresholds};
 use crate::banner::{Banner, same_name};
 use crate::event::{Action, Protocol, Side, Timestamp};
 
-/// What of one side's heads is worth a look as soon as it is whole.
+/// The parts of one side's heads that are judged as soon as they are complete.
 #[derive(Debug, Clone, Default)]
 pub struct Early {
     /// The first line.
     pub first_line: bool,
-    /// Every header field: a fingerprint may be made of any.
+    /// True if every header field is judged, because a fingerprint may use any of them.
     every_field: bool,
-    /// These header fields, in lower case.
+    /// Names of the header fields that are judged, in lower case.
     names: Vec<String>,
 }
 
-/// What both sides' are.
+/// The early parts of both sides' heads.
 #[derive(Debug, Default)]
 pub(super) struct EarlySides {
     client: Early,
@@ -51,7 +52,7 @@ impl Early {
         early
     }
 
-    /// True if any rule is about the header line `line`.
+    /// Returns true if a rule is about the header line `line`.
     pub fn is_about(&self, line: &[u8]) -> bool {
         if self.every_field {
             return true;
@@ -59,7 +60,7 @@ impl Early {
         if self.names.is_empty() {
             return false;
         }
-        // A CR may begin another field, for some readers.
+        // Some readers take a CR as the end of a line, so a field may begin after it.
         line.split(|octet| *octet == b'\r').any(|part| {
             let end = memchr::memchr(b':', part).unwrap_or(0);
             let name = part.get(..end).unwrap_or_default().trim_ascii();
@@ -69,7 +70,7 @@ impl Early {
 }
 
 impl RuleSet {
-    /// What of the heads of `side` blocking rules are about.
+    /// Returns the parts of the heads of `side` that blocking rules are about.
     pub fn early(&self, side: Side) -> &Early {
         match side {
             Side::Client => &self.early.client,
@@ -77,9 +78,10 @@ impl RuleSet {
         }
     }
 
-    /// True if the part of a head in `banner` is enough for some rule to block, whatever follows.
+    /// Returns true if the part of a head in `banner` is enough for some rule to block, whatever
+    /// follows.
     ///
-    /// Nothing is counted by that: the caller judges what there is when this says yes.
+    /// It counts nothing for thresholds: the caller judges the banner again if this returns true.
     pub fn would_block(
         &self,
         banner: &Banner<'_>,
@@ -95,7 +97,7 @@ impl RuleSet {
         blocks && !accepted && !self.may_accept(banner, context)
     }
 
-    /// True if an accept rule may match when more of the head has come.
+    /// Returns true if an accept rule may match once more of the head has come.
     fn may_accept(&self, banner: &Banner<'_>, context: &Context<'_>) -> bool {
         let accepts = self.rules.iter().take_while(|rule| rule.action == Action::Accept);
         accepts.filter(|rule| is_http(rule, banner.from()) && rule.is_in_scope(context)).any(|rule| {
@@ -109,7 +111,7 @@ fn is_http(rule: &Rule, side: Side) -> bool {
     rule.protocol == Protocol::Http && rule.from.includes(side)
 }
 
-/// True if a part of a head may be all that the rule asks for.
+/// Returns true if a part of a head may satisfy the whole rule.
 const fn is_partial(rule: &Rule) -> bool {
     !rule.later && rule.absent.is_empty() && rule.unless.is_empty()
 }

@@ -1,4 +1,5 @@
-//! Banners that a rule says it matches, or does not: what `rules test` and `rules check` try.
+//! Examples: banners that a rule must match or must not match, tried by `rules test` and `rules
+//! check`.
 
 use std::time::SystemTime;
 
@@ -24,18 +25,18 @@ use super::view::{Context, Stage};
 pub struct Example {
     pub(super) place: Place,
     pub(super) content: Content,
-    /// What a fingerprint database would say.
+    /// The product that a fingerprint database would name.
     pub(super) product: Option<ProductFacts>,
 }
 
-/// The octets of an example.
+/// The bytes of an example.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Content {
     Ssh {
         line: Vec<u8>,
         /// The name lists of the KEXINIT.
         kex: Option<Algorithms>,
-        /// The HASSH, where it is known without the lists.
+        /// The HASSH, if it is known without the lists.
         hassh: Option<String>,
     },
     Http {
@@ -47,17 +48,17 @@ pub(super) enum Content {
         /// The whole reply.
         octets: Vec<u8>,
     },
-    /// A side of a handshake, and what it said.
+    /// One side of a handshake and its facts.
     Tls {
         from: Side,
         facts: Box<TlsFacts>,
     },
-    /// First octets of what is not read.
+    /// First bytes of a protocol that is not read.
     Other(Vec<u8>),
 }
 
 impl Content {
-    /// A greeting from a text whose lines may end with LF alone, or not at all.
+    /// Returns a greeting from a text whose lines may end with LF alone, or without a line end.
     pub(super) fn greeting(greeting: Greeting, text: &str) -> Self {
         let mut octets = Vec::with_capacity(text.len() + 2);
         for line in text.lines() {
@@ -67,7 +68,7 @@ impl Content {
         Self::Greeting { greeting, octets }
     }
 
-    /// A client's hello that asks for a name.
+    /// Returns a client hello that asks for a name.
     pub(super) fn asks_for(name: &str) -> Self {
         let client = TlsClient { names: vec![name.to_owned()], ..TlsClient::default() };
         let facts = TlsFacts { client: Some(client), ..TlsFacts::default() };
@@ -86,7 +87,7 @@ pub(super) struct Algorithms {
     pub(super) compression: Directions,
 }
 
-/// A name list for each direction; written once, where it is the same for both.
+/// A name list for each direction; written once if both are the same.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(from = "String")]
 pub(super) struct Directions {
@@ -100,7 +101,7 @@ impl From<String> for Directions {
     }
 }
 
-/// An HTTP message as octets.
+/// An HTTP message as bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Message {
     head: Vec<u8>,
@@ -108,7 +109,8 @@ pub(super) struct Message {
 }
 
 impl Message {
-    /// A message from a text whose lines may end with LF alone, and whose empty line may be missing.
+    /// Returns a message from a text whose lines may end with LF alone, and whose empty line may be
+    /// missing.
     pub(super) fn from_text(text: &str) -> Self {
         let split = ["\r\n\r\n", "\n\n"].iter().filter_map(|end| text.split_once(end));
         let (head, body) = split.min_by_key(|(head, _)| head.len()).unwrap_or((text, ""));
@@ -139,8 +141,8 @@ impl Message {
 }
 
 impl Example {
-    /// Which protocol a text without further words is taken for, by how it begins; none where no banner that
-    /// is read begins so.
+    /// Returns the protocol of a text, guessed from its beginning, or none if no banner begins like
+    /// this.
     pub fn protocol_of(text: &str) -> Option<Protocol> {
         if text.as_bytes().starts_with(ssh::PREFIX) {
             return Some(Protocol::Ssh);
@@ -154,12 +156,12 @@ impl Example {
         }
     }
 
-    /// An example from its text: an SSH identification line, an HTTP head, a greeting, or the name that a
-    /// TLS client asks for.
+    /// Returns an example from its text: an SSH identification line, an HTTP head, a greeting, or
+    /// the name that a TLS client asks for.
     ///
     /// # Errors
     ///
-    /// Why the text is no banner of that protocol.
+    /// Returns the reason if the text is no banner of that protocol.
     pub fn from_text(text: &str, protocol: Protocol, from: Sender) -> Result<Self, String> {
         let content = match protocol {
             Protocol::Ssh => {
@@ -184,12 +186,13 @@ impl Example {
         Ok(example)
     }
 
-    /// The same of an SSH side, with its KEXINIT: out of what the side says first (its identification may
-    /// stand before it), or from a text with a line for each field, `kex = "…"`.
+    /// Adds the KEXINIT to an example of SSH. `octets` is what the side sends first (its
+    /// identification may come before the KEXINIT), or a text with a line for each field: `kex =
+    /// "…"`.
     ///
     /// # Errors
     ///
-    /// Why there is none.
+    /// Returns the reason if there is no KEXINIT.
     pub fn with_kexinit(mut self, octets: &[u8]) -> Result<Self, String> {
         let Content::Ssh { kex, .. } = &mut self.content else {
             return Err("only a banner of SSH has one".to_owned());
@@ -206,7 +209,7 @@ impl Example {
         Ok(self)
     }
 
-    /// The same, with the product that a fingerprint database names.
+    /// Adds the product that a fingerprint database names.
     #[must_use]
     pub fn identified(mut self, from: Sender, fingerprints: &Fingerprints) -> Self {
         let product = self.with(from, None, |banner, _, _| match banner {
@@ -222,12 +225,12 @@ impl Example {
         self
     }
 
-    /// Where it stands in its file.
+    /// Returns the example's position in its file.
     pub const fn place(&self) -> Place {
         self.place
     }
 
-    /// What it is, on one line.
+    /// Returns the example in one line.
     pub fn summary(&self) -> String {
         let first_line = |message: &Message| {
             let line = message.head.split(|octet| *octet == b'\r').next().unwrap_or_default();
@@ -248,14 +251,14 @@ impl Example {
         }
     }
 
-    /// Whether it can be read as a banner of `from`.
+    /// Checks that the example is a banner of `from`.
     pub(super) fn check(&self, from: Sender) -> Result<(), String> {
         self.with(from, None, |_, _, _| ())
     }
 
-    /// Calls `judge` with the banner, its context and the HASSH where the example states it.
+    /// Calls `judge` with the banner, its context, and the HASSH if the example states it.
     ///
-    /// A response without a request of its own answers `answers`, what the rule asks for.
+    /// If a response has no request, it counts as the answer to `answers`, the rule's request.
     pub(super) fn with<R>(
         &self,
         from: Sender,
@@ -270,7 +273,7 @@ impl Example {
                 let identification = identification(line)?;
                 let from = if from == Sender::Client { Side::Client } else { Side::Server };
                 let kex = kex.as_ref().map(Algorithms::as_kex);
-                // A HASSH without lists still says that a KEXINIT was seen.
+                // A HASSH without lists still means that a KEXINIT was seen.
                 let kex = kex.or_else(|| hassh.as_ref().map(|_| KexInit::default()));
                 let banner = Banner::Ssh(SshBanner { from, identification, kex });
                 Ok(judge(&banner, &context, hassh.as_deref()))
@@ -320,7 +323,7 @@ fn identification(line: &[u8]) -> Result<Identification<'_>, String> {
     Ok(ssh::parse_line(line).0)
 }
 
-/// The greeting in `octets`, which must be of that protocol and all of them.
+/// Returns the greeting in `octets`, which must be one whole reply of that protocol.
 fn greeting_in(octets: &[u8], wanted: Greeting) -> Result<GreetingBanner<'_>, String> {
     let port = wanted.ports().first().copied().unwrap_or_default();
     match greeting::parse(octets, port) {
@@ -333,7 +336,8 @@ fn greeting_in(octets: &[u8], wanted: Greeting) -> Result<GreetingBanner<'_>, St
     }
 }
 
-/// First octets of whoever may have sent them: of the side that has a name for them.
+/// Returns first bytes as a banner. If the side is open, it is the one for which the bytes have a
+/// name.
 fn first_octets(octets: &[u8], from: Sender) -> Result<OtherBanner<'_>, String> {
     if octets.is_empty() {
         return Err("there are no octets".to_owned());
@@ -348,7 +352,7 @@ fn first_octets(octets: &[u8], from: Sender) -> Result<OtherBanner<'_>, String> 
 }
 
 impl Message {
-    /// The request that a scan would make for a rule.
+    /// Returns the request that a scan would make for a rule.
     fn of_probe(probe: &ProbeRequest) -> Self {
         let mut text = format!("{} {} HTTP/1.1\r\nHost: example\r\n", probe.method, probe.path);
         for (name, value) in &probe.headers {
@@ -381,7 +385,7 @@ impl Algorithms {
         toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())
     }
 
-    /// Out of what a side says first, behind its identification or without that.
+    /// Reads the KEXINIT from what a side sends first, after its identification or without one.
     fn from_stream(octets: &[u8]) -> Result<Self, String> {
         let behind =
             octets.split_inclusive(|octet| *octet == b'\n').position(|line| line.starts_with(ssh::PREFIX));

@@ -1,4 +1,4 @@
-//! Why each rule did or did not match a banner, for `rules test`.
+//! Explanations for `rules test`: why each rule matches a banner or not.
 
 use std::net::IpAddr;
 
@@ -13,24 +13,24 @@ use super::{Action, RuleSet};
 use crate::banner::Banner;
 use crate::event::VerdictFacts;
 
-/// What one rule says of a banner.
+/// The result of one rule for a banner, with its reason.
 #[derive(Debug, Clone)]
 pub struct Explanation<'r> {
     /// The rule.
     pub rule: &'r Rule,
     /// True if it matches.
     pub matches: bool,
-    /// What it asks for, by what its advisory says.
+    /// The rule's action, given the advisory's verdict.
     pub action: Action,
-    /// True if a KEXINIT that is not there may still tell otherwise.
+    /// True if a KEXINIT, which is missing, may change the result.
     pub(super) open: bool,
-    /// Why, on one line.
+    /// The reason, in one line.
     pub reason: String,
-    /// What the rule's advisory says of the banner, where it was asked.
+    /// The verdict of the rule's advisory, if it was asked.
     pub verdict: Option<VerdictFacts>,
 }
 
-/// The connection that a banner is thought to come by, as far as it is told.
+/// The connection that a banner is assumed to belong to, as far as it is known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Ends {
     /// The client's address.
@@ -41,28 +41,28 @@ pub struct Ends {
     pub port: Option<u16>,
 }
 
-/// One example of a rule, tried.
+/// The result of one example of a rule.
 #[derive(Debug, Clone)]
 pub struct Trial<'r> {
     /// The rule.
     pub rule: &'r Rule,
     /// The example.
     pub example: &'r Example,
-    /// True if it should match: false for counterexamples.
+    /// True if the rule should match: false for counterexamples.
     pub expected: bool,
-    /// Whether it does, and why.
+    /// The result, and its reason.
     pub explanation: Explanation<'r>,
 }
 
 impl Trial<'_> {
-    /// True if the rule did with it as it should.
+    /// Returns true if the rule did what the example expects.
     pub const fn passed(&self) -> bool {
         self.explanation.matches == self.expected
     }
 }
 
 impl RuleSet {
-    /// Tries every example and counterexample on its own rule.
+    /// Tries every example and counterexample with its rule.
     pub fn trials(&self) -> impl Iterator<Item = Trial<'_>> {
         self.rules.iter().flat_map(move |rule| {
             let examples = rule.examples.iter().map(|example| (example, true));
@@ -74,10 +74,10 @@ impl RuleSet {
         })
     }
 
-    /// What every rule says of a banner that `from` sent, in the order in which they are judged.
+    /// Returns every rule's result for a banner that `from` sent, in the order of judgement.
     ///
-    /// Of addresses and port only those of `ends` are asked, and a response is taken for the answer to what
-    /// a rule asks.
+    /// It tests only the addresses and the port that `ends` names. A response counts as the answer
+    /// to a rule's request.
     pub fn explain(&self, example: &Example, from: Sender, ends: Ends) -> Vec<Explanation<'_>> {
         let mut accepted: Option<&Rule> = None;
         let mut explanations = Vec::with_capacity(self.rules.len());
@@ -190,7 +190,7 @@ impl RuleSet {
     }
 }
 
-/// What made a rule match, beside its patterns.
+/// Returns the reasons of a match, without its patterns.
 fn because(rule: &Rule, Found { captured, finding, .. }: Found<'_, '_>, ends: Ends) -> String {
     let mut reasons = match finding {
         Some(finding) => vec![format!("{}: {}", finding.verdict().words(), finding.reason())],
@@ -218,7 +218,7 @@ fn because(rule: &Rule, Found { captured, finding, .. }: Found<'_, '_>, ends: En
     reasons.join("; ")
 }
 
-/// The verdict of an advisory that is no match.
+/// Returns the text of an advisory's verdict that the rule does not report.
 fn unreported(finding: &Finding<'_>) -> String {
     format!("{}: {}", finding.verdict().words(), finding.reason())
 }

@@ -1,4 +1,4 @@
-//! What rules would do about software of which only the line that names it is known.
+//! Forecast of the rules' effect on software of which only the identifying line is known.
 
 use super::advisory::Advisory;
 use super::field::Field;
@@ -7,8 +7,8 @@ use super::{Ends, Example, Policy, Rule, RuleSet, Sender};
 use crate::event::{Protocol, Side};
 
 impl RuleSet {
-    /// The rules that would stop a connection for what `from` says, among those that the line naming its
-    /// software decides, as far as addresses and port are told.
+    /// Returns the blocking rules that the line naming the software is enough to decide, and that
+    /// would stop the connection. They see addresses and port only if `ends` names them.
     pub fn would_stop(&self, said: &Example, from: Side, ends: Ends) -> Vec<&Rule> {
         let sender = match from {
             Side::Client => Sender::Client,
@@ -19,7 +19,7 @@ impl RuleSet {
         stops.map(|told| told.rule).filter(|rule| rule.asks_names_only()).collect()
     }
 
-    /// True if a rule that a policy names lets pass what says this.
+    /// Returns true if a rule that a policy names allows this banner.
     pub fn is_allowed_by(&self, policy: &Policy, said: &Example) -> bool {
         policy.allow_rules().any(|(index, _)| {
             let rule = self.rules.get(index);
@@ -27,7 +27,7 @@ impl RuleSet {
         })
     }
 
-    /// The rules that stop connections for what that line does not tell, or not alone.
+    /// Returns the blocking rules that need more than this line.
     pub fn unforeseen(&self) -> impl Iterator<Item = &Rule> {
         let by_kex = |rule: &Rule| rule.advisory.as_ref().is_some_and(Advisory::may_block_by_markers);
         self.rules
@@ -37,13 +37,13 @@ impl RuleSet {
 }
 
 impl Rule {
-    /// True if it is about a connection, as far as that is told.
+    /// Returns true if the rule is about a connection with these ends, as far as they are known.
     pub fn admits(&self, ends: Ends) -> bool {
         scope_as_told(self, ends).is_ok()
     }
 
-    /// True if it asks nothing but what names software: an SSH identification, a `Server` or `User-Agent`
-    /// field, the first line of a greeting.
+    /// True if the rule reads only what names software: an SSH identification, a `Server` or
+    /// `User-Agent` field, the first line of a greeting.
     fn asks_names_only(&self) -> bool {
         let names = |field: &Field| match (self.protocol, field) {
             (Protocol::Http, Field::Header(name)) => {

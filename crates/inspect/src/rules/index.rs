@@ -1,12 +1,12 @@
-//! Which rules have a chance with a banner: the shared matcher.
+//! The index of rules: finds the rules that may match a banner.
 //!
-//! Each rule is reached by one of its conditions only, the one that fewest other rules share. The
-//! patterns of these conditions that are tried on one field share one Aho-Corasick automaton of the
-//! literals that they cannot do without; patterns without literals, and those whose literals too many
-//! share, share one regular expression. Rules that share a pattern and ask for versions of their own
-//! are told apart by an index of these ([`ranges`](super::ranges)). So a banner that matches nothing
-//! costs one pass over each of its fields, whether there are ten rules or ten thousand. What is found
-//! here is a candidate: the judge has the last word.
+//! The index reaches each rule through one of its conditions: the one that fewest other rules
+//! share. All these patterns of one field share one Aho-Corasick automaton of the literals that
+//! they require. Patterns without literals, and patterns whose literals too many others share, are
+//! compiled into one regular expression. If rules share a pattern but ask for different versions,
+//! an index of version ranges ([`ranges`](super::ranges)) selects among them. So a banner that
+//! matches nothing costs one pass over each of its fields, whether there are ten rules or ten
+//! thousand. The results are only candidates; the judge decides.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
@@ -34,42 +34,42 @@ type RuleIndex = u32;
 /// The candidates of each kind of banner.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    /// By protocol, then client's and server's.
+    /// By protocol; for each, the client's group and the server's.
     groups: [[Group; 2]; Protocol::COUNT],
 }
 
-/// Everything about the banners of one protocol and side.
+/// The index of one protocol's and one side's banners.
 #[derive(Debug, Default)]
 struct Group {
-    /// Rules with nothing to be reached by.
+    /// Rules that no condition can reach: they are always candidates.
     free: Vec<RuleIndex>,
     fields: Vec<(Field, FieldIndex)>,
     /// By header name in lower case, sorted.
     headers: Vec<(String, FieldIndex)>,
 }
 
-/// Everything that is tried on the values of one field.
+/// The index of one field's values.
 #[derive(Debug, Default)]
 struct FieldIndex {
-    /// Rules that ask for the field to be there.
+    /// Rules that require the field to be present.
     present: Vec<RuleIndex>,
-    /// Whole values in lower case, sorted, and what they reach.
+    /// Whole values in lower case, sorted, with the rules that they reach.
     whole: Vec<(Vec<u8>, Reach)>,
     lists: Vec<(Arc<Values>, Vec<RuleIndex>)>,
     literals: Option<AhoCorasick>,
-    /// What each literal reaches.
+    /// Rules that each literal reaches.
     literal_reach: Vec<Reach>,
-    /// Patterns without literals of their own, tried together.
+    /// Patterns without usable literals, compiled together.
     others: Option<Regex>,
-    /// What each of them reaches.
+    /// Rules that each of them reaches.
     other_reach: Vec<Reach>,
-    /// What is reached by patterns that could not be put together.
+    /// Rules of patterns that could not be compiled together.
     always: Reach,
     /// Patterns that several rules share, each with the versions that they ask for.
     versions: Vec<(PatternId, Ranges)>,
 }
 
-/// What a value leads to.
+/// The rules and version ranges that a value reaches.
 #[derive(Debug, Clone, Default)]
 struct Reach {
     rules: Vec<RuleIndex>,
@@ -84,7 +84,7 @@ impl Reach {
     }
 }
 
-/// A search for candidates that is under way.
+/// A running search for candidates.
 struct Search<'s, 'v> {
     patterns: &'s [Pattern],
     memo: &'s Memo<'v>,
@@ -106,7 +106,7 @@ impl Index {
         Self { groups }
     }
 
-    /// Adds the rules that have a chance, sorted and each once; `candidates` is empty before.
+    /// Adds the rules that may match, sorted and without duplicates. `candidates` must be empty.
     pub(super) fn candidates<'v>(
         &'v self,
         view: &'v View<'_>,
@@ -181,7 +181,7 @@ fn rule_index(rule: &Rule) -> RuleIndex {
     RuleIndex::try_from(rule.index).unwrap_or(RuleIndex::MAX)
 }
 
-/// How many rules try each pattern.
+/// Returns the number of rules that try each pattern.
 fn popularity(rules: &[&Rule]) -> HashMap<PatternId, usize> {
     let mut popularity = HashMap::new();
     for rule in rules {
@@ -196,8 +196,9 @@ fn popularity(rules: &[&Rule]) -> HashMap<PatternId, usize> {
     popularity
 }
 
-/// The condition by which a rule is reached: one with literals, and of those the least shared. One
-/// that tells the version is less shared than it looks: its rules are told apart by that.
+/// Returns the condition through which a rule is reached: one with literals, and the least shared
+/// of those. A condition that captures the version counts as less shared, because the version index
+/// separates its rules.
 fn pivot<'r>(
     rule: &'r Rule,
     patterns: &[Pattern],
@@ -219,7 +220,7 @@ fn pivot<'r>(
     })
 }
 
-/// True if the version that the rule asks for can come from this condition's pattern only.
+/// Returns true if the version that the rule asks for can come only from this condition's pattern.
 fn versioned(rule: &Rule, condition: &Condition, patterns: &[Pattern]) -> bool {
     let tells = |id: &PatternId| patterns.get(id.index()).is_some_and(|pattern| pattern.has_group(VERSION));
     let one_pattern = matches!(&condition.test, Test::Patterns(ids) if ids.len() == 1);
@@ -231,12 +232,12 @@ fn versioned(rule: &Rule, condition: &Condition, patterns: &[Pattern]) -> bool {
     asked(rule).is_some() && !rule.fingerprint && one_pattern && only
 }
 
-/// The versions that the rule asks for, or that its advisory has something to say of.
+/// Returns the versions that the rule asks for, or that its advisory covers.
 fn asked(rule: &Rule) -> Option<&version::Requirement> {
     rule.version.as_ref().or(rule.bounds.as_ref())
 }
 
-/// What one field's index is made of.
+/// The parts from which one field's index is built.
 #[derive(Default)]
 struct Draft<'r> {
     present: Vec<RuleIndex>,
@@ -244,11 +245,11 @@ struct Draft<'r> {
     lists: Vec<(&'r Arc<Values>, Vec<RuleIndex>)>,
 }
 
-/// The rules that a pattern reaches.
+/// The rules that share a pattern.
 #[derive(Default)]
 struct Sharers<'r> {
     rules: Vec<RuleIndex>,
-    /// Those for which the pattern tells the version that they ask for.
+    /// Rules whose required version this pattern captures.
     versions: Vec<(&'r version::Requirement, RuleIndex)>,
 }
 
@@ -317,7 +318,7 @@ impl<'r> Draft<'r> {
 }
 
 impl Sharers<'_> {
-    /// What the pattern `id` reaches; versions of several rules get an index of their own.
+    /// Returns what the pattern `id` reaches. The versions of several rules get an index.
     fn reach(mut self, id: PatternId, versions: &mut Vec<(PatternId, Ranges)>) -> Reach {
         if self.versions.len() < 2 {
             self.rules.extend(self.versions.iter().map(|(_, rule)| rule));
@@ -328,8 +329,8 @@ impl Sharers<'_> {
     }
 }
 
-/// So many patterns may share a literal; more are tried together instead, so that one banner does not
-/// have each of them compiled and run.
+/// Number of patterns that may share a literal. More are compiled together, so that one banner does
+/// not run each of them.
 const CROWD: usize = 16;
 
 /// The set whose literals fewest patterns hold, longer ones first.
@@ -351,7 +352,8 @@ impl FieldIndex {
                 self.literals = Some(automaton);
                 self.literal_reach = literals.into_values().collect();
             }
-            // More literals than state numbers: slow, but right.
+            // The literals need more state numbers than there are. Trying every rule is slow, but
+            // correct.
             Err(_) => literals.values().for_each(|reach| self.always.add(reach)),
         }
     }
@@ -386,7 +388,8 @@ impl FieldIndex {
             let reach = self.literal_reach.get(found.pattern().as_usize());
             reach.into_iter().for_each(|reach| self.follow(reach, value, search));
         }
-        // That anything matches is told at no cost that grows with the patterns; which one does, is not.
+        // `is_match` stops at the first match and costs the same for any number of patterns. Only
+        // the search for all matches is expensive, so it runs second.
         if let Some(others) = self.others.as_ref().filter(|others| others.is_match(value)) {
             let mut found = PatternSet::new(others.pattern_len());
             others.which_overlapping_matches(&Input::new(value), &mut found);
@@ -408,8 +411,8 @@ impl FieldIndex {
     }
 }
 
-/// The indices of the header `name`, whatever the case of its letters: more than one only where rules
-/// themselves write a name with `-` and with `_`.
+/// Returns the indices of the header `name`, ignoring case. There is more than one only if rules
+/// write a name both with `-` and with `_`.
 fn find<'i>(headers: &'i [(String, FieldIndex)], name: &[u8]) -> impl Iterator<Item = &'i FieldIndex> {
     let first = headers.partition_point(|(known, _)| compare_names(known.as_bytes(), name).is_lt());
     let from = headers.get(first..).unwrap_or_default();

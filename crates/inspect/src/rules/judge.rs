@@ -1,7 +1,7 @@
-//! Whether one rule matches one banner, and if not, why not.
+//! Judges one rule against one banner; if it does not match, gives the reason.
 //!
-//! `evaluate` and `explain` ask the same function, so that an explanation can never tell another
-//! story than the verdict.
+//! `evaluate` and `explain` call the same function, so an explanation always agrees with the
+//! result.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::view::{Context, Stage, View};
 use crate::banner::{Banner, Request, SshBanner, same_name};
 use crate::event::{OverrideFacts, Timestamp};
 
-/// What a matching rule captured.
+/// The groups that a matching rule captured.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Captured<'v> {
     pub(super) product: Option<&'v [u8]>,
@@ -26,7 +26,7 @@ pub(super) struct Captured<'v> {
     pub(super) revision: Option<&'v [u8]>,
 }
 
-/// A rule that matches: what it captured, and what its advisory says.
+/// A rule that matches: the captured groups and the advisory's finding.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Found<'r, 'v> {
     pub(super) captured: Captured<'v>,
@@ -35,16 +35,16 @@ pub(super) struct Found<'r, 'v> {
     pub(super) finding: Option<Finding<'r>>,
 }
 
-/// Why a rule does not match.
+/// The reason why a rule does not match.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Miss<'r, 'v> {
-    /// It is about another protocol.
+    /// The rule is about another protocol.
     Protocol,
-    /// It is about the other side's banners.
+    /// The rule is about the other side's banners.
     Sender,
-    /// By an override with an end, it is in force at another time.
+    /// By an override with an end, another form of the rule is in force now.
     NotNow,
-    /// It is judged at another stage, or what it needs was never seen.
+    /// The rule is judged at another stage, or the data that it needs never came.
     Stage,
     /// The client's address is not in scope.
     Source,
@@ -54,11 +54,11 @@ pub(super) enum Miss<'r, 'v> {
     Port,
     /// An override exempts the client or the server.
     Exempt,
-    /// The response does not answer what the rule asks.
+    /// The response does not answer the rule's request.
     Request(&'r ProbeRequest),
-    /// A header field is there that must not be.
+    /// A header field is present that must be absent.
     Present(&'r str),
-    /// A header field is missing that must be there.
+    /// A required header field is missing.
     Absent(&'r str),
     /// The banner lacks a field that `match` is about.
     NoField(&'r Condition),
@@ -68,19 +68,19 @@ pub(super) enum Miss<'r, 'v> {
     Unless(&'r Condition),
     /// The certificate is valid for longer.
     Valid,
-    /// No part of the banner that matched is the version.
+    /// None of the matched parts captures a version.
     NoVersion,
-    /// The version is not one of those asked for.
+    /// The version does not fit the rule's requirement.
     Version(&'v [u8]),
-    /// The distribution has mended it.
+    /// The distribution has fixed the package.
     Fixed(&'r Fixed, Revision<'v>),
     /// The advisory is about another distribution's packages.
     Distribution,
-    /// The advisory's verdict is none that the rule reports.
+    /// The rule does not report this verdict of its advisory.
     Unreported(Finding<'r>),
 }
 
-/// Which parts of a rule are asked.
+/// The parts of a rule's scope that are tested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scoped {
     /// All.
@@ -93,7 +93,7 @@ pub(super) enum Scoped {
 
 #[cfg(test)]
 thread_local! {
-    /// How often this thread has judged a rule, for tests of what one banner costs.
+    /// Number of rules that this thread has judged, for tests of a banner's cost.
     pub(super) static JUDGED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
@@ -113,6 +113,7 @@ pub(super) fn judge<'r: 'v, 'v>(
     if !rule.from.includes(view.banner.from()) {
         return Err(Miss::Sender);
     }
+    // The cheap tests come first; patterns run last.
     stage(rule, view)?;
     match scoped {
         Scoped::Yes => in_scope(rule, view.context)?,
@@ -131,6 +132,7 @@ pub(super) fn judge<'r: 'v, 'v>(
         captured = captured.or(found);
         matched = matched.or(Some((&condition.field, value)));
     }
+    // A pattern of `unless` captures nothing: the version has to come from `match`.
     for condition in &rule.unless {
         if run(condition, patterns, view, memo).is_ok() {
             return Err(Miss::Unless(condition));
@@ -144,7 +146,7 @@ pub(super) fn judge<'r: 'v, 'v>(
     Ok(Found { captured, matched, finding: advised(rule, captured, view)? })
 }
 
-/// Rules about what comes behind the head are judged once that was seen.
+/// Tests the stage: rules about data after the head are judged once that data was seen.
 fn stage<'r, 'v>(rule: &Rule, view: &View<'_>) -> Result<(), Miss<'r, 'v>> {
     let later = rule.later;
     let wanted = match view.context.stage {
@@ -163,7 +165,7 @@ fn stage<'r, 'v>(rule: &Rule, view: &View<'_>) -> Result<(), Miss<'r, 'v>> {
 }
 
 impl Rule {
-    /// True if addresses and port are those that the rule is about.
+    /// Returns true if the rule applies to the context's addresses and port.
     pub fn is_in_scope(&self, context: &Context<'_>) -> bool {
         in_scope(self, context).is_ok()
     }
@@ -198,8 +200,8 @@ fn scope<'r, 'v>(rule: &Rule, context: &Context<'_>) -> Result<(), Miss<'r, 'v>>
     Ok(())
 }
 
-/// Asks of addresses and port only those that are told. Overrides that had ended when the rules were loaded
-/// exempt none.
+/// Tests the scope with the known addresses and port only. Overrides that had expired when the
+/// rules were loaded exempt nothing.
 pub(super) fn scope_as_told<'r, 'v>(rule: &Rule, ends: Ends) -> Result<(), Miss<'r, 'v>> {
     if ends.source.is_some() && !rule.scope.source.admits(ends.source) {
         return Err(Miss::Source);
@@ -229,8 +231,8 @@ fn headers<'r, 'v>(rule: &'r Rule, view: &View<'_>) -> Result<(), Miss<'r, 'v>> 
     }
 }
 
-/// True if `request` is what a rule asks for: method, path and header fields. The query counts only
-/// where the rule's path has one.
+/// Returns true if `request` is the rule's request: method, path and header fields. The query is
+/// compared only if the rule's path has one.
 fn answers(probe: &ProbeRequest, request: &Request<'_>) -> bool {
     let same_path = || {
         let target = origin_form(request.url);
@@ -245,7 +247,7 @@ fn answers(probe: &ProbeRequest, request: &Request<'_>) -> bool {
     request.method == probe.method.as_bytes() && same_path() && probe.headers.iter().all(same_header)
 }
 
-/// The path of an absolute-form target (`http://host/path`), RFC 9112 section 3.2.
+/// Returns the path of an absolute-form target (`http://host/path`), RFC 9112 section 3.2.
 fn origin_form(url: &[u8]) -> &[u8] {
     let scheme = [b"http://".as_slice(), b"https://"]
         .into_iter()
@@ -262,7 +264,8 @@ fn split_query(target: &[u8]) -> (&[u8], Option<&[u8]>) {
     }
 }
 
-/// A path's octets with `%2d` and the like decoded, so that `/server%2dstatus` is no way around a rule.
+/// Returns a path's bytes with `%2d` and the like decoded, so that `/server%2dstatus` does not
+/// evade a rule.
 fn decoded(path: &[u8]) -> impl Iterator<Item = u8> + '_ {
     let mut rest = path;
     std::iter::from_fn(move || {
@@ -277,7 +280,8 @@ fn decoded(path: &[u8]) -> impl Iterator<Item = u8> + '_ {
     })
 }
 
-/// Tries a condition on every value of its field; gives what the first that matches captures, and that value.
+/// Tries a condition on every value of its field. Returns the captures of the first match, and its
+/// value.
 fn run<'r, 'v>(
     condition: &'r Condition,
     patterns: &'r [Pattern],
@@ -303,18 +307,18 @@ where
     Err(if seen { Miss::NoMatch(condition) } else { Miss::NoField(condition) })
 }
 
-/// What the last patterns said, so that one that many rules share runs once a banner.
+/// The last results of patterns, so that a pattern that many rules share runs once for a banner.
 #[derive(Default)]
 pub(super) struct Memo<'v>(RefCell<[Option<Remembered<'v>>; MEMO_SLOTS]>);
 
-/// A pattern, the value that it was tried on, and what came of it.
+/// A pattern, the value that it was tried on, and the result.
 type Remembered<'v> = (PatternId, &'v [u8], Option<Captured<'v>>);
 
-/// Patterns that are remembered; which slot is told by the pattern's number.
+/// Number of remembered results. A pattern's number selects its slot.
 const MEMO_SLOTS: usize = 16;
 
 impl<'v> Memo<'v> {
-    /// What the pattern captures of `value`, where it matches.
+    /// Returns the pattern's captures if it matches `value`.
     pub(super) fn capture(
         &self,
         id: PatternId,
@@ -323,7 +327,7 @@ impl<'v> Memo<'v> {
     ) -> Option<Captured<'v>> {
         let mut slots = self.0.borrow_mut();
         let Some(slot) = slots.get_mut(id.index() % MEMO_SLOTS) else { return capture(id, patterns, value) };
-        // The very same octets, not equal ones: a comparison of pointers tells.
+        // Comparing pointers is enough and cheap: a banner's fields do not move while it is judged.
         if let Some((known, on, captured)) = *slot
             && known == id
             && std::ptr::eq(on, value)
@@ -349,7 +353,7 @@ fn capture<'v>(id: PatternId, patterns: &[Pattern], value: &'v [u8]) -> Option<C
 }
 
 impl Captured<'_> {
-    /// What was captured first counts.
+    /// Keeps earlier captures and fills the missing ones from `later`.
     fn or(self, later: Self) -> Self {
         Self {
             product: self.product.or(later.product),
@@ -360,7 +364,8 @@ impl Captured<'_> {
     }
 }
 
-/// A rule about a fingerprint takes product and version from there, unless a pattern captured them.
+/// Takes product and version from the fingerprint if the rule is about one and no pattern captured
+/// them.
 fn with_fingerprint<'v>(rule: &Rule, captured: Captured<'v>, view: &'v View<'_>) -> Captured<'v> {
     if !rule.fingerprint {
         return captured;
@@ -370,7 +375,7 @@ fn with_fingerprint<'v>(rule: &Rule, captured: Captured<'v>, view: &'v View<'_>)
     captured.or(Captured { product, version, ..Captured::default() })
 }
 
-/// Version and package of the banner against those of the rule.
+/// Compares version and package of the banner with the rule's.
 fn version<'r, 'v>(rule: &'r Rule, captured: Captured<'v>, view: &'v View<'_>) -> Result<(), Miss<'r, 'v>> {
     if let Some(requirement) = &rule.version {
         let version = captured.version.ok_or(Miss::NoVersion)?;
@@ -388,7 +393,7 @@ fn version<'r, 'v>(rule: &'r Rule, captured: Captured<'v>, view: &'v View<'_>) -
     }
 }
 
-/// What the rule's advisory says of the package behind the banner.
+/// Returns the advisory's finding about the package that the banner names.
 fn advised<'r, 'v>(
     rule: &'r Rule,
     captured: Captured<'v>,
@@ -405,13 +410,13 @@ fn advised<'r, 'v>(
     if advisory.reports(finding.verdict()) { Ok(Some(finding)) } else { Err(Miss::Unreported(finding)) }
 }
 
-/// True if the KEXINIT of a side may tell what the rule's advisory leaves open.
+/// Returns true if the KEXINIT of a side may decide what the rule's advisory leaves open.
 fn may_be_marked(rule: &Rule, banner: &SshBanner<'_>) -> bool {
     rule.advisory.as_ref().is_some_and(|advisory| advisory.may_be_marked(banner))
 }
 
-/// What the KEXINIT may tell or deny is told once that was seen or will not come; everything else is told at
-/// once.
+/// Weighs a finding with the KEXINIT's markers. If they can change it, the finding waits for the
+/// KEXINIT or for its certain absence; any other finding is returned at once.
 fn weighed<'r, 'v>(
     rule: &Rule,
     finding: Finding<'r>,

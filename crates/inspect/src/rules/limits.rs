@@ -1,13 +1,13 @@
-//! What a rule file may cost: every bound in one place, so that a hostile file ends in a diagnostic
-//! and never in a hang or a full memory.
+//! Bounds of a rule file's cost, all in one place. A hostile file causes a diagnostic, never a hang
+//! or exhausted memory.
 
-/// Octets of one rule file.
+/// Number of bytes of one rule file.
 pub const FILE_OCTETS: u64 = 16 << 20;
 
-/// Octets of one list file.
+/// Number of bytes of one list file.
 pub(super) const LIST_OCTETS: u64 = 64 << 20;
 
-/// Octets of one fingerprint file, or of one of Recog's.
+/// Number of bytes of one fingerprint file, or of one of Recog's.
 pub const FINGERPRINT_OCTETS: u64 = 64 << 20;
 
 /// Entries of one list.
@@ -22,34 +22,34 @@ pub(super) const OVERRIDES: usize = 10_000;
 /// Policies of one rule set, over all its files.
 pub(super) const POLICIES: usize = 10_000;
 
-/// Pairs of policies that `rules check` holds against each other.
+/// Pairs of policies that `rules check` compares.
 pub(super) const POLICY_PAIRS: usize = 1_000_000;
 
 /// Files of one rule set.
 pub(super) const FILES: usize = 4_096;
 
-/// Octets of one pattern's text.
+/// Number of bytes of one pattern's text.
 pub const PATTERN_OCTETS: usize = 8 << 10;
 
 /// Nested groups of one pattern.
 pub const PATTERN_NESTING: u32 = 64;
 
-/// Octets of one pattern's compiled program.
+/// Number of bytes of one pattern's compiled program.
 pub(super) const PROGRAM_OCTETS: usize = 256 << 10;
 
-/// Work units of all patterns together: roughly the octets that compiling them writes.
+/// Work units of all patterns together: roughly the bytes that compiling them writes.
 pub(super) const ALL_PROGRAMS: usize = 192 << 20;
 
-/// Octets of the lazily built automaton of one pattern, for each thread that runs it.
+/// Number of bytes of the lazily built automaton of one pattern, for each thread that runs it.
 pub(super) const LAZY_AUTOMATON_OCTETS: usize = 256 << 10;
 
-/// Octets of an id, title, category, reference or header name.
+/// Number of bytes of an id, title, category, reference or header name.
 pub const NAME_OCTETS: usize = 1 << 10;
 
 /// Diagnostics that one load keeps; more are only counted.
 pub(super) const DIAGNOSTICS: usize = 200;
 
-/// Pairs of an accept rule and another one that `rules check` holds against each other.
+/// Pairs of an accept rule and another rule that `rules check` compares.
 pub(super) const SHADOW_PAIRS: usize = 2_000_000;
 
 /// `times` of a rule's `count`.

@@ -1,4 +1,4 @@
-//! Warnings: rules that are well-formed and yet cannot be what their author meant.
+//! Warnings about rules that are well-formed but cannot work as their author intended.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,16 +15,16 @@ use super::text::SourceFile;
 use super::view::View;
 use crate::event::Action;
 
-/// How much is looked for.
+/// Extent of the checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Depth {
-    /// What costs nothing: every start of the program does it.
+    /// Cheap checks: every start of the program runs them.
     Quick,
-    /// Everything: `rules check` does it.
+    /// All checks: `rules check` runs them.
     Thorough,
 }
 
-/// Reports what is suspicious about `rules`, which stand in the order in which they are judged.
+/// Reports suspicious rules. `rules` are in the order of judgement.
 pub(super) fn lint(
     rules: &[Rule],
     off: &[Rule],
@@ -81,16 +81,17 @@ pub(super) fn lint(
     }
 }
 
-/// True if the rule stops connections for a weakness that it reads off an upstream version alone. Such
-/// a version stays where a distribution mends its package, so something else must tell mended ones:
-/// the package (`fixed_in`, where the rule asks for a banner that names one) or the key exchange.
+/// Returns true if the rule blocks connections for a weakness that it derives from an upstream
+/// version alone. A distribution's patched package keeps that version, so something else must
+/// identify patched packages: the package itself (`fixed_in`, if the rule requires a banner that
+/// names one) or the key exchange.
 fn is_uncertain(rule: &Rule, patterns: &[Pattern]) -> bool {
     let weakness = rule.references.iter().any(|reference| reference.starts_with("CVE-"));
     let told = rule.certain.is_some() || rule.advisory.is_some();
     if !rule.action.blocks() || rule.version.is_none() || !weakness || told {
         return false;
     }
-    // Its examples show whether it matches a banner, too, that names no package.
+    // The rule's examples show whether it also matches banners that name no package.
     let by_package = !rule.fixed_in.is_empty()
         && !rule.examples.is_empty()
         && rule.examples.iter().all(|example| {
@@ -104,7 +105,7 @@ fn is_uncertain(rule: &Rule, patterns: &[Pattern]) -> bool {
     !by_package && !rule.unless.iter().any(tells)
 }
 
-/// Why no banner can match, where that is certain.
+/// Returns the reason why no banner can match, if that is certain.
 fn never(rule: &Rule, patterns: &[Pattern], statuses: &mut HashMap<PatternId, bool>) -> Option<String> {
     for (name, address) in [("source", &rule.scope.source), ("destination", &rule.scope.destination)] {
         if address.is_never() {
@@ -134,7 +135,8 @@ fn never(rule: &Rule, patterns: &[Pattern], statuses: &mut HashMap<PatternId, bo
     None
 }
 
-/// True if some value of the field could satisfy the condition, as far as that is easily told.
+/// Returns true if some value of the field may satisfy the condition. It finds only easy cases of
+/// impossible ones.
 fn possible(condition: &Condition, patterns: &[Pattern], statuses: &mut HashMap<PatternId, bool>) -> bool {
     let ids = match &condition.test {
         Test::Values(list) if condition.field == Field::Marker => {
@@ -151,13 +153,15 @@ fn possible(condition: &Condition, patterns: &[Pattern], statuses: &mut HashMap<
         if condition.field == Field::Marker {
             return Marker::names().any(|name| pattern.is_match(name.as_bytes()));
         }
+        // HTTP statuses are the numbers 100 to 999: so few that each can be tried.
         let status = || (100..=999_u16).any(|status| pattern.is_match(status.to_string().as_bytes()));
         condition.field != Field::Status || *statuses.entry(*id).or_insert_with(status)
     })
 }
 
-/// The first accept rule before `rule` that takes every banner that `rule` could match: one that
-/// asks for no more than `rule` does, or that takes each of its examples. Looks at no more than `pairs`.
+/// Returns the first accept rule before `rule` that accepts every banner that `rule` could match:
+/// one that requires no more than `rule`, or that matches each of its examples. It compares at most
+/// `pairs` pairs.
 fn shadow<'r>(rule: &Rule, rules: &'r [Rule], patterns: &[Pattern], pairs: &mut usize) -> Option<&'r Rule> {
     let before = rules.get(..rule.index.min(*pairs)).unwrap_or_default();
     before
@@ -167,7 +171,7 @@ fn shadow<'r>(rule: &Rule, rules: &'r [Rule], patterns: &[Pattern], pairs: &mut 
         .find(|accept| covers(accept, rule) || takes_examples(accept, rule, patterns))
 }
 
-/// True if `accept` matches whatever `rule` matches, seen from their texts alone.
+/// Returns true if `accept` matches every banner that `rule` matches, judged by their texts alone.
 fn covers(accept: &Rule, rule: &Rule) -> bool {
     use super::field::Sender;
     let subset = |less: &[Condition], more: &[Condition]| less.iter().all(|one| more.contains(one));

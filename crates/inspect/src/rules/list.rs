@@ -9,7 +9,7 @@ use super::limits;
 use super::scope::{self, Addresses};
 use super::text::SourceFile;
 
-/// A list's entries, kept as they are used: as values, or as networks.
+/// The entries of a list, used as values or as networks.
 #[derive(Debug)]
 pub(super) struct List {
     name: String,
@@ -19,14 +19,14 @@ pub(super) struct List {
 /// Values that a whole field is compared with.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Values {
-    /// The list's name, for a person.
+    /// The list's name, for diagnostics.
     pub(super) name: String,
     /// Its entries.
     pub(super) entries: HashSet<Box<[u8]>>,
 }
 
 impl List {
-    /// Reads the list `name` from the file `path`, which is relative to the rule file `beside`.
+    /// Reads the list `name` from the file `path`, relative to the rule file `beside`.
     pub(super) fn read(name: &str, path: &str, beside: &SourceFile) -> Result<Self, String> {
         let path = Path::new(beside.name()).parent().unwrap_or(Path::new("")).join(path);
         let shown = path.display().to_string();
@@ -42,12 +42,12 @@ impl List {
         Ok(list)
     }
 
-    /// The file.
+    /// Returns the path and digest of the file.
     pub(super) fn file(&self) -> ReadFile {
         self.source.read_file()
     }
 
-    /// Its entries and where each starts.
+    /// Returns the entries with the offset of each.
     fn entries(&self) -> impl Iterator<Item = (usize, &str)> {
         let mut start = 0;
         self.source.text().split('\n').filter_map(move |line| {
@@ -59,17 +59,17 @@ impl List {
         })
     }
 
-    /// Its entries as values of a field.
+    /// Returns the entries as values of a field.
     pub(super) fn values(&self) -> Values {
         let entries = self.entries().map(|(_, entry)| entry.as_bytes().into()).collect();
         Values { name: self.name.clone(), entries }
     }
 
-    /// Its entries as networks; the first that is none is reported at its place.
+    /// Returns the entries as networks. An entry that is none is reported at its position.
     pub(super) fn addresses(&self, report: &mut Report) -> Addresses {
         let mut networks = Vec::new();
         for (start, entry) in self.entries() {
-            // A comment may follow an address: no address holds a space.
+            // Addresses hold no space, so a comment may follow one.
             let word = entry.split_whitespace().next().unwrap_or(entry);
             match scope::parse_network(word) {
                 Some(network) => networks.push(network),

@@ -1,7 +1,7 @@
-//! What a text must hold for a pattern to have a chance: literals that no match can do without.
+//! Literals that every match of a pattern contains.
 //!
-//! Everything here is in ASCII lower case and only ever used to leave patterns out, so that a set may
-//! promise too much but never too little.
+//! All literals are in ASCII lower case. They serve only to skip patterns, so a set may admit too
+//! many texts but never too few.
 
 use std::collections::BTreeSet;
 
@@ -10,16 +10,16 @@ use regex_syntax::hir::{Class, Hir, HirKind, Look, Repetition};
 /// Literals of which at least one is in every match.
 pub(super) type Literals = BTreeSet<Vec<u8>>;
 
-/// Most literals of one set.
+/// Largest number of literals in one set.
 const SET_LIMIT: usize = 32;
 
-/// Longest literal that is put together, in octets.
+/// Length of the longest literal that is put together, in bytes.
 const LENGTH_LIMIT: usize = 64;
 
-/// Shorter literals are in too many texts to leave anything out.
+/// Length of the shortest useful literal: shorter ones are in too many texts.
 const SHORTEST: usize = 2;
 
-/// How a text that a pattern matches is told from others.
+/// The property of a text that a match of the pattern requires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Requirement {
     /// The whole text, in lower case, is one of these.
@@ -28,7 +28,7 @@ pub(super) enum Requirement {
     Holds(Vec<Literals>),
 }
 
-/// What is required of a text for `hir` to match somewhere in it.
+/// Returns what a text must contain for `hir` to match somewhere in it.
 pub(super) fn required(hir: &Hir) -> Requirement {
     let facts = facts(hir);
     let anchored = hir.properties().look_set_prefix().contains(Look::Start)
@@ -40,12 +40,12 @@ pub(super) fn required(hir: &Hir) -> Requirement {
     }
 }
 
-/// What is known of the texts that a part of a pattern matches.
+/// Facts about the texts that a part of a pattern matches.
 #[derive(Default)]
 struct Facts {
-    /// All of them, where these are few.
+    /// All of them, if there are few.
     exact: Option<Literals>,
-    /// Sets of which each match holds a literal.
+    /// Sets of literals; each match contains one literal of each set.
     required: Vec<Literals>,
 }
 
@@ -54,7 +54,7 @@ impl Facts {
         Self { exact: Some(literals), required: Vec::new() }
     }
 
-    /// The best single set.
+    /// Returns the best single set.
     fn best(self) -> Option<Literals> {
         let exact = self.exact.and_then(useful);
         exact
@@ -119,7 +119,7 @@ fn repeated(repetition: &Repetition) -> Facts {
         }
         (0, _) => Facts::default(),
         (1, Some(1)) => sub,
-        // At least one of them is there.
+        // The part occurs at least once, so its literals are required; their number is open.
         _ => Facts {
             exact: None,
             required: sub.exact.and_then(useful).into_iter().chain(sub.required).collect(),
@@ -137,6 +137,7 @@ fn concatenated(parts: &[Hir]) -> Facts {
         match (joined, part.exact) {
             (Some(joined), _) => run = joined,
             (None, exact) => {
+                // The run cannot grow: the literals collected so far are required as they are.
                 whole = false;
                 required.extend(useful(std::mem::replace(&mut run, exact.unwrap_or_else(empty))));
                 required.extend(part.required);
@@ -163,7 +164,7 @@ fn alternatives(parts: &[Hir]) -> Facts {
     Facts { exact: None, required: union.into_iter().collect() }
 }
 
-/// Each of `left` with each of `right` behind it, unless that is too much.
+/// Returns each of `left` followed by each of `right`, unless these are too many or too long.
 fn joined(left: &Literals, right: &Literals) -> Option<Literals> {
     if left.len() * right.len() > SET_LIMIT {
         return None;

@@ -1,7 +1,7 @@
-//! What the administrator of one machine says about rules of others: overrides.
+//! Overrides: an administrator's local changes to third-party rules.
 //!
-//! Shipped files stay as they are, so that an upgrade can replace them. Overrides are applied in the
-//! order of files and lines, each to the rules as those before left them.
+//! Shipped files stay unchanged, so that an upgrade can replace them. Overrides apply in the order
+//! of files and lines, each to the result of those before.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -21,9 +21,9 @@ use crate::event::{Action, OverrideFacts, Severity, Timestamp};
 /// One `[[override]]`.
 #[derive(Debug)]
 pub(super) struct Override {
-    /// Ids that it is about, with `*` and `?` as in a shell; any where there are none.
+    /// Ids of the rules that it changes, with `*` and `?` as in a shell; empty for any.
     pub(super) rules: Vec<Name>,
-    /// Tags that it is about; any where there are none.
+    /// Tags of the rules that it changes; empty for any.
     pub(super) tags: Vec<Name>,
     pub(super) enabled: Option<bool>,
     pub(super) action: Option<(Action, Range<usize>)>,
@@ -31,34 +31,34 @@ pub(super) struct Override {
     pub(super) ban: Option<Duration>,
     pub(super) severity: Option<Severity>,
     pub(super) exempt: Exempt,
-    /// A rule or tag that is not there is worth a warning only.
+    /// True if an unknown rule or tag causes only a warning.
     pub(super) optional: bool,
-    /// Place, owner, reason and end.
+    /// Position, owner, reason and end.
     pub(super) facts: Arc<OverrideFacts>,
 }
 
-/// The name of a rule or tag, and where it stands.
+/// The name of a rule or tag, and its position.
 #[derive(Debug)]
 pub(super) struct Name {
     pub(super) text: String,
     pub(super) span: Range<usize>,
 }
 
-/// Addresses whose connections a rule leaves alone.
+/// Addresses whose connections a rule exempts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Exempt {
-    /// Of clients.
+    /// Addresses of clients.
     pub(super) source: Addresses,
-    /// Of servers.
+    /// Addresses of servers.
     pub(super) destination: Addresses,
-    /// As the file says it, for a person.
+    /// The addresses as the file writes them.
     pub(super) said: Vec<String>,
 }
 
-/// Something that an override changed about a rule.
+/// A change that an override made to a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// What: `action drop to alert`.
+    /// Description: `action drop to alert`.
     pub what: String,
     /// The override.
     pub by: Arc<OverrideFacts>,
@@ -70,7 +70,7 @@ impl std::fmt::Display for Change {
     }
 }
 
-/// The time in which a rule is in force, by the overrides that have an end.
+/// The time in which a rule is in force, limited by overrides with an end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Validity {
     from: Option<Timestamp>,
@@ -82,7 +82,7 @@ impl Validity {
         self.from.is_none_or(|from| from <= now) && self.until.is_none_or(|until| now < until)
     }
 
-    /// The parts before and from `at` on, if it is within.
+    /// Returns the parts before `at` and from `at` on, if it is within.
     fn split(self, at: Timestamp) -> Option<(Self, Self)> {
         let is_within = self.from.is_none_or(|from| from < at) && self.until.is_none_or(|until| at < until);
         is_within.then_some((Self { until: Some(at), ..self }, Self { from: Some(at), ..self }))
@@ -93,8 +93,8 @@ impl Validity {
     }
 }
 
-/// Applies `overrides` to `rules`, but not those that ended before `now`. What they name and nobody knows is
-/// an error, or, where the rules are only a part of all (`partial`), a warning.
+/// Applies `overrides` to `rules`, except those that had ended before `now`. An unknown name is an
+/// error; if the rules are only a part of all (`partial`), it is a warning.
 pub(super) fn apply(
     overrides: &[Override],
     rules: &mut Vec<Rule>,
@@ -135,7 +135,8 @@ pub(super) fn apply(
     }
 }
 
-/// Makes two of each rule that is meant and in force at `at`: one until then, one from then on.
+/// Splits each meant rule that is in force at `at`: one copy is in force until then, one from then
+/// on.
 fn split(rules: Vec<Rule>, at: Timestamp, is_meant: impl Fn(&Rule) -> bool) -> Vec<Rule> {
     let parts = |rule: Rule| match rule.validity.split(at).filter(|_| is_meant(&rule)) {
         Some((before, after)) => {
@@ -169,7 +170,7 @@ fn unknown<'c>(
 /// A name with `*` (anything) and `?` (one character) as a pattern for whole ids.
 fn glob(name: &str) -> Regex {
     let pattern = regex::escape(name).replace(r"\*", ".*").replace(r"\?", ".");
-    // Only a name beyond the bounds of names could be too large to compile; it is nobody's name then.
+    // Only a name beyond the limits could be too large to compile; no rule has such a name.
     Regex::new(&format!("^(?:{pattern})$")).unwrap_or_else(|_| never())
 }
 
@@ -178,7 +179,7 @@ fn never() -> Regex {
 }
 
 impl Override {
-    /// True if it changes more than whom the rule leaves alone.
+    /// True if it changes more than exemptions.
     fn alters(&self) -> bool {
         self.enabled.is_some() || self.action.is_some() || self.severity.is_some()
     }
@@ -247,7 +248,7 @@ mod tests {
         Timestamp::from_nanos(u64::try_from(time.as_nanosecond()).unwrap())
     }
 
-    /// What the rules do at this time about an old server that 192.0.2.7 asks: the actions, and what an
+    /// Returns the actions of the rules at this time for an old server that 192.0.2.7 asks, and what an
     /// exemption hides.
     fn asked(rules: &RuleSet, time: &str) -> (Vec<Action>, usize) {
         let identification = ssh::parse_line(b"SSH-2.0-OldSSH_1.0").0;

@@ -1,8 +1,9 @@
-//! Markers: what a side offers in its key exchange and its identification hides, `rules/markers.toml`.
+//! Markers: evidence in an SSH side's key exchange that its identification does not show
+//! (`rules/markers.toml`).
 //!
-//! A name in a KEXINIT is evidence of the code that offers it. What follows from that for a weakness is the
-//! table's to say, and no more follows than that: who offers what a patch brought has the patch, of whatever
-//! version it may be.
+//! A name in a KEXINIT proves that the software contains the code that offers it. The table lists
+//! what follows for a weakness, and nothing more: software that offers what a patch introduced has
+//! the patch, whatever its version.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +17,7 @@ use crate::event::Side;
 
 const SHIPPED: &str = include_str!("../../shipped/markers.toml");
 
-/// The shipped ones: a test rules out that they cannot be read.
+/// Rows of the shipped table. A test ensures that the table can be read.
 static TABLE: LazyLock<Vec<Row>> =
     LazyLock::new(|| toml::from_str::<Document>(SHIPPED).map(|read| read.marker).unwrap_or_default());
 
@@ -29,32 +30,32 @@ struct Document {
     marker: Vec<Row>,
 }
 
-/// One row of the table. Its other keys (`since`, `date`, `references` …) are for people, and for who proves
-/// it.
+/// One row of the table. Its other keys (`since`, `date`, `references` …) are for readers and for
+/// `scripts/prove-markers`.
 #[derive(Debug, Deserialize)]
 struct Row {
     name: String,
-    /// What is seen, as the reason of a verdict says it.
+    /// The observation, worded as the reason of a verdict.
     says: String,
-    /// Whose KEXINIT; both sides' where it is missing.
+    /// The side whose KEXINIT shows it; either side if missing.
     #[serde(default)]
     from: Option<Sender>,
-    /// Software whose identification is this alone, without comments.
+    /// Software whose identification is exactly this, without comments.
     #[serde(default)]
     software: Option<String>,
-    /// Of each of these fields one of the names is offered, all in one direction.
+    /// For each of these fields, one of the names must be offered, all in the same direction.
     #[serde(default)]
     offers: BTreeMap<List, Vec<String>>,
-    /// None of these is, in either direction.
+    /// None of these names may be offered, in either direction.
     #[serde(default)]
     lacks: BTreeMap<List, Vec<String>>,
-    /// Weaknesses that are mended in whatever shows it.
+    /// Weaknesses that are fixed in all software that shows the marker.
     #[serde(default)]
     mends: Vec<String>,
-    /// Weaknesses that whatever shows it has.
+    /// Weaknesses that are present in all software that shows the marker.
     #[serde(default)]
     betrays: Vec<String>,
-    /// The only packages that show it; what mended one of them before, is mended.
+    /// The only packages that show the marker. A weakness that one of them fixed earlier is fixed.
     #[serde(default)]
     packages: Vec<Bound>,
 }
@@ -66,7 +67,7 @@ enum Sender {
     Server,
 }
 
-/// A name list of a KEXINIT, as rules call it.
+/// A name list of a KEXINIT, by its name in rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum List {
@@ -77,7 +78,7 @@ enum List {
     Compression,
 }
 
-/// Packages of one release, from one on.
+/// Packages of one release, from a version on.
 #[derive(Debug, Deserialize)]
 struct Bound {
     source: String,
@@ -86,7 +87,7 @@ struct Bound {
     from: String,
 }
 
-/// True if the text of a file is the table's own.
+/// Returns true if the text is that of the shipped table.
 pub(super) fn is_shipped(text: &str) -> bool {
     text == SHIPPED
 }
@@ -100,27 +101,28 @@ impl Marker {
         TABLE.get(self.0)
     }
 
-    /// The marker that is called so.
+    /// Returns the marker with this name.
     pub(super) fn named(name: &str) -> Option<Self> {
         Self::all().find(|marker| marker.name() == name)
     }
 
-    /// What rules call it.
+    /// Returns the marker's name in rules.
     pub fn name(self) -> &'static str {
         self.row().map_or("", |row| row.name.as_str())
     }
 
-    /// What is seen, on one line.
+    /// Returns the observation, in one line.
     pub(super) fn says(self) -> &'static str {
         self.row().map_or("", |row| row.says.as_str())
     }
 
-    /// Every name, in the order of the table.
+    /// Returns every name, in the order of the table.
     pub(super) fn names() -> impl Iterator<Item = &'static str> {
         TABLE.iter().map(|row| row.name.as_str())
     }
 
-    /// The markers by which a weakness of a package is mended, where `client` and `server` are looked at.
+    /// Returns the markers that prove that a package's weakness is fixed. `side` limits them to
+    /// those of one side.
     pub fn mending(weakness: &str, package: &str, lines: &[Line], side: Option<Side>) -> Vec<Self> {
         let mends = |row: &Row| {
             let packages = || row.packages.iter().all(|bound| bound.is_mended(package, lines));
@@ -129,23 +131,23 @@ impl Marker {
         Self::all().filter(|marker| marker.row().is_some_and(|row| row.is_of(side) && mends(row))).collect()
     }
 
-    /// The markers by which a weakness is there.
+    /// Returns the markers that prove that a weakness is present.
     pub fn betraying(weakness: &str, side: Option<Side>) -> Vec<Self> {
         let betrays = |row: &Row| row.is_of(side) && row.betrays.iter().any(|known| known == weakness);
         Self::all().filter(|marker| marker.row().is_some_and(betrays)).collect()
     }
 
-    /// True if it tells which packages it is seen in, and nothing of a weakness itself.
+    /// Returns true if the marker identifies packages only, and no weakness.
     pub(super) fn is_of_packages(self) -> bool {
         self.row().is_some_and(|row| !row.packages.is_empty())
     }
 
-    /// True if a side that identifies itself so may show it.
+    /// Returns true if a side with this identification can show the marker.
     pub(super) fn fits(self, banner: &SshBanner<'_>) -> bool {
         self.row().is_some_and(|row| row.fits(banner))
     }
 
-    /// What a side shows.
+    /// Returns the markers that a side shows.
     pub(super) fn seen(banner: &SshBanner<'_>) -> Vec<Self> {
         let Some(kex) = &banner.kex else { return Vec::new() };
         Self::all().filter(|marker| marker.row().is_some_and(|row| row.is_seen(banner, kex))).collect()
@@ -159,7 +161,7 @@ impl fmt::Debug for Marker {
 }
 
 impl Row {
-    /// True if it can be seen of a side, or of either.
+    /// Returns true if the marker can be seen on this side, or if no side is given.
     fn is_of(&self, side: Option<Side>) -> bool {
         match (self.from, side) {
             (None, _) | (_, None) => true,
@@ -180,13 +182,14 @@ impl Row {
         let offers_all = |to: Side| self.offers.iter().all(|(list, names)| list.holds(kex, to, names));
         let offers_one = |to: Side| self.lacks.iter().any(|(list, names)| list.holds(kex, to, names));
         let directions = [Side::Server, Side::Client];
-        // What is sent one way never meets what is sent the other: together they weaken nothing.
+        // The cipher of one direction is never combined with the MAC of the other, so offers of
+        // different directions together prove nothing.
         self.fits(banner) && directions.into_iter().any(offers_all) && !directions.into_iter().any(offers_one)
     }
 }
 
 impl List {
-    /// True if one of the names is offered for what is sent to `to`.
+    /// Returns true if one of the names is offered for the direction to `to`.
     fn holds(self, kex: &KexInit<'_>, to: Side, names: &[String]) -> bool {
         let list = match (self, to) {
             (Self::Kex, _) => kex.kex,
@@ -203,7 +206,7 @@ impl List {
 }
 
 impl Bound {
-    /// True if these packages have the fix, by what the data say of their release.
+    /// Returns true if these packages contain the fix, according to the data of their release.
     fn is_mended(&self, package: &str, lines: &[Line]) -> bool {
         let Ok(from) = PackageVersion::parse(&self.from) else { return false };
         let own = |line: &&Line| line.distribution == self.distribution && line.release == self.release;

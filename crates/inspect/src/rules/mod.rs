@@ -1,30 +1,31 @@
-//! Rules: TOML text to validated, compiled rules, and banners judged by them.
+//! Rules: reads TOML files into validated, compiled rules and judges banners by them.
 //!
-//! This room owns the rule format, its diagnostics, the order of versions, and the matcher. It knows
-//! neither sockets nor packets nor the clock, and it decides nothing but which rules match: what a
-//! match leads to is the caller's policy.
+//! This module owns the rule format, its diagnostics, the order of versions, and the matcher. It
+//! reads no socket, no packet and no clock. It decides only which rules match; the caller decides
+//! what a match leads to.
 //!
 //! # Order of evaluation
 //!
-//! 1. Rules with `action = "accept"` come first, then all others; within both groups rules stand in
-//!    the order of the `--rules` arguments, of the file names of a folder (bytewise), and of the
+//! 1. Rules with `action = "accept"` come first, then all others. Within both groups the order is
+//!    that of the `--rules` arguments, of the file names in a directory (bytewise), and of the
 //!    lines of a file.
-//! 2. The first accept rule that matches ends the evaluation: nothing else is reported for that
+//! 2. The first accept rule that matches ends the evaluation. Nothing else is reported for that
 //!    banner.
 //! 3. Otherwise every rule that matches is reported, in order; a drop does not hide an alert.
 //!
 //! # Policies
 //!
-//! A policy decides what may be spoken to a port at all, before and beside all rules: the first one whose
-//! scope a connection is in, those of local files before all others. What it lets pass is still judged by
-//! the rules; what it does not let pass, no accept rule does. Rules with `action = "allow"` do nothing but
-//! be named by policies.
+//! A policy decides which protocols a port may speak. The engine asks it before the rules. The
+//! first policy whose scope contains the connection applies; policies of local files come before
+//! all others. If the policy allows the protocol, the rules still judge the banner. If it does not,
+//! no accept rule overrides it. Rules with `action = "allow"` have no effect of their own; policies
+//! name them.
 //!
 //! # Where a version comes from
 //!
-//! From the first group named `version` that took part in a match, in the order in which the fields
-//! of `match` are named; else, for a rule that asks about `product`, `vendor`, `product_version`,
-//! `cpe` or `os`, from the fingerprint.
+//! The version comes from the first group named `version` that took part in a match, in the order
+//! of the fields of `match`. If there is none and the rule asks about `product`, `vendor`,
+//! `product_version`, `cpe` or `os`, it comes from the fingerprint.
 
 pub mod advisory;
 mod alert;
@@ -101,11 +102,11 @@ pub use self::threshold::Thresholds;
 pub use self::version::Requirement;
 pub use self::view::{Context, Stage};
 
-/// Validated rules, compiled; shared by `Arc` and never changed.
+/// Validated and compiled rules. Threads share a set by `Arc`; it never changes.
 #[derive(Debug, Default)]
 pub struct RuleSet {
     rules: Vec<Rule>,
-    /// Those that a profile or an override leaves out.
+    /// Rules that a profile or an override switches off.
     off: Vec<Rule>,
     patterns: Vec<Pattern>,
     index: Index,
@@ -117,7 +118,7 @@ pub struct RuleSet {
     files: Vec<ReadFile>,
 }
 
-/// A rule set and what somebody should look at.
+/// A rule set and the warnings about its files.
 #[derive(Debug)]
 pub struct Loaded {
     /// The rules.
@@ -126,34 +127,34 @@ pub struct Loaded {
     pub warnings: Vec<Diagnostic>,
 }
 
-/// What the rules of a set must see to be judged.
+/// Data that the rules of a set need to be judged.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Needs {
-    /// The KEXINIT behind an SSH identification.
+    /// The KEXINIT after an SSH identification.
     pub kex: bool,
-    /// Octets of HTTP bodies, 0 for none.
+    /// Number of bytes of an HTTP body, 0 for none.
     pub body: usize,
     /// A fingerprint database.
     pub fingerprints: bool,
     /// A way to ban clients.
     pub bans: bool,
-    /// First octets of what is not read.
+    /// First bytes of connections whose protocol is not read.
     pub other: bool,
-    /// Every request of a kept-alive connection: a rule would block one.
+    /// Every request of a keep-alive connection, because a rule may block a later one.
     pub every_request: bool,
-    /// Every response of one, and what a tunnel behind a later request holds: a rule would block for
-    /// something else than a request.
+    /// Every response of a keep-alive connection, and the content of a tunnel after a later
+    /// request: a rule may block for something other than a request.
     pub beside_requests: bool,
-    /// Exemptions of overrides: what they let pass is reported.
+    /// Exemptions of overrides, because the engine reports what they let pass.
     pub exemptions: bool,
     /// Requests that a scan must make, each once.
     pub requests: Vec<ProbeRequest>,
 }
 
-/// Octets of a body that rules about it see, unless the user says otherwise.
+/// Number of bytes of a body that the rules see, unless the user configures another.
 pub const BODY_OCTETS: usize = 4 << 10;
 
-/// A rule that matches, and what it captured.
+/// A rule that matches, and the values that it captured.
 #[derive(Debug, Clone)]
 pub struct Match<'r> {
     /// The rule.
@@ -164,7 +165,7 @@ pub struct Match<'r> {
     pub version: Option<String>,
     /// The field of the first condition that matched, and its value.
     matched: Option<(&'r Field, Vec<u8>)>,
-    /// What the rule's advisory says.
+    /// The finding of the rule's advisory.
     finding: Option<Finding<'r>>,
     /// The override that exempts the connection from the rule.
     exemption: Option<&'r Arc<OverrideFacts>>,
@@ -175,17 +176,17 @@ impl RuleSet {
     ///
     /// # Errors
     ///
-    /// Everything that is wrong with any of the files.
+    /// Returns all errors of all files.
     pub fn load(selection: &Selection) -> Result<Loaded, LoadError> {
         Self::read(selection, Depth::Quick)
     }
 
-    /// Loads like [`Self::load`] and warns of all that is suspicious: rules without examples, too, and
-    /// those that an accept rule shadows.
+    /// Loads like [`Self::load`], and also warns about rules without examples and about rules that
+    /// an accept rule shadows.
     ///
     /// # Errors
     ///
-    /// Everything that is wrong with any of the files.
+    /// Returns all errors of all files.
     pub fn check(selection: &Selection) -> Result<Loaded, LoadError> {
         Self::read(selection, Depth::Thorough)
     }
@@ -198,18 +199,18 @@ impl RuleSet {
         Self::build(&sources, selection, report, depth)
     }
 
-    /// Reads rules from the text of one file; `name` is shown in diagnostics, and lists are looked for
-    /// beside it.
+    /// Reads rules from the text of one file. Diagnostics show `name`; lists are read from its
+    /// directory.
     ///
     /// # Errors
     ///
-    /// Everything that is wrong with the text.
+    /// Returns all errors of the text.
     pub fn parse(name: &str, text: &str) -> Result<Loaded, LoadError> {
         let selection = Selection::default();
         Self::build(&[SourceFile::new(name, text)], &selection, Report::default(), Depth::Quick)
     }
 
-    /// No rules.
+    /// Returns a set without rules.
     pub fn empty() -> Self {
         Self::default()
     }
@@ -235,6 +236,7 @@ impl RuleSet {
         let (mut rules, off): (Vec<Rule>, Vec<Rule>) = rules.into_iter().partition(|rule| rule.off.is_none());
         let is_own = |policy: &Policy| policy.id == LEARNING_POLICY;
         selection.refuse_nothing(rules.is_empty() && policies.iter().all(is_own), &mut report);
+        // `sort_by_key` is stable: within both groups the order of files and lines stays.
         rules.sort_by_key(|rule| rule.action != Action::Accept);
         for (index, rule) in rules.iter_mut().enumerate() {
             rule.index = index;
@@ -254,7 +256,7 @@ impl RuleSet {
         Ok(Loaded { rules, warnings })
     }
 
-    /// The files that the rules were read from, and those of their lists.
+    /// Returns the files that the rules were read from, with the files of their lists.
     pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
         self.files.iter().map(|file| &file.path)
     }
@@ -264,17 +266,17 @@ impl RuleSet {
         &self.rules
     }
 
-    /// The rules that are not in force, in the order of files and lines.
+    /// Returns the rules that are switched off, in the order of files and lines.
     pub fn rules_off(&self) -> &[Rule] {
         &self.off
     }
 
-    /// The overrides of the local files, in order, those that have ended among them.
+    /// Returns the overrides of the local files, in order, including those that have expired.
     pub fn overrides(&self) -> &[Arc<OverrideFacts>] {
         &self.overrides
     }
 
-    /// Warnings of the overrides that have no effect any more at `now`.
+    /// Returns a warning for each override that has expired at `now`.
     pub fn ended(&self, now: Timestamp) -> impl Iterator<Item = Diagnostic> {
         self.overrides.iter().filter(move |one| !one.is_in_force(now)).map(|one| {
             let until = one.until.unwrap_or_default();
@@ -285,14 +287,16 @@ impl RuleSet {
         })
     }
 
-    /// What must be collected or asked for, so that every rule can be judged.
+    /// Returns the data that must be collected or requested so that every rule can be judged.
     pub fn needs(&self) -> &Needs {
         &self.needs
     }
 
-    /// The rules that match `banner`, in order; only the accept rule where one matches.
+    /// Returns the rules that match `banner`, in order. If an accept rule matches, it returns only
+    /// that rule.
     ///
-    /// Rules with a `count` are among them: ask [`Thresholds::admit`] whether they take effect.
+    /// The result includes rules with a `count`: ask [`Thresholds::admit`] whether they take
+    /// effect.
     pub fn evaluate<'r>(&'r self, banner: &Banner<'_>, context: &Context<'_>) -> Vec<Match<'r>> {
         let view = View::new(banner, context);
         let memo = Memo::default();
@@ -300,10 +304,13 @@ impl RuleSet {
         let is_accepted = || *accepted.get_or_init(|| self.accepts_head(banner, context));
         let mut matches = Vec::new();
         for rule in self.candidates(&view, &memo).into_iter().filter_map(|index| self.rule(index)) {
+            // Only policies name these rules; their match alone has no effect.
             if rule.action == Action::Allow {
                 continue;
             }
             let Ok(found) = judge(rule, &self.patterns, &view, &memo, Scoped::Yes) else { continue };
+            // An accept rule that needs no KEXINIT was judged without it. Such a rule ended the
+            // evaluation then, so it also has to end it here.
             if context.stage == Stage::Rest && rule.is_weighed_at_end() && is_accepted() {
                 continue;
             }
@@ -315,9 +322,9 @@ impl RuleSet {
         matches
     }
 
-    /// The blocking rules that would match `banner` if no override exempted the connection, in order; none
-    /// where an accept rule matches. Rules with a `count` are not among them: what they block depends on what
-    /// came before.
+    /// Returns the blocking rules that would match `banner` if no override exempted the connection,
+    /// in order. If an accept rule matches, it returns none. Rules with a `count` are left out,
+    /// because their effect depends on earlier banners.
     pub fn exempted<'r>(&'r self, banner: &Banner<'_>, context: &Context<'_>) -> Vec<Match<'r>> {
         let mut matches = Vec::new();
         if !self.needs.exemptions {
@@ -341,7 +348,7 @@ impl RuleSet {
         matches
     }
 
-    /// True if an accept rule ended the evaluation before the KEXINIT came.
+    /// Returns true if an accept rule ended the evaluation before the KEXINIT came.
     fn accepts_head(&self, banner: &Banner<'_>, context: &Context<'_>) -> bool {
         let context = Context { stage: Stage::Head, ..*context };
         let view = View::new(banner, &context);
@@ -351,9 +358,9 @@ impl RuleSet {
         accepts.any(|rule| judge(rule, &self.patterns, &view, &memo, Scoped::Yes).is_ok())
     }
 
-    /// Every rule that matches `banner`, in order, whoever sends it to whom: addresses and port are left
-    /// out, and no accept rule hides what comes behind it. [`Rule::is_in_scope`] tells which of them take
-    /// effect for one connection.
+    /// Returns every rule that matches `banner`, in order, for any addresses and port. No accept
+    /// rule hides the rules after it. [`Rule::is_in_scope`] decides which of them take effect for
+    /// one connection.
     pub fn evaluate_anywhere<'r>(&'r self, banner: &Banner<'_>, context: &Context<'_>) -> Vec<Match<'r>> {
         let view = View::new(banner, context);
         let memo = Memo::default();
@@ -367,7 +374,7 @@ impl RuleSet {
         rules.filter_map(judged).collect()
     }
 
-    /// The rules that have a chance, in order, by their positions.
+    /// Returns the positions of the rules that may match, in order.
     fn candidates<'v>(&'v self, view: &'v View<'_>, memo: &Memo<'v>) -> Vec<u32> {
         let mut candidates = Vec::new();
         self.index.candidates(view, &self.patterns, memo, &mut candidates);
@@ -393,8 +400,8 @@ impl<'r> Match<'r> {
         }
     }
 
-    /// What the match asks for: the rule's action, unless its advisory does not say that the package is
-    /// vulnerable, or an override exempts the connection.
+    /// Returns the rule's action. It is weaker if the advisory does not say that the package is
+    /// vulnerable, or if an override exempts the connection.
     pub fn action(&self) -> Action {
         match self.exemption {
             Some(_) => Action::Alert,
@@ -402,18 +409,18 @@ impl<'r> Match<'r> {
         }
     }
 
-    /// The mark to set.
+    /// Returns the mark to set.
     pub fn mark(&self) -> Option<Mark> {
         self.rule.mark.filter(|_| self.action() == Action::Mark)
     }
 
-    /// Time for which to ban the client.
+    /// Returns the time for which to ban the client.
     pub fn ban(&self) -> Option<Duration> {
         self.rule.ban().filter(|_| self.action() == Action::Ban)
     }
 
-    /// How grave the match is: what is mended is only worth knowing, and what cannot be told is no more than
-    /// a weakness under conditions.
+    /// Returns the severity of the match. A fixed package is only `info`; an unknown verdict is at
+    /// most `medium`.
     pub fn severity(&self) -> Severity {
         let severity = self.rule.severity;
         match self.finding.map(|finding| finding.verdict()) {

@@ -1,24 +1,23 @@
-//! How deep the lists and tables of a TOML text are nested, told before it is parsed.
+//! Bound on the nesting of lists and tables in a TOML text, checked before it is parsed.
 //!
-//! The parser calls itself for each list and inline table within another, and its own guard against
-//! that can be talked out of counting by faulty text (`toml_parser` 1.1: brackets that it skips while it
-//! recovers are taken off the count, but were never put on it). A stack that overflows ends the whole
-//! program, so text is refused here first. The parser's own lexer tells brackets from those in strings
-//! and comments.
+//! The parser recurses for each list and inline table within another. Its own limit fails on
+//! malformed text: `toml_parser` 1.1 subtracts brackets that it skips while it recovers, but never
+//! added them. A stack overflow would kill the whole program, so such text is refused here first.
+//! The parser's own lexer finds the brackets outside of strings and comments.
 
 use std::ops::Range;
 
 use toml_parser::Source;
 use toml_parser::lexer::TokenKind;
 
-/// Lists and inline tables that may stand in one another: no rule needs more than three.
+/// Allowed depth of lists and inline tables: no rule needs more than three.
 const NESTING: usize = 32;
 
-/// The first bracket that stands deeper than any sound file's, none where the text may be parsed.
+/// Returns the first bracket that is nested too deeply, or none if the text is safe to parse.
 ///
-/// The count is never less than the depth to which the parser calls itself: both go down where a
-/// bracket meets its own kind, and only there; one of another kind closes nothing here, while the
-/// parser may give up what is open by then.
+/// The count is never less than the parser's recursion depth. Both decrease when a bracket closes
+/// one of its own kind, and only then. A closing bracket of another kind closes nothing here, while
+/// the parser may give up everything that is open.
 pub fn too_deep(text: &str) -> Option<Range<usize>> {
     let mut open = Vec::new();
     for token in Source::new(text).lex() {
@@ -43,7 +42,7 @@ fn close(open: &mut Vec<TokenKind>, kind: TokenKind) {
     }
 }
 
-/// What is said of such a text.
+/// Returns the message for such a text.
 pub(super) fn message() -> String {
     format!("lists and tables are nested more than {NESTING} deep, or brackets are not closed")
 }

@@ -1,8 +1,9 @@
-//! Patterns: the regex crate's language over bytes, checked at once, compiled when first needed.
+//! Patterns: the regex crate's syntax over bytes. Patterns are checked on loading and compiled on
+//! first use.
 //!
-//! Unicode is off unless a pattern says `(?u)`: `.` and `\w` then are about octets, so that a banner
-//! with octets that are no UTF-8 cannot slip through, and case folding is ASCII's. Matching takes time
-//! linear in the banner, whatever the pattern. A pattern is held once however many rules share it.
+//! Unicode is off unless a pattern sets `(?u)`. Then `.` and `\w` match bytes, so a banner with
+//! bytes that are not UTF-8 cannot evade a rule, and case folding is ASCII's. Matching takes time
+//! linear in the banner's length for every pattern. Rules that use the same pattern share it.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -17,7 +18,7 @@ use regex_syntax::hir::{Hir, HirKind};
 
 use super::limits;
 
-/// A pattern of a rule set, by its position among them.
+/// A pattern of a rule set, by its position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct PatternId(u32);
 
@@ -36,25 +37,25 @@ pub(super) const DISTRIBUTION: &str = "distribution";
 /// The group whose text is the distribution's revision.
 pub(super) const REVISION: &str = "revision";
 
-/// The groups that rules know.
+/// Named groups that have a meaning in rules.
 const KNOWN: [&str; 4] = [PRODUCT, VERSION, DISTRIBUTION, REVISION];
-/// Groups whose places are looked for without an allocation.
+/// Number of groups whose positions fit on the stack.
 const FEW_GROUPS: usize = 8;
 
-/// One pattern that was found good.
+/// One checked pattern.
 #[derive(Debug)]
 pub(super) struct Pattern {
     text: String,
-    /// Names of its groups, and their numbers.
+    /// Names and numbers of its groups.
     groups: Vec<(String, usize)>,
-    /// The numbers of those in [`KNOWN`].
+    /// Numbers of the groups in [`KNOWN`].
     known: [Option<usize>; KNOWN.len()],
     impossible: bool,
     regex: OnceLock<Option<Regex>>,
 }
 
 impl Pattern {
-    /// The pattern as it was written.
+    /// Returns the pattern as it was written.
     pub(super) fn text(&self) -> &str {
         &self.text
     }
@@ -69,7 +70,7 @@ impl Pattern {
         self.groups.iter().any(|(group, _)| group == name)
     }
 
-    /// True if it has a group that rules know.
+    /// True if it has a group of [`KNOWN`].
     pub(super) fn has_known_group(&self) -> bool {
         self.known.iter().any(Option::is_some)
     }
@@ -79,8 +80,10 @@ impl Pattern {
         self.regex().is_some_and(|regex| regex.is_match(value))
     }
 
-    /// What the groups that rules know hold where it matches first: product, version, distribution
-    /// and revision.
+    /// Returns the groups of [`KNOWN`] in the first match: product, version, distribution and
+    /// revision.
+    // The slots of all groups up to the last wanted one are needed; most patterns have few, so they
+    // fit on the stack.
     pub(super) fn captures<'v>(&self, value: &'v [u8]) -> Option<[Option<&'v [u8]>; KNOWN.len()]> {
         let groups = self.known.iter().flatten().max()? + 1;
         let mut few = [None; 2 * FEW_GROUPS];
@@ -95,14 +98,14 @@ impl Pattern {
         Some(self.known.map(|group| text(value, slots, group?)))
     }
 
-    /// The compiled pattern. The program was built and measured when the rules were loaded, so that
-    /// this cannot fail but for a want of memory.
+    /// Returns the compiled pattern. Its program was built and measured on loading, so compiling
+    /// fails only if memory runs out.
     fn regex(&self) -> Option<&Regex> {
         self.regex.get_or_init(|| compile(&self.text)).as_ref()
     }
 }
 
-/// What a group holds: from the place in its first slot to the one in its second.
+/// Returns the text of a group: from the position in its first slot to the one in its second.
 fn text<'v>(value: &'v [u8], slots: &[Option<NonMaxUsize>], group: usize) -> Option<&'v [u8]> {
     let place = |slot: usize| slots.get(slot).copied().flatten().map(NonMaxUsize::get);
     value.get(place(2 * group)?..place(2 * group + 1)?)
@@ -116,7 +119,7 @@ fn compile(text: &str) -> Option<Regex> {
     meta::Regex::builder().configure(config).syntax(language()).build(text).ok()
 }
 
-/// Several patterns as one, which is asked which of them match; none where that is too large.
+/// Compiles several patterns into one that reports which of them match; none if it is too large.
 pub(super) fn together(patterns: &[&Pattern]) -> Option<Regex> {
     let texts: Vec<&str> = patterns.iter().map(|pattern| pattern.text()).collect();
     let config = meta::Config::new()
@@ -132,7 +135,7 @@ fn language() -> syntax::Config {
     syntax::Config::new().unicode(false).utf8(false).nest_limit(limits::PATTERN_NESTING)
 }
 
-/// What is wrong with a pattern, and which octets of it where one place is at fault.
+/// Fault of a pattern, with its bytes if one position is at fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PatternFault {
     pub(super) span: Option<Range<usize>>,
@@ -145,14 +148,14 @@ impl PatternFault {
     }
 }
 
-/// What only the compiler of the matcher needs to know of a pattern.
+/// Parts of a pattern that only the compiler of the index needs.
 #[derive(Debug)]
 pub(super) struct Shape {
     /// Its syntax tree.
     pub(super) hir: Hir,
 }
 
-/// All patterns of a rule set, each held once.
+/// All patterns of a rule set, without duplicates.
 #[derive(Debug, Default)]
 pub(super) struct Patterns {
     patterns: Vec<Pattern>,
@@ -162,7 +165,7 @@ pub(super) struct Patterns {
 }
 
 impl Patterns {
-    /// The pattern `text`, checked and measured when it is new.
+    /// Returns the pattern `text`. A new one is checked and measured first.
     pub(super) fn intern(&mut self, text: &str) -> Result<PatternId, PatternFault> {
         if let Some(id) = self.known.get(text) {
             return Ok(*id);
@@ -194,7 +197,7 @@ impl Patterns {
         Ok(id)
     }
 
-    /// Octets of the program of `hir`, where it keeps within the limit.
+    /// Returns the size of the program of `hir` in bytes, if it is within the limit.
     fn measure(&self, hir: &Hir) -> Result<usize, PatternFault> {
         let config =
             thompson::Config::new().utf8(false).shrink(false).nfa_size_limit(Some(limits::PROGRAM_OCTETS));
@@ -212,7 +215,7 @@ impl Patterns {
         self.patterns.get(id.index())
     }
 
-    /// The patterns without what only compiling needs, and that beside them.
+    /// Splits into the patterns and the parts that only compiling needs.
     pub(super) fn into_parts(self) -> (Vec<Pattern>, Vec<Shape>) {
         (self.patterns, self.shapes)
     }
@@ -232,7 +235,7 @@ fn syntax_fault(span: &regex_syntax::ast::Span, kind: &impl ToString) -> Pattern
     PatternFault { span: Some(span.start.offset..span.end.offset), message: kind.to_string() }
 }
 
-/// A measure of the time that reading the tree took: classes may hold many ranges.
+/// Returns a measure of the cost of reading the tree: classes may hold many ranges.
 fn tree_work(hir: &Hir) -> usize {
     let mut work = 0_usize;
     visit(hir, &mut |hir| {
@@ -257,7 +260,7 @@ fn group_names(hir: &Hir) -> Vec<(String, usize)> {
     names
 }
 
-/// Calls `on` for each node; the nesting is bounded by [`limits::PATTERN_NESTING`].
+/// Calls `on` for each node. [`limits::PATTERN_NESTING`] bounds the recursion.
 fn visit(hir: &Hir, on: &mut impl FnMut(&Hir)) {
     on(hir);
     for sub in hir.kind().subs() {

@@ -1,5 +1,5 @@
-//! Policies: what may be spoken to a port at all. The first one that a connection is in the scope of
-//! decides; a connection in the scope of none is left to the rules.
+//! Policies: the protocols that a port may speak. The first policy whose scope contains the
+//! connection decides. A connection in no policy's scope is left to the rules.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -30,54 +30,54 @@ pub struct Policy {
     pub(super) silent_after: Option<Duration>,
     pub(super) budget: u64,
     pub(super) midstream: bool,
-    /// A local file holds it: it stands before all that come with rules.
+    /// True if it is from a local file: such policies come before those of third-party packs.
     pub(super) local: bool,
-    /// What was said of its scope, for people.
+    /// The scope in words.
     pub(super) about: String,
     pub(super) file: Arc<str>,
     pub(super) place: Place,
 }
 
-/// What a policy lets pass.
+/// A protocol that a policy allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Allowed {
-    /// Whatever it is: the policy is an exception to those behind it.
+    /// Any protocol: the policy is an exception to those after it.
     Any,
-    /// SSH whose two ends begin with their identification.
+    /// SSH whose both ends begin with their identification.
     Ssh,
-    /// HTTP/1.x: a request first, then an answer.
+    /// HTTP/1.x: a request first, then a response.
     Http,
-    /// A server that greets like this.
+    /// A protocol whose server sends this greeting.
     Greeting(Greeting),
-    /// What is not read, by its first octets.
+    /// A protocol that is not read, recognized by its first bytes.
     Other(Name),
 }
 
-/// A rule whose matches a policy lets pass.
+/// A rule whose matches a policy allows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct AllowRule {
     pub(super) id: String,
-    /// Its position in [`RuleSet::rules`].
+    /// Position in [`RuleSet::rules`].
     pub(super) index: usize,
-    /// Where the policy names it, in octets of its file.
+    /// Position of the name in the policy, in bytes of its file.
     pub(super) span: std::ops::Range<usize>,
 }
 
-/// What a rule that a policy names says of a banner.
+/// The result of a rule that a policy names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Opinion {
-    /// It matches.
+    /// The rule matches.
     Matches,
-    /// It does not.
+    /// The rule does not match.
     Differs,
-    /// It is not about this banner, or about what comes later.
+    /// The rule is about another kind of banner, or about data that comes later.
     Silent,
 }
 
-/// Name of the policy by which `--learn` finds connections that no policy could allow.
+/// Id of the policy with which `--learn` finds connections that no policy could allow.
 pub const LEARNING_POLICY: &str = "learn-unlisted";
 
-/// Returns a file with that policy: it allows each protocol that has a name, and alerts of the rest.
+/// Returns a file with that policy: it allows each named protocol and alerts about the rest.
 pub(super) fn learning() -> SourceFile {
     let allowed: Vec<&str> =
         Allowed::names().into_iter().filter(|name| *name != Allowed::Any.name()).collect();
@@ -88,17 +88,17 @@ pub(super) fn learning() -> SourceFile {
     SourceFile::new("--learn", text)
 }
 
-/// What a policy does about octets of both sides that come to no decision, unless it says otherwise.
+/// Default number of bytes of both sides without a decision after which a policy decides.
 pub const BUDGET: u64 = 64 << 10;
 
 impl Allowed {
-    /// Names that a policy may use, beside those of [`Name`].
+    /// Names that a policy may use, including those of [`Name`].
     pub fn names() -> Vec<&'static str> {
         let read = ["any", "ssh", "http"].into_iter().chain(Greeting::all().map(Greeting::name));
         read.chain(Name::all().map(Name::name)).collect()
     }
 
-    /// What is allowed by that name.
+    /// Returns the allowed protocol of that name.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "any" => Some(Self::Any),
@@ -119,7 +119,7 @@ impl Allowed {
         }
     }
 
-    /// True if it lets pass all that a rule about `protocol` could match.
+    /// True if it allows everything that a rule about `protocol` could match.
     pub(super) fn includes(self, protocol: Protocol) -> bool {
         match (self, protocol) {
             (Self::Any, _) | (Self::Ssh, Protocol::Ssh) | (Self::Http, Protocol::Http) => true,
@@ -131,7 +131,7 @@ impl Allowed {
 }
 
 impl Policy {
-    /// The name by which events, metrics and people call it.
+    /// The id in events, metrics and messages.
     pub fn id(&self) -> &str {
         &self.id
     }
@@ -141,47 +141,48 @@ impl Policy {
         self.title.clone().unwrap_or_else(|| format!("only {}{}", self.allows(), self.about))
     }
 
-    /// The protocols that it lets pass.
+    /// The protocols that it allows.
     pub fn allow(&self) -> &[Allowed] {
         &self.allow
     }
 
-    /// The rules whose matches it lets pass: their positions, and ids.
+    /// The rules whose matches it allows: their positions and ids.
     pub fn allow_rules(&self) -> impl Iterator<Item = (usize, &str)> {
         self.allow_rules.iter().map(|rule| (rule.index, rule.id.as_str()))
     }
 
-    /// What becomes of anything else.
+    /// The action for anything else.
     pub const fn otherwise(&self) -> Action {
         self.otherwise
     }
 
-    /// Time for which both sides may be silent from the handshake on.
+    /// Time for which both sides may be silent after the handshake.
     pub const fn silent_after(&self) -> Option<Duration> {
         self.silent_after
     }
 
-    /// Octets of both sides after which a connection that is not known to be allowed is not.
+    /// Number of bytes of both sides after which a connection that is not known to be allowed is
+    /// refused.
     pub const fn budget(&self) -> u64 {
         self.budget
     }
 
-    /// True if connections whose beginning was not seen are judged by what of them is seen first.
+    /// True if connections whose beginning was missed are judged by the first bytes that are seen.
     pub const fn judges_midstream(&self) -> bool {
         self.midstream
     }
 
-    /// The file that holds it.
+    /// The file that defines it.
     pub fn file(&self) -> &str {
         &self.file
     }
 
-    /// Where it stands in that file.
+    /// The policy's position in that file.
     pub const fn place(&self) -> Place {
         self.place
     }
 
-    /// Everything that it lets pass, for a person: `ssh, rule openssh-current`.
+    /// Everything that it allows, for a person: `ssh, rule openssh-current`.
     pub fn allows(&self) -> String {
         let protocols = self.allow.iter().map(|allowed| allowed.name().to_owned());
         let rules = self.allow_rules.iter().map(|rule| format!("rule {}", rule.id));
@@ -189,19 +190,19 @@ impl Policy {
         if all.is_empty() { "nothing".to_owned() } else { all.join(", ") }
     }
 
-    /// What it is about, for a person: ` to port 22 from 192.0.2.0/24`, or nothing.
+    /// The scope in words: ` to port 22 from 192.0.2.0/24`, or nothing.
     pub fn about(&self) -> &str {
         &self.about
     }
 
-    /// True if a connection is what it is about.
+    /// True if a connection is in its scope.
     pub fn is_about(&self, ends: &Endpoints) -> bool {
         self.scope.source.admits(Some(ends.client.address))
             && self.scope.destination.admits(Some(ends.server.address))
             && self.scope.port.admits(Some(ends.server.port))
     }
 
-    /// True if a connection that it is about may be anything.
+    /// True if it allows any protocol.
     pub fn allows_any(&self) -> bool {
         self.allow.contains(&Allowed::Any)
     }
@@ -213,23 +214,25 @@ impl fmt::Display for Policy {
     }
 }
 
-/// The policies of a set, in the order in which they are asked.
+/// The policies of a set, in order of precedence.
 #[derive(Debug, Default)]
 pub(super) struct Policies {
     all: Vec<Arc<Policy>>,
-    /// Those about a few ports, by each of them.
+    /// Policies about a few ports, by port.
     by_port: AHashMap<u16, Vec<u32>>,
-    /// Those about many.
+    /// Policies about many ports.
     wide: Vec<u32>,
-    /// Some do not wait for ever until somebody speaks.
+    /// True if a policy has a limit on silence.
     impatient: bool,
 }
 
-/// Policies about more ports than this are asked for every connection.
+/// Policies about more ports than this are tested for every connection.
 const FEW_PORTS: usize = 64;
 
 impl Policies {
     pub(super) fn new(mut policies: Vec<Policy>) -> Self {
+        // The sort is stable: the order of files and lines stays among local and among other
+        // policies.
         policies.sort_by_key(|policy| !policy.local);
         let impatient = policies.iter().any(|policy| policy.silent_after.is_some());
         let mut index = Self { impatient, ..Self::default() };
@@ -257,6 +260,8 @@ impl Policies {
         let narrow = self.by_port.get(&ends.server.port).map_or(&[][..], Vec::as_slice);
         let first = |numbers: &[u32]| {
             let policy = |number: &u32| self.all.get(usize::try_from(*number).ok()?);
+            // The lists are in order of precedence, so the first of each suffices; the lower number
+            // wins.
             numbers.iter().copied().find(|number| policy(number).is_some_and(|policy| policy.is_about(ends)))
         };
         let number = first(narrow).into_iter().chain(first(&self.wide)).min()?;
@@ -264,7 +269,7 @@ impl Policies {
     }
 }
 
-/// The ports that are admitted, where these are few.
+/// Returns the admitted ports, if they are few.
 fn few_ports(rule: &PortRule) -> Option<Vec<u16>> {
     let count = |range: &RangeInclusive<u16>| usize::from(range.end() - range.start()) + 1;
     if rule.within.is_empty() || rule.within.iter().map(count).sum::<usize>() > FEW_PORTS {
@@ -278,23 +283,25 @@ fn few_ports(rule: &PortRule) -> Option<Vec<u16>> {
 }
 
 impl RuleSet {
-    /// The policies in the order in which they are asked.
+    /// The policies in order of precedence.
     pub fn policies(&self) -> &[Arc<Policy>] {
         self.policies.all()
     }
 
-    /// True if a policy says what becomes of connections in which nobody says anything.
+    /// True if a policy limits how long both sides may be silent.
     pub fn has_impatient_policies(&self) -> bool {
         self.policies.impatient
     }
 
-    /// The policy that decides about a connection.
+    /// Returns the policy that decides about a connection.
     pub fn policy(&self, ends: &Endpoints) -> Option<&Arc<Policy>> {
         self.policies.find(ends)
     }
 
-    /// What a rule that a policy names says of a banner; one that is gone says that it differs.
+    /// Returns the result of a rule that a policy names. A rule that is no longer there counts as
+    /// differing.
     pub fn opinion(&self, (index, id): (usize, &str), banner: &Banner<'_>, context: &Context<'_>) -> Opinion {
+        // The position may be that of an older rule set: the rule set may have been reloaded since.
         let is_meant = |rule: &&Rule| rule.id == id && rule.validity.includes(context.now);
         let at = self.rules.get(index).filter(is_meant);
         let Some(rule) = at.or_else(|| self.rules.iter().find(is_meant)) else {
@@ -310,7 +317,8 @@ impl RuleSet {
 }
 
 impl Rule {
-    /// What a connection must be for the rule to have a chance; of what is not read, anything.
+    /// Returns the protocol that a connection must have for the rule to match; none if its protocol
+    /// is not read.
     pub const fn shape(&self) -> Option<Allowed> {
         match self.protocol {
             Protocol::Ssh => Some(Allowed::Ssh),

@@ -1,4 +1,4 @@
-//! What is wrong or suspicious about policies, beside each other and the rules.
+//! Checks of policies against each other and against the rules.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use super::suggest;
 use super::text::SourceFile;
 use crate::event::Action;
 
-/// Finds the rules that policies name; one that is not there, or not in force, is an error, or, where the
-/// rules are only a part of all (`partial`), a warning.
+/// Finds the rules that policies name. A missing or switched-off rule is an error; if the rules are
+/// only a part of all (`partial`), it is a warning.
 pub(super) fn resolve(
     policies: &mut [Policy],
     rules: &[Rule],
@@ -54,7 +54,7 @@ pub(super) fn resolve(
     }
 }
 
-/// Reports policies that never decide anything, those that disagree, and rules that speak against them.
+/// Reports policies that never decide, policies that conflict, and rules that contradict them.
 pub(super) fn lint(policies: &[Arc<Policy>], rules: &[Rule], sources: &[SourceFile], report: &mut Report) {
     let source_of = |file: &str| sources.iter().find(|source| source.name() == file);
     let ports: Vec<Vec<RangeInclusive<u16>>> = policies.iter().map(|one| one.scope.port.ranges()).collect();
@@ -97,7 +97,7 @@ pub(super) fn lint(policies: &[Arc<Policy>], rules: &[Rule], sources: &[SourceFi
     unheard(policies, rules, &source_of, report);
 }
 
-/// What of the scope admits nothing.
+/// Returns the part of the scope that admits nothing.
 fn never(policy: &Policy) -> Option<&'static str> {
     let scope = &policy.scope;
     let empty = [
@@ -108,7 +108,7 @@ fn never(policy: &Policy) -> Option<&'static str> {
     empty.into_iter().find(|(_, never)| *never).map(|(what, _)| what)
 }
 
-/// True if `earlier` is about every connection that `later` is about.
+/// True if the scope of `earlier` contains that of `later`.
 fn covers(
     earlier: &Policy,
     theirs: &[RangeInclusive<u16>],
@@ -123,7 +123,7 @@ fn covers(
         && earlier.scope.destination.covers(&later.scope.destination)
 }
 
-/// True if some connection is what both are about, and neither is about all that the other is.
+/// True if some connection is in both scopes, and `later` is not the wider one.
 fn meets(
     (earlier, theirs): (&Policy, &[RangeInclusive<u16>]),
     (later, own): (&Policy, &[RangeInclusive<u16>]),
@@ -138,13 +138,13 @@ fn meets(
         && !covers(later, own, earlier, theirs)
 }
 
-/// True if it matters which of the two decides.
+/// True if the two policies decide differently.
 fn differs(one: &Policy, other: &Policy) -> bool {
     let ids = |policy: &Policy| policy.allow_rules().map(|(_, id)| id.to_owned()).collect::<Vec<_>>();
     one.allow != other.allow || one.otherwise != other.otherwise || ids(one) != ids(other)
 }
 
-/// Rules that a policy names and that can't help it.
+/// Warns about rules that a policy names without effect.
 fn against_rules(policy: &Policy, rules: &[Rule], warn: &mut impl FnMut(String, &str)) {
     for (index, id) in policy.allow_rules() {
         let Some(rule) = rules.get(index) else { continue };
@@ -162,7 +162,8 @@ fn against_rules(policy: &Policy, rules: &[Rule], warn: &mut impl FnMut(String, 
     }
 }
 
-/// Rules that wait for a policy to name them, and accept rules for what no policy lets pass.
+/// Warns about allow rules that no policy names, and about accept rules for protocols that no
+/// policy allows.
 fn unheard<'s>(
     policies: &[Arc<Policy>],
     rules: &[Rule],

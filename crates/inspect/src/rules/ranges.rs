@@ -1,19 +1,19 @@
-//! Which of many version requirements admit a version, without asking each of them.
+//! Index of version requirements: finds those that admit a version, without trying each.
 //!
-//! The versions that the requirements name cut the order of all versions into points and gaps. What a
-//! requirement admits is a few runs of these cells, kept in the nodes of a segment tree that cover
-//! them: a look-up compares with the logarithm of the number of named versions, and walks as many
-//! nodes. What is found is a candidate: bounds with `!=` are left to [`Requirement::admits`].
+//! The versions in the requirements divide the order of all versions into points and gaps. A
+//! requirement admits a few runs of these cells. The nodes of a segment tree that cover these runs
+//! hold its number. A look-up compares with the logarithm of the number of points, and walks as
+//! many nodes. The results are candidates: bounds with `!=` are left to [`Requirement::admits`].
 
 use std::ops::RangeInclusive;
 
 use super::version::{self, Requirement};
 
-/// Requirements, each with a number that is given back where it admits a version.
+/// Requirements with numbers; a look-up returns the numbers of those that admit a version.
 #[derive(Debug, Default)]
 pub(super) struct Ranges {
-    /// Every named version, once, in order. Cell `2 * n` is the gap below the version `n`, cell
-    /// `2 * n + 1` the version itself, and the last cell what is above all.
+    /// Every version in a requirement, once, in order. Cell `2 * n` is the gap below the version
+    /// `n`, cell `2 * n + 1` the version itself. The last cell is everything above.
     points: Vec<String>,
     /// A segment tree over the cells: the children of node `n` are `2 * n` and `2 * n + 1`, cell `c`
     /// is the leaf `leaves + c`.
@@ -22,7 +22,7 @@ pub(super) struct Ranges {
 }
 
 impl Ranges {
-    /// An index of requirements by the numbers given with them.
+    /// Builds an index of requirements and their numbers.
     pub(super) fn new(requirements: &[(&Requirement, u32)]) -> Self {
         let mut points: Vec<String> =
             requirements.iter().flat_map(|(one, _)| one.versions()).map(str::to_owned).collect();
@@ -39,7 +39,7 @@ impl Ranges {
         ranges
     }
 
-    /// Adds the numbers of all requirements that could admit `version`, some perhaps twice.
+    /// Adds the numbers of all requirements that could admit `version`, perhaps with duplicates.
     pub(super) fn search(&self, version: &[u8], found: &mut Vec<u32>) {
         let mut node = self.leaves + self.cell(version);
         while node > 0 {
@@ -48,7 +48,7 @@ impl Ranges {
         }
     }
 
-    /// The cell that a version lies in.
+    /// Returns the cell of a version.
     fn cell(&self, version: &[u8]) -> usize {
         match self.points.binary_search_by(|point| version::compare(point.as_bytes(), version)) {
             Ok(at) => at * 2 + 1,
@@ -56,7 +56,7 @@ impl Ranges {
         }
     }
 
-    /// Notes `number` at the fewest nodes that cover exactly `cells`.
+    /// Records `number` at the fewest nodes that cover exactly `cells`.
     fn cover(&mut self, cells: RangeInclusive<usize>, number: u32) {
         let (mut low, mut high) = (self.leaves + cells.start(), self.leaves + cells.end() + 1);
         while low < high {

@@ -17,10 +17,10 @@ use super::version::Requirement;
 use crate::event::{Action, OverrideFacts, Protocol, Severity};
 use crate::terms::hash::fnv64;
 
-/// Time for which a ban holds if its rule does not say.
+/// Default time of a ban.
 const DEFAULT_BAN: Duration = Duration::from_secs(600);
 
-/// One validated rule; what it asks for is reached by getters.
+/// One validated rule. Getters give access to its parts.
 #[derive(Debug, Clone)]
 pub struct Rule {
     pub(super) index: usize,
@@ -30,58 +30,58 @@ pub struct Rule {
     pub(super) from: Sender,
     pub(super) action: Action,
     pub(super) mark: Option<Mark>,
-    /// The time of a ban, where the rule gives one.
+    /// The time of a ban, if the rule gives one.
     pub(super) ban: Option<Duration>,
     pub(super) severity: Severity,
     pub(super) category: String,
     pub(super) references: Vec<String>,
-    /// Further names of groups of rules, beside the category.
+    /// Further group names besides the category.
     pub(super) tags: Vec<String>,
-    /// Uses in which it makes sense; all where there are none.
+    /// Uses for which the rule is made; empty for all.
     pub(super) profiles: Vec<String>,
-    /// Why a match is certain although only a version was seen.
+    /// The reason why a match is certain although only a version was seen.
     pub(super) certain: Option<String>,
-    /// Why it is not in force, if it isn't.
+    /// The reason why the rule is switched off, if it is.
     pub(super) off: Option<String>,
-    /// What overrides changed.
+    /// Changes by overrides.
     pub(super) changes: Vec<Change>,
-    /// The override that gave it an action which does not block.
+    /// The override that replaced a blocking action by one that does not block.
     pub(super) weakened_by: Option<Arc<OverrideFacts>>,
     pub(super) validity: Validity,
     pub(super) request: Option<ProbeRequest>,
     pub(super) all: Vec<Condition>,
     pub(super) unless: Vec<Condition>,
-    /// Header fields that must not be there, names in lower case.
+    /// Header fields that must be absent, names in lower case.
     pub(super) absent: Vec<String>,
-    /// Header fields that must be there, names in lower case.
+    /// Header fields that must be present, names in lower case.
     pub(super) present: Vec<String>,
     pub(super) version: Option<Requirement>,
     pub(super) fixed_in: Vec<Fixed>,
     pub(super) advisory: Option<Advisory>,
-    /// Versions outside of these match nothing, which is for the index alone to know.
+    /// Versions outside of these never match. Only the index uses this.
     pub(super) bounds: Option<Requirement>,
     pub(super) scope: Scope,
-    /// The server's certificate expires within this time, or has.
+    /// The server's certificate has expired or expires within this time.
     pub(super) expires_within: Option<Duration>,
     pub(super) count: Option<Count>,
     pub(super) examples: Vec<Example>,
     pub(super) counterexamples: Vec<Example>,
-    /// True if it is about what comes behind the head.
+    /// True if the rule needs data after the head.
     pub(super) later: bool,
-    /// True if it asks a fingerprint database.
+    /// True if the rule uses a fingerprint database.
     pub(super) fingerprint: bool,
     pub(super) file: Arc<str>,
     pub(super) place: Place,
 }
 
-/// A field and what is tried on it.
+/// A field and the test of its values.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Condition {
     pub(super) field: Field,
     pub(super) test: Test,
 }
 
-/// What is tried on a field.
+/// The test of a field's value.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Test {
     /// One of these patterns matches.
@@ -95,26 +95,26 @@ pub(super) enum Test {
 pub struct Mark {
     /// Bits to set.
     pub value: u32,
-    /// Bits that are the rule's; all others are left alone.
+    /// Bits that the mark may change; all others stay.
     pub mask: u32,
 }
 
-/// A rule's `count`: it takes effect from the `times`-th match of a source `within` that time on.
+/// A rule's `count`: the rule takes effect from a source's `times`-th match `within` that time on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Count {
-    /// Matches.
+    /// Number of matches.
     pub times: u32,
     /// Length of the sliding window.
     pub within: Duration,
 }
 
 impl Rule {
-    /// Its position in [`RuleSet::rules`](super::RuleSet::rules).
+    /// Position in [`RuleSet::rules`](super::RuleSet::rules).
     pub const fn index(&self) -> usize {
         self.index
     }
 
-    /// The name by which events, metrics and people call it.
+    /// The id in events, metrics and messages.
     pub fn id(&self) -> &str {
         &self.id
     }
@@ -124,17 +124,17 @@ impl Rule {
         &self.title
     }
 
-    /// Which protocol it is about.
+    /// The protocol that it is about.
     pub const fn protocol(&self) -> Protocol {
         self.protocol
     }
 
-    /// Whose banners it judges.
+    /// The sender whose banners it judges.
     pub const fn from(&self) -> Sender {
         self.from
     }
 
-    /// What it asks for.
+    /// The action of a match.
     pub const fn action(&self) -> Action {
         self.action
     }
@@ -149,84 +149,84 @@ impl Rule {
         (self.action == Action::Ban).then(|| self.ban.unwrap_or(DEFAULT_BAN))
     }
 
-    /// How grave a match is.
+    /// The severity of a match.
     pub const fn severity(&self) -> Severity {
         self.severity
     }
 
-    /// What kind of weakness, perhaps empty.
+    /// The kind of weakness, perhaps empty.
     pub fn category(&self) -> &str {
         &self.category
     }
 
-    /// CVE numbers and addresses.
+    /// CVE numbers and URLs.
     pub fn references(&self) -> &[String] {
         &self.references
     }
 
-    /// Its groups: the category, and what the rule and its pack name beside it.
+    /// Its groups: the category, and further tags of the rule and its pack.
     pub fn tags(&self) -> impl Iterator<Item = &str> {
         let category = Some(self.category.as_str()).filter(|category| !category.is_empty());
         category.into_iter().chain(self.tags.iter().map(String::as_str))
     }
 
-    /// The uses in which it makes sense; all where there are none.
+    /// Uses for which it is made; empty for all.
     pub fn profiles(&self) -> &[String] {
         &self.profiles
     }
 
-    /// Why it is not in force, if it isn't.
+    /// The reason why it is switched off, if it is.
     pub fn off(&self) -> Option<&str> {
         self.off.as_deref()
     }
 
-    /// What overrides changed, in the order in which they did.
+    /// Changes by overrides, in the order in which they were applied.
     pub fn changes(&self) -> &[Change] {
         &self.changes
     }
 
-    /// What a scan must ask to see what the rule is about.
+    /// The request that a scan must make for this rule.
     pub const fn request(&self) -> Option<&ProbeRequest> {
         self.request.as_ref()
     }
 
-    /// From how many matches of one source on it takes effect; [`Thresholds`](super::Thresholds)
-    /// keeps the count.
+    /// The number of matches of one source from which it takes effect;
+    /// [`Thresholds`](super::Thresholds) counts them.
     pub const fn count(&self) -> Option<Count> {
         self.count
     }
 
-    /// The file that holds it.
+    /// The file that defines it.
     pub fn file(&self) -> &str {
         &self.file
     }
 
-    /// Where its `[[rule]]` stands in the file.
+    /// Position of its `[[rule]]` in the file.
     pub const fn place(&self) -> Place {
         self.place
     }
 
-    /// True if it can be judged only when the KEXINIT was seen.
+    /// True if it needs the KEXINIT.
     pub fn needs_kex(&self) -> bool {
         self.asks_markers() || self.conditions().any(|condition| condition.field.needs_kex())
     }
 
-    /// True if it may stop a flow for an HTTP request.
+    /// True if it may block a flow because of an HTTP request.
     pub fn blocks_requests(&self) -> bool {
         self.protocol == Protocol::Http && self.from != Sender::Server && self.action.blocks()
     }
 
-    /// True if it may stop a flow for something else than an HTTP request.
+    /// True if it may block a flow because of something other than an HTTP request.
     pub fn blocks_beside_requests(&self) -> bool {
         (self.protocol != Protocol::Http || self.from != Sender::Client) && self.action.blocks()
     }
 
-    /// True if the key exchange may tell what its advisory leaves open.
+    /// True if the key exchange may settle an unknown verdict of its advisory.
     pub(super) fn asks_markers(&self) -> bool {
         self.advisory.as_ref().is_some_and(Advisory::asks_markers)
     }
 
-    /// What a match asks for: its action, unless its advisory does not say that the package is vulnerable.
+    /// The action of a match: weaker if its advisory does not say that the package is vulnerable.
     pub(super) fn action_by(&self, finding: Option<&Finding<'_>>) -> Action {
         match finding {
             Some(finding) if !finding.blocks() => Action::Alert,
@@ -234,22 +234,24 @@ impl Rule {
         }
     }
 
-    /// True if it is about the head, and what its advisory leaves open there is told only at the end.
+    /// True if it is about the head, and an unknown verdict of its advisory is settled only at the
+    /// end.
     pub(super) fn is_weighed_at_end(&self) -> bool {
         !self.later && self.asks_markers()
     }
 
-    /// True if it can be judged only when the body was collected.
+    /// True if it needs the body.
     pub fn needs_body(&self) -> bool {
         self.conditions().any(|condition| condition.field.needs_body())
     }
 
-    /// True if it asks a fingerprint database.
+    /// True if it needs a fingerprint database.
     pub fn needs_fingerprints(&self) -> bool {
         self.fingerprint
     }
 
-    /// A number for EVE's `signature_id`: made of the id, so that it stays when rules come and go.
+    /// The number for EVE's `signature_id`. It is derived from the id, so it stays when other rules
+    /// come and go.
     pub fn signature_id(&self) -> u32 {
         crate::event::signature_id(&self.id)
     }
@@ -259,7 +261,7 @@ impl Rule {
         fnv64(self.id.as_bytes())
     }
 
-    /// Everything tried on fields, `match` first.
+    /// All conditions, those of `match` first.
     pub(super) fn conditions(&self) -> impl Iterator<Item = &Condition> {
         self.all.iter().chain(&self.unless)
     }

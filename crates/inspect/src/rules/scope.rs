@@ -1,4 +1,4 @@
-//! Which addresses and ports a rule is about.
+//! Scopes: the addresses and ports that a rule is about.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -9,13 +9,13 @@ use ipnet::IpNet;
 use super::explain::Ends;
 use crate::event::{OverrideFacts, Timestamp};
 
-/// A set of addresses as merged, sorted ranges; an IPv4-mapped address is the IPv4 one.
+/// A set of addresses as merged, sorted ranges. An IPv4-mapped address counts as the IPv4 one.
 ///
-/// A look-up costs a binary search, so that block lists of many thousand networks are cheap.
+/// A look-up is a binary search, so block lists of many thousand networks are cheap.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Addresses(Vec<(Number, Number)>);
 
-/// Family (4 or 6) and number of an address, so that `::/0` holds no IPv4.
+/// Family (4 or 6) and number of an address, so that `::/0` contains no IPv4 address.
 type Number = (u8, u128);
 
 impl Addresses {
@@ -38,7 +38,7 @@ impl Addresses {
         Self(merged)
     }
 
-    /// The addresses of both.
+    /// Returns the union of both sets.
     pub(super) fn union(self, other: Self) -> Self {
         Self::merge(self.0.into_iter().chain(other.0).collect())
     }
@@ -58,7 +58,7 @@ impl Addresses {
         self.0.iter().any(|(low, high)| other.0.iter().any(|(first, last)| low <= last && first <= high))
     }
 
-    /// True if every address of `other` is in this set, too.
+    /// True if this set contains every address of `other`.
     pub(super) fn covers(&self, other: &Self) -> bool {
         other.0.iter().all(|(first, last)| self.0.iter().any(|(low, high)| low <= first && last <= high))
     }
@@ -79,12 +79,12 @@ pub fn parse_network(text: &str) -> Option<IpNet> {
     text.parse::<IpAddr>().ok().map(IpNet::from)
 }
 
-/// What an address must be in and must not be in.
+/// Addresses that are admitted, and exceptions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct AddressRule {
-    /// Must be in one of these; any address where this is `None`.
+    /// Admitted addresses; any if `None`.
     pub(super) within: Option<Addresses>,
-    /// Must not be in one of these.
+    /// Exceptions.
     pub(super) without: Addresses,
 }
 
@@ -94,13 +94,14 @@ impl AddressRule {
         self.within.is_none() && self.without.is_empty()
     }
 
-    /// True if `address` is admitted; one that is not known never is by a rule that asks for one.
+    /// True if `address` is admitted. An unknown address is admitted only by a rule without
+    /// conditions.
     pub(super) fn admits(&self, address: Option<IpAddr>) -> bool {
         let Some(address) = address else { return self.is_any() };
         self.within.as_ref().is_none_or(|within| within.contains(address)) && !self.without.contains(address)
     }
 
-    /// True if it admits every address that `other` does, as far as that is easily told.
+    /// True if it admits every address that `other` admits. It finds only easy cases.
     pub(super) fn covers(&self, other: &Self) -> bool {
         let within = match (&self.within, &other.within) {
             (None, _) => true,
@@ -114,7 +115,7 @@ impl AddressRule {
         within && (self.without.is_empty() || left_out())
     }
 
-    /// True if some address may be admitted by both.
+    /// True if both may admit the same address.
     pub(super) fn meets(&self, other: &Self) -> bool {
         match (&self.within, &other.within) {
             (Some(own), Some(theirs)) => {
@@ -132,12 +133,12 @@ impl AddressRule {
     }
 }
 
-/// What a port must be and must not be; each list is short.
+/// Ports that are admitted, and exceptions. Both lists are short.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct PortRule {
-    /// Must be in one of these; any port where this is empty.
+    /// Admitted ports; any if empty.
     pub(super) within: Vec<RangeInclusive<u16>>,
-    /// Must not be in one of these.
+    /// Exceptions.
     pub(super) without: Vec<RangeInclusive<u16>>,
 }
 
@@ -147,14 +148,14 @@ impl PortRule {
         self.within.is_empty() && self.without.is_empty()
     }
 
-    /// True if `port` is admitted; one that is not known never is by a rule that asks for one.
+    /// True if `port` is admitted. An unknown port is admitted only by a rule without conditions.
     pub(super) fn admits(&self, port: Option<u16>) -> bool {
         let Some(port) = port else { return self.is_any() };
         let inside = |ranges: &[RangeInclusive<u16>]| ranges.iter().any(|range| range.contains(&port));
         (self.within.is_empty() || inside(&self.within)) && !inside(&self.without)
     }
 
-    /// The ports that are admitted, as ranges in order.
+    /// Returns the admitted ports as ranges in order.
     pub(super) fn ranges(&self) -> Vec<RangeInclusive<u16>> {
         let mut ranges: Vec<RangeInclusive<u16>> = Vec::new();
         for port in (0..=u16::MAX).filter(|port| self.admits(Some(*port))) {
@@ -184,7 +185,7 @@ pub(super) fn parse_ports(text: &str) -> Option<RangeInclusive<u16>> {
     }
 }
 
-/// Everything of a rule that is about where a connection comes from and goes to.
+/// The scope of a rule: source, destination and port of a connection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Scope {
     /// The client's address.
@@ -200,9 +201,9 @@ pub(super) struct Scope {
 /// Connections that an override exempts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Exemption {
-    /// Clients.
+    /// Clients' addresses.
     source: Addresses,
-    /// Servers.
+    /// Servers' addresses.
     destination: Addresses,
     by: Arc<OverrideFacts>,
 }
@@ -213,7 +214,7 @@ impl Scope {
         self.source.is_any() && self.destination.is_any() && self.port.is_any() && !self.exempts_some()
     }
 
-    /// True if all that it asks for is told.
+    /// True if `ends` names everything that the scope tests.
     pub(super) fn is_settled(&self, ends: Ends) -> bool {
         let asks = |of: fn(&Exemption) -> &Addresses| self.exemptions.iter().any(|one| !of(one).is_empty());
         (ends.source.is_some() || (self.source.is_any() && !asks(|one| &one.source)))
@@ -221,7 +222,7 @@ impl Scope {
             && (ends.port.is_some() || self.port.is_any())
     }
 
-    /// Leaves out connections from `source` and connections to `destination`, too.
+    /// Exempts connections from `source` and connections to `destination`.
     pub(super) fn exempt(&mut self, source: &Addresses, destination: &Addresses, by: &Arc<OverrideFacts>) {
         let (source, destination, by) = (source.clone(), destination.clone(), Arc::clone(by));
         self.exemptions.push(Exemption { source, destination, by });
@@ -232,7 +233,8 @@ impl Scope {
         !self.exemptions.is_empty()
     }
 
-    /// The override that exempts a connection at `now`, if one does; an end that is not known exempts none.
+    /// Returns the override that exempts a connection at `now`, if there is one. An unknown address
+    /// is never exempt.
     pub(super) fn exemption(
         &self,
         source: Option<IpAddr>,

@@ -1,4 +1,4 @@
-//! Where rules come from, and which of them are in force.
+//! Selection of rules: their files, and the profiles in force.
 
 use std::path::PathBuf;
 
@@ -8,30 +8,31 @@ use super::source::Texts;
 use super::suggest;
 use crate::event::Timestamp;
 
-/// Where rules come from, and which of them are in force.
+/// The files of rules, and the profiles in force.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
-    /// Rule files, and folders of `*.toml` files.
+    /// Rule files, and directories of `*.toml` files.
     pub rules: Vec<PathBuf>,
-    /// Local files (and folders of them), whose overrides change the rules.
+    /// Local files (and directories of them), whose overrides change the rules.
     pub local: Vec<PathBuf>,
-    /// What these paths lead to.
+    /// The source of the texts behind these paths.
     pub texts: Texts,
-    /// The rules are a part of those that the local files speak of: an override of a rule that is not
-    /// there is worth a warning only.
+    /// True if the rules are a part of those that the local files name: then an override of an
+    /// unknown rule is only a warning.
     pub partial: bool,
-    /// Overrides that ended by this time are left out. Without it, each banner's own time decides.
+    /// Overrides that ended by this time are left out. If it is `None`, each banner's own time
+    /// decides.
     pub now: Option<Timestamp>,
     /// The uses whose rules are in force.
     pub profiles: Profiles,
-    /// True to alert of connections that no policy could allow, behind all policies.
+    /// True to alert about connections that no policy could allow, with a policy behind all others.
     pub learns: bool,
-    /// No rule at all, or a folder without a rule file, is an error: it is more likely a mount that
-    /// failed or a copy that is under way than what somebody wants.
+    /// True if an empty rule set, or a directory without a rule file, is an error. Most likely a
+    /// mount failed or a copy is under way.
     pub complete: bool,
 }
 
-/// Which uses the rules in force are made for.
+/// The profiles whose rules are in force.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Profiles {
     /// All.
@@ -41,16 +42,16 @@ pub enum Profiles {
     Named(Vec<String>),
 }
 
-/// Profiles that need no rule to exist: the program's own uses.
+/// Profiles that exist without a rule: the program's own commands.
 const OWN: &[&str] = &["guard", "scan"];
 
 impl Selection {
-    /// Every rule of `rules`.
+    /// Returns a selection of every rule of `rules`.
     pub fn of(rules: Vec<PathBuf>) -> Self {
         Self { rules, ..Self::default() }
     }
 
-    /// Switches off the rules that are made for other uses, and reports uses that nobody knows.
+    /// Switches off the rules that are made for other profiles, and reports unknown profiles.
     pub(super) fn switch_off(&self, rules: &mut [Rule], report: &mut Report) {
         let Profiles::Named(wanted) = &self.profiles else { return };
         let known =
@@ -73,7 +74,7 @@ impl Selection {
         }
     }
 
-    /// Reports a set without rules, where one is wanted.
+    /// Reports an empty rule set if `complete` is set.
     pub(super) fn refuse_nothing(&self, nothing: bool, report: &mut Report) {
         if self.complete && nothing && report.errors() == 0 {
             let names: Vec<String> = self.rules.iter().map(|path| path.display().to_string()).collect();

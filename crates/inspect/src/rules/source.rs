@@ -1,4 +1,4 @@
-//! Rule files found, and read within bounds.
+//! Finds rule files and reads them within bounds.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -10,13 +10,13 @@ use super::diagnostic::{Diagnostic, Level, Report};
 use super::limits;
 use super::text::SourceFile;
 
-/// What the paths of rule files and lists lead to.
+/// The source of the texts of rule files and lists.
 #[derive(Debug, Clone, Default)]
 pub enum Texts {
     /// Files of this machine.
     #[default]
     Files,
-    /// These, and no file.
+    /// Only these texts, and no file.
     Given(Arc<BTreeMap<PathBuf, String>>),
 }
 
@@ -25,7 +25,7 @@ impl Texts {
         matches!(self, Self::Files) && path.is_dir()
     }
 
-    /// The octets at `path`, at most `limit`; else says why not.
+    /// Reads the bytes at `path`, at most `limit`; on failure returns the reason.
     fn octets(&self, path: &Path, limit: u64) -> Result<Vec<u8>, String> {
         match self {
             Self::Files => read_octets(path, limit),
@@ -36,18 +36,14 @@ impl Texts {
         }
     }
 
-    /// Reads a file of at most `limit` bytes as text.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`read_text`], or the file was not given.
+    /// Reads a text like [`read_text`].
     pub fn text(&self, path: &Path, limit: u64) -> Result<String, String> {
         as_text(self.octets(path, limit)?)
     }
 }
 
-/// Reads every rule file of `paths`: files as they are, folders as their `*.toml` in the order of
-/// their names. A folder without any is worth what `empty` says.
+/// Reads every rule file of `paths`. Of a directory it reads the `*.toml` files in the order of
+/// their names. `empty` is the level of the report about a directory without any.
 pub(super) fn read(paths: &[PathBuf], texts: &Texts, empty: Level, report: &mut Report) -> Vec<SourceFile> {
     let mut files = Vec::new();
     for path in paths {
@@ -81,12 +77,12 @@ pub(super) fn read(paths: &[PathBuf], texts: &Texts, empty: Level, report: &mut 
     sources
 }
 
-/// The rule files that a path leads to now: itself, or those of the folder.
+/// Returns the rule files of a path: itself, or those of the directory.
 pub(super) fn files(path: &Path) -> Vec<PathBuf> {
     if path.is_dir() { folder(path).unwrap_or_default() } else { vec![path.to_owned()] }
 }
 
-/// Reads every local file of `paths`; a folder may be empty, which is how it begins.
+/// Reads every local file of `paths`. A directory may be empty: so it is after the installation.
 pub(super) fn read_local(paths: &[PathBuf], texts: &Texts, report: &mut Report) -> Vec<SourceFile> {
     let holds_some =
         |path: &&PathBuf| !texts.is_folder(path) || folder(path).map_or(true, |found| !found.is_empty());
@@ -94,7 +90,7 @@ pub(super) fn read_local(paths: &[PathBuf], texts: &Texts, report: &mut Report) 
     read(&paths, texts, Level::Warning, report).into_iter().map(SourceFile::into_local).collect()
 }
 
-/// A rule file's octets as text; the first that is no text is reported at its place.
+/// Decodes a rule file. The first byte that is not UTF-8 is reported at its position.
 fn decode(path: &Path, octets: Vec<u8>, report: &mut Report) -> Option<SourceFile> {
     let name = path.display().to_string();
     let error = match String::from_utf8(octets) {
@@ -103,7 +99,7 @@ fn decode(path: &Path, octets: Vec<u8>, report: &mut Report) -> Option<SourceFil
     };
     let at = error.utf8_error().valid_up_to();
     let octet = error.as_bytes().get(at).copied().unwrap_or_default();
-    // What stands before is the same in both, so that the place is right.
+    // The text before the invalid byte is the same in both, so the position is right.
     let source = SourceFile::new(name, String::from_utf8_lossy(error.as_bytes()));
     let span = at..at + char::REPLACEMENT_CHARACTER.len_utf8();
     let message = format!("the octet 0x{octet:02x} is not UTF-8");
@@ -111,7 +107,7 @@ fn decode(path: &Path, octets: Vec<u8>, report: &mut Report) -> Option<SourceFil
     None
 }
 
-/// The `*.toml` files of a folder, sorted by name; hidden files are left out.
+/// Returns the `*.toml` files of a directory, sorted by name, without hidden files.
 fn folder(path: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(path)? {
@@ -125,11 +121,7 @@ fn folder(path: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Reads a regular file of at most `limit` bytes as text.
-///
-/// # Errors
-///
-/// The reason, as a user reads it: those of [`read_octets`], or the first byte that is not UTF-8.
+/// Reads a regular file of at most `limit` bytes as text; on failure returns the reason.
 pub fn read_text(path: &Path, limit: u64) -> Result<String, String> {
     as_text(read_octets(path, limit)?)
 }
@@ -142,20 +134,16 @@ fn as_text(octets: Vec<u8>) -> Result<String, String> {
     })
 }
 
-/// Reads a regular file of at most `limit` bytes.
-///
-/// # Errors
-///
-/// The reason, as a user reads it: unreadable, not a regular file, or too long.
+/// Reads a regular file of at most `limit` bytes; on failure returns the reason.
 pub fn read_octets(path: &Path, limit: u64) -> Result<Vec<u8>, String> {
-    // Asked before the file is opened: opening a named pipe would wait for its writer.
+    // This test comes before opening: opening a named pipe would block until it has a writer.
     let metadata = std::fs::metadata(path).map_err(|error| error.to_string())?;
     if !metadata.is_file() {
         return Err("not a regular file".to_owned());
     }
     let file = File::open(path).map_err(|error| error.to_string())?;
     let mut octets = Vec::new();
-    // The limit is kept while reading: a file may grow, and some say a length of 0.
+    // The read itself is limited: a file may grow, and some (in `/proc`) have the length 0.
     file.take(limit + 1).read_to_end(&mut octets).map_err(|error| error.to_string())?;
     bounded(octets, limit)
 }

@@ -1,8 +1,8 @@
-//! The nearest known name to one that nobody knows.
+//! Suggestion of the known name nearest to an unknown one.
 
-/// The candidate that `name` was probably meant to be: at most a third of its letters differ.
+/// Returns the candidate that `name` probably means: at most a third of its letters differ.
 pub(super) fn nearest<'c>(name: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
-    // Longer texts are no misspelt names, and the distance costs the product of both lengths.
+    // Longer texts are not misspelt names, and the distance costs the product of both lengths.
     if name.len() > 64 {
         return None;
     }

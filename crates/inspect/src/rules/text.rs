@@ -8,7 +8,7 @@ use super::source::Texts;
 use crate::terms::cut;
 use crate::terms::hash::Digest;
 
-/// A place in a file, both counted from 1.
+/// A position in a file; line and column count from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     /// Line.
@@ -28,11 +28,11 @@ impl fmt::Display for Place {
 pub(super) struct SourceFile {
     name: String,
     text: String,
-    /// True if it may change rules of other files.
+    /// True if it is a local file, which may change rules of other files.
     local: bool,
-    /// Where the lists that it names are.
+    /// The source of the lists that it names.
     beside: Texts,
-    /// Where each line starts, in octets.
+    /// Offset of each line, in bytes.
     starts: Vec<usize>,
 }
 
@@ -43,17 +43,17 @@ impl SourceFile {
         Self { name: name.into(), text, local: false, beside: Texts::Files, starts }
     }
 
-    /// The same, whose lists are among `texts`.
+    /// Sets the source of the lists that it names.
     pub(super) fn beside(self, texts: &Texts) -> Self {
         Self { beside: texts.clone(), ..self }
     }
 
-    /// Where the lists that it names are.
+    /// The source of the lists that it names.
     pub(super) const fn texts(&self) -> &Texts {
         &self.beside
     }
 
-    /// The same as a local file: one that may change rules of other files.
+    /// Marks the file as local: it may change rules of other files.
     pub(super) fn into_local(self) -> Self {
         Self { local: true, ..self }
     }
@@ -63,7 +63,7 @@ impl SourceFile {
         self.local
     }
 
-    /// True if it is about products or markers, which are no rules: they are for `rules import`.
+    /// True if it defines products or markers instead of rules: `rules import` reads these.
     pub(super) fn holds_no_rules(&self) -> bool {
         self.text.lines().any(|line| matches!(line.trim_end(), "[[product]]" | "[[marker]]"))
     }
@@ -73,7 +73,7 @@ impl SourceFile {
         &self.name
     }
 
-    /// The file, with the digest of its text.
+    /// Returns the path and the digest of its text.
     pub(super) fn read_file(&self) -> ReadFile {
         ReadFile { path: self.name().into(), digest: Digest::of(self.text.as_bytes()) }
     }
@@ -83,7 +83,8 @@ impl SourceFile {
         &self.text
     }
 
-    /// The place of the octet `offset`, its line without the line end, and where that starts.
+    /// Returns the position of the byte `offset`, its line without the line end, and the offset of
+    /// that line.
     pub(super) fn locate(&self, offset: usize) -> (Place, &str, usize) {
         let offset = floor(&self.text, offset);
         let index = self.starts.partition_point(|start| *start <= offset).saturating_sub(1);
@@ -94,19 +95,19 @@ impl SourceFile {
         (Place { line: index + 1, column: before.chars().count() + 1 }, line, start)
     }
 
-    /// The octet at which a place of this file lies, for places in lines of ASCII.
+    /// Returns the byte offset of a position in this file, for lines of ASCII.
     pub(super) fn start_of(&self, place: Place) -> usize {
         self.starts.get(place.line.saturating_sub(1)).map_or(0, |start| start + place.column - 1)
     }
 
-    /// The lines (counted from 0) that the octets `span` touch.
+    /// Returns the lines (counted from 0) that the bytes `span` touch.
     pub(super) fn lines(&self, span: &Range<usize>) -> Range<usize> {
         let line = |offset| self.starts.partition_point(|start| *start <= offset).saturating_sub(1);
         line(span.start)..line(span.end.max(span.start)) + 1
     }
 }
 
-/// The greatest character boundary of `text` that is not behind `index`.
+/// Returns the greatest character boundary of `text` that is not after `index`.
 pub(super) fn floor(text: &str, index: usize) -> usize {
     cut(text, index).len()
 }

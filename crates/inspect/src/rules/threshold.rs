@@ -1,8 +1,8 @@
-//! `count = { times = 5, within = "60s" }`: how often a source has matched a rule lately.
+//! Counts of a source's recent matches, for `count = { times = 5, within = "60s" }`.
 //!
-//! The state is bounded in keys and in remembered times; when it is full, the source that has been
-//! silent the longest is forgotten. It is kept by the caller, so that a reload of the rules does not
-//! lose it: rules are known by a hash of their id.
+//! The state is bounded in keys and in recorded times. When it is full, the source with the oldest
+//! last match is evicted. The caller keeps the state, so a reload of the rules does not lose it: a
+//! hash of the id identifies a rule.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use super::rule::Rule;
 use crate::event::Timestamp;
 
-/// How often sources have matched rules with a `count`.
+/// Recent matches of rules with a `count`, by source.
 #[derive(Debug)]
 pub struct Thresholds {
     /// Times of the last matches of a rule and source, oldest first.
@@ -34,7 +34,7 @@ struct Recent {
     turn: u64,
 }
 
-/// Matches that are remembered unless the caller says otherwise; some 64 octets each at most.
+/// Default number of recorded matches; each takes at most some 64 bytes.
 const DEFAULT_LIMIT: usize = 1 << 18;
 
 impl Default for Thresholds {
@@ -44,7 +44,7 @@ impl Default for Thresholds {
 }
 
 impl Thresholds {
-    /// State that remembers at most `limit` matches in all.
+    /// Creates a state that records at most `limit` matches in all.
     pub fn new(limit: usize) -> Self {
         Self {
             matches: HashMap::default(),
@@ -55,8 +55,8 @@ impl Thresholds {
         }
     }
 
-    /// Notes a match and says whether the rule takes effect: always for a rule without `count`, else
-    /// when this is at least the wanted number of matches of this source within the window.
+    /// Records a match and returns whether the rule takes effect. A rule without `count` always
+    /// does. Another one does if this source has at least `times` matches within the window.
     pub fn admit(&mut self, rule: &Rule, source: IpAddr, now: Timestamp) -> bool {
         let Some(count) = rule.count() else { return true };
         let key = Key { rule: rule.identity(), source: source.to_canonical() };
@@ -68,7 +68,7 @@ impl Thresholds {
         self.next += 1;
         let before = recent.times.len();
         recent.times.push_back(now);
-        // Only the last `times` matter, and of them those within the window.
+        // Only the last `times` matches count, and only those within the window.
         let stale = |oldest: &Timestamp| now.since(*oldest) > count.within;
         while recent.times.len() > times || recent.times.front().is_some_and(stale) {
             recent.times.pop_front();
@@ -79,7 +79,7 @@ impl Thresholds {
         reached
     }
 
-    /// True if [`Self::admit`] would say that the rule takes effect, without noting a match.
+    /// Returns the result that [`Self::admit`] would have, without recording a match.
     pub fn would_admit(&self, rule: &Rule, source: IpAddr, now: Timestamp) -> bool {
         let Some(count) = rule.count() else { return true };
         let key = Key { rule: rule.identity(), source: source.to_canonical() };
@@ -88,7 +88,7 @@ impl Thresholds {
         before + 1 >= usize::try_from(count.times).unwrap_or(usize::MAX)
     }
 
-    /// Forgets the sources that have been silent the longest, until the rest is within the limit.
+    /// Evicts the sources with the oldest last match, until the rest is within the limit.
     fn forget(&mut self) {
         while self.remembered > self.limit {
             let Some((_, key)) = self.order.pop_first() else { return };

@@ -1,16 +1,17 @@
-//! Versions of upstream software and the ranges that rules ask for.
+//! Versions of upstream software, and the requirements of rules.
 //!
-//! One order serves all projects that the rules speak of: `9.2p1` (OpenSSH), `2022.83` (dropbear),
-//! `2.4.58` (Apache, nginx, PHP), `1.0.2k` (OpenSSL), and pre-releases such as `2.0.0-rc.1`.
-//! A version is read as numbers and words:
+//! One order serves all projects that rules name: `9.2p1` (OpenSSH), `2022.83` (dropbear), `2.4.58`
+//! (Apache, nginx, PHP), `1.0.2k` (OpenSSL), and pre-releases such as `2.0.0-rc.1`. A version is
+//! read as numbers and words:
 //!
 //! - numbers compare as numbers, whatever their length; a missing one is 0, so `2.4` = `2.4.0`;
-//! - a word that names a pre-release (`dev`, `alpha`, `beta`, `pre`, `rc` and the like) comes before
-//!   the end: `2.0rc1` < `2.0`; every other word comes behind it: `9.2` < `9.2p1`, `1.0.2` < `1.0.2k`;
+//! - a word that names a pre-release (`dev`, `alpha`, `beta`, `pre`, `rc` and the like) comes
+//!   before the end: `2.0rc1` < `2.0`; every other word comes after it: `9.2` < `9.2p1`, `1.0.2` <
+//!   `1.0.2k`;
 //! - words compare as text without regard to case; a number is greater than a word: `1.0a` < `1.0.1`;
-//! - everything that is neither letter nor digit only separates.
+//! - all other characters only separate.
 //!
-//! Distribution packages have an order of their own, which is in [`debian`](super::debian).
+//! Distribution packages have another order, see [`debian`](super::debian).
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -33,12 +34,12 @@ pub fn compare(left: &[u8], right: &[u8]) -> Ordering {
     }
 }
 
-/// What is left of a version.
+/// The rest of a version.
 #[derive(Clone, Copy)]
 struct Tokens<'a>(&'a [u8]);
 
 impl<'a> Tokens<'a> {
-    /// Compares the numbers before the next word of both, missing ones being 0.
+    /// Compares the numbers before the next word of both; a missing number is 0.
     fn compare_numbers(&mut self, other: &mut Self) -> Ordering {
         loop {
             let (left, right) = (self.number(), other.number());
@@ -46,7 +47,7 @@ impl<'a> Tokens<'a> {
                 return Ordering::Equal;
             }
             let (left, right) = (left.unwrap_or_default(), right.unwrap_or_default());
-            // Without leading zeros the longer number is the greater one.
+            // Without leading zeros, the longer number is greater.
             match left.len().cmp(&right.len()).then_with(|| left.cmp(right)) {
                 Ordering::Equal => {}
                 unequal => return unequal,
@@ -54,19 +55,19 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// The next number without leading zeros, unless a word or the end comes first.
+    /// Returns the next number without leading zeros, unless a word or the end comes first.
     fn number(&mut self) -> Option<&'a [u8]> {
         let digits = self.run(u8::is_ascii_digit)?;
         let zeros = digits.iter().take_while(|digit| **digit == b'0').count();
         digits.get(zeros..)
     }
 
-    /// The next word, none at the end.
+    /// Returns the next word, none at the end.
     fn word(&mut self) -> Option<&'a [u8]> {
         self.run(u8::is_ascii_alphabetic)
     }
 
-    /// The run of `wanted` octets behind the separators, where one follows.
+    /// Returns the next run of `wanted` bytes after the separators, if one follows.
     fn run(&mut self, wanted: fn(&u8) -> bool) -> Option<&'a [u8]> {
         let start = self.0.iter().position(u8::is_ascii_alphanumeric)?;
         let rest = self.0.get(start..)?;
@@ -80,7 +81,7 @@ impl<'a> Tokens<'a> {
     }
 }
 
-/// Where the end of a version stands among the words: behind pre-releases, before all others.
+/// Rank of a version's end among the words: after pre-releases, before all others.
 const END: u8 = 5;
 
 /// Names of pre-releases and their order.
@@ -108,6 +109,7 @@ fn rank(word: Option<&[u8]>) -> u8 {
 
 fn compare_words(left: Option<&[u8]>, right: Option<&[u8]>) -> Ordering {
     let (Some(left), Some(right)) = (left, right) else { return Ordering::Equal };
+    // Different names of pre-releases have the same rank if they mean the same stage.
     if rank(Some(left)) < END {
         return Ordering::Equal;
     }
@@ -115,7 +117,7 @@ fn compare_words(left: Option<&[u8]>, right: Option<&[u8]>) -> Ordering {
     lower(left).cmp(&lower(right))
 }
 
-/// How a version is compared with a bound.
+/// The comparison of a version with a bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Operator {
     Less,
@@ -162,21 +164,21 @@ impl Bound {
     }
 }
 
-/// Which versions a rule is about: `>=8.5p1, <9.8p1 || =1.2.3`.
+/// The versions that a rule is about: `>=8.5p1, <9.8p1 || =1.2.3`.
 ///
-/// Commas join bounds that must all hold; `||` separates alternatives of which one must.
+/// Commas join bounds that must all hold. `||` separates alternatives; one of them must hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Requirement {
     text: String,
     alternatives: Vec<Vec<Bound>>,
 }
 
-/// What is wrong with a requirement, and which octets of it.
+/// Fault of a requirement, with its bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequirementFault {
-    /// The octets at fault.
+    /// The bytes at fault.
     pub span: Range<usize>,
-    /// What is wrong.
+    /// Description of the fault.
     pub message: String,
 }
 
@@ -185,7 +187,7 @@ impl Requirement {
     ///
     /// # Errors
     ///
-    /// The first part that is no bound, with its place in `text`.
+    /// Returns the first part that is no bound, with its position in `text`.
     pub fn parse(text: &str) -> Result<Self, RequirementFault> {
         let mut alternatives = Vec::new();
         let mut start = 0;
@@ -202,25 +204,26 @@ impl Requirement {
         Ok(Self { text: text.to_owned(), alternatives })
     }
 
-    /// True if `version` is one of those asked for.
+    /// True if `version` satisfies the requirement.
     pub fn admits(&self, version: &[u8]) -> bool {
         self.alternatives.iter().any(|bounds| bounds.iter().all(|bound| bound.admits(version)))
     }
 
-    /// The version with which the run that `version` is in ends: the next one without what is asked for.
+    /// Returns the end of the run that contains `version`: the first version after it that the
+    /// alternative excludes.
     pub(super) fn end_of(&self, version: &[u8]) -> Option<&str> {
         let own = self.alternatives.iter().find(|bounds| bounds.iter().all(|bound| bound.admits(version)))?;
         own.iter().find(|bound| bound.operator == Operator::Less).map(|bound| bound.version.as_str())
     }
 
-    /// Every version that a bound names.
+    /// Returns every version in a bound.
     pub(super) fn versions(&self) -> impl Iterator<Item = &str> {
         self.alternatives.iter().flatten().map(|bound| bound.version.as_str())
     }
 
-    /// The runs of cells that are admitted, one for each alternative, where `cell` tells the odd cell
-    /// of a version that a bound names, even cells are the gaps between, and `last` is the last one;
-    /// `!=` takes nothing away.
+    /// Returns the runs of admitted cells, one for each alternative. `cell` returns the odd cell of
+    /// a bound's version; even cells are the gaps between. `last` is the last cell. `!=` excludes
+    /// nothing here.
     pub(super) fn runs(&self, last: usize, cell: impl Fn(&[u8]) -> usize) -> Vec<RangeInclusive<usize>> {
         let run = |bounds: &Vec<Bound>| {
             bounds.iter().fold(0..=last, |run, bound| {
@@ -239,7 +242,7 @@ impl Requirement {
         self.alternatives.iter().map(run).filter(|run| !run.is_empty()).collect()
     }
 
-    /// True if some version could be admitted: false for `>2, <1`.
+    /// True if some version can satisfy it: false for `>2, <1`.
     pub fn is_satisfiable(&self) -> bool {
         self.alternatives.iter().any(|bounds| satisfiable(bounds))
     }
@@ -251,7 +254,7 @@ impl fmt::Display for Requirement {
     }
 }
 
-/// Reads one bound, `>=8.5p1`, that starts at octet `at` of the requirement.
+/// Reads one bound, `>=8.5p1`, that starts at byte `at` of the requirement.
 fn bound(part: &str, at: usize) -> Result<Bound, RequirementFault> {
     let trimmed = part.trim();
     let start = at + (part.len() - part.trim_start().len());
@@ -285,8 +288,8 @@ fn bound(part: &str, at: usize) -> Result<Bound, RequirementFault> {
     Ok(Bound { operator: *operator, version: version.to_owned() })
 }
 
-/// True if bounds that must all hold leave room for a version. Between two different versions there
-/// always is another one (`1.0` < `1.0a` < `1.0b`), so that only the extremes decide.
+/// True if some version satisfies all bounds. Between two different versions there is always
+/// another one (`1.0` < `1.0a` < `1.0b`), so only the extremes decide.
 fn satisfiable(bounds: &[Bound]) -> bool {
     let exact = bounds.iter().find(|bound| bound.operator == Operator::Equal);
     if let Some(exact) = exact {

@@ -1,4 +1,4 @@
-//! A banner as rules see it: fields by name, and what is known beside the banner itself.
+//! A rule's view of a banner: its fields by name, and the facts about its connection.
 
 use std::cell::OnceCell;
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use crate::banner::{
 use crate::event::{Certificate, ProductFacts, Side, Timestamp};
 use crate::terms::{CipherSuite, Verification};
 
-/// What is known beside the banner.
+/// Facts about a banner's connection.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Context<'a> {
     /// The client's address.
@@ -22,35 +22,37 @@ pub struct Context<'a> {
     pub destination: Option<IpAddr>,
     /// The server's port.
     pub port: Option<u16>,
-    /// What a fingerprint database says.
+    /// The product that a fingerprint database names.
     pub product: Option<&'a ProductFacts>,
     /// The request that a response answers.
     pub request: Option<&'a Request<'a>>,
-    /// How much of the banner is there.
+    /// The part of the banner that is known.
     pub stage: Stage,
-    /// Time at which it was said.
+    /// Time at which it was sent.
     pub now: Timestamp,
 }
 
-/// How much of a banner is there, and so which rules are judged.
+/// The part of a banner that is known, which decides the rules that are judged.
 ///
-/// A caller that cannot wait judges twice: first with `Head`, then, when the KEXINIT or the body was
-/// collected (or never will be), with `Rest`. Together these are `Whole`, but for the order.
+/// A caller that cannot wait judges twice: first with `Head`, then with `Rest`, when the KEXINIT or
+/// the body was collected or will never come. Together these give the result of `Whole`, except for
+/// the order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Stage {
-    /// All there will be: every rule is judged.
+    /// The whole banner: every rule is judged.
     #[default]
     Whole,
-    /// The KEXINIT or the body may follow: rules that need them are left for later.
+    /// The KEXINIT or the body may follow: rules that need them wait.
     Head,
-    /// Only the rules that `Head` left.
+    /// Only the rules that `Head` left out.
     Rest,
     /// A part of an HTTP head and no more: rules are left out that ask for what is not there (`absent`,
-    /// `unless`) or comes behind it.
+    /// A part of an HTTP head. Rules wait if they require something to be absent (`absent`,
+    /// `unless`) or need data after the head.
     Part,
 }
 
-/// A banner with its context; derived fields are worked out when first asked for.
+/// A banner with its context. Derived fields are computed on first use.
 pub(super) struct View<'a> {
     pub(super) banner: &'a Banner<'a>,
     pub(super) context: &'a Context<'a>,
@@ -70,7 +72,7 @@ impl<'a> View<'a> {
         Self { banner, context, status, hassh, title, markers }
     }
 
-    /// The same with a HASSH that is known without the algorithm lists.
+    /// Sets a HASSH that is known without the algorithm lists.
     pub(super) fn with_hassh(self, hassh: Option<&str>) -> Self {
         if let Some(hassh) = hassh {
             let _ = self.hassh.set(Some(hassh.to_owned()));
@@ -87,7 +89,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Whether what comes behind the head was seen: the KEXINIT.
+    /// The KEXINIT, if it was seen.
     pub(super) fn kex(&self) -> Option<&'a KexInit<'a>> {
         match self.banner {
             Banner::Ssh(banner) => banner.kex.as_ref(),
@@ -95,7 +97,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// What the KEXINIT betrays.
+    /// The markers that the KEXINIT shows.
     pub(super) fn markers(&self) -> &[Marker] {
         self.markers.get_or_init(|| match self.banner {
             Banner::Ssh(banner) => Marker::seen(banner),
@@ -103,7 +105,7 @@ impl<'a> View<'a> {
         })
     }
 
-    /// True if the server's certificate expires within a time, or has.
+    /// True if the server's certificate has expired or expires within a time.
     pub(super) fn expires_within(&self, time: Duration) -> bool {
         let Banner::Tls(banner) = self.banner else { return false };
         let certificate = banner.facts.certificate().filter(|it| !it.not_after.is_empty());
@@ -113,7 +115,7 @@ impl<'a> View<'a> {
         })
     }
 
-    /// Every value of a field: none where the banner lacks it, several for repeated headers.
+    /// Returns every value of a field: none if the banner lacks it, several for repeated headers.
     pub(super) fn values<'v>(&'v self, field: &'v Field) -> Values<'v> {
         if let Field::Header(name) = field {
             return self
@@ -197,7 +199,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// What a side of a handshake has said.
+/// Returns the values of a field of one side's handshake.
 fn tls<'v>(banner: &TlsBanner<'v>, field: &Field) -> Values<'v> {
     if *field == Field::Alert {
         let alert = banner.facts.alert.filter(|alert| alert.from == banner.from);
@@ -232,7 +234,7 @@ fn tls<'v>(banner: &TlsBanner<'v>, field: &Field) -> Values<'v> {
     }
 }
 
-/// What a server's certificate says.
+/// Returns the values of a field of a server's certificate.
 fn certified<'v>(certificate: &'v Certificate, field: &Field) -> Values<'v> {
     let text = match field {
         Field::San => return Values::Texts(certificate.names.iter()),
@@ -248,7 +250,7 @@ fn certified<'v>(certificate: &'v Certificate, field: &Field) -> Values<'v> {
         Field::SelfSigned if certificate.self_signed => "true",
         _ => "false",
     };
-    // What could not be read of it is not there.
+    // A part that could not be read is empty; it counts as absent.
     Values::one(Some(text.as_bytes()).filter(|text| !text.is_empty()))
 }
 
@@ -260,16 +262,16 @@ fn digits(status: u16) -> [u8; 3] {
 
 /// The values of one field.
 pub(super) enum Values<'v> {
-    /// At most two.
+    /// At most two values.
     Few(Option<&'v [u8]>, Option<&'v [u8]>),
-    /// Of a header field.
+    /// Values of a header field.
     Headers {
-        /// Fields not yet looked at.
+        /// Fields that are still to be compared.
         rest: std::slice::Iter<'v, Header<'v>>,
         /// Name in lower case.
         name: &'v str,
     },
-    /// Of a greeting: its lines, or what each says behind the banner's code.
+    /// Lines of a greeting; with the banner, the text of each line after the code.
     Lines(greeting::Lines<'v>, Option<&'v GreetingBanner<'v>>),
     /// Several texts.
     Texts(std::slice::Iter<'v, String>),
@@ -277,7 +279,7 @@ pub(super) enum Values<'v> {
     Markers(std::slice::Iter<'v, Marker>),
     /// Names of cipher suites.
     Ciphers(std::slice::Iter<'v, CipherSuite>),
-    /// What a certificate is worth.
+    /// Results of a certificate's verification.
     Verifications(std::slice::Iter<'v, Verification>),
 }
 

@@ -1,26 +1,26 @@
-//! Which of upstream's versions an advisory could report at all, so that an index can leave it out for
+//! Bounds of the upstream versions that an advisory can report. The index skips the advisory for
 //! others.
 //!
-//! Two orders meet here: that of packages in the data, and that of versions in banners. They agree on the
-//! numbers with which a version begins, of which two are compared: what is kept back is too little, never too
-//! much.
+//! Two orders meet here: the data order packages, banners hold upstream versions. Both agree on the
+//! first numbers of a version, and only two numbers are compared. So the bounds may admit too many
+//! versions, never too few.
 
 use super::super::version::Requirement;
 use super::{Advisory, Line, State, Status};
 use crate::event::Verdict;
 
 impl Advisory {
-    /// Versions outside of these are worth no match, whatever else the banner and its key exchange show; none
-    /// where any may be.
+    /// Returns the versions outside of which nothing in the banner or its key exchange leads to a
+    /// match; none if any version may match.
     pub(in crate::rules) fn bounds(&self) -> Option<Requirement> {
         if self.reports(Verdict::Mended) || !self.spelled.is_empty() {
             return None;
         }
         if self.reports(Verdict::Unknown) && self.betrayed_by.iter().any(|marker| !marker.is_of_packages()) {
-            // The key exchange may deny that a version is mended, whichever it is.
+            // The key exchange can contradict a verdict of fixed, for any version.
             return None;
         }
-        // What cannot be told by its version may be by its key exchange.
+        // If the version leaves the verdict unknown, the key exchange may still decide it.
         let unknown = self.reports(Verdict::Unknown) || !self.betrayed_by.is_empty();
         if unknown && !self.is_mended_above() {
             return None;
@@ -30,12 +30,12 @@ impl Advisory {
         numbers.sort_unstable();
         let ([low, below_low], [high, below_high]) = (numbers.first()?, numbers.last()?);
         let upper = format!("<{high}.{}", below_high.checked_add(1)?);
-        // A package older than all that are named is not vulnerable, but nobody may be able to tell.
+        // A package older than all in the data is not vulnerable, but its verdict may be unknown.
         let text = if unknown { upper } else { format!(">={low}.{below_low}dev, {upper}") };
         Requirement::parse(&text).ok()
     }
 
-    /// True if everything above the versions that are named is known to be mended.
+    /// Returns true if every version above those in the data is known to be fixed.
     fn is_mended_above(&self) -> bool {
         let settled = |line: &Line| {
             let mended = matches!(line.state, State::Fixed(_) | State::Said(Status::NotAffected));
@@ -49,14 +49,14 @@ impl Advisory {
 }
 
 impl Line {
-    /// Upstream's part of every version that the data name.
+    /// Returns upstream's part of every version in the data.
     fn upstreams(&self) -> impl Iterator<Item = &[u8]> {
         let all = self.affected.iter().chain(self.newest.as_ref()).chain(self.fix());
         all.map(|version| version.shown().upstream)
     }
 }
 
-/// The two numbers with which a version begins; a missing one is 0.
+/// Returns the first two numbers of a version; a missing one is 0.
 fn numbers(version: &[u8]) -> Option<[u64; 2]> {
     let number = |digits: &[u8]| match digits {
         [] => Some(0),

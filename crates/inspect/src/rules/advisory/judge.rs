@@ -1,4 +1,4 @@
-//! One banner's package under one advisory.
+//! Judges the package that a banner names by an advisory.
 
 use super::super::debian::Revision;
 use super::super::marker::Marker;
@@ -7,42 +7,42 @@ use super::{Advisory, Line, State, Status};
 use crate::banner::SshBanner;
 use crate::event::{Verdict, VerdictFacts};
 
-/// What a banner shows of the package behind it.
+/// The part of a package's identity that a banner shows.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::rules) enum Shown<'v> {
     /// Distribution and revision.
     Package(Revision<'v>),
     /// The distribution alone, as `nginx/1.22.1 (Debian)` does.
     Distribution(&'v [u8]),
-    /// Nothing but upstream's version.
+    /// Only upstream's version.
     Nothing,
 }
 
-/// What an advisory says of a banner, and why.
+/// The advisory's verdict about a banner, with the reason.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in crate::rules) struct Finding<'r> {
     advisory: &'r Advisory,
     ground: Ground,
-    /// The line that decided.
+    /// The release's line that decided.
     line: Option<&'r Line>,
-    /// Upstream's version that mends.
+    /// Upstream's version with the fix.
     upstream_fix: Option<&'r str>,
-    /// What of the key exchange decided.
+    /// The marker of the key exchange that decided.
     marker: Option<Marker>,
-    /// What that contradicts.
+    /// The evidence that the marker contradicts.
     against: Option<Against>,
 }
 
-/// Evidence that something of the key exchange contradicts.
+/// Evidence that a marker contradicts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Against {
-    /// What the identification tells.
+    /// The verdict by the identification.
     Identification(Ground),
-    /// Something else of the key exchange.
+    /// Another marker of the key exchange.
     Marker(Marker),
 }
 
-/// Why.
+/// The reason of a verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ground {
     /// The data list the package.
@@ -55,17 +55,17 @@ pub(super) enum Ground {
     Fixed,
     /// The line never had the weakness.
     NotAffected,
-    /// The package's release began with a version that was mended.
+    /// The package's release began with a version that was fixed.
     Inherited,
-    /// Upstream's version is later than the one that was mended.
+    /// Upstream's version is later than the fixed one.
     LaterUpstream,
-    /// The data know the package and do not list it.
+    /// The data cover the package's release and do not list the package.
     NotListed,
     /// Upstream's version does not have the weakness.
     UpstreamUnaffected,
-    /// Upstream's version has the weakness, and whoever built it may have mended it.
+    /// Upstream's version has the weakness, but its builder may have patched it.
     UpstreamAffected,
-    /// The data do not know the package.
+    /// The data do not list the package.
     Unlisted,
     /// The banner does not show the package's revision.
     Hidden,
@@ -75,17 +75,17 @@ pub(super) enum Ground {
     Undetermined,
     /// The data do not know the package's release.
     UnknownRelease,
-    /// Nobody says whether the weakness was there yet.
+    /// The data do not say whether so old a package already had the weakness.
     PerhapsEarlier,
-    /// Somebody else has built the package.
+    /// The package is a third-party build.
     Rebuilt,
-    /// Two releases say different things of the same package.
+    /// Two releases that share the package disagree.
     Contradiction,
-    /// The key exchange offers what the mending brought.
+    /// The key exchange offers something that came with the fix.
     Marked,
-    /// The key exchange offers what has the weakness.
+    /// The key exchange offers something that has the weakness.
     Betrayed,
-    /// The key exchange offers what something else denies.
+    /// The key exchange contradicts other evidence.
     Contradicted,
 }
 
@@ -115,12 +115,12 @@ impl Ground {
 }
 
 impl Finding<'_> {
-    /// One of the three values.
+    /// Returns the verdict.
     pub(in crate::rules) const fn verdict(&self) -> Verdict {
         self.ground.verdict()
     }
 
-    /// True if a rule that blocks does so.
+    /// Returns true if a blocking rule blocks.
     pub(in crate::rules) const fn blocks(&self) -> bool {
         match self.verdict() {
             Verdict::Vulnerable => true,
@@ -129,7 +129,7 @@ impl Finding<'_> {
         }
     }
 
-    /// The verdict with its evidence, as events tell it.
+    /// Returns the verdict with its evidence, for events.
     pub(in crate::rules) fn facts(&self) -> VerdictFacts {
         VerdictFacts {
             verdict: self.verdict(),
@@ -141,13 +141,14 @@ impl Finding<'_> {
         }
     }
 
-    /// True if the key exchange may tell what this side's identification leaves open, or deny what it tells.
+    /// Returns true if the key exchange of this side can settle an unknown verdict or contradict a
+    /// known one.
     pub(in crate::rules) fn may_be_told(&self, banner: &SshBanner<'_>) -> bool {
         self.mending().chain(self.betraying()).any(|marker| marker.fits(banner))
     }
 
-    /// The same where the key exchange has nothing to add; else what that tells. Where it denies the
-    /// identification, or itself, nobody can tell.
+    /// Returns the finding, changed by the markers of the key exchange. If markers contradict the
+    /// identification, or each other, the verdict is unknown.
     pub(in crate::rules) fn weighed(self, seen: &[Marker]) -> Self {
         let mending = self.mending().find(|marker| seen.contains(marker));
         let betraying = self.betraying().find(|marker| seen.contains(marker));
@@ -166,8 +167,8 @@ impl Finding<'_> {
         Self { ground, marker: Some(marker), against, ..self }
     }
 
-    /// The markers of the mending that add something to what the identification tells. Of which packages a
-    /// marker is follows from an identification that tells nothing.
+    /// Returns the markers of the fix that can change the verdict. Markers of packages count only
+    /// if the identification leaves the verdict unknown.
     fn mending(&self) -> impl Iterator<Item = Marker> + '_ {
         let verdict = self.verdict();
         let adds = move |marker: &Marker| match verdict {
@@ -178,7 +179,7 @@ impl Finding<'_> {
         self.advisory.mended_by.iter().copied().filter(adds)
     }
 
-    /// The same of the weakness.
+    /// Returns the markers of the weakness that can change the verdict.
     fn betraying(&self) -> impl Iterator<Item = Marker> + '_ {
         let verdict = self.verdict();
         let adds = move |marker: &Marker| match verdict {
@@ -189,12 +190,12 @@ impl Finding<'_> {
         self.advisory.betrayed_by.iter().copied().filter(adds)
     }
 
-    /// The version that mends, of the package's own release where that is known.
+    /// Returns the fixed version, of the package's own release if that is known.
     fn fix(&self) -> Option<&PackageVersion> {
         self.line.and_then(Line::fix)
     }
 
-    /// Why, on one line.
+    /// Returns the reason in one line.
     pub(in crate::rules) fn reason(&self) -> String {
         self.reason_of(self.ground)
     }
@@ -248,8 +249,8 @@ impl Finding<'_> {
 }
 
 impl Advisory {
-    /// What follows for a banner with upstream's version `upstream`; nothing where the data are about
-    /// another distribution.
+    /// Returns the finding for a banner with upstream's version `upstream`; none if the data are
+    /// about another distribution.
     pub(in crate::rules) fn judge(&self, upstream: &[u8], shown: Shown<'_>) -> Option<Finding<'_>> {
         let by_lines = self.judge_by_lines(self.respelled(upstream), shown);
         by_lines.or_else(|| self.judge_upstream(upstream))
@@ -268,17 +269,17 @@ impl Advisory {
             Shown::Distribution(name) => Some(self.judge_hidden(upstream, &self.lines_of(name)?, true)),
             Shown::Nothing => {
                 let lines: Vec<&Line> = self.lines.iter().collect();
-                // Without a development line the data are about the versions that they name.
+                // Without a development line, the data cover only the versions that they list.
                 let about = |line: &&Line| line.is_development() || line.names(upstream);
                 lines.iter().any(about).then(|| self.judge_hidden(upstream, &lines, false))
             }
         }
     }
 
-    /// By what upstream says of its versions.
+    /// Returns the finding by upstream's own list of affected versions.
     fn judge_upstream(&self, upstream: &[u8]) -> Option<Finding<'_>> {
         let affected = self.upstream.as_ref()?;
-        // A portable release (`9.7p1`) is named without that, too.
+        // The data may also list a portable release (`9.7p1`) without its patch level.
         let versions = || [upstream, without_patch_level(upstream)].into_iter();
         let fix = versions().find_map(|version| affected.end_of(version));
         let ground = match versions().any(|version| affected.admits(version)) {
@@ -293,7 +294,8 @@ impl Advisory {
         spelled.map_or(upstream, |(_, package)| package.as_bytes())
     }
 
-    /// The lines of a distribution, where there are any. Raspbian's packages are Debian's.
+    /// Returns the lines of a distribution, if there are any. Raspbian's packages count as
+    /// Debian's.
     fn lines_of(&self, distribution: &[u8]) -> Option<Vec<&Line>> {
         let raspbian = distribution.eq_ignore_ascii_case(b"Raspbian");
         let name = if raspbian { b"Debian".as_slice() } else { distribution };
@@ -327,7 +329,7 @@ impl Advisory {
         self.judge_between(package, lines, development)
     }
 
-    /// A package of the line in which the next release grows.
+    /// Judges a package of the development line.
     fn judge_between<'r>(
         &'r self,
         package: Installed<'_>,
@@ -353,7 +355,8 @@ impl Advisory {
         self.finding(ground, Some(line))
     }
 
-    /// A banner without a revision. `named`: it names the distribution whose lines these are.
+    /// Judges a banner without a revision. `named` is true if it names the distribution of these
+    /// lines.
     fn judge_hidden<'r>(&'r self, upstream: &[u8], lines: &[&'r Line], named: bool) -> Finding<'r> {
         let development = lines.iter().copied().find(|line| line.is_development());
         let shares =
@@ -384,7 +387,8 @@ impl Advisory {
 }
 
 impl Line {
-    /// True if the data name a package of upstream's version that has the weakness, or had it.
+    /// Returns true if the data list a package of this upstream version that has or had the
+    /// weakness.
     fn names(&self, upstream: &[u8]) -> bool {
         let unaffected = matches!(self.state, State::Said(Status::NotAffected | Status::NotListed));
         let newest = self.newest.as_ref().filter(|_| !unaffected);
@@ -393,20 +397,20 @@ impl Line {
     }
 }
 
-/// True if a package was made of upstream's version, as far as a banner shows that.
+/// Returns true if a package was built from this upstream version, as far as a banner shows that.
 fn has_upstream(version: &PackageVersion, upstream: &[u8]) -> bool {
     let own = released(version.shown().upstream);
     own == upstream || without_patch_level(own) == upstream
 }
 
-/// `9.7` of `9.7p1`.
+/// Returns `9.7` for `9.7p1`.
 fn without_patch_level(upstream: &[u8]) -> &[u8] {
     let digits = upstream.iter().rev().take_while(|octet| octet.is_ascii_digit()).count();
     let (before, _) = upstream.split_at_checked(upstream.len() - digits).unwrap_or_default();
     before.strip_suffix(b"p").filter(|_| digits > 0).unwrap_or(upstream)
 }
 
-/// A package that is known to be one of the line's.
+/// Judges a package that belongs to this line.
 fn by_line(line: &Line, package: Installed<'_>) -> Ground {
     let same_upstream = |other: &PackageVersion| other.shown().upstream == package.upstream;
     match &line.state {
@@ -423,12 +427,12 @@ fn by_line(line: &Line, package: Installed<'_>) -> Ground {
     }
 }
 
-/// True if a release began with this very package.
+/// Returns true if the release began with exactly this package.
 fn began_with(line: &Line, package: Installed<'_>) -> bool {
     line.began().is_some_and(|began| began.shown() == package)
 }
 
-/// The package with which a release began, if it had the weakness then.
+/// Returns the package with which a release began, if it had the weakness then.
 fn affected_start(line: &Line) -> Option<Installed<'_>> {
     let start = line.newest.as_ref()?.shown().start();
     let affected = match &line.state {

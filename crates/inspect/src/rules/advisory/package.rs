@@ -1,18 +1,18 @@
-//! Versions of distributions' packages as their data write them, and as banners show them.
+//! Package versions, as distributions' data write them and as banners show them.
 
 use std::cmp::Ordering;
 use std::fmt;
 
 use super::super::debian::compare_part;
 
-/// A package version of a distribution's data, `1:9.2p1-2+deb12u3`, that dpkg takes.
+/// A package version of a distribution's data that dpkg accepts: `1:9.2p1-2+deb12u3`.
 ///
-/// The epoch is kept for people only: no banner shows one.
+/// The epoch is only displayed: no banner shows one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PackageVersion {
     text: String,
     epoch: u32,
-    /// Where upstream's version begins, and where it ends.
+    /// Start and end of upstream's version.
     upstream: (usize, usize),
 }
 
@@ -21,17 +21,17 @@ impl PackageVersion {
     ///
     /// # Errors
     ///
-    /// Why dpkg refuses it.
+    /// Returns dpkg's reason for refusing it.
     pub fn parse(text: &str) -> Result<Self, String> {
         Self::read(text, "")
     }
 
-    /// Reads a version of a distribution whose packages are not dpkg's, `9.3_p2-r0` or `0:8.7p1-38.el9_4.1`:
-    /// it is shown, and never compared but by upstream's part.
+    /// Reads a version of a distribution without dpkg, `9.3_p2-r0` or `0:8.7p1-38.el9_4.1`. It is
+    /// displayed, and only its upstream part is compared.
     ///
     /// # Errors
     ///
-    /// Why it is no version.
+    /// Returns the reason if it is no version.
     pub fn foreign(text: &str) -> Result<Self, String> {
         Self::read(text, "_^")
     }
@@ -67,24 +67,24 @@ impl PackageVersion {
         }
     }
 
-    /// As the data write it.
+    /// Returns the version as the data write it.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The epoch, 0 where none is written.
+    /// Returns the epoch, 0 if there is none.
     pub const fn epoch(&self) -> u32 {
         self.epoch
     }
 
-    /// The version from which the line of a release's updates began.
+    /// Returns the version at which the release's updates began.
     pub(in crate::rules) fn start(&self) -> Self {
         let updates = self.shown().revision.len() - self.shown().start().revision.len();
         let text = self.text.get(..self.text.len() - updates).unwrap_or(&self.text);
         Self { text: text.to_owned(), ..*self }
     }
 
-    /// What it would be on a machine, without the epoch.
+    /// Returns the installed form: without the epoch.
     pub fn shown(&self) -> Installed<'_> {
         let (start, end) = self.upstream;
         let upstream = self.text.get(start..end).unwrap_or_default().as_bytes();
@@ -103,7 +103,7 @@ impl fmt::Display for PackageVersion {
 pub struct Installed<'a> {
     /// `9.2p1`.
     pub upstream: &'a [u8],
-    /// `2+deb12u3`, empty where there is none.
+    /// `2+deb12u3`; empty if there is none.
     pub revision: &'a [u8],
 }
 
@@ -129,8 +129,8 @@ impl PartialEq for Installed<'_> {
 impl Eq for Installed<'_> {}
 
 impl<'a> Installed<'a> {
-    /// Without the marks of a rebuild that changes nothing of the source: `~bpo11+1` (Debian's backports),
-    /// `+b2` (a build for one architecture), `+rpt1` and `+rpi1` (Raspberry Pi).
+    /// Removes the suffixes of a rebuild without changes to the source: `~bpo11+1` (Debian's
+    /// backports), `+b2` (a build for one architecture), `+rpt1` and `+rpi1` (Raspberry Pi).
     pub(in crate::rules) fn without_rebuild(self) -> Self {
         let mut revision = self.revision;
         for mark in [b"~bpo".as_slice(), b"+rpt", b"+rpi", b"+b"] {
@@ -145,7 +145,7 @@ impl<'a> Installed<'a> {
         Self { revision, ..self }
     }
 
-    /// What Debian's mark of an update says, where there is one: `+deb12u3`, `~deb12u1`.
+    /// Returns Debian's suffix of an update, if there is one: `+deb12u3`, `~deb12u1`.
     pub(in crate::rules) fn update(self) -> Option<Update<'a>> {
         let at = self.revision.windows(4).position(|part| matches!(part, b"+deb" | b"~deb"))?;
         let (start, mark) = self.revision.split_at_checked(at)?;
@@ -156,12 +156,13 @@ impl<'a> Installed<'a> {
         (!release.is_empty()).then_some(Update { start, release, added, rebuilt })
     }
 
-    /// The version from which the line of a release's updates began.
+    /// Returns the version at which the release's updates began.
     pub fn start(self) -> Self {
         self.update().map_or(self, |update| Self { revision: update.start, ..self })
     }
 
-    /// True if the revision is one that Debian itself gives: anybody else's package may be mended by them.
+    /// Returns true if Debian itself gives such a revision. A third party may have patched any
+    /// other package.
     pub(in crate::rules) fn is_plain(self) -> bool {
         let number = |octet: &u8| octet.is_ascii_digit() || *octet == b'.';
         match self.update() {
@@ -171,16 +172,17 @@ impl<'a> Installed<'a> {
     }
 }
 
-/// Debian's mark of an update within a release.
+/// Debian's suffix of an update within a release.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::rules) struct Update<'a> {
     /// The revision before it, `2`.
     start: &'a [u8],
     /// The release's number, `12`.
     pub(in crate::rules) release: &'a [u8],
-    /// `+`: an update of what the release began with; `~`: a newer package brought into it.
+    /// True for `+`: an update of the release's first package. False for `~`: a newer package
+    /// brought into the release.
     pub(in crate::rules) added: bool,
-    /// Something stands behind the update's number.
+    /// True if text follows the update's number.
     rebuilt: bool,
 }
 
@@ -189,8 +191,8 @@ fn digits(part: &[u8]) -> (&[u8], &[u8]) {
     part.split_at_checked(length).unwrap_or((part, &[]))
 }
 
-/// Upstream's version without what a repackaging adds: `1.3.8` of `1.3.8+dfsg`, `2.0` of `2.0~dfsg1`, `9.3`
-/// of Alpine's `9.3_p2`.
+/// Returns upstream's version without the suffixes of a repackaging: `1.3.8` of `1.3.8+dfsg`, `2.0`
+/// of `2.0~dfsg1`, `9.3` of Alpine's `9.3_p2`.
 pub(in crate::rules) fn released(upstream: &[u8]) -> &[u8] {
     let marks = [b"_".as_slice(), b"+dfsg", b"~dfsg", b".dfsg", b"+ds", b"~ds", b"+repack", b"+really"];
     let at =

@@ -1,16 +1,17 @@
-//! Ubuntu's packages: the data list every version that is affected, so that being in the list decides. What
-//! a range says serves only versions newer than the list.
+//! Ubuntu's packages: the data list every affected version, and the list decides. Ranges serve only
+//! versions newer than the list.
 //!
-//! A release's packages share upstream's version and the revision with which they left the development
-//! line: `3ubuntu0.7` and `3ubuntu0.10` are one [`Series`], `3ubuntu0.20.04.1` is another. Packages of the
-//! extended maintenance and of FIPS (`+esm1`, `+Fips2`) are lines of their own.
+//! A release's packages share upstream's version and the revision at which they left the
+//! development line: `3ubuntu0.7` and `3ubuntu0.10` are one [`Series`], `3ubuntu0.20.04.1` is
+//! another. Packages of the extended maintenance and of FIPS (`+esm1`, `+Fips2`) have lines of
+//! their own.
 
 use super::judge::{Finding, Ground};
 use super::package::{Installed, PackageVersion};
 use super::{Advisory, Line, State, Status};
 
 impl Advisory {
-    /// What follows for one of Ubuntu's packages.
+    /// Judges one of Ubuntu's packages.
     pub(super) fn judge_ubuntu<'r>(&'r self, package: Installed<'_>, lines: &[&'r Line]) -> Finding<'r> {
         let listed = |line: &&Line| line.affected.iter().any(|version| version.shown() == package);
         let mut listing = lines.iter().copied().filter(listed);
@@ -20,7 +21,8 @@ impl Advisory {
         }
         let service = Service::of(package);
         let own = |line: &&Line| line.service() == service && line.shares_series(package);
-        // What was mended before a service made its package of it is mended there, too.
+        // If a weakness was fixed before a service derived its package, the derived package has the
+        // fix, too.
         let before = service.made_of(package);
         let mended = |line: &&Line| {
             before.is_some_and(|before| line.service() == Service::Release && line.mends_of_series(before))
@@ -31,7 +33,7 @@ impl Advisory {
     }
 }
 
-/// What a line says of a package of its series that it does not list.
+/// Returns the reason for a package that a line of its series does not list.
 fn unlisted(line: &Line, package: Installed<'_>) -> Ground {
     let newer = line.known().all(|version| version.shown() < package);
     match &line.state {
@@ -46,12 +48,13 @@ fn unlisted(line: &Line, package: Installed<'_>) -> Ground {
 }
 
 impl Line {
-    /// Every version that the data name.
+    /// Returns every version in the data.
     fn known(&self) -> impl Iterator<Item = &PackageVersion> {
         self.affected.iter().chain(self.newest.as_ref()).chain(self.fix())
     }
 
-    /// Whose packages it is about, by the release's name: `22.04`, `Pro:22.04`, `Pro:FIPS:22.04`.
+    /// Returns the service that the release's name stands for: `22.04`, `Pro:22.04`,
+    /// `Pro:FIPS:22.04`.
     fn service(&self) -> Service {
         match self.release.to_ascii_uppercase() {
             name if name.contains("FIPS") => Service::Fips,
@@ -70,14 +73,14 @@ impl Line {
     }
 }
 
-/// Whose packages they are.
+/// The service that publishes packages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Service {
-    /// The release's own.
+    /// The release itself.
     Release,
-    /// The extended maintenance's: `+esm1`.
+    /// The extended maintenance: `+esm1`.
     Extended,
-    /// Those with certified cryptography: `+Fips1`, `.fips.0.7`.
+    /// Packages with certified cryptography: `+Fips1`, `.fips.0.7`.
     Fips,
 }
 
@@ -90,7 +93,8 @@ impl Service {
         }
     }
 
-    /// The release's own package of which a package was made, where its revision says that.
+    /// Returns the release's package from which a service's package was derived, if the revision
+    /// shows that.
     fn made_of(self, package: Installed<'_>) -> Option<Installed<'_>> {
         let at = match self {
             Self::Release => return None,
@@ -101,18 +105,18 @@ impl Service {
     }
 }
 
-/// Where a mark stands in a revision, whatever the case of its letters.
+/// Returns the position of a suffix in a revision, ignoring case.
 fn mark(package: Installed<'_>, mark: &[u8]) -> Option<usize> {
     package.revision.windows(mark.len()).position(|part| part.eq_ignore_ascii_case(mark))
 }
 
-/// What the packages of one release share.
+/// The properties that all packages of one release share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Series<'a> {
     upstream: &'a [u8],
-    /// The revision with which they left the development line: `3` of `3ubuntu0.10`.
+    /// The revision at which they left the development line: `3` of `3ubuntu0.10`.
     start: &'a [u8],
-    /// What an update says of its release: `20.04` of `4ubuntu0.20.04.1`; none for what is no update.
+    /// The release in an update's suffix: `20.04` of `4ubuntu0.20.04.1`; none if it is no update.
     release: Option<&'a [u8]>,
 }
 
@@ -124,7 +128,7 @@ impl<'a> Series<'a> {
         let behind = revision.get(mark + 6..).unwrap_or_default();
         let number = behind.iter().take_while(|octet| octet.is_ascii_digit()).count();
         let (digits, update) = behind.split_at_checked(number).unwrap_or_default();
-        // `3ubuntu0` never was: the release began with Debian's `3`.
+        // There was no package `3ubuntu0`: the release began with Debian's `3`.
         let end = if digits == b"0" { mark } else { mark + 6 + number };
         let start = revision.get(..end).unwrap_or_default();
         let release = match update.strip_prefix(b".") {
@@ -147,7 +151,7 @@ impl<'a> Series<'a> {
     }
 }
 
-/// Cuts the mark of a build without a change of the source: `1build2`.
+/// Removes the suffix of a build without changes to the source: `1build2`.
 fn without_build(revision: &[u8]) -> &[u8] {
     let at = revision.windows(5).position(|part| part == b"build");
     at.and_then(|at| revision.get(..at)).unwrap_or(revision)

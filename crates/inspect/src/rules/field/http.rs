@@ -16,7 +16,7 @@ pub(super) const FIELDS: &[Row] = &[
 /// Header fields with a short name, of requests only.
 const SHORT: &[(&str, &str)] = &[("host", "host"), ("user_agent", "user-agent")];
 
-/// The header field of that name, where it is one's name.
+/// Returns the header field that the name stands for, if it is the name of one.
 pub(super) fn named(name: &str) -> Result<Option<(Field, Option<Side>)>, FieldFault> {
     if let Some(header) = name.strip_prefix("header.") {
         let header = header_name(header).ok_or(FieldFault::HeaderName)?;
@@ -26,7 +26,7 @@ pub(super) fn named(name: &str) -> Result<Option<(Field, Option<Side>)>, FieldFa
     Ok(short.map(|(_, header)| (Field::Header((*header).to_owned()), Some(Side::Client))))
 }
 
-/// Names of header fields, of a request's where `requests` are asked for.
+/// Returns the names of header fields, including those of requests if `requests` is set.
 pub(super) fn names(requests: bool) -> impl Iterator<Item = String> {
     let short = SHORT.iter().filter(move |_| requests).map(|(name, _)| (*name).to_owned());
     short.chain(["header.NAME".to_owned()])

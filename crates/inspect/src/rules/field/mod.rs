@@ -1,4 +1,4 @@
-//! The names by which rules speak of parts of a banner: a table a protocol.
+//! Names of a banner's fields in rules: one table for each protocol.
 
 mod greeting;
 mod http;
@@ -10,7 +10,7 @@ use std::fmt;
 
 use crate::event::{Protocol, Side};
 
-/// Who sent the banner that a rule is about.
+/// The sender of the banners that a rule is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Sender {
     /// The client only.
@@ -40,16 +40,16 @@ impl Sender {
     }
 }
 
-/// A part of a banner that patterns can be tried on.
+/// A part of a banner that rules can test.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Field {
-    /// SSH: the whole identification line; a greeting: each of its lines; what is not read: the first line.
+    /// SSH: the identification line; greeting: each of its lines; unread protocol: the first line.
     Banner,
     /// SSH: `2.0`; HTTP: `HTTP/1.1`.
     Protocol,
     /// SSH: the software version, up to the first space.
     Software,
-    /// SSH: everything behind the first space.
+    /// SSH: everything after the first space.
     Comments,
     /// SSH: HASSH of a client.
     Hassh,
@@ -73,7 +73,7 @@ pub(super) enum Field {
     Reason,
     /// HTTP response: the text of the first `<title>`.
     Title,
-    /// HTTP: what of the body was collected.
+    /// HTTP: the collected part of the body.
     Body,
     /// HTTP request: the method.
     Method,
@@ -95,43 +95,43 @@ pub(super) enum Field {
     Ja4,
     /// TLS: JA3S of a server.
     Ja3s,
-    /// TLS: `offered` where a client offers Encrypted Client Hello.
+    /// TLS: `offered` if a client offers Encrypted Client Hello.
     Ech,
-    /// TLS: `tcp`, or `quic` where that carries it.
+    /// TLS: the transport, `tcp` or `quic`.
     Transport,
-    /// TLS: what an alert says.
+    /// TLS: the description of an alert.
     Alert,
-    /// TLS: whose the server's certificate is.
+    /// TLS: the subject of the server's certificate.
     Subject,
-    /// TLS: who says so.
+    /// TLS: the issuer of the certificate.
     Issuer,
     /// TLS: each alternative name of the certificate.
     San,
     /// TLS: the certificate's serial number.
     Serial,
-    /// TLS: from when on it is valid.
+    /// TLS: start of the certificate's validity.
     NotBefore,
-    /// TLS: until when it is valid.
+    /// TLS: end of the certificate's validity.
     NotAfter,
     /// TLS: the kind of its key.
     Key,
     /// TLS: the length of its key.
     KeyBits,
-    /// TLS: how it is signed.
+    /// TLS: the signature's algorithm.
     Signature,
-    /// TLS: whether subject and issuer are the same.
+    /// TLS: `true` if subject and issuer are the same.
     SelfSigned,
     /// TLS: its SHA-256.
     Sha256,
-    /// TLS: each thing that is wrong with it, or that nothing is.
+    /// TLS: each result of the certificate's verification.
     Verification,
     /// A greeting: `220`, `+OK`, `* OK`.
     Code,
-    /// A greeting: what each of its lines says behind the code.
+    /// Greeting: the text of each line after the code.
     Text,
-    /// What is not read: what its first octets are, `tls`.
+    /// Unread protocol: its name, by its first bytes: `tls`.
     Name,
-    /// What is not read: the first octets.
+    /// Unread protocol: its first bytes.
     First,
     /// Fingerprint: the product.
     Product,
@@ -145,7 +145,7 @@ pub(super) enum Field {
     Os,
 }
 
-/// A name of a field, and who sends it where that is one side alone.
+/// A name of a field, and its sender if only one side sends it.
 pub(super) struct Row {
     name: &'static str,
     field: Field,
@@ -162,7 +162,7 @@ impl Row {
     }
 }
 
-/// What rules of every protocol may ask: of a fingerprint.
+/// Fields of every protocol: those of a fingerprint.
 const COMMON: &[Row] = &[
     Row::either("product", Field::Product),
     Row::either("vendor", Field::Vendor),
@@ -171,7 +171,7 @@ const COMMON: &[Row] = &[
     Row::either("os", Field::Os),
 ];
 
-/// The fields with one name each that banners of `protocol` have.
+/// Returns the fields with a fixed name that banners of `protocol` have.
 const fn table(protocol: Protocol) -> &'static [Row] {
     match protocol {
         Protocol::Ssh => ssh::FIELDS,
@@ -182,7 +182,7 @@ const fn table(protocol: Protocol) -> &'static [Row] {
     }
 }
 
-/// Why a name is no field of a rule.
+/// The reason why a name is no field of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum FieldFault {
     /// No rule has such a field.
@@ -196,8 +196,8 @@ pub(super) enum FieldFault {
 }
 
 impl Field {
-    /// The field `name` of a rule about `protocol` and `sender`; where these are unknown (they are at
-    /// fault themselves), any field passes.
+    /// Returns the field `name` of a rule about `protocol` and `sender`. If these are unknown,
+    /// because they are faulty themselves, any field passes.
     pub(super) fn parse(
         name: &str,
         protocol: Option<Protocol>,
@@ -239,7 +239,7 @@ impl Field {
         Err(FieldFault::Unknown { nearest })
     }
 
-    /// Every name that a rule about `protocol` and `sender` may use.
+    /// Returns every name that a rule about `protocol` and `sender` may use.
     pub(super) fn names(protocol: Option<Protocol>, sender: Option<Sender>) -> Vec<String> {
         let fits = |side: Option<Side>| match (side, sender) {
             (None, _) | (_, None) => true,
@@ -257,7 +257,7 @@ impl Field {
         names
     }
 
-    /// True if it is known only once the KEXINIT was seen.
+    /// Returns true if it needs the KEXINIT.
     pub(super) const fn needs_kex(&self) -> bool {
         matches!(
             self,
@@ -272,12 +272,12 @@ impl Field {
         )
     }
 
-    /// True if it is known only once some of the body was seen.
+    /// Returns true if it needs the body.
     pub(super) const fn needs_body(&self) -> bool {
         matches!(self, Self::Title | Self::Body)
     }
 
-    /// True if it is known only once the server's certificate was seen.
+    /// Returns true if it needs the server's certificate.
     pub(super) const fn needs_certificate(&self) -> bool {
         matches!(
             self,
@@ -296,18 +296,18 @@ impl Field {
         )
     }
 
-    /// True if it comes behind the head of a banner.
+    /// Returns true if it comes after the head of a banner.
     pub(super) const fn comes_later(&self) -> bool {
         self.needs_kex() || self.needs_body() || self.needs_certificate()
     }
 
-    /// True if it comes from a fingerprint database and not from the banner itself.
+    /// Returns true if it comes from a fingerprint database.
     pub(super) const fn is_fingerprint(&self) -> bool {
         matches!(self, Self::Product | Self::Vendor | Self::ProductVersion | Self::Cpe | Self::Os)
     }
 }
 
-/// A header field's name in lower case, none where it is not a token.
+/// Returns a header field's name in lower case, or none if it is no token.
 pub(super) fn header_name(name: &str) -> Option<String> {
     let token = |octet: &u8| octet.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(octet);
     (!name.is_empty() && name.as_bytes().iter().all(token)).then(|| name.to_ascii_lowercase())

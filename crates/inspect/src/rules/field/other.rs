@@ -1,4 +1,4 @@
-//! Fields of what is not read: what its first octets tell, and these themselves.
+//! Fields of a protocol that is not read: the name by its first bytes, and these bytes.
 
 use super::{Field, Row};
 

@@ -1,4 +1,4 @@
-//! Fields of TLS: of the hellos, and of the server's certificate.
+//! Fields of TLS: those of the hellos, and those of the server's certificate.
 
 use super::{Field, Row};
 use crate::terms::Side;

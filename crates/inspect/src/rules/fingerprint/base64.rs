@@ -1,11 +1,11 @@
-//! Base64 (RFC 4648 section 4) of examples that are not printable, read as leniently as Recog's own
+//! Base64 (RFC 4648 section 4) of examples that are not printable, decoded as leniently as Recog's
 //! tools do.
 
 use base64::Engine as _;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
-/// Padded when written; padding is optional when read.
+/// Writes padding; accepts text without it.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new()
@@ -13,13 +13,13 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true),
 );
 
-/// `octets` in base64, padded.
+/// Returns `octets` in base64, padded.
 pub fn encode(octets: &[u8]) -> String {
     LENIENT.encode(octets)
 }
 
-/// The octets of `text`; what is not of the alphabet (line ends, mostly) is skipped, as Ruby's
-/// `unpack("m")` does. Text that is no base64 even so is no example: it gives nothing.
+/// Decodes `text`. It skips characters outside of the alphabet (mostly line ends), as Ruby's
+/// `unpack("m")` does. Other text that is no base64 gives an empty result.
 pub fn decode(text: &str) -> Vec<u8> {
     let letters: Vec<u8> = text
         .bytes()

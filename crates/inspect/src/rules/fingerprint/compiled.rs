@@ -1,5 +1,5 @@
-//! A database ready for look-ups: one automaton says which fingerprints match, then the first of
-//! them alone is asked for its captures.
+//! A compiled database: one automaton finds the fingerprints that match, and only the first of them
+//! captures.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -8,13 +8,13 @@ use regex::bytes::{Captures, Regex, RegexBuilder, RegexSet, RegexSetBuilder};
 use super::file::{DatabaseEntry, FieldEntry, FingerprintEntry};
 use crate::event::ProductFacts;
 
-/// The largest compiled form of one pattern, in octets.
+/// Limit on the compiled form of one pattern, in bytes.
 const PATTERN_SIZE: usize = 1 << 20;
-/// The largest compiled form of one database, in octets.
+/// Limit on the compiled form of one database, in bytes.
 const SET_SIZE: usize = 64 << 20;
-/// How far the lazily built automaton of one database may grow on each thread, in octets.
+/// Limit on the lazily built automaton of one database on each thread, in bytes.
 const SET_CACHE: usize = 16 << 20;
-/// How deep braces may lead from field to field.
+/// Limit on references from field to field in braces.
 const DEPTH: usize = 4;
 
 /// The fingerprints for one kind of text.
@@ -34,14 +34,14 @@ struct Fingerprint {
     fields: BTreeMap<String, FieldEntry>,
 }
 
-/// Why a fingerprint can't be used.
+/// The reason why a fingerprint can't be used.
 #[derive(Debug)]
 pub(super) struct Fault {
     pub(super) fingerprint: String,
     pub(super) reason: String,
 }
 
-/// What a fingerprint says of a text.
+/// The result of a fingerprint for a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identified<'f> {
     name: &'f str,
@@ -115,7 +115,7 @@ impl Fingerprint {
         Some(Identified { name: &self.name, fields })
     }
 
-    /// The value of a field; none where its group took no part in the match.
+    /// Returns the value of a field, or none if its group took no part in the match.
     fn value(&self, field: &str, captures: &Captures<'_>, depth: usize) -> Option<String> {
         match self.fields.get(field)? {
             FieldEntry::Capture(group) => {
@@ -125,8 +125,8 @@ impl Fingerprint {
         }
     }
 
-    /// `text` with `{other.field}` replaced by that field's value. As in Recog, a version that is
-    /// not known is `-` in a CPE name; another value that is not known leaves the field out.
+    /// Replaces `{other.field}` in `text` by that field's value. As in Recog, an unknown version is
+    /// `-` in a CPE name; any other unknown value omits the field.
     fn interpolate(&self, field: &str, text: &str, captures: &Captures<'_>, depth: usize) -> Option<String> {
         let (mut value, mut rest) = (String::with_capacity(text.len()), text);
         while let Some((before, behind)) = rest.split_once('{') {
@@ -170,8 +170,8 @@ impl Identified<'_> {
         self.fields.iter().map(|(name, value)| (*name, value.as_str()))
     }
 
-    /// Vendor, product, version and CPE name of the software; of the device or else the operating
-    /// system where the fingerprint names no software.
+    /// Returns vendor, product, version and CPE name of the software. If the fingerprint names no
+    /// software, they are those of the device or else the operating system.
     pub fn facts(&self) -> ProductFacts {
         let of = |class: &str, what: &str| {
             self.get(&format!("{class}.{what}")).filter(|value| !value.is_empty()).map(ToOwned::to_owned)
@@ -187,7 +187,8 @@ impl Identified<'_> {
         }
     }
 
-    /// Vendor, product and version of the operating system, each word once: `Debian Linux 12.0`.
+    /// Returns vendor, product and version of the operating system, without repeated words: `Debian
+    /// Linux 12.0`.
     fn operating_system(&self) -> Option<String> {
         let mut seen = HashSet::new();
         let words: Vec<_> = ["os.vendor", "os.product", "os.version"]

@@ -1,4 +1,4 @@
-//! The fingerprint file as it is written: TOML to plain values and back, nothing compiled.
+//! The fingerprint file as text: TOML to plain values and back, without compiling.
 //!
 //! ```toml
 //! [[database]]
@@ -28,7 +28,7 @@ use super::base64;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Document {
-    /// Its databases in the order in which they are asked.
+    /// Its databases, in the order of look-ups.
     #[serde(default)]
     pub database: Vec<DatabaseEntry>,
 }
@@ -37,9 +37,9 @@ pub struct Document {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DatabaseEntry {
-    /// What its patterns read, in Recog's words: `ssh.banner`, `http_header.server`.
+    /// The text that its patterns read, by Recog's name: `ssh.banner`, `http_header.server`.
     pub matches: String,
-    /// The value of `service.protocol` where a fingerprint states none.
+    /// The value of `service.protocol` if a fingerprint sets none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
     /// Its fingerprints; the first that matches wins.
@@ -51,48 +51,48 @@ pub struct DatabaseEntry {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FingerprintEntry {
-    /// What it recognises, for a person.
+    /// Description of the software that it recognizes.
     pub name: String,
     /// A regular expression of the regex crate over bytes; classes are ASCII.
     pub pattern: String,
-    /// A regular expression that takes the match back.
+    /// A regular expression that excludes a match.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unless: Option<String>,
-    /// What is known of what it recognises.
+    /// Facts about the software that it recognizes.
     #[serde(default)]
     pub fields: BTreeMap<String, FieldEntry>,
-    /// Texts that it must recognise.
+    /// Texts that it must recognize.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub examples: Vec<ExampleEntry>,
 }
 
-/// Where a field's value comes from.
+/// The source of a field's value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum FieldEntry {
-    /// What the capture group of this number holds, from 1.
+    /// The capture group of this number, from 1.
     Capture(usize),
-    /// This text, in which `{other.field}` stands for that field's value.
+    /// This text, in which `{other.field}` is replaced by that field's value.
     Text(String),
 }
 
-/// A text that a fingerprint must recognise.
+/// A text that a fingerprint must recognize.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExampleEntry {
     /// The text itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// The text in base64, where it is not printable.
+    /// The text in base64, if it is not printable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base64: Option<String>,
-    /// Fields that the fingerprint must give for it; it may give more.
+    /// Fields that the fingerprint must set for it; it may set more.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fields: BTreeMap<String, String>,
 }
 
 impl ExampleEntry {
-    /// An example that is written as text where it is printable, else in base64.
+    /// Creates an example: as text if it is printable, else in base64.
     pub fn new(content: &[u8], fields: BTreeMap<String, String>) -> Self {
         let printable = |text: &&str| !text.chars().any(|c| c.is_control() && !matches!(c, '\n' | '\t'));
         match std::str::from_utf8(content).ok().filter(printable) {
@@ -101,7 +101,7 @@ impl ExampleEntry {
         }
     }
 
-    /// The octets that the fingerprint must recognise.
+    /// Returns the bytes that the fingerprint must recognize.
     pub fn content(&self) -> Vec<u8> {
         match (&self.text, &self.base64) {
             (Some(text), _) => text.as_bytes().to_vec(),

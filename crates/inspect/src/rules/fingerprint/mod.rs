@@ -1,4 +1,4 @@
-//! Fingerprints: what product, version and system a banner betrays.
+//! Fingerprints: product, version and system that a banner reveals.
 //!
 //! A fingerprint file holds databases, each for one kind of text, named in Recog's words:
 //!
@@ -11,8 +11,8 @@
 //! | `http_header.cookie` | the Set-Cookie field |
 //! | `html_title` | the text of a page's title |
 //!
-//! The first fingerprint of a database that matches wins, as in Recog. This room compiles files
-//! and looks texts up; it reads no XML (`recog` does) and reports nothing.
+//! The first fingerprint of a database that matches wins, as in Recog. This module compiles files
+//! and looks up texts. It reads no XML (`recog` does) and reports nothing.
 
 mod base64;
 mod compiled;
@@ -38,53 +38,53 @@ pub struct Fingerprints {
     databases: Vec<Database>,
 }
 
-/// Why fingerprints could not be loaded.
+/// Error of loading fingerprints.
 #[derive(Debug, thiserror::Error)]
 pub enum FingerprintError {
-    /// A file or folder could not be read.
+    /// A file or directory could not be read.
     #[error("{}: {source}", path.display())]
     Read {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: std::io::Error,
     },
-    /// A file could not be taken: it is too large, no regular file, or not UTF-8.
+    /// A file was refused: it is too large, no regular file, or not UTF-8.
     #[error("{}: {reason}", path.display())]
     Unreadable {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why not.
+        /// Reason of the refusal.
         reason: String,
     },
-    /// A folder holds no fingerprint file.
+    /// A directory holds no fingerprint file.
     #[error("{}: no *.toml in this folder", path.display())]
     Empty {
-        /// Which.
+        /// Path of the directory.
         path: PathBuf,
     },
     /// A Recog file, which must be converted first.
     #[error("{}: a Recog file; convert it with `bannerwall rules import recog`", path.display())]
     Recog {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// A file is not of the form.
+    /// A file has the wrong form.
     #[error("{name}: {source}")]
     Form {
         /// The file's name.
         name: String,
-        /// What is wrong, with the line shown.
+        /// Description of the fault, with the line quoted.
         source: Box<toml::de::Error>,
     },
-    /// A file's brackets are nested too deep to be read.
+    /// A file's brackets are nested too deeply to be read.
     #[error("{name}:{line}: {reason}")]
     Nested {
         /// The file's name.
         name: String,
         /// Line in the file, from 1.
         line: usize,
-        /// What is wrong.
+        /// Description of the fault.
         reason: String,
     },
     /// A fingerprint can't be used.
@@ -94,12 +94,12 @@ pub enum FingerprintError {
         name: String,
         /// The fingerprint's name.
         fingerprint: String,
-        /// What is wrong.
+        /// Description of the fault.
         reason: String,
     },
 }
 
-/// What databases may be about, of all that Recog has, beside greetings: what is seen of SSH and HTTP.
+/// Names of Recog's subjects that databases may have, except greetings: those of SSH and HTTP.
 const SUBJECTS: [&str; 6] = [
     "ssh.banner",
     "http_header.server",
@@ -109,17 +109,17 @@ const SUBJECTS: [&str; 6] = [
     "html_title",
 ];
 
-/// What databases may be about, of all that Recog has.
+/// Returns the names of Recog's subjects that databases may have.
 pub fn subjects() -> impl Iterator<Item = &'static str> {
     SUBJECTS.into_iter().chain(Greeting::all().map(Greeting::fingerprints))
 }
 
 impl Fingerprints {
-    /// Loads one fingerprint file, or every `*.toml` of a folder in the order of their names.
+    /// Loads one fingerprint file, or every `*.toml` of a directory in the order of their names.
     ///
     /// # Errors
-    /// [`FingerprintError`] where a file can't be read, is not of the form, or holds a pattern that
-    /// the regex crate refuses or that would grow too large.
+    /// Returns [`FingerprintError`] if a file can't be read, has the wrong form, or holds a pattern
+    /// that the regex crate refuses or that would grow too large.
     pub fn load(path: &Path) -> Result<Self, FingerprintError> {
         let mut fingerprints = Self::default();
         for file in files(path)? {
@@ -133,7 +133,7 @@ impl Fingerprints {
         Ok(fingerprints)
     }
 
-    /// Compiles the text of one fingerprint file; `name` is for messages.
+    /// Compiles the text of one fingerprint file; messages show `name`.
     ///
     /// # Errors
     /// As [`Fingerprints::load`].
@@ -143,10 +143,10 @@ impl Fingerprints {
         Ok(fingerprints)
     }
 
-    /// Compiles a document; `name` is for messages.
+    /// Compiles a document; messages show `name`.
     ///
     /// # Errors
-    /// [`FingerprintError::Fingerprint`] names the first fingerprint that can't be used.
+    /// Returns [`FingerprintError::Fingerprint`] with the first fingerprint that can't be used.
     pub fn compile(name: &str, document: &Document) -> Result<Self, FingerprintError> {
         let compile = |entry| {
             Database::compile(entry).map_err(|fault| FingerprintError::Fingerprint {
@@ -169,17 +169,17 @@ impl Fingerprints {
         Ok(())
     }
 
-    /// How many fingerprints there are.
+    /// Returns the number of fingerprints.
     pub fn len(&self) -> usize {
         self.databases.iter().map(Database::len).sum()
     }
 
-    /// True if there are none.
+    /// True if there are no fingerprints.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What the databases for `matches` say of `text`: the first fingerprint that matches.
+    /// Returns the first fingerprint of the databases for `matches` that recognizes `text`.
     pub fn identify(&self, matches: &str, text: &[u8]) -> Option<Identified<'_>> {
         self.databases
             .iter()
@@ -187,24 +187,24 @@ impl Fingerprints {
             .find_map(|database| database.identify(text))
     }
 
-    /// What an SSH identification betrays, from its software and comments (what follows
+    /// Returns the product of an SSH identification, by its software and comments (the part after
     /// `SSH-2.0-`).
     pub fn ssh(&self, software_and_comments: &[u8]) -> Option<ProductFacts> {
         self.facts("ssh.banner", software_and_comments)
     }
 
-    /// What the value of a Server field betrays.
+    /// Returns the product that the value of a Server field names.
     pub fn http_server(&self, value: &[u8]) -> Option<ProductFacts> {
         self.facts("http_header.server", value)
     }
 
-    /// What the text of a page's title betrays.
+    /// Returns the product that a page's title names.
     pub fn html_title(&self, text: &[u8]) -> Option<ProductFacts> {
         self.facts("html_title", text)
     }
 
-    /// What a whole response betrays: its Server field, and where that names no product, the
-    /// fields and the title that name one.
+    /// Returns the product of a response: by its Server field, or, if that names none, by other
+    /// fields and the title.
     pub fn http_response(&self, response: &Response<'_>, title: Option<&[u8]>) -> Option<ProductFacts> {
         const FIELDS: [(&str, &str); 4] = [
             ("http_header.server", "Server"),
@@ -225,7 +225,7 @@ impl Fingerprints {
         first
     }
 
-    /// What a greeting betrays: the first of its lines that a fingerprint knows.
+    /// Returns the product of a greeting, by the first of its lines that a fingerprint recognizes.
     pub fn greeting(&self, banner: &GreetingBanner<'_>) -> Option<ProductFacts> {
         let subject = banner.greeting.fingerprints();
         banner.lines().find_map(|line| self.facts(subject, banner.text(line)))
@@ -236,7 +236,7 @@ impl Fingerprints {
     }
 }
 
-/// The files behind a path, sorted by name.
+/// Returns the files of a path, sorted by name.
 fn files(path: &Path) -> Result<Vec<PathBuf>, FingerprintError> {
     let failed = |source| FingerprintError::Read { path: path.to_owned(), source };
     if !std::fs::metadata(path).map_err(failed)?.is_dir() {

@@ -1,4 +1,4 @@
-//! `advisory = { … }` of a rule: what a distribution says of a weakness, release by release.
+//! Reads `advisory = { … }` of a rule: a distribution's data about a weakness, release by release.
 
 use serde_spanned::Spanned;
 use toml::de::DeValue;
@@ -23,7 +23,7 @@ const KEYS: &[&str] = &[
 ];
 const LINE_KEYS: &[&str] = &["distribution", "release", "newest", "affected", "fixed", "status"];
 
-/// Reads an advisory; none where anything of it is at fault.
+/// Reads an advisory; none if it has a fault.
 pub(super) fn read(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Option<Advisory> {
     let errors = reader.report.errors();
     let mut advisory = Advisory {
@@ -96,7 +96,8 @@ fn markers(reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> 
     all
 }
 
-/// `spelled = { "10.0p2" = "10.0p1" }`: what banners show, and what the package is called.
+/// Reads `spelled = { "10.0p2" = "10.0p1" }`: the version in banners, and its spelling in the
+/// package.
 fn spelled(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Vec<(String, String)> {
     let mut all = Vec::new();
     for (shown, _, value) in reader.table("spelled", value).unwrap_or_default() {
@@ -147,10 +148,10 @@ fn line(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Option<Line> {
     Some(Line { distribution, release, newest, affected, state })
 }
 
-/// How a package version is read.
+/// Parser of a package version.
 type Reading = fn(&str) -> Result<PackageVersion, String>;
 
-/// Debian's and Ubuntu's versions are those that dpkg takes.
+/// Returns dpkg's parser for Debian's and Ubuntu's versions, and the lenient one for others.
 fn reading(entries: &[Entry<'_, '_>]) -> Reading {
     let dpkg = entries.iter().any(|(key, _, value)| {
         let text = value.get_ref().as_str();

@@ -1,4 +1,4 @@
-//! `match.FIELD` and `unless.FIELD`.
+//! Reads `match.FIELD` and `unless.FIELD`.
 
 use std::ops::Range;
 
@@ -12,7 +12,8 @@ use super::Lists;
 use super::value::{Reader, Text};
 use crate::event::Protocol;
 
-/// What decides which fields exist, and what patterns and lists are added to.
+/// The rule's protocol and sender, which decide about fields, and the sets to which patterns and
+/// lists are added.
 pub(super) struct Context<'a> {
     pub(super) protocol: Option<Protocol>,
     pub(super) sender: Option<Sender>,
@@ -29,7 +30,7 @@ pub(super) fn read(
 ) -> Vec<Condition> {
     let mut conditions = Vec::new();
     for (name, span, value) in reader.table(key, value).unwrap_or_default() {
-        // `match.header.server` says the same as `match."header.server"`.
+        // `match.header.server` means the same as `match."header.server"`.
         if let ("header", DeValue::Table(_)) = (name, value.get_ref()) {
             for (header, span, value) in reader.table(name, value).unwrap_or_default() {
                 let name = format!("header.{header}");
@@ -56,7 +57,7 @@ fn condition(
             None
         }
     };
-    // The value is read in any case, so that its faults are known, too.
+    // The value is read even if the field is unknown, so that its faults are reported, too.
     let test = test(reader, name, value, context)?;
     Some(Condition { field: field?, test })
 }
@@ -90,7 +91,7 @@ fn report_field(
     }
 }
 
-/// A pattern, a list of patterns of which one must match, or `@name` of a list of values.
+/// Reads a pattern, a list of alternative patterns, or `@name` of a list of values.
 fn test(
     reader: &mut Reader<'_>,
     name: &str,

@@ -1,4 +1,4 @@
-//! `examples` and `counterexamples`: a banner as text, or a table of its parts.
+//! Reads `examples` and `counterexamples`: a banner as text, or a table of its parts.
 
 use serde_spanned::Spanned;
 use toml::de::DeValue;
@@ -76,7 +76,7 @@ fn example(
     }
 }
 
-/// `{ banner = "SSH-2.0-…", kex = "…", mac = "…" }` or with `hassh = "…"`.
+/// Reads `{ banner = "SSH-2.0-…", kex = "…", mac = "…" }`, or with `hassh = "…"`.
 fn ssh(reader: &mut Reader<'_>, entries: &[Entry<'_, '_>]) -> (Content, Option<ProductFacts>) {
     let (mut line, mut hassh, mut kex, mut facts) = (String::new(), None, None, None);
     for (key, span, value) in entries {
@@ -111,8 +111,8 @@ fn ssh(reader: &mut Reader<'_>, entries: &[Entry<'_, '_>]) -> (Content, Option<P
     (Content::Ssh { line: line.into_bytes(), kex, hassh }, facts)
 }
 
-/// `{ status = 200, headers = { Server = "nginx" }, body = "…" }`, `{ method = "GET", url = "/" }`, or
-/// whole messages: `{ request = "…", response = "…" }`.
+/// Reads `{ status = 200, headers = { Server = "nginx" }, body = "…" }`, `{ method = "GET", url =
+/// "/" }`, or whole messages: `{ request = "…", response = "…" }`.
 fn http(reader: &mut Reader<'_>, entries: &[Entry<'_, '_>], from: Sender) -> (Content, Option<ProductFacts>) {
     let mut parts = HttpParts::default();
     let mut facts = None;
@@ -138,7 +138,7 @@ fn http(reader: &mut Reader<'_>, entries: &[Entry<'_, '_>], from: Sender) -> (Co
     (parts.content(from), facts)
 }
 
-/// `{ banner = "220 mail ESMTP Exim 4.96" }`.
+/// Reads `{ banner = "220 mail ESMTP Exim 4.96" }`.
 fn greeting(
     reader: &mut Reader<'_>,
     entries: &[Entry<'_, '_>],
@@ -155,7 +155,8 @@ fn greeting(
     (Content::greeting(greeting, &text), facts)
 }
 
-/// `{ first = "RFB 003.008\n" }`, or with the octets in hexadecimal: `{ hex = "16 03 01 02 00 01" }`.
+/// Reads `{ first = "RFB 003.008\n" }`, or the bytes in hexadecimal: `{ hex = "16 03 01 02 00 01"
+/// }`.
 fn other(reader: &mut Reader<'_>, entries: &[Entry<'_, '_>]) -> (Content, Option<ProductFacts>) {
     let mut octets = Vec::new();
     for (key, span, value) in entries {
@@ -225,7 +226,8 @@ impl HttpParts<'_> {
     }
 }
 
-/// `product = { product = "OpenSSH", version = "9.2p1" }`: what a fingerprint database would say.
+/// Reads `product = { product = "OpenSSH", version = "9.2p1" }`, the result of a fingerprint
+/// database.
 fn product(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Option<ProductFacts> {
     let mut facts = ProductFacts::default();
     for (key, span, value) in reader.table("product", value)? {

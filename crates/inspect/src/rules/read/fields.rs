@@ -1,4 +1,4 @@
-//! The single values of a rule.
+//! Reads the single values of a rule.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::super::version::Requirement;
 use super::value::{Reader, Text};
 use crate::terms::Protocol;
 
-/// An id: it becomes a metric's label and is typed by people.
+/// Reads an id. It becomes a metric's label, and users type it.
 pub(super) fn identifier(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Option<Text> {
     let text = line(reader, "id", value)?;
     let allowed = |character: char| character.is_ascii_alphanumeric() || "-_.:/".contains(character);
@@ -33,7 +33,7 @@ pub(super) fn protocol(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) ->
     reader.name("protocol", value, &known)
 }
 
-/// Names of groups: words that people type on a command line.
+/// Reads names of groups: words that users type on a command line.
 pub(super) fn labels(reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Vec<String> {
     let texts = lines(reader, key, value);
     let is_label = |text: &Text| {
@@ -47,13 +47,13 @@ pub(super) fn labels(reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue
     texts.into_iter().map(|text| text.value).collect()
 }
 
-/// A text of one line.
+/// Reads a text of one line.
 pub(super) fn line(reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Option<Text> {
     let text = reader.text(key, value)?;
     check_line(reader, key, &text).then_some(text)
 }
 
-/// Texts of one line each.
+/// Reads texts of one line each.
 pub(super) fn lines(reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Vec<Text> {
     let mut texts = reader.texts(key, value);
     texts.retain(|text| check_line(reader, key, text));
@@ -72,7 +72,7 @@ fn check_line(reader: &mut Reader<'_>, key: &str, text: &Text) -> bool {
     true
 }
 
-/// `version = ">=8.5p1, <9.8p1"`.
+/// Reads `version = ">=8.5p1, <9.8p1"`.
 pub(super) fn requirement(
     reader: &mut Reader<'_>,
     key: &str,
@@ -89,7 +89,7 @@ pub(super) fn requirement(
     }
 }
 
-/// `fixed_in = ["Debian-2+deb12u3"]`.
+/// Reads `fixed_in = ["Debian-2+deb12u3"]`.
 pub(super) fn fixed_in(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Vec<(Fixed, Range<usize>)> {
     let mut all = Vec::new();
     for text in reader.texts("fixed_in", value) {
@@ -101,7 +101,7 @@ pub(super) fn fixed_in(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) ->
     all
 }
 
-/// `mark = 1`, `mark = "0x1"` or `mark = "0x1/0xff"`.
+/// Reads `mark = 1`, `mark = "0x1"` or `mark = "0x1/0xff"`.
 pub(super) fn mark(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Option<Mark> {
     if let DeValue::Integer(_) = value.get_ref() {
         let value = reader.number("mark", value, 0..=u32::MAX)?;
@@ -130,7 +130,7 @@ fn mark_number(text: &str) -> Option<u32> {
     }
 }
 
-/// `request = { method = "GET", path = "/server-status" }`.
+/// Reads `request = { method = "GET", path = "/server-status" }`.
 pub(super) fn request(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Option<ProbeRequest> {
     let errors = reader.report.errors();
     let mut request = ProbeRequest { method: "GET".to_owned(), path: String::new(), headers: Vec::new() };
@@ -180,7 +180,7 @@ fn headers(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Vec<(String
     headers
 }
 
-/// `count = { times = 5, within = "60s" }`.
+/// Reads `count = { times = 5, within = "60s" }`.
 pub(super) fn count(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Option<Count> {
     let errors = reader.report.errors();
     let (mut times, mut within) = (None, None);
@@ -202,7 +202,7 @@ pub(super) fn count(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Op
     Some(Count { times, within })
 }
 
-/// `"60s"`.
+/// Reads `"60s"`.
 pub(super) fn duration(reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Option<Duration> {
     let text = reader.text(key, value)?;
     let seconds = seconds(&text.value);

@@ -1,6 +1,6 @@
-//! TOML to rules: every fault of a file is found in one reading.
+//! Reads rules from TOML, and finds every fault of a file in one pass.
 //!
-//! The file is first read as TOML with recovery; what was understood is then read as rules, so that
+//! The file is first parsed as TOML with recovery. The parts that parsed are then read as rules, so
 //! a missing quote does not hide a misspelt field further down.
 
 mod advisory;
@@ -35,7 +35,7 @@ use super::rule::Rule;
 use super::scope::Addresses;
 use super::text::SourceFile;
 
-/// What all files of a rule set share while they are read.
+/// State that all files of a rule set share while they are read.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
     /// The rules so far, in the order of files and lines.
@@ -48,7 +48,7 @@ pub(super) struct Draft {
     pub(super) policies: Vec<Policy>,
     /// The files of lists.
     pub(super) lists: Vec<ReadFile>,
-    /// Where each id was given.
+    /// Position of each id's definition.
     ids: HashMap<String, String>,
 }
 
@@ -56,12 +56,12 @@ pub(super) struct Draft {
 const FILE_KEYS: &[&str] = &["pack", "rule", "policy", "override", "lists", "product", "marker"];
 const PACK_KEYS: &[&str] = &["profiles", "tags"];
 
-/// What a file says of all its rules: `[pack]`.
+/// Settings of a file for all its rules: `[pack]`.
 #[derive(Debug, Default)]
 struct Pack {
-    /// The uses of rules that name none themselves.
+    /// Profiles of rules that name none themselves.
     profiles: Vec<String>,
-    /// Groups that all are in.
+    /// Tags of all rules.
     tags: Vec<String>,
 }
 
@@ -79,7 +79,7 @@ impl Pack {
     }
 }
 
-/// Reads one file into `draft`; what is wrong with it goes to `report`.
+/// Reads one file into `draft`; faults go to `report`.
 pub(super) fn file(source: &SourceFile, draft: &mut Draft, report: &mut Report) {
     let (text, broken) = syntax::sound(source, report);
     let (document, _) = DeTable::parse_recoverable(&text);
@@ -91,7 +91,7 @@ pub(super) fn file(source: &SourceFile, draft: &mut Draft, report: &mut Report) 
         match *key {
             "lists" => lists.read(&mut reader, value),
             "pack" => pack = Pack::read(&mut reader, value),
-            // Products are the import's affair.
+            // Only `rules import` reads products.
             "rule" | "policy" | "override" | "product" => {}
             "marker" if is_shipped(source.text()) => {}
             "marker" => reader.warn(
@@ -118,7 +118,7 @@ pub(super) fn file(source: &SourceFile, draft: &mut Draft, report: &mut Report) 
     lists.warn_of_unused(&mut reader);
 }
 
-/// Reads every `[[rule]]`; none where a bound is reached.
+/// Reads every `[[rule]]`; none if a bound is reached.
 fn rules(
     reader: &mut Reader<'_>,
     value: &Spanned<DeValue<'_>>,
@@ -138,7 +138,7 @@ fn rules(
     Some(())
 }
 
-/// Reads every `[[policy]]`; none where a bound is reached.
+/// Reads every `[[policy]]`; none if a bound is reached.
 fn policies(
     reader: &mut Reader<'_>,
     value: &Spanned<DeValue<'_>>,
@@ -156,7 +156,7 @@ fn policies(
     Some(())
 }
 
-/// Reads every `[[override]]`, which only local files hold; none where a bound is reached.
+/// Reads every `[[override]]`, which only local files may hold; none if a bound is reached.
 fn overrides(
     reader: &mut Reader<'_>,
     value: &Spanned<DeValue<'_>>,
@@ -177,7 +177,7 @@ fn overrides(
     Some(())
 }
 
-/// The tables of `[[name]]`; says so where it is anything else.
+/// Returns the tables of `[[name]]`; reports an error if it is anything else.
 fn tables<'v, 'i>(
     reader: &mut Reader<'_>,
     value: &'v Spanned<DeValue<'i>>,
@@ -191,7 +191,7 @@ fn tables<'v, 'i>(
     None
 }
 
-/// Whether one more table may be read: none where there are as many as `limit` allows, or too many errors.
+/// Checks that one more table may be read: none if there are `limit` already, or too many errors.
 fn room(
     reader: &mut Reader<'_>,
     table: &Spanned<DeValue<'_>>,
@@ -205,13 +205,13 @@ fn room(
     (!reader.report.is_full()).then_some(())
 }
 
-/// Where the text of a table ends: at the next one, or with the file.
+/// Returns the end of a table's text: the start of the next one, or the end of the file.
 fn end(reader: &Reader<'_>, tables: &[Spanned<DeValue<'_>>], index: usize) -> usize {
     tables.get(index + 1).map_or(reader.source.text().len(), |next| next.span().start)
 }
 
 impl Draft {
-    /// Notes an id; where it was given before, says where.
+    /// Records an id. If it was recorded before, returns the earlier position.
     fn claim(&mut self, id: &str, place: String) -> Option<String> {
         if let Some(before) = self.ids.get(id) {
             return Some(before.clone());
@@ -221,7 +221,7 @@ impl Draft {
     }
 }
 
-/// The lists that a file names, read when they are first used.
+/// The lists that a file names; each is converted on its first use.
 #[derive(Default)]
 pub(super) struct Lists {
     known: HashMap<String, Named>,
@@ -253,14 +253,14 @@ impl Lists {
         }
     }
 
-    /// The list `name` as values; an unknown name is reported.
+    /// Returns the list `name` as values; reports an unknown name.
     fn values(&mut self, reader: &mut Reader<'_>, name: &str, span: &Range<usize>) -> Option<Arc<Values>> {
         let named = self.find(reader, name, span)?;
         let list = named.list.as_ref()?;
         Some(named.values.get_or_insert_with(|| Arc::new(list.values())).clone())
     }
 
-    /// The list `name` as networks; an unknown name is reported.
+    /// Returns the list `name` as networks; reports an unknown name.
     fn addresses(&mut self, reader: &mut Reader<'_>, name: &str, span: &Range<usize>) -> Option<Addresses> {
         let named = self.find(reader, name, span)?;
         let list = named.list.as_ref()?;
@@ -295,7 +295,7 @@ impl Lists {
     }
 }
 
-/// A diagnostic of a policy that was already read, at its `[[policy]]`.
+/// Returns a diagnostic about a policy that was already read, at its `[[policy]]`.
 pub(super) fn at_policy(policy: &Policy, source: &SourceFile, level: Level, message: String) -> Diagnostic {
     let start = source.start_of(policy.place);
     let mut diagnostic = Diagnostic::at(level, source, &(start..start + "[[policy]]".len()), message);
@@ -303,7 +303,7 @@ pub(super) fn at_policy(policy: &Policy, source: &SourceFile, level: Level, mess
     diagnostic
 }
 
-/// A diagnostic of a rule that was already read, at its `[[rule]]`.
+/// Returns a diagnostic about a rule that was already read, at its `[[rule]]`.
 pub(super) fn at_rule(rule: &Rule, source: &SourceFile, level: Level, message: String) -> Diagnostic {
     let start = source.start_of(rule.place);
     let mut diagnostic = Diagnostic::at(level, source, &(start..start + "[[rule]]".len()), message);

@@ -1,4 +1,4 @@
-//! One `[[override]]` table of a local file.
+//! Reads one `[[override]]` table of a local file.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ struct Parts {
     optional: bool,
 }
 
-/// Reads one override; none where anything of it is at fault.
+/// Reads one override; none if it has a fault.
 pub(super) fn read(
     reader: &mut Reader<'_>,
     table: &Spanned<DeValue<'_>>,
@@ -105,7 +105,7 @@ fn names(reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Ve
     texts.into_iter().map(|Text { value, span }| Name { text: value, span }).collect()
 }
 
-/// `2026-12-31`, a day of UTC with which the override ends, or `2026-12-31T12:00:00Z`.
+/// Reads `2026-12-31`, the last day (UTC) of the override, or `2026-12-31T12:00:00Z`.
 fn until(reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Option<Timestamp> {
     let DeValue::Datetime(time) = value.get_ref() else {
         reader.wrong_kind(key, "a date without quotes, such as 2026-12-31 or 2026-12-31T12:00:00Z", value);
@@ -116,6 +116,7 @@ fn until(reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Op
     let end = match text.parse::<jiff::Timestamp>() {
         Ok(time) => Some(time),
         Err(_) if time.time.is_some() => None,
+        // A date without a time includes that day, so the override ends at the next midnight.
         Err(_) => text.parse().and_then(end_of).ok().map(|end| end.timestamp()),
     };
     let nanos = end.and_then(|end| u64::try_from(end.as_nanosecond()).ok());
@@ -136,7 +137,7 @@ fn truth(reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Op
     }
 }
 
-/// `exempt = ["192.0.2.0/24"]`, whichever end of a connection that is; or the two ends by themselves:
+/// Reads `exempt = ["192.0.2.0/24"]`, for either end of a connection, or each end by itself:
 /// `exempt.source`, `exempt.destination`.
 fn exempt(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>, lists: &mut Lists) -> Exempt {
     let mut exempt = Exempt::default();

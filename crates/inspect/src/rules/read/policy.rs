@@ -1,4 +1,4 @@
-//! One `[[policy]]` table.
+//! Reads one `[[policy]]` table.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -33,10 +33,10 @@ const OTHERWISE: &[(&str, Action)] =
 
 const MIDSTREAM: &[(&str, bool)] = &[("pass", false), ("judge", true)];
 
-/// The largest budget, in octets.
+/// The largest budget, in bytes.
 const BUDGET_LIMIT: u32 = 16 << 20;
 
-/// What of a policy was read so far.
+/// The parts of a policy that were read so far.
 #[derive(Default)]
 struct Parts {
     id: Option<Text>,
@@ -48,13 +48,13 @@ struct Parts {
     silent_after: Option<Duration>,
     budget: Option<u32>,
     midstream: Option<bool>,
-    /// What was said of the scope.
+    /// The scope in words.
     about: String,
-    /// The ports as they were said, for a name.
+    /// The ports as the file writes them, for a generated id.
     ports: Vec<String>,
 }
 
-/// Reads one policy; none where anything of it is at fault.
+/// Reads one policy; none if it has a fault.
 pub(super) fn read(
     reader: &mut Reader<'_>,
     table: &Spanned<DeValue<'_>>,
@@ -134,7 +134,7 @@ impl Parts {
         }
     }
 
-    /// The policy's name; one that has none is named by its ports.
+    /// Returns the policy's id. A policy without one is named after its ports.
     fn claim(&self, reader: &mut Reader<'_>, line: usize, file: &Arc<str>, draft: &mut Draft) -> String {
         if let Some(id) = &self.id {
             let (place, _, _) = reader.source.locate(id.span.start);
@@ -179,7 +179,7 @@ fn unknown(reader: &mut Reader<'_>, name: &str, span: &Range<usize>) {
     reader.error_with_help(span, format!("no protocol is named `{name}`"), help);
 }
 
-/// Entries as the file says them.
+/// Returns the entries as the file writes them.
 fn said(value: &Spanned<DeValue<'_>>) -> Vec<String> {
     let one = |value: &DeValue<'_>| match value {
         DeValue::Integer(number) => Some(number.as_str().to_owned()),

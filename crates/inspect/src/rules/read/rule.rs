@@ -1,4 +1,4 @@
-//! One `[[rule]]` table.
+//! Reads one `[[rule]]` table.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use super::value::{Entry, Reader, Text};
 use super::{Draft, Lists, Pack, advisory, conditions, fields, scope};
 use crate::event::{Action, Protocol, Severity};
 
-/// What is done with a key's value.
+/// Function that reads a key's value into `Parts`.
 type Take = fn(&mut Parts, &mut Reader<'_>, &Entry<'_, '_>, &mut conditions::Context<'_>);
 
-/// Keys that decide which fields exist, and how the rule is named: read first.
+/// Keys that are read first: they decide which fields exist, and name the rule in diagnostics.
 const IDENTITY: &[(&str, Take)] = &[
     ("id", |parts, reader, (_, _, value), _| parts.id = fields::identifier(reader, value)),
     ("protocol", |parts, reader, (_, _, value), _| parts.protocol = fields::protocol(reader, value)),
@@ -107,7 +107,7 @@ pub(super) const SEVERITIES: &[(&str, Severity)] = &[
     ("critical", Severity::Critical),
 ];
 
-/// What of a rule was read so far; each value where its key was given and good.
+/// The parts of a rule that were read so far: only keys that were given and valid.
 #[derive(Default)]
 struct Parts {
     id: Option<Text>,
@@ -138,7 +138,7 @@ struct Parts {
     counterexamples: Vec<Example>,
 }
 
-/// Reads one rule; none where anything of it is at fault.
+/// Reads one rule; none if it has a fault.
 pub(super) fn read(
     reader: &mut Reader<'_>,
     table: &Spanned<DeValue<'_>>,
@@ -151,7 +151,8 @@ pub(super) fn read(
     let entries = reader.table("rule", table)?;
     let whole = reader.is_whole(&(table.span().start..end));
     let mut parts = Parts::default();
-    // The id first, so that all that follows can name the rule; then what decides which fields exist.
+    // The id comes first, so that all later diagnostics name the rule. The other keys of `IDENTITY`
+    // decide which fields exist.
     for entry in &entries {
         parts.read_entry(IDENTITY, reader, entry, lists, &mut draft.patterns);
     }
@@ -165,7 +166,7 @@ pub(super) fn read(
     }
     let given: Vec<&str> = entries.iter().map(|(key, _, _)| *key).collect();
     if !given.contains(&"from") {
-        // What is not read has no side that speaks first.
+        // Without a known protocol, neither side is known to speak first.
         let either = parts.protocol == Some(Protocol::Other);
         parts.from = Some(if either { Sender::Either } else { Sender::Server });
     }
@@ -227,7 +228,7 @@ impl Parts {
         super::examples::read(reader, key, value, protocol, self.from.unwrap_or(Sender::Server))
     }
 
-    /// What keys ask of each other.
+    /// Checks keys against each other.
     fn check(
         &self,
         reader: &mut Reader<'_>,
@@ -291,7 +292,7 @@ impl Parts {
     }
 
     fn check_versions(&self, reader: &mut Reader<'_>, patterns: &Patterns) {
-        // A faulty `match` says nothing about what it would have captured.
+        // A faulty `match` does not show what it would have captured.
         if self.all.is_empty() && reader.report.errors() > 0 {
             return;
         }

@@ -1,4 +1,4 @@
-//! `source`, `destination` and `port`.
+//! Reads `source`, `destination` and `port`.
 
 use serde_spanned::Spanned;
 use toml::de::DeValue;
@@ -7,7 +7,7 @@ use super::super::scope::{self, AddressRule, Addresses, PortRule};
 use super::Lists;
 use super::value::{Reader, Text};
 
-/// Networks, addresses and `@lists`, each perhaps negated with `!`.
+/// Reads networks, addresses and `@lists`; `!` negates an entry.
 pub(super) fn addresses(
     reader: &mut Reader<'_>,
     key: &str,
@@ -27,7 +27,8 @@ pub(super) fn addresses(
     AddressRule { within: within.any.then(|| within.finish()), without: without.finish() }
 }
 
-/// An empty list would match nothing by its look, and everything as what says nothing of it.
+/// Refuses an empty list: it looks as if it matched nothing, but without entries it would match
+/// everything.
 fn refuse_none(reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<'_>>) {
     if matches!(value.get_ref(), DeValue::Array(values) if values.is_empty()) {
         let message = format!("`{key}` is an empty list");
@@ -35,7 +36,7 @@ fn refuse_none(reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<'_>>)
     }
 }
 
-/// Addresses of one sign.
+/// The addresses with one sign, as they are collected.
 #[derive(Default)]
 struct Gathered {
     networks: Vec<ipnet::IpNet>,
@@ -66,7 +67,7 @@ impl Gathered {
     }
 }
 
-/// Port numbers and ranges, each perhaps negated with `!`.
+/// Reads port numbers and ranges; `!` negates an entry.
 pub(super) fn ports(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> PortRule {
     let mut rule = PortRule::default();
     refuse_none(reader, "port", value);

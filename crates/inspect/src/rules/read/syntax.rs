@@ -1,8 +1,8 @@
-//! The TOML of a rule file, with every fault of its syntax.
+//! Finds every fault of TOML syntax in a rule file.
 //!
-//! A parser that has stumbled guesses where it is, and may lose the rest of a file. So a file with
-//! faults is read table by table, that each shows its own faults only; the lines at fault are then
-//! overwritten with spaces, and what is left is read as usual: places stay what they were.
+//! After a fault, a parser guesses where to go on and may lose the rest of a file. So a file with
+//! faults is parsed table by table, and each table shows only its own faults. Lines at fault are
+//! then overwritten with spaces, and the rest is read as usual: positions stay the same.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use super::super::limits;
 use super::super::nesting;
 use super::super::text::SourceFile;
 
-/// The text without what is no TOML, and the lines (counted from 0) that were taken out.
+/// Returns the text without invalid lines, and the lines (counted from 0) that were removed.
 pub(super) fn sound<'s>(source: &'s SourceFile, report: &mut Report) -> (Cow<'s, str>, Vec<Range<usize>>) {
     let text = source.text();
     if nesting::too_deep(text).is_none() && DeTable::parse(text).is_ok() {
@@ -24,7 +24,7 @@ pub(super) fn sound<'s>(source: &'s SourceFile, report: &mut Report) -> (Cow<'s,
     let mut sound = String::with_capacity(text.len());
     for table in tables(text) {
         if damage.report.is_full() {
-            // Nobody is told of more, and each fault is held against those before it.
+            // Further faults are not reported, and comparing each with those before costs time.
             sound.push_str(&spaces(text.get(table).unwrap_or_default()));
             continue;
         }
@@ -32,11 +32,11 @@ pub(super) fn sound<'s>(source: &'s SourceFile, report: &mut Report) -> (Cow<'s,
         sound.push_str(&repaired);
     }
     if let Some(at) = nesting::too_deep(&sound) {
-        // Tables that are each sound and together are not: nothing of the file can be read.
+        // Each table is sound, but all together are not: nothing of the file can be read.
         damage.refuse(&at);
         sound = spaces(text);
     }
-    // What is left are faults between tables, such as one that is defined twice.
+    // Only faults between tables are left, such as a table that is defined twice.
     let (_, faults) = DeTable::parse_recoverable(&sound);
     for fault in faults.iter().take(limits::DIAGNOSTICS) {
         damage.note(fault, 0);
@@ -45,7 +45,8 @@ pub(super) fn sound<'s>(source: &'s SourceFile, report: &mut Report) -> (Cow<'s,
     (Cow::Owned(sound), broken)
 }
 
-/// The octets of each table, header first; before the first header there may be some, too.
+/// Returns the bytes of each table, header first. The text before the first header counts as a
+/// table.
 fn tables(text: &str) -> Vec<Range<usize>> {
     let headers = text.match_indices("\n[").map(|(at, _)| at + 1);
     let starts: Vec<usize> = std::iter::once(0).chain(headers).collect();
@@ -53,7 +54,7 @@ fn tables(text: &str) -> Vec<Range<usize>> {
     starts.iter().copied().zip(ends).map(|(start, end)| start..end).collect()
 }
 
-/// How often a table is tried again without the lines that were at fault.
+/// Number of attempts to parse a table, each without the lines that were at fault before.
 const ATTEMPTS: usize = 8;
 
 struct Damage<'a, 's> {
@@ -63,8 +64,8 @@ struct Damage<'a, 's> {
 }
 
 impl Damage<'_, '_> {
-    /// The table at octet `start` of the file without its lines that are no TOML. Only faults of the
-    /// first reading are reported: later ones may be consequences of what was taken out.
+    /// Returns the table at byte `start` of the file without invalid lines. It reports only faults
+    /// of the first attempt: later ones may be consequences of removed lines.
     fn repair<'t>(&mut self, table: &'t str, start: usize) -> Cow<'t, str> {
         let mut text = Cow::Borrowed(table);
         for attempt in 0..ATTEMPTS {
@@ -85,7 +86,7 @@ impl Damage<'_, '_> {
             }
             text = Cow::Owned(String::from_utf8(octets).unwrap_or_default());
         }
-        // A bracket or quote without its end: nothing can be said of the rest of the table.
+        // A bracket or quote is not closed: the rest of the table cannot be read.
         self.broken.push(self.source.lines(&(start..(start + table.len()).saturating_sub(1))));
         let header = table.find('\n').unwrap_or(table.len());
         let mut octets = table.as_bytes().to_vec();
@@ -97,18 +98,18 @@ impl Damage<'_, '_> {
         Cow::Owned(if sound { header_only } else { spaces(table) })
     }
 
-    /// Reports a fault of the part of the file that begins at `start`.
+    /// Reports a fault of the part of the file that starts at `start`.
     fn note(&mut self, fault: &Error, start: usize) {
         let span = fault.span().unwrap_or(0..0);
         self.report_once(&(span.start + start..span.end + start), fault.message().to_owned());
     }
 
-    /// Reports brackets that no parser should follow.
+    /// Reports brackets that are nested too deeply to parse.
     fn refuse(&mut self, span: &Range<usize>) {
         self.report_once(span, nesting::message());
     }
 
-    /// Reports once a line.
+    /// Reports at most one fault for each line.
     fn report_once(&mut self, span: &Range<usize>, message: String) {
         let lines = self.source.lines(span);
         if self.broken.iter().any(|known| known.start < lines.end && lines.start < known.end) {
@@ -119,7 +120,7 @@ impl Damage<'_, '_> {
     }
 }
 
-/// Overwrites the line that holds the octet `at`.
+/// Overwrites the line that holds the byte `at`.
 fn blank(octets: &mut [u8], at: usize) {
     let at = at.min(octets.len().saturating_sub(1));
     let before = octets.get(..at).unwrap_or_default();
@@ -129,7 +130,7 @@ fn blank(octets: &mut [u8], at: usize) {
     }
 }
 
-/// As many octets as `text` has, its line ends kept.
+/// Returns as many bytes as `text` has, with its line ends kept.
 fn spaces(text: &str) -> String {
     text.bytes().map(|octet| if octet == b'\n' { '\n' } else { ' ' }).collect()
 }

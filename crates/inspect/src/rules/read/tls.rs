@@ -1,4 +1,4 @@
-//! Examples of rules about TLS: what a side of a handshake says, by its parts or as it was recorded.
+//! Reads examples of rules about TLS: one side of a handshake, by its parts or as recorded bytes.
 
 use serde_spanned::Spanned;
 use toml::de::DeValue;
@@ -30,8 +30,8 @@ const CERTIFIED: &[&str] = &[
     "verification",
 ];
 
-/// `{ sni = "example.org", alpn = ["h2"] }`, `{ version = "TLSv1", cipher = "TLS_RSA_WITH_RC4_128_MD5" }`, or
-/// `{ hex = "16 03 01 …" }` for the records of a hello.
+/// Reads `{ sni = "example.org", alpn = ["h2"] }`, `{ version = "TLSv1", cipher =
+/// "TLS_RSA_WITH_RC4_128_MD5" }`, or `{ hex = "16 03 01 …" }` for the records of a hello.
 pub(super) fn example(
     reader: &mut Reader<'_>,
     entries: &[Entry<'_, '_>],
@@ -55,7 +55,7 @@ pub(super) fn example(
     (Content::Tls { from: side, facts: Box::new(parts.facts()) }, None)
 }
 
-/// What of an example was read so far.
+/// The parts of an example that were read so far.
 struct Parts {
     side: Side,
     client: TlsClient,
@@ -63,7 +63,7 @@ struct Parts {
     alert: Option<TlsAlert>,
     verification: Vec<Verification>,
     quic: Option<QuicVersion>,
-    /// It says more than an alert.
+    /// True if there is more than an alert.
     hello: bool,
 }
 
@@ -138,7 +138,7 @@ impl Parts {
         Ok(())
     }
 
-    /// Takes a field of the certificate.
+    /// Sets a field of the certificate.
     fn certify(&mut self, key: &str, value: &str) -> Result<(), String> {
         if self.server.certificates.is_empty() {
             self.server.certificates.push(Certificate::default());

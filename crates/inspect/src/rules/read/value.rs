@@ -1,4 +1,4 @@
-//! TOML values with their places: what is of the wrong kind is reported where it stands.
+//! TOML values with their positions: reports values of the wrong kind where they are.
 
 use std::ops::Range;
 
@@ -9,27 +9,27 @@ use super::super::diagnostic::{Diagnostic, Level, Report};
 use super::super::suggest;
 use super::super::text::SourceFile;
 
-/// The file that is being read and what was found wrong with it.
+/// The file that is read, and its diagnostics.
 pub(super) struct Reader<'a> {
     pub(super) source: &'a SourceFile,
     pub(super) report: &'a mut Report,
-    /// Lines that are no TOML: what else seems wrong there is a consequence.
+    /// Lines with invalid TOML: further faults in them are consequences.
     pub(super) broken: &'a [Range<usize>],
-    /// The rule that is being read.
+    /// Id of the rule that is being read.
     pub(super) rule: Option<String>,
 }
 
-/// A key of a table and its value, both with their places.
+/// A key of a table and its value, with the key's position.
 pub(super) type Entry<'t, 'i> = (&'t str, Range<usize>, &'t Spanned<DeValue<'i>>);
 
-/// A text of the file and where it stands.
+/// A text of the file with its position.
 #[derive(Debug, Clone)]
 pub(super) struct Text {
     pub(super) value: String,
     pub(super) span: Range<usize>,
 }
 
-/// The entries of a table in the order in which they stand in the file.
+/// Returns the entries of a table in the order of the file.
 pub(super) fn entries<'t, 'i>(table: &'t DeTable<'i>) -> Vec<Entry<'t, 'i>> {
     let mut entries: Vec<Entry<'t, 'i>> =
         table.iter().map(|(key, value)| (key.get_ref().as_ref(), key.span(), value)).collect();
@@ -37,7 +37,7 @@ pub(super) fn entries<'t, 'i>(table: &'t DeTable<'i>) -> Vec<Entry<'t, 'i>> {
     entries
 }
 
-/// What a TOML value is, for a person.
+/// Returns the kind of a TOML value, for messages.
 pub(super) fn kind(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::String(_) => "a string",
@@ -57,7 +57,7 @@ impl Reader<'_> {
         self.push(span, diagnostic);
     }
 
-    /// Reports an error and how to mend it.
+    /// Reports an error and how to fix it.
     pub(super) fn error_with_help(
         &mut self,
         span: &Range<usize>,
@@ -68,13 +68,13 @@ impl Reader<'_> {
         self.push(span, diagnostic);
     }
 
-    /// Reports a warning and how to mend it.
+    /// Reports a warning and how to fix it.
     pub(super) fn warn(&mut self, span: &Range<usize>, message: impl Into<String>, help: impl Into<String>) {
         let diagnostic = Diagnostic::at(Level::Warning, self.source, span, message).with_help(help);
         self.push(span, diagnostic);
     }
 
-    /// True if the octets `span` were all understood as TOML.
+    /// Returns true if the bytes `span` were all parsed as TOML.
     pub(super) fn is_whole(&self, span: &Range<usize>) -> bool {
         let lines = self.source.lines(&(span.start..span.end.saturating_sub(1)));
         !self.broken.iter().any(|broken| broken.start < lines.end && lines.start < broken.end)
@@ -89,7 +89,7 @@ impl Reader<'_> {
         self.report.push(diagnostic);
     }
 
-    /// Reports a key that is none of `known`.
+    /// Reports a key that is not in `known`.
     pub(super) fn unknown_key<'c>(
         &mut self,
         span: &Range<usize>,
@@ -113,7 +113,7 @@ impl Reader<'_> {
         self.error(&value.span(), message);
     }
 
-    /// The value as a string.
+    /// Returns the value as a string.
     pub(super) fn text(&mut self, key: &str, value: &Spanned<DeValue<'_>>) -> Option<Text> {
         match value.get_ref() {
             DeValue::String(text) => Some(Text { value: text.to_string(), span: value.span() }),
@@ -124,7 +124,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The value as strings: one, or a list of them.
+    /// Returns the value as strings: one, or a list of them.
     pub(super) fn texts(&mut self, key: &str, value: &Spanned<DeValue<'_>>) -> Vec<Text> {
         match value.get_ref() {
             DeValue::String(text) => vec![Text { value: text.to_string(), span: value.span() }],
@@ -139,7 +139,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The value as one of `known` names.
+    /// Returns the value as one of the `known` names.
     pub(super) fn name<T: Copy>(
         &mut self,
         key: &str,
@@ -160,7 +160,7 @@ impl Reader<'_> {
         None
     }
 
-    /// The value as a whole number within `range`.
+    /// Returns the value as a whole number within `range`.
     pub(super) fn number(
         &mut self,
         key: &str,
@@ -183,7 +183,7 @@ impl Reader<'_> {
         None
     }
 
-    /// The value as a table's entries.
+    /// Returns the value as a table's entries.
     pub(super) fn table<'t, 'i>(
         &mut self,
         key: &str,
@@ -198,8 +198,8 @@ impl Reader<'_> {
         }
     }
 
-    /// The place in the file of the octets `inner` of a string value, where the string stands there
-    /// as it is, without escapes; else the whole value.
+    /// Returns the position in the file of the bytes `inner` of a string value. If the string has
+    /// escapes there, it returns the whole value.
     pub(super) fn within(&self, text: &Text, inner: &Range<usize>) -> Range<usize> {
         let raw = self.source.text().get(text.span.clone()).unwrap_or_default();
         let mut start = 0;
@@ -210,7 +210,7 @@ impl Reader<'_> {
             }
         }
         let body = raw.get(start..).unwrap_or_default();
-        // A multi-line string may begin with a line end that is not part of it.
+        // TOML: a line end right after the opening quotes of a multi-line string is not part of it.
         let skipped = body.strip_prefix("\r\n").or_else(|| body.strip_prefix('\n')).unwrap_or(body);
         let body = if start == 3 { skipped } else { body };
         if !body.starts_with(&text.value) {
