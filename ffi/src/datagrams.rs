@@ -15,9 +15,9 @@ use crate::message::{self, Beside};
 /// What one call received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Train {
-    /// Octets in all.
+    /// Bytes in all.
     pub length: usize,
-    /// Octets of each datagram but the last, which may be shorter; 0 where there is only one.
+    /// Bytes of each datagram but the last, which may be shorter; 0 where there is only one.
     pub each: usize,
 }
 
@@ -25,7 +25,7 @@ pub struct Train {
 pub fn can_cut(socket: &UdpSocket) -> bool {
     let mut each: c_int = 0;
     let mut length = socklen_t::try_from(size_of::<c_int>()).unwrap_or(socklen_t::MAX);
-    // SAFETY: `each` is a live integer of `length` octets, which the kernel writes; it writes `length`, too.
+    // SAFETY: `each` is a live integer of `length` bytes, which the kernel writes; it writes `length`, too.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -39,7 +39,7 @@ pub fn can_cut(socket: &UdpSocket) -> bool {
 }
 
 /// Sends `parts`, one behind the other, to whom `socket` is connected to: cut by the kernel into datagrams of
-/// `each` octets, of which the last may be shorter, or as one datagram. The size goes with the call, not with
+/// `each` bytes, of which the last may be shorter, or as one datagram. The size goes with the call, not with
 /// the socket, so that threads with different ones do not disturb each other.
 ///
 /// # Errors
@@ -69,7 +69,7 @@ pub fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Train> {
     Ok(Train { length, each: each.and_then(|Each(each)| usize::try_from(each).ok()).unwrap_or(0) })
 }
 
-/// Octets of each datagram, where the kernel has joined several.
+/// Bytes of each datagram, where the kernel has joined several.
 #[derive(Debug, Clone, Copy)]
 #[repr(transparent)]
 struct Each(c_int);
@@ -81,7 +81,7 @@ unsafe impl Beside for Each {
 
 fn set(socket: &UdpSocket, option: c_int, value: c_int, call: &'static str) -> Result<(), CallError> {
     let length = socklen_t::try_from(size_of::<c_int>()).unwrap_or(socklen_t::MAX);
-    // SAFETY: `value` is a live integer of `length` octets, which the kernel reads.
+    // SAFETY: `value` is a live integer of `length` bytes, which the kernel reads.
     let result = unsafe {
         libc::setsockopt(socket.as_raw_fd(), libc::SOL_UDP, option, ptr::from_ref(&value).cast(), length)
     };

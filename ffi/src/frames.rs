@@ -128,7 +128,7 @@ impl FrameSocket {
 
     fn set<T>(&self, level: c_int, option: c_int, value: &T) -> io::Result<()> {
         let length = socklen_t::try_from(size_of::<T>()).unwrap_or(socklen_t::MAX);
-        // SAFETY: `value` is live and `length` octets long; the kernel only reads it, and what the program of
+        // SAFETY: `value` is live and `length` bytes long; the kernel only reads it, and what the program of
         // `filter` points to.
         let result = unsafe {
             libc::setsockopt(self.0.as_raw_fd(), level, option, ptr::from_ref(value).cast(), length)

@@ -11,13 +11,13 @@ use libc::{c_int, c_void};
 ///
 /// # Safety
 ///
-/// Any octets of its size are a value of it.
+/// Any bytes of its size are a value of it.
 pub(crate) unsafe trait Beside: Copy {
     /// Level and type of the control message that holds it.
     const KIND: (c_int, c_int);
 }
 
-/// Octets of a control message, and some to spare.
+/// Bytes of a control message, and some to spare.
 const CONTROL: usize = 64;
 
 /// A buffer that is aligned for `struct cmsghdr`.
@@ -51,7 +51,7 @@ pub(crate) fn receive<T: Beside>(
     Ok((length, unsafe { said(header) }))
 }
 
-/// A control message of two octets, as `cmsg(3)` lays it out.
+/// A control message of two bytes, as `cmsg(3)` lays it out.
 #[repr(C)]
 struct Short {
     header: libc::cmsghdr,
@@ -65,7 +65,7 @@ const _: () = assert!(offset_of!(Short, octets) == unsafe { libc::CMSG_LEN(0) } 
 const _: () = assert!(size_of::<Short>() == unsafe { libc::CMSG_SPACE(2) } as usize);
 
 /// Sends `parts`, one behind the other, to whom `socket` is connected to, and says `beside`, the level and
-/// type of a control message and its two octets; gives how many octets were sent.
+/// type of a control message and its two bytes; gives how many bytes were sent.
 ///
 /// # Errors
 /// As `sendmsg(2)`.
@@ -99,7 +99,7 @@ pub(crate) fn send(
 ///
 /// # Safety
 ///
-/// `header` is null, or a live and aligned header with as many octets as it says.
+/// `header` is null, or a live and aligned header with as many bytes as it says.
 unsafe fn said<T: Beside>(header: *const libc::cmsghdr) -> Option<T> {
     // SAFETY: null or a whole header, says the caller.
     let kind = unsafe { header.as_ref() }?;
@@ -110,6 +110,6 @@ unsafe fn said<T: Beside>(header: *const libc::cmsghdr) -> Option<T> {
     }
     // SAFETY: the message holds a whole `T` behind its header, as was just looked at.
     let data: *const c_void = unsafe { libc::CMSG_DATA(header) }.cast();
-    // SAFETY: as above, and any octets are a `T`; read without a claim about its alignment.
+    // SAFETY: as above, and any bytes are a `T`; read without a claim about its alignment.
     Some(unsafe { ptr::read_unaligned(data.cast()) })
 }

@@ -34,7 +34,7 @@ pub(crate) fn is_own(socket: BorrowedFd<'_>) -> bool {
 fn cookie_of(socket: BorrowedFd<'_>) -> Result<u64, CallError> {
     let mut cookie = 0_u64;
     let mut length = socklen_t::try_from(size_of_val(&cookie)).unwrap_or_default();
-    // SAFETY: `cookie` is live and writable, of `length` octets that may be any; both outlive the call.
+    // SAFETY: `cookie` is live and writable, of `length` bytes that may be any; both outlive the call.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),

@@ -33,7 +33,7 @@ impl PacketStamps {
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
         let on: c_int = 1;
         let length = socklen_t::try_from(size_of_val(&on)).unwrap_or(socklen_t::MAX);
-        // SAFETY: `on` is a live integer of `length` octets for the length of the call.
+        // SAFETY: `on` is a live integer of `length` bytes for the length of the call.
         let result = unsafe {
             libc::setsockopt(
                 socket.as_raw_fd(),

@@ -151,18 +151,18 @@ const _: () = assert!(size_of::<nlmsghdr>() == 16);
 
 #[cfg(feature = "libnetfilter_queue")]
 unsafe extern "C" {
-    /// Writes `struct nlmsghdr` and `struct nfgenmsg` (20 octets) at `buf` and returns the former.
+    /// Writes `struct nlmsghdr` and `struct nfgenmsg` (20 bytes) at `buf` and returns the former.
     pub(crate) fn nfq_nlmsg_put(buf: *mut c_char, type_: c_int, queue_num: u32) -> *mut nlmsghdr;
-    /// Appends `NFQA_CFG_CMD` (8 octets).
+    /// Appends `NFQA_CFG_CMD` (8 bytes).
     pub(crate) fn nfq_nlmsg_cfg_put_cmd(nlh: *mut nlmsghdr, pf: u16, cmd: u8);
-    /// Appends `NFQA_CFG_PARAMS` (12 octets).
+    /// Appends `NFQA_CFG_PARAMS` (12 bytes).
     pub(crate) fn nfq_nlmsg_cfg_put_params(nlh: *mut nlmsghdr, mode: u8, range: c_int);
-    /// Appends `NFQA_CFG_QUEUE_MAXLEN` (8 octets).
+    /// Appends `NFQA_CFG_QUEUE_MAXLEN` (8 bytes).
     pub(crate) fn nfq_nlmsg_cfg_put_qmaxlen(nlh: *mut nlmsghdr, qmaxlen: u32);
-    /// Appends `NFQA_VERDICT_HDR` (12 octets).
+    /// Appends `NFQA_VERDICT_HDR` (12 bytes).
     pub(crate) fn nfq_nlmsg_verdict_put(nlh: *mut nlmsghdr, id: c_int, verdict: c_int);
-    /// Appends `NFQA_MARK` (8 octets).
+    /// Appends `NFQA_MARK` (8 bytes).
     pub(crate) fn nfq_nlmsg_verdict_put_mark(nlh: *mut nlmsghdr, mark: u32);
-    /// Appends `NFQA_PAYLOAD`: four octets, `plen`, and padding to four.
+    /// Appends `NFQA_PAYLOAD`: four bytes, `plen`, and padding to four.
     pub(crate) fn nfq_nlmsg_verdict_put_pkt(nlh: *mut nlmsghdr, pkt: *const c_void, plen: u32);
 }

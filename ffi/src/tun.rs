@@ -16,7 +16,7 @@ const TUNSETVNETLE: Ioctl = 0x4004_54dc;
 /// `_IOW('T', 216, int)`: how long the header before each packet is.
 const TUNSETVNETHDRSZ: Ioctl = 0x4004_54d8;
 
-/// Octets of that header: a `struct virtio_net_hdr` without more.
+/// Bytes of that header: a `struct virtio_net_hdr` without more.
 const HEADER: c_int = 10;
 
 /// What a device leaves to the process: checksums, and cutting what is longer than its MTU (TCP, and UDP
@@ -28,7 +28,7 @@ const TCP_AND_UDP: c_uint = TCP | libc::TUN_F_USO4 | libc::TUN_F_USO6;
 /// made where there is none; the name that it has, for `name` may be a pattern (`bw%d`).
 ///
 /// Each read gives one packet from its IP header on, and each write takes one. With `super_packets` a `struct
-/// virtio_net_hdr` of ten octets, little-endian, stands before each, which may then be up to 64 KiB long, to
+/// virtio_net_hdr` of ten bytes, little-endian, stands before each, which may then be up to 64 KiB long, to
 /// be cut into segments or lacking its checksum.
 ///
 /// # Errors
@@ -37,7 +37,7 @@ const TCP_AND_UDP: c_uint = TCP | libc::TUN_F_USO4 | libc::TUN_F_USO6;
 pub fn attach(file: &File, name: &str, super_packets: bool) -> Result<String, CallError> {
     // SAFETY: an ifreq is numbers, and pointers that no request here looks at: zero is a valid value.
     let mut request: ifreq = unsafe { MaybeUninit::zeroed().assume_init() };
-    // The last octet stays zero.
+    // The last byte stays zero.
     let room = request.ifr_name.len() - 1;
     if name.len() > room {
         return Err(CallError::of("ioctl(TUNSETIFF)", libc::EINVAL));

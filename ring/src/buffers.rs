@@ -20,7 +20,7 @@ const PAGE: usize = 4096;
 /// The buffers of a ring, and the small ring by which they are given to the kernel.
 #[derive(Debug)]
 pub(super) struct Buffers {
-    /// `count` ring entries, then, from `data` on, `count` buffers of `size` octets.
+    /// `count` ring entries, then, from `data` on, `count` buffers of `size` bytes.
     memory: Option<NonNull<u8>>,
     layout: Layout,
     data: usize,
@@ -28,7 +28,7 @@ pub(super) struct Buffers {
     size: usize,
     /// The kernel's tail, our copy.
     tail: u16,
-    /// The buffer taken last, and how many octets of it were written.
+    /// The buffer taken last, and how many bytes of it were written.
     taken: Option<(u16, usize)>,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Buffers {
 unsafe impl Send for Buffers {}
 
 impl Buffers {
-    /// Allocates `count` buffers of `size` octets and gives them to the kernel.
+    /// Allocates `count` buffers of `size` bytes and gives them to the kernel.
     pub(super) fn register(ring: &IoUring, count: u16, size: u32) -> Result<Self, RingError> {
         let size = usize::try_from(size).unwrap_or(usize::MAX);
         let data = usize::from(count) * size_of::<BufRingEntry>();
@@ -74,7 +74,7 @@ impl Buffers {
         }
     }
 
-    /// What the kernel wrote into the buffer taken last: those octets and not one more.
+    /// What the kernel wrote into the buffer taken last: those bytes and not one more.
     pub(super) fn taken(&self) -> &[u8] {
         let (Some(memory), Some((buffer, octets))) = (self.memory, self.taken) else { return &[] };
         // SAFETY: `buffer` is below `count`, so the place is inside the allocation.

@@ -2,7 +2,7 @@
 //!
 //! ## Inside
 //!
-//! What an operation needs while the kernel works on it (an address, the octets to send, a buffer
+//! What an operation needs while the kernel works on it (an address, the bytes to send, a buffer
 //! to receive into) is owned by the ring from [`Ring::push`] until its completion has been taken
 //! with [`Ring::pop`], which gives it back with the `T` that was pushed along. So no memory can be
 //! freed or used again while the kernel holds it, whatever the caller does; dropping the ring

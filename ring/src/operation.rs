@@ -106,7 +106,7 @@ pub enum Operation {
     Send {
         /// A connected socket.
         socket: Socket,
-        /// The octets, which come back with the completion.
+        /// The bytes, which come back with the completion.
         octets: Vec<u8>,
         /// How many of them to leave out at the front.
         from: usize,
@@ -158,7 +158,7 @@ pub enum Unattended {
     /// Lets a socket send small segments at once (`TCP_NODELAY`), whatever is unacknowledged; it
     /// stays so when the socket is disconnected. Does nothing on a ring that was not made for it
     /// ([`crate::Options::no_delay`]) or on a kernel that is not able to (before Linux 6.7), and is
-    /// never told to have failed: octets only arrive later.
+    /// never told to have failed: bytes only arrive later.
     NoDelay {
         /// The socket.
         socket: Socket,

@@ -57,7 +57,7 @@ fn family(family: i32) -> libc::sa_family_t {
 }
 
 impl Address {
-    /// Where the kernel reads it, and how many octets.
+    /// Where the kernel reads it, and how many bytes.
     fn raw(&self) -> (*const libc::sockaddr, libc::socklen_t) {
         let length = |octets: usize| libc::socklen_t::try_from(octets).unwrap_or_default();
         match self {
@@ -159,7 +159,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Keeps octets with the operation and says where.
+    /// Keeps bytes with the operation and says where.
     pub(super) fn keep_octets(&mut self, key: Key, octets: Vec<u8>) -> &[u8] {
         match self.entry(key) {
             Some(entry) => {

@@ -12,7 +12,7 @@ pub enum Verdict {
     Accept,
     /// Dropped.
     Drop,
-    /// Sent through the hook once more, with a mark or for more of its octets.
+    /// Sent through the hook once more, with a mark or for more of its bytes.
     Repeat,
 }
 
@@ -100,7 +100,7 @@ macro_rules! families {
 
 // Families without labels: field, kind, name, and what it says of itself.
 families! {
-    /// Octets of packets that were inspected.
+    /// Bytes of packets that were inspected.
     pub bytes: counter "bytes_total" "Octets of queued packets on the wire",
     /// Verdicts for packets that the kernel no longer held.
     pub late_verdicts: counter "late_verdicts_total" "Verdicts for packets that the kernel no longer held",
@@ -113,13 +113,13 @@ families! {
     pub receive_errors: counter "receive_errors_total" "Messages from the kernel that were errors or could not be read",
     /// Packets that found no room in the flow table or its buffers.
     pub no_room_packets: counter "no_room_packets_total" "Packets that found no room in the flow table or its buffers",
-    /// Flows that ran out of their octet or time budget undecided.
+    /// Flows that ran out of their byte or time budget undecided.
     pub budget_spent_flows: counter "budget_spent_flows_total" "Flows that ran out of their octet or time budget undecided",
-    /// Octets of released bodies and responses, which went by in the kernel.
+    /// Bytes of released bodies and responses, which went by in the kernel.
     pub unseen_bytes: counter "unseen_body_bytes_total" "Octets of responses that went by in the kernel while every request was read",
     /// Matches that a rule's threshold kept silent.
     pub suppressed_matches: counter "suppressed_matches_total" "Matches that a rule's threshold kept silent",
-    /// Octets held in buffers of undecided flows.
+    /// Bytes held in buffers of undecided flows.
     pub buffered_bytes: gauge "buffered_bytes" "Octets held in buffers of undecided flows",
     /// Datagrams of UDP flows.
     pub udp_packets: counter "udp_packets_total" "Datagrams of UDP flows, where the hook leads UDP",
@@ -129,7 +129,7 @@ families! {
     pub udp_flows: gauge "udp_flows" "UDP flows remembered now",
     /// UDP flows forgotten before their time for want of room.
     pub udp_flow_evictions: counter "udp_flow_evictions_total" "UDP flows forgotten before their time for want of room",
-    /// Octets that UDP flows hold in buffers.
+    /// Bytes that UDP flows hold in buffers.
     pub udp_buffered_bytes: gauge "udp_buffered_bytes" "Octets that UDP flows hold in buffers",
     /// Events lost because their writer could not keep up.
     pub events_dropped: counter "events_dropped_total" "Events lost because their writer could not keep up or their reader was gone",
@@ -143,7 +143,7 @@ families! {
     pub inventory_displaced: counter "inventory_displaced_total" "Services, clients and changes that went so that the inventory stays below its size",
     /// Batches that wait in the folder of --spill.
     pub spill_batches: gauge "spill_batches" "Batches that wait in the folder of --spill for the server",
-    /// Octets that they take.
+    /// Bytes that they take.
     pub spill_bytes: gauge "spill_bytes" "Octets of the disk that batches take which wait in the folder of --spill",
     /// Sightings that were dropped from there.
     pub spill_dropped: counter "spill_dropped_total" "Sightings that had to make room in the folder of --spill, or waited there for too long",
@@ -169,7 +169,7 @@ families! {
     bypass_flows: counter "bypass_flows_total" "Decided flows that were handed to the bypass",
     /// Segments that the bypass forwarded.
     bypass_packets: counter "bypass_packets_total" "Segments that the bypass forwarded below netfilter",
-    /// Octets of segments that the bypass forwarded.
+    /// Bytes of segments that the bypass forwarded.
     bypass_bytes: counter "bypass_bytes_total" "Octets that the bypass forwarded below netfilter, from the IP header on",
     /// 1 where a bypass forwards decided flows.
     pub bypass_up: gauge "bypass_up" "1 where a bypass forwards decided flows below netfilter, 0 where none was asked for or it had to be ended",

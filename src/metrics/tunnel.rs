@@ -134,7 +134,7 @@ impl TunnelMetrics {
         &self.packets[way as usize]
     }
 
-    /// Octets of these packets.
+    /// Bytes of these packets.
     pub fn octets(&self, way: Way) -> &IntCounter {
         &self.octets[way as usize]
     }

@@ -1,4 +1,4 @@
-//! The way from those that have events to a consumer: bounded in events and in octets.
+//! The way from those that have events to a consumer: bounded in events and in bytes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -21,7 +21,7 @@ pub enum Overflow {
 pub struct WriterConfig {
     /// Events (or batches of them) that the channel holds.
     pub capacity: usize,
-    /// Octets of memory that the events in the channel take, roughly.
+    /// Bytes of memory that the events in the channel take, roughly.
     pub octets: usize,
     /// What a full channel means.
     pub overflow: Overflow,
@@ -50,7 +50,7 @@ pub(super) struct Shared {
     /// The reader of a pipe went away.
     pub(super) closed: AtomicBool,
     reopen: AtomicBool,
-    /// Octets that the events in the channel take.
+    /// Bytes that the events in the channel take.
     octets: AtomicUsize,
     limit: usize,
     overflow: Overflow,

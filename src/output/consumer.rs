@@ -1,6 +1,6 @@
 //! Readers of events: whatever takes them off the path that they were made on.
 //!
-//! A [`Consumer`] runs on a thread of its own behind a channel that is bounded in events and in octets.
+//! A [`Consumer`] runs on a thread of its own behind a channel that is bounded in events and in bytes.
 //! One spells events in a format and writes them, another one keeps an inventory.
 
 use std::io;

@@ -50,7 +50,7 @@ struct Seen {
     anywhere: bool,
     /// There was no room for something else that is spoken here.
     incomplete: bool,
-    /// The first octets of something that no policy can allow: the smallest, so that order does not matter.
+    /// The first bytes of something that no policy can allow: the smallest, so that order does not matter.
     sample: Option<String>,
 }
 

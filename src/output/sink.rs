@@ -44,7 +44,7 @@ pub(super) struct Sink {
 
 /// How far a write came, and why no further.
 pub(super) struct Broken {
-    /// Octets that were taken.
+    /// Bytes that were taken.
     pub(super) taken: usize,
     /// What the system said.
     pub(super) error: io::Error,
@@ -165,7 +165,7 @@ impl Sink {
         }
     }
 
-    /// Takes the last octets back that were written to a regular file, unless something stands behind them:
+    /// Takes the last bytes back that were written to a regular file, unless something stands behind them:
     /// another process may append to the same log.
     fn take_back(&mut self, cut: usize) -> bool {
         let Some(file) = &mut self.regular else { return false };

@@ -1,4 +1,4 @@
-//! Alpine's security database (secdb): which package version mends which weaknesses, a file a branch.
+//! Alpine's security database (secdb): which package version fixes which weaknesses, a file a branch.
 //!
 //! A version `0` means that the package never had them. No banner of Alpine's shows a package's revision.
 
@@ -11,7 +11,7 @@ use super::{Fault, Products, Wanted, Weakness, bounded, is_name, year};
 use bannerwall_inspect::event::Severity;
 use bannerwall_inspect::rules::advisory::{Line, PackageVersion, State, Status};
 
-/// Octets of one file, unpacked.
+/// Bytes of one file, unpacked.
 const OCTETS: u64 = 1 << 30;
 
 #[derive(Deserialize)]

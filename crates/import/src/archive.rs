@@ -12,12 +12,12 @@ use super::Fault;
 /// Members of an archive. The largest of OSV's has some 250,000.
 const MEMBERS: u64 = 500_000;
 
-/// What an archive ends with (APPNOTE.TXT 4.3.16): its signature, its octets, and those of the comment behind
+/// What an archive ends with (APPNOTE.TXT 4.3.16): its signature, its bytes, and those of the comment behind
 /// it at most.
 const END: (&[u8], u64, u64) = (b"PK\x05\x06", 22, 0xffff);
 
-/// The same of large archives (4.3.14): its signature and its octets. What points to it (4.3.15) has 20
-/// octets.
+/// The same of large archives (4.3.14): its signature and its bytes. What points to it (4.3.15) has 20
+/// bytes.
 const LARGE: (&[u8], u64, u64) = (b"PK\x06\x06", 56, 20);
 
 /// Opens an archive.
@@ -58,7 +58,7 @@ fn find<'t>(tail: &'t [u8], signature: &'static [u8]) -> impl Iterator<Item = &'
     ends.filter_map(|(at, _)| tail.get(at..))
 }
 
-/// A number of few octets, least significant first.
+/// A number of few bytes, least significant first.
 fn number(octets: &[u8]) -> Option<u64> {
     octets.iter().rev().try_fold(0_u64, |number, octet| Some(number.checked_mul(256)? + u64::from(*octet)))
 }

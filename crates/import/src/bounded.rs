@@ -9,13 +9,13 @@ use flate2::read::MultiGzDecoder;
 
 use super::Fault;
 
-/// Octets of one text.
+/// Bytes of one text.
 const TEXT: usize = 4 << 20;
 
 /// Objects and lists within each other.
 const DEPTH: usize = 64;
 
-/// Opens a JSON file of at most `limit` octets unpacked, packed by gzip or not.
+/// Opens a JSON file of at most `limit` bytes unpacked, packed by gzip or not.
 pub(super) fn open(path: &Path, limit: u64) -> Result<Bounded<Box<dyn Read>>, Fault> {
     let unreadable = |error| Fault::unreadable(path, error);
     let metadata = std::fs::metadata(path).map_err(unreadable)?;
@@ -34,19 +34,19 @@ pub(super) struct Bounded<R> {
     limit: u64,
     octets: u64,
     depth: usize,
-    /// Octets of the text that is being read.
+    /// Bytes of the text that is being read.
     text: Option<usize>,
-    /// The last octet was a backslash in a text.
+    /// The last byte was a backslash in a text.
     escaped: bool,
 }
 
 impl<R: Read> Bounded<R> {
-    /// Bounds `inner` to `limit` octets.
+    /// Bounds `inner` to `limit` bytes.
     pub(super) const fn new(inner: R, limit: u64) -> Self {
         Self { inner, limit, octets: 0, depth: 0, text: None, escaped: false }
     }
 
-    /// Octets that were read.
+    /// Bytes that were read.
     pub(super) const fn octets(&self) -> u64 {
         self.octets
     }

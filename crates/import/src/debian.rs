@@ -17,7 +17,7 @@ use super::{Fault, Products, Wanted, Weakness, bounded, is_name, year};
 use bannerwall_inspect::event::Severity;
 use bannerwall_inspect::rules::advisory::{Line, PackageVersion, State, Status};
 
-/// Octets of the file, unpacked.
+/// Bytes of the file, unpacked.
 const OCTETS: u64 = 4 << 30;
 
 /// Debian's releases by their names, with the numbers that package versions have for them.

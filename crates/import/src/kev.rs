@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::{Fault, bounded, is_name};
 
-/// Octets of the list.
+/// Bytes of the list.
 const LIST: u64 = 1 << 30;
 
 /// Names of weaknesses that are known to be exploited.

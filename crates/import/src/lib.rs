@@ -28,7 +28,7 @@ use bannerwall_inspect::rules::{LoadError, RuleSet, limits};
 pub use self::kev::Exploited;
 pub use self::products::Products;
 
-/// Octets of rules that are read at a time, to see that they are some.
+/// Bytes of rules that are read at a time, to see that they are some.
 const PIECE: usize = 256 << 10;
 
 /// What to do about too many rules.
@@ -154,7 +154,7 @@ struct Weakness {
     lines: Vec<Line>,
     /// Ranges of upstream's versions that have it, as rules write them.
     upstream: Vec<String>,
-    /// Some of its versions could not be told: nothing that is left is known to be mended.
+    /// Some of its versions could not be told: nothing that is left is known to be fixed.
     unclear: bool,
 }
 
@@ -307,7 +307,7 @@ impl<'w> Rules<'w> {
 /// its room.
 struct Draft {
     text: String,
-    /// Octets of what each piece is read behind: what is said of all rules.
+    /// Bytes of what each piece is read behind: what is said of all rules.
     head: usize,
     /// From where on it was not read again.
     unread: usize,

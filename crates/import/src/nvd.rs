@@ -15,7 +15,7 @@ use super::{Fault, Products, Wanted, Weakness, bounded, is_name, is_reference, s
 use bannerwall_inspect::event::Severity;
 use bannerwall_inspect::rules::Requirement;
 
-/// Octets of one file, unpacked.
+/// Bytes of one file, unpacked.
 const OCTETS: u64 = 4 << 30;
 
 /// References of one record that a rule keeps.

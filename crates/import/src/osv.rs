@@ -20,10 +20,10 @@ use bannerwall_inspect::event::Severity;
 use bannerwall_inspect::rules::Requirement;
 use bannerwall_inspect::rules::advisory::{Line, PackageVersion, State, Status};
 
-/// Octets of one record. Short versions take ten times their room once they are read.
+/// Bytes of one record. Short versions take ten times their room once they are read.
 const RECORD: u64 = 16 << 20;
 
-/// Octets of all records of an archive, unpacked.
+/// Bytes of all records of an archive, unpacked.
 const ARCHIVE: u64 = 16 << 30;
 
 /// Ecosystems whose packages are upstream's own.

@@ -1,5 +1,5 @@
 //! Red Hat's statements in CSAF's VEX profile: one file a weakness, which says of each product's packages
-//! whether they are mended, affected or not.
+//! whether they are fixed, affected or not.
 //!
 //! No banner of Red Hat's shows a package's revision, so that these can only say what would mend it.
 
@@ -12,7 +12,7 @@ use super::{Fault, Products, Wanted, Weakness, bounded, is_name, is_reference, s
 use bannerwall_inspect::event::Severity;
 use bannerwall_inspect::rules::advisory::{Line, PackageVersion, State, Status};
 
-/// Octets of one file, unpacked.
+/// Bytes of one file, unpacked.
 const OCTETS: u64 = 1 << 30;
 
 #[derive(Deserialize)]
@@ -169,7 +169,7 @@ impl Statement {
 
 impl Relationship {
     /// The source package and what `status` says of it; without one the reference names the version that
-    /// mends.
+    /// fixes.
     fn line(&self, status: Option<Status>) -> Option<(String, Line)> {
         let (package, release, state) = match status {
             None => {

@@ -31,7 +31,7 @@ pub(super) fn add_unlisted(weaknesses: &mut [Weakness]) {
     }
     for weakness in weaknesses {
         let listed = |release: &str| {
-            // What a release's extended maintenance mends, the release itself has.
+            // What a release's extended maintenance fixes, the release itself has.
             let is = |line: &&Line| line.distribution == "Ubuntu" && line.release.ends_with(release);
             weakness.lines.iter().any(|line| is(&line))
         };

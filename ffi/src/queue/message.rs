@@ -3,7 +3,7 @@
 //! This is a walker in safe Rust and not `libnetfilter_queue`'s `nfq_nlmsg_parse`, for two reasons.
 //! That function writes `attr[type]` for every type that *its* `NFQA_MAX` allows, so a newer
 //! library than the header that this crate was written from writes behind an array of the
-//! header's size; and it trusts `nlmsg_len` against the number of octets received, which the caller
+//! header's size; and it trusts `nlmsg_len` against the number of bytes received, which the caller
 //! has to check before. Here neither is possible, a message is read in one pass without a table
 //! in between, and nothing needs `unsafe`.
 //!
@@ -17,7 +17,7 @@ const NETLINK_HEADER: usize = 16;
 const NETFILTER_HEADER: usize = 4;
 /// `struct nlattr`.
 const ATTRIBUTE_HEADER: usize = 4;
-/// `NFNL_SUBSYS_QUEUE`, the upper octet of a message's type.
+/// `NFNL_SUBSYS_QUEUE`, the upper byte of a message's type.
 const QUEUE_SUBSYSTEM: u16 = 3;
 /// `NLMSG_ERROR`.
 const ERROR_TYPE: u16 = 2;
@@ -73,7 +73,7 @@ pub struct PacketMessage<'a> {
     ///
     /// [`QueueConfig::security_contexts`]: super::QueueConfig::security_contexts
     pub security_context: Option<&'a [u8]>,
-    /// Length of the whole packet in octets; more than the payload's where the copy range cut it.
+    /// Length of the whole packet in bytes; more than the payload's where the copy range cut it.
     pub wire_length: usize,
     /// The packet from its IP header on.
     pub payload: &'a [u8],
@@ -139,7 +139,7 @@ pub struct Messages<'a> {
 }
 
 impl Messages<'_> {
-    /// Octets that were not read yet.
+    /// Bytes that were not read yet.
     pub fn remaining(&self) -> usize {
         self.rest.len()
     }
@@ -286,7 +286,7 @@ impl<'a> Attribute<'a> {
     }
 }
 
-/// Netlink pads everything to four octets.
+/// Netlink pads everything to four bytes.
 const fn align(length: usize) -> usize {
     length.saturating_add(3) & !3
 }

@@ -39,7 +39,7 @@ use crate::sys;
 /// The largest copy range: an attribute's 16-bit length less its header (`nfqnl_recv_config`).
 pub const MAXIMUM_COPY_RANGE: u32 = 65_531;
 
-/// Octets of a security context, at most: what the kernel writes as an attribute of its own.
+/// Bytes of a security context, at most: what the kernel writes as an attribute of its own.
 const LABEL: usize = 4096;
 /// How long the kernel may take to acknowledge a configuration, which it does within the send.
 const ACKNOWLEDGEMENT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -88,11 +88,11 @@ pub struct ConnectionMark {
 pub struct QueueConfig {
     /// The queue's number.
     pub number: u16,
-    /// Octets of each packet to copy, at most [`MAXIMUM_COPY_RANGE`].
+    /// Bytes of each packet to copy, at most [`MAXIMUM_COPY_RANGE`].
     pub copy_range: u32,
     /// Packets that may wait for a verdict before the kernel calls the queue full.
     pub maximum_length: u32,
-    /// Octets to ask for as the socket's receive buffer.
+    /// Bytes to ask for as the socket's receive buffer.
     pub receive_buffer: usize,
     /// Packets a receive call.
     pub batch: usize,
@@ -109,7 +109,7 @@ pub struct QueueConfig {
 }
 
 impl QueueConfig {
-    /// Defaults for queue `number`: fail open, 512 octets a packet.
+    /// Defaults for queue `number`: fail open, 512 bytes a packet.
     pub fn new(number: u16) -> Self {
         Self {
             number,
@@ -138,7 +138,7 @@ impl QueueConfig {
         (set, set | sys::NFQA_CFG_F_FAIL_OPEN)
     }
 
-    /// Octets of a message besides packet and usual attributes.
+    /// Bytes of a message besides packet and usual attributes.
     const fn labels(&self) -> usize {
         if self.security_contexts { LABEL } else { 0 }
     }
@@ -186,7 +186,7 @@ pub struct Queue {
     marks_connections: bool,
     failure: Verdict,
     slots: Slots,
-    /// Octets of each slot for security contexts.
+    /// Bytes of each slot for security contexts.
     labels: usize,
     outgoing: Outgoing,
     counters: Counters,
@@ -271,12 +271,12 @@ impl Queue {
         self.portid
     }
 
-    /// Octets of each packet that the kernel copies.
+    /// Bytes of each packet that the kernel copies.
     pub fn copy_range(&self) -> u32 {
         self.copy_range
     }
 
-    /// Octets of the socket's receive buffer as the kernel granted it, its overhead included.
+    /// Bytes of the socket's receive buffer as the kernel granted it, its overhead included.
     pub fn receive_buffer(&self) -> usize {
         self.receive_buffer
     }

@@ -18,7 +18,7 @@ const VERDICT: usize = HEADERS + 12 + 8 + CONNECTION_MARK;
 /// Headers, `NFQA_CFG_CMD`, `_PARAMS`, `_QUEUE_MAXLEN`, `_FLAGS` and `_MASK`.
 const CONFIGURATION: usize = HEADERS + 8 + 12 + 8 + 8 + 8;
 
-/// More octets than this are sent before another verdict is added.
+/// More bytes than this are sent before another verdict is added.
 const FULL: usize = 16 * 1024;
 
 /// `NLM_F_ACK`.
@@ -28,9 +28,9 @@ const WANTS_ACKNOWLEDGEMENT: u16 = 4;
 #[derive(Debug)]
 pub(super) struct Outgoing {
     queue: u16,
-    /// Words, because messages begin at a multiple of four octets.
+    /// Words, because messages begin at a multiple of four bytes.
     buffer: Vec<u32>,
-    /// Octets in use, a multiple of four.
+    /// Bytes in use, a multiple of four.
     length: usize,
     verdicts: u64,
 }
@@ -67,9 +67,9 @@ impl Outgoing {
     /// The messages, to be sent whole.
     pub(super) fn octets(&self) -> &[u8] {
         let start = self.buffer.as_ptr().cast::<u8>();
-        // SAFETY: the buffer is initialised memory of at least `length` octets: `push` makes a message within
+        // SAFETY: the buffer is initialised memory of at least `length` bytes: `push` makes a message within
         // the words that it was given and adds no more than that, and the buffer never shrinks. Any
-        // initialised octet is a valid u8, and the borrow of `self` keeps it alive and unchanged.
+        // initialised byte is a valid u8, and the borrow of `self` keeps it alive and unchanged.
         unsafe { std::slice::from_raw_parts(start, self.length) }
     }
 
@@ -109,10 +109,10 @@ impl Outgoing {
         }) && self.count()
     }
 
-    /// Adds a verdict that gives the packet other octets; `mark` replaces its mark.
+    /// Adds a verdict that gives the packet other bytes; `mark` replaces its mark.
     ///
     /// The buffer grows for it, and is full then: netlink takes no message of any length.
-    /// Returns false, and adds nothing, where the octets are too many for an attribute.
+    /// Returns false, and adds nothing, where the bytes are too many for an attribute.
     #[must_use]
     pub(super) fn push_replacement(
         &mut self,
@@ -156,7 +156,7 @@ impl Outgoing {
         self.buffer.len() * 4 - self.length >= octets
     }
 
-    /// Has `write` make a message of the queue behind the others, where `room` octets are left.
+    /// Has `write` make a message of the queue behind the others, where `room` bytes are left.
     fn push(&mut self, room: usize, write: impl FnOnce(&mut [u32], u16) -> bool) -> bool {
         let start = self.length / 4;
         let Some(message) = self.buffer.get_mut(start..start + room / 4) else { return false };

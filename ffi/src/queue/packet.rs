@@ -26,7 +26,7 @@ impl<'batch> Packet<'batch> {
 
     /// The packet from its IP header on, cut at the copy range.
     ///
-    /// The octets lie in the queue's receive buffer and are gone with the batch.
+    /// The bytes lie in the queue's receive buffer and are gone with the batch.
     pub fn payload(&self) -> &[u8] {
         self.message.payload
     }
@@ -37,9 +37,9 @@ impl<'batch> Packet<'batch> {
         self.answer(verdict, mark, connection);
     }
 
-    /// Answers it with other octets than its own, from the IP header on, whose checksums are in place.
+    /// Answers it with other bytes than its own, from the IP header on, whose checksums are in place.
     ///
-    /// The failure verdict where the octets are more than [`MAXIMUM_COPY_RANGE`](super::MAXIMUM_COPY_RANGE).
+    /// The failure verdict where the bytes are more than [`MAXIMUM_COPY_RANGE`](super::MAXIMUM_COPY_RANGE).
     pub fn replace(mut self, verdict: Verdict, mark: Option<u32>, octets: &[u8]) {
         self.answered = self.outgoing.push_replacement(self.message.id, verdict, mark, octets);
     }

@@ -1,11 +1,11 @@
-//! Messages to the kernel, written here: the octets that `libnetfilter_queue` writes, without it.
+//! Messages to the kernel, written here: the bytes that `libnetfilter_queue` writes, without it.
 //!
 //! A stand-in for [`library`](super::library), function by function; see [`attribute`](super::attribute).
 
 use super::attribute::{HEADERS, attribute, halves, number};
 use crate::sys;
 
-/// `NFNL_SUBSYS_QUEUE`, the upper octet of a message's type.
+/// `NFNL_SUBSYS_QUEUE`, the upper byte of a message's type.
 const SUBSYSTEM: u16 = 3;
 /// `NLM_F_REQUEST`.
 const REQUEST: u16 = 1;

@@ -19,7 +19,7 @@ pub struct KernelCounters {
     pub portid: u32,
     /// Packets that wait for a verdict.
     pub waiting: u64,
-    /// Copy range in octets.
+    /// Copy range in bytes.
     pub copy_range: u32,
     /// Packets dropped because the queue was full; fail-open passes are not counted.
     pub dropped_queue_full: u64,

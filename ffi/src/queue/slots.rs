@@ -29,7 +29,7 @@ pub(super) enum Wait {
 /// Slots for datagrams and the headers that tell the kernel where they are.
 #[derive(Debug)]
 pub(super) struct Slots {
-    /// `headers.len()` slots of `stride` octets.
+    /// `headers.len()` slots of `stride` bytes.
     buffer: Box<[u8]>,
     stride: usize,
     /// One a slot; the pointers are of use only within `receive`, which sets them.
@@ -45,7 +45,7 @@ pub(super) struct Slots {
 unsafe impl Send for Slots {}
 
 impl Slots {
-    /// `count` slots with room for payloads of `copy_range` octets.
+    /// `count` slots with room for payloads of `copy_range` bytes.
     pub(super) fn new(count: usize, copy_range: usize) -> Self {
         let stride = (METADATA + copy_range).next_multiple_of(ALIGNMENT) + ALIGNMENT;
         let vector = iovec { iov_base: ptr::null_mut(), iov_len: 0 };
@@ -63,7 +63,7 @@ impl Slots {
         self.headers.len()
     }
 
-    /// True if a payload of `copy_range` octets fits.
+    /// True if a payload of `copy_range` bytes fits.
     pub(super) fn fits(&self, copy_range: usize) -> bool {
         METADATA + copy_range <= self.stride
     }

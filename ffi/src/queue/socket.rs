@@ -28,12 +28,12 @@ pub(super) fn open() -> Result<OwnedFd, CallError> {
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     let address = kernel();
     let length = address_length();
-    // SAFETY: `address` is a valid sockaddr_nl of `length` octets for the length of the call.
+    // SAFETY: `address` is a valid sockaddr_nl of `length` bytes for the length of the call.
     let result = unsafe { libc::bind(fd, ptr::from_ref(&address).cast(), length) };
     if result < 0 {
         return Err(CallError::last("bind(AF_NETLINK)"));
     }
-    // SAFETY: `address` is a valid sockaddr_nl of `length` octets for the length of the call.
+    // SAFETY: `address` is a valid sockaddr_nl of `length` bytes for the length of the call.
     let result = unsafe { libc::connect(fd, ptr::from_ref(&address).cast(), length) };
     if result < 0 {
         return Err(CallError::last("connect(AF_NETLINK)"));
@@ -145,12 +145,12 @@ fn set<T>(
 ) -> Result<(), CallError> {
     let length = socklen_t::try_from(size_of::<T>()).unwrap_or(0);
     let at = ptr::from_ref(value).cast();
-    // SAFETY: `at` points to a live T of `length` octets.
+    // SAFETY: `at` points to a live T of `length` bytes.
     let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, at, length) };
     if result < 0 { Err(CallError::last(call)) } else { Ok(()) }
 }
 
-/// A value that any octets make.
+/// A value that any bytes make.
 ///
 /// # Safety
 ///
@@ -162,7 +162,7 @@ unsafe impl Plain for c_int {}
 // SAFETY: numbers without anything between them.
 unsafe impl Plain for [u32; MEMORY_VARIABLES] {}
 
-/// Reads an option of `SOL_SOCKET` into `value`; what the kernel has no octets for is left as it is.
+/// Reads an option of `SOL_SOCKET` into `value`; what the kernel has no bytes for is left as it is.
 fn read<T: Plain>(
     socket: BorrowedFd<'_>,
     option: c_int,
@@ -171,7 +171,7 @@ fn read<T: Plain>(
 ) -> Result<(), CallError> {
     let mut length = socklen_t::try_from(size_of::<T>()).unwrap_or(0);
     let at = ptr::from_mut(value).cast();
-    // SAFETY: `at` points to a live T of `length` octets, which may be any.
+    // SAFETY: `at` points to a live T of `length` bytes, which may be any.
     let result =
         unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, at, &raw mut length) };
     if result < 0 { Err(CallError::last(call)) } else { Ok(()) }

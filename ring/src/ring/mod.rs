@@ -26,7 +26,7 @@ pub struct Options {
     pub sockets: u32,
     /// Receive buffers, a power of two up to 32,768; none for a ring that never receives.
     pub buffers: u16,
-    /// Octets of each receive buffer.
+    /// Bytes of each receive buffer.
     pub buffer_size: u32,
     /// Find out whether this kernel lets [`Unattended::NoDelay`] have an effect.
     pub no_delay: bool,
@@ -37,9 +37,9 @@ pub struct Options {
 pub struct Completion<T> {
     /// What was pushed along with the operation.
     pub state: T,
-    /// The kernel's result: octets moved, or a positive error number.
+    /// The kernel's result: bytes moved, or a positive error number.
     pub result: Result<u32, i32>,
-    /// The octets that a [`Operation::Send`] owned; empty for other operations.
+    /// The bytes that a [`Operation::Send`] owned; empty for other operations.
     pub octets: Vec<u8>,
 }
 
@@ -218,7 +218,7 @@ impl<T> Ring<T> {
         }
     }
 
-    /// The octets that the receive taken last brought, exactly; empty if it was another operation.
+    /// The bytes that the receive taken last brought, exactly; empty if it was another operation.
     pub fn received(&self) -> &[u8] {
         self.buffers.taken()
     }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::event::{HeaderField, HttpFacts, SshFacts, SshSide};
 use crate::terms::cut;
 
-/// Octets of one text in an alert at most.
+/// Bytes of one text in an alert at most.
 const BRIEF: usize = 256;
 
 /// How much is written of what was said.

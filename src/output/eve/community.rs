@@ -25,7 +25,7 @@ pub(super) fn community_id(endpoints: &Endpoints, transport: Transport) -> Strin
     id
 }
 
-/// The smaller end first: by address octets, then by port.
+/// The smaller end first: by address bytes, then by port.
 fn ordered(endpoints: &Endpoints) -> (Endpoint, Endpoint) {
     let Endpoints { client, server } = *endpoints;
     if (client.address, client.port) <= (server.address, server.port) {

@@ -51,7 +51,7 @@ pub fn write(event: &Event, options: &EveOptions, out: &mut Vec<u8>) -> io::Resu
 fn escape_c1(out: &mut Vec<u8>, start: usize) {
     let is_c1 = |pair: &[u8]| matches!(pair, [0xc2, 0x80..=0x9f]);
     let line = out.get(start..).unwrap_or_default();
-    // Nearly no line has any octet like the first one.
+    // Nearly no line has any byte like the first one.
     if memchr::memchr(0xc2, line).is_none() || !line.windows(2).any(is_c1) {
         return;
     }

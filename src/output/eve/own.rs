@@ -245,7 +245,7 @@ struct Greeted<'a> {
     lines: &'a [String],
 }
 
-/// The first octets of what is not read.
+/// The first bytes of what is not read.
 #[derive(Debug, Serialize)]
 struct First {
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -428,7 +428,7 @@ fn name(flow: &FlowContext) -> Option<&'static str> {
     }
 }
 
-/// EVE's name of a protocol: of one that is not read the name that its first octets have, or that nothing
+/// EVE's name of a protocol: of one that is not read the name that its first bytes have, or that nothing
 /// was recognised.
 fn app_proto(kind: &EventKind, protocol: Protocol, transport: Transport) -> &'static str {
     let said = match kind {

@@ -174,7 +174,7 @@ impl Consumer for Scribe {
 
     fn flush(&mut self) {
         if self.pending.bytes.is_empty() {
-            // Events that the format has no octets for are done with, too.
+            // Events that the format has no bytes for are done with, too.
             self.shared.written.fetch_add(self.pending.events(), Relaxed);
         } else if !self.shared.closed.load(Relaxed) {
             match self.write() {

@@ -1,7 +1,7 @@
 //! Ports of hosts that come in any order, given back a host at a time.
 //!
 //! A host whose every port is there is given back at once: a scan of one port holds nothing. The others
-//! are held up to a limit of octets; beyond that they go to a temporary file without a name, in the order
+//! are held up to a limit of bytes; beyond that they go to a temporary file without a name, in the order
 //! of their addresses, and all such runs are merged at the end. Memory is bounded whatever the scan.
 
 use std::collections::BTreeMap;
@@ -11,9 +11,9 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use crate::event::Timestamp;
 
-/// Octets that are held in memory, ports and what it takes to keep them.
+/// Bytes that are held in memory, ports and what it takes to keep them.
 const HELD: usize = 32 * 1024 * 1024;
-/// What a port takes beside its own octets, roughly.
+/// What a port takes beside its own bytes, roughly.
 const OVERHEAD: usize = 96;
 
 /// One port of a host, spelled.
@@ -132,7 +132,7 @@ struct Run {
     front: Option<(IpAddr, Port)>,
 }
 
-/// Octets that are read of a run at once.
+/// Bytes that are read of a run at once.
 const CHUNK: u64 = 128 * 1024;
 
 impl Merge {
@@ -179,7 +179,7 @@ impl Run {
     }
 }
 
-/// The octets of one run.
+/// The bytes of one run.
 struct Source<'a> {
     run: &'a mut Run,
     file: &'a mut File,
@@ -201,7 +201,7 @@ impl Read for Source<'_> {
     }
 }
 
-/// Address (16 octets, mapped where it is IPv4), port, whether it answered, time, length, element.
+/// Address (16 bytes, mapped where it is IPv4), port, whether it answered, time, length, element.
 fn write_record(writer: &mut impl io::Write, address: IpAddr, port: &Port) -> io::Result<()> {
     let mapped = match address {
         IpAddr::V4(address) => address.to_ipv6_mapped(),

@@ -89,7 +89,7 @@ pub(super) fn read(text: &str) -> Result<Source, Fault> {
 #[derive(Default)]
 struct Reading<'t> {
     text: &'t str,
-    /// Where the event that is read begins, in octets and as a line from 1.
+    /// Where the event that is read begins, in bytes and as a line from 1.
     offset: usize,
     line: usize,
     met_root: bool,
@@ -100,7 +100,7 @@ struct Reading<'t> {
 }
 
 impl Reading<'_> {
-    /// Goes on to an octet. Lines are counted from where the last event began: counted from the start
+    /// Goes on to a byte. Lines are counted from where the last event began: counted from the start
     /// each time they would cost the square of a file's length.
     fn go_to(&mut self, offset: usize) {
         let lines = |octets: Option<&[u8]>| {

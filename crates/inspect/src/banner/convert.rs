@@ -1,7 +1,7 @@
-//! From borrowed banners to owned event facts, so that the engine and the scan tell the same.
+//! Conversion of borrowed banners into owned event facts, the same for engine and scan.
 //!
-//! Text becomes UTF-8 with replacement characters where it was none. Control characters stay: it is
-//! the sinks that escape them.
+//! Text becomes UTF-8; invalid bytes become replacement characters. Control characters stay, and the
+//! output formats escape them.
 
 use super::{GreetingBanner, Identification, SshBanner};
 use crate::event::{GreetingFacts, SshSide};
@@ -47,7 +47,7 @@ impl From<&GreetingBanner<'_>> for GreetingFacts {
 }
 
 fn text(octets: &[u8]) -> String {
-    // Nearly all is UTF-8, for which one check and one copy do.
+    // Nearly all text is UTF-8: then one check and one copy are enough.
     std::str::from_utf8(octets).map_or_else(|_| String::from_utf8_lossy(octets).into_owned(), str::to_owned)
 }
 

@@ -1,7 +1,7 @@
-//! What of a message stands in events: credentials masked, and no more of it than a log can bear.
+//! Bounds on what events show of a message: credentials are masked, long texts are cut.
 //!
-//! Rules see every message whole; this is only about what is told of it. The facts of an event are made
-//! here and nowhere else, so that no output has to know what is secret.
+//! Rules see every message whole. Only this module makes the facts of an event, so no output format has
+//! to know what is secret.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -12,10 +12,10 @@ use compact_str::CompactString;
 use super::{Header, Headers, Request, Response, title};
 use crate::event::{HeaderField, HttpRequestFacts, HttpResponseFacts};
 
-/// What stands in the place of a secret.
+/// The text that replaces a secret.
 const MASK: &str = "***";
 
-/// Whether secrets that header fields and URLs carry are told.
+/// Treatment of secrets in header fields and URLs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Secrets {
     /// As they were sent.
@@ -25,16 +25,16 @@ pub enum Secrets {
     Masked,
 }
 
-/// How much of a message events hold.
+/// The amount of a message that events show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Disclosure {
-    /// Whether secrets are told.
+    /// Whether secrets are masked.
     pub secrets: Secrets,
-    /// Header fields of a message at most.
+    /// Largest number of header fields of a message.
     pub fields: usize,
-    /// Octets of those fields' names and values together at most.
+    /// Largest number of bytes of these fields' names and values together.
     pub octets: usize,
-    /// Octets of one text (a target, a value, a line) at most.
+    /// Largest number of bytes of one text (a target, a value, a line).
     pub text: usize,
 }
 
@@ -45,7 +45,7 @@ impl Default for Disclosure {
 }
 
 impl Disclosure {
-    /// What is told of a request.
+    /// Returns the facts of a request.
     pub fn request(&self, request: &Request<'_>) -> HttpRequestFacts {
         let (headers, left_out) = self.fields(&request.headers);
         HttpRequestFacts {
@@ -57,8 +57,8 @@ impl Disclosure {
         }
     }
 
-    /// What is told of a response. The collected body is taken for the whole of it; who counted more
-    /// corrects `body_length`.
+    /// Returns the facts of a response. `body_length` is that of the collected body; a caller that
+    /// counted more corrects it.
     pub fn response(&self, response: &Response<'_>) -> HttpResponseFacts {
         let (headers, left_out) = self.fields(&response.headers);
         HttpResponseFacts {
@@ -73,7 +73,7 @@ impl Disclosure {
         }
     }
 
-    /// What is told of a header field.
+    /// Returns the facts of a header field.
     pub fn field(&self, Header { name, value }: &Header<'_>) -> HeaderField {
         let (name, value) = (self.text(name), self.unfolded(value));
         if self.secrets == Secrets::Shown {
@@ -90,7 +90,7 @@ impl Disclosure {
         HeaderField { name, value }
     }
 
-    /// What is told of a message's first line, or of an SSH identification.
+    /// Returns a message's first line, or an SSH identification, as events show it.
     pub fn line(&self, line: &[u8]) -> String {
         self.masked_text(line)
     }
@@ -117,7 +117,7 @@ impl Disclosure {
         }
     }
 
-    /// A value with each fold (line end and white space) made one space, RFC 9112 section 5.2.
+    /// Replaces each fold of a value (line end and white space) by one space, RFC 9112 section 5.2.
     fn unfolded(&self, value: &[u8]) -> CompactString {
         if memchr::memchr(b'\n', value).is_none() {
             return self.text(value);
@@ -126,7 +126,7 @@ impl Disclosure {
         self.text(&lines.join(&b' '))
     }
 
-    /// Octets as UTF-8, cut where they are too many, which an ellipsis tells.
+    /// Returns bytes as UTF-8. A text that is too long is cut and ends with an ellipsis.
     fn text(&self, octets: &[u8]) -> CompactString {
         let (kept, cut) = match octets.get(..self.text) {
             Some(kept) if octets.len() > self.text => (kept, true),
@@ -140,7 +140,7 @@ impl Disclosure {
     }
 }
 
-/// Parts of names whose values are secret, of header fields and of parameters in URLs.
+/// Parts of names of header fields and URL parameters whose values are secret.
 static SECRET_NAMES: LazyLock<Finder> = LazyLock::new(|| {
     Finder::new(&[
         "authorization",
@@ -161,7 +161,7 @@ static SECRET_NAMES: LazyLock<Finder> = LazyLock::new(|| {
     ])
 });
 
-/// Names of parameters in URLs that are secret, whole.
+/// Whole names of URL parameters whose values are secret.
 const SECRET_PARAMETERS: [&str; 9] =
     ["key", "auth", "code", "pass", "pwd", "sig", "sid", "assertion", "client_assertion"];
 
@@ -169,12 +169,12 @@ const SECRET_PARAMETERS: [&str; 9] =
 const COOKIE_ATTRIBUTES: [&str; 9] =
     ["path", "domain", "expires", "max-age", "samesite", "secure", "httponly", "priority", "partitioned"];
 
-/// Finds words in a name whatever their case, in one pass.
+/// Finds words in a name in one pass, ignoring case.
 struct Finder(Option<AhoCorasick>);
 
 impl Finder {
     fn new(words: &[&str]) -> Self {
-        // A handful of short words always fits; were it not so, everything would be secret.
+        // A handful of short words always fits. If building failed, everything would count as secret.
         Self(AhoCorasick::builder().ascii_case_insensitive(true).build(words).ok())
     }
 
@@ -183,7 +183,7 @@ impl Finder {
     }
 }
 
-/// A secret field's value: the scheme of an authorization and the names of cookies are kept.
+/// Masks a secret field's value. The scheme of an authorization and the names of cookies stay.
 fn masked_value(name: &str, value: &str) -> String {
     let ends_with = |end: &str| {
         let start = name.len().saturating_sub(end.len());
@@ -204,7 +204,7 @@ fn masked_value(name: &str, value: &str) -> String {
     }
 }
 
-/// `name=***`; an attribute behind a cookie that is set stays.
+/// Returns `name=***`; an attribute after a cookie stays.
 fn masked_cookie(part: &str, may_be_attribute: bool) -> String {
     let name = part.split('=').next().unwrap_or_default();
     if may_be_attribute && COOKIE_ATTRIBUTES.iter().any(|known| name.trim().eq_ignore_ascii_case(known)) {
@@ -213,11 +213,10 @@ fn masked_cookie(part: &str, may_be_attribute: bool) -> String {
     if part.contains('=') { format!("{name}={MASK}") } else { MASK.to_owned() }
 }
 
-/// Text with the user information and the secret parameters of URLs in it masked; borrowed where there
-/// are none.
+/// Masks user information and secret parameters of URLs in a text. Without any, the text stays borrowed.
 fn masked(text: &str) -> Cow<'_, str> {
     let text = masked_user(text);
-    // Nearly no field holds a parameter: octets are looked for, which is a pass over vectors.
+    // Nearly no field holds a parameter. Searching for bytes is a vectorized pass.
     if memchr::memchr3(b'?', b'&', b'#', text.as_bytes()).is_none() {
         return text;
     }
@@ -227,7 +226,7 @@ fn masked(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// `scheme://user:password@host` as `scheme://***@host`.
+/// Returns `scheme://user:password@host` as `scheme://***@host`.
 fn masked_user(text: &str) -> Cow<'_, str> {
     if memchr::memchr(b':', text.as_bytes()).is_none() {
         return Cow::Borrowed(text);
@@ -256,7 +255,7 @@ fn masked_user(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Parameters `key=value` behind `?`, `&`, `;` or `#` with the values of secret keys masked.
+/// Masks the values of secret keys in `key=value` after `?`, `&`, `;` or `#`.
 fn masked_parameters(text: &str) -> Option<String> {
     let (mut out, mut rest, mut found) = (String::new(), text, false);
     while let Some(at) = rest.find(['?', '&', ';', '#']) {

@@ -1,25 +1,25 @@
-//! Greetings of protocols whose server speaks first: the first reply, of one line or more.
+//! Greetings of protocols whose server speaks first: the first reply, of one or more lines.
 
 use memchr::memchr;
 
 use super::{Progress, Reason};
 use crate::terms::{Dialect, Greeting};
 
-/// The longest reply that is waited for, in octets and lines; of a longer one the beginning is the
-/// greeting. RFC 5321 section 4.5.3.1.5 allows 512 octets a line.
+/// Limits of a reply, in bytes and lines; the start of a longer one is the greeting. RFC 5321 section
+/// 4.5.3.1.5 allows 512 bytes a line.
 const REPLY_LIMIT: usize = 16 << 10;
 const REPLY_LINES: usize = 100;
 
-/// The longest first line that is waited for, in octets.
+/// Length of the longest first line, in bytes.
 pub const LINE_LIMIT: usize = 4 << 10;
 
-/// Digits of a reply code.
+/// Number of digits of a reply code.
 const CODE: usize = 3;
 
 /// A server's first reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GreetingBanner<'a> {
-    /// Which protocol greets like this.
+    /// The protocol that greets like this.
     pub greeting: Greeting,
     /// The whole reply without its last line end.
     pub octets: &'a [u8],
@@ -36,13 +36,13 @@ impl<'a> GreetingBanner<'a> {
         self.lines().next().unwrap_or_default()
     }
 
-    /// `220`, `+OK`, `* OK`: what the first line begins with.
+    /// The code at the start of the first line: `220`, `+OK`, `* OK`.
     pub fn code(&self) -> &'a [u8] {
         let line = self.line();
         line.get(..opening(self.greeting.dialect(), line)).unwrap_or_default()
     }
 
-    /// What a line says behind its code; all of it where it has none.
+    /// The text of a line after its code; the whole line if it has none.
     pub fn text(&self, line: &'a [u8]) -> &'a [u8] {
         let code = self.code();
         let Some(behind) = line.strip_prefix(code) else { return line.trim_ascii() };
@@ -53,7 +53,7 @@ impl<'a> GreetingBanner<'a> {
         }
     }
 
-    /// True if the server means to serve.
+    /// True if the server is ready to serve.
     pub fn is_welcome(&self) -> bool {
         match self.greeting.dialect() {
             Dialect::Code => self.code().first() == Some(&b'2'),
@@ -83,7 +83,7 @@ impl<'a> Iterator for Lines<'a> {
     }
 }
 
-/// Reads the first reply of a server at `port`.
+/// Parses the first reply of a server at `port`.
 pub fn parse(octets: &[u8], port: u16) -> Progress<GreetingBanner<'_>> {
     let Some(end) = memchr(b'\n', octets) else {
         let possible = Greeting::all().any(|greeting| begins(greeting, octets) != Begins::Otherwise);
@@ -110,7 +110,7 @@ pub fn parse(octets: &[u8], port: u16) -> Progress<GreetingBanner<'_>> {
     Progress::Done { value: GreetingBanner { greeting, octets: reply }, consumed }
 }
 
-/// What there is of a reply whose end never comes, where its first line begins one.
+/// Returns the known part of a reply whose end never comes, if its first line starts one.
 pub fn unfinished(octets: &[u8], port: u16) -> Option<GreetingBanner<'_>> {
     let line = octets.split(|octet| *octet == b'\n').next().unwrap_or_default();
     let first = Greeting::all().find(|greeting| begins(*greeting, line) == Begins::Thus)?;
@@ -118,11 +118,11 @@ pub fn unfinished(octets: &[u8], port: u16) -> Option<GreetingBanner<'_>> {
     Some(GreetingBanner { greeting: told_apart(first, octets, port), octets })
 }
 
-/// Whether a line is a greeting's.
+/// Result of comparing a line with a greeting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Begins {
     Thus,
-    /// Too short to tell.
+    /// Too short to decide.
     Perhaps,
     Otherwise,
 }
@@ -150,7 +150,7 @@ fn begins(greeting: Greeting, line: &[u8]) -> Begins {
     told
 }
 
-/// Octets of a line's code.
+/// Number of bytes of a line's code.
 fn opening(dialect: Dialect, line: &[u8]) -> usize {
     let word = |from: usize| {
         let rest = line.get(from..).unwrap_or_default();
@@ -163,8 +163,8 @@ fn opening(dialect: Dialect, line: &[u8]) -> usize {
     }
 }
 
-/// Where a reply ends whose first line is `first`: behind the line of the same code that no hyphen
-/// continues, or where it is longer than a reply may be. RFC 959 lets lines between look like anything.
+/// Returns the end of a reply whose first line is `first`. It ends after the line with the same code and
+/// without a hyphen, or at the length limit. RFC 959 allows any lines between.
 pub fn end_of_reply(octets: &[u8], first: &[u8]) -> Option<usize> {
     let code = first.get(..CODE).unwrap_or_default();
     let mut at = 0;
@@ -182,8 +182,8 @@ pub fn end_of_reply(octets: &[u8], first: &[u8]) -> Option<usize> {
     Some(at)
 }
 
-/// Which protocol of `first`'s dialect greets with `reply` at `port`: its usual port tells, else its
-/// words, else the table's order.
+/// Returns the protocol of `first`'s dialect that greets with `reply` at `port`: by its usual port, else
+/// by its words, else by the table's order.
 fn told_apart(first: Greeting, reply: &[u8], port: u16) -> Greeting {
     let siblings = || Greeting::all().filter(|other| other.dialect() == first.dialect());
     let by_port = siblings().find(|greeting| greeting.ports().contains(&port));

@@ -1,7 +1,7 @@
 //! The reply of an SSH server to a key exchange (message 31: `SSH_MSG_KEX_ECDH_REPLY` of RFC 5656 section 4,
 //! `SSH_MSG_KEXDH_REPLY` of RFC 4253 section 8), in which it shows its host key.
 //!
-//! Whether the key is the server's own its signature tells, which is not read here.
+//! The signature proves that the key is the server's own; this module does not verify it.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
@@ -12,18 +12,18 @@ use super::{Progress, Reason};
 
 const MESSAGE_REPLY: u8 = 31;
 
-/// What a server replies; all but the key is as the method of the exchange has it.
+/// A server's reply. The key's form is fixed; the other parts depend on the method of the exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reply<'a> {
-    /// The public key, with its type before it.
+    /// The public key, after its type.
     pub key: &'a [u8],
     /// The server's part of the exchange.
     pub public: &'a [u8],
-    /// The signature of what was exchanged, with its algorithm before it.
+    /// The signature of the exchange, after its algorithm.
     pub signature: &'a [u8],
 }
 
-/// Reads the reply out of what a server has sent behind its KEXINIT.
+/// Parses the reply from the bytes that a server sent after its KEXINIT.
 pub fn reply(behind_kex_init: &[u8]) -> Progress<Reply<'_>> {
     let mut consumed = 0;
     loop {
@@ -50,7 +50,7 @@ fn fields(mut body: &[u8]) -> Option<Reply<'_>> {
     Some(Reply { key: next()?, public: next()?, signature: next()? })
 }
 
-/// Takes a string (RFC 4251 section 5) off the start of `octets`.
+/// Takes a string (RFC 4251 section 5) from the start of `octets`.
 pub fn string<'a>(octets: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (length, behind) = octets.split_first_chunk::<4>()?;
     let length = usize::try_from(u32::from_be_bytes(*length)).ok()?;
@@ -59,7 +59,7 @@ pub fn string<'a>(octets: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(text)
 }
 
-/// The fingerprint of a key as OpenSSH shows it: `SHA256:` and base64 without padding.
+/// Returns the fingerprint of a key as OpenSSH shows it: `SHA256:` and base64 without padding.
 pub fn fingerprint(key: &[u8]) -> String {
     format!("SHA256:{}", STANDARD_NO_PAD.encode(Sha256::digest(key)))
 }

@@ -1,6 +1,6 @@
-//! `SSH_MSG_KEXINIT` (RFC 4253 section 7.1) and the HASSH fingerprints that are made of it.
+//! `SSH_MSG_KEXINIT` (RFC 4253 section 7.1), and the HASSH fingerprints derived from it.
 //!
-//! The packet follows the identification in the clear. Only its name lists are read.
+//! The packet follows the identification unencrypted. Only its name lists are read.
 
 use md5::{Digest as _, Md5};
 
@@ -8,31 +8,31 @@ use super::{KexInit, Progress, Reason, Side};
 use crate::event::Hassh;
 use crate::terms::hexadecimal;
 
-/// The longest binary packet that is waited for, in octets. OpenSSH takes 256 KiB; real ones have
-/// 1 to 3 KiB.
+/// Length of the longest accepted binary packet, in bytes. OpenSSH accepts 256 KiB; real ones have 1 to 3
+/// KiB.
 pub const PACKET_LIMIT: usize = 64 * 1024;
 
 const MESSAGE_IGNORE: u8 = 2;
 const MESSAGE_DEBUG: u8 = 4;
 /// The number of the message.
 pub const MESSAGE_KEXINIT: u8 = 20;
-/// Octets of chance that it begins with.
+/// Number of random bytes at the start of the message.
 pub const COOKIE_LENGTH: usize = 16;
 
-/// What the packet is that stands behind an identification.
+/// The packet after an identification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Packet<'a> {
-    /// Not whole: this many octets are needed.
+    /// It is incomplete: this many bytes are needed.
     More(usize),
-    /// One of so many octets that may come before the KEXINIT.
+    /// Another packet that may come before the KEXINIT, of this length in bytes.
     Other(usize),
-    /// The KEXINIT, of so many octets.
+    /// The KEXINIT, of this length in bytes.
     KexInit(KexInit<'a>, usize),
-    /// None that can come there.
+    /// A packet that is not allowed there.
     Never(Reason),
 }
 
-/// Reads the KEXINIT out of what a side has sent behind its identification line.
+/// Parses the KEXINIT from the bytes that a side has sent after its identification line.
 pub fn parse(behind_identification: &[u8]) -> Progress<KexInit<'_>> {
     let mut consumed = 0;
     loop {
@@ -49,8 +49,8 @@ pub fn parse(behind_identification: &[u8]) -> Progress<KexInit<'_>> {
     }
 }
 
-/// Reads one unencrypted binary packet at the start of `octets`, RFC 4253 section 6, so that who reads a
-/// stream goes over each packet once.
+/// Reads one unencrypted binary packet at the start of `octets`, RFC 4253 section 6, so that a reader of
+/// a stream inspects each packet once.
 pub fn packet(octets: &[u8]) -> Packet<'_> {
     let (payload, consumed) = match binary_packet(octets, MESSAGE_KEXINIT) {
         Progress::Done { value, consumed } => (value, consumed),
@@ -67,7 +67,8 @@ pub fn packet(octets: &[u8]) -> Packet<'_> {
     }
 }
 
-/// The length of the packet at the start of `octets` as far as it is known that the packet is wanted.
+/// Returns the length of the packet at the start of `octets`, as far as it is certain that the packet is
+/// wanted.
 fn packet_length(octets: &[u8]) -> usize {
     match octets.split_first_chunk::<4>() {
         Some((length, rest)) if rest.len() > 1 => {
@@ -77,7 +78,7 @@ fn packet_length(octets: &[u8]) -> usize {
     }
 }
 
-/// The payload of the KEXINIT that [`parse`] has read, as both sides sign it.
+/// Returns the payload of the KEXINIT that [`parse`] has read, as both sides sign it.
 pub fn payload(behind_identification: &[u8]) -> Option<&[u8]> {
     let mut rest = behind_identification;
     loop {
@@ -89,20 +90,20 @@ pub fn payload(behind_identification: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// True if a message may stand before any other.
+/// True if a message may precede any other.
 pub(super) const fn is_filler(message: u8) -> bool {
     matches!(message, MESSAGE_IGNORE | MESSAGE_DEBUG)
 }
 
-/// The payload of the packet at the start of `octets`, which is to be a `wanted` message or one that may
-/// stand before it.
+/// Returns the payload of the packet at the start of `octets`. It must be a `wanted` message, or one that
+/// may precede it.
 pub(super) fn binary_packet(octets: &[u8], wanted: u8) -> Progress<&[u8]> {
     let Some((length, rest)) = octets.split_first_chunk::<4>() else { return Progress::More };
     let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
     if !(2..=PACKET_LIMIT).contains(&length) {
         return Progress::Never(Reason::NotKexInit);
     }
-    // Say no at the first octets that tell, so that nobody waits for 64 KiB of something else.
+    // Refuse at the first byte that decides, so that the flow does not wait for 64 KiB of other data.
     if let Some(&message) = rest.get(1)
         && message != wanted
         && !is_filler(message)

@@ -1,16 +1,15 @@
-//! What was worked out of identification lines that came before: most of a network's software says one
-//! of a few.
+//! Cache of results for identification lines: most software of a network sends one of a few.
 
 use hashbrown::HashMap;
 
-/// Lines that are remembered: more kinds of software than most networks have. Beyond, all are
-/// forgotten, so that somebody who sends ever new ones makes nothing slower than it was.
+/// Number of cached lines: more kinds of software than most networks have. When it is exceeded, the cache
+/// is emptied, so a sender of ever new lines costs no more than without a cache.
 const LINES: usize = 256;
 
-/// The longest line that is remembered, in octets: RFC 4253 section 4.2 allows no longer one.
+/// Length of the longest cached line, in bytes: RFC 4253 section 4.2 allows no longer one.
 const LONGEST: usize = 255;
 
-/// A value of type `V` for each line, bounded.
+/// A bounded cache of a value of type `V` for each line.
 #[derive(Debug)]
 pub struct KnownLines<V>(HashMap<Vec<u8>, V, ahash::RandomState>);
 
@@ -21,7 +20,7 @@ impl<V> Default for KnownLines<V> {
 }
 
 impl<V> KnownLines<V> {
-    /// Gives `tell` the value of a line, which `work_out` makes if the line is not remembered.
+    /// Calls `tell` with the value of a line. `work_out` computes it if the line is not cached.
     pub fn know<R>(&mut self, line: &[u8], work_out: impl FnOnce() -> V, tell: impl FnOnce(&V) -> R) -> R {
         if line.len() > LONGEST {
             return tell(&work_out());

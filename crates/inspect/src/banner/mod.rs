@@ -1,7 +1,7 @@
-//! Bytes in, value out: SSH identifications, HTTP messages, greetings and the hellos of TLS and QUIC.
+//! Parsers of banners: SSH identifications, HTTP messages, greetings, and the hellos of TLS and QUIC.
 //!
-//! This room knows neither sockets nor queues nor the clock nor rules. Every value borrows the
-//! bytes that it was read from, so that a banner can never hold a neighbour's.
+//! This module reads no socket, no queue, no clock and no rule. Every value borrows the bytes that it was
+//! parsed from, so a banner can never hold bytes of another one.
 
 mod convert;
 pub mod disclosure;
@@ -29,27 +29,27 @@ pub use self::recognise::{Beginning, Recognition, beginning, recognise};
 pub use self::tls::TlsBanner;
 pub use crate::terms::{Anomaly, AnomalySet as Anomalies, Protocol, Side};
 
-/// How far a parser came with the octets collected so far.
+/// Progress of a parser with the bytes collected so far.
 ///
-/// The caller keeps the octets and calls again with a longer slice; a parser keeps no copy, so that
-/// the answer never depends on how the octets were split.
+/// The caller keeps the bytes and calls again with a longer slice. A parser keeps no copy, so the result
+/// never depends on how the bytes were split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress<T> {
-    /// Not whole yet: call again with more octets behind these.
+    /// Incomplete: call again with more bytes appended.
     More,
-    /// A value, made of the first `consumed` octets.
+    /// A value from the first `consumed` bytes.
     Done {
-        /// What was read.
+        /// The parsed value.
         value: T,
-        /// How many octets it took; what follows belongs to the next message.
+        /// Number of its bytes; the rest belongs to the next message.
         consumed: usize,
     },
-    /// This is not that protocol, whatever follows.
+    /// It is not that protocol, whatever follows.
     Never(Reason),
 }
 
 impl<T> Progress<T> {
-    /// The value, where there is one.
+    /// Returns the value, if there is one.
     pub fn done(self) -> Option<T> {
         match self {
             Self::Done { value, .. } => Some(value),
@@ -58,7 +58,7 @@ impl<T> Progress<T> {
     }
 }
 
-/// Why octets are not what a parser looks for.
+/// The reason why bytes are not what a parser expects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reason {
     /// A line before the SSH identification that no implementation reads to its end.
@@ -77,7 +77,7 @@ pub enum Reason {
     NotSocks,
     /// No header of the PROXY protocol.
     NotProxied,
-    /// No reply that a protocol of greetings begins with.
+    /// Not a reply with which a protocol of greetings begins.
     NotAGreeting,
 }
 
@@ -104,7 +104,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A parsed SSH identification, HTTP message head, hello of TLS or greeting, with who sent it.
+/// A parsed SSH identification, HTTP message head, TLS hello or greeting, with its sender.
 #[derive(Debug, Clone)]
 pub enum Banner<'a> {
     /// An SSH identification line, perhaps with the KEXINIT that followed it.
@@ -115,14 +115,14 @@ pub enum Banner<'a> {
     Response(Response<'a>),
     /// A hello of TLS, or an alert.
     Tls(TlsBanner<'a>),
-    /// What a server says first (always from the server).
+    /// The first reply of a server (always from the server).
     Greeting(GreetingBanner<'a>),
-    /// The first octets of what is not read.
+    /// The first bytes of a protocol that is not read.
     Other(OtherBanner<'a>),
 }
 
 impl Banner<'_> {
-    /// Who sent it.
+    /// The side that sent it.
     pub fn from(&self) -> Side {
         match self {
             Self::Ssh(banner) => banner.from,
@@ -133,7 +133,7 @@ impl Banner<'_> {
         }
     }
 
-    /// Which protocol it belongs to.
+    /// The protocol that it belongs to.
     pub fn protocol(&self) -> Protocol {
         match self {
             Self::Ssh(_) => Protocol::Ssh,
@@ -144,8 +144,8 @@ impl Banner<'_> {
         }
     }
 
-    /// The line that tells most of it: the identification, the request or status line, the first line
-    /// of a greeting, the version and name of a hello.
+    /// The line that describes it best: the identification, the request or status line, the first line of
+    /// a greeting, the version and name of a hello.
     pub fn line(&self) -> &[u8] {
         match self {
             Self::Ssh(banner) => banner.identification.line,
@@ -158,10 +158,10 @@ impl Banner<'_> {
     }
 }
 
-/// One side's SSH identification and, when it was collected, its KEXINIT.
+/// One side's SSH identification and, if it was collected, its KEXINIT.
 #[derive(Debug, Clone)]
 pub struct SshBanner<'a> {
-    /// Who sent it.
+    /// The side that sent it.
     pub from: Side,
     /// The identification line.
     pub identification: Identification<'a>,
@@ -178,11 +178,11 @@ pub struct Identification<'a> {
     pub protocol_version: &'a [u8],
     /// Software version up to the first space.
     pub software: &'a [u8],
-    /// Everything behind the first space, whole.
+    /// Everything after the first space.
     pub comments: Option<&'a [u8]>,
 }
 
-/// The name lists of `SSH_MSG_KEXINIT`, RFC 4253 section 7.1, as comma-separated octets.
+/// The name lists of `SSH_MSG_KEXINIT`, RFC 4253 section 7.1, as comma-separated bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct KexInit<'a> {
     /// Key exchange algorithms.
@@ -206,7 +206,7 @@ pub struct KexInit<'a> {
 /// One header field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header<'a> {
-    /// Name as sent; compare it without regard to ASCII case.
+    /// The name as sent; compare it ignoring ASCII case.
     pub name: &'a [u8],
     /// Value without surrounding white space.
     pub value: &'a [u8],
@@ -227,7 +227,7 @@ impl<'a> Headers<'a> {
         self.0.iter()
     }
 
-    /// Every value of the field `name`, in order, whatever the case of its letters.
+    /// Every value of the field `name`, in order, ignoring case.
     pub fn all<'n>(&'n self, name: &'n str) -> impl Iterator<Item = &'a [u8]> + 'n {
         self.0
             .iter()
@@ -235,7 +235,7 @@ impl<'a> Headers<'a> {
             .map(|header| header.value)
     }
 
-    /// The first value of the field `name`, whatever the case of its letters.
+    /// The first value of the field `name`, ignoring case.
     pub fn first(&self, name: &str) -> Option<&'a [u8]> {
         self.0
             .iter()
@@ -243,14 +243,14 @@ impl<'a> Headers<'a> {
             .map(|header| header.value)
     }
 
-    /// True if the field `name` is there.
+    /// True if the field `name` is present.
     pub fn contains(&self, name: &str) -> bool {
         self.first(name).is_some()
     }
 }
 
-/// True if two names of header fields are the same for some reader: whatever the case of their letters, and
-/// with `_` for `-`, which applications behind CGI and WSGI can't tell apart (`HTTP_USER_AGENT`).
+/// True if some reader takes two names of header fields for the same: ignoring case, and with `_` for
+/// `-`, because applications behind CGI and WSGI can't distinguish these (`HTTP_USER_AGENT`).
 pub fn same_name(sent: &[u8], wanted: &str) -> bool {
     let folded = |octet: &u8| if *octet == b'_' { b'-' } else { octet.to_ascii_lowercase() };
     sent.len() == wanted.len() && sent.iter().map(folded).eq(wanted.as_bytes().iter().map(folded))
@@ -269,7 +269,7 @@ pub struct Request<'a> {
     pub version: &'a [u8],
     /// Header fields.
     pub headers: Headers<'a>,
-    /// What of the body was collected, decoded from chunks.
+    /// The collected part of the body, decoded from chunks.
     pub body: &'a [u8],
 }
 
@@ -286,6 +286,6 @@ pub struct Response<'a> {
     pub reason: &'a [u8],
     /// Header fields.
     pub headers: Headers<'a>,
-    /// What of the body was collected (up to the body limit), decoded from chunks.
+    /// The collected part of the body (up to the body limit), decoded from chunks.
     pub body: &'a [u8],
 }

@@ -1,21 +1,21 @@
-//! The header of the PROXY protocol that a load balancer puts before a client's octets: version 1 is a line,
-//! version 2 is binary (`HAProxy`'s proxy-protocol.txt, sections 2.1 and 2.2).
+//! The header of the PROXY protocol that a load balancer sends before a client's bytes. Version 1 is a
+//! line, version 2 is binary (`HAProxy`'s proxy-protocol.txt, sections 2.1 and 2.2).
 
 use super::{Progress, Reason};
 
-/// What version 1 begins with.
+/// Start of version 1.
 const LINE: &[u8] = b"PROXY ";
 
-/// The longest line that is waited for, in octets; the specification allows 107.
+/// Length of the longest accepted line, in bytes; the specification allows 107.
 const LINE_LIMIT: usize = 512;
 
-/// What version 2 begins with.
+/// Start of version 2.
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 
-/// Octets of version 2 behind the signature, before its addresses: version and command, family, length.
+/// Number of bytes of version 2 between signature and addresses: version and command, family, length.
 const FIXED: usize = 4;
 
-/// Goes over the header at the start of `octets`.
+/// Skips the header at the start of `octets`.
 pub fn header(octets: &[u8]) -> Progress<()> {
     if begins(octets, SIGNATURE) {
         let Some([version, _, high, low]) = octets.get(SIGNATURE.len()..SIGNATURE.len() + FIXED) else {
@@ -39,7 +39,7 @@ pub fn header(octets: &[u8]) -> Progress<()> {
     }
 }
 
-/// True if `octets` begin like `wanted`, as far as they go.
+/// True if `octets` begin with `wanted`, as far as they go.
 fn begins(octets: &[u8], wanted: &[u8]) -> bool {
     let length = octets.len().min(wanted.len());
     octets.get(..length) == wanted.get(..length)

@@ -1,13 +1,14 @@
-//! Which protocol a stream speaks, by its first octets and never by its port.
+//! Recognition of a stream's protocol by its first bytes, never by its port.
 
 use super::{Progress, Side, http, socks, ssh};
 
-/// Methods that are HTTP even where the request line has no version (HTTP/0.9) or no visible end,
-/// whatever the case of their letters.
+/// Methods that are HTTP even if the request line has no version (HTTP/0.9) or no visible end, ignoring
+/// case.
 const METHODS: [&[u8]; 9] =
     [b"GET", b"POST", b"HEAD", b"PUT", b"DELETE", b"OPTIONS", b"CONNECT", b"TRACE", b"PATCH"];
 
-/// Other methods that servers (llhttp's, above all) know: `PROPFIND /xHTTP/1.1` is one's HTTP/0.9.
+/// Other methods that servers accept (above all those that use llhttp): `PROPFIND /xHTTP/1.1` is one's
+/// HTTP/0.9.
 const OTHER_METHODS: [&[u8]; 37] = [
     b"ACL",
     b"ANNOUNCE",
@@ -48,45 +49,44 @@ const OTHER_METHODS: [&[u8]; 37] = [
     b"UNLOCK",
 ];
 
-/// The longest method that is waited for, in octets.
+/// Length of the longest accepted method, in bytes.
 const LONGEST_METHOD: usize = 64;
 
-/// What a version begins with, as some server reads it: those that use llhttp take `RTSP/1.0`, too.
+/// Start of a version, as some server reads it: those that use llhttp also accept `RTSP/1.0`.
 const VERSIONS: [&[u8]; 2] = [b"HTTP/", b"RTSP/"];
 
-/// What a status line begins with, as some client reads it.
+/// Start of a status line, as some client reads it.
 const STATUS_LINES: [&[u8]; 3] = [b"HTTP/", b"ICY ", b"RTSP/"];
 
-/// The longest first line that is waited for, in octets: `CPython` reads 64 KiB, others more. It is shorter
-/// than what a queue shows of the longest packet, so that one of those is enough.
+/// Length of the longest accepted first line, in bytes: `CPython` reads 64 KiB, others more. It is
+/// shorter than the part of the longest packet that a queue copies, so one such packet is enough.
 pub const FIRST_LINE_LIMIT: usize = 65_400;
 
-/// Empty lines and white space that are overlooked before a message, in octets.
+/// Number of bytes of empty lines and white space that are skipped before a message.
 pub(super) const LEADING_LIMIT: usize = 64 * 1024;
 
-/// More empty lines and white space than this before a message are an anomaly, in octets.
+/// Number of bytes of empty lines and white space before a message above which there is an anomaly.
 pub const LEADING_USUAL: usize = 256;
 
-/// What the first octets of one side look like.
+/// Protocol of one side's first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Recognition {
     /// An SSH identification.
     Ssh,
     /// An HTTP/1.x (or 0.9) message.
     Http,
-    /// Neither, so far. RFC 4253 lets a server send any lines before its identification, and clients
-    /// read on whatever octets these hold.
+    /// Open. RFC 4253 lets a server send any lines before its identification, and clients skip these.
     ///
-    /// SMTP and FTP greet like that, and TLS begins like that, too: it is SSH only when an
-    /// identification follows, and not when both ends turn out to speak something else.
+    /// SMTP and FTP greet like that, and TLS begins like that, too. It is SSH only if an identification
+    /// follows, and not if both ends turn out to speak another protocol.
     PerhapsSsh,
-    /// The whole of what a client says to a SOCKS server; what it relays follows.
+    /// Everything that a client says to a SOCKS server; relayed bytes follow.
     Relayed,
-    /// Too few octets to tell.
+    /// Too few bytes to decide.
     More,
 }
 
-/// Tells the protocol from what `from` has sent from the start of its stream.
+/// Recognizes the protocol of the bytes that `from` has sent from the start of its stream.
 pub fn recognise(from: Side, octets: &[u8]) -> Recognition {
     if octets.starts_with(ssh::PREFIX) {
         return Recognition::Ssh;
@@ -111,7 +111,7 @@ fn client(octets: &[u8]) -> Recognition {
     request(octets)
 }
 
-/// Tells a request from what is none.
+/// Returns whether the bytes begin a request.
 fn request(octets: &[u8]) -> Recognition {
     let text = skip_leading(octets);
     let readable = text.get(..FIRST_LINE_LIMIT).unwrap_or(text);
@@ -124,12 +124,12 @@ fn request(octets: &[u8]) -> Recognition {
     }
 }
 
-/// True if some server takes this line (without LF) for a request line: a word behind the first is a version
-/// (Twisted has one in `GET/x HTTP/ 1.1`), it begins with a method that is known, or has a path for the
-/// second of three words, or a known method glued to its target for the first (Twisted asks for no more than
-/// three words).
+/// True if some server takes this line (without LF) for a request line. One of these is enough: a later
+/// word is a version (Twisted finds one in `GET/x HTTP/ 1.1`); the first word is a known method; the
+/// second of three words is a path; the first word is a known method glued to its target (Twisted
+/// requires only three words).
 ///
-/// Servers differ in what divides words and what a word may hold, so that nothing is asked of that.
+/// Servers differ about what separates words and what a word may hold, so neither is tested.
 pub fn is_request_line(line: &[u8]) -> bool {
     let line = trim_leading(line);
     let end = line.iter().rposition(|octet| !is_space(*octet)).map_or(0, |last| last + 1);
@@ -147,8 +147,8 @@ pub fn is_request_line(line: &[u8]) -> bool {
     versioned || ((is_known_method(first) || three) && !foreign)
 }
 
-/// True if a line (without LF) is a request line by RFC 9112 section 3 or RFC 1945 section 5, but for more
-/// than one space between its parts: what no stream of another protocol holds by chance.
+/// True if a line (without LF) is a request line by RFC 9112 section 3 or RFC 1945 section 5, with any
+/// number of spaces between its parts. Streams of other protocols do not hold one by chance.
 pub fn is_plain_request_line(line: &[u8]) -> bool {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let text = |octet: &u8| matches!(octet, b'\t' | b' '..=b'~' | 0x80..);
@@ -163,7 +163,7 @@ pub fn is_plain_request_line(line: &[u8]) -> bool {
     }
 }
 
-/// True if `text`, which is not whole, may become such a line.
+/// True if `text`, which is incomplete, may become such a line.
 pub fn may_become_plain_request(text: &[u8]) -> bool {
     let text = text.trim_ascii_start();
     let readable = text.get(..LONGEST_METHOD).unwrap_or(text);
@@ -174,8 +174,7 @@ pub fn may_become_plain_request(text: &[u8]) -> bool {
     !word.is_empty() && word.len() <= LONGEST_METHOD && word.iter().all(|octet| http::is_token(*octet))
 }
 
-/// True if `word` begins with a method of [`METHODS`] behind which a path follows, or an octet that no word
-/// has.
+/// True if `word` begins with a method of [`METHODS`], followed by a path or by a byte that no word has.
 fn is_glued_method(word: &[u8]) -> bool {
     let behind = |method: &&[u8]| begins_with(word, method).then(|| word.get(method.len())).flatten();
     METHODS.iter().filter_map(behind).any(|next| *next == b'/' || !next.is_ascii_graphic())
@@ -186,28 +185,29 @@ pub(super) fn is_version(word: &[u8]) -> bool {
     VERSIONS.iter().any(|version| begins_with(word, version))
 }
 
-/// Whether a client that has said so much, and no line end yet, may be about to say a request: it begins with
-/// a word of letters. Octets are gone over once, however they come.
+/// Search for the first word of a client that has sent no line end yet: a request begins with a word of
+/// letters. Each byte is inspected once.
 #[derive(Debug, Clone, Default)]
 pub struct FirstWord {
     seen: usize,
     stands: Stands,
 }
 
-/// How far a first word has come.
+/// State of the first word.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Stands {
-    /// Nothing but white space yet.
+    /// Only white space so far.
     #[default]
     Before,
     Within,
     Ended,
-    /// An octet that no word has.
+    /// It contains a byte that no word has.
     Broken,
 }
 
 impl FirstWord {
-    /// Looks at what is new in `octets`, all that the client has said.
+    /// Inspects the new bytes in `octets`, which are all that the client has sent. True if they may
+    /// become a request.
     pub fn may_become_request(&mut self, octets: &[u8]) -> bool {
         let new = octets.get(self.seen..).unwrap_or_default();
         self.seen = octets.len();
@@ -225,23 +225,23 @@ impl FirstWord {
     }
 }
 
-/// What stands where an HTTP message may begin.
+/// The bytes at a position where an HTTP message may begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Beginning {
-    /// A message, as far as can be told.
+    /// A message, as far as is known.
     Message,
-    /// Too few octets to tell.
+    /// Too few bytes to decide.
     More,
-    /// So many octets that begin none: a line, or all there are.
+    /// This number of bytes begin no message: a line, or all that there are.
     Other(usize),
 }
 
-/// Tells what stands between two messages of `from`, or, unless `contiguous`, behind octets that are
-/// missing, where the middle of anything may stand.
+/// Returns the kind of bytes between two messages of `from`. If they are not `contiguous`, bytes before
+/// them are missing, so they may be the middle of anything.
 pub fn beginning(from: Side, octets: &[u8], contiguous: bool) -> Beginning {
     let text = skip_leading(octets);
     if text.is_empty() {
-        // White space, other than empty lines, is the oddity of the message that follows.
+        // White space other than empty lines is an anomaly of the next message.
         let spaced = http::is_spaced(octets) && octets.len() < LEADING_LIMIT;
         return if contiguous && spaced { Beginning::More } else { Beginning::Other(octets.len()) };
     }
@@ -261,14 +261,15 @@ pub fn beginning(from: Side, octets: &[u8], contiguous: bool) -> Beginning {
     }
 }
 
-/// Octets of whole empty lines, white space in them or not, at the start of `octets`.
+/// Number of bytes of complete empty lines, with or without white space in them, at the start of
+/// `octets`.
 pub fn empty_lines(octets: &[u8]) -> usize {
     let blank = octets.len() - trim_leading(octets).len();
     let blank = octets.get(..blank).unwrap_or_default();
     memchr::memrchr(b'\n', blank).map_or(0, |end| end + 1)
 }
 
-/// True if `method` is one that is known to be HTTP's.
+/// True if `method` is a known method of HTTP.
 pub(super) fn is_known_method(method: &[u8]) -> bool {
     METHODS.iter().any(|known| known.eq_ignore_ascii_case(method)) || OTHER_METHODS.contains(&method)
 }
@@ -281,7 +282,7 @@ fn begins_known_method(text: &[u8]) -> bool {
     })
 }
 
-/// Whether `octets` begin, as far as they go, like a status line.
+/// Returns whether `octets` begin like a status line, as far as they go.
 fn status_line(octets: &[u8]) -> Recognition {
     for prefix in STATUS_LINES {
         let length = octets.len().min(prefix.len());
@@ -295,7 +296,7 @@ fn status_line(octets: &[u8]) -> Recognition {
     Recognition::PerhapsSsh
 }
 
-/// True if `text` begins, as far as it goes, like a status line.
+/// True if `text` begins like a status line, as far as it goes.
 pub(super) fn could_be_response(text: &[u8]) -> bool {
     status_line(text) != Recognition::PerhapsSsh
 }
@@ -304,7 +305,7 @@ fn server(octets: &[u8]) -> Recognition {
     status_line(skip_leading(octets))
 }
 
-/// What lies behind the empty lines and white space that servers overlook before a request line, and
+/// Returns the bytes after the empty lines and white space that servers skip before a request line, and
 /// clients before a status line.
 pub(super) fn skip_leading(octets: &[u8]) -> &[u8] {
     let readable = octets.get(..LEADING_LIMIT).unwrap_or(octets);
@@ -325,12 +326,13 @@ fn begins_with(word: &[u8], prefix: &[u8]) -> bool {
     word.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
 }
 
-/// What divides words for somebody: `CPython`'s `str.split` of Latin-1 goes furthest.
+/// True if some reader takes the byte for a separator of words: `CPython`'s `str.split` of Latin-1
+/// accepts most.
 pub(super) const fn is_space(octet: u8) -> bool {
     SPACES[octet as usize]
 }
 
-/// Looked up: the first line of every message is gone over by octets.
+/// A table, because each byte of every message's first line is looked up.
 static SPACES: [bool; 256] = {
     let mut spaces = [false; 256];
     let mut octet = 0;

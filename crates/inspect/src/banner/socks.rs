@@ -1,8 +1,8 @@
-//! What stands before the octets that a SOCKS server relays: versions 4 and 4a (which have no RFC) and 5
+//! The handshake before the bytes that a SOCKS server relays: versions 4 and 4a (which have no RFC) and 5
 //! (RFC 1928, with the passwords of RFC 1929).
 //!
-//! Only `CONNECT` is followed: what comes behind it is what the client and the far server say to each
-//! other, banners with it.
+//! Only `CONNECT` is followed: after it, client and far server exchange their own bytes, including
+//! banners.
 
 use super::{Progress, Reason, Side};
 
@@ -10,14 +10,14 @@ use super::{Progress, Reason, Side};
 const NO_AUTHENTICATION: u8 = 0;
 const PASSWORD: u8 = 2;
 
-/// The command, and what a server says that has carried it out.
+/// The command, and the server's reply that it was executed.
 const CONNECT: u8 = 1;
 const GRANTED: u8 = 0x5a;
 
-/// The longest name that ends with NUL, in octets.
+/// Length of the longest name that ends with NUL, in bytes.
 const NAME_LIMIT: usize = 255;
 
-/// Goes over what one side says until octets are relayed; `octets` begin where its stream does.
+/// Skips the handshake of one side. `octets` begin at the start of its stream.
 pub fn handshake(from: Side, octets: &[u8]) -> Progress<()> {
     let mut cursor = Cursor { octets, at: 0 };
     let read = match from {
@@ -31,7 +31,7 @@ pub fn handshake(from: Side, octets: &[u8]) -> Progress<()> {
     }
 }
 
-/// Why reading ended.
+/// The reason why reading stopped.
 enum Stop {
     Short,
     Foreign,
@@ -61,7 +61,7 @@ impl Cursor<'_> {
             *octet = self.octet()?;
         }
         self.name()?;
-        // 4a: an address that can't be stands for a name behind the user's.
+        // Version 4a: an impossible address means that a name follows the user's.
         if matches!(address, [0, 0, 0, host] if host != 0) { self.name() } else { Ok(()) }
     }
 
@@ -113,7 +113,7 @@ impl Cursor<'_> {
         self.address()
     }
 
-    /// A reserved octet, the kind of an address, the address and a port.
+    /// Skips a reserved byte, the kind of an address, the address and a port.
     fn address(&mut self) -> Outcome {
         self.expect(0)?;
         let length = match self.octet()? {
@@ -140,7 +140,7 @@ impl Cursor<'_> {
         if self.at <= self.octets.len() { Ok(()) } else { Err(Stop::Short) }
     }
 
-    /// Goes over a name that ends with NUL.
+    /// Skips a name that ends with NUL.
     fn name(&mut self) -> Outcome {
         for _ in 0..=NAME_LIMIT {
             if self.octet()? == 0 {

@@ -1,38 +1,39 @@
 //! The SSH identification exchange, RFC 4253 section 4.2.
 //!
-//! Reads the first line that begins with `SSH-` out of what a side has sent so far. It reads as
-//! implementations do rather than as the RFC would like: LF alone ends a line, a line may be longer
-//! than 255 octets, a client may send lines before its own; what is odd is noted.
+//! Reads the first line that begins with `SSH-` from the bytes that a side has sent so far. It is as
+//! lenient as implementations are: LF alone ends a line, a line may be longer than 255 bytes, a client
+//! may send lines before its own. It records an anomaly for each deviation.
 
 use super::{Anomalies, Anomaly, Identification, Progress, Reason, Side};
 
-/// The longest identification that the RFC allows, with its line end, in octets.
+/// Length of the longest identification that the RFC allows, with its line end, in bytes.
 pub const LINE_LIMIT: usize = 255;
 
-/// The longest identification that implementations read (OpenSSH's `SSH_MAX_BANNER_LEN`), in octets.
+/// Length of the longest identification that implementations read (OpenSSH's `SSH_MAX_BANNER_LEN`), in
+/// bytes.
 pub const READ_LIMIT: usize = 8192;
 
-/// The longest line before the identification that is read to its end, in octets.
+/// Length of the longest line before the identification that is read to its end, in bytes.
 pub const PREAMBLE_LINE_LIMIT: usize = 64 * 1024;
 
-/// More octets than this before the identification are an anomaly.
+/// Number of bytes before the identification above which there is an anomaly.
 pub const PREAMBLE_LIMIT: usize = 64 * 1024;
 
-/// What every identification begins with.
+/// Start of every identification.
 pub const PREFIX: &[u8] = b"SSH-";
 
-/// One side's identification as it was read.
+/// One side's parsed identification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SshRead<'a> {
     /// The identification line.
     pub identification: Identification<'a>,
     /// The lines before it, with their line ends.
     pub preamble: &'a [u8],
-    /// What was odd.
+    /// The anomalies of the identification.
     pub anomalies: Anomalies,
 }
 
-/// Finds and reads the identification in what `from` has sent from the start of its stream.
+/// Finds and parses the identification in the bytes that `from` has sent from the start of its stream.
 pub fn identify(from: Side, collected: &[u8]) -> Progress<SshRead<'_>> {
     let mut rest = collected;
     let mut lines = 0;
@@ -51,10 +52,11 @@ pub fn identify(from: Side, collected: &[u8]) -> Progress<SshRead<'_>> {
     Progress::Done { value, consumed: preamble.len() + length }
 }
 
-/// How many octets at the start of `collected` are whole lines before the identification.
+/// Returns the number of bytes at the start of `collected` that are complete lines before the
+/// identification.
 ///
-/// A caller that is short of memory may forget them: what [`identify`] says of the rest is the same
-/// but for the preamble.
+/// A caller that is short of memory may drop them: [`identify`] gives the same result for the rest,
+/// except for the preamble.
 pub fn settled(collected: &[u8]) -> usize {
     let mut settled = 0;
     loop {
@@ -67,37 +69,37 @@ pub fn settled(collected: &[u8]) -> usize {
     }
 }
 
-/// Whether the line at the start of `rest` is `SSH-` and no more: OpenSSH reads on behind that. `None` where
-/// more octets have to tell.
+/// Returns whether the line at the start of `rest` is only `SSH-`, after which OpenSSH reads on. `None`
+/// if more bytes have to decide.
 pub fn is_bare(rest: &[u8]) -> Option<bool> {
     let Some(behind) = rest.strip_prefix(PREFIX) else { return Some(false) };
     let next = behind.iter().take(CUT_LIMIT).find(|octet| **octet != b'\r');
     next.map(|octet| *octet == b'\n').or((behind.len() >= CUT_LIMIT).then_some(false))
 }
 
-/// What is odd about a line that only some implementations take for an identification.
+/// Anomalies of a line that only some implementations take for an identification.
 pub const fn disputed() -> Anomalies {
     let mut anomalies = Anomalies::NONE;
     anomalies.insert(Anomaly::SshDisputed);
     anomalies
 }
 
-/// Lines that some clients cut at so many octets (dropbear's, ssh-keyscan), so that what follows begins
-/// another one.
+/// Lengths at which some clients cut lines (Dropbear's, ssh-keyscan), so that the rest begins another
+/// line.
 const CUTS: [usize; 2] = [255, 256];
 
-/// True if some client takes what stands `place` octets behind a line's start for the start of a line.
+/// True if some client takes the byte at offset `place` of a line for the start of a line.
 pub fn begins_line(place: usize) -> bool {
     CUTS.iter().any(|cut| place.is_multiple_of(*cut))
 }
 
-/// Where behind `place` the next such start is.
+/// Returns the next such start after `place`.
 pub fn next_start(place: usize) -> usize {
     CUTS.iter().map(|cut| (place / cut + 1) * cut).min().unwrap_or(usize::MAX)
 }
 
-/// The line at the start of `rest` where a client cuts lines, its end or the next cut; `None` while neither
-/// has come.
+/// Returns the line at the start of `rest` for a client that cuts lines, up to its end or the next cut.
+/// `None` while neither has come.
 pub fn cut_line(rest: &[u8]) -> Option<&[u8]> {
     let [_, longest] = CUTS;
     let readable = rest.get(..longest).unwrap_or(rest);
@@ -107,8 +109,8 @@ pub fn cut_line(rest: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Whether `rest` begins an identification once CRs are left out, as Dropbear leaves them out of a line:
-/// `None` where it does not, false where more octets have to tell.
+/// Returns whether `rest` begins an identification once CRs are removed, as Dropbear removes them from a
+/// line. `None` if it does not, false if more bytes have to decide.
 pub fn begins_among_returns(rest: &[u8]) -> Option<bool> {
     let readable = rest.get(..CUT_LIMIT).unwrap_or(rest);
     let mut expected = PREFIX.iter();
@@ -123,19 +125,19 @@ pub fn begins_among_returns(rest: &[u8]) -> Option<bool> {
     (is_whole || readable.len() < CUT_LIMIT).then_some(is_whole)
 }
 
-/// A line as Dropbear reads it.
+/// Returns a line as Dropbear reads it.
 pub fn without_returns(line: &[u8]) -> Vec<u8> {
     line.iter().copied().filter(|octet| *octet != b'\r').collect()
 }
 
-/// The longest line that [`cut_line`] waits for, in octets.
+/// Length of the longest line for which [`cut_line`] waits, in bytes.
 pub const CUT_LIMIT: usize = 256;
 
-/// More lines than this before the identification are an anomaly (OpenSSH's
+/// Number of lines before the identification above which there is an anomaly (OpenSSH's
 /// `SSH_MAX_PRE_BANNER_LINES`).
 pub const PREAMBLE_LINES: usize = 1024;
 
-/// Reads one identification line without its line end, as rules' examples and fingerprints hold it.
+/// Parses one identification line without its line end, as in rules' examples and fingerprints.
 pub fn parse_line(line: &[u8]) -> (Identification<'_>, Anomalies) {
     let mut anomalies = Anomalies::NONE;
     let text = line.strip_prefix(PREFIX).unwrap_or(line);
@@ -149,8 +151,8 @@ pub fn parse_line(line: &[u8]) -> (Identification<'_>, Anomalies) {
     (Identification { line, protocol_version, software, comments }, anomalies)
 }
 
-/// The line at the start of `rest` without its line end, and its length with it; `None` while it is
-/// neither ended nor too long to wait for the end.
+/// Returns the line at the start of `rest` without its line end, and its length with it. `None` while it
+/// has no end and is not too long.
 fn identification_line(rest: &[u8]) -> Option<(&[u8], usize)> {
     let readable = rest.get(..READ_LIMIT).unwrap_or(rest);
     match memchr::memchr(b'\n', readable) {

@@ -1,12 +1,12 @@
 //! The text of the first `<title>` in an HTML body.
 //!
-//! Not an HTML parser: it finds the element by its tag, decodes the entities that titles use and
-//! folds white space. A title that the collected octets cut off is given as far as it goes.
+//! This is no HTML parser. It finds the element by its tag, decodes the entities that titles use and
+//! folds white space. A title that is cut off is returned as far as it goes.
 
-/// The longest title that is given, in characters.
+/// Length of the longest title, in characters.
 const TITLE_LIMIT: usize = 256;
 
-/// The first title in `body`, `None` where there is none or nothing in it.
+/// Returns the first title in `body`; `None` if there is none or it is empty.
 pub fn title(body: &[u8]) -> Option<String> {
     let open = find_tag(body, b"<title")?;
     let behind = body.get(open..)?;
@@ -18,7 +18,7 @@ pub fn title(body: &[u8]) -> Option<String> {
     (!folded.is_empty()).then_some(folded)
 }
 
-/// Where the tag's name ends, for the first tag of that very name.
+/// Returns the end of the tag's name, for the first tag of exactly that name.
 fn find_tag(body: &[u8], tag: &[u8]) -> Option<usize> {
     let mut from = 0;
     loop {
@@ -32,7 +32,7 @@ fn find_tag(body: &[u8], tag: &[u8]) -> Option<usize> {
     }
 }
 
-/// The first place of `needle`, which begins with `<`, whatever the case of its letters.
+/// Returns the first position of `needle`, which begins with `<`, ignoring case.
 fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
     memchr::memchr_iter(b'<', haystack).find(|&at| {
         haystack.get(at..at + needle.len()).is_some_and(|found| found.eq_ignore_ascii_case(needle))
@@ -60,7 +60,7 @@ fn decode(text: &str) -> String {
     decoded
 }
 
-/// The entity at the start of `text` and its length in octets.
+/// Returns the entity at the start of `text` and its length in bytes.
 fn entity(text: &str) -> Option<(char, usize)> {
     let end = text.bytes().take(12).position(|octet| octet == b';')?;
     let name = text.get(1..end)?;

@@ -2,11 +2,11 @@
 
 use crate::terms::{Anomaly, AnomalySet, Severity};
 
-/// Octets of alerts that any flow may cause, however little it said: a dozen rules, where the oldest software
+/// Bytes of alerts that any flow may cause, however little it said: a dozen rules, where the oldest software
 /// of the tests matches eight.
 const FREE: u64 = 12 << 10;
 
-/// Octets of them that only rules that block or are grave may cause.
+/// Bytes of them that only rules that block or are grave may cause.
 const RESERVED: u64 = 3 << 10;
 
 /// Rules that are named where no alert is told of them.
@@ -22,9 +22,9 @@ pub(super) struct Allowance {
     anomalies: AnomalySet,
     /// Rules that were told to have matched, by position.
     rules: Vec<usize>,
-    /// Octets of both directions that were read.
+    /// Bytes of both directions that were read.
     heard: u64,
-    /// Octets of alerts.
+    /// Bytes of alerts.
     spent: u64,
     /// Rules of which no alert was told, by their names, and how many more.
     cut: Vec<String>,
@@ -32,7 +32,7 @@ pub(super) struct Allowance {
 }
 
 impl Allowance {
-    /// Takes octets that were read into account.
+    /// Takes bytes that were read into account.
     pub(super) fn hear(&mut self, octets: usize) {
         self.heard = self.heard.saturating_add(octets as u64);
     }

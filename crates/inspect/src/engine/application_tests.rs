@@ -263,7 +263,7 @@ fn an_answer_that_is_no_response_is_told() {
     }
 }
 
-/// Steps for `duplicates` one-octet segments behind `begun`.
+/// Steps for `duplicates` one-byte segments behind `begun`.
 fn steps_of_duplicates(begun: &[u8], from_client: bool) -> usize {
     let mut talk = open();
     if !from_client {

@@ -113,17 +113,17 @@ pub struct EngineConfig {
     pub flow_limit: usize,
     /// How much of an HTTP connection is read.
     pub http_inspect: HttpInspect,
-    /// Octets of an HTTP response's body that are kept for rules and the title; rules may ask for
+    /// Bytes of an HTTP response's body that are kept for rules and the title; rules may ask for
     /// more.
     pub body_limit: usize,
     /// True if KEXINIT is read for HASSH even if no rule asks for it.
     pub collect_kex: bool,
-    /// Octets of one flow that are inspected without coming to a decision.
+    /// Bytes of one flow that are inspected without coming to a decision.
     pub stream_budget: u64,
-    /// Time from a banner's first octet in which it must be whole. A side that has said nothing takes as
+    /// Time from a banner's first byte in which it must be whole. A side that has said nothing takes as
     /// long as it likes.
     pub time_budget: Duration,
-    /// Octets held in buffers of undecided flows in all.
+    /// Bytes held in buffers of undecided flows in all.
     pub buffer_limit: usize,
     /// How long flows are remembered.
     pub timeouts: Timeouts,

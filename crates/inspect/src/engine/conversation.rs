@@ -1,4 +1,4 @@
-//! An undecided flow beside its table entry: both directions' octets in order, what was inspected of them
+//! An undecided flow beside its table entry: both directions' bytes in order, what was inspected of them
 //! and what waits, and the [`Dialogue`] that they are.
 //!
 //! No protocol's name stands here.
@@ -14,7 +14,7 @@ use super::standing::Standing;
 use crate::event::{Side, Timestamp};
 use crate::flow::{Anomaly, AnomalySet, Collector, Limits, Offer, Stream, Tracking, distance};
 
-/// A body's octets, and those of lines before an identification, count so much less against the budget than
+/// A body's bytes, and those of lines before an identification, count so much less against the budget than
 /// others: they are cheap to go over, and what decides comes behind them.
 const CHEAP_DISCOUNT: u64 = 16;
 
@@ -30,15 +30,15 @@ pub(super) struct Conversation {
     pub(super) admission: Admission,
     /// Its turn to be looked at for a banner that takes too long is noted.
     pub(super) watched: bool,
-    /// Octets that are to be stopped in a flow that nobody has confirmed.
+    /// Bytes that are to be stopped in a flow that nobody has confirmed.
     pub(super) condemned: Option<Box<Condemned>>,
-    /// Octets that were inspected, weighed.
+    /// Bytes that were inspected, weighed.
     pub(super) spent: u64,
     /// What was told of it.
     pub(super) allowance: Allowance,
     /// Alerts that are told once the flow is confirmed.
     pub(super) withheld: Vec<Withheld>,
-    /// Octets of memory that were accounted for.
+    /// Bytes of memory that were accounted for.
     pub(super) accounted: usize,
     /// A segment that was asked for again: who sends it, where it begins, and what its receiver
     /// expected when it came first.
@@ -49,7 +49,7 @@ pub(super) struct Conversation {
     pub(super) standing: Option<Standing>,
 }
 
-/// Octets of a flow that nobody has confirmed: they are dropped whenever they come, and once the flow is
+/// Bytes of a flow that nobody has confirmed: they are dropped whenever they come, and once the flow is
 /// confirmed it is stopped.
 #[derive(Debug)]
 pub(super) struct Condemned {
@@ -68,7 +68,7 @@ struct Inlet {
     collector: Collector,
     /// The message that is unread was read as one whose end never comes, though more may come yet.
     cut_short: bool,
-    /// Nothing more is to be read, and that rests on the octets before this sequence number.
+    /// Nothing more is to be read, and that rests on the bytes before this sequence number.
     settled: Option<u32>,
     /// Since when it stands within a banner.
     amid: Option<Timestamp>,
@@ -88,7 +88,7 @@ impl Conversation {
         collector.assess(stream, sequence, payload, limits)
     }
 
-    /// True if there is no `room` to remember octets of one side at `sequence`, as too many were not
+    /// True if there is no `room` to remember bytes of one side at `sequence`, as too many were not
     /// acknowledged.
     pub(super) fn is_full(&self, from: Side, stream: &Stream, sequence: u32, room: usize) -> bool {
         let fresh = stream.is_open() && distance(stream.next(), sequence) >= 0;
@@ -145,7 +145,7 @@ impl Conversation {
         offer
     }
 
-    /// Reads on where octets were added in order; of what was held before, `unread` were not read.
+    /// Reads on where bytes were added in order; of what was held before, `unread` were not read.
     fn read_news(
         &mut self,
         from: Side,
@@ -178,7 +178,7 @@ impl Conversation {
         }
     }
 
-    /// Shows the octets of one side that came in order to whoever asks what the flow is: those that the
+    /// Shows the bytes of one side that came in order to whoever asks what the flow is: those that the
     /// collector holds behind `unread` ones, and `fresh` ones.
     fn hear(&mut self, from: Side, unread: usize, fresh: &[u8]) {
         let [client, server] = &self.inlets;
@@ -194,7 +194,7 @@ impl Conversation {
         self.admission.review(decided, self.dialogue.is_foreign(), judge);
     }
 
-    /// Notes where each direction stands behind a segment: which octets a decision rests on, and since
+    /// Notes where each direction stands behind a segment: which bytes a decision rests on, and since
     /// when a banner is unfinished.
     pub(super) fn take_stock(&mut self, streams: [&Stream; 2], now: Timestamp) {
         for ((from, inlet), stream) in
@@ -220,7 +220,7 @@ impl Conversation {
         }
     }
 
-    /// True if the receivers have what the decision to let the flow pass rests on. Until then other octets
+    /// True if the receivers have what the decision to let the flow pass rests on. Until then other bytes
     /// could take the place of those that were read.
     ///
     /// A capture may lack one direction's acknowledgements altogether.
@@ -268,7 +268,7 @@ impl Conversation {
         self.dialogue.has_left() || self.dialogue.only_searches()
     }
 
-    /// True if octets of the client's are held that came before their turn.
+    /// True if bytes of the client's are held that came before their turn.
     pub(super) fn holds_ahead(&self) -> bool {
         let [client, _] = &self.inlets;
         client.collector.is_waiting()
@@ -295,12 +295,12 @@ impl Conversation {
         self.dialogue.is_mismatched()
     }
 
-    /// True if `count` octets of one side may be missing without harm.
+    /// True if `count` bytes of one side may be missing without harm.
     pub(super) fn can_spare(&self, from: Side, count: u64) -> bool {
         self.dialogue.can_spare(from, count)
     }
 
-    /// Goes over `count` octets that come next and are missing for good, then on as well as can be.
+    /// Goes over `count` bytes that come next and are missing for good, then on as well as can be.
     pub(super) fn lose(&mut self, from: Side, stream: &mut Stream, count: usize, judge: &mut Judge<'_>) {
         let collector = &mut self.inlet_mut(from).collector;
         let unread = collector.unread().to_vec();
@@ -320,7 +320,7 @@ impl Conversation {
         dialogue.pass_over(from, count, peer, judge);
     }
 
-    /// Reads on behind octets that a capture lacks.
+    /// Reads on behind bytes that a capture lacks.
     fn give_up_missing(&mut self, from: Side, stream: &mut Stream, judge: &mut Judge<'_>) {
         if self.inlet(from).collector.is_waiting() {
             self.admission.lose();
@@ -337,7 +337,7 @@ impl Conversation {
         }
     }
 
-    /// Begins a direction earlier whose SYN was not seen, where octets come that its receiver may not have:
+    /// Begins a direction earlier whose SYN was not seen, where bytes come that its receiver may not have:
     /// those behind them are held until their turn.
     pub(super) fn step_back(&mut self, from: Side, stream: &mut Stream, sequence: u32, count: usize) {
         let Some(at) = stream.begins_before(sequence, count) else { return };
@@ -388,14 +388,14 @@ impl Conversation {
         std::mem::swap(&mut self.allowance, &mut judge.allowance);
     }
 
-    /// Brings the octets of memory that it is accounted for up to date.
+    /// Brings the bytes of memory that it is accounted for up to date.
     pub(super) fn account(&mut self, counters: &mut Counters) {
         let memory = self.memory();
         counters.buffered_now = counters.buffered_now - self.accounted + memory;
         self.accounted = memory;
     }
 
-    /// Octets of memory held, roughly.
+    /// Bytes of memory held, roughly.
     fn memory(&self) -> usize {
         let inlets: usize = self.inlets.iter().map(|inlet| inlet.collector.memory()).sum();
         size_of::<Self>() + inlets + self.dialogue.memory() + self.admission.memory()

@@ -11,7 +11,7 @@ use crate::flow::Class;
 pub struct Counters {
     /// Packets inspected; one that was shown again after [`Decision::More`] counts once.
     pub packets: u64,
-    /// Octets of those packets on the wire.
+    /// Bytes of those packets on the wire.
     pub octets: u64,
     /// Packets that carried neither TCP nor anything of a UDP flow.
     pub not_tcp: u64,
@@ -21,7 +21,7 @@ pub struct Counters {
     pub udp_flows: u64,
     /// UDP flows remembered now.
     pub udp_flows_now: FlowCounts,
-    /// Octets that UDP flows hold in buffers now.
+    /// Bytes that UDP flows hold in buffers now.
     pub udp_buffered_now: usize,
     /// UDP flows forgotten before their time for want of room, by their state.
     pub udp_evictions: FlowCounts,
@@ -43,17 +43,17 @@ pub struct Counters {
     pub evictions: FlowCounts,
     /// Packets that found no room in the table or buffers.
     pub no_room: u64,
-    /// Flows that ran out of their octet or time budget.
+    /// Flows that ran out of their byte or time budget.
     pub budget_spent: u64,
-    /// Octets received more than once.
+    /// Bytes received more than once.
     pub overlap_octets: u64,
     /// Segments that came before their turn.
     pub out_of_order: u64,
     /// Bodies that were released, each as often as it was.
     pub released: u64,
-    /// Octets of bodies that went by without being seen.
+    /// Bytes of bodies that went by without being seen.
     pub unseen_octets: u64,
-    /// Octets of lines before SSH identifications.
+    /// Bytes of lines before SSH identifications.
     pub preamble_octets: u64,
     /// Alerts that were not told: their flow had told too many.
     pub alerts_suppressed: u64,
@@ -71,7 +71,7 @@ pub struct Counters {
     pub matches: Vec<u64>,
     /// Flows remembered now.
     pub flows_now: FlowCounts,
-    /// Octets in buffers now.
+    /// Bytes in buffers now.
     pub buffered_now: usize,
     pub(super) banners: [[u64; 2]; Protocol::COUNT],
     pub(super) anomalies: ByAnomaly,

@@ -40,7 +40,7 @@ pub struct PacketInput<'a> {
 pub enum Decision {
     /// Let it through, and show the engine the flow's next packets.
     Undecided,
-    /// As `Undecided`, and a body goes on that need not be seen: up to the client's next octet, what the
+    /// As `Undecided`, and a body goes on that need not be seen: up to the client's next byte, what the
     /// server sends and what the client acknowledges may go by (see `src/engine/release.rs`).
     Release,
     /// As `Undecided`, and what the server sends need not be seen any more, nor what the client acknowledges:
@@ -50,14 +50,14 @@ pub enum Decision {
     Keep,
     /// As `Undecided`, but nothing more may go by unseen from this packet on.
     Regain,
-    /// As `Undecided`, but with these octets in place of its own.
+    /// As `Undecided`, but with these bytes in place of its own.
     Patch(Patch),
     /// Let it through; nothing more of this flow needs to be seen.
     Pass,
-    /// Show the same packet again with at least so many octets of it, from the IP header on,
+    /// Show the same packet again with at least so many bytes of it, from the IP header on,
     /// before anything else is done with it.
     More {
-        /// Octets needed.
+        /// Bytes needed.
         octets: usize,
     },
     /// Drop it, and show the engine the flow's next packets.

@@ -187,7 +187,7 @@ impl Flows {
         true
     }
 
-    /// Octets of buffers that a flow holds.
+    /// Bytes of buffers that a flow holds.
     fn held(&self, id: FlowId) -> usize {
         self.table.get(id).conversation.as_ref().map_or(0, |conversation| conversation.accounted)
     }

@@ -375,7 +375,7 @@ impl Judge<'_> {
             if reported.insert(anomaly) {
                 self.tell_odd(anomaly, anomaly.detail());
             }
-            // Octets that were let through are fixed, whatever else is only to be told.
+            // Bytes that were let through are fixed, whatever else is only to be told.
             let fixed = anomaly == Anomaly::OverlapDifferentData && self.enforces();
             if fixed || (anomaly.is_refusable() && self.law.config.on_anomaly.drops(anomaly)) {
                 self.outcome.refuse.get_or_insert(anomaly.drop_reason());

@@ -1,7 +1,7 @@
 //! Packets in, decisions and events out: the one inspector behind guard and replay.
 //!
 //! The engine does no I/O, reads no clock, and never waits. It finds each packet's flow, collects the first
-//! octets of both directions in order, recognises SSH, HTTP and others by those octets, or opens the first
+//! bytes of both directions in order, recognises SSH, HTTP and others by those bytes, or opens the first
 //! packets of QUIC, asks the rules about every complete banner and says what to do with the packet.
 //!
 //! The segment that completes a matching banner is the one that is stopped, so that its receiver
@@ -138,7 +138,7 @@ impl Engine {
     /// Takes note that packets have gone by lately that were not shown, as a full queue lets them under
     /// `--on-failure open`.
     ///
-    /// The ends of flows of that time then speak of octets that were never seen, and go on speaking of them:
+    /// The ends of flows of that time then speak of bytes that were never seen, and go on speaking of them:
     /// they are gone over like what a capture lacks, and not refused for ever.
     pub fn note_missed(&mut self, now: Timestamp) {
         self.missed = Some(now);
@@ -227,7 +227,7 @@ impl Engine {
                 match packet::parse(whole.ip, whole.wire_length) {
                     Ok(Parsed::Tcp(segment)) => {
                         let inspected = self.inspect_segment(&segment, &whole, sink);
-                        // The octets to change are not in the fragment that came last.
+                        // The bytes to change are not in the fragment that came last.
                         let changed = matches!(inspected.decision, Decision::Patch(_));
                         if changed { Decision::Drop.into() } else { inspected }
                     }
@@ -242,7 +242,7 @@ impl Engine {
         }
     }
 
-    /// True if the packet can be shown again with more of its octets.
+    /// True if the packet can be shown again with more of its bytes.
     fn may_ask_for_more(&self, packet: &PacketInput<'_>) -> bool {
         self.bench.law.tracking == Tracking::Inline
             && !self.passes_by

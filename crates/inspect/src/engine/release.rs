@@ -1,9 +1,9 @@
 //! Bodies that need not be seen: a flow of which every request is read is released while a long response
 //! passes.
 //!
-//! The kernel lets by then what the server sends, and what of the client has no octets: its acknowledgements
+//! The kernel lets by then what the server sends, and what of the client has no bytes: its acknowledgements
 //! (`src/hook`). Whatever else comes is queued: a FIN or a reset ends that by itself before, and the client's
-//! next octet is sent around by the guard, which ends it, before it goes on. So no request is ever let by,
+//! next byte is sent around by the guard, which ends it, before it goes on. So no request is ever let by,
 //! and nothing that answers one: there is none to answer.
 //!
 //! # When
@@ -15,14 +15,14 @@
 //! let by at all (offload).
 //!
 //! The release is decided by an acknowledgement of the client that covers the head and all that was judged of
-//! the body: until then other octets could take their place. A segment with octets decides none.
+//! the body: until then other bytes could take their place. A segment with bytes decides none.
 //!
 //! # Behind it
 //!
 //! The body's end is known by its sequence number. What the next segment that is queued says of the server's
-//! octets (its own number, or the client's acknowledgement) tells how many have gone by, and up to the body's
-//! end they are gone over like octets that a capture lacks: the transaction is told as if they had been read.
-//! Up to there, numbers that were not seen are nothing odd. The first octet behind the body is the next
+//! bytes (its own number, or the client's acknowledgement) tells how many have gone by, and up to the body's
+//! end they are gone over like bytes that a capture lacks: the transaction is told as if they had been read.
+//! Up to there, numbers that were not seen are nothing odd. The first byte behind the body is the next
 //! response's. What went by behind that end while the flow was released answers no request; it is told
 //! (`http_unexpected_data`) and gone over.
 //!
@@ -40,7 +40,7 @@
 //! # Not for requests
 //!
 //! A client's body can't be released by a mark: the next request follows it in the same direction, and the
-//! kernel would have to stop at a sequence number. What it can count are octets of a connection
+//! kernel would have to stop at a sequence number. What it can count are bytes of a connection
 //! (`connbytes`), and those say nothing of their place: a client that sends the next request first, ahead of
 //! its turn, and the rest of the body behind it, has sent as many (`tests/guard/bodies.rs` shows it).
 
@@ -51,20 +51,20 @@ use crate::event::Side;
 use crate::flow::{Anomaly, Flow, Stream, distance};
 use crate::packet::Segment;
 
-/// So many octets must be left: fewer would pass in a few packets.
+/// So many bytes must be left: fewer would pass in a few packets.
 const WORTH: u64 = 64 << 10;
 
-/// So many octets are too many.
+/// So many bytes are too many.
 const LIMIT: u64 = 1 << 30;
 
-/// So far behind the body's end octets may have gone by: the largest window that Linux has by itself
+/// So far behind the body's end bytes may have gone by: the largest window that Linux has by itself
 /// (`tcp_rmem`) is 6 MiB.
 const BEHIND: i32 = 1 << 24;
 
 /// A body that passes without being seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Release {
-    /// Sequence number behind its last octet.
+    /// Sequence number behind its last byte.
     pub until: u32,
     /// Nobody knows yet that the kernel has taken the release back.
     pub stands: bool,
@@ -73,11 +73,11 @@ pub struct Release {
 /// What of a response is left, as its head says.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rest {
-    /// Octets that are to come.
+    /// Bytes that are to come.
     pub(super) left: u64,
-    /// Octets that were read.
+    /// Bytes that were read.
     pub(super) read: u64,
-    /// Octets, from the first on, that were judged.
+    /// Bytes, from the first on, that were judged.
     pub(super) judged: usize,
 }
 
@@ -103,14 +103,14 @@ impl Release {
         standing.stands && standing.until == self.until
     }
 
-    /// True if octets up to `at` may have gone by unseen.
+    /// True if bytes up to `at` may have gone by unseen.
     fn covers(&self, stream: &Stream, at: u32) -> bool {
         let behind = if self.stands { BEHIND } else { 0 };
         distance(stream.next(), at) > 0 && distance(at, self.until.wrapping_add(behind.unsigned_abs())) >= 0
     }
 }
 
-/// Up to where the server has sent octets, as far as a segment of one side tells.
+/// Up to where the server has sent bytes, as far as a segment of one side tells.
 fn told(segment: &Segment<'_>, side: Side, stream: &Stream) -> Option<u32> {
     let flags = segment.flags();
     match side {

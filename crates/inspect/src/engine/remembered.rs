@@ -42,7 +42,7 @@ pub struct Remembered {
 pub struct Unseen {
     /// Which flow.
     pub key: FlowKey,
-    /// Sequence number behind the body's last octet.
+    /// Sequence number behind the body's last byte.
     pub until: u32,
 }
 

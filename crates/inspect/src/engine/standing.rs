@@ -1,5 +1,5 @@
 //! Responses that need not be seen: where only requests are to be judged, what the server sends goes by in
-//! the kernel from the second transaction on, and every octet of the client is read.
+//! the kernel from the second transaction on, and every byte of the client is read.
 //!
 //! # When
 //!
@@ -8,24 +8,24 @@
 //! their SYN on, no policy and no mark needs the flow, and its packets may be let by (offload). Then the
 //! server's direction is decided (`Dialogue::leave`).
 //!
-//! A segment without octets of the client's sets it, or one with octets of the server's: none with a request
+//! A segment without bytes of the client's sets it, or one with bytes of the server's: none with a request
 //! in it passes by a mark that others have restored.
 //!
 //! # What stands
 //!
-//! The kernel leaves it as it is where the client sends octets, and queues those ([`Decision::Keep`]).
+//! The kernel leaves it as it is where the client sends bytes, and queues those ([`Decision::Keep`]).
 //! Whatever else comes (SYN, FIN, RST, urgent data) ends it before that is queued. Taking it back is a
 //! packet's going around ([`Decision::Regain`]): by its second visit nothing goes by unseen.
 //!
 //! What the server has sent is known by what the client says of it, modulo 2³²: a response may be longer than
 //! that. Nothing is read there, so a lie about it hides nothing. What the server has *received* is not known,
-//! and what it has not may be replaced by its sender: octets that were let through stay comparable. So once
+//! and what it has not may be replaced by its sender: bytes that were let through stay comparable. So once
 //! [`UNKNOWN`] of them wait, the release is taken back, and set again by the server's next segment, which
 //! acknowledges them.
 //!
 //! # What follows a request
 //!
-//! The client's octets are framed by themselves (Content-Length, chunks), also behind `Expect`. `CONNECT` and
+//! The client's bytes are framed by themselves (Content-Length, chunks), also behind `Expect`. `CONNECT` and
 //! `Upgrade` in a later request change nothing: whether the server agrees is not seen, and if it does not,
 //! requests follow. So what follows is read as requests for as long as the connection lasts, and what is none
 //! is left out, however long that is. Rules about what such a tunnel holds miss it: where one would block,
@@ -40,10 +40,10 @@ use crate::event::Side;
 use crate::flow::{Flow, distance};
 use crate::packet::Segment;
 
-/// So many octets of the client's may wait for an acknowledgement that is not seen.
+/// So many bytes of the client's may wait for an acknowledgement that is not seen.
 const UNKNOWN: u32 = 16 << 10;
 
-/// How far from what was seen last the client's octets may lie for a segment to be of the same connection.
+/// How far from what was seen last the client's bytes may lie for a segment to be of the same connection.
 const NEAR: u32 = 1 << 20;
 
 /// A release that stands, or stood.
@@ -51,7 +51,7 @@ const NEAR: u32 = 1 << 20;
 pub struct Standing {
     /// The kernel was not told yet that it is over, nor has ended it itself.
     stands: bool,
-    /// Octets that have gone by and were not counted yet.
+    /// Bytes that have gone by and were not counted yet.
     unseen: u64,
 }
 

@@ -176,12 +176,12 @@ impl Conversation {
         self.send(false, Flags::ACK | Flags::PSH, payload)
     }
 
-    /// The server sends `count` octets that never come by here.
+    /// The server sends `count` bytes that never come by here.
     pub(super) fn lose_of_server(&mut self, count: u32) {
         self.next[1] = self.next[1].wrapping_add(count);
     }
 
-    /// The client sends `count` octets that are shown in another way, or never come by here.
+    /// The client sends `count` bytes that are shown in another way, or never come by here.
     pub(super) fn lose_of_client(&mut self, count: u32) {
         self.next[0] = self.next[0].wrapping_add(count);
     }
@@ -218,7 +218,7 @@ impl Conversation {
         }
     }
 
-    /// Shows the first octets of a packet to the engine.
+    /// Shows the first bytes of a packet to the engine.
     pub(super) fn inspect_cut(&mut self, packet: &[u8], captured: usize) -> Inspected {
         self.now = self.now.after(Duration::from_millis(1));
         let input = PacketInput {
@@ -233,7 +233,7 @@ impl Conversation {
         self.engine.inspect(&input, &mut self.events)
     }
 
-    /// Sends in segments of `size` octets, and says whether one was blocked.
+    /// Sends in segments of `size` bytes, and says whether one was blocked.
     pub(super) fn sends(&mut self, from_client: bool, octets: &[u8], size: usize) -> bool {
         let mut pieces = octets.chunks(size);
         pieces.any(|piece| self.send(from_client, Flags::ACK | Flags::PSH, piece) == Decision::Block)

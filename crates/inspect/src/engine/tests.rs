@@ -119,7 +119,7 @@ fn packets_that_are_dropped_fill_no_log_and_the_first_is_told() {
     drops_fill_no_log("data_without_ack", talk, &packet);
     let talk = Setup::enforcing("").open();
     let mut packet = talk.server_packet(b"x");
-    // A TCP header of four octets.
+    // A TCP header of four bytes.
     packet[32] = 0x10;
     drops_fill_no_log("malformed_packet", talk, &packet);
 }

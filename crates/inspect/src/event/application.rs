@@ -21,7 +21,7 @@ pub enum Application {
     Tls(Arc<TlsFacts>),
     /// A server's greeting.
     Greeting(Arc<GreetingFacts>),
-    /// What is not read: its first octets, and a name for them.
+    /// What is not read: its first bytes, and a name for them.
     Other(Arc<OtherFacts>),
 }
 
@@ -70,7 +70,7 @@ impl Application {
         }
     }
 
-    /// Octets of its text, roughly.
+    /// Bytes of its text, roughly.
     pub(super) fn weight(&self) -> usize {
         match self {
             Self::Ssh(facts) => {
@@ -247,7 +247,7 @@ impl HttpFacts {
 }
 
 impl HttpFacts {
-    /// Octets of text, roughly.
+    /// Bytes of text, roughly.
     fn weight(&self) -> usize {
         let fields = |headers: &[HeaderField]| -> usize {
             headers
@@ -289,7 +289,7 @@ pub struct HttpResponseFacts {
     pub headers: Vec<HeaderField>,
     /// Header fields that are not told, because there were too many.
     pub left_out: u32,
-    /// Octets of the body that were seen so far.
+    /// Bytes of the body that were seen so far.
     pub body_length: u64,
     /// Text of the first `<title>` within the inspected part of the body.
     pub title: Option<String>,
@@ -344,21 +344,21 @@ impl GreetingFacts {
     }
 }
 
-/// The first octets of a flow that speaks nothing that bannerwall reads.
+/// The first bytes of a flow that speaks nothing that bannerwall reads.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OtherFacts {
     /// What it is, `tls`; `unknown` where nothing tells.
     pub name: &'static str,
-    /// Whose octets tell it, or else were first.
+    /// Whose bytes tell it, or else were first.
     pub from: Option<Side>,
-    /// The client's first octets, perhaps none.
+    /// The client's first bytes, perhaps none.
     pub client: Vec<u8>,
-    /// The server's first octets, perhaps none.
+    /// The server's first bytes, perhaps none.
     pub server: Vec<u8>,
 }
 
 impl OtherFacts {
-    /// Octets of one side that are told at most.
+    /// Bytes of one side that are told at most.
     pub const TOLD: usize = 64;
 
     /// What one side said first.
@@ -369,7 +369,7 @@ impl OtherFacts {
         }
     }
 
-    /// First octets as printable ASCII, anything else escaped: `RFB 003.008\n`.
+    /// First bytes as printable ASCII, anything else escaped: `RFB 003.008\n`.
     pub fn text(octets: &[u8]) -> String {
         octets.escape_ascii().to_string()
     }

@@ -2,12 +2,12 @@
 
 use super::{DropReason, Protocol, Timestamp};
 
-/// Packets and their octets, IP headers included.
+/// Packets and their bytes, IP headers included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Volume {
     /// Packets.
     pub packets: u64,
-    /// Octets of IP packets.
+    /// Bytes of IP packets.
     pub octets: u64,
 }
 
@@ -56,7 +56,7 @@ pub struct FlowRecord {
     pub alerted: bool,
     /// True if everything that went by is counted, not only what did until the flow was decided.
     pub whole: bool,
-    /// Octets of bodies that went by without being seen, whose packets are not among the counts.
+    /// Bytes of bodies that went by without being seen, whose packets are not among the counts.
     pub unseen: u64,
 }
 

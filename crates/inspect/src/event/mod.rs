@@ -64,7 +64,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// Octets of memory that it takes, roughly. Facts that alerts share with their transaction count for
+    /// Bytes of memory that it takes, roughly. Facts that alerts share with their transaction count for
     /// the transaction alone.
     pub fn weight(&self) -> usize {
         size_of::<Self>()
@@ -265,7 +265,7 @@ pub struct VerdictFacts {
     pub verdict: Verdict,
     /// Why, on one line.
     pub reason: String,
-    /// The package version that mends, of the package's own release where that is known.
+    /// The package version that fixes, of the package's own release where that is known.
     pub fixed: Option<String>,
     /// Whose data it is.
     pub source: String,
@@ -278,7 +278,7 @@ pub struct VerdictFacts {
 /// The number that stands for a rule's id where EVE asks for one: the same in every run and on every
 /// machine, whatever other rules there are.
 ///
-/// FNV-1a of the id's octets, folded into 1 to 2^31 - 1 so that readers with signed numbers keep it.
+/// FNV-1a of the id's bytes, folded into 1 to 2^31 - 1 so that readers with signed numbers keep it.
 pub const fn signature_id(rule: &str) -> u32 {
     let hash = fnv32(rule.as_bytes());
     match (hash >> 31) ^ (hash & 0x7fff_ffff) {

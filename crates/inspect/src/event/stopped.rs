@@ -102,7 +102,7 @@ impl DropReason {
 /// The header fields that a drop event shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PacketHeader {
-    /// Length of the IP packet in octets.
+    /// Length of the IP packet in bytes.
     pub length: u32,
     /// IPv4 type of service or IPv6 traffic class.
     pub traffic_class: u8,
@@ -116,7 +116,7 @@ pub struct PacketHeader {
     pub acknowledgement: u32,
     /// TCP window, unscaled.
     pub window: u16,
-    /// TCP flags, RFC 9293's low octet: FIN 1, SYN 2, RST 4, PSH 8, ACK 16, URG 32.
+    /// TCP flags, RFC 9293's low byte: FIN 1, SYN 2, RST 4, PSH 8, ACK 16, URG 32.
     pub flags: u8,
     /// TCP urgent pointer.
     pub urgent_pointer: u16,

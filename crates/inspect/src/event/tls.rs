@@ -71,7 +71,7 @@ pub struct Certificate {
     pub issuer: String,
     /// Further names: of hosts, addresses, mailboxes and URIs.
     pub names: Vec<String>,
-    /// Hexadecimal digits with colons between octets.
+    /// Hexadecimal digits with colons between bytes.
     pub serial: String,
     /// UTC, `2026-01-31T12:00:00`.
     pub not_before: String,
@@ -87,7 +87,7 @@ pub struct Certificate {
     pub signature: String,
     /// Subject and issuer are the same; whether the signature is its own was not tried.
     pub self_signed: bool,
-    /// SHA-1 of the whole, hexadecimal digits with colons between octets.
+    /// SHA-1 of the whole, hexadecimal digits with colons between bytes.
     pub sha1: String,
     /// SHA-256 of the whole, 64 hexadecimal digits.
     pub sha256: String,
@@ -166,7 +166,7 @@ impl TlsFacts {
         self.server.as_ref()?.certificates.first()
     }
 
-    /// Octets of its text, roughly.
+    /// Bytes of its text, roughly.
     pub(super) fn weight(&self) -> usize {
         let client = self.client.as_ref().map_or(0, |client| {
             let texts: usize = client.names.iter().chain(&client.alpn).map(String::len).sum();

@@ -4,7 +4,7 @@ use crate::event::DropReason;
 use crate::terms::{Anomaly, AnomalyLayer};
 
 impl Anomaly {
-    /// True if dropping the packet helps: not where the octets went another way already, and not where
+    /// True if dropping the packet helps: not where the bytes went another way already, and not where
     /// honest ends do the same.
     pub const fn is_refusable(self) -> bool {
         !matches!(self, Self::Gap | Self::FastOpenRefused | Self::BudgetSpent | Self::UnconfirmedMatch)

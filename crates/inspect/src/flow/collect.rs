@@ -1,19 +1,19 @@
-//! Collects one direction's octets in order, the first ones winning.
+//! Collects one direction's bytes in order, the first ones winning.
 //!
 //! Only flows whose direction is still undecided have a [`Collector`]. It holds what its owner has
 //! not read yet, what was let through and the receiver has not acknowledged yet (so that other values
-//! for the same octets are noticed), and a bounded amount of what came before its turn.
+//! for the same bytes are noticed), and a bounded amount of what came before its turn.
 
 use super::stream::{Known, distance};
 use super::{Anomaly, AnomalySet, Stream};
 
-/// Acknowledged octets beyond this are forgotten.
+/// Acknowledged bytes beyond this are forgotten.
 const HISTORY: usize = 4096;
 
 /// A longer buffer than this is given back when what it was for has gone.
 const SPARE: usize = 256 << 10;
 
-/// Octets that were let through and not acknowledged, of which more than this are forgotten: as much as Linux
+/// Bytes that were let through and not acknowledged, of which more than this are forgotten: as much as Linux
 /// has under way at most by itself (`tcp_wmem`).
 pub const PIN_LIMIT: usize = 4 << 20;
 
@@ -26,7 +26,7 @@ const BLIND_WINDOW: i32 = 1 << 20;
 pub struct Limits {
     /// Pieces.
     pub pieces: usize,
-    /// Octets.
+    /// Bytes.
     pub octets: usize,
 }
 
@@ -36,7 +36,7 @@ impl Default for Limits {
     }
 }
 
-/// One direction's octets.
+/// One direction's bytes.
 #[derive(Debug, Default)]
 pub struct Collector {
     octets: Vec<u8>,
@@ -47,7 +47,7 @@ pub struct Collector {
     pending_octets: usize,
     /// What `pending` waits for, as long as it holds anything.
     awaited: u32,
-    /// Octets before `octets` that were let through and are not acknowledged, oldest first.
+    /// Bytes before `octets` that were let through and are not acknowledged, oldest first.
     pins: Vec<Piece>,
     pinned_octets: usize,
 }
@@ -67,28 +67,28 @@ impl Piece {
 /// What came of one segment's payload.
 #[derive(Debug, Default)]
 pub struct Offer<'p> {
-    /// The payload's octets that come next in order; the caller hands them to
+    /// The payload's bytes that come next in order; the caller hands them to
     /// [`Collector::keep`] or [`Collector::skip`]. Empty when they had to go through the collector.
     pub fresh: &'p [u8],
     /// What was odd.
     pub anomalies: AnomalySet,
-    /// Octets that were known already.
+    /// Bytes that were known already.
     pub overlap: u32,
     /// The payload came before its turn.
     pub ahead: bool,
-    /// Octets that are missing for good before the next ones.
+    /// Bytes that are missing for good before the next ones.
     pub gap: u32,
     /// What was not read yet before that gap.
     pub unread: Vec<u8>,
 }
 
 impl Collector {
-    /// Octets in order that were not read yet.
+    /// Bytes in order that were not read yet.
     pub fn unread(&self) -> &[u8] {
         self.octets.get(self.read..).unwrap_or_default()
     }
 
-    /// Octets of memory held.
+    /// Bytes of memory held.
     pub fn memory(&self) -> usize {
         self.octets.capacity() + self.pending_octets + self.pinned_octets
     }
@@ -127,7 +127,7 @@ impl Collector {
     }
 
     /// Takes the payload at `sequence`, which must not be empty; [`Collector::assess`] says what is odd
-    /// about it. Where octets are known already the first ones stay.
+    /// about it. Where bytes are known already the first ones stay.
     pub fn take<'p>(
         &mut self,
         stream: &mut Stream,
@@ -165,13 +165,13 @@ impl Collector {
         offer
     }
 
-    /// True if there is no room to hold `count` more octets ahead of their turn.
+    /// True if there is no room to hold `count` more bytes ahead of their turn.
     pub fn is_crowded(&self, count: usize, limits: Limits) -> bool {
         !self.pending.is_empty()
             && (self.pending.len() >= limits.pieces || self.pending_octets + count > limits.octets)
     }
 
-    /// Goes on with what is held, without the octets before it, and forgets what was not read; gives how many
+    /// Goes on with what is held, without the bytes before it, and forgets what was not read; gives how many
     /// are missing.
     pub fn give_up_gap(&mut self, stream: &mut Stream) -> Option<u32> {
         let resume = self.pending.first()?.sequence;
@@ -182,12 +182,12 @@ impl Collector {
         Some(missing)
     }
 
-    /// Stores octets that [`Collector::offer`] gave back as fresh.
+    /// Stores bytes that [`Collector::offer`] gave back as fresh.
     pub fn keep(&mut self, fresh: &[u8]) {
         append(&mut self.octets, fresh);
     }
 
-    /// Leaves out octets that [`Collector::offer`] gave back as fresh, with all history; only while
+    /// Leaves out bytes that [`Collector::offer`] gave back as fresh, with all history; only while
     /// nothing is unread.
     pub fn skip(&mut self) {
         self.octets.clear();
@@ -195,13 +195,13 @@ impl Collector {
         self.read = 0;
     }
 
-    /// Marks `count` unread octets as read, and forgets those that the receiver has acknowledged.
+    /// Marks `count` unread bytes as read, and forgets those that the receiver has acknowledged.
     pub fn advance(&mut self, stream: &Stream, count: usize) {
         self.read = (self.read + count).min(self.octets.len());
         if self.read > HISTORY {
             let pinned = self.octets.len().saturating_sub(self.unpinned(stream, stream.next));
             let free = self.read.min(self.octets.len() - pinned.min(PIN_LIMIT));
-            // Not for a few octets: what stays behind them is moved.
+            // Not for a few bytes: what stays behind them is moved.
             if free > self.octets.len() / 2 {
                 self.octets.drain(..free);
                 self.read -= free;
@@ -212,7 +212,7 @@ impl Collector {
         }
     }
 
-    /// How many of `octets`, which end before `end`, no other octets can replace any more.
+    /// How many of `octets`, which end before `end`, no other bytes can replace any more.
     fn unpinned(&self, stream: &Stream, end: u32) -> usize {
         if stream.is_acknowledged() {
             let first = end.wrapping_sub(length(&self.octets));
@@ -222,7 +222,7 @@ impl Collector {
         }
     }
 
-    /// Leaves the octets in order, which end before `end`, to themselves: they will not be read any more,
+    /// Leaves the bytes in order, which end before `end`, to themselves: they will not be read any more,
     /// but what of them was not acknowledged still can't be replaced.
     pub fn freeze(&mut self, stream: &Stream, end: u32) {
         self.release(stream);
@@ -255,7 +255,7 @@ impl Collector {
         self.pinned_octets = self.pins.iter().map(|pin| pin.octets.len()).sum();
     }
 
-    /// True if more than `room` octets are held that the receiver has not acknowledged. Where neither a SYN
+    /// True if more than `room` bytes are held that the receiver has not acknowledged. Where neither a SYN
     /// nor an acknowledgement was seen, nobody may ever acknowledge: the oldest are forgotten.
     pub fn is_full_of_pins(&self, stream: &Stream, room: usize) -> bool {
         if !stream.is_acknowledged() && !stream.is_from_start() {
@@ -321,7 +321,7 @@ impl Collector {
         }
     }
 
-    /// Goes on behind octets that the receiver has acknowledged and that never came by here.
+    /// Goes on behind bytes that the receiver has acknowledged and that never came by here.
     fn close_gap(&mut self, stream: &mut Stream, sequence: u32, offer: &mut Offer<'_>) {
         let Some(resume) = acknowledged_gap(stream, stream.next, &self.pending, sequence) else { return };
         offer.gap = distance(stream.next, resume).unsigned_abs();
@@ -331,7 +331,7 @@ impl Collector {
         self.promote(stream);
     }
 
-    /// True if octets differ from those that were let through at the same place. Octets that the receiver
+    /// True if bytes differ from those that were let through at the same place. Bytes that the receiver
     /// has acknowledged can't be replaced any more, and keep-alive probes send garbage there.
     fn contradicts(&self, stream: &Stream, sequence: u32, payload: &[u8]) -> bool {
         if !stream.known.has(Known::ACKNOWLEDGED)
@@ -371,7 +371,7 @@ impl Collector {
 
     /// Puts in what of `rest` is not held yet.
     fn hold(&mut self, stream: &Stream, start: u32, rest: &[u8], limits: Limits, offer: &mut Offer<'_>) {
-        // Numbers wrap around: distances from the octet that is awaited are compared instead.
+        // Numbers wrap around: distances from the byte that is awaited are compared instead.
         let base = stream.next;
         let offset = |sequence: u32| sequence.wrapping_sub(base) as usize;
         let end = offset(start) + rest.len();
@@ -404,7 +404,7 @@ impl Collector {
         }
     }
 
-    /// Moves held pieces whose turn has come to the octets in order, without those of them that were passed
+    /// Moves held pieces whose turn has come to the bytes in order, without those of them that were passed
     /// over.
     pub fn promote(&mut self, stream: &mut Stream) {
         let mut count = 0;
@@ -433,7 +433,7 @@ fn append(octets: &mut Vec<u8>, more: &[u8]) {
     octets.extend_from_slice(more);
 }
 
-/// The end of octets from `next` on, before those at `sequence` and those held, that the receiver has
+/// The end of bytes from `next` on, before those at `sequence` and those held, that the receiver has
 /// acknowledged and that never came by here.
 fn acknowledged_gap(stream: &Stream, next: u32, pending: &[Piece], sequence: u32) -> Option<u32> {
     let resume = match pending.first() {
@@ -444,7 +444,7 @@ fn acknowledged_gap(stream: &Stream, next: u32, pending: &[Piece], sequence: u32
     (acknowledged && distance(next, resume) > 0).then_some(resume)
 }
 
-/// What is awaited, and what of `pending` is held, once octets up to `next` are there.
+/// What is awaited, and what of `pending` is held, once bytes up to `next` are there.
 fn promoted(mut next: u32, mut pending: &[Piece]) -> (u32, &[Piece]) {
     while let Some((piece, rest)) = pending.split_first().filter(|(it, _)| distance(next, it.sequence) <= 0) {
         next = if distance(next, piece.end()) > 0 { piece.end() } else { next };
@@ -453,7 +453,7 @@ fn promoted(mut next: u32, mut pending: &[Piece]) -> (u32, &[Piece]) {
     (next, pending)
 }
 
-/// True if two runs of octets differ where they overlap, behind what is `acknowledged`.
+/// True if two runs of bytes differ where they overlap, behind what is `acknowledged`.
 fn differs(old: (u32, &[u8]), new: (u32, &[u8]), acknowledged: Option<u32>) -> bool {
     let later = |a: u32, b: u32| if distance(a, b) > 0 { b } else { a };
     let mut start = later(old.0, new.0);
@@ -468,7 +468,7 @@ fn differs(old: (u32, &[u8]), new: (u32, &[u8]), acknowledged: Option<u32>) -> b
     old.iter().zip(new).any(|(old, new)| old != new)
 }
 
-/// The length of octets that came in one packet or are bounded by [`Limits`].
+/// The length of bytes that came in one packet or are bounded by [`Limits`].
 fn length(octets: &[u8]) -> u32 {
     truncate(octets.len())
 }

@@ -249,7 +249,7 @@ impl<C> Flow<C> {
         self.ends.streams.iter().any(|stream| stream.known.has(Known::CONFIRMED))
     }
 
-    /// True if one end has acknowledged octets near those that were seen of the other: what lies far away was
+    /// True if one end has acknowledged bytes near those that were seen of the other: what lies far away was
     /// forged.
     pub fn is_supported(&self) -> bool {
         self.is_confirmed() || self.ends.streams.iter().any(Stream::is_acknowledged_nearby)
@@ -270,7 +270,7 @@ impl<C> Flow<C> {
         self.started
     }
 
-    /// Where each end stands: sequence number of the next octet in order, where anything of it was seen.
+    /// Where each end stands: sequence number of the next byte in order, where anything of it was seen.
     pub fn positions(&self) -> [Option<u32>; 2] {
         self.ends.streams.map(|stream| stream.is_open().then(|| stream.next()))
     }

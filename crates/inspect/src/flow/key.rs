@@ -60,7 +60,7 @@ impl FlowKey {
         Self::new((source, source_port), (destination, destination_port))
     }
 
-    /// Octets that make a key anew ([`FlowKey::from_octets`]): both addresses, both ports.
+    /// Bytes that make a key anew ([`FlowKey::from_octets`]): both addresses, both ports.
     pub fn octets(&self) -> [u8; 36] {
         let mut octets = [0; 36];
         let (addresses, ports) = octets.split_at_mut(32);
@@ -73,7 +73,7 @@ impl FlowKey {
         octets
     }
 
-    /// A key from its octets; none from octets that are no key's, as the ends stand in the wrong order.
+    /// A key from its bytes; none from bytes that are no key's, as the ends stand in the wrong order.
     pub fn from_octets(octets: &[u8; 36]) -> Option<Self> {
         let (low, rest) = octets.split_first_chunk::<16>()?;
         let (high, rest) = rest.split_first_chunk::<16>()?;

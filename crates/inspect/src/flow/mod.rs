@@ -1,8 +1,8 @@
-//! TCP flows: a bounded table of them, and the first octets of each direction in order.
+//! TCP flows: a bounded table of them, and the first bytes of each direction in order.
 //!
 //! A pure core: no I/O, no clock, no knowledge of SSH or HTTP. What a flow's owner knows about the
 //! conversation is kept beside it, boxed, and only as long as the flow is undecided: a decided flow
-//! costs one table entry of at most 152 octets.
+//! costs one table entry of at most 152 bytes.
 
 mod anomaly;
 mod collect;

@@ -8,25 +8,25 @@ pub const fn distance(from: u32, to: u32) -> i32 {
     to.wrapping_sub(from).cast_signed()
 }
 
-/// How many octets behind a SYN numbers still tell what lies before it.
+/// How many bytes behind a SYN numbers still tell what lies before it.
 const NEAR: i32 = 1 << 30;
 
-/// How far from what was seen before octets may lie to be of the same connection.
+/// How far from what was seen before bytes may lie to be of the same connection.
 pub const NEARBY: u32 = 1 << 20;
 
-/// More octets than any window has.
+/// More bytes than any window has.
 const BEHIND: u32 = 1 << 24;
 
-/// What is known about the octets that one end sends.
+/// What is known about the bytes that one end sends.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Stream {
-    /// Sequence number of the next octet in order.
+    /// Sequence number of the next byte in order.
     pub(super) next: u32,
-    /// Behind the last octet ever seen, SYN and FIN included.
+    /// Behind the last byte ever seen, SYN and FIN included.
     pub(super) highest: u32,
     /// What the receiver has acknowledged.
     pub(super) acknowledged: u32,
-    /// Behind the last octet that the receiver's window has ever allowed.
+    /// Behind the last byte that the receiver's window has ever allowed.
     pub(super) edge: u32,
     /// The initial sequence number, where a SYN was seen.
     pub(super) initial: u32,
@@ -94,7 +94,7 @@ impl Stream {
         hop_limit: 0,
     };
 
-    /// Sequence number of the next octet in order, which is also what the receiver expects when all
+    /// Sequence number of the next byte in order, which is also what the receiver expects when all
     /// that was let through arrived.
     pub const fn next(&self) -> u32 {
         self.next
@@ -126,12 +126,12 @@ impl Stream {
         self.known.has(Known::ACKNOWLEDGED)
     }
 
-    /// True if the receiver has acknowledged all octets before `sequence`.
+    /// True if the receiver has acknowledged all bytes before `sequence`.
     pub const fn is_acknowledged_to(&self, sequence: u32) -> bool {
         self.is_acknowledged() && distance(sequence, self.acknowledged) >= 0
     }
 
-    /// True if the receiver has acknowledged octets near the next ones.
+    /// True if the receiver has acknowledged bytes near the next ones.
     pub(super) const fn is_acknowledged_nearby(&self) -> bool {
         self.is_acknowledged() && distance(self.next, self.acknowledged).unsigned_abs() <= NEARBY
     }
@@ -151,7 +151,7 @@ impl Stream {
         self.known.has(Known::RESET)
     }
 
-    /// Goes over `count` octets at `sequence` that nobody wants to read.
+    /// Goes over `count` bytes at `sequence` that nobody wants to read.
     pub fn pass_over(&mut self, sequence: u32, count: usize) {
         let end = sequence.wrapping_add(u32::try_from(count).unwrap_or(u32::MAX));
         if !self.is_open() {
@@ -168,26 +168,26 @@ impl Stream {
         self.known.has(Known::END)
     }
 
-    /// What a number says of octets: where the sender has ended, its FIN is none.
+    /// What a number says of bytes: where the sender has ended, its FIN is none.
     pub const fn octets_to(&self, number: u32) -> u32 {
         if self.has_end() && distance(self.end, number) > 0 { self.end } else { number }
     }
 
-    /// Notes that the receiver may have allowed octets up to `edge` without being heard.
+    /// Notes that the receiver may have allowed bytes up to `edge` without being heard.
     pub const fn allow(&mut self, edge: u32) {
         if distance(self.edge, edge) > 0 {
             self.edge = edge;
         }
     }
 
-    /// Notes that octets up to `end` were sent and allowed, which were not seen.
+    /// Notes that bytes up to `end` were sent and allowed, which were not seen.
     pub const fn go_unseen(&mut self, end: u32) {
         self.reach(end);
         self.allow(end);
     }
 
     /// Goes on to `at`, wherever that is ahead of what was seen, as its receiver tells or itself; gives how
-    /// many octets that is, modulo 2³². What lies a little behind is old.
+    /// many bytes that is, modulo 2³². What lies a little behind is old.
     pub const fn go_far(&mut self, at: u32, received: bool) -> u32 {
         let ahead = at.wrapping_sub(self.next);
         if ahead > u32::MAX - BEHIND {
@@ -211,13 +211,13 @@ impl Stream {
         self.known.set(Known::HEARD);
     }
 
-    /// Where a direction begins earlier whose SYN was not seen: at the first of `count` octets at `sequence`
+    /// Where a direction begins earlier whose SYN was not seen: at the first of `count` bytes at `sequence`
     /// that its receiver has not acknowledged. `None` where nothing of them lies before what was seen.
     pub fn begins_before(&self, sequence: u32, count: usize) -> Option<u32> {
         let first = self.initial.wrapping_add(1);
         let unclear = self.is_open() && !self.is_from_start() && !self.known.has(Known::FAR);
         let end = sequence.wrapping_add(u32::try_from(count).ok()?);
-        // An acknowledgement of octets that were never seen may be a lie.
+        // An acknowledgement of bytes that were never seen may be a lie.
         let is_known = self.is_acknowledged() && distance(self.acknowledged, self.highest) >= 0;
         let at =
             if is_known && distance(sequence, self.acknowledged) > 0 { self.acknowledged } else { sequence };
@@ -225,7 +225,7 @@ impl Stream {
         (unclear && before > 0 && before.unsigned_abs() <= NEARBY && distance(at, end) > 0).then_some(at)
     }
 
-    /// Begins the direction with the octet at `sequence`.
+    /// Begins the direction with the byte at `sequence`.
     pub(super) const fn open(&mut self, sequence: u32) {
         self.initial = sequence.wrapping_sub(1);
         self.next = sequence;
@@ -255,7 +255,7 @@ impl Stream {
         self.open(syn.initial.wrapping_add(1));
     }
 
-    /// Notes that octets up to `end` were sent.
+    /// Notes that bytes up to `end` were sent.
     pub const fn reach(&mut self, end: u32) {
         self.known.set(Known::SEEN);
         if distance(self.highest, end) > 0 {
@@ -266,7 +266,7 @@ impl Stream {
         }
     }
 
-    /// True if a sequence number lies before the first octet of a direction that was followed from its SYN
+    /// True if a sequence number lies before the first byte of a direction that was followed from its SYN
     /// on.
     pub(super) const fn is_before_start(&self, sequence: u32) -> bool {
         self.is_from_start()

@@ -387,7 +387,7 @@ fn an_unscaled_window_counts_where_one_end_offered_no_scale() {
     assert!(offer.anomalies.contains(Anomaly::OutOfWindow));
 }
 
-/// The plain model: a map of octets where the first value wins.
+/// The plain model: a map of bytes where the first value wins.
 #[derive(Default)]
 struct Reference(BTreeMap<u32, u8>);
 
@@ -460,7 +460,7 @@ proptest! {
                 payload[0] ^= 0xff;
             }
             let anomalies = offer(&mut state, start.wrapping_add(u32::try_from(*at).unwrap()), &payload);
-            // Before any acknowledgement one octet just before the next one may be a keep-alive probe.
+            // Before any acknowledgement one byte just before the next one may be a keep-alive probe.
             if forged && payload.len() > 1 {
                 prop_assert!(anomalies.contains(Anomaly::OverlapDifferentData));
             } else if !forged {

@@ -13,7 +13,7 @@ const HOP_LIMIT_TOLERANCE: u8 = 5;
 /// The shift assumed for windows when the handshake was not seen: the largest there is.
 const UNKNOWN_SCALE: u32 = 14;
 
-/// So many octets of one direction may have gone by unseen: some seconds of a fast link.
+/// So many bytes of one direction may have gone by unseen: some seconds of a fast link.
 const MISSED: i32 = 1 << 30;
 
 /// What a SYN's data may be long: the acknowledgement of a SYN lies this close behind it.
@@ -35,7 +35,7 @@ pub struct Tracked {
     pub anomalies: AnomalySet,
     /// The receiver will ignore the segment's data, and so must we.
     pub ignore: bool,
-    /// Data in the other end's SYN was not accepted; the first octet that comes instead has this
+    /// Data in the other end's SYN was not accepted; the first byte that comes instead has this
     /// sequence number.
     pub refused: Option<u32>,
     /// The sender begins with another sequence number than it said before, which its receiver never took.
@@ -73,7 +73,7 @@ impl<C> Flow<C> {
         flags.syn() && flags.ack() && !flags.fin() && !flags.rst() && (0..SYN_DATA_LIMIT).contains(&beyond)
     }
 
-    /// True if an end of which no answer was ever heard sends the first octet behind another SYN, after its
+    /// True if an end of which no answer was ever heard sends the first byte behind another SYN, after its
     /// end of the connection was over: the other end's answers go another way.
     ///
     /// It is the opener's word alone, so this is to be asked only where no banner would be forgotten.
@@ -125,7 +125,7 @@ impl<C> Flow<C> {
         low.is_reset() || high.is_reset()
     }
 
-    /// Takes FIN and RST of a decided flow, whose octets are not followed, into account.
+    /// Takes FIN and RST of a decided flow, whose bytes are not followed, into account.
     pub fn note_end(&mut self, segment: &Segment<'_>, from: End) {
         let flags = segment.flags();
         let stream = self.stream_mut(from);
@@ -161,7 +161,7 @@ impl<C> Flow<C> {
         self.track_rest(segment, from, tracking)
     }
 
-    /// Believes a segment what it says of octets that were not seen: that its peer has sent what it
+    /// Believes a segment what it says of bytes that were not seen: that its peer has sent what it
     /// acknowledges, and was allowed what comes before its own. For flows of which packets may have gone by,
     /// before [`Flow::track`].
     pub fn catch_up(&mut self, segment: &Segment<'_>, from: End) {

@@ -2,7 +2,7 @@
 //!
 //! What an engine knows of such a flow follows from its packets alone. They are kept instead of what was made
 //! of them: then neither who gives nor who takes has to know how the other one remembers, whatever their
-//! versions are. Octets are bounded, of a flow and of all: what is oldest goes first, and then the flow is
+//! versions are. Bytes are bounded, of a flow and of all: what is oldest goes first, and then the flow is
 //! one that is picked up in its middle.
 
 use std::collections::{HashMap, VecDeque};
@@ -14,13 +14,13 @@ use crate::event::{Timestamp, Transport};
 use crate::flow::FlowKey;
 use crate::packet::{self, Parsed};
 
-/// Octets of one flow: a head of HTTP and the key exchange of SSH are shorter.
+/// Bytes of one flow: a head of HTTP and the key exchange of SSH are shorter.
 const OF_A_FLOW: usize = 128 << 10;
-/// What a packet's place takes, and what its octets take beside themselves where they were allocated.
+/// What a packet's place takes, and what its bytes take beside themselves where they were allocated.
 const PLACE: usize = size_of::<Packet>();
 const ALLOCATED: usize = 16;
 /// What a flow takes beside its packets, at most: places in a table that has just grown to twice its size,
-/// with an octet each, and in an order in which every other one is gone and that has just grown, too.
+/// with a byte each, and in an order in which every other one is gone and that has just grown, too.
 const OF_A_LOG: usize = 16 * (size_of::<(Name, Log)>() + 1) / 7 + 4 * size_of::<(Name, u64)>() + ALLOCATED;
 /// Flows that one sweep looks at, at most, so that it stays short.
 const SWEPT: usize = 256;
@@ -101,7 +101,7 @@ struct Log {
 }
 
 impl Journal {
-    /// An empty one that holds so many octets.
+    /// An empty one that holds so many bytes.
     pub(super) fn new(limit: usize) -> Self {
         Self {
             flows: HashMap::default(),
@@ -199,7 +199,7 @@ impl Journal {
         self.make_room();
     }
 
-    /// Forgets the flows that were begun first, as long as there are too many octets.
+    /// Forgets the flows that were begun first, as long as there are too many bytes.
     fn make_room(&mut self) {
         while self.octets > self.limit
             && let Some((name, number)) = self.order.pop_front()
@@ -223,13 +223,13 @@ impl Journal {
 }
 
 impl Log {
-    /// Octets that its packets take.
+    /// Bytes that its packets take.
     fn weight(&self) -> usize {
         self.octets + self.packets.capacity() * PLACE
     }
 }
 
-/// What the octets of a packet take.
+/// What the bytes of a packet take.
 const fn weight(kept: &Kept) -> usize {
     kept.octets.len() + ALLOCATED
 }
@@ -304,7 +304,7 @@ mod tests {
 
     /// What a journal holds on the heap, by what its parts have room for.
     fn held(journal: &Journal) -> usize {
-        // Of eight places of a table seven are used, and each has an octet beside it.
+        // Of eight places of a table seven are used, and each has a byte beside it.
         let table = journal.flows.capacity() * 8 / 7 * (size_of::<(Name, Log)>() + 1);
         let order = journal.order.capacity() * size_of::<(Name, u64)>();
         let packets = |log: &Log| {

@@ -7,7 +7,7 @@ use etherparse::{Ipv4Header, Ipv6FlowLabel, Ipv6Header, TcpHeader, ip_number};
 /// Hop limit of resets: that of most hosts, so that a reset can be told by nothing but its timing.
 const HOP_LIMIT: u8 = 64;
 
-/// Octets of a TCP header without options.
+/// Bytes of a TCP header without options.
 const TCP_LENGTH: u16 = 20;
 
 /// Source and destination address of one IP version, network byte order.

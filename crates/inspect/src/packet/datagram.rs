@@ -7,7 +7,7 @@ use super::segment::IpHeader;
 use super::{Addresses, Extent, PacketError, Parsed};
 use crate::event::PacketHeader;
 
-/// Octets of a UDP header.
+/// Bytes of a UDP header.
 const HEADER: usize = 8;
 
 /// A UDP datagram: IP header, whole UDP header, and as much payload as was captured.
@@ -66,7 +66,7 @@ impl<'a> Datagram<'a> {
         self.payload
     }
 
-    /// Octets of the whole IP packet on the wire.
+    /// Bytes of the whole IP packet on the wire.
     pub const fn wire_length(&self) -> usize {
         self.wire_length
     }

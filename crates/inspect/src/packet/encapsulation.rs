@@ -122,7 +122,7 @@ fn gre(header: &[u8]) -> Option<Inner<'_>> {
             let content = header.get(4 + has(0x80) + has(0x20) + sequence..)?;
             gre_content(kind, sequence != 0, content)
         }
-        // PPTP: key always, acknowledgement by a bit of the second octet.
+        // PPTP: key always, acknowledgement by a bit of the second byte.
         1 if kind == 0x880b => {
             let acknowledgement = usize::from(version & 0x80 != 0) * 4;
             ppp(header.get(8 + has(0x10) + acknowledgement..)?)
@@ -134,7 +134,7 @@ fn gre(header: &[u8]) -> Option<Inner<'_>> {
 fn gre_content(kind: u16, sequenced: bool, content: &[u8]) -> Option<Inner<'_>> {
     match kind {
         BRIDGED => Some(Inner::Frame(ETHERNET, content)),
-        // ERSPAN type I has no header of its own, types II and III have 8 and 12 octets.
+        // ERSPAN type I has no header of its own, types II and III have 8 and 12 bytes.
         0x88be if sequenced => Some(Inner::Frame(ETHERNET, content.get(8..)?)),
         0x88be => Some(Inner::Frame(ETHERNET, content)),
         0x22eb => Some(Inner::Frame(ETHERNET, content.get(12..)?)),
@@ -169,7 +169,7 @@ fn udp(header: &[u8]) -> Option<Inner<'_>> {
     }
 }
 
-/// A data message of L2TP version 2: which fields stand before the PPP frame is told by the first octet.
+/// A data message of L2TP version 2: which fields stand before the PPP frame is told by the first byte.
 fn l2tp(header: &[u8]) -> Option<Inner<'_>> {
     const CONTROL: u8 = 0x80;
     let [flags, version, ..] = *header else { return None };
@@ -203,7 +203,7 @@ fn extended_vxlan(header: &[u8]) -> Option<Inner<'_>> {
     }
 }
 
-/// AYIYA: an identity and a signature whose lengths stand in the first two octets.
+/// AYIYA: an identity and a signature whose lengths stand in the first two bytes.
 fn ayiya(header: &[u8]) -> Option<Inner<'_>> {
     const FORWARD: u8 = 1;
     let [lengths, signature, operation, next, ..] = *header else { return None };

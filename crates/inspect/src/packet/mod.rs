@@ -2,7 +2,7 @@
 //! way from a frame to the packet in it: link layers and tunnels.
 //!
 //! [`parse`] checks a packet once; a [`Segment`] or [`Datagram`] that exists has whole headers, and nothing
-//! rechecks them. The octets come from the network: they may be cut short by a copy range or a
+//! rechecks them. The bytes come from the network: they may be cut short by a copy range or a
 //! snap length, padded, or hostile. This room knows neither flows nor the clock.
 
 use std::net::IpAddr;
@@ -51,12 +51,12 @@ pub enum Parsed<'a> {
 /// Why a packet could not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PacketError {
-    /// The headers go on behind what was captured; the packet had at least `needed` octets.
+    /// The headers go on behind what was captured; the packet had at least `needed` bytes.
     #[error("headers need {needed} octets of which {captured} were captured")]
     Captured {
-        /// Octets from the start of the IP header that reading on needs.
+        /// Bytes from the start of the IP header that reading on needs.
         needed: usize,
-        /// Octets that were there.
+        /// Bytes that were there.
         captured: usize,
     },
     /// The packet ends, on the wire, before its headers do.
@@ -73,9 +73,9 @@ pub enum PacketError {
     ExtensionHeaders,
 }
 
-/// Reads the IP packet `ip`, of which `wire_length` octets were on the wire.
+/// Reads the IP packet `ip`, of which `wire_length` bytes were on the wire.
 ///
-/// `wire_length` exceeds `ip.len()` where a copy range or snap length cut the packet short. Octets
+/// `wire_length` exceeds `ip.len()` where a copy range or snap length cut the packet short. Bytes
 /// behind the length that the IP header states (Ethernet padding) are left out. A stated length of
 /// zero (segmentation offload, IPv6 jumbograms) means the whole packet.
 ///

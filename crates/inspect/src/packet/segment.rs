@@ -9,7 +9,7 @@ use etherparse::{Ipv4HeaderSlice, Ipv6HeaderSlice, TcpSlice};
 use super::{Addresses, Extent, PacketError, Parsed};
 use crate::event::{Endpoint, PacketHeader};
 
-/// Octets of a TCP header before its options.
+/// Bytes of a TCP header before its options.
 const TCP_OPTIONS: usize = 20;
 
 #[derive(Debug, Clone)]
@@ -46,7 +46,7 @@ impl Flags {
     /// The urgent pointer is valid.
     pub const URG: u8 = 32;
 
-    /// The octet as it stands in the header.
+    /// The byte as it stands in the header.
     pub const fn bits(self) -> u8 {
         self.0
     }
@@ -98,7 +98,7 @@ impl IpHeader<'_> {
         }
     }
 
-    /// What a drop event shows of it, of a packet with so many octets.
+    /// What a drop event shows of it, of a packet with so many bytes.
     pub(super) fn header_facts(&self, wire_length: usize) -> PacketHeader {
         let (traffic_class, identification) = match self {
             Self::V4(header) => {
@@ -166,7 +166,7 @@ impl<'a> Segment<'a> {
         self.tcp.destination_port()
     }
 
-    /// TCP sequence number of the first octet (of SYN, where that is set).
+    /// TCP sequence number of the first byte (of SYN, where that is set).
     pub fn sequence(&self) -> u32 {
         self.tcp.sequence_number()
     }
@@ -207,7 +207,7 @@ impl<'a> Segment<'a> {
         })
     }
 
-    /// The octets of the first TCP option of this kind, behind its kind and length (RFC 9293 section 3.1).
+    /// The bytes of the first TCP option of this kind, behind its kind and length (RFC 9293 section 3.1).
     pub fn option(&self, kind: u8) -> Option<&'a [u8]> {
         let mut options = self.tcp.header_slice().get(TCP_OPTIONS..).unwrap_or_default();
         loop {
@@ -247,12 +247,12 @@ impl<'a> Segment<'a> {
         self.tcp.payload()
     }
 
-    /// Octets of payload on the wire; exceeds `payload().len()` where the capture was cut short.
+    /// Bytes of payload on the wire; exceeds `payload().len()` where the capture was cut short.
     pub fn wire_payload_length(&self) -> usize {
         self.wire_payload_length
     }
 
-    /// Octets of the whole IP packet on the wire.
+    /// Bytes of the whole IP packet on the wire.
     pub fn wire_length(&self) -> usize {
         self.wire_length
     }
@@ -262,7 +262,7 @@ impl<'a> Segment<'a> {
         self.payload().len() == self.wire_payload_length
     }
 
-    /// Octets of sequence space that the segment takes: its payload, SYN and FIN.
+    /// Bytes of sequence space that the segment takes: its payload, SYN and FIN.
     pub fn sequence_length(&self) -> u32 {
         let flags = self.flags();
         let payload = u32::try_from(self.wire_payload_length).unwrap_or(u32::MAX);

@@ -170,7 +170,7 @@ impl SegmentBuilder {
         packet
     }
 
-    /// The packet as IP fragments whose payloads have `size` octets each (a multiple of eight), in
+    /// The packet as IP fragments whose payloads have `size` bytes each (a multiple of eight), in
     /// order.
     ///
     /// # Panics

@@ -1,7 +1,7 @@
 //! Takes the urgent pointer off a segment, so that its receiver reads what was judged.
 //!
-//! RFC 6093: a receiver may take the octet before the pointer out of the stream, and most do, each in its
-//! own way. Without the pointer there is one way to read the octets.
+//! RFC 6093: a receiver may take the byte before the pointer out of the stream, and most do, each in its
+//! own way. Without the pointer there is one way to read the bytes.
 
 use etherparse::TcpSlice;
 
@@ -10,7 +10,7 @@ use super::{Flags, IpHeader, Segment};
 /// Where the flags stand in a TCP header; window, checksum and urgent pointer follow.
 const FLAGS: usize = 13;
 
-/// New octets for a place in a packet, which stays as long as it is.
+/// New bytes for a place in a packet, which stays as long as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patch {
     /// Where, counted from the start of the IP header.

@@ -10,7 +10,7 @@ use std::fmt;
 pub enum AnomalyLayer {
     /// The IP or TCP header.
     Decode,
-    /// TCP's stream of octets.
+    /// TCP's stream of bytes.
     Stream,
     /// SSH, HTTP, TLS or QUIC.
     Application,
@@ -64,11 +64,11 @@ anomalies! {
     MalformedPacket Decode "malformed_packet" "IP or TCP headers that contradict themselves",
     /// A checksum that the receiver will not accept.
     BadChecksum Decode "bad_checksum" "a wrong checksum: the receiver ignores this segment, and so do we",
-    /// IP fragments whose octets contradict each other.
+    /// IP fragments whose bytes contradict each other.
     FragmentConflict Decode "fragment_overlap_different_data" "IP fragments that say different things about the same octets",
     /// An IP fragment that can be part of no packet.
     FragmentMalformed Decode "fragment_malformed" "an IP fragment that can be part of no packet",
-    /// Octets sent again with other values.
+    /// Bytes sent again with other values.
     OverlapDifferentData Stream "overlap_different_data" "octets that were sent before came again with other values; the first ones count",
     /// Data to the right of what the receiver's window allows.
     OutOfWindow Stream "out_of_window" "data beyond the receiver's window: the receiver ignores it, and so do we",
@@ -104,7 +104,7 @@ anomalies! {
     FastOpenRefused Stream "fast_open_refused" "data in a SYN was not acknowledged; what comes instead is read afresh",
     /// Data with a much smaller hop limit than the handshake had.
     HopLimitDrop Stream "hop_limit_drop" "data with a much smaller hop limit than before: it may expire before it arrives",
-    /// Octets that the receiver has acknowledged went another way.
+    /// Bytes that the receiver has acknowledged went another way.
     Gap Stream "gap" "octets were acknowledged that were never seen here",
     /// Too many segments out of order.
     ReorderLimit Stream "reorder_limit" "more data out of order than is held",
@@ -114,11 +114,11 @@ anomalies! {
     BudgetSpent Application "inspection_budget_spent" "no decision within the budget of octets or time",
     /// Both ends speak, but not the same protocol.
     ProtocolMismatch Application "protocol_mismatch" "client and server speak different protocols",
-    /// An SSH identification of more than 255 octets with its line end (RFC 4253 section 4.2).
+    /// An SSH identification of more than 255 bytes with its line end (RFC 4253 section 4.2).
     SshLineTooLong Application "ssh_line_too_long" "the SSH identification is longer than 255 octets",
     /// An SSH identification without a software version.
     SshMalformed Application "ssh_malformed" "the SSH identification has no software version",
-    /// A NUL or another control octet in an SSH identification.
+    /// A NUL or another control byte in an SSH identification.
     SshControlOctet Application "ssh_control_octet" "the SSH identification holds a control octet",
     /// Lines before the identification of a client; only a server may send them.
     SshClientPreamble Application "ssh_client_preamble" "the client sent lines before its SSH identification",
@@ -137,7 +137,7 @@ anomalies! {
     QuicUnreadable Application "quic_unreadable_initial" "an Initial of QUIC that no known connection's keys open",
     /// An Initial with frames that none has, or a handshake that begins with no hello.
     QuicMalformed Application "quic_malformed" "an Initial of QUIC with frames or a hello that no client sends",
-    /// Octets of a hello sent again with other values.
+    /// Bytes of a hello sent again with other values.
     QuicConflict Application "quic_overlap_different_data" "octets of a hello came again with other values; the first ones count",
     /// More connections of one flow than are looked at, none of whose hellos is whole.
     QuicCrowd Application "quic_too_many_hellos" "more unfinished hellos of QUIC between two ports than are read",
@@ -151,7 +151,7 @@ anomalies! {
     BareCarriageReturn Application "http_bare_carriage_return" "a CR without LF stands within the head",
     /// A NUL within a head.
     NulOctet Application "http_nul_octet" "a NUL stands within the head",
-    /// Another control octet within a head.
+    /// Another control byte within a head.
     ControlOctet Application "http_control_octet" "a control octet stands within the head",
     /// A header value that goes on in the next line (obs-fold, RFC 9112 section 5.2).
     FoldedHeader Application "http_folded_header" "a header value goes on in the next line",
@@ -179,7 +179,7 @@ anomalies! {
     HostConflict Application "http_host_conflict" "several Host fields disagree",
     /// A head that the sender did not end before it closed.
     UnfinishedHead Application "http_unfinished_head" "the connection ended before the message head did",
-    /// More than 256 octets of empty lines or white space before a message.
+    /// More than 256 bytes of empty lines or white space before a message.
     LongLeading Application "http_long_leading" "many empty lines or much white space stand before the message",
     /// What only some clients take for an SSH identification: a line that begins where they cut a longer
     /// one, or one that holds a CR.
@@ -221,9 +221,9 @@ anomalies! {
     AlertsCut Application "alerts_cut" "more rules matched than alerts were told of, for what the connection said",
     /// A request is answered by what is no response.
     UnknownResponse Application "http_unknown_response" "a request is answered by what was not read as a response",
-    /// Octets between two messages that belong to neither.
+    /// Bytes between two messages that belong to neither.
     UnexpectedData Application "http_unexpected_data" "octets between messages that belong to none",
-    /// Octets that answer no request.
+    /// Bytes that answer no request.
     UnsolicitedResponse Application "http_unsolicited_response" "octets came that answer no request",
     /// One target of a scan answered more than is held of it.
     ScanResultsCut Application "scan_results_cut" "more results of one target than are held",

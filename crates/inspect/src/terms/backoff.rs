@@ -1,4 +1,4 @@
-//! How often something is mended that breaks again and again.
+//! How often something is fixed that breaks again and again.
 
 use std::time::{Duration, Instant};
 

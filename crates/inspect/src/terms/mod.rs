@@ -22,13 +22,13 @@ use std::time::{Duration, SystemTime};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// As much of a text as so many octets hold.
+/// As much of a text as so many bytes hold.
 pub fn cut(text: &str, octets: usize) -> &str {
     let whole = (0..=octets.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     text.get(..whole.unwrap_or_default()).unwrap_or_default()
 }
 
-/// Octets as two hexadecimal digits each, in lower case.
+/// Bytes as two hexadecimal digits each, in lower case.
 pub fn hexadecimal(octets: &[u8]) -> String {
     octets.iter().fold(String::with_capacity(2 * octets.len()), |mut text, octet| {
         for digit in [octet >> 4, octet & 15] {
@@ -113,7 +113,7 @@ pub enum Protocol {
     Tls,
     /// One whose server speaks first, in lines of text.
     Greeting(Greeting),
-    /// None of these: named by its first octets, and not read.
+    /// None of these: named by its first bytes, and not read.
     Other,
 }
 

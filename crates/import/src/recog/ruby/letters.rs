@@ -61,7 +61,7 @@ impl Translator<'_> {
         Ok(())
     }
 
-    /// `\xF`, `\xFF`, `\0`, `\012`: an octet by its number, in `radix`, of at most `digits` digits.
+    /// `\xF`, `\xFF`, `\0`, `\012`: a byte by its number, in `radix`, of at most `digits` digits.
     fn code(&mut self, radix: u32, digits: usize) {
         let mut value = 0;
         for _ in 0..digits {

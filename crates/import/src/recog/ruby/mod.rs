@@ -38,7 +38,7 @@ pub struct Options {
 pub struct Untranslatable {
     /// What was met.
     pub construct: String,
-    /// Where, in octets from the start of the pattern.
+    /// Where, in bytes from the start of the pattern.
     pub offset: usize,
     /// Why it is refused.
     pub reason: &'static str,
@@ -151,7 +151,7 @@ impl<'p> Translator<'p> {
         self.out.push_str(&regex::escape(letter.encode_utf8(&mut buffer)));
     }
 
-    /// Ruby's dot takes a whole character of UTF-8 text, ours an octet. That is the same in `.*`,
+    /// Ruby's dot takes a whole character of UTF-8 text, ours a byte. That is the same in `.*`,
     /// hardly differs where dots are counted, and between letters or digits (`1.0`) a full stop was
     /// meant.
     fn dot(&mut self, offset: usize) {

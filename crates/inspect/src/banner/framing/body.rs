@@ -1,11 +1,11 @@
-//! The reader of what follows a head, octet for octet, and a bounded place for the body.
+//! Reader of the bytes after a head, and a bounded buffer for the body.
 
 use super::chunked::{Chunked, Piece};
 use super::{Anomaly, Framing};
 
-/// Goes through the octets behind a head and says where the message ends.
+/// Reads the bytes after a head and finds the end of the message.
 ///
-/// It keeps no octets: give it the stream in slices of any size. 40 octets of state.
+/// It keeps no bytes: the caller passes the stream in slices of any size. Its state takes 40 bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BodyReader {
     state: State,
@@ -20,19 +20,19 @@ enum State {
     Done,
 }
 
-/// How far a slice took the reader.
+/// Progress of the reader in a slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Advance {
-    /// Octets of the slice that belong to this message; what follows is the next message's.
+    /// Number of bytes of the slice that belong to this message. The rest belongs to the next message.
     pub consumed: usize,
     /// True if the message has ended.
     pub done: bool,
-    /// A limit that was passed, and that not all readers know; the reader goes on all the same.
+    /// A limit that was exceeded and that some readers lack; the reader continues.
     pub odd: Option<Anomaly>,
 }
 
 impl BodyReader {
-    /// A reader for what follows a head that is framed so.
+    /// Returns a reader for a message with this framing.
     pub const fn new(framing: Framing) -> Self {
         let state = match framing {
             Framing::Length(0) => State::Done,
@@ -48,15 +48,15 @@ impl BodyReader {
         matches!(self.state, State::Done)
     }
 
-    /// Octets of content so far, without what frames chunks.
+    /// Number of bytes of content so far, without the framing of chunks.
     pub const fn content_length(&self) -> u64 {
         self.content
     }
 
-    /// Reads on through `input` and hands each run of content to `content`.
+    /// Reads `input` and passes each run of content to `content`.
     ///
     /// # Errors
-    /// The chunks cannot be told apart with certainty. The reader must not be used further.
+    /// The chunks are ambiguous. The reader must not be used any further.
     pub fn read(&mut self, input: &[u8], mut content: impl FnMut(&[u8])) -> Result<Advance, Anomaly> {
         let (mut consumed, mut odd) = (0, None);
         while !self.is_done() && consumed < input.len() {
@@ -96,7 +96,7 @@ impl BodyReader {
         take
     }
 
-    /// How many of the next octets are content wherever they are cut: they can be skipped unseen.
+    /// Number of the next bytes that are certainly content, so that the caller may skip them.
     pub const fn skippable(&self) -> u64 {
         match &self.state {
             State::Length { left } => *left,
@@ -106,8 +106,8 @@ impl BodyReader {
         }
     }
 
-    /// Goes over octets that are not there (a gap in the capture, a truncated packet), at most
-    /// [`Self::skippable`]; gives how many it went over.
+    /// Skips bytes that are missing (a gap in the capture, a truncated packet), at most
+    /// [`Self::skippable`]. Returns the number of skipped bytes.
     pub fn skip(&mut self, wanted: u64) -> u64 {
         let skipped = wanted.min(self.skippable());
         match &mut self.state {
@@ -124,7 +124,7 @@ impl BodyReader {
         skipped
     }
 
-    /// True if the message is whole when the stream ends here.
+    /// True if the message is complete when the stream ends here.
     pub const fn is_whole_at_end(&self) -> bool {
         matches!(self.state, State::Done | State::Endless)
     }
@@ -136,7 +136,7 @@ fn octets(count: usize) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
 }
 
-/// The beginning of a body, up to a limit.
+/// The first bytes of a body, up to a limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BodyBuffer {
     octets: Vec<u8>,
@@ -144,28 +144,28 @@ pub struct BodyBuffer {
 }
 
 impl BodyBuffer {
-    /// An empty one that will hold at most `limit` octets; it allocates only as they come.
+    /// Returns an empty buffer for at most `limit` bytes. It allocates only when bytes come.
     pub const fn new(limit: usize) -> Self {
         Self { octets: Vec::new(), limit }
     }
 
-    /// Takes as much of `content` as there is room for.
+    /// Adds as much of `content` as fits.
     pub fn push(&mut self, content: &[u8]) {
         let room = self.limit.saturating_sub(self.octets.len());
         self.octets.extend_from_slice(content.get(..room).unwrap_or(content));
     }
 
-    /// What was kept.
+    /// The collected bytes.
     pub fn as_slice(&self) -> &[u8] {
         &self.octets
     }
 
-    /// True if no more will be kept.
+    /// True if the buffer is full.
     pub fn is_full(&self) -> bool {
         self.octets.len() >= self.limit
     }
 
-    /// Forgets what was kept and keeps the room.
+    /// Removes the bytes and keeps the memory.
     pub fn clear(&mut self) {
         self.octets.clear();
     }

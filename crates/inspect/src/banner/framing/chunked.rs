@@ -1,19 +1,19 @@
 //! The chunked transfer coding, RFC 9112 section 7.1, as a state machine over slices.
 //!
-//! LF alone is taken for a line end (most servers do), unless extensions stand before it. White space behind
-//! a size is taken too, which old servers pad with; everything else that is not a plain size is hostile.
+//! LF alone is accepted as a line end, as most servers do, except after extensions. White space after a
+//! size is accepted, too: old servers pad with it. Anything else that is not a plain size is hostile.
 
 use super::{Anomaly, CHUNK_LIMIT, EXTENSION_LIMIT, TRAILER_LIMIT};
 
-/// Where in a chunked body the next octet stands.
+/// Position in a chunked body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Chunked {
     place: Place,
-    /// Size being read, or octets of data left.
+    /// The size that is being read, or the number of data bytes left.
     left: u64,
-    /// Octets of the size line or of the trailer so far.
+    /// Number of bytes of the size line or of the trailer so far.
     line: u32,
-    /// A limit that was passed since this was asked last.
+    /// A limit that was exceeded since the last call of `take_odd`.
     odd: Option<Anomaly>,
 }
 
@@ -23,33 +23,33 @@ enum Place {
     SizeStart,
     /// Within a size.
     Size,
-    /// Behind a size, in white space.
+    /// After a size, in white space.
     Padding,
     /// Within extensions.
     Extension,
-    /// Behind the CR of a size line.
+    /// After the CR of a size line.
     SizeLf,
     /// Within data.
     Data,
-    /// Behind data, before its line end.
+    /// After data, before its line end.
     DataEnd,
-    /// Behind data and CR.
+    /// After data and CR.
     DataLf,
     /// At the start of a trailer line.
     TrailerStart,
     /// Within a trailer line.
     Trailer,
-    /// Behind CR at the start of a trailer line.
+    /// After CR at the start of a trailer line.
     TrailerLf,
 }
 
-/// What the octets at the start of a slice are.
+/// Meaning of the bytes at the start of a slice.
 pub(super) enum Piece {
-    /// So many octets of content.
+    /// This number of bytes of content.
     Content(usize),
-    /// So many octets of framing.
+    /// This number of bytes of framing.
     Frame(usize),
-    /// The last so many octets of the message.
+    /// The last bytes of the message.
     End(usize),
 }
 
@@ -58,8 +58,8 @@ impl Chunked {
         Self { place: Place::SizeStart, left: 0, line: 0, odd: None }
     }
 
-    /// A limit that was passed since this was asked last. What is beyond is gone over like what is within:
-    /// servers that take it find the end where it is.
+    /// Returns a limit that was exceeded since the last call. Reading continues: servers that accept more
+    /// find the same end.
     pub(super) const fn take_odd(&mut self) -> Option<Anomaly> {
         self.odd.take()
     }
@@ -87,7 +87,7 @@ impl Chunked {
         }
     }
 
-    /// Takes one piece from the start of `input`, which must not be empty.
+    /// Reads one piece from the start of `input`, which must not be empty.
     pub(super) fn step(&mut self, input: &[u8]) -> Result<Piece, Anomaly> {
         if self.place == Place::Data {
             let take = input.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
@@ -106,7 +106,7 @@ impl Chunked {
         Ok(Piece::Frame(input.len()))
     }
 
-    /// Takes one octet of framing; true when it was the message's last.
+    /// Reads one byte of framing; returns true if it was the last of the message.
     fn frame_octet(&mut self, octet: u8) -> Result<bool, Anomaly> {
         match self.place {
             Place::SizeStart | Place::Size | Place::Padding | Place::Extension | Place::SizeLf => {
@@ -133,7 +133,7 @@ impl Chunked {
             }
             (Place::SizeStart, _) => return Err(Anomaly::ChunkSizeInvalid),
             (Place::Size | Place::Padding, b'\n') => self.size_line_end(),
-            // Those that read an extension up to CR LF find the data further on.
+            // Some servers read an extension up to CR LF, so they find the data at another position.
             (Place::Extension, b'\n') => return Err(Anomaly::ChunkLineEnd),
             (Place::Size | Place::Padding | Place::Extension, b'\r') => self.place = Place::SizeLf,
             (Place::Size | Place::Padding, b' ' | b'\t') => self.place = Place::Padding,

@@ -1,12 +1,12 @@
-//! A message behind its head, as guard, replay and scan read it alike: give it octets, ask how far it is.
+//! A message whose head was read: the reader of its body for guard, replay and scan.
 
 use super::{Advance, Anomaly, BodyBuffer, BodyReader, Framing};
 use crate::banner::http::KeptHead;
 
-/// A message whose head was read and whose body goes by.
+/// A message whose head was read and whose body is being read.
 #[derive(Debug)]
 pub struct Message {
-    /// The head, where somebody will look at it again.
+    /// The head, if it will be needed again.
     head: Option<KeptHead>,
     reader: BodyReader,
     body: BodyBuffer,
@@ -14,12 +14,12 @@ pub struct Message {
 }
 
 impl Message {
-    /// One that is framed so; `body` takes the beginning of its body, and is empty.
+    /// Returns a message with this framing; `body` is an empty buffer for the first bytes of its body.
     pub const fn new(framing: Framing, body: BodyBuffer) -> Self {
         Self { head: None, reader: BodyReader::new(framing), body, framing }
     }
 
-    /// Keeps the head as long as the message is read.
+    /// Keeps the head while the message is read.
     pub fn keep(&mut self, head: KeptHead) {
         self.head = Some(head);
     }
@@ -29,18 +29,17 @@ impl Message {
         self.head.as_ref()
     }
 
-    /// Gives the head away, if it was kept.
+    /// Takes the head out, if it was kept.
     pub const fn take_head(&mut self) -> Option<KeptHead> {
         self.head.take()
     }
 
-    /// The same, framed so: fields have come that were not there when it was made. Nothing of the body was
-    /// read yet.
+    /// Replaces the framing, because further fields have come. No byte of the body was read yet.
     pub fn framed(self, framing: Framing) -> Self {
         Self { reader: BodyReader::new(framing), framing, ..self }
     }
 
-    /// Goes through octets of the body; gives how far it came.
+    /// Reads bytes of the body and returns the progress.
     ///
     /// # Errors
     ///
@@ -55,22 +54,22 @@ impl Message {
         self.reader.is_done()
     }
 
-    /// True if it is whole when the stream ends here.
+    /// True if the message is complete when the stream ends here.
     pub const fn is_whole_at_end(&self) -> bool {
         self.reader.is_whole_at_end()
     }
 
-    /// True if all that is wanted of the body was seen.
+    /// True if as much of the body was collected as is wanted.
     pub fn is_satisfied(&self) -> bool {
         self.is_done() || self.body.is_full()
     }
 
-    /// Octets of the body that went by.
+    /// Number of bytes of the body that were read.
     pub const fn content_length(&self) -> u64 {
         self.reader.content_length()
     }
 
-    /// Octets of the body: those that were announced where it was not read to its end.
+    /// Length of the body in bytes: the announced length if it was not read to its end.
     pub fn length(&self) -> u64 {
         match self.framing {
             Framing::Length(announced) if !self.is_done() => announced.max(self.content_length()),
@@ -78,32 +77,32 @@ impl Message {
         }
     }
 
-    /// What follows the head.
+    /// The framing of the body.
     pub const fn framing(&self) -> Framing {
         self.framing
     }
 
-    /// What was kept of the body.
+    /// The collected bytes of the body.
     pub fn body(&self) -> &[u8] {
         self.body.as_slice()
     }
 
-    /// Gives the room of the body back, for the next message.
+    /// Returns the buffer of the body, for the next message.
     pub fn into_body(self) -> BodyBuffer {
         self.body
     }
 
-    /// How many octets may be missing without harm.
+    /// Number of bytes that may be missing without harm.
     pub const fn skippable(&self) -> u64 {
         self.reader.skippable()
     }
 
-    /// Goes over octets that are not there; they must be skippable.
+    /// Skips bytes that are missing; they must be skippable.
     pub fn skip(&mut self, count: u64) {
         self.reader.skip(count);
     }
 
-    /// Octets of memory held.
+    /// Number of bytes of memory held.
     pub fn memory(&self) -> usize {
         self.body.as_slice().len() + self.head.as_ref().map_or(0, KeptHead::memory)
     }

@@ -1,10 +1,9 @@
-//! Where an HTTP/1.x message ends, RFC 9112 section 6, exactly.
+//! Framing of HTTP/1.x messages: finds the exact end of each, RFC 9112 section 6.
 //!
-//! [`of_request`] and [`of_response`] say what follows a head; a [`Message`] then goes through the octets
-//! behind it. The engine and the scan use the same two, so that no answer is ever credited to
-//! another request. Where two readers could disagree about the end, the framing is *hostile*: it
-//! comes with the reason and with the reading that most servers would choose; whether to read on is
-//! the caller's policy.
+//! [`of_request`] and [`of_response`] derive the framing from a head. A [`Message`] then reads the bytes
+//! after it. Engine and scan use the same code, so a response is never matched to the wrong request. If
+//! two readers could disagree about the end, the framing is *hostile*: it carries the reason, and the
+//! interpretation that most servers choose. The caller decides whether to read on.
 
 mod body;
 mod chunked;
@@ -17,57 +16,57 @@ use super::http::is_token;
 use super::{Headers, Request, Response};
 use crate::terms::Anomaly;
 
-/// What follows a message head.
+/// The kind of data after a message head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
-    /// A body of so many octets, perhaps none.
+    /// A body of this number of bytes, perhaps none.
     Length(u64),
     /// A body in chunks.
     Chunked,
     /// A body that ends with the connection.
     UntilClose,
-    /// Octets of another connection: behind a successful `CONNECT`.
+    /// Bytes of another connection, after a successful `CONNECT`.
     Tunnel,
-    /// Octets of another protocol: behind `101 Switching Protocols`.
+    /// Bytes of another protocol, after `101 Switching Protocols`.
     Upgrade,
 }
 
-/// A framing and, where another reader could see another one, why.
+/// A framing, with a reason if another reader could see another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Framed {
-    /// How to read on; for a hostile message the likeliest way.
+    /// The framing; for a hostile message the most likely one.
     pub framing: Framing,
-    /// Why the message is not to be trusted.
+    /// The reason why the message is not trustworthy.
     pub hostile: Option<Anomaly>,
 }
 
-/// The largest chunk that is believed, in octets (1 TiB).
+/// Size of the largest accepted chunk, in bytes (1 TiB).
 pub const CHUNK_LIMIT: u64 = 1 << 40;
 
-/// The longest chunk-size line that is nothing odd, in octets.
+/// Length of the longest chunk-size line without an anomaly, in bytes.
 pub const EXTENSION_LIMIT: u32 = 4 * 1024;
 
-/// No name of a field that frames a message is longer, in octets.
+/// Length of the longest name of a field that frames a message, in bytes.
 const NAME_LIMIT: usize = 32;
 
-/// The most trailer octets that are nothing odd.
+/// Largest number of trailer bytes without an anomaly.
 pub const TRAILER_LIMIT: u32 = 64 * 1024;
 
-/// What follows a request's head.
+/// Returns the framing of a request.
 ///
-/// What follows a `CONNECT` is a tunnel only once the server agreed: here it has no body.
+/// A `CONNECT` has no body here: it becomes a tunnel only once the server agrees.
 pub fn of_request(request: &Request<'_>) -> Framed {
     if request.version.is_empty() {
         return Framed { framing: Framing::Length(0), hostile: None };
     }
     let framed = of_fields(&request.headers, request.version, Framing::Length(0), Role::Request);
-    // RFC 9110 section 9.3.6: nothing follows it but the tunnel, and servers that know no tunnels read on at
-    // once.
+    // RFC 9110 section 9.3.6: only the tunnel follows a `CONNECT`. But servers that do not support
+    // tunnels read on at once.
     let lost = request.method.eq_ignore_ascii_case(b"CONNECT") && framed.framing != Framing::Length(0);
     Framed { hostile: framed.hostile.or(lost.then_some(Anomaly::FramingLost)), ..framed }
 }
 
-/// What follows a response's head; `method` is that of the request it answers, where it was seen.
+/// Returns the framing of a response. `method` is that of the request that it answers, if it was seen.
 pub fn of_response(response: &Response<'_>, method: Option<&[u8]>) -> Framed {
     let plain = |framing| Framed { framing, hostile: None };
     match response.status {
@@ -81,19 +80,19 @@ pub fn of_response(response: &Response<'_>, method: Option<&[u8]>) -> Framed {
 }
 
 impl Framing {
-    /// True if what follows is no message of this connection any more.
+    /// True if the bytes after the head are not messages of this connection.
     pub const fn is_foreign(self) -> bool {
         matches!(self, Self::Tunnel | Self::Upgrade)
     }
 }
 
-/// True if a field of this name has a part in where a message ends.
+/// True if a field of this name affects the end of a message.
 pub fn is_framing(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"content-length") || name.eq_ignore_ascii_case(b"transfer-encoding")
 }
 
-/// True if servers refuse a request for this (RFC 9112 section 6.3 and 7.1), so that one that does not may
-/// read on anywhere. Beside what is merely odd, and read by all in the same way.
+/// True if servers refuse a request with this anomaly (RFC 9112 sections 6.3 and 7.1), so a server that
+/// accepts it may read on anywhere. Other anomalies are odd, but all servers read them alike.
 pub const fn is_lost(hostile: Anomaly) -> bool {
     matches!(
         hostile,
@@ -112,7 +111,7 @@ pub const fn is_lost(hostile: Anomaly) -> bool {
 }
 
 /// True if a head holds a field that frames the message for some readers and is malformed for others, which
-/// have to refuse it (RFC 9112 sections 2.2, 5.1 and 5.2): white space or a control octet around its name, a
+/// have to refuse it (RFC 9112 sections 2.2, 5.1 and 5.2): white space or a control byte around its name, a
 /// bare CR before it, a value with more than visible ASCII.
 pub fn is_disputed(head: &[u8]) -> bool {
     head.split(|octet| *octet == b'\n').any(is_disputed_line)
@@ -186,16 +185,16 @@ fn coding_hostility(coding: Coding, has_length: bool, version: &[u8], role: Role
     }
 }
 
-/// What the `Transfer-Encoding` fields amount to.
+/// The result of the `Transfer-Encoding` fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Coding {
-    /// There is none (or only `identity`, which RFC 2616 had).
+    /// No coding (or only `identity`, from RFC 2616).
     None,
-    /// `chunked` is the last one, once.
+    /// `chunked` is last, and occurs once.
     Chunked,
-    /// Something else is the last one.
+    /// Another coding is last.
     Other,
-    /// It holds `chunked` in a way that only some would accept.
+    /// `chunked` occurs in a form that only some servers accept.
     Dubious(Anomaly),
 }
 
@@ -208,7 +207,7 @@ fn transfer_encoding(headers: &Headers<'_>) -> Coding {
         for name in value.split(|&octet| octet == b',').map(<[u8]>::trim_ascii) {
             let plain = name.split(|&octet| octet == b';').next().unwrap_or_default().trim_ascii();
             coding = match coding {
-                // Nothing may follow the final coding, least of all itself.
+                // Nothing may follow the final coding, not even the same coding again.
                 Coding::Chunked if !name.is_empty() => {
                     return Coding::Dubious(Anomaly::TransferEncodingInvalid);
                 }
@@ -224,14 +223,14 @@ fn transfer_encoding(headers: &Headers<'_>) -> Coding {
     coding
 }
 
-/// True if `chunked` stands somewhere in a coding that is not just that.
+/// True if `chunked` occurs in a coding that is not exactly that.
 fn looks_chunked(name: &[u8]) -> bool {
     name.windows(b"chunked".len()).any(|part| part.eq_ignore_ascii_case(b"chunked"))
 }
 
 type Length = Result<u64, (Option<u64>, Anomaly)>;
 
-/// The length that the fields agree on, or the likeliest one and what is wrong with them.
+/// Returns the length on which the fields agree, or the most likely one with the anomaly.
 fn content_length(headers: &Headers<'_>) -> Option<Length> {
     let mut agreed: Option<u64> = None;
     let mut seen = false;
@@ -240,7 +239,7 @@ fn content_length(headers: &Headers<'_>) -> Option<Length> {
         if value.contains(&b'\n') {
             return Some(Err((agreed, Anomaly::FoldedFraming)));
         }
-        // A list of equal values is what a proxy makes of repeated fields, RFC 9110 section 8.6.
+        // A proxy joins repeated fields into a list of equal values, RFC 9110 section 8.6.
         for part in value.split(|&octet| octet == b',').map(<[u8]>::trim_ascii) {
             let length = match decimal(part) {
                 Ok(length) => length,

@@ -103,7 +103,7 @@ fn persistence_follows_version_and_connection() {
     }
 }
 
-/// Reads `input` cut at `cuts`; the content, the octets consumed and whether the message ended.
+/// Reads `input` cut at `cuts`; the content, the bytes consumed and whether the message ended.
 fn read(framing: Framing, input: &[u8], cuts: &[usize]) -> Result<(Vec<u8>, usize, bool), Anomaly> {
     let mut reader = BodyReader::new(framing);
     let (mut content, mut consumed) = (Vec::new(), 0);

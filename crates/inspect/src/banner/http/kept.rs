@@ -1,33 +1,33 @@
-//! Heads that are kept: their octets and where the parts stand in them, so that none is parsed again.
+//! Stored heads: the bytes and the positions of their parts, so that no head is parsed twice.
 
 use super::{parse_request, parse_response};
 use crate::banner::{Header, Headers, Request, Response};
 
-/// Fields whose places are kept; heads with more, which nobody sends, are read again instead. It bounds what
-/// a sender of tiny fields makes out of each octet.
+/// Number of fields whose positions are stored. A head with more (no real software sends one) is parsed
+/// again. This bounds the memory that a sender of tiny fields can cause for each byte.
 const FIELDS: usize = 256;
 
-/// Octets of one field's places.
+/// Number of bytes of one field's positions.
 const PLACE: usize = 16;
 
-/// A head that was read, to be looked at again.
+/// A parsed head that is kept for later use.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KeptHead {
-    /// The head, and behind it the places of its fields: one allocation holds all.
+    /// The head, followed by the positions of its fields, in one allocation.
     octets: Vec<u8>,
-    /// How much of that is the head.
+    /// Length of the head.
     length: usize,
     line: Span,
-    /// What the first line is made of, in the order of its parts.
+    /// The parts of the first line, in order.
     parts: [Span; 3],
-    /// A version that the parser names by itself.
+    /// A version that the parser replaced by a constant.
     version: Option<&'static [u8]>,
     status: u16,
-    /// There are too many fields to keep their places.
+    /// True if there are too many fields to store their positions.
     crowded: bool,
 }
 
-/// Where a part of a head stands.
+/// Position of a part in a head.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Span {
     start: u32,
@@ -35,7 +35,7 @@ struct Span {
 }
 
 impl Span {
-    /// The place of `part` in `head`; nowhere where it is no part of it.
+    /// Returns the position of `part` in `head`; an empty position if it is no part of it.
     fn of(head: &[u8], part: &[u8]) -> Self {
         let start = part.as_ptr().addr().checked_sub(head.as_ptr().addr());
         let within = start.filter(|start| start.saturating_add(part.len()) <= head.len());
@@ -51,19 +51,19 @@ impl Span {
     }
 }
 
-/// A version that does not stand in the head because the parser knows only a few.
+/// Returns a version that is not stored in the head, because the parser returns a constant.
 fn named(version: &[u8]) -> Option<&'static [u8]> {
     [&b"HTTP/1.1"[..], b"HTTP/1.0"].into_iter().find(|name| *name == version)
 }
 
 impl KeptHead {
-    /// Keeps a request's head; `request` was read from `head`.
+    /// Stores a request's head; `request` was parsed from `head`.
     pub fn of_request(head: &[u8], request: &Request<'_>) -> Self {
         let parts = [request.method, request.url, request.version];
         Self::new(head, request.line, parts, request.version, 0, &request.headers)
     }
 
-    /// Keeps a response's head; `response` was read from `head`.
+    /// Stores a response's head; `response` was parsed from `head`.
     pub fn of_response(head: &[u8], response: &Response<'_>) -> Self {
         let parts = [&[][..], response.reason, response.version];
         Self::new(head, response.line, parts, response.version, response.status, &response.headers)
@@ -98,7 +98,7 @@ impl KeptHead {
         }
     }
 
-    /// The request, without its body; none where no request was kept.
+    /// Returns the request without its body; none if it is a response.
     pub fn request(&self) -> Option<Request<'_>> {
         if self.crowded {
             return parse_request(self.head()).done().map(|read| read.message);
@@ -109,7 +109,7 @@ impl KeptHead {
         (self.length > 0).then(|| Request { line, method, url, version, headers: self.headers(), body: &[] })
     }
 
-    /// The response, without its body; none where no response was kept.
+    /// Returns the response without its body; none if it is a request.
     pub fn response(&self) -> Option<Response<'_>> {
         if self.crowded {
             return parse_response(self.head()).done().map(|read| read.message);
@@ -121,7 +121,7 @@ impl KeptHead {
         (self.length > 0).then(|| Response { line, version, status, reason, headers: headers(), body: &[] })
     }
 
-    /// Octets of memory held.
+    /// Number of bytes of memory held.
     pub fn memory(&self) -> usize {
         self.octets.capacity()
     }

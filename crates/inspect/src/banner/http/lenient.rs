@@ -1,21 +1,21 @@
-//! The second reading, for heads that `httparse` refuses.
+//! The lenient parser, for heads that `httparse` refuses.
 //!
-//! It reads as servers and dissectors that forgive do: a line ends at LF, white space around names
-//! and between the parts of the first line is skipped, a folded value goes on, control octets stay
-//! where they are. Every liberty is noted.
+//! It reads as tolerant servers and dissectors do. LF ends a line; white space around names and between
+//! the parts of the first line is skipped; a folded value continues; control bytes stay. It records an
+//! anomaly for each deviation.
 
 use super::{FIELD_LIMIT, Read, line_ends};
 pub(super) use crate::banner::recognise::{is_space, is_version};
 use crate::banner::{Anomalies, Anomaly, Header, Headers, Request, Response};
 
-/// True if a request line (without LF) has no version, and the request so no header: HTTP/0.9.
+/// True if a request line (without LF) has no version, so that the request has no header: HTTP/0.9.
 pub(super) fn is_simple_request(line: &[u8]) -> bool {
     let line = trim_space(line);
     let last = last_word(line);
     last.len() == line.len() || !is_version(last)
 }
 
-/// Reads a whole request head, or one that was cut at the limit.
+/// Reads a complete request head, or one that was cut at the limit.
 pub(super) fn request(head: &[u8]) -> Option<Read<Request<'_>>> {
     let mut anomalies = octet_anomalies(head);
     let (line, fields) = split_line(head);
@@ -47,7 +47,7 @@ fn last_word(line: &[u8]) -> &[u8] {
     line.rsplit(|octet| is_space(*octet)).next().unwrap_or_default()
 }
 
-/// Reads a whole response head, or one that was cut at the limit.
+/// Reads a complete response head, or one that was cut at the limit.
 pub(super) fn response(head: &[u8]) -> Option<Read<Response<'_>>> {
     let mut anomalies = octet_anomalies(head);
     let (line, fields) = split_line(head);
@@ -69,14 +69,14 @@ pub(super) fn response(head: &[u8]) -> Option<Read<Response<'_>>> {
     Some(Read { message, anomalies })
 }
 
-/// The reason phrase of a status line.
+/// Returns the reason phrase of a status line.
 pub(super) fn reason_of(line: &[u8]) -> &[u8] {
     let mut parts = line.splitn(3, |octet| *octet == b' ');
     trim_space(parts.nth(2).unwrap_or_default())
 }
 
-/// The first three digits, as some clients read no more; a sign, zeros before them and low lines between
-/// them count for nothing, as in Python.
+/// Returns the value of the first three digits, as some clients read no more. A sign, leading zeros and
+/// underscores between digits are ignored, as in Python.
 fn digits_value(code: &[u8]) -> Option<u16> {
     let digits: Vec<u8> = code.iter().copied().filter(u8::is_ascii_digit).collect();
     let zeros = digits.iter().take_while(|digit| **digit == b'0').count().min(digits.len().saturating_sub(3));
@@ -96,7 +96,7 @@ fn header_fields<'a>(mut rest: &'a [u8], anomalies: &mut Anomalies) -> Headers<'
             break;
         }
         anomalies.insert_if(fields.len() >= FIELD_LIMIT, Anomaly::TooManyHeaders);
-        // A folded value goes on: it is one slice, from its first line to its last.
+        // A folded value continues on the next line: it is one slice, from its first line to its last.
         let (folded, behind) = folded_field(rest, line, behind);
         anomalies.insert_if(folded.len() > line.len(), Anomaly::FoldedHeader);
         anomalies.insert_if(matches!(line.first(), Some(b' ' | b'\t')), Anomaly::LeadingSpace);
@@ -107,7 +107,7 @@ fn header_fields<'a>(mut rest: &'a [u8], anomalies: &mut Anomalies) -> Headers<'
     Headers::new(fields)
 }
 
-/// The field at the start of `text` with its continuation lines, and what lies behind them.
+/// Returns the field at the start of `text` with its continuation lines, and the rest.
 fn folded_field<'a>(text: &'a [u8], line: &'a [u8], behind: &'a [u8]) -> (&'a [u8], &'a [u8]) {
     let (mut end, mut rest) = (line.len(), behind);
     while matches!(rest.first(), Some(b' ' | b'\t')) {
@@ -119,7 +119,7 @@ fn folded_field<'a>(text: &'a [u8], line: &'a [u8], behind: &'a [u8]) -> (&'a [u
     (text.get(..end).unwrap_or(line), rest)
 }
 
-/// The fields behind a CR that no LF follows: for `CPython`, in servers and clients, it ends a line.
+/// Returns the fields after a CR without LF: for `CPython`, in servers and clients, it ends a line.
 fn behind_returns(field: &[u8]) -> impl Iterator<Item = Header<'_>> {
     let bare =
         memchr::memchr_iter(b'\r', field).filter(|at| field.get(at + 1).is_some_and(|next| *next != b'\n'));
@@ -130,7 +130,7 @@ fn behind_returns(field: &[u8]) -> impl Iterator<Item = Header<'_>> {
     })
 }
 
-/// Reads one field, and what another reader would see in it.
+/// Returns the fields of one line, including those that only some readers see.
 pub(super) fn fields_of_line(line: &[u8]) -> impl Iterator<Item = Header<'_>> {
     let (line, _) = split_line(line);
     let mut unnoted = Anomalies::NONE;
@@ -150,8 +150,8 @@ fn header_field<'a>(field: &'a [u8], anomalies: &mut Anomalies) -> Option<Header
     Some(Header { name, value: trim_value(value) })
 }
 
-/// The line at the start of `text` without its line end (LF, or any number of CR before LF), and
-/// what lies behind.
+/// Returns the line at the start of `text` without its line end (LF, or any number of CR before LF), and
+/// the rest.
 fn split_line(text: &[u8]) -> (&[u8], &[u8]) {
     let (mut line, behind) = match memchr::memchr(b'\n', text) {
         Some(end) => (text.get(..end).unwrap_or_default(), text.get(end + 1..).unwrap_or_default()),
@@ -173,8 +173,8 @@ fn octet_anomalies(head: &[u8]) -> Anomalies {
     anomalies
 }
 
-/// Trims what somebody skips as white space. Beyond ASCII only in front: behind it may be a part of a
-/// character in UTF-8, which never begins so.
+/// Trims everything that some reader skips as white space. Beyond ASCII it trims only at the front: at
+/// the end, such a byte may be part of a UTF-8 character, which never begins like that.
 pub(super) fn trim_value(text: &[u8]) -> &[u8] {
     let mut text = text;
     while let [first, rest @ ..] = text
@@ -191,7 +191,7 @@ pub(super) fn trim_value(text: &[u8]) -> &[u8] {
     text
 }
 
-/// Trims the parts of a first line likewise.
+/// Trims the parts of a first line in the same way.
 fn trim_space(text: &[u8]) -> &[u8] {
     trim_value(text)
 }

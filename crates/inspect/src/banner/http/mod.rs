@@ -1,11 +1,11 @@
 //! HTTP/1.x message heads, RFC 9112: request lines, status lines, header fields.
 //!
-//! A head is read once its end has come, first by `httparse`. What `httparse` refuses is read a
-//! second time the way common servers and dissectors would (see `http/lenient.rs`), and what was wrong is
-//! noted: an inspector that gave up there could be evaded by one odd octet.
+//! A complete head is first read by `httparse`. A head that `httparse` refuses is read a second time,
+//! like common servers and dissectors would (see `http/lenient.rs`), and the anomalies are recorded. An
+//! inspector that gave up there could be evaded with one odd byte.
 //!
-//! A head that will never end is read as far as it goes (see `http/unfinished.rs`). This module reads
-//! heads only; where the body ends is [`super::framing`]'s business.
+//! A head that will never end is read as far as it came (see `http/unfinished.rs`). This module reads
+//! heads only; [`super::framing`] finds the end of the body.
 
 mod kept;
 mod lenient;
@@ -21,29 +21,30 @@ pub use unfinished::{parse_unfinished_request, parse_unfinished_response};
 use super::recognise::{LEADING_LIMIT, LEADING_USUAL, could_be_response, skip_leading};
 use super::{Anomalies, Anomaly, Header, Headers, Progress, Reason, Request, Response};
 
-/// The longest head that is read, in octets. Of a longer one the whole lines within this limit are
-/// read, with [`Anomaly::HeadTooLong`].
+/// Length of the longest head that is read, in bytes. Of a longer one, the complete lines within this
+/// limit are read, with [`Anomaly::HeadTooLong`].
 pub const HEAD_LIMIT: usize = 64 * 1024;
 
-/// More header fields than this in one head are an anomaly.
+/// Number of header fields in one head above which there is an anomaly.
 pub const FIELD_LIMIT: usize = 2048;
 
-/// Header fields that `httparse` gets room for; heads with more are read the lenient way.
+/// Number of header fields for which `httparse` gets memory; heads with more are read by the lenient
+/// parser.
 const USUAL_FIELDS: usize = 96;
 
-/// A message head as it was read.
+/// A parsed message head.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Read<T> {
     /// The head; its `body` is empty.
     pub message: T,
-    /// What was odd.
+    /// The anomalies of the head.
     pub anomalies: Anomalies,
 }
 
-/// Reads the request head at the start of `collected`.
+/// Parses the request head at the start of `collected`.
 ///
-/// Empty lines before it are overlooked (RFC 9112 section 2.2). A request line without a version is
-/// a whole HTTP/0.9 request.
+/// Empty lines before it are skipped (RFC 9112 section 2.2). A request line without a version is a
+/// complete HTTP/0.9 request.
 pub fn parse_request(collected: &[u8]) -> Progress<Read<Request<'_>>> {
     let text = skip_leading(collected);
     let skipped = collected.len() - text.len();
@@ -69,7 +70,7 @@ pub fn parse_request(collected: &[u8]) -> Progress<Read<Request<'_>>> {
     finish(read, skipped + extent.length)
 }
 
-/// Reads the response head at the start of `collected`.
+/// Parses the response head at the start of `collected`.
 pub fn parse_response(collected: &[u8]) -> Progress<Read<Response<'_>>> {
     let text = skip_leading(collected);
     let skipped = collected.len() - text.len();
@@ -93,7 +94,7 @@ pub fn parse_response(collected: &[u8]) -> Progress<Read<Response<'_>>> {
     finish(read, skipped + extent.length)
 }
 
-/// True if more than line ends stand among what is overlooked before a message.
+/// True if the bytes that are skipped before a message hold more than line ends.
 pub fn is_spaced(leading: &[u8]) -> bool {
     leading.iter().any(|octet| !matches!(octet, b'\r' | b'\n'))
 }
@@ -105,33 +106,33 @@ fn finish<T>(read: Result<T, Reason>, consumed: usize) -> Progress<T> {
     }
 }
 
-/// Counts octets that are gone over, in tests: the work must be bounded by what is new.
+/// Counts inspected bytes in tests: the work must be bounded by the new bytes.
 pub fn count_steps(octets: usize) {
     search::steps::count(octets);
 }
 
-/// How many octets were gone over since this was asked last.
+/// Returns the number of bytes inspected since the last call.
 #[cfg(test)]
 pub fn take_steps() -> usize {
     search::steps::take()
 }
 
-/// True if a request line has no version, so that the request has no header for some servers: HTTP/0.9.
+/// True if a request line has no version, so that some servers read no header: HTTP/0.9.
 pub fn is_simple_request(line: &[u8]) -> bool {
     lenient::is_simple_request(line)
 }
 
-/// True if an octet may stand in a token: `tchar`, RFC 9110 section 5.6.2.
+/// True if a byte is allowed in a token: `tchar`, RFC 9110 section 5.6.2.
 pub const fn is_token(octet: u8) -> bool {
     lenient::is_token(octet)
 }
 
-/// The fields in a line, as applications read them that take a bare CR for a line end.
+/// Returns the fields in a line, as read by applications that take a bare CR for a line end.
 pub fn fields_of_line(line: &[u8]) -> impl Iterator<Item = Header<'_>> {
     lenient::fields_of_line(line)
 }
 
-/// The field in a line (without its end) whose name is a token and stands right before the colon.
+/// Returns the field in a line (without its end) whose name is a token directly before the colon.
 pub fn field_of_line(line: &[u8]) -> Option<Header<'_>> {
     let colon = memchr::memchr(b':', line)?;
     let (name, value) = line.split_at_checked(colon)?;
@@ -139,11 +140,11 @@ pub fn field_of_line(line: &[u8]) -> Option<Header<'_>> {
     token.then(|| Header { name, value: lenient::trim_value(value.get(1..).unwrap_or_default()) })
 }
 
-/// How far a head goes.
+/// Extent of a head.
 struct Extent {
-    /// Octets with the empty line.
+    /// Number of bytes, with the empty line.
     length: usize,
-    /// The limit came before the empty line.
+    /// True if the limit came before the empty line.
     cut: bool,
 }
 
@@ -167,7 +168,7 @@ impl Extent {
         }
         let extent = Self::of(text);
         let is_whole = |extent: &Self| extent.length == line_end + 2 || extent.length == line_end + 3;
-        // With header fields it is a request like any other: Go's server answers it.
+        // With header fields, it is a request like any other: Go's server answers it.
         if line.starts_with(b"PRI * HTTP/2") && extent.as_ref().is_some_and(is_whole) {
             return Err(Reason::Http2Preface);
         }
@@ -175,8 +176,8 @@ impl Extent {
     }
 }
 
-/// The length of the head with its empty line: the first LF that another follows, with nothing but CR
-/// between.
+/// Returns the length of the head with its empty line: up to the first LF that another LF follows, with
+/// nothing but CR between.
 fn head_end(text: &[u8]) -> Option<usize> {
     memchr::memchr_iter(b'\n', text).find_map(|at| {
         let behind = text.get(at + 1..)?;
@@ -242,7 +243,7 @@ fn first_line(head: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)
 }
 
-/// Notes lines that end in two manners; LF alone throughout is allowed by RFC 9112 section 2.2.
+/// Records line ends of two kinds in one head; RFC 9112 section 2.2 allows LF alone throughout.
 fn line_ends(head: &[u8]) -> Anomalies {
     let mut anomalies = Anomalies::NONE;
     let (mut bare, mut full) = (false, false);

@@ -1,23 +1,23 @@
-//! Where the lines of a head end, found without going over octets twice.
+//! Search for the line ends of a head, without inspecting bytes twice.
 
 use std::ops::Range;
 
 use super::lenient;
 
-/// How far a head that comes piece by piece was searched.
+/// Position of the search in a head that comes piece by piece.
 ///
-/// Each call is given the same octets with more behind them; what was gone over is left alone.
+/// Each call passes the same bytes with more appended; inspected bytes are not inspected again.
 #[derive(Debug, Clone, Default)]
 pub struct HeadSearch {
-    /// Octets that were gone over.
+    /// Number of inspected bytes.
     searched: usize,
-    /// Where the line begins that is not whole.
+    /// Start of the incomplete line.
     start: usize,
-    /// Whole lines that are not empty.
+    /// Number of complete lines that are not empty.
     lines: usize,
 }
 
-/// One whole line of a head, by its place among the octets, with its line end.
+/// One complete line of a head, with its line end, by its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Line {
     /// The request line or the status line.
@@ -29,7 +29,7 @@ pub enum Line {
 }
 
 impl HeadSearch {
-    /// The next line that is whole, empty lines before the first one left out.
+    /// Returns the next complete line. Empty lines before the first one are skipped.
     pub fn next_line(&mut self, octets: &[u8]) -> Option<Line> {
         loop {
             let new = octets.get(self.searched..)?;
@@ -59,12 +59,12 @@ impl HeadSearch {
     }
 }
 
-/// True if nothing but CR stands before the line's end.
+/// True if only CR precede the line's end.
 fn is_empty(line: &[u8]) -> bool {
     line.iter().all(|octet| matches!(octet, b'\r' | b'\n'))
 }
 
-/// Octets that were searched, counted in tests: the work must be bounded by what is new.
+/// Counts inspected bytes, in tests: the work must be bounded by the new bytes.
 #[cfg(test)]
 pub mod steps {
     use std::cell::Cell;
@@ -73,7 +73,7 @@ pub mod steps {
         static STEPS: Cell<usize> = const { Cell::new(0) };
     }
 
-    /// Adds octets that are gone over.
+    /// Adds bytes that are gone over.
     pub fn count(octets: usize) {
         STEPS.set(STEPS.get() + octets);
     }

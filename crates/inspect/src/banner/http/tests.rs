@@ -41,7 +41,7 @@ fn a_clean_response_is_read_without_remark() {
     assert_eq!(response(b"HTTP/1.1 200 caf\xe9\r\n\r\n").0.message.reason, b"caf\xe9");
 }
 
-/// Octets of a head, what must be noted, and a header that must be read all the same.
+/// Bytes of a head, what must be noted, and a header that must be read all the same.
 const ODD_REQUESTS: [(&[u8], Anomaly); 17] = [
     (b"GET / HTTP/1.1\r\nA: b\r\n c\r\nHost: h\r\n\r\n", Anomaly::FoldedHeader),
     (b"GET / HTTP/1.1\r\nHost : h\r\n\r\n", Anomaly::SpaceBeforeColon),

@@ -1,15 +1,15 @@
-//! Heads whose end never comes: the sender closed before it, or a capture lacks it.
+//! Incomplete heads: the sender closed before the end, or the capture lacks it.
 //!
-//! Clients take a response whose head ends with the connection, so it must be judged. Only whole lines
-//! count: half a value would be a wrong one.
+//! Clients accept a response whose head ends with the connection, so it must be judged. Only complete
+//! lines count: half a value would be wrong.
 
 use super::{Read, lenient};
 use crate::banner::recognise::{could_be_response, is_known_method, skip_leading};
 use crate::banner::{Anomalies, Anomaly, Headers, Recognition, Request, Response, Side, recognise};
 
-/// Reads what there is of a request head; of a first line that is cut itself, method and target.
+/// Parses the known part of a request head; of an incomplete first line, method and target.
 ///
-/// Where the sender has `ended` there, servers take the line that has no end, too.
+/// If the sender has `ended` there, the last line counts although it has no end: servers accept it, too.
 pub fn parse_unfinished_request(collected: &[u8], ended: bool) -> Option<Read<Request<'_>>> {
     let text = skip_leading(collected);
     match whole_lines(text).map(|lines| if ended { text } else { lines }) {
@@ -19,14 +19,14 @@ pub fn parse_unfinished_request(collected: &[u8], ended: bool) -> Option<Read<Re
     }
 }
 
-/// Reads what there is of a response head, which is at least a status.
+/// Parses the known part of a response head; it needs at least a status.
 ///
-/// Where the sender has `ended` there, clients take the line that has no end, too.
+/// If the sender has `ended` there, the last line counts although it has no end: clients accept it, too.
 pub fn parse_unfinished_response(collected: &[u8], ended: bool) -> Option<Read<Response<'_>>> {
     let text = skip_leading(collected);
     let head = whole_lines(text).filter(|_| !ended).unwrap_or(text);
     let read = if could_be_response(head) { lenient::response(head) } else { None };
-    // A status that is cut may be no status yet.
+    // A status that is cut may be incomplete.
     read.filter(|read| ended || !read.anomalies.contains(Anomaly::StatusInvalid)).map(noted)
 }
 
@@ -46,7 +46,7 @@ fn cut_request_line(line: &[u8]) -> Option<Read<Request<'_>>> {
     let rest = behind.trim_ascii();
     let last = rest.rsplit(|octet| *octet == b' ').next().unwrap_or_default();
     let (target, version) = match rest.len() - last.len() {
-        // The last word may be the target's, or what there is of the version.
+        // The last word may belong to the target, or be a part of the version.
         0 => (rest, &[][..]),
         before if lenient::is_version(last) => (rest.get(..before)?, last),
         before if b"HTTP/".starts_with(last) => (rest.get(..before)?, &[][..]),

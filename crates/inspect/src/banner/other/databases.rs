@@ -2,7 +2,7 @@
 
 use super::start::{Look, Start, require};
 
-/// `MySQL` Internals, `Protocol::HandshakeV10`: a packet of less than 512 octets with the number 0, the
+/// `MySQL` Internals, `Protocol::HandshakeV10`: a packet of less than 512 bytes with the number 0, the
 /// version 10, and a server version that begins with a digit; or an error before it.
 pub(super) fn mysql(start: &mut Start<'_>) -> Look {
     start.skip(1)?;
@@ -46,7 +46,7 @@ pub(super) fn redis_client(start: &mut Start<'_>) -> Look {
     ])
 }
 
-/// The same: an answer to a `PING`, or an error that no other server spells like this.
+/// The same protocol: an answer to a `PING`, or an error that only this server spells like this.
 pub(super) fn redis_server(start: &mut Start<'_>) -> Look {
     start.any_of(&[b"+PONG\r\n", b"-NOAUTH ", b"-DENIED ", b"-ERR unknown command", b"-LOADING "])
 }
@@ -71,7 +71,7 @@ pub(super) fn memcached_client(start: &mut Start<'_>) -> Look {
     ])
 }
 
-/// The same: answers.
+/// The same protocol: answers.
 pub(super) fn memcached_server(start: &mut Start<'_>) -> Look {
     start.either(&[
         |start| start.any_of(&[b"VERSION ", b"STAT ", b"VALUE ", b"STORED\r\n", b"END\r\n", b"MN\r\n"]),
@@ -94,7 +94,8 @@ pub(super) fn cassandra(start: &mut Start<'_>) -> Look {
     start.is(&[0, 0]).map(|_| ())
 }
 
-/// `MongoDB` wire protocol: a header in little endian, whose message answers none, and an operation.
+/// `MongoDB` wire protocol: a header in little endian and an operation. `answers` is true for a message
+/// that answers another.
 fn mongodb(start: &mut Start<'_>, operations: &[&[u8]], answers: bool) -> Look {
     start.skip(3)?;
     start.is(&[0])?;

@@ -1,8 +1,8 @@
-//! Names for what bannerwall does not read: a protocol told by the first octets of either side.
+//! Names of protocols that bannerwall does not read, by the first bytes of either side.
 //!
-//! One row of [`table::TABLE`] a protocol, each with what a client and a server begin with. A signature
-//! takes octets for its protocol's only where the specification leaves little else that they could be;
-//! what no row knows stays *unknown*. The answer depends on the octets alone, never on how they came.
+//! [`table::TABLE`] has one row for each protocol, with the first bytes of a client and a server. A
+//! signature accepts bytes only if the specification leaves little else that they could be. A protocol
+//! without a row stays *unknown*. The result depends on the bytes alone, never on how they were split.
 
 mod databases;
 mod start;
@@ -17,51 +17,51 @@ use self::table::TABLE;
 use crate::banner::ssh;
 use crate::terms::Side;
 
-/// Octets of either side that are looked at.
+/// Number of bytes of either side that are inspected.
 pub const FIRST_OCTETS: usize = 256;
 
-/// What a protocol is called that no row knows.
+/// Name of a protocol without a row.
 pub const UNKNOWN: &str = "unknown";
 
 /// A protocol of the table.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(u8);
 
-/// What one side's first octets are.
+/// Result for one side's first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Naming {
-    /// Too few octets to tell.
+    /// Too few bytes to decide.
     More,
-    /// This.
+    /// This protocol.
     Named(Name),
-    /// Nothing of the table, whatever follows.
+    /// No protocol of the table, whatever follows.
     Unknown,
 }
 
-/// Whether first octets are those of one protocol.
+/// Result of comparing first bytes with one protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fit {
-    /// They are not, whatever follows.
+    /// They differ, whatever follows.
     No,
-    /// They may be.
+    /// They may fit.
     More,
-    /// They are.
+    /// They fit.
     Yes,
 }
 
-/// The first octets of one side of a flow that speaks nothing that bannerwall reads.
+/// The first bytes of one side of a flow whose protocol is not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OtherBanner<'a> {
-    /// Who sent them.
+    /// The side that sent them.
     pub from: Side,
-    /// What they are, where that is known.
+    /// Name of the protocol, if it is known.
     pub name: Option<Name>,
     /// At most [`FIRST_OCTETS`] of them.
     pub first: &'a [u8],
 }
 
 impl<'a> OtherBanner<'a> {
-    /// What `from` said first, of which there will be no more.
+    /// Returns the final result for the first bytes of `from`, which are complete.
     pub fn settled(from: Side, octets: &'a [u8]) -> Self {
         let first = octets.get(..FIRST_OCTETS).unwrap_or(octets);
         Self { from, name: settle(from, first), first }
@@ -72,7 +72,7 @@ impl<'a> OtherBanner<'a> {
         self.name.map_or(UNKNOWN, Name::name)
     }
 
-    /// The first line, as far as it is there.
+    /// The first line, as far as it is known.
     pub fn line(&self) -> &'a [u8] {
         let line = self.first.split(|octet| *octet == b'\n').next().unwrap_or_default();
         line.strip_suffix(b"\r").unwrap_or(line)
@@ -80,7 +80,7 @@ impl<'a> OtherBanner<'a> {
 }
 
 impl Name {
-    /// What begins like TLS, whether or not it could be read.
+    /// TLS, whether or not it could be read.
     pub const TLS: Self = Self(0);
 
     /// All of them, in the order of the table.
@@ -88,7 +88,7 @@ impl Name {
         (0..).take(TABLE.len()).map(Self)
     }
 
-    /// The one of that name.
+    /// Returns the protocol of that name.
     pub fn named(name: &str) -> Option<Self> {
         Self::all().find(|known| known.name() == name)
     }
@@ -98,12 +98,12 @@ impl Name {
         self.row().map_or(UNKNOWN, |row| row.name)
     }
 
-    /// True if it is known what `side` begins with.
+    /// True if the table has a signature for `side`.
     pub fn is_told_by(self, side: Side) -> bool {
         self.row().is_some_and(|row| row.signature(side).is_some())
     }
 
-    /// Whether `octets` are what `side` begins with.
+    /// Compares `octets` with the first bytes of `side`.
     pub fn fit(self, side: Side, octets: &[u8]) -> Fit {
         let octets = octets.get(..FIRST_OCTETS).unwrap_or(octets);
         match self.row().and_then(|row| row.signature(side)) {
@@ -127,11 +127,11 @@ impl fmt::Debug for Name {
     }
 }
 
-/// What `from` speaks, by its first octets.
+/// Returns the protocol of `from`, by its first bytes.
 ///
-/// A row has a say once those before it are out: rows that know more of a protocol stand first.
+/// A row counts only once all rows before it are excluded: more specific rows come first.
 pub fn name(from: Side, octets: &[u8]) -> Naming {
-    // What most flows of a guarded port say need not be held against every row: none begins like it.
+    // Most flows of a guarded port begin like this, and no row does: skip the table.
     if octets.starts_with(ssh::PREFIX) {
         return Naming::Unknown;
     }
@@ -145,7 +145,7 @@ pub fn name(from: Side, octets: &[u8]) -> Naming {
     Naming::Unknown
 }
 
-/// What `from` speaks, where no more octets will come.
+/// Returns the protocol of `from`, given that no more bytes will come.
 pub fn settle(from: Side, octets: &[u8]) -> Option<Name> {
     Name::all().find(|known| known.is_told_by(from) && known.fit(from, octets) == Fit::Yes)
 }

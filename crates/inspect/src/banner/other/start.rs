@@ -1,19 +1,19 @@
-//! A cursor over first octets: each step says at the earliest octet that they are not what is looked for.
+//! A cursor over first bytes: each step fails at the earliest byte that does not fit.
 
 use std::ops::RangeInclusive;
 
-/// Why first octets are not (yet) what a signature looks for.
+/// The reason why first bytes do not fit a signature (yet).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Miss {
-    /// Too few of them.
+    /// There are too few of them.
     More,
-    /// They are something else.
+    /// They differ.
     Never,
 }
 
 pub(super) type Look = Result<(), Miss>;
 
-/// First octets, and how many of them were looked at.
+/// First bytes, and the number of inspected ones.
 #[derive(Debug, Clone)]
 pub(super) struct Start<'a> {
     octets: &'a [u8],
@@ -24,47 +24,47 @@ impl<'a> Start<'a> {
         Self { octets }
     }
 
-    /// The next octet.
+    /// Takes the next byte.
     pub(super) fn octet(&mut self) -> Result<u8, Miss> {
         let (first, rest) = self.octets.split_first().ok_or(Miss::More)?;
         self.octets = rest;
         Ok(*first)
     }
 
-    /// What was not looked at yet.
+    /// The bytes that were not inspected yet.
     pub(super) const fn rest(&self) -> &'a [u8] {
         self.octets
     }
 
-    /// Exactly these octets.
+    /// Takes exactly these bytes.
     pub(super) fn is(&mut self, wanted: &[u8]) -> Look {
         wanted.iter().try_for_each(|wanted| require(self.octet()? == *wanted))
     }
 
-    /// One of these octets.
+    /// Takes one of these bytes.
     pub(super) fn among(&mut self, wanted: &[u8]) -> Result<u8, Miss> {
         let octet = self.octet()?;
         require(wanted.contains(&octet)).map(|()| octet)
     }
 
-    /// An octet of this range.
+    /// Takes a byte of this range.
     pub(super) fn within(&mut self, range: RangeInclusive<u8>) -> Result<u8, Miss> {
         let octet = self.octet()?;
         require(range.contains(&octet)).map(|()| octet)
     }
 
-    /// Takes so many decimal digits.
+    /// Takes this number of decimal digits.
     pub(super) fn digits(&mut self, count: usize) -> Look {
         (0..count).try_for_each(|_| self.within(b'0'..=b'9').map(|_| ()))
     }
 
-    /// So many octets of any value.
+    /// Takes this number of bytes of any value.
     pub(super) fn skip(&mut self, count: usize) -> Look {
         (0..count).try_for_each(|_| self.octet().map(|_| ()))
     }
 
-    /// A number of `width` octets, most significant first, of this range; what can't become one any more
-    /// is told at once.
+    /// Takes a number of `width` bytes in this range, most significant byte first. It fails at the first
+    /// byte that excludes the range.
     pub(super) fn number(&mut self, width: u32, range: RangeInclusive<u32>) -> Result<u32, Miss> {
         let mut value = 0_u32;
         for left in (0..width).rev() {
@@ -75,7 +75,7 @@ impl<'a> Start<'a> {
         Ok(value)
     }
 
-    /// One of these texts; where one begins with another the shorter stands last.
+    /// Takes one of these texts. If one is a prefix of another, the shorter one must come last.
     pub(super) fn any_of(&mut self, texts: &[&[u8]]) -> Look {
         let mut miss = Miss::Never;
         for text in texts {
@@ -92,7 +92,8 @@ impl<'a> Start<'a> {
         Err(miss)
     }
 
-    /// The first of these that does not miss, in this order: one that may yet fit is waited for.
+    /// Tries alternatives in this order and takes the first that does not fail. It waits for one that may
+    /// still fit.
     pub(super) fn either(&mut self, ways: &[fn(&mut Self) -> Look]) -> Look {
         for way in ways {
             let mut tried = self.clone();
@@ -108,7 +109,7 @@ impl<'a> Start<'a> {
         Err(Miss::Never)
     }
 
-    /// Octets of this kind, `count` of them, up to one that is none and stays.
+    /// Takes `count` bytes of this kind, up to the first byte of another kind, which stays.
     pub(super) fn run(&mut self, count: RangeInclusive<usize>, kind: fn(u8) -> bool) -> Look {
         let length = self.octets.iter().position(|octet| !kind(*octet));
         let known = length.unwrap_or(self.octets.len());
@@ -119,7 +120,7 @@ impl<'a> Start<'a> {
     }
 }
 
-/// Whether `fact` holds; else the octets are something else.
+/// Succeeds if `fact` holds; else the bytes differ.
 pub(super) fn require(fact: bool) -> Look {
     if fact { Ok(()) } else { Err(Miss::Never) }
 }

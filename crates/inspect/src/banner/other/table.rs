@@ -1,7 +1,7 @@
-//! The table: a row a protocol, with the source of what it looks for.
+//! The table of signatures: one row for each protocol, with its source.
 //!
-//! Rows are asked in order; one that knows more of what its protocol begins with stands before one that
-//! knows less. Every signature ends within [`FIRST_OCTETS`](super::FIRST_OCTETS).
+//! Rows are tried in order; a more specific row comes before a vaguer one. Every signature ends within
+//! [`FIRST_OCTETS`](super::FIRST_OCTETS).
 
 use super::databases::{
     cassandra, memcached_client, memcached_server, mongodb_client, mongodb_server, mssql, mysql, postgresql,
@@ -10,10 +10,10 @@ use super::databases::{
 use super::start::{Look, Miss, Start, require};
 use crate::terms::Side;
 
-/// Takes the first octets of one side, or says why not.
+/// Takes the first bytes of one side, or fails with the reason.
 pub(super) type Signature = fn(&mut Start<'_>) -> Look;
 
-/// What is known of one protocol.
+/// The signatures of one protocol.
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) name: &'static str,
@@ -80,14 +80,14 @@ pub(super) const TABLE: &[Row] = &[
     Row::client("stomp", stomp),
     Row::client("rmi", rmi),
     Row::server("nntp", nntp),
-    // What begins with any octets stands last.
+    // A protocol that begins with any bytes comes last.
     Row::client("modbus", modbus),
     Row::both("mongodb", mongodb_client, mongodb_server),
 ];
 
-/// RFC 8446 section 5.1: a record of a handshake, its version 3 and what nobody looks at behind that, at most
-/// 2^14 + 2048 octets, and the type of the message in it. Empty records may stand before it, of which OpenSSL
-/// overlooks 32, and alerts that only warn, which Go overlooks.
+/// RFC 8446 section 5.1: a record of a handshake: version 3 and a minor version that readers ignore, at
+/// most 2^14 + 2048 bytes, and the type of the message in it. Empty records may precede it (OpenSSL skips
+/// 32), and so may warning alerts (Go skips them).
 fn tls_message(start: &mut Start<'_>, kind: u8) -> Look {
     loop {
         let record = start.among(&[0x15, 0x16])?;
@@ -107,7 +107,7 @@ fn tls_client(start: &mut Start<'_>) -> Look {
     tls_message(start, 0x01)
 }
 
-/// RFC 8446 sections 4 and 6: a `ServerHello`, or an alert of two octets.
+/// RFC 8446 sections 4 and 6: a `ServerHello`, or an alert of two bytes.
 fn tls_server(start: &mut Start<'_>) -> Look {
     start.either(&[
         |start| {
@@ -167,7 +167,7 @@ fn tpkt(start: &mut Start<'_>) -> Look {
     tpdu(start, &[0xe0, 0xd0, 0xf0, 0x80, 0x70])
 }
 
-/// MS-SMB2 section 2.1: a direct TCP header of four octets, then a protocol identifier; RFC 1002 section
+/// MS-SMB2 section 2.1: a direct TCP header of four bytes, then a protocol identifier; RFC 1002 section
 /// 4.3.2 for a session request before it.
 fn smb(start: &mut Start<'_>) -> Look {
     start.either(&[
@@ -200,7 +200,7 @@ fn amqp(start: &mut Start<'_>) -> Look {
 /// MQTT 3.1.1 and 5.0 section 3.1: CONNECT with the protocol's name.
 fn mqtt_client(start: &mut Start<'_>) -> Look {
     start.is(&[0x10])?;
-    // The remaining length: up to four octets, the last one without its high bit.
+    // The remaining length: up to four bytes, the last one without its high bit.
     let mut octets = 1;
     while start.octet()? & 0x80 != 0 {
         octets += 1;
@@ -282,7 +282,7 @@ fn ldap_client(start: &mut Start<'_>) -> Look {
     ldap(start, &[0x60, 0x42, 0x63, 0x77])
 }
 
-/// Their answers.
+/// The answers to these.
 fn ldap_server(start: &mut Start<'_>) -> Look {
     ldap(start, &[0x61, 0x64, 0x65, 0x78])
 }
@@ -315,7 +315,7 @@ fn http2_client(start: &mut Start<'_>) -> Look {
     start.is(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
 }
 
-/// The same: a frame of settings, on stream 0 and no acknowledgement.
+/// The same: a SETTINGS frame on stream 0, not an acknowledgement.
 fn http2_server(start: &mut Start<'_>) -> Look {
     start.is(&[0, 0])?;
     let length = start.within(0..=120)?;
@@ -357,7 +357,7 @@ fn nats_server(start: &mut Start<'_>) -> Look {
     start.is(b"INFO {")
 }
 
-/// RFC 2812 section 3.1 and `IRCv3` capability negotiation: how a client registers.
+/// RFC 2812 section 3.1 and `IRCv3` capability negotiation: the registration of a client.
 fn irc_client(start: &mut Start<'_>) -> Look {
     start.either(&[
         |start| start.any_of(&[b"NICK ", b"CAP LS", b"CAP REQ ", b"CAP END"]),

@@ -1,34 +1,34 @@
-//! The octets of one side's handshake, put together from CRYPTO frames in any order.
+//! The handshake bytes of one side, reassembled from CRYPTO frames in any order.
 //!
-//! All of them are kept, so that what comes again can be held against what came first: a receiver that
-//! lacks a datagram would otherwise put together what nobody has read.
+//! All bytes are kept, so that repeated bytes can be compared with the first ones. Otherwise a receiver
+//! that missed a datagram could reassemble something that was never inspected.
 
 use std::ops::Range;
 
 use crate::banner::tls::{MESSAGE_HEADER, MESSAGE_LIMIT};
 
-/// Octets of a handshake that are put together: more than servers hold before they answer.
+/// Number of handshake bytes that are reassembled: more than servers accept before they answer.
 pub(super) const LIMIT: usize = 1 << 17;
 
-/// Pieces that are kept apart; those that adjoin make one. Clients that scatter their hello on purpose make a
-/// dozen.
+/// Number of separate pieces; adjacent ones are merged. Clients that scatter their hello on purpose make
+/// a dozen.
 const PIECES: usize = 64;
 
-/// Why octets were not taken.
+/// The reason why bytes were refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
-    /// Octets that came before came again with other values.
+    /// Repeated bytes have other values than the first ones.
     Conflict,
-    /// There are too many, or too many holes between them.
+    /// There are too many bytes, or too many gaps between them.
     TooMany,
 }
 
-/// What came of a side's handshake so far.
+/// The handshake bytes of one side so far.
 #[derive(Debug, Default)]
 pub struct Hellos {
-    /// In order, with holes between them.
+    /// In order, with gaps between them.
     pieces: Vec<Piece>,
-    /// Octets of messages that were given.
+    /// Number of bytes of messages that were returned.
     given: usize,
 }
 
@@ -43,7 +43,7 @@ impl Piece {
         self.offset + self.octets.len()
     }
 
-    /// True if `octets` at `offset` are the same where both have some.
+    /// True if `octets` at `offset` are equal to the bytes known at the same positions.
     fn agrees(&self, offset: usize, octets: &[u8]) -> bool {
         let start = self.offset.max(offset);
         let end = self.end().min(offset + octets.len());
@@ -54,11 +54,11 @@ impl Piece {
 }
 
 impl Hellos {
-    /// Takes octets of the handshake.
+    /// Adds bytes of the handshake.
     ///
     /// # Errors
     ///
-    /// [`Refused`] where they were left out.
+    /// Returns [`Refused`] if the bytes were not added.
     pub fn take(&mut self, offset: u64, octets: &[u8]) -> Result<(), Refused> {
         let offset = usize::try_from(offset).ok().filter(|at| at.saturating_add(octets.len()) <= LIMIT);
         let offset = offset.ok_or(Refused::TooMany)?;
@@ -98,12 +98,11 @@ impl Hellos {
         Ok(())
     }
 
-    /// The next message that is whole and was not given, as its type and body; an error where one is longer
-    /// than anybody takes.
+    /// Returns the next complete message that was not returned before, as its type and body.
     ///
     /// # Errors
     ///
-    /// [`Refused::TooMany`].
+    /// Returns [`Refused::TooMany`] for a message that is longer than any receiver accepts.
     pub fn next_message(&mut self) -> Result<Option<(u8, &[u8])>, Refused> {
         let Some(range) = self.message()? else { return Ok(None) };
         self.given = range.end;
@@ -112,7 +111,7 @@ impl Hellos {
         Ok(Some((kind, message.get(MESSAGE_HEADER..).unwrap_or_default())))
     }
 
-    /// Octets of memory held.
+    /// Number of bytes of memory held.
     pub fn memory(&self) -> usize {
         let octets: usize = self.pieces.iter().map(|piece| piece.octets.capacity()).sum();
         octets + self.pieces.capacity() * size_of::<Piece>()
@@ -122,7 +121,7 @@ impl Hellos {
         self.pieces.first().filter(|piece| piece.offset == 0).map_or(&[], |piece| &piece.octets)
     }
 
-    /// Where the next message lies, if it is whole.
+    /// Returns the position of the next message, if it is complete.
     fn message(&self) -> Result<Option<Range<usize>>, Refused> {
         let octets = self.beginning();
         let rest = octets.get(self.given..).unwrap_or_default();
@@ -139,7 +138,7 @@ impl Hellos {
 }
 
 impl Piece {
-    /// Adds octets that begin within it or at its end.
+    /// Adds bytes that start within the piece or at its end.
     fn add(&mut self, offset: usize, octets: &[u8]) {
         let known = self.end().saturating_sub(offset);
         self.octets.extend_from_slice(octets.get(known..).unwrap_or_default());

@@ -9,12 +9,11 @@ const ACK_ECN: u8 = 0x03;
 const CRYPTO: u8 = 0x06;
 const CONNECTION_CLOSE: u8 = 0x1c;
 
-/// A frame that no Initial may have, or that is cut off: its receiver closes the connection.
+/// A frame that an Initial may not have, or that is cut off: its receiver closes the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed;
 
-/// Where octets of the handshake stand, counted from its beginning, and these octets: of each CRYPTO frame in
-/// turn.
+/// Returns the handshake bytes of each CRYPTO frame in turn, with their offset in the handshake.
 pub fn crypto_frames(payload: &[u8]) -> impl Iterator<Item = Result<(u64, &[u8]), Malformed>> {
     let mut reader = Reader(payload);
     std::iter::from_fn(move || {
@@ -32,8 +31,8 @@ pub fn crypto_frames(payload: &[u8]) -> impl Iterator<Item = Result<(u64, &[u8])
     })
 }
 
-/// Reads a frame behind its type; none where it can't be read, and within it nothing of what has no octets of
-/// the handshake.
+/// Reads a frame after its type. Returns none if it can't be read; returns an inner none if it carries no
+/// handshake bytes.
 fn frame<'f>(kind: u8, reader: &mut Reader<'f>) -> Option<Option<(u64, &'f [u8])>> {
     match kind {
         PADDING | PING => {}

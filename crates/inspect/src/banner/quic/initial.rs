@@ -172,7 +172,7 @@ impl KeyType for Bytes {
     }
 }
 
-/// The packet number whose lowest octets these are, next to the `expected` one: RFC 9000 appendix A.3.
+/// The packet number whose lowest bytes these are, next to the `expected` one: RFC 9000 appendix A.3.
 const fn whole_number(truncated: u64, octets: usize, expected: u64) -> u64 {
     let window = 1_u64 << (8 * octets);
     let candidate = expected & !(window - 1) | truncated;
@@ -189,7 +189,7 @@ const fn whole_number(truncated: u64, octets: usize, expected: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// The example of RFC 9000 appendix A.3, and numbers around the turn of an octet.
+    /// The example of RFC 9000 appendix A.3, and numbers around the turn of a byte.
     #[test]
     fn packet_numbers_are_those_next_to_the_expected_one() {
         assert_eq!(whole_number(0x9b32, 2, 0xa82f_30ea + 1), 0xa82f_9b32);

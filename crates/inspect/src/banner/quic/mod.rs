@@ -1,10 +1,10 @@
-//! QUIC as far as anybody on the way can read it: the client's Initials, RFC 9000, 9001 and 9369.
+//! QUIC, as far as an inspector on the path can read it: the client's Initials, RFC 9000, 9001 and 9369.
 //!
-//! What an Initial is encrypted with follows from the connection ID that it is addressed to, so that it hides
-//! nothing; in it the octets of the TLS handshake come in frames, in any order. They are put together here
-//! and read as TLS is. The cryptography is rustls'.
+//! The connection ID of an Initial determines its keys, so anyone can decrypt it. Its frames hold the
+//! bytes of the TLS handshake in any order. This module reassembles them, and they are read as TLS is.
+//! The cryptography is rustls'.
 //!
-//! Nothing here knows of flows or of who answers.
+//! This module knows no flows and no servers.
 
 mod crypto;
 mod frames;

@@ -1,19 +1,20 @@
-//! Packets in a datagram, RFC 9000 sections 12.2 and 17.2, and what of them holds in every version, RFC 8999.
+//! Packets in a datagram, RFC 9000 sections 12.2 and 17.2, and the parts that are the same in every
+//! version, RFC 8999.
 
 use memchr::memmem;
 
 use crate::terms::QuicVersion;
 
-/// The first octet's highest bit: a long header.
+/// The highest bit of the first byte: a long header.
 const LONG: u8 = 0x80;
 
-/// The longest connection ID that versions 1 and 2 have, in octets.
+/// Length of the longest connection ID of versions 1 and 2, in bytes.
 const ID_LIMIT: usize = 20;
 
-/// The shortest datagram that a client's first Initial may come in, in octets, RFC 9000 section 14.1.
+/// Length of the shortest datagram with a client's first Initial, in bytes, RFC 9000 section 14.1.
 pub const FIRST_DATAGRAM: usize = 1200;
 
-/// What one end of a connection calls it.
+/// The identifier that one end of a connection chooses for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ConnectionId {
     length: u8,
@@ -21,14 +22,14 @@ pub struct ConnectionId {
 }
 
 impl ConnectionId {
-    /// One of these octets; none where they are too many for versions 1 and 2.
+    /// Returns a connection ID; none if it is too long for versions 1 and 2.
     pub fn new(id: &[u8]) -> Option<Self> {
         let mut octets = [0; ID_LIMIT];
         octets.get_mut(..id.len())?.copy_from_slice(id);
         Some(Self { length: u8::try_from(id.len()).ok()?, octets })
     }
 
-    /// Its octets.
+    /// Its bytes.
     pub fn octets(&self) -> &[u8] {
         self.octets.get(..usize::from(self.length)).unwrap_or_default()
     }
@@ -37,13 +38,13 @@ impl ConnectionId {
 /// Kinds of packets with a long header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// With the hellos, and encrypted for show.
+    /// Carries the hellos; its encryption hides nothing.
     Initial,
-    /// What a client that was here before says before it is answered.
+    /// Early data of a client that has connected before.
     ZeroRtt,
     /// The rest of the handshake.
     Handshake,
-    /// A server wants to see the client's address confirmed first.
+    /// A server's request to confirm the client's address.
     Retry,
 }
 
@@ -54,32 +55,32 @@ pub struct LongPacket<'p> {
     pub version: QuicVersion,
     /// Its kind.
     pub kind: Kind,
-    /// The connection ID that its receiver knows it by.
+    /// The connection ID that the receiver has chosen.
     pub destination: ConnectionId,
-    /// The connection ID that its sender wants to be addressed by.
+    /// The connection ID that the sender has chosen for itself.
     pub source: ConnectionId,
-    /// All of it.
+    /// The whole packet.
     pub(super) octets: &'p [u8],
-    /// Where its packet number begins.
+    /// Offset of its packet number.
     pub(super) number_at: usize,
 }
 
-/// What stands next in a datagram.
+/// The next part of a datagram.
 #[derive(Debug)]
 pub enum Next<'p> {
     /// A packet with a long header, and what follows it.
     Long(LongPacket<'p>, &'p [u8]),
-    /// What seems to be a connection's first packet, of a version that is not read.
+    /// Probably a connection's first packet, of a version that is not read.
     Unknown(QuicVersion),
-    /// Nothing that has to do with the beginning of a connection.
+    /// Anything else.
     Other,
 }
 
-/// The next packet of a datagram.
+/// Returns the next packet of a datagram.
 ///
-/// Nobody can know for certain that UDP carries QUIC. A datagram with a long header of a version that is not
-/// read counts as such only where it is long enough for the first of a client. Google's own versions have no
-/// lengths of connection IDs as others.
+/// UDP does not say whether it carries QUIC. A long header of a version that is not read counts as QUIC
+/// only if the datagram is long enough for a client's first one. Google's own versions encode no lengths
+/// of connection IDs as others do.
 pub fn next_packet(octets: &[u8]) -> Next<'_> {
     let mut reader = Reader(octets);
     let Some(first) = reader.octet().filter(|first| first & LONG != 0) else { return Next::Other };
@@ -118,8 +119,8 @@ pub fn next_packet(octets: &[u8]) -> Next<'_> {
     }
 }
 
-/// What may be datagrams behind the first in a train of them that the kernel hands over as one: from wherever
-/// a version that is read is spelled behind an octet that begins a long header.
+/// Returns possible datagrams after the first, if the kernel delivered a train of datagrams as one. Each
+/// starts at a byte that may begin a long header, followed by a version that is read.
 pub fn trains(octets: &[u8]) -> impl Iterator<Item = &[u8]> {
     let places = SPELLED.into_iter().flat_map(move |spelled| memmem::find_iter(octets, spelled));
     let behind = places.filter(|at| *at > 1).filter_map(|at| octets.get(at - 1..));
@@ -127,19 +128,19 @@ pub fn trains(octets: &[u8]) -> impl Iterator<Item = &[u8]> {
     behind.filter(begins).filter(|octets| is_spelled(octets))
 }
 
-/// How the versions that are read begin on the wire; the drafts but for their number.
+/// First bytes of the versions that are read; of the drafts, without their number.
 const SPELLED: [&[u8]; 3] =
     [&QuicVersion::V1.0.to_be_bytes(), &QuicVersion::V2.0.to_be_bytes(), &[0xff, 0, 0]];
 
-/// True if a version that is read stands behind the first octet.
+/// True if a version that is read follows the first byte.
 fn is_spelled(octets: &[u8]) -> bool {
     octets.get(1..).and_then(|rest| Reader(rest).word()).is_some_and(|word| is_read(QuicVersion(word)))
 }
 
-/// Datagrams that a train has at most, `UDP_MAX_SEGMENTS` of Linux.
+/// Largest number of datagrams in a train, `UDP_MAX_SEGMENTS` of Linux.
 pub const TRAIN_LIMIT: usize = 128;
 
-/// True if packets of a version are read: those of the RFCs, and of the drafts whose keys are known.
+/// True if packets of a version are read: those of the RFCs, and of the drafts with known keys.
 const fn is_read(version: QuicVersion) -> bool {
     matches!(version, QuicVersion::V1 | QuicVersion::V2) || matches!(version.draft(), Some(29..=34))
 }
@@ -156,7 +157,7 @@ const fn kind(version: QuicVersion, first: u8) -> Kind {
     }
 }
 
-/// Takes values from the front of octets.
+/// Takes values from the start of a slice.
 pub(super) struct Reader<'o>(pub(super) &'o [u8]);
 
 impl<'o> Reader<'o> {
@@ -172,20 +173,20 @@ impl<'o> Reader<'o> {
         Some(u32::from_be_bytes(*word))
     }
 
-    /// So many octets.
+    /// Takes this number of bytes.
     pub(super) fn take(&mut self, count: u64) -> Option<&'o [u8]> {
         let (taken, rest) = self.0.split_at_checked(usize::try_from(count).ok()?)?;
         self.0 = rest;
         Some(taken)
     }
 
-    /// Octets behind an octet that counts them.
+    /// Takes bytes after a byte with their number.
     fn counted(&mut self) -> Option<&'o [u8]> {
         let count = self.octet()?;
         self.take(count.into())
     }
 
-    /// A variable-length integer, RFC 9000 section 16.
+    /// Takes a variable-length integer, RFC 9000 section 16.
     pub(super) fn varint(&mut self) -> Option<u64> {
         let first = self.octet()?;
         let more = (1_u64 << (first >> 6)) - 1;
@@ -193,7 +194,7 @@ impl<'o> Reader<'o> {
         Some(rest.iter().fold(u64::from(first & 0x3f), |value, octet| value << 8 | u64::from(*octet)))
     }
 
-    /// The token of an Initial.
+    /// Takes the token of an Initial.
     fn token(&mut self) -> Option<&'o [u8]> {
         let count = self.varint()?;
         self.take(count)

@@ -1,15 +1,15 @@
-//! A client's Initials, hand-made for tests and fuzzing; nothing in the program uses this.
+//! Builder of a client's Initials for tests and fuzzing; the program does not use it.
 
 use super::ConnectionId;
 use super::initial::{InitialKeys, NUMBER_LIMIT, SAMPLE_LENGTH};
 use crate::terms::{QuicVersion, Side};
 
-/// An Initial to be; every field may be set to what no honest client would send.
+/// Parts of an Initial; every field may be set to a value that no honest client would send.
 #[derive(Debug, Clone)]
 pub struct InitialBuilder {
     /// Its version.
     pub version: QuicVersion,
-    /// What its keys follow from.
+    /// The connection ID from which its keys are derived.
     pub keyed_by: Vec<u8>,
     /// Its destination connection ID.
     pub destination: Vec<u8>,
@@ -21,12 +21,12 @@ pub struct InitialBuilder {
     pub number: u32,
     /// Its frames.
     pub payload: Vec<u8>,
-    /// Who sends it.
+    /// The side that sends it.
     pub side: Side,
 }
 
 impl InitialBuilder {
-    /// A client's first to a connection ID.
+    /// Returns a client's first Initial to a connection ID.
     pub fn new(destination: &[u8]) -> Self {
         Self {
             version: QuicVersion::V1,
@@ -57,19 +57,19 @@ impl InitialBuilder {
         self
     }
 
-    /// The same with another packet number.
+    /// Sets another packet number.
     #[must_use]
     pub fn number(mut self, number: u32) -> Self {
         self.number = number;
         self
     }
 
-    /// The packet as it goes over the wire, padded to what a client's first datagram must have.
+    /// Returns the packet as bytes, padded to the length of a client's first datagram.
     pub fn build(&self) -> Vec<u8> {
         self.padded_to(1200)
     }
 
-    /// The packet as it goes over the wire, padded to so many octets.
+    /// Returns the packet as bytes, padded to at least `least`.
     ///
     /// # Panics
     ///
@@ -108,7 +108,7 @@ impl InitialBuilder {
     }
 }
 
-/// A `ClientHello` message for a name, of at least so many octets.
+/// Returns a `ClientHello` message for a name, of at least `least` bytes.
 pub fn hello(name: &str, least: usize) -> Vec<u8> {
     let counted = |octets: &[u8]| [&u16::try_from(octets.len()).unwrap_or(0).to_be_bytes(), octets].concat();
     let extension = |kind: u16, content: &[u8]| [&kind.to_be_bytes()[..], &counted(content)].concat();
@@ -128,7 +128,7 @@ pub fn hello(name: &str, least: usize) -> Vec<u8> {
     [&[1][..], &length[1..], &body].concat()
 }
 
-/// A variable-length integer of four octets, RFC 9000 section 16.
+/// Encodes a variable-length integer in four bytes, RFC 9000 section 16.
 fn varint(value: usize) -> [u8; 4] {
     (u32::try_from(value).unwrap_or(0) | 0x8000_0000).to_be_bytes()
 }

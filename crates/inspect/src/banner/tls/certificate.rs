@@ -18,18 +18,18 @@ use x509_parser::x509::{AlgorithmIdentifier, SubjectPublicKeyInfo, X509Name};
 
 use crate::event::Certificate;
 
-/// Certificates of a chain that are read; honest ones have fewer.
+/// Number of certificates of a chain that are read; honest chains have fewer.
 const CHAIN_LIMIT: usize = 10;
 
-/// Names of a certificate that are told.
+/// Number of names of a certificate that are reported.
 const NAMES_LIMIT: usize = 256;
 
-/// Reads the body of a `Certificate` message: the server's own certificate first.
+/// Parses the body of a `Certificate` message: the server's own certificate comes first.
 pub fn certificates(body: &[u8]) -> Vec<Certificate> {
     chain(raw_chain(body))
 }
 
-/// The DER of each certificate in the body of a `Certificate` message, the server's own first.
+/// Returns the DER of each certificate in the body of a `Certificate` message, the server's own first.
 pub fn raw_chain(body: &[u8]) -> Vec<&[u8]> {
     match parse_tls_handshake_msg_certificate(body) {
         Ok((_, TlsMessageHandshake::Certificate(message))) => {
@@ -39,12 +39,12 @@ pub fn raw_chain(body: &[u8]) -> Vec<&[u8]> {
     }
 }
 
-/// Reads the certificates of a chain.
+/// Parses the certificates of a chain.
 pub fn chain<'a>(chain: impl IntoIterator<Item = &'a [u8]>) -> Vec<Certificate> {
     chain.into_iter().take(CHAIN_LIMIT).map(certificate).collect()
 }
 
-/// What can be read of a certificate.
+/// Returns the readable fields of a certificate.
 fn certificate(der: &[u8]) -> Certificate {
     let mut told = Certificate {
         sha1: hexadecimal(&Sha1::digest(der), ":"),
@@ -59,8 +59,8 @@ fn certificate(der: &[u8]) -> Certificate {
     told
 }
 
-/// The fields of a `TBSCertificate`, RFC 5280 section 4.1, each as its whole element; those behind one that
-/// has no end are not there. What is around them may be broken.
+/// The fields of a `TBSCertificate`, RFC 5280 section 4.1, each as its whole element. Fields after one
+/// without an end are missing. The enclosing elements may be malformed.
 #[derive(Debug, Default)]
 struct Fields<'a> {
     serial: &'a [u8],
@@ -73,11 +73,12 @@ struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     fn of(der: &'a [u8]) -> Option<Self> {
-        // The certificate, and within it what is signed; their lengths may be wrong.
+        // The certificate, and the signed part within it. Their lengths may be wrong, so they are
+        // ignored.
         let (rest, _) = Header::from_der(der).ok()?;
         let (mut rest, _) = Header::from_der(rest).ok()?;
         let mut next = || element(&mut rest).unwrap_or_default();
-        // The oldest leave out their version.
+        // The oldest certificates omit the version.
         let first = next();
         let is_serial = first.first().is_some_and(|octet| u32::from(*octet) == Tag::Integer.0);
         let serial = if is_serial { first } else { next() };
@@ -91,7 +92,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// Tells those that can be read.
+    /// Sets the readable fields.
     fn tell(&self, told: &mut Certificate) {
         if let Ok((_, serial)) = Any::from_der(self.serial) {
             told.serial = hexadecimal(serial.data, ":");
@@ -101,7 +102,7 @@ impl<'a> Fields<'a> {
         }
         let name = |field| X509Name::from_der(field).map_or_else(|_| String::new(), |(_, it)| it.to_string());
         (told.issuer, told.subject) = (name(self.issuer), name(self.subject));
-        // A subject may have no parts, RFC 5280 section 4.1.2.6: its names are extensions then.
+        // RFC 5280 section 4.1.2.6: a subject may be empty; then the names are in extensions.
         told.self_signed = !self.subject.is_empty() && self.subject == self.issuer;
         if let Ok((_, validity)) = Validity::from_der(self.validity) {
             told.not_before = time(validity.not_before);
@@ -122,7 +123,7 @@ fn element<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(element)
 }
 
-/// The kind and length of the public key.
+/// Returns the kind and length of the public key.
 fn key(information: &SubjectPublicKeyInfo<'_>) -> (String, String) {
     let named = |name: &str, bits: usize| (name.to_owned(), bits.to_string());
     match information.parsed() {
@@ -133,7 +134,7 @@ fn key(information: &SubjectPublicKeyInfo<'_>) -> (String, String) {
     }
 }
 
-/// The alternative names of the subject, RFC 5280 section 4.2.1.6.
+/// Returns the alternative names of the subject, RFC 5280 section 4.2.1.6.
 fn names(read: &X509Certificate<'_>) -> Vec<String> {
     let Ok(Some(extension)) = read.subject_alternative_name() else { return Vec::new() };
     let name = |name: &GeneralName<'_>| match name {
@@ -158,7 +159,7 @@ fn name_of(identifier: &Oid<'_>) -> String {
     oid2sn(identifier, oid_registry()).map_or_else(|_| identifier.to_id_string(), str::to_owned)
 }
 
-/// As EVE writes it: UTC without its name.
+/// Formats a time as EVE does: UTC without its name.
 fn time(time: ASN1Time) -> String {
     jiff::Timestamp::from_second(time.timestamp())
         .map_or_else(|_| String::new(), |time| time.strftime("%Y-%m-%dT%H:%M:%S").to_string())

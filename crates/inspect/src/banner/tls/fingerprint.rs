@@ -10,13 +10,14 @@ use super::hello::{ALPN, Numbers, SERVER_NAME};
 use crate::event::{Ja3, TlsClient, TlsServer};
 use crate::terms::{self, CipherSuite, TlsVersion, Transport, is_grease};
 
-/// JA4 counts no further.
+/// Largest number in JA4's counts.
 const COUNT_LIMIT: usize = 99;
 
-/// Digits of each hash in a JA4.
+/// Number of digits of each hash in a JA4.
 const JA4_DIGITS: usize = 12;
 
-/// The JA3 of a client: version, cipher suites, extensions, groups and point formats, without GREASE.
+/// Returns the JA3 of a client: version, cipher suites, extensions, groups and point formats, without
+/// GREASE.
 pub(super) fn ja3(client: &TlsClient, numbers: &Numbers) -> Ja3 {
     let mut string = String::with_capacity(256);
     let _ = write!(string, "{},", numbers.legacy_version);
@@ -30,14 +31,14 @@ pub(super) fn ja3(client: &TlsClient, numbers: &Numbers) -> Ja3 {
     hashed(string)
 }
 
-/// The JA3S of a server: version, cipher suite and extensions.
+/// Returns the JA3S of a server: version, cipher suite and extensions.
 pub(super) fn ja3s(server: &TlsServer, legacy_version: u16) -> Ja3 {
     let mut string = format!("{legacy_version},{},", server.cipher.0);
     list(&mut string, server.extensions.iter().copied());
     hashed(string)
 }
 
-/// The JA4 of a client.
+/// Returns the JA4 of a client.
 pub(super) fn ja4(client: &TlsClient, numbers: &Numbers, transport: Transport) -> String {
     let mut ciphers: Vec<u16> = ciphers(client).collect();
     let mut extensions: Vec<u16> = without_grease(&client.extensions).collect();
@@ -88,7 +89,7 @@ fn hashed(string: String) -> Ja3 {
     Ja3 { hash: terms::hexadecimal(&Md5::digest(&string)), string }
 }
 
-/// Numbers of four hexadecimal digits with commas between them.
+/// Returns numbers of four hexadecimal digits with commas between them.
 fn hexadecimal(numbers: impl Iterator<Item = u16>) -> String {
     let mut text = String::new();
     for number in numbers {
@@ -123,8 +124,8 @@ const fn version(version: TlsVersion) -> &'static str {
     }
 }
 
-/// The first and the last character of an application protocol; of one that begins or ends with anything but
-/// a letter or digit, the first and last of its hexadecimal digits.
+/// Returns the first and last character of an application protocol. If one of them is no letter or digit,
+/// it returns the first and last hexadecimal digit.
 fn ends(protocol: &[u8]) -> [char; 2] {
     let (Some(first), Some(last)) = (protocol.first(), protocol.last()) else { return ['0', '0'] };
     if first.is_ascii_alphanumeric() && last.is_ascii_alphanumeric() {

@@ -20,32 +20,32 @@ const SUPPORTED_VERSIONS: u16 = 43;
 /// RFC 9849 section 5.
 const ENCRYPTED_CLIENT_HELLO: u16 = 0xfe0d;
 
-/// What a `HelloRetryRequest` has for its random octets, RFC 8446 section 4.1.3.
+/// The random bytes of a `HelloRetryRequest`, RFC 8446 section 4.1.3.
 const RETRY: [u8; 32] = [
     0xcf, 0x21, 0xad, 0x74, 0xe5, 0x9a, 0x61, 0x11, 0xbe, 0x1d, 0x8c, 0x02, 0x1e, 0x65, 0xb8, 0x91, 0xc2,
     0xa2, 0x11, 0x16, 0x7a, 0xbb, 0x8c, 0x5e, 0x07, 0x9e, 0x09, 0xe2, 0xc8, 0xa8, 0x33, 0x9c,
 ];
 
-/// What a server answers to a client's hello.
+/// A server's answer to a client's hello.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// Its own hello.
     Hello(TlsServer),
-    /// It asks for another one (`HelloRetryRequest`).
+    /// A request for another one (`HelloRetryRequest`).
     Retry,
 }
 
-/// Numbers that fingerprints are made of, GREASE among them.
+/// Numbers from which fingerprints are made, including GREASE.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
-    /// The version in front, which newer clients freeze at 1.2.
+    /// The version field, which newer clients freeze at 1.2.
     pub(super) legacy_version: u16,
     pub(super) point_formats: Vec<u8>,
-    /// The first application protocol that is offered, as octets.
+    /// The first application protocol that is offered, as bytes.
     pub(super) first_alpn: Vec<u8>,
 }
 
-/// Reads the body of a `ClientHello` that came over TCP or, in QUIC, UDP; none where it contradicts itself.
+/// Parses the body of a `ClientHello` from TCP or (in QUIC) UDP; none if it is inconsistent.
 pub fn client(body: &[u8], transport: Transport) -> Option<TlsClient> {
     let (rest, hello) = parse_tls_handshake_client_hello(body).ok()?;
     if !rest.is_empty() {
@@ -67,7 +67,7 @@ pub fn client(body: &[u8], transport: Transport) -> Option<TlsClient> {
     Some(client)
 }
 
-/// Reads the body of a `ServerHello`; none where it contradicts itself.
+/// Parses the body of a `ServerHello`; none if it is inconsistent.
 pub fn server(body: &[u8]) -> Option<Answer> {
     let (rest, hello) = parse_tls_handshake_server_hello(body).ok()?;
     if !rest.is_empty() {
@@ -98,7 +98,7 @@ pub fn server(body: &[u8]) -> Option<Answer> {
 }
 
 impl TlsClient {
-    /// Takes what is wanted of an extension; of one that can't be read, nothing.
+    /// Reads the wanted parts of an extension; ignores an extension that can't be read.
     fn take(&mut self, number: u16, content: &[u8], numbers: &mut Numbers) {
         match number {
             SERVER_NAME => self.names.extend(names(content)),
@@ -133,7 +133,7 @@ impl TlsClient {
     }
 }
 
-/// The extensions in order; none for the one that is cut off.
+/// Returns the extensions in order; none for one that is cut off.
 fn extensions(mut octets: &[u8]) -> impl Iterator<Item = Option<(u16, &[u8])>> {
     std::iter::from_fn(move || {
         if octets.is_empty() {
@@ -152,7 +152,7 @@ fn extensions(mut octets: &[u8]) -> impl Iterator<Item = Option<(u16, &[u8])>> {
     })
 }
 
-/// The host names of an SNI extension, RFC 6066 section 3.
+/// Returns the host names of an SNI extension, RFC 6066 section 3.
 fn names(content: &[u8]) -> Vec<String> {
     match parse_tls_extension_sni_content(content) {
         Ok((_, TlsExtension::SNI(names))) => {
@@ -162,7 +162,7 @@ fn names(content: &[u8]) -> Vec<String> {
     }
 }
 
-/// The application protocols of an ALPN extension, RFC 7301 section 3.1.
+/// Returns the application protocols of an ALPN extension, RFC 7301 section 3.1.
 fn protocols(content: &[u8]) -> impl Iterator<Item = &[u8]> {
     let list = match parse_tls_extension_alpn_content(content) {
         Ok((_, TlsExtension::ALPN(list))) => list,

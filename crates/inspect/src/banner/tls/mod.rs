@@ -1,7 +1,7 @@
-//! TLS as far as it is said in the open: hellos, alerts and, up to TLS 1.2, certificates.
+//! TLS as far as it is not encrypted: hellos, alerts and, up to TLS 1.2, certificates.
 //!
-//! Records are gone over as they come and handshake messages put together from them; a hello is read once it
-//! is whole. Nothing here decrypts anything.
+//! Handshake messages are reassembled from records as they come; a hello is parsed once it is complete.
+//! Nothing here decrypts.
 
 mod certificate;
 mod fingerprint;
@@ -24,19 +24,19 @@ pub const SERVER_HELLO: u8 = 2;
 /// The type of a chain of certificates.
 pub const CERTIFICATE: u8 = 11;
 
-/// The type of `SupplementalData`, which may stand before the certificates, RFC 4680 section 2.
+/// The type of `SupplementalData`, which may precede the certificates, RFC 4680 section 2.
 pub const SUPPLEMENTAL_DATA: u8 = 23;
 
 /// The level of an alert that ends the connection, RFC 8446 section 6.
 pub const FATAL: u8 = 2;
 
-/// What one side of a handshake has said.
+/// The facts of one side of a handshake.
 #[derive(Debug, Clone, Copy)]
 pub struct TlsBanner<'a> {
-    /// Whose hello or alert it is about.
+    /// The side whose hello or alert it is about.
     pub from: Side,
-    /// What is known of both.
+    /// The facts of both sides.
     pub facts: &'a TlsFacts,
-    /// What tells most of it, on a line.
+    /// A summary in one line.
     pub line: &'a str,
 }

@@ -1,49 +1,52 @@
-//! Handshake messages out of records, RFC 8446 section 5.1: a record holds several of them or a part of one.
+//! Handshake messages from records, RFC 8446 section 5.1: a record holds several messages or a part of
+//! one.
 
 use std::ops::Range;
 
-/// Octets of a record's header: its type, a version, and the length of what follows.
+/// Number of bytes of a record's header: its type, a version, and the length of the content.
 const HEADER: usize = 5;
 
-/// Octets of a handshake message's header: its type, and the length of what follows.
+/// Number of bytes of a handshake message's header: its type, and the length of the content.
 pub const MESSAGE_HEADER: usize = 4;
 
-/// The longest record that anybody takes, in octets: 2^14 and what encryption adds, RFC 5246 section 6.2.3.
+/// Length of the longest accepted record, in bytes: 2^14 and the overhead of encryption, RFC 5246 section
+/// 6.2.3.
 const RECORD_LIMIT: usize = (1 << 14) + 2048;
 
-/// The longest message that is put together, in octets: what OpenSSL takes of a `ClientHello`.
+/// Length of the longest reassembled message, in bytes: OpenSSL's limit for a `ClientHello`.
 pub const MESSAGE_LIMIT: usize = 131_396;
 
-/// Records of one side, and how far they were gone over.
+/// Reader of one side's records.
 #[derive(Debug, Default)]
 pub struct Records {
-    /// Octets of the input that were gone over.
+    /// Number of bytes of the input that were read.
     at: usize,
-    /// What records of handshake messages hold.
+    /// Bytes of handshake messages from the records.
     held: Vec<u8>,
-    /// How much of that was given.
+    /// Number of these bytes that were returned.
     given: usize,
 }
 
-/// What comes next.
+/// The next piece of the input.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Piece<'r> {
-    /// It is not whole before the input has so many octets.
+    /// It is incomplete until the input has this number of bytes.
     More(usize),
     /// A handshake message: its type and its body.
     Message(u8, &'r [u8]),
     /// An alert: its level and its description.
     Alert(u8, u8),
-    /// Keys change: what follows may be encrypted.
+    /// Keys change: encrypted data may follow.
     ChangeCipherSpec,
     /// A record that is not read.
     Opaque,
-    /// These are no records.
+    /// The input does not consist of records.
     Never,
 }
 
 impl Records {
-    /// The next piece of `input`: all that was said and not taken yet, more of it each time.
+    /// Returns the next piece of `input`. The input is everything that was sent and not taken yet; it
+    /// grows with each call.
     pub fn next(&mut self, input: &[u8]) -> Piece<'_> {
         loop {
             match self.message() {
@@ -76,12 +79,12 @@ impl Records {
         }
     }
 
-    /// How many octets of the input were gone over; the next input begins behind them.
+    /// Takes the read bytes: returns their number; the next input begins after them.
     pub fn take(&mut self) -> usize {
         std::mem::take(&mut self.at)
     }
 
-    /// Octets of memory held.
+    /// Number of bytes of memory held.
     pub fn memory(&self) -> usize {
         self.held.capacity()
     }
@@ -92,7 +95,7 @@ impl Records {
         self.held.extend_from_slice(body);
     }
 
-    /// Where the next message lies, if it is whole.
+    /// Returns the position of the next message, if it is complete.
     fn message(&self) -> Result<Option<Range<usize>>, ()> {
         let rest = self.held.get(self.given..).unwrap_or_default();
         let Some(([_, high, middle, low], _)) = rest.split_first_chunk::<MESSAGE_HEADER>() else {
@@ -108,7 +111,7 @@ impl Records {
     }
 }
 
-/// The type and body of a message that is whole.
+/// Returns the type and body of a complete message.
 fn message_in(held: &[u8], message: Range<usize>) -> (u8, &[u8]) {
     let message = held.get(message).unwrap_or_default();
     let kind = message.first().copied().unwrap_or_default();
@@ -124,7 +127,7 @@ mod tests {
         [&[kind, 3, 1, length[0], length[1]], body].concat()
     }
 
-    /// All pieces of `octets`, shown octet by octet.
+    /// All pieces of `octets`, shown byte by byte.
     fn pieces(octets: &[u8]) -> Vec<(u8, Vec<u8>)> {
         let (mut records, mut pieces) = (Records::default(), Vec::new());
         for end in 0..=octets.len() {

@@ -12,7 +12,7 @@ use crate::packet::Segment;
 pub(super) struct Heard {
     pub(super) protocol: Option<Protocol>,
     pub(super) alerted: bool,
-    /// Octets that turned out to have gone by unseen.
+    /// Bytes that turned out to have gone by unseen.
     pub(super) unseen: u64,
     /// Why a packet was dropped, and by which rule.
     pub(super) dropped: Option<(DropReason, Option<String>)>,

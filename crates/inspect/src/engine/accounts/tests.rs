@@ -17,7 +17,7 @@ match.software = '^OpenSSH_7'
 action = "reject"
 "#;
 
-/// Octets of an IPv4 and a TCP header without options.
+/// Bytes of an IPv4 and a TCP header without options.
 const HEADERS: u64 = 40;
 
 fn recording(rules: &str) -> Setup {

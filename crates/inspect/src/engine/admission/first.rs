@@ -1,4 +1,4 @@
-//! The first octets of both sides: what rules about anything that is not read are asked about, and what
+//! The first bytes of both sides: what rules about anything that is not read are asked about, and what
 //! the event says of a flow in which nothing was recognised.
 
 use std::sync::Arc;
@@ -58,7 +58,7 @@ impl Heard {
 }
 
 impl First {
-    /// Takes the next octets of a side; those behind the first [`FIRST_OCTETS`] are let go.
+    /// Takes the next bytes of a side; those behind the first [`FIRST_OCTETS`] are let go.
     pub(super) fn hear(&mut self, from: Side, octets: &[u8]) {
         if octets.is_empty() {
             return;
@@ -77,7 +77,7 @@ impl First {
         }
     }
 
-    /// What the octets of a side are called.
+    /// What the bytes of a side are called.
     pub(super) fn naming(&mut self, side: Side) -> Naming {
         self.heard_mut(side).naming(side)
     }
@@ -93,7 +93,7 @@ impl First {
         Self { client: self.client.recycle(), server: self.server.recycle(), ..Self::default() }
     }
 
-    /// True if more octets would not change what the flow is called.
+    /// True if more bytes would not change what the flow is called.
     pub(super) fn is_settled(&mut self) -> bool {
         let Some(first) = self.from else { return true };
         match self.naming(first) {
@@ -106,7 +106,7 @@ impl First {
         }
     }
 
-    /// Asks the rules about a side whose first octets have a name, as often as there are more of them.
+    /// Asks the rules about a side whose first bytes have a name, as often as there are more of them.
     pub(super) fn ask_named(&mut self, judge: &mut Judge<'_>) {
         for side in [Side::Client, Side::Server] {
             if matches!(self.naming(side), Naming::Named(_)) {
@@ -115,7 +115,7 @@ impl First {
         }
     }
 
-    /// Nothing was recognised: tells the flow by its first octets, once, and asks the rules about what they
+    /// Nothing was recognised: tells the flow by its first bytes, once, and asks the rules about what they
     /// were not asked about.
     pub(super) fn conclude(&mut self, judge: &mut Judge<'_>) {
         if self.told || self.from.is_none() {
@@ -152,7 +152,7 @@ impl First {
         self.matched = matched;
     }
 
-    /// What events say: the name that either side's octets have, the first speaker's before the other's.
+    /// What events say: the name that either side's bytes have, the first speaker's before the other's.
     pub(super) fn facts(&self) -> OtherFacts {
         let first = self.from.unwrap_or(Side::Client);
         let named = |side: Side| settle(side, self.of(side)).map(|name| (side, name.name()));
@@ -191,7 +191,7 @@ impl First {
     }
 }
 
-/// The name of a protocol that is read, where first octets tell it.
+/// The name of a protocol that is read, where first bytes tell it.
 fn read_protocol(side: Side, octets: &[u8], port: u16) -> Option<&'static str> {
     if octets.starts_with(ssh::PREFIX) {
         return Some(Protocol::Ssh.name());

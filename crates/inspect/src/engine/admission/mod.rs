@@ -1,7 +1,7 @@
-//! Whether a flow may be what it is: its first octets held against the policy that it is under.
+//! Whether a flow may be what it is: its first bytes held against the policy that it is under.
 //!
-//! A flow under a policy is let through octet by octet as long as it may turn out to be something that the
-//! policy allows. The segment with the first octet that it can't be is the one that is stopped, so that a
+//! A flow under a policy is let through byte by byte as long as it may turn out to be something that the
+//! policy allows. The segment with the first byte that it can't be is the one that is stopped, so that a
 //! receiver never has enough of anything else to act on. What a flow is allowed to be is decided once; what
 //! is said behind that is the rules' affair.
 
@@ -38,7 +38,7 @@ struct Gate {
     policy: Arc<Policy>,
     /// What it may yet be.
     ways: Vec<Way>,
-    /// Octets of both sides, but for what follows a request line of HTTP: an upload may be of any length
+    /// Bytes of both sides, but for what follows a request line of HTTP: an upload may be of any length
     /// before its answer comes.
     octets: u64,
     /// What rules that the policy names have said and was not considered yet.
@@ -58,7 +58,7 @@ impl Admission {
         self.gate = Some(Box::new(Gate::new(Arc::clone(policy), rules)));
     }
 
-    /// Takes the next octets of a side, in order.
+    /// Takes the next bytes of a side, in order.
     pub(super) fn hear(&mut self, from: Side, octets: &[u8]) {
         self.first.hear(from, octets);
         let Some(gate) = &mut self.gate else { return };
@@ -70,7 +70,7 @@ impl Admission {
         }
     }
 
-    /// Octets of a side are missing for good, as a capture may lack some: what comes behind them is the
+    /// Bytes of a side are missing for good, as a capture may lack some: what comes behind them is the
     /// middle of something.
     pub(super) fn lose(&mut self) {
         if self.gate.as_ref().is_some_and(|gate| !gate.policy.judges_midstream()) {
@@ -86,7 +86,7 @@ impl Admission {
         }
     }
 
-    /// True if octets of a side that nobody reads any more are worth a look.
+    /// True if bytes of a side that nobody reads any more are worth a look.
     pub(super) fn listens(&self, side: Side) -> bool {
         (self.gate.is_some() || self.nameless) && self.first.of(side).len() < FIRST_OCTETS
     }
@@ -152,7 +152,7 @@ impl Admission {
         self.first.from.is_none()
     }
 
-    /// Octets of memory held, roughly.
+    /// Bytes of memory held, roughly.
     pub(super) fn memory(&self) -> usize {
         self.first.memory()
     }
@@ -201,7 +201,7 @@ impl Gate {
 }
 
 impl Gate {
-    /// Asks rules about what is not read as soon as first octets have a name, or can't have one.
+    /// Asks rules about what is not read as soon as first bytes have a name, or can't have one.
     fn ask_about_octets(&mut self, first: &mut First, judge: &Judge<'_>) {
         let Self { policy, ways, .. } = self;
         for side in [Side::Client, Side::Server] {

@@ -31,7 +31,7 @@ fn count(events: &[Event], what: &str) -> usize {
     kinds(events).iter().filter(|kind| kind.starts_with(what)).count()
 }
 
-/// Says octets in pieces; gives how many of them were let through before one was stopped.
+/// Says bytes in pieces; gives how many of them were let through before one was stopped.
 fn say(talk: &mut Conversation, from: Side, octets: &[u8], size: usize) -> (usize, Decision) {
     let mut through = 0;
     for piece in octets.chunks(size) {
@@ -47,7 +47,7 @@ fn say(talk: &mut Conversation, from: Side, octets: &[u8], size: usize) -> (usiz
 #[test]
 fn nothing_that_a_receiver_could_use_of_a_forbidden_protocol_passes_however_it_is_cut() {
     use Side::{Client, Server};
-    // What is said, in order, and how many octets of the last of it may be something allowed.
+    // What is said, in order, and how many bytes of the last of it may be something allowed.
     let talks: &[(Said, usize)] = &[
         (&[(Server, b"RFB 003.008\n")], 0),
         (&[(Client, TLS)], 0),

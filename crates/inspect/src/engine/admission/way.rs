@@ -1,5 +1,5 @@
-//! One way for a flow to be what its policy allows: whether each side's first octets are those of a
-//! protocol, told at the earliest octet that they are not.
+//! One way for a flow to be what its policy allows: whether each side's first bytes are those of a
+//! protocol, told at the earliest byte that they are not.
 
 use crate::banner::other::Fit;
 use crate::rules::Allowed;
@@ -32,7 +32,7 @@ impl Way {
         Self { shape, rule, client, server, request: RequestLine::default() }
     }
 
-    /// Takes the next octets of a side; `first` are its first octets, these among them.
+    /// Takes the next bytes of a side; `first` are its first bytes, these among them.
     pub(super) fn hear(&mut self, from: Side, octets: &[u8], first: &[u8]) {
         if self.of(from) == Fit::More {
             let fit = self.fit(from, octets, first);
@@ -80,7 +80,7 @@ impl Way {
         self.client == Fit::No || self.server == Fit::No
     }
 
-    /// True if the flow is what is allowed, as far as octets tell.
+    /// True if the flow is what is allowed, as far as bytes tell.
     pub(super) fn is_sure(&self) -> bool {
         match self.shape {
             None | Some(Allowed::Any) => true,
@@ -114,7 +114,7 @@ fn begins(octets: &[u8], wanted: &[u8]) -> Fit {
     }
 }
 
-/// Whether a server's first octets can be a greeting; that they are one, and whose, is told once it was read.
+/// Whether a server's first bytes can be a greeting; that they are one, and whose, is told once it was read.
 fn greets(greeting: Greeting, first: &[u8]) -> Fit {
     let possible = greeting.openings().iter().any(|opening| {
         let opening = opening.as_bytes();
@@ -130,7 +130,7 @@ fn greets(greeting: Greeting, first: &[u8]) -> Fit {
     if possible { Fit::More } else { Fit::No }
 }
 
-/// How far a request line of HTTP/1.x was read, RFC 9112 section 3: octet by octet, so that its length does
+/// How far a request line of HTTP/1.x was read, RFC 9112 section 3: byte by byte, so that its length does
 /// not matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RequestLine {
@@ -138,7 +138,7 @@ enum RequestLine {
     Method(u8),
     /// The target, empty or not.
     Target { empty: bool },
-    /// So many octets of `HTTP/1.`.
+    /// So many bytes of `HTTP/1.`.
     Version(usize),
     /// The minor version.
     Minor,
@@ -164,7 +164,7 @@ impl RequestLine {
         Fit::More
     }
 
-    /// Where it stands behind one more octet; none behind its end.
+    /// Where it stands behind one more byte; none behind its end.
     fn next(self, octet: u8) -> Result<Option<Self>, ()> {
         let next = match (self, octet) {
             (Self::Method(count), b'A'..=b'Z' | b'a'..=b'z' | b'-' | b'_') if count < METHOD_LIMIT => {

@@ -1,8 +1,8 @@
 //! Conversations as files: what each end says, what is decided of it, and what is told.
 //!
 //! Every case is played over IPv4 and IPv6 and, unless it names its own, with each thing said at once and
-//! octet by octet: the segment that completes it is the one that its decision is about, those before stay
-//! undecided. Characters stand for octets, `\u0085` for 0x85. `{each}` stands for one after the other of
+//! byte by byte: the segment that completes it is the one that its decision is about, those before stay
+//! undecided. Characters stand for bytes, `\u0085` for 0x85. `{each}` stands for one after the other of
 //! what `each` lists.
 
 mod protocols;
@@ -75,7 +75,7 @@ struct Step {
     reset: Option<Who>,
     /// Seconds go by.
     wait: Option<u64>,
-    /// The server says so many octets that never come by.
+    /// The server says so many bytes that never come by.
     lose: Option<u32>,
     /// The input is at its end.
     #[serde(default)]

@@ -27,7 +27,7 @@ pub(super) enum Asked {
 pub(super) enum Handover {
     /// One side has said all that it says to a SOCKS server, or as one.
     Relayed,
-    /// A load balancer has said whose octets follow.
+    /// A load balancer has said whose bytes follow.
     Proxied,
     /// The client asks.
     Asked(Asked),

@@ -41,7 +41,7 @@ impl Dialogue {
         }
     }
 
-    /// Goes over lines up to an identification; gives how many octets that were.
+    /// Goes over lines up to an identification; gives how many bytes that were.
     fn go_over_lines(&mut self, mut place: usize, turn: Turn<'_>, judge: &mut Judge<'_>) -> (Reading, usize) {
         let Turn { from, input, .. } = turn;
         let mut at = 0;

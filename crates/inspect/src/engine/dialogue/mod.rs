@@ -58,7 +58,7 @@ struct Direction {
     first: First,
     /// Records of TLS, as long as it may be that.
     hearing: tls::Hearing,
-    /// What was found behind octets that are not read.
+    /// What was found behind bytes that are not read.
     search: Search,
     /// Handshakes with SOCKS servers that were gone over.
     relays: u8,
@@ -66,7 +66,7 @@ struct Direction {
     amid_line: bool,
     /// The first word of what is unread, as far as it was looked at.
     word: FirstWord,
-    /// What must come before the unread octets are worth another look.
+    /// What must come before the unread bytes are worth another look.
     awaited: Option<Awaited>,
 }
 
@@ -76,9 +76,9 @@ enum Reading {
     /// Not recognised yet.
     #[default]
     New,
-    /// Octets are missing: whatever comes next is looked at as if it were new.
+    /// Bytes are missing: whatever comes next is looked at as if it were new.
     Resync,
-    /// Lines that may precede an SSH identification, so many octets behind the start of one.
+    /// Lines that may precede an SSH identification, so many bytes behind the start of one.
     Lines(usize),
     /// SSH from its identification on.
     Ssh(ssh::Reading),
@@ -106,11 +106,11 @@ struct Turn<'t> {
 
 /// What one look at a [`Turn`] came to.
 enum Step {
-    /// So many octets were read, and the rest is read as this.
+    /// So many bytes were read, and the rest is read as this.
     Used(usize, Reading),
-    /// More octets are needed.
+    /// More bytes are needed.
     Wait(Need, Reading),
-    /// So many octets were read, and behind them another dialogue begins.
+    /// So many bytes were read, and behind them another dialogue begins.
     HandsOver(usize, Handover),
 }
 
@@ -136,7 +136,7 @@ impl Dialogue {
             at += count;
             // Here, since the rest may be something else: a body behind a head.
             self.search(from, input.get(..at).unwrap_or_default(), within_body, judge);
-            // Not what packets held: what is told must not depend on how octets were split.
+            // Not what packets held: what is told must not depend on how bytes were split.
             judge.allowance.hear(count);
             if let Some(last) = at.checked_sub(1).and_then(|last| input.get(last)) {
                 let direction = self.direction_mut(from);
@@ -157,7 +157,7 @@ impl Dialogue {
         due
     }
 
-    /// One look at what a side says; how many octets were read, if it need not wait.
+    /// One look at what a side says; how many bytes were read, if it need not wait.
     fn step(&mut self, turn: Turn<'_>, judge: &mut Judge<'_>) -> Option<usize> {
         let from = turn.from;
         let reading = std::mem::take(&mut self.direction_mut(from).reading);
@@ -218,12 +218,12 @@ impl Dialogue {
         matches!(self.direction(from).reading, Reading::Done | Reading::Foreign(_))
     }
 
-    /// True if the client's octets are searched and the server's are let go.
+    /// True if the client's bytes are searched and the server's are let go.
     pub(super) fn only_searches(&self) -> bool {
         self.is_read_out(Side::Client) && self.searches(Side::Client) && self.is_done(Side::Server)
     }
 
-    /// True if both sides speak what is no protocol that is read here, and did from their first octet on: a
+    /// True if both sides speak what is no protocol that is read here, and did from their first byte on: a
     /// request that nobody answered is told yet.
     pub(super) const fn is_foreign(&self) -> bool {
         let [client, server] = &self.directions;
@@ -245,7 +245,7 @@ impl Dialogue {
         }
     }
 
-    /// Goes over `count` octets of one side that are missing for good; `peer` is what the other one has said
+    /// Goes over `count` bytes of one side that are missing for good; `peer` is what the other one has said
     /// that is unread.
     pub(super) fn pass_over(&mut self, from: Side, count: u64, peer: &[u8], judge: &mut Judge<'_>) {
         if from == Side::Server {
@@ -322,7 +322,7 @@ impl Dialogue {
 
     /// True if one side has begun a banner and not ended it, `unread` being what waits. Lines that may come
     /// before an identification begin none as long as nobody speaks SSH (a person may be asked for a name),
-    /// and neither do octets that no honest client begins with.
+    /// and neither do bytes that no honest client begins with.
     pub(super) fn is_amid(&self, from: Side, unread: &[u8]) -> bool {
         if self.is_perhaps_of_tunnel(from) {
             return false;
@@ -341,7 +341,7 @@ impl Dialogue {
         }
     }
 
-    /// True if `count` octets of one side may be missing without harm.
+    /// True if `count` bytes of one side may be missing without harm.
     pub(super) fn can_spare(&self, from: Side, count: u64) -> bool {
         match &self.direction(from).reading {
             Reading::Done | Reading::Foreign(_) => !self.searches(from),
@@ -399,7 +399,7 @@ impl Dialogue {
         }
     }
 
-    /// Octets of memory held, roughly.
+    /// Bytes of memory held, roughly.
     pub(super) fn memory(&self) -> usize {
         let reading = |direction: &Direction| {
             let read = match &direction.reading {

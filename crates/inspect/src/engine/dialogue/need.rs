@@ -1,19 +1,19 @@
-//! What a direction waits for, so that octets are gone over once however they come.
+//! What a direction waits for, so that bytes are gone over once however they come.
 
 use crate::banner::http::count_steps;
 
-/// So few octets are looked at as they come; a line is waited for behind them.
+/// So few bytes are looked at as they come; a line is waited for behind them.
 pub(super) const FEW: usize = 16;
 
 /// What a direction waits for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Awaited {
-    /// Unread octets that were gone over.
+    /// Unread bytes that were gone over.
     seen: usize,
     need: Need,
 }
 
-/// What makes unread octets worth another look.
+/// What makes unread bytes worth another look.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Need {
     /// So many in all.
@@ -23,17 +23,17 @@ pub(super) struct Need {
 }
 
 impl Need {
-    /// So many octets in all.
+    /// So many bytes in all.
     pub(super) const fn octets(octets: usize) -> Self {
         Self { octets, line: false }
     }
 
-    /// A line end, or so many octets in all.
+    /// A line end, or so many bytes in all.
     pub(super) const fn line(octets: usize) -> Self {
         Self { octets, line: true }
     }
 
-    /// One more octet than there are.
+    /// One more byte than there are.
     pub(super) const fn another(input: &[u8]) -> Self {
         Self::octets(input.len() + 1)
     }

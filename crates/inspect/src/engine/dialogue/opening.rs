@@ -1,6 +1,6 @@
-//! Which protocol a direction speaks: what its first octets may be, beside what the other one has said.
+//! Which protocol a direction speaks: what its first bytes may be, beside what the other one has said.
 //!
-//! No octet's looks decide. A client reads any lines before a server's identification, and what one server
+//! No byte's looks decide. A client reads any lines before a server's identification, and what one server
 //! calls nonsense another takes for a request. So a hypothesis is kept until both ends say otherwise:
 //!
 //! | the client said | the server said | read on as |
@@ -22,7 +22,7 @@
 //!
 //! What a server says first is listened to as a greeting beside all this, until it is a whole one or none.
 //!
-//! *Anything else* is a first line (to LF) that no server takes for a request; of a server, the first octet
+//! *Anything else* is a first line (to LF) that no server takes for a request; of a server, the first byte
 //! that begins neither an identification nor a status line. A client that has begun a line with something
 //! that is no word is taken for one that says anything else as soon as the server does, too.
 
@@ -40,7 +40,7 @@ use crate::terms::{Anomaly, Side};
 /// What is known of both directions before, or beside, any protocol.
 #[derive(Debug, Default)]
 pub(super) struct Opening {
-    /// Octets and lines before an SSH identification that were gone over.
+    /// Bytes and lines before an SSH identification that were gone over.
     pub(super) octets: usize,
     pub(super) lines: usize,
     /// Some of these lines were the client's.
@@ -53,7 +53,7 @@ pub(super) struct Opening {
 #[derive(Debug, Default)]
 pub(super) struct First {
     pub(super) spoken: Spoken,
-    /// Octets of empty lines before that, and whether white space stood in them.
+    /// Bytes of empty lines before that, and whether white space stood in them.
     pub(super) leading: usize,
     spaced: bool,
 }
@@ -73,7 +73,7 @@ pub(super) enum Spoken {
 }
 
 impl Dialogue {
-    /// Looks at the first octets of a direction.
+    /// Looks at the first bytes of a direction.
     pub(super) fn recognise(&mut self, turn: Turn<'_>, judge: &mut Judge<'_>) -> Step {
         let Turn { from, input, .. } = turn;
         if from == Side::Server {
@@ -114,7 +114,7 @@ impl Dialogue {
         }
     }
 
-    /// Looks for a message where octets are missing before: one that begins with this segment is read,
+    /// Looks for a message where bytes are missing before: one that begins with this segment is read,
     /// anything else is left out.
     pub(super) fn resume(&mut self, turn: Turn<'_>, judge: &mut Judge<'_>) -> Step {
         let first = judge.law.http_inspect == HttpInspect::First;
@@ -223,7 +223,7 @@ impl Dialogue {
         }
     }
 
-    /// What a side has said first, as far as that tells what the other one's octets are: behind a `CONNECT`
+    /// What a side has said first, as far as that tells what the other one's bytes are: behind a `CONNECT`
     /// the server answers that.
     pub(super) fn heard(&self, from: Side) -> Spoken {
         if from == Side::Client && self.asked == Asked::Tunnel {

@@ -1,10 +1,10 @@
-//! Banners behind octets that are not read: hellos of TLS at any place, and a client's lines that begin like
+//! Banners behind bytes that are not read: hellos of TLS at any place, and a client's lines that begin like
 //! an SSH identification.
 //!
 //! Servers of LDAP, `PostgreSQL`, `MySQL`, XMPP, mail, news and many others go on in TLS once a client asks
 //! for it in some words of their own, and some servers of SSH overlook any lines. So this runs beside
-//! whatever a client's octets are read as, and judges what it finds, until both ends agree on a protocol or
-//! the client has said [`LIMIT`] octets. Of the server the answer to a hello that was found is looked for,
+//! whatever a client's bytes are read as, and judges what it finds, until both ends agree on a protocol or
+//! the client has said [`LIMIT`] bytes. Of the server the answer to a hello that was found is looked for,
 //! too.
 
 use super::hand_over::Asked;
@@ -17,18 +17,18 @@ use crate::engine::OnFailure;
 use crate::engine::judge::{Judge, Stop};
 use crate::terms::{Anomaly, Side, Transport};
 
-/// Octets of one side that are searched.
+/// Bytes of one side that are searched.
 const LIMIT: usize = 1 << 20;
 
 /// What a record with a handshake message begins with: its type and the major version.
 const RECORD: [u8; 2] = [0x16, 3];
 
-/// The most significant octet of a message's length.
+/// The most significant byte of a message's length.
 const LONGEST: u8 = 2;
 
 const _: () = assert!(MESSAGE_LIMIT >> 16 == LONGEST as usize, "three octets say how long a message is");
 
-/// Hellos that may be unfinished at once, and octets of the oldest of them.
+/// Hellos that may be unfinished at once, and bytes of the oldest of them.
 const CANDIDATES: usize = 8;
 const CANDIDATE_LIMIT: usize = 2 * MESSAGE_LIMIT;
 
@@ -38,13 +38,13 @@ const KEPT_LINES: usize = 8;
 /// How far one direction was searched.
 #[derive(Debug, Default)]
 pub(super) struct Search {
-    /// Octets of the unread input that were searched.
+    /// Bytes of the unread input that were searched.
     seen: usize,
-    /// All octets that were searched.
+    /// All bytes that were searched.
     total: usize,
     /// What was said since the first hello began that is not whole, or what may begin one.
     held: Vec<u8>,
-    /// The octet before that; a line end where a side begins to answer.
+    /// The byte before that; a line end where a side begins to answer.
     before: Option<u8>,
     candidates: Vec<Candidate>,
     line: Line,
@@ -83,23 +83,23 @@ enum Line {
 }
 
 impl Search {
-    /// So many unread octets were read.
+    /// So many unread bytes were read.
     pub(super) const fn advance(&mut self, count: usize) {
         self.seen = self.seen.saturating_sub(count);
     }
 
-    /// Octets are missing: nothing that was begun goes on.
+    /// Bytes are missing: nothing that was begun goes on.
     pub(super) fn pass_over(&mut self) {
         *self = Self { total: self.total, lines: std::mem::take(&mut self.lines), ..Self::default() };
     }
 
-    /// Octets of memory held.
+    /// Bytes of memory held.
     pub(super) fn memory(&self) -> usize {
         let records: usize = self.candidates.iter().map(|candidate| candidate.records.memory()).sum();
         self.held.capacity() + records + self.lines.iter().map(|line| line.octets.capacity()).sum::<usize>()
     }
 
-    /// The octets of `input` that were not searched yet.
+    /// The bytes of `input` that were not searched yet.
     fn take<'i>(&mut self, input: &'i [u8]) -> &'i [u8] {
         let fresh = input.get(self.seen..).unwrap_or_default();
         self.seen = self.seen.max(input.len());
@@ -174,7 +174,7 @@ impl Search {
 }
 
 impl Dialogue {
-    /// Searches the end of `input` that was not searched yet, which was read, or waits to be, as octets of a
+    /// Searches the end of `input` that was not searched yet, which was read, or waits to be, as bytes of a
     /// request's body or not.
     pub(super) fn search(&mut self, from: Side, input: &[u8], within_body: bool, judge: &mut Judge<'_>) {
         if from == Side::Server {
@@ -204,7 +204,7 @@ impl Dialogue {
             search.before = Some(b'\n').filter(|_| search.held.is_empty()).or(search.before);
             search.is_turn = false;
         }
-        // A server that repeats a client's octets may be led to repeat a server's hello amid a line.
+        // A server that repeats a client's bytes may be led to repeat a server's hello amid a line.
         search.hold(fresh, from == Side::Server);
         let mut candidates = std::mem::take(&mut search.candidates);
         candidates.retain_mut(|candidate| self.read_candidate(from, candidate, &search.held, judge));
@@ -230,7 +230,7 @@ impl Dialogue {
         }
     }
 
-    /// True if a side's octets are searched.
+    /// True if a side's bytes are searched.
     pub(super) fn searches(&self, from: Side) -> bool {
         let client = &self.direction(Side::Client).reading;
         let agreed = self.direction(Side::Server).first.spoken == Spoken::Http
@@ -307,7 +307,7 @@ impl Dialogue {
     }
 }
 
-/// True if octets that begin with [`RECORD`] may be a hello, as far as they go.
+/// True if bytes that begin with [`RECORD`] may be a hello, as far as they go.
 fn may_be_hello(from: Side, octets: &[u8]) -> bool {
     let kind = if from == Side::Client { CLIENT_HELLO } else { SERVER_HELLO };
     let length = match octets {

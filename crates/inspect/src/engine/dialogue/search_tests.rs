@@ -149,7 +149,7 @@ fn prefixes() -> Vec<(&'static str, Vec<Said>)> {
     ]
 }
 
-/// Says it in segments of `size` octets; whether one was blocked.
+/// Says it in segments of `size` bytes; whether one was blocked.
 fn say(talk: &mut Conversation, said: &[Said], size: usize) -> bool {
     said.iter().any(|(from_client, octets)| talk.sends(*from_client, octets, size))
 }
@@ -306,7 +306,7 @@ fn a_request_behind_a_load_balancers_header_is_judged() {
     }
 }
 
-/// Octets that follow from a seed, as any binary stream's.
+/// Bytes that follow from a seed, as any binary stream's.
 fn noise(seed: u64, count: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let next = || {

@@ -23,12 +23,12 @@ pub(super) struct Ssh {
 pub(super) enum Reading {
     /// Before the end of the identification.
     Identification,
-    /// Behind this identification line and so many octets of packets.
+    /// Behind this identification line and so many bytes of packets.
     Kex(Vec<u8>, usize),
 }
 
 impl Reading {
-    /// Octets of memory held.
+    /// Bytes of memory held.
     pub(super) const fn memory(&self) -> usize {
         match self {
             Self::Identification => 0,
@@ -66,7 +66,7 @@ impl Dialogue {
         }
     }
 
-    /// What is left where octets of a side are missing or its end has come; nothing changes before its
+    /// What is left where bytes of a side are missing or its end has come; nothing changes before its
     /// identification was read.
     pub(super) fn end_ssh(
         &mut self,
@@ -104,7 +104,7 @@ impl Ssh {
     }
 
     /// Reads the packet at the start of the input, the KEXINIT or one that may precede it, behind the
-    /// identification line and so many octets of other packets.
+    /// identification line and so many bytes of other packets.
     fn exchange(&mut self, (line, before): (Vec<u8>, usize), turn: Turn<'_>, judge: &mut Judge<'_>) -> Step {
         let Turn { from, input, .. } = turn;
         let (kex, consumed) = match kex::packet(input) {

@@ -125,7 +125,7 @@ const FOLLOWING: [&[Said]; 7] = [
 
 const SIZES: [usize; 4] = [1, 2, 7, 1400];
 
-/// Says it in segments of `size` octets; what was decided of the last one.
+/// Says it in segments of `size` bytes; what was decided of the last one.
 fn say(talk: &mut Conversation, said: &[Said], size: usize) -> Decision {
     let mut decision = Decision::Undecided;
     for (from_client, octets) in said {

@@ -15,7 +15,7 @@ fn is_stopped(decision: &Decision) -> bool {
     matches!(decision, Decision::Block | Decision::Drop)
 }
 
-/// Sends octets at a distance from those that one end sends next, without moving on.
+/// Sends bytes at a distance from those that one end sends next, without moving on.
 fn show_at(talk: &mut Conversation, from_client: bool, ahead: i32, octets: &[u8]) -> Decision {
     let next = talk.next[usize::from(!from_client)];
     talk.show(&talk.segment(from_client).sequence(next.wrapping_add_signed(ahead)).payload(octets))
@@ -48,7 +48,7 @@ fn half_a_banner_behind_which_one_end_says_that_it_is_over_is_never_made_whole()
             talk.show(&talk.segment(from_client).flags(ending).hop_limit(3));
             talk.wait(Duration::from_secs(seconds));
             talk.wait(Duration::from_secs(30));
-            // A SYN that nobody answers, with the number that would make the rest the first octets.
+            // A SYN that nobody answers, with the number that would make the rest the first bytes.
             let next = talk.next[usize::from(!from_client)];
             talk.show(&talk.segment(from_client).sequence(next.wrapping_sub(1)).flags(Flags::SYN));
             let decision = talk.send(from_client, Flags::ACK | Flags::PSH, rest);

@@ -4,20 +4,20 @@
 //!
 //! *Honest software*, vulnerable or unwanted, sends what its stack makes of a conversation: segments of
 //! any size, lost, repeated, late and in any order. *Whoever means to get content through* sends anything:
-//! octets that the receiver will ignore, other octets for the same place, halves with hours between them,
+//! bytes that the receiver will ignore, other bytes for the same place, halves with hours between them,
 //! and floods. He may sit at one end of the connection, and may send any number of other packets. He does
 //! not hold both ends (those can encrypt), and does not forge packets of an end from that end's own side of
 //! the guard.
 //!
 //! # What is promised, with `--enforce`
 //!
-//! 1. **Octets once passed are fixed.** Until its receiver has acknowledged an octet, a segment with another
+//! 1. **Bytes once passed are fixed.** Until its receiver has acknowledged a byte, a segment with another
 //!    one for the same place is dropped, in order or ahead of its turn. No policy turns that off. A segment
 //!    that is refused leaves no trace.
 //! 2. **A decision rests on what was received.** A flow passes, and is left to the kernel, when both ends
-//!    have acknowledged the octets that were judged. A receiver may ignore a decoy for whatever reason (old
+//!    have acknowledged the bytes that were judged. A receiver may ignore a decoy for whatever reason (old
 //!    time stamps, signatures, hop limits, extension headers, a path's MTU …): it never acknowledges it, and
-//!    the octets that it does take fall under the first rule. A block needs no acknowledgement.
+//!    the bytes that it does take fall under the first rule. A block needs no acknowledgement.
 //! 3. **Who is not confirmed owns nothing.** Flows begun in their middle, and SYNs without an answer, have a
 //!    short time and a small share of the table, and give way before others, whatever `--on-failure` says.
 //!    What matches there is dropped; connections are blocked and reset only when the other end has
@@ -38,7 +38,7 @@
 //! 7. **What opens a connection is judged** whatever the kernel's mark says, and the mark is taken off.
 //! 8. **No request goes by unseen** where every transaction is read. What the kernel lets by of such a flow
 //!    is what the server sends within a body whose end is known and whose head its client has acknowledged,
-//!    as long as nothing else is asked, and segments of the client without an octet
+//!    as long as nothing else is asked, and segments of the client without a byte
 //!    (`src/engine/release.rs`); where every request is read and one response, all that the server sends
 //!    behind that one (`src/engine/standing.rs`).
 //!
@@ -53,9 +53,9 @@
 //!
 //! | trick | what is done | anomaly |
 //! |---|---|---|
-//! | other octets for a place that was let through | dropped, always | `overlap_different_data` |
+//! | other bytes for a place that was let through | dropped, always | `overlap_different_data` |
 //! | overlapping IP fragments with different data | dropped | `fragment_overlap_different_data` |
-//! | data beyond the receiver's window or before the first octet, a FIN where none is due | ignored and dropped | `out_of_window` |
+//! | data beyond the receiver's window or before the first byte, a FIN where none is due | ignored and dropped | `out_of_window` |
 //! | a wrong IP or TCP checksum, however long the segment | ignored and dropped | `bad_checksum` |
 //! | urgent data, however it is announced | the urgent pointer is taken off, so that the receiver reads what was judged; dropped where that can't be done (a fragment, a packet that was cut) | `urgent_data` |
 //! | a signature (TCP MD5, TCP-AO) in a connection without | dropped | `unexpected_signature` |
@@ -80,7 +80,7 @@
 //! | a packet of a forged connection that matches a rule | dropped, always; reported as a bounded anomaly. The alerts follow once the other end acknowledges | `unconfirmed_match` |
 //! | tiny segments, any order | put together; the one that completes a banner is stopped | |
 //! | half a banner, and a long wait; more lines than the budget to an end that has spoken | blocked | `inspection_budget_spent` |
-//! | a banner behind other lines, whatever octets they hold | lines are gone over up to the budget | |
+//! | a banner behind other lines, whatever bytes they hold | lines are gone over up to the budget | |
 //! | a banner behind more than 64 KiB or 1,024 lines | told; the same | `ssh_long_preamble` |
 //! | a banner where some clients cut a longer line, or with CRs before or in it, which some leave out | told; judged, too | `ssh_disputed_identification` |
 //! | an SSH identification within a hello of TLS | told; stopped | `tls_disputed_hello` |
@@ -101,12 +101,12 @@
 //! | a head without an end, before a FIN | told; what there is of it is judged | `http_unfinished_head` |
 //! | a banner behind the handshake of a proxy (`CONNECT`, SOCKS 4 and 5) | what is relayed is inspected, sent before the proxy agrees or behind | |
 //! | a banner behind an upgrade (`STARTTLS`, `STLS`, `AUTH TLS`) that is none | what follows is inspected, as soon as the client asks | |
-//! | a hello of TLS, a request or an identification behind a PROXY header, alerts, or an upgrade of a protocol that is not read | the first MiB of the client's octets is searched for a hello, whatever is before it | |
-//! | an SSH identification behind `SSH-` alone, a request or SOCKS octets | judged, too | `ssh_disputed_identification` |
+//! | a hello of TLS, a request or an identification behind a PROXY header, alerts, or an upgrade of a protocol that is not read | the first MiB of the client's bytes is searched for a hello, whatever is before it | |
+//! | an SSH identification behind `SSH-` alone, a request or SOCKS bytes | judged, too | `ssh_disputed_identification` |
 //! | an upgrade behind which a MiB follows without a hello | told; blocked under `--on-failure closed` | `upgrade_not_followed` |
-//! | a hello of TLS in records and segments of any size, behind empty records; a second one, where the server asks for it | put together; the segment with its last octet is stopped | |
-//! | a hello that contradicts itself | told; its octets are read as anything else | `tls_malformed` |
-//! | octets between two messages, where every transaction is read | told; left out up to the line's end | `http_unexpected_data` |
+//! | a hello of TLS in records and segments of any size, behind empty records; a second one, where the server asks for it | put together; the segment with its last byte is stopped | |
+//! | a hello that contradicts itself | told; its bytes are read as anything else | `tls_malformed` |
+//! | bytes between two messages, where every transaction is read | told; left out up to the line's end | `http_unexpected_data` |
 //!
 //! What is only told by default is dropped under `--on-anomaly drop`, the flow where a message is odd.
 //!
@@ -115,7 +115,7 @@
 //! * `--http-inspect first` reads the first transaction of a connection, and so does `auto` where no rule in
 //!   force would block a request: a second response is not judged then. `requests` reads all requests and the
 //!   first response. What a later `CONNECT` opens is read as requests there, and as nothing else.
-//! * A hello behind the first MiB of a client's octets in a protocol that is not read is not judged.
+//! * A hello behind the first MiB of a client's bytes in a protocol that is not read is not judged.
 //! * What a server sends behind the end of such a body before its client asks for more goes by. It answers
 //!   nothing: a client that takes it for the answer to what it asks next has been told so by a server that
 //!   answers before it is asked, which ends that agree can do in other ways. It is told once the client has
@@ -132,18 +132,18 @@
 //!   one's; from TLS 1.3 on certificates are not seen. QUIC and DTLS are not read.
 //! * A program on the guard's own machine that may set marks (`CAP_NET_RAW`) can send with the guard's mark,
 //!   which passes the output chain; nfqws does so by chance. `--mark` chooses other bits.
-//! * Of a packet of more than 65,531 octets (the longest of loopback, or segments of chosen sizes that an
+//! * Of a packet of more than 65,531 bytes (the longest of loopback, or segments of chosen sizes that an
 //!   interface puts together) a queue does not show the last four at most: a line that begins in them is not
 //!   read.
 //! * Where the guard sees one direction of a connection only, nothing is ever acknowledged: what is seen is
 //!   judged and matches are dropped, and after 120 s the rest passes.
 //! * Somebody who can send packets in the name of an end, from anywhere that leads through the guard, and
 //!   sees its sequence numbers, can acknowledge for it: filter such packets (`rp_filter`).
-//! * One path of a Multipath TCP connection may still map its octets to another order than it sends them
+//! * One path of a Multipath TCP connection may still map its bytes to another order than it sends them
 //!   in. Linux does so only with further paths, which are refused; a made-up sender could.
 //! * Under `--on-failure open` what the queue has no room for passes unseen, and a gap in a connection is
 //!   told (`gap`) and read on behind.
-//! * Octets with a sequence number that the guard has forgotten the beginning of (a table full of others)
+//! * Bytes with a sequence number that the guard has forgotten the beginning of (a table full of others)
 //!   are read as if a connection began there.
 //! * A connection whose SYN the guard has not seen or has forgotten begins for it with the first segment that
 //!   it sees. Its sender may send a decoy that ends where the receiver stands, or before that. The receiver

@@ -1,4 +1,4 @@
-//! What receivers ignore, forget or wait out, and floods: the octets that were judged are those that pass.
+//! What receivers ignore, forget or wait out, and floods: the bytes that were judged are those that pass.
 
 use std::time::Duration;
 

@@ -345,7 +345,7 @@ fn a_first_line_without_end_in_the_longest_packets_blocks_nobody() {
 
 #[test]
 fn packets_too_long_to_be_seen_whole_come_in_any_order() {
-    // The longest of loopback; the queue gives all but four octets.
+    // The longest of loopback; the queue gives all but four bytes.
     let payload = [0; 65_535 - 40];
     let mut setup = Setup::enforcing(RULES);
     setup.config.on_anomaly = "drop,banner=alert".parse().unwrap();

@@ -27,7 +27,7 @@ const INITIALS: usize = 4;
 /// a hello.
 const OVER_TIME: Duration = Duration::from_secs(120);
 
-/// Octets that a pair of ciphers takes, roughly.
+/// Bytes that a pair of ciphers takes, roughly.
 const KEYS: usize = 1 << 10;
 
 /// All connections of one UDP flow.
@@ -36,7 +36,7 @@ pub(in crate::engine) struct Association {
     pub(super) attempts: Vec<Attempt>,
     /// What the first Initials of those were addressed to that gave way to others.
     over: Vec<(ConnectionId, Timestamp)>,
-    /// Octets of Initials that were opened while a hello was not whole.
+    /// Bytes of Initials that were opened while a hello was not whole.
     spent: u64,
     /// True if the other end has said anything to any client.
     answered: bool,
@@ -46,7 +46,7 @@ pub(in crate::engine) struct Association {
     pub(super) volumes: [Volume; 2],
     pub(super) last: Timestamp,
     pub(super) heard: Heard,
-    /// Octets of memory that were accounted for.
+    /// Bytes of memory that were accounted for.
     pub(super) accounted: usize,
 }
 
@@ -250,7 +250,7 @@ impl Association {
         self.attempts.iter().any(|attempt| attempt.state == State::Undecided)
     }
 
-    /// True if a hello was not whole in time, or within the octets that are looked at.
+    /// True if a hello was not whole in time, or within the bytes that are looked at.
     pub(super) fn is_late(&self, judge: &Judge<'_>) -> bool {
         let config = &judge.law.config;
         let late = |since| judge.packet.now.since(since) > config.time_budget;
@@ -326,7 +326,7 @@ impl Association {
         }
     }
 
-    /// Octets of memory held, roughly.
+    /// Bytes of memory held, roughly.
     pub(super) fn memory(&self) -> usize {
         let attempts = self.attempts.iter().map(|attempt| {
             let keys = if attempt.keys.is_some() { KEYS } else { 0 };

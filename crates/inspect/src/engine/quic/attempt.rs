@@ -125,7 +125,7 @@ impl Attempt {
         }
     }
 
-    /// Takes the octets of the hello out of frames.
+    /// Takes the bytes of the hello out of frames.
     pub(super) fn take(&mut self, frames: &[u8], found: &mut Found) {
         if self.state == State::Condemned {
             return;

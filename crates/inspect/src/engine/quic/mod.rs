@@ -2,7 +2,7 @@
 //!
 //! A flow begins with an Initial that its own keys open: garbage takes no place in the table. What the
 //! hello's parts came in is let through until the hello is whole; the datagram that makes it whole is the one
-//! that is judged, so that no server has a hello that was not. All octets of a hello are kept until
+//! that is judged, so that no server has a hello that was not. All bytes of a hello are kept until
 //! the server shows, by going on with the handshake, that it has them: what comes instead of them is dropped.
 //!
 //! Between the same two ports there may be many connections. Whatever begins one (a long header) is looked at
@@ -33,7 +33,7 @@ use crate::packet::Datagram;
 pub(super) struct Datagrams {
     table: FlowTable<Association>,
     octet_limit: usize,
-    /// Octets that the flows hold.
+    /// Bytes that the flows hold.
     held: usize,
     /// What packets are opened in.
     room: Vec<u8>,

@@ -12,7 +12,7 @@ use crate::flow::{Anomaly, AnomalySet, Class, Flow, FlowId, FlowKey, FlowTable, 
 /// A part of the room that TCP's flows have.
 const SHARE: usize = 4;
 
-/// How many of the flows that were seen longest ago are looked at for one that holds octets.
+/// How many of the flows that were seen longest ago are looked at for one that holds bytes.
 const COMPARED: usize = 64;
 
 /// What gives way to a new flow, first to last: what nobody has answered, what is looked at once more should
@@ -65,7 +65,7 @@ impl Datagrams {
         Some(id)
     }
 
-    /// Brings the octets that flows hold below their limit; false where nothing gives way.
+    /// Brings the bytes that flows hold below their limit; false where nothing gives way.
     pub(super) fn has_octets(&mut self, now: Timestamp, sitting: &mut Sitting<'_>) -> bool {
         while self.held > self.octet_limit {
             let table = &self.table;

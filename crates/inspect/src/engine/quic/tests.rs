@@ -330,7 +330,7 @@ fn the_answer_to_one_connection_says_nothing_of_another_one_with_the_same_name()
     scene.server(&[answer_to(b"another1"), handshake()].concat());
     let known = InitialBuilder { destination: b"server".to_vec(), ..of(b"another1", b"").number(1) };
     assert_eq!(scene.client(&known.build()), Decision::Pass);
-    // The octets of the first one's hello are known as before.
+    // The bytes of the first one's hello are known as before.
     assert_eq!(scene.client(&of(b"original", &forbidden).number(1).build()), Decision::Drop);
     assert_eq!(scene.client(&of(b"original", &allowed).number(2).build()), Decision::Pass);
 }
@@ -549,7 +549,7 @@ proptest! {
         let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut % message.len()).collect();
         cuts.extend([0, message.len()]);
         cuts.sort_unstable();
-        // Some octets come twice.
+        // Some bytes come twice.
         let overlap = |at: usize| at.saturating_sub(twice);
         let mut frames: Vec<(usize, &[u8])> =
             cuts.windows(2).map(|pair| (overlap(pair[0]), &message[overlap(pair[0])..pair[1]])).collect();
@@ -567,7 +567,7 @@ proptest! {
         prop_assert!(decisions[whole.unwrap()..].iter().all(|decision| *decision == expected), "{:?}", decisions);
     }
 
-    /// Octets that anybody may send do no harm.
+    /// Bytes that anybody may send do no harm.
     #[test]
     fn any_octets_are_taken(payloads in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 0..8)) {
         let mut scene = Scene::new(|_| {});

@@ -38,7 +38,7 @@ fn released() -> Conversation {
     talk
 }
 
-/// So many octets of the server's go by.
+/// So many bytes of the server's go by.
 fn go_by(talk: &mut Conversation, count: u32) {
     talk.lose_of_server(count);
 }
@@ -189,7 +189,7 @@ fn what_goes_by_behind_the_end_is_told_and_the_next_answer_is_read() {
 #[test]
 fn a_body_is_released_again_where_the_client_speaks_within_it() {
     let mut talk = released();
-    // A keep-alive probe with an octet that is old.
+    // A keep-alive probe with a byte that is old.
     let probe = talk.segment(true).sequence(talk.client_next().wrapping_sub(1)).payload(b"\n");
     assert_eq!(talk.show(&probe), Decision::Regain);
     assert_eq!(talk.acknowledge(true), Decision::Release);

@@ -112,7 +112,7 @@ impl Passage<'_> {
         }
     }
 
-    /// Drops the segment, and every later one with the same octets: a block on the word of a flow that
+    /// Drops the segment, and every later one with the same bytes: a block on the word of a flow that
     /// nobody has confirmed could be anybody's, for a connection that is not his.
     fn condemn(&mut self, stop: Stop, mark: Option<Mark>) -> Inspected {
         self.judge.tell_drop(stop.reason, stop.rule.clone(), false);

@@ -133,7 +133,7 @@ impl Engine {
         self.flows.recall((key, guess_client(segment, from)), packet.now, &mut self.bench.sit(sink))
     }
 
-    /// True if a segment of an undecided flow has an urgent pointer that its receiver must not see: octets
+    /// True if a segment of an undecided flow has an urgent pointer that its receiver must not see: bytes
     /// that it would take out of the stream are judged as part of it.
     fn takes_pointer_off(&self, segment: &Segment<'_>) -> bool {
         let law = &self.bench.law;
@@ -410,13 +410,13 @@ fn first_class(segment: &Segment<'_>) -> Class {
     if segment.flags().syn() { Class::Opening } else { Class::Unconfirmed }
 }
 
-/// Sequence number of a segment's first octet of data.
+/// Sequence number of a segment's first byte of data.
 fn first_octet(segment: &Segment<'_>) -> u32 {
     segment.sequence().wrapping_add(u32::from(segment.flags().syn()))
 }
 
 /// Sequence number that the segment's receiver expects: behind all that was let through to it, which
-/// the first octets of a segment that was asked for again were not.
+/// the first bytes of a segment that was asked for again were not.
 fn receiver_expects(flow: &mut Flow<Conversation>, segment: &Segment<'_>, from: End) -> u32 {
     let side = flow.side(from);
     if let Some(conversation) = &mut flow.conversation

@@ -14,7 +14,7 @@ use crate::flow::{
 };
 use crate::packet::Segment;
 
-/// How far an acknowledgement may lie from octets that are condemned, to be about the same connection.
+/// How far an acknowledgement may lie from bytes that are condemned, to be about the same connection.
 const CONDEMNED_NEAR: u32 = 1 << 16;
 
 /// So many flows may each fill their share of the buffers with what their receivers have not acknowledged.
@@ -36,7 +36,7 @@ pub(super) struct Origin {
     pub(super) before: Ends,
     /// The sequence number that its receiver expects.
     pub(super) receiver_expects: u32,
-    /// True if it can be shown again with more of its octets.
+    /// True if it can be shown again with more of its bytes.
     pub(super) may_ask: bool,
 }
 
@@ -77,7 +77,7 @@ impl<'e> Passage<'e> {
         if self.take_in(tracked) { self.ask_for_more() } else { self.conclude() }
     }
 
-    /// What becomes of a segment where octets are condemned: they are dropped, and as soon as the flow is
+    /// What becomes of a segment where bytes are condemned: they are dropped, and as soon as the flow is
     /// confirmed it is stopped.
     fn meet_condemned(&mut self) -> Option<Inspected> {
         let segment = self.segment;
@@ -88,7 +88,7 @@ impl<'e> Passage<'e> {
         let start = first_octet(segment);
         let end = start.wrapping_add(u32::try_from(segment.wire_payload_length()).unwrap_or(u32::MAX));
         if !from_there && !near(segment.acknowledgement()) {
-            // By the other end's word the connection's numbers are others: those octets were forged.
+            // By the other end's word the connection's numbers are others: those bytes were forged.
             self.end_conversation();
             return None;
         }
@@ -108,7 +108,7 @@ impl<'e> Passage<'e> {
         meets.then(|| Decision::Drop.into())
     }
 
-    /// Forgets what was read where all of it is condemned: the sender may be another one, whose octets are
+    /// Forgets what was read where all of it is condemned: the sender may be another one, whose bytes are
     /// read afresh.
     fn read_apart(&mut self) {
         let origin = self.origin.before.stream(self.from);
@@ -204,7 +204,7 @@ impl<'e> Passage<'e> {
         more
     }
 
-    /// Asks for the whole of a cut segment. What its first octets led to is kept: they are read only once.
+    /// Asks for the whole of a cut segment. What its first bytes led to is kept: they are read only once.
     fn ask_for_more(&mut self) -> Inspected {
         let outcome = std::mem::take(&mut self.judge.outcome);
         let flow = self.flows.table.get_mut(self.id);

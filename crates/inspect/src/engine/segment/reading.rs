@@ -1,4 +1,4 @@
-//! What is done with a segment's octets, and with those that it lacks.
+//! What is done with a segment's bytes, and with those that it lacks.
 
 use super::first_octet;
 use crate::engine::conversation::Conversation;
@@ -32,7 +32,7 @@ impl Streams<'_> {
     }
 }
 
-/// Reads a segment's octets, as far as they are there.
+/// Reads a segment's bytes, as far as they are there.
 pub(super) fn read(
     conversation: &mut Conversation,
     side: Side,
@@ -52,7 +52,7 @@ pub(super) fn read(
     judge.note(offer.anomalies, reported);
 }
 
-/// Goes over the octets that a cut segment lacks, or says that they have to be asked for.
+/// Goes over the bytes that a cut segment lacks, or says that they have to be asked for.
 pub(super) fn go_over_missing(
     conversation: &mut Conversation,
     side: Side,
@@ -81,7 +81,7 @@ pub(super) fn go_over_missing(
     }
 }
 
-/// True if octets that were not captured stand where others were let through that the receiver has not
+/// True if bytes that were not captured stand where others were let through that the receiver has not
 /// acknowledged: it may not have taken those.
 fn replaces_unseen(segment: &Segment<'_>, stream: &Stream) -> bool {
     let (captured, end) = unseen(segment);
@@ -108,7 +108,7 @@ pub(super) fn end(
     }
 }
 
-/// Which octets of a cut segment are missing, behind those that were read.
+/// Which bytes of a cut segment are missing, behind those that were read.
 enum Missing {
     /// So many, next in order.
     Behind(usize),
@@ -124,7 +124,7 @@ fn missing(segment: &Segment<'_>, stream: &Stream) -> Missing {
     Missing::Behind(usize::try_from(distance(stream.next(), end)).unwrap_or(0))
 }
 
-/// Where the octets of a segment that were not captured begin, and where they end.
+/// Where the bytes of a segment that were not captured begin, and where they end.
 fn unseen(segment: &Segment<'_>) -> (u32, u32) {
     let behind = |count: usize| first_octet(segment).wrapping_add(u32::try_from(count).unwrap_or(u32::MAX));
     (behind(segment.payload().len()), behind(segment.wire_payload_length()))

@@ -1,4 +1,4 @@
-//! Responses that go by: an engine that sees the client's octets, beside one that sees all.
+//! Responses that go by: an engine that sees the client's bytes, beside one that sees all.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -180,7 +180,7 @@ fn what_begins_like_a_request_has_an_end() {
     }
 }
 
-/// True if octets between messages were told of.
+/// True if bytes between messages were told of.
 fn is_odd(talk: &Conversation) -> bool {
     let odd = Anomaly::UnexpectedData.name();
     talk.events.iter().any(|event| matches!(&event.kind, EventKind::Anomaly(facts) if facts.name == odd))

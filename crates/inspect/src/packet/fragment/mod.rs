@@ -1,6 +1,6 @@
 //! Puts fragmented IP packets together again, within fixed bounds.
 //!
-//! The octet that came first wins; a later fragment that says otherwise is told to the caller.
+//! The byte that came first wins; a later fragment that says otherwise is told to the caller.
 //! Fragments themselves are let through as they come: only the one that completes a packet can be
 //! judged, and without it the receiver has no packet either.
 
@@ -91,7 +91,7 @@ impl<'a> Fragment<'a> {
     }
 }
 
-/// Position of the octet that names the header behind `prefix`: the IPv6 header's own when nothing
+/// Position of the byte that names the header behind `prefix`: the IPv6 header's own when nothing
 /// stands between, else the first of the last extension header.
 fn next_header_position(prefix: &[u8]) -> usize {
     let mut position = 6;
@@ -108,9 +108,9 @@ fn next_header_position(prefix: &[u8]) -> usize {
 pub struct ReassemblyLimits {
     /// Packets that are put together at once; the oldest gives way.
     pub packets: usize,
-    /// Octets of fragments held in all.
+    /// Bytes of fragments held in all.
     pub octets: usize,
-    /// Separate runs of octets that are kept of one packet; fragments that adjoin make one run.
+    /// Separate runs of bytes that are kept of one packet; fragments that adjoin make one run.
     pub runs: usize,
     /// Time for which after its first fragment a packet is given up; Linux takes 30 s.
     pub timeout: Duration,
@@ -277,7 +277,7 @@ impl Partial {
         }
     }
 
-    /// True if an octet of the fragment differs from the one already there.
+    /// True if a byte of the fragment differs from the one already there.
     fn contradicts(&self, fragment: &Fragment<'_>) -> bool {
         self.pieces.iter().any(|piece| {
             let start = piece.offset.max(fragment.offset);

@@ -54,7 +54,7 @@ enum Next {
     EtherType(u16),
     /// What a PPP protocol number says, RFC 1661 and 1332.
     Ppp(u16),
-    /// IP of the version that its first octet says.
+    /// IP of the version that its first byte says.
     Ip,
     /// Nothing that carries IP.
     Nothing,
@@ -113,7 +113,7 @@ fn first_header(link: u16, frame: &[u8]) -> Option<First<'_>> {
         12 | 14 | 101 | 228 | 229 => Some((Next::Ip, frame)),
         9 | 50 => point_to_point(frame),
         51 => pppoe(frame),
-        // PPP behind an octet that tells the direction.
+        // PPP behind a byte that tells the direction.
         204 => point_to_point(frame.get(1..).unwrap_or_default()),
         // Cisco HDLC: address, control, and an EtherType.
         104 => typed(frame, 2, 4),
@@ -136,7 +136,7 @@ fn first_header(link: u16, frame: &[u8]) -> Option<First<'_>> {
     Some(First { parsed })
 }
 
-/// A header of `length` octets with an `EtherType` at `at`.
+/// A header of `length` bytes with an `EtherType` at `at`.
 fn typed(frame: &[u8], at: usize, length: usize) -> Option<(Next, &[u8])> {
     Some((Next::EtherType(word(frame, at)?), frame.get(length..)?))
 }
@@ -171,7 +171,7 @@ fn token_ring(frame: &[u8]) -> Option<(Next, &[u8])> {
     llc(frame.get(14 + routing..)?)
 }
 
-/// Frame Relay, RFC 2427: an address whose last octet has the lowest bit set, then a protocol number.
+/// Frame Relay, RFC 2427: an address whose last byte has the lowest bit set, then a protocol number.
 fn frame_relay(frame: &[u8]) -> Option<(Next, &[u8])> {
     let address = frame.iter().take(4).position(|octet| octet & 1 == 1)? + 1;
     match frame.get(address..)? {
@@ -199,7 +199,7 @@ fn netfilter_log(frame: &[u8]) -> Option<(Next, &[u8])> {
     }
 }
 
-/// PPP, with or without address and control octets and with a protocol of one or two octets.
+/// PPP, with or without address and control bytes and with a protocol of one or two bytes.
 fn point_to_point(frame: &[u8]) -> Option<(Next, &[u8])> {
     ppp_header(frame.strip_prefix(&[0xff, 0x03]).unwrap_or(frame))
 }
@@ -220,7 +220,7 @@ const fn ppp(protocol: u16) -> Next {
     }
 }
 
-/// A `PPPoE` session packet, RFC 2516: six octets, then PPP.
+/// A `PPPoE` session packet, RFC 2516: six bytes, then PPP.
 fn pppoe(rest: &[u8]) -> Option<(Next, &[u8])> {
     match rest {
         [0x11, 0, _, _, _, _, rest @ ..] => ppp_header(rest),

@@ -27,7 +27,7 @@ pub(super) fn avs(frame: &[u8]) -> Option<(Next, &[u8])> {
     wireless(frame.get(usize::try_from(length).ok()?..)?)
 }
 
-/// A data frame: a header of 24 octets, more with a fourth address, quality of service or control of
+/// A data frame: a header of 24 bytes, more with a fourth address, quality of service or control of
 /// high throughput.
 pub(super) fn wireless(frame: &[u8]) -> Option<(Next, &[u8])> {
     let [kind, flags, ..] = *frame else { return None };

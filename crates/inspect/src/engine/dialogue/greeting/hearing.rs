@@ -1,4 +1,4 @@
-//! What a server says first, listened to beside whatever else its first octets may be.
+//! What a server says first, listened to beside whatever else its first bytes may be.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(super) enum Hearing {
     Over,
 }
 
-/// What some octets were.
+/// What some bytes were.
 pub(super) enum Heard {
     /// Part of what may be a greeting.
     More,
@@ -32,7 +32,7 @@ pub(super) enum Heard {
 }
 
 impl Hearing {
-    /// Takes the next octets of the server.
+    /// Takes the next bytes of the server.
     pub(super) fn hear(&mut self, octets: &[u8], answers: bool, judge: &mut Judge<'_>) -> Heard {
         if octets.is_empty() {
             return Heard::More;
@@ -83,7 +83,7 @@ impl Hearing {
         matches!(self, Self::Over)
     }
 
-    /// Octets of memory held.
+    /// Bytes of memory held.
     pub(super) const fn memory(&self) -> usize {
         match self {
             Self::Amid(heard) => heard.capacity(),

@@ -1,7 +1,7 @@
 //! Dialogues in lines that a server opens with a greeting: the greeting, and what both say behind it up
 //! to where they hand over to another protocol.
 //!
-//! A greeting is listened to beside whatever else a server's first octets may be: lines before an SSH
+//! A greeting is listened to beside whatever else a server's first bytes may be: lines before an SSH
 //! identification look the same. What follows is read only once both ends have shown that they speak
 //! nothing else, and only as long as a client says what may come before it asks for an upgrade
 //! (`STARTTLS`, `STLS`, `AUTH TLS`): mail is nobody's banner.
@@ -44,7 +44,7 @@ pub(super) enum Reading {
 }
 
 impl Greeting {
-    /// Listens to the next octets of the server; gives how many belong to its greeting, all as long as that
+    /// Listens to the next bytes of the server; gives how many belong to its greeting, all as long as that
     /// goes on.
     pub(super) fn hear(&mut self, octets: &[u8], judge: &mut Judge<'_>) -> usize {
         match self.hearing.hear(octets, self.answers, judge) {
@@ -62,7 +62,7 @@ impl Greeting {
         self.hearing.end(self.answers, judge);
     }
 
-    /// The server says its first octets, after the client or not.
+    /// The server says its first bytes, after the client or not.
     pub(super) const fn begin(&mut self, answers: bool) {
         self.answers = answers;
     }
@@ -93,7 +93,7 @@ impl Greeting {
         }
     }
 
-    /// Octets of memory held.
+    /// Bytes of memory held.
     pub(super) fn memory(&self) -> usize {
         self.hearing.memory() + self.commands.memory()
     }
@@ -192,7 +192,7 @@ fn first_line(input: &[u8]) -> Option<&[u8]> {
     input.get(..=end).filter(|line| begins_as_text(line))
 }
 
-/// True if the first few octets may be a line's.
+/// True if the first few bytes may be a line's.
 fn begins_as_text(input: &[u8]) -> bool {
     let start = input.get(..FEW).unwrap_or(input);
     start.iter().all(|octet| !octet.is_ascii_control() || octet.is_ascii_whitespace())

@@ -120,7 +120,7 @@ impl Commands {
         command.answered(agrees)
     }
 
-    /// Octets of memory held.
+    /// Bytes of memory held.
     pub(super) fn memory(&self) -> usize {
         self.waiting.capacity() * size_of::<Command>()
     }

@@ -1,4 +1,4 @@
-//! Heads that come piece by piece: each octet is gone over once, and what blocking rules are about is
+//! Heads that come piece by piece: each byte is gone over once, and what blocking rules are about is
 //! judged with the line that holds it.
 
 use std::ops::Range;
@@ -76,12 +76,12 @@ impl Head {
         if kept >= HEAD_LIMIT { Advance::Whole } else { Advance::More }
     }
 
-    /// How many octets are enough for a head that has not ended.
+    /// How many bytes are enough for a head that has not ended.
     pub(super) const fn limit(&self) -> usize {
         self.first.start.saturating_add(HEAD_LIMIT)
     }
 
-    /// Octets of memory held.
+    /// Bytes of memory held.
     pub(super) const fn memory(&self) -> usize {
         self.fields.capacity() * size_of::<Range<usize>>()
     }

@@ -22,7 +22,7 @@ pub(in crate::engine::dialogue) struct LateHead {
     method: Option<Vec<u8>>,
     /// Names and values of the fields that say where its message ends.
     fields: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Octets of those.
+    /// Bytes of those.
     octets: usize,
     /// The last line held one of them, which the next one may go on with.
     behind_framing: bool,
@@ -66,7 +66,7 @@ impl LateHead {
         self.message
     }
 
-    /// Octets of memory held.
+    /// Bytes of memory held.
     pub(super) fn memory(&self) -> usize {
         self.first.capacity() + self.octets + self.message.memory()
     }

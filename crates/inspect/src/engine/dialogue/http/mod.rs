@@ -1,4 +1,4 @@
-//! HTTP: how one direction's octets become messages.
+//! HTTP: how one direction's bytes become messages.
 //!
 //! Which request a response answers, and what rules say of either, is [`transactions`]'s part.
 
@@ -57,12 +57,12 @@ impl Reading {
         matches!(self, Self::Next)
     }
 
-    /// True if unread octets may be the beginning of a head.
+    /// True if unread bytes may be the beginning of a head.
     pub(super) const fn is_before_end_of_head(&self) -> bool {
         matches!(self, Self::Head(_) | Self::Next)
     }
 
-    /// True if `count` octets may be missing without harm.
+    /// True if `count` bytes may be missing without harm.
     pub(super) fn can_spare(&self, count: u64) -> bool {
         match self {
             Self::Body(message) => message.is_satisfied() && message.skippable() >= count,
@@ -79,7 +79,7 @@ impl Reading {
         }
     }
 
-    /// Octets of memory held.
+    /// Bytes of memory held.
     pub(super) fn memory(&self) -> usize {
         match self {
             Self::Body(message) => message.memory(),
@@ -343,7 +343,7 @@ impl Dialogue {
         }
     }
 
-    /// Where a direction stands behind `count` octets that are missing.
+    /// Where a direction stands behind `count` bytes that are missing.
     pub(super) fn pass_over_http(
         &mut self,
         reading: Reading,
@@ -367,7 +367,7 @@ impl Dialogue {
         }
     }
 
-    /// Looks for the next message; `reading` says whether octets are missing before.
+    /// Looks for the next message; `reading` says whether bytes are missing before.
     pub(super) fn find_message(
         &self,
         turn: Turn<'_>,
@@ -393,7 +393,7 @@ impl Dialogue {
         }
     }
 
-    /// Notes octets between messages. Where a tunnel or a film may be they are nothing odd, unless it is to
+    /// Notes bytes between messages. Where a tunnel or a film may be they are nothing odd, unless it is to
     /// be stopped for them.
     fn note_unexpected(&self, from: Side, judge: &mut Judge<'_>) {
         let odd = Anomaly::UnexpectedData;
@@ -403,7 +403,7 @@ impl Dialogue {
     }
 
     /// True if what one side says may be a tunnel's, which nobody sees granted, or a film's: it may say so
-    /// little or so much for as long as it lasts. Random octets hold what begins like a message now and then;
+    /// little or so much for as long as it lasts. Random bytes hold what begins like a message now and then;
     /// a whole one is judged as any.
     pub(in crate::engine) const fn is_perhaps_of_tunnel(&self, from: Side) -> bool {
         self.http.is_perhaps_tunnel(from)

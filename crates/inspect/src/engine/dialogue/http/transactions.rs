@@ -40,7 +40,7 @@ pub(in crate::engine::dialogue) struct Http {
     left: bool,
     /// True if a request asked for a tunnel since, or to send what has no end: whether it may, nobody sees.
     perhaps_tunnel: bool,
-    /// True if both ends mingle messages with octets of another kind, as they may by RTSP.
+    /// True if both ends mingle messages with bytes of another kind, as they may by RTSP.
     mingles: bool,
     /// True if a response came for which no request was seen.
     unasked: bool,
@@ -110,18 +110,18 @@ pub(in crate::engine) enum Unfinished {
 /// How far one direction came.
 #[derive(Debug)]
 pub(super) enum Reached {
-    /// More octets are needed.
+    /// More bytes are needed.
     More,
-    /// A head of so many octets; a body follows, perhaps an empty one.
+    /// A head of so many bytes; a body follows, perhaps an empty one.
     Head(usize, Message),
-    /// An interim response of so many octets.
+    /// An interim response of so many bytes.
     Interim(usize),
-    /// So many octets of a head behind which others may read more fields: it has no version, or is too
+    /// So many bytes of a head behind which others may read more fields: it has no version, or is too
     /// long to be kept.
     Part(usize, Box<LateHead>),
     /// What there is of the head is enough to stop the flow.
     Stopped,
-    /// An SSH identification begins behind so many octets.
+    /// An SSH identification begins behind so many bytes.
     Ssh(usize),
     /// It was not HTTP after all.
     Never(Reason),
@@ -425,7 +425,7 @@ impl Http {
         }
     }
 
-    /// Octets of memory held, roughly.
+    /// Bytes of memory held, roughly.
     pub(in crate::engine::dialogue) fn memory(&self) -> usize {
         let heads: usize =
             self.waiting.iter().chain(&self.answering).map(|waiting| waiting.head.memory() * 2).sum();

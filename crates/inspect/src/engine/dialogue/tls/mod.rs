@@ -1,8 +1,8 @@
 //! TLS: the hello of each side, and in the open alerts and the server's certificates.
 //!
-//! A client's hello is heard beside whatever else its first octets may be, and judged as soon as it is whole.
-//! That it is one is certain once the server answers by TLS; until then its octets stay unread, so that what
-//! answers otherwise has them read as anything else. Octets that look like a hello and hold an SSH
+//! A client's hello is heard beside whatever else its first bytes may be, and judged as soon as it is whole.
+//! That it is one is certain once the server answers by TLS; until then its bytes stay unread, so that what
+//! answers otherwise has them read as anything else. Bytes that look like a hello and hold an SSH
 //! identification behind a line end are read for that at once: some servers find it there. A server of TLS
 //! has a hello all the same, which is not judged: by default such a flow is stopped.
 
@@ -35,7 +35,7 @@ pub(super) struct Tls {
     is_told: bool,
     /// Both ends began with TLS.
     both: bool,
-    /// A client's hello was found behind other octets, whose answer is looked for.
+    /// A client's hello was found behind other bytes, whose answer is looked for.
     found: bool,
 }
 
@@ -43,14 +43,14 @@ pub(super) struct Tls {
 #[derive(Debug, Default)]
 pub(super) struct Hearing {
     records: Records,
-    /// Unread octets that were searched for an identification.
+    /// Unread bytes that were searched for an identification.
     searched: usize,
     /// Nothing is listened for any more.
     over: bool,
 }
 
 impl Hearing {
-    /// Octets of memory held.
+    /// Bytes of memory held.
     pub(super) fn memory(&self) -> usize {
         self.records.memory()
     }
@@ -59,7 +59,7 @@ impl Hearing {
         *self = Self { over: true, ..Self::default() };
     }
 
-    /// True if an identification begins within octets that are unread, those that were searched before left
+    /// True if an identification begins within bytes that are unread, those that were searched before left
     /// out.
     fn finds_identification(&mut self, unread: &[u8]) -> bool {
         let from = self.searched.saturating_sub(IDENTIFICATION.len() - 1);
@@ -78,7 +78,7 @@ impl Dialogue {
             && Name::TLS.fit(Side::Client, input) != Fit::No
     }
 
-    /// Takes a client's hello that was found behind other octets.
+    /// Takes a client's hello that was found behind other bytes.
     pub(super) fn take_found_hello(&mut self, body: &[u8], judge: &mut Judge<'_>) {
         self.tls.found = true;
         self.take_hello(body, judge);
@@ -262,7 +262,7 @@ impl Tls {
         }
     }
 
-    /// True if a client's hello was found behind other octets and the server's answer is looked for.
+    /// True if a client's hello was found behind other bytes and the server's answer is looked for.
     pub(super) const fn was_found(&self) -> bool {
         self.found
     }

@@ -59,7 +59,7 @@ fn hellos_of_a_capture_without_the_handshake_of_tcp_are_told() {
     }
 }
 
-/// Says octets in pieces; how many were let through.
+/// Says bytes in pieces; how many were let through.
 fn say(talk: &mut Conversation, from_client: bool, octets: &[u8], size: usize) -> usize {
     let mut through = 0;
     for piece in octets.chunks(size) {
