@@ -148,7 +148,7 @@ mod tests {
     use super::*;
     use crate::packet::testing::{SegmentBuilder, endpoint};
 
-    /// What the kernel does with the program.
+    /// Simulates the kernel's execution of the program.
     fn runs(packet: &[u8]) -> bool {
         let octet = |at: u32| packet.get(usize::try_from(at).unwrap()).copied().map(u32::from);
         let half = |at: u32| Some(octet(at)? << 8 | octet(at + 1)?);

@@ -1,4 +1,4 @@
-//! The alerts of the guard whose page this is, as they come: the last of them, for whoever watches.
+//! Live alerts of the guard that serves this page: keeps the last ones for watching browsers.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,35 +11,35 @@ use crate::inventory::Alert;
 use crate::output::consumer::Feed;
 use crate::output::{Consumer, Handle, Overflow, WriterConfig};
 
-/// Alerts that are remembered.
+/// Number of kept alerts.
 const REMEMBERED: usize = 512;
 
-/// Room for those that come at once; more are not shown, and nobody waits for it.
+/// Queue of the alert feed; if it is full, further alerts are not shown. The guard never waits for it.
 const ROOM: WriterConfig = WriterConfig { capacity: 1 << 12, octets: 16 << 20, overflow: Overflow::Count };
 
 /// Alerts by their numbers, from 1.
 #[derive(Debug, Default)]
 struct Remembered {
     alerts: VecDeque<Arc<Alert>>,
-    /// The number of the last one.
+    /// Number of the last alert.
     last: u64,
 }
 
-/// What watchers look at.
+/// Alerts for the page's readers.
 #[derive(Debug, Default)]
 pub(super) struct Board {
     remembered: Mutex<Remembered>,
     news: Notify,
 }
 
-/// Takes a guard's alerts to its page.
+/// Feeds a guard's alerts to its page.
 #[derive(Debug)]
 pub struct Alerts {
     feed: Feed<Crier>,
     board: Arc<Board>,
 }
 
-/// A way to the page, for one thread.
+/// Sender to the page, for one thread.
 #[derive(Debug, Clone)]
 pub struct Caller(Handle);
 
@@ -50,17 +50,18 @@ struct Crier {
 }
 
 impl Alerts {
-    /// Starts the thread that takes them; `sensor` says who sees them, `guard/edge`.
+    /// Starts the thread that receives alerts; `sensor` names their source, `guard/edge`.
     ///
     /// # Errors
-    /// The system has no thread left.
+    ///
+    /// The system cannot start a thread.
     pub fn start(sensor: String) -> io::Result<Self> {
         let board = Arc::<Board>::default();
         let feed = Feed::open("alerts", ROOM, Crier { sensor, board: Arc::clone(&board) })?;
         Ok(Self { feed, board })
     }
 
-    /// A way to the page.
+    /// Returns a sender to the page.
     pub fn caller(&self) -> Caller {
         Caller(self.feed.handle())
     }
@@ -71,7 +72,7 @@ impl Alerts {
 }
 
 impl Caller {
-    /// Shows an event, if it is an alert. Does not wait.
+    /// Sends an event to the page, if it is an alert. Never blocks.
     pub fn show(&self, event: &Arc<Event>) {
         if matches!(event.kind, crate::event::EventKind::Alert(_)) {
             self.0.share(event);
@@ -101,18 +102,18 @@ impl Board {
         self.news.notify_waiters();
     }
 
-    /// Those behind a number that are still remembered, each with its own.
+    /// Returns the kept alerts after a number, each with its own number.
     pub(super) fn behind(&self, number: u64) -> Vec<(u64, Arc<Alert>)> {
         let remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
         let count = remembered.alerts.len() as u64;
-        // Numbers of another run say nothing here.
+        // A larger number comes from an earlier run of the guard, so the reader gets all alerts.
         let number = if number > remembered.last { 0 } else { number };
         let wanted = remembered.last.saturating_sub(number).min(count);
         let newest = remembered.alerts.iter().skip(usize::try_from(count - wanted).unwrap_or(usize::MAX));
         (remembered.last - wanted + 1..).zip(newest.cloned()).collect()
     }
 
-    /// Waits for the next one.
+    /// Waits for the next alert.
     pub(super) async fn news(&self) {
         self.news.notified().await;
     }

@@ -1,5 +1,4 @@
-//! How requests are answered: with a page, with JSON, or with what is wrong; and what browsers are told of
-//! each.
+//! Responses: a page, JSON or an error, with security headers for browsers.
 
 use askama::Template;
 use axum::extract::Request;
@@ -10,11 +9,12 @@ use serde::Serialize;
 
 use crate::inventory::StoreError;
 
-/// No script, style, image or connection but our own; no frame around a page, no form that leads elsewhere.
+/// Content security policy: only this server's scripts, styles, images and connections; no frame around a
+/// page, and no form to another site.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
-/// Fields of each answer.
+/// Header fields of each response.
 const FIELDS: [(HeaderName, &str); 6] = [
     (header::CONTENT_SECURITY_POLICY, POLICY),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
@@ -24,16 +24,16 @@ const FIELDS: [(HeaderName, &str); 6] = [
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
 
-/// Why a request has no answer.
+/// Error of a request.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// What was asked is none.
+    /// The request is invalid.
     Bad(String),
-    /// There is no such thing.
+    /// The object does not exist.
     Missing(String),
-    /// Not now.
+    /// The request conflicts with the current state.
     Busy(String),
-    /// Not any more.
+    /// The service is no longer available.
     Gone(&'static str),
     /// The inventory takes too long.
     TooLong,
@@ -48,17 +48,17 @@ impl From<StoreError> for Fault {
 }
 
 impl Fault {
-    /// What is wrong with a request.
+    /// Returns the error of an invalid request.
     pub(super) fn bad(why: impl std::fmt::Display) -> Self {
         Self::Bad(why.to_string())
     }
 
-    /// The status that says so.
+    /// Returns the HTTP status.
     pub(super) fn status(&self) -> StatusCode {
         self.told().0
     }
 
-    /// What is wrong, in words.
+    /// Returns the message.
     pub(super) fn why(&self) -> String {
         self.told().1
     }
@@ -69,9 +69,10 @@ impl Fault {
             Self::Busy(why) => (StatusCode::CONFLICT, why.clone()),
             Self::Gone(why) => (StatusCode::SERVICE_UNAVAILABLE, (*why).to_owned()),
             Self::Missing(what) => (StatusCode::NOT_FOUND, what.clone()),
-            Self::TooLong => {
-                (StatusCode::SERVICE_UNAVAILABLE, "This takes too long; ask for less.".to_owned())
-            }
+            Self::TooLong => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "The request takes too long; use a narrower filter.".to_owned(),
+            ),
             Self::Store(error) => (StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
         }
     }
@@ -84,7 +85,7 @@ struct FaultPage {
     why: String,
 }
 
-/// As a page.
+/// Renders the error as a page.
 impl IntoResponse for Fault {
     fn into_response(self) -> Response {
         let (status, why) = self.told();
@@ -112,28 +113,28 @@ impl IntoResponse for JsonFault {
     }
 }
 
-/// A page.
+/// Renders a page.
 pub(super) fn page(template: &impl Template) -> Response {
     match template.render() {
         Ok(text) => ([(header::CACHE_CONTROL, "no-store")], Html(text)).into_response(),
-        // A `Display` of ours has failed; there is none that does.
+        // This would need a failing `Display`, and the templates use none.
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
 }
 
-/// A value as JSON.
+/// Returns a value as JSON.
 pub(super) fn json(value: &impl Serialize) -> Response {
     match serde_json::to_vec(value) {
         Ok(text) => {
             let fields = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")];
             (fields, text).into_response()
         }
-        // Of our own types none refuses.
+        // The serialized types have no failing implementation.
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
 }
 
-/// Adds what browsers are told of each answer.
+/// Adds the security headers to each response.
 pub(super) async fn guard(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     for (name, value) in FIELDS {

@@ -1,4 +1,4 @@
-//! The inventory as JSON: what pages show, for programs. `openapi.json` says how.
+//! The inventory as JSON: the data of the pages, for programs. `openapi.json` describes it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ use super::{attempt, live};
 use crate::fleet::sensors_of;
 use crate::inventory::{Database, Service, StoreError, Time};
 
-/// The description of this interface.
+/// Description of this interface.
 const OPENAPI: &str = include_str!("openapi.json");
 
-/// Rows of an answer that says nothing else, and at most.
+/// Default and largest number of rows in a response.
 const ROWS: (usize, usize) = (100, 1_000);
 
 pub(super) fn routes() -> Router<Arc<Reader>> {
@@ -50,8 +50,8 @@ pub(super) fn routes() -> Router<Arc<Reader>> {
 
 type Answer = Result<Response, JsonFault>;
 
-/// What is asked, and nothing beside it: a program that asks for `?port=22` is told so instead of getting
-/// all.
+/// Parameters of a request, without unknown ones: a program with `?port=22` gets an error instead of all
+/// rows.
 pub(super) struct Strict(pub(super) Asked);
 
 impl<S: Send + Sync> FromRequestParts<S> for Strict {
@@ -69,7 +69,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Strict {
 }
 
 async fn nowhere() -> JsonFault {
-    Fault::Missing("there is no such path; /api/openapi.json lists them".to_owned()).into()
+    Fault::Missing("unknown path; /api/openapi.json lists the paths".to_owned()).into()
 }
 
 async fn openapi() -> Response {
@@ -89,10 +89,10 @@ async fn hosts(State(reader): State<Arc<Reader>>, Strict(asked): Strict) -> Answ
 }
 
 async fn host(State(reader): State<Arc<Reader>>, Path(address): Path<String>) -> Answer {
-    let address: IpAddr = address.parse().map_err(|_| Fault::bad("no address"))?;
+    let address: IpAddr = address.parse().map_err(|_| Fault::bad("not an address"))?;
     match reader.ask(move |inventory| inventory.host(address)).await? {
         Some(host) => Ok(json(&host)),
-        None => Err(Fault::Missing(format!("{address} was never seen")).into()),
+        None => Err(Fault::Missing(format!("no record of {address}")).into()),
     }
 }
 
@@ -133,14 +133,14 @@ async fn runs(State(reader): State<Arc<Reader>>) -> Answer {
     Ok(json(&json!({ "runs": runs })))
 }
 
-/// Sensors of the fleet beside the inventory, where there is one.
+/// Sensors of the fleet in the inventory's database, if there is a fleet.
 async fn sensors(State(reader): State<Arc<Reader>>) -> Answer {
     let sensors = reader.ask(|inventory| Ok::<_, StoreError>(sensors_of(inventory))).await?;
     let sensors = sensors.map_err(|error| Fault::Busy(format!("sensors cannot be read: {error}")))?;
     Ok(json(&json!({ "sensors": sensors.unwrap_or_default() })))
 }
 
-/// Rules in, what they would stop out.
+/// Takes rules, and returns the services and clients that they would block.
 async fn impact(State(reader): State<Arc<Reader>>, Strict(asked): Strict, rules: String) -> Answer {
     let filter = asked.filter()?;
     let outcome = reader.ask(move |inventory| attempt::run(inventory, &rules, &filter)).await?;
@@ -150,7 +150,7 @@ async fn impact(State(reader): State<Arc<Reader>>, Strict(asked): Strict, rules:
     }
 }
 
-/// What is to be scanned, and when.
+/// Requested scan, with its schedule.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wanted {
@@ -161,7 +161,7 @@ struct Wanted {
     rate: Option<u32>,
     #[serde(default)]
     host_key: bool,
-    /// Again and again; at once where nothing is said.
+    /// Schedule; without it the scan starts at once.
     #[serde(default)]
     when: Option<String>,
 }
@@ -208,8 +208,7 @@ async fn unschedule(
     Ok(json(&json!({ "deleted": id })))
 }
 
-/// Cuts off what is more than was asked for; where the listing goes on then: behind the last row that is
-/// shown.
+/// Truncates the rows to `most`, and returns the last one if there are more: the next page starts after it.
 pub(super) fn rest<T>(rows: &mut Vec<T>, most: usize) -> Option<&T> {
     let is_more = rows.len() > most;
     rows.truncate(most);

@@ -1,4 +1,4 @@
-//! Rules that are tried on what was seen, before anybody puts them in force.
+//! Tests rules against the recorded services and clients, without putting them in force.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,47 +7,48 @@ use serde::Serialize;
 use crate::inventory::{Database, Filter, Impact, StoreError, impact};
 use crate::rules::{Rule, RuleSet, nesting};
 
-/// What of a trial is shown; more is only counted.
+/// Limit of listed results; the rest is only counted.
 const SHOWN: usize = 500;
 
-/// What became of a trial.
+/// Result of a test.
 pub(super) enum Outcome {
-    /// The rules are none, for this reason.
+    /// The rules are invalid, for this reason.
     Refused(String),
-    /// The rules would do this.
+    /// The rules would block this.
     Judged(Judged),
 }
 
-/// What rules would stop.
+/// Services and clients that rules would block.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Judged {
-    /// Rules and policies that would stop something.
+    /// Rules and policies that would block something.
     pub(super) sums: Vec<Sum>,
-    /// At which services and of which clients; not all where there are many.
+    /// Affected services and clients, up to a limit.
     pub(super) impacts: Vec<Impact>,
-    /// How many more there are.
+    /// Number of further ones.
     pub(super) more: usize,
-    /// Rules that ask more than names.
+    /// Rules that need more than names.
     pub(super) unforeseen: Vec<String>,
 }
 
-/// What one rule or policy would stop.
+/// Result of one rule or policy.
 #[derive(Debug, Serialize)]
 pub(super) struct Sum {
     /// `rule` or `policy`.
     pub(super) kind: &'static str,
-    /// Its id.
+    /// Id of the rule or policy.
     pub(super) rule: String,
-    /// Services and clients.
+    /// Number of services and clients.
     pub(super) assets: usize,
-    /// Connections that were seen.
+    /// Number of recorded connections.
     pub(super) connections: i64,
 }
 
-/// Judges what was seen by the rules of a text.
+/// Tests the rules in a text against the inventory.
 ///
 /// # Errors
-/// What the database says.
+///
+/// Error of the database.
 pub(super) fn run(inventory: &Database, text: &str, filter: &Filter) -> Result<Outcome, StoreError> {
     if let Some(why) = refusal(text) {
         return Ok(Outcome::Refused(why));
@@ -80,8 +81,8 @@ pub(super) fn run(inventory: &Database, text: &str, filter: &Filter) -> Result<O
     Ok(Outcome::Judged(judged))
 }
 
-/// Why a text is not read as rules at all: those would have files of this machine read, or it is no TOML, of
-/// which the reader of rules would make what it can.
+/// Returns a reason to refuse a text before its rules are parsed: it would read files of this machine, or it
+/// is not TOML. The parser of rules would read as much of that as it can.
 fn refusal(text: &str) -> Option<String> {
     if nesting::too_deep(text).is_some() {
         return Some("brackets are nested too deeply".to_owned());
@@ -89,7 +90,7 @@ fn refusal(text: &str) -> Option<String> {
     match text.parse::<toml::Table>() {
         Err(error) => Some(error.to_string()),
         Ok(table) if table.contains_key("lists") => {
-            Some("`[lists]` names files of the server; write the values into the rules here".to_owned())
+            Some("`[lists]` would read files of the server; write the values into the rules".to_owned())
         }
         Ok(_) => None,
     }

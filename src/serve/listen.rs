@@ -1,4 +1,4 @@
-//! The page's server: what it bears, and what its threads may do.
+//! Server of the page: its limits, and the confinement of its threads.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::fleet::Background;
 use crate::privileges::{FILES, keep_or_tell};
 use crate::web::{File, Limits, Tls, TlsFault};
 
-/// Live pages stay for an hour and ask anew; threads are for questions to the inventory and for passwords.
+/// Live pages stay for an hour and reconnect. Threads are for queries of the inventory and for passwords.
 const LIMITS: Limits = Limits {
     connections: (128, 32),
     head: Duration::from_secs(15),
@@ -26,31 +26,32 @@ const LIMITS: Limits = Limits {
     threads: AT_ONCE + 6,
 };
 
-/// The running server; stops when dropped.
+/// Running server; stops when dropped.
 #[derive(Debug)]
 pub struct Server {
     web: crate::web::Server,
-    /// Ends behind it.
+    /// Dropped after the server.
     _scans: Option<Ending>,
     _merging: Option<Background>,
 }
 
-/// What starts scans; it notes at its end which are ended by that.
+/// Closes the scans of the page, which records interrupted ones.
 #[derive(Debug)]
 struct Ending(Arc<Scans>);
 
 impl Drop for Ending {
     fn drop(&mut self) {
         if let Err(error) = self.0.close() {
-            tell(format_args!("bannerwall: scans of the page: {error}"));
+            tell(format_args!("bannerwall: cannot record the end of the page's scans: {error}"));
         }
     }
 }
 
-/// Certificates and key, from files in PEM.
+/// Loads certificates and key from PEM files.
 ///
 /// # Errors
-/// A file cannot be read or used; the message names the flag.
+///
+/// A file is unreadable or invalid; the message names the flag.
 pub(super) fn tls(flags: &str, certificates: &Path, key: &Path) -> Result<Arc<ServerConfig>, ServeError> {
     Tls::new(certificates, key).config().map_err(|TlsFault { file, path, why }| {
         let name = if file == File::Key { "tls-key" } else { "tls-cert" };
@@ -67,9 +68,9 @@ impl Server {
     ) -> Result<Self, ServeError> {
         let ending = scans.clone().map(Ending);
         let web = crate::web::Server::start("serve", listener, tls, router, LIMITS, move |runtime| {
-            // The inventory may be another user's.
+            // The inventory may belong to another user.
             keep_or_tell("serve", FILES);
-            // What of it the kernel has: whoever runs us need not hear of it each time.
+            // Warnings about missing kernel features would repeat at every start, so they are left out.
             confinement.apply_or_tell(true);
             if let Some(scans) = scans {
                 runtime.spawn(scans.keep());
@@ -78,17 +79,17 @@ impl Server {
         Ok(Self { web: web.map_err(ServeError::Start)?, _scans: ending, _merging: None })
     }
 
-    /// The same, and what merges beside it.
+    /// Adds the background thread that merges batches.
     pub(super) fn beside(self, merging: Option<Background>) -> Self {
         Self { _merging: merging, ..self }
     }
 
-    /// Where it listens.
+    /// Returns the listening address.
     pub(crate) const fn address(&self) -> SocketAddr {
         self.web.address()
     }
 
-    /// Where the page is.
+    /// Returns the URL of the page.
     pub fn url(&self) -> String {
         self.web.url()
     }

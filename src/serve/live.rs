@@ -1,4 +1,4 @@
-//! Changes as they are written, and alerts of the guard whose page this is, as server-sent events.
+//! New changes, and live alerts of the guard that serves this page, as server-sent events.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -19,37 +19,37 @@ use super::api::Strict;
 use super::reader::Reader;
 use crate::inventory::{Alert, Change, Database, Filter};
 
-/// Interval at which the inventory is looked into.
+/// Interval between two queries of the inventory.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Changes that are read at a time.
+/// Limit of changes in one query.
 const AT_ONCE: usize = 200;
 
-/// Who watches.
+/// State of one watching browser.
 struct Watch {
     reader: Arc<Reader>,
     filter: Filter,
-    /// What was told: the number of the last change, and that of the last alert.
+    /// Position of the last sent change and alert.
     behind: Mark,
-    /// What waits or was told.
+    /// Position of the last queued change and alert.
     reached: Mark,
     waiting: VecDeque<Told>,
 }
 
-/// How far somebody has seen: `change` or `change.alert`, in text.
+/// Position in the streams: `change` or `change.alert` as text.
 #[derive(Debug, Clone, Copy)]
 struct Mark {
     change: i64,
     alert: u64,
 }
 
-/// What is told.
+/// Item of the stream.
 enum Told {
     Change(Box<Change>),
     Alert(u64, Arc<Alert>),
 }
 
-/// `/api/events`: what changes from now on, or behind `Last-Event-ID`.
+/// `/api/events`: changes from now on, or after `Last-Event-ID`.
 pub(super) async fn events(
     State(reader): State<Arc<Reader>>,
     Strict(asked): Strict,
@@ -58,7 +58,7 @@ pub(super) async fn events(
     let filter = asked.filter()?;
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok());
     let behind = match last {
-        Some(id) => id.parse().map_err(|()| Fault::bad("Last-Event-ID: no number"))?,
+        Some(id) => id.parse().map_err(|()| Fault::bad("Last-Event-ID: not a number"))?,
         None => Mark {
             change: match asked.after_row()? {
                 Some(behind) => behind,
@@ -71,7 +71,7 @@ pub(super) async fn events(
     Ok(Sse::new(stream(watch)).keep_alive(KeepAlive::default()).into_response())
 }
 
-/// Ends where the inventory can no longer be read; browsers ask anew.
+/// Returns the stream. It stops if the inventory becomes unreadable; browsers then reconnect.
 fn stream(watch: Watch) -> impl Stream<Item = Result<Event, Infallible>> {
     unfold(watch, |mut watch| async move {
         loop {
@@ -86,7 +86,7 @@ fn stream(watch: Watch) -> impl Stream<Item = Result<Event, Infallible>> {
 }
 
 impl Watch {
-    /// Looks for changes; whether there are any, and nothing where that cannot be told.
+    /// Looks for alerts and changes; returns true if there are any, and none if the inventory is unreadable.
     async fn look(&mut self) -> Option<bool> {
         self.hear();
         if !self.waiting.is_empty() {
@@ -101,7 +101,7 @@ impl Watch {
         Some(!self.waiting.is_empty())
     }
 
-    /// Looks for alerts.
+    /// Queues new alerts.
     fn hear(&mut self) {
         let Some(board) = &self.reader.board else { return };
         for (number, alert) in board.behind(self.reached.alert) {
@@ -112,8 +112,8 @@ impl Watch {
         }
     }
 
-    /// Waits until it is worth to look again. Alerts that the filter hides wake nobody: each would cost a
-    /// question.
+    /// Waits until the next query is worthwhile. Filtered alerts cause no query, since each would load the
+    /// inventory.
     async fn rest(&mut self) {
         let pause = tokio::time::sleep(PAUSE);
         tokio::pin!(pause);
@@ -126,9 +126,9 @@ impl Watch {
         }
     }
 
-    /// As browsers take it.
+    /// Formats an item as an event.
     fn event(&mut self, told: &Told) -> Option<Event> {
-        // JSON is one line: it holds no line ends.
+        // JSON has no line ends, which would split the event.
         let (name, data) = match told {
             Told::Change(change) => {
                 self.behind.change = change.id;

@@ -1,8 +1,8 @@
-//! `bannerwall serve`: the inventory for a browser, and the same as JSON, over HTTP.
+//! `bannerwall serve`: the inventory as web pages and as JSON, over HTTP.
 //!
-//! Pages are whole without JavaScript, name no foreign origin, and show whatever came from the network as
-//! text ([`text::Shown`]). Nothing here writes into the inventory but the journal of [`scans`] and, of a
-//! fleet, what sensors have sent ([`Background`]), and nothing that guard, scan or replay do waits for it.
+//! Pages work without JavaScript, load nothing from other sites, and escape all data from the network
+//! ([`text::Shown`]). The page writes only the journal of [`scans`] into the inventory and, for a fleet,
+//! merged batches ([`Background`]). Guard, scan and replay never wait for it.
 
 mod access;
 mod alerts;
@@ -40,92 +40,92 @@ use crate::inventory::{Database, Place, StoreError};
 use crate::privileges::{FILES, leave_root_or_tell};
 use crate::web::bind;
 
-/// Octets of a request's body, at most: rules that are to be tried.
+/// Limit of a request's body, in bytes: rules to test.
 const BODY: usize = 1 << 20;
 
-/// What is shown, where, and to whom.
+/// Configuration of the page.
 #[derive(Debug, Clone)]
 pub struct ServeConfig {
     /// The inventory.
     pub inventory: Place,
-    /// Where it is listened; port 0 picks one.
+    /// Listening address; port 0 picks a free port.
     pub listen: SocketAddr,
-    /// A file with the token that is asked for.
+    /// File with the token to require.
     pub token_file: Option<PathBuf>,
-    /// A file with users and hashes of their passwords.
+    /// File with users and password hashes.
     pub htpasswd: Option<PathBuf>,
-    /// Files with certificates and key of TLS, in PEM.
+    /// Files with certificates and key for TLS, in PEM.
     pub tls: Option<(PathBuf, PathBuf)>,
-    /// What may be scanned from the page.
+    /// Scans that the page may start.
     pub scans: ScanConfig,
-    /// True if what sensors of a fleet have sent is merged beside it.
+    /// True to merge batches of a fleet's sensors in the background.
     pub merges: bool,
-    /// The flags that say so, as errors name them: where it is listened, and what those of access begin with.
+    /// Flags for error messages: that of the address, and the prefix of those for access.
     pub flags: (&'static str, &'static str),
 }
 
-/// Why the page cannot be served.
+/// Error of serving the page.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// Anybody who reaches the address would see the inventory.
-    #[error("{} {address}: others reach this address, so {own}token-file or {own}htpasswd is needed", flags.0, own = flags.1)]
+    /// Everyone who can reach the address would see the inventory.
+    #[error("{} {address}: other machines can reach this address: pass {own}token-file or {own}htpasswd", flags.0, own = flags.1)]
     NoLogin {
-        /// It.
+        /// Address.
         address: SocketAddr,
         /// See [`ServeConfig::flags`].
         flags: (&'static str, &'static str),
     },
-    /// Secrets would be sent in the clear.
-    #[error("{} {address}: others reach this address, so {own}tls-cert and {own}tls-key are needed", flags.0, own = flags.1)]
+    /// Passwords and data would be sent unencrypted.
+    #[error("{} {address}: other machines can reach this address: pass {own}tls-cert and {own}tls-key", flags.0, own = flags.1)]
     NoTls {
-        /// It.
+        /// Address.
         address: SocketAddr,
         /// See [`ServeConfig::flags`].
         flags: (&'static str, &'static str),
     },
-    /// The inventory cannot be read.
+    /// The inventory is unreadable.
     #[error("--inventory {0}")]
     Inventory(#[from] StoreError),
-    /// Token or users cannot be read.
+    /// Token or users are unreadable.
     #[error("{flag} {error}")]
     Access {
-        /// Whose value it is.
+        /// Flag of the file.
         flag: String,
-        /// What is wrong.
+        /// Reason.
         error: AccessError,
     },
-    /// Certificates or key cannot be used.
+    /// Certificates or key are invalid.
     #[error("{flag} {}: {why}", path.display())]
     Tls {
-        /// Whose value it is.
+        /// Flag of the file.
         flag: String,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// Reason.
         why: String,
     },
-    /// The address cannot be listened on.
+    /// The address cannot be bound.
     #[error("{flag}: cannot listen on {address}: {error}")]
     Listen {
-        /// Whose value it is.
+        /// Flag of the address.
         flag: &'static str,
-        /// As it was asked for.
+        /// Requested address.
         address: SocketAddr,
-        /// Why.
+        /// Reason.
         error: std::io::Error,
     },
-    /// What starts scans cannot be started.
-    #[error("--scan-allow: {0}")]
+    /// The helper process for scans cannot be started.
+    #[error("--scan-allow: cannot start the helper process: {0}")]
     Scans(std::io::Error),
-    /// What merges cannot be started.
-    #[error("cannot start what merges: {0}")]
+    /// The thread that merges batches cannot be started.
+    #[error("cannot start the thread that merges batches: {0}")]
     Merging(std::io::Error),
     /// The server's thread cannot be started.
     #[error("cannot start the HTTP server: {0}")]
     Start(std::io::Error),
 }
 
-/// Everything that a confined thread could not open any more.
+/// Resources that a confined thread could not open.
 struct Opened {
     listener: TcpListener,
     access: Access,
@@ -134,23 +134,24 @@ struct Opened {
 }
 
 impl ServeConfig {
-    /// Opens everything, leaves root, confines the calling thread, and answers until the server is dropped.
-    /// For a process that does nothing else: no thread of it keeps more rights than those that speak to
-    /// browsers.
+    /// Opens all files, leaves root, confines the calling thread, and serves until the server is dropped. It
+    /// is for a process without other tasks: no thread keeps more rights than those that serve browsers.
     ///
     /// # Errors
+    ///
     /// See [`ServeError`].
     pub fn start_confined(&self) -> Result<Server, ServeError> {
         let opened = self.open()?;
-        // The inventory may be another user's.
+        // The inventory may belong to another user.
         leave_root_or_tell(FILES);
         self.confinement().apply_or_tell(true);
         self.serve(opened, None)
     }
 
-    /// Listens and answers until the server is dropped, and shows alerts of this process.
+    /// Serves until the server is dropped, and shows alerts of this process.
     ///
     /// # Errors
+    ///
     /// See [`ServeError`].
     pub fn start(&self, alerts: &Alerts) -> Result<Server, ServeError> {
         self.serve(self.open()?, Some(alerts))
@@ -180,10 +181,11 @@ impl ServeConfig {
         Ok(server.beside(merging.transpose().map_err(ServeError::Merging)?))
     }
 
-    /// Looks whether it would be shown to whom it may: reads what says so, and makes nothing.
+    /// Checks the settings of access, without binding the address.
     ///
     /// # Errors
-    /// Login or TLS are missing, or cannot be used.
+    ///
+    /// Login or TLS are missing or invalid.
     pub(crate) fn check(&self) -> Result<(), ServeError> {
         self.access().map(drop)
     }
@@ -199,14 +201,14 @@ impl ServeConfig {
         Ok((login, tls))
     }
 
-    /// The files that are read at the start.
+    /// Returns the files that are read at the start.
     pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
         let tls = self.tls.iter().flat_map(|(certificates, key)| [certificates, key]);
         self.token_file.iter().chain(&self.htpasswd).chain(tls).map(PathBuf::as_path)
     }
 
-    /// What starts scans, where any may be; the inventory is there then, and can be written. No other page
-    /// that runs has its name: machines may be called alike, and be started at different times.
+    /// Returns the starter of scans, if any are permitted; the inventory is then writable. The page's name is
+    /// unique among running pages: machines may share a name, so it includes the boot id.
     fn scans(&self, listening: SocketAddr) -> Result<Option<Arc<Scans>>, ServeError> {
         if self.scans.bounds.allowed.is_empty() {
             return Ok(Database::open(&self.inventory).map(|_| None)?);
@@ -233,8 +235,8 @@ impl ServeConfig {
         }
     }
 
-    /// What its threads may do: speak to browsers, and look into the inventory, whose log readers write as
-    /// well.
+    /// Returns the confinement of the threads: they serve browsers and read the inventory. Readers write to
+    /// its log, too.
     fn confinement(&self) -> Confinement {
         let speaking = Confinement::default().speaking();
         match self.inventory.file() {

@@ -1,29 +1,29 @@
-//! Plots as SVG: numbers to coordinates.
+//! SVG plots: converts numbers to coordinates.
 
 use crate::inventory::Time;
 
-/// A bar of a column plot.
+/// Bar of a column plot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Column {
-    /// From the left.
+    /// Distance from the left.
     pub(super) x: usize,
-    /// From the top.
+    /// Distance from the top.
     pub(super) y: i64,
-    /// Its height.
+    /// Height.
     pub(super) height: i64,
-    /// What it stands for.
+    /// Value.
     pub(super) value: i64,
-    /// How many columns further right the last one is.
+    /// Number of columns to the last one.
     pub(super) ago: usize,
 }
 
-/// A column's place, with the gap.
+/// Distance between columns.
 pub(super) const STEP: usize = 10;
 
-/// The height of the highest column.
+/// Height of the highest column.
 pub(super) const HEIGHT: i64 = 60;
 
-/// Columns for values, of which the highest fills the plot; none is seen as nothing that is more.
+/// Returns columns for values. The highest fills the plot, and every positive value is visible.
 pub(super) fn columns(values: &[i64]) -> Vec<Column> {
     let most = values.iter().copied().max().unwrap_or_default().max(1);
     let column = |(at, value): (usize, &i64)| {
@@ -33,24 +33,24 @@ pub(super) fn columns(values: &[i64]) -> Vec<Column> {
     values.iter().enumerate().map(column).collect()
 }
 
-/// A part of a whole in percent, of which anything is seen.
+/// Returns a part of a whole in percent; a positive part has at least 1.
 pub(super) fn percent(part: i64, whole: i64) -> i64 {
     if part <= 0 { 0 } else { (part.saturating_mul(100) / whole.max(1)).clamp(1, 100) }
 }
 
-/// The width of a time line.
+/// Width of a timeline.
 pub(super) const LINE: i64 = 1_000;
 
-/// From when to when, as offset and width on a time line of [`LINE`].
+/// Time span as offset and width on a timeline of [`LINE`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Span {
-    /// From the left.
+    /// Distance from the left.
     pub(super) x: i64,
-    /// Wide enough to be seen.
+    /// Width, at least a visible one.
     pub(super) width: i64,
 }
 
-/// A time line.
+/// Timeline.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Line {
     from: i64,
@@ -58,12 +58,12 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// From a time to a time.
+    /// Returns the timeline between two times.
     pub(super) fn new(from: Time, to: Time) -> Self {
         Self { from: from.millis(), length: to.millis().saturating_sub(from.millis()).max(1) }
     }
 
-    /// Where a span of time is on it.
+    /// Returns the position of a time span.
     pub(super) fn span(self, from: Time, to: Time) -> Span {
         let place = |time: Time| {
             let passed = i128::from(time.millis()) - i128::from(self.from);

@@ -1,4 +1,4 @@
-//! Questions to the inventory, off the thread that answers requests.
+//! Queries of the inventory, outside of the thread that serves requests.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -11,32 +11,32 @@ use super::pages::Recent;
 use super::scans::Scans;
 use crate::inventory::{Database, Interrupter, Place, StoreError};
 
-/// Questions that are worked on at the same time.
+/// Limit of concurrent queries.
 pub(super) const AT_ONCE: usize = 4;
 
-/// The longest that a question is worked on.
+/// Timeout of a query.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Opens a file for each question: one that was replaced meanwhile is read from its beginning. Connections to
-/// a server are kept.
+/// Reader of the inventory. It opens a file for each query, since the file may have been replaced.
+/// Connections to a server are kept.
 #[derive(Debug)]
 pub(super) struct Reader {
     place: Place,
     seats: Arc<Semaphore>,
     kept: Arc<Mutex<Vec<Database>>>,
-    /// What the overview has shown last.
+    /// Last facts of the overview.
     pub(super) overview: Recent,
-    /// The alerts of the guard whose page this is.
+    /// Alerts of the guard that serves this page.
     pub(super) board: Option<Arc<Board>>,
-    /// What starts scans, where this page may.
+    /// Starter of scans, if the page may start any.
     scans: Option<Arc<Scans>>,
 }
 
-/// Ends the question of a request that nobody waits for any more.
+/// Interrupts the query of a request whose client is gone.
 #[derive(Default)]
 struct Running {
     interrupter: Arc<OnceLock<Interrupter>>,
-    /// There is nothing to end; the connection may work on another question.
+    /// True once the query is over: the connection may then run another query.
     is_over: bool,
 }
 
@@ -54,21 +54,23 @@ impl Reader {
         Self { place, seats, kept: Arc::default(), overview: Recent::default(), board, scans }
     }
 
-    /// What starts scans.
+    /// Returns the starter of scans.
     ///
     /// # Errors
-    /// This page may not.
+    ///
+    /// The page may not start scans.
     pub(super) fn scans(&self) -> Result<Arc<Scans>, Fault> {
         let none = || {
-            Fault::Missing("this page may start no scans; see --scan-allow of `bannerwall serve`".to_owned())
+            Fault::Missing("this page cannot start scans: pass --scan-allow to `bannerwall serve`".to_owned())
         };
         self.scans.clone().ok_or_else(none)
     }
 
-    /// Asks, and waits for the answer.
+    /// Runs a query, and waits for its result.
     ///
     /// # Errors
-    /// What the store says, or that it takes too long.
+    ///
+    /// Error of the store, or a timeout.
     pub(super) async fn ask<T, E>(
         &self,
         question: impl FnOnce(&Database) -> Result<T, E> + Send + 'static,
@@ -89,9 +91,10 @@ impl Reader {
                 Some(inventory) => inventory,
                 None => Database::open(&place)?,
             };
-            // It is empty: nobody else has it.
+            // The cell is new and still empty.
             let _ = handle.set(inventory.interrupter());
             let answer = question(&inventory).map_err(Fault::from);
+            // A connection with a failed query may be broken, so it is not kept.
             if answer.is_ok() && inventory.lasts() {
                 kept.lock().unwrap_or_else(PoisonError::into_inner).push(inventory);
             }

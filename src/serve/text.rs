@@ -1,4 +1,4 @@
-//! Text that came from the network, made harmless for a page.
+//! Escapes text from the network for a page.
 
 use std::fmt::{self, Write};
 
@@ -6,8 +6,8 @@ use askama::filters::{Escaper, Html};
 
 use crate::output::escape;
 
-/// Escapes for HTML, in text and in quoted attributes alike, and shows control characters and those that turn
-/// the direction of writing around as what they are.
+/// Escaper for HTML text and quoted attributes. It also shows control characters, and those that change the
+/// direction of text, as escapes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shown;
 
@@ -17,7 +17,7 @@ impl Escaper for Shown {
     }
 }
 
-/// A word that services are looked for by; none where the value cannot be one.
+/// Returns a filter word for a value; none if the value cannot be quoted.
 pub(super) fn term(field: &str, value: &str) -> Option<String> {
     (!value.is_empty() && !value.contains('"')).then(|| format!("{field}:\"{value}\""))
 }

@@ -605,7 +605,7 @@ fn nothing_that_the_network_says_runs_in_a_browser() {
     browser.go(&format!("{url}live?q=net:127.7.16.0/24"));
     eventually("the page to listen", || {
         let state = browser.evaluate("document.querySelector('#state').textContent");
-        state.as_str().is_some_and(|state| state.starts_with("Changes appear")).then_some(())
+        state.as_str().is_some_and(|state| state.starts_with("This page shows")).then_some(())
     });
     place.scan(&format!("ssh 127.7.16.0/28 -p {ssh}"));
     eventually("changes to appear", || {

@@ -128,8 +128,8 @@ fn starts_and_ends(place: &Place) {
         (order("127.7.0.0/16", 9), "not within"),
         (order("localhost", 9), "a name may lead anywhere"),
         (order("--input=/etc/passwd", 9), "targets: --input"),
-        (order("127.7.0.1", 0), "rate: from 1 to 5000"),
-        (order("127.7.0.1", 5_001), "rate: from 1 to 5000"),
+        (order("127.7.0.1", 0), "rate: must be from 1 to 5000"),
+        (order("127.7.0.1", 5_001), "rate: must be from 1 to 5000"),
         (json!({ "mode": "ssh", "targets": "127.7.0.1", "port": "22" }), "unknown field `port`"),
         (json!({ "mode": "ssh", "targets": "127.7.0.1", "ports": "22 -oX" }), "ports:"),
         (json!({ "mode": "sh", "targets": "127.7.0.1" }), "unknown variant"),
@@ -189,16 +189,13 @@ fn starts_and_ends(place: &Place) {
     scan_is(&url, 2, "interrupted");
     assert_eq!(status(&["-d", "", &format!("{url}scans/2/cancel")]), 400);
     let told = process.stderr();
-    assert!(
-        told.contains("has started scan #1: ssh 127.7.0.0/28") && told.contains("has ended scan #2"),
-        "{told}"
-    );
+    assert!(told.contains("started scan #1: ssh 127.7.0.0/28") && told.contains("stopped scan #2"), "{told}");
 
     // With the page its scans end.
     process.signal(Signal::INT);
     assert_eq!(process.wait_exit().code(), Some(0), "{}", process.stderr());
     let (_process, url) = place.site(&["--listen", "127.0.0.1:0", "--scan-allow", "127.7.0.0/24"]);
-    assert_eq!(scan_is(&url, 3, "interrupted")["said"], "its page has ended");
+    assert_eq!(scan_is(&url, 3, "interrupted")["said"], "its page stopped");
 }
 
 #[test]
@@ -289,7 +286,7 @@ fn what_a_killed_page_ran_is_closed_by_another_one_and_what_a_living_one_runs_is
         assert_eq!((refused, answer.contains(" 127.0.0.2:")), (409, true), "{answer}");
         for (page, is_own) in [(&other, false), (&living, true)] {
             let shown = curl(&[&format!("{page}scans")]).1;
-            assert_eq!(shown.contains("End scan 1<"), is_own, "{shown}");
+            assert_eq!(shown.contains("Stop scan 1<"), is_own, "{shown}");
         }
         assert_eq!(status(&["-X", "DELETE", &format!("{living}api/scans/1")]), 200);
     });
@@ -327,13 +324,13 @@ fn scans_end_with_the_process_that_starts_them_and_the_page_says_so() {
         (state.is_empty() || state.contains(") Z ")).then_some(())
     });
     process.wait_stderr("what has happened", |told| {
-        told.contains("the process that starts scans for this page has ended").then_some(())
+        told.contains("the helper process for scans has exited").then_some(())
     });
     let fault = get_json(&format!("{url}api/scans"))["fault"].as_str().map(str::to_owned);
     assert!(fault.is_some_and(|fault| fault.contains("restart `bannerwall serve`")));
     let quick = json!({ "mode": "ssh", "targets": "127.7.0.1", "ports": port.to_string() });
     assert_ne!(post(&format!("{url}api/scans"), &quick).0, 200);
-    assert!(curl(&[&format!("{url}scans")]).1.contains("No scan can be started"));
+    assert!(curl(&[&format!("{url}scans")]).1.contains("Cannot start scans"));
     assert_eq!(status(&[&url]), 200, "all else is shown");
 }
 

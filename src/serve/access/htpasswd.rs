@@ -1,4 +1,4 @@
-//! Files of users, as Apache's `htpasswd -B` writes them.
+//! User files of Apache's `htpasswd -B`.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use super::AccessError;
 use crate::web::Users;
 
-/// Reads a file's text.
+/// Parses a file's text.
 pub(super) fn read(path: &Path, text: &str) -> Result<Users, AccessError> {
     let mut hashes = HashMap::new();
     for (at, line) in text.lines().enumerate() {
@@ -15,9 +15,10 @@ pub(super) fn read(path: &Path, text: &str) -> Result<Users, AccessError> {
             continue;
         }
         let fault = |why| AccessError::Line { path: path.to_owned(), line: at + 1, why };
-        let (name, hash) = line_text.split_once(':').ok_or(fault("a line is a name, a colon and a hash"))?;
+        let (name, hash) =
+            line_text.split_once(':').ok_or(fault("a line must be a name, a colon and a hash"))?;
         if !Users::knows(hash) {
-            return Err(fault("only bcrypt hashes ($2y$…) are taken: `htpasswd -B` makes them"));
+            return Err(fault("only bcrypt hashes ($2y$…) are supported: use `htpasswd -B`"));
         }
         hashes.insert(name.to_owned(), hash.to_owned());
     }

@@ -1,8 +1,9 @@
-//! Who may see the page, and whose requests are taken.
+//! Access to the page: logins, and the origin of requests.
 //!
-//! On a loopback address nobody logs in, so that a request must name a loopback host: a foreign page that
-//! has its own name resolve to 127.0.0.1 sees nothing. Elsewhere each request carries a token or a password
-//! (`Authorization: Bearer` or `Basic`). What is not a mere question must come from the page itself.
+//! On a loopback address there is no login. A request must therefore name a loopback host, so that a page of
+//! another site whose name resolves to 127.0.0.1 sees nothing. On other addresses each request carries a
+//! token or a password (`Authorization: Bearer` or `Basic`). Requests that change something must come from
+//! the page itself.
 
 mod htpasswd;
 
@@ -20,76 +21,77 @@ use subtle::ConstantTimeEq as _;
 
 use crate::web::{Failures, Peer, Rates, Users, credentials, names_this_machine};
 
-/// Requests of one address: so many at once, and a second.
+/// Rate limit of one address: burst and requests a second.
 const REQUESTS: (f64, f64) = (200.0, 40.0);
 
-/// The longest that a request is worked on.
+/// Timeout of a request.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Characters that a token has at least.
+/// Least number of characters in a token.
 const TOKEN: usize = 16;
 
-/// What is asked of those who want to see the page.
+/// Required login.
 #[derive(Debug)]
 pub(super) enum Login {
-    /// Nothing: who reaches a loopback address is on this machine.
+    /// None: only this machine reaches a loopback address.
     Local,
-    /// This token, whose digest is kept.
+    /// Token, stored as a digest.
     Token([u8; 32]),
-    /// A user's name and password.
+    /// User name and password.
     Users(Users),
 }
 
-/// Why a login cannot be asked for.
+/// Error of reading a login.
 #[derive(Debug, thiserror::Error)]
 pub enum AccessError {
-    /// A file cannot be read.
+    /// A file is unreadable.
     #[error("{}: {error}", path.display())]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         error: std::io::Error,
     },
-    /// A token that could be guessed.
-    #[error("{}: a token has at least {TOKEN} characters, as `openssl rand -hex 32` makes one", .0.display())]
+    /// The token could be guessed.
+    #[error("{}: a token needs at least {TOKEN} characters: create one with `openssl rand -hex 32`", .0.display())]
     Token(PathBuf),
-    /// A line of an htpasswd file.
+    /// Invalid line of an htpasswd file.
     #[error("{}:{line}: {why}", path.display())]
     Line {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The line, from 1.
+        /// Line, from 1.
         line: usize,
-        /// What is wrong.
+        /// Reason.
         why: &'static str,
     },
-    /// An htpasswd file without anybody.
-    #[error("{}: nobody stands in it; `htpasswd -B -c FILE NAME` makes one", .0.display())]
+    /// Empty htpasswd file.
+    #[error("{}: the file has no users: add one with `htpasswd -B -c FILE NAME`", .0.display())]
     Nobody(PathBuf),
 }
 
-/// Judges requests.
+/// Access control of requests.
 #[derive(Debug)]
 pub(super) struct Access {
     login: Login,
-    /// The address that is listened on.
+    /// Listening address.
     own: IpAddr,
     requests: Rates,
-    /// Those of logins that have proved right: nobody else's are counted among them.
+    /// Rates of successful logins, unaffected by requests without a login.
     proven: Rates,
     failures: Failures,
 }
 
-/// Who has sent a request, for the journal.
+/// Sender of a request, for the journal.
 #[derive(Debug, Clone)]
 pub(super) struct Who(pub(super) String);
 
 impl Login {
-    /// The token that stands in a file.
+    /// Reads the token of a file.
     ///
     /// # Errors
-    /// It cannot be read, or is too short.
+    ///
+    /// The file is unreadable, or the token too short.
     pub(super) fn token(path: &Path) -> Result<Self, AccessError> {
         let text = read(path)?;
         let token = text.trim();
@@ -99,10 +101,11 @@ impl Login {
         Ok(Self::Token(Sha256::digest(token).into()))
     }
 
-    /// The users of an htpasswd file.
+    /// Reads the users of an htpasswd file.
     ///
     /// # Errors
-    /// It cannot be read, or a line is none that is understood.
+    ///
+    /// The file is unreadable, or has an invalid line.
     pub(super) fn users(path: &Path) -> Result<Self, AccessError> {
         htpasswd::read(path, &read(path)?).map(Self::Users)
     }
@@ -118,14 +121,14 @@ impl Access {
         Self { login, own, requests, proven, failures: Failures::new() }
     }
 
-    /// Why a request is refused, if it is.
+    /// Returns the refusal of a request, if it is refused.
     async fn refusal(&self, peer: IpAddr, request: &Parts) -> Option<Response> {
         let now = Instant::now();
         let secret = request.secret();
         let is_proven =
             secret.as_ref().is_some_and(|(name, secret)| self.has_proved(name.as_deref(), secret));
         let requests = if is_proven { &self.proven } else { &self.requests };
-        // A page of another site can send any number of these in the name of who looks at it.
+        // A page of another site could send any number of requests in the name of its visitor.
         if request.is_question && !is_own(&request.headers) && !is_navigation(&request.headers) {
             return Some(refuse(StatusCode::FORBIDDEN, "another site's page may only link to this one\n"));
         }
@@ -133,13 +136,12 @@ impl Access {
             return Some(refuse(StatusCode::TOO_MANY_REQUESTS, "too many requests\n"));
         }
         if !request.is_question && !is_own(&request.headers) {
-            return Some(refuse(StatusCode::FORBIDDEN, "a request of another site is not taken\n"));
+            return Some(refuse(StatusCode::FORBIDDEN, "requests from another site are not allowed\n"));
         }
         match (&self.login, secret) {
-            (Login::Local, _) if !names_this_machine(&request.headers, self.own) => Some(refuse(
-                StatusCode::MISDIRECTED_REQUEST,
-                "this page is on localhost; ask for it by that name\n",
-            )),
+            (Login::Local, _) if !names_this_machine(&request.headers, self.own) => {
+                Some(refuse(StatusCode::MISDIRECTED_REQUEST, "use the host name localhost for this page\n"))
+            }
             (Login::Local, _) => None,
             _ if is_proven => None,
             (Login::Token(_) | Login::Users(_), None) => Some(challenge()),
@@ -160,8 +162,8 @@ impl Access {
         }
     }
 
-    /// True if a login is known to be right, for next to nothing: the token, or a password that was right
-    /// before.
+    /// True if a login is known to be correct without an expensive hash: the token, or a password that was
+    /// correct before.
     fn has_proved(&self, name: Option<&str>, secret: &str) -> bool {
         match &self.login {
             Login::Local => false,
@@ -170,18 +172,18 @@ impl Access {
         }
     }
 
-    /// Who has sent a request that is admitted.
+    /// Returns the sender of a permitted request.
     fn who(&self, peer: IpAddr, request: &Parts) -> Who {
         let name = match &self.login {
             Login::Users(_) => request.secret().and_then(|(name, _)| name).unwrap_or_default(),
-            Login::Token(_) => "who has the token".to_owned(),
-            Login::Local => "somebody".to_owned(),
+            Login::Token(_) => "a holder of the token".to_owned(),
+            Login::Local => "a local user".to_owned(),
         };
         Who(format!("{name} at {}", peer.to_canonical()))
     }
 }
 
-/// Asks for a login.
+/// Requests a login.
 fn challenge() -> Response {
     let challenge = [(header::WWW_AUTHENTICATE, "Basic realm=\"bannerwall\", charset=\"UTF-8\"")];
     let what = "log in: any name and the token, or your name and password\n";
@@ -192,8 +194,8 @@ fn refuse(status: StatusCode, why: &'static str) -> Response {
     (status, why).into_response()
 }
 
-/// True if a request comes from a page of this very origin, or from no page at all. A browser says so itself
-/// (`Sec-Fetch-Site`); an older one names the origin.
+/// True if a request comes from a page of this origin, or from no page. Browsers say so (`Sec-Fetch-Site`);
+/// older ones name the origin.
 fn is_own(headers: &HeaderMap) -> bool {
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
     if let Some(site) = text("sec-fetch-site") {
@@ -206,27 +208,27 @@ fn is_own(headers: &HeaderMap) -> bool {
     }
 }
 
-/// True if a browser follows a link: the request is not for a part of another site's page (Fetch Metadata,
+/// True if a browser follows a link, instead of loading a part of another site's page (Fetch Metadata,
 /// `Sec-Fetch-Mode`, `Sec-Fetch-Dest`).
 fn is_navigation(headers: &HeaderMap) -> bool {
     let is = |name: &str, value: &str| headers.get(name).is_none_or(|field| field == value);
     is("sec-fetch-mode", "navigate") && is("sec-fetch-dest", "document")
 }
 
-/// What of a request decides.
+/// Parts of a request for access control.
 struct Parts {
     headers: HeaderMap,
     is_question: bool,
 }
 
 impl Parts {
-    /// The user's name, where there is one, and the token or password.
+    /// Returns the user's name, if there is one, and the token or password.
     fn secret(&self) -> Option<(Option<String>, String)> {
         credentials(&self.headers)
     }
 }
 
-/// Lets a request pass, or answers it.
+/// Passes a request on, or refuses it.
 pub(super) async fn check(State(access): State<Arc<Access>>, mut request: Request, next: Next) -> Response {
     let peer = request.extensions().get::<Peer>().map_or(IpAddr::from([0, 0, 0, 0]), |peer| peer.0);
     let is_question = matches!(*request.method(), Method::GET | Method::HEAD);
@@ -239,7 +241,7 @@ pub(super) async fn check(State(access): State<Arc<Access>>, mut request: Reques
     }
     match tokio::time::timeout(PATIENCE, next.run(request)).await {
         Ok(response) => response,
-        Err(_) => refuse(StatusCode::REQUEST_TIMEOUT, "this takes too long\n"),
+        Err(_) => refuse(StatusCode::REQUEST_TIMEOUT, "the request takes too long\n"),
     }
 }
 

@@ -1,11 +1,11 @@
-// Adds changes to the table of the live page as they come. Everything is put in as text.
+// Adds new changes to the table of the live page. All content is inserted as text.
 "use strict";
 
 const table = document.querySelector("#live");
 const state = document.querySelector("#state");
 const most = 500;
 
-// As the server shows text: control characters, and those that turn the direction of writing around.
+// Escapes like the server: control characters, and those that change the direction of text.
 const unsafe = /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]/g;
 const shown = (text) => text.replace(unsafe, (c) => "\\u{" + c.codePointAt(0).toString(16) + "}");
 
@@ -30,7 +30,7 @@ function link(address, port) {
 
 const shortened = (at) => at.replace("T", " ").replace(/\..*/, "");
 
-// A rule of the guard has told of a connection.
+// Adds an alert of the guard.
 function told(alert) {
   const row = document.createElement("tr");
   row.className = "alert";
@@ -67,8 +67,8 @@ function row(change) {
 
 const question = new URLSearchParams({ q: table.dataset.q, after: table.dataset.after });
 const source = new EventSource("/api/events?" + question);
-source.addEventListener("open", () => { state.textContent = "Changes appear here as they are seen, and alerts where a guard shows this page."; });
-source.addEventListener("error", () => { state.textContent = "The connection is lost; trying again."; });
+source.addEventListener("open", () => { state.textContent = "This page shows new changes, and alerts if it is the page of a guard."; });
+source.addEventListener("error", () => { state.textContent = "Connection lost; reconnecting."; });
 
 function add(row) {
   table.querySelector(".nothing")?.remove();

@@ -1,4 +1,4 @@
-//! Rules, and whom they would cut off.
+//! Page to test rules against the inventory.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::serve::answer::{Fault, page};
 use crate::serve::attempt::{Judged, Outcome, run};
 use crate::serve::reader::Reader;
 
-/// What the form begins with.
+/// Initial content of the form.
 const EXAMPLE: &str = r#"[[rule]]
 id = "old-openssh"
 title = "OpenSSH before 9.0"
@@ -35,7 +35,7 @@ struct Page {
     judged: Option<Judged>,
 }
 
-/// What is sent.
+/// Form data.
 #[derive(Debug, Deserialize)]
 pub(super) struct Sent {
     rules: String,
@@ -52,7 +52,7 @@ pub(super) async fn show(
     Form(sent): Form<Sent>,
 ) -> Result<Response, Fault> {
     let filter = Filter::from_text(&sent.q).map_err(Fault::bad)?;
-    // Forms send lines that end as those of mails.
+    // Browsers send forms with CRLF line ends.
     let rules = sent.rules.replace("\r\n", "\n");
     let text = rules.clone();
     let outcome = reader.ask(move |inventory| run(inventory, &text, &filter)).await?;
@@ -64,7 +64,7 @@ pub(super) async fn show(
 }
 
 impl Page {
-    /// The rules as they were sent, for the form: tabs and line ends are part of them.
+    /// Returns the rules of the form, escaped for HTML only: tabs and line ends are part of them.
     fn sent(&self) -> String {
         let mut text = String::new();
         match Html.write_escaped_str(&mut text, &self.rules) {

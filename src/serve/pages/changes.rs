@@ -1,4 +1,4 @@
-//! What changed, the latest first.
+//! Page of changes, the latest first.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ pub(super) async fn list(
     Ok(page(&List { here: "changes", q: asked.q, changes, next }))
 }
 
-/// Changes that the live page begins with.
+/// Number of changes at the start of the live page.
 const LATEST: usize = 50;
 
 #[derive(Template)]
@@ -41,7 +41,7 @@ struct Live {
     here: &'static str,
     q: String,
     changes: Vec<Change>,
-    /// What comes behind it is told as it comes.
+    /// Number of the last change; later ones arrive as events.
     latest: i64,
 }
 
@@ -52,7 +52,7 @@ pub(super) async fn live(
     let filter = asked.filter()?;
     let (latest, changes) = reader
         .ask(move |inventory| -> Result<_, StoreError> {
-            // What comes between the questions is told twice rather than not at all.
+            // Changes between the two queries appear twice rather than not at all.
             Ok((inventory.latest_change()?, inventory.changes_before(&filter, None, LATEST)?))
         })
         .await?;

@@ -1,4 +1,4 @@
-//! Hosts, and all that is known of one.
+//! Pages of all hosts, and of one host.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::serve::api::rest;
 use crate::serve::plot::{LINE, Line, Span};
 use crate::serve::reader::Reader;
 
-/// Things of a kind that a host's page shows.
+/// Limit of items in each list of a host's page.
 const SHOWN: usize = 50;
 
 #[derive(Template)]
@@ -50,13 +50,13 @@ pub(super) async fn show(
     State(reader): State<Arc<Reader>>,
     Path(address): Path<String>,
 ) -> Result<Response, Fault> {
-    let address: IpAddr = address.parse().map_err(|_| Fault::bad(format!("{address} is no address")))?;
+    let address: IpAddr = address.parse().map_err(|_| Fault::bad(format!("{address} is not an address")))?;
     let found = reader.ask(move |inventory| inventory.host(address)).await?;
-    let host = found.ok_or_else(|| Fault::Missing(format!("{address} was never seen.")))?;
+    let host = found.ok_or_else(|| Fault::Missing(format!("No record of {address}.")))?;
     let times = host.services.iter().map(|history| history.service.last_seen);
     let last_seen = times.chain(host.visited.iter().map(|contact| contact.last_seen)).max();
     let last_seen = last_seen.unwrap_or(host.first_seen);
-    // Files that are read later may tell of earlier times.
+    // Imported files may contain earlier sightings than the first one.
     let first_seen = host.services.iter().map(|history| history.service.first_seen).min();
     let first_seen = first_seen.map_or(host.first_seen, |time| time.min(host.first_seen));
     let line = Line::new(first_seen, last_seen);
@@ -64,17 +64,17 @@ pub(super) async fn show(
 }
 
 impl Host {
-    /// Where a span of time is on the page's time line.
+    /// Returns the position of a time span on the page's timeline.
     fn span(&self, from: &Time, to: &Time) -> Span {
         self.line.span(*from, *to)
     }
 
-    /// The time line's width.
+    /// Returns the timeline's width.
     fn width(&self) -> i64 {
         LINE
     }
 
-    /// How many of so many are not shown.
+    /// Returns the number of items beyond the limit.
     fn more(&self, count: usize) -> usize {
         count.saturating_sub(SHOWN)
     }

@@ -1,4 +1,4 @@
-//! The pages. Each is a template and the question that fills it.
+//! The pages. Each has a template and the query for its data.
 
 mod attempt;
 mod changes;
@@ -21,7 +21,7 @@ use super::answer::Fault;
 use super::reader::Reader;
 use crate::inventory::{Cursor, Filter};
 
-/// Rows of a page that says nothing else, and at most.
+/// Default and largest number of rows on a page.
 const ROWS: (usize, usize) = (100, 500);
 
 const STYLE: &str = include_str!("../assets/style.css");
@@ -46,47 +46,47 @@ pub(super) fn routes() -> Router<Arc<Reader>> {
         .route("/assets/icon.svg", get(|| asset("image/svg+xml", ICON)))
 }
 
-/// What a listing is asked for.
+/// Parameters of a list.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Asked {
-    /// The filter's words.
+    /// Filter.
     #[serde(default)]
     pub(super) q: String,
-    /// Where the listing goes on.
+    /// Position after which the list continues.
     #[serde(default)]
     after: String,
-    /// How many rows.
+    /// Number of rows.
     #[serde(default)]
     limit: String,
 }
 
 impl Asked {
-    /// What can be asked.
+    /// Names of the parameters.
     pub(super) const NAMES: [&str; 3] = ["q", "after", "limit"];
 
-    /// What the services must be.
+    /// Returns the filter of services.
     pub(super) fn filter(&self) -> Result<Filter, Fault> {
         Filter::from_text(&self.q).map_err(Fault::bad)
     }
 
-    /// The number of the row that the listing goes on behind.
+    /// Returns the number of the row after which the list continues.
     pub(super) fn after_row(&self) -> Result<Option<i64>, Fault> {
-        self.value(&self.after, "after: no number")
+        self.value(&self.after, "after: not a number")
     }
 
-    /// The service that the listing goes on behind.
+    /// Returns the service after which the list continues.
     pub(super) fn after_service(&self) -> Result<Option<Cursor>, Fault> {
-        self.value(&self.after, "after: no place in this listing")
+        self.value(&self.after, "after: not a position in this list")
     }
 
-    /// The host that the listing goes on behind.
+    /// Returns the host after which the list continues.
     pub(super) fn after_host(&self) -> Result<Option<IpAddr>, Fault> {
-        self.value(&self.after, "after: no address")
+        self.value(&self.after, "after: not an address")
     }
 
-    /// How many rows, by default and at most.
+    /// Returns the number of rows, given the default and the limit.
     pub(super) fn most(&self, (usual, most): (usize, usize)) -> Result<usize, Fault> {
-        let asked: Option<usize> = self.value(&self.limit, "limit: no number")?;
+        let asked: Option<usize> = self.value(&self.limit, "limit: not a number")?;
         Ok(asked.unwrap_or(usual).clamp(1, most))
     }
 
@@ -100,7 +100,7 @@ impl Asked {
 }
 
 pub(super) async fn nowhere() -> Fault {
-    Fault::Missing("There is no such page.".to_owned())
+    Fault::Missing("This page does not exist.".to_owned())
 }
 
 async fn asset(kind: &'static str, text: &'static str) -> Response {

@@ -1,4 +1,4 @@
-//! How much there is, what is new, what was stopped.
+//! Overview: totals, new changes, and blocks.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,17 +16,16 @@ use crate::serve::plot::{Column, HEIGHT, STEP, columns, percent};
 use crate::serve::reader::Reader;
 use crate::serve::text::term;
 
-/// Values of a field that are shown.
+/// Limit of listed values of a field.
 const VALUES: usize = 12;
 
-/// How long the page is the same for all.
+/// Time for which the facts are cached for all readers.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// A sensor that was not heard of for so long, in milliseconds, has missed to say three times that it is
-/// there.
+/// Silence of a sensor, in milliseconds, after which it has missed three heartbeats.
 const SILENT: i64 = 180_000;
 
-/// Runs that are shown.
+/// Limit of listed runs.
 const RUNS: usize = 8;
 
 #[derive(Template)]
@@ -43,19 +42,19 @@ struct Page {
     sensors: Sensors,
 }
 
-/// Sensors of the fleet beside the inventory; none where there is no fleet, and why they cannot be read.
+/// Sensors of the fleet in the inventory's database; empty without a fleet, or the error of reading them.
 type Sensors = Result<Vec<SensorState>, String>;
 
-/// A value, and how many services have it.
+/// Value with its number of services.
 struct Bar {
     value: String,
     services: i64,
     percent: i64,
-    /// The words that find them.
+    /// Filter that finds them.
     q: Option<String>,
 }
 
-/// What the page is made of.
+/// Data of the page.
 #[derive(Debug, Clone)]
 pub(in crate::serve) struct Facts {
     now: Time,
@@ -66,7 +65,7 @@ pub(in crate::serve) struct Facts {
     sensors: Sensors,
 }
 
-/// Facts that were asked for, and when.
+/// Cached facts, with the time of the query.
 pub(in crate::serve) type Recent = Mutex<Option<(Instant, Facts)>>;
 
 pub(super) async fn show(State(reader): State<Arc<Reader>>) -> Result<Response, Fault> {
@@ -88,15 +87,15 @@ pub(super) async fn show(State(reader): State<Arc<Reader>>) -> Result<Response, 
     }))
 }
 
-/// The facts of now, or of a moment ago: of a million services they take a while, and many may want to see
-/// them.
+/// Returns current or cached facts: with a million services the queries take a while, and many readers may
+/// ask.
 async fn recent(reader: &Arc<Reader>) -> Result<Facts, Fault> {
     let mut recent = reader.overview.lock().await;
     if let Some((_, facts)) = recent.as_ref().filter(|(asked, _)| asked.elapsed() < FRESH) {
         return Ok(facts.clone());
     }
     let now = Time::now();
-    // Two questions that take as long as each other, at the same time.
+    // Both queries take equally long, so they run in parallel.
     let counts = reader.ask(|inventory| inventory.products(VALUES));
     let rest = reader.ask(move |inventory| -> Result<_, StoreError> {
         let sensors = sensors_of(inventory).map(Option::unwrap_or_default).map_err(|error| error.to_string());
@@ -109,7 +108,7 @@ async fn recent(reader: &Arc<Reader>) -> Result<Facts, Fault> {
     Ok(facts)
 }
 
-/// The runs that began last, the latest first.
+/// Returns the latest runs, newest first.
 fn last_runs(inventory: &Database) -> Result<Vec<PastRun>, StoreError> {
     let mut runs = inventory.runs()?;
     runs.reverse();
@@ -129,48 +128,48 @@ fn bars(counts: Vec<Count>, query: impl Fn(&str) -> Option<String>) -> Vec<Bar> 
 }
 
 impl Page {
-    /// The plot's width and height.
+    /// Returns the plot's width and height.
     fn size(&self) -> (usize, i64) {
         (self.columns.len() * STEP, HEIGHT)
     }
 
-    /// A kind of change as a person reads it.
+    /// Formats a kind of change for a person.
     fn words(&self, kind: &str) -> String {
         kind.replace('_', " ")
     }
 
-    /// Batches that wait to be merged, and how long the oldest of them has.
+    /// Returns the number of batches that wait to be merged, and the age of the oldest.
     fn behind(&self) -> Option<(i64, String)> {
         let sensors = self.sensors.as_deref().unwrap_or_default();
         let oldest = sensors.iter().filter_map(|sensor| sensor.behind).max()?;
         Some((sensors.iter().map(|sensor| sensor.inbox).sum(), span(oldest)))
     }
 
-    /// How long a sensor was not heard of, where that is longer than it should be.
+    /// Returns the silence of a sensor, if it is too long.
     fn silent(&self, sensor: &SensorState) -> Option<String> {
         sensor.silent.filter(|silent| *silent > SILENT).map(span)
     }
 
-    /// What is not as it should be with a sensor's batches.
+    /// Describes the problems of a sensor's batches.
     fn troubles(&self, sensor: &SensorState) -> String {
         let counts =
-            [(sensor.waiting, "wait there"), (sensor.refused, "set aside"), (sensor.lost, "sightings lost")];
+            [(sensor.waiting, "waiting"), (sensor.refused, "set aside"), (sensor.lost, "sightings lost")];
         let told = counts.iter().filter(|(count, _)| *count > 0);
         told.map(|(count, what)| format!("{count} {what}")).collect::<Vec<_>>().join(", ")
     }
 
-    /// A time as a person reads it.
+    /// Formats a time for a person.
     fn span(&self, millis: &i64) -> String {
         span(*millis)
     }
 
-    /// Changes of the last day.
+    /// Returns the number of changes in the last day.
     fn changed(&self) -> i64 {
         self.overview.changes.iter().map(|(_, count)| count).sum()
     }
 }
 
-/// A time in the largest unit of which there are at least two.
+/// Formats a time in the largest unit with at least two of it.
 fn span(millis: i64) -> String {
     let seconds = millis.max(0) / 1_000;
     match seconds {

@@ -1,4 +1,4 @@
-//! Scans: started, ended and scheduled here.
+//! Page of scans: start, stop and schedule them.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::serve::scans::{Board, Mode, Order, Rhythm, on};
 #[template(path = "scans.html")]
 struct Page {
     here: &'static str,
-    /// None where this page may not have anything scanned.
+    /// None if this page may not start scans.
     board: Option<Board>,
     sent: Sent,
     refused: Option<String>,
@@ -26,7 +26,7 @@ struct Page {
     watches: bool,
 }
 
-/// What the form sends.
+/// Form data.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Sent {
@@ -35,10 +35,10 @@ pub(super) struct Sent {
     #[serde(default)]
     ports: String,
     rate: String,
-    /// Ticked.
+    /// True if the box is checked.
     #[serde(default)]
     host_key: bool,
-    /// Empty for at once.
+    /// Empty to start at once.
     #[serde(default)]
     when: String,
 }
@@ -50,7 +50,7 @@ pub(super) struct Asked {
 }
 
 impl Sent {
-    /// The form before anything stands in it.
+    /// Returns the initial content of the form.
     fn usual(reader: &Reader) -> Self {
         let rate =
             reader.scans().map_or_else(|_| String::new(), |scans| scans.bounds.usual_rate().to_string());
@@ -59,7 +59,8 @@ impl Sent {
     }
 
     fn order(&self) -> Result<Order, Fault> {
-        let rate = self.rate.trim().parse().map_err(|_| Fault::bad("rate: a number of targets a second"))?;
+        let rate =
+            self.rate.trim().parse().map_err(|_| Fault::bad("rate: not a number of targets a second"))?;
         let (targets, ports) = (self.targets.clone(), self.ports.clone());
         Ok(Order { mode: self.mode, targets, ports, rate, host_key: self.host_key })
     }

@@ -1,4 +1,4 @@
-//! Services and clients, and what rules tell of them.
+//! Pages of services and clients, and of findings.
 
 use std::sync::Arc;
 

@@ -1,46 +1,44 @@
-//! What becomes of a schedule when it is looked at: told from clocks and from what runs, without asking for
-//! either.
+//! Decision about a schedule, from times and running scans, without I/O or a clock.
 
 use super::rhythm::Rhythm;
 use crate::inventory::Time;
 
-/// How much later than it was due a scan may be started: what is due longer was missed, in milliseconds.
+/// Longest delay of a start, in milliseconds; after that the start counts as missed.
 const LATE: i64 = 5 * 60_000;
 
-/// Time for which after a page has begun it may not know yet whether what is said to run does, in
-/// milliseconds.
+/// Time after the page's start, in milliseconds, during which the state of running scans may be outdated.
 const UNKNOWN: i64 = 60_000;
 
-/// What is seen of a schedule, and of the page that looks.
+/// State of a schedule, and of this page.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seen {
     pub(super) now: Time,
-    /// Since when the page is there.
+    /// Start of the page.
     pub(super) begun: Time,
-    /// A scan of it runs, or is said to.
+    /// True if a scan of the schedule runs, or seems to.
     pub(super) runs: bool,
-    /// As many scans run as may.
+    /// True if the limit of concurrent scans is reached.
     pub(super) is_full: bool,
-    /// This page may start it.
+    /// True if this page may start it.
     pub(super) is_ours: bool,
 }
 
-/// What is to be done.
+/// Next action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Nothing before a later look.
+    /// Nothing before the next check.
     Wait,
-    /// It is started, and due next then.
+    /// Start the scan; this is the next time.
     Start(Time),
-    /// It was due so often and was not started, and is due next then.
+    /// Record missed starts; this is the next time.
     Missed { count: u64, next: Time, why: &'static str },
-    /// It is due then: the clock was ahead.
+    /// Correct the next time, since a clock was ahead.
     SetBack(Time),
 }
 
-/// A schedule that is due is started, unless that is too late or its scan of before still runs: that was
-/// missed then. It waits for others to end, and is left to another page where this one may not, until it is
-/// too late.
+/// Decides about a schedule. A due scan is started, unless it is too late or the previous scan still runs:
+/// then the start counts as missed. A due scan waits for other scans to end. If this page may not start it,
+/// another page can, until it is too late.
 pub(super) fn decide(rhythm: &Rhythm, due: Time, seen: Seen) -> Step {
     let Seen { now, begun, runs, is_full, is_ours } = seen;
     let passed = |since: Time| now.millis().saturating_sub(since.millis());
@@ -53,7 +51,7 @@ pub(super) fn decide(rhythm: &Rhythm, due: Time, seen: Seen) -> Step {
     let (next, count) = rhythm.next(due, now);
     let has_waited = is_ours && is_full && due >= begun && count == 1;
     if runs {
-        return Step::Missed { count, next, why: "the one before still runs" };
+        return Step::Missed { count, next, why: "the previous scan still runs" };
     }
     if passed(due) > LATE && !has_waited {
         return Step::Missed { count, next, why: "it could not be started in time" };
@@ -103,7 +101,7 @@ mod tests {
     #[test]
     fn what_is_due_is_started_or_waits_or_was_missed() {
         let next = at(DUE + DAY);
-        let (still, late) = ("the one before still runs", "it could not be started in time");
+        let (still, late) = ("the previous scan still runs", "it could not be started in time");
         let missed = |count: u64, next: Time, why: &'static str| Step::Missed { count, next, why };
         let now = |minutes: i64| seen(DUE + minutes);
         for (seen, expected) in [

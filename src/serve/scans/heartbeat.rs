@@ -1,8 +1,7 @@
-//! Which scans in the journal have a page still. A page that runs one tells so again and again; of one that
-//! does not, for it was killed and came back under another name or not at all, what it ran is closed by any
-//! other.
+//! Heartbeats of pages with running scans. A page sends heartbeats while its scans run. If a page was killed
+//! and never came back under its name, any other page closes its scans in the journal.
 //!
-//! Clocks of machines differ: it is looked whether a number grows, and waited by one's own clock.
+//! Clocks of machines differ, so a page compares counters and waits by its own clock.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,25 +9,25 @@ use std::time::{Duration, Instant};
 use crate::diagnostics::tell;
 use crate::inventory::{Database, StoreError};
 
-/// Interval at which a page tells.
+/// Interval of heartbeats.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// How long one is waited for that does not.
+/// Silence after which a page counts as gone.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What was told, and heard of others.
+/// Own heartbeats, and those of other pages.
 #[derive(Debug, Default)]
 pub(super) struct Heartbeat {
     told: Option<Instant>,
-    /// The number that each was at, and since when.
+    /// Last counter of each scan, with the time of its change.
     heard: BTreeMap<i64, (i64, Instant)>,
 }
 
 impl Heartbeat {
-    /// Tells of one's own scans, and closes those of which nobody tells.
+    /// Sends heartbeats for this page's scans, and closes scans without heartbeats.
     ///
     /// # Errors
-    /// What the database says.
+    /// Error of the database.
     pub(super) fn tend(&mut self, inventory: &Database, own: &[i64], now: Instant) -> Result<(), StoreError> {
         if self.told.is_none_or(|told| now.duration_since(told) >= PAUSE) {
             own.iter().try_for_each(|id| inventory.beat(*id))?;
@@ -36,13 +35,13 @@ impl Heartbeat {
         }
         for silent in self.silent(inventory.beats()?, own, now) {
             if inventory.end_silent(silent)? {
-                tell(format_args!("bannerwall: scan #{}: its page is not heard of any more", silent.0));
+                tell(format_args!("bannerwall: scan #{} is closed: its page sends no heartbeats", silent.0));
             }
         }
         Ok(())
     }
 
-    /// Of those that run and are others', the ones that were not told of for too long.
+    /// Returns running scans of other pages without heartbeats for too long.
     fn silent(&mut self, running: Vec<(i64, i64)>, own: &[i64], now: Instant) -> Vec<(i64, i64)> {
         self.heard.retain(|known, _| running.iter().any(|(id, _)| id == known));
         let is_silent = |(id, beat): &(i64, i64)| {

@@ -1,14 +1,14 @@
-//! What is known of scans that run here, and room for more.
+//! State of this page's scans, and reserved slots.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::runner::Job;
 
-/// Room for a scan, which nobody else takes until it is started.
+/// Reserved slot for a scan, until it is started.
 pub(super) struct Room<'a>(&'a AtomicUsize);
 
 impl<'a> Room<'a> {
-    /// Takes it, of a number that whoever asks holds still meanwhile.
+    /// Reserves a slot; the caller must hold the lock of the jobs.
     pub(super) fn taken(starting: &'a AtomicUsize) -> Self {
         starting.fetch_add(1, Ordering::Relaxed);
         Self(starting)
@@ -21,7 +21,7 @@ impl Drop for Room<'_> {
     }
 }
 
-/// How those stand that run here: as was seen at a look, and those that were started since one knew of
+/// Merges the observed state of running scans with scans that were started after the observation, which knew
 /// `before`.
 pub(super) fn merged(own: &[Job], before: &[i64], seen: Vec<Job>) -> Vec<Job> {
     let is_new = |job: &&Job| !before.contains(&job.number) && seen.iter().all(|it| it.number != job.number);

@@ -1,5 +1,5 @@
-//! Scans that are started from the page, at once or again and again: who may have what scanned, what runs,
-//! and a journal of it in the inventory.
+//! Scans from the page, once or on a schedule: permissions, running scans, and their journal in the
+//! inventory.
 
 mod due;
 mod heartbeat;
@@ -26,65 +26,65 @@ use super::answer::Fault;
 use crate::diagnostics::tell;
 use crate::inventory::{Database, PastOrder, Place, Schedule, StoreError, Time};
 
-/// Interval at which it is looked what has ended and what is due.
+/// Interval of checks for ended and due scans.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Orders that are shown.
+/// Limit of listed scans.
 const SHOWN: i64 = 50;
 
-/// Schedules at most.
+/// Limit of schedules.
 const SCHEDULES: usize = 100;
 
-/// What may be scanned from the page, and how.
+/// Permitted scans of the page.
 #[derive(Debug, Clone, Default)]
 pub struct ScanConfig {
-    /// Networks and the rate.
+    /// Networks and the rate limit.
     pub bounds: Bounds,
-    /// Rules that scans judge by; theirs where there are none.
+    /// Rules of the scans; if empty, the default rules.
     pub rules: Vec<PathBuf>,
 }
 
-/// Starts scans, and knows of them.
+/// Starts and tracks scans.
 #[derive(Debug)]
 pub(super) struct Scans {
     runner: Runner,
     place: Place,
-    /// Which page this is, in the journal.
+    /// Name of this page in the journal.
     page: String,
     pub(super) bounds: Bounds,
-    /// A connection to the inventory, which is kept; of whoever looks, or ends.
+    /// Cached connection to the inventory; its lock serializes checks and the end.
     kept: Mutex<Option<Database>>,
-    /// The page ends.
+    /// True once the page stops.
     is_closed: AtomicBool,
-    /// Since when this page is there.
+    /// Start of the page.
     begun: Time,
-    /// What a page of before left open is closed in the journal.
+    /// True once old scans of a page with this name are closed in the journal.
     is_cleared: AtomicBool,
-    /// How those stand that run, or whose end is not in the journal yet.
+    /// Scans that run, or whose end is not in the journal yet.
     jobs: Mutex<Vec<Job>>,
-    /// How many are about to be started; changed by whoever has the jobs.
+    /// Number of scans about to start; changed only with the lock of the jobs.
     starting: AtomicUsize,
-    /// Which orders of all pages are still told of.
+    /// Heartbeats of all pages' scans.
     heartbeat: Mutex<Heartbeat>,
 }
 
-/// An order as it is shown.
+/// Scan in the list.
 #[derive(Debug, Serialize)]
 pub(super) struct Shown {
     #[serde(flatten)]
     pub(super) past: PastOrder,
-    /// What is scanned.
+    /// Order of the scan.
     pub(super) order: Option<Order>,
-    /// `running`, `done`, `interrupted`, `failed`.
+    /// `running`, `done`, `interrupted` or `failed`.
     pub(super) state: &'static str,
     pub(super) asked: u64,
     pub(super) of: u64,
-    /// It is this page that has started it.
+    /// True if this page started it.
     #[serde(skip)]
     pub(super) is_own: bool,
 }
 
-/// A schedule as it is shown.
+/// Schedule in the list.
 #[derive(Debug, Serialize)]
 pub(super) struct Planned {
     #[serde(flatten)]
@@ -92,22 +92,23 @@ pub(super) struct Planned {
     pub(super) order: Option<Order>,
 }
 
-/// All of it.
+/// Data of the page.
 #[derive(Debug, Serialize)]
 pub(super) struct Board {
     #[serde(flatten)]
     pub(super) bounds: Bounds,
-    /// Why nothing can be started at the moment.
+    /// Reason why no scan can start now.
     pub(super) fault: Option<&'static str>,
     pub(super) scans: Vec<Shown>,
     pub(super) schedules: Vec<Planned>,
 }
 
 impl Scans {
-    /// Starts the process that starts them. To be called before this one is confined.
+    /// Starts the helper process. Call this before the confinement.
     ///
     /// # Errors
-    /// It cannot be started.
+    ///
+    /// The process cannot be started.
     pub(super) fn start(config: &ScanConfig, place: &Place, page: String) -> std::io::Result<Self> {
         let runner = Runner::start(&Setup::new(place, &config.bounds, &config.rules))?;
         Ok(Self {
@@ -125,10 +126,11 @@ impl Scans {
         })
     }
 
-    /// Starts a scan; its number.
+    /// Starts a scan, and returns its number.
     ///
     /// # Errors
-    /// It may not be, too many run, or the inventory cannot be written.
+    ///
+    /// The scan is not permitted, too many scans run, or the inventory cannot be written.
     pub(super) fn begin(&self, order: &Order, who: &str) -> Result<i64, Fault> {
         self.judge(order)?;
         let Some(room) = self.room() else {
@@ -139,57 +141,63 @@ impl Scans {
         self.run(room, &inventory, (number, order), who)
     }
 
-    /// Refuses what may not be, and all where nothing can be started at the moment.
+    /// Refuses an order that is not permitted, and every order if the helper process is gone.
     fn judge(&self, order: &Order) -> Result<(), Fault> {
         order.words(&self.bounds).map_err(Fault::Bad)?;
         if self.runner.is_gone() { Err(Fault::Gone(runner::GONE)) } else { Ok(()) }
     }
 
-    /// Has a scan started again and again; the schedule's number.
+    /// Adds a schedule, and returns its number.
     ///
     /// # Errors
-    /// It may not be, or the inventory cannot be written.
+    ///
+    /// The scan is not permitted, or the inventory cannot be written.
     pub(super) fn schedule(&self, order: &Order, rhythm: Rhythm, who: &str) -> Result<i64, Fault> {
         self.judge(order)?;
         let inventory = self.open()?;
         if inventory.schedules()?.len() >= SCHEDULES {
-            return Err(Fault::bad(format_args!("there are {SCHEDULES} schedules already")));
+            return Err(Fault::bad(format_args!(
+                "the limit of {SCHEDULES} schedules is reached: delete one first"
+            )));
         }
         let rhythm = rhythm.settled();
         let due = rhythm.first(Time::now());
         let id = inventory.schedule(&text(order), &rhythm.to_string(), who, due)?;
-        tell(format_args!("bannerwall: {who} has scheduled #{id}, {rhythm}: {order}"));
+        tell(format_args!("bannerwall: {who} added schedule #{id}, {rhythm}: {order}"));
         Ok(id)
     }
 
-    /// Ends a scan.
+    /// Stops a scan.
     ///
     /// # Errors
-    /// It does not run, or another page runs it.
+    ///
+    /// The scan does not run, or another page runs it.
     pub(super) fn cancel(&self, number: i64, who: &str) -> Result<(), Fault> {
         if let Some(page) = self.open()?.runs_at(number)?.filter(|page| *page != self.page) {
-            return Err(Fault::Busy(format!("scan #{number} is run by another page: {page}")));
+            return Err(Fault::Busy(format!("another page runs scan #{number}: {page}")));
         }
         self.runner.stop(number).map_err(|error| self.refused(&error, Fault::Bad))?;
-        tell(format_args!("bannerwall: {who} has ended scan #{number}"));
+        tell(format_args!("bannerwall: {who} stopped scan #{number}"));
         Ok(())
     }
 
-    /// Forgets a schedule.
+    /// Deletes a schedule.
     ///
     /// # Errors
-    /// There is none of that number.
+    ///
+    /// There is no schedule with this number.
     pub(super) fn unschedule(&self, id: i64, who: &str) -> Result<(), Fault> {
         if !self.open()?.unschedule(id)? {
             return Err(Fault::Missing(format!("there is no schedule #{id}")));
         }
-        tell(format_args!("bannerwall: {who} has taken schedule #{id} away"));
+        tell(format_args!("bannerwall: {who} deleted schedule #{id}"));
         Ok(())
     }
 
-    /// What is shown of it.
+    /// Returns the data of the page.
     ///
     /// # Errors
+    ///
     /// The inventory cannot be read.
     pub(super) fn board(&self, inventory: &Database) -> Result<Board, StoreError> {
         let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -214,7 +222,7 @@ impl Scans {
         })
     }
 
-    /// Starts what is due and notes what has ended, until the page ends.
+    /// Starts due scans and records ended ones, until the page stops.
     pub(super) async fn keep(self: Arc<Self>) {
         let mut told = None;
         loop {
@@ -222,7 +230,10 @@ impl Scans {
             let outcome = tokio::task::spawn_blocking(move || this.look()).await;
             let fault = outcome.unwrap_or_else(|panic| Err(panic.to_string())).err();
             if fault.is_some() && fault != told {
-                tell(format_args!("bannerwall: scans of the page: {}", fault.as_deref().unwrap_or_default()));
+                tell(format_args!(
+                    "bannerwall: cannot update the page's scans: {}",
+                    fault.as_deref().unwrap_or_default()
+                ));
             }
             told = fault;
             tokio::time::sleep(PAUSE).await;
@@ -239,7 +250,7 @@ impl Scans {
             None => self.open().map_err(|error| error.to_string())?,
         };
         if !self.is_cleared.load(Ordering::Relaxed) {
-            // A page of before may have been killed.
+            // A previous page with this name may have been killed without closing its scans.
             inventory.end_orders_of(&self.page, self.begun).map_err(|error| error.to_string())?;
             self.is_cleared.store(true, Ordering::Relaxed);
         }
@@ -247,7 +258,7 @@ impl Scans {
         let noted = noted.and(self.tend(&inventory));
         let now = Time::now();
         let schedules = inventory.schedules().map_err(|error| error.to_string())?;
-        // One that fails keeps no other one waiting.
+        // A failing schedule must not block the others.
         let looked = schedules.iter().map(|schedule| self.look_at(&inventory, schedule, now));
         let failed = looked.fold(None, |failed, outcome| failed.or(outcome.err()));
         *kept = Some(inventory);
@@ -283,8 +294,7 @@ impl Scans {
         Ok(())
     }
 
-    /// Notes of what ran that nobody knows any more how it ended: scans end with the process that started
-    /// them.
+    /// Closes running scans with an unknown end in the journal: they stopped with the helper process.
     fn give_up(&self, inventory: &Database) -> Result<(), StoreError> {
         let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for job in jobs {
@@ -294,7 +304,7 @@ impl Scans {
         Ok(())
     }
 
-    /// Tells other pages of what runs here, and closes in the journal what no page tells of any more.
+    /// Sends heartbeats for this page's scans, and closes scans of silent pages in the journal.
     fn tend(&self, inventory: &Database) -> Result<(), String> {
         let own = self.own(|job| !job.is_over);
         let mut heartbeat = self.heartbeat.lock().unwrap_or_else(PoisonError::into_inner);
@@ -318,21 +328,21 @@ impl Scans {
             (Step::Missed { count, next, why }, _) => {
                 if inventory.take_due(schedule, next, count)? {
                     tell(format_args!(
-                        "bannerwall: schedule #{id} was missed {count} times: {why}; next {next}"
+                        "bannerwall: schedule #{id}: missed starts: {count} ({why}); next {next}"
                     ));
                 }
             }
             (Step::Start(next), Some(order)) => self.start_due(inventory, schedule, next, &order)?,
             (Step::Start(next), None) => {
                 if inventory.take_due(schedule, next, 0)? {
-                    tell(format_args!("bannerwall: schedule #{id} was not started: no order stands in it"));
+                    tell(format_args!("bannerwall: cannot start schedule #{id}: its order is unreadable"));
                 }
             }
         }
         Ok(())
     }
 
-    /// Starts what is due, unless there is no room for it any more: it is left to a later look then.
+    /// Starts a due scan, unless no slot is free: then a later check starts it.
     fn start_due(
         &self,
         inventory: &Database,
@@ -343,7 +353,7 @@ impl Scans {
         let Some(room) = self.room() else { return Ok(()) };
         let Some(number) = inventory.begin_due(schedule, next, &self.page)? else { return Ok(()) };
         if let Err(fault) = self.run(room, inventory, (number, order), &schedule.who) {
-            tell(format_args!("bannerwall: schedule #{} was not started: {}", schedule.id, fault.why()));
+            tell(format_args!("bannerwall: cannot start schedule #{}: {}", schedule.id, fault.why()));
         }
         Ok(())
     }
@@ -352,7 +362,7 @@ impl Scans {
         self.room().is_none()
     }
 
-    /// Room for one more scan, where there is any.
+    /// Reserves a slot for another scan, if one is free.
     fn room(&self) -> Option<Room<'_>> {
         let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         let running = jobs.iter().filter(|job| !job.is_over).count();
@@ -362,18 +372,18 @@ impl Scans {
         Some(Room::taken(&self.starting))
     }
 
-    /// The numbers of those of one's own that are so.
+    /// Returns the numbers of this page's matching scans.
     fn own(&self, is_so: impl Fn(&Job) -> bool) -> Vec<i64> {
         let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         jobs.iter().filter(|job| is_so(job)).map(|job| job.number).collect()
     }
 
-    /// What is said where the process that starts scans does not do what it is told: it is gone, or `other`.
+    /// Returns the error of a refused request: the helper process is gone, or `other`.
     fn refused(&self, error: &std::io::Error, other: fn(String) -> Fault) -> Fault {
         if self.runner.is_gone() { Fault::Gone(runner::GONE) } else { other(error.to_string()) }
     }
 
-    /// Has what stands in the journal under a number started; the number.
+    /// Starts the scan under its number in the journal, and returns that.
     fn run(
         &self,
         room: Room<'_>,
@@ -381,24 +391,25 @@ impl Scans {
         (number, order): (i64, &Order),
         who: &str,
     ) -> Result<i64, Fault> {
-        // Nobody looks meanwhile for what runs, nor gives it up with the process that it was started by.
+        // The lock keeps checks from seeing the scan before it is in the list, or from closing it with the
+        // helper process.
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = self.runner.begin(number, order) {
             drop((room, jobs));
             inventory.end_order(number, None, &error.to_string())?;
             return Err(self.refused(&error, Fault::Busy));
         }
-        // Until the next look tells more.
+        // The next check fills in the rest.
         jobs.push(Job { number, ..Job::default() });
         drop((room, jobs));
-        tell(format_args!("bannerwall: {who} has started scan #{number}: {order}"));
+        tell(format_args!("bannerwall: {who} started scan #{number}: {order}"));
         Ok(number)
     }
 
-    /// Notes of what runs that it ends with the page, as it does where this value ends. Nobody looks any more
-    /// then.
+    /// Records running scans as interrupted by the end of the page. No check runs after that.
     ///
     /// # Errors
+    ///
     /// The inventory cannot be written.
     pub(super) fn close(&self) -> Result<(), StoreError> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -410,12 +421,11 @@ impl Scans {
             Some(inventory) => inventory,
             None => self.open()?,
         };
-        // Some may have ended by themselves since the last look; where that cannot be told, they are
+        // Some scans may have ended since the last check. If that cannot be determined, they count as
         // interrupted.
         let _ = self.note_ends(&inventory);
         let own = self.own(|job| !job.is_over);
-        own.iter()
-            .try_for_each(|id| inventory.end_order(*id, Some(runner::INTERRUPTED), "its page has ended"))
+        own.iter().try_for_each(|id| inventory.end_order(*id, Some(runner::INTERRUPTED), "its page stopped"))
     }
 
     fn open(&self) -> Result<Database, StoreError> {
@@ -423,7 +433,7 @@ impl Scans {
     }
 }
 
-/// Does something off the thread that answers requests.
+/// Runs work outside of the thread that serves requests.
 pub(super) async fn on<T: Send + 'static>(
     scans: &Arc<Scans>,
     work: impl FnOnce(&Scans) -> Result<T, Fault> + Send + 'static,
@@ -432,7 +442,7 @@ pub(super) async fn on<T: Send + 'static>(
     tokio::task::spawn_blocking(move || work(&scans)).await.unwrap_or(Err(Fault::TooLong))
 }
 
-/// An order as the journal keeps it.
+/// Formats an order for the journal.
 fn text(order: &Order) -> String {
     serde_json::to_string(order).unwrap_or_default()
 }

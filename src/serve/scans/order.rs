@@ -1,4 +1,4 @@
-//! What somebody wants to have scanned: checked against what may be, and put into the scan's own words.
+//! Order of a scan: checks it against the permissions, and builds the scan's arguments.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -8,30 +8,30 @@ use serde::{Deserialize, Serialize};
 
 use crate::scan::targets::{Ports, addresses};
 
-/// Words of targets, at most.
+/// Limit of target words.
 const TARGETS: usize = 256;
 
-/// Octets of targets and of ports, at most.
+/// Limit of targets and of ports, in bytes.
 const TEXT: usize = 8_192;
 
-/// Targets a second where nothing else is said and so many may be.
+/// Default rate in targets a second, if permitted.
 const RATE: u32 = 1_000;
 
-/// What servers are asked.
+/// Mode of the scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Mode {
-    /// Whether a port is open.
+    /// Open ports.
     Connect,
-    /// For their SSH identification.
+    /// SSH identifications.
     Ssh,
-    /// For an answer of HTTP.
+    /// HTTP responses.
     Http,
-    /// The same within TLS.
+    /// HTTP responses within TLS.
     Https,
-    /// For handshake and certificate.
+    /// TLS handshakes and certificates.
     Tls,
-    /// What they say first.
+    /// Greetings.
     Greeting,
 }
 
@@ -39,7 +39,7 @@ impl Mode {
     pub(crate) const ALL: [Self; 6] =
         [Self::Connect, Self::Ssh, Self::Http, Self::Https, Self::Tls, Self::Greeting];
 
-    /// The scan's name for it.
+    /// Returns the mode's name in `scan`.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Connect => "connect",
@@ -52,17 +52,17 @@ impl Mode {
     }
 }
 
-/// What may be asked for.
+/// Permitted scans.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Bounds {
-    /// Networks that may be scanned; none where nothing may be.
+    /// Permitted networks; empty if scans are disabled.
     pub allowed: Vec<IpNet>,
-    /// Targets a second, at most.
+    /// Rate limit, in targets a second.
     pub rate: u32,
 }
 
 impl Bounds {
-    /// Targets a second where nothing else is said.
+    /// Returns the default rate.
     pub(crate) fn usual_rate(&self) -> u32 {
         RATE.min(self.rate)
     }
@@ -73,38 +73,44 @@ impl Bounds {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Order {
     pub(crate) mode: Mode,
-    /// Addresses, networks and ranges, parted by spaces or commas.
+    /// Addresses, networks and ranges, separated by spaces or commas.
     pub(crate) targets: String,
-    /// Ports and ranges of ports; those that are usual where there are none.
+    /// Ports and ranges of ports; empty for the usual ones.
     #[serde(default)]
     pub(crate) ports: String,
-    /// Targets a second.
+    /// Rate in targets a second.
     pub(crate) rate: u32,
-    /// SSH servers are asked for their host keys, too.
+    /// True to request host keys of SSH servers.
     #[serde(default)]
     pub(crate) host_key: bool,
 }
 
 impl Order {
-    /// The words of the scan that does it.
+    /// Returns the arguments of the scan.
     ///
     /// # Errors
-    /// It is none, or asks for more than it may.
+    ///
+    /// The order is invalid, or exceeds the permissions.
     pub(crate) fn words(&self, bounds: &Bounds) -> Result<Vec<String>, String> {
         if self.targets.len() > TEXT || self.ports.len() > TEXT {
             return Err("targets and ports: too long".to_owned());
         }
         if !(1..=bounds.rate).contains(&self.rate) {
-            return Err(format!("rate: from 1 to {} targets a second, as --scan-rate says", bounds.rate));
+            return Err(format!(
+                "rate: must be from 1 to {} targets a second (limit of --scan-rate)",
+                bounds.rate
+            ));
         }
         let mut words = vec![self.mode.name().to_owned(), "--rate".to_owned(), self.rate.to_string()];
         match (self.host_key, self.mode) {
             (true, Mode::Ssh) => words.push("--host-key".to_owned()),
-            (true, _) => return Err("host_key: only what speaks ssh has one".to_owned()),
+            (true, _) => return Err("host_key: only available in mode ssh".to_owned()),
             (false, _) => {}
         }
         match self.ports.trim() {
-            "" if self.mode == Mode::Connect => return Err("ports: which? as in 22,80,8000-8010".to_owned()),
+            "" if self.mode == Mode::Connect => {
+                return Err("ports: required, as in 22,80,8000-8010".to_owned());
+            }
             "" => {}
             ports => {
                 let ports: Ports = ports.parse().map_err(|why| format!("ports: {why}"))?;
@@ -115,7 +121,7 @@ impl Order {
         let targets: Vec<String> =
             targets.map(|word| target(word, &bounds.allowed)).collect::<Result<_, _>>()?;
         match targets.len() {
-            0 => return Err("targets: none is named".to_owned()),
+            0 => return Err("targets: required".to_owned()),
             count if count > TARGETS => return Err(format!("targets: more than {TARGETS} words")),
             _ => words.push("--".to_owned()),
         }
@@ -124,7 +130,7 @@ impl Order {
     }
 }
 
-/// For a person.
+/// Formats the order for a person.
 impl fmt::Display for Order {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let targets = self.targets.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -137,15 +143,15 @@ impl fmt::Display for Order {
     }
 }
 
-/// A target as the scan is to read it: written anew of what was understood.
+/// Returns a target for the scan, rebuilt from its parsed form so that no other argument can slip in.
 fn target(word: &str, allowed: &[IpNet]) -> Result<String, String> {
     let ends = addresses(word).map_err(|why| format!("targets: {word}: {why}"))?;
     let Some((first, last)) = ends else {
-        return Err(format!("targets: {word}: a name may lead anywhere; give addresses"));
+        return Err(format!("targets: {word}: a name can resolve to any address; pass addresses"));
     };
     let is_within = |network: &IpNet| network.contains(&first) && network.contains(&last);
     if !allowed.iter().any(is_within) {
-        return Err(format!("targets: {word}: not within what --scan-allow names"));
+        return Err(format!("targets: {word}: not within the networks of --scan-allow"));
     }
     Ok(if first == last { first.to_string() } else { range(first, last) })
 }
@@ -185,7 +191,7 @@ mod tests {
             ("198.51.100.1", "", "not within"),
             ("::ffff:198.51.100.1", "", "not within"),
             ("2001:db8::/63", "", "not within"),
-            ("localhost", "", "a name may lead anywhere"),
+            ("localhost", "", "a name can resolve to any address"),
             ("-oX /etc/passwd", "", "targets: -oX"),
             ("--input=/etc/passwd", "", "targets: --input=/etc/passwd"),
             ("", "", "none is named"),

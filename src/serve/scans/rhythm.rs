@@ -1,7 +1,7 @@
-//! When scans are to be started again and again.
+//! Times of scheduled scans.
 //!
-//! A time of day is one of a time zone: a schedule keeps the name of its zone, so that it is due once a day
-//! whichever page looks, wherever that is.
+//! A time of day belongs to a time zone. A schedule keeps the name of its zone, so it is due once a day for
+//! every page, in any place.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,25 +11,25 @@ use jiff::{Span, Timestamp, Zoned, civil};
 
 use crate::inventory::Time;
 
-/// The longest pause, in hours.
+/// Longest interval, in hours.
 const HOURS: i64 = 24 * 366;
 
-/// An hour, and the longest day: the one on which clocks are put back.
+/// An hour, and the longest day, on which clocks are set back.
 const HOUR: i64 = 3_600_000;
 const DAY: i64 = 25 * HOUR;
 
-/// How often.
+/// Rhythm of a schedule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Rhythm {
-    /// Every so many hours.
+    /// Every number of hours.
     Every(i64),
-    /// Each day at this time, in a time zone; in this machine's where none is named.
+    /// Each day at this time, in a time zone; without one, in this machine's.
     Daily(civil::Time, Option<TimeZone>),
 }
 
 impl Rhythm {
-    /// The same with this machine's time zone where none is named, so that it means the same to others. A
-    /// zone that has no name (`TZ=CET-1`) remains each machine's own.
+    /// Returns the rhythm with this machine's time zone if it has none, so that it means the same on other
+    /// machines. A zone without a name (`TZ=CET-1`) stays local to each machine.
     pub(crate) fn settled(self) -> Self {
         match self {
             Self::Daily(at, None) => {
@@ -40,9 +40,9 @@ impl Rhythm {
         }
     }
 
-    /// True if a clock was ahead that has found this to be due: nobody waits for longer than from the first
-    /// time behind now to the one behind that. Less is what clocks of several pages differ by, or one that is
-    /// put right behind a start: to go by that would be to start again.
+    /// True if `due` was computed by a clock that was ahead: it is later than one period after the next time.
+    /// Smaller differences are normal between the clocks of pages, or after a correction. Acting on those
+    /// would start the scan twice.
     pub(crate) fn is_ahead(&self, due: Time, now: Time) -> bool {
         let period = match self {
             Self::Every(hours) => hours * HOUR,
@@ -51,7 +51,7 @@ impl Rhythm {
         due.millis().saturating_sub(self.first(now).millis()) > period
     }
 
-    /// The first time behind one that was due and behind now; and how many there were from the former on.
+    /// Returns the first time after both `due` and `now`, and the number of times from `due` on.
     pub(crate) fn next(&self, due: Time, now: Time) -> (Time, u64) {
         match self {
             Self::Every(hours) => {
@@ -67,7 +67,7 @@ impl Rhythm {
         }
     }
 
-    /// The first time behind now.
+    /// Returns the first time after `now`.
     pub(crate) fn first(&self, now: Time) -> Time {
         match self {
             Self::Every(hours) => Time::from_millis(now.millis() + hours * HOUR),
@@ -86,7 +86,7 @@ impl Rhythm {
     }
 }
 
-/// Reads `every 6h`, `daily 03:30` or `daily 03:30 Europe/Berlin`.
+/// Parses `every 6h`, `daily 03:30` or `daily 03:30 Europe/Berlin`.
 impl FromStr for Rhythm {
     type Err = &'static str;
 
@@ -102,16 +102,16 @@ impl FromStr for Rhythm {
                 let (at, zone) = value.split_once(' ').map_or((value, None), |(at, zone)| (at, Some(zone)));
                 let at = civil::Time::strptime("%H:%M", at).ok();
                 let zone = zone.map(|name| TimeZone::get(name.trim())).transpose();
-                let zone = zone.map_err(|_| "when: this machine knows no such time zone")?;
+                let zone = zone.map_err(|_| "when: unknown time zone")?;
                 at.map(|at| Self::Daily(at, zone))
             }
             _ => None,
         }
-        .ok_or("when: as in `every 6h`, `daily 03:30` or `daily 03:30 Europe/Berlin`")
+        .ok_or("when: must be `every 6h`, `daily 03:30` or `daily 03:30 Europe/Berlin`")
     }
 }
 
-/// As it is read.
+/// Formats the rhythm as it is parsed.
 impl fmt::Display for Rhythm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

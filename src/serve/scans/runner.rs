@@ -1,11 +1,11 @@
-//! A process that starts scans for a page that may run nothing itself.
+//! Helper process that starts scans for a page that is not permitted to run programs.
 //!
 //! It is this program again (`bannerwall scan-runner`), started before the page is confined. It reads nothing
-//! from the network, and is asked over pipes, a line of JSON each way. All that it starts is `bannerwall
-//! scan` with words that it has made itself of an [`Order`], within what the page's command line allows. It
-//! ends with the page, and its scans with it, even where it is killed: each asks the kernel for a signal then
-//! ([`end_with_parent`]). A page whose process has died starts no scan until it is started again itself, as
-//! nothing that speaks to browsers may start a program.
+//! from the network. Requests and results are lines of JSON over pipes. It starts only `bannerwall scan`,
+//! with arguments that it builds itself from an [`Order`], within the limits of the page's command line. It
+//! exits with the page, and its scans with it, even if it is killed: each scan requests a signal from the
+//! kernel for that case ([`end_with_parent`]). If the process dies, the page starts no more scans until its
+//! own restart, since nothing that serves browsers may start a program.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -26,47 +26,47 @@ use super::order::{Bounds, Order};
 use crate::inventory::Place;
 use crate::json_lines::{read_line, write_line};
 
-/// The subcommand of such a process.
+/// Subcommand of such a process.
 pub(crate) const SUBCOMMAND: &str = "scan-runner";
 
-/// Names to a scan the process that it is to end with.
+/// Environment variable that names the process with which a scan exits.
 const PARENT: &str = "BANNERWALL_SCAN_RUNNER";
 
-/// What it is called in lists of processes.
+/// Name in process lists.
 const NAME: &std::ffi::CStr = c"bannerwall-scn";
 
-/// Scans at once.
+/// Limit of concurrent scans.
 pub(super) const AT_ONCE: usize = 2;
 
-/// The exit status of one that was interrupted.
+/// Exit status of an interrupted scan.
 pub(super) const INTERRUPTED: i32 = 130;
 
-/// Lines of what a scan says that are kept, and octets of a line.
+/// Limits of a scan's stored output: lines, and bytes of a line.
 const LINES: usize = 20;
 const LINE: u64 = 2_048;
 
-/// Time for which a scan may take to end, once it is told to for the first time and for the second.
+/// Time for a scan to stop, after the first and after the second signal.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// What scans are started with.
+/// Settings of all scans.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Setup {
     inventory: Vec<u8>,
-    /// Of its server; not to be shown on a command line.
+    /// Password of the inventory's server, which must not appear on a command line.
     password: Option<Vec<u8>>,
     bounds: Bounds,
     rules: Vec<PathBuf>,
 }
 
-/// What can be asked for.
+/// Request to the helper process.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 enum Call {
-    /// To start a scan.
+    /// Start a scan.
     Start { number: i64, order: Order },
-    /// To end one: once, so that it finishes what is under way; twice, so that it does not.
+    /// Stop a scan: the first request finishes targets under way, the second abandons them.
     Stop { number: i64 },
-    /// How all stand, but those whose end is known.
+    /// Return the state of all scans, and forget the `known` ended ones.
     Look { known: Vec<i64> },
 }
 
@@ -76,24 +76,24 @@ enum Answer {
     Refused(String),
 }
 
-/// How a scan stands.
+/// State of a scan.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Job {
     pub(super) number: i64,
     pub(super) is_over: bool,
-    /// Its exit status; none where it runs, or where a signal has ended it.
+    /// Exit status; none while it runs, or after a signal.
     pub(super) code: Option<i32>,
-    /// Targets that were asked, and all of them.
+    /// Probed targets, and all targets.
     pub(super) asked: (u64, u64),
-    /// What it said last.
+    /// Last lines of output.
     pub(super) said: Vec<String>,
 }
 
-/// The process, as the page sees it; it ends with this value.
+/// Handle of the helper process, which exits when this is dropped.
 #[derive(Debug)]
 pub(super) struct Runner {
     child: Child,
-    /// None once it has not answered.
+    /// None after a failed exchange.
     pipes: Mutex<Option<(ChildStdin, BufReader<ChildStdout>)>>,
 }
 
@@ -105,12 +105,12 @@ impl Setup {
 }
 
 impl Runner {
-    /// Starts the process, with what the calling thread may do.
+    /// Starts the process, with the rights of the calling thread.
     pub(super) fn start(setup: &Setup) -> io::Result<Self> {
         let mut child = Command::new("/proc/self/exe")
             .arg0("bannerwall")
             .arg(SUBCOMMAND)
-            // A terminal's Ctrl-C is for the page alone.
+            // A terminal's Ctrl-C must stop only the page, which then records the end of its scans.
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -142,7 +142,7 @@ impl Runner {
         self.call(&Call::Look { known })
     }
 
-    /// True once the process has ended.
+    /// True once the process has exited.
     pub(super) fn is_gone(&self) -> bool {
         self.pipes().is_none()
     }
@@ -162,13 +162,13 @@ impl Runner {
     }
 }
 
-/// Message of a page whose process has ended.
+/// Message of a page whose helper process has exited.
 pub(super) const GONE: &str =
-    "the process that starts scans for this page has ended: restart `bannerwall serve` to scan again";
+    "the helper process for scans has exited: restart `bannerwall serve` to scan again";
 
 impl Drop for Runner {
     fn drop(&mut self) {
-        // The process ends with its input.
+        // The process exits at the end of its input.
         *self.pipes() = None;
         let _ = self.child.wait();
     }
@@ -178,26 +178,29 @@ fn gone() -> io::Error {
     io::Error::new(io::ErrorKind::BrokenPipe, GONE)
 }
 
-/// Has this process end with the runner that has started it, as if it were interrupted; one that nobody
-/// started for a page goes on.
+/// Makes this process exit with the helper process that started it, as if interrupted. A scan that no page
+/// started is unaffected.
 ///
 /// # Errors
+///
+/// The helper process has already exited, or the kernel refuses.
 /// The runner has ended already, or the kernel refuses.
 pub(crate) fn end_with_parent() -> io::Result<()> {
     let Some(parent) = std::env::var_os(PARENT) else { return Ok(()) };
     set_parent_process_death_signal(Some(Signal::TERM))?;
-    // It may have ended before that was asked for.
+    // The parent may have exited before the signal was requested.
     let is_there = getppid().is_some_and(|pid| parent == pid.as_raw_pid().to_string().as_str());
     if is_there { Ok(()) } else { Err(gone()) }
 }
 
-/// Answers calls on stdin until it ends; what `bannerwall scan-runner` does.
+/// Handles requests on stdin until its end; this is `bannerwall scan-runner`.
 ///
 /// # Errors
-/// What is no call, or a pipe that breaks.
+///
+/// A request is invalid, or a pipe breaks.
 pub(crate) fn serve() -> io::Result<()> {
     rustix::thread::set_name(NAME)?;
-    // A service manager's signal goes to all processes of a service; scans hear of it themselves.
+    // A service manager sends signals to all processes of a service; the scans handle them themselves.
     let heard = Arc::new(AtomicBool::new(false));
     for signal in [SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2] {
         signal_hook::flag::register(signal, Arc::clone(&heard))?;
@@ -212,7 +215,7 @@ pub(crate) fn serve() -> io::Result<()> {
     Ok(())
 }
 
-/// Scans that were started, by their numbers.
+/// Started scans, by their numbers.
 struct Scans {
     setup: Setup,
     running: BTreeMap<i64, Running>,
@@ -232,7 +235,7 @@ impl Scans {
             },
             Call::Stop { number } => match self.running.get_mut(&number).map(Running::tell) {
                 Some(true) => Answer::Jobs(Vec::new()),
-                Some(false) | None => Answer::Refused("it does not run".to_owned()),
+                Some(false) | None => Answer::Refused("the scan does not run".to_owned()),
             },
             Call::Look { known } => {
                 self.running.retain(|number, scan| !(known.contains(number) && scan.look().is_over));
@@ -243,7 +246,7 @@ impl Scans {
 
     fn start(&mut self, number: i64, order: &Order) -> Result<(), String> {
         if self.running.contains_key(&number) {
-            return Err(format!("there is a scan #{number} already"));
+            return Err(format!("scan #{number} exists already"));
         }
         let words = order.words(&self.setup.bounds)?;
         let at_once =
@@ -263,19 +266,19 @@ impl Scans {
             command.arg("--rules").arg(rules);
         }
         command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut child = command.spawn().map_err(|error| format!("it cannot be started: {error}"))?;
+        let mut child = command.spawn().map_err(|error| format!("cannot start the scan: {error}"))?;
         let job = Arc::new(Mutex::new(Job { number, ..Job::default() }));
         let (shared, said) = (Arc::clone(&job), child.stderr.take());
         let listening = std::thread::Builder::new().spawn(move || said.map(|said| listen(said, &shared)));
         if let Err(error) = listening {
             let _ = child.kill().and_then(|()| child.wait());
-            return Err(format!("it cannot be listened to: {error}"));
+            return Err(format!("cannot read the scan's output: {error}"));
         }
         self.running.insert(number, Running { child, job });
         Ok(())
     }
 
-    /// Has all of them end.
+    /// Stops all scans.
     fn end(&mut self) {
         for _ in 0..2 {
             let begun = Instant::now();
@@ -292,18 +295,18 @@ impl Scans {
 }
 
 impl Running {
-    /// Has it end; whether it ran.
+    /// Sends a signal to stop the scan; returns true if it ran.
     fn tell(&mut self) -> bool {
         if self.look().is_over {
             return false;
         }
-        // It was not waited for: the number is its own.
+        // The child is not reaped yet, so its process id cannot belong to another process.
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         pid.is_some_and(|pid| kill_process(pid, Signal::TERM).is_ok())
     }
 
     fn look(&mut self) -> Job {
-        // All that it has said was heard once nobody listens any more.
+        // Once the reading thread has dropped its reference, all output is stored.
         let is_heard = Arc::strong_count(&self.job) == 1;
         let ended = if is_heard { self.child.try_wait().ok().flatten() } else { None };
         let mut job = self.job.lock().unwrap_or_else(PoisonError::into_inner);
@@ -314,7 +317,7 @@ impl Running {
     }
 }
 
-/// Takes down what a scan says.
+/// Stores the output of a scan.
 fn listen(said: impl Read, job: &Mutex<Job>) {
     let mut said = BufReader::new(said);
     let mut line = Vec::new();
@@ -334,7 +337,7 @@ fn listen(said: impl Read, job: &Mutex<Job>) {
     }
 }
 
-/// Reads `12/256, open 3, …`.
+/// Parses `12/256, open 3, …`.
 fn asked(text: &str) -> Option<(u64, u64)> {
     let (asked, all) = text.split(',').next()?.split_once('/')?;
     Some((asked.parse().ok()?, all.parse().ok()?))
