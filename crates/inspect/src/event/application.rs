@@ -1,5 +1,4 @@
-//! What was said in one of the protocols that bannerwall reads: the facts of each, and what all have
-//! in common.
+//! Facts of the application protocols that bannerwall reads, and their common summary.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,48 +9,49 @@ use compact_str::CompactString;
 use super::TlsFacts;
 use crate::terms::{Greeting, Protocol, Side};
 
-/// What was said, shared by the event that tells it and the alerts about it.
+/// The facts of one exchange. The event about it and the alerts share them.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Application {
-    /// SSH identifications of one flow, with what was seen of each side.
+    /// SSH identifications of one flow, with facts about each side.
     Ssh(Arc<SshFacts>),
-    /// One HTTP transaction (or the half of it that was seen).
+    /// One HTTP transaction, or the half of it that was seen.
     Http(Arc<HttpFacts>),
-    /// One TLS handshake, as far as it is said in the open.
+    /// One TLS handshake, as far as it is not encrypted.
     Tls(Arc<TlsFacts>),
     /// A server's greeting.
     Greeting(Arc<GreetingFacts>),
-    /// What is not read: its first bytes, and a name for them.
+    /// A protocol that is not read: its first bytes, and a name for them.
     Other(Arc<OtherFacts>),
 }
 
-/// What was said in the words of a table with one row an event.
+/// A summary with the columns of a flat output format.
 #[derive(Debug, Clone, Default)]
 pub struct Summary<'a> {
-    /// Whom it is about: the server where it was seen.
+    /// The side that it is about: the server, if it was seen.
     pub from: Option<Side>,
-    /// What names the software: an identification, a `Server` field, the first line of a greeting.
+    /// The text that names the software: an identification, a `Server` field, the first line of a
+    /// greeting.
     pub banner: Option<Cow<'a, str>>,
-    /// The same without what belongs to the protocol.
+    /// The same text without the parts that belong to the protocol.
     pub software: Option<Cow<'a, str>>,
-    /// What a fingerprint database says of it.
+    /// The product that a fingerprint database names.
     pub product: Option<&'a ProductFacts>,
-    /// The client's banner and product, where the server's was seen, too.
+    /// The client's banner and product, if the server's was also seen.
     pub client: Option<(&'a str, Option<&'a ProductFacts>)>,
-    /// The status of an answer.
+    /// The status of a response.
     pub status: Option<u16>,
-    /// An answer's reason phrase, perhaps empty.
+    /// A response's reason phrase; may be empty.
     pub reason: Option<&'a str>,
-    /// The version of the protocol that it speaks: `2.0`, `HTTP/1.0`.
+    /// The version of the protocol: `2.0`, `HTTP/1.0`.
     pub protocol_version: Option<&'a str>,
-    /// What was asked for.
+    /// The request target.
     pub url: Option<&'a str>,
     /// A page's title.
     pub title: Option<&'a str>,
 }
 
 impl Application {
-    /// Which protocol it was.
+    /// The protocol of the exchange.
     pub fn protocol(&self) -> Protocol {
         match self {
             Self::Ssh(_) => Protocol::Ssh,
@@ -62,7 +62,7 @@ impl Application {
         }
     }
 
-    /// The name of the events that tell it: of TLS in QUIC that of QUIC, else the protocol's.
+    /// The name of its events: `quic` for TLS in QUIC, else the protocol's name.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Tls(facts) if facts.quic.is_some() => "quic",
@@ -70,7 +70,7 @@ impl Application {
         }
     }
 
-    /// Bytes of its text, roughly.
+    /// The approximate number of bytes of its text.
     pub(super) fn weight(&self) -> usize {
         match self {
             Self::Ssh(facts) => {
@@ -88,7 +88,7 @@ impl Application {
         }
     }
 
-    /// What a table says of it.
+    /// Returns the summary.
     pub fn summary(&self) -> Summary<'_> {
         match self {
             Self::Ssh(facts) => facts.summary(),
@@ -100,17 +100,17 @@ impl Application {
     }
 }
 
-/// What was seen of the two SSH identifications of a flow.
+/// Facts about the two SSH identifications of a flow.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SshFacts {
-    /// The client's; shared with all flows in which the same line was said.
+    /// The client's; shared by all flows with the same line.
     pub client: Option<Arc<SshSide>>,
-    /// The server's, likewise.
+    /// The server's; shared in the same way.
     pub server: Option<Arc<SshSide>>,
 }
 
 impl SshFacts {
-    /// The key that the server has shown.
+    /// The key that the server has presented.
     pub fn host_key(&self) -> Option<&HostKey> {
         self.server.as_ref()?.host_key.as_ref()
     }
@@ -139,44 +139,44 @@ pub struct SshSide {
     pub software_version: String,
     /// The whole identification line, without its line end.
     pub banner: String,
-    /// HASSH of the KEXINIT, where it was seen.
+    /// HASSH of the KEXINIT, if it was seen.
     pub hassh: Option<Hassh>,
-    /// The key of a server, where it was asked for it.
+    /// The key of a server, if a scan asked for it.
     pub host_key: Option<HostKey>,
-    /// What the fingerprint database calls it.
+    /// The product that the fingerprint database names.
     pub fingerprint: Option<ProductFacts>,
 }
 
-/// The public key by which clients know an SSH server, RFC 4253 section 8.
+/// The public key by which clients recognize an SSH server, RFC 4253 section 8.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostKey {
     /// Its type: `ssh-ed25519`.
     pub algorithm: &'static str,
-    /// As OpenSSH shows it: `SHA256:` and base64 without padding.
+    /// Fingerprint as OpenSSH shows it: `SHA256:` and base64 without padding.
     pub fingerprint: String,
-    /// What the signature says that came with it.
+    /// Result of verifying the signature that came with the key.
     pub signature: Signature,
 }
 
-/// Whether a server has shown that a key is its own.
+/// Result of verifying a host key's signature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signature {
-    /// It has signed with it.
+    /// The server proved possession of the key.
     Good,
-    /// The signature is another key's, or none.
+    /// The signature is missing or belongs to another key.
     Bad,
-    /// It was not tried: of its kind none can be.
+    /// The signature was not verified, because its algorithm is not supported.
     Untried,
 }
 
 impl HostKey {
-    /// What tells it from others: `SHA256:… ssh-ed25519`.
+    /// The name that identifies the key: `SHA256:… ssh-ed25519`.
     pub fn name(&self) -> String {
         format!("{} {}", self.fingerprint, self.algorithm)
     }
 }
 
-/// Its name, and what its signature is worth where that is not all.
+/// The name, and the signature's result if it is not good.
 impl fmt::Display for HostKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name())?;
@@ -198,7 +198,7 @@ impl Signature {
     }
 }
 
-/// A HASSH fingerprint: MD5 (hexadecimal) and the algorithm lists that it was made of.
+/// A HASSH fingerprint: MD5 (hexadecimal), and the algorithm lists from which it was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hassh {
     /// 32 hexadecimal digits.
@@ -247,7 +247,7 @@ impl HttpFacts {
 }
 
 impl HttpFacts {
-    /// Bytes of text, roughly.
+    /// The approximate number of bytes of text.
     fn weight(&self) -> usize {
         let fields = |headers: &[HeaderField]| -> usize {
             headers
@@ -272,7 +272,7 @@ pub struct HttpRequestFacts {
     pub version: CompactString,
     /// Header fields in order.
     pub headers: Vec<HeaderField>,
-    /// Header fields that are not told, because there were too many.
+    /// Number of header fields that were left out, because there were too many.
     pub left_out: u32,
 }
 
@@ -287,25 +287,25 @@ pub struct HttpResponseFacts {
     pub reason: CompactString,
     /// Header fields in order.
     pub headers: Vec<HeaderField>,
-    /// Header fields that are not told, because there were too many.
+    /// Number of header fields that were left out, because there were too many.
     pub left_out: u32,
-    /// Bytes of the body that were seen so far.
+    /// Number of bytes of the body seen so far.
     pub body_length: u64,
     /// Text of the first `<title>` within the inspected part of the body.
     pub title: Option<String>,
-    /// What the fingerprint database calls the server.
+    /// The product that the fingerprint database names.
     pub fingerprint: Option<ProductFacts>,
 }
 
 impl HttpRequestFacts {
-    /// The first value of a header field, whatever the case of its name.
+    /// The first value of a header field, ignoring case.
     pub fn header(&self, name: &str) -> Option<&str> {
         first(&self.headers, name)
     }
 }
 
 impl HttpResponseFacts {
-    /// The first value of a header field, whatever the case of its name.
+    /// The first value of a header field, ignoring case.
     pub fn header(&self, name: &str) -> Option<&str> {
         first(&self.headers, name)
     }
@@ -318,17 +318,17 @@ fn first<'a>(headers: &'a [HeaderField], name: &str) -> Option<&'a str> {
 /// A server's greeting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GreetingFacts {
-    /// Which protocol.
+    /// The protocol.
     pub greeting: Greeting,
     /// `220`, `+OK`, `* OK`.
     pub code: String,
-    /// Its lines whole, without their ends; at least one.
+    /// Its lines without their ends; at least one.
     pub lines: Vec<String>,
-    /// What each line says behind its code.
+    /// The text of each line after its code.
     pub texts: Vec<String>,
-    /// True if the server means to serve.
+    /// True if the server is ready to serve.
     pub welcome: bool,
-    /// What the fingerprint database calls it.
+    /// The product that the fingerprint database names.
     pub fingerprint: Option<ProductFacts>,
 }
 
@@ -344,24 +344,24 @@ impl GreetingFacts {
     }
 }
 
-/// The first bytes of a flow that speaks nothing that bannerwall reads.
+/// The first bytes of a flow whose protocol is not read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OtherFacts {
-    /// What it is, `tls`; `unknown` where nothing tells.
+    /// The name of the protocol, `tls`; `unknown` if the bytes do not show it.
     pub name: &'static str,
-    /// Whose bytes tell it, or else were first.
+    /// The side whose bytes show the name, or else the side that spoke first.
     pub from: Option<Side>,
-    /// The client's first bytes, perhaps none.
+    /// The client's first bytes; may be empty.
     pub client: Vec<u8>,
-    /// The server's first bytes, perhaps none.
+    /// The server's first bytes; may be empty.
     pub server: Vec<u8>,
 }
 
 impl OtherFacts {
-    /// Bytes of one side that are told at most.
+    /// Largest number of bytes of one side in an event.
     pub const TOLD: usize = 64;
 
-    /// What one side said first.
+    /// The first bytes of one side.
     pub fn first(&self, side: Side) -> &[u8] {
         match side {
             Side::Client => &self.client,
@@ -369,7 +369,7 @@ impl OtherFacts {
         }
     }
 
-    /// First bytes as printable ASCII, anything else escaped: `RFB 003.008\n`.
+    /// Returns first bytes as printable ASCII with everything else escaped: `RFB 003.008\n`.
     pub fn text(octets: &[u8]) -> String {
         octets.escape_ascii().to_string()
     }
@@ -385,7 +385,7 @@ impl OtherFacts {
     }
 }
 
-/// What a fingerprint database or a rule's named captures say of a piece of software.
+/// Facts about a piece of software, from a fingerprint database or a rule's named groups.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProductFacts {
     /// Vendor, `OpenBSD`.
@@ -396,6 +396,6 @@ pub struct ProductFacts {
     pub version: Option<String>,
     /// CPE name, `cpe:/a:openbsd:openssh:9.2p1`.
     pub cpe: Option<String>,
-    /// Operating system vendor and product, where the banner tells.
+    /// Operating system's vendor and product, if the banner shows it.
     pub os: Option<String>,
 }

@@ -2,12 +2,12 @@
 
 use super::{DropReason, Protocol, Timestamp};
 
-/// Packets and their bytes, IP headers included.
+/// Number of packets and of their bytes, IP headers included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Volume {
     /// Packets.
     pub packets: u64,
-    /// Bytes of IP packets.
+    /// Number of bytes of IP packets.
     pub octets: u64,
 }
 
@@ -18,63 +18,63 @@ impl Volume {
         self.octets += octets;
     }
 
-    /// Takes packets out that were counted here and belong elsewhere.
+    /// Subtracts packets that were counted here and belong elsewhere.
     pub const fn take(&mut self, other: Self) {
         self.packets = self.packets.saturating_sub(other.packets);
         self.octets = self.octets.saturating_sub(other.octets);
     }
 }
 
-/// What went by in a flow, and what was made of it.
+/// The traffic of a flow and the decision about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlowRecord {
     /// Time at which its first packet was seen.
     pub start: Timestamp,
     /// Time at which its last packet was seen.
     pub last: Timestamp,
-    /// What the client sent.
+    /// Traffic that the client sent.
     pub to_server: Volume,
-    /// What the server sent.
+    /// Traffic that the server sent.
     pub to_client: Volume,
     /// All TCP flags that the client set.
     pub flags_to_server: u8,
     /// All TCP flags that the server set.
     pub flags_to_client: u8,
-    /// How far it got.
+    /// State of the connection.
     pub state: FlowState,
-    /// Why it is told of now.
+    /// The reason why the record is written now.
     pub end: FlowEnd,
-    /// What was decided about it.
+    /// The decision about the flow.
     pub verdict: FlowVerdict,
-    /// Why it was blocked.
+    /// The reason why it was blocked.
     pub reason: Option<DropReason>,
-    /// The rule behind that.
+    /// The rule that blocked it.
     pub rule: Option<String>,
-    /// The application protocol that was heard.
+    /// The application protocol that was recognized.
     pub protocol: Option<Protocol>,
     /// True if there was an alert about it.
     pub alerted: bool,
-    /// True if everything that went by is counted, not only what did until the flow was decided.
+    /// True if the counts cover the whole flow, false if they end at the decision.
     pub whole: bool,
-    /// Bytes of bodies that went by without being seen, whose packets are not among the counts.
+    /// Number of bytes of bodies that passed without inspection; their packets are not counted.
     pub unseen: u64,
 }
 
-/// How far a flow got, in EVE's words.
+/// State of a flow, by EVE's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FlowState {
-    /// Nobody has confirmed it.
+    /// No answer was seen.
     New,
     /// Open.
     Established,
     /// Closed by both ends, or reset.
     Closed,
-    /// Handed over to the kernel once it was let pass.
+    /// Offloaded to the kernel after it was allowed.
     Bypassed,
 }
 
 impl FlowState {
-    /// EVE's name.
+    /// The name in EVE.
     pub const fn name(self) -> &'static str {
         match self {
             Self::New => "new",
@@ -85,23 +85,23 @@ impl FlowState {
     }
 }
 
-/// Why a flow's record is told, in EVE's words.
+/// The reason why a flow's record is written, by EVE's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FlowEnd {
-    /// Nothing came of it for as long as its state allows.
+    /// It was silent for longer than its state allows.
     Timeout,
-    /// It gave way to another one.
+    /// It was evicted for another flow.
     Forced,
-    /// It was blocked: nothing of it gets by any more.
+    /// It was blocked: none of its packets pass any more.
     Stopped,
     /// The run or the capture has ended.
     Shutdown,
-    /// Its ends have begun another one with the same ports.
+    /// Its ends opened another connection with the same ports.
     Reused,
 }
 
 impl FlowEnd {
-    /// EVE's name.
+    /// The name in EVE.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Timeout => "timeout",
@@ -112,16 +112,16 @@ impl FlowEnd {
     }
 }
 
-/// What was decided about a flow.
+/// The decision about a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FlowVerdict {
-    /// Nothing.
+    /// No decision.
     Undecided,
-    /// It was let pass.
+    /// The flow was allowed.
     Passed,
-    /// It was blocked.
+    /// The flow was blocked.
     Blocked,
-    /// It was blocked, and its ends were to be reset.
+    /// The flow was blocked, and its ends should be reset.
     Rejected,
 }
 
@@ -136,7 +136,7 @@ impl FlowVerdict {
         }
     }
 
-    /// EVE's name for what was done; none where nothing was decided.
+    /// The name of the action in EVE; none if nothing was decided.
     pub const fn action(self) -> Option<&'static str> {
         match self {
             Self::Undecided => None,
@@ -147,12 +147,12 @@ impl FlowVerdict {
 }
 
 impl FlowRecord {
-    /// Whole seconds from its first packet to its last.
+    /// Number of whole seconds from its first packet to its last.
     pub fn age(&self) -> u64 {
         self.last.since(self.start).as_secs()
     }
 
-    /// How much of the flow the counts are of.
+    /// The part of the flow that the counts cover.
     pub const fn counted(&self) -> &'static str {
         match (self.whole, self.unseen) {
             (false, _) => "until decided",

@@ -1,7 +1,8 @@
-//! The one reportable fact, from every path: what happened, owned, to be written once by any sink.
+//! Events: facts that guard, replay and scan report. An event owns its data, so any output format can
+//! write it.
 //!
-//! This is a leaf: it knows neither rules nor packets nor how a sink spells its fields. The sinks
-//! in `output` turn these values into EVE JSON, text, CSV and the rest.
+//! This module knows no rules, no packets and no output formats. The formats in `output` turn these
+//! values into EVE JSON, text, CSV and others.
 
 mod application;
 mod flow;
@@ -28,14 +29,14 @@ pub use crate::terms::{
 };
 use crate::terms::{Anomaly, place};
 
-/// Which of the three paths saw it.
+/// The command that saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Source {
     /// Live packets from a netfilter queue.
     Guard,
     /// A capture file.
     Replay,
-    /// A connection that the scan made itself.
+    /// A connection that the scan opened.
     Scan,
 }
 
@@ -50,22 +51,22 @@ impl Source {
     }
 }
 
-/// A reportable fact with its context.
+/// A fact to report, with its context.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
     /// Time at which it was seen.
     pub timestamp: Timestamp,
-    /// Which path saw it.
+    /// The command that saw it.
     pub source: Source,
     /// The flow it belongs to; absent for `Stats`, `Hook`, `Ban` and `Change`.
     pub flow: Option<FlowContext>,
-    /// What happened.
+    /// The fact itself.
     pub kind: EventKind,
 }
 
 impl Event {
-    /// Bytes of memory that it takes, roughly. Facts that alerts share with their transaction count for
-    /// the transaction alone.
+    /// The approximate number of bytes of memory that it takes. Facts that alerts share with their
+    /// transaction count only for the transaction.
     pub fn weight(&self) -> usize {
         size_of::<Self>()
             + match &self.kind {
@@ -98,15 +99,15 @@ impl Event {
 /// The flow that an event belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlowContext {
-    /// Stable for the life of the flow, unlike any other one's at that time.
+    /// Constant for the life of the flow, and unique among the flows of that time.
     pub id: u64,
     /// Client and server.
     pub endpoints: Endpoints,
-    /// What carries it.
+    /// The transport protocol.
     pub transport: Transport,
-    /// Who sent the packet or banner that the event is about, where that is one side.
+    /// The side that sent the packet or banner of the event, if it is one side.
     pub from: Option<Side>,
-    /// Interface name, where known.
+    /// Interface name, if known.
     pub interface: Option<String>,
     /// VLAN ids, outermost first.
     pub vlan: Vec<u16>,
@@ -114,23 +115,23 @@ pub struct FlowContext {
     pub packet_number: Option<u64>,
     /// Number of the HTTP transaction in its flow, counted from 0.
     pub transaction: Option<u32>,
-    /// The application protocol, once recognised.
+    /// The application protocol, once it is recognized.
     pub protocol: Option<Protocol>,
-    /// True once each end has acknowledged what the other sent: neither address is forged. Absent for scans,
-    /// and never true over UDP.
+    /// True once each end has acknowledged data of the other: neither address is forged. Absent for
+    /// scans, and never true over UDP.
     pub established: Option<bool>,
 }
 
-/// What happened. The facts of an application protocol are shared with the alerts about them.
+/// The kinds of facts. Alerts share the facts of an application protocol.
 #[derive(Debug, Clone, PartialEq)]
 pub enum EventKind {
-    /// What was said in one of the protocols that bannerwall reads.
+    /// An exchange in one of the protocols that bannerwall reads.
     Application(Application),
     /// A rule matched.
     Alert(Arc<AlertFacts>),
     /// A packet was dropped.
     Drop(DropFacts),
-    /// Something that an inspector could be misled with, or that no honest peer sends.
+    /// Traffic that could mislead an inspector, or that no honest peer sends.
     Anomaly(AnomalyFacts),
     /// A flow has ended.
     Flow(Box<FlowRecord>),
@@ -138,11 +139,11 @@ pub enum EventKind {
     Connect(ConnectFacts),
     /// Counters of a run, at its end or on an interval.
     Stats(Box<StatsFacts>),
-    /// The rules that lead packets to the guard are not as they should be, or are again.
+    /// The iptables rules of the guard are not as they should be, or are correct again.
     Hook(Box<HookFacts>),
-    /// A client was banned, or is no longer.
+    /// A client was banned, or a ban ended.
     Ban(Box<BanFacts>),
-    /// Something of the inventory became different.
+    /// The inventory changed.
     Change(Box<ChangeFacts>),
 }
 
@@ -155,34 +156,34 @@ pub struct AlertFacts {
     pub title: String,
     /// The rule's category, perhaps empty.
     pub category: String,
-    /// What the rule asks for.
+    /// The action of the rule.
     pub action: Action,
-    /// True when the flow was really stopped; false in monitor mode and in scan and replay
-    /// without `--enforce`.
+    /// True if the flow was really stopped; false in monitor mode and in scan and replay without
+    /// `--enforce`.
     pub blocked: bool,
-    /// How grave.
+    /// The severity.
     pub severity: Severity,
-    /// CVE numbers and addresses.
+    /// CVE numbers and URLs.
     pub references: Vec<String>,
     /// Product and version as the rule captured them or a fingerprint named them.
     pub product: ProductFacts,
-    /// Who sent the banner.
+    /// The side that sent the banner.
     pub from: Side,
     /// The banner's deciding line: the SSH identification, or the HTTP request or status line.
     pub banner: String,
-    /// The field that matched, and its value; absent of a policy, and of a rule without `match`.
+    /// The field that matched, and its value; absent for a policy and for a rule without `match`.
     pub matched: Option<Box<MatchedText>>,
     /// The override that let the flow pass, if one did.
     pub let_pass: Option<LetPass>,
-    /// What the banner was, in full.
+    /// The whole banner as facts.
     pub application: Application,
-    /// What became of the resets, where the flow was rejected and somebody sends them.
+    /// The result of the resets, if the flow was rejected and the guard sends them.
     pub resets: Option<Box<ResetFacts>>,
-    /// What an advisory says of the package, where the rule holds one.
+    /// The verdict of the rule's advisory about the package, if the rule has one.
     pub verdict: Option<Box<VerdictFacts>>,
 }
 
-/// An override that let a flow pass which its rule would block.
+/// An override that allowed a flow although its rule would block it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LetPass {
     /// It exempts the client or the server.
@@ -204,13 +205,13 @@ pub struct OverrideFacts {
     /// Its reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Time from which on it has no effect.
+    /// Time at which it expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
 }
 
 impl OverrideFacts {
-    /// True if it has an effect at `now`.
+    /// True if it is in force at `now`.
     pub fn is_in_force(&self, now: Timestamp) -> bool {
         self.until.is_none_or(|until| now < until)
     }
@@ -234,7 +235,7 @@ impl std::fmt::Display for OverrideFacts {
 }
 
 impl LetPass {
-    /// The override.
+    /// The facts of the override.
     pub fn facts(&self) -> &OverrideFacts {
         match self {
             Self::Exemption(facts) | Self::Action(facts) => facts,
@@ -243,42 +244,42 @@ impl LetPass {
 }
 
 impl AlertFacts {
-    /// True if an override exempts the client or the server: the rule leaves the flow alone.
+    /// True if an override exempts the client or the server: the rule does not affect the flow.
     pub const fn is_exempt(&self) -> bool {
         matches!(self.let_pass, Some(LetPass::Exemption(_)))
     }
 }
 
-/// A field of a banner that a rule's condition matched.
+/// A field of a banner that matched a rule's condition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MatchedText {
-    /// The field, as rules name it.
+    /// The field, by its name in rules.
     pub field: String,
     /// Its value, as events may show it.
     pub text: String,
 }
 
-/// What a distribution's data say of a package, with the evidence.
+/// The verdict of a distribution's data about a package, with the evidence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerdictFacts {
-    /// One of the three values.
+    /// The verdict.
     pub verdict: Verdict,
-    /// Why, on one line.
+    /// The reason, in one line.
     pub reason: String,
-    /// The package version that fixes, of the package's own release where that is known.
+    /// The package version with the fix, of the package's own release if that is known.
     pub fixed: Option<String>,
-    /// Whose data it is.
+    /// Publisher of the data.
     pub source: String,
-    /// When the data were taken, `2026-11-20`.
+    /// Date of the data, `2026-11-20`.
     pub date: Option<String>,
-    /// What of the key exchange told, by its name in `rules/markers.toml`.
+    /// The marker of the key exchange that decided, by its name in `rules/markers.toml`.
     pub marker: Option<&'static str>,
 }
 
-/// The number that stands for a rule's id where EVE asks for one: the same in every run and on every
-/// machine, whatever other rules there are.
+/// Returns the number of a rule's id for EVE. It is the same in every run and on every machine, for any
+/// other rules.
 ///
-/// FNV-1a of the id's bytes, folded into 1 to 2^31 - 1 so that readers with signed numbers keep it.
+/// The number is FNV-1a of the id's bytes, folded into 1 to 2^31 - 1 for readers with signed numbers.
 pub const fn signature_id(rule: &str) -> u32 {
     let hash = fnv32(rule.as_bytes());
     match (hash >> 31) ^ (hash & 0x7fff_ffff) {
@@ -287,19 +288,19 @@ pub const fn signature_id(rule: &str) -> u32 {
     }
 }
 
-/// How the rules that lead packets to the guard stand.
+/// State of the iptables rules that lead packets to the guard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookFacts {
-    /// The address families that this is about, `IPv4`.
+    /// The address families that it is about, `IPv4`.
     pub families: String,
     /// A stable name: `up`, `restored`, `gone`, `led_away`, `changed`, `damaged`, `doubled`, `not_last`,
     /// `skipped`, `bypass_off`.
     pub state: &'static str,
-    /// What was found or done, for a person.
+    /// A description for a person.
     pub detail: String,
 }
 
-/// A client was banned, or is no longer.
+/// A client was banned, or a ban ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BanFacts {
     /// Address of the client.
@@ -308,15 +309,15 @@ pub struct BanFacts {
     pub state: &'static str,
     /// Remaining time of the ban.
     pub time: Option<Duration>,
-    /// The rule that asked for it; none of a ban by hand.
+    /// The rule that caused it; none for a manual ban.
     pub rule: Option<String>,
-    /// The banner that the rule matched, perhaps cut.
+    /// The banner that the rule matched; may be cut.
     pub banner: String,
-    /// Of `unbanned`: `expired`, `removed` or `evicted`; of `failed`: why.
+    /// For `unbanned`: `expired`, `removed` or `evicted`; for `failed`: the reason.
     pub detail: Option<String>,
 }
 
-/// Something of the inventory became different.
+/// A change of the inventory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangeFacts {
     /// A stable name: `new_host`, `new_service`, `new_client`, `banner_changed`, `hassh_changed`,
@@ -325,24 +326,24 @@ pub struct ChangeFacts {
     pub kind: String,
     /// The host.
     pub address: String,
-    /// The TCP port, 0 of a client.
+    /// The TCP port, 0 for a client.
     pub port: u16,
-    /// What is spoken there.
+    /// The protocol of the service.
     pub protocol: String,
-    /// What was said before.
+    /// The earlier value.
     pub old: Option<String>,
-    /// What is said since.
+    /// The new value.
     pub new: Option<String>,
-    /// The rule that tells of it, or did.
+    /// The rule that the finding is about.
     pub rule: Option<String>,
-    /// Of `service_gone`: `refused` or `unseen`.
+    /// For `service_gone`: `refused` or `unseen`.
     pub why: Option<String>,
-    /// The name of the place of observation.
+    /// The name of the sensor.
     pub sensor: String,
 }
 
 impl ChangeFacts {
-    /// `192.0.2.1:22`, `[2001:db8::1]:22`; of a client the address.
+    /// Returns `192.0.2.1:22`, `[2001:db8::1]:22`; for a client, the address.
     pub fn place(&self) -> String {
         place(&self.address, self.port)
     }
@@ -353,19 +354,19 @@ impl ChangeFacts {
     }
 }
 
-/// Something that an inspector could be misled with.
+/// Traffic that could mislead an inspector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AnomalyFacts {
-    /// Which layer it was seen at.
+    /// The layer at which it was seen.
     pub layer: AnomalyLayer,
     /// A stable name, `overlap_different_data`.
     pub name: &'static str,
-    /// What was seen, for a person.
+    /// A description for a person.
     pub detail: String,
 }
 
 impl AnomalyFacts {
-    /// An anomaly of the house's table, and what was seen of it.
+    /// Creates the facts of an anomaly of the table, with details.
     pub const fn new(anomaly: Anomaly, detail: String) -> Self {
         Self { layer: anomaly.layer(), name: anomaly.name(), detail }
     }
@@ -380,30 +381,31 @@ impl From<Anomaly> for AnomalyFacts {
 /// The result of one scan target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectFacts {
-    /// What the target's port was.
+    /// State of the target's port.
     pub state: PortState,
-    /// Why, for `Error` (`EADDRNOTAVAIL`) and for `Filtered` (`no-response`, `EHOSTUNREACH`), or how
-    /// the talk with an open port went (`complete`, `silent`, `foreign`).
+    /// The reason, for `Error` (`EADDRNOTAVAIL`) and for `Filtered` (`no-response`, `EHOSTUNREACH`), or
+    /// the course of the exchange with an open port (`complete`, `silent`, `foreign`).
     pub reason: Cow<'static, str>,
-    /// The first that an open port said where that was no banner of the protocol asked for, lossily
-    /// as text; else empty.
+    /// The first bytes of an open port, if they were no banner of the expected protocol, lossily as text;
+    /// else empty.
     pub said: String,
-    /// From the connect request to its completion.
+    /// Time from the connect request to its completion.
     pub round_trip: Option<Duration>,
-    /// How long an open port was listened to that said nothing, or not all: milliseconds since it accepted.
+    /// Time for which the scan waited for an open port that sent nothing, or not everything: milliseconds
+    /// since it accepted.
     pub waited_ms: Option<u32>,
 }
 
-/// What a scanned port was.
+/// State of a scanned port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PortState {
     /// The connection was accepted.
     Open,
     /// The connection was refused.
     Closed,
-    /// No answer, or an unreachable message on the way.
+    /// No answer, or an ICMP unreachable message.
     Filtered,
-    /// A shortage or fault of this machine, which says nothing about the target.
+    /// A shortage or fault of this machine: the target's state is unknown.
     Error,
 }
 
@@ -428,11 +430,11 @@ pub struct StatsFacts {
     pub counters: Vec<(&'static str, u64)>,
 }
 
-/// Where events go: a channel to the writer, a vector in a test.
+/// Receiver of events: a channel to the writer, a vector in a test.
 ///
-/// A sink must not block: the guard calls it on the packet path.
+/// `emit` must not block: the guard calls it on the packet path.
 pub trait EventSink {
-    /// Takes one event; a sink that has no room counts the loss itself.
+    /// Takes one event. A sink that is full counts the loss itself.
     fn emit(&mut self, event: Event);
 }
 

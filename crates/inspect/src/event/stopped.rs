@@ -1,39 +1,39 @@
-//! A packet that was dropped: why, what it looked like, and what became of the resets to its flow's ends.
+//! Facts about a dropped packet: the reason, its headers, and the result of the resets.
 
 /// A packet that was dropped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DropFacts {
-    /// Why.
+    /// The reason.
     pub reason: DropReason,
-    /// The rule behind it, where there is one.
+    /// The rule that caused it, if there is one.
     pub rule: Option<String>,
-    /// Both ends are to be sent a reset.
+    /// True if both ends should get a reset.
     pub rejected: bool,
-    /// What became of those resets, where somebody sends them.
+    /// The result of those resets, if the guard sends them.
     pub resets: Option<Box<ResetFacts>>,
     /// The IP and TCP header of the packet.
     pub header: PacketHeader,
 }
 
-/// What became of the resets for the two ends of a rejected flow.
+/// Results of the resets for the two ends of a rejected flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResetFacts {
-    /// Of the client's.
+    /// The client's.
     pub to_client: ResetOutcome,
-    /// Of the server's.
+    /// The server's.
     pub to_server: ResetOutcome,
 }
 
-/// What became of a reset.
+/// Result of a reset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ResetOutcome {
-    /// It was handed to the network, on the way that the routing table knows.
+    /// Sent by the routing table.
     Routed,
-    /// It left by the bridge port that the packet's sender or receiver is behind.
+    /// Sent through the bridge port of the packet's sender or receiver.
     Bridged,
-    /// The kernel refused it, and why.
+    /// The kernel refused it, for this reason.
     Failed(String),
-    /// It was held back, as there were too many.
+    /// Not sent, because of the rate limit.
     Limited,
 }
 
@@ -48,14 +48,14 @@ impl ResetOutcome {
         }
     }
 
-    /// True if it left.
+    /// True if it was sent.
     pub const fn is_sent(&self) -> bool {
         matches!(self, Self::Routed | Self::Bridged)
     }
 }
 
 impl ResetFacts {
-    /// What did not leave and why, for a person.
+    /// Returns the resets that were not sent and the reason, for a person; none if all were sent.
     pub fn complaint(&self) -> Option<String> {
         let why = |end: &str, outcome: &ResetOutcome| match outcome {
             ResetOutcome::Failed(reason) => Some(format!("no reset to the {end}: {reason}")),
@@ -68,25 +68,25 @@ impl ResetFacts {
     }
 }
 
-/// Why a packet was dropped, in EVE's words.
+/// The reason why a packet was dropped, by EVE's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DropReason {
-    /// A rule said so.
+    /// A rule matched.
     Rules,
-    /// TCP that an inspector could be misled with, under `--on-anomaly drop`.
+    /// TCP that could mislead an inspector, under `--on-anomaly drop`.
     StreamError,
     /// The flow table was full, under `--on-failure closed`.
     FlowMemcap,
-    /// Not a packet that can be read, under `--on-anomaly drop`.
+    /// A packet that cannot be read, under `--on-anomaly drop`.
     DecodeError,
-    /// An application message that an inspector could be misled with, under `--on-anomaly drop`.
+    /// An application message that could mislead an inspector, under `--on-anomaly drop`.
     AppLayerError,
-    /// It is not what a policy allows.
+    /// A policy does not allow it.
     Policy,
 }
 
 impl DropReason {
-    /// EVE's name.
+    /// The name in EVE.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Rules => "rules",
@@ -120,6 +120,6 @@ pub struct PacketHeader {
     pub flags: u8,
     /// TCP urgent pointer.
     pub urgent_pointer: u16,
-    /// UDP length, header and payload; 0 of a TCP segment.
+    /// UDP length, header and payload; 0 for a TCP segment.
     pub udp_length: u16,
 }

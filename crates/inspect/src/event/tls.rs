@@ -1,22 +1,22 @@
-//! What was said of TLS in the open.
+//! Facts about TLS, as far as it is not encrypted.
 
 use super::application::Summary;
 use crate::terms::{AlertCode, CipherSuite, QuicVersion, Side, TlsVersion, Transport, Verification};
 
-/// What was seen of one handshake.
+/// Facts about one handshake.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TlsFacts {
-    /// The client's hello, the first where it had to say another.
+    /// The client's hello; the first one, if the server requested another.
     pub client: Option<TlsClient>,
     /// The server's.
     pub server: Option<TlsServer>,
-    /// The server asked for another hello (`HelloRetryRequest`).
+    /// True if the server requested another hello (`HelloRetryRequest`).
     pub retried: bool,
     /// The first alert that was read.
     pub alert: Option<TlsAlert>,
-    /// What the server's certificates are worth, where that was tried: by a scan.
+    /// Results of verifying the server's certificates, if that was tried: by a scan.
     pub verification: Vec<Verification>,
-    /// The version of QUIC that carried it; none of TLS over TCP.
+    /// The version of QUIC; none for TLS over TCP.
     pub quic: Option<QuicVersion>,
 }
 
@@ -25,19 +25,20 @@ pub struct TlsFacts {
 pub struct TlsClient {
     /// The highest version that it offers.
     pub version: TlsVersion,
-    /// The host names that it asks for (SNI), as they were sent; one, in honest hellos.
+    /// The host names that it requests (SNI), as they were sent; an honest hello has one.
     pub names: Vec<String>,
     /// Application protocols that it offers, in order.
     pub alpn: Vec<String>,
-    /// Cipher suites that it offers, in order, GREASE among them.
+    /// Cipher suites that it offers, in order, including GREASE.
     pub ciphers: Vec<CipherSuite>,
-    /// Numbers of its extensions, in order, GREASE among them.
+    /// Numbers of its extensions, in order, including GREASE.
     pub extensions: Vec<u16>,
-    /// Groups of its key exchange, in order, GREASE among them.
+    /// Groups of its key exchange, in order, including GREASE.
     pub groups: Vec<u16>,
-    /// Signature algorithms that it takes, in order.
+    /// Signature algorithms that it accepts, in order.
     pub signature_algorithms: Vec<u16>,
-    /// It offers Encrypted Client Hello, or pretends to: the name that it asks for may be another one's.
+    /// True if it offers Encrypted Client Hello, or pretends to: then the requested name may be another
+    /// one's.
     pub ech: bool,
     /// JA3.
     pub ja3: Ja3,
@@ -52,22 +53,22 @@ pub struct TlsServer {
     pub version: TlsVersion,
     /// The cipher suite that was chosen.
     pub cipher: CipherSuite,
-    /// The application protocol that was chosen, where that is said in the open.
+    /// The application protocol that was chosen, if it is not encrypted.
     pub alpn: Option<String>,
     /// Numbers of its extensions, in order.
     pub extensions: Vec<u16>,
     /// JA3S.
     pub ja3s: Ja3,
-    /// Its certificates, its own first, where they are sent in the open: before TLS 1.3.
+    /// Its certificates, its own first, if they are not encrypted: before TLS 1.3.
     pub certificates: Vec<Certificate>,
 }
 
-/// An X.509 certificate, RFC 5280; of one that can't be read, the digests alone.
+/// An X.509 certificate, RFC 5280. If it can't be read, only the digests are set.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Certificate {
-    /// Whose it is: `C=DE, O=Example, CN=www.example`.
+    /// The subject: `C=DE, O=Example, CN=www.example`.
     pub subject: String,
-    /// Who says so.
+    /// The issuer.
     pub issuer: String,
     /// Further names: of hosts, addresses, mailboxes and URIs.
     pub names: Vec<String>,
@@ -77,15 +78,15 @@ pub struct Certificate {
     pub not_before: String,
     /// UTC, `2026-01-31T12:00:00`.
     pub not_after: String,
-    /// The same in seconds since the Unix epoch.
+    /// The same as `not_after`, in seconds since the Unix epoch.
     pub expires: i64,
     /// The kind of key: `rsa`, `ec`, `dsa`, or its name in the registry of object identifiers.
     pub key: String,
-    /// The length of the key as a decimal number; empty where that is not known.
+    /// The length of the key as a decimal number; empty if unknown.
     pub key_bits: String,
     /// The signature algorithm's name, `sha256WithRSAEncryption`.
     pub signature: String,
-    /// Subject and issuer are the same; whether the signature is its own was not tried.
+    /// True if subject and issuer are the same; the signature was not verified.
     pub self_signed: bool,
     /// SHA-1 of the whole, hexadecimal digits with colons between bytes.
     pub sha1: String,
@@ -93,7 +94,7 @@ pub struct Certificate {
     pub sha256: String,
 }
 
-/// A JA3 or JA3S fingerprint: MD5 (hexadecimal) and the numbers that it was made of.
+/// A JA3 or JA3S fingerprint: MD5 (hexadecimal), and the numbers from which it was made.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Ja3 {
     /// 32 hexadecimal digits.
@@ -105,21 +106,21 @@ pub struct Ja3 {
 /// An alert, RFC 8446 section 6.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TlsAlert {
-    /// Who sent it.
+    /// The side that sent it.
     pub from: Side,
     /// True if it ends the connection.
     pub fatal: bool,
-    /// What it says.
+    /// The description.
     pub code: AlertCode,
 }
 
 impl TlsFacts {
-    /// What carried it.
+    /// The transport protocol.
     pub const fn transport(&self) -> Transport {
         if self.quic.is_some() { Transport::Udp } else { Transport::Tcp }
     }
 
-    /// The name that the client asked for.
+    /// The name that the client requested.
     pub fn name(&self) -> Option<&str> {
         self.client.as_ref()?.names.first().map(String::as_str)
     }
@@ -130,7 +131,8 @@ impl TlsFacts {
         self.server.as_ref().map(|server| server.version).or(offered)
     }
 
-    /// What tells most of one side, on a line: `TLS 1.3 example.org`, `TLS 1.2 TLS_RSA_WITH_AES_128_CBC_SHA`.
+    /// Returns a summary of one side in one line: `TLS 1.3 example.org`, `TLS 1.2
+    /// TLS_RSA_WITH_AES_128_CBC_SHA`.
     pub fn line(&self, side: Side) -> String {
         let parts = match side {
             Side::Client => self.client.as_ref().map(|client| {
@@ -147,7 +149,7 @@ impl TlsFacts {
         }
     }
 
-    /// Whose the server's certificate is, until when, and what is wrong with it.
+    /// Returns the subject of the server's certificate, its end, and what is wrong with it.
     pub fn certified(&self) -> Option<String> {
         let certificate = self.certificate()?;
         let day = certificate.not_after.split('T').next().unwrap_or_default();
@@ -166,7 +168,7 @@ impl TlsFacts {
         self.server.as_ref()?.certificates.first()
     }
 
-    /// Bytes of its text, roughly.
+    /// The approximate number of bytes of its text.
     pub(super) fn weight(&self) -> usize {
         let client = self.client.as_ref().map_or(0, |client| {
             let texts: usize = client.names.iter().chain(&client.alpn).map(String::len).sum();

@@ -1,20 +1,21 @@
-//! What is done about what is odd.
+//! Consequences of anomalies: which of them lead to a drop.
 
 use crate::event::DropReason;
 use crate::terms::{Anomaly, AnomalyLayer};
 
 impl Anomaly {
-    /// True if dropping the packet helps: not where the bytes went another way already, and not where
-    /// honest ends do the same.
+    /// True if dropping the packet helps. It does not if the bytes took another path, or if honest ends
+    /// do the same.
     pub const fn is_refusable(self) -> bool {
         !matches!(self, Self::Gap | Self::FastOpenRefused | Self::BudgetSpent | Self::UnconfirmedMatch)
     }
 
-    /// True if honest software never sends it, or loses nothing by its loss: dropped unless told otherwise.
+    /// True if honest software never sends it, or loses nothing if it is dropped. Such packets are
+    /// dropped by default.
     ///
-    /// The rest stays: what is odd after a reset or FIN that never took effect, simultaneous opens, port
-    /// reuse and long detours are nobody's trick by themselves, and a trick gains nothing by them. Urgent
-    /// data loses its pointer instead.
+    /// Other anomalies pass: data after a reset or FIN without effect, simultaneous opens, port reuse and
+    /// long detours. They are no attack by themselves, and an attack gains nothing by them. Urgent data
+    /// only loses its pointer.
     pub const fn is_hostile(self) -> bool {
         let message = matches!(self.layer(), AnomalyLayer::Application)
             && !matches!(
@@ -43,7 +44,7 @@ impl Anomaly {
             )
     }
 
-    /// The reason that drop events give.
+    /// The reason in drop events.
     pub const fn drop_reason(self) -> DropReason {
         match self.layer() {
             AnomalyLayer::Decode => DropReason::DecodeError,

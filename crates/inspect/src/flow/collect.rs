@@ -1,27 +1,26 @@
-//! Collects one direction's bytes in order, the first ones winning.
+//! Collects the bytes of one direction in order; of conflicting bytes, the first win.
 //!
-//! Only flows whose direction is still undecided have a [`Collector`]. It holds what its owner has
-//! not read yet, what was let through and the receiver has not acknowledged yet (so that other values
-//! for the same bytes are noticed), and a bounded amount of what came before its turn.
+//! Only undecided directions have a [`Collector`]. It holds three things: bytes that its owner has not
+//! read yet; bytes that passed and are not acknowledged yet, to detect other values for them; and a
+//! bounded amount of bytes ahead of a gap.
 
 use super::stream::{Known, distance};
 use super::{Anomaly, AnomalySet, Stream};
 
-/// Acknowledged bytes beyond this are forgotten.
+/// Number of acknowledged bytes that are kept.
 const HISTORY: usize = 4096;
 
-/// A longer buffer than this is given back when what it was for has gone.
+/// Capacity above which a buffer is freed once it is no longer needed.
 const SPARE: usize = 256 << 10;
 
-/// Bytes that were let through and not acknowledged, of which more than this are forgotten: as much as Linux
-/// has under way at most by itself (`tcp_wmem`).
+/// Number of bytes that passed without an acknowledgement and are kept: as many as Linux has in flight by
+/// default (`tcp_wmem`).
 pub const PIN_LIMIT: usize = 4 << 20;
 
-/// How far ahead data may lie as long as the receiver has not told its window: more than any
-/// initial window.
+/// Distance that data may be ahead while the receiver's window is unknown: more than any initial window.
 const BLIND_WINDOW: i32 = 1 << 20;
 
-/// Bounds of what is held before its turn, for each direction.
+/// Bounds of the bytes ahead of a gap, for each direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Pieces.
@@ -36,18 +35,18 @@ impl Default for Limits {
     }
 }
 
-/// One direction's bytes.
+/// The bytes of one direction.
 #[derive(Debug, Default)]
 pub struct Collector {
     octets: Vec<u8>,
-    /// How many of `octets` were read.
+    /// Number of `octets` that were read.
     read: usize,
-    /// Ahead of their turn: in order, not overlapping.
+    /// Bytes ahead of a gap: in order, without overlaps.
     pending: Vec<Piece>,
     pending_octets: usize,
-    /// What `pending` waits for, as long as it holds anything.
+    /// The sequence number that `pending` waits for, while it holds anything.
     awaited: u32,
-    /// Bytes before `octets` that were let through and are not acknowledged, oldest first.
+    /// Bytes before `octets` that passed and are not acknowledged, oldest first.
     pins: Vec<Piece>,
     pinned_octets: usize,
 }
@@ -64,21 +63,21 @@ impl Piece {
     }
 }
 
-/// What came of one segment's payload.
+/// Result of offering one segment's payload.
 #[derive(Debug, Default)]
 pub struct Offer<'p> {
-    /// The payload's bytes that come next in order; the caller hands them to
-    /// [`Collector::keep`] or [`Collector::skip`]. Empty when they had to go through the collector.
+    /// The payload's bytes that are next in order; the caller passes them to [`Collector::keep`] or
+    /// [`Collector::skip`]. Empty if they had to go through the collector.
     pub fresh: &'p [u8],
-    /// What was odd.
+    /// The anomalies of the payload.
     pub anomalies: AnomalySet,
-    /// Bytes that were known already.
+    /// Number of bytes that were already known.
     pub overlap: u32,
-    /// The payload came before its turn.
+    /// True if the payload is ahead of a gap.
     pub ahead: bool,
-    /// Bytes that are missing for good before the next ones.
+    /// Number of bytes before the next ones that are lost for good.
     pub gap: u32,
-    /// What was not read yet before that gap.
+    /// The unread bytes before that gap.
     pub unread: Vec<u8>,
 }
 
@@ -88,12 +87,12 @@ impl Collector {
         self.octets.get(self.read..).unwrap_or_default()
     }
 
-    /// Bytes of memory held.
+    /// Number of bytes of memory held.
     pub fn memory(&self) -> usize {
         self.octets.capacity() + self.pending_octets + self.pinned_octets
     }
 
-    /// What is odd about a payload at `sequence`, which is not taken yet: nothing changes.
+    /// Returns the anomalies of a payload at `sequence` without taking it.
     pub fn assess(&self, stream: &Stream, sequence: u32, payload: &[u8], limits: Limits) -> AnomalySet {
         let mut anomalies = AnomalySet::default();
         if !stream.is_open() || payload.is_empty() {
@@ -112,7 +111,7 @@ impl Collector {
         anomalies
     }
 
-    /// Takes the payload at `sequence`, which must not be empty, and says what is odd about it.
+    /// Takes the payload at `sequence`, which must not be empty, and reports its anomalies.
     pub fn offer<'p>(
         &mut self,
         stream: &mut Stream,
@@ -126,8 +125,8 @@ impl Collector {
         offer
     }
 
-    /// Takes the payload at `sequence`, which must not be empty; [`Collector::assess`] says what is odd
-    /// about it. Where bytes are known already the first ones stay.
+    /// Takes the payload at `sequence`, which must not be empty; [`Collector::assess`] reports its
+    /// anomalies. Of bytes that are already known, the first ones stay.
     pub fn take<'p>(
         &mut self,
         stream: &mut Stream,
@@ -165,14 +164,14 @@ impl Collector {
         offer
     }
 
-    /// True if there is no room to hold `count` more bytes ahead of their turn.
+    /// True if there is no space for `count` more bytes ahead of a gap.
     pub fn is_crowded(&self, count: usize, limits: Limits) -> bool {
         !self.pending.is_empty()
             && (self.pending.len() >= limits.pieces || self.pending_octets + count > limits.octets)
     }
 
-    /// Goes on with what is held, without the bytes before it, and forgets what was not read; gives how many
-    /// are missing.
+    /// Skips the gap and continues with the bytes after it. Drops unread bytes, and returns the number of
+    /// missing ones.
     pub fn give_up_gap(&mut self, stream: &mut Stream) -> Option<u32> {
         let resume = self.pending.first()?.sequence;
         let missing = resume.wrapping_sub(self.awaited);
@@ -182,12 +181,12 @@ impl Collector {
         Some(missing)
     }
 
-    /// Stores bytes that [`Collector::offer`] gave back as fresh.
+    /// Stores bytes that [`Collector::offer`] returned as fresh.
     pub fn keep(&mut self, fresh: &[u8]) {
         append(&mut self.octets, fresh);
     }
 
-    /// Leaves out bytes that [`Collector::offer`] gave back as fresh, with all history; only while
+    /// Skips bytes that [`Collector::offer`] returned as fresh, and drops all history. Allowed only if
     /// nothing is unread.
     pub fn skip(&mut self) {
         self.octets.clear();
@@ -195,13 +194,13 @@ impl Collector {
         self.read = 0;
     }
 
-    /// Marks `count` unread bytes as read, and forgets those that the receiver has acknowledged.
+    /// Marks `count` unread bytes as read, and drops those that the receiver has acknowledged.
     pub fn advance(&mut self, stream: &Stream, count: usize) {
         self.read = (self.read + count).min(self.octets.len());
         if self.read > HISTORY {
             let pinned = self.octets.len().saturating_sub(self.unpinned(stream, stream.next));
             let free = self.read.min(self.octets.len() - pinned.min(PIN_LIMIT));
-            // Not for a few bytes: what stays behind them is moved.
+            // Removing a few bytes is not worth it: all bytes after them have to move.
             if free > self.octets.len() / 2 {
                 self.octets.drain(..free);
                 self.read -= free;
@@ -212,7 +211,7 @@ impl Collector {
         }
     }
 
-    /// How many of `octets`, which end before `end`, no other bytes can replace any more.
+    /// Returns the number of `octets`, which end before `end`, that no other bytes can replace any more.
     fn unpinned(&self, stream: &Stream, end: u32) -> usize {
         if stream.is_acknowledged() {
             let first = end.wrapping_sub(length(&self.octets));
@@ -222,8 +221,8 @@ impl Collector {
         }
     }
 
-    /// Leaves the bytes in order, which end before `end`, to themselves: they will not be read any more,
-    /// but what of them was not acknowledged still can't be replaced.
+    /// Drops the bytes in order, which end before `end`: they will not be read. Of these, the bytes
+    /// without an acknowledgement stay protected against replacement.
     pub fn freeze(&mut self, stream: &Stream, end: u32) {
         self.release(stream);
         let unpinned = self.unpinned(stream, end);
@@ -238,15 +237,14 @@ impl Collector {
         self.skip();
     }
 
-    /// As [`Collector::freeze`] for all that is in order, and what is held ahead of its turn will not be
-    /// read either.
+    /// Does the same as [`Collector::freeze`] for all bytes in order, and drops the bytes ahead of a gap.
     pub fn settle(&mut self, stream: &Stream) {
         self.freeze(stream, stream.next);
         self.pending.clear();
         self.pending_octets = 0;
     }
 
-    /// Forgets the pins that the receiver has acknowledged.
+    /// Drops the pins that the receiver has acknowledged.
     pub fn release(&mut self, stream: &Stream) {
         if self.pins.is_empty() || !stream.known.has(Known::ACKNOWLEDGED) {
             return;
@@ -255,8 +253,8 @@ impl Collector {
         self.pinned_octets = self.pins.iter().map(|pin| pin.octets.len()).sum();
     }
 
-    /// True if more than `room` bytes are held that the receiver has not acknowledged. Where neither a SYN
-    /// nor an acknowledgement was seen, nobody may ever acknowledge: the oldest are forgotten.
+    /// True if more than `room` bytes without an acknowledgement are held. If neither a SYN nor an
+    /// acknowledgement was seen, none may ever come: then the oldest are dropped.
     pub fn is_full_of_pins(&self, stream: &Stream, room: usize) -> bool {
         if !stream.is_acknowledged() && !stream.is_from_start() {
             return false;
@@ -265,26 +263,27 @@ impl Collector {
         self.pinned_octets + read > room
     }
 
-    /// Takes out what was not read yet: it will never be whole.
+    /// Takes the unread bytes, which will never be complete.
     pub fn take_unread(&mut self) -> Vec<u8> {
         let unread = self.unread().to_vec();
         self.skip();
         unread
     }
 
-    /// True if anything is held ahead of its turn.
+    /// True if bytes ahead of a gap are held.
     pub fn is_waiting(&self) -> bool {
         !self.pending.is_empty()
     }
 
-    /// Forgets everything and expects `sequence` next: what was sent before was not accepted.
+    /// Drops everything and expects `sequence` next: earlier bytes were not accepted.
     pub fn rewind(&mut self, stream: &mut Stream, sequence: u32) {
         self.forget();
         stream.next = sequence;
         stream.highest = sequence;
     }
 
-    /// Expects `sequence` next, which lies before all that was collected: that is held until its turn comes.
+    /// Expects `sequence` next, which is before all collected bytes. These are held until the gap is
+    /// filled.
     pub fn step_back(&mut self, stream: &mut Stream, sequence: u32) {
         let start = stream.next.wrapping_sub(length(&self.octets));
         let mut held = std::mem::take(&mut self.pins);
@@ -299,7 +298,7 @@ impl Collector {
         self.awaited = sequence;
     }
 
-    /// Forgets everything, keeping the memory for another direction.
+    /// Drops everything, but keeps the memory for another direction.
     pub fn forget(&mut self) {
         self.skip();
         self.pins.clear();
@@ -308,8 +307,8 @@ impl Collector {
         self.pending_octets = 0;
     }
 
-    /// True if data at `sequence` lies where the receiver can't accept it. Data that is next in order
-    /// is never refused: what the receiver has no room for will be sent again.
+    /// True if data at `sequence` is outside of the receiver's window. Data that is next in order is
+    /// never refused: if the receiver has no space for it, it will be sent again.
     fn is_beyond_window(&self, stream: &Stream, sequence: u32) -> bool {
         if distance(stream.next, sequence) <= 0 {
             return false;
@@ -321,7 +320,7 @@ impl Collector {
         }
     }
 
-    /// Goes on behind bytes that the receiver has acknowledged and that never came by here.
+    /// Skips bytes that the receiver has acknowledged and that never passed here.
     fn close_gap(&mut self, stream: &mut Stream, sequence: u32, offer: &mut Offer<'_>) {
         let Some(resume) = acknowledged_gap(stream, stream.next, &self.pending, sequence) else { return };
         offer.gap = distance(stream.next, resume).unsigned_abs();
@@ -331,8 +330,8 @@ impl Collector {
         self.promote(stream);
     }
 
-    /// True if bytes differ from those that were let through at the same place. Bytes that the receiver
-    /// has acknowledged can't be replaced any more, and keep-alive probes send garbage there.
+    /// True if bytes differ from those that passed at the same position. Bytes that the receiver has
+    /// acknowledged are not compared: nothing can replace them, and keep-alive probes send garbage there.
     fn contradicts(&self, stream: &Stream, sequence: u32, payload: &[u8]) -> bool {
         if !stream.known.has(Known::ACKNOWLEDGED)
             && !stream.is_from_start()
@@ -350,8 +349,8 @@ impl Collector {
             .any(|(start, octets)| differs((start, octets), (sequence, payload), acknowledged))
     }
 
-    /// True if there is no room for a payload before its turn. What fills the front is always taken, however
-    /// much waits behind it: refusing it would keep all of that for ever.
+    /// True if there is no space for a payload ahead of a gap. Data that fills the gap is always taken,
+    /// however much waits after it: refusing it would keep all of that for ever.
     fn is_too_much(&self, stream: &Stream, sequence: u32, payload: &[u8], limits: Limits) -> bool {
         let (mut next, mut pending) = (stream.next, self.pending.as_slice());
         while let Some(resume) = acknowledged_gap(stream, next, pending, sequence) {
@@ -369,14 +368,14 @@ impl Collector {
         !pending.iter().any(|piece| offset(piece.sequence) <= start && end <= offset(piece.end()))
     }
 
-    /// Puts in what of `rest` is not held yet.
+    /// Adds the part of `rest` that is not held yet.
     fn hold(&mut self, stream: &Stream, start: u32, rest: &[u8], limits: Limits, offer: &mut Offer<'_>) {
-        // Numbers wrap around: distances from the byte that is awaited are compared instead.
+        // Sequence numbers wrap around, so distances from the awaited byte are compared.
         let base = stream.next;
         let offset = |sequence: u32| sequence.wrapping_sub(base) as usize;
         let end = offset(start) + rest.len();
         let mut at = offset(start);
-        // All of a payload or nothing: what went on to the receiver and is not held would never be read.
+        // All of a payload or nothing: a part that passed and is not held would never be read.
         let room = !self.is_too_much(stream, start, rest, limits);
         let mut index = self.pending.partition_point(|piece| offset(piece.end()) <= at);
         while at < end {
@@ -396,7 +395,8 @@ impl Collector {
                 self.pending.insert(index, piece);
                 at = piece_start;
             } else {
-                // Held already: what came first counts, as receivers' reading and ours were compared by it.
+                // It is held already. The first bytes count: the anomaly check compared receivers with
+                // them.
                 offer.overlap += truncate(piece_end - at);
                 at = piece_end;
             }
@@ -404,8 +404,7 @@ impl Collector {
         }
     }
 
-    /// Moves held pieces whose turn has come to the bytes in order, without those of them that were passed
-    /// over.
+    /// Moves held pieces after a filled gap to the bytes in order, without bytes that were skipped.
     pub fn promote(&mut self, stream: &mut Stream) {
         let mut count = 0;
         for piece in &self.pending {
@@ -425,7 +424,7 @@ impl Collector {
     }
 }
 
-/// Puts `more` behind `octets`. A long buffer does not become twice as long by that: it may be megabytes.
+/// Appends `more`. The buffer does not double its capacity: it may be megabytes.
 fn append(octets: &mut Vec<u8>, more: &[u8]) {
     if octets.len() + more.len() > SPARE.max(octets.capacity()) {
         octets.reserve_exact(more.len().max(octets.len() / 4));
@@ -433,8 +432,8 @@ fn append(octets: &mut Vec<u8>, more: &[u8]) {
     octets.extend_from_slice(more);
 }
 
-/// The end of bytes from `next` on, before those at `sequence` and those held, that the receiver has
-/// acknowledged and that never came by here.
+/// Returns the end of bytes from `next` on that the receiver has acknowledged and that never passed here.
+/// They end before those at `sequence` and those held.
 fn acknowledged_gap(stream: &Stream, next: u32, pending: &[Piece], sequence: u32) -> Option<u32> {
     let resume = match pending.first() {
         Some(piece) if distance(piece.sequence, sequence) > 0 => piece.sequence,
@@ -444,7 +443,7 @@ fn acknowledged_gap(stream: &Stream, next: u32, pending: &[Piece], sequence: u32
     (acknowledged && distance(next, resume) > 0).then_some(resume)
 }
 
-/// What is awaited, and what of `pending` is held, once bytes up to `next` are there.
+/// Returns the next expected number and the rest of `pending`, once bytes up to `next` are known.
 fn promoted(mut next: u32, mut pending: &[Piece]) -> (u32, &[Piece]) {
     while let Some((piece, rest)) = pending.split_first().filter(|(it, _)| distance(next, it.sequence) <= 0) {
         next = if distance(next, piece.end()) > 0 { piece.end() } else { next };
@@ -453,7 +452,7 @@ fn promoted(mut next: u32, mut pending: &[Piece]) -> (u32, &[Piece]) {
     (next, pending)
 }
 
-/// True if two runs of bytes differ where they overlap, behind what is `acknowledged`.
+/// True if two runs of bytes differ where they overlap, after the `acknowledged` ones.
 fn differs(old: (u32, &[u8]), new: (u32, &[u8]), acknowledged: Option<u32>) -> bool {
     let later = |a: u32, b: u32| if distance(a, b) > 0 { b } else { a };
     let mut start = later(old.0, new.0);
@@ -468,7 +467,7 @@ fn differs(old: (u32, &[u8]), new: (u32, &[u8]), acknowledged: Option<u32>) -> b
     old.iter().zip(new).any(|(old, new)| old != new)
 }
 
-/// The length of bytes that came in one packet or are bounded by [`Limits`].
+/// Returns the length of bytes from one packet or within [`Limits`].
 fn length(octets: &[u8]) -> u32 {
     truncate(octets.len())
 }

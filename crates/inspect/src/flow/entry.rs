@@ -1,24 +1,24 @@
-//! One flow: what is known of its two ends, and what was decided of it.
+//! One flow: the state of its two ends, and the decision about it.
 
 use super::stream::Known;
 use super::{AnomalySet, End, FlowKey, Stream};
 use crate::event::{Side, Timestamp};
 use crate::packet::Segment;
 
-/// No flow.
+/// Marker for no flow.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// Where a flow stands; flows of one class are forgotten in the order of their last packets.
+/// State of a flow in the table. Flows of one class are evicted in the order of their last packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Class {
     /// Only a SYN was seen.
     Opening,
-    /// Begun in its middle, and neither end has confirmed what was seen of the other.
+    /// Picked up in its middle, and neither end has confirmed data of the other.
     Unconfirmed,
     /// Open and undecided.
     Undecided,
-    /// Let pass.
+    /// Allowed.
     Passed,
     /// Blocked.
     Blocked,
@@ -32,34 +32,34 @@ impl Class {
         [Self::Opening, Self::Unconfirmed, Self::Undecided, Self::Passed, Self::Blocked, Self::Closed];
 }
 
-/// What was decided about a flow.
+/// The decision about a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Ruling {
     /// Nothing yet.
     Undecided,
-    /// Everything more may pass.
+    /// All further packets pass.
     Passed,
-    /// Nothing more may pass.
+    /// All further packets are dropped.
     Blocked,
-    /// Nothing more may pass, and the next packet resets both ends: without one, nobody knows by which
-    /// numbers.
+    /// All further packets are dropped, and the next one causes resets of both ends: only a packet shows
+    /// the sequence numbers.
     Refused,
-    /// Nothing more may pass, and both ends were reset.
+    /// All further packets are dropped, and both ends were reset.
     Rejected,
 }
 
 impl Ruling {
-    /// True if nothing more may pass.
+    /// True if all further packets are dropped.
     pub const fn blocks(self) -> bool {
         matches!(self, Self::Blocked | Self::Refused | Self::Rejected)
     }
 }
 
-/// One flow. `C` is what its owner knows about the conversation while it is undecided.
+/// One flow. `C` is its owner's state of the dialogue while it is undecided.
 #[derive(Debug)]
 pub struct Flow<C> {
-    /// What was collected and understood so far; absent before the first data and once decided.
+    /// The collected data and the dialogue so far; absent before the first data and after the decision.
     pub conversation: Option<Box<C>>,
     started: Timestamp,
     pub(super) last_seen: Timestamp,
@@ -67,16 +67,16 @@ pub struct Flow<C> {
     pub(super) key: FlowKey,
     pub(super) previous: u32,
     pub(super) next: u32,
-    /// A number that the owner may note; 0 at the start.
+    /// A number for the owner's use; 0 at the start.
     pub label: u16,
     /// Anomalies that were reported already.
     pub reported: AnomalySet,
-    /// What was decided.
+    /// The decision.
     pub ruling: Ruling,
     pub(super) class: Class,
 }
 
-/// A SYN, as far as the connection that it opens depends on it.
+/// The properties of a SYN that matter for its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpeningSyn {
     /// Initial sequence number.
@@ -94,22 +94,23 @@ pub struct OpeningSyn {
 pub struct SynOptions(u8);
 
 impl SynOptions {
-    /// Stands for a SYN that offers no window scale; the largest shift is 14 (RFC 7323 section 2.3).
+    /// Value for a SYN that offers no window scale; the largest shift is 14 (RFC 7323 section 2.3).
     const NO_SCALE: u8 = 15;
     const SIGNED: u8 = 16;
 
-    /// Shift of the sender's windows, and true if the SYN is signed (TCP MD5, TCP-AO).
+    /// Creates options: the shift of the sender's windows, and true if the SYN is signed (TCP MD5,
+    /// TCP-AO).
     pub fn new(scale: Option<u8>, signed: bool) -> Self {
         let scale = scale.map_or(Self::NO_SCALE, |shift| shift.min(Self::NO_SCALE - 1));
         Self(scale | if signed { Self::SIGNED } else { 0 })
     }
 
-    /// The options that [`SynOptions::bits`] gave.
+    /// Returns the options from [`SynOptions::bits`].
     pub const fn from_bits(bits: u8) -> Self {
         Self(bits)
     }
 
-    /// The byte that stands for them.
+    /// The options as a byte.
     pub const fn bits(self) -> u8 {
         self.0
     }
@@ -126,7 +127,7 @@ impl SynOptions {
 }
 
 impl OpeningSyn {
-    /// The SYN that `segment` is.
+    /// Returns the properties of the SYN `segment`.
     pub(super) fn of(segment: &Segment<'_>, from: End) -> Self {
         Self {
             initial: segment.sequence(),
@@ -137,25 +138,25 @@ impl OpeningSyn {
     }
 }
 
-/// What is known of a flow's two ends by their headers: small enough to be put back when a segment is
+/// State of a flow's two ends by their headers. It is small, so it can be restored if a segment is
 /// refused.
 #[derive(Debug, Clone, Copy)]
 pub struct Ends {
     pub(super) streams: [Stream; 2],
-    /// A SYN that may begin the flow again.
+    /// A SYN that may open the flow again.
     pub(super) reopening: Option<OpeningSyn>,
     pub(super) client: End,
-    /// True if it is certain who the client is.
+    /// True if it is certain which end is the client.
     pub(super) client_known: bool,
 }
 
-/// What of a flow changes while a segment of it is read, each for itself.
+/// The parts of a flow that change while a segment is read, borrowed separately.
 pub struct Parts<'f, C> {
-    /// What was collected and understood so far.
+    /// The collected data and the dialogue so far.
     pub conversation: &'f mut Option<Box<C>>,
-    /// What the segment's sender sends.
+    /// The stream of the segment's sender.
     pub own: &'f mut Stream,
-    /// What its peer sends.
+    /// The stream of its peer.
     pub peer: &'f mut Stream,
     /// Anomalies that were reported already.
     pub reported: &'f mut AnomalySet,
@@ -167,7 +168,7 @@ impl Ends {
         Self { streams, reopening: None, client, client_known: false }
     }
 
-    /// What one end sends.
+    /// The stream of one end.
     pub const fn stream(&self, end: End) -> &Stream {
         let [low, high] = &self.streams;
         match end {
@@ -204,17 +205,17 @@ impl<C> Flow<C> {
         }
     }
 
-    /// What is known of its ends by their headers.
+    /// State of its ends by their headers.
     pub const fn ends(&self) -> &Ends {
         &self.ends
     }
 
-    /// Goes back to what was known before a segment that is refused.
+    /// Restores the state before a segment that is refused.
     pub const fn restore(&mut self, ends: Ends) {
         self.ends = ends;
     }
 
-    /// What changes while a segment of one end is read.
+    /// Returns the parts that change while a segment of one end is read.
     pub const fn parts(&mut self, from: End) -> Parts<'_, C> {
         let [low, high] = &mut self.ends.streams;
         let (own, peer) = match from {
@@ -224,13 +225,13 @@ impl<C> Flow<C> {
         Parts { conversation: &mut self.conversation, own, peer, reported: &mut self.reported }
     }
 
-    /// True if only one end was ever heard, and its SYN neither seen nor answered.
+    /// True if only one end was ever seen, and its SYN was neither seen nor answered.
     pub fn is_one_way(&self) -> bool {
         let [low, high] = &self.ends.streams;
         low.known.has(Known::HEARD) != high.known.has(Known::HEARD)
     }
 
-    /// True if a SYN of one end is all that was seen.
+    /// True if only a SYN of one end was seen.
     pub fn is_opening(&self) -> bool {
         let [low, high] = &self.ends.streams;
         let alone =
@@ -238,24 +239,24 @@ impl<C> Flow<C> {
         alone(low, high) || alone(high, low)
     }
 
-    /// Begins the flow anew in its middle.
+    /// Resets the flow: it is picked up in its middle.
     pub fn begin_amid(&mut self, client: End, now: Timestamp) {
         self.restart(client, now);
     }
 
-    /// True if one end has acknowledged what was seen of the other: somebody who only forges packets of
-    /// one of them can't make it so.
+    /// True if one end has acknowledged data that was seen of the other. Forging packets of one end is
+    /// not enough for that.
     pub fn is_confirmed(&self) -> bool {
         self.ends.streams.iter().any(|stream| stream.known.has(Known::CONFIRMED))
     }
 
-    /// True if one end has acknowledged bytes near those that were seen of the other: what lies far away was
+    /// True if one end has acknowledged bytes near those that were seen of the other. Bytes far away were
     /// forged.
     pub fn is_supported(&self) -> bool {
         self.is_confirmed() || self.ends.streams.iter().any(Stream::is_acknowledged_nearby)
     }
 
-    /// True once each end has acknowledged what was seen of the other: neither is forged.
+    /// True once each end has acknowledged data of the other: neither is forged.
     pub fn is_established(&self) -> bool {
         self.ends.streams.iter().all(|stream| stream.known.has(Known::CONFIRMED))
     }
@@ -270,12 +271,13 @@ impl<C> Flow<C> {
         self.started
     }
 
-    /// Where each end stands: sequence number of the next byte in order, where anything of it was seen.
+    /// Returns each end's position: the sequence number of the next byte in order, if anything of it was
+    /// seen.
     pub fn positions(&self) -> [Option<u32>; 2] {
         self.ends.streams.map(|stream| stream.is_open().then(|| stream.next()))
     }
 
-    /// Puts the ends where they stood when somebody else looked after the flow.
+    /// Sets the positions that a predecessor had recorded.
     pub fn set_positions(&mut self, positions: [Option<u32>; 2]) {
         for (stream, next) in self.ends.streams.iter_mut().zip(positions) {
             if let Some(next) = next {
@@ -284,32 +286,32 @@ impl<C> Flow<C> {
         }
     }
 
-    /// A SYN that may begin the flow again.
+    /// A SYN that may open the flow again.
     pub const fn reopening(&self) -> Option<OpeningSyn> {
         self.ends.reopening
     }
 
-    /// Notes a SYN that a predecessor has seen.
+    /// Sets a SYN that a predecessor has seen.
     pub const fn set_reopening(&mut self, reopening: Option<OpeningSyn>) {
         self.ends.reopening = reopening;
     }
 
-    /// Time at which its last packet was seen, to a second.
+    /// Time of its last packet, to a second.
     pub const fn last_seen(&self) -> Timestamp {
         self.last_seen
     }
 
-    /// Where it stands.
+    /// Its class.
     pub const fn class(&self) -> Class {
         self.class
     }
 
-    /// Which side an end is.
+    /// Returns the side of an end.
     pub fn side(&self, end: End) -> Side {
         if end == self.ends.client { Side::Client } else { Side::Server }
     }
 
-    /// Which end a side is.
+    /// Returns the end of a side.
     pub const fn end(&self, side: Side) -> End {
         match side {
             Side::Client => self.ends.client,
@@ -317,28 +319,28 @@ impl<C> Flow<C> {
         }
     }
 
-    /// True if the handshake, or what was taken for certain, told who the client is.
+    /// True if the handshake, or another proof, showed which end is the client.
     pub const fn client_known(&self) -> bool {
         self.ends.client_known
     }
 
-    /// Says that `end` is the client.
+    /// Sets `end` as the client.
     pub fn set_client(&mut self, end: End) {
         self.ends.client = end;
         self.ends.client_known = true;
     }
 
-    /// What one end sends.
+    /// The stream of one end.
     pub const fn stream(&self, end: End) -> &Stream {
         self.ends.stream(end)
     }
 
-    /// What one end sends.
+    /// The stream of one end.
     pub const fn stream_mut(&mut self, end: End) -> &mut Stream {
         self.ends.stream_mut(end)
     }
 
-    /// Forgets everything but the key: the ends begin a new connection.
+    /// Resets everything but the key: the ends open a new connection.
     pub(super) fn restart(&mut self, client: End, now: Timestamp) {
         let fresh = Self::new(self.key, client, now);
         let (previous, next, class) = (self.previous, self.next, self.class);

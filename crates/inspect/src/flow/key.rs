@@ -1,4 +1,4 @@
-//! What tells one flow from another: two endpoints, whichever speaks.
+//! The key of a flow: two endpoints, the same for both directions.
 
 use std::hash::{BuildHasher, Hasher};
 use std::net::{IpAddr, Ipv6Addr};
@@ -7,7 +7,7 @@ use crate::event::Endpoint;
 use crate::packet::{Addresses, Datagram, Segment};
 use crate::terms::hash;
 
-/// One of a flow's two ends, by the order of their addresses and ports; says nothing of who opened
+/// One of a flow's two ends, by the order of their addresses and ports. It does not show which end opened
 /// the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -31,7 +31,7 @@ impl End {
 
 /// A flow's two endpoints in a fixed order, so that both directions have one key.
 ///
-/// IPv4 addresses are kept as IPv4-mapped ones (RFC 4291 section 2.5.5.2), which no packet carries.
+/// IPv4 addresses are stored as IPv4-mapped ones (RFC 4291 section 2.5.5.2), which no packet carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FlowKey {
     low: [u8; 16],
@@ -41,13 +41,13 @@ pub struct FlowKey {
 }
 
 impl FlowKey {
-    /// The key of a segment's flow, and which end sent the segment.
+    /// Returns the key of a segment's flow, and the end that sent the segment.
     pub fn of(segment: &Segment<'_>) -> (Self, End) {
         Self::between(segment.addresses(), segment.source_port(), segment.destination_port())
     }
 
-    /// The key of a datagram's flow, and which end sent the datagram. Flows of TCP and UDP may have the same
-    /// key: they are kept in tables of their own.
+    /// Returns the key of a datagram's flow, and the end that sent it. Flows of TCP and UDP may have the
+    /// same key, so they have separate tables.
     pub fn of_datagram(datagram: &Datagram<'_>) -> (Self, End) {
         Self::between(datagram.addresses(), datagram.source_port(), datagram.destination_port())
     }
@@ -60,7 +60,7 @@ impl FlowKey {
         Self::new((source, source_port), (destination, destination_port))
     }
 
-    /// Bytes that make a key anew ([`FlowKey::from_octets`]): both addresses, both ports.
+    /// Returns the key's bytes for [`FlowKey::from_octets`]: both addresses, both ports.
     pub fn octets(&self) -> [u8; 36] {
         let mut octets = [0; 36];
         let (addresses, ports) = octets.split_at_mut(32);
@@ -73,7 +73,7 @@ impl FlowKey {
         octets
     }
 
-    /// A key from its bytes; none from bytes that are no key's, as the ends stand in the wrong order.
+    /// Returns a key from its bytes; none if the ends are in the wrong order.
     pub fn from_octets(octets: &[u8; 36]) -> Option<Self> {
         let (low, rest) = octets.split_first_chunk::<16>()?;
         let (high, rest) = rest.split_first_chunk::<16>()?;
@@ -113,7 +113,7 @@ impl FlowKey {
         }
     }
 
-    /// Its hash under a seed that an attacker does not know.
+    /// Returns the hash under a seed that an attacker does not know.
     pub(super) fn hash(&self, state: &ahash::RandomState) -> u64 {
         let mut hasher = state.build_hasher();
         hasher.write_u128(u128::from_ne_bytes(self.low));
@@ -122,8 +122,8 @@ impl FlowKey {
         hasher.finish()
     }
 
-    /// A number for events made of the key and `salt`: the same in every run over the same packets,
-    /// below 2^53 so that readers with floating-point numbers keep it whole.
+    /// Returns a number for events, made of the key and `salt`. It is the same in every run over the same
+    /// packets, and below 2^53 for readers with floating-point numbers.
     pub fn flow_id(&self, salt: u64) -> u64 {
         let ports = u64::from(self.low_port) << 16 | u64::from(self.high_port);
         let mut hash = mix(salt ^ ports);
@@ -137,7 +137,7 @@ impl FlowKey {
     }
 }
 
-/// What an IPv4-mapped address begins with.
+/// Prefix of an IPv4-mapped address.
 const MAPPED: u128 = 0xffff << 32;
 
 /// A step of `SplitMix64` from `value` on.

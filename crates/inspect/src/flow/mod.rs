@@ -1,8 +1,8 @@
 //! TCP flows: a bounded table of them, and the first bytes of each direction in order.
 //!
-//! A pure core: no I/O, no clock, no knowledge of SSH or HTTP. What a flow's owner knows about the
-//! conversation is kept beside it, boxed, and only as long as the flow is undecided: a decided flow
-//! costs one table entry of at most 152 bytes.
+//! This module does no I/O, reads no clock and knows no SSH or HTTP. The owner's state of the dialogue is
+//! boxed, and exists only while the flow is undecided. A decided flow costs one table entry of at most
+//! 152 bytes.
 
 mod anomaly;
 mod collect;

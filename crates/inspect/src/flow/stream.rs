@@ -2,44 +2,44 @@
 
 use super::OpeningSyn;
 
-/// How far `to` lies behind `from` on the circle of sequence numbers (RFC 9293 section 3.4):
-/// positive when `to` comes later.
+/// Returns the distance from `from` to `to` on the circle of sequence numbers (RFC 9293 section 3.4):
+/// positive if `to` comes later.
 pub const fn distance(from: u32, to: u32) -> i32 {
     to.wrapping_sub(from).cast_signed()
 }
 
-/// How many bytes behind a SYN numbers still tell what lies before it.
+/// Distance after a SYN up to which numbers still show what is before it.
 const NEAR: i32 = 1 << 30;
 
-/// How far from what was seen before bytes may lie to be of the same connection.
+/// Largest distance from earlier bytes at which bytes belong to the same connection.
 pub const NEARBY: u32 = 1 << 20;
 
-/// More bytes than any window has.
+/// A number of bytes larger than any window.
 const BEHIND: u32 = 1 << 24;
 
-/// What is known about the bytes that one end sends.
+/// State of the bytes that one end sends.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Stream {
     /// Sequence number of the next byte in order.
     pub(super) next: u32,
-    /// Behind the last byte ever seen, SYN and FIN included.
+    /// The number after the last byte ever seen, SYN and FIN included.
     pub(super) highest: u32,
-    /// What the receiver has acknowledged.
+    /// The number up to which the receiver has acknowledged.
     pub(super) acknowledged: u32,
-    /// Behind the last byte that the receiver's window has ever allowed.
+    /// The number after the last byte that the receiver's window has ever allowed.
     pub(super) edge: u32,
-    /// The initial sequence number, where a SYN was seen.
+    /// The initial sequence number, if a SYN was seen.
     pub(super) initial: u32,
-    /// Where the sender said that it ends.
+    /// The number of the sender's FIN.
     pub(super) end: u32,
     pub(super) known: Known,
-    /// Shift that the sender announced for its own windows.
+    /// Shift for the sender's own windows, from its SYN.
     pub(super) scale: u8,
     /// The highest hop limit seen.
     pub(super) hop_limit: u8,
 }
 
-/// Which of a [`Stream`]'s numbers mean something.
+/// The numbers of a [`Stream`] that are valid, and further facts about it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Known(u16);
 
@@ -50,7 +50,7 @@ impl Known {
     pub(super) const SCALE: u16 = 8;
     pub(super) const END: u16 = 16;
     pub(super) const RESET: u16 = 32;
-    /// The SYN said SYN and ACK at once.
+    /// Its SYN was a SYN-ACK.
     pub(super) const SYN_ACK: u16 = 64;
     /// A segment of its own that takes sequence space was seen.
     pub(super) const SEEN: u16 = 128;
@@ -58,13 +58,13 @@ impl Known {
     pub(super) const SIGNED: u16 = 1024;
     /// Any segment of its own was seen.
     pub(super) const HEARD: u16 = 512;
-    /// The other end has acknowledged what was seen of it: the numbers are the connection's.
+    /// The other end has acknowledged data of it: the numbers belong to the connection.
     pub(super) const CONFIRMED: u16 = 256;
-    /// It has acknowledged something, and so has taken the other end's SYN.
+    /// It has acknowledged something, so it has received the other end's SYN.
     pub(super) const ANSWERS: u16 = 2048;
-    /// It was followed so far from its SYN on that numbers don't tell any more what lies before that.
+    /// It is so far from its SYN that numbers do not show any more what is before that.
     pub(super) const FAR: u16 = 4096;
-    /// It has said more than one number to begin with: which one was taken, its receiver has yet to say.
+    /// It has sent more than one initial number; its receiver has to show which one counts.
     pub(super) const RESTARTED: u16 = 8192;
 
     pub(super) const fn has(self, bit: u16) -> bool {
@@ -81,7 +81,7 @@ impl Known {
 }
 
 impl Stream {
-    /// A direction of which nothing is known.
+    /// A direction without any state.
     pub(super) const NEW: Self = Self {
         next: 0,
         highest: 0,
@@ -94,8 +94,8 @@ impl Stream {
         hop_limit: 0,
     };
 
-    /// Sequence number of the next byte in order, which is also what the receiver expects when all
-    /// that was let through arrived.
+    /// Sequence number of the next byte in order. The receiver expects it if everything that passed has
+    /// arrived.
     pub const fn next(&self) -> u32 {
         self.next
     }
@@ -115,13 +115,13 @@ impl Stream {
         self.is_from_start() && self.initial == initial
     }
 
-    /// True if its sender waits for the answer to its SYN: until then it takes nothing else
-    /// (RFC 9293 section 3.10.7.3).
+    /// True if its sender waits for the answer to its SYN. Until then it accepts nothing else (RFC 9293
+    /// section 3.10.7.3).
     pub const fn is_syn_sent(&self) -> bool {
         self.is_from_start() && !self.known.has(Known::SYN_ACK) && !self.known.has(Known::ANSWERS)
     }
 
-    /// True if the receiver has said anything about what it has got.
+    /// True if the receiver has acknowledged anything.
     pub const fn is_acknowledged(&self) -> bool {
         self.known.has(Known::ACKNOWLEDGED)
     }
@@ -151,7 +151,7 @@ impl Stream {
         self.known.has(Known::RESET)
     }
 
-    /// Goes over `count` bytes at `sequence` that nobody wants to read.
+    /// Skips `count` bytes at `sequence` that need not be read.
     pub fn pass_over(&mut self, sequence: u32, count: usize) {
         let end = sequence.wrapping_add(u32::try_from(count).unwrap_or(u32::MAX));
         if !self.is_open() {
@@ -163,38 +163,38 @@ impl Stream {
         }
     }
 
-    /// True if its sender has said where it ends, in order or ahead of its turn.
+    /// True if its sender has sent a FIN, in order or ahead of a gap.
     pub const fn has_end(&self) -> bool {
         self.known.has(Known::END)
     }
 
-    /// What a number says of bytes: where the sender has ended, its FIN is none.
+    /// Returns the number up to which bytes go: a FIN takes a number, but is no byte.
     pub const fn octets_to(&self, number: u32) -> u32 {
         if self.has_end() && distance(self.end, number) > 0 { self.end } else { number }
     }
 
-    /// Notes that the receiver may have allowed bytes up to `edge` without being heard.
+    /// Records that the receiver may have allowed bytes up to `edge` in a packet that was not seen.
     pub const fn allow(&mut self, edge: u32) {
         if distance(self.edge, edge) > 0 {
             self.edge = edge;
         }
     }
 
-    /// Notes that bytes up to `end` were sent and allowed, which were not seen.
+    /// Records that bytes up to `end` were sent and allowed, but not seen.
     pub const fn go_unseen(&mut self, end: u32) {
         self.reach(end);
         self.allow(end);
     }
 
-    /// Goes on to `at`, wherever that is ahead of what was seen, as its receiver tells or itself; gives how
-    /// many bytes that is, modulo 2³². What lies a little behind is old.
+    /// Moves ahead to `at`, which the receiver or the sender itself has shown. Returns the number of
+    /// skipped bytes, modulo 2³². A number a little before is old.
     pub const fn go_far(&mut self, at: u32, received: bool) -> u32 {
         let ahead = at.wrapping_sub(self.next);
         if ahead > u32::MAX - BEHIND {
             return 0;
         }
         if ahead > BEHIND {
-            // Numbers do not tell any more what came before.
+            // Numbers do not show any more what is before the SYN.
             self.known.set(Known::FAR);
             self.highest = at;
             self.edge = at;
@@ -205,19 +205,20 @@ impl Stream {
         ahead
     }
 
-    /// Forgets everything but that it was heard.
+    /// Resets everything, except that the end was seen.
     pub(super) const fn forget(&mut self) {
         *self = Self::NEW;
         self.known.set(Known::HEARD);
     }
 
-    /// Where a direction begins earlier whose SYN was not seen: at the first of `count` bytes at `sequence`
-    /// that its receiver has not acknowledged. `None` where nothing of them lies before what was seen.
+    /// Returns an earlier start of a direction whose SYN was not seen: the first of `count` bytes at
+    /// `sequence` that its receiver has not acknowledged. `None` if none of them is before the known
+    /// bytes.
     pub fn begins_before(&self, sequence: u32, count: usize) -> Option<u32> {
         let first = self.initial.wrapping_add(1);
         let unclear = self.is_open() && !self.is_from_start() && !self.known.has(Known::FAR);
         let end = sequence.wrapping_add(u32::try_from(count).ok()?);
-        // An acknowledgement of bytes that were never seen may be a lie.
+        // An acknowledgement of bytes that were never seen may be forged.
         let is_known = self.is_acknowledged() && distance(self.acknowledged, self.highest) >= 0;
         let at =
             if is_known && distance(sequence, self.acknowledged) > 0 { self.acknowledged } else { sequence };
@@ -225,7 +226,7 @@ impl Stream {
         (unclear && before > 0 && before.unsigned_abs() <= NEARBY && distance(at, end) > 0).then_some(at)
     }
 
-    /// Begins the direction with the byte at `sequence`.
+    /// Starts the direction with the byte at `sequence`.
     pub(super) const fn open(&mut self, sequence: u32) {
         self.initial = sequence.wrapping_sub(1);
         self.next = sequence;
@@ -233,13 +234,13 @@ impl Stream {
         self.known.set(Known::NEXT);
     }
 
-    /// Begins a direction earlier whose SYN was not seen.
+    /// Moves the start of a direction whose SYN was not seen to an earlier byte.
     pub(super) const fn begin_earlier(&mut self, sequence: u32) {
         self.next = sequence;
         self.initial = sequence.wrapping_sub(1);
     }
 
-    /// Begins the direction with a SYN.
+    /// Starts the direction with a SYN.
     pub(super) fn synchronise(&mut self, syn: &OpeningSyn) {
         self.initial = syn.initial;
         self.hop_limit = syn.hop_limit;
@@ -255,7 +256,7 @@ impl Stream {
         self.open(syn.initial.wrapping_add(1));
     }
 
-    /// Notes that bytes up to `end` were sent.
+    /// Records that bytes up to `end` were sent.
     pub const fn reach(&mut self, end: u32) {
         self.known.set(Known::SEEN);
         if distance(self.highest, end) > 0 {
@@ -266,7 +267,7 @@ impl Stream {
         }
     }
 
-    /// True if a sequence number lies before the first byte of a direction that was followed from its SYN
+    /// True if a sequence number is before the first byte of a direction that was followed from its SYN
     /// on.
     pub(super) const fn is_before_start(&self, sequence: u32) -> bool {
         self.is_from_start()
@@ -274,7 +275,7 @@ impl Stream {
             && distance(self.initial.wrapping_add(1), sequence) < 0
     }
 
-    /// Notes an acknowledgement and window of the receiver.
+    /// Records an acknowledgement and window of the receiver.
     pub(super) const fn acknowledge(&mut self, upto: u32, edge: u32) {
         let since = upto.wrapping_sub(self.initial).wrapping_sub(1);
         let known = self.is_from_start() && since <= self.highest.wrapping_sub(self.initial);

@@ -1,4 +1,4 @@
-//! The bounded table of flows: found by their key, forgotten in the order of their last packets.
+//! The bounded table of flows: finds them by key, and evicts them in the order of their last packets.
 
 use std::time::Duration;
 
@@ -9,25 +9,25 @@ use super::entry::NONE;
 use super::{Class, End, Flow, FlowKey};
 use crate::event::Timestamp;
 
-/// Flows a slab chunk; chunks are never moved, so that growth costs no pause.
+/// Number of flows in a chunk of the slab. Chunks never move, so growing causes no pause.
 const CHUNK: usize = 1 << 12;
 
-/// A flow that was seen less than this ago keeps its place in the order of forgetting: most packets
-/// then touch no neighbour's entry.
+/// Time after a packet during which a flow keeps its position in the order of eviction: most packets then
+/// touch no neighbour's entry.
 const ORDER_GRAIN: Duration = Duration::from_secs(1);
 
-/// Names a flow while it is in the table.
+/// Identifies a flow while it is in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowId(u32);
 
 impl FlowId {
-    /// Its place in the table, counted from 0; another flow may get it later.
+    /// Its position in the table, counted from 0; another flow may get it later.
     pub const fn place(self) -> usize {
         self.0 as usize
     }
 }
 
-/// The table has no room for another flow.
+/// Error: the table is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the flow table is full")]
 pub struct FullTable;
@@ -51,7 +51,7 @@ pub struct FlowTable<C> {
 }
 
 impl<C> FlowTable<C> {
-    /// A table for at most `limit` flows. Only the index is allocated at once.
+    /// Creates a table for at most `limit` flows. Only the index is allocated at once.
     pub fn new(limit: usize) -> Self {
         let limit = limit.clamp(1, NONE as usize - 1);
         Self {
@@ -64,7 +64,7 @@ impl<C> FlowTable<C> {
         }
     }
 
-    /// Flows in the table.
+    /// Number of flows in the table.
     pub fn len(&self) -> usize {
         self.index.len()
     }
@@ -74,12 +74,12 @@ impl<C> FlowTable<C> {
         self.index.is_empty()
     }
 
-    /// True if there is room for no more.
+    /// True if the table is full.
     pub fn is_full(&self) -> bool {
         self.len() >= self.limit
     }
 
-    /// Flows of one class.
+    /// Number of flows of one class.
     pub const fn count(&self, class: Class) -> usize {
         self.lists[class as usize].length
     }
@@ -91,11 +91,11 @@ impl<C> FlowTable<C> {
         self.index.find(hash, |slot| entry(chunks, *slot).key == *key).map(|slot| FlowId(*slot))
     }
 
-    /// A new flow, of class [`Class::Opening`]; the one with this key if there is one.
+    /// Adds a flow of class [`Class::Opening`], or returns the one with this key.
     ///
     /// # Errors
     ///
-    /// [`FullTable`] when the limit is reached.
+    /// Returns [`FullTable`] if the limit is reached.
     pub fn insert(&mut self, key: FlowKey, client: End, now: Timestamp) -> Result<FlowId, FullTable> {
         if self.is_full() {
             return Err(FullTable);
@@ -128,7 +128,7 @@ impl<C> FlowTable<C> {
         entry_mut(&mut self.chunks, id.0)
     }
 
-    /// A flow of which a packet was seen.
+    /// Returns a flow after recording a packet of it.
     pub fn touch(&mut self, id: FlowId, now: Timestamp) -> &mut Flow<C> {
         let flow = self.get_mut(id);
         if now.since(flow.last_seen) >= ORDER_GRAIN {
@@ -140,7 +140,7 @@ impl<C> FlowTable<C> {
         self.get_mut(id)
     }
 
-    /// Puts the flow into another class.
+    /// Moves the flow to another class.
     pub fn set_class(&mut self, id: FlowId, class: Class, now: Timestamp) {
         if self.get(id).class != class {
             self.unlink(id.0);
@@ -149,15 +149,14 @@ impl<C> FlowTable<C> {
         }
     }
 
-    /// Puts the flow behind all others of its class, as if it had been seen just now; when that was stays as
-    /// it is.
+    /// Moves the flow to the end of its class, as if it had been seen just now; its last time stays.
     pub fn put_off(&mut self, id: FlowId) {
         let class = self.get(id).class;
         self.unlink(id.0);
         self.link(id.0, class);
     }
 
-    /// The flow of a class that was seen longest ago.
+    /// The flow of a class with the oldest last packet.
     pub const fn oldest(&self, class: Class) -> Option<FlowId> {
         match self.lists[class as usize].oldest {
             NONE => None,
@@ -165,7 +164,7 @@ impl<C> FlowTable<C> {
         }
     }
 
-    /// Flows of a class from the one that was seen longest ago on.
+    /// Flows of a class, the oldest last packet first.
     pub fn by_age(&self, class: Class) -> impl Iterator<Item = FlowId> {
         let mut slot = self.lists[class as usize].oldest;
         std::iter::from_fn(move || {
@@ -175,18 +174,18 @@ impl<C> FlowTable<C> {
         })
     }
 
-    /// Flows that there is room for.
+    /// Capacity of the table.
     pub const fn limit(&self) -> usize {
         self.limit
     }
 
-    /// A flow of the class that was not seen for `timeout`, if there is one.
+    /// Returns a flow of the class that was silent for `timeout`, if there is one.
     pub fn expired(&self, class: Class, timeout: Duration, now: Timestamp) -> Option<FlowId> {
         let oldest = self.oldest(class)?;
         (now.since(self.get(oldest).last_seen) >= timeout).then_some(oldest)
     }
 
-    /// Forgets a flow and gives what was known of its conversation back.
+    /// Removes a flow and returns its state of the dialogue.
     pub fn remove(&mut self, id: FlowId) -> Option<Box<C>> {
         let hash = self.get(id).key.hash(&self.seed);
         if let Ok(occupied) = self.index.find_entry(hash, |slot| *slot == id.0) {
@@ -224,7 +223,7 @@ impl<C> FlowTable<C> {
         flow.conversation.take()
     }
 
-    /// Puts an unlinked flow at the newest end of a class.
+    /// Links a flow at the newest end of a class.
     fn link(&mut self, slot: u32, class: Class) {
         let newest = self.lists[class as usize].newest;
         let flow = entry_mut(&mut self.chunks, slot);

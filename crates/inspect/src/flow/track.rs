@@ -1,44 +1,44 @@
-//! TCP's handshake, acknowledgements and ends, as far as an inspector must understand them to know
-//! which segments a receiver will accept.
+//! TCP's handshake, acknowledgements and ends. An inspector must follow them to know which segments a
+//! receiver accepts.
 
 use super::stream::{Known, Stream, distance};
 use super::{Anomaly, AnomalySet, End, Flow, OpeningSyn, Ruling};
 use crate::event::Timestamp;
 use crate::packet::Segment;
 
-/// How much smaller than before a data segment's hop limit may be: more than paths of equal cost
-/// differ by.
+/// Allowed decrease of a data segment's hop limit: more than paths of equal cost differ by.
 const HOP_LIMIT_TOLERANCE: u8 = 5;
 
-/// The shift assumed for windows when the handshake was not seen: the largest there is.
+/// The shift assumed for windows if the handshake was not seen: the largest possible.
 const UNKNOWN_SCALE: u32 = 14;
 
-/// So many bytes of one direction may have gone by unseen: some seconds of a fast link.
+/// Number of bytes of one direction that may have passed unseen: some seconds of a fast link.
 const MISSED: i32 = 1 << 30;
 
-/// What a SYN's data may be long: the acknowledgement of a SYN lies this close behind it.
+/// Largest length of data in a SYN: its acknowledgement is at most this far away.
 const SYN_DATA_LIMIT: i32 = 1 << 16;
 
-/// How to look upon a flow's segments.
+/// The kind of source of a flow's segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tracking {
-    /// Every packet that the ends get comes by here.
+    /// Every packet passes here.
     Inline,
-    /// Packets may have been missed, as captures do.
+    /// Packets may be missing, as in captures.
     Lossy,
 }
 
-/// What a segment's header means for its flow.
+/// The meaning of a segment's header for its flow.
 #[derive(Debug, Default)]
 pub struct Tracked {
-    /// What was odd.
+    /// The anomalies of the header.
     pub anomalies: AnomalySet,
-    /// The receiver will ignore the segment's data, and so must we.
+    /// True if the receiver ignores the segment's data, so the engine must, too.
     pub ignore: bool,
-    /// Data in the other end's SYN was not accepted; the first byte that comes instead has this
-    /// sequence number.
+    /// Data in the other end's SYN was not accepted; the first byte that replaces it has this sequence
+    /// number.
     pub refused: Option<u32>,
-    /// The sender begins with another sequence number than it said before, which its receiver never took.
+    /// True if the sender starts with another sequence number than before, which its receiver never
+    /// accepted.
     pub restarted: bool,
 }
 
@@ -51,10 +51,10 @@ impl Tracked {
 }
 
 impl<C> Flow<C> {
-    /// True if the segment shows that the ends have begun a new connection with the same ports.
+    /// True if the segment proves that the ends have opened a new connection with the same ports.
     ///
-    /// A SYN alone proves nothing: its receiver may answer by a challenge (RFC 5961 section 4), and
-    /// a state that one forged SYN could reset would be an evasion. The answer to it proves it.
+    /// A SYN alone proves nothing: its receiver may answer with a challenge (RFC 5961 section 4), and if
+    /// one forged SYN could reset the state, that would be an evasion. The answer to the SYN proves it.
     pub fn begins_anew(&self, segment: &Segment<'_>, from: End, tracking: Tracking) -> bool {
         let Some(syn) = self.ends.reopening else {
             return false;
@@ -67,16 +67,16 @@ impl<C> Flow<C> {
         let beyond = distance(first, segment.acknowledgement());
         let stream = self.stream(from);
         if stream.began_with(segment.sequence()) && !stream.known.has(Known::SYN_ACK) {
-            // Both ends have sent a SYN, and this one goes on with its own.
+            // Both ends have sent a SYN, and this one continues with its own.
             return false;
         }
         flags.syn() && flags.ack() && !flags.fin() && !flags.rst() && (0..SYN_DATA_LIMIT).contains(&beyond)
     }
 
-    /// True if an end of which no answer was ever heard sends the first byte behind another SYN, after its
-    /// end of the connection was over: the other end's answers go another way.
+    /// True if an end sends the first byte after another SYN, its earlier connection is over, and the
+    /// other end was never seen: its answers take another path.
     ///
-    /// It is the opener's word alone, so this is to be asked only where no banner would be forgotten.
+    /// Only the opener's packets show it, so the caller asks this only if no banner would be lost.
     pub fn begins_unheard(&self, segment: &Segment<'_>, from: End) -> bool {
         let Some(syn) = self.ends.reopening else {
             return false;
@@ -87,8 +87,8 @@ impl<C> Flow<C> {
         from == syn.from && over && !heard && first && !segment.flags().syn()
     }
 
-    /// Begins anew with the SYN that [`Flow::begins_anew`] or [`Flow::begins_unheard`] found confirmed by
-    /// this segment.
+    /// Restarts the flow with the SYN that [`Flow::begins_anew`] or [`Flow::begins_unheard`] found
+    /// confirmed by this segment.
     pub fn begin_anew(&mut self, segment: &Segment<'_>, now: Timestamp) {
         let Some(syn) = self.ends.reopening else {
             return;
@@ -98,20 +98,20 @@ impl<C> Flow<C> {
         let stream = self.stream_mut(syn.from);
         stream.synchronise(&syn);
         if segment.flags().syn() {
-            // The SYN's own data was not followed, but what of it is acknowledged was sent.
+            // The SYN's own data was not followed, but its acknowledged part was sent.
             stream.reach(segment.acknowledgement());
         }
     }
 
-    /// True if nothing more is to come: reset, or both ends have said all.
+    /// True if the connection is finished: reset, or both ends have sent a FIN.
     pub fn is_closed(&self) -> bool {
         let [low, high] = &self.ends.streams;
         low.is_reset() || high.is_reset() || (low.is_complete() && high.is_complete())
     }
 
-    /// True once both directions are over by the word of the end that receives them: its reset, or its
-    /// acknowledgement of the sender's FIN. Its peer's reset or FIN alone proves nothing: it may never
-    /// arrive, or not be taken.
+    /// True once the receiver of each direction has confirmed its end: by its own reset, or by
+    /// acknowledging the sender's FIN. A peer's reset or FIN alone proves nothing: it may never arrive or
+    /// be accepted.
     pub fn is_over(&self) -> bool {
         let [low, high] = &self.ends.streams;
         let has_ended = |stream: &Stream| stream.is_reset() || stream.has_end();
@@ -119,13 +119,13 @@ impl<C> Flow<C> {
         has_ended(low) && has_ended(high) && is_taken(low, high) && is_taken(high, low)
     }
 
-    /// True if an end was reset, which its receiver may not have believed or seen.
+    /// True if an end was reset; its receiver may not have accepted or seen that.
     pub fn is_reset(&self) -> bool {
         let [low, high] = &self.ends.streams;
         low.is_reset() || high.is_reset()
     }
 
-    /// Takes FIN and RST of a decided flow, whose bytes are not followed, into account.
+    /// Processes FIN and RST of a decided flow, whose bytes are not followed.
     pub fn note_end(&mut self, segment: &Segment<'_>, from: End) {
         let flags = segment.flags();
         let stream = self.stream_mut(from);
@@ -139,7 +139,7 @@ impl<C> Flow<C> {
         }
     }
 
-    /// Takes a segment's header into account; its data is the caller's next step.
+    /// Processes a segment's header; the caller then reads its data.
     pub fn track(&mut self, segment: &Segment<'_>, from: End, tracking: Tracking) -> Tracked {
         let flags = segment.flags();
         self.stream_mut(from).known.set(Known::HEARD);
@@ -161,9 +161,9 @@ impl<C> Flow<C> {
         self.track_rest(segment, from, tracking)
     }
 
-    /// Believes a segment what it says of bytes that were not seen: that its peer has sent what it
-    /// acknowledges, and was allowed what comes before its own. For flows of which packets may have gone by,
-    /// before [`Flow::track`].
+    /// Accepts a segment's numbers about bytes that were not seen: its peer has sent what it
+    /// acknowledges, and its own bytes before were allowed. For flows of which packets may have passed
+    /// unseen, before [`Flow::track`].
     pub fn catch_up(&mut self, segment: &Segment<'_>, from: End) {
         let flags = segment.flags();
         if flags.syn() || flags.rst() || !flags.ack() {
@@ -207,13 +207,14 @@ impl<C> Flow<C> {
         let decided = self.ruling != Ruling::Undecided;
         let opening = !peer.is_open();
         let answered = peer.known.has(Known::SYN_ACK);
-        // Where all packets come by, the other end's own SYN tells whether this one opens a connection.
+        // If all packets pass here, the other end's own SYN shows whether this one opens a connection.
         let is_told = tracking == Tracking::Lossy || peer.is_from_start();
         let stream = self.stream_mut(from);
         if stream.is_open() || decided {
             if stream.began_with(syn.initial) {
                 if stream.known.has(Known::SYN_ACK) && !peer.is_from_start() {
-                    // It said SYN and ACK to a SYN that nobody sent: whoever opens is the client.
+                    // It sent a SYN-ACK although no SYN was seen: the end that sends the SYN is the
+                    // client.
                     stream.known.clear(Known::SYN_ACK);
                     self.ends.client = from;
                     self.ends.client_known = is_told;
@@ -256,11 +257,11 @@ impl<C> Flow<C> {
         }
         let mut tracked = Tracked::default();
         let stream = self.stream_mut(from);
-        // Where only the other end's word is known of it, its own counts more.
+        // If only the other end's packets have shown it, its own count more.
         if stream.is_open() && stream.known.has(Known::SEEN) {
             if stream.began_with(initial) {
                 if !peer.is_open() {
-                    // It answers a SYN that is forgotten, or pretends to: its peer's own SYN-ACK tells.
+                    // It answers an evicted SYN, or pretends to: its peer's own SYN-ACK decides.
                     self.ends.client = from.other();
                 }
                 return Tracked::default();
@@ -268,13 +269,13 @@ impl<C> Flow<C> {
             if tracking == Tracking::Lossy || !peer.is_syn_sent() {
                 return Tracked::ignored(Anomaly::SynInConnection);
             }
-            // The answer before never arrived, or was said so as not to: this one may.
+            // The earlier answer never arrived, or was sent so that it would not: this one may arrive.
             stream.forget();
             stream.known.set(Known::RESTARTED);
             tracked.restarted = true;
             tracked.anomalies.insert(Anomaly::SynInConnection);
         } else if tracking == Tracking::Inline {
-            // What the other end said it had got was not of this connection.
+            // The other end acknowledged data of another connection.
             stream.forget();
         }
         let answers = !stream.is_from_start();
@@ -314,7 +315,7 @@ impl<C> Flow<C> {
             if early && peer.is_syn_sent() {
                 return Tracked::ignored(Anomaly::DataBeforeHandshake);
             }
-            // A keep-alive probe has the number of the SYN where nothing was sent.
+            // If nothing was sent, a keep-alive probe has the number of the SYN.
             if stream.is_before_start(segment.sequence().wrapping_add(1)) {
                 return Tracked::ignored(Anomaly::OutOfWindow);
             }
@@ -372,21 +373,21 @@ impl<C> Flow<C> {
         anomalies.insert_if(new && stream.known.has(Known::RESET), Anomaly::DataAfterReset);
     }
 
-    /// True if a FIN lies where its receiver accepts none: a guess of somebody who sees nothing of the
+    /// True if a FIN is outside of its receiver's window: a guess of an attacker who cannot see the
     /// connection.
     fn is_blind(&self, segment: &Segment<'_>, from: End) -> bool {
         let stream = self.stream(from);
         stream.is_acknowledged() && distance(stream.edge, segment.sequence()) > 0
     }
 
-    /// True if all that a segment carries was acknowledged: its receiver answers and forgets it.
+    /// True if everything in a segment was acknowledged: its receiver answers and drops it.
     fn is_old(&self, segment: &Segment<'_>, from: End) -> bool {
         let end = segment.sequence().wrapping_add(segment.sequence_length());
         let stream = self.stream(from);
         stream.is_acknowledged() && distance(end, stream.acknowledged) > 0
     }
 
-    /// Notes what the segment's sender acknowledges and how much more it will take.
+    /// Records the segment's acknowledgement and window.
     fn note_acknowledgement(&mut self, segment: &Segment<'_>, from: End) {
         let peer = *self.stream(from.other());
         let sender = self.stream(from);
@@ -408,8 +409,8 @@ impl<C> Flow<C> {
     }
 }
 
-/// True if an acknowledgement lies so far back that its receiver ignores the segment (RFC 5961 section 5.2):
-/// before the connection, or by more than a window behind what was acknowledged.
+/// True if an acknowledgement is so old that its receiver ignores the segment (RFC 5961 section 5.2):
+/// before the connection, or more than a window before the last one.
 fn acknowledges_too_little(stream: &Stream, acknowledgement: u32) -> bool {
     let window = distance(stream.acknowledged, stream.edge).max(i32::from(u16::MAX));
     stream.is_before_start(acknowledgement)

@@ -1,9 +1,9 @@
-//! The packets of flows that are not decided yet, so that another process can be shown them again.
+//! The packets of undecided flows, so that another process can inspect them again after a takeover.
 //!
-//! What an engine knows of such a flow follows from its packets alone. They are kept instead of what was made
-//! of them: then neither who gives nor who takes has to know how the other one remembers, whatever their
-//! versions are. Bytes are bounded, of a flow and of all: what is oldest goes first, and then the flow is
-//! one that is picked up in its middle.
+//! The state of such a flow follows from its packets alone. So the packets are kept, not the state: then
+//! predecessor and successor need no common format, whatever their versions are. The bytes of each flow
+//! and of all flows are bounded. The oldest packets are dropped first; such a flow is picked up in its
+//! middle.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -14,50 +14,50 @@ use crate::event::{Timestamp, Transport};
 use crate::flow::FlowKey;
 use crate::packet::{self, Parsed};
 
-/// Bytes of one flow: a head of HTTP and the key exchange of SSH are shorter.
+/// Number of bytes of one flow: an HTTP head and SSH's key exchange are shorter.
 const OF_A_FLOW: usize = 128 << 10;
-/// What a packet's place takes, and what its bytes take beside themselves where they were allocated.
+/// Memory of a packet's entry, and the overhead of its allocated bytes.
 const PLACE: usize = size_of::<Packet>();
 const ALLOCATED: usize = 16;
-/// What a flow takes beside its packets, at most: places in a table that has just grown to twice its size,
-/// with a byte each, and in an order in which every other one is gone and that has just grown, too.
+/// Memory of a flow besides its packets, at most: entries in a table that has just doubled, with a byte
+/// each, and in an order in which every second one is gone and that has just doubled, too.
 const OF_A_LOG: usize = 16 * (size_of::<(Name, Log)>() + 1) / 7 + 4 * size_of::<(Name, u64)>() + ALLOCATED;
-/// Flows that one sweep looks at, at most, so that it stays short.
+/// Largest number of flows that one sweep inspects, so that it stays short.
 const SWEPT: usize = 256;
 
-/// What one inspector tells another one.
+/// State that one inspector passes to another.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct State {
     /// Flows that are decided.
     pub decided: Vec<Remembered>,
-    /// Packets of those that are not, in the order in which they came.
+    /// Packets of undecided flows, in the order in which they came.
     pub kept: Vec<Kept>,
-    /// Those of them whose bodies go by unseen.
+    /// Flows whose bodies pass unseen.
     pub unseen: Vec<Unseen>,
 }
 
 impl State {
-    /// Decided flows that are told of, at most.
+    /// Largest number of decided flows that are passed on.
     pub const DECIDED: usize = 1 << 17;
 }
 
-/// A packet that was let through, or dropped without its flow being decided.
+/// A packet that passed, or was dropped without a decision about its flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kept {
-    /// How long ago it came.
+    /// Time since it came.
     pub age: Duration,
     /// Its length on the wire.
     pub wire_length: usize,
-    /// Whether its checksums were there.
+    /// The state of its checksums.
     pub checksums: Checksums,
     /// The interface that it went through.
     pub interface: Option<Arc<str>>,
-    /// As much of it as was seen, from its IP header on.
+    /// Its captured part, from the IP header on.
     pub octets: Box<[u8]>,
 }
 
 impl Kept {
-    /// The packet as it was shown, with its time as somebody else's clock has it.
+    /// Returns the packet as it was inspected, with its time by another process's clock.
     pub fn packet(&self, now: Timestamp) -> PacketInput<'_> {
         PacketInput {
             now: now.before(self.age),
@@ -71,24 +71,24 @@ impl Kept {
     }
 }
 
-/// Names a flow.
+/// Identifies a flow.
 pub(super) type Name = (Transport, FlowKey);
 
-/// A packet by its number, and when it came.
+/// A packet with its number and time.
 type Packet = (u64, Timestamp, Kept);
 
 /// The packets of undecided flows.
 #[derive(Debug)]
 pub(super) struct Journal {
     flows: HashMap<Name, Log, ahash::RandomState>,
-    /// Flows in the order in which they were begun or last swept, with the number of their log: one that is
-    /// not there any more may stand in it.
+    /// Flows in the order in which they began or were last swept, with the number of their log. It may
+    /// contain flows that were removed since.
     order: VecDeque<(Name, u64)>,
     octets: usize,
     limit: usize,
     /// Numbers packets and logs.
     serial: u64,
-    /// The interface of the last packet, most often that of the next.
+    /// The interface of the last packet, most often also of the next one.
     interface: Option<Arc<str>>,
 }
 
@@ -101,7 +101,7 @@ struct Log {
 }
 
 impl Journal {
-    /// An empty one that holds so many bytes.
+    /// Creates an empty journal for `limit` bytes.
     pub(super) fn new(limit: usize) -> Self {
         Self {
             flows: HashMap::default(),
@@ -113,10 +113,10 @@ impl Journal {
         }
     }
 
-    /// Keeps a packet of a flow that is undecided, and forgets those of one that is decided now.
+    /// Keeps a packet of an undecided flow; drops the packets of a flow that is decided now.
     pub(super) fn take(&mut self, packet: &PacketInput<'_>, decision: &Decision) {
         match decision {
-            // It comes again, with more of it.
+            // The packet comes again, with more of its bytes.
             Decision::More { .. } => {}
             Decision::Undecided
             | Decision::Release
@@ -128,8 +128,8 @@ impl Journal {
                     self.note(name, packet);
                 }
             }
-            // No request is begun. The packets before would not say what has gone by: the flow is one that is
-            // picked up here.
+            // No request is open. The packets before would not show what has passed, so the successor
+            // picks the flow up here.
             Decision::Pass | Decision::Stand | Decision::Block | Decision::Reject(_) => {
                 if !self.flows.is_empty()
                     && let Some(name) = name(packet)
@@ -140,7 +140,7 @@ impl Journal {
         }
     }
 
-    /// Looks at some flows, and forgets those that are not undecided any more.
+    /// Inspects some flows and drops those that are decided or gone.
     pub(super) fn sweep(&mut self, is_undecided: impl Fn(Transport, &FlowKey) -> bool) {
         for _ in 0..SWEPT.min(self.order.len()) {
             let Some((name, number)) = self.order.pop_front() else { return };
@@ -155,7 +155,7 @@ impl Journal {
         }
     }
 
-    /// The packets of flows that are undecided, in their order; nothing is kept of them any longer.
+    /// Returns the packets of undecided flows in their order, and empties the journal.
     pub(super) fn hand_over(
         &mut self,
         now: Timestamp,
@@ -199,7 +199,7 @@ impl Journal {
         self.make_room();
     }
 
-    /// Forgets the flows that were begun first, as long as there are too many bytes.
+    /// Drops the flows that began first, while there are too many bytes.
     fn make_room(&mut self) {
         while self.octets > self.limit
             && let Some((name, number)) = self.order.pop_front()
@@ -223,18 +223,18 @@ impl Journal {
 }
 
 impl Log {
-    /// Bytes that its packets take.
+    /// Number of bytes that its packets take.
     fn weight(&self) -> usize {
         self.octets + self.packets.capacity() * PLACE
     }
 }
 
-/// What the bytes of a packet take.
+/// Number of bytes that a packet takes.
 const fn weight(kept: &Kept) -> usize {
     kept.octets.len() + ALLOCATED
 }
 
-/// Whose packet it is; nobody's where it is a fragment, or neither TCP nor UDP.
+/// Returns the flow of a packet; none if it is a fragment, or neither TCP nor UDP.
 pub(super) fn name(packet: &PacketInput<'_>) -> Option<Name> {
     match packet::parse(packet.ip, packet.wire_length).ok()? {
         Parsed::Tcp(segment) => Some((Transport::Tcp, FlowKey::of(&segment).0)),

@@ -1,7 +1,7 @@
-//! One engine on its way: the rules in force and the time that flows age by. What has packets to show (the
-//! guard's queues, a replay's captures) drives this one driver, so that none differs from the others.
+//! The engine with the rules in force and its own time. Guard and replay both drive it, so that they give
+//! the same results.
 //!
-//! It reads no clock and opens nothing: whoever has packets says what time it is and hears the events.
+//! It reads no clock and opens nothing: the caller passes packets and the time, and receives the events.
 
 mod journal;
 mod taken;
@@ -26,20 +26,20 @@ pub use crate::engine::{Remembered, Unseen};
 #[derive(Debug)]
 pub struct Inspector {
     engine: Engine,
-    /// The rules that are to be in force; others than the engine's once they were exchanged.
+    /// The rules that should be in force; they differ from the engine's after an exchange.
     in_force: Arc<ArcSwap<RuleSet>>,
-    /// The rules that the engine has.
+    /// The rules that the engine uses.
     rules: Arc<RuleSet>,
-    /// Interval at which silent flows are looked for.
+    /// Interval of the search for silent flows.
     every: Duration,
-    /// Time at which they were last looked for.
+    /// Time of the last search.
     ticked: Option<Timestamp>,
-    /// The packets of undecided flows, for another process that goes on in this one's place.
+    /// The packets of undecided flows, for a successor.
     journal: Option<Journal>,
 }
 
 impl Inspector {
-    /// One that has seen nothing, and looks for silent flows `every` so often.
+    /// Creates an inspector that searches for silent flows at the interval `every`.
     pub fn new(
         config: EngineConfig,
         in_force: Arc<ArcSwap<RuleSet>>,
@@ -51,12 +51,12 @@ impl Inspector {
         Self { engine, in_force, rules, every, ticked: None, journal: None }
     }
 
-    /// Keeps `octets` of packets of undecided flows from now on, so that [`Self::hand_over`] has them.
+    /// Keeps up to `octets` bytes of packets of undecided flows from now on, for [`Self::hand_over`].
     pub fn keep_journal(&mut self, octets: usize) {
         self.journal = Some(Journal::new(octets));
     }
 
-    /// Takes one packet and says what to do with it.
+    /// Inspects one packet and returns what to do with it.
     pub fn inspect(&mut self, packet: &PacketInput<'_>, sink: &mut impl EventSink) -> Inspected {
         let inspected = self.engine.inspect(packet, sink);
         if let Some(journal) = &mut self.journal {
@@ -65,23 +65,23 @@ impl Inspector {
         inspected
     }
 
-    /// Follows a packet that passes unjudged.
+    /// Follows a packet that passes without judgement.
     pub fn pass_by(&mut self, packet: &PacketInput<'_>, sink: &mut impl EventSink) {
         self.engine.pass_by(packet, sink);
     }
 
-    /// Returns the ban that the last packet led to.
+    /// Returns the ban that the last packet caused.
     pub fn take_ban(&mut self) -> Option<Box<BanRequest>> {
         self.engine.take_ban()
     }
 
-    /// True if it is time to [`Self::tick`]; the first look only starts the count. Time may jump back, as
-    /// that of captures does.
+    /// True if it is time for [`Self::tick`]; the first call only starts the interval. Time may jump
+    /// back, as that of captures does.
     pub fn is_due(&mut self, now: Timestamp) -> bool {
         now.since(*self.ticked.get_or_insert(now)) >= self.every
     }
 
-    /// Forgets flows that have been silent for too long, and tells what they still owed.
+    /// Removes flows that have been silent for too long, and emits their last events.
     pub fn tick(&mut self, now: Timestamp, sink: &mut impl EventSink) {
         self.ticked = Some(now);
         self.engine.tick(now, sink);
@@ -90,13 +90,13 @@ impl Inspector {
         }
     }
 
-    /// Takes note that packets have gone by lately that were not shown.
+    /// Records that packets passed recently without inspection.
     pub fn note_missed(&mut self, now: Timestamp) {
         self.engine.note_missed(now);
     }
 
-    /// Takes over rules that were exchanged; gives them where they were. Counts by rule are others then: what
-    /// was counted until now is to be read before.
+    /// Takes over exchanged rules and returns them. Read the counts by rule before, because they refer to
+    /// the old rules.
     pub fn take_rules(&mut self) -> Option<Arc<RuleSet>> {
         let in_force = self.in_force.load();
         if Arc::ptr_eq(&in_force, &self.rules) {
@@ -107,13 +107,13 @@ impl Inspector {
         Some(Arc::clone(&self.rules))
     }
 
-    /// Forgets every flow, at the end of the input, and tells what they still owed.
+    /// Removes every flow at the end of the input, and emits their last events.
     pub fn finish(&mut self, now: Timestamp, sink: &mut impl EventSink) {
         self.engine.finish(now, sink);
         self.ticked = None;
     }
 
-    /// What another inspector needs to know so that flows go on there as they would have here.
+    /// Returns the state that a successor needs to continue all flows.
     pub fn hand_over(&mut self, now: Timestamp) -> State {
         let engine = &self.engine;
         let kept = self
@@ -124,8 +124,9 @@ impl Inspector {
         State { decided, kept: kept.unwrap_or_default(), unseen: engine.unseen() }
     }
 
-    /// Goes on with the flows of another inspector. What their packets lead to was told by that one, but for
-    /// what it did not see in them: the rules in force here block a flow that was undecided there.
+    /// Continues the flows of another inspector. That one has emitted the events of their packets
+    /// already. Only new results count: the rules in force here may block a flow that was undecided
+    /// there.
     pub fn take_over(&mut self, state: &State, now: Timestamp, sink: &mut impl EventSink) -> Taken {
         for flow in &state.decided {
             self.engine.remember(flow, now);
@@ -152,13 +153,13 @@ impl Inspector {
         taken
     }
 
-    /// Flows that were dropped and rejected so far.
+    /// Numbers of flows that were dropped and rejected so far.
     fn stopped(&self) -> [u64; 2] {
         let counters = self.counters();
         [counters.flows_dropped, counters.flows_rejected]
     }
 
-    /// What was counted so far.
+    /// The counters.
     pub fn counters(&self) -> &Counters {
         self.engine.counters()
     }

@@ -1,8 +1,7 @@
-//! What comes of showing an inspector the packets of another one's flows: what only its own rules see in
-//! them.
+//! Results of inspecting a predecessor's packets again: only what the own rules find in them.
 //!
-//! Those packets have gone by. What rejects a flow by one of them resets its ends by the numbers that the
-//! packets behind it have brought them to.
+//! Those packets have passed already. If a rule rejects such a flow, the resets use the sequence numbers
+//! after the flow's last packet.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,43 +13,43 @@ use crate::flow::{FlowKey, distance};
 use crate::packet::{self, Parsed, Segment};
 use crate::rules::RuleSet;
 
-/// How far a segment may lie from those before it, to be one of the same connection.
+/// Distance from earlier segments within which a segment belongs to the same connection.
 const STRANGE: u32 = 1 << 20;
 
-/// What came of the flows of another inspector.
+/// Result of taking over another inspector's flows.
 #[derive(Debug, Default)]
 pub struct Taken {
-    /// What is to be counted of it.
+    /// The numbers to count.
     pub news: News,
-    /// Flows that are rejected.
+    /// Rejected flows.
     pub rejections: Vec<Rejection>,
 }
 
-/// What the other inspector has not counted.
+/// Numbers that the other inspector has not counted.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct News {
-    /// Flows that were stopped, and only that.
+    /// Number of flows that were dropped without resets.
     pub dropped: u64,
-    /// Flows that were stopped and whose ends get resets.
+    /// Number of flows that were rejected: dropped, with resets for their ends.
     pub rejected: u64,
     /// Matches by the rule's index in the rule set in force.
     pub matches: BTreeMap<usize, u64>,
-    /// Flows that were not what a policy allows, by the policy's id.
+    /// Number of flows that a policy refused, by the policy's id.
     pub refusals: BTreeMap<String, u64>,
 }
 
-/// A flow that is rejected by what was said in it before.
+/// A flow that is rejected because of its earlier packets.
 #[derive(Debug)]
 pub struct Rejection {
-    /// For its ends, by what has gone through to them.
+    /// Resets for its ends, by the data that they have received.
     pub resets: Resets,
-    /// The interface that its packets went through.
+    /// The interface of its packets.
     pub interface: Option<Arc<str>>,
-    /// What there is to tell of it, but for what becomes of the resets.
+    /// Its events, without the results of the resets.
     pub events: Vec<Event>,
 }
 
-/// True if an event is not of the past, where its packet stops a flow.
+/// True if an event is new, given that its packet stops a flow.
 pub(super) fn is_news(event: &Event) -> bool {
     match &event.kind {
         EventKind::Alert(_) | EventKind::Drop(_) => true,
@@ -60,7 +59,8 @@ pub(super) fn is_news(event: &Event) -> bool {
 }
 
 impl News {
-    /// Counts what a packet has led to: flows stopped before and behind it, what is told, and by which rules.
+    /// Counts a packet's results: the numbers of stopped flows before and after it, its events, and the
+    /// rules in them.
     pub(super) fn note(&mut self, before: [u64; 2], behind: [u64; 2], told: &[Event], rules: &RuleSet) {
         self.dropped += behind[0].saturating_sub(before[0]);
         self.rejected += behind[1].saturating_sub(before[1]);
@@ -80,28 +80,28 @@ impl News {
     }
 }
 
-/// How far the packets of rejected flows have brought their ends.
+/// Positions of the ends of rejected flows.
 #[derive(Debug, Default)]
 pub(super) struct Courses(HashMap<Name, Course, ahash::RandomState>);
 
 #[derive(Debug, Default)]
 struct Course {
-    /// Sequence number behind all that each end has sent, the low one first.
+    /// The number after everything that each end has sent, the low end first.
     next: [Option<u32>; 2],
-    /// The last packet among those that were kept.
+    /// The last of the kept packets.
     last: Option<usize>,
     events: Vec<Event>,
 }
 
 impl Courses {
-    /// Notes that the flow of a packet is rejected.
+    /// Records that the flow of a packet is rejected.
     pub(super) fn begin(&mut self, packet: &PacketInput<'_>, events: impl Iterator<Item = Event>) {
         if let Some(name) = name(packet) {
             self.0.entry(name).or_default().events.extend(events);
         }
     }
 
-    /// The rejections, by all packets of their flows.
+    /// Returns the rejections, after all packets of their flows.
     pub(super) fn rejections(mut self, state: &State, now: Timestamp) -> Vec<Rejection> {
         if self.0.is_empty() {
             return Vec::new();
@@ -120,7 +120,7 @@ impl Courses {
 }
 
 impl Course {
-    /// Goes on to where a segment brings its receiver.
+    /// Moves the position by a segment.
     fn follow(&mut self, at: usize, segment: &Segment<'_>, checksums: Checksums) {
         if checksums == Checksums::Verify && segment.is_whole() && !segment.checksums_valid() {
             return;
@@ -128,7 +128,7 @@ impl Course {
         let (_, from) = FlowKey::of(segment);
         let flags = segment.flags();
         if flags.syn() && !flags.ack() {
-            // Another connection of the same ports.
+            // Another connection with the same ports.
             self.next = [None; 2];
         }
         let behind = segment.sequence().wrapping_add(segment.sequence_length());

@@ -1,13 +1,13 @@
-//! Builds the one kind of packet that bannerwall itself sends: a TCP reset.
+//! Builds the only kind of packet that bannerwall sends: a TCP reset.
 
 use std::net::IpAddr;
 
 use etherparse::{Ipv4Header, Ipv6FlowLabel, Ipv6Header, TcpHeader, ip_number};
 
-/// Hop limit of resets: that of most hosts, so that a reset can be told by nothing but its timing.
+/// Hop limit of resets: that of most hosts, so that only its timing distinguishes a reset.
 const HOP_LIMIT: u8 = 64;
 
-/// Bytes of a TCP header without options.
+/// Number of bytes of a TCP header without options.
 const TCP_LENGTH: u16 = 20;
 
 /// Source and destination address of one IP version, network byte order.
@@ -20,7 +20,7 @@ pub enum Addresses {
 }
 
 impl Addresses {
-    /// Destination as source and the other way round.
+    /// Returns the addresses with source and destination exchanged.
     #[must_use]
     pub const fn reversed(self) -> Self {
         match self {
@@ -38,22 +38,23 @@ impl Addresses {
     }
 }
 
-/// What a reset says.
+/// The fields of a reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reset {
-    /// From whom (the peer that it speaks for) and to whom.
+    /// Addresses of the peer that it speaks for, and of its receiver.
     pub addresses: Addresses,
     /// Port of the peer that it speaks for.
     pub source_port: u16,
     /// Port of its receiver.
     pub destination_port: u16,
-    /// Exactly what its receiver expects next: RFC 5961 answers anything else by a challenge.
+    /// Exactly the number that its receiver expects next: RFC 5961 answers any other with a challenge.
     pub sequence: u32,
-    /// What its receiver has sent so far; a receiver in SYN-SENT needs it (RFC 9293 section 3.10.7.3).
+    /// The number after the receiver's own data; a receiver in SYN-SENT needs it (RFC 9293 section
+    /// 3.10.7.3).
     pub acknowledgement: u32,
 }
 
-/// A whole IP packet with a RST+ACK segment, checksums in place.
+/// Returns a complete IP packet with a RST+ACK segment and checksums.
 pub fn reset(reset: &Reset) -> Vec<u8> {
     let mut tcp = TcpHeader::new(reset.source_port, reset.destination_port, reset.sequence, 0);
     tcp.rst = true;

@@ -7,10 +7,10 @@ use super::segment::IpHeader;
 use super::{Addresses, Extent, PacketError, Parsed};
 use crate::event::PacketHeader;
 
-/// Bytes of a UDP header.
+/// Number of bytes of a UDP header.
 const HEADER: usize = 8;
 
-/// A UDP datagram: IP header, whole UDP header, and as much payload as was captured.
+/// A UDP datagram: IP header, complete UDP header, and the captured part of the payload.
 #[derive(Debug, Clone)]
 pub struct Datagram<'a> {
     ip: IpHeader<'a>,
@@ -22,7 +22,7 @@ pub struct Datagram<'a> {
 }
 
 impl<'a> Datagram<'a> {
-    /// A datagram whose own length is not that of its packet is none: receivers throw it away.
+    /// A datagram whose length differs from its packet's is refused: receivers drop it.
     pub(super) fn parse(
         ip: IpHeader<'a>,
         extent: Extent<'a>,
@@ -36,7 +36,7 @@ impl<'a> Datagram<'a> {
         let Ok((udp, rest)) = UdpHeader::from_slice(slice) else { return Err(extent.short(offset + HEADER)) };
         let there = extent.wire - offset - HEADER;
         let wire_payload_length = match usize::from(udp.length) {
-            // A jumbogram, or one that is cut into several later.
+            // A jumbogram, or one that the network card will split.
             0 => there,
             length if (HEADER..=there + HEADER).contains(&length) => length - HEADER,
             _ => return Ok(Parsed::Other),
@@ -46,7 +46,7 @@ impl<'a> Datagram<'a> {
         Ok(Parsed::Udp(Self { ip, udp, payload, wire_length, wire_payload_length, rerouted }))
     }
 
-    /// Source and destination address as they stand in the IP header.
+    /// Source and destination address in the IP header.
     pub fn addresses(&self) -> Addresses {
         self.ip.addresses()
     }
@@ -61,12 +61,12 @@ impl<'a> Datagram<'a> {
         self.udp.destination_port
     }
 
-    /// As much of the payload as was captured.
+    /// The captured part of the payload.
     pub const fn payload(&self) -> &'a [u8] {
         self.payload
     }
 
-    /// Bytes of the whole IP packet on the wire.
+    /// Number of bytes of the whole IP packet on the wire.
     pub const fn wire_length(&self) -> usize {
         self.wire_length
     }
@@ -78,8 +78,8 @@ impl<'a> Datagram<'a> {
 
     /// True if the IPv4 header's and the UDP checksum are right.
     ///
-    /// True also where that can't be told: when not all was captured, when a routing header will change the
-    /// destination on the way, or when the sender left it out, as it may over IPv4.
+    /// Also true if they can't be verified: part of the packet was not captured, a routing header will
+    /// change the destination, or the sender omitted the checksum, as IPv4 allows.
     pub fn checksums_valid(&self) -> bool {
         if !self.is_whole() || self.rerouted {
             return true;

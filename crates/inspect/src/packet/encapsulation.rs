@@ -1,16 +1,16 @@
-//! From an IP packet to the packet that it carries: the tunnels that dissectors look into too.
+//! Tunnels: finds the packet inside an IP packet, as dissectors do.
 //!
-//! IP in IP (RFC 2003, 2473, 4213), MPLS in IP and UDP (RFC 4023, 7510), GRE (RFC 2784, 2890, 2637),
-//! in UDP too (RFC 8086), with ERSPAN and the wireless frames that access points send to their
-//! controller, VXLAN (RFC 7348) and its GPE, Geneve (RFC 8926), Teredo (RFC 4380), AYIYA, L2TP (RFC 2661)
-//! and GTP-U (3GPP TS 29.281). What fragments carry shows only once they are put together: see [`is_piece`].
+//! IP in IP (RFC 2003, 2473, 4213), MPLS in IP and UDP (RFC 4023, 7510), GRE (RFC 2784, 2890, 2637), in
+//! UDP too (RFC 8086), with ERSPAN and the wireless frames that access points send to their controller,
+//! VXLAN (RFC 7348) and its GPE, Geneve (RFC 8926), Teredo (RFC 4380), AYIYA, L2TP (RFC 2661) and GTP-U
+//! (3GPP TS 29.281). The content of fragments is visible only after reassembly: see [`is_piece`].
 
 use super::link::{self, Carried, Vlans};
 
-/// Tunnels within tunnels that are followed.
+/// Largest number of nested tunnels.
 const DEPTH_LIMIT: usize = 4;
 
-/// IPv6 extension headers that are walked over.
+/// Largest number of IPv6 extension headers that are skipped.
 const EXTENSION_LIMIT: usize = 8;
 
 const IPV4: u8 = 4;
@@ -25,16 +25,16 @@ const BRIDGED: u16 = 0x6558;
 /// `EtherType` of MPLS.
 const MPLS_LABEL: u16 = 0x8847;
 
-/// `LINKTYPE_` numbers of what tunnels carry.
+/// `LINKTYPE_` numbers of frames in tunnels.
 const ETHERNET: u16 = 1;
 const RAW_IP: u16 = 101;
 const WIRELESS: u16 = 105;
 
-/// What a tunnel's header says of its content.
+/// The content of a tunnel, by its header.
 enum Inner<'a> {
-    /// What a frame of that `LINKTYPE_` number holds.
+    /// A frame of that `LINKTYPE_` number.
     Frame(u16, &'a [u8]),
-    /// What an `EtherType` says.
+    /// A packet of that `EtherType`.
     Typed(u16, &'a [u8]),
 }
 
@@ -66,12 +66,12 @@ fn inner(packet: &[u8]) -> Option<Inner<'_>> {
     }
 }
 
-/// True if `packet` is a fragment of a packet that may be a tunnel's.
+/// True if `packet` is a fragment of a packet that may belong to a tunnel.
 pub fn is_piece(packet: &[u8]) -> bool {
     let octet = |at: usize| packet.get(at).copied().unwrap_or_default();
     match octet(0) >> 4 {
         4 => (octet(6) & 0x3f, octet(7)) != (0, 0) && is_tunnel(octet(9)),
-        // A fragment header, RFC 8200 section 4.5, with what it says of the header behind it.
+        // A fragment header, RFC 8200 section 4.5, with the number of the header after it.
         6 => octet(6) == 44 && is_tunnel(octet(40)),
         _ => false,
     }
@@ -81,7 +81,7 @@ const fn is_tunnel(protocol: u8) -> bool {
     matches!(protocol, IPV4 | IPV6 | GRE | UDP | MPLS)
 }
 
-/// The protocol and payload of an unfragmented packet. TCP, the usual case, ends here at once.
+/// Returns the protocol and payload of an unfragmented packet. TCP, the usual case, returns here at once.
 fn payload(packet: &[u8]) -> Option<(u8, &[u8])> {
     match packet.first()? >> 4 {
         4 => {
@@ -122,7 +122,7 @@ fn gre(header: &[u8]) -> Option<Inner<'_>> {
             let content = header.get(4 + has(0x80) + has(0x20) + sequence..)?;
             gre_content(kind, sequence != 0, content)
         }
-        // PPTP: key always, acknowledgement by a bit of the second byte.
+        // PPTP: a key always, an acknowledgement if a bit of the second byte is set.
         1 if kind == 0x880b => {
             let acknowledgement = usize::from(version & 0x80 != 0) * 4;
             ppp(header.get(8 + has(0x10) + acknowledgement..)?)
@@ -169,7 +169,7 @@ fn udp(header: &[u8]) -> Option<Inner<'_>> {
     }
 }
 
-/// A data message of L2TP version 2: which fields stand before the PPP frame is told by the first byte.
+/// A data message of L2TP version 2: the first byte shows which fields precede the PPP frame.
 fn l2tp(header: &[u8]) -> Option<Inner<'_>> {
     const CONTROL: u8 = 0x80;
     let [flags, version, ..] = *header else { return None };
@@ -193,7 +193,7 @@ fn geneve(header: &[u8]) -> Option<Inner<'_>> {
     }
 }
 
-/// VXLAN-GPE: as VXLAN, with the number of the protocol behind it.
+/// VXLAN-GPE: like VXLAN, with the number of the next protocol.
 fn extended_vxlan(header: &[u8]) -> Option<Inner<'_>> {
     let content = header.get(8..)?;
     match header.get(3)? {
@@ -203,7 +203,7 @@ fn extended_vxlan(header: &[u8]) -> Option<Inner<'_>> {
     }
 }
 
-/// AYIYA: an identity and a signature whose lengths stand in the first two bytes.
+/// AYIYA: an identity and a signature; the first two bytes hold their lengths.
 fn ayiya(header: &[u8]) -> Option<Inner<'_>> {
     const FORWARD: u8 = 1;
     let [lengths, signature, operation, next, ..] = *header else { return None };
@@ -212,7 +212,7 @@ fn ayiya(header: &[u8]) -> Option<Inner<'_>> {
     (operation & 0x0f == FORWARD && matches!(next, IPV4 | IPV6)).then_some(Inner::Frame(RAW_IP, content))
 }
 
-/// An IPv6 packet behind, perhaps, an authentication and an origin indication.
+/// An IPv6 packet, after an optional authentication and origin indication.
 fn teredo(mut content: &[u8]) -> Option<Inner<'_>> {
     if let [0, 1, identifier, authentication, ..] = *content {
         content = content.get(13 + usize::from(identifier) + usize::from(authentication)..)?;

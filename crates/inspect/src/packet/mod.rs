@@ -1,9 +1,9 @@
-//! Read-only views of IPv4 and IPv6 packets that carry TCP or UDP, the reassembly of IP fragments, and the
-//! way from a frame to the packet in it: link layers and tunnels.
+//! Read-only views of IPv4 and IPv6 packets with TCP or UDP, reassembly of IP fragments, and link layers
+//! and tunnels around them.
 //!
-//! [`parse`] checks a packet once; a [`Segment`] or [`Datagram`] that exists has whole headers, and nothing
-//! rechecks them. The bytes come from the network: they may be cut short by a copy range or a
-//! snap length, padded, or hostile. This room knows neither flows nor the clock.
+//! [`parse`] checks a packet once. A [`Segment`] or [`Datagram`] has complete headers, and nothing
+//! rechecks them. The bytes come from the network: they may be cut short by a copy range or a snap
+//! length, padded, or hostile. This module knows no flows and no clock.
 
 use std::net::IpAddr;
 
@@ -32,34 +32,34 @@ pub use urgent::Patch;
 
 use segment::IpHeader;
 
-/// Extension headers that are walked before a packet is given up; real ones have one or two.
+/// Largest number of extension headers of a packet; real ones have one or two.
 const EXTENSION_HEADER_LIMIT: usize = 16;
 
 /// A packet, by what bannerwall can do with it.
 #[derive(Debug)]
 pub enum Parsed<'a> {
-    /// A TCP segment with whole headers.
+    /// A TCP segment with complete headers.
     Tcp(Segment<'a>),
-    /// A UDP datagram with whole headers.
+    /// A UDP datagram with complete headers.
     Udp(Datagram<'a>),
     /// A fragment of an IP packet, for a [`Reassembler`].
     Fragment(Fragment<'a>),
-    /// An IP packet that carries something other than TCP and UDP, or no datagram that its receiver takes.
+    /// An IP packet with another protocol, or with a datagram that receivers drop.
     Other,
 }
 
-/// Why a packet could not be read.
+/// The reason why a packet could not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PacketError {
-    /// The headers go on behind what was captured; the packet had at least `needed` bytes.
+    /// The headers exceed the captured part; the packet had at least `needed` bytes.
     #[error("headers need {needed} octets of which {captured} were captured")]
     Captured {
-        /// Bytes from the start of the IP header that reading on needs.
+        /// Number of bytes from the start of the IP header that are needed.
         needed: usize,
-        /// Bytes that were there.
+        /// Number of bytes that were captured.
         captured: usize,
     },
-    /// The packet ends, on the wire, before its headers do.
+    /// On the wire, the packet ends before its headers do.
     #[error("the packet is shorter than its headers")]
     Short,
     /// Neither version 4 nor 6.
@@ -75,13 +75,13 @@ pub enum PacketError {
 
 /// Reads the IP packet `ip`, of which `wire_length` bytes were on the wire.
 ///
-/// `wire_length` exceeds `ip.len()` where a copy range or snap length cut the packet short. Bytes
-/// behind the length that the IP header states (Ethernet padding) are left out. A stated length of
-/// zero (segmentation offload, IPv6 jumbograms) means the whole packet.
+/// `wire_length` exceeds `ip.len()` if a copy range or snap length cut the packet short. Bytes beyond the
+/// IP header's stated length (Ethernet padding) are left out. A stated length of zero (segmentation
+/// offload, IPv6 jumbograms) means the whole packet.
 ///
 /// # Errors
 ///
-/// A [`PacketError`] when the IP or TCP headers are cut short or contradict themselves.
+/// Returns a [`PacketError`] if the IP or TCP headers are cut short or inconsistent.
 pub fn parse(ip: &[u8], wire_length: usize) -> Result<Parsed<'_>, PacketError> {
     let wire_length = wire_length.max(ip.len());
     match ip.first().map(|octet| octet >> 4) {
@@ -92,7 +92,7 @@ pub fn parse(ip: &[u8], wire_length: usize) -> Result<Parsed<'_>, PacketError> {
     }
 }
 
-/// Source and destination of a packet that need not be whole; none if they are not there.
+/// Returns source and destination of a packet that may be incomplete; none if they are missing.
 pub fn ends(ip: &[u8]) -> Option<[IpAddr; 2]> {
     let octets = |at: usize, length: usize| ip.get(at..at + length);
     let v4 = |at| Some(IpAddr::from(<[u8; 4]>::try_from(octets(at, 4)?).ok()?));
@@ -172,8 +172,8 @@ fn parse_ipv6(ip: &[u8], wire_length: usize) -> Result<Parsed<'_>, PacketError> 
     Err(PacketError::ExtensionHeaders)
 }
 
-/// True if a routing header still has segments left, so that the destination will change on the
-/// way and the TCP checksum can't be verified here (RFC 8200 section 8.1).
+/// True if a routing header has segments left. Then the destination will change on the path, and the TCP
+/// checksum can't be verified here (RFC 8200 section 8.1).
 fn routes_on(kind: IpNumber, payload: &[u8]) -> bool {
     kind == ip_number::IPV6_ROUTE_HEADER && payload.get(1).is_some_and(|left| *left != 0)
 }
@@ -186,7 +186,7 @@ fn short(needed: usize, captured: usize, wire_length: usize) -> PacketError {
     if needed <= wire_length { PacketError::Captured { needed, captured } } else { PacketError::Short }
 }
 
-/// What was captured of a packet, without padding, and how long it was on the wire.
+/// The captured part of a packet without padding, and its length on the wire.
 #[derive(Debug, Clone, Copy)]
 struct Extent<'a> {
     captured: &'a [u8],
@@ -204,7 +204,7 @@ impl<'a> Extent<'a> {
         short(needed, self.captured.len(), self.wire)
     }
 
-    /// What follows `offset`.
+    /// Returns the part after `offset`.
     fn body(&self, offset: usize) -> Self {
         Self {
             captured: self.captured.get(offset..).unwrap_or_default(),

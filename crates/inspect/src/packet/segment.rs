@@ -9,7 +9,7 @@ use etherparse::{Ipv4HeaderSlice, Ipv6HeaderSlice, TcpSlice};
 use super::{Addresses, Extent, PacketError, Parsed};
 use crate::event::{Endpoint, PacketHeader};
 
-/// Bytes of a TCP header before its options.
+/// Number of bytes of a TCP header before its options.
 const TCP_OPTIONS: usize = 20;
 
 #[derive(Debug, Clone)]
@@ -18,7 +18,7 @@ pub(super) enum IpHeader<'a> {
     V6(Ipv6HeaderSlice<'a>),
 }
 
-/// A TCP segment: IP header, whole TCP header, and as much payload as was captured.
+/// A TCP segment: IP header, complete TCP header, and the captured part of the payload.
 #[derive(Debug, Clone)]
 pub struct Segment<'a> {
     pub(super) ip: IpHeader<'a>,
@@ -28,7 +28,7 @@ pub struct Segment<'a> {
     pub(super) rerouted: bool,
 }
 
-/// The TCP flags that the engine acts upon, RFC 9293 section 3.1.
+/// The TCP flags that the engine evaluates, RFC 9293 section 3.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Flags(u8);
 
@@ -46,7 +46,7 @@ impl Flags {
     /// The urgent pointer is valid.
     pub const URG: u8 = 32;
 
-    /// The byte as it stands in the header.
+    /// The byte in the header.
     pub const fn bits(self) -> u8 {
         self.0
     }
@@ -76,7 +76,7 @@ impl Flags {
         self.0 & Self::URG != 0
     }
 
-    /// ACK is set, and nothing that begins, ends or hurries a connection.
+    /// True if ACK is set, and no flag that opens, ends or hurries a connection.
     pub const fn is_plain(self) -> bool {
         self.0 & (Self::FIN | Self::SYN | Self::RST | Self::ACK | Self::URG) == Self::ACK
     }
@@ -98,7 +98,7 @@ impl IpHeader<'_> {
         }
     }
 
-    /// What a drop event shows of it, of a packet with so many bytes.
+    /// The fields of a drop event, for a packet with this number of bytes.
     pub(super) fn header_facts(&self, wire_length: usize) -> PacketHeader {
         let (traffic_class, identification) = match self {
             Self::V4(header) => {
@@ -151,7 +151,7 @@ impl<'a> Segment<'a> {
         Endpoint { address, port: self.tcp.destination_port() }
     }
 
-    /// Source and destination address as they stand in the IP header.
+    /// Source and destination address in the IP header.
     pub fn addresses(&self) -> Addresses {
         self.ip.addresses()
     }
@@ -166,12 +166,12 @@ impl<'a> Segment<'a> {
         self.tcp.destination_port()
     }
 
-    /// TCP sequence number of the first byte (of SYN, where that is set).
+    /// TCP sequence number of the first byte (of SYN, if that is set).
     pub fn sequence(&self) -> u32 {
         self.tcp.sequence_number()
     }
 
-    /// TCP acknowledgement number; means something only with ACK.
+    /// TCP acknowledgement number; valid only with ACK.
     pub fn acknowledgement(&self) -> u32 {
         self.tcp.acknowledgment_number()
     }
@@ -186,7 +186,7 @@ impl<'a> Segment<'a> {
         self.tcp.window_size()
     }
 
-    /// TCP urgent pointer; means something only with URG.
+    /// TCP urgent pointer; valid only with URG.
     pub fn urgent_pointer(&self) -> u16 {
         self.tcp.urgent_pointer()
     }
@@ -207,7 +207,7 @@ impl<'a> Segment<'a> {
         })
     }
 
-    /// The bytes of the first TCP option of this kind, behind its kind and length (RFC 9293 section 3.1).
+    /// The bytes of the first TCP option of this kind, after its kind and length (RFC 9293 section 3.1).
     pub fn option(&self, kind: u8) -> Option<&'a [u8]> {
         let mut options = self.tcp.header_slice().get(TCP_OPTIONS..).unwrap_or_default();
         loop {
@@ -242,17 +242,17 @@ impl<'a> Segment<'a> {
         self.ip.hop_limit()
     }
 
-    /// As much of the payload as was captured.
+    /// The captured part of the payload.
     pub fn payload(&self) -> &'a [u8] {
         self.tcp.payload()
     }
 
-    /// Bytes of payload on the wire; exceeds `payload().len()` where the capture was cut short.
+    /// Number of bytes of payload on the wire; exceeds `payload().len()` if the capture was cut short.
     pub fn wire_payload_length(&self) -> usize {
         self.wire_payload_length
     }
 
-    /// Bytes of the whole IP packet on the wire.
+    /// Number of bytes of the whole IP packet on the wire.
     pub fn wire_length(&self) -> usize {
         self.wire_length
     }
@@ -262,7 +262,7 @@ impl<'a> Segment<'a> {
         self.payload().len() == self.wire_payload_length
     }
 
-    /// Bytes of sequence space that the segment takes: its payload, SYN and FIN.
+    /// Number of sequence numbers that the segment takes: its payload, SYN and FIN.
     pub fn sequence_length(&self) -> u32 {
         let flags = self.flags();
         let payload = u32::try_from(self.wire_payload_length).unwrap_or(u32::MAX);
@@ -271,8 +271,8 @@ impl<'a> Segment<'a> {
 
     /// True if the IPv4 header's and the TCP checksum are right.
     ///
-    /// True also where that can't be told: when not all was captured, or when a routing header
-    /// will change the destination on the way.
+    /// Also true if they can't be verified: part of the packet was not captured, or a routing header will
+    /// change the destination.
     pub fn checksums_valid(&self) -> bool {
         if !self.is_whole() || self.rerouted {
             return true;
@@ -286,7 +286,7 @@ impl<'a> Segment<'a> {
             }
             IpHeader::V6(header) => self.tcp.calc_checksum_ipv6(header.source(), header.destination()),
         };
-        // All ones and zero are the same number in ones' complement: receivers take either.
+        // All ones and zero are the same number in ones' complement; receivers accept both.
         calculated.is_ok_and(|checksum| checksum % 0xffff == self.tcp.checksum() % 0xffff)
     }
 

@@ -1,4 +1,4 @@
-//! Hand-made packets for tests, benchmarks and fuzzing; nothing in the program uses this.
+//! Builder of packets for tests, benchmarks and fuzzing; the program does not use it.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use etherparse::{
 use super::Flags;
 use crate::event::Endpoint;
 
-/// A TCP segment to be; every field may be set to what no honest host would send.
+/// Parts of a TCP segment; every field may be set to a value that no honest host would send.
 #[derive(Debug, Clone)]
 pub struct SegmentBuilder {
     source: Endpoint,
@@ -28,7 +28,7 @@ pub struct SegmentBuilder {
     bad_checksum: bool,
 }
 
-/// An endpoint from its text, `192.0.2.1:22` or `[2001:db8::1]:22`.
+/// Parses an endpoint, `192.0.2.1:22` or `[2001:db8::1]:22`.
 ///
 /// # Panics
 ///
@@ -128,7 +128,7 @@ impl SegmentBuilder {
         self
     }
 
-    /// One TCP option in the place of all others: its kind, its length, and what it begins with.
+    /// One TCP option in place of all others: its kind, its length, and its first bytes.
     #[must_use]
     pub fn raw_options(mut self, option: &[u8]) -> Self {
         let length = usize::from(option.get(1).copied().unwrap_or_default());

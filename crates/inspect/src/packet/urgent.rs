@@ -1,26 +1,26 @@
-//! Takes the urgent pointer off a segment, so that its receiver reads what was judged.
+//! Removes the urgent pointer of a segment, so that its receiver reads the same bytes as the engine.
 //!
-//! RFC 6093: a receiver may take the byte before the pointer out of the stream, and most do, each in its
-//! own way. Without the pointer there is one way to read the bytes.
+//! RFC 6093: a receiver may take the byte before the pointer out of the stream. Most do, each in another
+//! way. Without the pointer, the bytes have only one meaning.
 
 use etherparse::TcpSlice;
 
 use super::{Flags, IpHeader, Segment};
 
-/// Where the flags stand in a TCP header; window, checksum and urgent pointer follow.
+/// Offset of the flags in a TCP header; window, checksum and urgent pointer follow.
 const FLAGS: usize = 13;
 
-/// New bytes for a place in a packet, which stays as long as it is.
+/// New bytes for a position in a packet, whose length stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patch {
-    /// Where, counted from the start of the IP header.
+    /// Offset from the start of the IP header.
     pub at: usize,
-    /// What is written there: a TCP header from its flags to its urgent pointer.
+    /// The new bytes: a TCP header from its flags to its urgent pointer.
     pub octets: [u8; 7],
 }
 
 impl Patch {
-    /// Writes it into a packet; false, and nothing is written, where the packet is too short.
+    /// Writes it into a packet. If the packet is too short, it writes nothing and returns false.
     pub fn apply(&self, packet: &mut [u8]) -> bool {
         let place = packet.get_mut(self.at..).and_then(<[u8]>::first_chunk_mut);
         place.map(|place| *place = self.octets).is_some()
@@ -28,10 +28,10 @@ impl Patch {
 }
 
 impl Segment<'_> {
-    /// What makes of `packet`, which this is a view of, one without URG and urgent pointer.
+    /// Returns the patch that removes URG and urgent pointer from `packet`, of which this is a view.
     ///
-    /// `None` unless the whole segment is there. A checksum that is `verified` is brought up to date by what
-    /// changed (RFC 1624); one that a network card was to write is worked out.
+    /// `None` unless the segment is complete. A `verified` checksum is updated by the difference (RFC
+    /// 1624); a checksum that the network card would write is computed.
     pub fn without_urgent_pointer(&self, packet: &[u8], verified: bool) -> Option<Patch> {
         if !self.is_whole() {
             return None;
@@ -61,7 +61,7 @@ impl Segment<'_> {
     }
 
     fn checksum_worked_out(&self) -> Option<u16> {
-        // The pseudo header holds the last destination, which a routing header hides.
+        // The pseudo header holds the final destination, which a routing header hides.
         if self.rerouted {
             return None;
         }

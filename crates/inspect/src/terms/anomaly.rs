@@ -1,11 +1,11 @@
-//! What can be odd about packets, streams and messages: one table for the whole house, by stable name.
+//! Anomalies of packets, streams and messages: one table for all modules, by stable name.
 //!
-//! Who finds something odd notes it and reads on as the receiver would; whether to stop it is a policy's
-//! business.
+//! The module that finds an anomaly records it and reads on as the receiver would. A policy decides
+//! whether to stop the flow.
 
 use std::fmt;
 
-/// Where an anomaly was seen, EVE's `anomaly.type`.
+/// Layer of an anomaly, EVE's `anomaly.type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AnomalyLayer {
     /// The IP or TCP header.
@@ -46,12 +46,12 @@ macro_rules! anomalies {
                 match self { $(Self::$variant => $name,)+ }
             }
 
-            /// Which layer it belongs to.
+            /// The layer that it belongs to.
             pub const fn layer(self) -> AnomalyLayer {
                 match self { $(Self::$variant => AnomalyLayer::$layer,)+ }
             }
 
-            /// What was seen, for a person.
+            /// Description for a person.
             pub const fn detail(self) -> &'static str {
                 match self { $(Self::$variant => $detail,)+ }
             }
@@ -230,7 +230,7 @@ anomalies! {
 }
 
 impl Anomaly {
-    /// How many there are.
+    /// Number of anomalies.
     pub const COUNT: usize = Self::ALL.len();
 }
 
@@ -251,7 +251,7 @@ impl AnomalySet {
         set
     }
 
-    /// Adds one; true when it is new.
+    /// Adds one; returns true if it is new.
     pub const fn insert(&mut self, anomaly: Anomaly) -> bool {
         let (word, bit) = place(anomaly);
         let new = self.0[word] & bit == 0;
@@ -259,20 +259,20 @@ impl AnomalySet {
         new
     }
 
-    /// Takes one out.
+    /// Removes one.
     pub const fn remove(&mut self, anomaly: Anomaly) {
         let (word, bit) = place(anomaly);
         self.0[word] &= !bit;
     }
 
-    /// Those of either set.
+    /// Union of both sets.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         let ([a, b, c], [d, e, f]) = (self.0, other.0);
         Self([a | d, b | e, c | f])
     }
 
-    /// Adds one where `condition` holds.
+    /// Adds one if `condition` holds.
     pub const fn insert_if(&mut self, condition: bool, anomaly: Anomaly) {
         if condition {
             self.insert(anomaly);
@@ -290,11 +290,11 @@ impl AnomalySet {
         matches!(self.0, [0, 0, 0])
     }
 
-    /// Those in the set.
+    /// Iterates over the set.
     pub fn iter(self) -> impl Iterator<Item = Anomaly> {
         let [low, middle, high] = self.0.map(u128::from);
         let mut rest = low | middle << 32 | high << 64;
-        // Most sets are empty: as many steps as there are anomalies in it.
+        // Most sets are empty, so the loop takes only as many steps as there are anomalies in it.
         std::iter::from_fn(move || {
             let anomaly = Anomaly::ALL.get(rest.trailing_zeros() as usize).copied()?;
             rest &= rest - 1;
@@ -309,7 +309,7 @@ impl fmt::Debug for AnomalySet {
     }
 }
 
-/// The word and bit of an anomaly in a set.
+/// Returns the word and bit of an anomaly in a set.
 const fn place(anomaly: Anomaly) -> (usize, u32) {
     let number = anomaly as usize;
     (number / 32, 1 << (number % 32))

@@ -1,26 +1,26 @@
-//! How often something is fixed that breaks again and again.
+//! Exponential back-off for repairs that do not last.
 
 use std::time::{Duration, Instant};
 
-/// Repairs in a row that are made at once: what breaks once may do so in several steps, as a firewall's
-/// reload does.
+/// Number of repairs in a row that are made at once: one cause may break something in several steps, as a
+/// firewall's reload does.
 const AT_ONCE: u32 = 4;
-/// How long it must have held for all earlier repairs to be forgotten.
+/// Time without a repair after which earlier repairs are forgotten.
 const QUIET: Duration = Duration::from_secs(90);
-/// The first wait; each further one is twice as long.
+/// The first pause; each further one is twice as long.
 const FIRST: Duration = Duration::from_secs(1);
-/// The longest wait.
+/// The longest pause.
 const LONGEST: Duration = Duration::from_secs(32);
 
-/// Remembers repairs, so that they do not go on without a pause where they do not last.
+/// Counts repairs and delays them if they do not last.
 #[derive(Debug, Default)]
 pub struct Backoff {
-    /// How many in a row, and when the last one was.
+    /// Number of repairs in a row, and the time of the last one.
     repairs: Option<(u32, Instant)>,
 }
 
 impl Backoff {
-    /// Time for which to wait before the next repair; `None` when it may be made now.
+    /// Returns the pause before the next repair; `None` if it may be made now.
     pub fn wait(&mut self, now: Instant) -> Option<Duration> {
         let (count, last) = self.repairs?;
         if now.saturating_duration_since(last) >= QUIET {
@@ -31,7 +31,7 @@ impl Backoff {
         (last + wait).checked_duration_since(now).filter(|left| !left.is_zero())
     }
 
-    /// A repair was tried.
+    /// Records a repair.
     pub fn tried(&mut self, now: Instant) {
         let count = self.repairs.map_or(0, |(count, _)| count);
         self.repairs = Some((count.saturating_add(1), now));

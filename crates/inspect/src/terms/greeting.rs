@@ -1,7 +1,7 @@
-//! Protocols whose server speaks first, in lines of text: one row of a table each.
+//! Protocols whose server speaks first, in lines of text: one row of a table for each.
 //!
-//! A further one is a further row (and its tests and rules): recognition, the engine's dialogue, rule
-//! fields, events, every output, metrics and `scan greeting` go over this table.
+//! A new protocol needs only a row (with its tests and rules). Recognition, the engine's dialogue, rule
+//! fields, events, outputs, metrics and `scan greeting` use this table.
 
 use std::fmt;
 
@@ -9,11 +9,11 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Greeting(u8);
 
-/// How a protocol spells its replies.
+/// Form of a protocol's replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
-    /// Three digits, then a space, or `-` where more lines follow: RFC 5321 section 4.2.1, RFC 959
-    /// section 4.2.
+    /// Three digits, then a space, or `-` if more lines follow: RFC 5321 section 4.2.1, RFC 959 section
+    /// 4.2.
     Code,
     /// `+OK` or `-ERR`, RFC 1939 section 3.
     Status,
@@ -21,26 +21,26 @@ pub enum Dialect {
     Untagged,
 }
 
-/// What is known of one protocol.
+/// Facts about one protocol.
 #[derive(Debug)]
 struct Row {
-    /// In rules, events and metrics; nmap's name of the service, too.
+    /// Name in rules, events and metrics; also nmap's name of the service.
     name: &'static str,
     dialect: Dialect,
-    /// What the first reply begins with.
+    /// Possible starts of the first reply.
     openings: &'static [&'static str],
-    /// Ports that it is usual at: the first is a scan's default.
+    /// Usual ports: the first is a scan's default.
     ports: &'static [u16],
-    /// Words in a greeting that tell it from others of its dialect.
+    /// Words in a greeting that distinguish it from others of its dialect.
     words: &'static [&'static str],
-    /// Words that a client may say before it asks for another protocol on the same connection. Where replies
-    /// have a status, they are answered by a list.
+    /// Commands that a client may send before it requests another protocol on the same connection. If
+    /// replies have a status, the answer to these is a list.
     commands: &'static [&'static str],
-    /// What it has to say before that, empty where it need not.
+    /// The command that must come before that; empty if there is none.
     introduction: &'static str,
-    /// What it asks for that with, TLS in all of them.
+    /// The commands that request TLS.
     upgrades: &'static [&'static str],
-    /// What the answer begins with, behind its tag if it has one, where the server agrees.
+    /// Start of the server's agreement, after its tag if it has one.
     agreement: &'static str,
     /// Recog's name for fingerprints of its greeting.
     fingerprints: &'static str,
@@ -102,20 +102,20 @@ const TABLE: &[Row] = &[
 ];
 
 impl Greeting {
-    /// How many there are.
+    /// Number of protocols.
     pub const COUNT: usize = TABLE.len();
 
-    /// All of them, in the order of the table.
+    /// All protocols, in the order of the table.
     pub fn all() -> impl Iterator<Item = Self> {
         (0..).take(Self::COUNT).map(Self)
     }
 
-    /// The one of that name.
+    /// The protocol of that name.
     pub fn named(name: &str) -> Option<Self> {
         Self::all().find(|greeting| greeting.name() == name)
     }
 
-    /// Its place in the table.
+    /// Position in the table.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -125,42 +125,42 @@ impl Greeting {
         self.row().name
     }
 
-    /// How its replies are spelled.
+    /// Form of its replies.
     pub const fn dialect(self) -> Dialect {
         self.row().dialect
     }
 
-    /// What a first reply begins with: `220`, `* OK`.
+    /// Possible starts of a first reply: `220`, `* OK`.
     pub const fn openings(self) -> &'static [&'static str] {
         self.row().openings
     }
 
-    /// Ports that it is usual at, never none; the first is a scan's default.
+    /// Usual ports, at least one; the first is a scan's default.
     pub const fn ports(self) -> &'static [u16] {
         self.row().ports
     }
 
-    /// Words in a greeting that tell it from others of its dialect.
+    /// Words in a greeting that distinguish it from others of its dialect.
     pub const fn words(self) -> &'static [&'static str] {
         self.row().words
     }
 
-    /// Words that a client may say before it asks for another protocol on the same connection.
+    /// Commands that a client may send before it requests another protocol on the same connection.
     pub const fn commands(self) -> &'static [&'static str] {
         self.row().commands
     }
 
-    /// What a client has to say before it asks for TLS; empty where that is nothing.
+    /// The command that a client has to send before it requests TLS; empty if there is none.
     pub const fn introduction(self) -> &'static str {
         self.row().introduction
     }
 
-    /// What it asks for that with: `STARTTLS`.
+    /// The commands that request TLS: `STARTTLS`.
     pub const fn upgrades(self) -> &'static [&'static str] {
         self.row().upgrades
     }
 
-    /// What the answer begins with, behind its tag if it has one, where the server agrees.
+    /// Start of the server's agreement, after its tag if it has one.
     pub const fn agreement(self) -> &'static str {
         self.row().agreement
     }

@@ -1,4 +1,4 @@
-//! Hashes that stay the same in every run and on every machine; none keeps a secret.
+//! Hashes that are the same in every run and on every machine; they protect no secret.
 
 use std::fmt;
 

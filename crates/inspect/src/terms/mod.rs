@@ -1,6 +1,6 @@
-//! The words that every room uses: times, ends of a conversation, protocols, what rules ask for.
+//! Terms that every module uses: times, sides of a connection, protocols, actions of rules.
 //!
-//! A leaf: it knows no packet, no rule and no event.
+//! This module depends on no other: it knows no packet, no rule and no event.
 
 mod anomaly;
 mod backoff;
@@ -22,13 +22,13 @@ use std::time::{Duration, SystemTime};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// As much of a text as so many bytes hold.
+/// Returns the first bytes of a text, at most `octets`, cut at a character.
 pub fn cut(text: &str, octets: usize) -> &str {
     let whole = (0..=octets.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     text.get(..whole.unwrap_or_default()).unwrap_or_default()
 }
 
-/// Bytes as two hexadecimal digits each, in lower case.
+/// Returns bytes as two hexadecimal digits each, in lower case.
 pub fn hexadecimal(octets: &[u8]) -> String {
     octets.iter().fold(String::with_capacity(2 * octets.len()), |mut text, octet| {
         for digit in [octet >> 4, octet & 15] {
@@ -55,7 +55,7 @@ impl Timestamp {
         self.0
     }
 
-    /// Time since `earlier`, zero when the clock went backwards.
+    /// Time since `earlier`; zero if the clock went backwards.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -74,7 +74,7 @@ impl Timestamp {
 }
 
 impl From<SystemTime> for Timestamp {
-    /// What is before the epoch or beyond the range is brought to its end.
+    /// Converts a time; one outside of the range becomes its nearest end.
     fn from(time: SystemTime) -> Self {
         Self::default().after(time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
     }
@@ -109,16 +109,16 @@ pub enum Protocol {
     Ssh,
     /// HTTP/1.x, RFC 9112.
     Http,
-    /// TLS up to where it is encrypted, RFC 8446.
+    /// TLS up to its encrypted part, RFC 8446.
     Tls,
-    /// One whose server speaks first, in lines of text.
+    /// A protocol whose server speaks first, in lines of text.
     Greeting(Greeting),
-    /// None of these: named by its first bytes, and not read.
+    /// Any other protocol: named by its first bytes, and not read.
     Other,
 }
 
 impl Protocol {
-    /// How many there are: the length of a table by [`Protocol::index`].
+    /// Number of protocols: the length of a table by [`Protocol::index`].
     pub const COUNT: usize = 4 + Greeting::COUNT;
 
     /// All of them.
@@ -129,7 +129,7 @@ impl Protocol {
             .chain([Self::Other])
     }
 
-    /// The one of that name.
+    /// The protocol of that name.
     pub fn named(name: &str) -> Option<Self> {
         Self::all().find(|protocol| protocol.name() == name)
     }
@@ -150,7 +150,7 @@ impl Protocol {
         self.name().to_ascii_uppercase()
     }
 
-    /// Its place in tables of one entry a protocol, below [`Protocol::COUNT`].
+    /// Position in tables with one entry for each protocol, below [`Protocol::COUNT`].
     pub const fn index(self) -> usize {
         match self {
             Self::Ssh => 0,
@@ -199,19 +199,19 @@ pub struct Endpoint {
     pub port: u16,
 }
 
-/// Who opened the connection and to whom; the same for both directions of a flow.
+/// The ends of a connection, the same for both directions of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Endpoints {
-    /// The end that opened the connection (or seems to have, where the start was not seen).
+    /// The end that opened the connection (or seems to have, if the start was not seen).
     pub client: Endpoint,
     /// The end that accepted it.
     pub server: Endpoint,
 }
 
-/// What a matching rule asks for.
+/// The action of a matching rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Action {
-    /// Allowed, and no other rule is asked.
+    /// Allow the flow; no further rule is tried.
     Accept,
     /// Report.
     Alert,
@@ -219,11 +219,11 @@ pub enum Action {
     Drop,
     /// Report, drop the flow and reset both ends.
     Reject,
-    /// As `Drop`, and ban the client of an established connection for a time.
+    /// Like `Drop`, and ban the client of an established connection for a time.
     Ban,
     /// Report and mark the packet, so that other firewall rules can act on it.
     Mark,
-    /// Nothing by itself: policies name it.
+    /// Nothing by itself: policies name the rule.
     Allow,
 }
 
@@ -247,7 +247,7 @@ impl Action {
     }
 }
 
-/// How grave a match is.
+/// Severity of a match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Severity {
     /// Worth knowing.
@@ -274,7 +274,7 @@ impl Severity {
         }
     }
 
-    /// EVE's number, where 1 is the gravest.
+    /// The number in EVE, where 1 is the most severe.
     pub const fn eve(self) -> u8 {
         match self {
             Self::Critical | Self::High => 1,
@@ -285,19 +285,19 @@ impl Severity {
     }
 }
 
-/// Whether a package has a weakness that its distribution knows of.
+/// The verdict about a package under an advisory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// It has.
+    /// The package has the weakness.
     Vulnerable,
-    /// It has it no longer, or never had.
+    /// The package has the fix, or never had the weakness.
     Mended,
-    /// What was said does not tell.
+    /// The evidence does not decide.
     Unknown,
 }
 
 impl Verdict {
-    /// All three, by the names that rules and events have for them.
+    /// All verdicts with their names in rules and events.
     pub const NAMES: [(&'static str, Self); 3] =
         [("vulnerable", Self::Vulnerable), ("mended", Self::Mended), ("unknown", Self::Unknown)];
 
@@ -310,7 +310,7 @@ impl Verdict {
         }
     }
 
-    /// As people say it.
+    /// The wording for people.
     pub const fn words(self) -> &'static str {
         match self {
             Self::Unknown => "cannot be told",
@@ -319,7 +319,7 @@ impl Verdict {
     }
 }
 
-/// `192.0.2.1:22`, `[2001:db8::1]:22`; of a client, whose port is 0, the address.
+/// Returns `192.0.2.1:22`, `[2001:db8::1]:22`; for a client, whose port is 0, the address.
 pub fn place(address: &str, port: u16) -> String {
     match (port, address.contains(':')) {
         (0, _) => address.to_owned(),

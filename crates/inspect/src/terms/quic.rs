@@ -1,19 +1,19 @@
-//! The words for QUIC: what carries a conversation, and versions.
+//! Terms of QUIC: transports and versions.
 
 use std::borrow::Cow;
 
-/// What carries a conversation.
+/// The transport protocol of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Transport {
     /// TCP, RFC 9293.
     #[default]
     Tcp,
-    /// UDP, RFC 768: of what it carries, QUIC is read.
+    /// UDP, RFC 768; of its protocols, only QUIC is read.
     Udp,
 }
 
 impl Transport {
-    /// EVE's name, `proto`.
+    /// The name in EVE's `proto`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Tcp => "TCP",
@@ -35,14 +35,14 @@ impl Transport {
 pub struct QuicVersion(pub u32);
 
 impl QuicVersion {
-    /// What a server names the versions with that it speaks, RFC 8999 section 6.
+    /// The version with which a server lists the versions that it supports, RFC 8999 section 6.
     pub const NEGOTIATION: Self = Self(0);
     /// RFC 9000.
     pub const V1: Self = Self(1);
     /// RFC 9369.
     pub const V2: Self = Self(0x6b33_43cf);
 
-    /// The draft's number of those before version 1, `29` for `0xff00001d`.
+    /// The number of a draft before version 1: `29` for `0xff00001d`.
     pub const fn draft(self) -> Option<u8> {
         match self.0.to_be_bytes() {
             [0xff, 0, 0, draft] => Some(draft),
@@ -50,7 +50,7 @@ impl QuicVersion {
         }
     }
 
-    /// Its name in events: `1`, `2`, `draft-29`, or its number, `0xfaceb002`.
+    /// The name in events: `1`, `2`, `draft-29`, or the number, `0xfaceb002`.
     pub fn name(self) -> Cow<'static, str> {
         match (self, self.draft()) {
             (Self::V1, _) => "1".into(),

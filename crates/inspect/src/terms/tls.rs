@@ -14,26 +14,26 @@ pub struct CipherSuite(pub u16);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AlertCode(pub u8);
 
-/// What a server's certificate is worth, held against authorities, a name and the time.
+/// Result of verifying a server's certificate against authorities, a name and the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verification {
-    /// All that was tried holds.
+    /// Every check succeeded.
     Valid,
-    /// Its time, or that of one above it, is over.
+    /// Its validity, or that of one above it, is over.
     Expired,
-    /// Its time, or that of one above it, is to come.
+    /// Its validity, or that of one above it, has not begun.
     NotYetValid,
-    /// It is signed by nobody else.
+    /// It signed itself.
     SelfSigned,
-    /// Whoever signed it is nobody whose word counts.
+    /// Its issuer is not trusted.
     UnknownIssuer,
-    /// It is not for the name that was asked for.
+    /// It is not valid for the requested name.
     WrongName,
-    /// Whoever is said to have signed it has not.
+    /// Its issuer did not sign it.
     BadSignature,
     /// It can't be read.
     Broken,
-    /// It is not made for a server, or in no way that is known.
+    /// It is not made for a server, or uses an unknown method.
     Unusable,
 }
 
@@ -55,7 +55,7 @@ impl Verification {
         Self::NAMES.iter().find(|(_, known)| *known == self).map_or("", |(name, _)| name)
     }
 
-    /// The one of that name.
+    /// The result of that name.
     pub fn named(name: &str) -> Option<Self> {
         Self::NAMES.iter().find(|(known, _)| *known == name).map(|(_, verification)| *verification)
     }
@@ -81,8 +81,7 @@ impl TlsVersion {
         (Self(0x0304), "TLS 1.3"),
     ];
 
-    /// The name in rules and events, as EVE spells it; drafts of TLS 1.3 have the name of what became of
-    /// them.
+    /// The name in rules and events, as EVE spells it; drafts of TLS 1.3 have the final version's name.
     pub fn name(self) -> &'static str {
         if self.0 & 0xff00 == 0x7f00 {
             return "TLS 1.3";
@@ -90,36 +89,36 @@ impl TlsVersion {
         Self::NAMES.iter().find(|(version, _)| *version == self).map_or("unknown", |(_, name)| name)
     }
 
-    /// The one of that name.
+    /// The version of that name.
     pub fn named(name: &str) -> Option<Self> {
         Self::NAMES.iter().find(|(_, known)| *known == name).map(|(version, _)| *version)
     }
 
-    /// Names of all that have one.
+    /// All names.
     pub fn names() -> impl Iterator<Item = &'static str> {
         Self::NAMES.iter().map(|(_, name)| *name)
     }
 
-    /// True if nothing behind the server's hello is said in the open.
+    /// True if everything after the server's hello is encrypted.
     pub fn encrypts_handshake(self) -> bool {
         self > Self::TLS_1_2
     }
 }
 
 impl CipherSuite {
-    /// The name in IANA's registry, `unknown` where it has none.
+    /// The name in IANA's registry; `unknown` if it has none.
     pub fn name(self) -> &'static str {
         TlsCipherSuite::from_id(self.0).map_or("unknown", |suite| suite.name)
     }
 
-    /// The one of that name.
+    /// The cipher suite of that name.
     pub fn named(name: &str) -> Option<Self> {
         TlsCipherSuite::from_name(name).map(|suite| Self(suite.id.0))
     }
 }
 
 impl AlertCode {
-    /// The client offers no application protocol that the server speaks, RFC 7301 section 3.2.
+    /// The client offers no application protocol that the server supports, RFC 7301 section 3.2.
     pub const NO_APPLICATION_PROTOCOL: Self = Self(120);
 
     const NAMES: [(u8, &'static str); 35] = [
@@ -160,18 +159,18 @@ impl AlertCode {
         (121, "ech_required"),
     ];
 
-    /// The name in RFC 8446 and those before it.
+    /// The name in RFC 8446 and its predecessors.
     pub fn name(self) -> &'static str {
         Self::NAMES.iter().find(|(code, _)| *code == self.0).map_or("unknown", |(_, name)| name)
     }
 
-    /// The one of that name.
+    /// The alert of that name.
     pub fn named(name: &str) -> Option<Self> {
         Self::NAMES.iter().find(|(_, known)| *known == name).map(|(code, _)| Self(*code))
     }
 }
 
-/// True if a number is one of those that mean nothing and are there to be overlooked (GREASE), RFC 8701.
+/// True if a number is one of those that have no meaning and must be ignored (GREASE), RFC 8701.
 pub const fn is_grease(number: u16) -> bool {
     number & 0x0f0f == 0x0a0a && number >> 8 == number & 0xff
 }

@@ -1,8 +1,8 @@
-//! Puts fragmented IP packets together again, within fixed bounds.
+//! Reassembly of fragmented IP packets, within fixed bounds.
 //!
-//! The byte that came first wins; a later fragment that says otherwise is told to the caller.
-//! Fragments themselves are let through as they come: only the one that completes a packet can be
-//! judged, and without it the receiver has no packet either.
+//! Of conflicting bytes the first ones win, and the caller learns of the conflict. The caller lets
+//! fragments pass as they come. Only the one that completes a packet can be judged; without it the
+//! receiver has no packet either.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,17 +12,17 @@ use etherparse::{Ipv4HeaderSlice, Ipv6FragmentHeaderSlice, Ipv6HeaderSlice};
 use super::Extent;
 use crate::event::Timestamp;
 
-/// The longest IP packet that fragments can make.
+/// Length of the longest reassembled IP packet, in bytes.
 const PACKET_LIMIT: usize = 65_535;
 
 /// One fragment of an IP packet.
 #[derive(Debug, Clone)]
 pub struct Fragment<'a> {
     key: Key,
-    /// Headers to stand before the whole packet: of IPv4 its header, of IPv6 everything before
-    /// the fragment header.
+    /// Headers of the reassembled packet: for IPv4 its header, for IPv6 everything before the fragment
+    /// header.
     prefix: &'a [u8],
-    /// Where in an IPv6 prefix the number of the header behind it stands.
+    /// Position in an IPv6 prefix of the number of the header after it.
     next_header_at: usize,
     next_header: u8,
     offset: usize,
@@ -31,13 +31,13 @@ pub struct Fragment<'a> {
     wire_length: usize,
 }
 
-/// What belongs to one packet: RFC 791 section 3.2 and RFC 8200 section 4.5.
+/// Identity of one packet: RFC 791 section 3.2 and RFC 8200 section 4.5.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Key {
     source: [u8; 16],
     destination: [u8; 16],
     identification: u32,
-    /// The protocol of IPv4; RFC 8200 leaves it out for IPv6.
+    /// The protocol of IPv4; RFC 8200 does not include it for IPv6.
     protocol: Option<u8>,
 }
 
@@ -91,8 +91,8 @@ impl<'a> Fragment<'a> {
     }
 }
 
-/// Position of the byte that names the header behind `prefix`: the IPv6 header's own when nothing
-/// stands between, else the first of the last extension header.
+/// Position of the byte that names the header after `prefix`: the IPv6 header's own if there is no
+/// extension header, else the first byte of the last extension header.
 fn next_header_position(prefix: &[u8]) -> usize {
     let mut position = 6;
     let mut at = Ipv6HeaderSlice::from_slice(prefix).map_or(prefix.len(), |header| header.slice().len());
@@ -106,13 +106,13 @@ fn next_header_position(prefix: &[u8]) -> usize {
 /// Bounds of a [`Reassembler`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReassemblyLimits {
-    /// Packets that are put together at once; the oldest gives way.
+    /// Number of packets in reassembly at once; beyond it, the oldest is evicted.
     pub packets: usize,
-    /// Bytes of fragments held in all.
+    /// Number of bytes of fragments held in all.
     pub octets: usize,
-    /// Separate runs of bytes that are kept of one packet; fragments that adjoin make one run.
+    /// Number of separate runs of bytes that are kept of one packet; adjacent fragments form one run.
     pub runs: usize,
-    /// Time for which after its first fragment a packet is given up; Linux takes 30 s.
+    /// Time after its first fragment at which a packet is given up; Linux waits 30 s.
     pub timeout: Duration,
 }
 
@@ -122,23 +122,22 @@ impl Default for ReassemblyLimits {
     }
 }
 
-/// What came of one fragment.
+/// Result of one fragment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reassembled {
     /// More fragments are needed.
     Waiting,
-    /// The whole IP packet, its headers as if it had never been fragmented (checksum of an IPv4
-    /// header included).
+    /// The complete IP packet, its headers as if it had never been fragmented (including the checksum of
+    /// an IPv4 header).
     Whole(Vec<u8>),
-    /// The fragment contradicts an earlier one and was left out.
+    /// The fragment contradicts an earlier one and was dropped.
     Conflict,
-    /// The fragment can't be part of any packet: too long, of a length that is no multiple of
-    /// eight, or behind the packet's end; or it makes more holes than are kept track of. It was left
-    /// out.
+    /// The fragment can't be part of any packet: it is too long, its length is no multiple of eight, or
+    /// it is after the packet's end. Or it makes more gaps than are tracked. It was dropped.
     Malformed,
 }
 
-/// Packets that are being put together.
+/// Packets in reassembly.
 #[derive(Debug)]
 pub struct Reassembler {
     limits: ReassemblyLimits,
@@ -169,7 +168,7 @@ impl Piece {
 }
 
 impl Reassembler {
-    /// A reassembler with nothing in it.
+    /// Creates an empty reassembler.
     pub fn new(limits: ReassemblyLimits) -> Self {
         Self { limits, packets: VecDeque::new(), octets: 0 }
     }
@@ -277,7 +276,7 @@ impl Partial {
         }
     }
 
-    /// True if a byte of the fragment differs from the one already there.
+    /// True if a byte of the fragment differs from a known one.
     fn contradicts(&self, fragment: &Fragment<'_>) -> bool {
         self.pieces.iter().any(|piece| {
             let start = piece.offset.max(fragment.offset);
@@ -291,7 +290,7 @@ impl Partial {
         })
     }
 
-    /// Puts in what of `body` is not there yet; false when that would make more than `limit` runs.
+    /// Adds the missing parts of `body`; returns false if that would make more than `limit` runs.
     fn fill(&mut self, offset: usize, body: &[u8], limit: usize) -> bool {
         if self.pieces.len() >= limit {
             self.join();
@@ -322,7 +321,7 @@ impl Partial {
         true
     }
 
-    /// Makes one of the pieces that adjoin.
+    /// Merges adjacent pieces.
     fn join(&mut self) {
         let mut joined: Vec<Piece> = Vec::with_capacity(self.pieces.len());
         for piece in self.pieces.drain(..) {
@@ -334,7 +333,7 @@ impl Partial {
         self.pieces = joined;
     }
 
-    /// The packet, once it has no holes.
+    /// Returns the packet, once it has no gaps.
     fn whole(&self) -> Option<Vec<u8>> {
         let end = self.end?;
         if self.prefix.is_empty() {
@@ -354,7 +353,7 @@ impl Partial {
     }
 }
 
-/// Writes the length, clears the fragment field and renews the checksum of an IPv4 header.
+/// Writes the length, clears the fragment field and recomputes the checksum of an IPv4 header.
 fn finish_headers(mut packet: Vec<u8>) -> Vec<u8> {
     let total = u16::try_from(packet.len()).unwrap_or(u16::MAX);
     if let Ok((mut header, _)) = etherparse::Ipv4Header::from_slice(&packet) {

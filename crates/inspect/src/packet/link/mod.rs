@@ -1,13 +1,13 @@
-//! From a captured frame to the IP packet in it: link layers, tags, `PPPoE`, MPLS.
+//! Link layers: finds the IP packet in a captured frame, after tags, `PPPoE` and MPLS.
 //!
-//! What carries no IP is passed over. Nothing here looks into an IP packet but for its version.
+//! Frames without IP are skipped. This module reads nothing of an IP packet except its version.
 
 mod radio;
 
-/// Most VLAN tags that are kept for events; more are still walked over.
+/// Number of VLAN tags that are kept for events; further ones are skipped.
 const VLAN_LIMIT: usize = 4;
 
-/// Most headers (tags, labels, sessions) that are walked between the link layer and IP.
+/// Largest number of headers (tags, labels, sessions) between the link layer and IP.
 const HEADER_LIMIT: usize = 16;
 
 /// VLAN ids, outermost first.
@@ -31,32 +31,32 @@ impl Vlans {
     }
 }
 
-/// What a frame carries.
+/// Content of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Carried<'a> {
-    /// An IP packet, with whatever pads the frame behind it.
+    /// An IP packet, followed by any padding of the frame.
     Ip {
-        /// From the IP header on.
+        /// The bytes from the IP header on.
         packet: &'a [u8],
         /// The tags before it.
         vlans: Vlans,
     },
-    /// Something else, or too little of it to tell.
+    /// Anything else, or too little to decide.
     Other,
-    /// The link type is not one of those that can be read.
+    /// The link type is not supported.
     UnknownLink,
 }
 
-/// What follows a header.
+/// The kind of the next header.
 #[derive(Debug, Clone, Copy)]
 enum Next {
-    /// What an `EtherType` says; below 1536 it is a length and LLC follows.
+    /// The value of an `EtherType`; below 1536 it is a length and LLC follows.
     EtherType(u16),
-    /// What a PPP protocol number says, RFC 1661 and 1332.
+    /// The value of a PPP protocol number, RFC 1661 and 1332.
     Ppp(u16),
-    /// IP of the version that its first byte says.
+    /// IP of the version in its first byte.
     Ip,
-    /// Nothing that carries IP.
+    /// A protocol that carries no IP.
     Nothing,
 }
 
@@ -66,7 +66,7 @@ pub fn carried(link: u16, frame: &[u8]) -> Carried<'_> {
     first.parsed.map_or(Carried::Other, |(next, rest)| walk(next, rest))
 }
 
-/// Finds the IP packet behind what says `kind`, an `EtherType`.
+/// Finds the IP packet in `content` of the `EtherType` `kind`.
 pub(super) fn carried_as(kind: u16, content: &[u8]) -> Carried<'_> {
     walk(Next::EtherType(kind), content)
 }
@@ -93,7 +93,7 @@ fn ip(packet: &[u8], vlans: Vlans) -> Carried<'_> {
     }
 }
 
-/// A link header that can be read, unless the frame is too short.
+/// A readable link header, unless the frame is too short.
 struct First<'a> {
     parsed: Option<(Next, &'a [u8])>,
 }
@@ -109,16 +109,16 @@ fn first_header(link: u16, frame: &[u8]) -> Option<First<'_>> {
         242 => typed(frame, 40, 44),
         276 => typed(frame, 0, 20),
         0 | 108 => loopback(frame),
-        // LINKTYPE_RAW, and the two numbers that systems use for it in files by mistake.
+        // LINKTYPE_RAW, and the numbers that some systems write for it by mistake.
         12 | 14 | 101 | 228 | 229 => Some((Next::Ip, frame)),
         9 | 50 => point_to_point(frame),
         51 => pppoe(frame),
-        // PPP behind a byte that tells the direction.
+        // PPP after a byte with the direction.
         204 => point_to_point(frame.get(1..).unwrap_or_default()),
         // Cisco HDLC: address, control, and an EtherType.
         104 => typed(frame, 2, 4),
         107 => frame_relay(frame),
-        // Token Ring, FDDI and ATM: LLC behind their headers.
+        // Token Ring, FDDI and ATM: LLC after their headers.
         6 => token_ring(frame),
         10 => frame.get(13..).and_then(llc),
         100 => llc(frame),
@@ -127,8 +127,8 @@ fn first_header(link: u16, frame: &[u8]) -> Option<First<'_>> {
         127 => radio::radiotap(frame),
         163 => radio::avs(frame),
         239 => netfilter_log(frame),
-        // A header that tells the link type of what follows: per-packet information (PPI), and what
-        // macOS writes of all interfaces at once (PKTAP).
+        // A header with the link type of the content: per-packet information (PPI), and macOS's captures
+        // of all interfaces (PKTAP).
         192 => return announced(frame, 2, 4),
         258 => return announced(frame, 0, 8),
         _ => return None,
@@ -148,14 +148,14 @@ fn announced(frame: &[u8], length_at: usize, link_at: usize) -> Option<First<'_>
         return Some(First { parsed: None });
     };
     match (link, frame.get(usize::from(length)..)) {
-        // None of those holds another one of its kind.
+        // These headers do not nest.
         (192 | 258, _) => None,
         (link, Some(rest)) => first_header(link, rest),
         (_, None) => Some(First { parsed: None }),
     }
 }
 
-/// The address family in the byte order of whoever captured; IPv6's number differs by system.
+/// The address family, in the byte order of the capturing machine; IPv6's number differs by system.
 fn loopback(frame: &[u8]) -> Option<(Next, &[u8])> {
     let (family, rest) = frame.split_first_chunk::<4>()?;
     let family = u32::from_le_bytes(*family);
@@ -181,14 +181,14 @@ fn frame_relay(frame: &[u8]) -> Option<(Next, &[u8])> {
     }
 }
 
-/// What the kernel's `NFLOG` hands out: attributes of length and kind, in the byte order of whoever
-/// captured; the packet is the one of kind 9.
+/// The format of the kernel's `NFLOG`: attributes of length and kind, in the byte order of the capturing
+/// machine; the packet has kind 9.
 fn netfilter_log(frame: &[u8]) -> Option<(Next, &[u8])> {
     const PAYLOAD: u16 = 9;
     let mut rest = frame.get(4..)?;
     loop {
         let little = |at| word(rest, at).map(u16::swap_bytes);
-        // A length is never above the frame's, which tells the byte order.
+        // A length never exceeds the frame's; this shows the byte order.
         let swapped = usize::from(little(0)?) <= rest.len();
         let field = |at| if swapped { little(at) } else { word(rest, at) };
         let (length, kind) = (usize::from(field(0)?), field(2)?);
@@ -249,7 +249,7 @@ fn ether_type<'a>(kind: u16, rest: &'a [u8], vlans: &mut Vlans) -> Option<(Next,
     }
 }
 
-/// An MPLS label, RFC 3032: behind the last one comes IP, or Ethernet with or without a control word
+/// An MPLS label, RFC 3032: after the last one follows IP, or Ethernet with or without a control word
 /// (RFC 4448).
 fn mpls(rest: &[u8]) -> Option<(Next, &[u8])> {
     let (label, rest) = rest.split_first_chunk::<4>()?;
