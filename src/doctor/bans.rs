@@ -1,5 +1,5 @@
-//! Whether the guard can ban clients: `nft` is there, and the kernel accepts its table. That it cannot is no
-//! fault: rules with `action = "ban"` block all the same.
+//! Check for bans: `nft` exists, and the kernel accepts the table. A failure is not a fault: rules with
+//! `action = "ban"` still block.
 
 use super::Report;
 use crate::hook::Programs;
@@ -9,7 +9,7 @@ pub(super) fn check() -> Report {
     match bans::change(&Programs::Here, &BanCall::Try) {
         Ok(()) => Report::fine("clients can be banned: nftables accepts sets whose elements time out"),
         Err(BanError::Refused(why)) if why.contains("not permitted") || why.contains("must be root") => {
-            Report::blind(format!("whether clients can be banned: {why}"))
+            Report::blind(format!("bans: {why}"))
         }
         Err(why) => Report::fine(format!("clients cannot be banned here, only blocked: {why}")),
     }

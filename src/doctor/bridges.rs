@@ -1,4 +1,4 @@
-//! Frames that a bridge forwards meet iptables only where `br_netfilter` hands them over.
+//! Check for bridges: iptables sees their forwarded frames only with `br_netfilter`.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use super::look::ask_json;
 use super::scene::Scene;
 use crate::hook::{Chain, inspect};
 
-/// The kernel's switches, one a family.
+/// Switches of the kernel, one for each family.
 const SWITCHES: [(&str, &str); 2] =
     [("bridge-nf-call-iptables", "nf_call_iptables"), ("bridge-nf-call-ip6tables", "nf_call_ip6tables")];
 
@@ -20,7 +20,7 @@ pub(super) fn check(scene: &Scene) -> Report {
         inspect::hooks(scene.places()).any(|(_, config)| config.chains.contains(&Chain::Forward));
     let is_up = inspect::hooks(scene.places()).next().is_some();
     if is_up && !forwarding {
-        return Report::fine("the hook is not meant for forwarded traffic");
+        return Report::fine("the hook does not cover forwarded traffic");
     }
     let global = |name: &str| {
         std::fs::read_to_string(format!("/proc/sys/net/bridge/{name}")).is_ok_and(|text| text.trim() == "1")
@@ -31,19 +31,19 @@ pub(super) fn check(scene: &Scene) -> Report {
         return Report::fine(match tags {
             true => "no bridge forwards frames past iptables",
             false => {
-                "no bridge forwards frames past iptables, but those with VLAN tags; sysctl \
+                "no bridge forwards frames past iptables, except for frames with VLAN tags; sysctl \
                  net.bridge.bridge-nf-filter-vlan-tagged=1 shows them to the hook"
             }
         });
     }
     Report::fault(format!(
-        "what {} forwards between its ports is not seen; `modprobe br_netfilter` and sysctl \
+        "iptables does not see frames that {} forwards; `modprobe br_netfilter` and sysctl \
          net.bridge.bridge-nf-call-iptables=1 net.bridge.bridge-nf-call-ip6tables=1 show it to the hook",
         blind.join(", ")
     ))
 }
 
-/// Bridges with several ports for which a switch is off, both globally and for themselves.
+/// Returns bridges with several ports and a switch that is off, both globally and for the bridge.
 fn unseen(links: &Value, global: [bool; 2]) -> Vec<String> {
     let links: &[Value] = links.as_array().map_or(&[], Vec::as_slice);
     let ports = |bridge: &str| links.iter().filter(|link| link["master"] == bridge).count();

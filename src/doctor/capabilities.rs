@@ -1,4 +1,4 @@
-//! What this process may do.
+//! Check for the capabilities of this process.
 
 use rustix::thread::{CapabilitySet, capabilities};
 
@@ -13,13 +13,13 @@ pub(super) fn check() -> Report {
     let missing: Vec<&str> =
         needed.iter().filter(|(capability, _)| !held.contains(*capability)).map(|(_, name)| *name).collect();
     if missing.is_empty() {
-        Report::fine("CAP_NET_ADMIN and CAP_NET_RAW are held")
+        Report::fine("this process has CAP_NET_ADMIN and CAP_NET_RAW")
     } else {
         Report::denied(format!("missing {}; run as root or grant them", missing.join(" and ")))
     }
 }
 
-/// True if the capability that nearly every other check needs is there.
+/// True if this process has the capability that most other checks need.
 pub(super) fn may_administer() -> bool {
     capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::NET_ADMIN))
 }

@@ -1,16 +1,16 @@
-//! Whether the kernel can hold the program to the files that it needs.
+//! Check for the kernel's confinement.
 
 use super::Report;
 use crate::confinement::{Support, support};
 
 pub(super) fn check() -> Report {
     Report::fine(match support() {
-        Support::Whole => "Landlock and seccomp hold guards, scans and replays to their files",
+        Support::Whole => "Landlock and seccomp confine guards, scans and replays to their files",
         Support::Part => {
-            "Landlock and seccomp hold guards, scans and replays to their files; a replay to no port, too, from Linux 6.12 on"
+            "Landlock and seccomp confine guards, scans and replays to their files; from Linux 6.12 on a replay cannot use ports either"
         }
         Support::None => {
-            "no Landlock here: of guards, scans and replays system calls are confined, files are not"
+            "the kernel has no Landlock: only system calls of guards, scans and replays are confined, not files"
         }
     })
 }

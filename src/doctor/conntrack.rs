@@ -1,4 +1,4 @@
-//! Decided flows are handed back to the kernel by marks on its tracked connections.
+//! Check for connection tracking, whose marks offload decided flows.
 
 use super::Report;
 use super::scene::Scene;
@@ -14,18 +14,18 @@ pub(super) fn check(scene: &Scene) -> Report {
         .collect();
     if !untracked.is_empty() {
         report.add_fault(format!(
-            "connections without tracking are never handed back to the kernel: every packet of theirs is \
-             queued; leave what is judged out of: {}",
+            "untracked connections are never offloaded: the kernel queues each of their packets; exclude \
+             the hook's traffic from: {}",
             untracked.join("; ")
         ));
     }
     for blind in scene.unread_rules() {
-        report.add_blind(format!("rules that turn tracking off: {blind}"));
+        report.add_blind(format!("rules that disable tracking: {blind}"));
     }
     report
 }
 
-/// `-j CT --notrack`, or the older `-j NOTRACK`.
+/// True for `-j CT --notrack`, or the older `-j NOTRACK`.
 fn is_notrack(rule: &str) -> bool {
     rule.split(' ').any(|word| matches!(word, "--notrack" | "NOTRACK"))
 }
@@ -37,10 +37,10 @@ fn table() -> Report {
     let (Some(count), Some(most)) = (read("nf_conntrack_count"), read("nf_conntrack_max")) else {
         return Report::fine("not loaded; the hook's rules load it (CONFIG_NF_CONNTRACK)");
     };
-    // 0: without a limit.
+    // 0 means no limit.
     if most > 0 && count > most / 10 * 9 {
         return Report::fault(format!(
-            "{count} of {most} connections are tracked: soon new ones are dropped; raise sysctl \
+            "{count} of {most} connections are tracked: the kernel will soon drop new ones; raise sysctl \
              net.netfilter.nf_conntrack_max"
         ));
     }

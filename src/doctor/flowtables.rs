@@ -1,4 +1,4 @@
-//! What a flowtable forwards passes by every hook, ours among them.
+//! Check for flowtables, which forward packets past every hook.
 
 use super::Report;
 use super::scene::Scene;
@@ -20,11 +20,11 @@ pub(super) fn check(scene: &Scene) -> Report {
         )
         .collect();
     if offloading.is_empty() {
-        return Report::fine("no rule hands flows to a flowtable");
+        return Report::fine("no rule uses a flowtable");
     }
     Report::fault(format!(
-        "flows that a flowtable forwards are not seen, whole or from some packet on; leave what is judged \
-         out of: {}",
+        "the guard does not see all packets of flows in a flowtable; exclude the hook's traffic \
+         from: {}",
         offloading.join("; ")
     ))
 }

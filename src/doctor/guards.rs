@@ -1,4 +1,4 @@
-//! Guards that run in this network, and whether the hook is the one that they were told.
+//! Check for running guards in this network namespace, and their agreement with the hook.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
@@ -9,22 +9,22 @@ use super::scene::Scene;
 use crate::hook::inspect;
 use crate::hook::{FamilyStatus, HookConfig, MarkField, Queues};
 
-/// What a running guard was told that its hook must agree with.
+/// Settings of a running guard that its hook must agree with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GuardSettings {
-    /// The queues it serves.
+    /// Queues of the guard.
     pub queues: Queues,
-    /// Its two bits of the mark.
+    /// Mark bits of the guard.
     pub mark: MarkField,
-    /// True if what it cannot inspect passes (`--on-failure open`).
+    /// True if packets that it cannot inspect pass (`--on-failure open`).
     pub open: bool,
 }
 
-/// Reads a command line (the program's name first) and the folder that its paths start from: `Ok(None)`
-/// where it is no guard's, an error where it cannot be understood.
+/// Parses a command line (the program's name first) relative to a working folder. Returns `Ok(None)` for
+/// another subcommand, and an error for an invalid one.
 pub type ReadGuard<'a> = &'a dyn Fn(Vec<OsString>, &Path) -> Result<Option<GuardSettings>, Unreadable>;
 
-/// A command line, or the file that it names, that cannot be read.
+/// Error of an unreadable command line or configuration file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unreadable;
 
@@ -41,16 +41,16 @@ pub(super) fn check(scene: &Scene, read: ReadGuard<'_>) -> Report {
                 Err(Unreadable) => hidden.push(id_of(&process)),
             },
             Ok(_) => {}
-            // It has ended meanwhile.
+            // The process has exited meanwhile.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(_) => hidden.push(id_of(&process)),
         }
     }
     let told: Vec<String> =
         running.iter().map(|(id, guard)| format!("process {id} serves queue {}", guard.queues)).collect();
-    let mut report = Report::fine(if told.is_empty() { "none runs".to_owned() } else { told.join(", ") });
+    let mut report = Report::fine(if told.is_empty() { "no guard runs".to_owned() } else { told.join(", ") });
     if scene.hook.is_err() && !running.is_empty() {
-        report.add_blind("whether a hook leads to them: the hook could not be read: see iptables");
+        report.add_blind("hook of the guards: the hook could not be read (see iptables)");
     }
     for (id, guard) in running.iter().filter(|_| scene.hook.is_ok()) {
         for fault in disagreements(scene.places(), guard) {
@@ -59,14 +59,14 @@ pub(super) fn check(scene: &Scene, read: ReadGuard<'_>) -> Report {
     }
     if !hidden.is_empty() {
         report.add_blind(format!(
-            "process {} may be a guard, and how it was started cannot be read; look as root",
+            "process {} may be a guard, but its command line is unreadable (run as root)",
             hidden.join(", ")
         ));
     }
     report
 }
 
-/// The folders in `/proc` of processes that are called as this program is.
+/// Returns the folders in `/proc` of processes with this program's name.
 fn named_like_us() -> Vec<PathBuf> {
     let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
     let folders = std::fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -88,14 +88,14 @@ fn id_of(process: &Path) -> String {
 fn settings(process: &Path, read: ReadGuard<'_>) -> Result<Option<GuardSettings>, Unreadable> {
     let line = std::fs::read(process.join("cmdline")).unwrap_or_default();
     let Some(line) = line.strip_suffix(&[0]) else {
-        // It has ended, and its parent has not asked yet.
+        // It has exited, and its parent has not reaped it yet.
         return Ok(None);
     };
     let words = line.split(|octet| *octet == 0).map(|word| OsString::from_vec(word.to_vec()));
     read(words.collect(), &process.join("cwd"))
 }
 
-/// How the hooks and a guard contradict each other.
+/// Describes the contradictions between the hooks and a guard.
 fn disagreements(places: &[FamilyStatus], guard: &GuardSettings) -> Vec<String> {
     let shared =
         |hook: &HookConfig| hook.queues.numbers().any(|queue| guard.queues.numbers().contains(&queue));
@@ -110,21 +110,21 @@ fn disagreements(places: &[FamilyStatus], guard: &GuardSettings) -> Vec<String> 
         .collect();
     if !idle.is_empty() {
         faults.push(format!(
-            "serves queue {}, to which no hook leads: it sees nothing there; `bannerwall hook up --queue {}`",
+            "serves queue {}, but no hook leads there: it sees no packets; run `bannerwall hook up --queue {}`",
             idle.join(", "),
             guard.queues
         ));
     }
     if let Some(hook) = hooks.iter().find(|hook| hook.mark != guard.mark) {
         faults.push(format!(
-            "writes mark {}, the hook reads {}: its decisions are not carried out; give both the same --mark",
+            "writes mark {}, but the hook reads {}: its decisions have no effect; pass the same --mark to both",
             guard.mark, hook.mark
         ));
     }
     if let Some(hook) = hooks.iter().find(|hook| hook.bypass != guard.open) {
         let mode = |open: bool| if open { "open" } else { "closed" };
         faults.push(format!(
-            "was told --on-failure {}, its hook {}: without the guard the hook's holds",
+            "has --on-failure {}, but its hook {}: without the guard the hook's setting applies",
             mode(guard.open),
             mode(hook.bypass)
         ));
@@ -155,6 +155,6 @@ mod tests {
             faults(GuardSettings { open: false, ..agreed })[0].starts_with("was told --on-failure closed")
         );
         let wide = GuardSettings { queues: "0:3".parse().expect("queues"), ..agreed };
-        assert!(faults(wide)[0].starts_with("serves queue 2, 3, to which no hook leads"));
+        assert!(faults(wide)[0].starts_with("serves queue 2, 3, but no hook leads there"));
     }
 }

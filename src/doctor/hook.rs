@@ -1,4 +1,4 @@
-//! Whether a hook that is up is whole, in its place, and leads to somebody.
+//! Check for the hook: complete, in its place, and served by a guard.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +9,16 @@ use crate::hook::{self, Family, FamilyStatus, Installed, Listener};
 
 pub(super) fn check(scene: &Scene) -> Report {
     let Ok(places) = &scene.hook else {
-        return Report::blind("the hook could not be read: see iptables");
+        return Report::blind("the hook could not be read (see iptables)");
     };
     if places.iter().all(|place| place.installed == Installed::Absent) {
-        return Report::fine("none is up; a guard without one sees nothing");
+        return Report::fine("no hook is up; a guard sees no packets without one");
     }
     let mut report = Report::fine(describe(places));
     for place in places {
         if let Installed::Damaged(why) = &place.installed {
             report.add_fault(format!(
-                "{} ({}): damaged: {why}; mend it with `bannerwall hook down` and `up`",
+                "{} ({}): damaged: {why}; repair it with `bannerwall hook down` and `up`",
                 place.family, place.variant
             ));
         }
@@ -27,7 +27,7 @@ pub(super) fn check(scene: &Scene) -> Report {
         }
         for flaw in place.flaws() {
             report.add_fault(format!(
-                "{} ({}): {flaw}; mend it with `bannerwall hook up`",
+                "{} ({}): {flaw}; repair it with `bannerwall hook up`",
                 place.family, place.variant
             ));
         }
@@ -37,25 +37,26 @@ pub(super) fn check(scene: &Scene) -> Report {
     }
     match hook::listeners() {
         Ok(listeners) => add_unserved(&mut report, places, &listeners),
-        Err(error) => report.add_blind(format!("who listens on the queues: {error}")),
+        Err(error) => report.add_blind(format!("listeners of the queues: {error}")),
     }
     report
 }
 
-/// Each family that runs needs one hook: none lets it by, two queue each packet twice.
+/// Checks that each family has one hook: without one its packets pass, with two they are queued twice.
 fn add_coverage(report: &mut Report, places: &[FamilyStatus], family: Family) {
     if !places.iter().any(|place| place.family == family) {
         return;
     }
     match inspect::hooks(places).filter(|(place, _)| place.family == family).count() {
         0 => {
-            report
-                .add_fault(format!("{family} has no whole hook: it goes by; `bannerwall hook up` mends it"));
+            report.add_fault(format!(
+                "{family} has no complete hook: its packets pass uninspected; run `bannerwall hook up`"
+            ));
         }
         1 => {}
         _ => report.add_fault(format!(
             "{family} has a hook in both variants of iptables: packets are queued twice; \
-             `bannerwall hook down` and `up` mend it"
+             run `bannerwall hook down` and `up`"
         )),
     }
 }
@@ -67,7 +68,7 @@ fn add_unserved(report: &mut Report, places: &[FamilyStatus], listeners: &BTreeM
             Some(Listener::Hidden) => report.add_blind(format!("queue {queue}: {fault}")),
             Some(_) => report.add_fault(format!("it leads to queue {queue}: {fault}")),
             None => report.add_fault(format!(
-                "it leads to queue {queue}, on which {fault}; start a guard with --queue {queue}, or `bannerwall hook down`"
+                "it leads to queue {queue}: {fault}; start a guard with --queue {queue}, or run `bannerwall hook down`"
             )),
         }
     }

@@ -1,4 +1,4 @@
-//! The very iptables that would put our hook up.
+//! Check for the iptables that would put the hook up.
 
 use super::Report;
 use super::scene::Scene;

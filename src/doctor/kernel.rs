@@ -1,4 +1,4 @@
-//! Kernels whose NFQUEUE frees packets that are still in use: CVE-2026-43084.
+//! Check for kernels whose NFQUEUE frees packets that are still in use: CVE-2026-43084.
 
 use super::Report;
 

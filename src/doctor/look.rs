@@ -1,23 +1,23 @@
-//! Asking other programs, and telling nothing there from nothing seen.
+//! Queries of other programs, which distinguish an empty result from a failure.
 
 use std::io::ErrorKind;
 use std::process::Command;
 
-/// Why something could not be looked at.
+/// Reason of a failed query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Blind {
-    /// The program is not there.
+    /// The program is missing.
     NoProgram {
-        /// Its name.
+        /// Program.
         program: &'static str,
-        /// The Debian package that has it.
+        /// Debian package of the program.
         package: &'static str,
     },
-    /// It failed; mostly for lack of privilege.
+    /// The program failed, mostly for lack of privilege.
     Failed {
-        /// Its name.
+        /// Program.
         program: &'static str,
-        /// What it said, in one line.
+        /// Output, in one line.
         message: String,
     },
 }
@@ -33,10 +33,11 @@ impl std::fmt::Display for Blind {
     }
 }
 
-/// What a program prints.
+/// Returns the output of a program.
 ///
 /// # Errors
-/// It is not there, or it fails.
+///
+/// The program is missing, or fails.
 pub(super) fn ask(program: &'static str, package: &'static str, words: &[&str]) -> Result<String, Blind> {
     let output = Command::new(program).args(words).output().map_err(|error| match error.kind() {
         ErrorKind::NotFound => Blind::NoProgram { program, package },
@@ -51,10 +52,11 @@ pub(super) fn ask(program: &'static str, package: &'static str, words: &[&str]) 
     Err(Blind::Failed { program, message })
 }
 
-/// What a program prints as JSON.
+/// Returns the output of a program as JSON.
 ///
 /// # Errors
-/// As [`ask`], or it prints something else.
+///
+/// As [`ask`], or the output is not JSON.
 pub(super) fn ask_json(
     program: &'static str,
     package: &'static str,

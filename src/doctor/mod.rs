@@ -1,7 +1,7 @@
-//! What of this machine the guard and the scan can rely on, and whether a hook that is up does its work.
+//! Checks of this machine for the guard and the scan, and of the hook.
 //!
-//! One check a file. A check looks, never changes anything that stays, and where it cannot look it says
-//! so and why: what was not seen is never called well.
+//! Each check has its own file. A check inspects and changes nothing permanently. If it cannot inspect
+//! something, it reports that with the reason, and never `ok`.
 
 mod bans;
 mod bridges;
@@ -28,44 +28,44 @@ pub use guards::{GuardSettings, ReadGuard, Unreadable};
 use crate::hook::{MarkField, Scope};
 use scene::Scene;
 
-/// What to look at.
+/// Options of the checks.
 pub struct Question<'a> {
-    /// A queue that nobody uses, to be bound for a moment.
+    /// Unused queue, to bind briefly.
     pub queue: u16,
-    /// The mark bits that are to be ours; those of the hook that is up where absent.
+    /// Expected mark bits; by default those of the active hook.
     pub mark: Option<MarkField>,
-    /// Which iptables and address families are meant.
+    /// Implementation of iptables and address families.
     pub scope: Scope,
-    /// Reads a running guard's command line.
+    /// Parser of a running guard's command line.
     pub read_guard: ReadGuard<'a>,
 }
 
-/// What one look at one thing came to.
+/// Result of one check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// Which check.
+    /// Name of the check.
     pub check: &'static str,
-    /// How it stands.
+    /// State.
     pub state: State,
-    /// What was seen, what it means and how to mend it.
+    /// Observation, its meaning and the fix.
     pub message: String,
 }
 
-/// How it stands with one thing.
+/// State of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// It was looked at, and all is well.
+    /// Inspected and in order.
     Fine,
-    /// Something to mend.
+    /// Needs a fix.
     Fault,
-    /// This very process lacks a privilege; the machine may be sound.
+    /// This process lacks a privilege; the machine may be in order.
     Denied,
-    /// It could not be looked at.
+    /// Could not be inspected.
     NotChecked,
 }
 
 impl State {
-    /// The name that programs read.
+    /// Returns the name for programs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Fine => "ok",
@@ -101,7 +101,7 @@ pub fn examine(question: &Question<'_>) -> Vec<Finding> {
     checks.into_iter().flat_map(|(name, report)| report.findings(name)).collect()
 }
 
-/// What a check has to say: faults and blind spots, and what it saw where there are neither.
+/// Result of a check: faults and failed queries, or the observation if there are neither.
 #[derive(Debug, Default)]
 struct Report {
     fine: String,
@@ -109,7 +109,7 @@ struct Report {
 }
 
 impl Report {
-    /// Nothing wrong so far; `seen` is told when it stays so.
+    /// Returns a report without faults so far; `seen` is its message if none are added.
     fn fine(seen: impl Into<String>) -> Self {
         Self { fine: seen.into(), spots: Vec::new() }
     }
@@ -134,7 +134,7 @@ impl Report {
         self.spots.push((State::Fault, what.into()));
     }
 
-    /// Adds that something could not be looked at, once for each reason.
+    /// Adds a failed query, once for each reason.
     fn add_blind(&mut self, why: impl Into<String>) {
         let spot = (State::NotChecked, why.into());
         if !self.spots.contains(&spot) {

@@ -1,7 +1,6 @@
-//! The rules of `nf_tables` as `nft -j list ruleset` shows them (libnftables-json(5)).
+//! Rules of `nf_tables` from `nft -j list ruleset` (libnftables-json(5)).
 //!
-//! Rules that iptables-nft made stand among them, but what they do is hidden there; those are read with
-//! `iptables-nft-save`.
+//! They include rules of iptables-nft without their details; those are read with `iptables-nft-save`.
 
 use std::fmt;
 
@@ -17,7 +16,7 @@ pub(super) struct NftRule {
     table: String,
     chain: String,
     handle: u64,
-    /// Its matches and statements, in order.
+    /// Matches and statements, in order.
     pub(super) statements: Vec<Value>,
 }
 
@@ -28,7 +27,7 @@ impl fmt::Display for NftRule {
     }
 }
 
-/// Every rule that is not ours.
+/// All third-party rules.
 #[derive(Debug, Default)]
 pub(super) struct Nft {
     pub(super) rules: Vec<NftRule>,
@@ -41,12 +40,12 @@ impl Nft {
         Self { rules: rules.filter(|rule| !hook::is_our_chain(&rule.chain)).collect() }
     }
 
-    /// Rules that keep what is judged out of connection tracking.
+    /// Returns rules that exclude the hook's traffic from connection tracking.
     pub(super) fn untracking(&self, led: &[Led]) -> impl Iterator<Item = &NftRule> {
         self.rules.iter().filter(|rule| rule.does("notrack") && rule.may_meet(led))
     }
 
-    /// Rules that hand flows of what is judged to a flowtable.
+    /// Returns rules that add flows of the hook's traffic to a flowtable.
     pub(super) fn offloading(&self, led: &[Led]) -> impl Iterator<Item = &NftRule> {
         self.rules.iter().filter(|rule| rule.does("flow") && rule.may_meet(led))
     }
@@ -68,15 +67,15 @@ impl NftRule {
         self.statements.iter().any(|there| there.get(statement).is_some())
     }
 
-    /// True if some of what is judged is left in by each match of the rule.
+    /// True if every match of the rule includes some of the hook's traffic.
     fn may_meet(&self, led: &[Led]) -> bool {
         let matches = || self.statements.iter().filter_map(|statement| statement.get("match"));
         led.iter().any(|led| matches().all(|condition| match_meets(condition, led)))
     }
 }
 
-/// True if a match lets some of what is judged by: `meta l4proto`, `ip protocol`, `ip6 nexthdr`, or a field
-/// of a transport header, which implies its protocol.
+/// True if a match includes some of the hook's traffic: `meta l4proto`, `ip protocol`, `ip6 nexthdr`, or a
+/// field of a transport header, which implies its protocol.
 fn match_meets(condition: &Value, led: &Led) -> bool {
     const TRANSPORTS: [&str; 9] = ["tcp", "udp", "udplite", "icmp", "icmpv6", "sctp", "dccp", "esp", "ah"];
     let left = &condition["left"];
@@ -94,7 +93,7 @@ fn match_meets(condition: &Value, led: &Led) -> bool {
     let is_it = |value: &Value| value == led.carried.name() || *value == led.carried.number();
     let right = &condition["right"];
     let named = is_it(right) || right["set"].as_array().is_some_and(|set| set.iter().any(is_it));
-    // A named set, a range or a map may hold it.
+    // A named set, a range or a map may contain it.
     let open = !(right.is_string() || right.is_number() || right["set"].is_array())
         || right.as_str().is_some_and(|text| text.starts_with('@'));
     open || named == (condition["op"] != "!=")

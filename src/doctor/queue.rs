@@ -1,4 +1,5 @@
-//! Binds a queue and gives it back: the kernel option, the library and the permission in one.
+//! Check for NFQUEUE: binds a queue and releases it, which tests the kernel option, the library and the
+//! permission.
 
 use super::{Report, capabilities};
 use crate::guard::source::{Source, SourceConfig};

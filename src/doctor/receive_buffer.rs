@@ -1,4 +1,4 @@
-//! The room for packets between the kernel and the guard.
+//! Check for the buffer of packets between the kernel and the guard.
 
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use rustix::net::{AddressFamily, SocketType, socket};
@@ -6,28 +6,28 @@ use rustix::net::{AddressFamily, SocketType, socket};
 use super::{Report, capabilities};
 use crate::guard::source::SourceConfig;
 
-/// Tries what the guard will ask for: `SO_RCVBUFFORCE` needs `CAP_NET_ADMIN` in the first user namespace,
-/// which root of another one does not have.
+/// Tries the guard's call: `SO_RCVBUFFORCE` needs `CAP_NET_ADMIN` in the first user namespace, which root of
+/// another one lacks.
 pub(super) fn check() -> Report {
     let wanted = SourceConfig::new(0).receive_buffer;
     let forced = socket(AddressFamily::UNIX, SocketType::DGRAM, None)
         .and_then(|socket| set_socket_recv_buffer_size_force(socket, wanted));
     let Err(error) = forced else {
-        return Report::fine(format!("{wanted} octets can be had whatever net.core.rmem_max is"));
+        return Report::fine(format!("{wanted} bytes are available for any net.core.rmem_max"));
     };
     let text = std::fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap_or_default();
     match text.trim().parse::<usize>() {
         _ if !capabilities::may_administer() => Report::blind(format!("SO_RCVBUFFORCE: {error}")),
         Ok(most) if most >= wanted => {
-            Report::fine(format!("net.core.rmem_max is {most}, the guard wants {wanted} octets"))
+            Report::fine(format!("net.core.rmem_max is {most}, and the guard needs {wanted} bytes"))
         }
         Ok(most) => Report::fault(format!(
-            "the guard wants {wanted} octets and gets {most}: SO_RCVBUFFORCE: {error} (it needs \
+            "the guard needs {wanted} bytes and gets {most}: SO_RCVBUFFORCE: {error} (it needs \
              CAP_NET_ADMIN in the first user namespace); raise sysctl net.core.rmem_max"
         )),
         Err(_) => Report::blind(format!(
-            "the guard wants {wanted} octets, SO_RCVBUFFORCE: {error} (it needs CAP_NET_ADMIN in the first user \
-             namespace), and net.core.rmem_max, which holds then, is not shown in this network namespace"
+            "the guard needs {wanted} bytes, SO_RCVBUFFORCE: {error} (it needs CAP_NET_ADMIN in the first user \
+             namespace), and net.core.rmem_max, which then applies, is hidden in this network namespace"
         )),
     }
 }

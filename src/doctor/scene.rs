@@ -1,4 +1,4 @@
-//! What is read once and looked at by several checks: the rules of everybody, and our hook.
+//! State of the machine, read once for several checks: all firewall rules, and the hook.
 
 use serde_json::Value;
 
@@ -7,24 +7,24 @@ use super::nft::Nft;
 use crate::hook::inspect::{self, Led};
 use crate::hook::{self, Family, FamilyStatus, HookConfig, HookError, MarkField, Scope, Variant};
 
-/// A rule of somebody else, in the words of the program that lists it.
+/// Third-party rule, in the notation of the program that lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ForeignRule {
-    /// The program that shows it, and the table.
+    /// Program that shows it, and the table.
     pub(super) place: String,
-    /// As `iptables-save` prints it.
+    /// Rule, as `iptables-save` prints it.
     pub(super) text: String,
 }
 
-/// The machine as it stands.
+/// State of the machine.
 pub(super) struct Scene {
-    /// Our hook, or why it cannot be read.
+    /// The hook, or the error of reading it.
     pub(super) hook: Result<Vec<FamilyStatus>, HookError>,
-    /// Every rule of iptables that is not ours, both variants, both families.
+    /// Third-party rules of iptables, in both variants and families.
     pub(super) iptables: Vec<Result<Vec<ForeignRule>, Blind>>,
-    /// The rules of `nf_tables` itself.
+    /// Rules of `nf_tables`.
     pub(super) nft: Result<Nft, Blind>,
-    /// Routing rules, one answer a family.
+    /// Routing rules of each family.
     pub(super) routing: Vec<Result<Value, Blind>>,
 }
 
@@ -41,39 +41,39 @@ impl Scene {
         }
     }
 
-    /// Where the hook stands; nowhere where it cannot be read.
+    /// Returns the hook's state; empty if it could not be read.
     pub(super) fn places(&self) -> &[FamilyStatus] {
         self.hook.as_deref().unwrap_or_default()
     }
 
-    /// What the hooks that are up lead to a queue; all of TCP where there is none.
+    /// Returns the traffic that the active hooks queue; all TCP if there is none.
     pub(super) fn led(&self) -> Vec<Led> {
         let led: Vec<Led> = inspect::hooks(self.places()).flat_map(|(_, config)| Led::by(config)).collect();
         if led.is_empty() { Led::by(&HookConfig::default()).collect() } else { led }
     }
 
-    /// The bits of the hook that is up, or the usual ones.
+    /// Returns the mark bits of the active hook, or the default ones.
     pub(super) fn mark(&self) -> MarkField {
         inspect::hooks(self.places()).map(|(_, config)| config.mark).next().unwrap_or_default()
     }
 
-    /// Every foreign rule of iptables that could be read.
+    /// Returns every third-party rule of iptables that could be read.
     pub(super) fn foreign_rules(&self) -> impl Iterator<Item = &ForeignRule> {
         self.iptables.iter().flatten().flatten()
     }
 
-    /// Why rules could not be read.
+    /// Returns the errors of reading rules.
     pub(super) fn unread_rules(&self) -> impl Iterator<Item = &Blind> {
         self.iptables.iter().filter_map(|read| read.as_ref().err()).chain(self.nft.as_ref().err())
     }
 }
 
-/// A program that shows the rules of one variant and family.
+/// Program that lists the rules of one variant and family.
 struct Save {
     family: Family,
     variant: Variant,
     program: &'static str,
-    /// Where the kernel names the legacy tables that were ever made.
+    /// File with the kernel's existing legacy tables.
     legacy_tables: &'static str,
 }
 
@@ -104,8 +104,8 @@ const SAVES: [Save; 4] = [
     },
 ];
 
-/// The rules that a program shows; `None` where the kernel cannot have any, so that asking for them
-/// makes no table.
+/// Returns the rules from a program; `None` if the kernel can have none, since the query itself would create
+/// a table.
 fn read_save(save: &Save) -> Option<Result<Vec<ForeignRule>, Blind>> {
     let program = save.program;
     if save.variant == Variant::Legacy {
@@ -120,7 +120,7 @@ fn read_save(save: &Save) -> Option<Result<Vec<ForeignRule>, Blind>> {
     Some(rules)
 }
 
-/// The rules of a listing that are not in a chain of ours and do not lead there.
+/// Returns the third-party rules of a listing: not in one of the hook's chains, and not a jump to one.
 fn foreign(family: Family, program: &str, listing: &str) -> Vec<ForeignRule> {
     let mut table = "";
     let mut rules = Vec::new();

@@ -1,11 +1,11 @@
-//! What becomes of packets, told in the metrics: a packet has an end, or it is counted why not.
+//! Packet counters: each packet is counted as forwarded, or as dropped with a reason.
 
 use std::io::IoSlice;
 
 use super::device::HEADER;
 use crate::metrics::{TunnelDrop as Reason, TunnelMetrics, Way};
 
-/// The counts of one direction.
+/// Counters of one direction.
 #[derive(Debug, Clone)]
 pub struct Account {
     metrics: TunnelMetrics,
@@ -13,22 +13,22 @@ pub struct Account {
 }
 
 impl Account {
-    /// Counts what goes this way.
+    /// Returns the counters of a direction.
     pub fn new(metrics: TunnelMetrics, way: Way) -> Self {
         Self { metrics, way }
     }
 
-    /// Takes up a packet, which is dropped as [`Reason::Unfinished`] unless it is told what becomes of it.
+    /// Takes a packet. It is counted as dropped with [`Reason::Unfinished`] unless its result is recorded.
     pub fn packet<'a>(&'a self, parts: &'a [IoSlice<'a>]) -> Packet<'a> {
         Packet { parts, account: self, reason: Some(Reason::Unfinished) }
     }
 
-    /// Counts datagrams that were sent or received.
+    /// Counts sent or received datagrams.
     pub fn datagrams(&self, datagrams: usize) {
         self.metrics.datagrams(self.way).inc_by(datagrams as u64);
     }
 
-    /// Counts what was dropped before it was a packet.
+    /// Counts data that was dropped before it became a packet.
     pub fn dropped(&self, reason: Reason, times: u64) {
         if times > 0 {
             self.metrics.dropped(reason).inc_by(times);
@@ -36,7 +36,7 @@ impl Account {
     }
 }
 
-/// A packet on its way through. Dropped in any way, it is counted with the reason.
+/// Packet on its way through the tunnel; dropping it counts it with its reason.
 #[derive(Debug)]
 pub struct Packet<'a> {
     parts: &'a [IoSlice<'a>],
@@ -45,12 +45,12 @@ pub struct Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// Its octets, perhaps behind a header for segmentation, in parts.
+    /// Returns its bytes in parts, perhaps after a segmentation header.
     pub fn parts(&self) -> &'a [IoSlice<'a>] {
         self.parts
     }
 
-    /// Its octets in all, without a header for segmentation.
+    /// Returns its length in bytes, without a segmentation header.
     pub fn length(&self) -> usize {
         let all: usize = self.parts.iter().map(|part| part.len()).sum();
         match self.parts.iter().find(|part| !part.is_empty()) {
@@ -59,14 +59,14 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// It has arrived.
+    /// Counts the packet as forwarded.
     pub fn forwarded(mut self) {
         self.reason = None;
         self.account.metrics.packets(self.account.way).inc();
         self.account.metrics.octets(self.account.way).inc_by(self.length() as u64);
     }
 
-    /// It goes no further.
+    /// Counts the packet as dropped.
     pub fn discard(mut self, reason: Reason) {
         self.reason = Some(reason);
     }

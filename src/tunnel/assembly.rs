@@ -1,55 +1,55 @@
-//! Packets put together from pieces that did not come by one call: late ones, and those of a network that
-//! hands over datagrams one by one.
+//! Reassembly of packets from several datagrams that did not arrive in one call: late ones, or on a network
+//! without receive offload.
 //!
-//! Bounded: so many packets at once, of so many octets. The one that was begun first gives way.
+//! The number and size of packets are bounded. If there are too many, the oldest is evicted.
 
 use std::io::IoSlice;
 use std::ops::Range;
 
 use super::place::{MOST_PIECES, Place};
 
-/// Packets of which pieces are awaited at once.
+/// Limit of packets under reassembly.
 const SLOTS: usize = 16;
 
-/// The longest packet, with the header for its segmentation: IPv6 with 65,535 octets behind its header.
+/// Longest packet with its segmentation header: IPv6 with 65,535 bytes after its header.
 const LONGEST: usize = 65_535 + 40 + 10;
 
-/// What a piece led to.
+/// Result of adding a piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pushed {
-    /// Others are awaited.
+    /// More pieces are missing.
     Waiting,
-    /// The packet is whole, and stands in the slot of this number.
+    /// The packet is complete, in the slot with this number.
     Whole(usize),
-    /// It was there already, or contradicts others: nothing was kept of it.
+    /// The piece is a duplicate, or contradicts others, and was dropped.
     Refused,
 }
 
-/// Packets that are not whole yet.
+/// Incomplete packets.
 #[derive(Debug, Default)]
 pub struct Assembly {
     slots: Vec<Slot>,
-    /// Packets that were begun.
+    /// Number of packets started.
     begun: u64,
-    /// Packets that were given up.
+    /// Number of packets evicted.
     incomplete: u64,
 }
 
 #[derive(Debug, Default)]
 struct Slot {
-    /// Its session and number.
+    /// Session and number of the packet.
     packet: Option<(u32, u64)>,
-    /// How many packets were begun before it.
+    /// Number of packets started before it.
     before: u64,
-    /// Where the pieces stand, by number.
+    /// Positions of the pieces, by number.
     pieces: Vec<Option<Range<usize>>>,
-    /// How many there are in all, once the last one is here.
+    /// Number of all pieces, once the last one has arrived.
     count: Option<usize>,
     octets: Vec<u8>,
 }
 
 impl Assembly {
-    /// Takes a piece that was numbered in `session`.
+    /// Adds a piece with a number of `session`.
     pub fn push(&mut self, session: u32, place: Place, octets: &[u8]) -> Pushed {
         let index = self.slot((session, place.packet));
         let Some(slot) = self.slots.get_mut(index) else { return Pushed::Refused };
@@ -59,7 +59,7 @@ impl Assembly {
         if slot.is_whole() { Pushed::Whole(index) } else { Pushed::Waiting }
     }
 
-    /// The parts of the whole packet in a slot, which is free thereafter for others.
+    /// Returns the parts of the complete packet in a slot, and frees the slot.
     pub fn parts(&mut self, index: usize) -> Vec<IoSlice<'_>> {
         let Some(slot) = self.slots.get_mut(index) else { return Vec::new() };
         slot.packet = None;
@@ -67,13 +67,12 @@ impl Assembly {
         ranges.filter_map(|range| slot.octets.get(range.clone())).map(IoSlice::new).collect()
     }
 
-    /// How many packets were given up since this was asked last.
+    /// Returns the number of evicted packets since the last call.
     pub fn take_incomplete(&mut self) -> u64 {
         std::mem::take(&mut self.incomplete)
     }
 
-    /// The slot of a packet. One that has none yet gets a free one, or that of the packet which was begun
-    /// first.
+    /// Returns the slot of a packet: its own, a free one, or that of the oldest packet.
     fn slot(&mut self, packet: (u32, u64)) -> usize {
         if let Some(index) = self.slots.iter().position(|slot| slot.packet == Some(packet)) {
             return index;

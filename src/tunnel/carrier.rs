@@ -1,6 +1,6 @@
-//! The UDP socket between the two peers: what is as long as a datagram may be, and how many go by one call.
+//! UDP socket between the two peers: the size of datagrams, and the number in one call.
 //!
-//! It is connected, so that the kernel takes no datagram from anybody but the peer.
+//! The socket is connected, so the kernel accepts datagrams only from the peer.
 
 use std::io::{self, IoSlice};
 use std::net::{SocketAddr, UdpSocket};
@@ -17,44 +17,45 @@ use super::TunnelError;
 use crate::diagnostics::tell;
 use crate::metrics::TunnelDrop as Reason;
 
-/// The most datagrams that the kernel cuts out of one send: `UDP_MAX_SEGMENTS` before Linux 6.10.
+/// Limit of datagrams that the kernel splits from one send: `UDP_MAX_SEGMENTS` before Linux 6.10.
 pub const MOST_SEGMENTS: usize = 64;
 
-/// The longest that may be sent by one call: 65,535 octets with the headers of IPv4 and UDP.
+/// Limit of one send: 65,535 bytes with the headers of IPv4 and UDP.
 const MOST_OCTETS: usize = 65_507;
 
-/// Path MTUs that are used as they are; a packet has to fit into the pieces that it can be numbered by.
+/// Range of usable path MTUs; a packet must fit into the numbered pieces.
 const SMALLEST_MTU: usize = 576;
 const LARGEST_MTU: usize = 65_535;
 
-/// What the socket's buffers hold: some dozens of the longest trains.
+/// Size of the socket's buffers: some dozens of the longest trains.
 const BUFFER: usize = 8 << 20;
 
-/// The socket.
+/// Socket to the peer.
 #[derive(Debug)]
 pub struct Carrier {
     socket: UdpSocket,
     local: SocketAddr,
     peer: SocketAddr,
-    /// Octets that one datagram may have. The kernel is told with each send what its pieces were cut by: this
-    /// may change meanwhile.
+    /// Limit of one datagram in bytes. Each send passes its own value to the kernel, since this may change
+    /// meanwhile.
     each: AtomicUsize,
-    /// True if the kernel cuts what is sent; where not, each datagram is sent by itself.
+    /// True if the kernel splits sends; otherwise each datagram needs a call.
     cuts: AtomicBool,
 }
 
 impl Carrier {
-    /// Opens it, from `local` to `peer`; `trains` sends and receives many datagrams a call.
+    /// Opens the socket from `local` to `peer`; `trains` enables many datagrams a call.
     ///
     /// # Errors
-    /// The addresses are of two families, `local` cannot be had, or there is no route to `peer`.
+    ///
+    /// The addresses have different families, `local` is not available, or there is no route to `peer`.
     pub fn open(local: SocketAddr, peer: SocketAddr, trains: bool) -> Result<Self, TunnelError> {
         if local.is_ipv4() != peer.is_ipv4() {
             return Err(TunnelError::Families);
         }
         let socket = UdpSocket::bind(local).map_err(|source| TunnelError::Bind { local, source })?;
         socket.connect(peer).map_err(|source| TunnelError::Connect { peer, source })?;
-        // Connected, it has one address of the machine's, whichever of them were asked for.
+        // A connected socket has a specific local address, even if the requested one was unspecified.
         let local = socket.local_addr().map_err(TunnelError::Socket)?;
         let cuts = trains && datagrams::can_cut(&socket);
         if trains && !cuts {
@@ -66,7 +67,7 @@ impl Carrier {
     }
 
     fn prepare(&self, trains: bool) -> io::Result<()> {
-        // Without CAP_NET_ADMIN the buffers are as large as the administrator lets everybody's be.
+        // Without CAP_NET_ADMIN the buffers are limited by the administrator's sysctl.
         let large = set_socket_recv_buffer_size_force(&self.socket, BUFFER)
             .and_then(|()| set_socket_send_buffer_size_force(&self.socket, BUFFER));
         if large.is_err() {
@@ -74,7 +75,7 @@ impl Carrier {
             socket.set_recv_buffer_size(BUFFER)?;
             socket.set_send_buffer_size(BUFFER)?;
         }
-        // What is too long for the way is told to us instead of being sent in fragments.
+        // The kernel must report datagrams above the path MTU instead of fragmenting them.
         if self.peer.is_ipv6() {
             set_ipv6_mtu_discover(&self.socket, Ipv6PathMtuDiscovery::DO)?;
         } else {
@@ -86,20 +87,21 @@ impl Carrier {
         self.look_at_path().map(drop)
     }
 
-    /// Octets that one datagram may have.
+    /// Returns the limit of one datagram in bytes.
     pub fn each(&self) -> usize {
         self.each.load(Relaxed)
     }
 
-    /// How many datagrams of `each` octets go by one call.
+    /// Returns the number of datagrams of `each` bytes in one call.
     pub fn at_once(&self, each: usize) -> usize {
         if self.cuts.load(Relaxed) { (MOST_OCTETS / each.max(1)).clamp(1, MOST_SEGMENTS) } else { 1 }
     }
 
-    /// Asks the kernel for the path's MTU and sends datagrams accordingly from now on.
+    /// Updates the limit of a datagram from the kernel's path MTU, and returns that.
     ///
     /// # Errors
-    /// Where the socket is not what it should be.
+    ///
+    /// The socket is invalid.
     pub fn look_at_path(&self) -> io::Result<usize> {
         let mtu = if self.peer.is_ipv6() { ipv6_mtu(&self.socket)? } else { ip_mtu(&self.socket)? };
         let mtu = usize::try_from(mtu).unwrap_or(LARGEST_MTU).clamp(SMALLEST_MTU, LARGEST_MTU);
@@ -110,16 +112,18 @@ impl Carrier {
     /// Sends one datagram.
     ///
     /// # Errors
+    ///
     /// As [`Self::send`].
     pub fn send_one(&self, datagram: &[u8]) -> Result<(), Reason> {
         self.send(&[IoSlice::new(datagram)], datagram.len())
     }
 
-    /// Sends datagrams, [`Self::at_once`] at most: all but the last of `each` octets.
+    /// Sends up to [`Self::at_once`] datagrams; all but the last have `each` bytes.
     ///
     /// # Errors
-    /// Why they were not sent. With [`Reason::TooLong`] the path has become narrower: the packet is to be cut
-    /// anew.
+    ///
+    /// Reason of the failure. After [`Reason::TooLong`] the path MTU is smaller, and the packet must be split
+    /// again.
     pub fn send(&self, parts: &[IoSlice<'_>], each: usize) -> Result<(), Reason> {
         let length: usize = parts.iter().map(|part| part.len()).sum();
         let each = if length > each { Some(u16::try_from(each).map_err(|_| Reason::TooLong)?) } else { None };
@@ -127,7 +131,7 @@ impl Carrier {
             let Err(error) = datagrams::send(&self.socket, parts, each) else { return Ok(()) };
             match Errno::from_io_error(&error) {
                 Some(Errno::INTR) => {}
-                // An answer to an earlier datagram, which the next call does not give again.
+                // This reports an earlier datagram, and the next call will not repeat it.
                 Some(Errno::CONNREFUSED) => return Err(Reason::Unreachable),
                 Some(error) => return Err(self.failed(error, each.is_some())),
                 None => return Err(Reason::NotSent),
@@ -138,15 +142,16 @@ impl Carrier {
     fn failed(&self, error: Errno, was_cut: bool) -> Reason {
         match error {
             Errno::MSGSIZE | Errno::INVAL => {
-                // The kernel has learnt of it by now; where not, the packet is lost and the next one tells.
+                // The kernel usually knows the new MTU by now. If not, this packet is lost, and a later one
+                // reports it.
                 let _ = self.look_at_path();
                 Reason::TooLong
             }
-            // The device on the way cannot write checksums of what is to be cut (udp_send_skb).
+            // The outgoing device cannot compute checksums of split datagrams (udp_send_skb).
             Errno::IO if was_cut => {
                 if self.cuts.swap(false, Relaxed) {
                     tell(
-                        "bannerwall: the device towards the peer takes datagrams one by one: the tunnel is slower",
+                        "bannerwall: the network device to the peer sends datagrams one by one: the tunnel is slower",
                     );
                 }
                 Reason::TooLong
@@ -162,25 +167,26 @@ impl Carrier {
     /// Waits for datagrams from the peer.
     ///
     /// # Errors
-    /// When the socket is of no more use.
+    ///
+    /// The socket is unusable.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Train> {
         loop {
             match datagrams::receive(&self.socket, buffer) {
                 Ok(train) => return Ok(train),
-                // What became of datagrams that were sent was counted, or is not known.
+                // These errors are about sent datagrams, which are already counted.
                 Err(error) if is_passing(&error) => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// True if `packet` is a datagram of ours to the peer, which leads around in a circle.
+    /// True if `packet` is one of the tunnel's own datagrams to the peer, so that the route forms a loop.
     pub fn is_own(&self, packet: &[u8]) -> bool {
         super::ip::udp_ends(packet) == Some((self.local, self.peer))
     }
 }
 
-/// Octets of the headers of IP and UDP towards `peer`.
+/// Returns the size of the IP and UDP headers towards `peer`, in bytes.
 pub const fn headers(peer: SocketAddr) -> usize {
     match peer {
         SocketAddr::V4(_) => 20 + 8,
@@ -188,7 +194,7 @@ pub const fn headers(peer: SocketAddr) -> usize {
     }
 }
 
-/// True if the next call may fare better.
+/// True if the error is temporary.
 fn is_passing(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     matches!(

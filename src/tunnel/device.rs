@@ -1,8 +1,7 @@
-//! The tun device: packets that the kernel routes to the peer, and those from the peer for the kernel to
-//! route.
+//! The tun device: packets that the kernel routes to the peer, and packets from the peer for the kernel.
 //!
-//! Addresses, routes, up and down are for `ip(8)`. A device that is there already (`ip tuntap add`) is taken
-//! over as it is; another one lives as long as this value.
+//! Use `ip(8)` for addresses, routes, up and down. An existing device (`ip tuntap add`) is used as it is; a
+//! new one is deleted with this value.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, Read as _, Write as _};
@@ -16,34 +15,35 @@ use super::TunnelError;
 use super::link::{self, Setting};
 use crate::metrics::TunnelDrop as Reason;
 
-/// Octets of `struct virtio_net_hdr`, which says what is still to be done to a packet (`linux/virtio_net.h`).
+/// Size of `struct virtio_net_hdr` in bytes; it describes the offloads that a packet still needs
+/// (`linux/virtio_net.h`).
 pub const HEADER: usize = 10;
 
-/// Where devices are made.
+/// Device file for creating tun devices.
 const CLONE: &str = "/dev/net/tun";
 
-/// A header that asks nothing.
+/// Header without any offload.
 const NONE: [u8; HEADER] = [0; HEADER];
 
-/// In the header's first octet: the checksum is still to be written, or it was found right.
+/// Flags in the header's first byte: the checksum is missing, or was verified.
 const NEEDS_CHECKSUM: u8 = 1;
 const CHECKSUM_IS_RIGHT: u8 = 2;
 
-/// In the second octet: segments of TCP over IPv4, of TCP over IPv6, and of UDP; and that the first one alone
-/// has CWR. No end asks the kernel for others (`TUNSETOFFLOAD`).
+/// Values of the second byte: segments of TCP over IPv4, of TCP over IPv6, and of UDP; and a flag for CWR
+/// only in the first segment. Neither end enables others (`TUNSETOFFLOAD`).
 const TCP4: u8 = 1;
 const TCP6: u8 = 4;
 const UDP: u8 = 5;
 const CONGESTION: u8 = 0x80;
 
-/// The least bytes of a segment: what Linux itself sends (`TCP_MIN_SND_MSS`). A peer that asks for less makes
-/// the kernel cut one datagram into tens of thousands of packets.
+/// Least size of a segment in bytes: the least that Linux sends (`TCP_MIN_SND_MSS`). A peer with a smaller
+/// value would make the kernel split one datagram into tens of thousands of packets.
 const LEAST_SEGMENT: usize = 48;
 
-/// No length of segments (`linux/skbuff.h`).
+/// Reserved value of the segment size (`linux/skbuff.h`).
 const GSO_BY_FRAGS: u16 = 0xffff;
 
-/// The device.
+/// Tun device.
 #[derive(Debug)]
 pub struct Device {
     file: File,
@@ -52,20 +52,22 @@ pub struct Device {
     is_ours: bool,
 }
 
-/// What a read gave.
+/// Result of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Read {
-    /// So many octets.
+    /// Number of bytes.
     Octets(usize),
     /// The device was deleted.
     Gone,
 }
 
 impl Device {
-    /// Makes or takes over the device `name`; `super_packets` takes packets before they are segmented.
+    /// Creates the device `name`, or opens an existing one; `super_packets` enables packets before
+    /// segmentation.
     ///
     /// # Errors
-    /// Without the permission, where the name is bad, or the device is another program's.
+    ///
+    /// The permission is missing, the name is invalid, or another program uses the device.
     pub fn open(name: &str, super_packets: bool) -> Result<Self, TunnelError> {
         let file = OpenOptions::new().read(true).write(true).open(CLONE).map_err(TunnelError::Clone)?;
         let was_there = link::exists(name);
@@ -74,32 +76,34 @@ impl Device {
         Ok(Self { file, name, super_packets, is_ours: !was_there })
     }
 
-    /// Its name.
+    /// Returns the name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// True if it was made for this value.
+    /// True if this process created the device.
     pub fn is_ours(&self) -> bool {
         self.is_ours
     }
 
-    /// True if packets come and go before they are segmented, a header before each.
+    /// True if packets pass before segmentation, each with a header.
     pub fn has_super_packets(&self) -> bool {
         self.super_packets
     }
 
-    /// Whether packets come before they are segmented from now on, or the kernel segments them.
+    /// Enables or disables packets before segmentation; if disabled, the kernel segments them.
     ///
     /// # Errors
+    ///
     /// As [`tun::take_super_packets`].
     pub fn take_super_packets(&self, are_taken: bool) -> Result<(), CallError> {
         tun::take_super_packets(&self.file, are_taken)
     }
 
-    /// Makes a setting.
+    /// Changes a setting.
     ///
     /// # Errors
+    ///
     /// As [`link::set`].
     pub fn set(&self, setting: Setting, value: usize) -> io::Result<()> {
         link::set(&self.name, setting, u32::try_from(value).unwrap_or(u32::MAX))
@@ -108,14 +112,15 @@ impl Device {
     /// Waits for a packet.
     ///
     /// # Errors
-    /// Where it cannot be read any more though it is there.
+    ///
+    /// The device exists, but is unreadable.
     pub fn read(&self, buffer: &mut [u8]) -> io::Result<Read> {
         loop {
             match (&self.file).read(buffer) {
                 Ok(octets) => return Ok(Read::Octets(octets)),
                 Err(error) => match Errno::from_io_error(&error) {
                     Some(Errno::BADFD) => return Ok(Read::Gone),
-                    // Who waits while it is deleted hears EFAULT first (tun_ring_recv).
+                    // A read that waits during the deletion first gets EFAULT (tun_ring_recv).
                     Some(Errno::INTR | Errno::FAULT) => {}
                     _ => return Err(error),
                 },
@@ -123,11 +128,12 @@ impl Device {
         }
     }
 
-    /// Puts before a packet from the peer what the device wants there. `parts` begin with an empty one, which
-    /// is the room for it.
+    /// Adds or removes the header before a packet from the peer, as the device expects. The first of `parts`
+    /// is empty and has room for it.
     ///
     /// # Errors
-    /// The device cannot do what is still to be done to the packet, or it is none.
+    ///
+    /// The device does not support the packet's offloads, or the packet is invalid.
     pub fn dress<'a>(&self, parts: &mut [IoSlice<'a>]) -> Result<(), Reason> {
         let [room, first, ..] = parts else { return Err(Reason::Malformed) };
         match (super::ip::is_ip(first), self.super_packets) {
@@ -139,9 +145,10 @@ impl Device {
         Ok(())
     }
 
-    /// Gives a packet of our own to the kernel.
+    /// Passes a packet of the tunnel to the kernel.
     ///
     /// # Errors
+    ///
     /// As [`Self::write`].
     pub fn inject(&self, packet: &[u8]) -> Result<(), Reason> {
         let mut parts = [IoSlice::new(&[]), IoSlice::new(packet)];
@@ -149,10 +156,11 @@ impl Device {
         self.write(&parts)
     }
 
-    /// Gives a packet to the kernel, dressed.
+    /// Passes a prepared packet to the kernel.
     ///
     /// # Errors
-    /// Why it was not taken.
+    ///
+    /// Reason of the failure.
     pub fn write(&self, parts: &[IoSlice<'_>]) -> Result<(), Reason> {
         loop {
             let Err(error) = (&self.file).write_vectored(parts) else { return Ok(()) };
@@ -165,19 +173,19 @@ impl Device {
     }
 }
 
-/// True if a packet's checksum is still to be written, as the header before it says.
+/// True if the header says that the packet's checksum is missing.
 pub fn lacks_checksum(octets: &[u8]) -> bool {
     matches!(octets, [flags, ..] if !super::ip::is_ip(octets) && flags & NEEDS_CHECKSUM != 0)
 }
 
-/// True if a packet is still to be segmented, as the header before it says.
+/// True if the header says that the packet needs segmentation.
 pub fn is_super_packet(octets: &[u8]) -> bool {
     matches!(octets, [_, kind, ..] if !super::ip::is_ip(octets) && *kind != 0)
 }
 
-/// True if the header before a packet, where there is one, asks only for what fits the packet: all places
-/// that it tells are within, and segments have a length and are of its kind. `tun_get_user` and
-/// `virtio_net_hdr_to_skb` look at most of this, too, though not at the same in every kernel.
+/// True if the header, if there is one, fits the packet: all offsets are inside, and segments have a size and
+/// the packet's protocol. `tun_get_user` and `virtio_net_hdr_to_skb` check most of this, too, but not the
+/// same in every kernel.
 pub fn fits(parts: &[IoSlice<'_>]) -> bool {
     let Some(first) = parts.first() else { return false };
     if super::ip::is_ip(first) {
@@ -196,21 +204,21 @@ pub fn fits(parts: &[IoSlice<'_>]) -> bool {
     is_known && has_checksum && has_segments && header.length <= length
 }
 
-/// What the kernel would write into a packet behind whoever judges it: a checksum, anywhere
-/// (`skb_checksum_help`), and new ones into segments of what has one already.
+/// Checksums that the kernel would write into a packet after the inspection: one at any offset
+/// (`skb_checksum_help`), or new ones into the segments of a packet with a checksum.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Unwritten {
-    /// Nothing, or the checksum of TCP or UDP at its place.
+    /// None, or the checksum of TCP or UDP at its usual place.
     Usual,
-    /// Another checksum (GRE has one, and what is encapsulated); this is the packet with it, which needs no
-    /// header any more.
+    /// Other checksum (GRE has one, and encapsulated protocols do). This is the packet with the checksum,
+    /// which needs no header any more.
     Other(Vec<u8>),
-    /// What no end of ours asks for.
+    /// Offload that no end of the tunnel enables.
     Unfit,
 }
 
 impl Unwritten {
-    /// Looks at the header before a packet, where there is one.
+    /// Evaluates the header before a packet, if there is one.
     pub fn of(parts: &[IoSlice<'_>]) -> Self {
         let Some(first) = parts.first() else { return Self::Unfit };
         if super::ip::is_ip(first) {
@@ -221,8 +229,8 @@ impl Unwritten {
             return if header.kind == 0 { Self::Usual } else { Self::Unfit };
         }
         if super::ip::checksum_place(packet) == Some((header.start, header.offset)) {
-            // Who is to write that checksum verifies none; the kernel throws away what has a wrong one in its
-            // IP header.
+            // The inspector then skips the checksum of TCP or UDP, but the kernel still drops packets with a
+            // wrong IPv4 header checksum.
             return if super::ip::has_right_header(packet) { Self::Usual } else { Self::Unfit };
         }
         let written = if header.kind == 0 { header.written(parts) } else { None };
@@ -230,17 +238,17 @@ impl Unwritten {
     }
 }
 
-/// What of a packet that was read goes to the peer: its header only where that says something.
+/// Returns the bytes to send to the peer: with the header only if it has an effect.
 pub fn without_idle_header(read: &[u8]) -> &[u8] {
     if asks_nothing(read) { read.get(HEADER..).unwrap_or_default() } else { read }
 }
 
-/// The packet itself, without the header that may stand before it.
+/// Returns the packet without the header that may precede it.
 pub fn packet(octets: &[u8]) -> &[u8] {
     if super::ip::is_ip(octets) { octets } else { octets.get(HEADER..).unwrap_or_default() }
 }
 
-/// True if a header says that nothing is left to be done: neither a checksum nor segmentation.
+/// True if a header requests neither a checksum nor segmentation.
 fn asks_nothing(header: &[u8]) -> bool {
     matches!(header, [flags, 0, ..] if flags & NEEDS_CHECKSUM == 0 && header.len() >= HEADER)
 }
@@ -249,19 +257,19 @@ fn asks_nothing(header: &[u8]) -> bool {
 #[derive(Debug, Clone, Copy)]
 struct Header {
     flags: u8,
-    /// Of which kind its segments are; 0 of none.
+    /// Kind of the segments; 0 for none.
     kind: u8,
-    /// Octets of the packet's headers, or more.
+    /// Size of the packet's headers in bytes, or more.
     length: usize,
-    /// Octets of a segment.
+    /// Size of a segment in bytes.
     each: usize,
-    /// Where what the checksum is about begins, and how far behind that the checksum stands.
+    /// Start of the checksummed data, and offset of the checksum from there.
     start: usize,
     offset: usize,
 }
 
 impl Header {
-    /// Reads a header; gives what stands behind it, too.
+    /// Parses a header, and returns the bytes after it, too.
     fn read(octets: &[u8]) -> Option<(Self, &[u8])> {
         let (&[flags, kind, numbers @ ..], packet) = octets.split_first_chunk::<HEADER>()?;
         let [a, b, c, d, e, f, g, h] = numbers;
@@ -270,15 +278,15 @@ impl Header {
         Some((Self { flags, kind, length, each, start, offset }, packet))
     }
 
-    /// True if segments can be made whose checksum stands `offset` octets behind the start of each, as far as
-    /// it is told.
+    /// True if the packet can be segmented with the checksum at `offset` in each segment, as far as the
+    /// header says.
     fn can_be_cut(self, offset: usize) -> bool {
         let lengths = LEAST_SEGMENT..usize::from(GSO_BY_FRAGS);
         lengths.contains(&self.each) && (!self.needs_checksum() || self.offset == offset)
     }
 
-    /// The packet in `parts`, behind this header, with its checksum; `None` where that has no place in it. As
-    /// in `skb_checksum_help`, what stands at its place is part of the sum.
+    /// Returns the packet in `parts` after this header, with its checksum; `None` if the checksum does not
+    /// fit into it. As in `skb_checksum_help`, the old value at its place is part of the sum.
     fn written(self, parts: &[IoSlice<'_>]) -> Option<Vec<u8>> {
         let whole: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
         let mut packet = packet(&whole).to_vec();

@@ -1,5 +1,5 @@
-//! The guard's word on packets that go through, and its resets to both ends of a connection: one is behind
-//! the device, the other behind the peer.
+//! Inspection of packets in the tunnel, and resets to both ends of a connection: one end is behind the
+//! device, the other behind the peer.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use crate::guard::{CarriedPacket, CarriedVerdict, CarrierInspector, Outcomes};
 use crate::metrics::TunnelDrop as Reason;
 use crate::packet::Patch;
 
-/// Who judges the packets of a device.
+/// Inspector of a device's packets.
 #[derive(Debug, Clone)]
 pub struct Guarded {
     pub inspector: Arc<CarrierInspector>,
-    /// The device's name.
+    /// Name of the device.
     pub interface: String,
 }
 
 impl Guarded {
-    /// Judges a packet on its way to the peer.
+    /// Inspects a packet to the peer.
     pub fn judge_sent(&self, parts: &[IoSlice<'_>], device: &Device, outlet: &mut Outlet) -> CarriedVerdict {
         self.judge(parts, |resets| Outcomes {
             receiver: outcome(outlet.send_octets(&resets.to_receiver)),
@@ -30,7 +30,7 @@ impl Guarded {
         })
     }
 
-    /// Judges a packet on its way from the peer.
+    /// Inspects a packet from the peer.
     pub fn judge_received(
         &self,
         parts: &[IoSlice<'_>],
@@ -58,8 +58,8 @@ impl Guarded {
     }
 }
 
-/// A packet with the octets of `patch`, among them its checksum, so that it needs no header any more. None
-/// where it is still to be segmented: each segment would need a patch of its own.
+/// Returns a packet with the bytes of `patch` and its checksum, without a header. None if the packet needs
+/// segmentation: each segment would need its own patch.
 pub fn patched(parts: &[IoSlice<'_>], patch: &Patch) -> Option<Vec<u8>> {
     let whole: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
     if device::is_super_packet(&whole) {

@@ -1,5 +1,5 @@
-//! Datagrams from the peer: read many a call, opened where they are sealed, put together to packets, given to
-//! the device.
+//! Datagrams from the peer: reads many in a call, decrypts them, reassembles packets, and passes them to the
+//! device.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::diagnostics::tell;
 use crate::guard::CarriedVerdict;
 use crate::metrics::TunnelDrop as Reason;
 
-/// The way from the peer.
+/// Receiving direction of the tunnel.
 #[derive(Debug)]
 pub struct Inlet {
     pub carrier: Arc<Carrier>,
@@ -32,35 +32,35 @@ pub struct Inlet {
     pub cover: Cover,
     pub account: Account,
     pub assembly: Assembly,
-    /// What was sealed, one piece behind the other.
+    /// Decrypted pieces, one after the other.
     pub opened: Vec<u8>,
-    /// The way back, for agreements on keys.
+    /// Sending direction, for key agreements.
     pub outlet: Outlet,
     pub agreed: Agreed,
-    /// What is told the peer of losses, and what is done where it tells of some.
+    /// Loss report to the peer, and reaction to the peer's reports.
     pub tally: Tally,
     pub trains: Arc<Trains>,
-    /// Who judges packets, if anybody.
+    /// Inspector of packets, if there is one.
     pub guard: Option<Guarded>,
 }
 
-/// Counts agreements on keys, and tells of the first one.
+/// Counter of key agreements, which logs the first one.
 #[derive(Debug)]
 pub struct Agreed(pub IntCounter);
 
 impl Agreed {
     fn note(&self) {
         if self.0.get() == 0 {
-            tell("bannerwall: the peer is there: keys are agreed on");
+            tell("bannerwall: connected to the peer, keys are agreed on");
         }
         self.0.inc();
     }
 }
 
-/// A piece that came by itself or in a train.
+/// Piece of a packet, from one datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Piece<'a> {
-    /// The session that it is numbered in; 0 without one.
+    /// Session of its number; 0 without keys.
     session: u32,
     place: Place,
     octets: &'a [u8],
@@ -73,10 +73,11 @@ impl Piece<'_> {
 }
 
 impl Inlet {
-    /// Waits for datagrams and takes them.
+    /// Waits for datagrams and handles them.
     ///
     /// # Errors
-    /// When the socket is of no more use.
+    ///
+    /// The socket is unusable.
     pub fn receive(&mut self, buffer: &mut [u8]) -> std::io::Result<()> {
         let train = self.carrier.receive(buffer)?;
         self.take(buffer, train);
@@ -87,7 +88,7 @@ impl Inlet {
         let octets = octets.get(..train.length).unwrap_or_default();
         let each = if train.each == 0 { train.length } else { train.each };
         let datagrams = octets.chunks(each.max(1));
-        // One without an octet is one all the same.
+        // An empty datagram counts, too.
         self.account.datagrams(datagrams.len().max(1));
         self.account.dropped(Reason::Malformed, u64::from(octets.is_empty()));
         let mut opened = std::mem::take(&mut self.opened);
@@ -108,12 +109,12 @@ impl Inlet {
         self.account.dropped(Reason::Incomplete, incomplete);
         self.tally.incomplete(incomplete);
         if let Some(report) = self.tally.due(Instant::now) {
-            // One that is not sent is like one that is lost: the next one follows.
+            // A lost report needs no retry: a later one follows.
             let _ = self.outlet.send_octets(&report.to_octets());
         }
     }
 
-    /// Reads a datagram; nothing where there is no piece of a packet in it.
+    /// Parses a datagram; `None` if it carries no piece of a packet.
     fn read<'a>(&mut self, datagram: &'a [u8], room: &mut &'a mut [u8]) -> Result<Option<Piece<'a>>, Reason> {
         match &self.cover {
             Cover::Plain(_) => read_plain(datagram).map(Some).ok_or(Reason::Malformed),
@@ -139,7 +140,7 @@ impl Inlet {
         }
     }
 
-    /// Takes pieces that follow one another in one packet.
+    /// Handles consecutive pieces of one packet.
     fn take_run(&mut self, run: &[Piece<'_>]) {
         let is_whole = matches!((run.first(), run.last()),
             (Some(first), Some(last)) if first.place.piece == 0 && last.place.is_last);
@@ -165,14 +166,15 @@ impl Inlet {
 }
 
 impl Inlet {
-    /// Gives a packet to the device, or drops it.
+    /// Passes a packet to the device, or drops it.
     fn deliver<'a>(&mut self, pieces: impl Iterator<Item = IoSlice<'a>>) {
         let parts: Vec<IoSlice<'a>> = std::iter::once(IoSlice::new(&[])).chain(pieces).collect();
         let packet = parts.get(1..).unwrap_or_default();
         if let Some(report) = Report::read(packet) {
             return self.trains.heard(report, &self.device, Instant::now());
         }
-        // Nobody cuts so; whoever judges and the device would not see the same packet behind the header.
+        // The peer never splits a packet inside its header. The inspector and the device could see different
+        // packets there.
         let is_cut_short = packet.first().is_some_and(|first| !is_ip(first) && first.len() <= HEADER);
         if is_cut_short || !device::fits(packet) {
             return self.account.packet(&parts).discard(Reason::Malformed);
@@ -197,7 +199,7 @@ impl Inlet {
     }
 }
 
-/// Gives a packet, behind an empty part, to the device.
+/// Passes a packet, after an empty part, to the device.
 fn write(device: &Device, account: &Account, mut parts: Vec<IoSlice<'_>>) {
     let dressed = device.dress(&mut parts);
     let packet = account.packet(&parts);
@@ -213,7 +215,7 @@ fn read_plain(datagram: &[u8]) -> Option<Piece<'_>> {
     (!octets.is_empty()).then(|| Piece { session: 0, place: Place::from_octets(place), octets })
 }
 
-/// Opens a datagram into the start of `room`, which is the rest thereafter.
+/// Decrypts a datagram into the start of `room`, and shrinks `room` to the rest.
 fn open<'a>(
     noise: &Noise,
     agreed: &Agreed,
@@ -235,7 +237,7 @@ fn open<'a>(
     }
     let (octets, rest) = all.split_at_mut(length);
     *room = rest;
-    // One without a piece shows that the peer has the keys, and that is all.
+    // A datagram without a piece only proves that the peer has the keys.
     Ok((length > 0).then_some(Piece { session: index.0, place, octets }))
 }
 

@@ -1,16 +1,16 @@
-//! What the tunnel itself has to know of the packets that it carries.
+//! Parsing of the tunnel's packets, as far as the tunnel needs it.
 
 use std::net::{IpAddr, SocketAddr};
 
 use etherparse::checksum::Sum16BitWords;
 use etherparse::{LaxNetSlice, LaxSlicedPacket, TransportSlice};
 
-/// True if this begins as a packet of IPv4 or IPv6.
+/// True if the bytes start an IPv4 or IPv6 packet.
 pub fn is_ip(packet: &[u8]) -> bool {
     matches!(packet.first().map(|octet| octet >> 4), Some(4 | 6))
 }
 
-/// From where to where a UDP datagram goes; `None` for every other packet.
+/// Returns the source and destination of a UDP datagram; `None` for other packets.
 pub fn udp_ends(packet: &[u8]) -> Option<(SocketAddr, SocketAddr)> {
     const UDP: u8 = 17;
     let protocol_at = if packet.first()? >> 4 == 4 { 9 } else { 6 };
@@ -27,8 +27,8 @@ pub fn udp_ends(packet: &[u8]) -> Option<(SocketAddr, SocketAddr)> {
     Some((SocketAddr::new(source, udp.source_port()), SocketAddr::new(destination, udp.destination_port())))
 }
 
-/// Where the TCP segment or UDP datagram of a whole packet begins, and how far behind that its checksum
-/// stands; `None` for fragments and every other packet.
+/// Returns the start of a whole packet's TCP segment or UDP datagram, and the offset of the checksum in it;
+/// `None` for fragments and other packets.
 pub fn checksum_place(packet: &[u8]) -> Option<(usize, usize)> {
     let sliced = LaxSlicedPacket::from_ip(packet).ok()?;
     let (start, offset) = match &sliced.transport {
@@ -39,7 +39,7 @@ pub fn checksum_place(packet: &[u8]) -> Option<(usize, usize)> {
     Some((start.as_ptr().addr().checked_sub(packet.as_ptr().addr())?, offset))
 }
 
-/// True if the checksum of an IPv4 header is right (RFC 791 section 3.1); IPv6 has none.
+/// True if the checksum of an IPv4 header is correct (RFC 791 section 3.1); IPv6 has none.
 pub fn has_right_header(packet: &[u8]) -> bool {
     match packet.first().map(|first| (first >> 4, usize::from(first & 15) * 4)) {
         Some((4, length)) => packet

@@ -1,4 +1,5 @@
-//! Static keys: 32 octets of Curve25519 in base64, a line a file, as `wg genkey` and `wg pubkey` write them.
+//! Static keys: 32 bytes of Curve25519 in base64, one line in a file, as `wg genkey` and `wg pubkey` write
+//! them.
 
 use std::fmt;
 use std::io;
@@ -12,67 +13,71 @@ use snow::resolvers::{CryptoResolver as _, DefaultResolver};
 use crate::diagnostics::tell;
 use crate::files;
 
-/// Octets of a key.
+/// Size of a key in bytes.
 const OCTETS: usize = 32;
 
-/// The most that is read of a file: a key, and what editors leave behind it.
+/// Limit of a key file: a key, and trailing white space.
 const LONGEST: u64 = 256;
 
-/// A key, private or public.
+/// Private or public key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Key(pub [u8; OCTETS]);
 
-/// Our private key and the peer's public one.
+/// Own private key and the peer's public key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keys {
-    /// Ours.
+    /// Own private key.
     pub private: Key,
-    /// The peer's.
+    /// Public key of the peer.
     pub peer: Key,
 }
 
-/// Why there is no key.
+/// Error of a key.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
-    /// The file cannot be read.
+    /// The file is unreadable.
     #[error("cannot read {}: {source}", path.display())]
     Read {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Reason.
         source: io::Error,
     },
-    /// The file cannot be made.
+    /// The file cannot be created.
     #[error("cannot write {}: {source}", path.display())]
     Write {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Reason.
         source: io::Error,
     },
-    /// There is something else in the file.
-    #[error("{}: not a key: a line of base64 for {OCTETS} octets, as `bannerwall tunnel keygen` writes", .0.display())]
+    /// The file does not hold a key.
+    #[error("{}: not a key: it must be a line of base64 for {OCTETS} bytes (create one with `bannerwall tunnel keygen`)", .0.display())]
     NoKey(PathBuf),
-    /// The peer has the key that we have.
-    #[error("{}: this is the public key of our own private one; the peer needs another", .0.display())]
+    /// The peer's key belongs to the own private key.
+    #[error("{}: this is the public key of --key; pass the public key of the other end", .0.display())]
     Ours(PathBuf),
-    /// The library does not do Curve25519.
-    #[error("no random numbers, or no Curve25519")]
+    /// The library lacks Curve25519, or the system random numbers.
+    #[error("the system has no random numbers, or the library no Curve25519")]
     Curve,
 }
 
 impl Keys {
-    /// Reads our private key and the peer's public one.
+    /// Reads the own private key and the peer's public key.
     ///
     /// # Errors
-    /// A file cannot be read, or has no key, or both have one pair's.
+    ///
+    /// A file is unreadable or holds no key, or both keys are one pair.
     pub fn read(private: &Path, peer: &Path) -> Result<Self, KeyError> {
         let keys = Self { private: Key::read(private)?, peer: Key::read(peer)? };
         if keys.private.public()? == keys.peer {
             return Err(KeyError::Ours(peer.to_owned()));
         }
         if files::is_open_to_others(private) {
-            tell(format_args!("bannerwall: {}: others may read this private key", private.display()));
+            tell(format_args!(
+                "bannerwall: {}: other users can read this private key (run chmod 600)",
+                private.display()
+            ));
         }
         Ok(keys)
     }
@@ -82,7 +87,8 @@ impl Key {
     /// Reads a key from a file.
     ///
     /// # Errors
-    /// The file cannot be read, or has no key.
+    ///
+    /// The file is unreadable, or holds no key.
     pub fn read(path: &Path) -> Result<Self, KeyError> {
         let fault = |source| KeyError::Read { path: path.to_owned(), source };
         let text = files::read_to(path, LONGEST).map_err(fault)?;
@@ -90,10 +96,11 @@ impl Key {
         octets.map(Self).ok_or_else(|| KeyError::NoKey(path.to_owned()))
     }
 
-    /// Makes a private key.
+    /// Generates a private key.
     ///
     /// # Errors
-    /// The system gives no random numbers.
+    ///
+    /// The system has no random numbers.
     pub fn generate() -> Result<Self, KeyError> {
         let mut random = DefaultResolver.resolve_rng().ok_or(KeyError::Curve)?;
         let mut pair = DefaultResolver.resolve_dh(&DHChoice::Curve25519).ok_or(KeyError::Curve)?;
@@ -101,20 +108,22 @@ impl Key {
         pair.privkey().try_into().map(Self).map_err(|_| KeyError::Curve)
     }
 
-    /// The public key of this private one.
+    /// Returns the public key of this private key.
     ///
     /// # Errors
-    /// The library does not do Curve25519.
+    ///
+    /// The library lacks Curve25519.
     pub fn public(&self) -> Result<Self, KeyError> {
         let mut pair = DefaultResolver.resolve_dh(&DHChoice::Curve25519).ok_or(KeyError::Curve)?;
         pair.set(&self.0);
         pair.pubkey().try_into().map(Self).map_err(|_| KeyError::Curve)
     }
 
-    /// Writes a private key to a new file that nobody else may read.
+    /// Writes a private key to a new file that only its owner can read.
     ///
     /// # Errors
-    /// There is such a file, or it cannot be written.
+    ///
+    /// The file exists, or cannot be written.
     pub fn write_new(&self, path: &Path) -> Result<(), KeyError> {
         let fault = |source| KeyError::Write { path: path.to_owned(), source };
         files::write_secret(path, format!("{self}\n").as_bytes()).map_err(fault)
@@ -127,7 +136,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// A private key is not to stand in any message.
+/// Hides the key, since no message may contain a private key.
 impl fmt::Debug for Key {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("Key(…)")

@@ -1,5 +1,5 @@
-//! Settings of the device that `ip(8)` shows, made by rtnetlink as `ip(8)` does: its MTU, and how long
-//! packets may be that are still to be segmented.
+//! Settings of the device over rtnetlink, as `ip(8)` makes them: its MTU, and the limit of packets before
+//! segmentation.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -9,29 +9,30 @@ use rustix::net::netdevice::name_to_index;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with};
 
-/// `RTM_NEWLINK`, `NLM_F_REQUEST | NLM_F_ACK`, and the answer's type, `NLMSG_ERROR`.
+/// `RTM_NEWLINK`, `NLM_F_REQUEST | NLM_F_ACK`, and the reply's type, `NLMSG_ERROR`.
 const CHANGE: u16 = 16;
 const ACKNOWLEDGED: u16 = 0x1 | 0x4;
 const ANSWER: u16 = 2;
 
-/// A setting: `IFLA_MTU` or `IFLA_GSO_MAX_SIZE` (`linux/if_link.h`).
+/// Setting: `IFLA_MTU` or `IFLA_GSO_MAX_SIZE` (`linux/if_link.h`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Setting {
-    /// The longest packet.
+    /// Limit of a packet.
     Mtu = 4,
-    /// The longest packet that is still to be segmented.
+    /// Limit of a packet before segmentation.
     SuperPacket = 41,
 }
 
-/// True if there is a device of this name.
+/// True if a device with this name exists.
 pub fn exists(name: &str) -> bool {
     socket().is_ok_and(|socket| name_to_index(&socket, name).is_ok())
 }
 
-/// Makes a setting of the device `name`.
+/// Changes a setting of the device `name`.
 ///
 /// # Errors
-/// `ENODEV` where there is none, `EPERM` without `CAP_NET_ADMIN`, `EINVAL` for a value that it cannot have.
+///
+/// `ENODEV` if there is no such device, `EPERM` without `CAP_NET_ADMIN`, `EINVAL` for an invalid value.
 pub fn set(name: &str, setting: Setting, value: u32) -> io::Result<()> {
     let socket = socket()?;
     let index = name_to_index(&socket, name)?;
@@ -51,7 +52,7 @@ fn socket() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?)
 }
 
-/// `struct nlmsghdr`, `struct ifinfomsg` and one attribute, all in the machine's order.
+/// Builds `struct nlmsghdr`, `struct ifinfomsg` and one attribute, all in the machine's byte order.
 fn request(index: u32, setting: Setting, value: u32) -> Vec<u8> {
     const LENGTH: u32 = 16 + 16 + 8;
     let mut message = Vec::new();
@@ -60,7 +61,7 @@ fn request(index: u32, setting: Setting, value: u32) -> Vec<u8> {
     message.extend(ACKNOWLEDGED.to_ne_bytes());
     // Sequence number and port.
     message.extend([0; 8]);
-    // Family and type of any kind; the index; no flags are changed.
+    // Family and type are unspecified; the index selects the device; no flags change.
     message.extend([0; 4]);
     message.extend(index.to_ne_bytes());
     message.extend([0; 8]);
@@ -70,7 +71,7 @@ fn request(index: u32, setting: Setting, value: u32) -> Vec<u8> {
     message
 }
 
-/// What the kernel's answer says: `struct nlmsghdr` and a negative errno, 0 for success.
+/// Parses the kernel's reply: `struct nlmsghdr` and a negative errno, 0 for success.
 fn outcome(answer: &[u8]) -> io::Result<()> {
     let kind = answer.get(4..6).and_then(|octets| octets.first_chunk()).copied().map(u16::from_ne_bytes);
     let code = answer.get(16..20).and_then(|octets| octets.first_chunk()).copied().map(i32::from_ne_bytes);

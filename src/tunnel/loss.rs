@@ -1,16 +1,16 @@
-//! What is done about trains that get lost: who receives tells what stayed incomplete, and who sends has its
-//! kernel segment packets for a while, so that a lost datagram loses one segment and not some forty.
+//! Reaction to lost trains. The receiver reports incomplete packets. The sender then lets its kernel segment
+//! packets for a while, so that a lost datagram loses one segment instead of some forty.
 //!
 //! ```text
-//! report | 0xf0 | packets of several pieces that came whole (4) | that stayed incomplete (4) |
+//! report | 0xf0 | complete packets of several pieces (4) | incomplete packets (4) |
 //! ```
 //!
-//! A report goes like a packet, sealed where there are keys; no packet and no header for segmentation begins
-//! as it does. Without keys anybody may make one up, which makes a tunnel slower and nothing else.
+//! A report is sent like a packet, encrypted if there are keys. No packet and no segmentation header starts
+//! with the same byte. Without keys anybody can forge a report, which only makes a tunnel slower.
 //!
-//! There is nothing between long trains and single segments: of packets that are longer than the device's
-//! `gso_max_size` the kernel makes single segments, too (`gso_features_check`), and an open TCP connection
-//! does not learn of a new one.
+//! There is no step between long trains and single segments. The kernel also segments packets above the
+//! device's `gso_max_size` completely (`gso_features_check`), and an open TCP connection does not notice a
+//! new value.
 
 use std::io::IoSlice;
 use std::sync::{Mutex, PoisonError};
@@ -20,23 +20,23 @@ use prometheus::IntGauge;
 
 use super::device::Device;
 
-/// The first octet of a report, and how many there are.
+/// First byte of a report, and its length in bytes.
 const KIND: u8 = 0xf0;
 const OCTETS: usize = 9;
 
-/// Reports are at least so far apart, and tell of so many losses at least.
+/// Least interval between reports, and least number of losses in one.
 const APART: Duration = Duration::from_millis(250);
 const LOSSES: u32 = 4;
 
-/// Of so many trains one may be lost. A connection gets more through by trains than by segments up to here,
-/// and stands nearly still where one of three is lost.
+/// One lost train in this number is tolerated. Up to this rate trains are faster than segments; with one of
+/// three lost, a connection nearly stalls.
 const ONE_OF: u64 = 10;
 
-/// How long there are single segments: at first, and where trains were lost again each time.
+/// Duration of single segments: at first, and the limit if trains are lost again each time.
 const PAUSE: Duration = Duration::from_secs(4);
 const LONGEST_PAUSE: Duration = Duration::from_secs(64);
 
-/// What became of packets that went as several pieces.
+/// Numbers of packets that were sent in several pieces.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Report {
     whole: u32,
@@ -44,7 +44,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// As it is sent.
+    /// Encodes the report.
     pub fn to_octets(self) -> [u8; OCTETS] {
         let mut octets = [KIND; OCTETS];
         octets[1..5].copy_from_slice(&self.whole.to_be_bytes());
@@ -52,7 +52,7 @@ impl Report {
         octets
     }
 
-    /// Reads a report; `None` where these are the parts of anything else.
+    /// Parses a report; `None` for other parts.
     pub fn read(parts: &[IoSlice<'_>]) -> Option<Self> {
         let [part] = parts else { return None };
         let [KIND, a, b, c, d, e, f, g, h] = **part else { return None };
@@ -66,7 +66,7 @@ impl Report {
     }
 }
 
-/// Counts for the next report.
+/// Counters for the next report.
 #[derive(Debug, Default)]
 pub struct Tally {
     next: Report,
@@ -74,18 +74,18 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// A packet of several pieces is whole.
+    /// Counts a complete packet of several pieces.
     pub fn whole(&mut self) {
         self.next.whole = self.next.whole.saturating_add(1);
     }
 
-    /// So many stayed incomplete.
+    /// Counts incomplete packets.
     pub fn incomplete(&mut self, packets: u64) {
         self.next.incomplete =
             self.next.incomplete.saturating_add(u32::try_from(packets).unwrap_or(u32::MAX));
     }
 
-    /// The report that is to be sent now, if any. The time is asked only where it matters.
+    /// Returns the report to send now, if any. The clock is read only if needed.
     pub fn due(&mut self, now: impl FnOnce() -> Instant) -> Option<Report> {
         if self.next.incomplete < LOSSES {
             return None;
@@ -99,27 +99,27 @@ impl Tally {
     }
 }
 
-/// Whether trains are sent.
+/// Switch between trains and single segments.
 #[derive(Debug)]
 pub struct Trains {
     pace: Mutex<Pace>,
-    /// 1 where they are.
+    /// Metric: 1 while trains are sent.
     shown: IntGauge,
 }
 
 impl Trains {
-    /// They are, where the device has any.
+    /// Enables trains, if the device supports them.
     pub fn new(device: &Device, shown: IntGauge) -> Self {
         shown.set(i64::from(device.has_super_packets()));
         Self { pace: Mutex::default(), shown }
     }
 
-    /// Takes note of what the peer tells.
+    /// Handles a report of the peer.
     pub fn heard(&self, report: Report, device: &Device, now: Instant) {
         self.change(device, |pace| pace.heard(report, now).then_some(false));
     }
 
-    /// Tries them again when it is time; asked several times a second.
+    /// Enables trains again after the pause; called several times a second.
     pub fn tick(&self, device: &Device, now: Instant) {
         self.change(device, |pace| pace.tick(now).then_some(true));
     }
@@ -128,9 +128,9 @@ impl Trains {
         if !device.has_super_packets() {
             return;
         }
-        // Held until the device has it, so that it has what was decided last.
+        // The lock is held until the device has changed, so that the device matches the last decision.
         let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
-        // A kernel that refuses leaves everything as it was.
+        // If the kernel refuses, everything stays as before.
         if let Some(long) = decide(&mut pace)
             && device.take_super_packets(long).is_ok()
         {
@@ -139,14 +139,14 @@ impl Trains {
     }
 }
 
-/// When there are trains.
+/// State of the switch.
 #[derive(Debug)]
 struct Pace {
-    /// There are none until then.
+    /// End of the current pause, if there is one.
     until: Option<Instant>,
-    /// Since when there are some again.
+    /// Start of the current period with trains.
     since: Option<Instant>,
-    /// For how long there were none the last time.
+    /// Duration of the last pause.
     pause: Duration,
 }
 
@@ -157,7 +157,7 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// True if there are to be none from now on.
+    /// True if trains must stop now.
     fn heard(&mut self, report: Report, now: Instant) -> bool {
         if self.until.is_some() || !report.is_bad() {
             return false;
@@ -168,7 +168,7 @@ impl Pace {
         true
     }
 
-    /// True if there are to be some from now on.
+    /// True if trains may start again now.
     fn tick(&mut self, now: Instant) -> bool {
         let is_over = self.until.take_if(|until| *until <= now).is_some();
         if is_over {

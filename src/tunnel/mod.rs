@@ -1,13 +1,12 @@
-//! The tunnel: packets of a tun device to a peer over UDP, and back.
+//! The tunnel: carries packets of a tun device to a peer over UDP, and back.
 //!
-//! The kernel hands over what it has to send before it is cut into segments, up to 64 KiB and without
-//! checksums; that goes to the peer as a train of datagrams by one call, and there into the kernel again as
-//! one packet. So most of TCP's work is done once for some forty segments, and nothing here segments, puts
-//! segments together or writes checksums.
+//! The kernel passes packets before segmentation, up to 64 KiB and without checksums. The tunnel sends each
+//! as a train of datagrams in one call, and the peer passes it into its kernel as one packet. So most of
+//! TCP's work is done once for some forty segments. The tunnel itself does not segment, reassemble segments
+//! or compute checksums.
 //!
-//! One thread a direction, which waits in the one call and then makes the other; the main thread waits for
-//! signals. Nothing here knows what a rule says: a guard without a queue judges packets, where one is asked
-//! for.
+//! Each direction has one thread, which waits in one call and then makes the other. The main thread waits for
+//! signals. The tunnel does not know rules: a guard without a queue inspects packets, if enabled.
 
 mod account;
 mod assembly;
@@ -37,109 +36,109 @@ use crate::metrics::{MetricsConfig, MetricsError};
 pub use keys::{Key, Keys};
 pub use run::run;
 
-/// What a tunnel is told at its start.
+/// Configuration of a tunnel.
 #[derive(Debug, Clone)]
 pub struct TunnelConfig {
-    /// Where datagrams are sent from and received.
+    /// Local address of the datagrams.
     pub local: SocketAddr,
-    /// Where they are sent to and come from.
+    /// Address of the peer.
     pub peer: SocketAddr,
-    /// The device's name.
+    /// Name of the device.
     pub device: String,
-    /// Its MTU; without one a new device gets what fits into one datagram.
+    /// MTU of the device; by default a new device gets the largest that fits into one datagram.
     pub mtu: Option<u16>,
-    /// Whether it may be.
+    /// Protection of the packets.
     pub protection: Protection,
-    /// True if packets go before they are segmented, many datagrams a call.
+    /// True to pass packets before segmentation, with many datagrams a call.
     pub offload: bool,
-    /// By what packets are judged, if they are.
+    /// Inspection of the packets, if any.
     pub guard: Option<InspectionConfig>,
-    /// Where metrics are shown.
+    /// Endpoint of metrics, if any.
     pub metrics: Option<MetricsConfig>,
 }
 
-/// Who on the way may read and change what goes through.
+/// Protection of packets on the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protection {
-    /// Nobody, since nothing leaves this machine.
+    /// None needed: no packet leaves this machine.
     Loopback,
-    /// Whoever is there.
+    /// None: everyone on the path can read and change packets.
     Plain,
-    /// Nobody without these keys.
+    /// Encryption with these keys.
     Keys(Keys),
 }
 
-/// Why a tunnel could not start, or ended before it was told to.
+/// Error of starting or running a tunnel.
 #[derive(Debug, thiserror::Error)]
 pub enum TunnelError {
-    /// Nothing would hide what goes through.
+    /// Packets would be unprotected.
     #[error(
-        "--peer {0} is not this machine, and whoever is on the way could read and change what goes through: give it --key and --peer-key, or --plain if that is meant"
+        "--peer {0} is not this machine, and everyone on the path could read and change packets: pass --key and --peer-key, or --plain to accept that"
     )]
     Plain(SocketAddr),
-    /// The library does not do what was asked of it.
+    /// The Noise library failed.
     #[error("Noise protocol: {0}")]
     Noise(#[from] snow::Error),
-    /// One IPv4, one IPv6.
+    /// Different address families.
     #[error("--local and --peer must be both IPv4 or both IPv6")]
     Families,
-    /// The local address cannot be had.
+    /// The local address is not available.
     #[error("--local {local}: {source}")]
     Bind {
-        /// As it was asked for.
+        /// Requested address.
         local: SocketAddr,
-        /// Why.
+        /// Reason.
         source: io::Error,
     },
-    /// There is no way to the peer.
+    /// There is no route to the peer.
     #[error("--peer {peer}: {source}")]
     Connect {
-        /// As it was asked for.
+        /// Requested address.
         peer: SocketAddr,
-        /// Why.
+        /// Reason.
         source: io::Error,
     },
-    /// The socket is not what it should be.
-    #[error("UDP socket: {0}")]
+    /// The socket failed.
+    #[error("UDP socket to the peer: {0}")]
     Socket(io::Error),
-    /// There are no tun devices here.
-    #[error("/dev/net/tun: {0} (the kernel needs CONFIG_TUN)")]
+    /// This machine has no tun devices.
+    #[error("cannot open /dev/net/tun: {0} (the kernel needs CONFIG_TUN)")]
     Clone(io::Error),
-    /// The device cannot be had.
+    /// The device is not available.
     #[error("--device {name}: {}", attach_fault(.source))]
     Attach {
-        /// Its name.
+        /// Name of the device.
         name: String,
-        /// Why.
+        /// Reason.
         source: CallError,
     },
     /// A setting of the device was refused.
     #[error("--mtu: {0}")]
     Mtu(io::Error),
-    /// The device cannot be read any more.
+    /// The device is no longer readable.
     #[error("device {name}: {source}")]
     Device {
-        /// Its name.
+        /// Name of the device.
         name: String,
-        /// Why.
+        /// Reason.
         source: io::Error,
     },
-    /// Packets cannot be judged as was asked.
+    /// The inspection cannot start.
     #[error(transparent)]
     Guard(#[from] GuardError),
-    /// The metrics could not be shown.
+    /// The metrics cannot be served.
     #[error(transparent)]
     Metrics(#[from] MetricsError),
     /// A thread or the signal handlers could not be set up.
     #[error("cannot start: {0}")]
     Start(#[from] io::Error),
-    /// A thread ended by a panic, whose message stands above on stderr.
-    #[error("a thread of the tunnel has failed")]
+    /// A thread panicked; its message is on stderr.
+    #[error("a thread of the tunnel panicked (see the message above)")]
     Failed,
 }
 
 impl TunnelError {
-    /// True if a permission or a feature of this machine is missing, rather than good input.
+    /// True if a permission or a feature of this machine is missing, instead of valid input.
     pub fn is_unsupported(&self) -> bool {
         match self {
             Self::Clone(_) => true,
@@ -155,11 +154,11 @@ impl TunnelError {
 fn attach_fault(error: &CallError) -> String {
     match error.errno() {
         Some(libc::EPERM) => {
-            "not permitted: this takes CAP_NET_ADMIN, or a device that `ip tuntap add … user` made for this user"
+            "not permitted: run with CAP_NET_ADMIN, or create a device for this user with `ip tuntap add … user`"
                 .to_owned()
         }
-        Some(libc::EBUSY) => "another program has this device".to_owned(),
-        Some(libc::EINVAL) => "no name for a device, or that of one which is no tun device".to_owned(),
+        Some(libc::EBUSY) => "another program uses this device".to_owned(),
+        Some(libc::EINVAL) => "invalid name, or the device is not a tun device".to_owned(),
         _ => error.to_string(),
     }
 }

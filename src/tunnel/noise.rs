@@ -1,17 +1,15 @@
-//! Agreement on keys with the peer by the Noise protocol, `Noise_KK_25519_AESGCM_BLAKE2s`: both static keys
-//! are known to both ends beforehand, and each session has keys of its own, which neither of those tells
-//! later.
+//! Key agreement with the peer by the Noise protocol, `Noise_KK_25519_AESGCM_BLAKE2s`. Both ends know both
+//! static keys beforehand. Each session has its own keys, which the static keys do not reveal later.
 //!
 //! ```text
 //! initiation | kind | e (32) | sealed: time of day, nanoseconds (8), the initiator's index (4) | tag (16) |
 //! response   | kind | the initiator's index (4) | e (32) | sealed: the responder's index (4) | tag (16) |
 //! ```
 //!
-//! Either end may begin. An initiation is taken once: the next one must be of a later time. Who responds
-//! sends by the new keys only once the peer has: an initiation that somebody has kept and sends again changes
-//! nothing.
+//! Either end can start. An initiation is accepted once: the next one must have a later time. The responder
+//! sends with the new keys only once the peer has used them, so a replayed initiation changes nothing.
 //!
-//! It opens no socket and reads no clock: whoever drives it passes datagrams and the time.
+//! This module opens no socket and reads no clock: the caller passes datagrams and the time.
 
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
@@ -31,28 +29,28 @@ pub const INITIATION: u8 = 3;
 pub const RESPONSE: u8 = 4;
 
 const PROTOCOL: &str = "Noise_KK_25519_AESGCM_BLAKE2s";
-/// Both ends must mean the same by what they send.
+/// Version of the protocol, which both ends must share.
 const PROLOGUE: &[u8] = b"bannerwall tunnel 1";
 
-/// After this time the end that began agrees on new keys, and after the next one the other end does.
+/// Age of keys at which their initiator agrees on new ones, and at which the other end does.
 const RENEW: [Duration; 2] = [Duration::from_secs(120), Duration::from_secs(140)];
-/// After this time keys are not used any more.
+/// Age at which keys expire.
 const EXPIRE: Duration = Duration::from_secs(180);
-/// Without an answer, how long until the next initiation.
+/// Interval of initiations without a response.
 const RETRY: Duration = Duration::from_secs(2);
-/// Sessions by which is received: the one in use, the one before, and those that nobody has confirmed.
+/// Sessions for receiving: the current one, the previous one, and unconfirmed ones.
 const MOST_SESSIONS: usize = 4;
-/// Initiations that are looked at in a second; each takes some curve arithmetic.
+/// Limit of initiations a second, since each needs curve arithmetic.
 const INITIATIONS: u32 = 500;
-/// The longest message of an agreement.
+/// Limit of a message in bytes.
 const LONGEST: usize = 128;
 
-/// What a datagram of an agreement leads to.
+/// Result of a datagram of the agreement.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// This is to be sent to the peer.
+    /// Send this datagram to the peer.
     Send(Vec<u8>),
-    /// There is a new session in use: something is to be sent by it, so that the peer uses it, too.
+    /// A new session is in use: send something with it, so that the peer uses it, too.
     Confirm,
 }
 
@@ -60,32 +58,33 @@ pub enum Answer {
 pub struct Noise {
     keys: Keys,
     params: NoiseParams,
-    /// By which is sent.
+    /// Session for sending.
     current: ArcSwapOption<Session>,
-    /// By which is received.
+    /// Sessions for receiving.
     known: ArcSwap<Vec<Arc<Session>>>,
     agreement: Mutex<Agreement>,
 }
 
-/// How far an agreement is.
+/// State of the agreement.
 #[derive(Default)]
 struct Agreement {
-    /// Our own initiation that waits for its response.
+    /// Own initiation that waits for its response.
     pending: Option<(Index, HandshakeState)>,
-    /// Time at which it was sent.
+    /// Time of the last initiation.
     initiated: Option<Instant>,
-    /// The time that the peer's latest initiation told.
+    /// Time inside the peer's latest initiation.
     latest: u64,
-    /// The second that initiations are counted in, and how many were.
+    /// Start of the current second, and its number of initiations.
     counted: Option<(Instant, u32)>,
-    /// Indexes count from a random number, and none is given twice.
+    /// Last index; indexes count from a random number, and none is used twice.
     index: Option<u32>,
 }
 
 impl Noise {
-    /// No session yet.
+    /// Returns a state without a session.
     ///
     /// # Errors
+    ///
     /// The library lacks the protocol.
     pub fn new(keys: Keys) -> Result<Self, snow::Error> {
         let noise = Self {
@@ -98,18 +97,18 @@ impl Noise {
         noise.handshake(true).map(|_| noise)
     }
 
-    /// The session to send by, if any.
+    /// Returns the session for sending, if there is one.
     pub fn current(&self) -> Option<Arc<Session>> {
         self.current.load_full()
     }
 
-    /// The session of this index.
+    /// Returns the session of an index.
     pub fn session(&self, index: Index) -> Option<Arc<Session>> {
         self.known.load().iter().find(|session| session.ours == index).cloned()
     }
 
-    /// Takes note of an authentic datagram by `session`: the peer has its keys, and it is used from now on.
-    /// True where that was news.
+    /// Confirms `session` after an authentic datagram: the peer has its keys, and it becomes the current one.
+    /// True for the first such datagram.
     pub fn confirm(&self, session: &Arc<Session>) -> bool {
         let is_news = !session.is_confirmed.load(Relaxed) && !session.is_confirmed.swap(true, Relaxed);
         if is_news {
@@ -118,7 +117,7 @@ impl Noise {
         is_news
     }
 
-    /// What is to be sent now, if anything, so that there are keys; asked several times a second.
+    /// Returns the datagram to send now to get keys, if any; called several times a second.
     pub fn tick(&self, now: Instant, day: SystemTime) -> Option<Vec<u8>> {
         self.forget(now);
         let mut agreement = self.agreement();
@@ -137,10 +136,11 @@ impl Noise {
         self.initiate(&mut agreement, day).ok()
     }
 
-    /// Takes a datagram of an agreement.
+    /// Handles a datagram of the agreement.
     ///
     /// # Errors
-    /// It is none, or not the peer's, or an old one.
+    ///
+    /// The datagram is invalid, forged or replayed.
     pub fn take(&self, datagram: &[u8], now: Instant) -> Result<Answer, Reason> {
         match datagram.split_first() {
             Some((&INITIATION, message)) => self.respond(message, now).map(Answer::Send),
@@ -192,7 +192,7 @@ impl Noise {
         let theirs: [u8; 4] = match read(&mut handshake, message) {
             Ok(theirs) => theirs,
             Err(reason) => {
-                // A forged response does not keep the true one from being taken.
+                // A forged response must not prevent the true one from being accepted.
                 agreement.pending = Some((ours, handshake));
                 return Err(reason);
             }
@@ -203,7 +203,7 @@ impl Noise {
         Ok(())
     }
 
-    /// Receives by a new session, and by the newest others.
+    /// Adds a session for receiving, and keeps the newest others.
     fn add(
         &self,
         handshake: HandshakeState,
@@ -219,7 +219,7 @@ impl Noise {
         let mut known = Vec::clone(&self.known.load());
         known.insert(0, Arc::clone(&session));
         while known.len() > MOST_SESSIONS {
-            // Not the one in use, however many others there are.
+            // The current session stays, however many others there are.
             let oldest = known.iter().rposition(|other| !is_current(other)).unwrap_or_default();
             known.remove(oldest);
         }
@@ -227,7 +227,7 @@ impl Noise {
         Ok(session)
     }
 
-    /// Forgets keys that are too old.
+    /// Drops expired keys.
     fn forget(&self, now: Instant) {
         let _held = self.agreement();
         let is_old = |session: &Arc<Session>| now.saturating_duration_since(session.born) >= EXPIRE;
@@ -260,7 +260,7 @@ impl fmt::Debug for Noise {
 }
 
 impl Agreement {
-    /// True if one more initiation is looked at.
+    /// True if another initiation may be handled.
     fn admit(&mut self, now: Instant) -> bool {
         let (second, count) = self.counted.get_or_insert((now, 0));
         if now.saturating_duration_since(*second) >= Duration::from_secs(1) {
@@ -288,7 +288,7 @@ fn random() -> Result<u32, snow::Error> {
     Ok(u32::from_be_bytes(octets))
 }
 
-/// `start`, and the next message of `handshake` with `payload`.
+/// Returns `start` with the next message of `handshake`, which contains `payload`.
 fn write(handshake: &mut HandshakeState, start: &[u8], payload: &[u8]) -> Result<Vec<u8>, snow::Error> {
     let mut message = start.to_vec();
     message.resize(start.len() + LONGEST, 0);
@@ -297,7 +297,7 @@ fn write(handshake: &mut HandshakeState, start: &[u8], payload: &[u8]) -> Result
     Ok(message)
 }
 
-/// The payload of the next message of `handshake`, of just this length.
+/// Returns the payload of the next message of `handshake`, if it has this length.
 fn read<const LENGTH: usize>(handshake: &mut HandshakeState, message: &[u8]) -> Result<[u8; LENGTH], Reason> {
     let mut payload = [0; LONGEST];
     if message.len() > payload.len() {

@@ -1,5 +1,4 @@
-//! Packets to the peer: cut into pieces that fit the way, numbered, sealed where there are keys, and sent
-//! many a call.
+//! Packets to the peer: splits them into pieces, numbers and encrypts these, and sends many in a call.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -13,30 +12,30 @@ use super::place::{self, MOST_PIECES, Place};
 use super::session::{self, Session};
 use crate::metrics::TunnelDrop as Reason;
 
-/// The kind of a datagram that carries a piece as it is.
+/// Kind of a datagram with an unencrypted piece.
 pub const PLAIN: u8 = 1;
 
-/// Octets before a piece: its kind and number.
+/// Size of the header before a piece, in bytes: its kind and number.
 pub const PLAIN_HEADER: usize = 1 + place::OCTETS;
 
-/// How what is sent looks.
+/// Protection of sent pieces.
 #[derive(Debug, Clone)]
 pub enum Cover {
-    /// As it is; with the numbers of packets, none twice.
+    /// Unencrypted, with the counter of packet numbers.
     Plain(Arc<AtomicU64>),
-    /// Sealed.
+    /// Encrypted.
     Noise(Arc<Noise>),
 }
 
 impl Cover {
-    /// None. Its numbers begin where nobody has been for long: pieces of an earlier run may still be awaited
-    /// by the peer.
+    /// Returns an unencrypted cover. Its numbers start at the current time, since the peer may still wait for
+    /// pieces of an earlier run.
     pub fn plain() -> Self {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Self::Plain(Arc::new(AtomicU64::new(u64::try_from(since.as_micros()).unwrap_or_default())))
     }
 
-    /// Octets of a datagram that are no piece.
+    /// Returns the size of a datagram's header and tag, in bytes.
     pub fn overhead(&self) -> usize {
         match self {
             Self::Plain(_) => PLAIN_HEADER,
@@ -45,32 +44,32 @@ impl Cover {
     }
 }
 
-/// One thread's way to the peer.
+/// Sending direction of one thread.
 #[derive(Debug)]
 pub struct Outlet {
     carrier: Arc<Carrier>,
     cover: Cover,
     account: Account,
     headers: Vec<[u8; PLAIN_HEADER]>,
-    /// Room for a train of sealed pieces.
+    /// Buffer for a train of encrypted pieces.
     sealed: Vec<u8>,
 }
 
-/// A packet that is cut.
+/// Splitting of a packet.
 #[derive(Debug, Clone, Copy)]
 struct Cut {
-    /// Its number.
+    /// Number of the packet.
     packet: u64,
-    /// How many pieces it has in all.
+    /// Number of its pieces.
     pieces: usize,
-    /// Octets of each but the last.
+    /// Size of each piece but the last, in bytes.
     room: usize,
-    /// Octets of a datagram with such a piece.
+    /// Size of a datagram with such a piece, in bytes.
     each: usize,
 }
 
 impl Outlet {
-    /// A way by `carrier`.
+    /// Returns a sender over `carrier`.
     pub fn new(carrier: Arc<Carrier>, cover: Cover, account: Account) -> Self {
         let sealed = match cover {
             Cover::Plain(_) => Vec::new(),
@@ -81,7 +80,7 @@ impl Outlet {
 
     /// Sends a packet, or drops it.
     pub fn send(&mut self, packet: Packet<'_>) {
-        // An outbound packet is in one part.
+        // An outgoing packet has one part.
         let [octets] = packet.parts() else { return packet.discard(Reason::Malformed) };
         match self.send_octets(octets) {
             Ok(()) => packet.forwarded(),
@@ -89,13 +88,14 @@ impl Outlet {
         }
     }
 
-    /// Sends a packet of our own, or nothing, which shows the peer that we have the keys.
+    /// Sends a packet of the tunnel, or an empty one to prove possession of the keys.
     ///
     /// # Errors
-    /// Why it was not sent.
+    ///
+    /// Reason of the failure.
     pub fn send_octets(&mut self, octets: &[u8]) -> Result<(), Reason> {
         match self.try_to_send(octets) {
-            // The way has become narrower, as the kernel has just learnt.
+            // The kernel has just learnt a smaller path MTU, so one retry is enough.
             Err(Reason::TooLong) => self.try_to_send(octets),
             outcome => outcome,
         }
@@ -134,7 +134,7 @@ impl Outlet {
         Ok(())
     }
 
-    /// Sends pieces by one call, as they are.
+    /// Sends unencrypted pieces in one call.
     fn send_plain(&mut self, cut: Cut, first: usize, train: &[u8]) -> Result<(), Reason> {
         let mut parts = [IoSlice::new(&[]); 2 * MOST_SEGMENTS];
         let count = train.len().div_ceil(cut.room);
@@ -149,10 +149,10 @@ impl Outlet {
         self.carrier.send(parts.get(..2 * count).unwrap_or_default(), cut.each)
     }
 
-    /// Sends pieces by one call, sealed.
+    /// Sends encrypted pieces in one call.
     fn send_sealed(&mut self, session: &Session, cut: Cut, first: usize, train: &[u8]) -> Result<(), Reason> {
         let mut end = 0;
-        // An empty train is one empty piece.
+        // An empty train has one empty piece.
         let (start, others) = train.split_at(train.len().min(cut.room));
         for (index, piece) in std::iter::once(start).chain(others.chunks(cut.room)).enumerate() {
             let room = self.sealed.get_mut(end..).unwrap_or_default();

@@ -1,53 +1,53 @@
-//! Which piece of which packet a datagram carries: the number at its start.
+//! Number of a piece at the start of its datagram.
 //!
 //! ```text
-//!  0       1       2       3       4       5       6       7
+//! 0       1       2       3       4       5       6       7
 //! | kind  |        packet (48 bits)                       | piece (7 bits), last (1 bit) |
 //! ```
 //!
-//! A packet that is longer than a datagram, as most that are still to be segmented, goes as several of them,
-//! all but the last equally long. Each has a number of its own, so that it can be sealed and known again by
-//! itself.
+//! A packet that is larger than a datagram, such as most packets before segmentation, is sent in several
+//! pieces of equal length, except for the last. Each piece has its own number, so it can be encrypted and
+//! identified alone.
 
-/// The most pieces that a packet is cut into.
+/// Limit of pieces in a packet.
 pub const MOST_PIECES: usize = 1 << 7;
 
-/// Octets that a number takes.
+/// Size of a number in bytes.
 pub const OCTETS: usize = 7;
 
-/// The numbers of packets go round after so many.
+/// Packet numbers wrap after this number.
 const PACKETS: u64 = 1 << 48;
 
-/// A piece's number.
+/// Number of a piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// The packet, counted by its sender.
+    /// Number of the packet, from its sender.
     pub packet: u64,
-    /// The piece, counted from 0.
+    /// Number of the piece, from 0.
     pub piece: u8,
     /// True if no further piece follows.
     pub is_last: bool,
 }
 
 impl Place {
-    /// The number of piece `index` of `pieces` of a packet.
+    /// Returns the number of piece `index` of `pieces` of a packet.
     pub fn new(packet: u64, index: usize, pieces: usize) -> Self {
         let piece = u8::try_from(index % MOST_PIECES).unwrap_or_default();
         Self { packet: packet % PACKETS, piece, is_last: index + 1 == pieces }
     }
 
-    /// As one number of 56 bits, which no other piece under the same key has.
+    /// Returns the number as 56 bits, unique among the pieces under one key.
     pub fn number(self) -> u64 {
         self.packet << 8 | u64::from(self.piece) << 1 | u64::from(self.is_last)
     }
 
-    /// As it stands in a datagram, in network order.
+    /// Encodes the number in network byte order.
     pub fn to_octets(self) -> [u8; OCTETS] {
         let [_, octets @ ..] = self.number().to_be_bytes();
         octets
     }
 
-    /// Reads what [`Self::to_octets`] gave.
+    /// Decodes the result of [`Self::to_octets`].
     pub fn from_octets(octets: [u8; OCTETS]) -> Self {
         let mut number = [0; 8];
         number[1..].copy_from_slice(&octets);
@@ -55,7 +55,7 @@ impl Place {
         Self { packet: u64::from_be_bytes(number) >> 8, piece: piece >> 1, is_last: piece & 1 == 1 }
     }
 
-    /// True if this is the piece right behind `other`.
+    /// True if this piece directly follows `other`.
     pub fn follows(self, other: Self) -> bool {
         self.packet == other.packet && self.piece == other.piece + 1 && !other.is_last
     }

@@ -1,4 +1,4 @@
-//! One run: everything opened, a thread a direction, and the end.
+//! One run: opens everything, starts a thread for each direction, and stops.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -25,27 +25,28 @@ use crate::guard::{CarriedVerdict, CarrierGuard, EventReader, InspectionConfig, 
 use crate::metrics::{Endpoint, Health, Registry, TunnelDrop as Reason, TunnelMetrics, Way};
 use crate::privileges::{self, FILES};
 
-/// Room for the longest packet with its header, or the longest train.
+/// Size of the buffers: for the longest packet with its header, or the longest train.
 const LONGEST: usize = 1 << 17;
 
-/// Interval at which the path to the peer is looked at, which may have become wider, and the age of keys.
+/// Interval of checks of the path MTU, which may have grown, and of the keys' age.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// What the main thread is told.
+/// Message to the main thread.
 enum Message {
-    /// End the run (SIGINT, SIGTERM).
+    /// Stop the run (SIGINT, SIGTERM).
     Stop,
-    /// Read the rules again, and open the files of events anew (SIGHUP, SIGUSR1, SIGUSR2).
+    /// Reload the rules, and reopen the event files (SIGHUP, SIGUSR1, SIGUSR2).
     Reload,
-    /// A direction has ended: the device is gone, an error, or a panic (`None`).
+    /// A direction has stopped: the device is gone, an error, or a panic (`None`).
     Ended(Option<Result<(), TunnelError>>),
 }
 
-/// Carries packets until a signal ends the run or the device is deleted; prints `ready` on stderr once
+/// Carries packets until a signal stops the run or the device is deleted. Prints `ready` on stderr once
 /// packets pass.
 ///
 /// # Errors
-/// Where something that the run needs is missing or fails.
+///
+/// A needed resource is missing or fails.
 pub fn run(
     config: &TunnelConfig,
     outputs: Vec<Output>,
@@ -60,7 +61,7 @@ pub fn run(
     let carrier = Arc::new(Carrier::open(config.local, config.peer, config.offload)?);
     let device = Arc::new(Device::open(&config.device, config.offload)?);
     let mtu = settle(config, &cover, &carrier, &device)?;
-    // Everything is open; rules and event files of others' may have to be read and written later.
+    // All sockets and devices are open; only rules and event files of other users may be needed later.
     privileges::keep_for_good(if config.guard.is_some() { FILES } else { CapabilitySet::empty() })?;
     let start = |config: &InspectionConfig| CarrierGuard::start(config.clone(), outputs, readers, &registry);
     let guard = config.guard.as_ref().map(start).transpose()?;
@@ -106,8 +107,8 @@ pub fn run(
     outcome
 }
 
-/// Ends what judges, and tells what came of the run. The threads wait in calls that nothing ends but the end
-/// of the process; they hold nothing back.
+/// Stops the guard, and prints the summary. The other threads wait in calls that end only with the process;
+/// they hold no unwritten data.
 fn finish(guard: Option<CarrierGuard>, metrics: &TunnelMetrics) {
     if let Some(guard) = guard {
         guard.finish();
@@ -115,7 +116,7 @@ fn finish(guard: Option<CarrierGuard>, metrics: &TunnelMetrics) {
     tell(summary(metrics));
 }
 
-/// What packets are sealed by on their way.
+/// Returns the protection of packets.
 fn cover(config: &TunnelConfig) -> Result<Cover, TunnelError> {
     Ok(match config.protection {
         Protection::Loopback if !config.peer.ip().to_canonical().is_loopback() => {
@@ -126,7 +127,7 @@ fn cover(config: &TunnelConfig) -> Result<Cover, TunnelError> {
     })
 }
 
-/// Tells people and scripts that packets pass, and how.
+/// Reports that packets pass, and the settings.
 fn announce(
     config: &TunnelConfig,
     device: &Device,
@@ -154,7 +155,7 @@ fn announce(
     }
 }
 
-/// Gives the device the sizes that fit the way to the peer; says its MTU.
+/// Sets the device's sizes for the path to the peer, and returns its MTU for the report.
 fn settle(
     config: &TunnelConfig,
     cover: &Cover,
@@ -163,14 +164,14 @@ fn settle(
 ) -> Result<String, TunnelError> {
     let room = carrier.each().saturating_sub(cover.overhead());
     let header = if config.offload { HEADER } else { 0 };
-    // Who made the device beforehand has chosen; 65,535 is the most that a tun device has.
+    // The creator of an existing device has chosen its MTU; 65,535 is the limit of a tun device.
     let chosen = config.mtu.map(usize::from);
     let mtu = chosen.or_else(|| device.is_ours().then(|| room.saturating_sub(header).min(65_535)));
     if let Some(mtu) = mtu {
         device.set(Setting::Mtu, mtu).map_err(TunnelError::Mtu)?;
     }
     if config.offload {
-        // As much as one train carries. Without the permission longer ones go as two.
+        // A train carries this much. Without the permission, longer packets need two calls.
         let longest = room * carrier.at_once(carrier.each()) - HEADER;
         if device.set(Setting::SuperPacket, longest.min(65_535)).is_err() {
             tell("bannerwall: the device's gso_max_size cannot be set: the longest packets go by two calls");
@@ -179,13 +180,13 @@ fn settle(
     Ok(mtu.map_or_else(|| "MTU as it was".to_owned(), |mtu| format!("MTU {mtu}")))
 }
 
-/// From the device to the peer.
+/// Sending direction: from the device to the peer.
 struct Outward {
     device: Arc<Device>,
     carrier: Arc<Carrier>,
     account: Account,
     outlet: Outlet,
-    /// Who judges packets, if anybody.
+    /// Inspector of packets, if there is one.
     guard: Option<Guarded>,
 }
 
@@ -210,7 +211,7 @@ impl Outward {
         let fate = match &self.guard {
             None => CarriedVerdict::Pass,
             Some(guard) => {
-                // A virtual machine's header, perhaps, which the kernel hands on.
+                // The kernel passes on the header of a virtual machine, which may request other checksums.
                 match Unwritten::of(&parts) {
                     Unwritten::Usual => {}
                     Unwritten::Other(octets) => {
@@ -234,7 +235,7 @@ impl Outward {
     }
 }
 
-/// From the peer to the device.
+/// Receives from the peer until an error.
 fn receive_all(mut inlet: Inlet) -> Result<(), TunnelError> {
     let mut buffer = vec![0; LONGEST];
     loop {
@@ -242,7 +243,7 @@ fn receive_all(mut inlet: Inlet) -> Result<(), TunnelError> {
     }
 }
 
-/// What the main thread does meanwhile.
+/// Periodic work of the main thread.
 struct Watch<'a> {
     carrier: &'a Carrier,
     cover: &'a Cover,
@@ -271,14 +272,14 @@ impl Watch<'_> {
     }
 
     fn look(&self) {
-        // Without a route nobody knows the MTU; there may be one again.
+        // Without a route the MTU is unknown; a later check may succeed.
         if let Ok(path) = self.carrier.look_at_path() {
             self.metrics.path_mtu.set(i64::try_from(path).unwrap_or(i64::MAX));
         }
         if let Cover::Noise(noise) = self.cover
             && let Some(initiation) = noise.tick(Instant::now(), SystemTime::now())
         {
-            // One that is not sent is like one that is lost: the next one follows.
+            // A lost initiation needs no retry here: the next one follows.
             let _ = self.carrier.send_one(&initiation);
         }
         if let Some(guard) = self.guard {
@@ -287,7 +288,7 @@ impl Watch<'_> {
     }
 }
 
-/// Tells the main thread how a direction ended, also when it panics.
+/// Reports the end of a direction to the main thread, also after a panic.
 struct Farewell {
     outcome: Option<Result<(), TunnelError>>,
     sender: Sender<Message>,
@@ -314,18 +315,18 @@ fn spawn(
     Ok(())
 }
 
-/// Signals that end nothing from now on: those of the start are heard once it is over.
+/// Registers the signals; early ones are queued until the start is complete.
 fn signals() -> Result<Signals, TunnelError> {
     Ok(Signals::new([SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2])?)
 }
 
-/// Passes signals on, by a thread: one that starts before the process is confined would not be.
+/// Forwards signals from a thread. It starts after the confinement, which it would not inherit before.
 fn hear(mut signals: Signals, sender: Sender<Message>) -> Result<(), TunnelError> {
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         privileges::give_up_all("signals");
         for signal in signals.forever() {
             let message = if matches!(signal, SIGINT | SIGTERM) { Message::Stop } else { Message::Reload };
-            // Nobody listens any more at the very end.
+            // At the very end the receiver is gone.
             let _ = sender.send(message);
         }
     })?;
@@ -343,6 +344,6 @@ fn summary(metrics: &TunnelMetrics) -> String {
         .collect();
     let dropped = if dropped.is_empty() { "none".to_owned() } else { dropped.join(", ") };
     format!(
-        "{sent} packets ({sent_octets} octets) sent, {received} packets ({received_octets} octets) received, dropped: {dropped}"
+        "sent: packets {sent}, bytes {sent_octets}; received: packets {received}, bytes {received_octets}; dropped: {dropped}"
     )
 }

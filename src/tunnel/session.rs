@@ -1,12 +1,12 @@
-//! One agreement on keys: what is sealed and opened by it. The Noise protocol's transport messages, one a
-//! datagram, so that each is authentic by itself and none needs another:
+//! Session of one key agreement: encrypts and decrypts pieces. Each datagram carries one transport message of
+//! the Noise protocol, and is authentic without any other:
 //!
 //! ```text
 //! | kind | number of the piece (7) | session (4) | sealed piece | tag (16) |
 //! ```
 //!
-//! The number is the nonce, so that a datagram whose number was changed does not open. The session is told so
-//! that the receiver need not try several.
+//! The number is the nonce, so a datagram with a changed number fails to decrypt. The session's index lets
+//! the receiver find the keys.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -19,54 +19,55 @@ use super::place::{self, Place};
 use super::window::Window;
 use crate::metrics::TunnelDrop as Reason;
 
-/// The kind of a datagram that carries a sealed piece.
+/// Kind of a datagram with an encrypted piece.
 pub const SEALED: u8 = 2;
 
-/// Octets before a sealed piece, and behind it.
+/// Sizes before and after an encrypted piece, in bytes.
 pub const HEADER: usize = 1 + place::OCTETS + 4;
 pub const TAG: usize = 16;
 
-/// The name that a receiver has given to a session.
+/// Index of a session, chosen by its receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Index(pub u32);
 
-/// A session.
+/// Session.
 pub struct Session {
-    /// In what comes to us.
+    /// Index in received datagrams.
     pub ours: Index,
-    /// In what goes to the peer.
+    /// Index in sent datagrams.
     theirs: Index,
     transport: StatelessTransportState,
     next: AtomicU64,
     window: Mutex<Window>,
-    /// Time at which its keys were agreed on.
+    /// Time of the key agreement.
     pub born: Instant,
-    /// True if the peer has shown that it has the keys, too.
+    /// True once the peer has proved possession of the keys.
     pub is_confirmed: AtomicBool,
 }
 
 impl Session {
-    /// A session by `transport`, agreed on at `born`.
+    /// Returns a session with `transport`, agreed on at `born`.
     pub fn new(ours: Index, theirs: Index, transport: StatelessTransportState, born: Instant) -> Self {
         let is_confirmed = AtomicBool::new(transport.is_initiator());
         let (next, window) = (AtomicU64::new(0), Mutex::new(Window::new()));
         Self { ours, theirs, transport, next, window, born, is_confirmed }
     }
 
-    /// True if this end began.
+    /// True if this end started the agreement.
     pub fn is_initiator(&self) -> bool {
         self.transport.is_initiator()
     }
 
-    /// A number for a packet, which no other one has.
+    /// Returns a new packet number.
     pub fn next(&self) -> u64 {
         self.next.fetch_add(1, Relaxed)
     }
 
-    /// Writes a datagram with `piece` into `room`; gives its length.
+    /// Writes a datagram with `piece` into `room`, and returns its length.
     ///
     /// # Errors
-    /// There is not room enough.
+    ///
+    /// `room` is too small.
     pub fn seal(&self, place: Place, piece: &[u8], room: &mut [u8]) -> Result<usize, Reason> {
         let (header, sealed) = room.split_first_chunk_mut::<HEADER>().ok_or(Reason::TooLong)?;
         let [kind, rest @ ..] = header;
@@ -79,17 +80,18 @@ impl Session {
         Ok(HEADER + length)
     }
 
-    /// Opens what [`read`] gave into `room`, which must be as long as the sealed piece with its tag; gives
-    /// its length.
+    /// Decrypts the result of [`read`] into `room`, which must have the length of the encrypted piece with
+    /// its tag. Returns the length.
     ///
     /// # Errors
-    /// It is not the peer's, or was taken before.
+    ///
+    /// The piece is forged or replayed.
     pub fn open(&self, place: Place, sealed: &[u8], room: &mut [u8]) -> Result<usize, Reason> {
         if room.len() < sealed.len() {
             return Err(Reason::Malformed);
         }
         let length = self.transport.read_message(place.number(), sealed, room).map_err(|_| Reason::Forged)?;
-        // One thread receives; nobody is waited for.
+        // Only one thread receives, so this lock never waits.
         let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
         if window.admit(place) { Ok(length) } else { Err(Reason::Replayed) }
     }
@@ -101,7 +103,7 @@ impl fmt::Debug for Session {
     }
 }
 
-/// Reads a datagram with a sealed piece: of which session, its number, and what is sealed.
+/// Parses a datagram with an encrypted piece: its session, its number, and the encrypted bytes.
 pub fn read(datagram: &[u8]) -> Option<(Index, Place, &[u8])> {
     let (header, sealed) = datagram.split_first_chunk::<HEADER>()?;
     let [SEALED, rest @ ..] = header else { return None };

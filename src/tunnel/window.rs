@@ -1,26 +1,26 @@
-//! What was received under one key, so that nothing of it is taken twice.
+//! Replay protection: records the received pieces under one key.
 
 use super::place::Place;
 
-/// Packets behind the newest of which pieces are still taken.
+/// Number of packets before the newest whose pieces are still accepted.
 const WIDTH: usize = 1024;
 
-/// The pieces received of the newest packets.
+/// Received pieces of the newest packets.
 #[derive(Debug)]
 pub struct Window {
-    /// The newest packet's number.
+    /// Number of the newest packet.
     newest: u64,
-    /// The pieces of each, by its number's remainder.
+    /// Bits of the pieces, by the packet number's remainder.
     pieces: Vec<u128>,
 }
 
 impl Window {
-    /// Nothing was received yet.
+    /// Returns an empty window.
     pub fn new() -> Self {
         Self { newest: 0, pieces: vec![0; WIDTH] }
     }
 
-    /// Takes note of an authentic piece; false where it was there before, or is too old to be known.
+    /// Records an authentic piece; returns false for a duplicate or a too old piece.
     pub fn admit(&mut self, place: Place) -> bool {
         let width = WIDTH as u64;
         if place.packet + width <= self.newest {

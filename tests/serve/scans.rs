@@ -126,7 +126,7 @@ fn starts_and_ends(place: &Place) {
     for (wrong, why) in [
         (order("127.7.1.0/24", 9), "not within"),
         (order("127.7.0.0/16", 9), "not within"),
-        (order("localhost", 9), "a name may lead anywhere"),
+        (order("localhost", 9), "a name can resolve to any address"),
         (order("--input=/etc/passwd", 9), "targets: --input"),
         (order("127.7.0.1", 0), "rate: must be from 1 to 5000"),
         (order("127.7.0.1", 5_001), "rate: must be from 1 to 5000"),

@@ -128,7 +128,7 @@ const FOREIGN: [(&str, &str, &[&str]); 12] = [
     (
         "iptables-nft -w -t mangle -A INPUT -j MARK --set-xmark 0x80000000/0x80000000",
         "mark",
-        &["bits 0xc0000000 are used by: IPv4", "-A INPUT -j MARK", "choose others"],
+        &["other rules use bits 0xc0000000: IPv4", "-A INPUT -j MARK", "choose others"],
     ),
     (
         "iptables-legacy -w -t mangle -A INPUT -j MARK --set-xmark 0x80000000/0x80000000",
@@ -145,7 +145,7 @@ const FOREIGN: [(&str, &str, &[&str]); 12] = [
     (
         "nft add rule inet t c tcp dport 80 notrack",
         "conntrack",
-        &["never handed back", "nft rule inet t c handle"],
+        &["never offloaded", "nft rule inet t c handle"],
     ),
     (
         "iptables-nft -w -t raw -A PREROUTING -p tcp -j CT --notrack",
@@ -184,7 +184,7 @@ fn what_leaves_out_what_the_hook_leads_is_a_fault_and_nothing_else() {
         assert!(text.contains("ok    conntrack:"), "{text}");
         let quic = "-A PREROUTING -p udp -m udp --dport 443 -j CT --notrack";
         namespace.run(&format!("iptables-nft -w -t raw {quic}"));
-        assert_fault(&namespace, quic, "conntrack", &["never handed back", quic]);
+        assert_fault(&namespace, quic, "conntrack", &["never offloaded", quic]);
     });
 }
 
@@ -211,7 +211,7 @@ fn rules_of_others_that_keep_to_their_bits_are_well() {
         }
         let (code, text) = doctor(namespace.command(PROGRAM), "--mark 1");
         assert_eq!(code, Some(1), "{text}");
-        assert!(text.contains("FAULT mark: bits 0x6 are used by: "), "{text}");
+        assert!(text.contains("FAULT mark: other rules use bits 0x6: "), "{text}");
     });
 }
 
@@ -254,7 +254,7 @@ fn a_hook_of_one_family_is_well_if_that_is_the_one_asked_for() {
         let namespace = Namespace::new();
         let _guard = Guard::start(&namespace, PROGRAM, NO_SQLMAP, "--hook input --family ipv6");
         let (_, text) = doctor_in(&namespace);
-        assert!(text.contains("FAULT hook: IPv4 has no whole hook"), "{text}");
+        assert!(text.contains("FAULT hook: IPv4 has no complete hook"), "{text}");
         let (_, text) = doctor(namespace.command(PROGRAM), "--family ipv6");
         assert!(text.contains("ok    hook: up, in its place and served: IPv6"), "{text}");
         namespace.run(&format!("{PROGRAM} hook status --family ipv6"));
@@ -280,7 +280,7 @@ fn a_guard_that_its_hook_contradicts_is_a_fault() {
         let cases: [(&str, &str, &[&str]); 4] = [
             ("--queue 0", "--queue 3", &["serves queue 3, to which no hook leads"]),
             ("--queue 0", "--queue 0:2", &["serves queue 1, 2, to which no hook leads"]),
-            ("--queue 0", "--config guard.toml", &["writes mark 0x30, the hook reads 0xc0000000"]),
+            ("--queue 0", "--config guard.toml", &["writes mark 0x30, but the hook reads 0xc0000000"]),
             ("--queue 0", "--on-failure closed", &["was told --on-failure closed, its hook open"]),
         ];
         for (hook, guard, parts) in cases {
@@ -316,7 +316,7 @@ fn a_bridge_whose_frames_pass_by_iptables_is_a_fault() {
             switches.iter().for_each(|switch| router.set(switch, "1"));
             let (_, text) = doctor_in(router);
             assert!(text.contains("ok    bridges:"), "{text}");
-            assert!(text.contains("but those with VLAN tags"), "{text}");
+            assert!(text.contains("except for frames with VLAN tags"), "{text}");
         }
     });
 }

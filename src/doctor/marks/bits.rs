@@ -1,10 +1,10 @@
-//! Which bits of a mark a rule looks at or changes.
+//! Mark bits that a rule matches or changes.
 
 use serde_json::Value;
 
 use super::WHOLE;
 
-/// A number as iptables and ip print it.
+/// Parses a number as iptables and ip print it.
 pub(super) fn number(text: &str) -> Option<u32> {
     match text.strip_prefix("0x") {
         Some(digits) => u32::from_str_radix(digits, 16).ok(),
@@ -12,7 +12,8 @@ pub(super) fn number(text: &str) -> Option<u32> {
     }
 }
 
-/// The bits of packet mark or connection mark that a rule of iptables uses, as `iptables-save` spells it.
+/// Returns the bits of the packet or connection mark that a rule of iptables uses, in the notation of
+/// `iptables-save`.
 pub(super) fn of_iptables_rule(rule: &str) -> u32 {
     let words: Vec<&str> = rule.split_whitespace().collect();
     let mut used = 0;
@@ -20,7 +21,7 @@ pub(super) fn of_iptables_rule(rule: &str) -> u32 {
         used |= match pair[0] {
             // HMARK writes a hash into the whole mark.
             "-j" if pair[1] == "HMARK" => WHOLE,
-            // VALUE/MASK: MASK is looked at or cleared, VALUE set; no MASK means all.
+            // VALUE/MASK: MASK is matched or cleared, and VALUE is set; without MASK all bits are.
             "--mark" | "--set-xmark" | "--set-mark" | "--tproxy-mark" => of_value(pair[1]),
             "--nfmask" | "--ctmask" => number(pair[1]).unwrap_or(WHOLE),
             _ => 0,
@@ -37,7 +38,7 @@ fn of_value(text: &str) -> u32 {
     }
 }
 
-/// The bits of packet mark or connection mark that a rule of nft uses.
+/// Returns the bits of the packet or connection mark that a rule of nft uses.
 pub(super) fn of_nft_rule(statements: &[Value]) -> u32 {
     statements.iter().map(of_statement).fold(0, |used, bits| used | bits)
 }
@@ -48,7 +49,7 @@ fn of_statement(statement: &Value) -> u32 {
     if !is_mark(key) {
         return observed(value);
     }
-    // What it reads of the other mark it copies, and then changes here.
+    // The expression copies the bits of the other mark, and changes them here.
     Known::of(value, key).changed()
 }
 
@@ -56,7 +57,7 @@ fn is_mark(expression: &Value) -> bool {
     expression["meta"]["key"] == "mark" || expression["ct"]["key"] == "mark"
 }
 
-/// The bits of a mark that decide what an expression is worth.
+/// Returns the bits of a mark that affect the value of an expression.
 fn observed(expression: &Value) -> u32 {
     if is_mark(expression) {
         return WHOLE;
@@ -79,20 +80,19 @@ fn operands<'a>(expression: &'a Value, operator: &str) -> Option<[&'a Value; 2]>
     }
 }
 
-/// Marks have 32 bits; nft prints no larger number for one.
+/// Truncates a number to the mark's 32 bits; nft prints none that is larger.
 fn low(number: u64) -> u32 {
     u32::try_from(number & u64::from(WHOLE)).unwrap_or(WHOLE)
 }
 
-/// What is known of each bit of a value that is to be written to a mark: nothing where none of the three
-/// has it.
+/// Known bits of a value that is written to a mark; a bit in none of the three fields is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Known {
-    /// As it was in that very mark.
+    /// Unchanged bits of the same mark.
     kept: u32,
-    /// 0 for sure.
+    /// Bits that are surely 0.
     zero: u32,
-    /// 1 for sure.
+    /// Bits that are surely 1.
     one: u32,
 }
 

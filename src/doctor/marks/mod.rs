@@ -1,7 +1,7 @@
-//! Who else uses our two bits of the packet mark and the connection mark.
+//! Check for third-party use of the hook's mark bits.
 //!
-//! Two faults are told apart: somebody uses just those bits (then other bits are the way out), and
-//! somebody compares, sets or copies the whole mark (then only a mask in that rule is).
+//! There are two faults. If rules use just those bits, choose other bits. If rules compare, set or copy the
+//! whole mark, add a mask to those rules.
 
 mod bits;
 
@@ -23,28 +23,28 @@ pub(super) fn check(scene: &Scene, mark: MarkField) -> Report {
     let routing = scene.routing.iter().flatten().flat_map(routing_rules);
     let users: Vec<(u32, String)> =
         iptables.chain(nft).chain(routing).filter(|(used, _)| used & mark.mask() != 0).collect();
-    let mut report = Report::fine(format!("nobody else uses bits {mark}"));
+    let mut report = Report::fine(format!("no other rule uses bits {mark}"));
     let names = |whole: bool| {
         let named = users.iter().filter(|(used, _)| (*used == WHOLE) == whole).map(|(_, name)| name.as_str());
         named.collect::<Vec<_>>().join("; ")
     };
     let (some, whole) = (names(false), names(true));
     if !some.is_empty() {
-        report.add_fault(format!("bits {mark} are used by: {some}; choose others with --mark BIT"));
+        report.add_fault(format!("other rules use bits {mark}: {some}; choose others with --mark BIT"));
     }
     if !whole.is_empty() {
         report.add_fault(format!(
-            "the whole mark, bits {mark} with it, is compared, set or copied by: {whole}; give those a mask \
+            "these rules compare, set or copy the whole mark, with bits {mark}: {whole}; add a mask to them \
              without bits {mark} (as in 2/0xff)"
         ));
     }
     for blind in scene.unread_rules().chain(scene.routing.iter().filter_map(|read| read.as_ref().err())) {
-        report.add_blind(format!("who else uses bits {mark}: {blind}"));
+        report.add_blind(format!("third-party use of bits {mark}: {blind}"));
     }
     report
 }
 
-/// Routing rules that look at the mark: `ip -j rule`. Without a mask all 32 bits are compared.
+/// Returns the routing rules that match the mark, from `ip -j rule`. Without a mask all 32 bits are compared.
 fn routing_rules(rules: &Value) -> Vec<(u32, String)> {
     let rules = rules.as_array().map_or(&[][..], Vec::as_slice);
     let look = |rule: &Value| {
