@@ -1,7 +1,7 @@
-//! The memory that receives write into: a few buffers that the kernel picks from when data is
-//! there (a provided buffer ring), instead of one for each socket that may stay silent.
+//! The memory for receives: a few buffers from which the kernel picks when data comes (a provided buffer
+//! ring). So silent sockets need no buffers.
 //!
-//! A buffer belongs to the kernel until a completion names it, then to us until `give_back`.
+//! A buffer belongs to the kernel until a completion names it, then to the caller until `give_back`.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
@@ -12,12 +12,12 @@ use io_uring::types::BufRingEntry;
 
 use crate::RingError;
 
-/// The group's number, in a ring that has only one.
+/// The number of the only buffer group.
 pub(super) const GROUP: u16 = 0;
-/// The kernel wants its part aligned to a page.
+/// The kernel requires its part to be aligned to a page.
 const PAGE: usize = 4096;
 
-/// The buffers of a ring, and the small ring by which they are given to the kernel.
+/// The buffers of a ring, and the small ring that passes them to the kernel.
 #[derive(Debug)]
 pub(super) struct Buffers {
     /// `count` ring entries, then, from `data` on, `count` buffers of `size` bytes.
@@ -26,9 +26,9 @@ pub(super) struct Buffers {
     data: usize,
     count: u16,
     size: usize,
-    /// The kernel's tail, our copy.
+    /// Our copy of the kernel's tail.
     tail: u16,
-    /// The buffer taken last, and how many bytes of it were written.
+    /// The last buffer that was taken, and the number of its bytes.
     taken: Option<(u16, usize)>,
 }
 
@@ -65,7 +65,7 @@ impl Buffers {
         Ok(buffers)
     }
 
-    /// Notes which buffer a completion named and how much of it was written.
+    /// Records the buffer that a completion named, and the number of bytes in it.
     pub(super) fn take(&mut self, buffer: u16, octets: u32) {
         self.give_back();
         if buffer < self.count {
@@ -74,7 +74,7 @@ impl Buffers {
         }
     }
 
-    /// What the kernel wrote into the buffer taken last: those bytes and not one more.
+    /// The bytes that the kernel wrote into the last buffer, exactly.
     pub(super) fn taken(&self) -> &[u8] {
         let (Some(memory), Some((buffer, octets))) = (self.memory, self.taken) else { return &[] };
         // SAFETY: `buffer` is below `count`, so the place is inside the allocation.
@@ -84,19 +84,19 @@ impl Buffers {
         unsafe { std::slice::from_raw_parts(start.as_ptr(), octets) }
     }
 
-    /// Lets the kernel use the buffer taken last again.
+    /// Returns the last buffer to the kernel.
     pub(super) fn give_back(&mut self) {
         if let (Some(memory), Some((buffer, _))) = (self.memory, self.taken.take()) {
             self.offer(memory, buffer);
         }
     }
 
-    /// Puts `buffer` (below `count`) at the tail of the kernel's ring.
+    /// Adds `buffer` (below `count`) at the tail of the kernel's ring.
     fn offer(&mut self, memory: NonNull<u8>, buffer: u16) {
         // SAFETY: `buffer` is below `count`, so the place is inside the allocation.
         let start = unsafe { memory.add(self.data + usize::from(buffer) * self.size) };
         let ring = memory.cast::<BufRingEntry>();
-        // `count` is a power of two, the kernel refuses others.
+        // `count` is a power of two; the kernel refuses others.
         let place = usize::from(self.tail & (self.count - 1));
         // SAFETY: `place` is below `count`, so the entry is inside the allocation.
         let mut entry = unsafe { ring.add(place) };
@@ -111,11 +111,11 @@ impl Buffers {
         let tail = unsafe { BufRingEntry::tail(ring.as_ptr()) };
         // SAFETY: the pointer is valid and aligned as long as the memory; the kernel only reads it.
         let tail = unsafe { AtomicU16::from_ptr(tail.cast_mut()) };
-        // What was written to the entry must be seen before the tail is.
+        // The entry must be visible before the tail is.
         tail.store(self.tail, Ordering::Release);
     }
 
-    /// Never frees the memory: the kernel still holds some of it.
+    /// Leaks the memory, because the kernel still holds some of it.
     pub(super) fn leak(&mut self) {
         self.memory = None;
         self.taken = None;

@@ -1,34 +1,34 @@
-//! What can go wrong with a ring.
+//! Errors of a ring.
 
 use std::io;
 
-/// Why a ring could not be created or used.
+/// Error of creating or using a ring.
 #[derive(Debug, thiserror::Error)]
 pub enum RingError {
-    /// The kernel has `io_uring` but does not let this process use it.
+    /// The kernel has `io_uring`, but this process may not use it.
     #[error(
         "io_uring is not permitted here (sysctl kernel.io_uring_disabled, or a container's seccomp filter)"
     )]
     NotPermitted,
-    /// The kernel lacks something that the ring relies on.
+    /// The kernel lacks a feature that the ring requires.
     #[error("this kernel does not support {what}")]
     NotSupported {
-        /// The kernel's own name for it.
+        /// The kernel's name of the feature.
         what: &'static str,
     },
-    /// More operations than the ring was created for.
+    /// More operations than the ring's capacity.
     #[error("the ring is full")]
     Full,
-    /// No place of the ring's table of sockets.
+    /// The socket is outside of the ring's table.
     #[error("the ring has no socket {socket}")]
     NoSocket {
-        /// The number that was given.
+        /// The number of the socket.
         socket: u32,
     },
     /// A system call failed.
     #[error("{call}: {source}")]
     Call {
-        /// Which.
+        /// Name of the call.
         call: &'static str,
         /// Its error.
         source: io::Error,
@@ -40,7 +40,7 @@ impl RingError {
         Self::Call { call, source }
     }
 
-    /// Reads the error of `io_uring_setup(2)`.
+    /// Converts the error of `io_uring_setup(2)`.
     pub(super) fn setup(source: io::Error) -> Self {
         match source.raw_os_error() {
             Some(libc::EPERM) => Self::NotPermitted,

@@ -2,18 +2,18 @@
 //!
 //! ## Inside
 //!
-//! What an operation needs while the kernel works on it (an address, the bytes to send, a buffer
-//! to receive into) is owned by the ring from [`Ring::push`] until its completion has been taken
-//! with [`Ring::pop`], which gives it back with the `T` that was pushed along. So no memory can be
-//! freed or used again while the kernel holds it, whatever the caller does; dropping the ring
-//! cancels what is in flight and waits for it, and leaks the memory should the kernel not let go.
+//! The ring owns everything that the kernel needs for an operation: an address, the bytes to send, a
+//! receive buffer. It does so from [`Ring::push`] until [`Ring::pop`] takes the completion and returns it
+//! with the `T` of the operation. So no memory can be freed or reused while the kernel holds it, whatever
+//! the caller does. Dropping the ring cancels operations in flight and waits for them; if the kernel does
+//! not release the memory, it is leaked.
 //!
 //! | module | what it owns |
 //! |---|---|
-//! | `ring` | the ring itself: what is queued, submitted, waited for and taken |
-//! | `operation` | what can be asked of the kernel |
+//! | `ring` | the ring: operations queued, submitted, waited for and completed |
+//! | `operation` | the operations of the kernel |
 //! | `slab` | the values in flight |
-//! | `buffers` | the memory that receives write into |
+//! | `buffers` | the memory for receives |
 //! | [`timers`] | timeouts of connections; no input or output, no clock |
 #![deny(unsafe_op_in_unsafe_fn)]
 

@@ -1,4 +1,4 @@
-//! What can be asked of the kernel, and how each becomes a submission entry.
+//! The kernel's operations, and their submission entries.
 
 use std::net::SocketAddr;
 use std::ptr;
@@ -8,7 +8,7 @@ use io_uring::{opcode, squeue, types};
 use crate::buffers::GROUP;
 use crate::slab::{Address, Key, Slab};
 
-/// Operations that [`crate::Ring::new`] insists on.
+/// Operations that [`crate::Ring::new`] requires.
 pub(super) const REQUIRED: [(u8, &str); 6] = [
     (opcode::Socket::CODE, "IORING_OP_SOCKET (Linux 5.19)"),
     (opcode::Connect::CODE, "IORING_OP_CONNECT (Linux 5.5)"),
@@ -38,7 +38,7 @@ pub(super) const FLAGS: squeue::Flags = squeue::Flags::FIXED_FILE
     .union(squeue::Flags::BUFFER_SELECT)
     .union(squeue::Flags::SKIP_SUCCESS);
 
-/// A direct socket: a place in the ring's own table of descriptors.
+/// A direct socket: an index into the ring's own table of descriptors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Socket(pub u32);
 
@@ -65,14 +65,14 @@ impl Family {
     }
 }
 
-/// What binds an operation to the one that is pushed next.
+/// The link of an operation to the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Link {
-    /// Nothing: it ends its chain.
+    /// None: the operation ends its chain.
     End,
-    /// The next one starts when this one succeeded, and is cancelled when it failed.
+    /// The next one starts when this one succeeds, and is cancelled when it fails.
     Success,
-    /// The next one starts when this one is over.
+    /// The next one starts when this one is finished.
     Order,
 }
 
@@ -86,49 +86,48 @@ impl Link {
     }
 }
 
-/// An operation whose completion is taken.
+/// An operation whose completion is reported.
 #[derive(Debug)]
 pub enum Operation {
     /// Connects a socket.
     Connect {
         /// The socket, of the address's family.
         socket: Socket,
-        /// Where to.
+        /// The address to connect to.
         address: SocketAddr,
     },
-    /// Receives what there is into one of the ring's buffers; read it with
-    /// [`crate::Ring::received`].
+    /// Receives available data into one of the ring's buffers; read it with [`crate::Ring::received`].
     Receive {
         /// A connected socket.
         socket: Socket,
     },
-    /// Sends `octets[from..]`; the result says how many went out.
+    /// Sends `octets[from..]`; the result is the number of bytes sent.
     Send {
         /// A connected socket.
         socket: Socket,
-        /// The bytes, which come back with the completion.
+        /// The bytes, which the completion returns.
         octets: Vec<u8>,
-        /// How many of them to leave out at the front.
+        /// Number of leading bytes to skip.
         from: usize,
     },
 }
 
 impl Operation {
-    /// The socket that it is about.
+    /// The socket of the operation.
     pub(super) fn socket(&self) -> Socket {
         match self {
             Self::Connect { socket, .. } | Self::Receive { socket } | Self::Send { socket, .. } => *socket,
         }
     }
 
-    /// Moves what the operation owns to `key`'s place and makes an entry that points there.
+    /// Moves the operation's data to the entry of `key`, and makes a submission entry that points there.
     pub(super) fn prepare<T>(self, slab: &mut Slab<T>, key: Key) -> squeue::Entry {
         match self {
             Self::Connect { socket, address } => {
                 let (pointer, length) = slab.keep_address(key, Address::from(address));
                 opcode::Connect::new(types::Fixed(socket.0), pointer, length).build()
             }
-            // The length is the chosen buffer's own.
+            // The kernel takes the length from the buffer that it chooses.
             Self::Receive { socket } => opcode::Recv::new(types::Fixed(socket.0), ptr::null_mut(), 0)
                 .buf_group(GROUP)
                 .build()
@@ -145,52 +144,51 @@ impl Operation {
     }
 }
 
-/// An operation that nobody waits for. It owns no memory.
+/// An operation whose success is not reported. It owns no memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unattended {
-    /// Makes a TCP socket at this place, instead of what was there.
+    /// Creates a TCP socket at this index, in place of the previous one.
     Open {
-        /// The place.
+        /// The index.
         socket: Socket,
         /// Its address family.
         family: Family,
     },
-    /// Lets a socket send small segments at once (`TCP_NODELAY`), whatever is unacknowledged; it
-    /// stays so when the socket is disconnected. Does nothing on a ring that was not made for it
-    /// ([`crate::Options::no_delay`]) or on a kernel that is not able to (before Linux 6.7), and is
-    /// never told to have failed: bytes only arrive later.
+    /// Sends small segments at once (`TCP_NODELAY`), even if data is unacknowledged; disconnecting keeps
+    /// the setting. It does nothing on a ring without [`crate::Options::no_delay`], or on a kernel before
+    /// Linux 6.7. Its failure is never reported: bytes only arrive later.
     NoDelay {
         /// The socket.
         socket: Socket,
     },
-    /// Takes a socket back to unconnected, with a reset where it was connected
-    /// (`connect(AF_UNSPEC)`), so that it can connect again.
+    /// Disconnects a socket, with a reset if it was connected (`connect(AF_UNSPEC)`), so that it can
+    /// connect again.
     Disconnect {
         /// The socket.
         socket: Socket,
     },
-    /// Closes a socket in good order.
+    /// Closes a socket normally.
     Close {
         /// The socket.
         socket: Socket,
     },
     /// Cancels an operation in flight, which then completes with `ECANCELED`.
     Cancel {
-        /// Which.
+        /// The operation to cancel.
         operation: Key,
     },
 }
 
-/// Marks user data of unattended operations; a [`Key`] never has it.
+/// Marks the user data of unattended operations; a [`Key`] never has this bit.
 const UNATTENDED: u64 = 1 << 63;
-/// Where the kind of an unattended operation lies in its user data.
+/// Shift of an unattended operation's kind in its user data.
 const KIND_SHIFT: u32 = 32;
 
-/// The address that takes a connected socket back to unconnected.
+/// The address that disconnects a socket.
 static UNSPECIFIED: libc::sockaddr = libc::sockaddr { sa_family: 0, sa_data: [0; 14] };
 const _: () = assert!(libc::AF_UNSPEC == 0);
 
-/// The value of an option that is turned on.
+/// The value that enables an option.
 static ON: libc::c_int = 1;
 /// Level and name of `TCP_NODELAY`.
 const NO_DELAY: (u32, u32) = (libc::IPPROTO_TCP.cast_unsigned(), libc::TCP_NODELAY.cast_unsigned());
@@ -217,7 +215,7 @@ impl Unattended {
         }
     }
 
-    /// The socket that it is about; none for a cancellation.
+    /// The socket of the operation; none for a cancellation.
     pub(super) fn socket(self) -> Option<Socket> {
         match self {
             Self::Open { socket, .. }
@@ -240,10 +238,10 @@ impl Unattended {
     }
 }
 
-/// No socket in particular.
+/// No particular socket.
 const NO_SOCKET: Socket = Socket(u32::MAX);
 
-/// Which unattended operation it was.
+/// The kind of an unattended operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {
@@ -254,16 +252,16 @@ pub(super) enum Kind {
     Cancel,
 }
 
-/// What a completion tells of the unattended operation that it ends.
+/// The unattended operation that a completion is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ended {
     pub(super) kind: Kind,
-    /// The socket that it was about; none in particular for a cancellation.
+    /// Its socket; [`NO_SOCKET`] for a cancellation.
     pub(super) socket: Socket,
 }
 
 impl Ended {
-    /// Reads user data back; `None` where it is that of an operation that somebody waits for.
+    /// Decodes user data; `None` if it belongs to an operation whose completion is reported.
     pub(super) fn of_user_data(user_data: u64) -> Option<Self> {
         if user_data & UNATTENDED == 0 {
             return None;

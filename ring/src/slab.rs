@@ -1,16 +1,16 @@
-//! The values in flight: one place an operation, never moved while the kernel may look at it.
+//! The values in flight: one entry for each operation, which never moves while the kernel may read it.
 
 use std::net::SocketAddr;
 use std::ptr;
 
-/// Names an operation in flight; a place used again gets another key.
+/// Identifies an operation in flight; a reused entry gets another key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key {
     index: u32,
     generation: u32,
 }
 
-/// Keys have 31 bits of generation: the highest bit of user data is not theirs.
+/// Number of generations: 31 bits, because the highest bit of user data is reserved.
 const GENERATIONS: u32 = 1 << 31;
 
 impl Key {
@@ -57,7 +57,7 @@ fn family(family: i32) -> libc::sa_family_t {
 }
 
 impl Address {
-    /// Where the kernel reads it, and how many bytes.
+    /// Returns pointer and length of the address for the kernel.
     fn raw(&self) -> (*const libc::sockaddr, libc::socklen_t) {
         let length = |octets: usize| libc::socklen_t::try_from(octets).unwrap_or_default();
         match self {
@@ -74,18 +74,18 @@ struct Entry<T> {
     octets: Vec<u8>,
     address: Address,
     generation: u32,
-    /// The next free place, where this one is free.
+    /// Index of the next free entry, if this one is free.
     next: u32,
 }
 
-/// No next place.
+/// Marker for the end of the list.
 const NONE: u32 = u32::MAX;
 
-/// A table of at most `capacity` values. Places are used last-in first-out, so that few in flight
-/// touch little memory; those never used are never touched.
+/// A table of at most `capacity` values. Entries are reused last-in first-out, so few operations in
+/// flight touch little memory. Entries that were never used are never touched.
 #[derive(Debug)]
 pub(super) struct Slab<T> {
-    /// Allocated once: never grows beyond its first capacity, so entries stay where they are.
+    /// Allocated once: it never grows beyond its first capacity, so entries do not move.
     entries: Vec<Entry<T>>,
     capacity: usize,
     free: u32,
@@ -102,7 +102,7 @@ impl<T> Slab<T> {
         self.length
     }
 
-    /// Takes a place for `state`; `None` when all are taken.
+    /// Adds `state`; `None` if the table is full.
     pub(super) fn insert(&mut self, state: T) -> Option<Key> {
         let index = match self.free {
             NONE => self.extend()?,
@@ -131,7 +131,8 @@ impl<T> Slab<T> {
         Some(index)
     }
 
-    /// Gives up the place of a finished operation, with what it held; `None` if there is none such.
+    /// Removes a finished operation and returns its value and bytes; `None` if there is no such
+    /// operation.
     pub(super) fn remove(&mut self, key: Key) -> Option<(T, Vec<u8>)> {
         let entry = self.entries.get_mut(usize::try_from(key.index).ok()?)?;
         if entry.generation != key.generation {
@@ -144,7 +145,7 @@ impl<T> Slab<T> {
         Some((state, std::mem::take(&mut entry.octets)))
     }
 
-    /// Keeps an address with the operation and says where.
+    /// Stores an address with the operation and returns its position.
     pub(super) fn keep_address(
         &mut self,
         key: Key,
@@ -159,7 +160,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Keeps bytes with the operation and says where.
+    /// Stores bytes with the operation and returns their position.
     pub(super) fn keep_octets(&mut self, key: Key, octets: Vec<u8>) -> &[u8] {
         match self.entry(key) {
             Some(entry) => {
@@ -174,7 +175,7 @@ impl<T> Slab<T> {
         self.entries.get_mut(usize::try_from(key.index).ok()?)
     }
 
-    /// Never frees the entries: the kernel still holds some.
+    /// Leaks the entries, because the kernel still holds some.
     pub(super) fn leak(&mut self) {
         std::mem::forget(std::mem::take(&mut self.entries));
         self.capacity = 0;

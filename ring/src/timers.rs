@@ -1,7 +1,7 @@
-//! Timeouts of one constant length: a list in the order of starting, threaded through a table.
+//! Timeouts of one constant length: a list in the order of starting, linked through a table.
 //!
-//! What starts last ends last, so starting, stopping and finding the next to expire are each a few
-//! stores; no heap, no wheel. The clock is the caller's: any that never goes back.
+//! The timeout that starts last ends last. So starting, stopping and finding the next one are a few
+//! stores each, without a heap or a wheel. The caller provides a monotonic clock.
 //!
 //! ```
 //! use std::time::Duration;
@@ -27,16 +27,16 @@ const NONE: u32 = u32::MAX;
 struct Entry {
     previous: u32,
     next: u32,
-    /// When it ends; [`STOPPED`] when it is not in the list.
+    /// Its end; [`STOPPED`] if it is not in the list.
     deadline: Nanos,
 }
 
 /// A deadline that never comes.
 const STOPPED: Nanos = Nanos::MAX;
 
-/// Running timeouts, named by small numbers: memory grows with the highest that was started.
+/// Running timeouts, identified by small numbers: memory grows with the highest number that was started.
 ///
-/// `u32::MAX` names none.
+/// `u32::MAX` is not a valid number.
 #[derive(Debug)]
 pub struct Timers {
     length: Nanos,
@@ -46,13 +46,13 @@ pub struct Timers {
 }
 
 impl Timers {
-    /// Timeouts of `length`; numbers below `capacity` need no further memory.
+    /// Creates timeouts of `length`; numbers below `capacity` need no further memory.
     pub fn new(length: Duration, capacity: usize) -> Self {
         let length = Nanos::try_from(length.as_nanos()).unwrap_or(STOPPED);
         Self { length, entries: Vec::with_capacity(capacity), first: NONE, last: NONE }
     }
 
-    /// Starts (or starts again) the timeout of `number`.
+    /// Starts or restarts the timeout of `number`.
     #[inline]
     pub fn start(&mut self, number: u32, now: Nanos) {
         if number == NONE {
@@ -74,7 +74,7 @@ impl Timers {
         self.last = number;
     }
 
-    /// Starts the timeout of `number` again, if it runs.
+    /// Restarts the timeout of `number`, if it runs.
     #[inline]
     pub fn restart(&mut self, number: u32, now: Nanos) {
         if self.entries.get(at(number)).is_some_and(|entry| entry.deadline != STOPPED) {
@@ -101,7 +101,7 @@ impl Timers {
         }
     }
 
-    /// Stops and names one whose time is over.
+    /// Stops and returns one that has expired.
     #[inline]
     pub fn expired(&mut self, now: Nanos) -> Option<u32> {
         let number = self.first;
@@ -112,14 +112,14 @@ impl Timers {
         Some(number)
     }
 
-    /// When the next one ends.
+    /// The end of the next timeout.
     #[inline]
     pub fn deadline(&self) -> Option<Nanos> {
         self.entries.get(at(self.first)).map(|entry| entry.deadline)
     }
 }
 
-/// A number as an index; `NONE` is beyond any table.
+/// Returns a number as an index; `NONE` is beyond any table.
 fn at(number: u32) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }

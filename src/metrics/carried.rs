@@ -1,4 +1,4 @@
-//! Counters that go on in another process: what they say is taken along, and added there.
+//! Counters that survive a takeover: the successor adds the predecessor's values to its own.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 use super::{Latency, Registry};
 use crate::diagnostics::tell;
 
-/// Series that are taken along, at most: a rule has a few.
+/// Largest number of series that are transferred; a rule has a few.
 const SERIES: usize = 1 << 16;
 
-/// What counters say at a moment.
+/// Values of the counters at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     series: Vec<Series>,
@@ -37,7 +37,7 @@ struct Spread {
     nanos: u64,
 }
 
-/// What counts, by the names of families.
+/// A counter or histogram, by the family's name.
 #[derive(Debug, Clone)]
 pub(super) enum Counting {
     One(String, IntCounter),
@@ -45,7 +45,7 @@ pub(super) enum Counting {
     Spread(Latency),
 }
 
-/// All that counts of a registry.
+/// All counters of a registry.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Carried(Arc<Mutex<Vec<Counting>>>);
 
@@ -60,7 +60,7 @@ impl Carried {
 }
 
 impl Counts {
-    /// Leaves series of rules out where there are too many, and says so.
+    /// Drops series of rules if there are too many, with a warning.
     fn cut_to(&mut self, limit: usize) {
         let mut surplus = self.series.len().saturating_sub(limit);
         if surplus == 0 {
@@ -78,7 +78,7 @@ impl Counts {
 }
 
 impl Series {
-    /// The rule or policy that it counts for.
+    /// Returns the rule or policy that it counts for.
     fn id(&self) -> Option<&str> {
         let ids = self.labels.iter().filter(|(label, _)| matches!(&**label, "rule" | "policy"));
         ids.map(|(_, id)| &**id).next()
@@ -86,7 +86,7 @@ impl Series {
 }
 
 impl Registry {
-    /// What all counters say now.
+    /// Returns the values of all counters.
     pub fn counts(&self) -> Counts {
         let mut counts = Counts::default();
         for counting in self.carried.lock().iter() {
@@ -103,14 +103,14 @@ impl Registry {
                 }
             }
         }
-        // Most rules never match anything, and some are gone.
+        // Most rules never match, and some no longer exist.
         counts.series.retain(|series| series.value > 0 || series.id().is_none());
         counts.cut_to(SERIES);
         counts
     }
 
-    /// Adds what the counters of another process said. What is not counted here is left out, and so is what
-    /// counts for a rule or policy that is none of `ids`.
+    /// Adds the predecessor's values. Values that are not counted here are dropped, and so are those of
+    /// rules or policies that are not in `ids`.
     pub fn go_on_from(&self, counts: &Counts, ids: &HashSet<&str>) {
         let carried = self.carried.lock();
         let in_force = counts.series.iter().filter(|series| series.id().is_none_or(|id| ids.contains(id)));
@@ -126,7 +126,7 @@ impl Registry {
                             .iter()
                             .map(|(name, value)| (name.as_str(), value.as_str()))
                             .collect();
-                        // Labels of another version's.
+                        // Another version may have other labels.
                         let Ok(counter) = family.get_metric_with(&labels) else { continue };
                         counter.inc_by(series.value);
                     }
@@ -152,7 +152,7 @@ fn members(name: &str, family: &IntCounterVec) -> Vec<Series> {
             labels.map(|pair| (pair.name().to_owned(), pair.value().to_owned())).collect();
         let by_name: HashMap<&str, &str> =
             labels.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        // As a number of its own, not as the floating-point one that is shown.
+        // The counter's own integer, because the displayed value is floating-point.
         let value = family.get_metric_with(&by_name).map_or(0, |counter| counter.get());
         Series { name: name.to_owned(), labels, value }
     });

@@ -1,4 +1,4 @@
-//! `/metrics`, `/healthz` and `/readyz` over HTTP, on a thread of their own.
+//! HTTP server for `/metrics`, `/healthz` and `/readyz`, on its own thread.
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use crate::diagnostics::tell;
 use crate::privileges::give_up_all;
 use crate::web::{Gate, Limits, Server, WebConfig, bind, names_this_machine};
 
-/// Connections at once are few, and of one address a quarter of them, so that three networks can't keep all
-/// others out. Scrapes are seconds apart: nobody needs a connection kept alive.
+/// Few connections at once, and a quarter of them for one address, so that three networks can't block all
+/// others. Scrapes are seconds apart, so no connection needs to be kept alive.
 const LIMITS: Limits = Limits {
     connections: (32, 8),
     head: Duration::from_secs(5),
@@ -26,12 +26,12 @@ const LIMITS: Limits = Limits {
     threads: 2,
 };
 
-/// Where metrics are shown, and to whom.
+/// Address of the metrics, and who may read them.
 #[derive(Debug, Clone)]
 pub struct MetricsConfig {
-    /// Where it is listened. Port 0 picks one, which is told on stderr.
+    /// The address to listen on. With port 0 the system picks a port, which is printed on stderr.
     pub address: SocketAddr,
-    /// TLS and users; without it everybody who reaches the address sees them.
+    /// TLS and users; without it, everybody who reaches the address can read them.
     pub web: Option<WebConfig>,
 }
 
@@ -49,10 +49,10 @@ struct Shown {
 }
 
 impl Endpoint {
-    /// Listens and answers until dropped.
+    /// Listens and answers until it is dropped.
     ///
     /// # Errors
-    /// Where the address cannot be listened on; the message names the flag.
+    /// Returns an error if it cannot listen on the address; the message names the flag.
     pub fn start(
         config: &MetricsConfig,
         registry: Registry,
@@ -67,10 +67,10 @@ impl Endpoint {
         Ok(endpoint)
     }
 
-    /// Answers whoever connects to a listener that is there.
+    /// Starts to answer on an existing listener.
     ///
     /// # Errors
-    /// Where the server can't be started.
+    /// Returns an error if the server can't be started.
     pub fn go_on(
         config: &MetricsConfig,
         listener: TcpListener,
@@ -93,12 +93,12 @@ impl Endpoint {
         Ok(Self { server: server.map_err(MetricsError::Start)?, listener: own })
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub const fn address(&self) -> SocketAddr {
         self.server.address()
     }
 
-    /// The listener, for a process that goes on in this one's place.
+    /// Returns the listener, for a successor.
     pub fn listener(&self) -> Option<TcpListener> {
         self.listener.try_clone().ok()
     }
@@ -112,7 +112,7 @@ fn router(shown: Shown) -> Router {
         .with_state(shown)
 }
 
-/// Refuses requests that name another machine; one without a name comes from no browser.
+/// Refuses requests that name another host. A request without a `Host` field comes from no browser.
 async fn check_host(State(own): State<IpAddr>, request: Request, next: Next) -> Response {
     let headers = request.headers();
     if !headers.contains_key(header::HOST) || names_this_machine(headers, own) {

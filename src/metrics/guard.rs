@@ -1,60 +1,60 @@
-//! The guard's families.
+//! The guard's metric families.
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 
 use super::{Knowable, Latency, MetricsError, Registry};
 use crate::event::{Action, Protocol, Side};
 
-/// How a queued packet was answered.
+/// The verdict for a queued packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// Let through.
+    /// The packet passes.
     Accept,
     /// Dropped.
     Drop,
-    /// Sent through the hook once more, with a mark or for more of its bytes.
+    /// The packet passes the hook again, with a mark or to copy more of its bytes.
     Repeat,
 }
 
-/// Why packets were dropped before anybody looked at them.
+/// The reason why packets were dropped without inspection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueueDrop {
     /// The queue was full.
     QueueFull,
     /// The socket's buffer was full.
     SocketOverrun,
-    /// Nobody listened on the queue, between two runs under `--on-failure closed`.
+    /// No process listened on the queue, between two runs under `--on-failure closed`.
     NoListener,
-    /// They had waited longer than `--max-wait`, under `--on-failure closed`.
+    /// They had waited for longer than `--max-wait`, under `--on-failure closed`.
     Overdue,
 }
 
-/// How a reload of the rules ended.
+/// Result of a reload of the rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReloadResult {
     /// The new rules are in force.
     Success,
-    /// The new rules are bad; the old ones stay in force.
+    /// The new rules are invalid; the old ones stay in force.
     Failure,
 }
 
-/// How a takeover by another process ended.
+/// Result of a takeover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TakeoverResult {
-    /// This process has gone on in the place of another one.
+    /// This process has taken over from another one.
     Success,
-    /// One that wanted to did not: it was refused, or went away before it was its turn.
+    /// A successor was refused, or stopped before its turn.
     Failure,
 }
 
-/// What became of a reset.
+/// Result of a reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResetResult {
     /// Handed to the network.
     Sent,
     /// The kernel refused it.
     Failed,
-    /// Held back, as there were too many.
+    /// Not sent, because of the rate limit.
     Limited,
 }
 
@@ -66,21 +66,21 @@ macro_rules! families {
         #[derive(Debug, Clone)]
         pub struct GuardMetrics {
             labelled: Labelled,
-            /// Packets that passed without inspection, at the hook's queue rule or by a rule before its jump;
-            /// absent as long as that can't be known.
+            /// Number of packets that passed without inspection, at the hook's queue rule or by a rule
+            /// before its jump; absent while it is unknown.
             pub uninspected_packets: Knowable,
-            /// Time from arrival in this process to verdict.
+            /// Time from arrival in this process to the verdict.
             pub verdict_latency: Latency,
-            /// Time from the kernel's receipt to arrival in this process, where the kernel stamps packets.
+            /// Time from the kernel's receipt to arrival in this process, if the kernel stamps packets.
             pub queue_wait: Latency,
             $($(#[doc = $doc])+ $visibility $field: families!(@type $kind),)+
         }
 
         impl GuardMetrics {
-            /// Registers the families, with every label value that is known beforehand at zero.
+            /// Registers the families, with every label value that is known in advance at zero.
             ///
             /// # Errors
-            /// Where the registry has them already.
+            /// Returns an error if the registry has them already.
             pub fn new(registry: &Registry) -> Result<Self, MetricsError> {
                 let uninspected =
                     "Packets that passed without inspection: they reached the hook's queue rule, or a rule before its jump let them";
@@ -98,7 +98,7 @@ macro_rules! families {
     };
 }
 
-// Families without labels: field, kind, name, and what it says of itself.
+// Families without labels: field, kind, name and help text.
 families! {
     /// Bytes of packets that were inspected.
     pub bytes: counter "bytes_total" "Octets of queued packets on the wire",
@@ -233,14 +233,14 @@ labelled! {
 }
 
 impl GuardMetrics {
-    /// Makes every series with labels known beforehand, so that a first increase is seen as one.
+    /// Creates every series whose labels are known in advance, so that a first increase is visible.
     fn start_at_zero(&self) {
         for protocol in Protocol::all() {
             for from in [Side::Client, Side::Server] {
                 self.banners(protocol, from);
             }
         }
-        // What the kernel drops is shown once its counts can be read.
+        // The kernel's drops are shown once its counters can be read.
         for reason in [QueueDrop::NoListener, QueueDrop::Overdue] {
             self.queue_dropped(reason);
         }
@@ -264,7 +264,7 @@ impl GuardMetrics {
         }
     }
 
-    /// Notes how rules that were read fared: at the start, and at each reload.
+    /// Records the result of reading rules: at the start, and at each reload.
     pub fn note_rules(&self, result: ReloadResult) {
         let success = result == ReloadResult::Success;
         self.last_reload_successful.set(i64::from(success));
@@ -273,14 +273,14 @@ impl GuardMetrics {
         }
     }
 
-    /// Notes what the bypass has done since the last time.
+    /// Records the work of the bypass since the last call.
     pub fn note_bypassed(&self, flows: u64, packets: u64, octets: u64) {
         self.bypass_flows.inc_by(flows);
         self.bypass_packets.inc_by(packets);
         self.bypass_bytes.inc_by(octets);
     }
 
-    /// Packets of `queue` answered with `verdict`.
+    /// Number of packets of `queue` with `verdict`.
     pub fn packets(&self, queue: u16, verdict: Verdict) -> IntCounter {
         let verdict = match verdict {
             Verdict::Accept => "accept",
@@ -290,37 +290,37 @@ impl GuardMetrics {
         self.labelled.packets.with_label_values(&[&*queue.to_string(), verdict])
     }
 
-    /// Flows remembered in `state`.
+    /// Number of flows in `state`.
     pub fn flows(&self, state: &str) -> IntGauge {
         self.labelled.flows.with_label_values(&[state])
     }
 
-    /// Banners of `protocol` read that `from` sent.
+    /// Number of banners of `protocol` that `from` sent.
     pub fn banners(&self, protocol: Protocol, from: Side) -> IntCounter {
         self.labelled.banners.with_label_values(&[protocol.name(), from.name()])
     }
 
-    /// Banners that the rule with this id matched.
+    /// Number of banners that the rule with this id matched.
     pub fn rule_matches(&self, rule: &str, action: Action) -> IntCounter {
         self.labelled.rule_matches.with_label_values(&[rule, action.name()])
     }
 
-    /// Flows that the policy with this id does not allow.
+    /// Number of flows that the policy with this id does not allow.
     pub fn policy_refusals(&self, policy: &str) -> IntCounter {
         self.labelled.policy_refusals.with_label_values(&[policy])
     }
 
-    /// Anomalies of this name.
+    /// Number of anomalies of this name.
     pub fn anomalies(&self, name: &str) -> IntCounter {
         self.labelled.anomalies.with_label_values(&[name])
     }
 
-    /// Packets that wait in `queue`.
+    /// Number of packets that wait in `queue`.
     pub fn queue_depth(&self, queue: u16) -> IntGauge {
         self.labelled.queue_depth.with_label_values(&[&*queue.to_string()])
     }
 
-    /// Packets that were dropped for this reason.
+    /// Number of packets that were dropped for this reason.
     pub fn queue_dropped(&self, reason: QueueDrop) -> IntCounter {
         self.labelled.queue_dropped.with_label_values(&[match reason {
             QueueDrop::QueueFull => "queue_full",
@@ -330,7 +330,7 @@ impl GuardMetrics {
         }])
     }
 
-    /// Reloads that ended so.
+    /// Number of reloads with this result.
     pub fn reloads(&self, result: ReloadResult) -> IntCounter {
         self.labelled.reloads.with_label_values(&[match result {
             ReloadResult::Success => "success",
@@ -338,7 +338,7 @@ impl GuardMetrics {
         }])
     }
 
-    /// Takeovers that ended so.
+    /// Number of takeovers with this result.
     pub fn takeovers(&self, result: TakeoverResult) -> IntCounter {
         self.labelled.takeovers.with_label_values(&[match result {
             TakeoverResult::Success => "success",
@@ -346,28 +346,28 @@ impl GuardMetrics {
         }])
     }
 
-    /// Notes that this process has taken over from another one now.
+    /// Records that this process has taken over now.
     pub fn note_takeover(&self) {
         self.takeovers(TakeoverResult::Success).inc();
         self.last_takeover.set(super::unix_seconds());
     }
 
-    /// Notes that the database has answered a question for newer rules now.
+    /// Records that the database has answered a request for newer rules now.
     pub fn note_rules_answer(&self) {
         self.rules_last_poll.set(super::unix_seconds());
     }
 
-    /// Bans with this result.
+    /// Number of bans with this result.
     pub fn bans(&self, result: &str) -> IntCounter {
         self.labelled.bans.with_label_values(&[result])
     }
 
-    /// Bans that ended for this reason.
+    /// Number of bans that ended for this reason.
     pub fn unbans(&self, reason: &str) -> IntCounter {
         self.labelled.unbans.with_label_values(&[reason])
     }
 
-    /// Resets that ended so.
+    /// Number of resets with this result.
     pub fn resets(&self, result: ResetResult) -> IntCounter {
         self.labelled.resets.with_label_values(&[match result {
             ResetResult::Sent => "sent",
@@ -376,40 +376,40 @@ impl GuardMetrics {
         }])
     }
 
-    /// Flows that were really stopped, by how: dropped, or reset too.
+    /// Number of flows that were really stopped, by action: dropped, or also reset.
     pub fn flows_blocked(&self, action: Action) -> IntCounter {
         self.labelled.flows_blocked.with_label_values(&[action.name()])
     }
 
-    /// Flows in `state` that had to give way to others. Only those that were undecided or blocked are a
+    /// Number of flows in `state` that were evicted. Only evictions of undecided or blocked flows are a
     /// loss of inspection.
     pub fn flow_evictions(&self, state: &str) -> IntCounter {
         self.labelled.flow_evictions.with_label_values(&[state])
     }
 
-    /// Events of this kind that were not emitted, because there were too many of them.
+    /// Number of events of this kind that were not emitted, because there were too many.
     pub fn events_suppressed(&self, kind: &str) -> IntCounter {
         self.labelled.events_suppressed.with_label_values(&[kind])
     }
 
-    /// When the worker of `queue` last went around its loop, Unix time in seconds: what lags behind the
-    /// clock hangs.
+    /// Time of the last loop turn of the worker of `queue`, Unix time in seconds. If it lags behind the
+    /// clock, the worker hangs.
     pub fn last_turn(&self, queue: u16) -> IntGauge {
         self.labelled.last_turn.with_label_values(&[&*queue.to_string()])
     }
 
-    /// Whether this queue is bound to this guard: 1 or 0.
+    /// 1 if this queue is bound to this guard, else 0.
     pub fn queue_bound(&self, queue: u16) -> IntGauge {
         self.labelled.queue_bound.with_label_values(&[&*queue.to_string()])
     }
 
-    /// Shows nothing of this address family's hook any more.
+    /// Removes the series of this address family's hook.
     pub fn forget_hook(&self, family: &str) {
-        // There may be no such series.
+        // The series may not exist.
         let _ = self.labelled.hook_up.remove_label_values(&[family]);
     }
 
-    /// Whether the hook of this address family (`ipv4`, `ipv6`) leads packets here: 1 or 0.
+    /// 1 if the hook of this address family (`ipv4`, `ipv6`) leads packets to this guard, else 0.
     pub fn hook_up(&self, family: &str) -> IntGauge {
         self.labelled.hook_up.with_label_values(&[family])
     }

@@ -1,33 +1,32 @@
-//! What `/healthz` and `/readyz` say.
+//! State behind `/healthz` and `/readyz`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Whether the program works, and whether it does all of its work; shared by whoever knows and by the
-/// endpoint that tells.
+/// Health of the program; shared by its parts and by the endpoint.
 #[derive(Debug, Default)]
 pub struct Health {
     ready: AtomicBool,
     failed: AtomicBool,
-    /// What keeps it from its work, by who says so.
+    /// Reasons why it is not ready, by the part that reported them.
     obstacles: Mutex<BTreeMap<&'static str, String>>,
 }
 
 impl Health {
-    /// Says whether the program does its work now: `/readyz`.
+    /// Sets whether the program does its work: `/readyz`.
     pub fn set_ready(&self, ready: bool) {
         self.ready.store(ready, Ordering::Relaxed);
     }
 
-    /// Says that a part of the program has failed for good: `/healthz`.
+    /// Records that a part of the program has failed for good: `/healthz`.
     pub fn set_failed(&self) {
         self.failed.store(true, Ordering::Relaxed);
     }
 
-    /// Says what keeps `part` (`hook`, `queue 3`) from its work, or that nothing does any more. As long
-    /// as anything does, `/readyz` is 503 and its body names it.
+    /// Records why `part` (`hook`, `queue 3`) does not work, or that it works again. While there is any
+    /// reason, `/readyz` is 503 and its body lists the reasons.
     pub fn hinder(&self, part: &'static str, reason: Option<String>) {
         let mut obstacles = self.obstacles.lock().unwrap_or_else(PoisonError::into_inner);
         match reason {
@@ -40,7 +39,7 @@ impl Health {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// What is in the way, a line each; none where the program is ready.
+    /// Returns the reasons, one on each line; none if the program is ready.
     pub(crate) fn obstacles(&self) -> Option<String> {
         let mut lines = String::new();
         if self.has_failed() {

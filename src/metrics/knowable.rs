@@ -1,4 +1,4 @@
-//! A counter that is absent where its value cannot be known, instead of 0.
+//! A counter that is absent, instead of 0, while its value is unknown.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,22 +25,22 @@ impl Knowable {
         Ok(knowable)
     }
 
-    /// Says whether the value can be known now. Where it can't, the series is not shown at all.
+    /// Sets whether the value is known. If not, the series is absent.
     pub fn set_known(&self, known: bool) {
         self.known.store(known, Ordering::Relaxed);
     }
 
-    /// Counts.
+    /// Adds to the count.
     pub fn inc_by(&self, count: u64) {
         self.counter.inc_by(count);
     }
 
-    /// What was counted, whether it is shown or not.
+    /// The count, whether it is shown or not.
     pub fn count(&self) -> u64 {
         self.counter.get()
     }
 
-    /// What was counted, where it is known.
+    /// The count, if it is known.
     pub fn get(&self) -> Option<u64> {
         self.known.load(Ordering::Relaxed).then(|| self.counter.get())
     }

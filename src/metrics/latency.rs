@@ -1,10 +1,10 @@
-//! How long packets wait: in the kernel's queue (`bannerwall_queue_wait_seconds`), then in this process
-//! (`bannerwall_verdict_latency_seconds`).
+//! Waiting times of packets: in the kernel's queue (`bannerwall_queue_wait_seconds`), then in this
+//! process (`bannerwall_verdict_latency_seconds`).
 //!
-//! All verdicts of a batch leave in one send, so all packets of a batch have waited equally long in this
-//! process: one clock reading and one addition a batch, whatever the number of packets. How long they waited
-//! before is told by the kernel's time stamps: only on hooks up to FORWARD, and only while something on the
-//! machine asks for stamps of received packets (tcpdump does, and so does a guard with `--metrics`).
+//! All verdicts of a batch are sent together, so all its packets have waited equally long in this
+//! process: one clock reading and one addition for any number of packets. The time before comes from the
+//! kernel's time stamps. These exist only on hooks up to FORWARD, and only while some process requests
+//! stamps of received packets (tcpdump does, and so does a guard with `--metrics`).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ const BOUNDS: [u64; 15] = [
     10_000_000_000,
 ];
 
-/// A histogram that takes a whole batch at once; clones count into the same one.
+/// A histogram that takes a whole batch at once; clones share it.
 #[derive(Debug, Clone)]
 pub struct Latency {
     name: &'static str,
@@ -47,20 +47,20 @@ pub struct Latency {
 
 #[derive(Debug, Default)]
 struct Counts {
-    /// Packets by bucket, not yet summed up.
+    /// Number of packets by bucket, not cumulative.
     buckets: [AtomicU64; BOUNDS.len() + 1],
-    /// Nanoseconds that all packets together have waited.
+    /// Sum of the waiting times in nanoseconds.
     nanos: AtomicU64,
 }
 
 impl Latency {
-    /// From a packet's arrival in this process to its verdict.
+    /// Creates the histogram of the time from arrival in this process to the verdict.
     pub(super) fn verdict(registry: &Registry) -> Result<Self, MetricsError> {
         let help = "Time from a packet's arrival in this process to its verdict's departure, in seconds";
         Self::new(registry, "bannerwall_verdict_latency_seconds", help)
     }
 
-    /// From a packet's receipt by the kernel to its arrival in this process.
+    /// Creates the histogram of the time from receipt by the kernel to arrival in this process.
     pub(super) fn queue_wait(registry: &Registry) -> Result<Self, MetricsError> {
         let help = "Time from a packet's receipt by the kernel to its arrival in this process, in seconds, where the kernel stamps packets";
         Self::new(registry, "bannerwall_queue_wait_seconds", help)
@@ -79,13 +79,13 @@ impl Latency {
         self.name
     }
 
-    /// Packets by bucket, and the nanoseconds that all of them have waited.
+    /// Returns the number of packets by bucket, and the sum of the waiting times in nanoseconds.
     pub(super) fn counts(&self) -> (Vec<u64>, u64) {
         let buckets = self.counts.buckets.iter().map(|count| count.load(Ordering::Relaxed)).collect();
         (buckets, self.counts.nanos.load(Ordering::Relaxed))
     }
 
-    /// Adds what another process has counted, unless its buckets are others.
+    /// Adds the counts of another process, if it has the same buckets.
     pub(super) fn add(&self, buckets: &[u64], nanos: u64) {
         if buckets.len() != self.counts.buckets.len() {
             return;

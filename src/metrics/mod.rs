@@ -1,9 +1,8 @@
-//! Numbers for operators: the Prometheus registry, its metric families, and the HTTP endpoint that
-//! shows them.
+//! Metrics for operators: the Prometheus registry, its metric families, and the HTTP endpoint.
 //!
-//! Every name of the project stands here, prefixed `bannerwall_`. The guard and the scan take the
-//! families they need; nothing here knows what a packet or a target is, and nothing is looked up by
-//! label on a hot path: callers hold handles.
+//! All metric names are defined here, with the prefix `bannerwall_`. Guard and scan use the families that
+//! they need; this module knows no packets and no targets. Nothing is looked up by label on a hot path:
+//! callers hold handles.
 
 mod carried;
 mod endpoint;
@@ -31,18 +30,18 @@ use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, TextEnc
 
 use carried::{Carried, Counting};
 
-/// Why there are no metrics.
+/// Error of setting up metrics.
 #[derive(Debug, thiserror::Error)]
 pub enum MetricsError {
     /// A family that contradicts another, or a label that its family does not have.
     #[error("metric registry: {0}")]
     Registry(#[from] prometheus::Error),
-    /// The address cannot be listened on.
+    /// It cannot listen on the address.
     #[error("--metrics: cannot listen on {address}: {source}")]
     Listen {
-        /// As it was asked for.
+        /// The requested address.
         address: SocketAddr,
-        /// Why.
+        /// Error of the system.
         source: std::io::Error,
     },
     /// The server's thread cannot be started.
@@ -58,7 +57,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// A registry that says which version of the program runs, and since when.
+    /// Creates a registry with the program's version and its start time.
     ///
     /// # Errors
     /// Never in practice: only for contradictory families.
@@ -77,7 +76,7 @@ impl Registry {
     /// All families in Prometheus' text format, version 0.0.4.
     ///
     /// # Errors
-    /// Where a family breaks the format's rules.
+    /// Returns an error if a family breaks the format's rules.
     pub fn render(&self) -> Result<String, MetricsError> {
         Ok(TextEncoder::new().encode_to_string(&self.families.gather())?)
     }
@@ -113,13 +112,13 @@ impl Registry {
     }
 }
 
-/// Now, Unix time in seconds.
+/// Returns the current Unix time in seconds.
 fn unix_seconds() -> i64 {
     let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     i64::try_from(since_epoch.map_or(0, |time| time.as_secs())).unwrap_or(i64::MAX)
 }
 
-/// The name of a family as it is shown.
+/// Returns the full name of a family.
 fn full_name(name: &str) -> String {
     format!("bannerwall_{name}")
 }

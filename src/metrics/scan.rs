@@ -1,4 +1,4 @@
-//! The scan's families.
+//! The scan's metric families.
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge};
 
@@ -9,7 +9,7 @@ use crate::event::PortState;
 #[derive(Debug, Clone)]
 pub struct ScanMetrics {
     targets: IntCounterVec,
-    /// Connections under way.
+    /// Number of open connections.
     pub inflight: IntGauge,
 }
 
@@ -17,7 +17,7 @@ impl ScanMetrics {
     /// Registers the families, every state at zero.
     ///
     /// # Errors
-    /// Where the registry has them already.
+    /// Returns an error if the registry has them already.
     pub fn new(registry: &Registry) -> Result<Self, MetricsError> {
         let metrics = Self {
             targets: registry.counters(
@@ -33,7 +33,7 @@ impl ScanMetrics {
         Ok(metrics)
     }
 
-    /// Targets that turned out to be in `state`; hold the handle where it is counted often.
+    /// Number of targets in `state`; keep the handle if you count often.
     pub fn targets(&self, state: PortState) -> IntCounter {
         self.targets.with_label_values(&[state.name()])
     }

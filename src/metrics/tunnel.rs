@@ -1,10 +1,10 @@
-//! The tunnel's families.
+//! The tunnel's metric families.
 
 use prometheus::{IntCounter, IntGauge};
 
 use super::{MetricsError, Registry};
 
-/// Which way a packet goes.
+/// Direction of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// From the device to the peer.
@@ -16,7 +16,7 @@ pub enum Way {
 impl Way {
     const ALL: [Self; 2] = [Self::Sent, Self::Received];
 
-    /// As a label and in text.
+    /// The name as a label and in text.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Sent => "sent",
@@ -27,7 +27,7 @@ impl Way {
 
 macro_rules! reasons {
     ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal,)+) => {
-        /// Why a packet, or a datagram that was to become one, was dropped.
+        /// The reason why a packet, or a datagram, was dropped.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum TunnelDrop {
             $($(#[doc = $doc])+ $variant,)+
@@ -37,7 +37,7 @@ macro_rules! reasons {
             /// All of them.
             pub const ALL: &[Self] = &[$(Self::$variant,)+];
 
-            /// As a label and in text.
+            /// The name as a label and in text.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)+
@@ -48,37 +48,37 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// Nobody said what was to become of it: the run ended, or a fault of ours.
+    /// It has no result: the run ended, or there is a bug.
     Unfinished = "unfinished",
-    /// No IP packet, no datagram of a tunnel's, or a header for segmentation that does not fit its packet.
+    /// It is no IP packet, no datagram of a tunnel, or its header for segmentation does not fit.
     Malformed = "malformed",
-    /// Our own datagram, which the route to the peer leads into the tunnel.
+    /// The tunnel's own datagram, which the route to the peer leads into the tunnel.
     Loop = "loop",
-    /// There is no way to the peer, or nobody there listens.
+    /// There is no route to the peer, or the peer does not listen.
     Unreachable = "unreachable",
-    /// Longer than the way to the peer lets through.
+    /// It is longer than the path to the peer allows.
     TooLong = "too_long",
     /// A buffer of the kernel was full.
     NoRoom = "no_room",
-    /// The kernel did not send it for another reason, a firewall's perhaps.
+    /// The kernel did not send it for another reason, such as a firewall.
     NotSent = "not_sent",
-    /// No keys are agreed on with the peer, yet or any more.
+    /// There are no keys with the peer, yet or any more.
     NoKey = "no_key",
-    /// It does not open: not the peer's, or changed on the way.
+    /// It cannot be decrypted: it is not the peer's, or was changed on the path.
     Forged = "forged",
-    /// It was taken before, or is too old to tell.
+    /// It was received before, or is too old to decide.
     Replayed = "replayed",
-    /// An agreement on keys that was not looked at: there were too many.
+    /// A handshake that was not processed: there were too many.
     Crowd = "crowd",
-    /// Pieces of it were lost on the way.
+    /// Parts of it were lost on the path.
     Incomplete = "incomplete",
-    /// A piece that was there already, or contradicts others.
+    /// A part that is a duplicate, or contradicts others.
     Contradictory = "contradictory",
-    /// It is still to be segmented or lacks its checksum, which takes offload at both ends.
+    /// It is not segmented yet or lacks its checksum, which requires offload at both ends.
     Offload = "offload",
-    /// Rules, or a policy, stopped it.
+    /// Rules or a policy blocked it.
     Judged = "judged",
-    /// The device did not take it; most often it is down.
+    /// The device did not accept it; most often it is down.
     Device = "device",
 }
 
@@ -90,11 +90,11 @@ pub struct TunnelMetrics {
     datagrams: [IntCounter; 2],
     /// In the order of [`TunnelDrop::ALL`].
     dropped: Vec<IntCounter>,
-    /// The longest IP packet that gets to the peer whole.
+    /// Length of the longest IP packet that reaches the peer in one piece.
     pub path_mtu: IntGauge,
-    /// 1 while packets are sent before they are segmented, and 0 while the kernel segments them.
+    /// 1 while packets are sent before they are segmented, 0 while the kernel segments them.
     pub super_packets: IntGauge,
-    /// Times that keys were agreed on with the peer.
+    /// Number of handshakes with the peer.
     pub handshakes: IntCounter,
 }
 
@@ -102,7 +102,7 @@ impl TunnelMetrics {
     /// Registers the families, every label at zero.
     ///
     /// # Errors
-    /// Where the registry has them already.
+    /// Returns an error if the registry has them already.
     pub fn new(registry: &Registry) -> Result<Self, MetricsError> {
         let both_ways = |name, help| {
             let family = registry.counters(name, help, &["way"])?;
@@ -129,22 +129,22 @@ impl TunnelMetrics {
         })
     }
 
-    /// Packets that went through this way.
+    /// Number of packets in this direction.
     pub fn packets(&self, way: Way) -> &IntCounter {
         &self.packets[way as usize]
     }
 
-    /// Bytes of these packets.
+    /// Number of bytes of these packets.
     pub fn octets(&self, way: Way) -> &IntCounter {
         &self.octets[way as usize]
     }
 
-    /// Datagrams sent to the peer, or received from it.
+    /// Number of datagrams sent to the peer, or received from it.
     pub fn datagrams(&self, way: Way) -> &IntCounter {
         &self.datagrams[way as usize]
     }
 
-    /// What was dropped for this reason.
+    /// Number of packets dropped for this reason.
     pub fn dropped(&self, reason: TunnelDrop) -> &IntCounter {
         &self.dropped[reason as usize]
     }

@@ -1,4 +1,4 @@
-//! The way from those that have events to a consumer: bounded in events and in bytes.
+//! Channel from the emitters of events to a consumer, bounded in events and in bytes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -7,54 +7,55 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 
 use crate::event::{Event, EventSink};
 
-/// What a full channel means.
+/// Behavior of a full channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Overflow {
-    /// The event is lost and counted; the caller never waits.
+    /// The event is dropped and counted; the caller never waits.
     Count,
-    /// The caller waits until there is room.
+    /// The caller waits until there is space.
     Wait,
 }
 
-/// How a channel works.
+/// Settings of a channel.
 #[derive(Debug, Clone, Copy)]
 pub struct WriterConfig {
-    /// Events (or batches of them) that the channel holds.
+    /// Number of events (or batches of them) that the channel holds.
     pub capacity: usize,
-    /// Bytes of memory that the events in the channel take, roughly.
+    /// Approximate number of bytes that the events in the channel may take.
     pub octets: usize,
-    /// What a full channel means.
+    /// Behavior of a full channel.
     pub overflow: Overflow,
 }
 
 impl WriterConfig {
     /// For the packet path: never wait.
     pub const COUNTING: Self = Self { capacity: 8192, octets: 16 << 20, overflow: Overflow::Count };
-    /// For events by the batch, none of which may be lost.
+    /// For events in batches, none of which may be lost.
     pub const BATCHES: Self = Self { capacity: 16, octets: 32 << 20, overflow: Overflow::Wait };
-    /// For paths where nothing may be lost.
+    /// For callers whose events may not be lost.
     pub const WAITING: Self = Self { capacity: 4096, octets: 16 << 20, overflow: Overflow::Wait };
 }
 
 /// Counters that the consumer's thread and all handles share.
 #[derive(Debug)]
 pub(super) struct Shared {
-    /// Events that found room.
+    /// Number of events that entered the channel.
     pub(super) accepted: AtomicU64,
-    /// Events that the destination took.
+    /// Number of events that the destination accepted.
     pub(super) written: AtomicU64,
-    /// Events that found no room.
+    /// Number of events that were dropped because the channel was full.
     pub(super) overflowed: AtomicU64,
-    /// Events that the destination refused.
+    /// Number of events that the destination refused.
     pub(super) failed: AtomicU64,
-    /// The reader of a pipe went away.
+    /// True if the reader of a pipe is gone.
     pub(super) closed: AtomicBool,
     reopen: AtomicBool,
-    /// Bytes that the events in the channel take.
+    /// Number of bytes that the events in the channel take.
     octets: AtomicUsize,
     limit: usize,
     overflow: Overflow,
-    /// Whether the consumer has ended, so that no room will ever be made; guards the waiting for room.
+    /// True if the consumer has stopped, so there will never be space again. The lock also guards the
+    /// wait for space.
     ended: Mutex<bool>,
     freed: Condvar,
 }
@@ -62,24 +63,24 @@ pub(super) struct Shared {
 pub(super) enum Message {
     One(Arc<Event>, usize),
     Groups(Vec<Vec<Event>>, usize),
-    /// Write what came before, then say so by dropping the sender.
+    /// Write everything before, then confirm by dropping the sender.
     Sync(Sender<()>),
 }
 
-/// The consumer's end.
+/// The consumer's end of the channel.
 pub(super) struct Queue {
     pub(super) messages: Receiver<Message>,
     shared: Arc<Shared>,
 }
 
-/// A way to a consumer, to be cloned for each thread that has events.
+/// The sender's end of the channel, to be cloned for each thread with events.
 #[derive(Debug, Clone)]
 pub struct Handle {
     channel: Sender<Message>,
     pub(super) shared: Arc<Shared>,
 }
 
-/// Both ends of a new channel.
+/// Creates a channel and returns both ends.
 pub(super) fn channel(config: WriterConfig) -> (Handle, Queue) {
     let (sender, messages) = bounded(config.capacity);
     let shared = Arc::new(Shared {
@@ -100,14 +101,13 @@ pub(super) fn channel(config: WriterConfig) -> (Handle, Queue) {
 }
 
 impl Handle {
-    /// Takes an event that others read, too.
+    /// Sends an event that other readers share.
     pub fn share(&self, event: &Arc<Event>) {
         let weight = event.weight();
         self.send(Message::One(Arc::clone(event), weight), weight);
     }
 
-    /// Takes groups of events that belong together, so that none of another thread comes between
-    /// those of a group.
+    /// Sends groups of events. No event of another thread comes between the events of a group.
     pub fn emit_groups(&self, groups: Vec<Vec<Event>>) {
         if !groups.is_empty() {
             let weight = groups.iter().flatten().map(Event::weight).sum();
@@ -115,31 +115,31 @@ impl Handle {
         }
     }
 
-    /// Waits until everything that was emitted before this call is written (or lost, and counted).
+    /// Waits until every event that was emitted before is written (or lost and counted).
     pub fn sync(&self) {
         let (done, written) = bounded::<()>(0);
         if self.channel.send(Message::Sync(done)).is_ok() {
-            // Nothing is ever sent: the sender is dropped when it is done.
+            // Nothing is ever sent: the consumer drops the sender when it is done.
             let _ = written.recv();
         }
     }
 
-    /// Events that were lost so far: no room in the channel, or refused by the destination.
+    /// Number of events lost so far: the channel was full, or the destination refused them.
     pub fn lost(&self) -> u64 {
         self.shared.overflowed.load(Relaxed) + self.shared.failed.load(Relaxed)
     }
 
-    /// Events that the destination took so far.
+    /// Number of events that the destination accepted so far.
     pub fn written(&self) -> u64 {
         self.shared.written.load(Relaxed)
     }
 
-    /// True if the reader of a pipe went away for good, so that more work for it is in vain.
+    /// True if the reader of a pipe is gone for good: further events are useless.
     pub fn is_closed(&self) -> bool {
         self.shared.closed.load(Relaxed)
     }
 
-    /// Asks the consumer to open its log again by its name, after it was moved away.
+    /// Requests that the consumer reopens its log by name, after a rotation.
     pub fn reopen(&self) {
         self.shared.reopen.store(true, Relaxed);
     }
@@ -149,7 +149,7 @@ impl Handle {
         let sent = match self.shared.overflow {
             Overflow::Wait => {
                 self.shared.wait_for_room(weight);
-                // Refused only where the consumer has ended.
+                // This fails only if the consumer has stopped.
                 self.channel.send(message).is_ok()
             }
             Overflow::Count => {
@@ -190,7 +190,7 @@ impl Shared {
         self.overflow
     }
 
-    /// Takes room where there is some; an empty channel has room for anything.
+    /// Reserves space if there is enough; an empty channel accepts an event of any size.
     fn take_room(&self, weight: usize) -> bool {
         let fits = |taken: usize| {
             let sum = taken.saturating_add(weight);
@@ -199,7 +199,7 @@ impl Shared {
         self.octets.fetch_update(Relaxed, Relaxed, fits).is_ok()
     }
 
-    /// Takes room as soon as there is some, or none where the consumer has ended.
+    /// Waits for space and reserves it. If the consumer has stopped, it returns without space.
     fn wait_for_room(&self, weight: usize) {
         if self.take_room(weight) {
             return;
@@ -213,14 +213,14 @@ impl Shared {
     fn give_back(&self, weight: usize) {
         self.octets.fetch_sub(weight, Relaxed);
         if self.overflow == Overflow::Wait {
-            // Under the lock, lest it comes between a waiting caller's look and its sleep.
+            // The lock ensures that this does not come between a waiting caller's check and its sleep.
             let _ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
             self.freed.notify_all();
         }
     }
 }
 
-/// Wakes who waits for room when the consumer ends, by a panic too.
+/// Wakes callers that wait for space when the consumer stops, also by a panic.
 impl Drop for Queue {
     fn drop(&mut self) {
         *self.shared.ended.lock().unwrap_or_else(PoisonError::into_inner) = true;

@@ -1,7 +1,7 @@
-//! Readers of events: whatever takes them off the path that they were made on.
+//! Consumers of events, which run off the path on which the events arise.
 //!
-//! A [`Consumer`] runs on a thread of its own behind a channel that is bounded in events and in bytes.
-//! One spells events in a format and writes them, another one keeps an inventory.
+//! A [`Consumer`] runs on its own thread behind a channel that is bounded in events and in bytes. One
+//! writes events in an output format, another keeps an inventory.
 
 use std::io;
 use std::thread::JoinHandle;
@@ -13,49 +13,49 @@ use super::channel::{Handle, Message, Overflow, Queue, WriterConfig, channel};
 use crate::event::Event;
 use crate::privileges::{FILES, keep_or_tell};
 
-/// The longest that an event stays in a consumer's hands while it could be handed on.
+/// Longest time for which a consumer holds back an event.
 const FLUSH_AFTER: Duration = Duration::from_millis(100);
 
-/// Time for which events gather before a thread that its callers must not wait for looks again. Without a
-/// pause each event would wake the thread, which costs the packet path a system call and the machine
-/// two context switches an event.
+/// Time for which events gather before a thread reads them, if its callers never wait. Without this
+/// pause, each event would wake the thread: one system call on the packet path and two context switches
+/// for an event.
 const GATHER: Duration = Duration::from_millis(10);
 
-/// Interval at which an idle thread looks for a request to reopen its file.
+/// Interval at which an idle thread checks for a request to reopen its file.
 const LOOK_UP: Duration = Duration::from_millis(500);
 
 /// Takes events, in order.
 pub trait Consumer: Send {
-    /// Before the first event.
+    /// Called before the first event.
     fn begin(&mut self) {}
 
-    /// One event.
+    /// Takes one event.
     fn take(&mut self, event: &Event);
 
-    /// Events that belong together: all that was found out about one target.
+    /// Takes events that belong together: all results for one target.
     fn group(&mut self, events: &[Event]) {
         events.iter().for_each(|event| self.take(event));
     }
 
-    /// Since when it has held something back; none where it holds nothing.
+    /// Time since which it has held something back; none if it holds nothing.
     fn holds_since(&self) -> Option<Instant> {
         None
     }
 
-    /// Hands on what it holds.
+    /// Passes on everything that it holds.
     fn flush(&mut self) {}
 
-    /// Opens its destination anew: a log was rotated. Also called when nothing happens, as `idle`.
+    /// Reopens its destination, because the log was rotated.
     fn reopen(&mut self) {}
 
-    /// Looks after its destination when there is nothing else to do.
+    /// Checks its destination; called when there is nothing else to do.
     fn idle(&mut self) {}
 
-    /// Behind the last event.
+    /// Called after the last event.
     fn end(&mut self);
 }
 
-/// A consumer on its thread, to be finished at the end of the run.
+/// A consumer on its thread; it must be finished at the end of the run.
 #[derive(Debug)]
 pub struct Feed<C> {
     handle: Handle,
@@ -64,7 +64,7 @@ pub struct Feed<C> {
 }
 
 impl<C: Consumer + 'static> Feed<C> {
-    /// Starts a thread of this name at the end of a new channel.
+    /// Starts a thread of this name with a new channel.
     ///
     /// # Errors
     /// The system has no thread left.
@@ -72,15 +72,15 @@ impl<C: Consumer + 'static> Feed<C> {
         Self::start(name, channel(config), consumer)
     }
 
-    /// Starts a thread of this name at the end of a channel. A consumer that must not lose anything gets
-    /// one in which callers [wait](Overflow::Wait) for room, so that it has no place on the packet path
-    /// unless little is led to it (what was never seen before, for instance).
+    /// Starts a thread of this name for an existing channel. If no event may be lost, callers
+    /// [wait](Overflow::Wait) for space. Such a consumer must not be used on the packet path, except for
+    /// rare events (a new host, for instance).
     ///
     /// # Errors
     /// The system has no thread left.
     pub(super) fn start(name: &str, (handle, queue): (Handle, Queue), mut consumer: C) -> io::Result<Self> {
         let (stop, stopped) = bounded(1);
-        // Not where callers wait for room, which a pause would make them do.
+        // No pause if callers wait for space: it would make them wait longer.
         let gather = handle.shared.overflow() == Overflow::Count;
         let thread = std::thread::Builder::new().name(name.to_owned());
         let name = name.to_owned();
@@ -92,24 +92,25 @@ impl<C: Consumer + 'static> Feed<C> {
         Ok(Self { handle, stop, thread })
     }
 
-    /// A way to the consumer.
+    /// Returns a sender for the consumer.
     pub fn handle(&self) -> Handle {
         self.handle.clone()
     }
 
-    /// Has everything taken that was emitted before this call, and ends the thread.
+    /// Waits until every event that was emitted before is taken, and stops the thread.
     ///
     /// # Panics
-    /// Hands on a panic of the consumer's thread.
+    /// Propagates a panic of the consumer's thread.
     pub fn finish(self) -> C {
         self.tell_to_stop();
         self.end()
     }
 
-    /// As [`Feed::finish`], but gives a consumer up that has not ended after `patience`.
+    /// Does the same as [`Feed::finish`], but gives up on a consumer that has not stopped after
+    /// `patience`.
     ///
     /// # Panics
-    /// As [`Feed::finish`].
+    /// The same as [`Feed::finish`].
     pub fn finish_within(self, patience: Duration) -> Option<C> {
         self.tell_to_stop();
         let start = Instant::now();
@@ -123,7 +124,7 @@ impl<C: Consumer + 'static> Feed<C> {
     }
 
     fn tell_to_stop(&self) {
-        // The thread can only be gone already if it panicked, which join tells.
+        // The thread can be gone already only if it panicked, which `join` reports.
         let _ = self.stop.send(());
     }
 
@@ -132,7 +133,7 @@ impl<C: Consumer + 'static> Feed<C> {
     }
 }
 
-/// Has `consumer` take what comes by the channel until told to stop, and then what is left in it.
+/// Passes events from the channel to `consumer` until the stop signal, and then the rest of the channel.
 fn run(consumer: &mut dyn Consumer, queue: &Queue, stopped: &Receiver<()>, gather: bool) {
     consumer.begin();
     while let Some(message) = next(consumer, queue, stopped, gather) {
@@ -172,7 +173,7 @@ fn take(consumer: &mut dyn Consumer, queue: &Queue, message: Message) {
     }
 }
 
-/// The next message; `Some(None)` when it is time to look at the clock, `None` when it is time to stop.
+/// Returns the next message; `Some(None)` if a deadline has passed, `None` if it must stop.
 fn next(
     consumer: &dyn Consumer,
     queue: &Queue,

@@ -1,7 +1,7 @@
-//! Comma-separated values, RFC 4180: one record an event, under a header that is the same for every
-//! kind of event.
+//! Comma-separated values, RFC 4180: one record for each event, with the same columns for every kind of
+//! event.
 //!
-//! Control characters that came from the network are escaped, so that a record is always one line.
+//! Control characters from the network are escaped, so a record is always one line.
 
 use std::borrow::Cow;
 use std::io;
@@ -16,7 +16,7 @@ use super::text::{BanLine, Changed};
 use super::time::EveTime;
 use super::{Format, escape};
 
-/// The columns in order; new ones are only ever added behind the last.
+/// The columns in order; new ones are added only at the end.
 pub const COLUMNS: [&str; 30] = [
     "timestamp",
     "source",
@@ -74,17 +74,18 @@ where
     writer.flush()
 }
 
-/// Text of the network as a cell: on one line, and no formula.
+/// Returns network text as a cell: on one line, and not a formula.
 pub fn plain(text: &str) -> String {
     inert(&escape(text)).into_owned()
 }
 
-/// A cell that no spreadsheet takes for a formula: an apostrophe stands before what could begin one.
+/// Returns a cell that spreadsheets do not take for a formula: an apostrophe precedes a character that
+/// may begin one.
 fn inert(cell: &str) -> Cow<'_, str> {
     if cell.starts_with(['=', '+', '-', '@']) { format!("'{cell}").into() } else { cell.into() }
 }
 
-/// What an event has to say in each column; empty where it says nothing.
+/// The values of an event for the columns; empty where it has none.
 #[derive(Debug, Default)]
 struct Row<'a> {
     timestamp: String,
@@ -247,7 +248,7 @@ impl<'a> Row<'a> {
         self.waited_ms = facts.waited_ms;
     }
 
-    /// The cells in the order of [`COLUMNS`].
+    /// Returns the cells in the order of [`COLUMNS`].
     fn cells(&self) -> [Cow<'_, str>; COLUMNS.len()] {
         let [client, server] = self.ends;
         let product = |field: fn(&ProductFacts) -> &Option<String>| -> Cow<'_, str> {

@@ -1,4 +1,4 @@
-//! All that a scan found out about one target, gathered from the events that were emitted together.
+//! The results of a scan for one target, gathered from events that were emitted together.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
@@ -15,14 +15,14 @@ pub(super) struct Finding<'a> {
     pub(super) timestamp: Timestamp,
     pub(super) target: SocketAddr,
     pub(super) connect: Option<&'a ConnectFacts>,
-    /// What was said, in order: several answers of an HTTP server, else one banner.
+    /// The exchanges in order: several responses of an HTTP server, else one banner.
     pub(super) said: Vec<&'a Application>,
-    /// The first alert of each rule: a rule may match several answers of one target.
+    /// The first alert of each rule: a rule may match several responses of one target.
     pub(super) alerts: Vec<&'a AlertFacts>,
 }
 
 impl<'a> Finding<'a> {
-    /// What `events` say; none where they are of no target.
+    /// Gathers `events`; returns none if they are not about a target.
     pub(super) fn new(events: &'a [Event]) -> Option<Self> {
         let last = events.last()?;
         let Endpoint { address, port } =
@@ -57,23 +57,23 @@ impl<'a> Finding<'a> {
         }
     }
 
-    /// What the port was; one that talked was open.
+    /// Returns the state of the port; a port that sent a banner is open.
     pub(super) fn state(&self) -> PortState {
         self.connect.map_or(PortState::Open, |facts| facts.state)
     }
 
-    /// What the fingerprint database calls the software.
+    /// Returns the product that the fingerprint database names.
     pub(super) fn named(&self) -> Option<&'a ProductFacts> {
         let facts = self.said.iter().find_map(|said| said.summary().product);
         facts.filter(|facts| facts.product.is_some())
     }
 
-    /// What the software calls itself, as far as that can be told apart.
+    /// Returns the product that the software itself names, if its banner has a known form.
     pub(super) fn identity(&self) -> Option<Identity> {
         self.said.iter().find_map(|said| Identity::of(said))
     }
 
-    /// What the fingerprint database calls the software, else what a rule captured.
+    /// Returns the product that the fingerprint database names, else the one that a rule captured.
     pub(super) fn product(&self) -> Option<&'a ProductFacts> {
         let named = self.said.iter().find_map(|said| said.summary().product);
         let captured =
@@ -81,13 +81,13 @@ impl<'a> Finding<'a> {
         named.or_else(captured)
     }
 
-    /// The service's name as nmap would give it.
+    /// Returns nmap's name of the service.
     pub(super) fn service(&self) -> Option<&'static str> {
         let within = self.said.iter().find(|said| !matches!(said, Application::Tls(_)));
         within.or(self.said.first()).map(|said| said.protocol().name())
     }
 
-    /// True if that is said within TLS.
+    /// True if the exchange was within TLS.
     pub(super) fn is_within_tls(&self) -> bool {
         self.said.len() > 1 && matches!(self.said.first(), Some(Application::Tls(_)))
     }
@@ -100,13 +100,13 @@ impl<'a> Finding<'a> {
         })
     }
 
-    /// What the server says that it is: the software of an identification, the first `Server` field, the
-    /// text of a greeting.
+    /// Returns the server's own name for its software: the software of an identification, the first
+    /// `Server` field, the text of a greeting.
     pub(super) fn software(&self) -> Option<Cow<'a, str>> {
         self.said.iter().find_map(|said| said.summary().software)
     }
 
-    /// What the server said on its own, whatever it was asked.
+    /// Returns the banner that the server sent unasked.
     pub(super) fn banner(&self) -> Option<Cow<'a, str>> {
         match self.said.first()? {
             Application::Http(_) => None,

@@ -1,4 +1,4 @@
-//! nmap's grepable format: one line a host and port, fields parted by tabs.
+//! nmap's grepable format: one line for each host and port, with tabs between fields.
 
 use std::borrow::Cow;
 use std::io::{self, Write as _};
@@ -9,7 +9,7 @@ use super::finding::Finding;
 use super::time::LongTime;
 use super::{Format, escape};
 
-/// A scan's results as a [`Format`]; wants the events of a target together.
+/// A scan's results as a [`Format`]; it needs the events of a target together.
 #[derive(Debug, Clone)]
 pub struct Grepable {
     arguments: String,
@@ -19,7 +19,7 @@ pub struct Grepable {
 }
 
 impl Grepable {
-    /// For a scan that was started with these `arguments`.
+    /// Creates the format for a scan with these `arguments`.
     pub fn new(arguments: String, start: Timestamp) -> Self {
         Self { arguments, start, last: start, targets: 0 }
     }
@@ -29,7 +29,7 @@ impl Format for Grepable {
     fn begin(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
         let version = env!("CARGO_PKG_VERSION");
         let (start, arguments) = (LongTime(self.start), escape(&self.arguments));
-        // Readers of nmap's files know them by these first two words.
+        // Readers recognize nmap's files by these first two words.
         writeln!(out, "# Nmap (bannerwall {version}) scan initiated {start} as: {arguments}")
     }
 
@@ -71,8 +71,8 @@ impl Format for Grepable {
     }
 }
 
-/// Product and version, or the banner where there is no name for it. A slash parts fields, so it is
-/// written as nmap writes it.
+/// Returns product and version, or the banner if there is no name for it. A slash separates fields, so it
+/// is written as nmap does.
 fn version(finding: &Finding<'_>) -> String {
     let spell = |product: &str, version: Option<&str>| {
         format!("{product} {}", version.unwrap_or_default()).trim_end().to_owned()

@@ -1,20 +1,20 @@
-//! Which product and version software names itself by, in the terms of nmap's service detection, where
-//! no database of fingerprints says so.
+//! Product and version that software names itself, in the terms of nmap's service detection. Used if no
+//! fingerprint database names them.
 
 use crate::event::{Application, ProductFacts};
 
-/// What an identification says.
+/// The product of an identification.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Identity {
     pub(super) product: String,
     pub(super) version: Option<String>,
-    /// What else it says: a system, modules.
+    /// Further parts: a system, modules.
     pub(super) extra: Option<String>,
-    /// CPE 2.2 name, of products whose name in the dictionary is certain.
+    /// CPE 2.2 name, for products whose name in the dictionary is certain.
     pub(super) cpe: Option<String>,
 }
 
-/// Product names before their version, nmap's word for each, and the beginning of their CPE names.
+/// Product names before their version, nmap's word for each, and the start of their CPE names.
 const PRODUCTS: [(&str, &str, &str); 6] = [
     ("OpenSSH", "OpenSSH", "cpe:/a:openbsd:openssh:"),
     ("dropbear", "Dropbear sshd", "cpe:/a:matt_johnston:dropbear_ssh_server:"),
@@ -25,7 +25,7 @@ const PRODUCTS: [(&str, &str, &str); 6] = [
 ];
 
 impl Identity {
-    /// Of what a server said.
+    /// Reads a server's banner.
     pub(super) fn of(said: &Application) -> Option<Self> {
         match said {
             Application::Ssh(facts) => Self::of_ssh(&facts.server.as_ref()?.software_version),
@@ -34,17 +34,17 @@ impl Identity {
         }
     }
 
-    /// Of the software version and comments of an SSH identification: `OpenSSH_9.2p1 Debian-2+deb12u3`.
+    /// Reads software version and comments of an SSH identification: `OpenSSH_9.2p1 Debian-2+deb12u3`.
     fn of_ssh(software: &str) -> Option<Self> {
         let (word, comments) = software.split_once(' ').unwrap_or((software, ""));
         let (name, version) = split(word, &['_', '-'])?;
-        // A distribution's package is part of the version in nmap's words: `9.2p1 Debian 2+deb12u3`.
+        // nmap counts a distribution's package as part of the version: `9.2p1 Debian 2+deb12u3`.
         let package = comments.split(' ').next().filter(|package| package.contains('-'));
         let full = package.map(|package| format!("{version} {}", package.replacen('-', " ", 1)));
         Some(Self::new(name, version, full, None))
     }
 
-    /// Of a `Server` field: `Apache/2.4.57 (Debian) PHP/8.2`.
+    /// Reads a `Server` field: `Apache/2.4.57 (Debian) PHP/8.2`.
     fn of_server(server: &str) -> Option<Self> {
         let (word, rest) = server.split_once(' ').unwrap_or((server, ""));
         let extra = Some(rest.trim().to_owned()).filter(|extra| !extra.is_empty());
@@ -78,7 +78,7 @@ impl From<Identity> for ProductFacts {
     }
 }
 
-/// A name and the version behind it: what stands behind the first of `separators` that a digit follows.
+/// Returns a name and its version: the part after the first of `separators` that a digit follows.
 fn split<'a>(word: &'a str, separators: &[char]) -> Option<(&'a str, &'a str)> {
     let places = word.match_indices(separators).map(|(place, _)| place);
     let mut halves = places.filter_map(|place| Some((word.get(..place)?, word.get(place + 1..)?)));

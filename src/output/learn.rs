@@ -1,7 +1,6 @@
-//! What was seen, as the policies that would allow just that: a rule file to be reviewed.
+//! Learned policies: a rule file for review whose policies allow exactly the observed traffic.
 //!
-//! The same events give the same file, whatever their order. What is kept is bounded; what found no room
-//! is said in the file.
+//! The same events in any order give the same file. The state is bounded; the file says what did not fit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -17,27 +16,27 @@ use crate::event::{Application, Event, EventKind};
 use crate::files::{self, folder_of};
 use crate::rules::LEARNING_POLICY;
 
-/// Ports and networks of servers that are told apart.
+/// Number of distinct ports and server networks.
 const PLACES: usize = 4_096;
 
-/// Servers of one place that are named one by one; more are their network.
+/// Number of servers of one port and network that are named; if there are more, the network is named.
 const SERVERS: usize = 64;
 
-/// Networks of clients of one place that are named; where there are more, a client may be anywhere.
+/// Number of client networks that are named; if there are more, any client is allowed.
 const SOURCES: usize = 64;
 
-/// Things that one place speaks.
+/// Number of protocols and products of one port and network.
 const THINGS: usize = 64;
 
-/// Where something was seen: the server's port and network.
+/// Port and network of a server.
 type Place = (u16, IpNet);
 
-/// Something that a server speaks.
+/// A protocol or product that a server speaks.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Thing {
-    /// A protocol that policies have a name for.
+    /// A protocol with a name in policies.
     Protocol(&'static str),
-    /// A protocol and the product that speaks it, as it calls itself, in lower case.
+    /// A protocol and the product that speaks it, by the product's own name in lower case.
     Product(&'static str, String),
 }
 
@@ -46,15 +45,16 @@ struct Seen {
     things: BTreeSet<Thing>,
     servers: BTreeSet<IpAddr>,
     sources: BTreeSet<IpNet>,
-    /// There was no room for another client's network.
+    /// True if a further client network did not fit.
     anywhere: bool,
-    /// There was no room for something else that is spoken here.
+    /// True if a further protocol or product did not fit.
     incomplete: bool,
-    /// The first bytes of something that no policy can allow: the smallest, so that order does not matter.
+    /// The first bytes of traffic that no policy can allow. The smallest sample is kept, so that order
+    /// does not matter.
     sample: Option<String>,
 }
 
-/// Learns from events.
+/// Learns policies from events.
 #[derive(Debug, Default)]
 pub struct Learner {
     places: BTreeMap<Place, Seen>,
@@ -62,7 +62,7 @@ pub struct Learner {
 }
 
 impl Learner {
-    /// Takes what an event says of a server.
+    /// Records the server of an event.
     pub fn take(&mut self, event: &Event) {
         let Some(flow) = &event.flow else { return };
         let (thing, sample) = match &event.kind {
@@ -101,7 +101,7 @@ impl Learner {
         }
     }
 
-    /// The rule file.
+    /// Returns the rule file.
     pub fn render(&self) -> String {
         let version = env!("CARGO_PKG_VERSION");
         let mut text = format!(
@@ -122,10 +122,10 @@ impl Learner {
         text
     }
 
-    /// Puts the rule file in the place of `path`.
+    /// Writes the rule file to `path` and replaces an existing file.
     ///
     /// # Errors
-    /// What the system says.
+    /// Returns the error of the system.
     pub fn write(&self, path: &Path) -> io::Result<()> {
         check(path)?;
         files::replace(path, self.render().as_bytes())
@@ -138,7 +138,7 @@ impl Learner {
 }
 
 impl Thing {
-    /// What an event shows that a server speaks.
+    /// Returns the protocol or product that an event shows.
     fn of(said: &Application) -> Option<Self> {
         let product = |protocol: &'static str, text: &str| {
             let end = text.find(|it: char| !it.is_ascii_alphabetic()).unwrap_or(text.len());
@@ -169,7 +169,7 @@ impl Thing {
         }
     }
 
-    /// The rule that knows a product; nothing for a protocol.
+    /// Returns the rule that matches a product; nothing for a protocol.
     fn rule(&self) -> String {
         let Self::Product(protocol, name) = self else { return String::new() };
         let (field, example) = match *protocol {
@@ -188,7 +188,8 @@ impl Thing {
 }
 
 impl Seen {
-    /// What may go on: where a protocol was seen without a product, its products need no rules.
+    /// Returns everything to allow. If a protocol was also seen without a product, its products need no
+    /// rules.
     fn allowed(&self) -> impl Iterator<Item = &Thing> {
         let whole = |protocol: &'static str| self.things.contains(&Thing::Protocol(protocol));
         self.things.iter().filter(move |thing| match thing {
@@ -242,17 +243,17 @@ impl Seen {
     }
 }
 
-/// The network that an address is counted to: 24 bits of IPv4, 64 of IPv6.
+/// Returns the network of an address: 24 bits of IPv4, 64 of IPv6.
 fn network(address: IpAddr) -> IpNet {
     let address = address.to_canonical();
     let length = if address.is_ipv4() { 24 } else { 64 };
     IpNet::new(address, length).map_or_else(|_| IpNet::from(address), |network| network.trunc())
 }
 
-/// Whether a file may take the place of `path`: only that of a file.
+/// Checks that `path` may be replaced: only a regular file may.
 ///
 /// # Errors
-/// Why not.
+/// Returns the reason if it may not.
 pub fn check(path: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Ok(found) if !found.is_file() => {
@@ -263,7 +264,7 @@ pub fn check(path: &Path) -> io::Result<()> {
     }
 }
 
-/// A format that writes no line for an event, and at its end the file of policies.
+/// A format that writes no line for an event, but the file of policies at its end.
 #[derive(Debug)]
 pub struct Learning {
     learner: Learner,
@@ -271,7 +272,7 @@ pub struct Learning {
 }
 
 impl Learning {
-    /// Will write to `path`.
+    /// Creates the format; it will write to `path`.
     pub fn new(path: PathBuf) -> Self {
         Self { learner: Learner::default(), path }
     }

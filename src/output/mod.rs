@@ -1,7 +1,7 @@
-//! Events out: how each format spells them, and the one thread that writes them.
+//! Output of events: the formats, and the thread that writes.
 //!
-//! A format turns an [`Event`] into bytes and knows nothing of files or threads; [`writer`] owns the
-//! destination and knows nothing of formats. Nothing here decides what is worth reporting.
+//! A format turns an [`Event`] into bytes and knows no files or threads. [`writer`] owns the destination
+//! and knows no formats. Neither decides what is worth reporting.
 
 mod channel;
 pub mod consumer;
@@ -31,51 +31,51 @@ pub use sink::create;
 pub use text_safe::{Escaped, escape};
 pub use writer::{Destination, Handle, Report, Writer, WriterConfig};
 
-/// Spells events, one after the other, into a buffer.
+/// Writes events into a buffer, one after the other.
 ///
-/// A format may keep state between events (a header already written, an element still open).
+/// A format may keep state between events (a header was written, an element is open).
 pub trait Format: Send {
-    /// What stands before the first event.
+    /// Writes the text before the first event.
     ///
     /// # Errors
-    /// Only what `out` itself gives.
+    /// Only errors of `out` itself.
     fn begin(&mut self, _out: &mut Vec<u8>) -> io::Result<()> {
         Ok(())
     }
 
-    /// One event.
+    /// Writes one event.
     ///
     /// # Errors
-    /// Only what `out` itself gives.
+    /// Only errors of `out` itself.
     fn event(&mut self, event: &Event, out: &mut Vec<u8>) -> io::Result<()>;
 
-    /// Events that belong together: all that was found out about one target.
+    /// Writes events that belong together: all results for one target.
     ///
     /// # Errors
-    /// Only what `out` itself gives.
+    /// Only errors of `out` itself.
     fn group(&mut self, events: &[Event], out: &mut Vec<u8>) -> io::Result<()> {
         events.iter().try_for_each(|event| self.event(event, out))
     }
 
-    /// What was held back, in parts: called when no event will come any more, until it says that there is
-    /// no more. What it gives is written before the next part is asked for.
+    /// Writes a part of the events that were held back. The caller calls it after the last event until it
+    /// returns false, and writes each part before it requests the next one.
     ///
     /// # Errors
-    /// What was held back cannot be had.
+    /// The held back events cannot be read.
     fn rest(&mut self, _out: &mut Vec<u8>) -> io::Result<bool> {
         Ok(false)
     }
 
-    /// What stands behind the last event.
+    /// Writes the text after the last event.
     ///
     /// # Errors
-    /// Only what `out` itself gives.
+    /// Only errors of `out` itself.
     fn end(&mut self, _out: &mut Vec<u8>) -> io::Result<()> {
         Ok(())
     }
 }
 
-/// A format that goes on where an earlier run stopped, so that the file has but one beginning.
+/// A format that continues the file of an earlier run, so that the file has only one header.
 pub struct Continued<F>(pub F);
 
 impl<F: Format> Format for Continued<F> {

@@ -1,4 +1,4 @@
-//! Where bytes go: a file, a log, a FIFO whose reader comes and goes, standard output.
+//! Destinations of bytes: a file, a log, a FIFO whose reader comes and goes, standard output.
 
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Seek as _, SeekFrom, Write};
@@ -10,54 +10,54 @@ use rustix::fs::OFlags;
 
 use crate::files::folder_of;
 
-/// Who may read what is told of a network: the owner, and its group.
+/// Permissions of output files: they describe a network, so only the owner and its group may read them.
 const MODE: u32 = 0o640;
 
-/// A folder that everybody may write to.
+/// Bit of a directory that everybody may write to.
 const WORLD_WRITABLE: u32 = 0o002;
 
-/// Where the bytes go.
+/// Destination of the bytes.
 pub enum Destination {
     /// Standard output.
     Stdout,
-    /// A file, made new when the run starts.
+    /// A file, which is truncated when the run starts.
     File(PathBuf),
-    /// A file that is appended to, as logs are; opened again on [`Handle::reopen`](super::Handle::reopen).
+    /// A file that is appended to, as logs are. [`Handle::reopen`](super::Handle::reopen) opens it again.
     Log(PathBuf),
-    /// Anything else, such as standard output under a progress bar.
+    /// Any other writer, such as standard output under a progress bar.
     Other(Box<dyn Write + Send>),
 }
 
-/// An open destination, or a FIFO that nobody reads now.
+/// An open destination, or a FIFO without a reader.
 pub(super) struct Sink {
     out: Option<Box<dyn Write + Send>>,
-    /// The same descriptor, if it is a regular file: a write that broke off can be taken back there.
+    /// The same descriptor, if it is a regular file: there, an incomplete write can be undone.
     regular: Option<File>,
     path: Option<PathBuf>,
     log: bool,
     fifo: bool,
-    /// The last write ended somewhere within a line.
+    /// True if the last write ended within a line.
     torn: bool,
-    /// It could not be opened again by its name: what is written goes to the file that was there before.
+    /// True if reopening by name failed: bytes still go to the old file.
     stale: bool,
 }
 
-/// How far a write came, and why no further.
+/// Progress of an incomplete write, and its error.
 pub(super) struct Broken {
-    /// Bytes that were taken.
+    /// Number of bytes that were written.
     pub(super) taken: usize,
-    /// What the system said.
+    /// The error of the system.
     pub(super) error: io::Error,
 }
 
 impl Sink {
-    /// Opens a destination. With `no_waiting` a FIFO without a reader is none yet, which is
-    /// no error; elsewhere its reader is waited for, so that nothing is lost to it.
+    /// Opens a destination. With `no_waiting`, a FIFO without a reader is no error; else opening waits
+    /// for the reader, so that it misses nothing.
     pub(super) fn open(destination: Destination, no_waiting: bool) -> io::Result<Self> {
         let mut sink =
             Self { out: None, regular: None, path: None, log: false, fifo: false, torn: false, stale: false };
         match destination {
-            // A descriptor of its own: the standard library's would buffer lines once more.
+            // A separate descriptor, because the standard library's would buffer lines a second time.
             Destination::Stdout => {
                 sink.out = Some(Box::new(File::from(io::stdout().as_fd().try_clone_to_owned()?)));
             }
@@ -85,7 +85,7 @@ impl Sink {
         Ok(())
     }
 
-    /// Opens a log again by its name.
+    /// Reopens a log by its name.
     pub(super) fn reopen(&mut self) -> io::Result<()> {
         let (Some(path), true) = (&self.path, self.log) else { return Ok(()) };
         let opened = match self.fifo {
@@ -101,17 +101,17 @@ impl Sink {
         Ok(())
     }
 
-    /// True if it is to be opened once more, since that failed.
+    /// True if reopening failed and must be tried again.
     pub(super) const fn is_stale(&self) -> bool {
         self.stale
     }
 
-    /// True if it waits for somebody to open the FIFO for reading.
+    /// True if it waits for a reader of the FIFO.
     pub(super) fn awaits_reader(&self) -> bool {
         self.out.is_none()
     }
 
-    /// Gives up a FIFO's end whose reader is gone.
+    /// Closes a FIFO whose reader is gone.
     pub(super) fn let_go(&mut self) {
         if self.fifo {
             self.out = None;
@@ -122,7 +122,8 @@ impl Sink {
         self.path.as_ref().map_or_else(|| "standard output".to_owned(), |path| path.display().to_string())
     }
 
-    /// Writes all of `bytes`. Where an earlier write broke off, a line end first makes the next line whole.
+    /// Writes all of `bytes`. After an incomplete write, a line end comes first, so that the next line is
+    /// complete.
     pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), Broken> {
         if self.torn {
             self.write_counting(b"\n").map_err(|broken| Broken { taken: 0, ..broken })?;
@@ -156,7 +157,7 @@ impl Sink {
         Ok(())
     }
 
-    /// Leaves whole lines only, if it can, of what a destination has taken of a write that failed.
+    /// Removes the incomplete last line of a failed write, if possible.
     fn break_off(&mut self, taken: &[u8]) {
         let whole = memchr::memrchr(b'\n', taken).map_or(0, |end| end + 1);
         let cut = taken.len() - whole;
@@ -165,7 +166,7 @@ impl Sink {
         }
     }
 
-    /// Takes the last bytes back that were written to a regular file, unless something stands behind them:
+    /// Removes the last bytes that were written to a regular file, unless other bytes follow them:
     /// another process may append to the same log.
     fn take_back(&mut self, cut: usize) -> bool {
         let Some(file) = &mut self.regular else { return false };
@@ -181,21 +182,21 @@ impl Sink {
     }
 }
 
-/// Makes a file of ours where there is none, readable for its owner and group, and never what a link that
-/// somebody planted leads to.
+/// Creates a missing file, readable for its owner and group. It never follows a link, which an attacker
+/// could have planted.
 ///
 /// # Errors
-/// What the system says.
+/// Returns the error of the system.
 pub fn create(path: &Path) -> io::Result<()> {
     open(path, true).map(drop)
 }
 
-/// Opens a file to be written, and names it where that fails.
+/// Opens a file for writing; the error names it.
 fn open(path: &Path, append: bool) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.create(true).write(true).append(append).truncate(!append).mode(MODE);
     if in_open_folder(path) {
-        // Whoever plants a link there must not choose what we overwrite.
+        // An attacker who plants a link there must not choose which file is overwritten.
         options.custom_flags(libc::O_NOFOLLOW);
     }
     options.open(path).map_err(|error| {
@@ -211,14 +212,14 @@ fn open(path: &Path, append: bool) -> io::Result<File> {
     })
 }
 
-/// Opens a FIFO without waiting for a reader; none where nobody reads it.
+/// Opens a FIFO without waiting for a reader; none if it has no reader.
 fn open_fifo(path: &Path) -> io::Result<Option<File>> {
     let mut options = OpenOptions::new();
     let links = if in_open_folder(path) { libc::O_NOFOLLOW } else { 0 };
     options.write(true).custom_flags(libc::O_NONBLOCK | links);
     match options.open(path) {
         Ok(file) => {
-            // From here on a slow reader is waited for, as that of any pipe.
+            // From here on, writing waits for a slow reader, as with any pipe.
             let flags = rustix::fs::fcntl_getfl(&file)?;
             rustix::fs::fcntl_setfl(&file, flags - OFlags::NONBLOCK)?;
             Ok(Some(file))
@@ -229,7 +230,7 @@ fn open_fifo(path: &Path) -> io::Result<Option<File>> {
 }
 
 fn is_fifo(path: &Path) -> bool {
-    // Behind a link, too: opening it would wait as well.
+    // This follows links, because opening through a link would wait, too.
     std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_fifo())
 }
 

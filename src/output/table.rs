@@ -1,4 +1,4 @@
-//! A scan's results for a person: a line a target as it comes, what a rule says of it below.
+//! A scan's results for a person: one line for each target as it comes, with the matches of rules below.
 
 use std::fmt::{self, Display};
 use std::io::{self, Write as _};
@@ -18,10 +18,10 @@ const ADDRESS_WIDTH: usize = 21;
 /// Width of the column of states.
 const STATE_WIDTH: usize = 8;
 
-/// A scan's results as a [`Format`]; wants the events of a target together.
+/// A scan's results as a [`Format`]; it needs the events of a target together.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Table {
-    /// Whether lines are coloured.
+    /// Whether to color lines.
     pub colour: Colour,
     /// True if fingerprints of key exchanges are shown.
     pub hassh: bool,
@@ -86,7 +86,7 @@ impl Table {
     }
 }
 
-/// How long the connect took, or how long more was waited for, and why there is no more to say.
+/// The time of the connect, or the time spent waiting, and the reason if there is no more.
 struct Connect<'a>(Option<&'a ConnectFacts>);
 
 impl Display for Connect<'_> {
@@ -102,7 +102,7 @@ impl Display for Connect<'_> {
     }
 }
 
-/// An answer, and what was asked where that was not simply `/`.
+/// A response, with its request unless that was `/`.
 struct Http<'a>(&'a HttpFacts);
 
 impl Display for Http<'_> {
@@ -123,7 +123,7 @@ impl Display for Http<'_> {
     }
 }
 
-/// What a server of TLS chose, and whose certificate it showed.
+/// The parameters that a TLS server chose, and its certificate.
 struct Tls<'a>(&'a TlsFacts);
 
 impl Display for Tls<'_> {

@@ -1,7 +1,7 @@
-//! One readable line an event, for a terminal.
+//! One readable line for each event, for a terminal.
 //!
-//! Whatever came from the network is escaped; colours are used only where the caller says that a
-//! person looks on.
+//! Text from the network is escaped. Colors are used only if the caller says that the output is for a
+//! person.
 
 use std::fmt::{self, Display};
 use std::io::{self, IsTerminal, Write as _};
@@ -16,7 +16,7 @@ use crate::event::{
 use super::time::ClockTime;
 use super::{Escaped, Format};
 
-/// Whether text is coloured.
+/// Use of colors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Colour {
     /// Plain text.
@@ -27,14 +27,14 @@ pub enum Colour {
 }
 
 impl Colour {
-    /// Colours for a terminal, unless `NO_COLOR` is set or the terminal is a dumb one.
+    /// Returns colors for a terminal, unless `NO_COLOR` is set or the terminal is a dumb one.
     pub fn for_stream(stream: &impl IsTerminal) -> Self {
         let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         if stream.is_terminal() && !set("NO_COLOR") && !dumb { Self::Always } else { Self::Never }
     }
 
-    /// `text` in the SGR colour `code`.
+    /// Returns `text` in the SGR color `code`.
     pub(super) fn paint(self, code: &'static str, text: impl Display) -> Painted<impl Display> {
         Painted { colour: self, code, text }
     }
@@ -43,7 +43,7 @@ impl Colour {
 /// Text lines as a [`Format`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Text {
-    /// Whether lines are coloured.
+    /// Whether to color lines.
     pub colour: Colour,
 }
 
@@ -101,7 +101,7 @@ impl Display for Line<'_> {
     }
 }
 
-/// A ban in a line: who, for how long, and why.
+/// A ban in one line: client, time and reason.
 pub(super) struct BanLine<'a>(pub(super) &'a BanFacts);
 
 impl fmt::Display for BanLine<'_> {
@@ -121,7 +121,7 @@ impl fmt::Display for BanLine<'_> {
     }
 }
 
-/// What became different of the inventory: where, in which way, from what to what.
+/// A change of the inventory in one line: service, kind, old and new value.
 pub(super) struct Changed<'a>(pub(super) &'a ChangeFacts);
 
 impl fmt::Display for Changed<'_> {
@@ -290,7 +290,7 @@ impl Line<'_> {
         }
     }
 
-    /// `client > server`, or the server alone where the client's address isn't known (a scan).
+    /// Returns `client > server`, or only the server if the client's address is unknown (a scan).
     fn ends(&self) -> String {
         let Some(flow) = &self.event.flow else { return "-".to_owned() };
         let Endpoints { client, server } = flow.endpoints;
@@ -301,12 +301,12 @@ impl Line<'_> {
     }
 }
 
-/// As a duration.
+/// Returns a number of milliseconds as a duration.
 pub(super) fn milliseconds(count: u32) -> Duration {
     Duration::from_millis(count.into())
 }
 
-/// A time in milliseconds, from a second on in seconds.
+/// A time in milliseconds, or in seconds from one second on.
 pub(super) struct Span(pub(super) Duration);
 
 impl fmt::Display for Span {
@@ -318,7 +318,7 @@ impl fmt::Display for Span {
     }
 }
 
-/// `192.0.2.1:22` or `[2001:db8::1]:22`.
+/// Returns `192.0.2.1:22` or `[2001:db8::1]:22`.
 fn end(endpoint: Endpoint) -> String {
     std::net::SocketAddr::new(endpoint.address, endpoint.port).to_string()
 }

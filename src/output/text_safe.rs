@@ -1,10 +1,10 @@
-//! Text that came from the network, made harmless for terminals and for line-based readers.
+//! Escaping of network text, for terminals and for line-based readers.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// Shows text with everything escaped that a terminal could take for a command: C0 and C1 control
-/// characters, DEL, and the characters that turn the direction of writing around.
+/// Displays text with all characters escaped that a terminal could take for a command: C0 and C1 control
+/// characters, DEL, and characters that reverse the direction of writing.
 #[derive(Debug, Clone, Copy)]
 pub struct Escaped<'a>(pub &'a str);
 
@@ -24,7 +24,7 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// The same as an owned or borrowed string; borrowed where nothing had to be escaped.
+/// Returns the escaped text; borrowed if nothing had to be escaped.
 pub fn escape(text: &str) -> Cow<'_, str> {
     if text.chars().any(is_unsafe) { Escaped(text).to_string().into() } else { text.into() }
 }
@@ -39,7 +39,7 @@ fn write_escape(f: &mut fmt::Formatter<'_>, character: char) -> fmt::Result {
     }
 }
 
-/// Control characters, and Unicode's bidirectional and line-breaking ones.
+/// True for control characters, and for Unicode's bidirectional and line-breaking ones.
 fn is_unsafe(character: char) -> bool {
     character.is_control()
         || matches!(character,

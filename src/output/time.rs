@@ -1,4 +1,4 @@
-//! Times as the formats spell them, always UTC.
+//! Times as the formats write them, always UTC.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 
 use crate::event::Timestamp;
 
-/// `2026-01-31T12:00:00.123456+0000`, EVE's spelling.
+/// `2026-01-31T12:00:00.123456+0000`, EVE's form.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EveTime(pub(super) Timestamp);
 
@@ -25,7 +25,7 @@ impl fmt::Display for LongTime {
     }
 }
 
-/// Digits put in place, since each event has one of these and `write!` with widths is slow.
+/// Writes digits directly: each event has such a time, and `write!` with widths is slow.
 impl fmt::Display for EveTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let time = civil(self.0);
@@ -45,7 +45,7 @@ impl fmt::Display for EveTime {
     }
 }
 
-/// Writes the last digits of a number that is not negative, as many as there is room for.
+/// Writes the last digits of a non-negative number, as many as `room` holds.
 fn put_digits(room: &mut [u8], mut number: i32) {
     for digit in room.iter_mut().rev() {
         *digit = b'0' + u8::try_from(number % 10).unwrap_or(0);
@@ -67,8 +67,8 @@ impl Serialize for EveTime {
     }
 }
 
-/// Date and time in UTC. Every 64-bit number of nanoseconds is before the year 2555, well within
-/// what a calendar date can hold.
+/// Returns date and time in UTC. Every 64-bit number of nanoseconds is before the year 2555, well within
+/// the range of a calendar date.
 fn civil(timestamp: Timestamp) -> jiff::civil::DateTime {
     let instant = jiff::Timestamp::from_nanosecond(i128::from(timestamp.as_nanos())).unwrap_or_default();
     TimeZone::UTC.to_datetime(instant)

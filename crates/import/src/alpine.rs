@@ -1,6 +1,8 @@
-//! Alpine's security database (secdb): which package version fixes which weaknesses, a file a branch.
+//! Alpine's security database (secdb): the package version that fixes each weakness, one file for each
+//! branch.
 //!
-//! A version `0` means that the package never had them. No banner of Alpine's shows a package's revision.
+//! A version `0` means that the package never had the weakness. Alpine's banners do not show a package's
+//! revision.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,7 +13,7 @@ use super::{Fault, Products, Wanted, Weakness, bounded, is_name, year};
 use bannerwall_inspect::event::Severity;
 use bannerwall_inspect::rules::advisory::{Line, PackageVersion, State, Status};
 
-/// Bytes of one file, unpacked.
+/// Limit on one file, in bytes, unpacked.
 const OCTETS: u64 = 1 << 30;
 
 #[derive(Deserialize)]
@@ -32,7 +34,7 @@ struct Package {
     secfixes: BTreeMap<String, Option<Vec<String>>>,
 }
 
-/// Reads the weaknesses of the packages that are wanted.
+/// Reads the weaknesses of the wanted packages.
 pub(super) fn read(files: &[PathBuf], products: &Products, wanted: &Wanted) -> Result<Vec<Weakness>, Fault> {
     let mut weaknesses: BTreeMap<(String, String), Weakness> = BTreeMap::new();
     for file in files {
@@ -47,7 +49,7 @@ pub(super) fn read(files: &[PathBuf], products: &Products, wanted: &Wanted) -> R
                     place: place.clone(),
                     message: format!("{}: {message}", package.name),
                 })?;
-                // One entry may hold several names for the same weakness: `CVE-2021-1 GHSA-xxxx`.
+                // One entry may hold several names of the same weakness: `CVE-2021-1 GHSA-xxxx`.
                 for name in names.iter().flatten().filter_map(|names| names.split_whitespace().next()) {
                     if !is_name(name) {
                         let message = format!("`{}` is no name of a weakness", name.escape_default());

@@ -1,5 +1,5 @@
-//! Zip archives of a bounded number of members. Whoever reads one keeps something of each, before the first
-//! is opened.
+//! Zip archives with a bounded number of members. A reader keeps data about each member before it opens
+//! the first.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read as _, Seek as _, SeekFrom};
@@ -9,21 +9,21 @@ use zip::ZipArchive;
 
 use super::Fault;
 
-/// Members of an archive. The largest of OSV's has some 250,000.
+/// Largest number of members of an archive. OSV's largest has some 250,000.
 const MEMBERS: u64 = 500_000;
 
-/// What an archive ends with (APPNOTE.TXT 4.3.16): its signature, its bytes, and those of the comment behind
-/// it at most.
+/// End of an archive (APPNOTE.TXT 4.3.16): its signature, its length in bytes, and the largest length of
+/// the comment after it.
 const END: (&[u8], u64, u64) = (b"PK\x05\x06", 22, 0xffff);
 
-/// The same of large archives (4.3.14): its signature and its bytes. What points to it (4.3.15) has 20
+/// End of large archives (4.3.14): its signature and its length in bytes. The locator (4.3.15) has 20
 /// bytes.
 const LARGE: (&[u8], u64, u64) = (b"PK\x06\x06", 56, 20);
 
 /// Opens an archive.
 ///
 /// # Errors
-/// It is none, or has too many members.
+/// Returns an error if it is no archive or has too many members.
 pub(super) fn open(path: &Path) -> Result<ZipArchive<BufReader<File>>, Fault> {
     let unreadable = |error| Fault::unreadable(path, error);
     let malformed = |message: String| Fault::Malformed { place: path.display().to_string(), message };
@@ -34,12 +34,12 @@ pub(super) fn open(path: &Path) -> Result<ZipArchive<BufReader<File>>, Fault> {
     let mut file = File::open(path).map_err(unreadable)?;
     bounded(claimed(&mut file).map_err(unreadable)?)?;
     let archive = ZipArchive::new(BufReader::new(file)).map_err(|error| malformed(error.to_string()))?;
-    // Another end than the last one may have been taken for it.
+    // The reader may have found another end than the last one.
     bounded(archive.len() as u64)?;
     Ok(archive)
 }
 
-/// How many members an archive says it has, by any of what may be its ends; none where it has no end.
+/// Returns the largest number of members by any possible end of the archive; none if it has no end.
 fn claimed(file: &mut File) -> io::Result<u64> {
     let length = file.seek(SeekFrom::End(0))?;
     let first = length.saturating_sub(END.1 + END.2 + LARGE.1 + LARGE.2);
@@ -47,18 +47,18 @@ fn claimed(file: &mut File) -> io::Result<u64> {
     let mut tail = Vec::new();
     file.take(length - first).read_to_end(&mut tail)?;
     let small = find(&tail, END.0).filter_map(|end| number(end.get(10..12)?));
-    // Elsewhere in the file than right before what points to it none writes it.
+    // Archivers write this record only directly before its locator.
     let large = find(&tail, LARGE.0).filter_map(|end| number(end.get(32..40)?));
     Ok(small.filter(|count| *count < 0xffff).chain(large).max().unwrap_or(0))
 }
 
-/// What begins with a signature.
+/// Returns the slices that begin with a signature.
 fn find<'t>(tail: &'t [u8], signature: &'static [u8]) -> impl Iterator<Item = &'t [u8]> {
     let ends = tail.windows(signature.len()).enumerate().filter(move |(_, window)| *window == signature);
     ends.filter_map(|(at, _)| tail.get(at..))
 }
 
-/// A number of few bytes, least significant first.
+/// Reads a small number, least significant byte first.
 fn number(octets: &[u8]) -> Option<u64> {
     octets.iter().rev().try_fold(0_u64, |number, octet| Some(number.checked_mul(256)? + u64::from(*octet)))
 }

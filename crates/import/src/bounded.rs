@@ -1,5 +1,5 @@
-//! JSON files as bounded streams: neither depth, nor the length of a text, nor that of the whole can fill
-//! the memory of whoever reads them.
+//! Bounded JSON streams: neither depth, nor a long text, nor a large file can exhaust the reader's
+//! memory.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -9,13 +9,13 @@ use flate2::read::MultiGzDecoder;
 
 use super::Fault;
 
-/// Bytes of one text.
+/// Limit on one text, in bytes.
 const TEXT: usize = 4 << 20;
 
-/// Objects and lists within each other.
+/// Largest depth of objects and lists.
 const DEPTH: usize = 64;
 
-/// Opens a JSON file of at most `limit` bytes unpacked, packed by gzip or not.
+/// Opens a JSON file of at most `limit` bytes unpacked, compressed by gzip or not.
 pub(super) fn open(path: &Path, limit: u64) -> Result<Bounded<Box<dyn Read>>, Fault> {
     let unreadable = |error| Fault::unreadable(path, error);
     let metadata = std::fs::metadata(path).map_err(unreadable)?;
@@ -28,25 +28,25 @@ pub(super) fn open(path: &Path, limit: u64) -> Result<Bounded<Box<dyn Read>>, Fa
     Ok(Bounded::new(inner, limit))
 }
 
-/// A stream of JSON that ends in an error where a bound is passed.
+/// A stream of JSON that returns an error if a bound is exceeded.
 pub(super) struct Bounded<R> {
     inner: R,
     limit: u64,
     octets: u64,
     depth: usize,
-    /// Bytes of the text that is being read.
+    /// Number of bytes of the current text.
     text: Option<usize>,
-    /// The last byte was a backslash in a text.
+    /// True if the last byte was a backslash in a text.
     escaped: bool,
 }
 
 impl<R: Read> Bounded<R> {
-    /// Bounds `inner` to `limit` bytes.
+    /// Limits `inner` to `limit` bytes.
     pub(super) const fn new(inner: R, limit: u64) -> Self {
         Self { inner, limit, octets: 0, depth: 0, text: None, escaped: false }
     }
 
-    /// Bytes that were read.
+    /// Number of bytes read.
     pub(super) const fn octets(&self) -> u64 {
         self.octets
     }

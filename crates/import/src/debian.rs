@@ -1,9 +1,9 @@
 //! Debian's security tracker: one JSON object of all source packages.
 //!
 //! `{package: {CVE: {description, releases: {codename: {status, repositories: {suite: version},
-//! fixed_version, urgency}}}}}`. `resolved` with the fixed version `0` means that the release never had the
-//! weakness; `end-of-life` that nobody looks any more; `unimportant` that the package as it is built may
-//! not have it.
+//! fixed_version, urgency}}}}}`. `resolved` with the fixed version `0` means that the release never had
+//! the weakness. `end-of-life` means that no work is done any more. `unimportant` means that the package
+//! as built may not have it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,10 +17,10 @@ use super::{Fault, Products, Wanted, Weakness, bounded, is_name, year};
 use bannerwall_inspect::event::Severity;
 use bannerwall_inspect::rules::advisory::{Line, PackageVersion, State, Status};
 
-/// Bytes of the file, unpacked.
+/// Limit on the file, in bytes, unpacked.
 const OCTETS: u64 = 4 << 30;
 
-/// Debian's releases by their names, with the numbers that package versions have for them.
+/// Names of Debian's releases, with their numbers in package versions.
 const RELEASES: &[(&str, &str)] = &[
     ("wheezy", "7"),
     ("jessie", "8"),
@@ -33,13 +33,14 @@ const RELEASES: &[(&str, &str)] = &[
     ("duke", "15"),
 ];
 
-/// Releases of one weakness, and suites of one release; honest data have fewer than ten.
+/// Largest number of releases of one weakness, and of suites of one release; honest data have fewer than
+/// ten.
 const ENTRIES: usize = 64;
 
-/// Takes each weakness.
+/// Function that takes each weakness.
 type Take<'t> = dyn FnMut(Weakness) -> Result<(), Fault> + 't;
 
-/// Gives the weaknesses of the packages that are wanted to `take`, one by one.
+/// Passes the weaknesses of the wanted packages to `take`, one by one.
 pub(super) fn read(
     file: &Path,
     products: &Products,
@@ -57,12 +58,12 @@ pub(super) fn read(
     }
 }
 
-/// The whole object: nothing of it is kept.
+/// Visitor of the whole object; it keeps nothing.
 struct Tracker<'w, 't> {
     products: &'w Products,
     wanted: &'w Wanted,
     take: &'w mut Take<'t>,
-    /// Why `take` refused a weakness.
+    /// The error with which `take` refused a weakness.
     refused: &'w mut Option<Fault>,
 }
 
@@ -121,7 +122,7 @@ impl<'de> Visitor<'de> for Package<'_, '_, '_> {
     }
 }
 
-/// The entries of a small object.
+/// Returns the entries of a small object.
 fn few<'de, D: Deserializer<'de>, V: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, V>, D::Error> {
@@ -158,7 +159,7 @@ struct Issue {
     releases: BTreeMap<String, Release>,
 }
 
-/// What is said of it for one release.
+/// Data about the weakness in one release.
 #[derive(Deserialize)]
 struct Release {
     status: Said,
@@ -177,7 +178,7 @@ enum Said {
     Undetermined,
 }
 
-/// A version that dpkg takes.
+/// A version that dpkg accepts.
 #[derive(Clone)]
 struct Version(PackageVersion);
 
@@ -218,7 +219,7 @@ impl Release {
             "high" => Severity::High,
             "low" => Severity::Low,
             "unimportant" => Severity::Info,
-            // `not yet assigned` is no judgement.
+            // `not yet assigned` is no severity.
             _ => Severity::Medium,
         }
     }
@@ -240,8 +241,8 @@ impl Release {
     }
 }
 
-/// What a fixed version says of a release whose newest package is `newest`. No banner shows an epoch, so
-/// that versions of different ones are told apart here.
+/// Returns the state of a release with a fixed version whose newest package is `newest`. Banners show no
+/// epoch, so versions with different epochs are distinguished here.
 fn fixed_in(fixed: PackageVersion, newest: Option<&PackageVersion>, doubtful: bool) -> State {
     let epoch = newest.map_or(fixed.epoch(), PackageVersion::epoch);
     if fixed.text() == "0" || fixed.epoch() < epoch {
@@ -250,7 +251,7 @@ fn fixed_in(fixed: PackageVersion, newest: Option<&PackageVersion>, doubtful: bo
     if fixed.epoch() > epoch {
         return State::Said(Status::Undetermined);
     }
-    // Where the release began with the fix, nobody need ask whether the weakness could be used.
+    // If the release began with the fix, it does not matter whether the weakness was exploitable.
     let began_mended = newest.is_some_and(|newest| newest.shown().start() >= fixed.shown());
     if doubtful && !began_mended { State::Said(Status::Undetermined) } else { State::Fixed(fixed) }
 }

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::{Fault, bounded, is_name};
 
-/// Bytes of the list.
+/// Limit on the list, in bytes.
 const LIST: u64 = 1 << 30;
 
 /// Names of weaknesses that are known to be exploited.
@@ -30,7 +30,7 @@ impl Exploited {
     ///
     /// # Errors
     ///
-    /// What is wrong with the file, with its place.
+    /// Returns the fault of the file, with its position.
     pub fn read(path: &Path) -> Result<Self, Fault> {
         let reader = std::io::BufReader::new(bounded::open(path, LIST)?);
         let catalogue: Catalogue = serde_json::from_reader(reader)

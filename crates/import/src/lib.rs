@@ -1,8 +1,8 @@
-//! Advisories of distributions as rules: what `bannerwall rules import` makes of their data.
+//! Imports distributions' advisories as rules, for `bannerwall rules import`.
 //!
-//! Each format has a module that reads files into [`Weakness`]es; [`products`] says which package shows
-//! what in which banner, and [`mod@write`] makes a rule of the two. Files are read as streams, nothing is
-//! fetched, and the same files give the same rules.
+//! Each format has a module that reads files into [`Weakness`]es. [`products`] maps packages to banners,
+//! and [`mod@write`] makes a rule of both. Files are read as streams, nothing is downloaded, and the same
+//! files give the same rules.
 
 mod alpine;
 mod archive;
@@ -28,55 +28,55 @@ use bannerwall_inspect::rules::{LoadError, RuleSet, limits};
 pub use self::kev::Exploited;
 pub use self::products::Products;
 
-/// Bytes of rules that are read at a time, to see that they are some.
+/// Number of bytes of rules that are parsed at a time, to check them.
 const PIECE: usize = 256 << 10;
 
-/// What to do about too many rules.
+/// Advice about too many rules.
 const LESS: &str = "ask for less (--product, --since, --severity)";
 
-/// What is wanted of the data, and what its rules do.
+/// The wanted part of the data, and the actions of its rules.
 #[derive(Debug, Clone)]
 pub struct Wanted {
-    /// Source packages; all that have a product where there are none.
+    /// Source packages; empty for all that have a product.
     pub packages: Vec<String>,
-    /// Weaknesses named or published at this year or day (`2020`, `2020-05-01`) or later.
+    /// Earliest year or day (`2020`, `2020-05-01`) of a weakness's name or publication.
     pub since: Option<String>,
-    /// At least so grave.
+    /// Lowest severity.
     pub severity: Severity,
-    /// Weaknesses that are known to be exploited: critical, and tagged `kev`.
+    /// Weaknesses that are known to be exploited: their rules are critical and tagged `kev`.
     pub exploited: Exploited,
-    /// What rules ask for where a package is vulnerable.
+    /// Action of the rules if a package is vulnerable.
     pub action: Action,
-    /// Verdicts that are worth a match; by default those that [`Wanted::reported`] chooses.
+    /// Verdicts that cause a match; by default those of [`Wanted::reported`].
     pub report: Option<Vec<Verdict>>,
-    /// True if blocking rules block, too, where nobody can tell.
+    /// True if blocking rules also block if the verdict is unknown.
     pub block_unknown: bool,
-    /// When the data were taken, `2026-11-20`, where somebody says so. Else it is when they have last
-    /// changed, as they tell themselves.
+    /// Date of the data, `2026-11-20`, if the user gave it. Else it is the last change that the data
+    /// name.
     pub date: Option<String>,
-    /// When their files were last changed: of data that tell nothing of it.
+    /// Date of the files' last change, for data without a date.
     pub changed: String,
 }
 
-/// Rules, as the text of a rule file.
+/// Imported rules, as the text of a rule file.
 #[derive(Debug)]
 pub struct Imported {
     /// The file's text.
     pub text: String,
-    /// How many rules it holds.
+    /// Number of its rules.
     pub rules: usize,
-    /// Weaknesses of wanted packages without a rule.
+    /// Number of weaknesses of wanted packages without a rule.
     pub left_out: LeftOut,
 }
 
-/// Weaknesses of wanted packages that became no rule, by reason.
+/// Numbers of weaknesses of wanted packages that became no rule, by reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LeftOut {
-    /// Less grave than [`Wanted::severity`].
+    /// Less severe than [`Wanted::severity`].
     pub less_grave: usize,
     /// Older than [`Wanted::since`].
     pub older: usize,
-    /// Of versions that the data do not name, or not as rules can.
+    /// The data do not name their versions, or not in a form that rules can use.
     pub unclear: usize,
 }
 
@@ -93,7 +93,7 @@ impl fmt::Display for LeftOut {
     }
 }
 
-/// Why data are no rules.
+/// Error of an import.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
     /// A file cannot be read.
@@ -101,21 +101,21 @@ pub enum Fault {
     Unreadable {
         /// The file.
         file: String,
-        /// Why.
+        /// Error of the system.
         error: std::io::Error,
     },
-    /// A file does not hold what it should.
+    /// A file has the wrong content.
     #[error("{place}: {message}")]
     Malformed {
-        /// The file, with line and column where these are known.
+        /// The file, with line and column if known.
         place: String,
-        /// What is wrong.
+        /// Description of the fault.
         message: String,
     },
     /// There are no rules to write.
     #[error("{0}")]
     Nothing(String),
-    /// The rules are no rules.
+    /// The rules that were made are invalid.
     #[error("the rules that were made are refused: {0}")]
     Refused(#[from] LoadError),
 }
@@ -125,7 +125,7 @@ impl Fault {
         Self::Unreadable { file: file.display().to_string(), error }
     }
 
-    /// What JSON's reader found, with its place.
+    /// Returns the error of the JSON reader, with its position.
     fn json(file: &str, error: &serde_json::Error) -> Self {
         let text = error.to_string();
         let behind = format!(" at line {} column {}", error.line(), error.column());
@@ -138,7 +138,7 @@ impl Fault {
     }
 }
 
-/// One weakness of one source package, as a distribution's data tell it.
+/// One weakness of one source package, from a distribution's data.
 #[derive(Debug, Clone)]
 struct Weakness {
     package: String,
@@ -146,15 +146,15 @@ struct Weakness {
     name: String,
     description: String,
     severity: Severity,
-    /// When it was published, or the year of its name.
+    /// Date of its publication, or the year in its name.
     published: String,
-    /// When the data have last changed what they say of it; empty where they do not tell.
+    /// Date of the data's last change; empty if they have none.
     changed: String,
     references: Vec<String>,
     lines: Vec<Line>,
-    /// Ranges of upstream's versions that have it, as rules write them.
+    /// Ranges of upstream's affected versions, as rules write them.
     upstream: Vec<String>,
-    /// Some of its versions could not be told: nothing that is left is known to be fixed.
+    /// True if some of its versions are unknown: then no other version is known to be fixed.
     unclear: bool,
 }
 
@@ -166,12 +166,12 @@ impl Weakness {
     }
 }
 
-/// Whose data it is.
+/// Publisher of the data.
 #[derive(Debug, Clone, Copy)]
 struct Origin {
-    /// What rules' ids begin with.
+    /// Prefix of the rules' ids.
     prefix: &'static str,
-    /// For people.
+    /// Name for people.
     name: &'static str,
 }
 
@@ -181,12 +181,12 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Makes rules of Debian's security tracker, as <https://security-tracker.debian.org/tracker/data/json> gives
-/// it, or of another tracker of the same shape.
+/// Imports Debian's security tracker, as <https://security-tracker.debian.org/tracker/data/json> has it,
+/// or another tracker of the same form.
 ///
 /// # Errors
 ///
-/// What is wrong with the file, with its place; or that no rule came out of it.
+/// Returns the fault of the file with its position, or that it gave no rule.
 pub fn debian(file: &Path, products: &Products, wanted: &Wanted) -> Result<Imported, Fault> {
     let origin = Origin { prefix: "debian", name: "Debian security tracker" };
     let mut rules = Rules::new(origin, wanted.date_of(&[]), products, wanted);
@@ -194,40 +194,40 @@ pub fn debian(file: &Path, products: &Products, wanted: &Wanted) -> Result<Impor
     rules.finish()
 }
 
-/// Makes rules of OSV records: files, folders of them, and zip archives.
+/// Imports OSV records: files, directories of them, and zip archives.
 ///
 /// # Errors
 ///
-/// What is wrong with a record, with its place; or that no rule came out of them.
+/// Returns the fault of a record with its position, or that the records gave no rule.
 pub fn osv(paths: &[PathBuf], products: &Products, wanted: &Wanted) -> Result<Imported, Fault> {
     let origin = Origin { prefix: "osv", name: "OSV" };
     finish(origin, osv::read(paths, products, wanted)?, products, wanted)
 }
 
-/// Makes rules of the National Vulnerability Database's records, as version 2.0 of its interface gives them.
+/// Imports records of the National Vulnerability Database, version 2.0 of its API.
 ///
 /// # Errors
 ///
-/// What is wrong with a file, with its place; or that no rule came out of it.
+/// Returns the fault of a file with its position, or that it gave no rule.
 pub fn nvd(files: &[PathBuf], products: &Products, wanted: &Wanted) -> Result<Imported, Fault> {
     finish(Origin { prefix: "nvd", name: "NVD" }, nvd::read(files, products, wanted)?, products, wanted)
 }
 
-/// Makes rules of Alpine's secdb, a file a branch.
+/// Imports Alpine's secdb, one file for each branch.
 ///
 /// # Errors
 ///
-/// What is wrong with a file, with its place; or that no rule came out of it.
+/// Returns the fault of a file with its position, or that it gave no rule.
 pub fn alpine(files: &[PathBuf], products: &Products, wanted: &Wanted) -> Result<Imported, Fault> {
     let origin = Origin { prefix: "alpine", name: "Alpine secdb" };
     finish(origin, alpine::read(files, products, wanted)?, products, wanted)
 }
 
-/// Makes rules of Red Hat's statements in CSAF's VEX profile, a file a weakness.
+/// Imports Red Hat's statements in CSAF's VEX profile, one file for each weakness.
 ///
 /// # Errors
 ///
-/// What is wrong with a file, with its place; or that no rule came out of it.
+/// Returns the fault of a file with its position, or that it gave no rule.
 pub fn redhat(files: &[PathBuf], products: &Products, wanted: &Wanted) -> Result<Imported, Fault> {
     let origin = Origin { prefix: "redhat", name: "Red Hat CSAF VEX" };
     finish(origin, redhat::read(files, products, wanted)?, products, wanted)
@@ -242,7 +242,7 @@ fn finish(
 ) -> Result<Imported, Fault> {
     weaknesses.sort_by(|one, other| (&one.package, &one.name).cmp(&(&other.package, &other.name)));
     let mut rules = Rules::new(origin, wanted.date_of(&weaknesses), products, wanted);
-    // Each is let go once it is written.
+    // Each weakness is freed once its rule is written.
     weaknesses.into_iter().try_for_each(|weakness| rules.take(weakness))?;
     rules.finish()
 }
@@ -303,13 +303,13 @@ impl<'w> Rules<'w> {
     }
 }
 
-/// A rule file that is being written, and read again piece by piece: to read all of it takes several times
-/// its room.
+/// A rule file that is being written. It is parsed piece by piece, because parsing all of it takes
+/// several times its size in memory.
 struct Draft {
     text: String,
-    /// Bytes of what each piece is read behind: what is said of all rules.
+    /// Number of bytes of the head that precedes each parsed piece.
     head: usize,
-    /// From where on it was not read again.
+    /// Start of the part that was not parsed yet.
     unread: usize,
     ids: HashSet<String>,
 }
@@ -319,7 +319,7 @@ impl Draft {
         Self { head: head.len(), unread: head.len(), text: head, ids: HashSet::new() }
     }
 
-    /// Notes the id of the next rule; no two may have the same.
+    /// Records the id of the next rule; each id must be unique.
     fn claim(&mut self, id: String) -> Result<(), Fault> {
         if self.ids.len() >= limits::RULES {
             return Err(Fault::Nothing(format!("more than {} rules: {LESS}", limits::RULES)));
@@ -331,7 +331,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Checks the bounds behind each rule.
+    /// Checks the bounds after each rule.
     fn written(&mut self) -> Result<(), Fault> {
         if u64::try_from(self.text.len()).unwrap_or(u64::MAX) > limits::FILE_OCTETS {
             let most = limits::FILE_OCTETS >> 20;
@@ -343,7 +343,7 @@ impl Draft {
         if self.text.len() - self.unread >= PIECE { self.check() } else { Ok(()) }
     }
 
-    /// Reads what was written since.
+    /// Parses the part that was written since the last check.
     fn check(&mut self) -> Result<(), Fault> {
         let [head, rules] =
             [self.text.get(..self.head), self.text.get(self.unread..)].map(Option::unwrap_or_default);
@@ -356,21 +356,21 @@ impl Draft {
 }
 
 impl Wanted {
-    /// True if a package is asked for.
+    /// True if a package is wanted.
     fn names(&self, package: &str) -> bool {
         self.packages.is_empty() || self.packages.iter().any(|wanted| wanted == package)
     }
 
-    /// Of when the data are.
+    /// Returns the date of the data.
     fn date_of(&self, weaknesses: &[Weakness]) -> String {
         let days = weaknesses.iter().filter_map(|weakness| day(&weakness.changed));
         let told = || days.max().map(str::to_owned);
         self.date.clone().or_else(told).unwrap_or_else(|| self.changed.clone())
     }
 
-    /// Verdicts on a weakness that are worth a match.
+    /// Returns the verdicts on a weakness that cause a match.
     fn reported(&self, weakness: &Weakness) -> Vec<Verdict> {
-        // Only Debian's and Ubuntu's banners show packages: by other data nothing is ever known to be
+        // Only Debian's and Ubuntu's banners show packages, so other data never give the verdict
         // vulnerable.
         let shows_package = |line: &Line| matches!(line.distribution.as_str(), "Debian" | "Ubuntu");
         match &self.report {
@@ -385,13 +385,13 @@ impl Wanted {
     fn is_recent(&self, weakness: &Weakness) -> bool {
         self.since.as_ref().is_none_or(|since| {
             let published = weakness.published.as_str();
-            // A year is not before a day of it.
+            // A year is not before a day in it.
             !published.is_empty() && published >= since.get(..published.len()).unwrap_or(since)
         })
     }
 }
 
-/// The day of a time as data tell it, `2026-11-20T13:14:15Z`; none where it is no such.
+/// Returns the day of a time, `2026-11-20T13:14:15Z`; none if it has another form.
 fn day(time: &str) -> Option<&str> {
     let day = time.get(..10)?;
     let is_day = day.bytes().enumerate().all(|(at, octet)| match at {
@@ -401,13 +401,13 @@ fn day(time: &str) -> Option<&str> {
     is_day.then_some(day)
 }
 
-/// The year of a weakness's name, `2024` of `CVE-2024-6387`; empty where it has none.
+/// Returns the year of a weakness's name, `2024` of `CVE-2024-6387`; empty if it has none.
 fn year(name: &str) -> String {
     let year = name.strip_prefix("CVE-").and_then(|rest| rest.split_once('-')).map(|(year, _)| year);
     year.unwrap_or_default().to_owned()
 }
 
-/// Severities as distributions, GitHub and CVSS name them.
+/// Returns a severity by the words of distributions, GitHub and CVSS.
 fn severity(word: &str) -> Option<Severity> {
     match word.to_ascii_lowercase().trim_end_matches('*') {
         "negligible" | "unimportant" => Some(Severity::Info),
@@ -419,12 +419,12 @@ fn severity(word: &str) -> Option<Severity> {
     }
 }
 
-/// True if a reference can stand in a rule.
+/// True if a rule can hold a reference.
 fn is_reference(text: &str) -> bool {
     !text.is_empty() && text.len() < limits::NAME_OCTETS && !text.chars().any(char::is_control)
 }
 
-/// True if a name can stand in a rule's id and on a line.
+/// True if a name is allowed in a rule's id and on one line.
 fn is_name(name: &str) -> bool {
     let allowed = |octet: u8| octet.is_ascii_alphanumeric() || b"-_.:".contains(&octet);
     !name.is_empty() && name.len() <= 64 && name.bytes().all(allowed)

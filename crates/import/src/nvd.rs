@@ -1,8 +1,8 @@
-//! The National Vulnerability Database's CVE records, version 2.0 of its interface: one object with a list of
-//! `vulnerabilities`, which is read one by one.
+//! The National Vulnerability Database's CVE records, version 2.0 of its API: one object with a list of
+//! `vulnerabilities`, which are read one by one.
 //!
-//! A record's configurations name software by CPE, with ranges of upstream's versions. They say nothing of
-//! distributions' packages, so that what is in a range cannot be told.
+//! A record's configurations name software by CPE, with ranges of upstream's versions. They do not cover
+//! distributions' packages, so the verdict about a version in a range is unknown.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,13 +15,13 @@ use super::{Fault, Products, Wanted, Weakness, bounded, is_name, is_reference, s
 use bannerwall_inspect::event::Severity;
 use bannerwall_inspect::rules::Requirement;
 
-/// Bytes of one file, unpacked.
+/// Limit on one file, in bytes, unpacked.
 const OCTETS: u64 = 4 << 30;
 
-/// References of one record that a rule keeps.
+/// Number of references of one record that a rule keeps.
 const REFERENCES: usize = 4;
 
-/// Reads the weaknesses of the products that are wanted.
+/// Reads the weaknesses of the wanted products.
 pub(super) fn read(files: &[PathBuf], products: &Products, wanted: &Wanted) -> Result<Vec<Weakness>, Fault> {
     let mut weaknesses = BTreeMap::new();
     for file in files {
@@ -30,7 +30,7 @@ pub(super) fn read(files: &[PathBuf], products: &Products, wanted: &Wanted) -> R
     Ok(weaknesses.into_values().collect())
 }
 
-/// What was read so far, by package and name.
+/// The weaknesses so far, by package and name.
 struct Pages<'w> {
     products: &'w Products,
     wanted: &'w Wanted,
@@ -74,7 +74,7 @@ impl Pages<'_> {
     }
 }
 
-/// What a CPE 2.3 name says of software.
+/// The software of a CPE 2.3 name.
 struct Name {
     /// `openbsd:openssh`.
     software: String,
@@ -83,8 +83,8 @@ struct Name {
 }
 
 impl Name {
-    /// Reads `cpe:2.3:a:VENDOR:PRODUCT:VERSION:UPDATE:…`, where a backslash stands before a colon that parts
-    /// nothing.
+    /// Parses `cpe:2.3:a:VENDOR:PRODUCT:VERSION:UPDATE:…`. A backslash precedes a colon that is no
+    /// separator.
     fn parse(text: &str) -> Option<Self> {
         let mut parts = vec![String::new()];
         let mut characters = text.chars();
@@ -106,7 +106,7 @@ impl Name {
 }
 
 impl Software {
-    /// Its versions as rules write them, where rules can.
+    /// Returns its versions as rules write them, if rules can.
     fn range(&self, name: &Name) -> Option<String> {
         let text = match (name.version.as_str(), name.update.as_str()) {
             ("-", _) => return None,
@@ -135,7 +135,7 @@ impl Record {
         let mut references = vec![self.id.clone(), format!("https://nvd.nist.gov/vuln/detail/{}", self.id)];
         references.extend(self.references.iter().take(REFERENCES).map(|reference| reference.url.clone()));
         references.retain(|reference| is_reference(reference));
-        // The newest metric goes first: `cvssMetricV40` before `cvssMetricV31`.
+        // The newest metric wins: `cvssMetricV40` before `cvssMetricV31`.
         let metrics = self.metrics.values().rev().flatten();
         let word = metrics.filter_map(Metric::severity).next();
         Weakness {
@@ -181,7 +181,7 @@ impl<'de> Visitor<'de> for Pages<'_> {
     }
 }
 
-/// The list of records, taken one by one.
+/// The list of records, read one by one.
 struct Records<'p, 'w>(&'p mut Pages<'w>);
 
 impl<'de> DeserializeSeed<'de> for Records<'_, '_> {

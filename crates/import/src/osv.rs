@@ -1,9 +1,9 @@
-//! Records of the OSV schema (<https://ossf.github.io/osv-schema/>): single files, folders of them, and zip
+//! Records of the OSV schema (<https://ossf.github.io/osv-schema/>): files, directories of them, and zip
 //! archives.
 //!
-//! Of Debian's and Ubuntu's ecosystems each release becomes a line; of an ecosystem of upstream's own
-//! packages (`PyPI`, `Maven` …) the ranges of upstream's versions stay what they are. A record that was
-//! withdrawn is no weakness.
+//! In Debian's and Ubuntu's ecosystems, each release becomes a line. In ecosystems of upstream's own
+//! packages (`PyPI`, `Maven` …), the ranges of versions stay as they are. A withdrawn record is no
+//! weakness.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -20,17 +20,17 @@ use bannerwall_inspect::event::Severity;
 use bannerwall_inspect::rules::Requirement;
 use bannerwall_inspect::rules::advisory::{Line, PackageVersion, State, Status};
 
-/// Bytes of one record. Short versions take ten times their room once they are read.
+/// Limit on one record, in bytes. Once parsed, short versions take ten times that memory.
 const RECORD: u64 = 16 << 20;
 
-/// Bytes of all records of an archive, unpacked.
+/// Limit on all records of an archive, in bytes, unpacked.
 const ARCHIVE: u64 = 16 << 30;
 
-/// Ecosystems whose packages are upstream's own.
+/// Ecosystems of upstream's own packages.
 const UPSTREAMS: &[&str] =
     &["PyPI", "Maven", "npm", "Go", "crates.io", "RubyGems", "Packagist", "NuGet", "Hex"];
 
-/// Reads the weaknesses of the packages that are wanted from files, folders and archives.
+/// Reads the weaknesses of the wanted packages from files, directories and archives.
 pub(super) fn read(paths: &[PathBuf], products: &Products, wanted: &Wanted) -> Result<Vec<Weakness>, Fault> {
     let mut collected = Collected { products, wanted, weaknesses: BTreeMap::new() };
     for path in paths {
@@ -45,7 +45,7 @@ pub(super) fn read(paths: &[PathBuf], products: &Products, wanted: &Wanted) -> R
     Ok(weaknesses)
 }
 
-/// What was read so far, by package and name.
+/// The weaknesses so far, by package and name.
 struct Collected<'w> {
     products: &'w Products,
     wanted: &'w Wanted,
@@ -198,7 +198,7 @@ enum RangeKind {
     Git,
 }
 
-/// One event of a range: exactly one of these.
+/// One event of a range: exactly one of these fields is set.
 #[derive(Deserialize)]
 struct Change {
     introduced: Option<String>,
@@ -206,18 +206,18 @@ struct Change {
     last_affected: Option<String>,
 }
 
-/// What an entry says of its package.
+/// The usable content of an entry.
 enum About {
-    /// Of one release of a distribution.
+    /// A release of a distribution.
     Line(Line),
-    /// Of upstream's versions, as rules write them.
+    /// Upstream's versions, as rules write them.
     Upstream(String),
-    /// Nothing that can be used.
+    /// Nothing usable.
     Nothing,
 }
 
 impl Record {
-    /// The CVE where there is exactly one, else the record's own name.
+    /// Returns the CVE if there is exactly one, else the record's own name.
     fn name(&self) -> String {
         let own = ["UBUNTU-", "DEBIAN-"].iter().find_map(|prefix| self.id.strip_prefix(prefix));
         if let Some(name) = own {
@@ -252,7 +252,7 @@ impl Record {
         }
     }
 
-    /// The record's rating in words, else its highest CVSS score.
+    /// Returns the record's rating in words, else by its highest CVSS score.
     fn severity(&self) -> Option<Severity> {
         let own = self.severity.iter().find(|score| score.kind == "Ubuntu").map(|score| score.score.as_str());
         let database = self.database_specific.as_ref().and_then(|value| value.get("severity")?.as_str());
@@ -273,11 +273,11 @@ fn scored(scores: &[Score]) -> Option<Severity> {
     severities.max()
 }
 
-/// References of one record that a rule keeps.
+/// Number of references of one record that a rule keeps.
 const REFERENCES: usize = 4;
 
 impl Package {
-    /// The name that products have for it: a source package's, or `PyPI:paramiko`.
+    /// Returns its name in the list of products: a source package, or `PyPI:paramiko`.
     fn name(&self) -> Option<String> {
         let family = self.ecosystem.split(':').next().unwrap_or_default();
         if UPSTREAMS.contains(&family) {
@@ -315,7 +315,7 @@ impl Affected {
             fix = Some(PackageVersion::parse(fixed)?);
         }
         let newest = affected.last().cloned();
-        // No banner shows an epoch: versions of another one cannot be told from these.
+        // Banners show no epoch: versions with another one would be ambiguous.
         let epoch = fix.as_ref().or(newest.as_ref()).map_or(0, PackageVersion::epoch);
         affected.retain(|version| version.epoch() == epoch);
         let state = match fix {
@@ -324,12 +324,12 @@ impl Affected {
             None if events().any(|event| event.introduced.is_some()) => State::Said(Status::Open),
             None => State::Said(Status::Undetermined),
         };
-        // Of Debian's releases the list is made from their ranges: it tells no more than these.
+        // For Debian's releases, the list is derived from the ranges and adds nothing.
         let affected = if distribution == "Ubuntu" { affected } else { Vec::new() };
         Ok(Line { distribution: distribution.to_owned(), release, newest, affected, state })
     }
 
-    /// The ranges of upstream's versions, as rules write them.
+    /// Returns the ranges of upstream's versions, as rules write them.
     fn upstream(&self) -> Option<String> {
         let mut alternatives: Vec<String> = Vec::new();
         for range in self.ranges.iter().filter(|range| range.kind != RangeKind::Git) {
@@ -356,7 +356,7 @@ impl Affected {
         Requirement::parse(&text).ok().map(|_| text)
     }
 
-    /// The distribution's rating in words, else the highest CVSS score for this package.
+    /// Returns the distribution's rating in words, else the highest CVSS score for this package.
     fn severity(&self) -> Option<Severity> {
         let specific = self.ecosystem_specific.as_ref();
         let word = specific.and_then(|it| it.get("ubuntu_priority").or_else(|| it.get("urgency"))?.as_str());

@@ -1,4 +1,4 @@
-//! Which source package shows what in which banner: `rules/products.toml`.
+//! Products: maps source packages to banners (`rules/products.toml`).
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,34 +8,34 @@ use serde::Deserialize;
 use super::{Fault, is_name};
 use bannerwall_inspect::rules::{limits, nesting, source};
 
-/// The products that come with the program.
+/// The products that are part of the program.
 const SHIPPED: &str = include_str!("../shipped/products.toml");
 
-/// What is known of packages and their banners.
+/// Packages and their banners.
 #[derive(Debug, Clone)]
 pub struct Products(Vec<Product>);
 
-/// One piece of software.
+/// One product.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Product {
-    /// Source packages whose advisories speak of it.
+    /// Source packages whose advisories are about it.
     pub(super) packages: Vec<String>,
-    /// What the National Vulnerability Database calls it: `openbsd:openssh`.
+    /// Its names in the National Vulnerability Database: `openbsd:openssh`.
     #[serde(default)]
     pub(super) cpe: Vec<String>,
-    /// The protocol of its banners, as rules name it.
+    /// The protocol of its banners, by its name in rules.
     pub(super) protocol: String,
-    /// Who sends them, as rules name it.
+    /// The sender of its banners, by its name in rules.
     #[serde(default)]
     pub(super) from: Option<String>,
-    /// What rules ask for: patterns by their fields.
+    /// Patterns of its rules, by field.
     #[serde(rename = "match")]
     pub(super) asked: BTreeMap<String, String>,
-    /// Upstream versions as banners show them, and as the package spells them.
+    /// Upstream versions as banners show them, with the spelling of the package.
     #[serde(default)]
     pub(super) spelled: BTreeMap<String, String>,
-    /// How a whole package version would be seen, where it is.
+    /// The form of a complete package version in its banner, if it shows one.
     #[serde(default)]
     pub(super) banner: Option<String>,
 }
@@ -51,16 +51,16 @@ impl Products {
     ///
     /// # Errors
     ///
-    /// What is wrong with them, which a test rules out.
+    /// Returns their fault; a test ensures that there is none.
     pub fn shipped() -> Result<Self, Fault> {
         Self::parse("products.toml", SHIPPED)
     }
 
-    /// Reads an own file.
+    /// Reads a custom file.
     ///
     /// # Errors
     ///
-    /// What is wrong with it, with its place.
+    /// Returns its fault, with the position.
     pub fn read(path: &Path) -> Result<Self, Fault> {
         let name = path.display().to_string();
         let text = source::read_text(path, limits::FILE_OCTETS)
@@ -94,12 +94,12 @@ impl Products {
         Ok(Self(document.product.into_iter().map(toml::Spanned::into_inner).collect()))
     }
 
-    /// The product that a source package belongs to.
+    /// Returns the product of a source package.
     pub(super) fn of(&self, package: &str) -> Option<&Product> {
         self.0.iter().find(|product| product.packages.iter().any(|known| known == package))
     }
 
-    /// The packages of the software that CPE names `vendor:product`, one a product.
+    /// Returns the packages of the software with the CPE name `vendor:product`, one for each product.
     pub(super) fn of_cpe(&self, software: &str) -> impl Iterator<Item = &str> {
         let called = move |product: &&Product| product.cpe.iter().any(|known| known == software);
         self.0.iter().filter(called).filter_map(|product| product.packages.first().map(String::as_str))
@@ -110,7 +110,7 @@ impl Products {
         self.of(package).is_some()
     }
 
-    /// Every package that has one.
+    /// Returns every package that has a product.
     pub fn packages(&self) -> impl Iterator<Item = &str> {
         self.0.iter().flat_map(|product| product.packages.iter().map(String::as_str))
     }

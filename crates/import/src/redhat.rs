@@ -1,7 +1,7 @@
-//! Red Hat's statements in CSAF's VEX profile: one file a weakness, which says of each product's packages
-//! whether they are fixed, affected or not.
+//! Red Hat's statements in CSAF's VEX profile: one file for each weakness. For each product's packages it
+//! says whether they are fixed, affected or not.
 //!
-//! No banner of Red Hat's shows a package's revision, so that these can only say what would mend it.
+//! Red Hat's banners show no package revision, so these rules can only name the fix.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use super::{Fault, Products, Wanted, Weakness, bounded, is_name, is_reference, s
 use bannerwall_inspect::event::Severity;
 use bannerwall_inspect::rules::advisory::{Line, PackageVersion, State, Status};
 
-/// Bytes of one file, unpacked.
+/// Limit on one file, in bytes, unpacked.
 const OCTETS: u64 = 1 << 30;
 
 #[derive(Deserialize)]
@@ -91,7 +91,7 @@ struct Statuses {
     under_investigation: Vec<String>,
 }
 
-/// Reads the weaknesses of the packages that are wanted.
+/// Reads the weaknesses of the wanted packages.
 pub(super) fn read(files: &[PathBuf], products: &Products, wanted: &Wanted) -> Result<Vec<Weakness>, Fault> {
     let mut weaknesses: BTreeMap<(String, String), Weakness> = BTreeMap::new();
     for file in files {
@@ -122,7 +122,7 @@ pub(super) fn read(files: &[PathBuf], products: &Products, wanted: &Wanted) -> R
 }
 
 impl Statement {
-    /// What is said of each source package, release by release.
+    /// Returns the lines of each source package, release by release.
     fn lines(&self, vulnerability: &Vulnerability) -> Vec<(String, Line)> {
         let known: BTreeMap<&str, &Relationship> = self
             .product_tree
@@ -168,8 +168,8 @@ impl Statement {
 }
 
 impl Relationship {
-    /// The source package and what `status` says of it; without one the reference names the version that
-    /// fixes.
+    /// Returns the source package and its line with `status`. Without a status, the reference names the
+    /// fixed version.
     fn line(&self, status: Option<Status>) -> Option<(String, Line)> {
         let (package, release, state) = match status {
             None => {

@@ -1,21 +1,21 @@
-//! What it means that a record of Ubuntu's does not list a release.
+//! Meaning of a release that is missing in Ubuntu's records.
 //!
-//! Ubuntu's records name every release that is affected, as long as it is maintained. So a release that the
-//! records of a package know, and that one record does not name although it was maintained when that was
-//! published, is not affected.
+//! Ubuntu's records name every affected release while it is maintained. So a release is not affected if
+//! other records of the package name it, and if it was maintained when the record without it was
+//! published.
 
 use std::collections::BTreeMap;
 
 use super::Weakness;
 use bannerwall_inspect::rules::advisory::{Line, PackageVersion, State, Status};
 
-/// Years for which a release of long-term support gets all updates.
+/// Number of years for which a release of long-term support gets all updates.
 const LONG_TERM_YEARS: u32 = 5;
 
-/// Months for which any other release does.
+/// Number of months for which any other release does.
 const MONTHS: u32 = 9;
 
-/// Adds the releases that are not listed, so that a rule can tell their packages.
+/// Adds the releases that are not listed, so that a rule can judge their packages.
 pub(super) fn add_unlisted(weaknesses: &mut [Weakness]) {
     let mut known: BTreeMap<(String, String), PackageVersion> = BTreeMap::new();
     for weakness in weaknesses.iter() {
@@ -31,7 +31,7 @@ pub(super) fn add_unlisted(weaknesses: &mut [Weakness]) {
     }
     for weakness in weaknesses {
         let listed = |release: &str| {
-            // What a release's extended maintenance fixes, the release itself has.
+            // A release has every fix of its extended maintenance.
             let is = |line: &&Line| line.distribution == "Ubuntu" && line.release.ends_with(release);
             weakness.lines.iter().any(|line| is(&line))
         };
@@ -56,7 +56,7 @@ pub(super) fn add_unlisted(weaknesses: &mut [Weakness]) {
     }
 }
 
-/// True if the release `22.04` got updates at the day or in the year `published`.
+/// True if the release `22.04` got updates on the day or in the year `published`.
 fn is_maintained(release: &str, published: &str) -> bool {
     let Some((year, month)) = release.split_once('.') else { return false };
     let (Ok(year), Ok(month)) = (year.parse::<u32>(), month.parse::<u32>()) else { return false };

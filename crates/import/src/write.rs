@@ -1,4 +1,4 @@
-//! Weaknesses as the text of a rule file.
+//! Writes weaknesses as the text of a rule file.
 
 use std::fmt::Write as _;
 
@@ -8,10 +8,10 @@ use bannerwall_inspect::event::{Side, Verdict};
 use bannerwall_inspect::rules::advisory::{Line, PackageVersion, State, Status};
 use bannerwall_inspect::rules::marker::Marker;
 
-/// Characters of a description that a title shows.
+/// Number of characters of a description in a title.
 const TITLE: usize = 120;
 
-/// What a file begins with.
+/// Returns the head of a file.
 pub(super) fn head(origin: Origin, date: &str) -> String {
     let mut text = format!("# Made by `bannerwall rules import {}` from the {origin}", origin.prefix);
     if !date.is_empty() {
@@ -36,7 +36,7 @@ impl Table<'_> {
     }
 }
 
-/// Writes one rule behind what stands in `text`.
+/// Appends one rule to `text`.
 pub(super) fn rule(
     text: &mut String,
     (origin, date): (Origin, &str),
@@ -68,7 +68,7 @@ pub(super) fn rule(
     }
 }
 
-/// What the rule knows of packages.
+/// Writes the rule's advisory.
 fn advisory(
     table: &mut Table<'_>,
     (origin, date): (Origin, &str),
@@ -103,7 +103,7 @@ fn advisory(
     }
 }
 
-/// Banners of packages around the fix, by which a rule can be tried.
+/// Writes banners of packages around the fix as examples.
 fn examples(table: &mut Table<'_>, template: &str, weakness: &Weakness, product: &Product, wanted: &Wanted) {
     let shown = |line: &Line, version: &PackageVersion| {
         quoted(&banner(template, &line.distribution, version, product))
@@ -145,7 +145,7 @@ fn examples(table: &mut Table<'_>, template: &str, weakness: &Weakness, product:
     }
 }
 
-/// What of a key exchange tells whether the weakness is there, where anything does.
+/// Returns the markers of a key exchange that prove the weakness or its fix, if there are any.
 fn evidence(weakness: &Weakness, product: &Product) -> Vec<(&'static str, Vec<Marker>)> {
     if product.protocol != "ssh" {
         return Vec::new();
@@ -161,7 +161,7 @@ fn evidence(weakness: &Weakness, product: &Product) -> Vec<(&'static str, Vec<Ma
     both.into_iter().filter(|(_, markers)| !markers.is_empty()).collect()
 }
 
-/// The rule's id: one a weakness of a package.
+/// Returns the rule's id: one for each weakness of a package.
 pub(super) fn id(origin: Origin, weakness: &Weakness) -> String {
     format!("{}-{}-{}", origin.prefix, weakness.package, weakness.name.to_ascii_lowercase())
 }
@@ -199,7 +199,7 @@ fn package(line: &Line) -> String {
     text
 }
 
-/// A package version as a banner shows it.
+/// Returns a package version as a banner shows it.
 fn banner(template: &str, distribution: &str, version: &PackageVersion, product: &Product) -> String {
     let lossy = |part: &[u8]| String::from_utf8_lossy(part).into_owned();
     let own = lossy(version.shown().upstream);
@@ -211,7 +211,7 @@ fn banner(template: &str, distribution: &str, version: &PackageVersion, product:
         .replace("{revision}", &lossy(version.shown().revision))
 }
 
-/// A text as TOML has it.
+/// Returns a text as a TOML string.
 fn quoted(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
 }

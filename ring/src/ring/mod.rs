@@ -1,7 +1,7 @@
-//! The ring: what is queued, submitted, waited for and taken.
+//! The ring: queues, submits and completes operations.
 //!
-//! Sockets are direct descriptors: numbers in a table that belongs to the ring. Everything is
-//! allocated when the ring is created.
+//! Sockets are direct descriptors: indices into a table of the ring. Everything is allocated when the
+//! ring is created.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -18,39 +18,39 @@ use crate::{Family, Key, Link, Operation, RingError, Socket, Unattended};
 /// Sizes of a ring, fixed for its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// Entries of the submission queue: operations handed over in one call.
+    /// Number of entries of the submission queue: operations in one call.
     pub submissions: u32,
-    /// Operations in flight at most.
+    /// Largest number of operations in flight.
     pub operations: u32,
-    /// Direct sockets.
+    /// Number of direct sockets.
     pub sockets: u32,
-    /// Receive buffers, a power of two up to 32,768; none for a ring that never receives.
+    /// Number of receive buffers, a power of two up to 32,768; zero for a ring that never receives.
     pub buffers: u16,
-    /// Bytes of each receive buffer.
+    /// Size of each receive buffer in bytes.
     pub buffer_size: u32,
-    /// Find out whether this kernel lets [`Unattended::NoDelay`] have an effect.
+    /// True to test whether [`Unattended::NoDelay`] works on this kernel.
     pub no_delay: bool,
 }
 
-/// An operation that is over.
+/// A finished operation.
 #[derive(Debug)]
 pub struct Completion<T> {
-    /// What was pushed along with the operation.
+    /// The value that was pushed with the operation.
     pub state: T,
-    /// The kernel's result: bytes moved, or a positive error number.
+    /// The kernel's result: number of bytes, or a positive error number.
     pub result: Result<u32, i32>,
-    /// The bytes that a [`Operation::Send`] owned; empty for other operations.
+    /// The bytes of an [`Operation::Send`]; empty for other operations.
     pub octets: Vec<u8>,
 }
 
-/// What [`Ring::pop`] gives.
+/// Result of [`Ring::pop`].
 #[derive(Debug)]
 pub enum Completed<T> {
-    /// An operation is over.
+    /// A finished operation.
     Operation(Completion<T>),
-    /// An operation that nobody waits for failed; those that succeed are not reported.
+    /// An unattended operation failed; success is not reported.
     Failed {
-        /// Which socket it was about.
+        /// Its socket.
         socket: Socket,
         /// Positive error number.
         error: i32,
@@ -59,16 +59,16 @@ pub enum Completed<T> {
 
 /// A completion ring whose operations carry a `T`.
 ///
-/// It belongs to the thread that created it: other threads' submissions are refused by the kernel.
+/// It belongs to the thread that created it: the kernel refuses other threads' submissions.
 #[derive(Debug)]
 pub struct Ring<T> {
-    // Dropped first: once the kernel has let go of the ring, the memory below may go.
+    // Dropped first: the memory below may be freed once the kernel has released the ring.
     ring: Inner,
     slab: Slab<T>,
     buffers: Buffers,
-    /// Places in the table of sockets.
+    /// Size of the socket table.
     sockets: u32,
-    /// `TCP_NODELAY` can be set on direct sockets.
+    /// True if `TCP_NODELAY` works on direct sockets.
     no_delay: bool,
 }
 
@@ -81,11 +81,11 @@ impl std::fmt::Debug for Inner {
 }
 
 impl<T> Ring<T> {
-    /// Creates a ring and everything that it will ever use.
+    /// Creates a ring with all its memory.
     ///
     /// # Errors
     ///
-    /// [`RingError::NotPermitted`] and [`RingError::NotSupported`] name what this machine lacks;
+    /// [`RingError::NotPermitted`] and [`RingError::NotSupported`] name the missing feature;
     /// [`RingError::Call`] is a shortage of memory or descriptors.
     pub fn new(options: &Options) -> Result<Self, RingError> {
         let ring = build(options)?;
@@ -101,12 +101,12 @@ impl<T> Ring<T> {
         Ok(ring)
     }
 
-    /// True if [`Unattended::NoDelay`] has an effect.
+    /// True if [`Unattended::NoDelay`] works.
     pub fn has_no_delay(&self) -> bool {
         self.no_delay
     }
 
-    /// Makes room for a chain of `operations`, submitting what is queued when there is not enough.
+    /// Ensures space for a chain of `operations`; submits the queue if there is not enough.
     ///
     /// A chain must reach the kernel in one submission, else its links are cut.
     ///
@@ -117,22 +117,22 @@ impl<T> Ring<T> {
         if self.room() < operations { self.submit() } else { Ok(()) }
     }
 
-    /// How many more operations one submission can hold.
+    /// Number of further operations that fit into the submission queue.
     pub fn room(&mut self) -> usize {
         let queue = self.ring.0.submission();
         queue.capacity() - queue.len()
     }
 
-    /// How many operations were queued and not yet submitted.
+    /// Number of operations that are queued and not submitted.
     pub fn queued(&mut self) -> usize {
         self.ring.0.submission().len()
     }
 
-    /// Queues an operation; `state` comes back with its completion.
+    /// Queues an operation; its completion returns `state`.
     ///
     /// # Errors
     ///
-    /// [`RingError::Full`] when no room was [reserved](Ring::reserve), or when more than
+    /// Returns [`RingError::Full`] if no space was [reserved](Ring::reserve), or if more than
     /// [`Options::operations`] would be in flight; [`RingError::NoSocket`] beyond [`Options::sockets`].
     pub fn push(&mut self, operation: Operation, link: Link, state: T) -> Result<Key, RingError> {
         self.check(operation.socket())?;
@@ -147,16 +147,16 @@ impl<T> Ring<T> {
         }
     }
 
-    /// Queues an operation that nobody waits for: only its failure is reported.
+    /// Queues an unattended operation: only its failure is reported.
     ///
-    /// It may only be the head of a hard-linked chain, or stand behind others that are. (The kernel posts
-    /// no completion for what is cut off behind a failed silent operation, so a soft link would lose the
-    /// followers' values.)
+    /// It may only be the head of a hard-linked chain, or follow others that are. The kernel posts no
+    /// completion for operations that are cancelled after a failed silent one, so a soft link would lose
+    /// the followers' values.
     ///
     /// # Errors
     ///
-    /// [`RingError::Full`] when no room was [reserved](Ring::reserve); [`RingError::NoSocket`] beyond
-    /// [`Options::sockets`].
+    /// Returns [`RingError::Full`] if no space was [reserved](Ring::reserve); [`RingError::NoSocket`]
+    /// beyond [`Options::sockets`].
     pub fn push_unattended(&mut self, operation: Unattended, chained: bool) -> Result<(), RingError> {
         if let Some(socket) = operation.socket() {
             self.check(socket)?;
@@ -171,8 +171,8 @@ impl<T> Ring<T> {
         self.enqueue(&operation.prepare().flags(flags).user_data(operation.user_data()))
     }
 
-    /// Refuses a socket outside the table: the kernel would make an ordinary descriptor for the highest
-    /// number, which nobody would ever close.
+    /// Refuses a socket outside of the table: for the highest number, the kernel would make an ordinary
+    /// descriptor that is never closed.
     fn check(&self, Socket(socket): Socket) -> Result<(), RingError> {
         if socket < self.sockets { Ok(()) } else { Err(RingError::NoSocket { socket }) }
     }
@@ -186,16 +186,16 @@ impl<T> Ring<T> {
         pushed.map_err(|_full| RingError::Full)
     }
 
-    /// Hands everything queued to the kernel.
+    /// Submits the queue to the kernel.
     ///
     /// # Errors
     ///
-    /// [`RingError::Call`] for what `io_uring_enter(2)` gives, but for passing conditions.
+    /// Returns [`RingError::Call`] for errors of `io_uring_enter(2)`, except temporary ones.
     pub fn submit(&mut self) -> Result<(), RingError> {
         passing(self.ring.0.submit())
     }
 
-    /// Hands everything queued to the kernel, then waits for `want` completions or `timeout`.
+    /// Submits the queue to the kernel, then waits for `want` completions or `timeout`.
     ///
     /// # Errors
     ///
@@ -207,7 +207,7 @@ impl<T> Ring<T> {
 
     /// Takes the next completion, if there is one.
     ///
-    /// What [`Ring::received`] gave for the one before goes back to the kernel.
+    /// The buffer of the previous [`Ring::received`] returns to the kernel.
     pub fn pop(&mut self) -> Option<Completed<T>> {
         self.buffers.give_back();
         loop {
@@ -218,12 +218,12 @@ impl<T> Ring<T> {
         }
     }
 
-    /// The bytes that the receive taken last brought, exactly; empty if it was another operation.
+    /// The bytes of the last receive, exactly; empty after another operation.
     pub fn received(&self) -> &[u8] {
         self.buffers.taken()
     }
 
-    /// Operations in flight, those that nobody waits for left out.
+    /// Number of operations in flight, without unattended ones.
     pub fn in_flight(&self) -> usize {
         self.slab.len()
     }
@@ -235,9 +235,9 @@ impl<T> Ring<T> {
         }
         if let Some(Ended { kind, socket }) = Ended::of_user_data(entry.user_data()) {
             return match (kind, result.err()?) {
-                // It had ended by itself: the race that every cancellation can lose.
+                // The operation had finished already: the race that every cancellation can lose.
                 (Kind::Cancel, libc::ENOENT | libc::EALREADY) => None,
-                // What matters is told by what was to make the socket, or does not matter.
+                // The socket's own operation reports what matters.
                 (Kind::NoDelay, _) => None,
                 (_, error) => Some(Completed::Failed { socket, error }),
             };
@@ -246,8 +246,8 @@ impl<T> Ring<T> {
         Some(Completed::Operation(Completion { state, result, octets }))
     }
 
-    /// Sets `TCP_NODELAY` on a first socket, to see whether the kernel is able to: that it knows the
-    /// operation's number does not tell.
+    /// Sets `TCP_NODELAY` on a first socket to test the kernel. Its list of operations does not show
+    /// whether this works.
     fn try_no_delay(&mut self) -> Result<bool, RingError> {
         let socket = Socket(0);
         let chain = [
@@ -270,10 +270,10 @@ impl<T> Ring<T> {
         Ok(able)
     }
 
-    /// Cancels what is in flight and takes the completions; true when nothing is left.
+    /// Cancels operations in flight and takes their completions; true if none is left.
     ///
-    /// Adds the values to `states` and drops none of them: a drop may panic, and while anything is in flight
-    /// the unwinding would free its memory.
+    /// It adds the values to `states` and drops none of them: a drop may panic, and while operations are
+    /// in flight, unwinding would free their memory.
     fn drain(&mut self, states: &mut Vec<T>) -> bool {
         const ROUNDS: u32 = 50;
         for _ in 0..ROUNDS {
@@ -289,8 +289,7 @@ impl<T> Ring<T> {
                 return true;
             }
             let timeout = Some(Timespec::from(Duration::from_millis(20)));
-            // Its only failures are that nothing is left to cancel or that it took longer: both
-            // are seen by the count.
+            // It fails only if nothing is left to cancel or if it took longer; the count shows both.
             let _ = self.ring.0.submitter().register_sync_cancel(timeout, CancelBuilder::any());
         }
         false
@@ -313,7 +312,7 @@ impl<T> Drop for Ring<T> {
             self.slab.leak();
             self.buffers.leak();
         }
-        // The kernel holds nothing any more that could be freed.
+        // The kernel holds no memory any more that dropping could free.
         drop(states);
     }
 }
@@ -324,16 +323,16 @@ fn build(options: &Options) -> Result<IoUring, RingError> {
         .setup_coop_taskrun()
         .setup_single_issuer()
         .setup_submit_all()
-        // Until it is restricted; see `restrict`.
+        // Disabled until `restrict` has restricted it.
         .setup_r_disabled()
         .setup_clamp()
-        // Room for every operation and for failures that nobody waits for.
+        // Space for every operation, and for failures of unattended ones.
         .setup_cqsize(options.operations.saturating_mul(2).max(options.submissions.saturating_mul(2)))
         .build(options.submissions)
         .map_err(RingError::setup)
 }
 
-/// Refuses a kernel without an operation or feature that the ring relies on, by its name.
+/// Refuses a kernel that lacks a required operation or feature; the error names it.
 fn require(ring: &IoUring) -> Result<(), RingError> {
     let mut probe = io_uring::Probe::new();
     ring.submitter()
@@ -358,11 +357,11 @@ fn require(ring: &IoUring) -> Result<(), RingError> {
     }
 }
 
-/// `IORING_REGISTER_SYNC_CANCEL` of `linux/io_uring.h`, which the end of a ring needs.
+/// `IORING_REGISTER_SYNC_CANCEL` of `linux/io_uring.h`, which dropping a ring needs.
 const SYNC_CANCEL: u8 = 24;
 
-/// Restricts the ring for good to the operations in use and starts it (`io_uring_register(2)`,
-/// `IORING_REGISTER_RESTRICTIONS`): no seccomp filter sees what is submitted by a ring.
+/// Restricts the ring for good to the operations in use, and starts it (`io_uring_register(2)`,
+/// `IORING_REGISTER_RESTRICTIONS`). A seccomp filter cannot see a ring's operations.
 fn restrict(ring: &IoUring) -> Result<(), RingError> {
     let codes = operation::CODES.iter().copied();
     let mut restrictions: Vec<Restriction> = codes.map(Restriction::sqe_op).collect();
@@ -377,7 +376,7 @@ fn restrict(ring: &IoUring) -> Result<(), RingError> {
         .map_err(|source| RingError::call("io_uring_register(ENABLE_RINGS)", source))
 }
 
-/// Turns conditions that pass by themselves into success: what was not submitted stays queued.
+/// Turns temporary errors into success: operations that were not submitted stay queued.
 fn passing(result: std::io::Result<usize>) -> Result<(), RingError> {
     match result {
         Ok(_) => Ok(()),

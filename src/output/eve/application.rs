@@ -7,17 +7,17 @@ use serde::Serialize;
 use crate::event::{HeaderField, HttpFacts, SshFacts, SshSide};
 use crate::terms::cut;
 
-/// Bytes of one text in an alert at most.
+/// Largest number of bytes of one text in an alert.
 const BRIEF: usize = 256;
 
-/// How much is written of what was said.
+/// The detail with which an exchange is written.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Extent {
-    /// The lists of header fields.
+    /// True to write the lists of header fields.
     pub(super) lists: bool,
-    /// Long texts are cut, as an alert is one of many about the same.
+    /// True to cut long texts, because many alerts may be about the same exchange.
     pub(super) brief: bool,
-    /// The request was our own, and of no interest but for what it asked.
+    /// True if the request was the scan's own: then only its target matters.
     pub(super) scan: bool,
 }
 
@@ -140,7 +140,8 @@ impl<'a> Http<'a> {
     }
 }
 
-/// The version of the request, as EVE has it; of a scan the server's, for its request is our own.
+/// Returns the request's version, as EVE does. For a scan it is the server's, because the request is the
+/// scan's own.
 fn version(facts: &HttpFacts, extent: Extent) -> Option<&str> {
     let asked = facts.request.as_ref().map(|request| request.version.as_str());
     let answered = facts.response.as_ref().map(|response| response.version.as_str());
@@ -156,7 +157,7 @@ fn find<'a>(headers: &'a [HeaderField], name: &str) -> Option<&'a str> {
     headers.iter().find(|field| field.name.eq_ignore_ascii_case(name)).map(|field| field.value.as_str())
 }
 
-/// The media type without its parameters, as EVE has it.
+/// Returns the media type without its parameters, as EVE does.
 fn media_type(value: &str) -> &str {
     value.split(';').next().unwrap_or(value).trim_end()
 }

@@ -1,4 +1,4 @@
-//! Community ID version 1: one string for a flow that every tool computes alike
+//! Community ID version 1: a string for a flow that all tools compute alike
 //! (<https://github.com/corelight/community-id-spec>).
 
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use sha1::{Digest as _, Sha1};
 
 use crate::event::{Endpoint, Endpoints, Transport};
 
-/// The id of a flow with seed 0, the same for both directions.
+/// Returns the id of a flow with seed 0, the same for both directions.
 pub(super) fn community_id(endpoints: &Endpoints, transport: Transport) -> String {
     let (low, high) = ordered(endpoints);
     let mut hash = Sha1::new();
@@ -25,7 +25,7 @@ pub(super) fn community_id(endpoints: &Endpoints, transport: Transport) -> Strin
     id
 }
 
-/// The smaller end first: by address bytes, then by port.
+/// Returns the smaller end first: by address bytes, then by port.
 fn ordered(endpoints: &Endpoints) -> (Endpoint, Endpoint) {
     let Endpoints { client, server } = *endpoints;
     if (client.address, client.port) <= (server.address, server.port) {

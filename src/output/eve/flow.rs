@@ -1,4 +1,4 @@
-//! EVE's `flow` and `tcp` objects: what went by in a flow.
+//! EVE's `flow` and `tcp` objects: the traffic of a flow.
 
 use serde::Serialize;
 
@@ -22,7 +22,7 @@ pub(super) struct Flow {
     action: Option<&'static str>,
 }
 
-/// The flags that were seen, and how far the connection got.
+/// The flags that were seen, and the state of the connection.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Tcp {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -64,7 +64,7 @@ impl Flow {
 }
 
 impl Tcp {
-    /// Nothing but how a port was found.
+    /// Returns an object with only the state of a port.
     pub(super) fn with_state(state: &'static str) -> Self {
         Self { state: Some(state), ..Self::default() }
     }

@@ -1,5 +1,5 @@
-//! EVE's `ftp` and `pop3` objects, of which a greeting fills the reply. For the others' greetings EVE
-//! has no field; these stand under `bannerwall.greeting`.
+//! EVE's `ftp` and `pop3` objects, whose reply is the greeting. EVE has no field for other greetings;
+//! these are in `bannerwall.greeting`.
 
 use serde::Serialize;
 
@@ -29,7 +29,7 @@ struct Pop3Response<'a> {
 }
 
 impl<'a> Ftp<'a> {
-    /// None where the greeting is another protocol's.
+    /// Returns none if the greeting belongs to another protocol.
     pub(super) fn new(facts: &'a GreetingFacts) -> Option<Self> {
         (facts.greeting.name() == "ftp").then_some(Self {
             completion_code: [&facts.code],
@@ -40,7 +40,7 @@ impl<'a> Ftp<'a> {
 }
 
 impl<'a> Pop3<'a> {
-    /// None where the greeting is another protocol's.
+    /// Returns none if the greeting belongs to another protocol.
     pub(super) fn new(facts: &'a GreetingFacts) -> Option<Self> {
         let response = Pop3Response {
             success: facts.welcome,

@@ -1,10 +1,10 @@
-//! What an event says of a handshake of TLS beyond EVE.
+//! Fields of a TLS handshake that EVE lacks.
 
 use serde::Serialize;
 
 use crate::event::{Certificate, TlsAlert, TlsFacts};
 
-/// What EVE has no field for: of a handshake.
+/// Fields of a handshake that EVE lacks.
 #[derive(Debug, Serialize)]
 pub(super) struct Handshake<'a> {
     #[serde(skip_serializing_if = "<[u16]>::is_empty")]

@@ -1,7 +1,7 @@
-//! JSON lines in the names and the order of Suricata's EVE, so that what reads EVE reads these.
+//! JSON lines with the names and the order of Suricata's EVE, so that readers of EVE can read them.
 //!
-//! What EVE has no name for stands under `bannerwall`; [`EveOptions::strict`] leaves that out, and
-//! then every line holds to Suricata's `etc/schema.json`.
+//! Fields that EVE lacks are in `bannerwall`. [`EveOptions::strict`] omits that object; then every line
+//! conforms to Suricata's `etc/schema.json`.
 
 mod application;
 mod community;
@@ -20,12 +20,12 @@ use crate::event::Event;
 
 use super::Format;
 
-/// How EVE lines are written.
+/// Options of EVE lines.
 #[derive(Debug, Clone, Copy)]
 pub struct EveOptions {
-    /// Leave out everything that EVE has no name for.
+    /// True to omit all fields that EVE lacks.
     pub strict: bool,
-    /// Write the lists of header fields, in `http` events.
+    /// True to write the lists of header fields, in `http` events.
     pub headers: bool,
 }
 
@@ -38,7 +38,7 @@ impl Default for EveOptions {
 /// Writes one event as one line.
 ///
 /// # Errors
-/// None so far: every event can be spelled in JSON.
+/// None at present: JSON can represent every event.
 pub fn write(event: &Event, options: &EveOptions, out: &mut Vec<u8>) -> io::Result<()> {
     let start = out.len();
     sonic_rs::to_writer(&mut *out, &record::Record::new(event, options))?;
@@ -47,11 +47,12 @@ pub fn write(event: &Event, options: &EveOptions, out: &mut Vec<u8>) -> io::Resu
     Ok(())
 }
 
-/// Escapes U+0080 to U+009F from `start` on: JSON allows them raw, and a terminal takes some for commands.
+/// Escapes U+0080 to U+009F from `start` on: JSON allows them raw, but a terminal takes some for
+/// commands.
 fn escape_c1(out: &mut Vec<u8>, start: usize) {
     let is_c1 = |pair: &[u8]| matches!(pair, [0xc2, 0x80..=0x9f]);
     let line = out.get(start..).unwrap_or_default();
-    // Nearly no line has any byte like the first one.
+    // Nearly no line contains such a first byte.
     if memchr::memchr(0xc2, line).is_none() || !line.windows(2).any(is_c1) {
         return;
     }

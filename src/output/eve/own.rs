@@ -1,4 +1,4 @@
-//! The `bannerwall` object: what an event says beyond EVE.
+//! The `bannerwall` object: fields of an event that EVE lacks.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -14,10 +14,10 @@ use crate::event::{
 };
 use crate::terms::hexadecimal;
 
-/// Everything under `bannerwall`; a field that an event has nothing to say for is left out.
+/// All fields of `bannerwall`; a field without a value is omitted.
 ///
-/// `banner`, `vendor`, `product`, `version`, `cpe` and `os` are about the server where it was seen,
-/// else about the client; where both were seen the client's stand under `client`.
+/// `banner`, `vendor`, `product`, `version`, `cpe` and `os` are about the server if it was seen, else
+/// about the client. If both were seen, the client's are in `client`.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Own<'a> {
     source: &'static str,
@@ -97,7 +97,7 @@ struct Product<'a> {
     os: Option<&'a str>,
 }
 
-/// What a distribution's data say of the package behind a banner.
+/// The verdict of a distribution's data about the package behind a banner.
 #[derive(Debug, Serialize)]
 struct Advisory<'a> {
     verdict: &'static str,
@@ -124,7 +124,7 @@ impl<'a> Advisory<'a> {
     }
 }
 
-/// An override that let a flow pass.
+/// An override that allowed a flow.
 #[derive(Debug, Serialize)]
 struct Override<'a> {
     kind: &'static str,
@@ -142,7 +142,7 @@ impl<'a> Override<'a> {
     }
 }
 
-/// How the rules that lead packets to the guard stand.
+/// State of the guard's iptables rules.
 #[derive(Debug, Serialize)]
 struct Hook<'a> {
     families: &'a str,
@@ -158,7 +158,7 @@ struct Ban {
     seconds: Option<u64>,
 }
 
-/// What became different of the inventory.
+/// A change of the inventory.
 #[derive(Debug, Serialize)]
 struct Change<'a> {
     kind: &'a str,
@@ -193,14 +193,14 @@ impl<'a> Change<'a> {
     }
 }
 
-/// What EVE has no name for in the record of a flow.
+/// Fields of a flow's record that EVE lacks.
 #[derive(Debug, Serialize)]
 struct Flow {
     verdict: &'static str,
     counted: &'static str,
 }
 
-/// What became of the resets for the ends of a rejected flow.
+/// Results of the resets for the ends of a rejected flow.
 #[derive(Debug, Serialize)]
 struct Resets {
     to_client: &'static str,
@@ -216,7 +216,7 @@ impl Resets {
     }
 }
 
-/// The key that an SSH server has shown.
+/// The key that an SSH server has presented.
 #[derive(Debug, Serialize)]
 struct Key<'a> {
     algorithm: &'static str,
@@ -238,14 +238,14 @@ struct Client<'a> {
     product: Product<'a>,
 }
 
-/// What EVE has no field for: how a server greeted.
+/// A server's greeting, for which EVE has no field.
 #[derive(Debug, Serialize)]
 struct Greeted<'a> {
     code: &'a str,
     lines: &'a [String],
 }
 
-/// The first bytes of what is not read.
+/// The first bytes of a protocol that is not read.
 #[derive(Debug, Serialize)]
 struct First {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -271,7 +271,7 @@ impl First {
 }
 
 impl<'a> Own<'a> {
-    /// What `event` says beyond EVE; `stats` are the counters that EVE has no name for.
+    /// Returns the fields of `event` that EVE lacks; `stats` are the counters that EVE lacks.
     pub(super) fn new(event: &'a Event, stats: Option<Map<String, Value>>) -> Self {
         let mut own = match &event.kind {
             EventKind::Application(said) => Self::application(said),
@@ -332,7 +332,7 @@ impl<'a> Own<'a> {
             severity: Some(Severity::name(facts.severity)),
             from: Some(facts.from.name()),
             name: other(&facts.application).map(|facts| facts.name),
-            // In monitor mode: what `action` would have done.
+            // In monitor mode it shows that `action` was not applied.
             enforced: facts.action.blocks().then_some(facts.blocked),
             matched: facts.matched.as_deref(),
             let_pass: facts.let_pass.as_ref().map(Override::new),
@@ -392,7 +392,7 @@ fn left_out(facts: &HttpFacts) -> u32 {
     request.saturating_add(facts.response.as_ref().map_or(0, |response| response.left_out))
 }
 
-/// The facts of what is not read.
+/// Returns the facts of a protocol that is not read.
 fn other(said: &Application) -> Option<&OtherFacts> {
     match said {
         Application::Other(facts) => Some(facts),

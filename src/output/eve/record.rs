@@ -22,8 +22,8 @@ use super::quic::Quic;
 use super::stats;
 use super::tls::Tls;
 
-/// Flow ids are cut to 51 bits, as Suricata does: what reads JSON with floating-point numbers keeps
-/// them whole.
+/// Flow ids are cut to 51 bits, as Suricata does, so that JSON readers with floating-point numbers keep
+/// them exact.
 const FLOW_ID_BITS: u64 = (1 << 51) - 1;
 
 #[derive(Debug, Default, Serialize)]
@@ -141,7 +141,7 @@ struct Dropped {
     reason: &'static str,
 }
 
-/// What a drop event shows of a TCP header.
+/// The fields of a TCP header in a drop event.
 #[derive(Debug, Default, Serialize)]
 struct DroppedTcp {
     tcpseq: u32,
@@ -201,7 +201,7 @@ impl<'a> Record<'a> {
                 record.stats = Some(known);
                 own_stats = Some(own);
             }
-            // All of it is ours.
+            // All their fields are in `bannerwall`.
             EventKind::Hook(_) | EventKind::Ban(_) | EventKind::Change(_) => {}
         }
         if !strict {
@@ -212,13 +212,13 @@ impl<'a> Record<'a> {
 
     fn alert(&mut self, facts: &'a AlertFacts, event: &Event) {
         let source = event.source;
-        // Nobody can be reset over UDP.
+        // UDP has no resets.
         let tcp = event.flow.as_ref().is_none_or(|flow| flow.transport == Transport::Tcp);
         self.alert = Some(Alert::new(facts));
         let target = reject_target(source, tcp && facts.action == Action::Reject, facts.resets.as_deref());
         self.verdict = Some(Verdict::new(facts.blocked, target, "alert"));
         let scan = source == Source::Scan;
-        // The rest of the transaction is told once, by the event of its own.
+        // The transaction's own event has the rest.
         self.application(&facts.application, Extent { lists: false, brief: true, scan });
     }
 
@@ -234,7 +234,7 @@ impl<'a> Record<'a> {
                 self.ftp = Ftp::new(facts);
                 self.pop3 = Pop3::new(facts);
             }
-            // EVE has no object for it; all is under `bannerwall`.
+            // EVE has no object for it; all fields are in `bannerwall`.
             Application::Other(_) => {}
         }
     }
@@ -247,7 +247,7 @@ impl<'a> Record<'a> {
         self.verdict = Some(Verdict::new(true, target, "accept"));
     }
 
-    /// EVE has no event for a probe's result. The nearest that its schema allows is `tcp.state`.
+    /// EVE has no event for a scan's result. The nearest field of its schema is `tcp.state`.
     fn connect(&mut self, facts: &ConnectFacts, strict: bool) {
         if strict {
             self.tcp = Some(Tcp::with_state(facts.state.name()));
@@ -266,8 +266,8 @@ impl<'a> Header<'a> {
             Some(Side::Server) => (flow.endpoints.server, flow.endpoints.client),
             Some(Side::Client) | None => (flow.endpoints.client, flow.endpoints.server),
         };
-        // The scan knows its own address, where there is a way at all, but never its port: the kernel
-        // chose that for a direct socket, which cannot be asked.
+        // The scan knows its own address, if there is a route, but not its port: the kernel chose that
+        // for a direct socket, which cannot be asked.
         let scan = event.source == Source::Scan;
         let address = |end: Endpoint| (!end.address.is_unspecified()).then_some(end.address);
         let port = |end: Endpoint| address(end).and((!scan || end.port != 0).then_some(end.port));
@@ -360,7 +360,7 @@ impl<'a> Anomaly<'a> {
 }
 
 impl Verdict {
-    /// `target` is who was reset, `otherwise` the verdict of a packet that was let through.
+    /// `target` is the end that was reset; `otherwise` is the verdict of a packet that passed.
     fn new(stopped: bool, target: Option<&'static str>, otherwise: &'static str) -> Self {
         let target = target.filter(|_| stopped);
         Self {
@@ -371,7 +371,8 @@ impl Verdict {
     }
 }
 
-/// Who was sent a reset. Only the guard sends any; of a capture it is told who would have been sent one.
+/// Returns the ends that were sent a reset. Only the guard sends any; for a capture it returns those that
+/// would get one.
 fn reject_target(source: Source, rejected: bool, resets: Option<&ResetFacts>) -> Option<&'static str> {
     let Some(resets) = resets else { return (rejected && source != Source::Guard).then_some("both") };
     match (resets.to_client.is_sent(), resets.to_server.is_sent()) {
@@ -397,8 +398,8 @@ fn event_type(kind: &EventKind) -> &'static str {
     }
 }
 
-/// Who sent what the event is about. What is about a whole flow is written from the client's side,
-/// as EVE does.
+/// Returns the sender of the event's banner or packet. An event about a whole flow is written from the
+/// client's side, as EVE does.
 fn sender(kind: &EventKind, flow: &FlowContext) -> Option<Side> {
     match kind {
         EventKind::Application(_)
@@ -420,7 +421,7 @@ fn protocol(kind: &EventKind, flow: &FlowContext) -> Option<Protocol> {
     }
 }
 
-/// What a flow speaks, as far as that is known.
+/// Returns the protocol of a flow, if it is known.
 fn name(flow: &FlowContext) -> Option<&'static str> {
     match (flow.protocol?, flow.transport) {
         (Protocol::Tls, Transport::Udp) => Some("quic"),
@@ -428,8 +429,8 @@ fn name(flow: &FlowContext) -> Option<&'static str> {
     }
 }
 
-/// EVE's name of a protocol: of one that is not read the name that its first bytes have, or that nothing
-/// was recognised.
+/// Returns EVE's name of a protocol. For a protocol that is not read, it is the name by the first bytes,
+/// or that nothing was recognized.
 fn app_proto(kind: &EventKind, protocol: Protocol, transport: Transport) -> &'static str {
     let said = match kind {
         EventKind::Application(said) => Some(said),

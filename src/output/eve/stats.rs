@@ -1,10 +1,10 @@
-//! EVE's `stats`: dotted counters as nested objects, and which of them EVE has a name for.
+//! EVE's `stats`: dotted counters as nested objects, and the list of counters that EVE has.
 
 use serde_json::{Map, Value};
 
 use crate::event::StatsFacts;
 
-/// Counters that bannerwall keeps and that stand below `stats` in Suricata's schema.
+/// Counters of bannerwall that are in `stats` of Suricata's schema.
 const KNOWN: [&str; 21] = [
     "capture.errors",
     "capture.kernel_drops",
@@ -29,7 +29,7 @@ const KNOWN: [&str; 21] = [
     "tcp.sessions",
 ];
 
-/// `stats` as EVE has it, and what EVE has no name for.
+/// Returns the `stats` of EVE, and the counters that EVE lacks.
 pub(super) fn nested(facts: &StatsFacts) -> (Map<String, Value>, Map<String, Value>) {
     let (mut known, mut own) = (Map::new(), Map::new());
     known.insert("uptime".to_owned(), facts.uptime.as_secs().into());
@@ -40,8 +40,7 @@ pub(super) fn nested(facts: &StatsFacts) -> (Map<String, Value>, Map<String, Val
     (known, own)
 }
 
-/// Puts `value` at a dotted path, making the objects on the way. A number already on the way gives
-/// way to the object.
+/// Sets `value` at a dotted path and creates the objects on it. An object replaces a number on the path.
 fn insert(tree: &mut Map<String, Value>, path: &str, value: u64) {
     let Some((first, rest)) = path.split_once('.') else {
         tree.insert(path.to_owned(), value.into());

@@ -67,7 +67,7 @@ struct ServerHandshake<'a> {
 impl<'a> Tls<'a> {
     pub(super) fn new(facts: &'a TlsFacts, extent: Extent) -> Self {
         let (client, server) = (facts.client.as_ref(), facts.server.as_ref());
-        // Of a scan's own hello nothing is told but what it asked for.
+        // Of a scan's own hello, only the requested name is written.
         let heard = client.filter(|client| !client.ciphers.is_empty());
         let certificate = facts.certificate();
         let certified = |text: fn(&Certificate) -> &String| {

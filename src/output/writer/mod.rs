@@ -1,10 +1,11 @@
-//! The consumer that writes: events in a format, bytes to a destination, on a thread of its own.
+//! The consumer that writes: turns events into a format's bytes and writes these to a destination, on its
+//! own thread.
 //!
-//! A [`Handle`] never waits where losing an event is better than losing a packet (the guard), and always
-//! waits where nothing may be lost (replay, scan). What could not be written is counted, told on stderr when
-//! it begins and when it is over, and shown in the [`Report`]; it never ends the process. A reader that
-//! closed a pipe ends what has no other purpose (replay, scan), and is a loss where there is one (the guard):
-//! there a FIFO's reader may come late, go and come back.
+//! A [`Handle`] never waits if losing an event is better than losing a packet (the guard). It always
+//! waits if nothing may be lost (replay, scan). Events that could not be written are counted, reported on
+//! stderr when that starts and stops, and shown in the [`Report`]. They never stop the process. A reader
+//! that closes a pipe ends a command without another purpose (replay, scan). For the guard it is only a
+//! loss: the reader of a FIFO may come late, leave and return.
 
 use std::io;
 use std::sync::Arc;
@@ -21,25 +22,26 @@ use super::consumer::{Consumer, Feed};
 pub use super::sink::Destination;
 use super::sink::{Broken, Sink};
 
-/// Bytes that are gathered before they are written without waiting for the clock.
+/// Number of bytes that are gathered before they are written ahead of the deadline.
 const BATCH: usize = 64 * 1024;
 
-/// What became of the events.
+/// Results for all events.
 #[derive(Debug)]
 pub struct Report {
-    /// Events whose bytes the destination took.
+    /// Number of events whose bytes the destination accepted.
     pub written: u64,
-    /// Events that found the channel full.
+    /// Number of events that were dropped because the channel was full.
     pub overflowed: u64,
-    /// Events that the destination refused (a full disk, a reader that is gone) or could not be spelled.
+    /// Number of events that the destination refused (a full disk, a closed pipe) or that the format
+    /// could not write.
     pub failed: u64,
-    /// Events that the destination has neither taken nor refused: its reader has stalled.
+    /// Number of events that the destination neither accepted nor refused: its reader has stalled.
     pub stuck: u64,
-    /// The first thing that the destination said.
+    /// The first error of the destination.
     pub first_error: Option<io::Error>,
 }
 
-/// The writer's thread, to be finished at the end of the run.
+/// The writer's thread; it must be finished at the end of the run.
 #[derive(Debug)]
 pub struct Writer(Feed<Scribe>);
 
@@ -69,25 +71,26 @@ impl Writer {
         Feed::start("writer", (handle, queue), scribe).map(Self)
     }
 
-    /// A way to this writer.
+    /// Returns a sender for this writer.
     pub fn handle(&self) -> Handle {
         self.0.handle()
     }
 
-    /// Writes everything that was emitted before this call, ends the thread and says what became of it all.
+    /// Writes every event that was emitted before, stops the thread and returns the results.
     ///
     /// # Panics
-    /// Hands on a panic of the writer's thread.
+    /// Propagates a panic of the writer's thread.
     pub fn finish(self) -> Report {
         let scribe = self.0.finish();
         scribe.shared.report(scribe.first_error)
     }
 
-    /// As [`Writer::finish`], but gives a destination that takes nothing up after `patience`: a pipe whose
-    /// reader has stalled. What it did not take is lost with the process, and counted as stuck.
+    /// Does the same as [`Writer::finish`], but gives up after `patience` on a destination that accepts
+    /// nothing: a pipe whose reader has stalled. The remaining events are lost with the process and
+    /// counted as stuck.
     ///
     /// # Panics
-    /// As [`Writer::finish`].
+    /// The same as [`Writer::finish`].
     pub fn finish_within(self, patience: Duration) -> Report {
         let handle = self.handle();
         let first_error = self.0.finish_within(patience).and_then(|scribe| scribe.first_error);
@@ -111,11 +114,11 @@ impl Shared {
     }
 }
 
-/// Bytes that were spelled but not yet written, and which events they are.
+/// Bytes that are not written yet, and the events that they belong to.
 #[derive(Debug, Default)]
 struct Pending {
     bytes: Vec<u8>,
-    /// Where the bytes of some events end, and how many events those are.
+    /// End of the bytes of some events, with the number of these events.
     ends: Vec<(usize, u64)>,
     since: Option<Instant>,
 }
@@ -125,7 +128,7 @@ impl Pending {
         self.ends.iter().map(|(_, events)| events).sum()
     }
 
-    /// Events all of whose bytes are among the first `taken`.
+    /// Number of events whose bytes are all among the first `taken`.
     fn events_within(&self, taken: usize) -> u64 {
         self.ends.iter().take_while(|(end, _)| *end <= taken).map(|(_, events)| events).sum()
     }
@@ -137,14 +140,14 @@ impl Pending {
     }
 }
 
-/// What runs on the writer's thread: a format over a sink.
+/// The consumer on the writer's thread: a format and a sink.
 struct Scribe {
     format: Box<dyn Format>,
     sink: Sink,
     shared: Arc<Shared>,
     pending: Pending,
     first_error: Option<io::Error>,
-    /// Events that were lost when the destination began to refuse them, as long as it does.
+    /// Number of events that were lost before the destination started to refuse them, while it does.
     failing: Option<u64>,
 }
 
@@ -174,7 +177,7 @@ impl Consumer for Scribe {
 
     fn flush(&mut self) {
         if self.pending.bytes.is_empty() {
-            // Events that the format has no bytes for are done with, too.
+            // Events for which the format writes no bytes count as written, too.
             self.shared.written.fetch_add(self.pending.events(), Relaxed);
         } else if !self.shared.closed.load(Relaxed) {
             match self.write() {
@@ -204,7 +207,7 @@ impl Consumer for Scribe {
 }
 
 impl Scribe {
-    /// Writes what the format held back, a part at a time.
+    /// Writes the events that the format held back, one part at a time.
     fn write_rest(&mut self) {
         loop {
             match self.format.rest(&mut self.pending.bytes) {
@@ -238,10 +241,10 @@ impl Scribe {
 
     fn write(&mut self) -> Result<(), Broken> {
         if self.sink.awaits_reader() {
-            // Somebody may have come since it was last looked.
+            // A reader may have come since the last check.
             self.sink.reopen().map_err(|error| Broken { taken: 0, error })?;
         } else if self.sink.is_stale() {
-            // Why not was told when it was asked for.
+            // The error was reported when the request came.
             let _ = self.sink.reopen();
         }
         self.sink.write(&self.pending.bytes)
@@ -263,7 +266,7 @@ impl Scribe {
     fn fail(&mut self, Broken { taken, error }: Broken) {
         let gone = error.kind() == io::ErrorKind::BrokenPipe;
         if gone && self.shared.overflow() == Overflow::Wait {
-            // `| head`: whoever reads has seen enough.
+            // `| head`: the reader has seen enough.
             self.shared.closed.store(true, Relaxed);
             return;
         }
@@ -276,7 +279,7 @@ impl Scribe {
         self.tell_failure(before, error);
     }
 
-    /// Tells that events are refused, once until they are taken again: a full disk refuses many.
+    /// Reports refused events once, until events are accepted again: a full disk refuses many.
     fn tell_failure(&mut self, before: u64, error: io::Error) {
         if self.failing.is_none() {
             self.failing = Some(before);

@@ -1,4 +1,4 @@
-//! Elements of XML, whatever stands in them.
+//! Writes XML elements with any content.
 
 use std::borrow::Cow;
 use std::io;
@@ -8,7 +8,7 @@ use quick_xml::writer::Writer;
 
 use crate::output::escape;
 
-/// Where elements are written.
+/// The writer of elements.
 pub(crate) type Out<'a> = Writer<&'a mut Vec<u8>>;
 
 /// Begins an element.
@@ -37,8 +37,8 @@ pub(crate) fn attribute(element: &mut BytesStart<'_>, name: &str, value: &str) {
     element.push_attribute((name, clean(value).as_ref()));
 }
 
-/// Text without what XML 1.0 cannot hold at all, not even escaped: control characters (but a line end)
-/// and non-characters.
+/// Returns text without the characters that XML 1.0 cannot hold even if escaped: control characters
+/// (except line ends) and non-characters.
 pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     let allowed = |c: char| c == '\n' || !(c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}'));
     if text.chars().all(allowed) {

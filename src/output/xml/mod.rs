@@ -1,11 +1,11 @@
-//! nmap's XML, so that what reads nmap's results reads these: a `host` element a host, with all of its
-//! ports. Targets come in random order; `spool` keeps the ports of hosts that are not complete, so that a
-//! scan of any size fits into memory. A host is written when its last port is there, or at the end.
+//! nmap's XML, so that readers of nmap's results can read it: one `host` element for each host, with all
+//! its ports. Targets come in random order. `spool` keeps the ports of incomplete hosts, so that a scan
+//! of any size fits into memory. A host is written when its last port is known, or at the end.
 //!
-//! Product and version are what a database of fingerprints says, else what the software says of itself.
+//! Product and version come from a fingerprint database, else from the software's own banner.
 //!
-//! The banner stands where nmap's `banner` script puts it, and each rule that matched is a script of
-//! its own, `bannerwall-RULE`.
+//! The banner is where nmap's `banner` script puts it. Each rule that matched is a script,
+//! `bannerwall-RULE`.
 
 pub(crate) mod element;
 mod spool;
@@ -25,10 +25,10 @@ use super::{Format, escape};
 use element::{Out, attribute, clean, empty, end, start};
 use spool::{Host, Port, Spool};
 
-/// The version of nmap's XML that is written.
+/// The version of nmap's XML.
 const XML_VERSION: &str = "1.05";
 
-/// A scan's results as a [`Format`]; wants the events of a target together.
+/// A scan's results as a [`Format`]; it needs the events of a target together.
 #[derive(Debug)]
 pub struct NmapXml {
     run: XmlRun,
@@ -38,7 +38,7 @@ pub struct NmapXml {
     down: u64,
 }
 
-/// What the document says of the run.
+/// Facts about the run in the document.
 #[derive(Debug, Clone)]
 pub struct XmlRun {
     /// The command line.
@@ -47,12 +47,12 @@ pub struct XmlRun {
     pub start: Timestamp,
     /// The ports as the user wrote them.
     pub services: String,
-    /// How many ports those are.
+    /// Number of these ports.
     pub service_count: usize,
 }
 
 impl NmapXml {
-    /// A document about `run`.
+    /// Creates a document about `run`.
     pub fn new(run: XmlRun) -> Self {
         Self { last: run.start, hosts: Spool::new(run.service_count), run, up: 0, down: 0 }
     }
@@ -66,7 +66,7 @@ impl Format for NmapXml {
         xml.write_event(Xml::DocType(BytesText::from_escaped("nmaprun")))?;
         xml.get_mut().write_all(b"\n")?;
         let mut root = BytesStart::new("nmaprun");
-        // The document type knows no other scanner.
+        // The document type allows no other scanner.
         attribute(&mut root, "scanner", "nmap");
         attribute(&mut root, "args", &self.run.arguments);
         attribute(&mut root, "start", &seconds(self.run.start));
@@ -134,7 +134,7 @@ impl Format for NmapXml {
 }
 
 impl NmapXml {
-    /// A host, up where any of its ports answered.
+    /// Writes a host. It is up if any of its ports answered.
     fn host(&mut self, (address, ports): &Host, out: &mut Vec<u8>) -> io::Result<()> {
         let answered = ports.iter().any(|port| port.answered);
         *if answered { &mut self.up } else { &mut self.down } += 1;
@@ -163,7 +163,7 @@ fn port(xml: &mut Out<'_>, finding: &Finding<'_>) -> io::Result<()> {
     end(xml, "port")
 }
 
-/// nmap's word for why, else ours.
+/// Returns nmap's word for the reason, else bannerwall's.
 fn reason<'a>(finding: &Finding<'a>) -> &'a str {
     match (finding.state(), finding.connect) {
         (PortState::Open, _) => "syn-ack",
@@ -202,7 +202,7 @@ fn service(xml: &mut Out<'_>, finding: &Finding<'_>) -> io::Result<()> {
     }
 }
 
-/// What a `service` element says of the software.
+/// The software of a `service` element.
 #[derive(Default)]
 struct Product {
     name: Option<String>,
@@ -267,7 +267,8 @@ fn scripts(xml: &mut Out<'_>, finding: &Finding<'_>) -> io::Result<()> {
     finding.alerts.iter().try_for_each(|alert| alert_script(xml, alert))
 }
 
-/// A host key as nmap's script tells it, but for the fingerprint, which is OpenSSH's, and the signature.
+/// Writes a host key as nmap's script does, except for the fingerprint, which is OpenSSH's, and the
+/// signature.
 fn host_key_script(xml: &mut Out<'_>, key: &HostKey) -> io::Result<()> {
     start(xml, "script", &[("id", "ssh-hostkey"), ("output", &format!("\n  {key}"))])?;
     start(xml, "table", &[])?;
@@ -282,7 +283,7 @@ fn host_key_script(xml: &mut Out<'_>, key: &HostKey) -> io::Result<()> {
     end(xml, "script")
 }
 
-/// A certificate as nmap's script tells it.
+/// Returns a certificate as nmap's script writes it.
 fn ssl_cert(certificate: &Certificate) -> String {
     let Certificate { subject, issuer, key, key_bits, signature, not_before, not_after, sha1, .. } =
         certificate;

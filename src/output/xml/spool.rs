@@ -1,8 +1,8 @@
-//! Ports of hosts that come in any order, given back a host at a time.
+//! Store for ports that come in any order; it returns them host by host.
 //!
-//! A host whose every port is there is given back at once: a scan of one port holds nothing. The others
-//! are held up to a limit of bytes; beyond that they go to a temporary file without a name, in the order
-//! of their addresses, and all such runs are merged at the end. Memory is bounded whatever the scan.
+//! A complete host is returned at once, so a scan of one port holds nothing. The other ports are held up
+//! to a limit of bytes. Beyond it, they go to an unnamed temporary file, in the order of their addresses;
+//! all such runs are merged at the end. So memory is bounded for every scan.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,18 +11,18 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use crate::event::Timestamp;
 
-/// Bytes that are held in memory, ports and what it takes to keep them.
+/// Number of bytes held in memory: ports and their overhead.
 const HELD: usize = 32 * 1024 * 1024;
-/// What a port takes beside its own bytes, roughly.
+/// Approximate overhead of a port, in bytes.
 const OVERHEAD: usize = 96;
 
-/// One port of a host, spelled.
+/// One port of a host as XML.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Port {
     /// Time at which it was seen.
     pub(super) timestamp: Timestamp,
     pub(super) number: u16,
-    /// The host answered, if by a refusal.
+    /// True if the host answered, even with a refusal.
     pub(super) answered: bool,
     /// Its element.
     pub(super) element: Vec<u8>,
@@ -37,16 +37,16 @@ pub(super) struct Spool {
     held: BTreeMap<IpAddr, Vec<Port>>,
     octets: usize,
     limit: usize,
-    /// Ports that make a host complete.
+    /// Number of ports of a complete host.
     ports: usize,
     file: Option<File>,
-    /// Where each run in the file ends.
+    /// End of each run in the file.
     ends: Vec<u64>,
     merge: Option<Merge>,
 }
 
 impl Spool {
-    /// For hosts of `ports` ports each.
+    /// Creates a spool for hosts with `ports` ports each.
     pub(super) fn new(ports: usize) -> Self {
         Self::with_limit(ports, HELD)
     }
@@ -55,7 +55,7 @@ impl Spool {
         Self { held: BTreeMap::new(), octets: 0, limit, ports, file: None, ends: Vec::new(), merge: None }
     }
 
-    /// Takes a port; gives the host back where that makes it complete.
+    /// Adds a port; returns the host if it is complete now.
     ///
     /// # Errors
     /// The temporary file cannot be written.
@@ -74,7 +74,7 @@ impl Spool {
         Ok(None)
     }
 
-    /// Writes what is held as one run.
+    /// Writes the held ports as one run.
     fn spill(&mut self) -> io::Result<()> {
         let file = match &mut self.file {
             Some(file) => file,
@@ -93,8 +93,8 @@ impl Spool {
         Ok(())
     }
 
-    /// The next host of those that never became complete, in the order of their addresses; call it when no
-    /// port will come any more.
+    /// Returns the next of the incomplete hosts, in the order of addresses. Call it only after the last
+    /// port.
     ///
     /// # Errors
     /// The temporary file cannot be read.
@@ -116,7 +116,7 @@ fn in_order(address: IpAddr, mut ports: Vec<Port>) -> Host {
     (address, ports)
 }
 
-/// Runs of a file, each in order, read together.
+/// Merge of the file's sorted runs.
 #[derive(Debug)]
 struct Merge {
     file: File,
@@ -127,12 +127,12 @@ struct Merge {
 struct Run {
     from: u64,
     end: u64,
-    /// What was read of the file and not yet used.
+    /// Bytes that were read from the file and not used yet.
     buffer: io::Cursor<Vec<u8>>,
     front: Option<(IpAddr, Port)>,
 }
 
-/// Bytes that are read of a run at once.
+/// Number of bytes that are read of a run at once.
 const CHUNK: u64 = 128 * 1024;
 
 impl Merge {
@@ -201,7 +201,7 @@ impl Read for Source<'_> {
     }
 }
 
-/// Address (16 bytes, mapped where it is IPv4), port, whether it answered, time, length, element.
+/// Writes address (16 bytes, mapped for IPv4), port, whether it answered, time, length, element.
 fn write_record(writer: &mut impl io::Write, address: IpAddr, port: &Port) -> io::Result<()> {
     let mapped = match address {
         IpAddr::V4(address) => address.to_ipv6_mapped(),

@@ -1,8 +1,8 @@
-//! Recog's XML databases, read into the project's own form.
+//! Reads Recog's XML databases into bannerwall's own form.
 //!
-//! The form and meaning are those of Recog's own reader: a `param` with position 0 is a constant,
-//! any other a capture group; examples are text, base64 or a file beside the database. What can't
-//! be said in linear-time patterns is left out and reported, never guessed.
+//! The form has the meaning of Recog's own reader: a `param` with position 0 is a constant, any other a
+//! capture group; examples are text, base64 or a file in the database's directory. Patterns without a
+//! linear-time equivalent are left out and reported, never guessed.
 
 mod ruby;
 mod xml;
@@ -18,32 +18,32 @@ use bannerwall_inspect::rules::fingerprint::{
 use bannerwall_inspect::rules::limits;
 use bannerwall_inspect::rules::source::read_text;
 
-/// A database in our form, and what was met on the way.
+/// A database in bannerwall's form, and remarks about the import.
 #[derive(Debug)]
 pub struct Imported {
-    /// The database; its name falls back to the file's where the file states none.
+    /// The database, named after the file if it has no name.
     pub database: DatabaseEntry,
-    /// What was left out or read otherwise.
+    /// Fingerprints that were left out or changed.
     pub remarks: Vec<Remark>,
 }
 
-/// Something that the reader of an import should know.
+/// A remark about an import.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remark {
     /// Line in the XML file, from 1.
     pub line: usize,
     /// The fingerprint's description.
     pub fingerprint: String,
-    /// What happened to it.
+    /// The kind of remark.
     pub kind: RemarkKind,
 }
 
-/// What happened to a fingerprint.
+/// The kind of remark about a fingerprint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RemarkKind {
     /// It was left out.
     LeftOut(String),
-    /// It was taken, but is not exactly what the file says.
+    /// It was imported, but differs from the file.
     Changed(String),
 }
 
@@ -57,37 +57,37 @@ impl fmt::Display for Remark {
     }
 }
 
-/// Why a file is not a Recog database at all.
+/// The reason why a file is no Recog database.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     /// It could not be read.
     #[error("{}: {reason}", path.display())]
     Read {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
     /// It is not XML of Recog's form.
     #[error("{}:{line}: {reason}", path.display())]
     Form {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
         /// Line in the file, from 1.
         line: usize,
-        /// What is wrong.
+        /// Description of the fault.
         reason: String,
     },
 }
 
-/// An example whose fields a set of fingerprints does not give as stated.
+/// An example for which a set of fingerprints does not give the stated fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mismatch {
     /// The fingerprint that holds the example.
     pub fingerprint: String,
     /// The example.
     pub content: Vec<u8>,
-    /// What is wrong, for a person.
+    /// Description of the difference.
     pub reason: String,
 }
 
@@ -101,7 +101,7 @@ impl fmt::Display for Mismatch {
 /// Reads one Recog file.
 ///
 /// # Errors
-/// [`ImportError`] where the file can't be read or is not a Recog database.
+/// Returns [`ImportError`] if the file can't be read or is no Recog database.
 pub fn import(path: &Path) -> Result<Imported, ImportError> {
     let text = read_text(path, limits::FINGERPRINT_OCTETS)
         .map_err(|reason| ImportError::Read { path: path.to_owned(), reason })?;
@@ -168,7 +168,7 @@ fn convert(source: xml::Source, path: &Path) -> Imported {
     imported
 }
 
-/// One fingerprint in our form with notes, or why it must be left out.
+/// Returns one fingerprint in bannerwall's form with notes, or the reason to leave it out.
 fn convert_one(source: &xml::Fingerprint, path: &Path) -> Result<(FingerprintEntry, Vec<String>), String> {
     let mut notes = Vec::new();
     let mut options = Options::default();

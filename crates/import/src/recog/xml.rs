@@ -1,4 +1,4 @@
-//! The XML of a Recog database: elements to plain values, nothing judged but the form.
+//! The XML of a Recog database: reads elements into plain values and checks only the form.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use bannerwall_inspect::rules::source::read_octets;
 
 const VERSION: XmlVersion = XmlVersion::Implicit1_0;
 
-/// A database as its file says it.
+/// A database as in its file.
 #[derive(Debug, Default)]
 pub(super) struct Source {
     pub(super) matches: Option<String>,
@@ -22,7 +22,7 @@ pub(super) struct Source {
     pub(super) fingerprints: Vec<Fingerprint>,
 }
 
-/// A fingerprint as its file says it.
+/// A fingerprint as in its file.
 #[derive(Debug, Default)]
 pub(super) struct Fingerprint {
     pub(super) line: usize,
@@ -41,15 +41,15 @@ pub(super) struct Parameter {
     pub(super) value: String,
 }
 
-/// An example as its file says it: attributes with a leading underscore say how to read it, the
-/// others are fields that it must give.
+/// An example as in its file. Attributes with a leading underscore describe how to read it; the others
+/// are fields that it must give.
 #[derive(Debug, Default)]
 pub(super) struct Example {
     attributes: BTreeMap<String, String>,
     content: String,
 }
 
-/// What is not of Recog's form, and where.
+/// A deviation from Recog's form, with its position.
 #[derive(Debug)]
 pub(super) struct Fault {
     pub(super) line: usize,
@@ -89,7 +89,7 @@ pub(super) fn read(text: &str) -> Result<Source, Fault> {
 #[derive(Default)]
 struct Reading<'t> {
     text: &'t str,
-    /// Where the event that is read begins, in bytes and as a line from 1.
+    /// Start of the current event, in bytes and as a line from 1.
     offset: usize,
     line: usize,
     met_root: bool,
@@ -100,8 +100,8 @@ struct Reading<'t> {
 }
 
 impl Reading<'_> {
-    /// Goes on to a byte. Lines are counted from where the last event began: counted from the start
-    /// each time they would cost the square of a file's length.
+    /// Moves to a byte. Lines are counted from the start of the last event: counting from the start of
+    /// the file each time would cost the square of its length.
     fn go_to(&mut self, offset: usize) {
         let lines = |octets: Option<&[u8]>| {
             octets.unwrap_or_default().iter().filter(|octet| **octet == b'\n').count()
@@ -152,7 +152,7 @@ impl Reading<'_> {
         let content = std::mem::take(&mut self.content);
         match (name, &mut self.current) {
             ("fingerprint", current) => self.source.fingerprints.extend(current.take()),
-            // Recog's descriptions are wrapped like prose.
+            // Recog wraps its descriptions like prose.
             ("description", Some(current)) => {
                 current.description = content.split_whitespace().collect::<Vec<_>>().join(" ");
             }
@@ -197,7 +197,8 @@ impl Reading<'_> {
 }
 
 impl Example {
-    /// The example in our form; `path` is the database's, beside which `_filename` examples lie.
+    /// Returns the example in bannerwall's form. `path` is the database's; files of `_filename` examples
+    /// are in its directory.
     pub(super) fn read(&self, path: &Path) -> Result<ExampleEntry, String> {
         let content = match self.attributes.get("_filename") {
             Some(name) => read_beside(path, name)?,
@@ -213,7 +214,8 @@ impl Example {
     }
 }
 
-/// An example's file: in the folder named as the database, or beside the database; never elsewhere.
+/// Reads an example's file: from the directory named like the database, or from the database's directory;
+/// never from elsewhere.
 fn read_beside(path: &Path, name: &str) -> Result<Vec<u8>, String> {
     let inside = Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
     if !inside {

@@ -1,4 +1,4 @@
-//! Escapes and bracketed classes: what stands for a letter in a Ruby pattern.
+//! Escapes and bracketed classes of a Ruby pattern.
 
 use super::{BACKTRACKS, Translator, UNENDED, Untranslatable};
 use bannerwall_inspect::rules::limits;
@@ -39,7 +39,7 @@ impl Translator<'_> {
         Ok(())
     }
 
-    /// An escape that means the same within and without a class.
+    /// An escape that means the same inside and outside of a class.
     fn shared_escape(&mut self, offset: usize) -> Result<(), Untranslatable> {
         let Some((_, letter)) = self.rest.next() else { return Ok(()) };
         match letter {
@@ -105,7 +105,7 @@ impl Translator<'_> {
         Ok(())
     }
 
-    /// A bracketed class, nested ones included; how deep is bounded, since each is a call.
+    /// A bracketed class, including nested ones. The depth is bounded, because each level is a call.
     pub(super) fn class(&mut self, offset: usize) -> Result<(), Untranslatable> {
         if self.classes >= limits::PATTERN_NESTING {
             let construct = "a class".into();
@@ -125,7 +125,7 @@ impl Translator<'_> {
         if self.rest.next_if(|(_, next)| *next == ']').is_some() {
             self.out.push_str(r"\]");
         }
-        // Whether the last item can't start a range, so that a dash behind it is itself.
+        // True if the last item can't start a range, so that a dash after it is literal.
         let mut after_set = false;
         while let Some((place, letter)) = self.rest.next() {
             let set = match letter {
@@ -157,7 +157,7 @@ impl Translator<'_> {
         Err(Untranslatable { construct: "a class".into(), offset, reason: UNENDED })
     }
 
-    /// True if what follows a dash can't end a range.
+    /// True if the item after a dash can't end a range.
     fn dash_before_set(&mut self) -> bool {
         let rest = self.remaining();
         let mut letters = rest.chars();
@@ -181,7 +181,7 @@ impl Translator<'_> {
         Ok(true)
     }
 
-    /// An escape within a class; says whether it stands for a set.
+    /// An escape in a class; returns true if it is a set.
     fn class_escape(&mut self, offset: usize) -> Result<bool, Untranslatable> {
         let letter = self.rest.peek().map(|(_, letter)| *letter);
         let text = match letter {

@@ -1,9 +1,9 @@
-//! Ruby's regular expressions, as Recog's databases use them, said in the regex crate's words.
+//! Translates the Ruby regular expressions of Recog's databases into the regex crate's syntax.
 //!
-//! Ruby's engine backtracks; ours is linear in its input, which untrusted banners demand. So what
-//! needs backtracking (lookaround within a pattern, backreferences, recursion) is refused, what
-//! only spells differently is respelt, and a lookahead that opens an anchored pattern becomes a
-//! second pattern that takes the match back.
+//! Ruby's engine backtracks. The regex crate is linear in its input, which untrusted banners require. So
+//! constructs that need backtracking (lookaround within a pattern, backreferences, recursion) are
+//! refused. Constructs with another spelling are rewritten. A lookahead that opens an anchored pattern
+//! becomes a second pattern that excludes matches.
 
 mod letters;
 
@@ -12,14 +12,14 @@ use std::str::CharIndices;
 
 use bannerwall_inspect::rules::limits;
 
-/// A pattern in the regex crate's words.
+/// A pattern in the regex crate's syntax.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Translated {
-    /// What must match.
+    /// The pattern that must match.
     pub pattern: String,
-    /// What must not match besides: a negative lookahead at the start.
+    /// A pattern that must not match: a negative lookahead at the start.
     pub unless: Option<String>,
-    /// Where the meaning is not exactly the same.
+    /// Differences of meaning.
     pub notes: Vec<&'static str>,
 }
 
@@ -32,25 +32,25 @@ pub struct Options {
     pub dot_matches_newline: bool,
 }
 
-/// Why a pattern can't be said in the regex crate's words.
+/// The reason why a pattern can't be translated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{construct} at octet {offset} of the pattern {reason}")]
 pub struct Untranslatable {
-    /// What was met.
+    /// The construct.
     pub construct: String,
-    /// Where, in bytes from the start of the pattern.
+    /// Its offset in the pattern, in bytes.
     pub offset: usize,
-    /// Why it is refused.
+    /// The reason why it is refused.
     pub reason: &'static str,
 }
 
 const BACKTRACKS: &str = "needs a backtracking engine";
 const UNENDED: &str = "never ends";
 
-/// Says a Ruby pattern in the regex crate's words.
+/// Translates a Ruby pattern into the regex crate's syntax.
 ///
 /// # Errors
-/// [`Untranslatable`] names the construct that can't be said, and its place.
+/// Returns [`Untranslatable`] with the construct that can't be translated, and its position.
 pub fn translate(pattern: &str, options: Options) -> Result<Translated, Untranslatable> {
     if pattern.len() > limits::PATTERN_OCTETS {
         let construct = format!("{} octets", pattern.len());
@@ -82,16 +82,16 @@ struct Translator<'p> {
     pattern: &'p str,
     rest: Peekable<CharIndices<'p>>,
     out: String,
-    /// For each open group, how many groups it holds that its closing ends too (see `inline_flags`).
+    /// For each open group, the number of groups that its closing also ends (see `inline_flags`).
     open: Vec<usize>,
-    /// The same for the top level.
+    /// The same number for the top level.
     open_at_top: usize,
     named: bool,
     alternation_at_top: bool,
     lookahead: Option<(usize, String)>,
-    /// True if this is what a lookahead holds, which holds no other.
+    /// True in a lookahead, which may contain no other.
     in_lookahead: bool,
-    /// Open bracketed classes, each within the one before.
+    /// Number of open nested bracketed classes.
     classes: u32,
     notes: Vec<&'static str>,
 }
@@ -151,9 +151,8 @@ impl<'p> Translator<'p> {
         self.out.push_str(&regex::escape(letter.encode_utf8(&mut buffer)));
     }
 
-    /// Ruby's dot takes a whole character of UTF-8 text, ours a byte. That is the same in `.*`,
-    /// hardly differs where dots are counted, and between letters or digits (`1.0`) a full stop was
-    /// meant.
+    /// Ruby's dot takes a whole UTF-8 character, the crate's a byte. In `.*` that is the same; it hardly
+    /// differs if dots are counted. Between letters or digits (`1.0`) a literal full stop was meant.
     fn dot(&mut self, offset: usize) {
         let next = self.rest.peek().map(|(_, next)| *next);
         let before = self.pattern[..offset].chars().next_back();
@@ -165,7 +164,7 @@ impl<'p> Translator<'p> {
         }
     }
 
-    /// `a++` is possessive in Ruby and would be a repetition of a repetition here.
+    /// `a++` is possessive in Ruby, but would be a repetition of a repetition in the crate.
     fn repetition(&mut self, operator: char) {
         self.out.push(operator);
         if self.rest.next_if(|(_, next)| *next == '+').is_some() {
@@ -179,7 +178,7 @@ impl<'p> Translator<'p> {
         }
     }
 
-    /// `{2,3}` repeats; any other brace is itself in Ruby and a fault here.
+    /// `{2,3}` repeats; any other brace is literal in Ruby and an error in the crate.
     fn brace(&mut self, offset: usize) {
         match interval(&self.pattern[offset..]) {
             Some(length) => {
@@ -201,7 +200,7 @@ impl<'p> Translator<'p> {
         let refuse =
             |construct: &str| Err(Untranslatable { construct: construct.into(), offset, reason: BACKTRACKS });
         if !rest.starts_with('?') {
-            // Once one group has a name, Ruby's plain groups capture no longer.
+            // Once one group has a name, Ruby's unnamed groups do not capture.
             self.out.push_str(if self.named { "(?:" } else { "(" });
             self.open.push(0);
             return Ok(());
@@ -259,7 +258,7 @@ impl<'p> Translator<'p> {
         Ok(())
     }
 
-    /// `(?i)`, `(?m-i:…)`. Ruby's `m` is our `s`, and Ruby's `a(?i)b|c` means `a(?i:b|c)`.
+    /// `(?i)`, `(?m-i:…)`. Ruby's `m` is the crate's `s`, and Ruby's `a(?i)b|c` means `a(?i:b|c)`.
     fn inline_flags(&mut self, offset: usize) -> Result<(), Untranslatable> {
         let rest = self.remaining();
         let letters =
@@ -290,7 +289,7 @@ impl<'p> Translator<'p> {
         Ok(())
     }
 
-    /// `^(?!a)b` is `^b`, unless `^a`. Elsewhere what was matched before it may vary.
+    /// `^(?!a)b` is `^b` unless `^a`. Elsewhere, the text matched before the lookahead may vary.
     fn negative_lookahead(&mut self, offset: usize) -> Result<(), Untranslatable> {
         let refuse = |reason| Untranslatable { construct: "a negative lookahead".into(), offset, reason };
         let anchored = self.out.ends_with('^') || self.out.ends_with("\\A");
