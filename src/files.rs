@@ -1,19 +1,20 @@
-//! Files put in the place of others at once, so that nobody ever reads a part of them; read up to a bound;
-//! and such as hold a secret.
+//! Files that are replaced atomically, so that no reader sees half of one; bounded reads; and files with
+//! secrets.
 
 use std::fs::{File, Permissions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
-/// What a new file may be, before the umask.
+/// Mode of a new file, before the umask.
 const ANYBODY: u32 = 0o666;
 
-/// Puts these octets in the place of the file at `path`, which keeps its mode; where that is a link, in the
-/// place of what it leads to. What is no regular file (a device, a FIFO) is written to instead.
+/// Replaces the file at `path`, and keeps its mode; for a link, replaces its target. A path that is not a
+/// regular file (a device, a FIFO) is written to.
 ///
 /// # Errors
-/// What the system says; the old file is still whole then.
+///
+/// Error of the system; the old file is intact then.
 pub(crate) fn replace(path: &Path, octets: &[u8]) -> io::Result<()> {
     let place = std::fs::canonicalize(path).unwrap_or_else(|_absent| path.to_owned());
     let there = std::fs::metadata(&place).ok();
@@ -21,7 +22,7 @@ pub(crate) fn replace(path: &Path, octets: &[u8]) -> io::Result<()> {
         return File::options().write(true).open(&place)?.write_all(octets);
     }
     let folder = folder_of(&place);
-    // Its name can't be guessed, and it is made anew: no link that somebody planted is written through.
+    // A random name and exclusive creation keep this from writing through a planted link.
     let mut file = tempfile::Builder::new()
         .prefix(".bannerwall-")
         .permissions(Permissions::from_mode(ANYBODY))
@@ -35,32 +36,34 @@ pub(crate) fn replace(path: &Path, octets: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// The first octets of a file, so many at most.
+/// Returns the first bytes of a file, up to `most`.
 ///
 /// # Errors
-/// What the system says.
+///
+/// Error of the system.
 pub(crate) fn read_to(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut octets = Vec::new();
     File::open(path)?.take(most).read_to_end(&mut octets)?;
     Ok(octets)
 }
 
-/// Writes a new file that nobody else may read.
+/// Writes a new file that only its owner can read.
 ///
 /// # Errors
-/// There is such a file, or it cannot be written.
+///
+/// The file exists, or cannot be written.
 pub(crate) fn write_secret(path: &Path, octets: &[u8]) -> io::Result<()> {
     let mut file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(octets)?;
     file.sync_all()
 }
 
-/// True if a file is there that others than its owner may read, write or run.
+/// True if a file exists and others than its owner may read, write or run it.
 pub(crate) fn is_open_to_others(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|file| file.permissions().mode() & 0o077 != 0)
 }
 
-/// The folder that a file is in, or would be.
+/// Returns the folder of a file.
 pub(crate) fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

@@ -1,7 +1,7 @@
-//! What a thread may still do once it has what it needs.
+//! Capabilities and users of threads after their start.
 //!
-//! Threads of one process share memory, so this is no wall between them: it is less that code led astray
-//! finds at hand, and nothing that a program started by it gets back.
+//! Threads of one process share memory, so this is no barrier between them. It reduces what an exploited bug
+//! finds, and a started program cannot regain what was given up.
 
 use std::ffi::CString;
 use std::io;
@@ -18,34 +18,33 @@ use rustix::thread::{
 use crate::diagnostics::tell;
 use crate::files::folder_of;
 
-/// Verdicts, marks and iptables (`CAP_NET_ADMIN`), resets (`CAP_NET_RAW`).
+/// Capabilities for verdicts, marks and iptables (`CAP_NET_ADMIN`), and for resets (`CAP_NET_RAW`).
 pub(crate) const NETWORK: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::NET_RAW);
 
-/// Rules, event files and iptables' lock that belong to another user.
+/// Capabilities for rules, event files and iptables' lock of other users.
 pub(crate) const FILES: CapabilitySet = CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::DAC_READ_SEARCH);
 
-/// A program of eBPF for the network, loaded once (`--bypass`).
+/// Capabilities for loading an eBPF program for the network (`--bypass`).
 pub(crate) const PROGRAMS: CapabilitySet = CapabilitySet::BPF.union(CapabilitySet::PERFMON);
 
-/// Becoming another user, which no confined program needs a second time.
+/// Capabilities for switching to another user, which a confined program does once.
 pub(crate) const CHANGE_USER: CapabilitySet = CapabilitySet::SETUID.union(CapabilitySet::SETGID);
 
-/// The user that a program started by root becomes where no other one is named. The packages make it. Without
-/// it the program stays root's: a user that other services share, like `nobody`, could stop it and take over
-/// from it.
+/// User that a program of root switches to by default. The packages create it. Without it the program stays
+/// root: a user that other services share, such as `nobody`, could stop the program and take over from it.
 const IN_PLACE_OF_ROOT: &str = "bannerwall";
 
-/// True if the calling thread may answer packets: nfnetlink asks for it with each message, whoever has opened
-/// the socket.
+/// True if the calling thread may send verdicts: nfnetlink checks the capability for each message, whoever
+/// opened the socket.
 pub(crate) fn may_answer() -> bool {
     capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::NET_ADMIN))
 }
 
-/// A user that a program goes on as.
+/// User to switch to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
     uid: Uid,
-    /// The user's own group first.
+    /// Groups, the user's own first.
     groups: Vec<Gid>,
 }
 
@@ -53,7 +52,8 @@ impl User {
     /// Looks a user up by name or number (`getpwnam`, `getpwuid`).
     ///
     /// # Errors
-    /// There is none of that name, or it is root.
+    ///
+    /// There is no such user, or it is root.
     pub fn find(name: &str) -> io::Result<Self> {
         let found = match name.parse::<u32>() {
             Ok(number) => nix::unistd::User::from_uid(number.into())?,
@@ -61,47 +61,53 @@ impl User {
         };
         let found = found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no such user"))?;
         if found.uid.is_root() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "root keeps every right over files"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "root cannot be used here: it keeps every right over files",
+            ));
         }
         let groups = nix::unistd::getgrouplist(&CString::new(found.name)?, found.gid)?;
         let groups = groups.into_iter().map(|group| Gid::from_raw(group.as_raw())).collect();
         Ok(Self { uid: Uid::from_raw(found.uid.as_raw()), groups })
     }
 
-    /// The user that a program of root's becomes once its sockets are open; `None` if the calling thread is
-    /// not root's, or if the machine or the user namespace does not have that user.
+    /// Returns the user that a program of root switches to once its sockets are open. `None` if the calling
+    /// thread is not root's, or if the machine or the user namespace lacks that user.
     pub(crate) fn in_place_of_root() -> Option<Self> {
         let user = Self::find(IN_PLACE_OF_ROOT).ok().filter(|_| geteuid().is_root())?;
         is_mapped(user.number()).then_some(user)
     }
 
-    /// The user's number.
+    /// Returns the user's number.
     pub(crate) const fn number(&self) -> u32 {
         self.uid.as_raw()
     }
 
-    /// Gives a folder to the user; not what a link leads to.
+    /// Changes the owner of a folder to the user, without following a link.
     ///
     /// # Errors
-    /// What the system says.
+    ///
+    /// Error of the system.
     pub(crate) fn own(&self, folder: &Path) -> io::Result<()> {
         lchown(folder, Some(self.uid.as_raw()), self.groups.first().map(|group| group.as_raw()))
     }
 
-    /// Whether the calling thread, which has become the user, may write a file, or make it.
+    /// Checks that the calling thread, which has switched to the user, may write or create a file.
     ///
     /// # Errors
+    ///
     /// It may not.
     pub(crate) fn may_write(path: &Path) -> io::Result<()> {
         let there = std::fs::metadata(path).is_ok();
         Ok(access(if there { path } else { folder_of(path) }, Access::WRITE_OK)?)
     }
 
-    /// Makes the calling thread the user's, and all that it starts later; of its capabilities it keeps
+    /// Switches the calling thread to the user, with all that it starts later; it keeps the capabilities
     /// `needed`.
     ///
     /// # Errors
-    /// Without [`CHANGE_USER`].
+    ///
+    /// [`CHANGE_USER`] is missing.
     pub(crate) fn become_keeping(&self, needed: CapabilitySet) -> io::Result<()> {
         set_keep_capabilities(true)?;
         set_thread_groups(&self.groups)?;
@@ -109,7 +115,7 @@ impl User {
             set_thread_res_gid(group, group, group)?;
         }
         set_thread_res_uid(self.uid, self.uid, self.uid)?;
-        // What was effective has gone with the old user; what is permitted has not.
+        // The switch of users clears the effective set, but not the permitted one.
         let permitted = capabilities(None)?.permitted & needed;
         Ok(set_capabilities(
             None,
@@ -118,7 +124,7 @@ impl User {
     }
 }
 
-/// True if a user's number means something in this user namespace (`user_namespaces(7)`).
+/// True if this user namespace maps the number (`user_namespaces(7)`).
 fn is_mapped(user: u32) -> bool {
     let Ok(map) = std::fs::read_to_string("/proc/self/uid_map") else { return true };
     map.lines().any(|line| {
@@ -130,10 +136,11 @@ fn is_mapped(user: u32) -> bool {
     })
 }
 
-/// [`keep`] by a thread that is not root's any more afterwards, unless this user namespace has no other user.
-/// Rights over files stay if `needed` has them.
+/// [`keep`] for a thread that also leaves root, unless this user namespace has no other user. Rights over
+/// files stay if `needed` has them.
 ///
 /// # Errors
+///
 /// As [`User::become_keeping`] and [`keep`].
 pub(crate) fn leave_root(needed: CapabilitySet) -> io::Result<()> {
     match User::in_place_of_root() {
@@ -142,15 +149,16 @@ pub(crate) fn leave_root(needed: CapabilitySet) -> io::Result<()> {
     }
 }
 
-/// [`leave_root`] for good by a process that runs programs, which get the same capabilities and never more.
+/// [`leave_root`] for a process that runs programs, which get the same capabilities and never more.
 ///
 /// # Errors
+///
 /// As [`leave_root`].
 pub(crate) fn leave_root_with_programs(needed: CapabilitySet) -> io::Result<()> {
     set_no_new_privs(true)?;
     leave_root(needed)?;
     if geteuid().is_root() {
-        // Programs of root's get its capabilities by themselves.
+        // Programs of root get its capabilities anyway.
         return Ok(());
     }
     let now = capabilities(None)?;
@@ -158,44 +166,46 @@ pub(crate) fn leave_root_with_programs(needed: CapabilitySet) -> io::Result<()> 
     now.permitted.iter().try_for_each(|one| Ok(configure_capability_in_ambient_set(one, true)?))
 }
 
-/// [`leave_root`] by a program that goes on if that fails, and says so.
+/// [`leave_root`] that reports a failure and continues.
 pub(crate) fn leave_root_or_tell(needed: CapabilitySet) {
     if let Err(error) = leave_root(needed) {
         tell(format_args!("bannerwall: cannot give up root's rights: {error}"));
     }
 }
 
-/// Takes every capability from the calling thread, and so from those that it starts later, but `needed`.
+/// Drops every capability except `needed` from the calling thread, and so from those that it starts later.
 ///
 /// # Errors
-/// Where the kernel refuses, which it does not for less than there was.
+///
+/// The kernel refuses, which it never does for a smaller set.
 pub(crate) fn keep(needed: CapabilitySet) -> io::Result<()> {
     let now = capabilities(None)?;
     let kept = CapabilitySets {
         effective: now.effective & needed,
         permitted: now.permitted & needed,
-        // What was handed down to us for programs that we start (ambient capabilities) stays.
+        // Ambient capabilities for started programs stay within the set.
         inheritable: now.inheritable & needed,
     };
     Ok(set_capabilities(None, kept)?)
 }
 
-/// [`keep`] for a thread that does its work all the same where that fails; `thread` is its name.
+/// [`keep`] that reports a failure and continues; `thread` is the thread's name.
 pub(crate) fn keep_or_tell(thread: &str, needed: CapabilitySet) {
     if let Err(error) = keep(needed) {
         tell(format_args!("bannerwall: thread {thread}: cannot give up capabilities: {error}"));
     }
 }
 
-/// Takes every capability from the calling thread, named `thread`.
+/// Drops every capability of the calling thread, named `thread`.
 pub(crate) fn give_up_all(thread: &str) {
     keep_or_tell(thread, CapabilitySet::empty());
 }
 
-/// [`keep`], and no program that the thread starts ever gets more: neither by its owner's set-user-id
-/// bit, nor by being started by root.
+/// [`keep`], and no program that the thread starts ever gets more: neither by a set-user-id bit, nor because
+/// root starts it.
 ///
 /// # Errors
+///
 /// As [`keep`].
 pub(crate) fn keep_for_good(needed: CapabilitySet) -> io::Result<()> {
     keep(needed)?;

@@ -1,9 +1,9 @@
-//! The kernel's tracking of connections is told which of them it will see little of, so that it goes on
-//! taking what it does see for theirs: else a segment far outside of the window that it knows is of no
-//! connection, and without the mark that lets it pass.
+//! Sets connections to liberal tracking in the kernel. The kernel sees few of a bypassed connection's
+//! segments. Without this flag, a segment far outside of the known window would belong to no connection, and
+//! would lack the mark that lets it pass.
 //!
-//! This is the flag that the kernel's own flowtables set for the same reason (`flow_offload_fixup_tcp`). It
-//! is sent by ctnetlink (`linux/netfilter/nfnetlink_conntrack.h`), a connection at a time.
+//! The kernel's own flowtables set the same flag for the same reason (`flow_offload_fixup_tcp`). It is sent
+//! by ctnetlink (`linux/netfilter/nfnetlink_conntrack.h`), one connection at a time.
 
 use std::cell::Cell;
 use std::io;
@@ -17,14 +17,14 @@ use crate::packet::Addresses;
 
 /// `IPCTNL_MSG_CT_NEW` of `NFNL_SUBSYS_CTNETLINK`.
 const CHANGE: u16 = 1 << 8;
-/// `NLM_F_REQUEST` and `NLM_F_ACK`; without `NLM_F_CREATE` nothing comes to be.
+/// `NLM_F_REQUEST` and `NLM_F_ACK`; without `NLM_F_CREATE` no connection is created.
 const ACKNOWLEDGED: u16 = 1 | 4;
-/// `NLMSG_ERROR`, which an acknowledgement is, too.
+/// `NLMSG_ERROR`, also the type of an acknowledgement.
 const ANSWER: u16 = 2;
 /// `NLA_F_NESTED`.
 const NESTED: u16 = 1 << 15;
 
-/// `CTA_TUPLE_ORIG`, which is found by in either direction, and what is in it.
+/// `CTA_TUPLE_ORIG`, which is matched in either direction, and its content.
 const TUPLE: u16 = 1;
 const TUPLE_ADDRESSES: u16 = 1;
 const TUPLE_PROTOCOL: u16 = 2;
@@ -37,28 +37,29 @@ const PROTOCOL: [u16; 3] = [1, 2, 3];
 const STATE: u16 = 4;
 const STATE_OF_TCP: u16 = 1;
 const FLAGS: [u16; 2] = [4, 5];
-/// `IP_CT_TCP_FLAG_BE_LIBERAL`, and the mask that leaves the others alone.
+/// `IP_CT_TCP_FLAG_BE_LIBERAL`, and the mask that leaves the other flags alone.
 const LIBERAL: [u8; 2] = [8, 8];
 
 /// `IPPROTO_TCP`.
 const TCP: u8 = 6;
 
-/// A socket to the tracking, for one thread.
+/// Socket to connection tracking, for one thread.
 pub(super) struct Connections {
     socket: OwnedFd,
     number: Cell<u32>,
 }
 
 impl Connections {
-    /// In the calling thread's network namespace.
+    /// Opens the socket in the calling thread's network namespace.
     ///
     /// # Errors
-    /// This kernel has no ctnetlink, or `CAP_NET_ADMIN` is missing.
+    ///
+    /// The kernel has no ctnetlink, or `CAP_NET_ADMIN` is missing.
     pub(super) fn open() -> io::Result<Self> {
         let protocol = Some(netlink::NETFILTER);
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
         let connections = Self { socket, number: Cell::new(0) };
-        // One that cannot be: whatever else is said about it is about the kernel.
+        // This connection cannot exist, so any error but ENOENT is about the kernel.
         match connections.change(Addresses::V4([0; 4], [0; 4]), 0, 0) {
             Err(error) if error.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => Ok(connections),
             Err(error) => Err(error),
@@ -66,14 +67,15 @@ impl Connections {
         }
     }
 
-    /// Has a connection's segments be its own wherever their numbers are.
+    /// Makes the tracking of a connection liberal: it accepts segments with any sequence numbers.
     ///
     /// # Errors
-    /// There is no such connection, or one whose addresses are translated (its rule may be gone), or the
-    /// kernel refuses.
+    ///
+    /// There is no such connection, its addresses are translated (by a rule that may be gone), or the kernel
+    /// refuses.
     pub(super) fn loosen(&self, addresses: Addresses, source: u16, destination: u16) -> io::Result<()> {
-        // Where it is translated, what is forwarded one way or the other is not what conntrack expects of its
-        // answer.
+        // With translated addresses, one direction is not the reverse of the other. This call then fails, and
+        // the flow stays with the hook.
         self.change(addresses.reversed(), destination, source)?;
         self.change(addresses, source, destination)
     }
@@ -83,7 +85,7 @@ impl Connections {
         self.number.set(number);
         send(&self.socket, &message(addresses, source, destination, number), SendFlags::empty())?;
         let mut buffer = [0; 256];
-        // The kernel answers before `send` returns.
+        // The kernel replies before `send` returns.
         loop {
             let (count, _) = recv(&self.socket, &mut buffer[..], RecvFlags::DONTWAIT)?;
             if let Some(answer) = answer(buffer.get(..count).unwrap_or_default(), number) {
@@ -93,7 +95,7 @@ impl Connections {
     }
 }
 
-/// What an answer says; none where it belongs to another message.
+/// Parses a reply; none if it belongs to another message.
 fn answer(octets: &[u8], number: u32) -> Option<io::Result<()>> {
     let kind = u16::from_ne_bytes(*octets.get(4..)?.first_chunk()?);
     let of = u32::from_ne_bytes(*octets.get(8..)?.first_chunk()?);
@@ -128,7 +130,7 @@ fn message(addresses: Addresses, source: u16, destination: u16, number: u32) -> 
     message
 }
 
-/// Filled up to the next four octets, which its length leaves out.
+/// Builds an attribute, padded to four bytes; its length excludes the padding.
 fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     let length = u16::try_from(4 + value.len()).unwrap_or(u16::MAX);
     let mut attribute = [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), value].concat();

@@ -1,5 +1,4 @@
-//! The map as a worker has it: flows are put into it by what was decided, and taken out where they begin or
-//! end.
+//! The map of flows for one worker: inserts decided flows, and removes flows that start or end.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,10 +15,10 @@ const NEW: u64 = 1;
 
 /// One direction of a flow, as the program reads it.
 type Key = [u8; 40];
-/// Where it comes in and goes out, when it was last seen, and when it last went the hook's way.
+/// Interfaces of entry and exit, time of the last packet, and time of the last packet through the hook.
 type Value = [u8; 24];
 
-/// The map, and what else one worker knows of its flows.
+/// Map of flows, with a worker's other state.
 pub struct Entries {
     flows: HashMap<MapData, Key, Value>,
     state: Arc<State>,
@@ -35,9 +34,9 @@ impl Entries {
         Self { flows, state, connections }
     }
 
-    /// Hands over the flow of a segment that may go on, with all that follows it. What begins or ends
-    /// something hands over nothing, nor does what the kernel's tracking does not know: it could not go back
-    /// to the hook's way.
+    /// Inserts the flow of a segment that may pass, for all later segments. A segment that starts or ends a
+    /// connection inserts nothing. Neither does one that connection tracking does not know: its flow could
+    /// not return to the hook.
     pub fn insert(&mut self, segment: &Segment<'_>, came_in: u32, goes_out: u32) {
         let State { is_on, interfaces, .. } = &*self.state;
         let is_between = [came_in, goes_out].iter().all(|index| interfaces.contains(index));
@@ -53,7 +52,7 @@ impl Entries {
         let now = monotonic();
         let value = value(came_in, goes_out, now);
         let is_new = self.flows.insert(key, value, NEW).is_ok();
-        // The way may have changed since; a map that takes nothing leaves the flow on the hook's way.
+        // The path may have changed since; a full map leaves the flow with the hook.
         let here = is_new || self.flows.insert(key, value, 0).is_ok();
         let both = here && self.flows.insert(other, self::value(goes_out, came_in, now), 0).is_ok();
         if is_new && both {
@@ -61,17 +60,17 @@ impl Entries {
         }
     }
 
-    /// Takes back the flow of a segment that begins or ends something.
+    /// Removes the flow of a segment that starts or ends a connection.
     pub fn note(&mut self, segment: &Segment<'_>) {
         if changes_connection(segment) {
             self.remove(segment);
         }
     }
 
-    /// Takes back the flow of a segment.
+    /// Removes the flow of a segment.
     pub fn remove(&mut self, segment: &Segment<'_>) {
         for key in keys(segment) {
-            // Mostly it is not there.
+            // Usually the map has no such entry.
             let _ = self.flows.remove(&key);
         }
     }
@@ -82,7 +81,7 @@ fn changes_connection(segment: &Segment<'_>) -> bool {
     flags.syn() || flags.fin() || flags.rst()
 }
 
-/// The clock that the program reads, in nanoseconds.
+/// Returns the clock that the program reads, in nanoseconds.
 fn monotonic() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     let [seconds, nanoseconds] =
@@ -99,7 +98,7 @@ fn value(came_in: u32, goes_out: u32, seen: u64) -> Value {
     value
 }
 
-/// The segment's own direction, and the other one.
+/// Returns the keys of the segment's direction and of the other one.
 fn keys(segment: &Segment<'_>) -> [Key; 2] {
     let (source, destination) = (segment.source_port(), segment.destination_port());
     let addresses = segment.addresses();

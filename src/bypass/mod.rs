@@ -1,7 +1,7 @@
-//! Segments of decided flows forwarded below netfilter, by a program of eBPF where they come in (`guard
-//! --bypass tc:…`).
+//! Forwards segments of decided flows below netfilter, with an eBPF program at their entry (`guard --bypass
+//! tc:…`).
 //!
-//! # The data's way
+//! # Path of the data
 //!
 //! ```text
 //! guard, packet of FORWARD judged ──► Pass, nothing left to read ──► both directions into the map `flows`
@@ -19,35 +19,34 @@
 //!   all else                  one hop less, to the next hop's neighbour: no conntrack, no rule
 //! ```
 //!
-//! # Why nothing undecided goes by
+//! # Why no undecided traffic passes
 //!
-//! An entry stands for one connection, and a connection begins with a SYN. That SYN takes entries of its
-//! addresses and ports away where it comes in, before anything else sees it, or, on an interface without the
-//! program, where the guard reads it. What the guard inserts late (the SYN came while the last packet of the
-//! old connection was judged) goes when it reads that SYN: it has not let it go on until then, so that there
-//! is nobody yet to be spoken to. An entry that is displaced or taken away for no reason (a forged RST) costs
-//! the flow its short way and nothing else.
+//! An entry stands for one connection, and a connection starts with a SYN. On its entry, the program removes
+//! the entries of the SYN's addresses and ports before anything else sees it. On an interface without the
+//! program, the guard removes them when it reads the SYN. The guard may insert a late entry (the SYN arrived
+//! while it inspected the old connection's last packet). It removes that when it reads the SYN. The SYN has
+//! not passed until then, so no reply can exist. An entry that is evicted or removed without reason (a forged
+//! RST) only costs the flow its short path.
 //!
-//! Rules that are read again leave decided flows as they are, as they leave those that the kernel passes for
-//! their mark.
+//! Reloaded rules leave decided flows as they are, as they do for flows that the kernel passes by its mark.
 //!
-//! # What conntrack thinks
+//! # Connection tracking
 //!
-//! It has seen the beginning, and sees little of the rest: a FIN is far outside of the window that it knows.
-//! [`connections`] has it take that for the connection's own all the same, so that it keeps state and mark: a
-//! flow that falls out of the map goes on as decided by its mark, whether the guard still is there or not.
-//! One segment in thirty seconds is left to it, as it would forget the connection otherwise. What it does not
-//! know is not bypassed.
+//! Conntrack has seen the start, and sees little of the rest: a FIN is far outside of its known window.
+//! [`connections`] makes it accept such segments, so it keeps state and mark. A flow that leaves the map
+//! continues by its mark, whether the guard still runs or not. One segment in thirty seconds still passes
+//! conntrack, which would otherwise drop the connection. Connections unknown to conntrack are not bypassed.
 //!
-//! # Its life
+//! # Lifetime
 //!
-//! Loaded before the guard gives up what that takes; what remains is the maps' descriptors. The attachment is
-//! a descriptor, too (tcx, Linux 6.6): a guard that ends in whatever way leaves neither program nor map
-//! behind, and its flows take the hook's way. Nothing is pinned for the next guard, which would have to trust
-//! what it finds.
+//! The program is loaded before the guard gives up the needed rights; afterwards only the maps' descriptors
+//! remain. The attachment is a descriptor, too (tcx, Linux 6.6). So a guard leaves neither program nor map
+//! behind, whatever ends it, and its flows return to the hook. Nothing is pinned for the next guard, which
+//! would have to trust it.
 //!
-//! [`neighbours`] says what others would be skipped; it is looked at at the start, and then as often as the
-//! hook.
+//! [`neighbours`] lists third-party configuration that the bypass would skip. It is checked at the start, and
+//! then as often as the hook.
+
 mod connections;
 mod entries;
 pub(crate) mod neighbours;
@@ -67,21 +66,21 @@ use self::connections::Connections;
 pub use self::entries::Entries;
 use self::neighbours::Interface;
 
-/// `scripts/bypass-object` makes it of the source beside it.
+/// Built by `scripts/bypass-object` from the source in this folder.
 static OBJECT: &[u8] = include_bytes!("bypass.bpf.o");
 
-/// What the object calls its program.
+/// Name of the program in the object.
 const PROGRAM: &str = "bannerwall";
 
-/// Flows that are known at once unless something else is said; of each both directions are.
+/// Default limit of flows; each has two directions.
 pub const FLOWS: u32 = 65_536;
 
-/// Between which interfaces, and for how many flows.
+/// Interfaces of the bypass, and its limit of flows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BypassConfig {
-    /// Their names, two at least.
+    /// Names of the interfaces, two at least.
     pub interfaces: Vec<String>,
-    /// Flows at once.
+    /// Limit of flows.
     pub flows: u32,
 }
 
@@ -93,7 +92,7 @@ impl FromStr for BypassConfig {
         let names = text.strip_prefix("tc:").ok_or_else(wrong)?;
         let mut interfaces: Vec<String> = Vec::new();
         for name in names.split(',') {
-            // As the kernel takes them; more is not for a command line.
+            // The kernel's rules for names.
             let is_name =
                 (1..16).contains(&name.len()) && !name.contains(|c: char| c == '/' || c.is_whitespace());
             if !is_name || interfaces.iter().any(|other| other == name) {
@@ -108,29 +107,29 @@ impl FromStr for BypassConfig {
     }
 }
 
-/// Why there is no bypass.
+/// Error of the bypass.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum BypassError {
-    /// Not what the flag takes.
-    #[error("`{0}` is no bypass: use tc:INTERFACE,INTERFACE, two or more and each once")]
+    /// Invalid value of the flag.
+    #[error("`{0}` is not a bypass: use tc:INTERFACE,INTERFACE with two or more different interfaces")]
     Spelling(String),
-    /// What others have set up would not be met by what the bypass forwards.
-    #[error("--bypass: refused, since what it forwards would skip {}", .0.join("; "))]
+    /// Bypassed packets would skip third-party configuration.
+    #[error("--bypass: refused, since forwarded packets would skip {}", .0.join("; "))]
     Neighbours(Vec<String>),
-    /// Whether there is such a thing can't be seen.
-    #[error("--bypass: refused, since what it would skip cannot be seen: {0}")]
+    /// Third-party configuration cannot be read.
+    #[error("--bypass: refused, since the rules that it would skip cannot be read: {0}")]
     Blind(String),
-    /// No such interface.
+    /// Unknown interface.
     #[error("--bypass: interface {0}: {1}")]
     Interface(String, String),
-    /// The kernel refuses.
+    /// The kernel refuses the program.
     #[error(
-        "--bypass: the kernel does not take the program (Linux 6.6 with CONFIG_BPF_SYSCALL, CONFIG_NET_XGRESS and CONFIG_NET_CLS_ACT; root, or CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN): {0}"
+        "--bypass: the kernel refuses the program (needs Linux 6.6 with CONFIG_BPF_SYSCALL, CONFIG_NET_XGRESS and CONFIG_NET_CLS_ACT; root, or CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN): {0}"
     )]
     Kernel(String),
-    /// The kernel's tracking of connections can't be told of what it will not see.
+    /// Connection tracking cannot be configured.
     #[error(
-        "--bypass: the kernel's tracking of connections cannot be told (CONFIG_NF_CT_NETLINK; CAP_NET_ADMIN): {0}"
+        "--bypass: cannot configure the kernel's connection tracking (needs CONFIG_NF_CT_NETLINK and CAP_NET_ADMIN): {0}"
     )]
     Tracking(String),
 }
@@ -142,7 +141,7 @@ impl BypassError {
     }
 }
 
-/// An error with all that led to it.
+/// Returns an error with all its causes.
 fn told(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -156,16 +155,16 @@ fn told(error: &dyn std::error::Error) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The program on its interfaces.
+/// Program on its interfaces.
 pub struct Bypass {
     interfaces: Vec<Interface>,
     phase: Mutex<Phase>,
-    /// What was told of it already.
+    /// Totals that were already reported.
     told: Mutex<Totals>,
     state: Arc<State>,
 }
 
-/// Whether it still is there, or what it had done by its end.
+/// State of the program: active, or stopped with its totals.
 enum Phase {
     On(Box<Active>),
     Off(Totals),
@@ -177,39 +176,40 @@ impl fmt::Debug for Bypass {
     }
 }
 
-/// What all who know of it share.
+/// State shared with the workers.
 #[derive(Debug)]
 struct State {
     is_on: AtomicBool,
     interfaces: Vec<u32>,
-    /// Flows that were put into the map.
+    /// Number of inserted flows.
     handed: AtomicU64,
 }
 
-/// What goes with the bypass.
+/// Resources of the active bypass.
 struct Active {
-    /// The attachments, which end with it.
+    /// The program; its attachments end with it.
     program: Ebpf,
     flows: MapData,
     totals: PerCpuArray<MapData, [u64; 2]>,
 }
 
-/// What it has done so far.
+/// Totals of the bypass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Totals {
-    /// Flows that were handed to it.
+    /// Number of inserted flows.
     pub flows: u64,
-    /// Segments that it forwarded.
+    /// Number of forwarded segments.
     pub packets: u64,
-    /// Their octets, from the IP header on.
+    /// Number of their bytes, from the IP header on.
     pub octets: u64,
 }
 
 impl Bypass {
-    /// Loads the program, and puts it on the interfaces. Whether it may be there is another question
-    /// ([`neighbours`]).
+    /// Loads the program, and attaches it to the interfaces. The caller checks the [`neighbours`].
     ///
     /// # Errors
+    ///
+    /// An interface is missing, or the kernel refuses.
     /// An interface is not there, or the kernel refuses.
     pub fn start(config: &BypassConfig) -> Result<Self, BypassError> {
         let indexes = config.interfaces.iter().map(|name| {
@@ -228,11 +228,11 @@ impl Bypass {
             program.take_map(name).ok_or_else(|| BypassError::Kernel(format!("the object has no map {name}")))
         };
         let Map::LruHashMap(flows) = take("flows")? else {
-            return Err(BypassError::Kernel("the object's map is none of flows".to_owned()));
+            return Err(BypassError::Kernel("the object's map `flows` has the wrong type".to_owned()));
         };
         let totals: PerCpuArray<MapData, [u64; 2]> =
             take("totals")?.try_into().map_err(refused::<MapError>)?;
-        // How many processors there may be is read once, and not any more where files are confined.
+        // This reads and caches the number of processors, whose file is out of reach once files are confined.
         totals.get(&0, 0).map_err(refused)?;
         let named = config.interfaces.iter().zip(&interfaces);
         let named =
@@ -243,19 +243,20 @@ impl Bypass {
         Ok(Self { interfaces: named, phase: Mutex::new(Phase::On(active)), told, state: Arc::new(state) })
     }
 
-    /// The interfaces that the program is on.
+    /// Returns the interfaces of the program.
     pub(crate) fn interfaces(&self) -> &[Interface] {
         &self.interfaces
     }
 
-    /// What one worker inserts and removes by.
+    /// Returns the map for one worker.
     ///
     /// # Errors
+    ///
     /// No descriptor is left.
     pub fn entries(&self) -> Result<Entries, BypassError> {
         let failed = |why: String| BypassError::Kernel(why);
         let phase = self.phase.lock().unwrap_or_else(PoisonError::into_inner);
-        let Phase::On(active) = &*phase else { return Err(failed("it is off".to_owned())) };
+        let Phase::On(active) = &*phase else { return Err(failed("the bypass is stopped".to_owned())) };
         let copy = active.flows.fd().as_fd().try_clone_to_owned();
         let data = copy.map_err(|error| failed(told(&error)))?;
         let data = MapData::from_fd(data).map_err(|error| failed(told(&error)))?;
@@ -264,7 +265,7 @@ impl Bypass {
         Ok(Entries::new(flows, connections, Arc::clone(&self.state)))
     }
 
-    /// Takes the program off; all goes the hook's way from here on.
+    /// Detaches the program; all flows return to the hook.
     pub fn end(&self) {
         self.state.is_on.store(false, Ordering::Relaxed);
         let mut phase = self.phase.lock().unwrap_or_else(PoisonError::into_inner);
@@ -279,7 +280,7 @@ impl Bypass {
         });
     }
 
-    /// What it has done since this was asked last.
+    /// Returns the totals since the last call.
     pub fn news(&self) -> Totals {
         let now = match &*self.phase.lock().unwrap_or_else(PoisonError::into_inner) {
             Phase::On(active) => self.sum(&active.totals),
@@ -299,7 +300,7 @@ impl Bypass {
 
     fn sum(&self, totals: &PerCpuArray<MapData, [u64; 2]>) -> Totals {
         let start = Totals { flows: self.state.handed.load(Ordering::Relaxed), ..Totals::default() };
-        // Where they can't be read, nothing is new.
+        // If the totals are unreadable, nothing is reported.
         let values = totals.get(&0, 0).ok();
         values.iter().flat_map(|values| values.iter()).fold(start, |sum, [packets, octets]| Totals {
             packets: sum.packets + packets,
@@ -309,13 +310,14 @@ impl Bypass {
     }
 }
 
-/// Whether this kernel takes the program, and has a place for it on interfaces; nothing is left of it.
+/// Checks that this kernel supports the program and its attachment; leaves nothing behind.
 ///
 /// # Errors
-/// It does not, or this process may not.
+///
+/// The kernel does not, or this process is not permitted.
 pub(crate) fn try_out() -> Result<(), BypassError> {
     classifier(&mut load(1)?)?;
-    // The place is there whether somebody is in it or not.
+    // A query succeeds even if no program is attached.
     match SchedClassifier::query_tcx("lo", TcAttachType::Ingress) {
         Err(error) if !told(&error).contains("(os error 2)") => Err(refused(error)),
         _ => Connections::open().map(drop).map_err(|error| BypassError::Tracking(error.to_string())),
@@ -327,7 +329,7 @@ fn load(flows: u32) -> Result<Ebpf, BypassError> {
     EbpfLoader::new().map_max_entries("flows", directions).load(OBJECT).map_err(refused)
 }
 
-/// The program of the object, loaded.
+/// Returns the loaded program of the object.
 fn classifier(object: &mut Ebpf) -> Result<&mut SchedClassifier, BypassError> {
     let program = object.program_mut(PROGRAM);
     let program = program.ok_or_else(|| BypassError::Kernel("the object has no program".to_owned()))?;
@@ -336,12 +338,12 @@ fn classifier(object: &mut Ebpf) -> Result<&mut SchedClassifier, BypassError> {
     Ok(classifier)
 }
 
-/// What the kernel, or what speaks to it, says.
+/// Wraps an error of the kernel or of the library.
 fn refused<E: std::error::Error>(error: E) -> BypassError {
     BypassError::Kernel(told(&error))
 }
 
-/// A socket to ask about interfaces by.
+/// Returns a socket for queries of interfaces.
 fn socket() -> Result<std::os::fd::OwnedFd, BypassError> {
     use rustix::net::{AddressFamily, SocketType, socket};
     socket(AddressFamily::INET, SocketType::DGRAM, None)

@@ -1,5 +1,5 @@
-//! What others have set up that a forwarded packet meets and a bypassed one does not: then there is no
-//! bypass.
+//! Third-party configuration that a forwarded packet would meet and a bypassed one would skip; if there is
+//! any, the bypass is refused.
 
 use std::path::Path;
 
@@ -7,27 +7,29 @@ use serde_json::Value;
 
 use crate::hook::{self, Family, Programs, Question};
 
-/// Where `nf_tables` meets a packet that is forwarded.
+/// Hooks of `nf_tables` on the path of a forwarded packet.
 const MET: [&str; 5] = ["prerouting", "forward", "postrouting", "ingress", "egress"];
-/// The same in iptables.
+/// The same for iptables.
 const MET_BY_IPTABLES: [&str; 3] = ["PREROUTING", "FORWARD", "POSTROUTING"];
 
-/// There where the kernel has `IPsec` (`CONFIG_XFRM`).
+/// Exists if the kernel supports `IPsec` (`CONFIG_XFRM`).
 const IPSEC: &str = "/proc/sys/net/core/xfrm_acq_expires";
 
-/// An interface between which others flows are to go by.
+/// Interface of the bypass.
 #[derive(Debug, Clone)]
 pub(crate) struct Interface {
-    /// What it is called.
+    /// Name of the interface.
     pub(crate) name: String,
-    /// The one that the program is on; none before.
+    /// Index at the program's attachment; none before.
     pub(crate) index: Option<u32>,
 }
 
-/// Looks once; nothing where there is nobody. Without `interfaces` their own state is left out.
+/// Returns the third-party configuration; empty if there is none. Without `interfaces` their own state is
+/// left out.
 ///
 /// # Errors
-/// It can't be seen, and why.
+///
+/// The configuration cannot be read, with the reason.
 pub(crate) fn look(programs: &Programs, interfaces: &[Interface]) -> Result<Vec<String>, String> {
     let ask = |question: Question| {
         let ended = programs.look(question).map_err(|error| format!("`{question}`: {error}"))?;
@@ -44,7 +46,7 @@ pub(crate) fn look(programs: &Programs, interfaces: &[Interface]) -> Result<Vec<
         found.extend(legacy(family, &ask(Question::Legacy(family))?));
         found.extend(routing(family, &ask_json(Question::Routing(family))?));
     }
-    // A kernel without it has none.
+    // A kernel without IPsec has no policies.
     if Path::new(IPSEC).exists() && !ask(Question::Policies)?.trim().is_empty() {
         found.push("IPsec policies (`ip xfrm policy`)".to_owned());
     }
@@ -55,7 +57,7 @@ pub(crate) fn look(programs: &Programs, interfaces: &[Interface]) -> Result<Vec<
     Ok(found)
 }
 
-/// Base chains of `nf_tables`, those that iptables-nft made among them, with rules that are not ours.
+/// Returns base chains of `nf_tables`, also those of iptables-nft, with third-party rules.
 fn nft(ruleset: &Value) -> Vec<String> {
     let objects = || ruleset["nftables"].as_array().into_iter().flatten();
     let mut found = Vec::new();
@@ -87,7 +89,7 @@ fn nft(ruleset: &Value) -> Vec<String> {
     found
 }
 
-/// Chains of the legacy iptables, as `iptables-save` prints them.
+/// Returns chains of the legacy iptables, from the output of `iptables-save`.
 fn legacy(family: Family, saved: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let mut table = "";
@@ -113,8 +115,7 @@ fn is_met(chain: &str) -> bool {
     MET_BY_IPTABLES.contains(&chain)
 }
 
-/// Rules of routing beyond those that every machine has: some ask for marks, which a bypassed packet never
-/// gets.
+/// Returns routing rules beyond the default ones: some match marks, which a bypassed packet never gets.
 fn routing(family: Family, rules: &Value) -> Option<String> {
     let is_usual = |rule: &Value| {
         let asks = |key: &String| !matches!(key.as_str(), "priority" | "src" | "table" | "protocol");
@@ -126,20 +127,20 @@ fn routing(family: Family, rules: &Value) -> Option<String> {
     (foreign > 0).then(|| format!("{foreign} routing rules (`ip rule`, {family})"))
 }
 
-/// Interfaces that are no plain Ethernet, or not those that they were.
+/// Returns interfaces that are not plain Ethernet, or were replaced.
 fn links(links: &Value, interfaces: &[Interface]) -> Vec<String> {
     let of = |name: &str| links.as_array().into_iter().flatten().find(|link| link["ifname"] == *name);
     let wrong = |Interface { name, index }: &Interface| {
-        let Some(link) = of(name) else { return Some(format!("interface {name}, which is not there")) };
+        let Some(link) = of(name) else { return Some(format!("interface {name}, which does not exist")) };
         if index.is_some_and(|index| link["ifindex"] != index) {
-            return Some(format!("interface {name}, which was made anew"));
+            return Some(format!("interface {name}, which was recreated"));
         }
         let kind = link["linkinfo"]["info_kind"].as_str().unwrap_or_default();
         match (link["master"].as_str(), kind) {
             (Some(master), _) => Some(format!("{master}, which interface {name} belongs to")),
             (None, "bridge" | "vrf") => Some(format!("interface {name}, a {kind}")),
             (None, _) if link["link_type"] != "ether" => {
-                Some(format!("interface {name}, which is no Ethernet"))
+                Some(format!("interface {name}, which is not Ethernet"))
             }
             (None, _) => None,
         }
@@ -147,7 +148,7 @@ fn links(links: &Value, interfaces: &[Interface]) -> Vec<String> {
     interfaces.iter().filter_map(wrong).collect()
 }
 
-/// Filters of `tc` where packets come in, behind which the program stands.
+/// Returns ingress filters of `tc`, which run before the program.
 fn disciplines(disciplines: &Value, interfaces: &[Interface]) -> Vec<String> {
     let is_ours = |discipline: &&Value| interfaces.iter().any(|it| discipline["dev"] == *it.name.as_str());
     let kinds = disciplines.as_array().into_iter().flatten().filter(is_ours);

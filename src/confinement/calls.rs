@@ -1,7 +1,7 @@
-//! System calls that a confined thread may make; the kernel refuses every other one with `EPERM`.
+//! System calls of a confined thread; the kernel refuses all others with `EPERM`.
 //!
-//! The lists are meant to be read: each call that a thread needs stands in one of them, by the activity that
-//! needs it. The tests hold the filters against them, number by number.
+//! The lists are meant to be read: each call stands in one of them, by the activity that needs it. The tests
+//! compare the filters with them, number by number.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -38,13 +38,13 @@ pub(super) struct Activities {
     pub(super) writes: bool,
 }
 
-/// An argument's number, how it is compared, and with what.
+/// Condition: number of an argument, comparison, and value.
 type Condition = (u8, Cmp, u64);
 
-/// A call, and what its arguments have to be, all at once.
+/// System call with conditions, all of which must hold.
 type Allowed = (i64, &'static [Condition]);
 
-/// Computing, waiting, threads, and descriptors that are open.
+/// Computing, waiting, threads, and open descriptors.
 const ALWAYS: &[i64] = &[
     // Memory.
     libc::SYS_brk,
@@ -55,7 +55,7 @@ const ALWAYS: &[i64] = &[
     libc::SYS_madvise,
     libc::SYS_membarrier,
     libc::SYS_memfd_create,
-    // Threads and their end. `clone` has conditions below; the filter before this one answers `clone3`.
+    // Threads and their end. `clone` has conditions below; an earlier filter refuses `clone3`.
     libc::SYS_clone3,
     libc::SYS_exit,
     libc::SYS_exit_group,
@@ -70,7 +70,7 @@ const ALWAYS: &[i64] = &[
     libc::SYS_sched_yield,
     libc::SYS_set_robust_list,
     libc::SYS_set_tid_address,
-    // Signals that arrive, and a child that ends.
+    // Signals, and the end of a child.
     libc::SYS_restart_syscall,
     libc::SYS_rt_sigaction,
     libc::SYS_rt_sigprocmask,
@@ -138,7 +138,7 @@ const ALWAYS: &[i64] = &[
     libc::SYS_statx,
 ];
 
-/// Older names of the same on x86-64, which other machines do not have.
+/// Older names of the same calls on x86-64, which other machines lack.
 #[cfg(target_arch = "x86_64")]
 const ALWAYS_OLDER: &[i64] = &[
     libc::SYS_access,
@@ -157,32 +157,32 @@ const ALWAYS_OLDER: &[i64] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const ALWAYS_OLDER: &[i64] = &[];
 
-/// The same calls with some arguments.
+/// Calls with conditions on their arguments.
 const ALWAYS_WITH: &[Allowed] = &[
-    // A thread of this process, never another process.
+    // A thread of this process, never a new process.
     (libc::SYS_clone, &[(0, Cmp::MaskedEq(THREAD), THREAD)]),
-    // Is this a terminal, and how wide; how much can be read; close at `execve`; do not block.
+    // Terminal queries, readable bytes, close-on-exec, and non-blocking mode.
     (libc::SYS_ioctl, &[(1, Cmp::Eq, TCGETS)]),
     (libc::SYS_ioctl, &[(1, Cmp::Eq, TIOCGWINSZ)]),
     (libc::SYS_ioctl, &[(1, Cmp::Eq, FIONREAD)]),
     (libc::SYS_ioctl, &[(1, Cmp::Eq, FIOCLEX)]),
     (libc::SYS_ioctl, &[(1, Cmp::Eq, FIONBIO)]),
-    // Does a process live? No signal is sent.
+    // A check that a process exists, without sending a signal.
     (libc::SYS_kill, &[(1, Cmp::Eq, 0)]),
     (libc::SYS_prctl, &[(0, Cmp::Eq, libc::PR_SET_NAME as u64)]),
     (libc::SYS_prctl, &[(0, Cmp::Eq, libc::PR_GET_NAME as u64)]),
     (libc::SYS_prctl, &[(0, Cmp::Eq, libc::PR_SET_NO_NEW_PRIVS as u64)]),
     (libc::SYS_prctl, &[(0, Cmp::Eq, libc::PR_CAPBSET_READ as u64)]),
-    // Names of memory areas and the machine's features, as C libraries and Rust's give and read them.
+    // Names of memory areas and the machine's features, used by C libraries and Rust's.
     (libc::SYS_prctl, &[(0, Cmp::Eq, PR_SET_VMA)]),
     (libc::SYS_prctl, &[(0, Cmp::Eq, PR_GET_AUXV)]),
-    // A pair that leads nowhere else wakes a thread at a signal.
+    // A local pair, which wakes a thread at a signal.
     (libc::SYS_socketpair, &[(0, Cmp::Eq, libc::AF_UNIX as u64)]),
-    // Limits of this process, and none of another.
+    // Limits of this process only.
     (libc::SYS_prlimit64, &[(0, Cmp::Eq, 0)]),
 ];
 
-/// What writing files takes; which files, Landlock says.
+/// Writing files; Landlock decides which.
 const WRITES: &[i64] = &[
     libc::SYS_fallocate,
     libc::SYS_fdatasync,
@@ -204,10 +204,10 @@ const WRITES_OLDER: &[i64] = &[libc::SYS_mkdir, libc::SYS_rename, libc::SYS_rmdi
 #[cfg(not(target_arch = "x86_64"))]
 const WRITES_OLDER: &[i64] = &[];
 
-/// SQLite gives its log the mode of its file; never a set-user-id or set-group-id bit.
+/// SQLite gives its log the mode of its file, but never a set-user-id or set-group-id bit.
 const WRITES_WITH: &[Allowed] = &[(libc::SYS_fchmod, &[(1, Cmp::MaskedEq(SET_ID), 0)])];
 
-/// What a socket takes once it is there: a guard has sockets of queues even if it opens none.
+/// Use of existing sockets: a guard has queue sockets even if it opens none.
 const SOCKETS: &[i64] = &[
     libc::SYS_accept4,
     libc::SYS_bind,
@@ -236,7 +236,7 @@ const UDP: &[Allowed] = &[
 ];
 const NETLINK: &[Allowed] = &[
     (libc::SYS_socket, &[(0, Cmp::Eq, libc::AF_NETLINK as u64)]),
-    // An interface's name by its index, and the other way round.
+    // Interface names and indexes.
     (libc::SYS_ioctl, &[(1, Cmp::Eq, SIOCGIFNAME)]),
     (libc::SYS_ioctl, &[(1, Cmp::Eq, SIOCGIFINDEX)]),
 ];
@@ -244,9 +244,8 @@ const UNIX: &[Allowed] =
     &[(libc::SYS_socket, &[(0, Cmp::Eq, libc::AF_UNIX as u64), (1, SOCKET_TYPE, libc::SOCK_STREAM as u64)])];
 const PACKETS: &[Allowed] = &[(libc::SYS_socket, &[(0, Cmp::Eq, libc::AF_PACKET as u64)])];
 
-/// Starting and stopping programs, and what these take beyond the other lists. Of systemd's
-/// `@system-service`, which the shipped unit allows, it lacks other users, owners, keys, clocks and
-/// priorities.
+/// Starting and stopping programs, and their further calls. Compared with systemd's `@system-service`, which
+/// the shipped unit allows, the list lacks other users, owners, keys, clocks and priorities.
 const PROGRAMS: &[i64] = &[
     // Processes, their limits and their signals.
     libc::SYS_chdir,
@@ -314,35 +313,35 @@ const PROGRAMS_OLDER: &[i64] = &[
 const PROGRAMS_OLDER: &[i64] = &[];
 
 const PROGRAMS_WITH: &[Allowed] = &[
-    // Processes and threads in the namespaces of this one.
+    // Processes and threads in the same namespaces.
     (libc::SYS_clone, &[(0, Cmp::MaskedEq(NAMESPACES), 0)]),
     (libc::SYS_fchmodat, &[(2, Cmp::MaskedEq(SET_ID), 0)]),
-    // All but what types into a terminal.
+    // All requests except those that type into a terminal.
     (libc::SYS_ioctl, &[(1, Cmp::Ne, TIOCSTI), (1, Cmp::Ne, TIOCLINUX)]),
-    // Raw ones, too, which the legacy iptables asks by.
+    // Raw sockets, too, which the legacy iptables uses for queries.
     (libc::SYS_socket, &[(0, Cmp::Eq, libc::AF_INET as u64)]),
     (libc::SYS_socket, &[(0, Cmp::Eq, libc::AF_INET6 as u64)]),
     (libc::SYS_socket, &[(0, Cmp::Eq, libc::AF_UNIX as u64)]),
 ];
 
-/// Another process with memory and namespaces that are its own, and waiting for its end.
+/// A new process with its own memory and namespaces, and waiting for its end.
 const FORKS: &[Allowed] =
     &[(libc::SYS_clone, &[(0, Cmp::MaskedEq(SHARED), 0)]), (libc::SYS_pidfd_open, &[(1, Cmp::Eq, 0)])];
 
-/// A ring's own restrictions say what may be submitted by it.
+/// Rings; their own restrictions limit the submitted operations.
 const RINGS: &[i64] = &[libc::SYS_io_uring_enter, libc::SYS_io_uring_register, libc::SYS_io_uring_setup];
 
-/// Commands of `bpf(2)` that look up, update or delete an entry of a map, or go on to the next (1 to 4,
+/// Commands of `bpf(2)` that look up, update or delete an entry of a map, or return the next one (1 to 4,
 /// `linux/bpf.h`).
 const MAPS: &[Allowed] = &[(libc::SYS_bpf, &[(0, Cmp::Ge, 1), (0, Cmp::Le, 4)])];
 
-/// Of the second argument of `socket`, beside which flags stand.
+/// Mask of the type in the second argument of `socket`, which also holds flags.
 const SOCKET_TYPE: Cmp = Cmp::MaskedEq(0xf);
 
-/// What makes a `clone(2)` a thread.
+/// Flags that make a `clone(2)` a thread.
 const THREAD: u64 = (libc::CLONE_VM | libc::CLONE_SIGHAND | libc::CLONE_THREAD) as u64;
 
-/// What a new process would share with this one, or have instead of this one's: namespaces.
+/// Resources that a new process would share with this one, or new namespaces.
 const SHARED: u64 = NAMESPACES
     | (libc::CLONE_VM
         | libc::CLONE_FILES
@@ -351,7 +350,7 @@ const SHARED: u64 = NAMESPACES
         | libc::CLONE_PTRACE
         | libc::CLONE_PARENT) as u64;
 
-/// Namespaces that a new process would have to itself.
+/// New namespaces of a process.
 const NAMESPACES: u64 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWCGROUP
     | libc::CLONE_NEWUTS
@@ -360,10 +359,10 @@ const NAMESPACES: u64 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWNET) as u64;
 
-/// Bits of a file's mode that lend its owner's or group's rights.
+/// Mode bits that lend the rights of a file's owner or group.
 const SET_ID: u64 = 0o6000;
 
-/// Of `ioctl(2)` and `prctl(2)`; C libraries disagree about their types.
+/// Requests of `ioctl(2)` and `prctl(2)`; C libraries disagree about their types.
 const TCGETS: u64 = 0x5401;
 const TIOCGWINSZ: u64 = 0x5413;
 const FIONREAD: u64 = 0x541b;
@@ -377,13 +376,15 @@ const PR_GET_AUXV: u64 = 0x4155_5856;
 const PR_SET_VMA: u64 = 0x5356_4d41;
 
 impl Activities {
-    /// Refuses every call but these to the calling thread and to those that it starts.
+    /// Refuses every other call to the calling thread and to those that it starts.
     ///
     /// # Errors
+    ///
     /// The kernel has no seccomp, or refuses the filter.
     pub(super) fn enforce(self) -> Result<(), ConfinementError> {
-        // The arguments of `clone3` lie in memory, where no filter looks. The C library falls back to `clone`
-        // at ENOSYS. If two filters refuse, the errno of the newer one counts, so this one comes first.
+        // The arguments of `clone3` are in memory, which no filter can read. The C library falls back to
+        // `clone` at ENOSYS. If two filters refuse, the errno of the newer one counts, so this one comes
+        // first.
         let refused = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
         apply(refused, SeccompAction::Allow, SeccompAction::Errno(libc::ENOSYS.unsigned_abs()))?;
         Ok(seccompiler::apply_filter(&self.program()?)?)
@@ -426,12 +427,12 @@ impl Activities {
         if self.maps {
             with.extend(MAPS);
         }
-        // A call without rules is allowed whatever its arguments.
+        // A call without conditions is allowed with any arguments.
         let mut allowed: BTreeMap<i64, Vec<SeccompRule>> =
             calls.into_iter().map(|call| (call, Vec::new())).collect();
         let own = own.iter().map(|(call, conditions)| (*call, conditions.as_slice()));
         for (call, conditions) in with.into_iter().chain(own) {
-            // What is allowed whatever its arguments stays so.
+            // A call that is already allowed without conditions stays so.
             match allowed.entry(call) {
                 Entry::Vacant(new) => drop(new.insert(vec![rule(conditions)?])),
                 Entry::Occupied(known) if known.get().is_empty() => {}

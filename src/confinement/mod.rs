@@ -1,8 +1,8 @@
-//! What the process may still do once it knows what it is about: files and ports by Landlock, system calls by
-//! seccomp, both enforced by the kernel for the calling thread and all that it starts later.
+//! Confinement of the process after its start: files and ports by Landlock, system calls by seccomp. The
+//! kernel enforces both for the calling thread and everything that it starts later.
 //!
-//! Code led astray by what it reads can then neither open another file nor run a program. What the kernel
-//! does not have is done without and told.
+//! An exploited bug can then neither open another file nor run a program. If the kernel lacks a feature, the
+//! program continues without it and reports that.
 
 mod calls;
 
@@ -18,13 +18,13 @@ use landlock::{
     Scope,
 };
 
-/// The newest interface of Landlock that is asked for, Linux 6.12; older kernels enforce what they know.
+/// Newest version of Landlock to use, Linux 6.12; older kernels enforce what they support.
 const NEWEST: ABI = ABI::V6;
 
-/// What is read beside what was asked for: time zones.
+/// Files that are always readable: time zones.
 const ALWAYS_READ: [&str; 2] = ["/usr/share/zoneinfo", "/etc/localtime"];
 
-/// What names of hosts and of the user are looked up in.
+/// Files for looking up names of hosts and of the user.
 const NAMES: [&str; 6] = [
     "/etc/resolv.conf",
     "/etc/hosts",
@@ -34,7 +34,7 @@ const NAMES: [&str; 6] = [
     "/etc/passwd",
 ];
 
-/// What a process needs; everything else is taken from it.
+/// Needs of a process; all other rights are removed.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Confinement {
     activities: Activities,
@@ -43,82 +43,84 @@ pub(crate) struct Confinement {
     makes: Vec<PathBuf>,
 }
 
-/// Says that a process is confined to nothing, as it was asked for; what reaches it from others, by name.
+/// Reports that a process is not confined on request; `by` names its untrusted input.
 pub(crate) fn tell_unheld(by: &str) {
-    tell(format_args!("bannerwall: --no-sandbox: nothing holds what {by} may lead astray"));
+    tell(format_args!(
+        "bannerwall: --no-sandbox: {by} that exploits a bug could open every file and run every program"
+    ));
 }
 
-/// What could not be enforced.
+/// Error of the confinement.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfinementError {
     /// Landlock refused.
     #[error("files: {0}")]
     Landlock(#[from] RulesetError),
-    /// Seccomp refused, or knows no such machine.
+    /// Seccomp refused, or does not support this machine.
     #[error("system calls: {0}")]
     Seccomp(#[from] seccompiler::Error),
-    /// The filter cannot be made.
+    /// The filter is invalid.
     #[error("system calls: {0}")]
     Filter(#[from] seccompiler::BackendError),
 }
 
 impl Confinement {
-    /// May speak to whomever it wants.
+    /// Permits connections to any address.
     pub(crate) fn speaking(mut self) -> Self {
         self.activities.network = true;
         self
     }
 
-    /// May listen for TCP, and connect to nobody.
+    /// Permits listening for TCP, without connecting.
     pub(crate) fn listening(mut self) -> Self {
         self.activities.listens = true;
         self
     }
 
-    /// May open packet sockets (`packet(7)`).
+    /// Permits packet sockets (`packet(7)`).
     pub(crate) fn tapping(mut self) -> Self {
         self.activities.packets = true;
         self
     }
 
-    /// May read and change entries of maps of eBPF (`bpf(2)`), and make none.
+    /// Permits reading and changing entries of eBPF maps (`bpf(2)`), without creating maps.
     pub(crate) fn keeping_maps(mut self) -> Self {
         self.activities.maps = true;
         self
     }
 
-    /// May set up rings of calls (`io_uring(7)`).
+    /// Permits `io_uring(7)`.
     pub(crate) fn submitting(mut self) -> Self {
         self.activities.rings = true;
         self
     }
 
-    /// May start programs, which inherit the list of system calls: to be [filtered](Self::filter_or_tell)
-    /// alone.
+    /// Permits starting programs, which inherit the list of system calls. Use it with
+    /// [`filter_or_tell`](Self::filter_or_tell) only.
     pub(crate) fn starting_programs(mut self) -> Self {
         self.activities = Activities { programs: true, netlink: true, writes: true, ..self.activities };
         self
     }
 
-    /// May continue as two processes (`fork(2)`).
+    /// Permits continuing as two processes (`fork(2)`).
     pub(crate) fn forking(mut self) -> Self {
         self.activities.forks = true;
         self
     }
 
-    /// May make and remove files and sockets in the folder of this one.
+    /// Permits creating and removing files and sockets in the folder of this one.
     pub(crate) fn making(mut self, path: &Path) -> Self {
         self.makes.push(folder_of(path).to_owned());
         self
     }
 
-    /// May open netlink sockets, for notifications of interfaces and rules.
+    /// Permits netlink sockets, for notifications of interfaces and rules.
     pub(crate) fn watching_kernel(mut self) -> Self {
         self.activities.netlink = true;
         self
     }
 
-    /// May speak to a database server, which it has to find by its name.
+    /// Permits connections to a database server, with a look-up of its name.
     pub(crate) fn finding_servers(mut self) -> Self {
         self.activities.network = true;
         self.activities.unix = true;
@@ -126,22 +128,22 @@ impl Confinement {
         self
     }
 
-    /// May read a file, or a folder with all that is in it.
+    /// Permits reading a file, or a folder with its content.
     pub(crate) fn reading(mut self, path: &Path) -> Self {
         self.reads.push(path.to_owned());
         self
     }
 
-    /// May read a file again once another one has taken its place, as editors do: all of its folder; a folder
-    /// with all that is in it.
+    /// Permits reading a file again after its replacement, as editors do: its whole folder, or a folder with
+    /// its content.
     pub(crate) fn reading_anew(self, path: &Path) -> Self {
-        // Where a link leads is where the next version is put, too.
+        // The next version may also appear in the folder of a link's target.
         let real = path.canonicalize().unwrap_or_else(|_absent| path.to_owned());
         let both = [path, &real].map(|path| if path.is_dir() { path } else { folder_of(path) }.to_owned());
         both.iter().fold(self, |confinement, path| confinement.reading(path))
     }
 
-    /// May write a file, make it anew, and put another one in its place.
+    /// Permits writing, recreating and replacing a file.
     pub(crate) fn writing(mut self, path: &Path) -> Self {
         self.writes.push(path.to_owned());
         self
@@ -150,25 +152,26 @@ impl Confinement {
     /// Confines the calling thread and those that it starts.
     ///
     /// # Errors
-    /// Where less is enforced than the kernel says it could.
+    ///
+    /// The kernel enforces less than it announced.
     pub(crate) fn apply(&self) -> Result<Held, ConfinementError> {
         let files = self.restrict_files();
-        // Before its filter, seccompiler takes from programs that this one might run what it has not itself
-        // (`PR_SET_NO_NEW_PRIVS`), with Landlock or without.
+        // Before its filter, seccompiler sets `PR_SET_NO_NEW_PRIVS`: started programs then gain no rights,
+        // with Landlock or without.
         let writes = !self.writes.is_empty() || !self.makes.is_empty();
         Activities { writes, ..self.activities }.enforce()?;
         Ok(Held { files: files?.ruleset })
     }
 
-    /// Confines the calling thread and all that it starts to system calls, and to no files, or says that it
-    /// could not.
+    /// Confines the calling thread and everything that it starts to system calls only, without files; reports
+    /// a failure.
     pub(crate) fn filter_or_tell(&self) {
         if let Err(error) = self.activities.enforce() {
             tell(format_args!("bannerwall: not confined: {error}"));
         }
     }
 
-    /// As [`Confinement::apply`], by a program that goes on where less is enforced, and says so.
+    /// Confines as [`Confinement::apply`], and reports a failure or missing features instead of stopping.
     pub(crate) fn apply_or_tell(&self, quiet: bool) {
         match self.apply() {
             Ok(held) if held.wholly() || quiet => {}
@@ -193,8 +196,8 @@ impl Confinement {
         let write = self.writes.iter().map(|path| written(path));
         let make = self.makes.iter().map(|folder| (folder.clone(), written_in()));
         for (path, access) in read.chain(write).chain(make) {
-            // A pipe of the shell's (`/dev/fd/63`) has no path, and nothing to be confined to. What is not
-            // there can't be opened anyway, and gets its own message.
+            // A pipe of the shell (`/dev/fd/63`) has no path to confine. A missing file cannot be opened
+            // anyway, and gets its own message.
             let Some(opened) = path.canonicalize().ok().and_then(|path| PathFd::new(path).ok()) else {
                 continue;
             };
@@ -205,8 +208,8 @@ impl Confinement {
     }
 }
 
-/// What is kept apart from other processes: signals, and abstract sockets unless the service manager listens
-/// on one.
+/// Returns the scope that is closed to other processes: signals, and abstract sockets unless the service
+/// manager listens on one.
 fn scope() -> BitFlags<Scope> {
     let manager = std::env::var_os("NOTIFY_SOCKET");
     match manager.is_some_and(|path| path.as_encoded_bytes().starts_with(b"@")) {
@@ -215,18 +218,18 @@ fn scope() -> BitFlags<Scope> {
     }
 }
 
-/// What of Landlock the running kernel has.
+/// Landlock support of the running kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Support {
-    /// All that is asked for.
+    /// All requested features.
     Whole,
-    /// An older interface.
+    /// An older version.
     Part,
-    /// None, or it is switched off.
+    /// None, or it is disabled.
     None,
 }
 
-/// Looks at the running kernel, and changes nothing.
+/// Queries the running kernel, and changes nothing.
 pub(crate) fn support() -> Support {
     let files = |version| {
         let rules = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
@@ -239,9 +242,10 @@ pub(crate) fn support() -> Support {
     }
 }
 
-/// Where `path` is written, and what that takes: its folder, unless it is there and no regular file.
+/// Returns the path and the access for writing `path`: its folder, unless the path exists and is not a
+/// regular file.
 fn written(path: &Path) -> (PathBuf, BitFlags<AccessFs>) {
-    // Where a link leads, or what a shell has put behind `/dev/stdout`, is what is written.
+    // The target of a link, or of `/dev/stdout` in a shell, is the written file.
     let real = path.canonicalize().unwrap_or_else(|_absent| path.to_owned());
     if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {
         return (real, AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate);
@@ -249,13 +253,13 @@ fn written(path: &Path) -> (PathBuf, BitFlags<AccessFs>) {
     (folder_of(&real).to_owned(), written_in())
 }
 
-/// What is done in a folder where a file is written, and put in the place of another one.
+/// Returns the access to a folder for writing and replacing files in it.
 fn written_in() -> BitFlags<AccessFs> {
     let file = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::ReadDir;
     file | AccessFs::MakeReg | AccessFs::MakeSock | AccessFs::RemoveFile | AccessFs::Refer
 }
 
-/// What holds the process.
+/// Result of the confinement.
 #[derive(Debug)]
 pub(crate) struct Held {
     files: RulesetStatus,
@@ -273,7 +277,7 @@ impl fmt::Display for Held {
         formatter.write_str(match self.files {
             RulesetStatus::FullyEnforced => "files, ports and system calls are confined",
             RulesetStatus::PartiallyEnforced => {
-                "files and system calls are confined as far as this kernel can; all of it from Linux 6.12 on"
+                "files and system calls are confined as far as this kernel supports it (full support: Linux 6.12)"
             }
             RulesetStatus::NotEnforced => {
                 "this kernel has no Landlock: system calls are confined, files are not"

@@ -1,4 +1,4 @@
-//! Files and standard input as plain octets: opened, decompressed, counted.
+//! Files and standard input as bytes: opens, decompresses and counts them.
 
 use std::fs::File;
 use std::io::{self, Cursor, Read};
@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use flate2::read::MultiGzDecoder;
 
-/// What every gzip file begins with, RFC 1952 section 2.3.1.
+/// First bytes of every gzip file, RFC 1952 section 2.3.1.
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// An open file or standard input, decompressed where it is gzip.
+/// Open file or standard input, decompressed if it is gzip.
 pub struct Input {
     reader: Box<dyn Read + Send>,
     length: Option<u64>,
@@ -22,7 +22,8 @@ impl Input {
     /// Opens `path`; `-` is standard input.
     ///
     /// # Errors
-    /// The file can't be opened or its first octets not be read.
+    ///
+    /// The file cannot be opened, or its first bytes are unreadable.
     pub fn open(path: &Path) -> io::Result<Self> {
         if path.as_os_str() == "-" {
             return Self::new(io::stdin(), None);
@@ -36,10 +37,11 @@ impl Input {
         Self::new(file, length)
     }
 
-    /// Takes any source of octets, decompressed or not, of `length` octets where that is known.
+    /// Wraps any source of bytes, compressed or not, with its `length` in bytes if known.
     ///
     /// # Errors
-    /// The first octets can't be read.
+    ///
+    /// The first bytes are unreadable.
     pub fn new(source: impl Read + Send + 'static, length: Option<u64>) -> io::Result<Self> {
         let position = Arc::new(AtomicU64::new(0));
         let mut counted = Counted { source, position: Arc::clone(&position) };
@@ -52,12 +54,12 @@ impl Input {
         Ok(Self { reader, length, position })
     }
 
-    /// Octets of the file as it is stored, where that is known.
+    /// Returns the size of the stored file in bytes, if known.
     pub const fn length(&self) -> Option<u64> {
         self.length
     }
 
-    /// A counter of the stored octets that were read so far.
+    /// Returns a counter of the stored bytes read so far.
     pub fn position(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.position)
     }
@@ -69,7 +71,7 @@ impl Read for Input {
     }
 }
 
-/// Counts what is read through it.
+/// Counts the bytes read through it.
 struct Counted<R> {
     source: R,
     position: Arc<AtomicU64>,

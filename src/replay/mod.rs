@@ -1,7 +1,7 @@
-//! Capture files through the engine: `replay` says what the guard would have said.
+//! Runs capture files through the engine: `replay` reports what the guard would have reported.
 //!
-//! This room opens files; the engine does the rest. Events carry the capture's
-//! times and packet numbers. Memory is bounded whatever the file's size.
+//! This module opens files; the engine does the rest. Events carry the capture's times and packet numbers.
+//! Memory is bounded for files of any size.
 
 pub mod capture;
 pub mod input;

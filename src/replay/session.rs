@@ -1,4 +1,4 @@
-//! The life of one replay: file after file, whoever looks on.
+//! The life of one replay, file after file, for every caller.
 
 use std::fmt::Display;
 use std::ops::ControlFlow;
@@ -11,18 +11,18 @@ use crate::event::EventSink;
 use crate::rules::RuleSet;
 use crate::rules::fingerprint::Fingerprints;
 
-/// Whoever started a replay: shows how far it is, hears of faults and may end it.
+/// Observer of a replay: receives progress and errors, and can stop it.
 pub trait Onlooker {
-    /// A file was opened.
+    /// Called for each opened file.
     fn opened(&mut self, input: &Input);
 
-    /// Asked now and then: whether to go on.
+    /// Called periodically, and returns whether to continue.
     fn look_up(&mut self) -> ControlFlow<()>;
 
-    /// The file that was opened last is done with.
+    /// Called after the last opened file is finished.
     fn closed(&mut self);
 
-    /// A file cannot be read, or not to its end; the next one is read all the same.
+    /// Reports a file that is unreadable or truncated; the replay continues with the next one.
     fn blame(&mut self, file: &Path, fault: &dyn Display);
 }
 
@@ -31,12 +31,12 @@ pub trait Onlooker {
 pub struct Session {
     replay: Replay,
     files: Vec<PathBuf>,
-    /// The files are one capture that was cut into several.
+    /// True if the files are parts of one capture.
     join: bool,
 }
 
 impl Session {
-    /// A run over `files` in their order; `join` where they are one capture that was cut into several.
+    /// Returns a run over `files` in their order; `join` is true if they are parts of one capture.
     pub fn new(
         config: ReplayConfig,
         rules: Arc<RuleSet>,
@@ -47,7 +47,7 @@ impl Session {
         Self { replay: Replay::new(config, rules, fingerprints), files, join }
     }
 
-    /// Reads all files; broken off where the onlooker says so.
+    /// Reads all files, or until the observer stops the run.
     pub fn run(&mut self, sink: &mut impl EventSink, onlooker: &mut impl Onlooker) -> ControlFlow<()> {
         let mut outcome = ControlFlow::Continue(());
         for file in std::mem::take(&mut self.files) {
@@ -63,7 +63,7 @@ impl Session {
         outcome
     }
 
-    /// What was read and counted so far.
+    /// Returns the replay with its counters.
     pub fn replay(&self) -> &Replay {
         &self.replay
     }

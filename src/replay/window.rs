@@ -1,17 +1,17 @@
-//! A window that slides over a stream of octets: what was read and not yet consumed.
+//! Sliding window over a stream of bytes: the bytes that are read and not yet consumed.
 
 use std::io::{self, Read};
 
-/// Octets that are read at a time; small enough to stay in a core's cache.
+/// Size of a read in bytes; small enough to stay in a core's cache.
 const USUAL: usize = 512 * 1024;
 
-/// A sliding window over `source`.
+/// Sliding window over `source`.
 pub(super) struct Window<R> {
     source: R,
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    /// Octets consumed before `start`.
+    /// Number of bytes consumed before `start`.
     offset: u64,
     exhausted: bool,
 }
@@ -21,24 +21,24 @@ impl<R: Read> Window<R> {
         Self { source, buffer: vec![0; USUAL], start: 0, end: 0, offset: 0, exhausted: false }
     }
 
-    /// What was read and not yet consumed.
+    /// Returns the bytes that are read and not yet consumed.
     pub(super) fn data(&self) -> &[u8] {
         self.buffer.get(self.start..self.end).unwrap_or_default()
     }
 
-    /// Where in the stream the window begins, in octets.
+    /// Returns the window's position in the stream, in bytes.
     pub(super) const fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Moves the window's start over `count` octets that it holds.
+    /// Moves the window's start over `count` of its bytes.
     pub(super) fn consume(&mut self, count: usize) {
         let count = count.min(self.end - self.start);
         self.start += count;
         self.offset += count as u64;
     }
 
-    /// Reads on until the window holds `wanted` octets; false when the stream ends before.
+    /// Reads until the window holds `wanted` bytes; returns false if the stream ends before.
     pub(super) fn fill(&mut self, wanted: usize) -> io::Result<bool> {
         while self.end - self.start < wanted {
             if self.exhausted {
@@ -56,7 +56,7 @@ impl<R: Read> Window<R> {
         Ok(true)
     }
 
-    /// Moves what is left to the front, and makes the buffer longer where `wanted` would not fit.
+    /// Moves the remaining bytes to the front, and grows the buffer if `wanted` does not fit.
     fn make_room(&mut self, wanted: usize) {
         self.buffer.copy_within(self.start..self.end, 0);
         self.end -= self.start;

@@ -8,13 +8,13 @@ use crate::guard::{AttachedError, EventReader, EventSender, ReaderCounts, Reader
 use crate::inventory::{Inventory, RecordConfig, StoreError};
 use crate::privileges::User;
 
-/// An inventory that is yet to be opened.
+/// Inventory that is not open yet.
 pub(super) struct InventoryReader(pub(super) RecordConfig);
 
-/// An open inventory.
+/// Open inventory.
 struct RunningInventory(Inventory);
 
-/// The inventory cannot be opened.
+/// Error of opening the inventory.
 #[derive(Debug, thiserror::Error)]
 #[error("--inventory {0}")]
 pub(super) struct InventoryError(#[from] pub(super) StoreError);
@@ -55,11 +55,11 @@ impl RunningReader for RunningInventory {
 
     fn finish(self: Box<Self>, patience: Duration) -> ReaderCounts {
         let Some(finished) = self.0.finish_within(patience) else {
-            tell("bannerwall: the inventory does not take what was seen last");
+            tell("bannerwall: the inventory did not store the last sightings in time");
             return ReaderCounts::default();
         };
         if finished.missing() > 0 {
-            tell(format_args!("bannerwall: {} sightings are missing in the inventory", finished.missing()));
+            tell(format_args!("bannerwall: the inventory lacks sightings: {}", finished.missing()));
         }
         let (lost, dropped, set_aside) = (finished.lost, finished.dropped, finished.set_aside);
         ReaderCounts { lost, dropped, set_aside, ..ReaderCounts::default() }

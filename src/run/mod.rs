@@ -1,8 +1,8 @@
-//! What is attached to a guard: the inventory and the page, which read its events, and published rules. Also
-//! the inventory of a scan.
+//! Attachments of a guard: the inventory and the page, which read its events, and published rules. Also the
+//! inventory of a scan.
 //!
-//! Guard and scan know traits alone ([`EventReader`], [`RuleSource`], [`ResultStore`]), so that the packet
-//! path depends on no database and no web server. What implements them stands here.
+//! Guard and scan use only traits ([`EventReader`], [`RuleSource`], [`ResultStore`]), so the packet path
+//! depends on no database and no web server. This module implements the traits.
 
 mod inventory;
 mod page;
@@ -27,7 +27,7 @@ pub fn readers(inventory: Option<RecordConfig>, page: Option<ServeConfig>) -> Ve
     inventory.into_iter().chain(page).collect()
 }
 
-/// Returns the source of rules that are published there.
+/// Returns the source of published rules.
 pub fn rule_source(from: RulesFrom) -> Box<dyn RuleSource> {
     Box::new(PublishedRules(Taker::new(from)))
 }

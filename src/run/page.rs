@@ -1,4 +1,4 @@
-//! The page of the inventory that a guard keeps, as a reader of its alerts.
+//! The page of a guard's inventory, as a reader of its alerts.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use crate::diagnostics::tell;
 use crate::guard::{AttachedError, EventReader, EventSender, ReaderCounts, ReaderStart, RunningReader};
 use crate::serve::{Alerts, ServeConfig, Server};
 
-/// A page that is yet to be shown.
+/// Page that is not served yet.
 pub(super) struct PageReader {
     pub(super) config: ServeConfig,
-    /// Name of the sensor that sees the alerts.
+    /// Name of the sensor of the alerts.
     pub(super) sensor: String,
 }
 
-/// A page that takes alerts, and answers browsers while it is open.
+/// Page that receives alerts, and serves browsers while it is open.
 struct RunningPage {
     alerts: Alerts,
     config: ServeConfig,
@@ -56,7 +56,7 @@ impl RunningReader for RunningPage {
         self.server = None;
     }
 
-    /// Alerts are of no use once the page is closed.
+    /// Drops remaining alerts: no browser can see them any more.
     fn finish(self: Box<Self>, _patience: Duration) -> ReaderCounts {
         ReaderCounts::default()
     }

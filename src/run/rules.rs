@@ -7,7 +7,7 @@ use crate::guard::{AttachedError, Enforce, PollCounts, RuleSource};
 use crate::privileges::User;
 use crate::rules::Selection;
 
-/// The versions of a database.
+/// Versions of the rules in a database.
 pub(super) struct PublishedRules(pub(super) Taker);
 
 impl RuleSource for PublishedRules {

@@ -6,16 +6,16 @@ use crate::inventory::{Inventory, RecordConfig};
 use crate::output::Handle;
 use crate::scan::session::{ResultFeed, ResultStore, StoreFault};
 
-/// An inventory that a scan writes.
+/// Inventory of a scan.
 #[derive(Debug)]
 pub(super) struct ScanInventory {
     config: RecordConfig,
-    /// The inventory, once it is open.
+    /// Inventory, once it is open.
     inventory: Option<Inventory>,
 }
 
 impl ScanInventory {
-    /// An inventory that is yet to be opened.
+    /// Returns an inventory that is not open yet.
     pub(super) const fn new(config: RecordConfig) -> Self {
         Self { config, inventory: None }
     }

@@ -1,7 +1,7 @@
 //! Number of a piece at the start of its datagram.
 //!
 //! ```text
-//! 0       1       2       3       4       5       6       7
+//!  0       1       2       3       4       5       6       7
 //! | kind  |        packet (48 bits)                       | piece (7 bits), last (1 bit) |
 //! ```
 //!

@@ -1,10 +1,10 @@
-//! The field that tells who asks: `Authorization: Basic` (RFC 7617) or `Bearer` (RFC 6750).
+//! Credentials of a request: `Authorization: Basic` (RFC 7617) or `Bearer` (RFC 6750).
 
 use axum::http::{HeaderMap, header};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 
-/// A user's name, where there is one, and the token or password.
+/// Returns the user's name, if there is one, and the token or password.
 pub(crate) fn credentials(headers: &HeaderMap) -> Option<(Option<String>, String)> {
     let told = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, value) = told.split_once(' ')?;

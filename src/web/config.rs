@@ -1,8 +1,9 @@
-//! Prometheus' web configuration file: TLS and users of a server, as its exporters have them.
+//! Prometheus' web configuration file: TLS and users of a server, as for its exporters.
 //!
-//! Of <https://github.com/prometheus/exporter-toolkit/blob/master/docs/web-configuration.md>
-//! `tls_server_config` with files, clients' certificates and versions, and `basic_auth_users`. Whatever else
-//! stands there is refused: a wish that is not understood may be one for less access.
+//! It supports these parts of
+//! <https://github.com/prometheus/exporter-toolkit/blob/master/docs/web-configuration.md>:
+//! `tls_server_config` with files, clients' certificates and versions, and `basic_auth_users`. Other keys are
+//! refused: an ignored key could be one that restricts access.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File as OpenFile;
@@ -16,40 +17,40 @@ use tokio_rustls::rustls::ServerConfig;
 
 use super::{ClientCertificates, File, Tls, TlsFault, Users};
 
-/// The longest file, in octets.
+/// Limit of the file's size, in bytes.
 const LIMIT: u64 = 1 << 20;
 
-/// TLS and users of a server, read from files.
+/// TLS and users of a server, loaded from files.
 #[derive(Debug, Clone)]
 pub struct WebConfig {
     tls: Option<Arc<ServerConfig>>,
     users: Option<Arc<Users>>,
 }
 
-/// Why a file is no configuration.
+/// Error of a configuration file.
 #[derive(Debug, thiserror::Error)]
 pub enum WebConfigError {
-    /// It cannot be read.
+    /// The file is unreadable.
     #[error("{}: {error}", path.display())]
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         error: io::Error,
     },
-    /// Something in it is wrong.
+    /// The file is invalid.
     #[error("{}:{line}: {why}", path.display())]
     Line {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The line, from 1.
+        /// Line, from 1.
         line: u64,
-        /// What is wrong.
+        /// Reason.
         why: String,
     },
 }
 
-/// The file.
+/// Content of the file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Document {
@@ -68,24 +69,25 @@ struct Section {
     max_version: Option<Spanned<String>>,
 }
 
-/// A line, and what is wrong there.
+/// Line number, and the fault there.
 type Fault = (u64, String);
 
 impl WebConfig {
-    /// What a server is given: TLS, and who may see what it shows.
+    /// Returns TLS and users for a server.
     pub(crate) fn parts(&self) -> (Option<Arc<ServerConfig>>, Option<Arc<Users>>) {
         (self.tls.clone(), self.users.clone())
     }
 
-    /// True if passwords are asked for that whoever is on the way can read.
+    /// True if passwords would cross the network unencrypted.
     pub(crate) const fn shows_passwords(&self) -> bool {
         self.users.is_some() && self.tls.is_none()
     }
 
-    /// Reads a file and those that it names, which are looked for in its folder.
+    /// Reads a file and those that it names, relative to its folder.
     ///
     /// # Errors
-    /// One of them cannot be read, or says what is not understood.
+    ///
+    /// A file is unreadable or invalid.
     pub fn read(path: &Path) -> Result<Self, WebConfigError> {
         let text = text(path).map_err(|error| WebConfigError::File { path: path.into(), error })?;
         let fault = |(line, why)| WebConfigError::Line { path: path.into(), line, why };
@@ -97,17 +99,17 @@ impl WebConfig {
     }
 }
 
-/// The text of the file, within its limit: it may be a device without an end.
+/// Reads the file up to the limit: it may be an endless device.
 fn text(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     OpenFile::open(path)?.take(LIMIT + 1).read_to_string(&mut text)?;
     if text.len() as u64 > LIMIT {
-        return Err(io::Error::other(format!("it is longer than {LIMIT} octets")));
+        return Err(io::Error::other(format!("it is larger than {LIMIT} bytes")));
     }
     Ok(text)
 }
 
-/// A text without a value (nothing, or comments alone) asks for nothing.
+/// Parses a text; one without a value (empty, or only comments) is an empty configuration.
 fn parse(text: &str) -> Result<Document, Fault> {
     let document: Result<Option<Document>, _> = serde_saphyr::from_str(text);
     document.map(Option::unwrap_or_default).map_err(|error| {
@@ -116,7 +118,8 @@ fn parse(text: &str) -> Result<Document, Fault> {
     })
 }
 
-/// What is wrong, in one line without its place: the file's other lines may hold hashes.
+/// Returns the fault in one line without its place. Other lines of the file may hold hashes, which must not
+/// be printed.
 fn reason(error: &serde_saphyr::Error) -> String {
     let told = error.without_snippet().render_with_formatter(&serde_saphyr::UserMessageFormatter);
     let first = told.lines().next().unwrap_or_default();
@@ -127,7 +130,7 @@ fn users(named: BTreeMap<String, Spanned<String>>) -> Result<Users, Fault> {
     let mut hashes = HashMap::new();
     for (name, hash) in named {
         if !Users::knows(&hash.value) {
-            let why = format!("basic_auth_users: {name}: no bcrypt hash, as `htpasswd -nbB` makes them");
+            let why = format!("basic_auth_users: {name}: not a bcrypt hash: create one with `htpasswd -nbB`");
             return Err((line(&hash), why));
         }
         hashes.insert(name, hash.value);
@@ -140,7 +143,7 @@ fn line<T>(value: &Spanned<T>) -> u64 {
 }
 
 impl Section {
-    /// Reads what it names; nothing where it names nothing.
+    /// Loads the named files; none if it names none.
     fn read(self, folder: &Path) -> Result<Option<Arc<ServerConfig>>, Fault> {
         let (certificates, key) = match (&self.cert_file, &self.key_file) {
             (Some(certificates), Some(key)) => (certificates, key),
@@ -168,7 +171,7 @@ impl Section {
         config.map(Some)
     }
 
-    /// Without a certificate there is no TLS, and the rest must not be there.
+    /// Checks that nothing else is set without a certificate, since there is no TLS then.
     fn has_nothing(&self) -> Result<(), Fault> {
         let words = [&self.client_auth_type, &self.min_version, &self.max_version];
         let lone = words.into_iter().flatten().map(line).chain(self.client_ca_file.as_ref().map(line)).min();
@@ -178,7 +181,7 @@ impl Section {
         }
     }
 
-    /// Who signs clients' certificates, where any are asked for.
+    /// Returns the authorities of clients' certificates, if any are requested.
     fn clients(&self) -> Result<Option<(&Spanned<PathBuf>, ClientCertificates)>, Fault> {
         let wanted = match self.client_auth_type.as_ref().map(|wanted| (wanted, wanted.value.as_str())) {
             None | Some((_, "" | "NoClientCert")) => None,
@@ -188,8 +191,8 @@ impl Section {
                 return Err((
                     line(it),
                     format!(
-                        "client_auth_type {}: a certificate that nobody verifies proves \
-                                               nothing, and is not asked for here",
+                        "client_auth_type {}: an unverified certificate proves \
+                                               nothing, so this type is not supported",
                         it.value
                     ),
                 ));
@@ -197,7 +200,7 @@ impl Section {
             Some((it, _)) => {
                 return Err((
                     line(it),
-                    "client_auth_type is NoClientCert, VerifyClientCertIfGiven or RequireAndVerifyClientCert"
+                    "client_auth_type must be NoClientCert, VerifyClientCertIfGiven or RequireAndVerifyClientCert"
                         .to_owned(),
                 ));
             }
@@ -208,12 +211,12 @@ impl Section {
             (Some((it, _)), None) => Err((line(it), format!("{} without client_ca_file", it.value))),
             (None, Some(file)) => Err((
                 line(file),
-                "client_ca_file without a client_auth_type that asks for certificates".to_owned(),
+                "client_ca_file without a client_auth_type that requests certificates".to_owned(),
             )),
         }
     }
 
-    /// Whether TLS 1.2 and 1.3 are spoken.
+    /// Returns whether TLS 1.2 and 1.3 are enabled.
     fn versions(&self) -> Result<(bool, bool), Fault> {
         let read = |name: &str, it: &Option<Spanned<String>>, default: u8| match it {
             None => Ok((default, 0)),
@@ -221,9 +224,9 @@ impl Section {
                 "TLS12" => Ok((12, line(it))),
                 "TLS13" => Ok((13, line(it))),
                 "TLS10" | "TLS11" => {
-                    Err((line(it), format!("{name}: TLS 1.2 is the oldest that is spoken here")))
+                    Err((line(it), format!("{name}: TLS 1.2 is the oldest supported version")))
                 }
-                _ => Err((line(it), format!("{name} is TLS12 or TLS13"))),
+                _ => Err((line(it), format!("{name} must be TLS12 or TLS13"))),
             },
         };
         let (least, _) = read("min_version", &self.min_version, 12)?;

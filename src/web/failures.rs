@@ -1,10 +1,9 @@
-//! How many wrong logins an address may have behind it and still try another.
+//! Limit of wrong logins from one address.
 //!
-//! Whoever logs in rightly shares an address, at times, with somebody who guesses: behind one NAT, in one
-//! network of IPv6. Logins that have proved right are never refused
-//! ([`Users::has_seen`](super::Users::has_seen), which costs nothing). One that is new there is refused at
-//! first as a guess is, and tried when it comes again after a while, as a scraper's does: who guesses has to
-//! do so twice, and only one in a while is tried.
+//! A correct user may share an address with an attacker: behind one NAT, or in one IPv6 network. Logins that
+//! were correct before are never refused ([`Users::has_seen`](super::Users::has_seen), which costs nothing).
+//! A new login is refused at first, like a guess. If it is repeated after a while, as a scraper's is, it is
+//! tried. An attacker must send each guess twice, and only one in a while is tried.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -13,13 +12,13 @@ use std::time::{Duration, Instant};
 
 use super::Rates;
 
-/// Wrong logins of one address: so many at once, and a second.
+/// Wrong logins of one address: burst and rate a second.
 const FAILURES: (f64, f64) = (10.0, 1.0 / 6.0);
 
-/// Time for which a login that was refused untried has to wait, and how often one such is tried.
+/// Time that an untried login must wait, and interval of such tries.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// How long it is remembered, and how many of them.
+/// Time and number of stored untried logins.
 const MEMORY: Duration = Duration::from_secs(180);
 const REMEMBERED: usize = 1 << 14;
 
@@ -30,21 +29,21 @@ pub(crate) struct Failures {
     refused: Mutex<Refused>,
 }
 
-/// Logins that were refused untried, by their digests, and when they came first.
+/// Untried logins, by their digests, with the time of their first attempt.
 #[derive(Debug, Default)]
 struct Refused {
     since: HashMap<[u8; 32], Instant>,
-    /// When one was tried all the same.
+    /// Time of the last such try.
     tried: Option<Instant>,
 }
 
 impl Failures {
-    /// None so far.
+    /// Returns an empty record.
     pub(crate) fn new() -> Self {
         Self { rates: Rates::new(FAILURES), refused: Mutex::default() }
     }
 
-    /// True if a login that has not proved right yet is tried.
+    /// True if a login that was not correct before may be tried.
     pub(crate) fn may_try(&self, address: IpAddr, login: [u8; 32], now: Instant) -> bool {
         self.rates.has_room(address, now)
             || self.refused.lock().unwrap_or_else(PoisonError::into_inner).comes_again(login, now)
@@ -57,7 +56,7 @@ impl Failures {
 }
 
 impl Refused {
-    /// True if a login has been refused long enough for it to be its turn; notes it where it is new.
+    /// True if it is the turn of a login that was refused before; stores a new one.
     fn comes_again(&mut self, login: [u8; 32], now: Instant) -> bool {
         let passed = |since: Instant| now.saturating_duration_since(since);
         match self.since.get(&login).copied() {

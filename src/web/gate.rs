@@ -1,4 +1,4 @@
-//! Users and passwords before everything that a router shows.
+//! Login for every path of a router.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use axum::response::{IntoResponse as _, Response};
 
 use super::{Failures, Peer, Users, credentials};
 
-/// Lets those pass who log in (`Authorization: Basic`).
+/// Layer that passes requests with a correct login (`Authorization: Basic`).
 #[derive(Debug)]
 pub(crate) struct Gate {
     users: Arc<Users>,
@@ -19,12 +19,12 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// For these users.
+    /// Returns a gate for these users.
     pub(crate) fn new(users: Arc<Users>) -> Self {
         Self { users, failures: Failures::new() }
     }
 
-    /// Lets a request pass, or answers it.
+    /// Passes a request on, or refuses it.
     pub(crate) async fn check(State(gate): State<Arc<Self>>, request: Request, next: Next) -> Response {
         let peer = request.extensions().get::<Peer>().map_or(IpAddr::from([0, 0, 0, 0]), |peer| peer.0);
         let told = credentials(request.headers());

@@ -1,5 +1,5 @@
-//! The `Host` field of a request to a server on loopback: a page of another site whose name was made to lead
-//! here (DNS rebinding) names that site.
+//! Check of the `Host` field on a loopback server. A page of another site whose name resolves to this machine
+//! (DNS rebinding) names that site.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -15,7 +15,7 @@ pub(crate) fn names_this_machine(headers: &HeaderMap, own: IpAddr) -> bool {
         || name.parse() == Ok(own)
 }
 
-/// The name in `name:port` or `[address]:port`.
+/// Returns the name in `name:port` or `[address]:port`.
 fn host_of(host: &str) -> &str {
     match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),

@@ -1,7 +1,7 @@
-//! What the HTTP servers of the house have in common: bounded connections, TLS, users and their passwords.
+//! Shared parts of the HTTP servers: bounded connections, TLS, users and their passwords.
 //!
-//! Nothing here knows what is shown: a server is given a router, and files were read before it starts, as
-//! threads may not open them any more.
+//! This module does not know the content: a server gets a router. Its files are read before the start, since
+//! its threads cannot open them later.
 
 mod basic;
 mod config;

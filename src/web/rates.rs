@@ -1,14 +1,14 @@
-//! How often an address may do something.
+//! Rate limits by address.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-/// Addresses that are remembered; with more of them those that have been still are forgotten.
+/// Limit of tracked addresses; beyond it, idle ones are dropped.
 const REMEMBERED: usize = 4_096;
 
-/// A bucket for each address: full at first, one out a time, so many in a second.
+/// Token buckets, one for each address, full at first.
 #[derive(Debug)]
 pub(crate) struct Rates {
     buckets: Mutex<HashMap<IpAddr, Bucket>>,
@@ -23,12 +23,12 @@ struct Bucket {
 }
 
 impl Rates {
-    /// So many at once, and so many a second.
+    /// Returns buckets with this size and this rate a second.
     pub(crate) fn new((size, a_second): (f64, f64)) -> Self {
         Self { buckets: Mutex::default(), size, a_second }
     }
 
-    /// Counts one more of an address; whether it may.
+    /// Takes a token of an address; returns false if there is none.
     pub(crate) fn admits(&self, address: IpAddr, now: Instant) -> bool {
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         if buckets.len() >= REMEMBERED {
@@ -46,7 +46,7 @@ impl Rates {
         admitted
     }
 
-    /// True if an address may once more, without counting it.
+    /// True if an address has a token, without taking it.
     pub(crate) fn has_room(&self, address: IpAddr, now: Instant) -> bool {
         let buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         buckets.get(&group(address)).is_none_or(|bucket| self.level(bucket, now) >= 1.0)
@@ -58,7 +58,8 @@ impl Rates {
     }
 }
 
-/// One site's network of IPv6 (/48, RFC 6177) is one client: it has 65,536 networks of its own.
+/// Returns the key of an address. A site's IPv6 network (/48, RFC 6177) is one client, since it has 65,536
+/// subnets.
 pub(super) fn group(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::from((u128::from(address) & (u128::MAX << 80)).to_be_bytes()),

@@ -1,4 +1,4 @@
-//! Who is being answered: so many connections in all, and so many of one client, at once.
+//! Limits of concurrent connections, in total and for each client.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -6,27 +6,27 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::rates::group;
 
-/// The places of a server.
+/// Connection slots of a server.
 #[derive(Debug, Clone)]
 pub(crate) struct Seats {
     taken: Arc<Mutex<HashMap<IpAddr, usize>>>,
-    /// In all.
+    /// Limit in total.
     all: usize,
-    /// Of one address, or site of IPv6, so that none can keep all others out.
+    /// Limit of one address, or IPv6 site, so that none can lock out all others.
     of_one: usize,
 }
 
-/// A place, given back when dropped.
+/// Slot of a connection, released on drop.
 #[derive(Debug)]
 pub(crate) struct Seat(Seats, IpAddr);
 
 impl Seats {
-    /// So many in all, and so many of one address.
+    /// Returns slots with a limit in total and one for each address.
     pub(crate) fn new(all: usize, of_one: usize) -> Self {
         Self { taken: Arc::default(), all, of_one }
     }
 
-    /// A place for a client, where there is one.
+    /// Takes a slot for a client, if one is free.
     pub(crate) fn take(&self, client: IpAddr) -> Option<Seat> {
         let client = group(client);
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);

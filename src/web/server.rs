@@ -1,4 +1,4 @@
-//! The sockets: connections bounded in number and time, in the clear or by TLS.
+//! HTTP server: connections with limits of number and time, unencrypted or over TLS.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -19,32 +19,32 @@ use tokio_rustls::rustls::ServerConfig;
 
 use super::seats::{Seat, Seats};
 
-/// Time for which a stop waits for answers that are being written.
+/// Time for which a stop waits for responses being sent.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// How long it is waited after a connection could not be accepted.
+/// Pause after a failed accept.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How much a server bears.
+/// Limits of a server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// Connections at once, and those of one address.
+    /// Concurrent connections, in total and of one address.
     pub(crate) connections: (usize, usize),
-    /// Time for which a client may take for its TLS handshake, and for the head of a request.
+    /// Timeout of a client's TLS handshake, and of a request's head.
     pub(crate) head: Duration,
-    /// Time for which a connection may take in all.
+    /// Timeout of a connection in total.
     pub(crate) whole: Duration,
-    /// True if a connection is used for more than one request.
+    /// True to allow several requests on a connection.
     pub(crate) keep_alive: bool,
-    /// Threads for work that takes its time.
+    /// Number of threads for blocking work.
     pub(crate) threads: usize,
 }
 
-/// Whose request it is.
+/// Address of the client.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Peer(pub(crate) IpAddr);
 
-/// A running server; stops when dropped.
+/// Running server; stops when dropped.
 #[derive(Debug)]
 pub(crate) struct Server {
     address: SocketAddr,
@@ -56,7 +56,8 @@ pub(crate) struct Server {
 /// Listens on an address.
 ///
 /// # Errors
-/// What the system says.
+///
+/// Error of the system.
 pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let listener = TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
@@ -64,10 +65,11 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 impl Server {
-    /// Answers by `router` on a thread of that name, which calls `begin` first.
+    /// Serves `router` on a thread with this name, which calls `begin` first.
     ///
     /// # Errors
-    /// The runtime or the thread cannot be had.
+    ///
+    /// The runtime or the thread cannot be created.
     pub(crate) fn start(
         name: &str,
         listener: TcpListener,
@@ -92,18 +94,18 @@ impl Server {
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
             begin(&runtime);
             runtime.block_on(serve(listener, Arc::new(answerer), stopped));
-            // Work that nobody waits for any more is not waited for.
+            // Blocking work without a waiting request must not delay the stop.
             runtime.shutdown_background();
         })?;
         Ok(Self { address, by_tls, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// Returns the listening address.
     pub(crate) const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where it is, for a browser.
+    /// Returns the URL.
     pub(crate) fn url(&self) -> String {
         format!("http{}://{}/", if self.by_tls { "s" } else { "" }, self.address)
     }
@@ -111,21 +113,21 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The receiver is gone only where the server has ended by itself.
+        // The receiver is gone only if the server has stopped by itself.
         let _ = self.stop.take().map(|stop| stop.send(()));
-        // A panic of the server has been reported on stderr already.
+        // A panic of the server is already on stderr.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
-/// What all connections share.
+/// State shared by all connections.
 struct Answerer {
     tls: Option<TlsAcceptor>,
     router: Router,
     limits: Limits,
 }
 
-/// Answers until told to stop (or until whoever tells is gone), then finishes what it has begun.
+/// Accepts connections until the stop (or until its sender is dropped), then finishes open ones.
 async fn serve(
     listener: tokio::net::TcpListener,
     answerer: Arc<Answerer>,
@@ -139,7 +141,7 @@ async fn serve(
             _ = &mut stopped => break,
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => {
-                    // Who finds no seat is hung up on.
+                    // Without a free slot the connection is closed.
                     if let Some(seat) = seats.take(peer.ip()) {
                         connections.spawn(Arc::clone(&answerer).connection(stream, peer.ip(), seat));
                     }
@@ -175,7 +177,7 @@ impl Answerer {
             .header_read_timeout(self.limits.head)
             .keep_alive(self.limits.keep_alive)
             .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-        // How it ended is the client's affair.
+        // The end of a connection, even a timeout, concerns only the client.
         let _ = tokio::time::timeout(self.limits.whole, connection).await;
     }
 }

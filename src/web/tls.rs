@@ -1,4 +1,4 @@
-//! TLS of a server: certificates, key, and who must show one of their own.
+//! TLS of a server: certificates, key, and clients' certificates.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,62 +11,63 @@ use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 use tokio_rustls::rustls::version::{TLS12, TLS13};
 use tokio_rustls::rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
 
-/// What of a server's TLS is chosen; files are in PEM.
+/// TLS settings of a server; files are in PEM.
 #[derive(Debug, Clone)]
 pub(crate) struct Tls<'a> {
-    /// The chain, its own first.
+    /// Certificate chain, the server's own first.
     pub(crate) certificates: &'a Path,
-    /// The key of the first.
+    /// Private key of the first certificate.
     pub(crate) key: &'a Path,
-    /// Who signs clients' certificates, and whether one must be shown.
+    /// Authorities of clients' certificates, and whether one is required.
     pub(crate) clients: Option<(&'a Path, ClientCertificates)>,
-    /// Versions that are spoken: TLS 1.2, TLS 1.3.
+    /// Enabled versions: TLS 1.2, TLS 1.3.
     pub(crate) versions: (bool, bool),
 }
 
-/// Whether a client shows a certificate.
+/// Requirement of a client's certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClientCertificates {
-    /// It may.
+    /// Optional.
     IfGiven,
-    /// It must.
+    /// Required.
     Required,
 }
 
-/// Which file it is.
+/// Kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum File {
     /// The server's chain.
     Certificates,
-    /// Its key.
+    /// The server's private key.
     Key,
-    /// Who signs clients' certificates.
+    /// Authorities of clients' certificates.
     ClientAuthorities,
 }
 
-/// A file that cannot be used.
+/// Error of a file.
 #[derive(Debug)]
 pub(crate) struct TlsFault {
-    /// Which it is.
+    /// Kind of the file.
     pub(crate) file: File,
-    /// Where.
+    /// Path of the file.
     pub(crate) path: PathBuf,
-    /// What is wrong.
+    /// Reason.
     pub(crate) why: String,
 }
 
 const BOTH: [&SupportedProtocolVersion; 2] = [&TLS12, &TLS13];
 
 impl<'a> Tls<'a> {
-    /// Certificates and key, for clients that need none.
+    /// Returns settings with certificates and key, without clients' certificates.
     pub(crate) const fn new(certificates: &'a Path, key: &'a Path) -> Self {
         Self { certificates, key, clients: None, versions: (true, true) }
     }
 
-    /// Reads the files.
+    /// Loads the files.
     ///
     /// # Errors
-    /// One of them cannot be read or used.
+    ///
+    /// A file is unreadable or invalid.
     pub(crate) fn config(&self) -> Result<Arc<ServerConfig>, TlsFault> {
         let fault = |why: String| TlsFault { file: File::Certificates, path: self.certificates.into(), why };
         let chain = certificates(self.certificates).map_err(fault)?;
@@ -105,9 +106,9 @@ impl<'a> Tls<'a> {
     }
 }
 
-/// The certificates of a file, of which there is at least one.
+/// Reads the certificates of a file, at least one.
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let chain = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let chain = chain.map_err(|error| error.to_string())?;
-    if chain.is_empty() { Err("no certificate stands in it".to_owned()) } else { Ok(chain) }
+    if chain.is_empty() { Err("the file has no certificate".to_owned()) } else { Ok(chain) }
 }

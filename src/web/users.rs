@@ -6,33 +6,33 @@ use std::sync::{Arc, Mutex, PoisonError};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
 
-/// Passwords that are tried at the same time, for a tenth of a second of a processor that others need, too.
+/// Limit of concurrent password checks; each takes a tenth of a second of a processor that others need, too.
 const AT_ONCE: usize = 1;
 
-/// Logins that are remembered, so that each is worked out once.
+/// Limit of cached logins, so that each needs one check.
 const REMEMBERED: usize = 256;
 
-/// Who may log in.
+/// Users with their password hashes.
 #[derive(Debug)]
 pub(crate) struct Users {
     hashes: HashMap<String, String>,
-    /// Digests of names and passwords that were right.
+    /// Digests of correct names and passwords.
     right: Mutex<Vec<[u8; 32]>>,
     trials: Arc<Semaphore>,
 }
 
 impl Users {
-    /// Users by name, with hashes that [`Users::knows`].
+    /// Returns users by name, with hashes that [`Users::knows`] accepts.
     pub(crate) fn new(hashes: HashMap<String, String>) -> Self {
         Self { hashes, right: Mutex::default(), trials: Arc::new(Semaphore::new(AT_ONCE)) }
     }
 
-    /// True if this is a hash that passwords can be held against: bcrypt's.
+    /// True if the hash is supported: bcrypt.
     pub(crate) fn knows(hash: &str) -> bool {
         hash.parse::<bcrypt::HashParts>().is_ok()
     }
 
-    /// The digest of a name and a password.
+    /// Returns the digest of a name and a password.
     pub(crate) fn digest(name: &str, password: &str) -> [u8; 32] {
         Sha256::new()
             .chain_update(u64::try_from(name.len()).unwrap_or(u64::MAX).to_be_bytes())
@@ -42,20 +42,20 @@ impl Users {
             .into()
     }
 
-    /// True if a name and a password of this digest were right before.
+    /// True if a name and a password with this digest were correct before.
     pub(crate) fn has_seen(&self, digest: &[u8; 32]) -> bool {
         self.right.lock().unwrap_or_else(PoisonError::into_inner).contains(digest)
     }
 
-    /// True if this is the password of somebody who may log in.
+    /// True if this is the password of a user.
     pub(crate) async fn admit(&self, name: String, password: String) -> bool {
         let digest = Self::digest(&name, &password);
         if self.has_seen(&digest) {
             return true;
         }
         let is_known = self.hashes.contains_key(&name);
-        // An unknown name's password is held against somebody's hash, so that it takes as long as a known
-        // one's.
+        // The password of an unknown name is checked against another user's hash, so that it takes as long as
+        // for a known name.
         let hash = self.hashes.get(&name).or_else(|| self.hashes.values().next()).cloned();
         let Some(hash) = hash else { return false };
         let Ok(trial) = Arc::clone(&self.trials).acquire_owned().await else { return false };

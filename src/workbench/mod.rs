@@ -1,13 +1,13 @@
-//! What integration tests, benches and fuzz targets reach of the rooms; everything else is private to
-//! the house, so that the compiler names what nobody uses.
+//! Access for integration tests, benches and fuzz targets. All other modules are private, so the compiler
+//! reports unused items.
 //!
-//! Nothing here is promised to anybody, and nothing in the program uses it.
+//! This module is not a stable interface, and the program does not use it.
 
 pub mod fuzzing;
 
-/// Of [`crate::guard`].
+/// Items of [`crate::guard`].
 pub mod guard {
-    /// Of [`crate::guard::source`].
+    /// Items of [`crate::guard::source`].
     pub mod source {
         pub use crate::guard::source::{
             Answer, Backend, MAXIMUM_COPY_RANGE, Queued, Received, Source, SourceConfig, Verdict,
@@ -15,18 +15,18 @@ pub mod guard {
     }
 }
 
-/// Of [`crate::hook`].
+/// Items of [`crate::hook`].
 pub mod hook {
     pub use crate::hook::{
         Chain, Counters, HookConfig, Installed, MarkField, MarkState, Variant, status, up,
     };
 }
 
-/// Of [`crate::replay`].
+/// Items of [`crate::replay`].
 pub mod replay {
     pub use crate::replay::{Replay, ReplayConfig};
 
-    /// Of [`crate::replay::input`].
+    /// Items of [`crate::replay::input`].
     pub mod input {
         pub use crate::replay::input::Input;
     }

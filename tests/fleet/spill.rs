@@ -222,7 +222,7 @@ fn a_full_folder_drops_the_oldest_and_the_server_is_told_how_many() {
     site.server.stop();
     let output = site.replay(&whole, &["--spill-size", "4MiB"]).output().expect("it runs");
     let said = text(&output.stderr);
-    assert!(said.contains("is full") && said.contains("sightings are missing"), "{said}");
+    assert!(said.contains("is full") && said.contains("lacks sightings: "), "{said}");
     assert_eq!(output.status.code(), Some(2), "as where an inventory does not take what was seen");
     let files = std::fs::read_dir(site.spill()).expect("it is there").flatten();
     let octets: u64 = files.map(|file| file.metadata().expect("it is there").len()).sum();
@@ -234,7 +234,7 @@ fn a_full_folder_drops_the_oldest_and_the_server_is_told_how_many() {
     let (sightings, lost) = (site.stands("sightings"), site.stands("lost"));
     assert!(lost > 0 && sightings > 0, "{sightings} and {lost}");
     assert_eq!(Some(sightings + lost), all["sightings"].as_i64());
-    assert!(said.contains(&format!("{lost} sightings are missing")), "{lost}: {said}");
+    assert!(said.contains(&format!("lacks sightings: {lost}")), "{lost}: {said}");
     assert_eq!(psql(&site.url, "SELECT max(lost) FROM runs"), lost.to_string());
 }
 

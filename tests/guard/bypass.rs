@@ -627,7 +627,7 @@ fn a_bypass_ends_when_an_interface_is_another_one() {
         let told = |text: &str| text.contains("\"state\":\"bypass_off\"").then_some(());
         scene.guard.wait_stdout("an event", told);
         let said = scene.guard.stdout();
-        assert!(said.contains("interface left, which was made anew"), "{said}");
+        assert!(said.contains("interface left, which was recreated"), "{said}");
         eventually("the metric", || (scene.metric("bannerwall_bypass_up") == 0).then_some(()));
     });
 }

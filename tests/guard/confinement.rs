@@ -527,5 +527,5 @@ fn a_user_that_is_not_there_is_refused() {
     };
     let unknown = refused("nobody-of-this-name");
     assert!(unknown.contains("--user") && unknown.contains("no such user"), "{unknown}");
-    assert!(refused("root").contains("root keeps every right"));
+    assert!(refused("root").contains("root cannot be used here"));
 }

@@ -278,8 +278,8 @@ fn a_guard_that_its_hook_contradicts_is_a_fault() {
         std::fs::copy("tests/data/rules/suspicious.toml", &rules).expect("the folder is ours");
         std::fs::write(folder.path().join("guard.toml"), "[guard]\nmark = 4\n").expect("the folder is ours");
         let cases: [(&str, &str, &[&str]); 4] = [
-            ("--queue 0", "--queue 3", &["serves queue 3, to which no hook leads"]),
-            ("--queue 0", "--queue 0:2", &["serves queue 1, 2, to which no hook leads"]),
+            ("--queue 0", "--queue 3", &["serves queue 3, but no hook leads there"]),
+            ("--queue 0", "--queue 0:2", &["serves queue 1, 2, but no hook leads there"]),
             ("--queue 0", "--config guard.toml", &["writes mark 0x30, but the hook reads 0xc0000000"]),
             ("--queue 0", "--on-failure closed", &["was told --on-failure closed, its hook open"]),
         ];

@@ -1,7 +1,7 @@
-//! pcap and pcapng files as a stream of frames, with `pcap-parser` reading their structures.
+//! pcap and pcapng files as a stream of frames; `pcap-parser` reads their structures.
 //!
-//! Memory is bounded by the largest record whatever the file's size. A damaged file gives every
-//! frame before the damage, then an error with the offset.
+//! Memory is bounded by the largest record, for files of any size. A damaged file yields every frame before
+//! the damage, then an error with the offset.
 
 mod ng;
 
@@ -15,13 +15,13 @@ use pcap_parser::{PcapHeader, nom};
 use super::window::Window;
 use crate::event::Timestamp;
 
-/// The largest record (pcap) or block (pcapng) that is believed, in octets.
+/// Limit of a record (pcap) or block (pcapng), in bytes.
 const RECORD_LIMIT: usize = 16 << 20;
 
-/// Octets of a pcap file's header.
+/// Size of a pcap file's header, in bytes.
 const PCAP_HEADER: usize = 24;
 
-/// What a pcapng file begins with: the type of a section header block, the same in both byte orders.
+/// First bytes of a pcapng file: the type of a section header block, the same in both byte orders.
 const SECTION_HEADER: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 
 const SECOND: u64 = 1_000_000_000;
@@ -29,59 +29,59 @@ const SECOND: u64 = 1_000_000_000;
 /// One captured frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// Counted from 1.
+    /// Number, from 1.
     pub number: u64,
-    /// Time at which it was captured.
+    /// Time of the capture.
     pub timestamp: Timestamp,
-    /// The `LINKTYPE_` number that says how it begins.
+    /// `LINKTYPE_` number of its first header.
     pub link: u16,
-    /// As much of it as was captured.
+    /// Captured bytes.
     pub octets: &'a [u8],
-    /// Its length on the wire; at least `octets.len()`.
+    /// Length on the wire; at least `octets.len()`.
     pub wire_length: usize,
-    /// The capture's name of the interface, where it has one.
+    /// Name of the interface in the capture, if there is one.
     pub interface: Option<&'a str>,
 }
 
-/// Why a capture could not be read on.
+/// Error of reading a capture.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
     /// Neither pcap nor pcapng.
     #[error("not a pcap or pcapng file")]
     Format,
     /// The file ends within a record.
-    #[error("offset {offset}: the file is cut short within {what}")]
+    #[error("offset {offset}: the file is truncated within {what}")]
     Truncated {
-        /// Where the record begins.
+        /// Start of the record.
         offset: u64,
-        /// Which kind of record.
+        /// Kind of the record.
         what: &'static str,
     },
-    /// A record contradicts itself.
+    /// A record is inconsistent.
     #[error("offset {offset}: {what}")]
     Damaged {
-        /// Where the record begins.
+        /// Start of the record.
         offset: u64,
-        /// What is wrong with it.
+        /// Reason.
         what: &'static str,
     },
-    /// The file could not be read, or not be decompressed.
+    /// The file is unreadable, or cannot be decompressed.
     #[error("offset {offset}: {error}")]
     Read {
-        /// How far it was read.
+        /// Position of the error.
         offset: u64,
-        /// What the system or the decompressor said.
+        /// Error of the system or the decompressor.
         #[source]
         error: io::Error,
     },
 }
 
-/// A capture that is being read.
+/// Open capture.
 pub struct Capture<R> {
     window: Window<R>,
     format: Format,
     frames: u64,
-    /// Octets of the window that the last frame took.
+    /// Size of the last frame in the window, in bytes.
     taken: usize,
 }
 
@@ -90,15 +90,15 @@ enum Format {
     PcapNg(ng::Section),
 }
 
-/// What stands at the start of the window.
+/// Record at the start of the window.
 enum Record {
-    /// A frame, in octets from the window's start.
+    /// Frame, with positions from the window's start.
     Frame(FrameAt),
-    /// Something else, of so many octets.
+    /// Another record of this size in bytes.
     Other(usize),
-    /// At least so many octets are needed to tell.
+    /// Incomplete record; at least this many bytes are needed.
     More(usize),
-    /// It contradicts itself.
+    /// Inconsistent record.
     Damaged(&'static str),
 }
 
@@ -113,10 +113,11 @@ struct FrameAt {
 }
 
 impl<R: Read> Capture<R> {
-    /// Tells the format by the first octets.
+    /// Detects the format from the first bytes.
     ///
     /// # Errors
-    /// It is no capture file, or can't be read.
+    ///
+    /// The file is not a capture, or unreadable.
     pub fn open(source: R) -> Result<Self, CaptureError> {
         let mut window = Window::new(source);
         let filled = window.fill(PCAP_HEADER).map_err(|error| CaptureError::Read { offset: 0, error })?;
@@ -134,10 +135,11 @@ impl<R: Read> Capture<R> {
         Ok(Self { window, format: Format::Pcap(header), frames: 0, taken: 0 })
     }
 
-    /// The next frame, `None` at the end.
+    /// Returns the next frame; `None` at the end.
     ///
     /// # Errors
-    /// The capture can't be read on; every later call says so too.
+    ///
+    /// The capture cannot be read further; every later call fails, too.
     pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, CaptureError> {
         self.window.consume(std::mem::take(&mut self.taken));
         let at = loop {
@@ -151,7 +153,7 @@ impl<R: Read> Capture<R> {
                 Record::Other(length) => self.window.consume(length.max(1)),
                 Record::Damaged(what) => return Err(CaptureError::Damaged { offset, what }),
                 Record::More(wanted) if wanted > RECORD_LIMIT => {
-                    return Err(CaptureError::Damaged { offset, what: "a record longer than any real one" });
+                    return Err(CaptureError::Damaged { offset, what: "a record above the size limit" });
                 }
                 Record::More(wanted) => {
                     let wanted = wanted.max(self.window.data().len() + 1);
@@ -210,7 +212,7 @@ fn pcap_record(header: &PcapHeader, data: &[u8]) -> Record {
     };
     let (_, block) = match parse(data) {
         Ok(parsed) => parsed,
-        Err(error) => return incomplete(&error, data.len(), "a packet record that cannot be read"),
+        Err(error) => return incomplete(&error, data.len(), "an unreadable packet record"),
     };
     let fraction = u64::from(block.ts_usec) * if header.is_nanosecond_precision() { 1 } else { 1000 };
     Record::Frame(FrameAt {
@@ -224,7 +226,7 @@ fn pcap_record(header: &PcapHeader, data: &[u8]) -> Record {
     })
 }
 
-/// What a parser's error means: more octets are needed, or the record is damaged.
+/// Translates a parser's error: more bytes are needed, or the record is damaged.
 fn incomplete<E>(error: &nom::Err<E>, have: usize, damage: &'static str) -> Record {
     match error {
         nom::Err::Incomplete(nom::Needed::Size(missing)) => Record::More(have.saturating_add(missing.get())),
@@ -233,7 +235,7 @@ fn incomplete<E>(error: &nom::Err<E>, have: usize, damage: &'static str) -> Reco
     }
 }
 
-/// The `LINKTYPE_` number; the upper bits of the field tell the length of a frame check sequence.
+/// Returns the `LINKTYPE_` number; the upper bits of the field hold the length of a frame check sequence.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the lower 16 bits are meant")]
 const fn link_type(field: i32) -> u16 {
     field as u16

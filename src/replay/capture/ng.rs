@@ -1,4 +1,4 @@
-//! The blocks of a pcapng section and the interfaces that they speak of.
+//! Blocks of a pcapng section, and its interfaces.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -8,37 +8,36 @@ use pcap_parser::pcapng::{Block, InterfaceDescriptionBlock, parse_block_be, pars
 use super::{FrameAt, Record, SECOND, SECTION_HEADER, length, link_type};
 use crate::event::Timestamp;
 
-/// More interfaces than this in one section are not remembered.
+/// Limit of interfaces in one section; further ones are ignored.
 const INTERFACE_LIMIT: usize = 65_536;
 
-/// Octets of the interface names of one section that are remembered; equal names count once.
+/// Limit of the interface names in one section, in bytes; equal names count once.
 const NAMES_LIMIT: usize = 1 << 20;
 
-/// A name longer than this is not remembered: every event repeats it. Linux allows 15 octets, Windows'
-/// names of devices have 50.
+/// Limit of one name, since every event repeats it. Linux allows 15 bytes; Windows' device names have 50.
 const NAME_LIMIT: usize = 255;
 
-/// Octets of the smallest block: type, length, and the length again.
+/// Size of the smallest block in bytes: type, length, and the length again.
 const SMALLEST_BLOCK: usize = 12;
 
-/// Types of the blocks that are looked at.
+/// Types of the parsed blocks.
 const INTERFACE_BLOCK: u32 = 1;
 const SIMPLE_BLOCK: u32 = 3;
 const ENHANCED_BLOCK: u32 = 6;
 
-/// The type of the obsolete packet block, which old captures have.
+/// Type of the obsolete packet block, which occurs in old captures.
 const PACKET_BLOCK: u32 = 2;
 
-/// What a section header holds behind its length, in the section's byte order.
+/// Value after a section header's length, in the section's byte order.
 const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
 
-/// Octets before the data of an enhanced (and of an obsolete) packet block.
+/// Size of the header of an enhanced (and of an obsolete) packet block, in bytes.
 const ENHANCED_HEADER: usize = 28;
 
-/// Octets before the data of a simple packet block.
+/// Size of the header of a simple packet block, in bytes.
 const SIMPLE_HEADER: usize = 12;
 
-/// What the blocks since the last section header said.
+/// State since the last section header.
 #[derive(Debug, Default)]
 pub(super) struct Section {
     big_endian: bool,
@@ -46,7 +45,7 @@ pub(super) struct Section {
     names: Names,
 }
 
-/// The names of interfaces, each once, and no more octets of them than [`NAMES_LIMIT`].
+/// Names of interfaces without duplicates, up to [`NAMES_LIMIT`] bytes.
 #[derive(Debug, Default)]
 struct Names {
     known: HashSet<Arc<str>>,
@@ -54,7 +53,7 @@ struct Names {
 }
 
 impl Names {
-    /// The name to remember; none where it is too long or there are too many.
+    /// Returns the name to store; none if it is too long, or the limit is reached.
     fn keep(&mut self, name: &str) -> Option<Arc<str>> {
         if let Some(known) = self.known.get(name) {
             return Some(Arc::clone(known));
@@ -79,25 +78,25 @@ struct Interface {
 }
 
 impl Section {
-    /// The block at the start of `data`.
+    /// Returns the block at the start of `data`.
     ///
-    /// Its length is judged here: the parser sees whole blocks only, and only of types that matter.
+    /// Its length is checked here: the parser sees only whole blocks of relevant types.
     pub(super) fn record(&mut self, data: &[u8]) -> Record {
         let Some(header) = data.get(..SMALLEST_BLOCK) else { return Record::More(SMALLEST_BLOCK) };
         let is_section = header.starts_with(&SECTION_HEADER);
         if is_section && !self.begin(header) {
-            return Record::Damaged("a section of an unknown byte order");
+            return Record::Damaged("a section with an unknown byte order");
         }
         let (Some(kind), Some(field)) = (self.word(header, 0), self.word(header, 4)) else {
             return Record::More(SMALLEST_BLOCK);
         };
         let consumed = length(field);
         if consumed < SMALLEST_BLOCK {
-            return Record::Damaged("a block that is shorter than its own frame");
+            return Record::Damaged("a block that is shorter than its header");
         }
         let Some(block) = data.get(..consumed) else { return Record::More(consumed) };
         if self.word(block, consumed - 4) != Some(field) {
-            return Record::Damaged("a block that contradicts itself");
+            return Record::Damaged("an inconsistent block");
         }
         match kind {
             INTERFACE_BLOCK | PACKET_BLOCK | SIMPLE_BLOCK | ENHANCED_BLOCK => self.parsed(block),
@@ -105,7 +104,7 @@ impl Section {
         }
     }
 
-    /// Starts anew with the byte order of a section header; `false` where that tells none.
+    /// Starts a section with its header's byte order; returns `false` if that is invalid.
     fn begin(&mut self, header: &[u8]) -> bool {
         let Some(magic) = header.get(8..).and_then(|rest| rest.first_chunk::<4>()) else { return false };
         let big_endian = u32::from_be_bytes(*magic) == BYTE_ORDER_MAGIC;
@@ -113,10 +112,10 @@ impl Section {
         big_endian || u32::from_le_bytes(*magic) == BYTE_ORDER_MAGIC
     }
 
-    /// What a whole block says.
+    /// Parses a whole block.
     fn parsed(&mut self, data: &[u8]) -> Record {
         let parse = if self.big_endian { parse_block_be } else { parse_block_le };
-        let Ok((_, block)) = parse(data) else { return Record::Damaged("a block that contradicts itself") };
+        let Ok((_, block)) = parse(data) else { return Record::Damaged("an inconsistent block") };
         let consumed = data.len();
         match block {
             Block::InterfaceDescription(description) => {
@@ -149,7 +148,7 @@ impl Section {
                     },
                 )
             }
-            // The parser gives an unknown block's type in little-endian order whatever the section's.
+            // The parser returns an unknown block's type in little-endian order for every section.
             Block::Unknown(block) if self.word(data, 0) == Some(PACKET_BLOCK) => {
                 match self.obsolete_packet(block.data) {
                     Some(packet) => self.frame(consumed, &packet),
@@ -174,14 +173,14 @@ impl Section {
         });
     }
 
-    /// The name of an interface.
+    /// Returns the name of an interface.
     pub(super) fn interface_name(&self, index: usize) -> Option<&str> {
         self.interfaces.get(index)?.name.as_deref()
     }
 
     fn frame(&self, consumed: usize, packet: &Packet) -> Record {
         let Some(interface) = self.interfaces.get(packet.interface) else {
-            return Record::Damaged("a packet of an interface that was never described");
+            return Record::Damaged("a packet of an undescribed interface");
         };
         if packet.start + packet.room > consumed {
             return Record::Damaged("a packet that is longer than its block");
@@ -202,8 +201,8 @@ impl Section {
         Some(if self.big_endian { u32::from_be_bytes(*octets) } else { u32::from_le_bytes(*octets) })
     }
 
-    /// The fields of an obsolete packet block: interface (16 bit), drops (16 bit), time (64 bit, high
-    /// word first), captured and original length (32 bit each).
+    /// Parses an obsolete packet block: interface (16 bits), drops (16 bits), time (64 bits, high word
+    /// first), captured and original length (32 bits each).
     fn obsolete_packet(&self, body: &[u8]) -> Option<Packet> {
         let word = |at| self.word(body, at);
         let index = body.first_chunk::<2>()?;
@@ -219,7 +218,7 @@ impl Section {
     }
 }
 
-/// The fields of any block that holds a packet.
+/// Fields of any block with a packet.
 struct Packet {
     start: usize,
     room: usize,
@@ -230,8 +229,8 @@ struct Packet {
 }
 
 impl Interface {
-    /// Units of `if_tsresol` (a power of ten, or of two with the upper bit set) and whole seconds of
-    /// `if_tsoffset`.
+    /// Converts units of `if_tsresol` (a power of ten, or of two if the upper bit is set), with whole seconds
+    /// of `if_tsoffset`.
     fn timestamp(&self, units: u64) -> Timestamp {
         let exponent = u32::from(self.resolution & 0x7f);
         let base: u128 = if self.resolution & 0x80 == 0 { 10 } else { 2 };

@@ -1,4 +1,4 @@
-//! From captures to the engine: the loop, and what it counted.
+//! Runs captures through the engine, and counts frames.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -16,64 +16,64 @@ use crate::packet::{Parsed, Reassembled, Reassembler, ReassemblyLimits, encapsul
 use crate::rules::RuleSet;
 use crate::rules::fingerprint::Fingerprints;
 
-/// How often, by the capture's clock, silent flows are looked for.
+/// Interval of checks for silent flows, by the capture's clock.
 const TICK: Duration = Duration::from_secs(1);
 
-/// The link type of packets that begin with IP.
+/// Link type of packets that start with IP.
 const RAW_IP: u16 = 101;
 
-/// How many frames are read between two looks at the outside world.
+/// Number of frames between two calls of the observer.
 const LOOK_UP: u64 = 4096;
 
-/// How captures are read.
+/// Settings of a replay.
 #[derive(Debug, Clone)]
 pub struct ReplayConfig {
-    /// The engine's settings; its source is always [`Source::Replay`], its tracking [`Tracking::Lossy`].
+    /// Settings of the engine; its source is always [`Source::Replay`], its tracking [`Tracking::Lossy`].
     pub engine: EngineConfig,
-    /// Whether segments with wrong checksums are ignored. Captures of the sending host have them in
-    /// plenty, since the network card fills them in.
+    /// Handling of wrong checksums. Captures of the sending host have many, since the network card fills them
+    /// in.
     pub checksums: Checksums,
 }
 
-/// What was read so far.
+/// Counters of read data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Totals {
-    /// Captures.
+    /// Number of captures.
     pub files: u64,
-    /// Frames.
+    /// Number of frames.
     pub frames: u64,
-    /// Octets of those frames, as far as they were captured.
+    /// Number of captured bytes in those frames.
     pub octets: u64,
-    /// Frames without an IP packet.
+    /// Number of frames without an IP packet.
     pub not_ip: u64,
-    /// Frames of a link type that can't be read.
+    /// Number of frames with an unsupported link type.
     pub unknown_link: u64,
 }
 
-/// Why a capture was not read to its end.
+/// Error of a capture.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    /// The file is at fault.
+    /// The file is invalid.
     #[error(transparent)]
     Capture(#[from] CaptureError),
-    /// No frame could be read because of its link type.
+    /// No frame has a supported link type.
     #[error("offset 0: link type {0} is not supported")]
     LinkType(u16),
 }
 
-/// An inspector that is fed from captures.
+/// Inspector for captures.
 #[derive(Debug)]
 pub struct Replay {
     inspector: Inspector,
     checksums: Checksums,
-    /// Fragments of packets that may be a tunnel's; the engine puts together what carries TCP.
+    /// Fragments of packets that may belong to a tunnel; the engine reassembles those with TCP.
     tunnelled: Reassembler,
     last: Timestamp,
     totals: Totals,
 }
 
 impl Replay {
-    /// One that has read nothing.
+    /// Returns a new replay.
     pub fn new(config: ReplayConfig, rules: Arc<RuleSet>, fingerprints: Option<Arc<Fingerprints>>) -> Self {
         let ReplayConfig { mut engine, checksums } = config;
         engine.source = Source::Replay;
@@ -87,13 +87,14 @@ impl Replay {
         }
     }
 
-    /// Reads one capture to its end, or until `look_up` says to break, which is asked now and then.
+    /// Reads one capture to its end, or until `look_up` stops it, which is called periodically.
     ///
-    /// Flows that are still open at its end go on in the next capture, unless [`Self::finish`] comes
+    /// Flows that are open at its end continue in the next capture, unless [`Self::finish`] is called in
     /// between.
     ///
     /// # Errors
     ///
+    /// The capture is damaged; everything before the damage was inspected.
     /// The capture is damaged; everything before the damage was judged.
     pub fn read(
         &mut self,
@@ -118,24 +119,24 @@ impl Replay {
         }
     }
 
-    /// Ends every flow and tells what it still owed: no capture goes on where the last one ended.
+    /// Ends every flow and emits its remaining events: the next capture is a separate one.
     pub fn finish(&mut self, sink: &mut impl EventSink) {
         self.inspector.finish(self.last, sink);
         self.tunnelled = Reassembler::new(ReassemblyLimits::default());
         self.last = Timestamp::default();
     }
 
-    /// What was read so far.
+    /// Returns the counters of read data.
     pub fn totals(&self) -> &Totals {
         &self.totals
     }
 
-    /// What the engine counted so far.
+    /// Returns the engine's counters.
     pub fn counters(&self) -> &Counters {
         self.inspector.counters()
     }
 
-    /// Takes one frame; gives its link type where that can't be read.
+    /// Handles one frame; returns its link type if that is unsupported.
     fn frame(&mut self, frame: &Frame<'_>, sink: &mut impl EventSink) -> Option<u16> {
         self.totals.frames += 1;
         self.totals.octets += frame.octets.len() as u64;
@@ -157,7 +158,7 @@ impl Replay {
         }
     }
 
-    /// Takes the innermost packet of a frame, `missing` octets of whose end were not captured.
+    /// Handles the innermost packet of a frame, with `missing` bytes at its end that were not captured.
     fn packet(
         &mut self,
         packet: &[u8],
@@ -184,7 +185,7 @@ impl Replay {
             vlan: vlans.as_slice(),
             packet_number: Some(frame.number),
         };
-        // What the decision would do to the packet has been told by an event.
+        // Events have already reported the decision, which has no packet to act on.
         let _ = self.inspector.inspect(&input, sink);
     }
 

@@ -1,4 +1,4 @@
-//! Targets for what is read from the application layer.
+//! Fuzz targets for parsers of the application layer.
 
 use super::Choices;
 use crate::banner::disclosure::Disclosure;
@@ -11,7 +11,7 @@ use crate::banner::{
 use crate::event::{GreetingFacts, SshSide};
 use crate::terms::Anomaly;
 
-/// Asserts that `parse` of any prefix says `More` or what it says of the whole.
+/// Asserts that `parse` of any prefix returns `More`, or the result for the whole.
 fn holds_for_prefixes<'a, T: PartialEq + std::fmt::Debug>(
     octets: &'a [u8],
     cut: usize,
@@ -32,7 +32,7 @@ fn holds_for_prefixes<'a, T: PartialEq + std::fmt::Debug>(
     );
 }
 
-/// SSH identifications, KEXINIT, the reply to a key exchange, and recognition.
+/// Fuzzes SSH identifications, KEXINIT, the reply to a key exchange, and recognition.
 pub fn ssh(data: &[u8]) {
     let mut choices = Choices(data);
     let from = if choices.octet() & 1 == 0 { Side::Server } else { Side::Client };
@@ -53,7 +53,7 @@ pub fn ssh(data: &[u8]) {
     }
 }
 
-/// Greetings at any port.
+/// Fuzzes greetings at any port.
 pub fn greeting(data: &[u8]) {
     let mut choices = Choices(data);
     let (cut, port) = (usize::from(choices.word()), choices.word());
@@ -66,7 +66,7 @@ pub fn greeting(data: &[u8]) {
     }
 }
 
-/// First octets of what is not read: a name is never taken back, whatever follows.
+/// Fuzzes first bytes of protocols that are only named: a name must never change, whatever follows.
 pub fn other(data: &[u8]) {
     let mut choices = Choices(data);
     let from = if choices.octet() % 2 == 0 { Side::Client } else { Side::Server };
@@ -93,7 +93,7 @@ fn recognition_is_final(from: Side, octets: &[u8], cut: usize) {
     assert!(early == Recognition::More || early == whole, "{early:?} became {whole:?}");
 }
 
-/// HTTP heads of both sides, with their framing and titles.
+/// Fuzzes HTTP heads of both sides, with their framing and titles.
 pub fn http(data: &[u8]) {
     let mut choices = Choices(data);
     let cut = usize::from(choices.word());
@@ -116,7 +116,7 @@ pub fn http(data: &[u8]) {
     let _ = title::title(octets);
 }
 
-/// Body framing, cut in any way, and against a plain reading of chunks.
+/// Fuzzes body framing, cut in any way, against a simple decoder of chunks.
 pub fn framing(data: &[u8]) {
     let mut choices = Choices(data);
     let kind = choices.octet();
@@ -152,7 +152,7 @@ fn read_in_pieces(framing: Framing, octets: &[u8], pieces: usize) -> Result<Body
     Ok((content, consumed, reader.is_done()))
 }
 
-/// A whole chunked body decoded in the plainest way.
+/// Decodes a whole chunked body in the simplest way.
 fn plain_chunks(mut message: &[u8]) -> Option<Vec<u8>> {
     let mut content = Vec::new();
     loop {

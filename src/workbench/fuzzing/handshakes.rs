@@ -1,4 +1,4 @@
-//! Targets for TLS: records, hellos and certificates.
+//! Fuzz targets for TLS: records, hellos and certificates.
 
 use super::Choices;
 use crate::banner::tls::{
@@ -7,10 +7,10 @@ use crate::banner::tls::{
 use crate::event::Certificate;
 use crate::terms::Transport;
 
-/// What a piece is told apart by here: a record's type, and a message's.
+/// Result for a piece: a record's type, a message's type, and its bytes.
 type Found = (u8, u8, Vec<u8>);
 
-/// Records of one side, cut anywhere: the same is found in them, and hellos are read as they are.
+/// Fuzzes records of one side with a cut: the result must be the same, and hellos must parse.
 pub fn tls(data: &[u8]) {
     let mut choices = Choices(data);
     let cut = usize::from(choices.word());
@@ -37,7 +37,7 @@ pub fn tls(data: &[u8]) {
     }
 }
 
-/// A certificate, whole or not.
+/// Fuzzes a certificate, whole or not.
 pub fn certificate(data: &[u8]) {
     let told = handshakes::chain([data]);
     assert_eq!(told.len(), 1, "what cannot be read is told, too");
@@ -53,7 +53,7 @@ fn holds(certificate: &Certificate) {
     assert!(!certificate.self_signed || certificate.subject == certificate.issuer, "by its own name");
 }
 
-/// Everything in octets that come in stages, each with those before it.
+/// Returns all pieces of bytes that arrive in stages; each stage includes those before it.
 fn pieces(stages: &[&[u8]]) -> Vec<Found> {
     let (mut records, mut found) = (Records::default(), Vec::new());
     for stage in stages {

@@ -1,4 +1,4 @@
-//! Targets for rule files, and for whole conversations that the engine judges.
+//! Fuzz targets for rule files, and for whole conversations through the engine.
 
 use std::sync::{Arc, LazyLock};
 
@@ -14,10 +14,10 @@ use crate::packet::testing::{SegmentBuilder, endpoint};
 use crate::rules::fingerprint::Fingerprints;
 use crate::rules::{Context, RuleSet, Stage};
 
-/// What stands between a rule file and the banner that it judges.
+/// Separator between a rule file and its banner.
 const END_OF_FILE: u8 = 0;
 
-/// A rule file, and behind a NUL a banner that it judges.
+/// Fuzzes a rule file with a banner after a NUL.
 pub fn rules(data: &[u8]) {
     let end = data.iter().position(|octet| *octet == END_OF_FILE).unwrap_or(data.len());
     let (text, banner) = data.split_at(end);
@@ -52,7 +52,7 @@ fn judge(rules: &RuleSet, octets: &[u8]) {
     }
 }
 
-/// Asserts that asking at the head and again at the end matches the rules that asking once does, unless
+/// Asserts that evaluating at the head and again at the end matches the same rules as evaluating once, unless
 /// an accept rule ends one of them early.
 fn stages_agree(rules: &RuleSet, banner: &Banner<'_>) {
     let ask = |stage| {
@@ -72,7 +72,7 @@ fn stages_agree(rules: &RuleSet, banner: &Banner<'_>) {
     assert_eq!(parts, whole, "what is asked in two parts differs");
 }
 
-/// Rules of every protocol and side, with and without what comes behind the head.
+/// Rules for every protocol and side, with and without fields after the head.
 static RULES: LazyLock<Arc<RuleSet>> = LazyLock::new(|| match RuleSet::parse("fuzz.toml", RULE_FILE) {
     Ok(loaded) => Arc::new(loaded.rules),
     Err(error) => panic!("{error}"),
@@ -133,8 +133,7 @@ match.body = 'x'
 action = "alert"
 "#;
 
-/// A conversation: cut in any way its events are the same, and nothing that is done to its packets makes
-/// the engine panic.
+/// Fuzzes a conversation: any cut must give the same events, and no change of its packets may cause a panic.
 pub fn engine(data: &[u8]) {
     let mut choices = Choices(data);
     let pieces = usize::from(choices.octet()).max(1);
@@ -142,7 +141,7 @@ pub fn engine(data: &[u8]) {
     let (client, server) = choices.0.split_at(split.min(choices.0.len()));
     let whole = told(&converse(client, server, usize::MAX));
     let cut = told(&converse(client, server, pieces));
-    // Behind what belongs to no message the next one is looked for at the start of segments, too.
+    // After data outside of any message, the parser looks for the next one at the start of segments, too.
     let lost = |told: &[String]| told.iter().any(|fact| fact == "http_unexpected_data");
     if !lost(&whole) && !lost(&cut) {
         let said = [client, server].map(|octets| octets.escape_ascii().to_string());
@@ -180,7 +179,8 @@ fn show(engine: &mut Engine, segment: &SegmentBuilder, events: &mut Vec<Event>) 
     let _ = engine.inspect(&input, events);
 }
 
-/// A handshake, all that the client says, all that the server says, in segments of `pieces` octets.
+/// Returns the events of a handshake, then all client data, then all server data, in segments of `pieces`
+/// bytes.
 fn converse(client: &[u8], server: &[u8], pieces: usize) -> Vec<Event> {
     let (mut engine, mut events) = (engine_for(false, AnomalyPolicy::all(AnomalyAction::Alert)), Vec::new());
     let (near, far) = (endpoint("192.0.2.1:40000"), endpoint("198.51.100.2:22"));
@@ -190,7 +190,7 @@ fn converse(client: &[u8], server: &[u8], pieces: usize) -> Vec<Event> {
     let said = u32::try_from(client.len()).unwrap_or_default();
     for (from, to, octets, heard) in [(near, far, client, 0), (far, near, server, said)] {
         let mut sequence = 1_u32;
-        // More than a segment can hold is cut even where nothing else asks for it.
+        // Data above a segment's limit is cut in any case.
         for piece in octets.chunks(pieces.min(32 << 10)) {
             let segment =
                 SegmentBuilder::new(from, to).sequence(sequence).acknowledgement(heard + 1).payload(piece);
@@ -202,12 +202,12 @@ fn converse(client: &[u8], server: &[u8], pieces: usize) -> Vec<Event> {
     events
 }
 
-/// What the events tell of banners and matches, without the packets that they came in.
+/// Returns the events' facts about banners and matches, without packets.
 fn told(events: &[Event]) -> Vec<String> {
     let mut told: Vec<String> = events
         .iter()
         .filter_map(|event| match &event.kind {
-            // How much of the first octets had come when the flow was told is no part of what it is.
+            // The number of first bytes at the report depends on the cut, so it is left out.
             EventKind::Application(Application::Other(facts)) => {
                 Some(format!("other {} {:?}", facts.name, facts.from))
             }
@@ -221,7 +221,7 @@ fn told(events: &[Event]) -> Vec<String> {
     told
 }
 
-/// Segments of both ends with flags, sequence numbers and windows that the fuzzer chooses.
+/// Sends segments of both ends with flags, sequence numbers and windows from the fuzzer.
 fn disturb(data: &[u8]) {
     let mut choices = Choices(data);
     let (mut engine, mut events) = (engine_for(true, AnomalyPolicy::all(AnomalyAction::Drop)), Vec::new());

@@ -1,7 +1,7 @@
-//! What the fuzzers run: one function a target, octets in, a panic where something is wrong.
+//! Fuzz targets: one function each, which takes bytes and panics on an error.
 //!
 //! The coverage-guided targets in `fuzz/` and the property tests in `tests/replay/fuzzing.rs` share these
-//! functions, so that what one finds the other repeats. Nothing in the program uses this module.
+//! functions, so each can repeat the other's findings. The program does not use this module.
 
 mod banners;
 mod handshakes;
@@ -15,10 +15,10 @@ pub use judging::{engine, rules};
 pub use quic::quic;
 pub use streams::{capture, flow, netlink, packet};
 
-/// A fuzz target.
+/// Fuzz target.
 pub type Target = fn(&[u8]);
 
-/// Every target by the name of its folder of seeds.
+/// Fuzz targets by the name of their seeds' folder.
 pub const TARGETS: &[(&str, Target)] = &[
     ("packet", packet),
     ("flow", flow),
@@ -36,7 +36,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("engine", engine),
 ];
 
-/// Takes choices from the front of a fuzzer's octets; zeros once they are used up.
+/// Takes choices from the front of the fuzzer's bytes; returns zeros once they are used up.
 struct Choices<'a>(&'a [u8]);
 
 impl<'a> Choices<'a> {

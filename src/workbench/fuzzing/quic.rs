@@ -1,4 +1,4 @@
-//! The target for QUIC: packets, frames and the octets of a hello.
+//! Fuzz target for QUIC: packets, frames and the bytes of a hello.
 
 use std::sync::Arc;
 
@@ -11,8 +11,7 @@ use crate::packet::testing::{datagram, endpoint};
 use crate::rules::RuleSet;
 use crate::terms::{QuicVersion, Timestamp, Transport};
 
-/// Octets as a datagram, as the frames of an Initial that a client really sends, and as the order in which
-/// parts of a message come.
+/// Fuzzes bytes as a datagram, as the frames of a client's Initial, and as the order of a message's parts.
 pub fn quic(data: &[u8]) {
     packets(data);
     trains(data).for_each(packets);
@@ -24,7 +23,7 @@ pub fn quic(data: &[u8]) {
     judged(data);
 }
 
-/// Goes over the packets of a datagram; each is shorter than what is left.
+/// Parses the packets of a datagram; each must shorten the rest.
 fn packets(mut octets: &[u8]) {
     while let Next::Long(packet, rest) = next_packet(octets) {
         assert!(rest.len() < octets.len(), "goes on");
@@ -40,7 +39,7 @@ fn packets(mut octets: &[u8]) {
     }
 }
 
-/// What is encrypted is opened again, and read.
+/// Encrypts frames, and checks that decryption returns them.
 fn frames(version: QuicVersion, octets: &[u8]) {
     let payload = octets.get(..octets.len().min(1000)).unwrap_or_default();
     let datagram = InitialBuilder { version, ..InitialBuilder::new(b"12345678") }.frames(payload).build();
@@ -63,7 +62,7 @@ fn frames(version: QuicVersion, octets: &[u8]) {
     }
 }
 
-/// Parts of a message in any order: the same message comes of them, or none.
+/// Delivers parts of a message in any order: the result must be the same message, or none.
 fn order(mut choices: Choices<'_>) {
     let body: Vec<u8> = (0..200).collect();
     let message = [&[1, 0, 0, 200][..], &body].concat();
@@ -79,7 +78,7 @@ fn order(mut choices: Choices<'_>) {
     assert_eq!(hellos.next_message(), Ok(whole.then_some((1, &body[..]))));
 }
 
-/// What anybody may send between two parts of a hello, in both directions.
+/// Sends arbitrary data between two parts of a hello, in both directions.
 fn judged(octets: &[u8]) {
     let octets = octets.get(..octets.len().min(1000)).unwrap_or_default();
     let mut engine = Engine::new(EngineConfig::default(), Arc::new(RuleSet::default()), None);

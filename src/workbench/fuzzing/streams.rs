@@ -1,4 +1,4 @@
-//! Targets for what is read below the application layer.
+//! Fuzz targets below the application layer.
 
 use std::collections::BTreeMap;
 use std::io::Cursor;
@@ -13,7 +13,7 @@ use crate::packet::link::Carried;
 use crate::packet::{Parsed, Reassembled, Reassembler, ReassemblyLimits, Segment, parse};
 use crate::replay::capture::Capture;
 
-/// One IP packet, whole, cut short and as fragments of one.
+/// Fuzzes one IP packet: whole, truncated and as fragments.
 pub fn packet(data: &[u8]) {
     let mut choices = Choices(data);
     let beyond = usize::from(choices.octet());
@@ -31,7 +31,7 @@ fn look_at(segment: &Segment<'_>, packet: &[u8]) {
     let _ = (segment.timestamp(), segment.checksums_valid(), segment.sequence_length());
 }
 
-/// Takes `data` for a list of packets, each behind its length.
+/// Treats `data` as a list of packets with length prefixes.
 fn reassemble(data: &[u8]) {
     let mut choices = Choices(data);
     let mut reassembler = Reassembler::new(ReassemblyLimits::default());
@@ -47,7 +47,7 @@ fn reassemble(data: &[u8]) {
     }
 }
 
-/// Segments of one direction in any order, against a map of octets where the first one wins.
+/// Fuzzes segments of one direction in any order, against a map of bytes in which the first one wins.
 pub fn flow(data: &[u8]) {
     let mut choices = Choices(data);
     let start = u32::from(choices.word()) << 16 | 0xff00;
@@ -56,7 +56,7 @@ pub fn flow(data: &[u8]) {
     let mut reference: BTreeMap<u32, u8> = BTreeMap::new();
     let mut read = Vec::new();
     let limits = Limits { pieces: usize::MAX, octets: usize::MAX };
-    // The first segment says where the direction begins.
+    // The first segment sets the start of the direction.
     let offer = collector.offer(&mut stream, start, b"!", limits);
     collector.keep(offer.fresh);
     reference.insert(0, b'!');
@@ -83,7 +83,7 @@ pub fn flow(data: &[u8]) {
     assert_eq!(read, expected, "the collector and the map of octets differ");
 }
 
-/// A capture file of any kind with its link layers and tunnels.
+/// Fuzzes a capture file of any kind with its link layers and tunnels.
 pub fn capture(data: &[u8]) {
     let Ok(mut capture) = Capture::open(Cursor::new(data.to_vec())) else { return };
     let mut frames = 0;
@@ -97,7 +97,7 @@ pub fn capture(data: &[u8]) {
     }
 }
 
-/// A datagram from the kernel's queue.
+/// Fuzzes a datagram from the kernel's queue.
 pub fn netlink(data: &[u8]) {
     for message in messages(data).flatten() {
         if let Message::Packet(packet) = message {
