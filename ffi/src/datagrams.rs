@@ -1,5 +1,5 @@
-//! Trains of UDP datagrams: many of one length, sent and received by one call each (`udp(7)`, `UDP_SEGMENT`
-//! and `UDP_GRO`).
+//! Trains of UDP datagrams: many of one length, sent and received by one call each (`udp(7)`,
+//! `UDP_SEGMENT` and `UDP_GRO`).
 
 use std::io::{self, IoSlice};
 use std::mem::size_of;
@@ -12,16 +12,16 @@ use libc::{c_int, socklen_t};
 use crate::error::CallError;
 use crate::message::{self, Beside};
 
-/// What one call received.
+/// The datagrams of one receive call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Train {
-    /// Bytes in all.
+    /// Number of bytes in all.
     pub length: usize,
-    /// Bytes of each datagram but the last, which may be shorter; 0 where there is only one.
+    /// Number of bytes of each datagram except the last, which may be shorter; 0 if there is only one.
     pub each: usize,
 }
 
-/// True if the kernel cuts what [`send`] gives it: since Linux 4.18.
+/// True if the kernel splits the data of [`send`]: since Linux 4.18.
 pub fn can_cut(socket: &UdpSocket) -> bool {
     let mut each: c_int = 0;
     let mut length = socklen_t::try_from(size_of::<c_int>()).unwrap_or(socklen_t::MAX);
@@ -38,38 +38,39 @@ pub fn can_cut(socket: &UdpSocket) -> bool {
     result == 0
 }
 
-/// Sends `parts`, one behind the other, to whom `socket` is connected to: cut by the kernel into datagrams of
-/// `each` bytes, of which the last may be shorter, or as one datagram. The size goes with the call, not with
-/// the socket, so that threads with different ones do not disturb each other.
+/// Sends `parts`, one after the other, to the peer of `socket`. The kernel splits them into datagrams of
+/// `each` bytes, of which the last may be shorter; without `each` they are one datagram. The size is a
+/// parameter of the call, not of the socket, so that threads with different sizes do not disturb each
+/// other.
 ///
 /// # Errors
-/// As `sendmsg(2)`: `EINVAL` or `EMSGSIZE` where a datagram is longer than the path's MTU lets through, `EIO`
-/// where the device on the way writes no checksums.
+/// The same as `sendmsg(2)`: `EINVAL` or `EMSGSIZE` if a datagram is longer than the path's MTU, `EIO` if
+/// the device on the path writes no checksums.
 pub fn send(socket: &UdpSocket, parts: &[IoSlice<'_>], each: Option<u16>) -> io::Result<()> {
     let each = each.map(u16::to_ne_bytes);
     message::send(socket.as_fd(), parts, each.map(|each| ((libc::SOL_UDP, libc::UDP_SEGMENT), each)))
         .map(drop)
 }
 
-/// Lets [`receive`] give several datagrams at once.
+/// Lets [`receive`] return several datagrams at once.
 ///
 /// # Errors
-/// Before Linux 5.0.
+/// The kernel is older than Linux 5.0.
 pub fn join(socket: &UdpSocket) -> Result<(), CallError> {
     set(socket, libc::UDP_GRO, 1, "setsockopt(UDP_GRO)")
 }
 
-/// Waits for datagrams and puts them one behind the other into `buffer`. What does not fit is lost: 64 KiB
-/// take all.
+/// Waits for datagrams and writes them one after the other into `buffer`. Data that does not fit is lost:
+/// 64 KiB suffice.
 ///
 /// # Errors
-/// As `recvmsg(2)`; also what earlier datagrams ran into, as `ECONNREFUSED`.
+/// The same as `recvmsg(2)`, including errors of earlier datagrams such as `ECONNREFUSED`.
 pub fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Train> {
     let (length, each) = message::receive::<Each>(socket.as_fd(), buffer, 0)?;
     Ok(Train { length, each: each.and_then(|Each(each)| usize::try_from(each).ok()).unwrap_or(0) })
 }
 
-/// Bytes of each datagram, where the kernel has joined several.
+/// Number of bytes of each datagram, if the kernel has joined several.
 #[derive(Debug, Clone, Copy)]
 #[repr(transparent)]
 struct Each(c_int);

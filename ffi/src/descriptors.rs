@@ -1,4 +1,5 @@
-//! A thread's own table of file descriptors, and descriptors that a service manager hands to a process.
+//! A separate file descriptor table for a thread, and descriptors that a service manager passes to a
+//! process.
 
 use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,18 +8,18 @@ use libc::c_uint;
 
 use crate::error::CallError;
 
-/// Gives the calling thread a descriptor table of its own that holds stdin, stdout and stderr alone.
+/// Gives the calling thread a separate descriptor table that holds only stdin, stdout and stderr.
 ///
-/// From then on the thread can open files and start programs however many descriptors the rest of the
-/// process holds: the limit of open files counts a table. What the thread had opened or was given
-/// before, descriptors inside of other values too, is closed for it (and for nobody else).
+/// The limit of open files counts a table. So the thread can open files and start programs for any number
+/// of descriptors in the rest of the process. Descriptors that the thread had before, also inside other
+/// values, are closed for it, but not for other threads.
 ///
-/// Signals are blocked for the thread: a handler may write to a descriptor, which has to be the process's.
-/// Programs that the thread starts have them blocked too.
+/// Signals are blocked for the thread, because a handler may write to a descriptor of the process's
+/// table. Programs that the thread starts have them blocked, too.
 ///
 /// # Errors
 ///
-/// Where the kernel has no `close_range` (before Linux 5.9); the thread then shares the table as before.
+/// The kernel has no `close_range` (before Linux 5.9); then the thread shares the table as before.
 pub fn keep_own() -> Result<(), CallError> {
     const FIRST: c_uint = 3;
     block_signals()?;
@@ -30,18 +31,18 @@ pub fn keep_own() -> Result<(), CallError> {
     if result < 0 { Err(CallError::last("close_range(CLOSE_RANGE_UNSHARE)")) } else { Ok(()) }
 }
 
-/// Descriptors that a service manager may hand over, at most.
+/// Largest number of descriptors from a service manager.
 const INHERITED: RawFd = 4096;
 
-/// Takes the descriptors that a service manager has opened for this process (`sd_listen_fds(3)`), by their
-/// names. They are kept from programs that this process starts. Once they were taken there are none.
+/// Takes the descriptors that a service manager has opened for this process (`sd_listen_fds(3)`), with
+/// their names. Programs that this process starts do not inherit them. A second call returns none.
 ///
-/// How many there are is read here, of the environment, and only where that speaks of this very process: from
-/// 3 on they were open when it began, and are nobody's until they are taken.
+/// Their number comes from the environment, and only if that names this very process. The descriptors
+/// start at 3; they were open when the process began, and nothing owns them before this call.
 ///
 /// # Errors
 ///
-/// Where one of them is not open; none is taken then.
+/// One of them is not open; then none is taken.
 pub fn inherited() -> Result<Vec<(String, OwnedFd)>, CallError> {
     let variable = |name: &str| std::env::var(name).ok();
     let count = count(variable("LISTEN_PID"), variable("LISTEN_FDS"), std::process::id());
@@ -49,7 +50,7 @@ pub fn inherited() -> Result<Vec<(String, OwnedFd)>, CallError> {
     Ok(named(&names, take(count)?).collect())
 }
 
-/// Takes so many, once.
+/// Takes `count` descriptors, only once.
 fn take(count: RawFd) -> Result<Vec<OwnedFd>, CallError> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     const FIRST: RawFd = 3;
@@ -69,14 +70,14 @@ fn take(count: RawFd) -> Result<Vec<OwnedFd>, CallError> {
     Ok((FIRST..FIRST + count).map(|number| unsafe { OwnedFd::from_raw_fd(number) }).collect())
 }
 
-/// How many descriptors are meant for the process `own`.
+/// Returns the number of descriptors that are meant for the process `own`.
 fn count(process: Option<String>, count: Option<String>, own: u32) -> RawFd {
     let number = |text: Option<String>| text.and_then(|text| text.parse::<u32>().ok());
     let count = number(count).filter(|_| number(process) == Some(own)).unwrap_or_default();
     RawFd::try_from(count).unwrap_or(INHERITED).min(INHERITED)
 }
 
-/// Descriptors with their names.
+/// Returns the descriptors with their names.
 fn named<T>(names: &str, descriptors: Vec<T>) -> impl Iterator<Item = (String, T)> {
     let names = names.split(':').map(str::to_owned).chain(std::iter::repeat_with(String::new));
     names.zip(descriptors)

@@ -1,5 +1,5 @@
-//! Ethernet frames by packet sockets (`packet(7)`): those that one interface received, and frames of our
-//! own to send by an interface as they stand.
+//! Ethernet frames by packet sockets (`packet(7)`): receives those of one interface, and sends complete
+//! frames by an interface.
 
 use std::io;
 use std::mem::size_of;
@@ -24,10 +24,10 @@ pub struct Tag {
     pub control: u16,
 }
 
-/// A frame that an interface received, of which the start was copied.
+/// A frame that an interface received; its start was copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen<'a> {
-    /// From its destination address on, its outer tag taken out.
+    /// The bytes from its destination address on, without its outer tag.
     pub octets: &'a [u8],
     /// The outer tag.
     pub tag: Option<Tag>,
@@ -38,11 +38,11 @@ pub struct Seen<'a> {
 pub struct FrameSocket(OwnedFd);
 
 impl FrameSocket {
-    /// A socket to send by, which receives nothing.
+    /// Opens a socket for sending, which receives nothing.
     ///
     /// # Errors
     ///
-    /// Without `CAP_NET_RAW`, and where the kernel has no packet sockets.
+    /// Without `CAP_NET_RAW`, or if the kernel has no packet sockets.
     pub fn sending() -> Result<Self, CallError> {
         const KIND: c_int = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // Protocol 0: nothing is received until the socket is bound to another.
@@ -55,11 +55,13 @@ impl FrameSocket {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// A socket that gets what the interface of index `interface` receives, as far as `filter` lets it by.
+    /// Opens a socket that receives the frames of the interface with index `interface`, as far as
+    /// `filter` accepts them.
     ///
     /// # Errors
     ///
-    /// As [`FrameSocket::sending`]; where there is no such interface; where the filter is no program.
+    /// The same as [`FrameSocket::sending`]; also if there is no such interface, or if the filter is
+    /// invalid.
     pub fn watching(interface: u32, filter: &[Instruction]) -> Result<Self, CallError> {
         let socket = Self::sending()?;
         socket.filter(filter)?;
@@ -72,11 +74,11 @@ impl FrameSocket {
         if result < 0 { Err(CallError::last("bind(AF_PACKET)")) } else { Ok(socket) }
     }
 
-    /// Sends `frame`, from its destination address on, by the interface of index `interface`.
+    /// Sends `frame`, from its destination address on, by the interface with index `interface`.
     ///
     /// # Errors
     ///
-    /// When the interface is gone or down, or has no room.
+    /// The interface is gone, down or full.
     pub fn send(&self, interface: u32, frame: &[u8]) -> io::Result<()> {
         let address = address(interface, 0);
         // SAFETY: `frame` and `address` are live and as long as said; the kernel only reads them.
@@ -93,11 +95,11 @@ impl FrameSocket {
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// The next frame that waits, its start in `buffer`; none where none waits.
+    /// Returns the next waiting frame with its start in `buffer`; none if no frame waits.
     ///
     /// # Errors
     ///
-    /// When the interface is down or gone.
+    /// The interface is down or gone.
     pub fn receive<'a>(&self, buffer: &'a mut [u8]) -> io::Result<Option<Seen<'a>>> {
         let (length, data) = match message::receive(self.0.as_fd(), buffer, libc::MSG_DONTWAIT) {
             Ok(received) => received,
@@ -140,7 +142,7 @@ impl FrameSocket {
 #[expect(clippy::cast_possible_truncation, reason = "a structure of 20 octets")]
 const LENGTH_OF_ADDRESS: socklen_t = size_of::<sockaddr_ll>() as socklen_t;
 
-/// The address of an interface; `protocol` in host byte order.
+/// Returns the address of an interface; `protocol` is in host byte order.
 fn address(interface: u32, protocol: c_int) -> sockaddr_ll {
     sockaddr_ll {
         sll_family: u16::try_from(libc::AF_PACKET).unwrap_or_default(),

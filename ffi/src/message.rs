@@ -1,4 +1,4 @@
-//! A message by `recvmsg(2)` or `sendmsg(2)`, and what is said beside it by the kernel or to it (`cmsg(3)`).
+//! Messages by `recvmsg(2)` or `sendmsg(2)` with control messages from or for the kernel (`cmsg(3)`).
 
 use std::io::{self, IoSlice};
 use std::mem::{MaybeUninit, offset_of, size_of};
@@ -7,27 +7,28 @@ use std::ptr;
 
 use libc::{c_int, c_void};
 
-/// What the kernel says beside a message.
+/// Content of a control message.
 ///
 /// # Safety
 ///
-/// Any bytes of its size are a value of it.
+/// Any bytes of its size are a valid value.
 pub(crate) unsafe trait Beside: Copy {
-    /// Level and type of the control message that holds it.
+    /// Level and type of the control message.
     const KIND: (c_int, c_int);
 }
 
-/// Bytes of a control message, and some to spare.
+/// Size of the buffer for control messages in bytes, with a reserve.
 const CONTROL: usize = 64;
 
 /// A buffer that is aligned for `struct cmsghdr`.
 #[repr(C, align(8))]
 struct Control([u8; CONTROL]);
 
-/// Receives a message into `buffer`: its length there, and what stands first beside it, if that is a `T`.
+/// Receives a message into `buffer`. Returns its length, and the content of its first control message if
+/// that is a `T`.
 ///
 /// # Errors
-/// As `recvmsg(2)`.
+/// The same as `recvmsg(2)`.
 pub(crate) fn receive<T: Beside>(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
@@ -51,7 +52,7 @@ pub(crate) fn receive<T: Beside>(
     Ok((length, unsafe { said(header) }))
 }
 
-/// A control message of two bytes, as `cmsg(3)` lays it out.
+/// A control message of two bytes, in the layout of `cmsg(3)`.
 #[repr(C)]
 struct Short {
     header: libc::cmsghdr,
@@ -64,11 +65,11 @@ const _: () = assert!(offset_of!(Short, octets) == unsafe { libc::CMSG_LEN(0) } 
 // SAFETY: as above.
 const _: () = assert!(size_of::<Short>() == unsafe { libc::CMSG_SPACE(2) } as usize);
 
-/// Sends `parts`, one behind the other, to whom `socket` is connected to, and says `beside`, the level and
-/// type of a control message and its two bytes; gives how many bytes were sent.
+/// Sends `parts`, one after the other, to the peer of `socket`. `beside` is a control message: its level,
+/// its type and its two bytes. Returns the number of sent bytes.
 ///
 /// # Errors
-/// As `sendmsg(2)`.
+/// The same as `sendmsg(2)`.
 pub(crate) fn send(
     socket: BorrowedFd<'_>,
     parts: &[IoSlice<'_>],
@@ -79,7 +80,7 @@ pub(crate) fn send(
     let mut control = Short { header, octets: [0; 2], rest: [0; _] };
     // SAFETY: a msghdr is pointers and numbers, for which zero is a valid value.
     let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
-    // An `IoSlice` has the layout of an iovec, and nothing is written there.
+    // An `IoSlice` has the layout of an iovec, and the kernel writes nothing there.
     message.msg_iov = parts.as_ptr().cast_mut().cast();
     message.msg_iovlen = parts.len() as _;
     if let Some(((level, kind), octets)) = beside {
@@ -95,7 +96,7 @@ pub(crate) fn send(
     usize::try_from(length).map_err(|_| io::Error::last_os_error())
 }
 
-/// What a control message holds.
+/// Returns the content of a control message.
 ///
 /// # Safety
 ///

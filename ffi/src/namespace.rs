@@ -1,4 +1,4 @@
-//! Which network namespace this is.
+//! Identity of the network namespace.
 
 use std::mem::size_of_val;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
@@ -12,8 +12,8 @@ use crate::error::CallError;
 /// `SO_NETNS_COOKIE` (`asm-generic/socket.h`, Linux 5.14).
 const SO_NETNS_COOKIE: c_int = 71;
 
-/// The number of the calling thread's network namespace: no other one has it, before the next boot. The inode
-/// numbers that namespaces(7) speaks of are given again to new namespaces.
+/// Returns the number of the calling thread's network namespace, which is unique until the next boot.
+/// Inode numbers, as in namespaces(7), are reused for new namespaces.
 ///
 /// # Errors
 ///
@@ -25,8 +25,8 @@ pub fn cookie() -> Result<u64, CallError> {
     cookie_of(socket.as_fd())
 }
 
-/// True if a socket belongs to the calling thread's network namespace, as far as the kernel can tell: before
-/// 5.14 it can't.
+/// True if a socket belongs to the calling thread's network namespace. Before Linux 5.14 the kernel
+/// cannot show it.
 pub(crate) fn is_own(socket: BorrowedFd<'_>) -> bool {
     cookie_of(socket).ok().zip(cookie().ok()).is_none_or(|(its, own)| its == own)
 }

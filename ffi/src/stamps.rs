@@ -1,4 +1,4 @@
-//! Time stamps of received packets, which the kernel makes only while somebody asks for them.
+//! Time stamps of received packets, which the kernel makes only while a socket requests them.
 
 use std::mem::size_of_val;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -8,17 +8,17 @@ use libc::{c_int, socklen_t};
 
 use crate::error::CallError;
 
-/// While this lives, the kernel stamps every packet that it receives (`net_enable_timestamp` in
-/// `net/core/dev.c`), at the price of one clock reading a packet. Queues then tell how long a packet has
-/// waited, on hooks up to FORWARD.
+/// Request for time stamps. While it lives, the kernel stamps every packet that it receives
+/// (`net_enable_timestamp` in `net/core/dev.c`), for the price of one clock reading each. Queues then
+/// report how long a packet has waited, on hooks up to FORWARD.
 #[derive(Debug)]
 pub struct PacketStamps {
-    /// Never used: it is there for its option.
+    /// Kept only for its option.
     _socket: OwnedFd,
 }
 
 impl PacketStamps {
-    /// Asks for them: opens a datagram socket with `SO_TIMESTAMPNS`. Needs no privilege.
+    /// Opens a datagram socket with `SO_TIMESTAMPNS`. This needs no privilege.
     ///
     /// # Errors
     ///

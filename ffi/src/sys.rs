@@ -1,10 +1,10 @@
-//! `libnetfilter_queue` as its header declares it, and the kernel's constants that go with it.
+//! `libnetfilter_queue` as its header declares it, and the kernel's constants for it.
 //!
 //! Copied by hand from `/usr/include/libnetfilter_queue/libnetfilter_queue.h` (1.0.5) and
-//! `linux/netfilter/nfnetlink_queue.h`: C names, C types, true return types. Only what is called is
-//! declared. The library's older half (`nfq_open`, `nfq_handle_packet`, …) reads one packet a call
-//! and sends one verdict a call, so this binds its newer half, which fills message buffers that the
-//! caller sends when and how it likes.
+//! `linux/netfilter/nfnetlink_queue.h`: C names, C types, true return types. Only the functions in use
+//! are declared. The library's older half (`nfq_open`, `nfq_handle_packet`, …) reads one packet and sends
+//! one verdict with each call. So this module binds the newer half, which fills message buffers that the
+//! caller sends.
 
 use libc::nlmsghdr;
 #[cfg(feature = "libnetfilter_queue")]
@@ -21,7 +21,7 @@ pub(crate) const NFQNL_MSG_CONFIG: u16 = 2;
 
 /// Binds a queue to the sending socket.
 pub(crate) const NFQNL_CFG_CMD_BIND: u8 = 1;
-/// Gives a queue back; what still waits in it is dropped.
+/// Unbinds a queue; packets that still wait in it are dropped.
 pub(crate) const NFQNL_CFG_CMD_UNBIND: u8 = 2;
 
 /// Copies packets, up to the copy range.
@@ -36,7 +36,7 @@ pub(crate) const NFQA_CFG_CMD: u16 = 1;
 /// Copy mode and range: `struct nfqnl_msg_config_params`.
 #[cfg(any(test, not(feature = "libnetfilter_queue")))]
 pub(crate) const NFQA_CFG_PARAMS: u16 = 2;
-/// How many packets may wait.
+/// Largest number of waiting packets.
 #[cfg(any(test, not(feature = "libnetfilter_queue")))]
 pub(crate) const NFQA_CFG_QUEUE_MAXLEN: u16 = 3;
 
@@ -44,58 +44,58 @@ pub(crate) const NFQA_CFG_QUEUE_MAXLEN: u16 = 3;
 pub(crate) const NFQA_PACKET_HDR: u16 = 1;
 /// The packet's mark, absent when 0.
 pub(crate) const NFQA_MARK: u16 = 3;
-/// When the packet arrived: two big-endian 64-bit numbers, seconds and microseconds.
+/// Time of arrival: two big-endian 64-bit numbers, seconds and microseconds.
 pub(crate) const NFQA_TIMESTAMP: u16 = 4;
-/// Interface that the packet came in by.
+/// The incoming interface.
 pub(crate) const NFQA_IFINDEX_INDEV: u16 = 5;
-/// Interface that the packet goes out by.
+/// The outgoing interface.
 pub(crate) const NFQA_IFINDEX_OUTDEV: u16 = 6;
-/// Bridge port that the packet came in by.
+/// The incoming bridge port.
 pub(crate) const NFQA_IFINDEX_PHYSINDEV: u16 = 7;
-/// Bridge port that the packet goes out by.
+/// The outgoing bridge port.
 pub(crate) const NFQA_IFINDEX_PHYSOUTDEV: u16 = 8;
-/// Who sent the frame: `struct nfqnl_msg_packet_hw`.
+/// The source address of the frame: `struct nfqnl_msg_packet_hw`.
 pub(crate) const NFQA_HWADDR: u16 = 9;
 /// The packet from its IP header on, cut at the copy range.
 pub(crate) const NFQA_PAYLOAD: u16 = 10;
-/// What is known of the packet's connection: nested `CTA_*`.
+/// Data about the packet's connection: nested `CTA_*`.
 pub(crate) const NFQA_CT: u16 = 11;
 /// True length of a packet that the copy range cut.
 pub(crate) const NFQA_CAP_LEN: u16 = 13;
 /// `NFQA_SKB_*` flags.
 pub(crate) const NFQA_SKB_INFO: u16 = 14;
 
-/// User that the packet's socket belongs to.
+/// User of the packet's socket.
 pub(crate) const NFQA_UID: u16 = 16;
-/// Group that the packet's socket belongs to.
+/// Group of the packet's socket.
 pub(crate) const NFQA_GID: u16 = 17;
 /// Security context of the packet's socket, without a terminating zero.
 pub(crate) const NFQA_SECCTX: u16 = 18;
 
-/// Which of `NFQA_CFG_FLAGS` to change.
+/// Mask of the `NFQA_CFG_FLAGS` to change.
 pub(crate) const NFQA_CFG_MASK: u16 = 4;
 /// `NFQA_CFG_F_*` values.
 pub(crate) const NFQA_CFG_FLAGS: u16 = 5;
 
-/// Accept instead of dropping where the queue or the socket is full.
+/// Accept packets instead of dropping them if the queue or the socket is full.
 pub(crate) const NFQA_CFG_F_FAIL_OPEN: u32 = 1 << 0;
 /// Show each packet's connection; refused by kernels without `NETFILTER_NETLINK_GLUE_CT`.
 pub(crate) const NFQA_CFG_F_CONNTRACK: u32 = 1 << 1;
 /// Queue large packets whole instead of segmenting them in software.
 pub(crate) const NFQA_CFG_F_GSO: u32 = 1 << 2;
-/// Tell users and groups of packets that leave this machine.
+/// Report users and groups of packets that leave this machine.
 pub(crate) const NFQA_CFG_F_UID_GID: u32 = 1 << 3;
-/// Tell security contexts; refused by kernels without `NETWORK_SECMARK`.
+/// Report security contexts; refused by kernels without `NETWORK_SECMARK`.
 pub(crate) const NFQA_CFG_F_SECCTX: u32 = 1 << 4;
 
 /// The connection's mark (`linux/netfilter/nfnetlink_conntrack.h`).
 pub(crate) const CTA_MARK: u16 = 8;
-/// Which of the mark's bits are meant.
+/// Mask of the mark's bits to change.
 pub(crate) const CTA_MARK_MASK: u16 = 21;
-/// The attribute holds attributes (`linux/netlink.h`).
+/// The attribute contains attributes (`linux/netlink.h`).
 pub(crate) const NLA_F_NESTED: u16 = 1 << 15;
 
-/// Checksums are not filled in yet: do not verify them.
+/// Checksums are not complete yet: do not verify them.
 pub(crate) const NFQA_SKB_CSUMNOTREADY: u32 = 1 << 0;
 /// Larger than the device's MTU, to be segmented later.
 pub(crate) const NFQA_SKB_GSO: u32 = 1 << 1;

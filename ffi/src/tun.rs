@@ -10,30 +10,30 @@ use libc::{Ioctl, c_char, c_uint, ifreq};
 
 use crate::error::CallError;
 
-/// `_IOW('T', 220, int)`: numbers of the header before each packet are little-endian, whatever the machine's.
+/// `_IOW('T', 220, int)`: numbers of the header before each packet are little-endian on every machine.
 const TUNSETVNETLE: Ioctl = 0x4004_54dc;
 
-/// `_IOW('T', 216, int)`: how long the header before each packet is.
+/// `_IOW('T', 216, int)`: length of the header before each packet.
 const TUNSETVNETHDRSZ: Ioctl = 0x4004_54d8;
 
-/// Bytes of that header: a `struct virtio_net_hdr` without more.
+/// Number of bytes of that header: a `struct virtio_net_hdr` without extensions.
 const HEADER: c_int = 10;
 
-/// What a device leaves to the process: checksums, and cutting what is longer than its MTU (TCP, and UDP
-/// since Linux 6.2).
+/// Work that a device leaves to the process: checksums, and segmenting packets longer than its MTU (TCP,
+/// and UDP since Linux 6.2).
 const TCP: c_uint = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
 const TCP_AND_UDP: c_uint = TCP | libc::TUN_F_USO4 | libc::TUN_F_USO6;
 
-/// Makes of `file`, `/dev/net/tun` opened for reading and writing, the end of the device `name`, which is
-/// made where there is none; the name that it has, for `name` may be a pattern (`bw%d`).
+/// Attaches `file`, `/dev/net/tun` opened for reading and writing, to the device `name`, which is created
+/// if it does not exist. Returns the device's name, because `name` may be a pattern (`bw%d`).
 ///
-/// Each read gives one packet from its IP header on, and each write takes one. With `super_packets` a `struct
-/// virtio_net_hdr` of ten bytes, little-endian, stands before each, which may then be up to 64 KiB long, to
-/// be cut into segments or lacking its checksum.
+/// Each read returns one packet from its IP header on, and each write takes one. With `super_packets`, a
+/// `struct virtio_net_hdr` of ten bytes, little-endian, precedes each. Such a packet may be up to 64 KiB
+/// long, still to be segmented, or lack its checksum.
 ///
 /// # Errors
-/// `EPERM` without `CAP_NET_ADMIN`, unless the device is there and the user's; `EBUSY` where another process
-/// has it; `EINVAL` where `name` is no name, or that of a device of another kind.
+/// `EPERM` without `CAP_NET_ADMIN`, unless the device exists and belongs to the user; `EBUSY` if another
+/// process has it; `EINVAL` if `name` is invalid, or that of another kind of device.
 pub fn attach(file: &File, name: &str, super_packets: bool) -> Result<String, CallError> {
     // SAFETY: an ifreq is numbers, and pointers that no request here looks at: zero is a valid value.
     let mut request: ifreq = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -58,12 +58,11 @@ pub fn attach(file: &File, name: &str, super_packets: bool) -> Result<String, Ca
     Ok(given.to_string_lossy().into_owned())
 }
 
-/// Whether [`attach`]ed `file`, a device with super-packets, is given such by the kernel from now on; where
-/// not, the kernel segments them itself before each is read. Takes no capability, and works for connections
-/// that are open.
+/// Sets whether the kernel passes super-packets to `file`, which [`attach`] attached with them. If not,
+/// the kernel segments them before each read. This needs no capability, and works for open connections.
 ///
 /// # Errors
-/// As `ioctl(TUNSETOFFLOAD)`.
+/// The same as `ioctl(TUNSETOFFLOAD)`.
 pub fn take_super_packets(file: &File, are_taken: bool) -> Result<(), CallError> {
     let is_set =
         if are_taken { ask(file, TCP_AND_UDP) || ask(file, TCP) } else { ask(file, libc::TUN_F_CSUM) };
@@ -80,7 +79,7 @@ fn set_offload(file: &File, super_packets: bool) -> Result<(), CallError> {
         return if ask(file, 0) { Ok(()) } else { Err(CallError::last("ioctl(TUNSETOFFLOAD)")) };
     }
     take_super_packets(file, true)?;
-    // A device that stays may have that of another program.
+    // A device that existed before may have the length of another program.
     // SAFETY: `HEADER` is an integer that outlives the call, which the kernel reads.
     let result = unsafe { libc::ioctl(file.as_raw_fd(), TUNSETVNETHDRSZ, ptr::from_ref(&HEADER)) };
     if result < 0 {

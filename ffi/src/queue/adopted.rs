@@ -1,4 +1,4 @@
-//! A queue that goes on in another process.
+//! Takeover of a queue from another process.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 
@@ -11,18 +11,18 @@ use crate::namespace;
 use crate::sys;
 
 impl Queue {
-    /// Goes on with a queue that another process has bound by `socket`, packets that wait in it included: a
-    /// queue belongs to the socket's address, whoever holds the socket (`nfqnl_recv_config` compares
-    /// portids).
+    /// Takes over a queue that another process has bound by `socket`, with the packets that wait in it. A
+    /// queue belongs to the socket's address, whichever process holds the socket (`nfqnl_recv_config`
+    /// compares portids).
     ///
-    /// Nothing changes for whoever still reads from it, until [`Queue::resume`] is called here.
+    /// A process that still reads from it is not affected until [`Queue::resume`] is called here.
     ///
-    /// `marks_connections` is what the other process has found out; where that is nothing it is asked again.
+    /// `marks_connections` is the result of the other process; if it is false, the kernel is asked again.
     ///
     /// # Errors
     ///
-    /// When it is no netlink socket to netfilter, or one of another network, or the queue is another
-    /// socket's.
+    /// It is no netlink socket to netfilter, or one of another namespace, or the queue belongs to another
+    /// socket.
     pub fn adopt(socket: OwnedFd, config: &QueueConfig, marks_connections: bool) -> Result<Self, QueueError> {
         if !socket::is_netfilter(socket.as_fd()) {
             return Err(CallError::of("getsockopt(SO_PROTOCOL)", libc::EPROTOTYPE).into());
@@ -33,7 +33,8 @@ impl Queue {
         socket::close_on_exec(socket.as_fd())?;
         let marks_connections = marks_connections || finds_connections(config.number);
         let queue = Self { marks_connections, ..Self::of(socket, config)? };
-        // Who may not read the table is told by the kernel's answer to what `resume` says.
+        // A process that may not read the table learns it from the kernel's answer to the message of
+        // `resume`.
         match KernelCounters::of(config.number).map(|found| found.map(|counters| counters.portid)) {
             Ok(Some(portid)) if portid != queue.portid => {
                 Err(QueueError::AlreadyBound { queue: config.number, portid })
@@ -43,15 +44,15 @@ impl Queue {
         }
     }
 
-    /// Begins to read a queue that was adopted, with its own settings and a copy range of `octets` at least:
-    /// as many as the packets that wait were copied by.
+    /// Starts to read an adopted queue with its own settings. The copy range is at least `octets`, the
+    /// range with which the waiting packets were copied.
     ///
-    /// Does not wait for an acknowledgement, which packets would stand in front of; a refusal is counted when
-    /// it arrives, and [`Queue::is_lost`] then where nothing comes to this queue.
+    /// It does not wait for an acknowledgement, because packets would come before it. A refusal is
+    /// counted when it arrives; then [`Queue::is_lost`] is true if the queue receives nothing.
     ///
     /// # Errors
     ///
-    /// When the message cannot be sent.
+    /// The message cannot be sent.
     pub fn resume(&mut self, config: &QueueConfig, octets: u32) -> Result<(), QueueError> {
         self.set_copy_range(octets.max(config.copy_range))?;
         let settings = Settings {
@@ -66,19 +67,19 @@ impl Queue {
         Ok(())
     }
 
-    /// Answers the packets that somebody has read who had the socket before, and who answers them no more:
-    /// the kernel would hold them for ever. Those that wait to be read stay. Gives how many there were, where
-    /// the kernel's table can be read.
+    /// Answers the packets that the socket's previous holder has read and not answered: the kernel would
+    /// hold them for ever. Packets that wait to be read stay. Returns their number, if the kernel's table
+    /// can be read.
     ///
-    /// Packets are numbered in the order in which they are put into the socket (`__nfqnl_enqueue_packet`), so
-    /// that those were read that stand before the first that can be read now, or all where none can. Nobody
-    /// else may read meanwhile.
+    /// Packets are numbered in the order in which they enter the socket (`__nfqnl_enqueue_packet`). So
+    /// the packets before the first readable one were read; if none is readable, all were. No other
+    /// process may read meanwhile.
     ///
     /// # Errors
     ///
-    /// When the socket cannot be read, or the verdict not be sent.
+    /// The socket cannot be read, or the verdict cannot be sent.
     pub fn answer_read(&mut self, verdict: Verdict) -> Result<Option<u64>, QueueError> {
-        // Before the socket is looked at: of what came in between nothing is said then.
+        // The counter is read before the socket, so that packets which come in between are not answered.
         let before = KernelCounters::of(self.number).ok().flatten();
         let last = match self.first_unread()? {
             Some(first) => first.wrapping_sub(1),
@@ -101,7 +102,7 @@ impl Queue {
         }))
     }
 
-    /// The identification of the first packet that can be read, which stays.
+    /// Returns the identification of the first readable packet, which stays.
     fn first_unread(&mut self) -> Result<Option<u32>, QueueError> {
         loop {
             match self.slots.receive(&self.socket, 1, Wait::Peek) {
@@ -117,18 +118,18 @@ impl Queue {
             match messages(datagram).next() {
                 Some(Ok(Message::Packet(packet))) => return Ok(Some(packet.id)),
                 Some(Err(Malformed { packet: Some(id) })) => return Ok(Some(id)),
-                // What the kernel says to somebody who is gone.
+                // The kernel's answers to the previous holder are skipped.
                 _ => self.slots.receive(&self.socket, 1, Wait::Never)?,
             };
         }
     }
 
-    /// Binds the queue by the same socket once more, where whoever had the socket too has given it back:
-    /// nothing comes to it otherwise. What waited in it is gone, and the kernel counts from zero.
+    /// Binds the queue by the same socket again, after the other holder of the socket has unbound it.
+    /// Packets that waited in it are gone, and the kernel counts from zero.
     ///
     /// # Errors
     ///
-    /// As [`Queue::bind`]; the queue must not be bound.
+    /// The same as [`Queue::bind`]; the queue must not be bound.
     pub fn bind_again(&mut self, config: &QueueConfig) -> Result<(), QueueError> {
         let settings = Settings {
             command: Some(sys::NFQNL_CFG_CMD_BIND),
@@ -143,16 +144,16 @@ impl Queue {
         Ok(())
     }
 
-    /// True if the kernel has said that nobody has bound this queue, or that another socket has: nothing
-    /// comes to it before it is bound again.
+    /// True if the kernel has reported that this queue is not bound, or bound by another socket. It
+    /// receives nothing until it is bound again.
     pub fn is_lost(&self) -> bool {
         self.is_lost
     }
 }
 
-/// True if this kernel takes a connection's mark with a verdict, as [`Queue::bind`] finds out, without a word
-/// to the queue itself: the kernel looks at what is asked for before it looks whose queue that is
-/// (`nfqnl_recv_config`), and the socket that asks has none.
+/// True if this kernel accepts a connection's mark with a verdict, like [`Queue::bind`] finds out, but
+/// without a message to the queue itself. The kernel checks the requested options before it checks the
+/// owner (`nfqnl_recv_config`), and the asking socket owns no queue.
 fn finds_connections(number: u16) -> bool {
     let config = QueueConfig { batch: 1, receive_buffer: 1 << 16, ..QueueConfig::new(number) };
     let flag = sys::NFQA_CFG_F_CONNTRACK;

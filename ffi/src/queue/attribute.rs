@@ -1,25 +1,25 @@
-//! Attributes of a message to the kernel, written behind what it holds already.
+//! Attributes of a message to the kernel, appended to its content.
 //!
-//! A message is a slice of words, of which the first is its length so far. False: there was no room, and
-//! nothing was added.
+//! A message is a slice of words; the first word is its length so far. The functions return false, and
+//! add nothing, if there is no space.
 
-/// `struct nlmsghdr` and `struct nfgenmsg`, which begin every message.
+/// `struct nlmsghdr` and `struct nfgenmsg`, the start of every message.
 pub(super) const HEADERS: usize = 20;
 /// `struct nlattr`.
 pub(super) const ATTRIBUTE_HEADER: usize = 4;
 
-/// An attribute that is a big-endian number.
+/// Appends an attribute with a big-endian number.
 #[must_use]
 pub(super) fn number(message: &mut [u32], kind: u16, value: u32) -> bool {
     attribute(message, kind, &value.to_be_bytes())
 }
 
-/// True if a message has room for `octets` more.
+/// True if a message has space for `octets` more bytes.
 pub(super) fn has_room(message: &[u32], octets: usize) -> bool {
     message.first().is_some_and(|length| *length as usize + octets <= message.len() * 4)
 }
 
-/// `struct nlattr` with its value, padded.
+/// Appends a `struct nlattr` with its value, padded.
 #[must_use]
 pub(super) fn attribute(message: &mut [u32], kind: u16, value: &[u8]) -> bool {
     let Ok(length) = u16::try_from(value.len() + ATTRIBUTE_HEADER) else { return false };
@@ -42,7 +42,7 @@ pub(super) fn attribute(message: &mut [u32], kind: u16, value: &[u8]) -> bool {
     true
 }
 
-/// Two numbers of this machine's order in one word.
+/// Returns two numbers in native byte order as one word.
 pub(super) fn halves(first: u16, second: u16) -> u32 {
     let [[a, b], [c, d]] = [first.to_ne_bytes(), second.to_ne_bytes()];
     u32::from_ne_bytes([a, b, c, d])

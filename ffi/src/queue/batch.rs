@@ -9,7 +9,7 @@ use crate::error::{CallError, QueueError};
 
 /// Packets of one receive call.
 ///
-/// Whatever is not answered when the batch ends gets the failure verdict; then all verdicts are sent.
+/// Packets without an answer get the failure verdict at the end of the batch. Then all verdicts are sent.
 #[derive(Debug)]
 #[must_use = "the packets of a batch wait for their verdicts"]
 pub struct Batch<'queue> {
@@ -22,12 +22,12 @@ pub struct Batch<'queue> {
 }
 
 impl<'queue> Batch<'queue> {
-    /// What the first `count` slots of the queue hold.
+    /// Returns the content of the first `count` slots of the queue.
     pub(super) const fn new(queue: &'queue mut Queue, count: usize) -> Self {
         Self { queue, slot: 0, offset: 0, count, failed: None, done: false }
     }
 
-    /// The next packet that waits for a verdict.
+    /// Returns the next packet that waits for a verdict.
     pub fn next_packet(&mut self) -> Option<Packet<'_>> {
         let Queue { socket, slots, outgoing, counters, failure, last_packet, is_lost, .. } = &mut *self.queue;
         if !outgoing.has_room()
@@ -43,7 +43,7 @@ impl<'queue> Batch<'queue> {
                 self.offset = 0;
                 continue;
             };
-            // A datagram carries one packet: most often this was all of it.
+            // A datagram carries one packet, so most often this was all of it.
             (self.slot, self.offset) = match unread.remaining() {
                 0 => (self.slot + 1, 0),
                 rest => (self.slot, datagram.len() - rest),
@@ -73,28 +73,28 @@ impl<'queue> Batch<'queue> {
         None
     }
 
-    /// Datagrams in the batch, packets and others.
+    /// Number of datagrams in the batch, packets and others.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// True if nothing came.
+    /// True if no datagram came.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Sees to it that the copy range is at least `octets` before this batch's verdicts take effect,
-    /// so that a packet which is sent around again comes back with more of itself.
+    /// Ensures that the copy range is at least `octets` before this batch's verdicts take effect, so that
+    /// a repeated packet comes back with more of its bytes.
     pub fn raise_copy_range(&mut self, octets: u32) {
         self.queue.wanted_copy_range = self.queue.wanted_copy_range.max(octets);
     }
 
-    /// Answers what was not answered and sends all verdicts.
+    /// Answers the remaining packets and sends all verdicts.
     ///
     /// # Errors
     ///
-    /// When a send fails for another reason than want of memory; its packets then wait until the queue is
-    /// unbound, as they do (counted) where the kernel stays short of memory.
+    /// A send failed for a reason other than lack of memory; then its packets wait until the queue is
+    /// unbound. They also wait (and are counted) if the kernel stays short of memory.
     pub fn finish(mut self) -> Result<(), QueueError> {
         self.complete()
     }
@@ -105,7 +105,7 @@ impl<'queue> Batch<'queue> {
             drop(packet);
         }
         let wanted = std::mem::take(&mut self.queue.wanted_copy_range).min(MAXIMUM_COPY_RANGE);
-        // Before the verdicts: a packet that is to come again is copied by the range of that moment.
+        // This comes before the verdicts: a repeated packet is copied with the range of that moment.
         let raised = if wanted > self.queue.copy_range { self.queue.set_copy_range(wanted) } else { Ok(()) };
         let Queue { socket, outgoing, counters, .. } = &mut *self.queue;
         flush(socket, outgoing, counters)?;
@@ -117,13 +117,13 @@ impl<'queue> Batch<'queue> {
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
         if !self.done {
-            // There is nobody to tell but the counter, which `flush` has raised.
+            // `drop` cannot return an error; `flush` has counted it.
             let _ = self.complete();
         }
     }
 }
 
-/// Sends all verdicts; they are forgotten even when that fails, and counted.
+/// Sends all verdicts. They are removed even if that fails, and counted.
 fn flush(socket: &OwnedFd, outgoing: &mut Outgoing, counters: &mut Counters) -> Result<(), CallError> {
     if outgoing.octets().is_empty() {
         return Ok(());
@@ -137,7 +137,7 @@ fn flush(socket: &OwnedFd, outgoing: &mut Outgoing, counters: &mut Counters) -> 
     result.or_else(|error| if is_shortage(&error) { Ok(()) } else { Err(error) })
 }
 
-/// Counts what the kernel says of a message that it was not asked to acknowledge.
+/// Counts the kernel's answer to a message that requested no acknowledgement.
 fn note_answer(counters: &mut Counters, answer: AnswerMessage) {
     match (answer.about, answer.errno) {
         (_, 0) | (About::BatchVerdict, libc::ENOENT) => {}
@@ -146,7 +146,8 @@ fn note_answer(counters: &mut Counters, answer: AnswerMessage) {
     }
 }
 
-/// Packets between two identifications, which count up by one; zero where they go backwards.
+/// Returns the number of packets between two identifications, which count up by one; zero if they go
+/// backwards.
 fn missed(last: u32, id: u32) -> u64 {
     let gap = id.wrapping_sub(last).wrapping_sub(1);
     if gap > u32::MAX / 2 { 0 } else { gap.into() }

@@ -1,9 +1,9 @@
-//! The netlink socket inside another library's queue, for what that library does not offer.
+//! Access to the netlink socket inside another library's queue, for features that the library lacks.
 //!
-//! The `nfq` crate keeps its socket to itself, but a queue in production needs a larger receive
-//! buffer, a wait with a time limit and the socket's loss counter. The socket is found among the
-//! process's descriptors and duplicated: options, readiness and counters belong to the socket, not
-//! to the descriptor, and a duplicate of our own stays valid whatever the library does with its.
+//! The `nfq` crate does not expose its socket. But a queue in production needs a larger receive buffer, a
+//! wait with a time limit and the socket's loss counter. So this module finds the socket among the
+//! process's descriptors and duplicates it. Options, readiness and counters belong to the socket, not to
+//! the descriptor, and our duplicate stays valid whatever the library does with its own.
 
 use std::collections::HashSet;
 use std::fs;
@@ -16,7 +16,7 @@ use std::time::Duration;
 use super::socket;
 use crate::error::CallError;
 
-/// One search at a time: two would each see the other's new socket.
+/// Allows one search at a time: two searches would each see the other's new socket.
 static SEARCH: Mutex<()> = Mutex::new(());
 
 /// A second descriptor of a netfilter socket that another library opened.
@@ -28,7 +28,7 @@ impl ForeignSocket {
     ///
     /// # Errors
     ///
-    /// When `open` fails, or when there is not exactly one new netfilter socket in this process.
+    /// `open` fails, or there is not exactly one new netfilter socket in this process.
     pub fn of<T>(open: impl FnOnce() -> io::Result<T>) -> Result<(T, Self), CallError> {
         let _one_at_a_time = SEARCH.lock().unwrap_or_else(PoisonError::into_inner);
         let before: HashSet<PathBuf> = descriptors()?.into_iter().map(|(_fd, target)| target).collect();
@@ -44,7 +44,7 @@ impl ForeignSocket {
             let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
             let Ok(duplicate) = borrowed.try_clone_to_owned() else { continue };
             if socket::is_netfilter(duplicate.as_fd()) {
-                // Programs that we start (iptables) must not inherit what can give verdicts.
+                // Programs that we start (iptables) must not inherit a socket that can give verdicts.
                 socket::close_on_exec(borrowed)?;
                 found.push(duplicate);
             }
@@ -55,29 +55,29 @@ impl ForeignSocket {
         }
     }
 
-    /// Asks for a receive buffer of `octets`; returns what the kernel granted.
+    /// Requests a receive buffer of `octets` bytes; returns the size that the kernel granted.
     ///
     /// # Errors
     ///
-    /// When the kernel refuses.
+    /// The kernel refuses.
     pub fn set_receive_buffer(&self, octets: usize) -> Result<usize, CallError> {
         socket::set_receive_buffer(self.0.as_fd(), octets)
     }
 
-    /// Waits until there is something to read, up to `timeout`; false when there is nothing.
+    /// Waits until the socket is readable, up to `timeout`; returns false on a timeout.
     ///
     /// # Errors
     ///
-    /// When the wait fails for another reason than a signal.
+    /// The wait fails for a reason other than a signal.
     pub fn wait_readable(&self, timeout: Duration) -> Result<bool, CallError> {
         socket::wait_readable(self.0.as_fd(), timeout)
     }
 
-    /// Messages that the socket had no room for.
+    /// Returns the number of messages that did not fit into the socket.
     ///
     /// # Errors
     ///
-    /// When the kernel does not tell.
+    /// The kernel does not report it.
     pub fn drops(&self) -> Result<u64, CallError> {
         socket::drops(self.0.as_fd())
     }
@@ -86,20 +86,20 @@ impl ForeignSocket {
     ///
     /// # Errors
     ///
-    /// When the kernel does not tell.
+    /// The kernel does not report it.
     pub fn portid(&self) -> Result<u32, CallError> {
         socket::portid(self.0.as_fd())
     }
 }
 
-/// The process's open descriptors and what each is: `socket:[4711]`.
+/// Returns the process's open descriptors and their targets: `socket:[4711]`.
 fn descriptors() -> Result<Vec<(RawFd, PathBuf)>, CallError> {
     let failed = |source| CallError { call: "read(/proc/self/fd)", source };
     let mut list = Vec::new();
     for entry in fs::read_dir("/proc/self/fd").map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let fd = entry.file_name().to_str().and_then(|name| name.parse().ok());
-        // A descriptor that was closed in between (the directory's own is) has no target any more.
+        // A descriptor that was closed since (the directory's own is) has no target.
         if let (Some(fd), Ok(target)) = (fd, fs::read_link(entry.path())) {
             list.push((fd, target));
         }

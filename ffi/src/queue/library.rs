@@ -1,6 +1,6 @@
-//! Messages to the kernel as `libnetfilter_queue` writes them; the only place that calls it.
+//! Messages to the kernel, written by `libnetfilter_queue`; only this module calls it.
 //!
-//! Its functions do not check bounds, so each is called where its bytes have room; see
+//! Its functions do not check bounds, so each is called only if its bytes fit; see
 //! [`attribute`](super::attribute).
 
 use libc::nlmsghdr;
@@ -70,7 +70,7 @@ pub(super) fn payload(message: &mut [u32], octets: &[u8]) -> bool {
     })
 }
 
-/// Has the library add `room` bytes to a message that has room for them.
+/// Lets the library add `room` bytes to a message that has space for them.
 fn with(message: &mut [u32], room: usize, add: impl FnOnce(*mut nlmsghdr)) -> bool {
     let fits = has_room(message, room);
     if fits {

@@ -1,13 +1,12 @@
 //! Netlink messages of a queue, read in place and checked at every step.
 //!
-//! This is a walker in safe Rust and not `libnetfilter_queue`'s `nfq_nlmsg_parse`, for two reasons.
-//! That function writes `attr[type]` for every type that *its* `NFQA_MAX` allows, so a newer
-//! library than the header that this crate was written from writes behind an array of the
-//! header's size; and it trusts `nlmsg_len` against the number of bytes received, which the caller
-//! has to check before. Here neither is possible, a message is read in one pass without a table
-//! in between, and nothing needs `unsafe`.
+//! This is a parser in safe Rust instead of `libnetfilter_queue`'s `nfq_nlmsg_parse`, for two reasons.
+//! That function writes `attr[type]` for every type that *its* `NFQA_MAX` allows; so a library newer than
+//! the header of this crate writes beyond an array of the header's size. And it trusts `nlmsg_len`
+//! against the number of received bytes, which the caller has to check before. Here neither is possible.
+//! A message is read in one pass without a table, and nothing needs `unsafe`.
 //!
-//! The functions are public so that property tests and fuzzers can reach them.
+//! The functions are public for property tests and fuzzers.
 
 use crate::sys;
 
@@ -29,18 +28,18 @@ const ATTRIBUTE_TYPE_MASK: u16 = 0x3fff;
 pub enum Message<'a> {
     /// A packet that waits for its verdict.
     Packet(PacketMessage<'a>),
-    /// An acknowledgement (errno 0) or an error that answers a message of ours.
+    /// An acknowledgement (errno 0) of one of our messages, or an error.
     Answer(AnswerMessage),
-    /// Anything else, with its type.
+    /// Any other message, with its type.
     Other(u16),
 }
 
-/// A queued packet as the kernel describes it.
+/// A queued packet, as the kernel describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PacketMessage<'a> {
     /// Number of the queue.
     pub queue: u16,
-    /// Identification to give the verdict with; counts up by one a packet.
+    /// Identification for the verdict; increases by one with each packet.
     pub id: u32,
     /// `EtherType`, host byte order: 0x0800 IPv4, 0x86dd IPv6.
     pub hardware_protocol: u16,
@@ -48,44 +47,44 @@ pub struct PacketMessage<'a> {
     pub hook: u8,
     /// The packet's mark.
     pub mark: u32,
-    /// Index of the interface that it came in by, 0 where there is none.
+    /// Index of the incoming interface, 0 if there is none.
     pub input_interface: u32,
-    /// Index of the interface that it goes out by, 0 where there is none.
+    /// Index of the outgoing interface, 0 if there is none.
     pub output_interface: u32,
-    /// Index of the bridge port that it came in by, 0 where there is none.
+    /// Index of the incoming bridge port, 0 if there is none.
     pub input_bridge_port: u32,
-    /// Index of the bridge port that it goes out by, 0 where there is none.
+    /// Index of the outgoing bridge port, 0 if there is none.
     pub output_bridge_port: u32,
-    /// The Ethernet address that its frame came from, where it came in a frame.
+    /// The Ethernet source address, if the packet came in a frame.
     pub hardware_address: Option<[u8; 6]>,
-    /// When it arrived, in nanoseconds since the Unix epoch; on hooks up to forward only.
+    /// Time of arrival, in nanoseconds since the Unix epoch; on hooks up to forward only.
     pub timestamp: Option<u64>,
     /// `NFQA_SKB_*` flags.
     pub flags: u32,
-    /// User whose socket sent it, of packets that leave this machine, where [`QueueConfig::owners`] is set.
+    /// User whose socket sent it, for packets that leave this machine, if [`QueueConfig::owners`] is set.
     ///
     /// [`QueueConfig::owners`]: super::QueueConfig::owners
     pub user: Option<u32>,
-    /// Group of that socket's user, as [`user`](Self::user).
+    /// Group of that socket's user, like [`user`](Self::user).
     pub group: Option<u32>,
-    /// Security context of the packet, where [`QueueConfig::security_contexts`] is set and a security module
+    /// Security context of the packet, if [`QueueConfig::security_contexts`] is set and a security module
     /// labels packets.
     ///
     /// [`QueueConfig::security_contexts`]: super::QueueConfig::security_contexts
     pub security_context: Option<&'a [u8]>,
-    /// Length of the whole packet in bytes; more than the payload's where the copy range cut it.
+    /// Length of the whole packet in bytes; greater than the payload's if the copy range cut it.
     pub wire_length: usize,
     /// The packet from its IP header on.
     pub payload: &'a [u8],
 }
 
 impl PacketMessage<'_> {
-    /// True if the checksums were filled in, so that verifying them makes sense.
+    /// True if the checksums are complete, so that they can be verified.
     pub fn checksums_ready(&self) -> bool {
         self.flags & sys::NFQA_SKB_CSUMNOTREADY == 0
     }
 
-    /// True if it is larger than the device's MTU and will be segmented later.
+    /// True if it is longer than the device's MTU and will be segmented later.
     pub fn is_segmented_later(&self) -> bool {
         self.flags & sys::NFQA_SKB_GSO != 0
     }
@@ -96,38 +95,38 @@ impl PacketMessage<'_> {
     }
 }
 
-/// What the kernel says of a message of ours.
+/// The kernel's answer to one of our messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AnswerMessage {
     /// Positive errno; 0 is an acknowledgement.
     pub errno: i32,
-    /// What kind of message it was about.
+    /// The kind of message that it answers.
     pub about: About,
-    /// Sequence number of the message that it was about.
+    /// Sequence number of that message.
     pub sequence: u32,
 }
 
-/// Which of our messages the kernel answers.
+/// Kinds of our messages that the kernel answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum About {
     /// A verdict; errno `ENOENT` means that it came too late.
     Verdict,
-    /// A verdict about all packets up to one; errno `ENOENT` means that none of them waited.
+    /// A verdict about all packets up to one; errno `ENOENT` means that none was waiting.
     BatchVerdict,
     /// A change of the queue's configuration.
     Configuration,
-    /// Something that this crate never sent.
+    /// A message that this crate never sent.
     Unknown,
 }
 
-/// A message that contradicts itself or its datagram.
+/// A message that is inconsistent with itself or its datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed {
-    /// The packet that it was about, where that much could be read: it still waits for a verdict.
+    /// The packet that it is about, if that could be read: it still waits for a verdict.
     pub packet: Option<u32>,
 }
 
-/// The messages of one datagram, in order; ends behind the first that is malformed.
+/// Returns the messages of one datagram in order, up to the first malformed one.
 pub fn messages(datagram: &[u8]) -> Messages<'_> {
     Messages { rest: datagram }
 }
@@ -139,7 +138,7 @@ pub struct Messages<'a> {
 }
 
 impl Messages<'_> {
-    /// Bytes that were not read yet.
+    /// Number of bytes that were not read yet.
     pub fn remaining(&self) -> usize {
         self.rest.len()
     }
@@ -156,7 +155,7 @@ impl<'a> Iterator for Messages<'a> {
         let Some(header) = Header::read(datagram) else {
             return Some(Err(Malformed { packet: None }));
         };
-        // A datagram that was cut by a short buffer still names its packet, which wants a verdict.
+        // A datagram that a short buffer cut still names its packet, which needs a verdict.
         let body = datagram.get(NETLINK_HEADER..header.length.min(datagram.len())).unwrap_or_default();
         self.rest = datagram.get(align(header.length)..).unwrap_or_default();
         Some(match header.kind {
@@ -169,7 +168,7 @@ impl<'a> Iterator for Messages<'a> {
     }
 }
 
-/// The part of `struct nlmsghdr` that is of use.
+/// The useful part of `struct nlmsghdr`.
 struct Header {
     length: usize,
     kind: u16,
@@ -183,7 +182,7 @@ impl Header {
     }
 }
 
-/// `struct nlmsgerr`: the errno negated, then the header of the message that it is about.
+/// Reads `struct nlmsgerr`: the negated errno, then the header of the message that it answers.
 fn answer(body: &[u8]) -> Option<AnswerMessage> {
     let errno = i32::from_ne_bytes(array(body, 0)?).checked_neg()?;
     let kind = native_u16(body, 8)?;
@@ -197,7 +196,7 @@ fn answer(body: &[u8]) -> Option<AnswerMessage> {
     Some(AnswerMessage { errno, about, sequence })
 }
 
-/// `struct nfgenmsg` and the attributes of a packet.
+/// Reads `struct nfgenmsg` and the attributes of a packet.
 fn packet(body: &[u8]) -> Result<PacketMessage<'_>, Malformed> {
     let Some(queue) = big_u16(body, 2) else {
         return Err(Malformed { packet: None });
@@ -210,7 +209,7 @@ fn packet(body: &[u8]) -> Result<PacketMessage<'_>, Malformed> {
         rest = behind;
         let Attribute { kind, length, value } = attribute;
         if kind == sys::NFQA_PAYLOAD {
-            // The last attribute: of use even where a short buffer cut it.
+            // The last attribute is useful even if a short buffer cut it.
             packet.payload = value;
             packet.wire_length = packet.wire_length.max(length);
         } else if value.len() != length || describe(kind, value, &mut packet, &mut id).is_none() {
@@ -221,7 +220,7 @@ fn packet(body: &[u8]) -> Result<PacketMessage<'_>, Malformed> {
     Ok(packet)
 }
 
-/// Takes one attribute of a packet; `None` where it is too short.
+/// Reads one attribute of a packet; `None` if it is too short.
 fn describe<'a>(
     kind: u16,
     value: &'a [u8],
@@ -248,7 +247,7 @@ fn describe<'a>(
     Some(())
 }
 
-/// `struct nfqnl_msg_packet_hdr`; returns the identification.
+/// Reads `struct nfqnl_msg_packet_hdr`; returns the identification.
 fn packet_header(value: &[u8], packet: &mut PacketMessage<'_>) -> Option<u32> {
     let id = big_u32(value, 0)?;
     packet.hardware_protocol = big_u16(value, 4)?;
@@ -256,19 +255,19 @@ fn packet_header(value: &[u8], packet: &mut PacketMessage<'_>) -> Option<u32> {
     Some(id)
 }
 
-/// `struct nfqnl_msg_packet_hw`; other links than Ethernet have addresses of other lengths.
+/// Reads `struct nfqnl_msg_packet_hw`; links other than Ethernet have addresses of other lengths.
 fn hardware_address(value: &[u8]) -> Option<[u8; 6]> {
     (big_u16(value, 0)? == 6).then(|| array(value, 4)).flatten()
 }
 
-/// `struct nfqnl_msg_packet_timestamp` in nanoseconds.
+/// Reads `struct nfqnl_msg_packet_timestamp` as nanoseconds.
 fn timestamp(value: &[u8]) -> Option<u64> {
     let seconds = u64::from_be_bytes(array(value, 0)?);
     let micros = u64::from_be_bytes(array(value, 8)?);
     Some(seconds.saturating_mul(1_000_000_000).saturating_add(micros.saturating_mul(1_000)))
 }
 
-/// One `struct nlattr` with its value, which is shorter than `length` where the datagram ended.
+/// One `struct nlattr` with its value, which is shorter than `length` if the datagram ended.
 struct Attribute<'a> {
     kind: u16,
     length: usize,
@@ -286,7 +285,7 @@ impl<'a> Attribute<'a> {
     }
 }
 
-/// Netlink pads everything to four bytes.
+/// Rounds up to four bytes, as Netlink pads everything.
 const fn align(length: usize) -> usize {
     length.saturating_add(3) & !3
 }

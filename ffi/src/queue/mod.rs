@@ -1,10 +1,10 @@
-//! A netfilter queue: packets in by the batch, verdicts out by the batch.
+//! A netfilter queue: receives packets in batches and sends verdicts in batches.
 //!
-//! Owns the netlink socket, its buffers and the wire format. Knows nothing of what is in a packet
-//! and decides no verdict but the failure verdict of a packet that nobody answered.
+//! This module owns the netlink socket, its buffers and the wire format. It reads no packet's content. It
+//! decides only the failure verdict of a packet without an answer.
 //!
-//! The kernel's side is `net/netfilter/nfnetlink_queue.c`: a datagram carries one packet, a send may
-//! carry many verdicts and has taken effect when it returns.
+//! The kernel's side is `net/netfilter/nfnetlink_queue.c`. A datagram carries one packet; a send may
+//! carry many verdicts, and has taken effect when it returns.
 
 mod adopted;
 mod attribute;
@@ -39,30 +39,31 @@ use crate::sys;
 /// The largest copy range: an attribute's 16-bit length less its header (`nfqnl_recv_config`).
 pub const MAXIMUM_COPY_RANGE: u32 = 65_531;
 
-/// Bytes of a security context, at most: what the kernel writes as an attribute of its own.
+/// Largest number of bytes of a security context: the kernel writes it as an attribute.
 const LABEL: usize = 4096;
-/// How long the kernel may take to acknowledge a configuration, which it does within the send.
+/// Time within which the kernel must acknowledge a configuration; it does so within the send.
 const ACKNOWLEDGEMENT_TIMEOUT: Duration = Duration::from_secs(2);
-/// How often a send is tried that fails for want of memory, with [`PAUSE`] in between: a second in all.
+/// Number of attempts of a send that fails for lack of memory, with [`PAUSE`] between them: a second in
+/// all.
 const SEND_ATTEMPTS: u32 = 200;
-/// What a kernel that is short of memory is given to find some, instead of being asked without end.
+/// Pause that gives a kernel short of memory time to free some.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// What is to become of a packet.
+/// The answer for a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It leaves this hook; later rules of the chain that queued it are not asked.
+    /// The packet leaves this hook; the chain's later rules are skipped.
     Accept,
-    /// It is gone.
+    /// The packet is dropped.
     Drop,
-    /// It enters the same hook again from the start.
+    /// The packet enters the same hook again from the start.
     Repeat,
-    /// It goes on to the queue of this number; dropped where nobody listens there.
+    /// The packet continues to the queue of this number; dropped if nothing is bound there.
     Queue(u16),
 }
 
 impl Verdict {
-    /// `NF_*` of `linux/netfilter.h`.
+    /// Returns `NF_*` of `linux/netfilter.h`.
     const fn code(self) -> u32 {
         match self {
             Self::Drop => 0,
@@ -79,37 +80,37 @@ impl Verdict {
 pub struct ConnectionMark {
     /// The bits; none outside of `mask`.
     pub value: u32,
-    /// Which bits; all others stay as they are.
+    /// The bits to change; all others stay as they are.
     pub mask: u32,
 }
 
-/// How a queue is bound.
+/// Settings of a queue.
 #[derive(Debug, Clone)]
 pub struct QueueConfig {
     /// The queue's number.
     pub number: u16,
-    /// Bytes of each packet to copy, at most [`MAXIMUM_COPY_RANGE`].
+    /// Number of bytes of each packet to copy, at most [`MAXIMUM_COPY_RANGE`].
     pub copy_range: u32,
-    /// Packets that may wait for a verdict before the kernel calls the queue full.
+    /// Number of packets that may wait for a verdict before the queue is full.
     pub maximum_length: u32,
-    /// Bytes to ask for as the socket's receive buffer.
+    /// Size of the socket's receive buffer to request, in bytes.
     pub receive_buffer: usize,
-    /// Packets a receive call.
+    /// Largest number of packets for one receive call.
     pub batch: usize,
-    /// True if the kernel accepts (true) or drops what it cannot queue.
+    /// True if the kernel accepts packets that it cannot queue; false if it drops them.
     pub fail_open: bool,
-    /// Verdict of a packet that nobody answered.
+    /// Verdict for a packet without an answer.
     pub failure: Verdict,
     /// Time for which [`Queue::receive`] waits for the first packet.
     pub receive_timeout: Duration,
-    /// True if the kernel tells whose socket sent a packet.
+    /// True if the kernel reports whose socket sent a packet.
     pub owners: bool,
-    /// True if the kernel tells security contexts of packets.
+    /// True if the kernel reports the security contexts of packets.
     pub security_contexts: bool,
 }
 
 impl QueueConfig {
-    /// Defaults for queue `number`: fail open, 512 bytes a packet.
+    /// Returns defaults for queue `number`: fail open, 512 bytes of each packet.
     pub fn new(number: u16) -> Self {
         Self {
             number,
@@ -125,7 +126,7 @@ impl QueueConfig {
         }
     }
 
-    /// `NFQA_CFG_F_*` that are set, and those that are said something about.
+    /// Returns the `NFQA_CFG_F_*` that are set, and the mask of those in the message.
     fn flags(&self) -> (u32, u32) {
         let asked = [
             (self.fail_open, sys::NFQA_CFG_F_FAIL_OPEN),
@@ -134,17 +135,17 @@ impl QueueConfig {
             (self.security_contexts, sys::NFQA_CFG_F_SECCTX),
         ];
         let set = asked.iter().filter(|(is_set, _)| *is_set).fold(0, |flags, (_, flag)| flags | flag);
-        // Of younger options nothing is said to a kernel that may not know them, unless they are asked for.
+        // Younger options are only in the message if they are requested: the kernel may not know them.
         (set, set | sys::NFQA_CFG_F_FAIL_OPEN)
     }
 
-    /// Bytes of a message besides packet and usual attributes.
+    /// Number of bytes of a message besides packet and usual attributes.
     const fn labels(&self) -> usize {
         if self.security_contexts { LABEL } else { 0 }
     }
 }
 
-/// What happened on a queue so far, as its owner sees it.
+/// Counters of a queue, as its owner sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
     /// Packets received.
@@ -153,19 +154,19 @@ pub struct Counters {
     pub receives: u64,
     /// Sends of verdicts.
     pub sends: u64,
-    /// Packets that the kernel numbered and that never came: the socket's buffer was full.
+    /// Packets that the kernel numbered and that never came, because the socket's buffer was full.
     pub missed: u64,
-    /// Verdicts that came too late, for a packet that the kernel had already given up.
+    /// Verdicts that came too late: the kernel had already given up the packet.
     pub late_verdicts: u64,
     /// Other messages of ours that the kernel refused.
     pub refused: u64,
     /// Verdicts that could not be sent.
     pub unsent: u64,
-    /// Packets that were dropped without a verdict and got the failure verdict.
+    /// Packets that were dropped without an answer and got the failure verdict.
     pub unanswered: u64,
     /// Messages that could not be read.
     pub malformed: u64,
-    /// Times that the socket said that it had lost messages (`ENOBUFS`).
+    /// Times that the socket reported lost messages (`ENOBUFS`).
     pub overruns: u64,
     /// Receives that a signal interrupted.
     pub interrupted: u64,
@@ -180,31 +181,31 @@ pub struct Queue {
     number: u16,
     portid: u32,
     copy_range: u32,
-    /// A larger copy range that a packet of the current batch called for.
+    /// A larger copy range that a packet of the current batch requires.
     wanted_copy_range: u32,
     receive_buffer: usize,
     marks_connections: bool,
     failure: Verdict,
     slots: Slots,
-    /// Bytes of each slot for security contexts.
+    /// Number of bytes of each slot for security contexts.
     labels: usize,
     outgoing: Outgoing,
     counters: Counters,
-    /// Absent where packets came before this process had the queue.
+    /// Absent if packets came before this process had the queue.
     last_packet: Option<u32>,
     sequence: u32,
-    /// True if the kernel has said that the queue is not bound by this socket.
+    /// True if the kernel has reported that the queue is not bound by this socket.
     is_lost: bool,
 }
 
 impl Queue {
-    /// Opens a socket and binds the queue with all its settings in one message, so that there is no
-    /// moment in which the kernel drops packets for a queue without a copy mode.
+    /// Opens a socket and binds the queue with all its settings in one message. So there is no moment in
+    /// which the kernel drops packets for a queue without a copy mode.
     ///
     /// # Errors
     ///
-    /// When somebody else owns the queue, when this takes a permission that is missing, when the
-    /// kernel has no queues, and when a call fails.
+    /// Another process owns the queue, a permission is missing, the kernel has no queues, or a call
+    /// fails.
     pub fn bind(config: &QueueConfig) -> Result<Self, QueueError> {
         let socket = socket::open().map_err(unsupported)?;
         let mut queue = Self::of(socket, config)?;
@@ -221,7 +222,7 @@ impl Queue {
         Ok(queue)
     }
 
-    /// A queue as it is before its first packet.
+    /// Creates a queue in the state before its first packet.
     fn of(socket: OwnedFd, config: &QueueConfig) -> Result<Self, QueueError> {
         let copy_range = config.copy_range.min(MAXIMUM_COPY_RANGE);
         let receive_buffer = socket::set_receive_buffer(socket.as_fd(), config.receive_buffer)?;
@@ -247,10 +248,11 @@ impl Queue {
         })
     }
 
-    /// Whether this kernel takes a connection's mark with a verdict (`NETFILTER_NETLINK_GLUE_CT`).
+    /// Returns true if this kernel accepts a connection's mark with a verdict
+    /// (`NETFILTER_NETLINK_GLUE_CT`).
     ///
-    /// It ignores one silently where it does not; asked to show connections it says so. What it would
-    /// show is of no use, so that it is told to leave it out again.
+    /// If it does not, it ignores the mark silently. But it refuses a request to show connections, so
+    /// this function requests that and then takes it back.
     fn finds_connections(&mut self) -> Result<bool, CallError> {
         let flag = sys::NFQA_CFG_F_CONNTRACK;
         let show = |value| Settings { flags: Some((value, flag)), ..Settings::default() };
@@ -271,12 +273,12 @@ impl Queue {
         self.portid
     }
 
-    /// Bytes of each packet that the kernel copies.
+    /// Number of bytes of each packet that the kernel copies.
     pub fn copy_range(&self) -> u32 {
         self.copy_range
     }
 
-    /// Bytes of the socket's receive buffer as the kernel granted it, its overhead included.
+    /// Size of the socket's receive buffer in bytes, as the kernel granted it, including overhead.
     pub fn receive_buffer(&self) -> usize {
         self.receive_buffer
     }
@@ -286,16 +288,16 @@ impl Queue {
         self.marks_connections
     }
 
-    /// What happened so far.
+    /// The counters.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// Messages that the socket had no room for, as the socket counts them.
+    /// Returns the number of messages that did not fit into the socket, by the socket's own count.
     ///
     /// # Errors
     ///
-    /// When the kernel does not tell.
+    /// The kernel does not report it.
     pub fn socket_drops(&self) -> Result<u64, CallError> {
         socket::drops(self.socket.as_fd())
     }
@@ -304,28 +306,28 @@ impl Queue {
     ///
     /// # Errors
     ///
-    /// When the receive fails for another reason than time, a signal, an overrun or want of memory.
+    /// The receive fails for a reason other than a timeout, a signal, an overrun or lack of memory.
     pub fn receive(&mut self) -> Result<Batch<'_>, QueueError> {
         self.receive_batch(Wait::Timeout)
     }
 
-    /// Takes the packets that are already there.
+    /// Takes the packets that are waiting, without a pause.
     ///
     /// # Errors
     ///
-    /// As [`Queue::receive`].
+    /// The same as [`Queue::receive`].
     pub fn receive_waiting(&mut self) -> Result<Batch<'_>, QueueError> {
         self.receive_batch(Wait::Never)
     }
 
-    /// Changes the copy range for packets that are queued from now on.
+    /// Changes the copy range of packets that are queued from now on.
     ///
-    /// Does not wait for an acknowledgement, which packets would stand in front of; a refusal is
+    /// It does not wait for an acknowledgement, because packets would come before it. A refusal is
     /// counted when it arrives.
     ///
     /// # Errors
     ///
-    /// When the message cannot be sent.
+    /// The message cannot be sent.
     pub fn set_copy_range(&mut self, octets: u32) -> Result<(), QueueError> {
         let octets = octets.min(MAXIMUM_COPY_RANGE);
         let room = octets as usize + self.labels;
@@ -337,7 +339,7 @@ impl Queue {
         if message.push_settings(&settings) {
             match send_patiently(&self.socket, message.octets(), &mut self.counters) {
                 Ok(()) => self.copy_range = octets,
-                // The old range serves until the next change is asked for.
+                // The old range stays until the next change is requested.
                 Err(error) if is_shortage(&error) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -345,12 +347,12 @@ impl Queue {
         Ok(())
     }
 
-    /// Gives the queue back. The kernel drops what still waits in it, so answer that first
-    /// ([`Queue::receive_waiting`] until nothing comes).
+    /// Unbinds the queue. The kernel drops packets that still wait in it, so answer these first (call
+    /// [`Queue::receive_waiting`] until it returns none).
     ///
     /// # Errors
     ///
-    /// When the kernel refuses.
+    /// The kernel refuses.
     pub fn unbind(mut self) -> Result<Counters, QueueError> {
         let settings = Settings { command: Some(sys::NFQNL_CFG_CMD_UNBIND), ..Settings::default() };
         self.configure(&settings)?;
@@ -371,7 +373,7 @@ impl Queue {
         Ok(Batch::new(self, count))
     }
 
-    /// Nothing to read, a signal, an overrun and want of memory are events; anything else is an error.
+    /// Counts a timeout, a signal, an overrun and lack of memory; returns any other error.
     fn note_receive_error(&mut self, error: CallError) -> Result<(), CallError> {
         match error.errno() {
             Some(libc::EAGAIN) => {}
@@ -409,7 +411,7 @@ impl Queue {
 
     /// Reads one datagram; returns the errno if it answers the last configuration.
     ///
-    /// A packet that came first is sent around its hook again: it is queued anew, behind the answer.
+    /// A packet that comes first is repeated at its hook: the kernel queues it again, after the answer.
     fn read_answer(&mut self) -> Result<Option<i32>, CallError> {
         let mut answer = None;
         for index in 0..self.slots.receive(&self.socket, 1, Wait::Timeout)? {
@@ -434,15 +436,14 @@ impl Queue {
     }
 }
 
-/// Readable when packets wait, for `poll` and event loops: then [`Queue::receive_waiting`] takes them without
-/// waiting.
+/// Readable when packets wait, for `poll` and event loops. Then [`Queue::receive_waiting`] takes them.
 impl AsFd for Queue {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-/// Sends again, for up to a second, where the kernel is short of memory, and at once after a signal.
+/// Sends, and retries for up to a second if the kernel is short of memory, and at once after a signal.
 fn send_patiently(socket: &OwnedFd, messages: &[u8], counters: &mut Counters) -> Result<(), CallError> {
     let mut attempts = 0;
     loop {
@@ -460,16 +461,16 @@ fn send_patiently(socket: &OwnedFd, messages: &[u8], counters: &mut Counters) ->
     }
 }
 
-/// True if a send failed for a reason that passes by itself.
+/// True if a send failed for a temporary reason.
 fn is_shortage(error: &CallError) -> bool {
     matches!(error.errno(), Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM))
 }
 
-/// What a refused BIND means.
+/// Returns the error for a refused BIND.
 ///
-/// For a queue that is bound by another socket the kernel says EPERM (`nfqnl_recv_config` compares
-/// portids before it looks at the command) and EBUSY only for our own, so that errno alone cannot
-/// tell it from a missing capability.
+/// For a queue of another socket the kernel returns EPERM (`nfqnl_recv_config` compares portids before it
+/// reads the command); it returns EBUSY only for our own. So errno alone cannot distinguish it from a
+/// missing capability.
 fn refusal(queue: u16, portid: u32, error: CallError) -> QueueError {
     let errno = error.errno();
     if matches!(errno, Some(libc::EPERM | libc::EBUSY)) {

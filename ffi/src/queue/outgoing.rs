@@ -1,7 +1,7 @@
-//! Messages to the kernel, gathered in one buffer so that many travel in one send.
+//! Messages to the kernel, gathered in one buffer, so that one send carries many.
 //!
-//! What a message holds is written by `libnetfilter_queue`, or in Rust where the feature of that name is off.
-//! Every message has a fixed size that room is made for before.
+//! `libnetfilter_queue` writes the content of a message; Rust code does so if that feature is off. Every
+//! message has a fixed size, for which space is reserved first.
 
 use super::attribute::{ATTRIBUTE_HEADER, HEADERS, attribute, number};
 #[cfg(feature = "libnetfilter_queue")]
@@ -18,7 +18,7 @@ const VERDICT: usize = HEADERS + 12 + 8 + CONNECTION_MARK;
 /// Headers, `NFQA_CFG_CMD`, `_PARAMS`, `_QUEUE_MAXLEN`, `_FLAGS` and `_MASK`.
 const CONFIGURATION: usize = HEADERS + 8 + 12 + 8 + 8 + 8;
 
-/// More bytes than this are sent before another verdict is added.
+/// Number of bytes above which the buffer is sent before another verdict is added.
 const FULL: usize = 16 * 1024;
 
 /// `NLM_F_ACK`.
@@ -28,9 +28,9 @@ const WANTS_ACKNOWLEDGEMENT: u16 = 4;
 #[derive(Debug)]
 pub(super) struct Outgoing {
     queue: u16,
-    /// Words, because messages begin at a multiple of four bytes.
+    /// Words, because messages start at a multiple of four bytes.
     buffer: Vec<u32>,
-    /// Bytes in use, a multiple of four.
+    /// Number of bytes in use, a multiple of four.
     length: usize,
     verdicts: u64,
 }
@@ -43,12 +43,12 @@ pub(super) struct Settings {
     pub(super) maximum_length: Option<u32>,
     /// Values and mask of `NFQA_CFG_F_*`.
     pub(super) flags: Option<(u32, u32)>,
-    /// Sequence number of a message that shall be acknowledged.
+    /// Sequence number, if the message shall be acknowledged.
     pub(super) acknowledge: Option<u32>,
 }
 
 impl Outgoing {
-    /// An empty buffer with room for `verdicts` verdicts.
+    /// Creates an empty buffer for `verdicts` verdicts.
     pub(super) fn new(queue: u16, verdicts: usize) -> Self {
         let octets = (verdicts * VERDICT).max(CONFIGURATION);
         Self { queue, buffer: vec![0; octets.div_ceil(4)], length: 0, verdicts: 0 }
@@ -59,12 +59,12 @@ impl Outgoing {
         self.verdicts
     }
 
-    /// True if there is room for one more verdict.
+    /// True if one more verdict fits.
     pub(super) fn has_room(&self) -> bool {
         self.has_room_for(VERDICT) && self.length < FULL
     }
 
-    /// The messages, to be sent whole.
+    /// The messages, to be sent in one piece.
     pub(super) fn octets(&self) -> &[u8] {
         let start = self.buffer.as_ptr().cast::<u8>();
         // SAFETY: the buffer is initialised memory of at least `length` bytes: `push` makes a message within
@@ -73,7 +73,7 @@ impl Outgoing {
         unsafe { std::slice::from_raw_parts(start, self.length) }
     }
 
-    /// Forgets the messages, after they were sent.
+    /// Removes the messages after they were sent.
     pub(super) fn clear(&mut self) {
         self.length = 0;
         self.verdicts = 0;
@@ -81,7 +81,7 @@ impl Outgoing {
 
     /// Adds a verdict; `mark` replaces the packet's mark, `connection` bits of its connection's.
     ///
-    /// Returns false, and adds nothing, where there is no room.
+    /// Returns false, and adds nothing, if there is no space.
     #[must_use]
     pub(super) fn push_verdict(
         &mut self,
@@ -98,9 +98,9 @@ impl Outgoing {
         }) && self.count()
     }
 
-    /// Adds a verdict about every packet that waits, up to the one called `last`.
+    /// Adds a verdict about every waiting packet up to the one with the number `last`.
     ///
-    /// Returns false, and adds nothing, where there is no room.
+    /// Returns false, and adds nothing, if there is no space.
     #[must_use]
     pub(super) fn push_batch_verdict(&mut self, last: u32, verdict: Verdict) -> bool {
         self.push(VERDICT, |message, queue| {
@@ -109,10 +109,10 @@ impl Outgoing {
         }) && self.count()
     }
 
-    /// Adds a verdict that gives the packet other bytes; `mark` replaces its mark.
+    /// Adds a verdict that replaces the packet's bytes; `mark` replaces its mark.
     ///
-    /// The buffer grows for it, and is full then: netlink takes no message of any length.
-    /// Returns false, and adds nothing, where the bytes are too many for an attribute.
+    /// The buffer grows for it, and is full then, because netlink limits a message's length. Returns
+    /// false, and adds nothing, if the bytes are too many for an attribute.
     #[must_use]
     pub(super) fn push_replacement(
         &mut self,
@@ -135,7 +135,7 @@ impl Outgoing {
 
     /// Adds one configuration message with all of `settings`.
     ///
-    /// Returns false, and adds nothing, where there is no room.
+    /// Returns false, and adds nothing, if there is no space.
     #[must_use]
     pub(super) fn push_settings(&mut self, settings: &Settings) -> bool {
         self.push(CONFIGURATION, |message, queue| {
@@ -156,7 +156,7 @@ impl Outgoing {
         self.buffer.len() * 4 - self.length >= octets
     }
 
-    /// Has `write` make a message of the queue behind the others, where `room` bytes are left.
+    /// Lets `write` append a message of the queue if `room` bytes are left.
     fn push(&mut self, room: usize, write: impl FnOnce(&mut [u32], u16) -> bool) -> bool {
         let start = self.length / 4;
         let Some(message) = self.buffer.get_mut(start..start + room / 4) else { return false };
@@ -179,7 +179,7 @@ impl Outgoing {
     }
 }
 
-/// Has the kernel answer the message, with its sequence number.
+/// Requests an answer to the message, and sets its sequence number.
 fn ask_for_answer(message: &mut [u32], sequence: u32) -> bool {
     let Some([_, kind, its_number]) = message.first_chunk_mut() else { return false };
     // `nlmsg_type` and `nlmsg_flags` share a word.
@@ -190,7 +190,8 @@ fn ask_for_answer(message: &mut [u32], sequence: u32) -> bool {
     true
 }
 
-/// `NFQA_CT` with new values for bits of the connection's mark; the library has no function for it.
+/// Appends `NFQA_CT` with new values for bits of the connection's mark; the library has no function for
+/// it.
 fn connection_mark(message: &mut [u32], mark: ConnectionMark) -> bool {
     let mut nested = [0; CONNECTION_MARK - ATTRIBUTE_HEADER];
     let (value, mask) = nested.split_at_mut(8);

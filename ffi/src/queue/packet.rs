@@ -1,4 +1,4 @@
-//! One queued packet, which owns its duty to be answered.
+//! One queued packet, which must be answered.
 
 use super::message::PacketMessage;
 use super::outgoing::Outgoing;
@@ -6,8 +6,8 @@ use super::{ConnectionMark, Counters, Verdict};
 
 /// A packet that waits for its verdict.
 ///
-/// [`Packet::verdict`] consumes it. A packet that is dropped without gets the queue's failure
-/// verdict, so that no path through a program, not even a panic, leaves it waiting in the kernel.
+/// [`Packet::verdict`] consumes it. A packet that is dropped gets the queue's failure verdict. So it
+/// never stays in the kernel on any path through a program, not even after a panic.
 #[derive(Debug)]
 #[must_use = "a packet without a verdict gets the failure verdict"]
 pub struct Packet<'batch> {
@@ -19,33 +19,35 @@ pub struct Packet<'batch> {
 }
 
 impl<'batch> Packet<'batch> {
-    /// What the kernel says of it.
+    /// The kernel's description of it.
     pub fn message(&self) -> &PacketMessage<'batch> {
         &self.message
     }
 
     /// The packet from its IP header on, cut at the copy range.
     ///
-    /// The bytes lie in the queue's receive buffer and are gone with the batch.
+    /// The bytes are in the queue's receive buffer and live as long as the batch.
     pub fn payload(&self) -> &[u8] {
         self.message.payload
     }
 
-    /// Answers it; `mark` replaces the packet's whole mark, `connection` bits of its connection's, which
-    /// kernels ignore where [`Queue::marks_connections`](super::Queue::marks_connections) is false.
+    /// Answers it. `mark` replaces the packet's whole mark, `connection` bits of its connection's mark.
+    /// Kernels ignore the latter if [`Queue::marks_connections`](super::Queue::marks_connections) is
+    /// false.
     pub fn verdict(mut self, verdict: Verdict, mark: Option<u32>, connection: Option<ConnectionMark>) {
         self.answer(verdict, mark, connection);
     }
 
-    /// Answers it with other bytes than its own, from the IP header on, whose checksums are in place.
+    /// Answers it with other bytes, from the IP header on, with complete checksums.
     ///
-    /// The failure verdict where the bytes are more than [`MAXIMUM_COPY_RANGE`](super::MAXIMUM_COPY_RANGE).
+    /// It gets the failure verdict if the bytes are more than
+    /// [`MAXIMUM_COPY_RANGE`](super::MAXIMUM_COPY_RANGE).
     pub fn replace(mut self, verdict: Verdict, mark: Option<u32>, octets: &[u8]) {
         self.answered = self.outgoing.push_replacement(self.message.id, verdict, mark, octets);
     }
 
     fn answer(&mut self, verdict: Verdict, mark: Option<u32>, connection: Option<ConnectionMark>) {
-        // The batch made sure of the room before it handed the packet out.
+        // The batch reserved the space before it returned the packet.
         self.answered = self.outgoing.push_verdict(self.message.id, verdict, mark, connection);
         debug_assert!(self.answered, "a packet was handed out without room for its verdict");
     }

@@ -1,6 +1,6 @@
-//! Messages to the kernel, written here: the bytes that `libnetfilter_queue` writes, without it.
+//! Messages to the kernel, written in Rust: the same bytes as `libnetfilter_queue`, without it.
 //!
-//! A stand-in for [`library`](super::library), function by function; see [`attribute`](super::attribute).
+//! It replaces [`library`](super::library), function by function; see [`attribute`](super::attribute).
 
 use super::attribute::{HEADERS, attribute, halves, number};
 use crate::sys;
@@ -15,7 +15,7 @@ const REQUEST: u16 = 1;
 pub(super) fn begin(message: &mut [u32], kind: u16, queue: u16) -> bool {
     let Some(headers) = message.first_chunk_mut::<{ HEADERS / 4 }>() else { return false };
     let [high, low] = queue.to_be_bytes();
-    // Family and version of `struct nfgenmsg` are zero; sequence and port are the sender's to fill in.
+    // Family and version of `struct nfgenmsg` are zero; the sender sets sequence and port.
     *headers = [20, halves(SUBSYSTEM << 8 | kind, REQUEST), 0, 0, u32::from_ne_bytes([0, 0, high, low])];
     true
 }
@@ -68,7 +68,7 @@ mod tests {
     use super::super::library;
     use super::*;
 
-    /// What is added to a message, by the library or here.
+    /// Bytes that a message gains, by the library or here.
     #[derive(Debug, Clone)]
     enum Part {
         Command(u8),

@@ -1,4 +1,4 @@
-//! `/proc/net/netfilter/nfnetlink_queue`: what the kernel counts for each queue.
+//! `/proc/net/netfilter/nfnetlink_queue`: the kernel's counters of each queue.
 
 use std::fs::File;
 use std::io;
@@ -25,22 +25,22 @@ pub struct KernelCounters {
     pub dropped_queue_full: u64,
     /// Packets dropped because the socket's buffer was full; fail-open passes are not counted.
     pub dropped_socket_full: u64,
-    /// Identification of the last packet queued; counts those lost to a full socket too.
+    /// Identification of the last queued packet; also counts packets lost to a full socket.
     pub last_packet: u32,
 }
 
-/// The table, held open: who may open it need not be who reads it.
+/// The table, held open, because the process that may open it is not always the one that reads it.
 static HELD: OnceLock<File> = OnceLock::new();
 
-/// Opens the table of the calling thread's network namespace once for all threads, so that it can be read by
-/// a program that gives up root; the file is root's, mode 0440.
+/// Opens the table of the calling thread's network namespace once for all threads. Then a program can
+/// still read it after it has given up root: the file belongs to root, with mode 0440.
 ///
 /// # Errors
 ///
-/// When the table cannot be opened; it is not there before the first queue is bound.
+/// The table cannot be opened; it does not exist before the first queue is bound.
 pub fn hold_table() -> Result<(), CallError> {
     let table = File::open(TABLE).map_err(failed)?;
-    // One that is held already is of the same kind.
+    // If another is held already, it is of the same kind.
     let _ = HELD.set(table);
     Ok(())
 }
@@ -49,7 +49,7 @@ fn failed(source: io::Error) -> CallError {
     CallError { call: "read(/proc/net/netfilter/nfnetlink_queue)", source }
 }
 
-/// The table's text now.
+/// Returns the table's current text.
 fn text() -> io::Result<String> {
     let opened;
     let table = match HELD.get() {
@@ -70,11 +70,11 @@ fn text() -> io::Result<String> {
 }
 
 impl KernelCounters {
-    /// Reads the counters of `queue`; `None` where nobody listens on it.
+    /// Reads the counters of `queue`; `None` if nothing is bound to it.
     ///
     /// # Errors
     ///
-    /// When the table cannot be read, which takes root.
+    /// The table cannot be read, which requires root.
     pub fn of(queue: u16) -> Result<Option<Self>, CallError> {
         Ok(Self::all()?.into_iter().find(|counters| counters.queue == queue))
     }
@@ -83,11 +83,11 @@ impl KernelCounters {
     ///
     /// # Errors
     ///
-    /// When the table cannot be read, which takes root.
+    /// The table cannot be read, which requires root.
     pub fn all() -> Result<Vec<Self>, CallError> {
         match text() {
             Ok(table) => Ok(table.lines().filter_map(Self::parse).collect()),
-            // The file appears with the kernel's nfnetlink_queue module.
+            // The file is created by the kernel's nfnetlink_queue module.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
             Err(source) => Err(failed(source)),
         }

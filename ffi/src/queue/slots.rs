@@ -7,36 +7,36 @@ use libc::{c_uint, iovec, mmsghdr};
 
 use crate::error::CallError;
 
-/// Room for everything in a message but the payload: two headers and some fifteen attributes.
+/// Number of bytes of a message besides the payload: two headers and some fifteen attributes.
 const METADATA: usize = 512;
 /// Slots start on different cache lines so that they do not compete for one set of the cache.
 const ALIGNMENT: usize = 64;
-/// Slots that a receive offers at least. Offering all of them each time would cost a packet that
-/// comes alone some eighty cache lines of headers.
+/// Smallest number of slots that a receive offers. Offering all slots each time would cost a single
+/// packet some eighty cache lines of headers.
 const FEWEST: usize = 16;
 
-/// How to wait for the first datagram.
+/// The kind of wait for the first datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wait {
-    /// Until it comes or the socket's receive timeout passes.
+    /// Waits until it comes or the socket's receive timeout passes.
     Timeout,
-    /// Not at all.
+    /// Does not wait.
     Never,
-    /// Not at all, and what is there stays.
+    /// Does not wait, and leaves the datagrams in the socket.
     Peek,
 }
 
-/// Slots for datagrams and the headers that tell the kernel where they are.
+/// Slots for datagrams, and the headers that point the kernel to them.
 #[derive(Debug)]
 pub(super) struct Slots {
     /// `headers.len()` slots of `stride` bytes.
     buffer: Box<[u8]>,
     stride: usize,
-    /// One a slot; the pointers are of use only within `receive`, which sets them.
+    /// One for each slot; the pointers are valid only within `receive`, which sets them.
     vectors: Box<[iovec]>,
-    /// One a slot; the pointers are of use only within `receive`, which sets them.
+    /// One for each slot; the pointers are valid only within `receive`, which sets them.
     headers: Box<[mmsghdr]>,
-    /// Slots that the next receive offers: twice what the last one filled.
+    /// Number of slots that the next receive offers: twice as many as the last one filled.
     offered: usize,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct Slots {
 unsafe impl Send for Slots {}
 
 impl Slots {
-    /// `count` slots with room for payloads of `copy_range` bytes.
+    /// Allocates `count` slots for payloads of `copy_range` bytes.
     pub(super) fn new(count: usize, copy_range: usize) -> Self {
         let stride = (METADATA + copy_range).next_multiple_of(ALIGNMENT) + ALIGNMENT;
         let vector = iovec { iov_base: ptr::null_mut(), iov_len: 0 };
@@ -68,7 +68,8 @@ impl Slots {
         METADATA + copy_range <= self.stride
     }
 
-    /// Receives up to `limit` datagrams; the first is waited for, the others only taken if they are there.
+    /// Receives up to `limit` datagrams. It waits for the first one; others are only taken if they are
+    /// there.
     pub(super) fn receive(&mut self, socket: &OwnedFd, limit: usize, wait: Wait) -> Result<usize, CallError> {
         let flags = match wait {
             Wait::Timeout => libc::MSG_WAITFORONE,
@@ -94,7 +95,8 @@ impl Slots {
         Ok(received)
     }
 
-    /// The datagram in slot `index` of the last receive, and whether it was too long for the slot.
+    /// Returns the datagram in slot `index` of the last receive, and true if it was too long for the
+    /// slot.
     pub(super) fn datagram(&self, index: usize) -> Option<(&[u8], bool)> {
         let header = self.headers.get(index)?;
         let start = index.checked_mul(self.stride)?;
@@ -104,7 +106,7 @@ impl Slots {
     }
 }
 
-/// A message header that points to nothing.
+/// Returns a message header that points to nothing.
 fn empty_header() -> mmsghdr {
     // SAFETY: an mmsghdr is numbers and pointers, for which zero is a valid value.
     unsafe { std::mem::zeroed() }

@@ -15,8 +15,8 @@ const MEMORY_DROPS: usize = 8;
 /// Length of that array (`SK_MEMINFO_VARS`).
 const MEMORY_VARIABLES: usize = 9;
 
-/// Opens a netlink socket to netfilter with an address that the kernel chooses, connected to the kernel:
-/// sends need no address, and nobody else can send to it.
+/// Opens a netlink socket to netfilter with an address that the kernel chooses. It is connected to the
+/// kernel, so sends need no address and no other process can send to it.
 pub(super) fn open() -> Result<OwnedFd, CallError> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
     // SAFETY: takes no pointers.
@@ -41,7 +41,7 @@ pub(super) fn open() -> Result<OwnedFd, CallError> {
     Ok(socket)
 }
 
-/// The socket's own netlink address.
+/// Returns the socket's own netlink address.
 pub(super) fn portid(socket: BorrowedFd<'_>) -> Result<u32, CallError> {
     let mut address = kernel();
     let mut length = address_length();
@@ -51,15 +51,15 @@ pub(super) fn portid(socket: BorrowedFd<'_>) -> Result<u32, CallError> {
     if result < 0 { Err(CallError::last("getsockname(AF_NETLINK)")) } else { Ok(address.nl_pid) }
 }
 
-/// Sends whole messages to the kernel, which has acted upon each of them when this returns.
+/// Sends whole messages to the kernel, which has processed each of them when this returns.
 pub(super) fn send(socket: &OwnedFd, messages: &[u8]) -> Result<(), CallError> {
     // SAFETY: the pointer is to live memory of the length that goes with it.
     let sent = unsafe { libc::send(socket.as_raw_fd(), messages.as_ptr().cast(), messages.len(), 0) };
     if sent < 0 { Err(CallError::last("send(AF_NETLINK)")) } else { Ok(()) }
 }
 
-/// Asks for a receive buffer of `octets`, beyond the system's limit where that is permitted, and
-/// returns what the kernel granted (it doubles the request for its own overhead).
+/// Requests a receive buffer of `octets` bytes, beyond the system's limit if that is permitted. Returns
+/// the size that the kernel granted (it doubles the request for its own overhead).
 pub(super) fn set_receive_buffer(socket: BorrowedFd<'_>, octets: usize) -> Result<usize, CallError> {
     let wanted = c_int::try_from(octets).unwrap_or(c_int::MAX);
     if set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &wanted, "setsockopt(SO_RCVBUFFORCE)").is_err() {
@@ -70,23 +70,23 @@ pub(super) fn set_receive_buffer(socket: BorrowedFd<'_>, octets: usize) -> Resul
     Ok(usize::try_from(granted).unwrap_or(0))
 }
 
-/// Keeps the socket readable after an overrun instead of refusing everything with ENOBUFS until it
-/// is empty; the loss counter still counts.
+/// Keeps the socket readable after an overrun. Without this it would return only ENOBUFS until it is
+/// empty. The loss counter still counts.
 pub(super) fn set_no_enobufs(socket: BorrowedFd<'_>) -> Result<(), CallError> {
     set(socket, libc::SOL_NETLINK, libc::NETLINK_NO_ENOBUFS, &1, "setsockopt(NETLINK_NO_ENOBUFS)")
 }
 
-/// Makes a blocking receive give up after `timeout`.
+/// Sets the timeout of a blocking receive.
 pub(super) fn set_receive_timeout(socket: BorrowedFd<'_>, timeout: Duration) -> Result<(), CallError> {
     let value = libc::timeval {
-        // Longer than the kernel can count is for ever, which 0 means.
+        // A time longer than the kernel can count becomes 0, which means no timeout.
         tv_sec: timeout.as_secs().try_into().unwrap_or_default(),
         tv_usec: timeout.subsec_micros().into(),
     };
     set(socket, libc::SOL_SOCKET, libc::SO_RCVTIMEO, &value, "setsockopt(SO_RCVTIMEO)")
 }
 
-/// Messages that the kernel could not put into the socket's receive buffer since it was opened.
+/// Returns the number of messages that did not fit into the socket's receive buffer since it was opened.
 pub(super) fn drops(socket: BorrowedFd<'_>) -> Result<u64, CallError> {
     let mut memory = [0_u32; MEMORY_VARIABLES];
     read(socket, libc::SO_MEMINFO, &mut memory, "getsockopt(SO_MEMINFO)")?;
@@ -104,14 +104,14 @@ pub(super) fn is_netfilter(socket: BorrowedFd<'_>) -> bool {
             .is_ok_and(|protocol| protocol == libc::NETLINK_NETFILTER)
 }
 
-/// Keeps `socket` from programs that this process starts.
+/// Prevents programs that this process starts from inheriting `socket`.
 pub(super) fn close_on_exec(socket: BorrowedFd<'_>) -> Result<(), CallError> {
     // SAFETY: takes no pointers.
     let result = unsafe { libc::fcntl(socket.as_raw_fd(), libc::F_SETFD, libc::FD_CLOEXEC) };
     if result < 0 { Err(CallError::last("fcntl(FD_CLOEXEC)")) } else { Ok(()) }
 }
 
-/// Waits up to `timeout` for something to read; false when there was nothing.
+/// Waits up to `timeout` until the socket is readable; returns false on a timeout.
 pub(super) fn wait_readable(socket: BorrowedFd<'_>, timeout: Duration) -> Result<bool, CallError> {
     let mut request = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     let millis = c_int::try_from(timeout.as_millis()).unwrap_or(c_int::MAX);
@@ -124,7 +124,7 @@ pub(super) fn wait_readable(socket: BorrowedFd<'_>, timeout: Duration) -> Result
     if error.source.kind() == io::ErrorKind::Interrupted { Ok(false) } else { Err(error) }
 }
 
-/// The kernel's address.
+/// Returns the kernel's address.
 fn kernel() -> libc::sockaddr_nl {
     // SAFETY: a sockaddr_nl is plain numbers, for which zero is a valid value.
     let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
@@ -150,7 +150,7 @@ fn set<T>(
     if result < 0 { Err(CallError::last(call)) } else { Ok(()) }
 }
 
-/// A value that any bytes make.
+/// A type for which any bytes are a valid value.
 ///
 /// # Safety
 ///
@@ -162,7 +162,7 @@ unsafe impl Plain for c_int {}
 // SAFETY: numbers without anything between them.
 unsafe impl Plain for [u32; MEMORY_VARIABLES] {}
 
-/// Reads an option of `SOL_SOCKET` into `value`; what the kernel has no bytes for is left as it is.
+/// Reads an option of `SOL_SOCKET` into `value`; bytes for which the kernel has no data stay.
 fn read<T: Plain>(
     socket: BorrowedFd<'_>,
     option: c_int,
