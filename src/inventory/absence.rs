@@ -1,11 +1,11 @@
-//! A server that is away: it is left alone for ever longer, and told of once.
+//! State of a server that is away: growing pauses between attempts, and one warning.
 
 use std::time::Duration;
 
-/// How long it is left alone at last, unless it is said.
+/// The longest pause, unless another is set.
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// How long to leave something alone that was asked in vain: ever longer.
+/// Exponential back-off between attempts that fail.
 #[derive(Debug)]
 pub struct Pauses {
     first: Duration,
@@ -14,29 +14,29 @@ pub struct Pauses {
 }
 
 impl Pauses {
-    /// So long at first, and so long at last.
+    /// Creates a back-off with its first and its longest pause.
     pub const fn new(first: Duration, longest: Duration) -> Self {
         Self { first, longest, next: first }
     }
 
-    /// The next one.
+    /// Returns the next pause.
     pub fn pause(&mut self) -> Duration {
         let longer = (self.next * 2).min(self.longest);
         std::mem::replace(&mut self.next, longer)
     }
 
-    /// True if it was asked in vain a moment ago.
+    /// True if the last attempt failed.
     pub fn have_begun(&self) -> bool {
         self.next != self.first
     }
 
-    /// It was not in vain.
+    /// Resets the back-off after a success.
     pub fn are_over(&mut self) {
         self.next = self.first;
     }
 }
 
-/// How it stands with a server.
+/// State of the connection to a server.
 #[derive(Debug)]
 pub struct Absence {
     pauses: Pauses,
@@ -44,17 +44,17 @@ pub struct Absence {
 }
 
 impl Absence {
-    /// Of one that is there; where it is not, it is left alone for so long at first.
+    /// Creates the state of a server that is reachable, with the first pause after a failure.
     pub const fn new(first: Duration) -> Self {
         Self { pauses: Pauses::new(first, LONGEST), is_told: false }
     }
 
-    /// The same, which is left alone for so long at last.
+    /// Sets the longest pause.
     pub(super) const fn up_to(self, longest: Duration) -> Self {
         Self { pauses: Pauses { longest, ..self.pauses }, ..self }
     }
 
-    /// It has not answered: has that told once, and gives how long to leave it alone.
+    /// Records a failure. Calls `tell` at the first one, and returns the pause before the next attempt.
     pub fn goes_on(&mut self, tell: impl FnOnce()) -> Duration {
         if !std::mem::replace(&mut self.is_told, true) {
             tell();
@@ -62,7 +62,7 @@ impl Absence {
         self.pauses.pause()
     }
 
-    /// It is there; whether it was told to be away.
+    /// Records a success; returns true if a failure had been reported.
     pub fn is_over(&mut self) -> bool {
         self.pauses.are_over();
         std::mem::take(&mut self.is_told)

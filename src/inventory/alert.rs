@@ -1,4 +1,5 @@
-//! Alerts for those who watch: an event in the words of the inventory, and whether a filter is about it.
+//! Alerts for live views: an event in the terms of the inventory, and the test whether a filter selects
+//! it.
 
 use serde::Serialize;
 
@@ -7,28 +8,28 @@ use super::filter::{Filter, Term, Test};
 use super::sighting::{What, of_events};
 use crate::event::{Event, EventKind};
 
-/// A rule that told of a connection, or stopped it.
+/// A match of a rule about a connection.
 #[derive(Debug, Clone, Serialize)]
 pub struct Alert {
-    /// When.
+    /// Time of the alert.
     pub at: Time,
-    /// The host of the service or client that the rule tells of.
+    /// The host of the service or client that the rule is about.
     pub address: String,
-    /// Its TCP port, 0 of a client.
+    /// Its TCP port, 0 for a client.
     pub port: u16,
-    /// Who was at the other end.
+    /// The other end of the connection.
     pub peer: String,
-    /// What was spoken.
+    /// The protocol.
     pub protocol: String,
     /// `server` or `client`.
     pub side: String,
-    /// What was said.
+    /// The text of the banner.
     pub banner: String,
-    /// Vendor, product and version, as far as they are known.
+    /// Vendor, if known.
     pub vendor: Option<String>,
-    /// See `vendor`.
+    /// Product, if known.
     pub product: Option<String>,
-    /// See `vendor`.
+    /// Version, if known.
     pub version: Option<String>,
     /// The package's revision.
     pub patch: Option<String>,
@@ -42,16 +43,16 @@ pub struct Alert {
     pub title: String,
     /// Its severity.
     pub severity: String,
-    /// What it asks for.
+    /// Its action.
     pub action: String,
-    /// True if the connection was stopped.
+    /// True if the connection was blocked.
     pub blocked: bool,
-    /// Who saw it, `guard/edge`.
+    /// The sensor that saw it, `guard/edge`.
     pub sensor: String,
 }
 
 impl Alert {
-    /// The alert that an event is, if it is one.
+    /// Returns the alert of an event, if it is one.
     pub fn of(event: &Event, sensor: &str) -> Option<Self> {
         let (EventKind::Alert(facts), Some(flow)) = (&event.kind, &event.flow) else { return None };
         let sighting = of_events(std::slice::from_ref(event)).into_iter().next()?;
@@ -86,7 +87,7 @@ impl Alert {
 }
 
 impl Filter {
-    /// True if an alert is about services that the filter is about. It is seen now, and open.
+    /// True if the filter selects the alert's service. It counts as seen now, and its finding as open.
     pub fn takes(&self, alert: &Alert) -> bool {
         self.admits(alert.version.as_deref())
             && self.terms.iter().all(|Term { holds, test }| match test {
@@ -111,7 +112,7 @@ fn passes(test: &Test, alert: &Alert) -> bool {
             _ => is(Some("open"), wanted),
         },
         Test::OneOf(versions) => alert.version.as_ref().is_some_and(|version| versions.contains(version)),
-        // An alert tells of what was said, not of who said it.
+        // An alert holds the banner, not the key of the server.
         Test::HostKey(_) => false,
         Test::Says(text) => alert.banner.to_lowercase().contains(&text.to_lowercase()),
         Test::Version(_) | Test::Within(..) => true,

@@ -1,7 +1,7 @@
-//! Batches of a sensor as text: what one program writes and another one, perhaps of another version, reads.
+//! Batches of a sensor as text. The reader may have another version than the writer.
 //!
-//! A line of JSON says whose batch it is, each line behind it is a record. What is read was written by
-//! whoever may write for a sensor: it is checked as whatever comes from a network is.
+//! The first line of JSON names the run; each further line is a record. Any role that may write for a
+//! sensor can write it, so a reader checks it like network input.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -13,44 +13,44 @@ use crate::banner::other::Name;
 use crate::event::{Action, ProductFacts, Protocol, Severity, Side, Source, Timestamp, Verdict};
 use crate::terms::cut;
 
-/// The version of what is written here.
+/// The version of the format that is written.
 pub const FORMAT: i64 = 1;
 
-/// Octets of a batch at most; the table takes four times as many.
+/// Largest size of a batch in bytes; the table accepts four times as many.
 pub(super) const OCTETS: usize = 1 << 20;
 
-/// Octets of a text in a record at most: an index of PostgreSQL takes no row of more than 2,704.
+/// Largest size of a text in a record in bytes: an index of PostgreSQL accepts no row of more than 2,704.
 const TEXT: usize = 2_048;
 
-/// Octets of what is said of a run for a person.
+/// Largest size of a run's description in bytes.
 const ABOUT: usize = 4_096;
 
-/// Why a batch cannot be read.
+/// Error of reading a batch.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BatchError {
-    /// A newer program has written it.
+    /// A newer version of the program has written it.
     #[error("its format is version {0}, and this bannerwall knows up to {FORMAT}")]
     Newer(i64),
-    /// It is none.
+    /// It is malformed.
     #[error("line {line}: {fault}")]
     Fault {
-        /// Where, from 1.
+        /// Line of the fault, from 1.
         line: usize,
-        /// What is wrong.
+        /// Description of the fault.
         fault: String,
     },
 }
 
-/// A batch that was read.
+/// A parsed batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch {
     /// Guard, scan or replay.
     pub(super) source: &'static str,
-    /// What is scanned or read, for a person.
+    /// Description of the run's targets or files, for a person.
     pub(super) about: String,
-    /// What was told of a time before is not counted again.
+    /// True if sightings from before a time already recorded are not counted again.
     pub(super) once: bool,
-    /// When the run began, and when it ended if this is its last batch: milliseconds by the sensor's clock.
+    /// Start of the run, and its end if this is its last batch: milliseconds by the sensor's clock.
     pub(super) started: i64,
     pub(super) ended: Option<i64>,
     pub(super) records: Vec<Record>,
@@ -68,7 +68,7 @@ struct Head {
     ended: Option<i64>,
 }
 
-/// A line behind it. Times are nanoseconds since the epoch.
+/// A record's line. Times are nanoseconds since the epoch.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line {
@@ -105,7 +105,7 @@ struct Alerted {
     blocked: bool,
 }
 
-/// Writes batches of a run.
+/// Writes the batches of a run.
 #[derive(Debug, Clone)]
 pub(super) struct Author(Head);
 
@@ -115,7 +115,8 @@ impl Author {
         Self(Head { source: run.source.to_owned(), about, once: run.once, started, ended: None })
     }
 
-    /// The records from the first on that have room in a batch: how many, and the batch. At least one.
+    /// Writes as many of the first records as fit into a batch, at least one. Returns their number and
+    /// the batch.
     pub(super) fn write(&self, records: &[Record]) -> (usize, String) {
         let (mut text, mut count) = (line(&self.0), 0);
         for record in records {
@@ -129,35 +130,35 @@ impl Author {
         (count, text)
     }
 
-    /// The line that each batch begins with.
+    /// Returns the first line of each batch.
     pub(super) fn head(&self) -> String {
         line(&self.0)
     }
 
-    /// Who has written a batch, to be gone on for; none where it does not begin as one.
+    /// Returns the author of a batch, to continue its run; none if its first line is malformed.
     pub(super) fn of(text: &str) -> Option<Self> {
         serde_json::from_str(text.lines().next()?).ok().map(Self)
     }
 
-    /// When the run began: milliseconds since the epoch.
+    /// Start of the run: milliseconds since the epoch.
     pub(super) fn started(&self) -> i64 {
         self.0.started
     }
 
-    /// The last batch, which says that the run is over.
+    /// Returns the last batch, which ends the run.
     pub(super) fn end(&self, ended: i64) -> String {
         line(&Head { ended: Some(ended), ..self.0.clone() })
     }
 }
 
-/// JSON and the end of the line. Texts and numbers always are JSON.
+/// Returns JSON with a line end. Texts and numbers always are valid JSON.
 fn line(value: &impl Serialize) -> String {
     let mut text = serde_json::to_string(value).unwrap_or_default();
     text.push('\n');
     text
 }
 
-/// A batch as text, taken apart: the line that says whose it is, and those of its records.
+/// A batch as text, split into the run's line and those of its records.
 #[derive(Debug)]
 pub(super) struct Lines<'a> {
     head: &'a str,
@@ -170,18 +171,18 @@ impl<'a> Lines<'a> {
         Self { head: lines.next().unwrap_or_default(), records: lines.collect() }
     }
 
-    /// Those of the records.
+    /// The lines of the records.
     pub(super) fn records(&self) -> &[&'a str] {
         &self.records
     }
 
-    /// The batch with these of its records alone.
+    /// Returns the batch with only these records.
     pub(super) fn with(&self, records: &[&str]) -> String {
         format!("{}{}", self.head, records.concat())
     }
 }
 
-/// How many sightings a line tells of; none where that cannot be read.
+/// Returns the number of sightings in a line; none if it cannot be read.
 pub(super) fn sightings(line: &str) -> u64 {
     #[derive(Deserialize)]
     struct Counted {
@@ -190,22 +191,22 @@ pub(super) fn sightings(line: &str) -> u64 {
     serde_json::from_str::<Counted>(line).map_or(0, |line| line.count.into())
 }
 
-/// What of a batch cannot be read.
+/// The unreadable part of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unread {
-    /// So many records.
+    /// Number of unreadable records.
     pub records: usize,
-    /// A batch of these alone, for a program that can.
+    /// A batch of only these, for a newer version of the program.
     pub text: String,
-    /// What is wrong with the first.
+    /// Fault of the first.
     pub error: BatchError,
 }
 
 impl Batch {
-    /// Reads what can be read of a batch of a version, and gives the rest back.
+    /// Reads the readable part of a batch of a version, and returns the rest.
     ///
     /// # Errors
-    /// Nothing of it can be.
+    /// Nothing of it is readable.
     pub fn read_most(version: i64, text: &str) -> Result<(Self, Option<Unread>), BatchError> {
         let (mut records, mut lines, mut first) = (Vec::new(), Vec::new(), None);
         let head = Self::begin(version, text)?;
@@ -222,10 +223,10 @@ impl Batch {
         let batch = Self { records, ..head };
         let unread = match first {
             None => None,
-            // Of no use but for what cannot be read.
+            // Only the unreadable part matters then.
             Some(error) if batch.records.is_empty() && batch.ended.is_none() => return Err(error),
             Some(error) => {
-                // The run has ended once.
+                // The run must end only once.
                 let author = Author::of(text).map(|Author(head)| line(&Head { ended: None, ..head }));
                 let text = format!("{}{}\n", author.unwrap_or_default(), lines.join("\n"));
                 Some(Unread { records: lines.len(), text, error })
@@ -234,7 +235,7 @@ impl Batch {
         Ok((batch, unread))
     }
 
-    /// Reads all of a batch of a version.
+    /// Reads a whole batch of a version.
     ///
     /// # Errors
     /// See [`BatchError`].
@@ -270,7 +271,7 @@ impl Batch {
         })
     }
 
-    /// Has nothing be later than `latest`, in milliseconds; how many records were.
+    /// Limits all times to `latest`, in milliseconds; returns the number of changed records.
     pub fn bound_times(&mut self, latest: i64) -> usize {
         let bound = Timestamp::from_nanos(u64::try_from(latest).unwrap_or(0).saturating_mul(1_000_000));
         let late = |record: &&mut Record| record.last > bound;
@@ -284,7 +285,7 @@ impl Batch {
         count
     }
 
-    /// How many sightings it tells of.
+    /// Number of sightings in it.
     pub fn sightings(&self) -> u64 {
         self.records.iter().map(|record| record.count).sum()
     }
@@ -417,7 +418,7 @@ fn one_of<const N: usize>(known: [&'static str; N], name: &str, what: &str) -> R
     known.into_iter().find(|known| *known == name).ok_or_else(|| format!("no {what} is named {name:?}"))
 }
 
-/// A text that a table takes.
+/// Returns a text that the table accepts.
 fn bounded(text: Option<String>) -> Result<Option<String>, String> {
     match text {
         Some(text) if text.len() > TEXT => Err(format!("a text of {} octets", text.len())),

@@ -1,4 +1,4 @@
-//! The words that services are looked for by: `product:openssh version:<9.6 net:198.51.100.0/24 seen:>7d`.
+//! Filters of services: `product:openssh version:<9.6 net:198.51.100.0/24 seen:>7d`.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -8,29 +8,29 @@ use ipnet::IpNet;
 use super::moment;
 use crate::rules::Requirement;
 
-/// Services for which every term holds.
+/// Selects the services for which every term holds.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
     pub(super) terms: Vec<Term>,
 }
 
-/// One term; a `!` before it turns it around.
+/// One term; a leading `!` negates it.
 #[derive(Debug, Clone)]
 pub(super) struct Term {
     pub(super) holds: bool,
     pub(super) test: Test,
 }
 
-/// What a term asks.
+/// The test of a term.
 #[derive(Debug, Clone)]
 pub(super) enum Test {
-    /// A column of text is this, whatever the case.
+    /// A column equals this text, ignoring case.
     Is(&'static str, String),
-    /// The banner has this in it, whatever the case.
+    /// The banner contains this text, ignoring case.
     Says(String),
-    /// The version is one of these; what has none is not.
+    /// The version fits; a service without a version does not.
     Version(Requirement),
-    /// The same, by their names.
+    /// The version is one of these.
     OneOf(Vec<String>),
     /// The host key has this fingerprint.
     HostKey(String),
@@ -38,18 +38,18 @@ pub(super) enum Test {
     Net(IpNet),
     /// The port.
     Port(u16),
-    /// A time (`first_seen`, `last_seen`) is less than so long ago, or not.
+    /// A time (`first_seen`, `last_seen`) is more recent than this, or not.
     Within(&'static str, Duration),
-    /// A rule that is open tells of it: of this severity, or of this name.
+    /// A rule with this severity or name has an open finding.
     Finding(String),
     /// This sensor has seen it.
     Sensor(String),
 }
 
-/// What is wrong with a word.
+/// Fault of a term.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum FilterError {
-    /// There is no such field.
+    /// The field does not exist.
     #[error("`{0}`: fields are {NAMES}; a word without one is looked for in banners")]
     Field(String),
     /// The value is none of the field's.
@@ -57,7 +57,7 @@ pub enum FilterError {
     Value {
         /// The word.
         word: String,
-        /// What it should be.
+        /// The expected form.
         why: String,
     },
 }
@@ -65,10 +65,10 @@ pub enum FilterError {
 /// The fields.
 const NAMES: &str = "product, version, vendor, cpe, os, patch, protocol, side, state, net, port, hostkey, seen, first, finding, sensor and banner";
 
-/// Versions that a question names, at most: databases bound the values of one.
+/// Largest number of versions in a query: databases limit its parameters.
 const NAMED: usize = 4_096;
 
-/// Fields that are columns of text.
+/// Fields that are text columns.
 const COLUMNS: [(&str, &str); 8] = [
     ("product", "b.product"),
     ("vendor", "b.vendor"),
@@ -81,35 +81,35 @@ const COLUMNS: [(&str, &str); 8] = [
 ];
 
 impl Filter {
-    /// Reads words.
+    /// Parses terms.
     ///
     /// # Errors
-    /// The first word that asks for nothing.
+    /// Returns the fault of the first invalid term.
     pub fn parse<'w>(words: impl IntoIterator<Item = &'w str>) -> Result<Self, FilterError> {
         let terms = words.into_iter().map(term).collect::<Result<_, _>>()?;
         Ok(Self { terms })
     }
 
-    /// True if it is about every service.
+    /// True if it selects every service.
     pub fn is_empty(&self) -> bool {
         self.terms.is_empty()
     }
 
-    /// Reads words that stand in one text, between spaces; what stands in double quotes is of one word.
+    /// Parses terms separated by spaces; double quotes enclose spaces in a term.
     ///
     /// # Errors
-    /// The first word that asks for nothing.
+    /// Returns the fault of the first invalid term.
     pub fn from_text(text: &str) -> Result<Self, FilterError> {
         let words = words(text);
         Self::parse(words.iter().map(String::as_str))
     }
 
-    /// True if it says which banners are meant, and not only which are not.
+    /// True if a term requires something of the banner, not only excludes it.
     pub(super) fn names_banners(&self) -> bool {
         self.terms.iter().any(|term| term.holds && term.test.is_of_banners())
     }
 
-    /// The terms that say which banners are meant, whatever else is asked.
+    /// Returns only the terms about banners that are not negated.
     pub(super) fn of_banners(&self) -> Self {
         let names = self.names_banners();
         let asks =
@@ -117,18 +117,18 @@ impl Filter {
         Self { terms: self.terms.iter().filter(asks).cloned().collect() }
     }
 
-    /// True if only banners are asked about, not where they were seen.
+    /// True if all terms are about banners, none about the place of observation.
     pub(super) fn is_of_banners(&self) -> bool {
         self.terms.iter().all(|term| term.test.is_of_banners())
     }
 
-    /// True if versions are asked for.
+    /// True if a term is about versions.
     pub(super) fn asks_versions(&self) -> bool {
         self.terms.iter().any(|term| matches!(term.test, Test::Version(_)))
     }
 
-    /// The same with the names of the versions that are asked for, of all that there are: SQL can look these
-    /// up and cannot compare them. Where they are too many it stays as it is.
+    /// Replaces tests of versions by the names of all known versions that fit, because SQL can look these
+    /// up, but cannot compare versions. If there are too many names, the tests stay.
     pub(super) fn naming(&self, versions: &[String]) -> Self {
         let named = |term: &Term| match &term.test {
             Test::Version(wanted) => {
@@ -142,7 +142,7 @@ impl Filter {
         Self { terms: self.terms.iter().map(named).collect() }
     }
 
-    /// The versions that are asked for, which SQL cannot compare.
+    /// Tests the version with the terms that SQL cannot express.
     pub(super) fn admits(&self, version: Option<&str>) -> bool {
         self.terms.iter().all(|term| match &term.test {
             Test::Version(wanted) => {
@@ -153,7 +153,7 @@ impl Filter {
     }
 }
 
-/// The words of a text.
+/// Splits a text into terms.
 fn words(text: &str) -> Vec<String> {
     let (mut words, mut word, mut quoted) = (Vec::new(), String::new(), false);
     for character in text.chars() {
@@ -204,7 +204,7 @@ fn term(word: &str) -> Result<Term, FilterError> {
 }
 
 impl Test {
-    /// True if a banner decides it, wherever it was seen.
+    /// True if the banner alone decides the test.
     pub(super) fn is_of_banners(&self) -> bool {
         match self {
             Self::Is(column, _) => column.starts_with("b."),
@@ -221,7 +221,7 @@ fn network(text: &str) -> Option<IpNet> {
     network.ok().map(|network| network.trunc())
 }
 
-/// `<24h`: less than so long ago; `>7d`: longer.
+/// Parses `<24h`: more recent than that; `>7d`: older.
 fn within(column: &'static str, value: &str, holds: bool) -> Option<Term> {
     let (is_within, age) = match (value.strip_prefix('<'), value.strip_prefix('>')) {
         (Some(age), _) => (true, age),

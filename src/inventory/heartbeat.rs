@@ -1,6 +1,7 @@
-//! A sensor that sees nothing says now and then that it is there, so that it is known from one that is not.
+//! Heartbeat of a sensor: it shows that a sensor without sightings is alive.
 //!
-//! On a thread and by connections of its own: what is sent waits for none of it, nor it for that.
+//! It has its own thread and connections, so that it never waits for the sender of batches, nor the other
+//! way round.
 
 use std::time::Duration;
 
@@ -12,24 +13,24 @@ use super::store::StoreError;
 use crate::diagnostics::tell;
 use crate::privileges::keep_or_tell;
 
-/// How often.
+/// Interval of the heartbeat.
 const EVERY: Duration = Duration::from_secs(60);
 
-/// As long as it is there, so is the sensor.
+/// Sends heartbeats while it lives.
 #[derive(Debug)]
 pub(super) struct Heartbeat {
     _stop: Sender<()>,
 }
 
 impl Heartbeat {
-    /// Begins at once.
+    /// Starts at once.
     ///
     /// # Errors
     /// The system has no thread left.
     pub(super) fn start(place: &Place) -> std::io::Result<Self> {
         let (stop, stopped) = bounded(0);
         let place = place.clone();
-        // Nobody waits for its end: a server that does not answer would hold up that of the program.
+        // The thread is never joined: a server that does not answer would delay the end of the program.
         std::thread::Builder::new().name("heartbeat".to_owned()).spawn(move || {
             keep_or_tell("heartbeat", CapabilitySet::empty());
             beat(&stopped, EVERY, || Inbox::open(&place).and_then(|inbox| inbox.beat()));
@@ -43,7 +44,7 @@ fn beat(stopped: &Receiver<()>, every: Duration, mut say: impl FnMut() -> Result
     loop {
         match say() {
             Ok(()) => is_told = false,
-            // That the server is away is told by what sends.
+            // The sender of batches reports a server that is away.
             Err(error) if error.is_of_rights() && !is_told => {
                 is_told = true;
                 tell(format_args!(

@@ -1,4 +1,5 @@
-//! What rules and policies would stop of what was seen, before they are put in force.
+//! Impact of rules and policies: the observed connections that they would block, before they are put in
+//! force.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -12,10 +13,10 @@ use super::store::StoreError;
 use crate::event::{Endpoint, Endpoints, Protocol, Side};
 use crate::rules::{Allowed, Ends, Example, Policy, Rule, RuleSet, Sender};
 
-/// Banners that are judged once, at most.
+/// Largest number of banners whose judgement is cached.
 const REMEMBERED: usize = 1 << 16;
 
-/// What one rule or policy would stop of one banner of a service or client.
+/// Connections with one banner of a service or client that one rule or policy would block.
 #[derive(Debug, Clone, Serialize)]
 pub struct Impact {
     /// The rule or policy.
@@ -26,32 +27,32 @@ pub struct Impact {
     pub action: &'static str,
     /// The host.
     pub address: String,
-    /// The TCP port, 0 of a client.
+    /// The TCP port, 0 for a client.
     pub port: u16,
-    /// What is spoken there.
+    /// The protocol of the service.
     pub protocol: String,
     /// `server` or `client`.
     pub side: String,
-    /// The banner that it said in these connections.
+    /// The banner in these connections.
     pub banner: String,
-    /// `banner`: by what it says; `told`: a rule of this name has told of it; `protocol`: by what is spoken;
-    /// `client`: by what clients speak there, without an answer.
+    /// `banner`: by the banner; `told`: a rule of this name has matched them; `protocol`: by the
+    /// protocol; `client`: by the clients' protocol, without an answer.
     pub evidence: &'static str,
     /// The other ends that would be cut off.
     pub peers: Vec<String>,
-    /// In how many connections it said so. Each counts once for a banner, and again for each sensor that saw
-    /// it.
+    /// Number of connections with this banner. Each counts once for a banner, and again for each sensor
+    /// that saw it.
     pub connections: i64,
-    /// When that was last.
+    /// Time of the last one.
     pub last_seen: Time,
     /// The sensors that saw the service or client, `guard/edge`.
     pub sensors: Vec<String>,
 }
 
-/// Judges what was seen of the services that a filter is about.
+/// Judges the observed connections of the services that a filter selects.
 ///
 /// # Errors
-/// What the database says, or `show`.
+/// Errors of the database or of `show`.
 pub fn impact<E: From<StoreError>>(
     inventory: &Database,
     rules: &RuleSet,
@@ -68,15 +69,15 @@ pub fn impact<E: From<StoreError>>(
     judge.unanswered(filter, show)
 }
 
-/// Judges one service or client after the other.
+/// Judges services and clients one after the other.
 struct Judge<'a> {
     inventory: &'a Database,
     rules: &'a RuleSet,
-    /// Banners by protocol, side and text, and whether a rule may stop them somewhere.
+    /// Banners by protocol, side and text, with true if a rule may block them somewhere.
     stoppable: HashMap<(String, String, String), bool>,
 }
 
-/// Connections that were seen with one peer and in which one banner was said.
+/// Connections with one peer and one banner.
 struct Seen<'a> {
     banner: &'a str,
     /// The other end; none if no connection was seen.
@@ -103,8 +104,8 @@ impl Judge<'_> {
         }
         let mut gathered = Gathered { service, impacts: Vec::new() };
         for seen in &said {
-            // A policy stops a connection before it says anything that rules could judge, and the first rule
-            // stops it before all others.
+            // A policy blocks a connection before it sends anything that rules could judge, and the first
+            // policy does so before all others.
             if self.refuses_all(service, seen.peer) {
                 continue;
             }
@@ -119,7 +120,7 @@ impl Judge<'_> {
         Ok(gathered.impacts)
     }
 
-    /// The rules that would stop connections for the banner that was said in them.
+    /// Returns the rules that would block these connections because of their banner.
     fn stopping(&mut self, service: &Service, seen: &Seen<'_>) -> Vec<&Rule> {
         let Some(said) = example(service, seen.banner) else { return Vec::new() };
         let (rules, side) = (self.rules, side(service));
@@ -134,8 +135,8 @@ impl Judge<'_> {
         rules.would_stop(&said, side, ends(service, seen.peer))
     }
 
-    /// Adds what rules would stop that ask more than a banner: connections that a rule of their name has told
-    /// of.
+    /// Adds the connections that rules would block for more than a banner: those that a rule of the same
+    /// name has matched before.
     fn told(&self, told: &[&SaidTo], gathered: &mut Gathered<'_>) {
         let service = gathered.service;
         for rule in self.rules.unforeseen() {
@@ -146,7 +147,7 @@ impl Judge<'_> {
                 let last_seen = found.last_seen;
                 seen.push(Seen { banner: &service.banner, peer: None, connections: 0, last_seen });
             }
-            // What its banner decides was counted by that.
+            // Connections that the banner decides are counted already.
             seen.retain(|it| rule.admits(ends(service, it.peer)) && !gathered.has(rule, it));
             seen.retain(|it| !self.refuses_all(service, it.peer));
             for seen in &seen {
@@ -155,7 +156,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Adds what policies would stop.
+    /// Adds the connections that policies would block.
     fn policies(&self, said: &[Seen<'_>], gathered: &mut Gathered<'_>) -> Result<(), StoreError> {
         let service = gathered.service;
         let clients = self.inventory.clients(service)?;
@@ -165,7 +166,7 @@ impl Judge<'_> {
             Some(Seen { banner, peer, connections: client.count, last_seen: client.last_seen })
         };
         let mut all: Vec<Seen<'_>> = clients.iter().filter_map(met).collect();
-        // An open port that only a scan knows may speak anything.
+        // An open port that only a scan has seen may speak any protocol.
         if all.is_empty() && service.protocol != UNKNOWN {
             let (banner, last_seen) = (service.banner.as_str(), service.last_seen);
             all.push(Seen { banner, peer: None, connections: 0, last_seen });
@@ -186,7 +187,8 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// Shows what policies would stop of connections in which only the client spoke, service by service.
+    /// Reports the connections in which only the client spoke and that policies would block, service by
+    /// service.
     fn unanswered<E: From<StoreError>>(
         &self,
         filter: &Filter,
@@ -215,15 +217,15 @@ impl Judge<'_> {
         held.into_iter().try_for_each(show)
     }
 
-    /// True if a policy would stop a service's connections with a peer whatever is said in them.
+    /// True if a policy would block every connection of a service with a peer.
     fn refuses_all(&self, service: &Service, peer: Option<SocketAddr>) -> bool {
         self.refusing(service, peer).is_some_and(|policy| policy.allow_rules().next().is_none())
     }
 
-    /// The policy that would stop a service's connections with a client, unless a rule that it names lets
-    /// them pass.
+    /// Returns the policy that would block a service's connections with a client, unless an allow rule of
+    /// it matches.
     fn refusing(&self, service: &Service, peer: Option<SocketAddr>) -> Option<&Policy> {
-        // What is not known is an address of no network that somebody would name.
+        // An unknown end gets an address that no policy's network contains.
         let end = |known: Option<IpAddr>, port| Endpoint {
             address: known.unwrap_or(IpAddr::from([0, 0, 0, 0])),
             port,
@@ -237,7 +239,7 @@ impl Judge<'_> {
     }
 }
 
-/// Why connections would be stopped.
+/// The reason why connections would be blocked.
 #[derive(Clone, Copy)]
 struct Cause<'a> {
     kind: &'static str,
@@ -256,14 +258,14 @@ impl<'a> Cause<'a> {
     }
 }
 
-/// What would be stopped of one service or client: by each rule, for each banner.
+/// The blocked connections of one service or client, by rule and banner.
 struct Gathered<'a> {
     service: &'a Service,
     impacts: Vec<Impact>,
 }
 
 impl Gathered<'_> {
-    /// True if a rule would stop these connections for their banner.
+    /// True if a rule would block these connections because of their banner.
     fn has(&self, rule: &Rule, seen: &Seen<'_>) -> bool {
         let peer = self.peer(seen);
         self.impacts.iter().any(|it| {
@@ -314,7 +316,7 @@ fn side(service: &Service) -> Side {
     if service.side == "client" { Side::Client } else { Side::Server }
 }
 
-/// The connection of a service or client with a peer.
+/// Returns the connection of a service or client with a peer.
 fn ends(service: &Service, peer: Option<SocketAddr>) -> Ends {
     let own: Option<IpAddr> = service.address.parse().ok();
     let other = peer.map(|peer| peer.ip());
@@ -324,7 +326,7 @@ fn ends(service: &Service, peer: Option<SocketAddr>) -> Ends {
     }
 }
 
-/// A banner as rules judge it; none if there is nothing that they could.
+/// Returns a banner as an example for rules; none if rules cannot judge it.
 fn example(service: &Service, banner: &str) -> Option<Example> {
     if banner.is_empty() {
         return None;

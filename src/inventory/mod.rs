@@ -1,8 +1,8 @@
-//! What is on the network: who runs which software where, since when, who saw it, and what changed.
+//! The inventory: which host runs which software, since when, who saw it, and what changed.
 //!
-//! Guard, scan and replay show their events to an [`Observer`], a [`recorder`] sums up what they say on a
-//! thread of its own, and a [`store::Store`] keeps it. Nothing here decides what is allowed, and nothing on
-//! the packet path waits for it.
+//! Guard, scan and replay pass their events to an [`Observer`]. A [`recorder`] on its own thread sums
+//! them up, and a [`store::Store`] keeps them. This module decides nothing about traffic, and the packet
+//! path never waits for it.
 
 mod absence;
 mod alert;

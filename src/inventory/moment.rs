@@ -1,4 +1,4 @@
-//! A point in time, as people say it.
+//! Points in time, as users write them.
 
 use std::time::Duration;
 
@@ -11,18 +11,18 @@ use crate::event::Timestamp;
 /// `24h` ago, `2026-11-20`, `2026-11-20T08:30`, or the end of run `#3`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
-    /// So long ago.
+    /// A time before now.
     Ago(Duration),
-    /// At this time.
+    /// This time.
     At(Time),
-    /// When this run ended.
+    /// The end of this run.
     Run(i64),
 }
 
 impl std::str::FromStr for Moment {
     type Err = &'static str;
 
-    /// Times without an offset are UTC; a day begins at midnight.
+    /// Times without an offset are UTC; a date means its midnight.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if let Some(run) = text.strip_prefix('#') {
             return run.parse().map(Self::Run).map_err(|_| "`#` stands before a run's number");
@@ -39,7 +39,7 @@ impl std::str::FromStr for Moment {
 }
 
 impl Moment {
-    /// The time that it is; of a run nothing.
+    /// Returns the time; none for a run.
     pub(super) fn time(self, now: Timestamp) -> Option<Time> {
         match self {
             Self::Ago(age) => Some(Time::from(now).before(age)),
@@ -49,16 +49,16 @@ impl Moment {
     }
 }
 
-/// `7d`, `24h`, `90m`: days have 24 hours.
+/// Parses `7d`, `24h`, `90m`: days have 24 hours.
 pub(super) fn age(text: &str) -> Option<Duration> {
     let span: jiff::Span = text.parse().ok()?;
     Duration::try_from(span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).ok()?).ok()
 }
 
-/// The value of a flag that says how long.
+/// Parses the value of a flag that is a duration.
 ///
 /// # Errors
-/// What it should be.
+/// Returns the expected form.
 pub fn parse_age(text: &str) -> Result<Duration, &'static str> {
     age(text).ok_or("a time with its unit, as in 90d or 12h")
 }

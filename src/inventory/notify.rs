@@ -1,5 +1,5 @@
-//! Changes for others: posted to a URL, or handed to a program. What nobody takes is retried, bounded and
-//! counted; nobody waits for it.
+//! Notifications about changes: sent to a URL, or passed to a program. Failed ones are retried, within
+//! bounds, and counted; no other thread waits for them.
 
 use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt as _;
@@ -18,41 +18,41 @@ use super::database::Change;
 use crate::diagnostics::tell;
 use crate::privileges::give_up_all;
 
-/// Changes that one message holds.
+/// Largest number of changes in one message.
 const TOGETHER: usize = 100;
 
-/// Batches that wait; more are lost, and counted.
+/// Largest number of waiting batches; further ones are dropped and counted.
 const WAITING: usize = 1_000;
 
 /// Time for which changes gather.
 const GATHER: Duration = Duration::from_millis(250);
 
-/// Time for which a receiver may take.
+/// Time limit for a receiver.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Pauses before a message is sent again.
+/// Pauses before retries of a message.
 const PAUSES: [Duration; 4] =
     [Duration::from_secs(1), Duration::from_secs(4), Duration::from_secs(15), Duration::from_secs(60)];
 
-/// How long the end of a run waits for what was not yet taken.
+/// Time for which the end of a run waits for unsent messages.
 const END: Duration = Duration::from_secs(3);
 
-/// Interval at which a program is looked after.
+/// Interval at which a running program is checked.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Who is notified.
+/// A receiver of notifications.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Receiver {
-    /// Takes JSON by `POST`.
+    /// A URL that takes JSON by `POST`.
     Url(String),
-    /// Is run by a shell, with JSON on its standard input.
+    /// A command that a shell runs, with JSON on its standard input.
     Command(String),
 }
 
-/// The value of a flag that names who takes requests.
+/// Parses the value of a flag that names a URL.
 ///
 /// # Errors
-/// What it should be.
+/// Returns the expected form.
 pub fn parse_url(text: &str) -> Result<Receiver, &'static str> {
     let uri: Uri = text.parse().map_err(|_| "no URL")?;
     match (uri.scheme_str(), uri.host()) {
@@ -61,7 +61,7 @@ pub fn parse_url(text: &str) -> Result<Receiver, &'static str> {
     }
 }
 
-/// The thread that notifies; ends when dropped.
+/// The notifier's thread; it stops when dropped.
 pub(super) struct Notifier {
     batches: Option<Sender<Vec<Change>>>,
     over: Sender<()>,
@@ -69,13 +69,13 @@ pub(super) struct Notifier {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What is sent.
+/// The content of a notification.
 #[derive(Serialize)]
 struct Message<'a> {
-    /// The name of the place of observation.
+    /// The name of the sensor.
     sensor: &'a str,
     changes: &'a [Change],
-    /// Changes that could not be told before.
+    /// Number of changes that could not be reported before.
     lost: u64,
 }
 
@@ -86,7 +86,7 @@ impl Notifier {
     /// The system has none left.
     pub(super) fn start(sensor: &str, receivers: &[Receiver]) -> io::Result<Self> {
         let (batches, inlet) = bounded(WAITING);
-        // Its end says that the run is over.
+        // Closing this channel signals the end of the run.
         let (over, ending) = bounded(0);
         let lost = Arc::new(AtomicU64::new(0));
         let mut courier = Courier {
@@ -104,7 +104,7 @@ impl Notifier {
         Ok(Self { batches: Some(batches), over, lost, thread: Some(thread) })
     }
 
-    /// Hands changes on, or counts them as lost where there is no room.
+    /// Sends changes, or counts them as lost if there is no space.
     pub(super) fn tell(&self, changes: Vec<Change>) {
         let Some(batches) = &self.batches else { return };
         if let Err(TrySendError::Full(changes) | TrySendError::Disconnected(changes)) =
@@ -119,7 +119,7 @@ impl Drop for Notifier {
     fn drop(&mut self) {
         drop(self.batches.take());
         drop(std::mem::replace(&mut self.over, bounded(0).0));
-        // A panic of the thread has been reported on stderr already.
+        // A panic of the thread was reported on stderr already.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
@@ -135,12 +135,12 @@ fn agent() -> ureq::Agent {
 /// Sends messages, one after the other.
 struct Courier {
     sensor: String,
-    /// Who, and whether the last message was refused.
+    /// Each receiver, with true if it refused the last message.
     receivers: Vec<(Receiver, bool)>,
     agent: ureq::Agent,
     lost: Arc<AtomicU64>,
     ending: Inlet<()>,
-    /// Time at which the run's end is no longer waited for.
+    /// Time after which the end of the run does not wait any longer.
     deadline: Option<Instant>,
 }
 
@@ -193,7 +193,8 @@ impl Courier {
         self.receivers = receivers;
     }
 
-    /// Sends a message, again after pauses; to one who refused the last one once.
+    /// Sends a message, with retries after pauses. A receiver that refused the last one gets only one
+    /// attempt.
     fn deliver(&mut self, receiver: &Receiver, message: &[u8], refuses: bool) -> Result<(), String> {
         let pauses = if refuses { &[][..] } else { &PAUSES[..] };
         let mut outcome = self.attempt(receiver, message);
@@ -206,7 +207,7 @@ impl Courier {
         outcome
     }
 
-    /// True if the run is over, and that for too long.
+    /// True if the run has ended and its deadline has passed.
     fn is_late(&mut self) -> bool {
         if self.deadline.is_none() && matches!(self.ending.try_recv(), Err(TryRecvError::Disconnected)) {
             self.deadline = Some(Instant::now() + END);
@@ -214,7 +215,7 @@ impl Courier {
         self.deadline.is_some_and(|deadline| deadline <= Instant::now())
     }
 
-    /// Waits; whether the run is over and nothing more is to be tried.
+    /// Waits; returns true if the run has ended and no more attempts may follow.
     fn rest(&mut self, pause: Duration) -> bool {
         if self.deadline.is_none()
             && matches!(self.ending.recv_timeout(pause), Err(RecvTimeoutError::Timeout))
@@ -238,16 +239,16 @@ impl Courier {
     }
 }
 
-/// Runs a program that takes a message, for as long as [`PATIENCE`].
+/// Runs a program with a message for at most [`PATIENCE`].
 fn run(command: &str, message: &[u8]) -> io::Result<()> {
     let mut program = Command::new("/bin/sh");
     program.arg("-c").arg(command).stdin(Stdio::piped()).stdout(Stdio::null()).process_group(0);
     let mut child = program.spawn()?;
     let stdin = child.stdin.take();
     let message = message.to_vec();
-    // One that never reads must not hold us up.
+    // A program that never reads must not block this thread.
     let writer = std::thread::Builder::new().name("notify-pipe".to_owned()).spawn(move || {
-        // One that ends without reading it all is judged by how it ends.
+        // A program that exits without reading everything is judged by its exit code.
         let _ = stdin.map(|mut stdin| stdin.write_all(&message));
     });
     let deadline = Instant::now() + PATIENCE;
@@ -256,7 +257,7 @@ fn run(command: &str, message: &[u8]) -> io::Result<()> {
             Some(status) => break status,
             None if Instant::now() < deadline => std::thread::sleep(LOOK),
             None => {
-                // And whatever the shell has started.
+                // This also kills the processes that the shell has started.
                 kill_process_group(Pid::from_child(&child), Signal::KILL)?;
                 child.wait()?;
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "it takes too long"));
@@ -270,7 +271,7 @@ fn run(command: &str, message: &[u8]) -> io::Result<()> {
 impl std::fmt::Display for Receiver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            // Whatever stands behind the host may be a secret.
+            // The part after the host may be a secret.
             Self::Url(url) => {
                 let uri: Uri = url.parse().unwrap_or_default();
                 write!(f, "--notify {}", uri.host().unwrap_or_default())

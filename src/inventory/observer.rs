@@ -1,4 +1,4 @@
-//! The way of events to the inventory.
+//! Passes events to the inventory.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,51 +19,51 @@ use crate::output::consumer::Feed;
 use crate::output::{Handle, Overflow, WriterConfig};
 use crate::privileges::User;
 
-/// Time for which a guard waits at its end for what is not sent: it goes with the next run.
+/// Time for which a guard waits at its end for unsent batches: the next run sends the rest.
 const SENT_LAST: Duration = Duration::from_secs(1);
 
-/// Where the inventory is, and who writes it.
+/// Settings of the inventory and its writer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordConfig {
     /// The file, or the database of a server.
     pub place: Place,
-    /// The name of this place of observation.
+    /// The name of this sensor.
     pub sensor: String,
-    /// True if somebody has given it.
+    /// True if `--sensor` was given.
     pub is_named: bool,
-    /// What is scanned or read, for a person.
+    /// Description of the targets or files, for a person.
     pub about: String,
-    /// Time for which things are kept since they were last seen; for ever where absent.
+    /// Time after the last sighting for which data is kept; for ever if absent.
     pub keep: Option<Duration>,
-    /// Time for which a server may not be seen before it is known as gone; for ever where absent.
+    /// Time without a sighting after which a server is marked as gone; never if absent.
     pub gone_after: Option<Duration>,
-    /// The octets that the file may have.
+    /// Largest size of the file in bytes.
     pub max_size: Option<u64>,
-    /// Where batches of a sensor wait to be sent.
+    /// The directory in which a sensor's batches wait.
     pub spill: Option<SpillConfig>,
-    /// Where changes are told.
+    /// Reports of changes.
     pub telling: Telling,
 }
 
-/// Where changes are told, and since when.
+/// Settings of reports about changes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Telling {
-    /// As events, in every output.
+    /// True to emit events in every output.
     pub as_events: bool,
-    /// By requests and programs.
+    /// URLs and commands that are notified.
     pub receivers: Vec<Receiver>,
-    /// How old an inventory is before its changes are told.
+    /// Age of the inventory before which changes are not reported.
     pub learn_for: Option<Duration>,
 }
 
 impl RecordConfig {
-    /// For the packet path, which never waits: room for what comes while the disk is busy.
+    /// For the packet path, which never waits: space for events that come while the disk is busy.
     const COUNTING: WriterConfig =
         WriterConfig { capacity: 1 << 16, octets: 64 << 20, overflow: Overflow::Count };
 
-    /// Opens or makes the inventory, and starts the thread that writes it, whose changes are told in
-    /// `outputs` as well, where that is wanted. These must not be finished before the inventory. A guard
-    /// never waits for it; scan and replay do.
+    /// Opens or creates the inventory and starts the thread that writes it. If wanted, changes are also
+    /// emitted to `outputs`, which must not be finished before the inventory. A guard never waits for it;
+    /// scan and replay do.
     ///
     /// # Errors
     /// See [`StoreError`].
@@ -98,7 +98,7 @@ impl RecordConfig {
         Ok(Inventory { feed, losses, known: Arc::default(), backlog, _heartbeat: heartbeat })
     }
 
-    /// Writes the tables of the inventory.
+    /// Starts a recorder that writes the tables of the inventory.
     fn record(
         &self,
         source: Source,
@@ -129,24 +129,23 @@ impl RecordConfig {
         Ok(Inventory { feed, losses, known, backlog: None, _heartbeat: None })
     }
 
-    /// The same, which takes the folder for what is to be sent over from a process that is to end.
+    /// Sets whether it takes over the spill directory from a predecessor.
     #[must_use]
     pub fn succeeding(self, succeeds: bool) -> Self {
         Self { spill: self.spill.map(|spill| SpillConfig { succeeds, ..spill }), ..self }
     }
 
-    /// Makes the folder for what is to be sent, where there is to be one, for a user that the process goes on
-    /// as.
+    /// Creates the spill directory, if one is set, for the user to which the process drops.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// The directory cannot be created.
     pub fn prepare(&self, user: Option<&User>) -> Result<(), StoreError> {
-        // Who gives one to a file is refused later.
+        // A spill directory for a file is refused later.
         let spill = self.spill.as_ref().filter(|_| self.place.file().is_none());
         spill.map_or(Ok(()), |spill| spill.prepare(user))
     }
 
-    /// The way of what is seen: to a fleet, where this is one of its sensors, or into tables.
+    /// Returns the destination of sightings: a fleet's inbox if this is a sensor, else the tables.
     fn way(&self, run: &Run, source: Source, losses: &Losses) -> Result<Way, StoreError> {
         let sensor = self.is_named.then_some(&*self.sensor);
         let way = match &self.spill {
@@ -180,17 +179,17 @@ impl RecordConfig {
     }
 }
 
-/// Where what is seen goes.
+/// Destination of sightings.
 enum Way {
-    /// A file, or a server that takes more than batches.
+    /// A file, or a server with full access.
     Tables(Box<Writer>),
-    /// A server that takes batches.
+    /// A server that accepts batches only.
     Inbox(Inbox),
-    /// A folder, from which they are sent.
+    /// A directory from which batches are sent.
     Folder(Box<Spill>, Backlog),
 }
 
-/// The inventory that a run writes, to be finished at its end.
+/// The inventory that a run writes; it must be finished at the end of the run.
 #[derive(Debug)]
 pub struct Inventory {
     feed: Feed<Recorder>,
@@ -198,61 +197,61 @@ pub struct Inventory {
     /// Servers that were known before a scan.
     known: Arc<AHashSet<SocketAddr>>,
     backlog: Option<Backlog>,
-    /// Says that this sensor of a fleet is there.
+    /// Keeps this sensor of a fleet alive.
     _heartbeat: Option<Heartbeat>,
 }
 
 impl Inventory {
-    /// A way to it.
+    /// Returns a sender of events.
     pub fn observer(&self) -> Observer {
         Observer { handle: self.feed.handle() }
     }
 
-    /// Its channel, and the servers that were known before a scan.
+    /// Returns its channel, and the servers that were known before a scan.
     pub fn scan_feed(&self) -> (Handle, Arc<AHashSet<SocketAddr>>) {
         (self.feed.handle(), Arc::clone(&self.known))
     }
 
-    /// Events that found no room, and sightings that the store refused.
+    /// Number of events that did not fit, and of sightings that the store refused.
     pub fn lost(&self) -> u64 {
         self.feed.handle().lost() + self.losses.count()
     }
 
-    /// Services, clients and changes that were taken out since the file may not grow.
+    /// Number of services, clients and changes that were removed to limit the file's size.
     pub fn displaced(&self) -> u64 {
         self.losses.displaced()
     }
 
-    /// Times that the file was deleted or replaced under this run.
+    /// Number of times that the file was deleted or replaced during this run.
     pub fn replaced(&self) -> u64 {
         self.losses.replaced()
     }
 
-    /// Batches that wait in a folder to be sent, and the octets that they take; none where there is no
-    /// folder.
+    /// Number of waiting batches and of their bytes; none without a spill directory.
     pub fn waiting(&self) -> Option<(u64, u64)> {
         self.backlog.as_ref().map(|backlog| (backlog.batches(), backlog.octets()))
     }
 
-    /// Sightings that were dropped from that folder, and batches that were set aside there.
+    /// Number of sightings that were dropped from that directory, and of batches set aside there.
     pub fn dropped(&self) -> (u64, u64) {
         self.backlog.as_ref().map_or((0, 0), |backlog| (backlog.dropped(), backlog.set_aside()))
     }
 
-    /// Writes everything, and says how much was lost, also from the folder of what is to be sent.
+    /// Writes everything and returns the number of losses, including those of the spill directory.
     ///
     /// # Panics
-    /// Hands on a panic of the recorder's thread.
+    /// Propagates a panic of the recorder's thread.
     pub fn finish(self) -> u64 {
         let (handle, losses, backlog) = (self.feed.handle(), self.losses, self.backlog);
         drop(self.feed.finish());
         Finished::of(&handle, &losses, backlog.as_ref()).missing()
     }
 
-    /// As [`Inventory::finish`], but gives a store up that takes nothing for so long; none then.
+    /// Does the same as [`Inventory::finish`], but gives up on a store that is blocked for `patience`;
+    /// then it returns none.
     ///
     /// # Panics
-    /// As [`Inventory::finish`].
+    /// The same as [`Inventory::finish`].
     pub fn finish_within(self, patience: Duration) -> Option<Finished> {
         let (handle, losses, backlog) = (self.feed.handle(), self.losses, self.backlog);
         self.feed.finish_within(patience)?;
@@ -260,14 +259,14 @@ impl Inventory {
     }
 }
 
-/// What an inventory that has ended did not take.
+/// Losses of a finished inventory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Finished {
-    /// Events that found no room, and sightings that the store refused.
+    /// Number of events that did not fit, and of sightings that the store refused.
     pub lost: u64,
-    /// Sightings that were dropped from the folder of what is to be sent.
+    /// Number of sightings that were dropped from the spill directory.
     pub dropped: u64,
-    /// Batches that were set aside there.
+    /// Number of batches that were set aside there.
     pub set_aside: u64,
 }
 
@@ -277,27 +276,27 @@ impl Finished {
         Self { lost: handle.lost() + losses.count(), dropped, set_aside }
     }
 
-    /// Sightings that nobody will find.
+    /// Number of sightings that are lost.
     pub const fn missing(&self) -> u64 {
         self.lost + self.dropped
     }
 }
 
-/// Shows events to the inventory; one for each thread that has some.
+/// Sender of events to the inventory; one for each thread.
 #[derive(Debug, Clone)]
 pub struct Observer {
     handle: Handle,
 }
 
 impl Observer {
-    /// Shows an event that others read, too.
+    /// Passes an event that other readers share.
     pub fn share(&self, event: &Arc<Event>) {
         if concerns(event) {
             self.handle.share(event);
         }
     }
 
-    /// Shows an event.
+    /// Passes an event.
     pub fn show(&mut self, event: &Event) {
         if concerns(event) {
             self.handle.emit(event.clone());

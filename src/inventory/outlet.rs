@@ -1,4 +1,4 @@
-//! Where changes go: into the outputs of the run, as events, and to those who want to be notified.
+//! Output of changes: as events in the outputs of the run, and as notifications.
 
 use std::io;
 
@@ -7,17 +7,17 @@ use super::notify::{Notifier, Receiver};
 use crate::event::{ChangeFacts, Event, EventKind, EventSink as _, Source, Timestamp};
 use crate::output::Handle;
 
-/// Tells changes.
+/// Emits changes.
 pub(super) struct Outlet {
     source: Source,
     outputs: Vec<Handle>,
     notifier: Option<Notifier>,
-    /// Nothing is told before.
+    /// Time before which nothing is emitted.
     learned: Option<Time>,
 }
 
 impl Outlet {
-    /// Opens the ways; before `learned` nothing goes by them.
+    /// Opens the outputs; nothing is emitted before `learned`.
     ///
     /// # Errors
     /// The system has no thread left.
@@ -32,7 +32,7 @@ impl Outlet {
         Ok(Self { source, outputs, notifier, learned })
     }
 
-    /// Tells changes, unless the inventory is still learned.
+    /// Emits changes, unless the inventory is still learning.
     pub(super) fn tell(&self, changes: Vec<Change>) {
         if changes.is_empty() || self.learned.is_some_and(|learned| Time::now() < learned) {
             return;

@@ -1,13 +1,14 @@
-//! What a banner calls its software, where no fingerprint database says it better.
+//! Product that a banner itself names, if no fingerprint database knows better.
 
 use crate::event::ProductFacts;
 
-/// Octets of a product's name at most.
+/// Largest length of a product's name in bytes.
 const NAME: usize = 64;
 
-/// The product and version that a banner begins with: `OpenSSH_9.2p1 Debian-2`, `nginx/1.22.1`, `dropbear`.
+/// Returns the product and version at the start of a banner: `OpenSSH_9.2p1 Debian-2`, `nginx/1.22.1`,
+/// `dropbear`.
 ///
-/// What a server says of itself is whatever it likes: this reads it, and believes nothing.
+/// A server can claim anything: this parses the claim and does not verify it.
 pub(super) fn named(text: &str) -> ProductFacts {
     let word = text.split([' ', ';', ',', '(', '\t']).next().unwrap_or_default();
     let split = word.char_indices().find(|(at, character)| {
@@ -29,7 +30,7 @@ pub(super) fn named(text: &str) -> ProductFacts {
     ProductFacts { version: version.map(str::to_owned), product, ..ProductFacts::default() }
 }
 
-/// How a version begins behind the name of its product.
+/// True if a version may begin with this character after the product's name.
 fn digit_or_v(character: char) -> bool {
     character.is_ascii_digit() || character == 'v'
 }

@@ -1,7 +1,7 @@
-//! Sums up what is seen, and hands it to the store in batches.
+//! Sums up sightings and passes them to the store in batches.
 //!
-//! What is new is written within a tenth of a second. What was seen before is counted in memory and written
-//! once a minute, so that a busy service costs a look-up a connection and a row a minute.
+//! New facts are written within a tenth of a second. Repeated sightings are counted in memory and written
+//! once a minute. So a busy service costs one look-up for each connection and one row a minute.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -17,43 +17,43 @@ use crate::diagnostics::tell;
 use crate::event::{Event, Timestamp};
 use crate::output::Consumer;
 
-/// Time for which what was seen before is only counted.
+/// Time for which repeated sightings are only counted.
 const QUIET: Duration = Duration::from_secs(60);
 
-/// Records that are written together without waiting for the clock.
+/// Number of records that are written together without waiting for the deadline.
 const BATCH: usize = 1_000;
 
-/// Records that wait for a store that takes nothing; more are lost.
+/// Number of records that wait for a blocked store; further ones are lost.
 const WAITING: usize = 16 * BATCH;
 
-/// Things that are remembered at once; when there are more, all are told and remembered anew.
+/// Number of assets in memory; beyond it, all are written and the memory is emptied.
 const REMEMBERED: usize = 1 << 16;
 
-/// Interval at which a file is looked after that may have been deleted or replaced.
+/// Interval of the check whether the file was deleted or replaced.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Time for which a store that took nothing is left alone.
+/// Pause after a failed write.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Interval at which what is too old is taken out.
+/// Interval at which old data is removed.
 const PRUNING: Duration = Duration::from_secs(3_600);
 
-/// Interval at which it is looked for what was not seen for too long: at most, and at least.
+/// Shortest and longest interval of the search for unseen servers.
 const LOOKING: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(600));
 
-/// What was told of a thing, and what was not yet.
+/// Written and unwritten sightings of an asset.
 #[derive(Debug)]
 struct Recent {
     software: Software,
     told: Timestamp,
     first: Timestamp,
     last: Timestamp,
-    /// Sightings that are not told.
+    /// Number of sightings that are not written.
     count: u64,
 }
 
-/// What connections have said, as hashes, so that each counts once however often it says it. The older half
-/// is forgotten when there are too many.
+/// Banners of connections, as hashes, so that each counts once in a connection. If there are too many,
+/// the older half is dropped.
 #[derive(Debug, Default)]
 struct FlowMemory {
     hasher: ahash::RandomState,
@@ -62,7 +62,7 @@ struct FlowMemory {
 }
 
 impl FlowMemory {
-    /// True if a connection has not said this before.
+    /// True if a connection sends this banner for the first time.
     fn is_first(&mut self, flow: u64, said: &impl Hash) -> bool {
         if self.newer.len() >= REMEMBERED {
             self.older = std::mem::take(&mut self.newer);
@@ -72,7 +72,7 @@ impl FlowMemory {
     }
 }
 
-/// What could not be kept, and what had to make room; shared with those that tell of it.
+/// Counters of lost and removed data, shared with metrics.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Losses(Arc<LossCounters>);
 
@@ -88,12 +88,12 @@ impl Losses {
         self.0.lost.load(Relaxed)
     }
 
-    /// Services, clients and changes that were taken out to make room.
+    /// Number of services, clients and changes that were removed for space.
     pub(super) fn displaced(&self) -> u64 {
         self.0.displaced.load(Relaxed)
     }
 
-    /// Times that the file was deleted or replaced, with all that it held.
+    /// Number of times that the file was deleted or replaced, with all its content.
     pub(super) fn replaced(&self) -> u64 {
         self.0.replaced.load(Relaxed)
     }
@@ -106,19 +106,19 @@ pub(super) struct Recorder {
     flows: FlowMemory,
     batch: Vec<Record>,
     since: Option<Instant>,
-    /// Time at which the store took something last.
+    /// Time of the last successful write.
     written: Option<Instant>,
     swept: Instant,
-    /// Time at which the file was looked after last.
+    /// Time of the file's last check.
     looked: Instant,
     losses: Losses,
-    /// Time for which things are kept since they were last seen, and when old ones were last taken out.
+    /// Time for which data is kept after its last sighting, and time of the last removal.
     keep: Option<(Duration, Option<Instant>)>,
-    /// Time for which a server may not be seen before it is known as gone, and when that was last looked for.
+    /// Time without a sighting after which a server is gone, and time of the last search.
     gone_after: Option<(Duration, Option<Instant>)>,
-    /// What was lost when the store began to refuse, and when it last did.
+    /// Number of losses when the store began to fail, and time of the last failure.
     failing: Option<(u64, Instant)>,
-    /// Where changes are told.
+    /// Output of changes.
     outlet: Option<Outlet>,
 }
 
@@ -199,22 +199,22 @@ impl Recorder {
         }
     }
 
-    /// The same, which takes out what was not seen for so long.
+    /// Sets the time after which unseen data is removed.
     pub(super) fn keeping(self, keep: Option<Duration>) -> Self {
         Self { keep: keep.map(|keep| (keep, None)), ..self }
     }
 
-    /// The same, to which a server is gone that was not seen for so long.
+    /// Sets the time after which an unseen server is marked as gone.
     pub(super) fn giving_up_after(self, age: Option<Duration>) -> Self {
         Self { gone_after: age.map(|age| (age, None)), ..self }
     }
 
-    /// The same, which tells what becomes different.
+    /// Sets the output of changes.
     pub(super) fn telling(self, outlet: Option<Outlet>) -> Self {
         Self { outlet, ..self }
     }
 
-    /// Takes out what is too old, now and then.
+    /// Periodically removes old data.
     fn prune(&mut self) {
         let Some((keep, last)) = &mut self.keep else { return };
         if last.is_some_and(|last| last.elapsed() < PRUNING) {
@@ -226,9 +226,9 @@ impl Recorder {
         }
     }
 
-    /// Knows as gone what was not seen for too long, now and then.
+    /// Periodically marks services that were not seen for `gone_after` as gone.
     fn give_up(&mut self) {
-        // What waits comes first: it says of some that they were seen.
+        // Waiting sightings come first: they may show that some services are present.
         if self.failing.is_some() {
             return;
         }
@@ -246,7 +246,7 @@ impl Recorder {
         }
     }
 
-    /// Makes room, where a store may not grow any more.
+    /// Makes space if the store may not grow any more.
     fn fit(&mut self, coming: usize) {
         match self.store.fit(coming) {
             Ok(0) => {}
@@ -304,7 +304,7 @@ impl Recorder {
         self.batch.push(record);
     }
 
-    /// Tells what was only counted so far.
+    /// Writes the sightings that were only counted so far.
     fn tell_counts(&mut self) {
         self.swept = Instant::now();
         let counted = self.recent.iter_mut().filter(|(_, recent)| recent.count > 0);
@@ -314,8 +314,8 @@ impl Recorder {
         }));
     }
 
-    /// Renews the file also while nothing is to be written: the sightings to come may be of things that are
-    /// known.
+    /// Renews the file also while nothing is written: later sightings may be of known assets, which only
+    /// count.
     fn look_after_file(&mut self) {
         if self.looked.elapsed() >= LOOK {
             self.looked = Instant::now();
@@ -323,8 +323,8 @@ impl Recorder {
         }
     }
 
-    /// Opens the file again if it was deleted or replaced, and forgets what was written to the old one. False
-    /// if that fails.
+    /// Reopens the file if it was deleted or replaced, and forgets everything written to the old one.
+    /// Returns false if that fails.
     fn renew(&mut self) -> bool {
         match self.store.renew() {
             Ok(false) => true,
@@ -345,7 +345,7 @@ impl Recorder {
         }
     }
 
-    /// So many records are written at once, whatever time it is.
+    /// Returns the number of records that are written at once, before the deadline.
     fn enough(&self) -> usize {
         let is_recent = |when: Option<Instant>, pause| when.is_some_and(|when| when.elapsed() < pause);
         if is_recent(self.failing.map(|(_, when)| when), RETRY) {
@@ -372,7 +372,8 @@ impl Recorder {
                     }
                     at_once *= 2;
                 }
-                // One of them is at fault: it is looked for, and goes without the others.
+                // One record is at fault: halving the batch finds it, and the others are written without
+                // it.
                 Err(error) if error.is_of_content() && at_once > 1 => at_once /= 2,
                 Err(error) if error.is_of_content() => {
                     self.complain(&error);
@@ -387,7 +388,7 @@ impl Recorder {
         }
     }
 
-    /// Keeps what waits for a store that takes nothing for now, as far as there is room.
+    /// Keeps records for a blocked store, as far as there is space.
     fn keep(&mut self, error: &StoreError) {
         self.complain(error);
         if self.batch.len() >= WAITING {
@@ -395,14 +396,14 @@ impl Recorder {
         }
     }
 
-    /// Gives up what waits first.
+    /// Drops the first waiting record.
     fn lose_first(&mut self) {
         let Record { asset, what, count, .. } = self.batch.remove(0);
         let counted = self.recent.remove(&(asset, what)).map_or(0, |recent| recent.count);
         self.losses.0.lost.fetch_add(count + counted, Relaxed);
     }
 
-    /// Gives up what waits. What is lost is news when it is seen again.
+    /// Drops the waiting records. They count as new when they are seen again.
     fn lose(&mut self) {
         let waiting = self.batch.iter().map(|record| record.count);
         let counted = self.recent.values().map(|recent| recent.count);
@@ -411,7 +412,7 @@ impl Recorder {
         self.recent.clear();
     }
 
-    /// Tells that the store refuses, once until it takes something again.
+    /// Reports once that the store fails, until it works again.
     fn complain(&mut self, error: &StoreError) {
         if self.failing.is_none() {
             tell(format_args!("bannerwall: cannot write the inventory: {error}; what is lost is counted"));
@@ -421,7 +422,7 @@ impl Recorder {
     }
 }
 
-/// So long ago.
+/// Returns the time `age` before now.
 fn ago(age: Duration) -> Timestamp {
     Timestamp::from(SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH))
 }
@@ -436,7 +437,7 @@ impl Recent {
         self.count += 1;
     }
 
-    /// What was not told, as a record.
+    /// Returns the unwritten sightings as a record.
     fn take(&mut self, (asset, what): &(Asset, What)) -> Record {
         Record {
             asset: asset.clone(),

@@ -1,4 +1,4 @@
-//! An event in the words of the inventory: what was seen where.
+//! Sightings: events in the terms of the inventory.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -8,41 +8,41 @@ use crate::event::{
     Side, Signature, Source, SshFacts, SshSide, Timestamp,
 };
 
-/// Characters of a text that are kept, at most.
+/// Largest number of characters of a text.
 const CHARACTERS: usize = 1_024;
 
-/// Octets of them in a database, at most: an index of PostgreSQL takes no row of more than 2,704.
+/// Largest number of their bytes in a database: an index of PostgreSQL accepts no row of more than 2,704.
 const OCTETS: usize = 2_048;
 
-/// The protocol of an open port that says nothing.
+/// The protocol of an open port that sends nothing.
 pub(super) const UNKNOWN: &str = "unknown";
 
-/// Software at an address: a server at its port, or a client, whose port is 0.
+/// Software at an address: a server at its port, or a client, with port 0.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Asset {
-    /// Its address, IPv4 as such.
+    /// Its address; an IPv4-mapped one as IPv4.
     pub(super) address: IpAddr,
     /// A server's TCP port, 0 for a client.
     pub(super) port: u16,
     /// Server or client.
     pub(super) side: Side,
-    /// What it speaks: `ssh`, `http`, `tls`, [`UNKNOWN`].
+    /// Its protocol: `ssh`, `http`, `tls`, [`UNKNOWN`].
     pub(super) protocol: &'static str,
 }
 
-/// What is kept of what an asset said.
+/// The part of an asset's banner that is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Banner {
-    /// What it is.
+    /// Its kind.
     pub(super) kind: Kind,
-    /// The text; empty where it said nothing that names its software.
+    /// The text; empty if it names no software.
     pub(super) text: String,
 }
 
 impl Banner {
-    /// Cuts a text where it is too long to keep.
+    /// Creates a banner; cuts a text that is too long.
     pub(super) fn new(kind: Kind, text: &str) -> Self {
-        // What stands for U+0000 in PostgreSQL has three octets.
+        // The replacement of U+0000 in PostgreSQL has three bytes.
         let octets = |letter: char| if letter == '\0' { 3 } else { letter.len_utf8() };
         let mut room = OCTETS;
         let fitting = text.chars().take(CHARACTERS).take_while(|letter| {
@@ -54,21 +54,22 @@ impl Banner {
     }
 }
 
-/// What a banner is.
+/// Kind of a banner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
-    /// What names the software: an SSH identification, a `Server` or `User-Agent` field, a greeting's line.
+    /// Text that names the software: an SSH identification, a `Server` or `User-Agent` field, a
+    /// greeting's line.
     Banner,
     /// The fingerprint of an SSH key exchange.
     Hassh,
-    /// SHA-256 and subject of the certificate that a server shows.
+    /// SHA-256 and subject of a server's certificate.
     Certificate,
     /// Fingerprint and type of an SSH server's key.
     HostKey,
 }
 
 impl Kind {
-    /// The name in the store.
+    /// The name in the database.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Banner => "banner",
@@ -79,38 +80,38 @@ impl Kind {
     }
 }
 
-/// What a rule said of a banner.
+/// Match of a rule for a banner.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Finding {
     pub(super) rule: String,
     pub(super) title: String,
     pub(super) severity: &'static str,
     pub(super) action: &'static str,
-    /// What an advisory says of the package, where the rule holds one.
+    /// The verdict of the rule's advisory, if it has one.
     pub(super) verdict: Option<&'static str>,
-    /// True if the connection was stopped.
+    /// True if the connection was blocked.
     pub(super) blocked: bool,
 }
 
-/// What was seen of an asset.
+/// Content of a sighting.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum What {
-    /// It said this.
+    /// The asset sent this banner.
     Said(Banner),
-    /// It said this, of which a rule has told.
+    /// The asset sent this banner, which a rule matched.
     Found(Banner, Finding),
-    /// This client came to it.
+    /// This client connected to it.
     Met(IpAddr),
-    /// It said this to a client, whose port is 0, or to a server.
+    /// It sent this banner to a client, whose port is 0, or to a server.
     SaidTo(Banner, SocketAddr, RuleId),
-    /// It was asked and did not accept.
+    /// A scan's connection to it was refused.
     Gone,
 }
 
-/// The rule that an alert about a banner is of; empty where the banner was only said.
+/// Id of the rule that matched a banner; empty without a match.
 pub(super) type RuleId = String;
 
-/// The software that a banner names: not part of what tells sightings apart.
+/// The software that a banner names; it does not distinguish sightings.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Software {
     /// Vendor, product, version, CPE, operating system.
@@ -119,24 +120,24 @@ pub(super) struct Software {
     pub(super) patch: Option<String>,
 }
 
-/// One thing that was seen.
+/// One sighting.
 #[derive(Debug, Clone)]
 pub(super) struct Sighting {
     pub(super) asset: Asset,
     pub(super) what: What,
     pub(super) software: Software,
     pub(super) at: Timestamp,
-    /// The connection, of which what an asset said to whom counts once.
+    /// The connection; a banner to the same peer counts once in it.
     pub(super) flow: u64,
-    /// True if the client alone has spoken this protocol.
+    /// True if only the client has spoken this protocol.
     pub(super) is_unanswered: bool,
 }
 
-/// True if an event says anything that is kept.
+/// True if an event holds anything to record.
 pub(super) fn concerns(event: &Event) -> bool {
     let kept = match &event.kind {
         EventKind::Application(_) => true,
-        // The rule leaves the connection alone: there is nothing to fix.
+        // The rule is exempted for this connection: there is nothing to fix.
         EventKind::Alert(facts) => !facts.is_exempt(),
         EventKind::Connect(facts) => facts.state != PortState::Error,
         _ => false,
@@ -144,9 +145,9 @@ pub(super) fn concerns(event: &Event) -> bool {
     kept && event.flow.is_some()
 }
 
-/// Everything that the events of one target or one packet say.
+/// Returns the sightings of one target's or one packet's events.
 ///
-/// A target that was found open and then told of by its banner is told of once.
+/// A target with an open port and a banner gives one sighting.
 pub(super) fn of_events(events: &[Event]) -> Vec<Sighting> {
     let spoke = events.iter().any(|event| matches!(event.kind, EventKind::Application(_)));
     let mut sightings = Vec::new();
@@ -170,7 +171,7 @@ pub(super) fn of_events(events: &[Event]) -> Vec<Sighting> {
     sightings
 }
 
-/// Turns one event around.
+/// Converts one event.
 struct Teller<'a> {
     event: &'a Event,
     flow: &'a FlowContext,
@@ -189,8 +190,8 @@ impl Teller<'_> {
         self.sightings.push(Sighting { asset, what, software, at, flow, is_unanswered });
     }
 
-    /// Counts the connection in which an asset said a banner, or in which a rule told of it. Of a scan the
-    /// client is the scan itself.
+    /// Counts the connection in which an asset sent a banner or a rule matched it. In a scan, the client
+    /// is the scan itself.
     fn said_to(&mut self, asset: &Asset, banner: Banner, rule: &str) {
         if self.event.source == Source::Scan {
             return;
@@ -225,14 +226,15 @@ impl Teller<'_> {
             let banner = Banner::new(Kind::Certificate, &text);
             self.tell(asset, What::Said(banner), Software::default());
         }
-        // Of a scan the client is the scan itself.
+        // In a scan, the client is the scan itself.
         if self.event.source != Source::Scan {
             let asset = self.server(name_of(said));
             self.tell(asset, What::Met(canonical(self.flow.endpoints.client)), Software::default());
         }
     }
 
-    /// The key of an SSH server; none that another's signature came with, which anybody can show.
+    /// Adds the key of an SSH server, unless its signature is another key's: anyone can present such a
+    /// key.
     fn host_key(&mut self, facts: &SshFacts) {
         if let Some(key) = facts.host_key().filter(|key| key.signature != Signature::Bad)
             && let Some(asset) = self.asset(Side::Server, "ssh")
@@ -273,7 +275,7 @@ impl Teller<'_> {
         Asset { address: canonical(end), port: end.port, side: Side::Server, protocol }
     }
 
-    /// The asset at one end; none for the scan itself.
+    /// Returns the asset at one end; none for the scan itself.
     fn asset(&self, side: Side, protocol: &'static str) -> Option<Asset> {
         match side {
             Side::Server => Some(self.server(protocol)),
@@ -289,7 +291,7 @@ fn canonical(end: Endpoint) -> IpAddr {
     end.address.to_canonical()
 }
 
-/// A banner of this text.
+/// Returns a banner with this text.
 pub(super) fn banner(text: &str) -> Banner {
     Banner::new(Kind::Banner, text)
 }
@@ -301,7 +303,7 @@ fn name_of(said: &Application) -> &'static str {
     }
 }
 
-/// What each side that was heard said, and what that names.
+/// Returns the banner of each side, with its software.
 fn sides(said: &Application) -> Vec<(Side, &str, Software)> {
     match said {
         Application::Ssh(facts) => {
@@ -315,11 +317,11 @@ fn sides(said: &Application) -> Vec<(Side, &str, Software)> {
             let product = facts.fingerprint.clone().unwrap_or_default();
             vec![(Side::Server, text, Software { product, patch: None })]
         }
-        // What it chose depends on what it was offered, and its name is the client's word.
+        // The server's choice depends on the client's offer, and the name is the client's claim.
         Application::Tls(facts) => {
             facts.server.iter().map(|_| (Side::Server, "", Software::default())).collect()
         }
-        // Its first octets are as often chance as they are a name.
+        // First bytes are as often random as they name something.
         Application::Other(_) => vec![(Side::Server, "", Software::default())],
     }
 }

@@ -1,4 +1,4 @@
-//! What keeps the inventory.
+//! The trait of stores that keep the inventory, and their errors.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::database::{Change, DatabaseError, Place};
 use super::sighting::{Asset, Software, What};
 use crate::event::Timestamp;
 
-/// Everything alike that was seen of an asset since it was last written.
+/// All equal sightings of an asset since the last write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) asset: Asset,
@@ -18,41 +18,42 @@ pub(super) struct Record {
     pub(super) count: u64,
 }
 
-/// Who sees, and what for.
+/// Source and purpose of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
-    /// Guard, scan or replay, or whose files are taken over.
+    /// Guard, scan or replay, or the program whose files are imported.
     pub source: &'static str,
-    /// What was told of a time before is not counted again: a file may be read twice.
+    /// True if sightings from before a time already recorded are not counted again: a file may be read
+    /// twice.
     pub once: bool,
     /// True if changes are wanted.
     pub tells: bool,
-    /// The name of this place of observation.
+    /// The name of the sensor.
     pub sensor: String,
-    /// What is scanned or read, for a person.
+    /// Description of the targets or files, for a person.
     pub about: String,
 }
 
-/// What was taken of a batch.
+/// Result of writing a batch.
 #[derive(Debug, Default)]
 pub(super) struct Taken {
-    /// Records, from the first on: fewer than all where these were written by a call before, whose answer was
-    /// lost. The others are to be told again.
+    /// Number of written records, from the first on. It is less than all if an earlier call wrote these
+    /// but its answer was lost. The caller writes the others again.
     pub(super) records: usize,
-    /// What became different by them, where the run is to [tell](Run::tells).
+    /// The changes that they caused, if the run [wants](Run::tells) them.
     pub(super) changes: Vec<Change>,
 }
 
-/// Keeps what it is told: all of a batch or nothing of it.
+/// Keeps sightings: all of a batch or nothing of it.
 pub(super) trait Store: Send {
-    /// Takes a batch. One that was refused is told again from its beginning, with others behind it, or not at
-    /// all.
+    /// Writes a batch. The caller repeats a refused one from its start, perhaps with further records, or
+    /// drops it.
     ///
     /// # Errors
-    /// It is not known that anything was taken.
+    /// Nothing is known to be written.
     fn write(&mut self, batch: &[Record]) -> Result<Taken, StoreError>;
 
-    /// Opens a file again that was deleted or replaced since it was opened; true if it was.
+    /// Reopens a file that was deleted or replaced; returns true if it was.
     ///
     /// # Errors
     /// It cannot be opened.
@@ -60,126 +61,127 @@ pub(super) trait Store: Send {
         Ok(false)
     }
 
-    /// Takes out what was last seen before a time.
+    /// Removes data that was last seen before a time.
     ///
     /// # Errors
-    /// Nothing was taken out.
+    /// Nothing was removed.
     fn prune(&mut self, _before: Timestamp) -> Result<(), StoreError> {
         Ok(())
     }
 
-    /// Knows servers as gone that were last seen before a time; gives that as [`write`](Self::write) does.
+    /// Marks servers as gone that were last seen before a time; returns the changes like
+    /// [`write`](Self::write).
     ///
     /// # Errors
-    /// None is known as gone.
+    /// None is marked as gone.
     fn unseen(&mut self, _before: Timestamp) -> Result<Vec<Change>, StoreError> {
         Ok(Vec::new())
     }
 
-    /// Makes room for so many records where it is nearly as large as it may become: what is gone and what was
-    /// not seen for longest goes. How many rows went.
+    /// Makes space for `coming` records if it is near its size limit. It removes gone services first,
+    /// then those unseen for longest. Returns the number of removed rows.
     ///
     /// # Errors
-    /// There is no more room than before.
+    /// There is no more space than before.
     fn fit(&mut self, _coming: usize) -> Result<u64, StoreError> {
         Ok(0)
     }
 
-    /// Time for which records may wait to be written together; not at all where absent.
+    /// Time for which records may wait to be written together; absent for not at all.
     fn gathers(&self) -> Option<Duration> {
         None
     }
 
-    /// The run is over, cleanly; `lost` things that were seen could not be kept.
+    /// Ends the run cleanly; `lost` sightings could not be kept.
     ///
     /// # Errors
-    /// It is not known as over.
+    /// The end could not be recorded.
     fn end(&mut self, lost: u64) -> Result<(), StoreError>;
 }
 
-/// Why an inventory cannot be used.
+/// Error of using an inventory.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The file cannot be made; the error names it.
+    /// The file cannot be created; the error names it.
     #[error("{0}")]
     Create(std::io::Error),
-    /// The file cannot be looked at, or its thread not be started.
+    /// The file cannot be checked, or its thread cannot be started.
     #[error("{}: {error}", path.display())]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         error: std::io::Error,
     },
-    /// The file was deleted or replaced, and cannot be opened again.
+    /// The file was deleted or replaced, and cannot be reopened.
     #[error("its file was deleted or replaced: {0} (if its folder was replaced, too, restart)")]
     Renew(Box<Self>),
-    /// There is no such inventory to read.
+    /// There is no inventory to read.
     #[error("{0}: no such inventory; guard, scan and replay make one with --inventory")]
     Missing(Place),
     /// It is a database, but no inventory.
     #[error("{0}: a database, but no inventory of bannerwall")]
     Foreign(Place),
-    /// There is no run of that number, or it has not ended.
+    /// No run of that number has ended.
     #[error("#{0}: no run of that number has ended; `bannerwall inventory runs` lists them")]
     Run(i64),
-    /// A newer program has made it.
+    /// A newer version of the program has created it.
     #[error(
         "{place}: its schema is version {found}, and this bannerwall knows up to {known}: use a newer one"
     )]
     Newer {
-        /// Where it is.
+        /// The inventory.
         place: Place,
         /// Its version.
         found: i64,
         /// The newest that is known.
         known: i64,
     },
-    /// An older program has made it, and it cannot be brought up to date.
+    /// An older version of the program has created it, and it cannot be upgraded.
     #[error("{place}: its schema is version {found}, and cannot be brought to version {known}: {error}")]
     Older {
-        /// Where it is.
+        /// The inventory.
         place: Place,
         /// Its version.
         found: i64,
         /// The newest that is known.
         known: i64,
-        /// Why not.
+        /// The error of the upgrade.
         error: Box<StoreError>,
     },
-    /// It has no file that something could be done with.
+    /// The operation needs a file, which it does not have.
     #[error("{0}: {1}")]
     NoFile(Place, &'static str),
-    /// It is come to as a sensor, which may only enter what it sees.
+    /// The role is a sensor's, which may only insert batches.
     #[error("{0}: its role is a sensor's, which only tells what it sees: {1}")]
     Sensor(Place, &'static str),
-    /// It knows another sensor by the role that it is come to as.
+    /// The role belongs to another sensor.
     #[error("{place}: its role is that of sensor {known}, and --sensor says {named}")]
     OtherSensor {
-        /// Where it is.
+        /// The inventory.
         place: Place,
         /// The sensor whose role it is.
         known: String,
         /// The one that was named.
         named: String,
     },
-    /// It is no sensor's, and something is to be kept for one.
+    /// The role is no sensor's, but a sensor is required.
     #[error("{0}: its role is no sensor's, and --spill keeps what a sensor sends")]
     NoSensor(Place),
-    /// The folder for what is to be sent cannot be used.
+    /// The spill directory cannot be used.
     #[error("with --spill {}: {why}", folder.display())]
     Spill {
-        /// Which.
+        /// Path of the directory.
         folder: PathBuf,
-        /// Why not.
+        /// The reason.
         why: String,
     },
-    /// What the database said.
+    /// Error of the database.
     #[error("{place}: {error}")]
     Database {
-        /// Where it is.
+        /// The inventory.
         place: Place,
-        /// What it said.
+        /// The error.
         error: DatabaseError,
     },
 }
@@ -192,22 +194,22 @@ impl StoreError {
         }
     }
 
-    /// True if it is not there what was asked for, or not for who asks.
+    /// True if something is missing or not permitted for this role.
     pub(super) fn is_of_rights(&self) -> bool {
         self.database().is_some_and(DatabaseError::is_of_rights)
     }
 
-    /// True if what was to be written is at fault, and would be each time.
+    /// True if the written data is at fault, so that a retry is useless.
     pub(super) fn is_of_content(&self) -> bool {
         self.database().is_some_and(DatabaseError::is_of_content)
     }
 
-    /// True if a server has refused a row as it is, and would each time.
+    /// True if a server has refused a row for its content, so that a retry is useless.
     pub(super) fn is_of_row(&self) -> bool {
         self.database().is_some_and(DatabaseError::is_of_row)
     }
 
-    /// True if a server is away, or takes nobody for now.
+    /// True if a server is away, or accepts no connections for now.
     pub(crate) fn is_of_absence(&self) -> bool {
         self.database().is_some_and(DatabaseError::is_of_absence)
     }

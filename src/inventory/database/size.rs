@@ -8,14 +8,14 @@ use super::link::{File, Link, Transaction};
 use super::tend::{clear_up, give_back};
 use super::{DatabaseError, values};
 
-/// Octets of the log beside the file that are kept between writes.
+/// Bytes of the log beside the file that are kept between writes.
 const LOG: i64 = 4 << 20;
 
 /// In hundredths of the bound: when room is made, and how much is left then.
 const FULL: i64 = 95;
 const FITTED: i64 = 85;
 
-/// Octets that a record may need, with its indexes.
+/// Bytes that a record may need, with its indexes.
 const RECORD: i64 = 2_048;
 
 /// Rows of each kind that are taken out together, in thousandths of those there are: at least so many.
@@ -25,7 +25,7 @@ const STEP: (i64, i64) = (20, 100);
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bound {
     pages: i64,
-    /// Octets of a page.
+    /// Bytes of a page.
     page: i64,
 }
 

@@ -1,5 +1,5 @@
-//! Software as a `CycloneDX` 1.6 document: a component for each product and version, with the places where it
-//! was seen, and a vulnerability for each rule that tells of one.
+//! Exports software as a `CycloneDX` 1.6 document: a component for each product and version with the
+//! services that run it, and a vulnerability for each rule with findings.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -10,7 +10,7 @@ use super::ExportError;
 use crate::inventory::database::{Database, Service, Time};
 use crate::inventory::filter::Filter;
 
-/// What tells components apart.
+/// The properties that distinguish components.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Software {
     vendor: Option<String>,
@@ -20,7 +20,7 @@ struct Software {
     cpe: Option<String>,
 }
 
-/// A rule that tells of some.
+/// A rule with findings.
 #[derive(Debug)]
 struct Finding {
     title: String,
@@ -29,10 +29,10 @@ struct Finding {
     affects: Vec<usize>,
 }
 
-/// Writes the software of the services that a filter is about; what names no product is left out.
+/// Writes the software of the services that a filter selects; services without a product are left out.
 ///
 /// # Errors
-/// What the database says, or `out`.
+/// Errors of the database or of `out`.
 pub fn cyclonedx(
     inventory: &Database,
     filter: &Filter,
@@ -85,7 +85,7 @@ fn software(service: &Service) -> Option<Software> {
     })
 }
 
-/// What was said there, and when.
+/// Returns the banner, and the time of it.
 fn context(service: &Service) -> String {
     let (protocol, side, state) = (&service.protocol, &service.side, &service.state);
     format!("{protocol} {side}, {state}, last seen {}: {}", service.last_seen, service.banner)

@@ -1,4 +1,4 @@
-//! The inventory in the formats of others.
+//! Exports of the inventory in third-party formats.
 
 mod cyclonedx;
 mod nmap;
@@ -8,7 +8,7 @@ pub use nmap::nmap;
 
 use super::store::StoreError;
 
-/// Why an export ends before its end.
+/// Error of an export.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     /// The inventory cannot be read.

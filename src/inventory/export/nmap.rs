@@ -1,4 +1,4 @@
-//! Servers as nmap's XML, a `host` element a host: what reads nmap's results reads these.
+//! Exports servers as nmap's XML, with a `host` element for each host, for readers of nmap's results.
 
 use std::io::Write;
 
@@ -14,10 +14,10 @@ use crate::output::xml::element::{Out, clean, empty, end, start};
 /// The version of nmap's XML that is written.
 const XML_VERSION: &str = "1.05";
 
-/// Writes the servers that a filter is about.
+/// Writes the servers that a filter selects.
 ///
 /// # Errors
-/// What the database says, or `out`.
+/// Errors of the database or of `out`.
 pub fn nmap(
     inventory: &Database,
     filter: &Filter,
@@ -33,7 +33,7 @@ pub fn nmap(
 struct Document<'a> {
     out: &'a mut dyn Write,
     now: Time,
-    /// The servers of the host at hand.
+    /// The servers of the current host.
     host: Vec<Service>,
     up: u64,
     down: u64,
@@ -47,7 +47,7 @@ impl Document<'_> {
         xml.write_event(Xml::DocType(BytesText::from_escaped("nmaprun")))?;
         let (seconds, time) = (seconds(self.now), self.now.to_string());
         let run = [
-            // The document type knows no other scanner.
+            // The document type allows no other scanner.
             ("scanner", "nmap"),
             ("args", "bannerwall inventory export"),
             ("start", &seconds),
@@ -61,7 +61,7 @@ impl Document<'_> {
         self.put(&text)
     }
 
-    /// Services come in the order of addresses; of one at several protocols the first is told.
+    /// Services come in the order of addresses. If a port has several protocols, the best one is written.
     fn service(&mut self, service: Service) -> Result<(), ExportError> {
         if service.side != "server" {
             return Ok(());
@@ -125,7 +125,8 @@ impl Document<'_> {
     }
 }
 
-/// Of two protocols at a port: the one that is there, and is known, and was seen last.
+/// Order of two protocols at a port: one that is present is best, then one that is known, then the last
+/// seen.
 fn better(service: &Service) -> (bool, bool, Time) {
     (service.state == "open", service.protocol != UNKNOWN, service.last_seen)
 }

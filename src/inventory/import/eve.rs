@@ -1,4 +1,4 @@
-//! EVE JSON: `ssh`, `http` and `tls` events of Suricata, and ours.
+//! EVE JSON: `ssh`, `http` and `tls` events of Suricata and of bannerwall.
 
 use serde_json::Value;
 
@@ -69,7 +69,7 @@ fn ssh(
     Ok(())
 }
 
-/// The host key that a scan of ours has told of.
+/// Adds the host key of a scan's event.
 fn key(facts: &Value, server: &Asset, importer: &mut Importer, at: Timestamp) -> Result<(), Ending> {
     let [algorithm, fingerprint, signature] =
         ["algorithm", "fingerprint", "signature"].map(|name| facts[name].as_str().unwrap_or_default());

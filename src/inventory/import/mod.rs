@@ -1,5 +1,5 @@
-//! What other programs have seen: nmap's XML, logs of Zeek, events of Suricata. Each row becomes the
-//! sightings that a run of our own would have made of it; files read twice count once.
+//! Imports of other programs' results: nmap's XML, Zeek's logs, Suricata's events. Each row becomes the
+//! sightings that bannerwall would have recorded. A file that is read twice counts once.
 
 mod eve;
 mod nmap;
@@ -17,33 +17,33 @@ use super::sighting::{Asset, Banner, Kind, Software, What};
 use super::store::{Record, Run, Store as _, StoreError};
 use crate::event::Timestamp;
 
-/// Sightings that are written together.
+/// Number of sightings that are written together.
 const BATCH: usize = 1_000;
 
-/// Octets of a line, at most.
+/// Largest size of a line in bytes.
 const LINE: u64 = 1 << 20;
 
-/// What files hold.
+/// Format of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImportFormat {
     /// nmap's XML.
     NmapXml,
     /// Zeek's `known_services`, `software`, `ssh` and `http` logs, with tabs or as JSON.
     Zeek,
-    /// EVE JSON, of Suricata or of ours.
+    /// EVE JSON, of Suricata or bannerwall.
     Eve,
 }
 
-/// What was read of a file.
+/// Counts of a file's rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Imported {
-    /// Rows: hosts' ports, lines, events.
+    /// Number of rows: hosts' ports, lines, events.
     pub rows: u64,
-    /// Rows that say nothing that is kept.
+    /// Number of rows without anything to record.
     pub passed_over: u64,
 }
 
-/// Why an import ends.
+/// Error of an import.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     /// The inventory cannot be written.
@@ -52,24 +52,24 @@ pub enum ImportError {
     /// A file cannot be read.
     #[error("{}: {error}", path.display())]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         error: io::Error,
     },
-    /// A row is none.
+    /// A row is malformed.
     #[error("{}:{line}: {why}; what stands before was taken", path.display())]
     Row {
         /// The file.
         path: PathBuf,
         /// The line, from 1.
         line: u64,
-        /// What is wrong.
+        /// Description of the fault.
         why: String,
     },
 }
 
-/// Takes files over into an inventory.
+/// Imports files into an inventory.
 #[derive(Debug)]
 pub struct Importer {
     writer: Writer,
@@ -77,11 +77,11 @@ pub struct Importer {
     imported: Imported,
 }
 
-/// What is wrong with a row.
+/// Description of a row's fault.
 type Fault = String;
 
 impl Importer {
-    /// Opens or makes the inventory at a place.
+    /// Opens or creates the inventory at a place.
     ///
     /// # Errors
     /// See [`StoreError`].
@@ -90,13 +90,13 @@ impl Importer {
         Ok(Self { writer: Writer::open(place, &run)?, batch: Vec::new(), imported: Imported::default() })
     }
 
-    /// Reads a file, packed by gzip or not; without a format by what it begins with.
+    /// Reads a file, compressed by gzip or not. Without a format, its first bytes decide.
     ///
     /// # Errors
     /// See [`ImportError`].
     pub fn read(&mut self, path: &Path, format: Option<ImportFormat>) -> Result<Imported, ImportError> {
         self.imported = Imported::default();
-        // A file may be named twice, packed and not.
+        // The same file may be named twice, compressed and not.
         self.writer.forget_told();
         let file = |error| ImportError::File { path: path.to_owned(), error };
         let mut lines = Lines { input: open(path).map_err(file)?, number: 0 };
@@ -116,16 +116,16 @@ impl Importer {
         })
     }
 
-    /// The run is over.
+    /// Ends the run.
     ///
     /// # Errors
-    /// It is not known as over.
+    /// The end could not be recorded.
     pub fn end(mut self) -> Result<(), StoreError> {
         self.write()?;
         self.writer.end(0)
     }
 
-    /// A row was read; whether it said anything.
+    /// Counts a row, and whether it held anything to record.
     fn count(&mut self, says_something: bool) {
         self.imported.rows += 1;
         self.imported.passed_over += u64::from(!says_something);
@@ -160,7 +160,7 @@ impl Importer {
     }
 }
 
-/// Why reading a file ends early.
+/// The reason why reading a file ended early.
 #[derive(Debug)]
 enum Ending {
     Store(StoreError),
@@ -186,14 +186,14 @@ impl From<Fault> for Ending {
     }
 }
 
-/// A file by its lines, which are counted.
+/// The lines of a file, with a count.
 struct Lines {
     input: Box<dyn BufRead>,
     number: u64,
 }
 
 impl Lines {
-    /// The next line that is not empty, without its end.
+    /// Returns the next line that is not empty, without its end.
     fn next(&mut self) -> Result<Option<String>, Ending> {
         loop {
             let mut line = Vec::new();
@@ -223,7 +223,7 @@ fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
     Ok(if is_packed { Box::new(BufReader::new(MultiGzDecoder::new(input))) } else { input })
 }
 
-/// The format that the first octets tell.
+/// Returns the format by the first bytes.
 fn told(lines: &mut Lines) -> io::Result<Option<ImportFormat>> {
     let first = lines.input.fill_buf()?;
     let start = first.iter().position(|octet| !octet.is_ascii_whitespace()).unwrap_or_default();
@@ -238,7 +238,7 @@ fn told(lines: &mut Lines) -> io::Result<Option<ImportFormat>> {
     })
 }
 
-/// A banner that says nothing.
+/// Returns an empty banner.
 fn silent() -> (Banner, Software) {
     (Banner::new(Kind::Banner, ""), Software::default())
 }

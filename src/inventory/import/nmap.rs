@@ -1,4 +1,4 @@
-//! nmap's XML: open TCP ports with what nmap knows of them, closed ones where something was known.
+//! nmap's XML: open TCP ports with nmap's data about them, and closed ports that were known before.
 
 use std::io::{self, BufRead, Read};
 
@@ -12,13 +12,13 @@ use crate::event::Timestamp;
 use crate::inventory::product::named;
 use crate::inventory::sighting::{Software, UNKNOWN, What, banner};
 
-/// Bytes of a tag or a text. Scripts print pages at most.
+/// Largest size of a tag or a text in bytes. Scripts print a few pages at most.
 const PIECE: usize = 1 << 20;
 
-/// XML that ends in an error where one tag or text is longer than [`PIECE`], before it fills the memory.
+/// XML with an error if one tag or text is longer than [`PIECE`], before it exhausts memory.
 struct Bounded<'i> {
     inner: &'i mut dyn BufRead,
-    /// Bytes that the piece may still have.
+    /// Number of bytes that the tag or text may still have.
     left: usize,
 }
 
@@ -45,7 +45,7 @@ impl BufRead for Bounded<'_> {
     }
 }
 
-/// What was read so far of a host, and of a port.
+/// The data of the current host and port.
 #[derive(Debug, Default)]
 struct Host {
     at: Option<Timestamp>,
@@ -126,7 +126,7 @@ fn value(element: &BytesStart<'_>, name: &str) -> Option<String> {
 
 impl Port {
     fn service(&mut self, element: &BytesStart<'_>) {
-        // A name from the table of ports says nothing of what is there.
+        // A name from the table of ports does not describe the real service.
         let is_probed = value(element, "method").as_deref() != Some("table");
         self.name = value(element, "name").filter(|_| is_probed);
         self.by_tls = value(element, "tunnel").as_deref() == Some("ssl");
@@ -135,7 +135,7 @@ impl Port {
         self.os = value(element, "ostype");
     }
 
-    /// What scripts tell of the banner.
+    /// Reads the banner from a script's output.
     fn script(&mut self, element: &BytesStart<'_>) {
         let output = value(element, "output").unwrap_or_default();
         match value(element, "id").as_deref() {
@@ -169,13 +169,13 @@ impl Port {
         Ok(true)
     }
 
-    /// What it says, and which software nmap takes it for.
+    /// Returns its banner, and the software by nmap's detection.
     fn says(self, spoken: &'static str) -> (crate::inventory::sighting::Banner, Software) {
         let words = |text: &Option<String>| text.clone().unwrap_or_default();
         let known = format!("{} {}", words(&self.product), words(&self.version));
         let (said, mut software) = match &self.banner {
             Some(text) => says(spoken, text),
-            // A line of nmap's own is no identification.
+            // nmap's own description is no identification.
             None => (banner(known.trim()), Software { product: named(""), patch: None }),
         };
         if let Some(product) = self.product {

@@ -1,4 +1,4 @@
-//! Words of other programs in ours.
+//! Conversion of other programs' terms into bannerwall's.
 
 use std::net::IpAddr;
 
@@ -20,7 +20,7 @@ const NAMES: [(&str, &str); 9] = [
     ("submission", "smtp"),
 ];
 
-/// The protocol of a name.
+/// Returns the protocol of a name.
 pub(super) fn protocol(name: &str) -> &'static str {
     let name = name.trim().to_ascii_lowercase();
     let name = NAMES.iter().find(|(other, _)| *other == name).map_or(name.as_str(), |(_, own)| own);
@@ -28,23 +28,23 @@ pub(super) fn protocol(name: &str) -> &'static str {
     read.or_else(|| Name::named(name).map(Name::name)).unwrap_or(UNKNOWN)
 }
 
-/// A server, where address and port are some.
+/// Returns a server, if address and port are valid.
 pub(super) fn server(address: &str, port: u64, protocol: &'static str) -> Option<Asset> {
     let port = u16::try_from(port).ok().filter(|port| *port > 0)?;
     Some(Asset { address: canonical(address)?, port, side: Side::Server, protocol })
 }
 
-/// A client, where the address is one.
+/// Returns a client, if the address is valid.
 pub(super) fn client(address: &str, protocol: &'static str) -> Option<Asset> {
     Some(Asset { address: canonical(address)?, port: 0, side: Side::Client, protocol })
 }
 
-/// An address, IPv4 as such.
+/// Returns an address; an IPv4-mapped one as IPv4.
 pub(super) fn canonical(address: &str) -> Option<IpAddr> {
     address.parse::<IpAddr>().ok().map(|address| address.to_canonical())
 }
 
-/// What names software, and what that is: of SSH the identification, whose beginning some programs leave out.
+/// Returns the banner and its software. Some programs omit the start of an SSH identification.
 pub(super) fn says(protocol: &'static str, text: &str) -> (Banner, Software) {
     let text = text.trim();
     if protocol != "ssh" || text.is_empty() {
@@ -58,17 +58,18 @@ pub(super) fn says(protocol: &'static str, text: &str) -> (Banner, Software) {
     (banner(&line), Software { product: named(software), patch })
 }
 
-/// The fingerprint of a key exchange.
+/// Returns the fingerprint of a key exchange.
 pub(super) fn hassh(hash: &str) -> (Banner, Software) {
     (Banner::new(Kind::Hassh, hash), Software::default())
 }
 
-/// Fingerprint and type of a host key.
+/// Returns fingerprint and type of a host key.
 pub(super) fn host_key(name: &str) -> (Banner, Software) {
     (Banner::new(Kind::HostKey, name), Software::default())
 }
 
-/// A time: seconds since the epoch with a fraction, or RFC 3339, also with an offset without a colon.
+/// Parses a time: seconds since the epoch with a fraction, or RFC 3339, also with an offset without a
+/// colon.
 pub(super) fn time(text: &str) -> Option<Timestamp> {
     if let Ok(time) = text.parse::<jiff::Timestamp>() {
         return u64::try_from(time.as_nanosecond()).ok().map(Timestamp::from_nanos);

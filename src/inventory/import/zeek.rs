@@ -9,10 +9,10 @@ use super::{Ending, Importer, Lines, silent};
 use crate::event::Timestamp;
 use crate::inventory::sighting::{Software, What};
 
-/// A row: its fields by name, without those that are not set.
+/// A row: its fields by name, without unset ones.
 struct Row(HashMap<String, String>);
 
-/// What a table's head says.
+/// The head of a table.
 #[derive(Default)]
 struct Head {
     separator: Option<char>,
@@ -39,7 +39,7 @@ pub(super) fn read(lines: &mut Lines, importer: &mut Importer) -> Result<(), End
 }
 
 impl Head {
-    /// `#separator \x09`, `#fields⇥ts⇥host`, `#unset_field⇥-`.
+    /// Reads `#separator \x09`, `#fields⇥ts⇥host`, `#unset_field⇥-`.
     fn read(&mut self, line: &str) {
         if let Some(told) = line.strip_prefix("#separator ") {
             self.separator = unescaped(told.trim()).chars().next();
@@ -76,7 +76,7 @@ impl Head {
     }
 }
 
-/// A row that is an object.
+/// Reads a row that is a JSON object.
 fn of_json(line: &str) -> Result<Row, Ending> {
     let object: serde_json::Map<String, Value> =
         serde_json::from_str(line).map_err(|error| Ending::Fault(format!("no JSON object: {error}")))?;
@@ -93,7 +93,7 @@ fn of_json(line: &str) -> Result<Row, Ending> {
     Ok(Row(object.into_iter().filter_map(|(name, value)| Some((name, text(value)?))).collect()))
 }
 
-/// `\x09` as the octet that it stands for; other texts as they are.
+/// Returns `\x09` as the byte that it means; other texts unchanged.
 fn unescaped(text: &str) -> String {
     if !text.contains("\\x") {
         return text.to_owned();
@@ -127,7 +127,7 @@ impl Row {
         self.text(name).and_then(|text| text.parse().ok()).unwrap_or_default()
     }
 
-    /// Tells what the row says; whether it says anything.
+    /// Records the sightings of the row; returns false if there are none.
     fn tell(&self, importer: &mut Importer) -> Result<bool, Ending> {
         let at = self.text("ts").and_then(time);
         let at = at.ok_or_else(|| Ending::Fault("no `ts`, a time".to_owned()))?;
@@ -198,7 +198,7 @@ impl Row {
 
     fn http(&self, importer: &mut Importer, at: Timestamp) -> Result<bool, Ending> {
         let Some(asset) = self.server("http") else { return Ok(false) };
-        // Zeek does not keep the Server field; `software` tells of it.
+        // Zeek does not keep the Server field here; its `software` log has it.
         importer.said(&asset, silent(), at)?;
         if let (Some(client), Some(agent)) = (self.client("http"), self.text("user_agent")) {
             importer.said(&client, says("http", agent), at)?;

@@ -1,7 +1,7 @@
-//! The store of a sensor: what is seen goes as batches to the inbox of a fleet, whose workers enter it.
+//! The store of a sensor: sends sightings as batches to the inbox of a fleet, whose workers merge them.
 //!
-//! A batch that could not be sent is sent again as it was, with its number, by which the server knows it.
-//! Batches wait in memory for a server that is away, or in a folder ([`spill`]).
+//! A batch that could not be sent is sent again unchanged, with its number, by which the server
+//! recognizes it. If the server is away, batches wait in memory or in a directory ([`spill`]).
 
 mod spill;
 
@@ -11,12 +11,12 @@ use super::store::{Record, Run, Store, StoreError, Taken};
 pub use spill::SpillConfig;
 pub(super) use spill::{Backlog, Spill};
 
-/// Sends batches itself, and takes none that it cannot send.
+/// Sends batches directly, and accepts none that it cannot send.
 #[derive(Debug)]
 pub(super) struct Post {
     inbox: Inbox,
     writer: Writer,
-    /// A batch of which it is not known whether it was taken: how many records it is, and the last of them.
+    /// A batch without an answer: the number of its records, the last record, and the batch.
     unanswered: Option<(usize, Record, Parcel)>,
 }
 
@@ -36,14 +36,14 @@ impl Writer {
         Ok(Self { author: Author::new(run, Time::now().millis()), stream, number: 0 })
     }
 
-    /// The records from the first on that have room in a batch: how many, and the batch.
+    /// Writes as many of the first records as fit into a batch; returns their number and the batch.
     pub(super) fn write(&mut self, records: &[Record]) -> (usize, Parcel) {
         let (count, text) = self.author.write(records);
         let sightings = records.iter().take(count).map(|record| record.count).sum();
         (count, self.parcel(text, sightings))
     }
 
-    /// The last batch.
+    /// Returns the last batch.
     pub(super) fn end(&mut self) -> Parcel {
         let text = self.author.end(Time::now().millis());
         self.parcel(text, 0)
@@ -54,17 +54,17 @@ impl Writer {
         Parcel { stream: self.stream.clone(), number: self.number, format: FORMAT, sightings, text }
     }
 
-    /// The number that was given last is for the next one: nobody has the batch.
+    /// Makes the last number free again: no batch with it was sent.
     fn take_back(&mut self) {
         self.number -= 1;
     }
 }
 
 impl Post {
-    /// Sends what a run sees by a way that is open.
+    /// Creates the store of a run with an open inbox.
     ///
     /// # Errors
-    /// The system has no random octets.
+    /// The system has no random bytes.
     pub(super) fn new(inbox: Inbox, run: &Run) -> Result<Self, StoreError> {
         Ok(Self { inbox, writer: Writer::new(run)?, unanswered: None })
     }
@@ -72,7 +72,7 @@ impl Post {
 
 impl Store for Post {
     fn write(&mut self, batch: &[Record]) -> Result<Taken, StoreError> {
-        // Who has told what is not answered may have given it up meanwhile.
+        // The recorder may have given up the unanswered records meanwhile.
         let is_of = |(count, last, _): &(usize, Record, Parcel)| {
             count.checked_sub(1).and_then(|at| batch.get(at)) == Some(last)
         };
@@ -99,24 +99,24 @@ impl Store for Post {
     }
 }
 
-/// Octets that nobody can guess; none where the system gives none.
+/// Returns unpredictable bytes; none if the system has none.
 fn random<const COUNT: usize>() -> Option<[u8; COUNT]> {
     ring::rand::generate(&ring::rand::SystemRandom::new()).ok().map(ring::rand::Random::expose)
 }
 
-/// Who is come to a server as.
+/// Access that the server grants.
 #[derive(Debug)]
 pub(super) enum Found {
-    /// A sensor of this name, which only enters batches.
+    /// A sensor of this name, which may only insert batches.
     Sensor(String, Inbox),
-    /// Who may write the inventory itself.
+    /// A role that may write the inventory itself.
     Writer(Inbox),
 }
 
-/// Comes to a server, and finds out whether it knows a sensor.
+/// Connects to a server and finds out whether the role is a sensor's.
 ///
 /// # Errors
-/// It is not there, or knows another sensor than the one that was named.
+/// The server is away, or its role belongs to another sensor than the named one.
 pub(super) fn find(place: &Place, sensor: Option<&str>) -> Result<Found, StoreError> {
     let inbox = Inbox::open(place)?;
     match (inbox.sensor()?, sensor) {

@@ -73,7 +73,7 @@ impl Way {
     }
 }
 
-/// Carries octets both ways.
+/// Carries bytes both ways.
 fn carry(
     mut client: UnixStream,
     mut server: UnixStream,

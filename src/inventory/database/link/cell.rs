@@ -28,7 +28,7 @@ pub enum Value<'a> {
     /// A text.
     #[serde(borrow)]
     Text(Cow<'a, str>),
-    /// Octets.
+    /// Bytes.
     Octets(Cow<'a, [u8]>),
     /// Several of them, which SQLite has no type for.
     Many(Vec<Value<'a>>),
@@ -170,7 +170,7 @@ pub enum Cell<'a> {
     Integer(i64),
     /// A text.
     Text(&'a str),
-    /// Octets.
+    /// Bytes.
     Octets(&'a [u8]),
 }
 

@@ -2,7 +2,7 @@
 //! asked for ends the connection, so that a server cannot fill the memory of who asks; and so does one that
 //! wants the password in clear text from who cannot know that it is the right server.
 //!
-//! Looks at what PostgreSQL's protocol frames (a letter, then four octets of length, big-endian, which count
+//! Looks at what PostgreSQL's protocol frames (a letter, then four bytes of length, big-endian, which count
 //! themselves), below TLS only where there is none
 //! (<https://www.postgresql.org/docs/current/protocol-message-formats.html>).
 
@@ -23,14 +23,14 @@ use super::DatabaseError;
 use super::route::{Route, Socket};
 use super::tls::Tls;
 
-/// Octets of an answer at most, with what its messages and columns take beside them. A row of published rules
+/// Bytes of an answer at most, with what its messages and columns take beside them. A row of published rules
 /// has 32 MiB, one of what sensors send 4 MiB; all others are far below.
 pub(super) const ANSWER: u64 = 40 << 20;
 
-/// Octets of a message at most that describes parameters or columns; statements are kept with what it says.
+/// Bytes of a message at most that describes parameters or columns; statements are kept with what it says.
 const DESCRIPTION: u32 = 16 << 10;
 
-/// Octets that a message takes beside its own, and that each column of a row does.
+/// Bytes that a message takes beside its own, and that each column of a row does.
 pub(super) const BESIDE: (u64, u64) = (256, 24);
 
 /// The code of the message that wants the password as it is.
@@ -39,7 +39,7 @@ const CLEARTEXT: u32 = 3;
 /// What a server sends that is not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum Violation {
-    /// A message of so many octets, which none is that was asked for.
+    /// A message of so many bytes, which none is that was asked for.
     #[error("the server sends a message of {0} octets, which none is that was asked for: is it PostgreSQL?")]
     Message(u32),
     /// More than any answer has.
@@ -74,18 +74,18 @@ impl Received {
     }
 }
 
-/// Where in a message a stream of octets stands.
+/// Where in a message a stream of bytes stands.
 #[derive(Debug, Default)]
 struct Frames {
-    /// The octet that answers the question for TLS is to come, which is no message.
+    /// The byte that answers the question for TLS is to come, which is no message.
     is_asked: bool,
     /// The password is given in clear text.
     takes_cleartext: bool,
-    /// Octets of the head that were read, its letter, and its length so far.
+    /// Bytes of the head that were read, its letter, and its length so far.
     head: u8,
     letter: u8,
     length: u32,
-    /// Octets to the end of the message, and how many of them are looked at.
+    /// Bytes to the end of the message, and how many of them are looked at.
     rest: u32,
     looked_at: u8,
     /// What these say, big-endian.
@@ -115,7 +115,7 @@ impl Frames {
         Ok(())
     }
 
-    /// Reads an octet of a head.
+    /// Reads a byte of a head.
     fn begin(&mut self, octet: u8, received: &Received) -> std::result::Result<(), Violation> {
         if self.head == 0 {
             (self.letter, self.length) = (octet, 0);
@@ -140,7 +140,7 @@ impl Frames {
         received.add(u64::from(self.length) + BESIDE.0)
     }
 
-    /// Reads an octet of a body's beginning.
+    /// Reads a byte of a body's beginning.
     fn look(&mut self, octet: u8, received: &Received) -> std::result::Result<(), Violation> {
         self.said = self.said << 8 | u32::from(octet);
         self.rest -= 1;

@@ -17,7 +17,7 @@ use tokio_postgres::config::{Host, LoadBalanceHosts, SslMode};
 /// The port that is not named.
 const USUAL: u16 = 5432;
 
-/// Octets both ways.
+/// Bytes both ways.
 trait Octets: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl Octets for TcpStream {}

@@ -365,7 +365,7 @@ fn range(network: &IpNet) -> (Vec<u8>, Vec<u8>) {
     }
 }
 
-/// The address in a column of octets.
+/// The address in a column of bytes.
 pub(super) fn address_of(row: &Row<'_>, column: usize) -> Result<IpAddr, DatabaseError> {
     let octets: Vec<u8> = row.get(column)?;
     let four = <[u8; 4]>::try_from(octets.as_slice()).map(|octets| Ipv4Addr::from(octets).into());

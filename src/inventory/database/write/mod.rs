@@ -168,7 +168,7 @@ impl Writer {
         })
     }
 
-    /// The same, which keeps the file below so many octets. A server's database has none.
+    /// The same, which keeps the file below so many bytes. A server's database has none.
     ///
     /// # Errors
     /// What the database says.

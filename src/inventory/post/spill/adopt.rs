@@ -1,6 +1,6 @@
-//! What runs have left that were killed, or whose server was away at their end: goes before what is new, in
-//! its order, each run as itself. A killed one is ended, so that the server knows it as over and hears what
-//! it lost.
+//! Adopts the batches of earlier runs that were killed, or whose server was away at their end. They are
+//! sent before new batches, in order, in the name of their run. A killed run gets a last batch, so that
+//! the server learns its end and its losses.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,11 +22,11 @@ struct Left {
     end: Option<(u64, Listed)>,
 }
 
-/// Takes over what others have left: the caller has the lock. `changed` is when the folder was last used by
-/// them.
+/// Adopts the files of earlier runs; the caller holds the lock. `changed` is the time of the last change
+/// by such a run.
 ///
 /// # Errors
-/// The folder cannot be read.
+/// The directory cannot be read.
 pub(super) fn adopt(shared: &Shared, changed: Option<SystemTime>) -> io::Result<()> {
     let folder = &shared.folder;
     let mut all: BTreeMap<RunName, Left> = BTreeMap::new();
@@ -60,7 +60,7 @@ pub(super) fn adopt(shared: &Shared, changed: Option<SystemTime>) -> io::Result<
     Ok(())
 }
 
-/// What is known of a run by its file, or else by those of its batches.
+/// Returns the state of a run from its file, or else from those of its batches.
 fn known(folder: &Folder, name: &RunName, left: &Left) -> RunState {
     let file = folder.read(&name.file()).ok();
     let noted = file.as_deref().and_then(|octets| opened::<RunHead>(Kind::Run, octets));
@@ -72,7 +72,7 @@ fn known(folder: &Folder, name: &RunName, left: &Left) -> RunState {
     if let Some((number, _)) = left.batches.last() {
         state.up_to = state.up_to.max(*number);
     }
-    // The last one that can be read tells of all that was lost before it.
+    // The last readable batch holds all losses before it.
     for (_, file) in left.batches.iter().rev() {
         let Ok(octets) = folder.read(&file.file) else { continue };
         let Some((head, text)) = opened::<BatchHead>(Kind::Batch, &octets) else { continue };
@@ -83,7 +83,7 @@ fn known(folder: &Folder, name: &RunName, left: &Left) -> RunState {
     state
 }
 
-/// Ends a run that was killed; nothing where it is not known how.
+/// Writes the last batch of a run that was killed; nothing if its state is unknown.
 fn end(
     folder: &Folder,
     name: &RunName,
@@ -106,7 +106,7 @@ fn end(
     let entry = Entry::in_file(name.clone(), parcel.number, true, octets.len() as u64, SystemTime::now());
     Ok(Some(match folder.put(&file, &octets, true) {
         Ok(()) => entry,
-        // Whoever comes next writes it, where this one does not send it.
+        // If this run does not send it, the next one writes it.
         Err(_full) => Entry { held: Held::Memory(Arc::new(parcel)), octets: octets.len() as u64, ..entry },
     }))
 }

@@ -1,4 +1,4 @@
-//! A batch that waits, and the run that it is of.
+//! A waiting batch, and its run.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -8,54 +8,54 @@ use super::name::RunName;
 use crate::inventory::batch::Author;
 use crate::inventory::database::Parcel;
 
-/// What a file takes at least, and each of its parts: a block of most file systems.
+/// Smallest disk usage of a file and its parts: a block of most file systems.
 pub(super) const BLOCK: u64 = 4 << 10;
 
-/// Since the Unix epoch, 1 January 2026: before that nobody had this program, and a clock that says so has
-/// not been set.
+/// 1 January 2026, since the Unix epoch. The program did not exist before, so a clock with an earlier
+/// time was not set yet.
 const CLOCKLESS: Duration = Duration::from_secs(1_767_225_600);
 
-/// Where the text of a batch is.
+/// Location of a batch's text.
 #[derive(Debug, Clone)]
 pub(super) enum Held {
     File,
-    /// The folder did not take it.
+    /// In memory, because the directory did not accept it.
     Memory(Arc<Parcel>),
 }
 
-/// A batch that waits.
+/// A waiting batch.
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
     pub(super) run: RunName,
     pub(super) number: u64,
     pub(super) is_end: bool,
     pub(super) held: Held,
-    /// What it takes of the disk, or of memory.
+    /// Its usage of the disk or of memory in bytes.
     pub(super) octets: u64,
-    /// As far as that is known without its file.
+    /// Number of its sightings, if known without reading its file.
     pub(super) sightings: Option<u64>,
     pub(super) written: SystemTime,
-    /// Time at which this process came to know of it.
+    /// Time at which this process learned of it.
     pub(super) since: Instant,
-    /// True if it outlasts a power cut.
+    /// True if it survives a power failure.
     pub(super) lasts: bool,
 }
 
 impl Entry {
-    /// One that is in a file.
+    /// Returns an entry of a file.
     pub(super) fn in_file(run: RunName, number: u64, is_end: bool, length: u64, written: SystemTime) -> Self {
         let octets = length.next_multiple_of(BLOCK);
         let since = Instant::now();
         Self { run, number, is_end, held: Held::File, octets, sightings: None, written, since, lasts: true }
     }
 
-    /// How old it is: by no clock that may jump where its run is the `own` one. A file that is older than
-    /// this program was written before a clock had its time, and counts as new.
+    /// Returns its age. For the `own` run it uses a monotonic clock. A file older than this program was
+    /// written before the clock was set, and counts as new.
     pub(super) fn age(&self, own: &RunName) -> Duration {
         if self.run == *own || self.written < SystemTime::UNIX_EPOCH + CLOCKLESS {
             return self.since.elapsed();
         }
-        // What lies ahead of the clock is new.
+        // A time in the future counts as now.
         self.written.elapsed().unwrap_or_default()
     }
 
@@ -64,17 +64,17 @@ impl Entry {
     }
 }
 
-/// What is known of a run of which batches wait, or of the own one.
+/// State of a run with waiting batches, or of the own one.
 #[derive(Debug, Clone)]
 pub(super) struct RunState {
-    /// Writes its end, once it is killed.
+    /// Author that writes its last batch if it was killed.
     pub(super) author: Option<Author>,
     pub(super) up_to: u64,
-    /// Sightings that it has lost; of the own run those that had to make room.
+    /// Number of sightings that it has lost; for the own run, those that were dropped for space.
     pub(super) lost: u64,
 }
 
-/// The file of a batch whose run has lost so much.
+/// Returns the file of a batch whose run has lost `lost` sightings.
 pub(super) fn written(parcel: &Parcel, lost: u64) -> Vec<u8> {
     let Parcel { stream, number, format, sightings, text } = parcel;
     let (stream, number, format, sightings) = (stream.clone(), *number, *format, *sightings);

@@ -1,25 +1,25 @@
-//! What stands in a file of the folder: a line that says what it is, one with the SHA-256 of all behind it,
-//! one of JSON, and a text. A file of which an octet is missing or another one is none, wherever that is.
+//! Content of a file in the directory: a line with its kind, a line with the SHA-256 of the rest, a line
+//! of JSON, and a text. A file with any missing or changed byte is invalid.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-/// Octets of a file at most; the server takes no batch of more than 4 MiB.
+/// Largest size of a file in bytes; the server accepts no batch of more than 4 MiB.
 pub(super) const LARGEST: u64 = (4 << 20) + (64 << 10);
 
-/// What a file is of.
+/// Kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A batch.
     Batch,
-    /// What is known of a run.
+    /// The state of a run.
     Run,
-    /// Whom the folder is for.
+    /// The owner of the directory.
     Owner,
 }
 
-/// What is known of a batch beside its text.
+/// Data about a batch besides its text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct BatchHead {
@@ -28,21 +28,21 @@ pub(super) struct BatchHead {
     /// The version of the text's format.
     pub(super) format: i64,
     pub(super) sightings: u64,
-    /// Sightings that the run had lost when this was written.
+    /// Number of sightings that the run had lost when this was written.
     pub(super) lost: u64,
 }
 
-/// What is known of a run, for whoever goes on for it once it is killed.
+/// State of a run, for a successor that continues it after it was killed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RunHead {
-    /// No batch of it has a higher number.
+    /// Its highest possible batch number.
     pub(super) up_to: u64,
-    /// Sightings that it has lost.
+    /// Number of sightings that it has lost.
     pub(super) lost: u64,
 }
 
-/// Whom the folder is for.
+/// The owner of the directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Owner {
@@ -52,7 +52,7 @@ pub(super) struct Owner {
 }
 
 impl Kind {
-    /// The first line, with the version of the format.
+    /// Returns the first line, with the version of the format.
     const fn line(self) -> &'static str {
         match self {
             Self::Batch => "bannerwall batch 1\n",
@@ -62,14 +62,14 @@ impl Kind {
     }
 }
 
-/// The octets of a file.
+/// Returns the bytes of a file.
 pub(super) fn sealed(kind: Kind, head: &impl Serialize, text: &str) -> Vec<u8> {
-    // Names and numbers always are JSON.
+    // Names and numbers always are valid JSON.
     let body = format!("{}\n{text}", serde_json::to_string(head).unwrap_or_default());
     format!("{}{}\n{body}", kind.line(), hash(body.as_bytes())).into_bytes()
 }
 
-/// What a file holds; none where it is damaged.
+/// Returns the content of a file; none if it is damaged.
 pub(super) fn opened<T: DeserializeOwned>(kind: Kind, octets: &[u8]) -> Option<(T, &str)> {
     let rest = std::str::from_utf8(octets).ok()?.strip_prefix(kind.line())?;
     let (told, body) = rest.split_once('\n')?;
@@ -80,7 +80,7 @@ pub(super) fn opened<T: DeserializeOwned>(kind: Kind, octets: &[u8]) -> Option<(
     Some((serde_json::from_str(head).ok()?, text))
 }
 
-/// In lower case, which alone is taken.
+/// Returns the hash in lower case, the only accepted form.
 fn hash(octets: &[u8]) -> String {
     crate::terms::hexadecimal(&Sha256::digest(octets))
 }

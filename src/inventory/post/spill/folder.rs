@@ -1,4 +1,5 @@
-//! The folder: who may use it, and what is done with its files. A file comes to its name whole or not at all.
+//! The spill directory: its owner, its lock, and its files. A file is either complete under its name or
+//! absent.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, Write as _};
@@ -13,13 +14,13 @@ use super::file::{Kind, LARGEST, Owner, opened, sealed};
 use super::name::{Aside, FileName};
 use crate::privileges::User;
 
-/// The file that is locked by who uses the folder; its process stands in it.
+/// The lock file; it holds the id of the process that uses the directory.
 pub(super) const LOCK: &str = "lock";
 
-/// The file that says whom the folder is for.
+/// The file with the owner of the directory.
 const OWNER: &str = "sensor";
 
-/// Files that were set aside and are kept; older ones go.
+/// Number of files set aside that are kept; older ones are removed.
 const KEPT_ASIDE: usize = 16;
 
 /// The folder.
@@ -28,14 +29,14 @@ pub(super) struct Folder {
     path: PathBuf,
 }
 
-/// Held as long as the process uses the folder.
+/// Lock on the directory; held while the process uses it.
 #[derive(Debug)]
 pub(super) struct Lock {
-    /// The kernel gives the lock back where the process is killed.
+    /// The kernel releases the lock if the process is killed.
     _file: OwnedFd,
 }
 
-/// A file of ours.
+/// A file of the directory.
 #[derive(Debug, Clone)]
 pub(super) struct Listed {
     pub(super) name: FileName,
@@ -44,11 +45,11 @@ pub(super) struct Listed {
     pub(super) written: SystemTime,
 }
 
-/// Makes a folder that is its owner's alone, where there is none; with a user, gives it and its files to
-/// that.
+/// Creates a directory that only its owner can access, if it is missing. With a user, it gives the
+/// directory and its files to that user.
 ///
 /// # Errors
-/// What the system says.
+/// Error of the system.
 pub(super) fn prepare(path: &Path, user: Option<&User>) -> io::Result<()> {
     if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         std::fs::create_dir_all(parent)?;
@@ -59,7 +60,7 @@ pub(super) fn prepare(path: &Path, user: Option<&User>) -> io::Result<()> {
     }
     let Some(user) = user else { return Ok(()) };
     user.own(path)?;
-    // A run of root's has left them.
+    // A run as root has left them.
     for entry in std::fs::read_dir(path)?.flatten().filter(|entry| is_ours(&entry.file_name())) {
         user.own(&entry.path())?;
     }
@@ -71,10 +72,10 @@ fn is_ours(name: &std::ffi::OsStr) -> bool {
 }
 
 impl Folder {
-    /// Opens the folder, or makes it.
+    /// Opens or creates the directory.
     ///
     /// # Errors
-    /// It cannot be made, or others may put something into it.
+    /// It cannot be created, or other users may write to it.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         prepare(path, None)?;
         let metadata = std::fs::metadata(path)?;
@@ -82,7 +83,7 @@ impl Folder {
             return Err(io::ErrorKind::NotADirectory.into());
         }
         if metadata.permissions().mode() & 0o022 != 0 {
-            // What lies here is sent in the name of the sensor.
+            // Files in it are sent in the name of the sensor.
             return Err(io::Error::other(
                 "others may write into it: chmod go-w, or a folder of its own in it",
             ));
@@ -94,10 +95,10 @@ impl Folder {
         &self.path
     }
 
-    /// Locks the folder; none where another process has.
+    /// Locks the directory; none if another process has locked it.
     ///
     /// # Errors
-    /// What the system says.
+    /// Error of the system.
     pub(super) fn lock(&self) -> io::Result<Option<Lock>> {
         let options = File::options().read(true).write(true).create(true).truncate(false).mode(0o600).clone();
         let mut file = options.open(self.path.join(LOCK))?;
@@ -105,21 +106,21 @@ impl Folder {
             Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
             locked => locked?,
         }
-        // Who is refused is told whose it is.
+        // A process that is refused reads the holder's id here.
         let _ = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
         Ok(Some(Lock { _file: file.into() }))
     }
 
-    /// The process that has the lock, as far as it has said so.
+    /// Returns the process that holds the lock, if the file names it.
     pub(super) fn holder(&self) -> Option<u32> {
         let said = crate::files::read_to(&self.path.join(LOCK), 16).ok()?;
         std::str::from_utf8(&said).ok()?.parse().ok()
     }
 
-    /// Whom the folder is for; none where nobody has used it.
+    /// Returns the owner of the directory; none if it was never used.
     ///
     /// # Errors
-    /// That cannot be read.
+    /// The file cannot be read.
     pub(super) fn owner(&self) -> io::Result<Option<Owner>> {
         let octets = match crate::files::read_to(&self.path.join(OWNER), LARGEST) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -133,18 +134,18 @@ impl Folder {
         Ok(Some(owner))
     }
 
-    /// Notes whom the folder is for.
+    /// Records the owner of the directory.
     ///
     /// # Errors
-    /// What the system says.
+    /// Error of the system.
     pub(super) fn remember(&self, owner: &Owner) -> io::Result<()> {
         self.put(OWNER, &sealed(Kind::Owner, owner, ""), true)
     }
 
-    /// Puts a file there; where that is to outlast a power cut, it waits for the disk.
+    /// Writes a file. If it has to survive a power failure, this waits for the disk.
     ///
     /// # Errors
-    /// It is not there then, nor a part of it.
+    /// The file was not written, not even a part of it.
     pub(super) fn put(&self, name: &str, octets: &[u8], lasts: bool) -> io::Result<()> {
         let new = self.path.join(format!("{name}.new"));
         let write = || {
@@ -163,34 +164,34 @@ impl Folder {
         if lasts { self.sync() } else { Ok(()) }
     }
 
-    /// Has a file outlast a power cut that was put there without.
+    /// Syncs a file that was written without.
     ///
     /// # Errors
-    /// What the system says.
+    /// Error of the system.
     pub(super) fn sync_file(&self, name: &str) -> io::Result<()> {
         File::open(self.path.join(name))?.sync_all()
     }
 
-    /// Has names outlast a power cut.
+    /// Syncs the names of the directory.
     ///
     /// # Errors
-    /// What the system says.
+    /// Error of the system.
     pub(super) fn sync(&self) -> io::Result<()> {
         File::open(&self.path)?.sync_all()
     }
 
-    /// The octets of a file.
+    /// Returns the bytes of a file.
     ///
     /// # Errors
-    /// What the system says.
+    /// Error of the system.
     pub(super) fn read(&self, name: &str) -> io::Result<Vec<u8>> {
         crate::files::read_to(&self.path.join(name), LARGEST)
     }
 
-    /// Removes a file; one that is gone already is well.
+    /// Removes a file; a missing one is no error.
     ///
     /// # Errors
-    /// What the system says.
+    /// Error of the system.
     pub(super) fn remove(&self, name: &str) -> io::Result<()> {
         match std::fs::remove_file(self.path.join(name)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -198,10 +199,10 @@ impl Folder {
         }
     }
 
-    /// Puts a file aside, and removes the oldest where many are.
+    /// Sets a file aside, and removes the oldest such file if there are many.
     ///
     /// # Errors
-    /// What the system says.
+    /// Error of the system.
     pub(super) fn set_aside(&self, name: &str, why: Aside) -> io::Result<()> {
         std::fs::rename(self.path.join(name), self.path.join(format!("{name}{}", why.ending())))?;
         let mut aside = self.files()?;
@@ -210,22 +211,22 @@ impl Folder {
         aside.iter().skip(KEPT_ASIDE).try_for_each(|file| self.remove(&file.file))
     }
 
-    /// Time at which something was last put there or removed.
+    /// Time of the directory's last change.
     pub(super) fn changed(&self) -> Option<SystemTime> {
         std::fs::metadata(&self.path).and_then(|it| it.modified()).ok()
     }
 
-    /// The files that are ours, in the order of their names.
+    /// Returns the spill's files, in the order of their names.
     ///
     /// # Errors
-    /// What the system says.
+    /// Error of the system.
     pub(super) fn files(&self) -> io::Result<Vec<Listed>> {
         let mut files = Vec::new();
         for entry in std::fs::read_dir(&self.path)? {
             let entry = entry?;
             let Ok(file) = entry.file_name().into_string() else { continue };
             let Some(name) = FileName::parse(&file) else { continue };
-            // One that has gone meanwhile is none.
+            // A file that was removed meanwhile is skipped.
             let Ok(metadata) = entry.metadata() else { continue };
             let written = metadata.modified().unwrap_or_else(|_| SystemTime::now());
             files.push(Listed { name, file, octets: metadata.len(), written });

@@ -1,14 +1,14 @@
-//! Batches on disk: each is a file of a folder before it is sent, and goes when the server has it. A server
-//! that is away for hours costs octets alone, and whoever is killed leaves what the next run sends for it.
+//! Spill: each batch is a file of a directory until the server has it. A server that is away for hours
+//! costs only disk space, and the next run sends the batches of a run that was killed.
 //!
 //! | module | what it owns |
 //! |---|---|
-//! | [`adopt`] | what runs have left that are gone |
-//! | [`entry`] | a batch that waits, and its run |
-//! | [`mod@file`] | what stands in a file, and how it is known to be whole |
-//! | [`folder`] | the folder, its lock, whom it is for |
+//! | [`adopt`] | the batches of earlier runs |
+//! | [`entry`] | a waiting batch, and its run |
+//! | [`mod@file`] | the content of a file, and its checksum |
+//! | [`folder`] | the directory, its lock, its owner |
 //! | [`name`] | names of files |
-//! | [`queue`] | what waits, in its order and within its bound |
+//! | [`queue`] | the waiting batches, in order and within their bound |
 //! | [`sender`] | the thread that sends |
 
 mod adopt;
@@ -39,52 +39,53 @@ use super::{Found, Writer, find};
 use crate::diagnostics::tell;
 use crate::privileges::{FILES, User, keep_or_tell};
 
-/// Time for which records gather while the server is away: a file, and a wait for the disk, a second.
+/// Time for which records gather while the server is away: one file and one disk sync each second.
 const GATHERS: Duration = Duration::from_secs(1);
 
-/// Interval at which it is looked whether all is sent at the end.
+/// Interval of the check at the end whether everything is sent.
 const LOOKS: Duration = Duration::from_millis(5);
 
-/// Time for which a server may take to say who comes to it, where the folder knows.
+/// Time limit for a server to identify the role, if the directory's owner is known.
 const SOON: Duration = Duration::from_secs(3);
 
-/// Where batches wait.
+/// Settings of the spill.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpillConfig {
-    /// The folder.
+    /// The directory.
     pub folder: PathBuf,
-    /// The octets of the disk that they may take.
+    /// Largest disk usage in bytes.
     pub size: u64,
-    /// True if the folder is had from a process that is to end.
+    /// True if the directory is taken over from a predecessor.
     pub succeeds: bool,
 }
 
 impl SpillConfig {
-    /// Makes the folder, where there is none, for a user that the process goes on as.
+    /// Creates the directory, if it is missing, for the user to which the process drops.
     ///
     /// # Errors
-    /// What the system says.
+    /// Error of the system.
     pub fn prepare(&self, user: Option<&User>) -> Result<(), StoreError> {
         folder::prepare(&self.folder, user).map_err(|error| fault(&self.folder, &error))
     }
 
-    /// A file of the folder, for those who ask whether it may be written.
+    /// Returns a file of the directory, to test whether it is writable.
     pub fn file(&self) -> PathBuf {
         self.folder.join(LOCK)
     }
 }
 
-/// Keeps batches in a folder, from which they are sent.
+/// Keeps batches in a directory, from which they are sent.
 #[derive(Debug)]
 pub(in crate::inventory) struct Spill {
     shared: Arc<Shared>,
     writer: Writer,
     sender: JoinHandle<()>,
-    /// How long the end waits for what is not sent; as long as the server takes something where absent.
+    /// Time for which the end waits for unsent batches; without a limit if absent, while the server
+    /// accepts some.
     patience: Option<Duration>,
 }
 
-/// Whose sensor it is, and what else is known before anything is written.
+/// The sensor's name, and what else is known before the first write.
 struct Opened {
     folder: Folder,
     sensor: String,
@@ -92,10 +93,11 @@ struct Opened {
 }
 
 impl Spill {
-    /// Opens the folder, and begins to send what waits there; with how it stands.
+    /// Opens the directory and starts to send its batches; also returns the backlog.
     ///
     /// # Errors
-    /// The folder cannot be used or is not this sensor's, or the server is away and the folder knows none.
+    /// The directory cannot be used or belongs to another sensor, or the server is away and the directory
+    /// has no owner.
     pub(in crate::inventory) fn start(
         config: &SpillConfig,
         place: &Place,
@@ -106,7 +108,7 @@ impl Spill {
     ) -> Result<(Self, Backlog), StoreError> {
         let fault = |error| fault(&config.folder, &error);
         let folder = Folder::open(&config.folder).map_err(fault)?;
-        // What is written from here on is no sign of a run before.
+        // This comes before the first write, which is no sign of an earlier run.
         let changed = folder.changed();
         let lock = folder.lock().map_err(fault)?;
         if lock.is_none() && !config.succeeds {
@@ -178,7 +180,7 @@ impl Store for Spill {
     }
 }
 
-/// Finds out whose sensor this is: by the server, or while that is away by what the folder remembers.
+/// Finds out the sensor's name: from the server, or while that is away from the directory's owner.
 fn open(folder: Folder, place: &Place, named: Option<&str>) -> Result<Opened, StoreError> {
     let refused = |why: String| StoreError::Spill { folder: folder.path().to_owned(), why };
     let remembered = folder.owner().map_err(|error| fault(folder.path(), &error))?;
@@ -187,7 +189,8 @@ fn open(folder: Folder, place: &Place, named: Option<&str>) -> Result<Opened, St
         let Owner { sensor, server: other } = owner;
         return Err(refused(format!("it is sensor {sensor}'s for {other}, and not for {server}")));
     }
-    // Packets may wait already: a server that is silent is not waited for where its answer is known.
+    // Packets may wait already, so the wait for a silent server is short if the directory answers the
+    // question.
     let found = if remembered.is_some() { find_soon(place, named) } else { find(place, named) };
     match (found, remembered) {
         (Ok(Found::Writer(_)), _) => Err(StoreError::NoSensor(place.clone())),
@@ -218,13 +221,13 @@ fn open(folder: Folder, place: &Place, named: Option<&str>) -> Result<Opened, St
     }
 }
 
-/// Who is come to a server as, where it says so soon.
+/// Returns the access that the server grants, if it answers soon.
 fn find_soon(place: &Place, named: Option<&str>) -> Result<Found, StoreError> {
     let (told, answer) = std::sync::mpsc::channel();
     let (asked, named) = (place.clone(), named.map(str::to_owned));
     let asking = move || {
         keep_or_tell("spill", FILES);
-        // Nobody may be there any more to hear it.
+        // The receiver may have given up.
         let _ = told.send(find(&asked, named.as_deref()));
     };
     let thread = std::thread::Builder::new().name("spill-asks".to_owned()).spawn(asking);

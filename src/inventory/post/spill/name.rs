@@ -1,40 +1,40 @@
-//! Names of the folder's files: `RUN-NUMBER.batch`, where RUN is when the run began and its stream, so that
-//! names have the order in which batches are sent.
+//! Names of the spill's files: `RUN-NUMBER.batch`. RUN is the start of the run and its stream, so that
+//! names sort in the order of sending.
 
-/// A run, by its age.
+/// A run; ordered by its start.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RunName {
-    /// When it began: milliseconds since the epoch.
+    /// Start of the run: milliseconds since the epoch.
     pub(super) started: i64,
     pub(super) stream: String,
 }
 
-/// What a file is by its name.
+/// Kind of a file, by its name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum FileName {
-    /// What is known of a run.
+    /// The state of a run.
     Run(RunName),
     /// A batch by its number.
     Batch(RunName, u64),
     /// The last batch of a run.
     End(RunName, u64),
-    /// One that was being written.
+    /// A file that was being written.
     New(RunName),
-    /// One that was set aside.
+    /// A file that was set aside.
     Aside,
 }
 
-/// Why a batch was set aside.
+/// The reason why a batch was set aside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Aside {
-    /// It is not what was written.
+    /// Its content is damaged.
     Damaged,
-    /// The server does not take it.
+    /// The server refuses it.
     Refused,
 }
 
 impl Aside {
-    /// What the name of its file ends with.
+    /// Returns the suffix of its file's name.
     pub(super) const fn ending(self) -> &'static str {
         match self {
             Self::Damaged => ".damaged",
@@ -44,12 +44,12 @@ impl Aside {
 }
 
 impl RunName {
-    /// The file of what is known of it.
+    /// Returns the name of its state's file.
     pub(super) fn file(&self) -> String {
         format!("{}.run", self.stem())
     }
 
-    /// The file of a batch.
+    /// Returns the name of a batch's file.
     pub(super) fn batch(&self, number: u64, is_end: bool) -> String {
         format!("{}-{number:012}.{}", self.stem(), if is_end { "end" } else { "batch" })
     }
@@ -67,7 +67,7 @@ impl RunName {
 }
 
 impl FileName {
-    /// What a name says; none of a file that is not ours.
+    /// Parses a name; none if it is no file of the spill.
     pub(super) fn parse(name: &str) -> Option<Self> {
         let (rest, ending) = name.rsplit_once('.')?;
         if ending == "new" {
@@ -95,7 +95,7 @@ impl FileName {
     }
 }
 
-/// A number without a sign.
+/// Parses a number without a sign.
 fn digits(text: &str) -> Option<u64> {
     text.bytes().all(|it| it.is_ascii_digit()).then(|| text.parse().ok())?
 }

@@ -1,6 +1,6 @@
-//! What waits to be sent, in its order: shared by the thread that records and the one that sends. The first
-//! batch leaves when the server has it, others where there is no room: the oldest first, and never one that
-//! ends a run.
+//! Queue of waiting batches, shared by the recording thread and the sending thread. The first batch is
+//! removed once the server has it. If there is no space, the oldest are dropped, but never the last batch
+//! of a run.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -17,16 +17,16 @@ use crate::inventory::batch::Author;
 use crate::inventory::database::Parcel;
 use crate::inventory::recorder::Losses;
 
-/// Octets of batches that are kept in memory while the folder takes none.
+/// Largest number of bytes of batches in memory while the directory accepts none.
 const MEMORY: u64 = 8 << 20;
 
-/// Numbers that a run takes for its batches at once.
+/// Number of batch numbers that a run reserves at once.
 const NUMBERS: u64 = 1_000;
 
-/// A server forgets runs of which it did not hear for so long: what is older it might take twice.
+/// Time after which a server forgets silent runs: it might accept older batches twice.
 const FORGOTTEN: Duration = Duration::from_secs(90 * 86_400);
 
-/// How it stands with what waits; shared with those that tell of it.
+/// Figures about the waiting batches, shared with metrics.
 #[derive(Debug, Clone, Default)]
 pub(in crate::inventory) struct Backlog(Arc<Figures>);
 
@@ -39,22 +39,22 @@ struct Figures {
 }
 
 impl Backlog {
-    /// Batches that wait.
+    /// Number of waiting batches.
     pub(in crate::inventory) fn batches(&self) -> u64 {
         self.0.batches.load(Relaxed)
     }
 
-    /// Octets of the disk that they take.
+    /// Number of bytes of the disk that they take.
     pub(in crate::inventory) fn octets(&self) -> u64 {
         self.0.octets.load(Relaxed)
     }
 
-    /// Sightings that had to make room, or had waited for too long.
+    /// Number of sightings that were dropped for space or because of their age.
     pub(in crate::inventory) fn dropped(&self) -> u64 {
         self.0.dropped.load(Relaxed)
     }
 
-    /// Batches that were damaged, or refused by the server.
+    /// Number of batches that were damaged, or refused by the server.
     pub(in crate::inventory) fn set_aside(&self) -> u64 {
         self.0.set_aside.load(Relaxed)
     }
@@ -64,30 +64,30 @@ impl Backlog {
 struct Queue {
     waiting: VecDeque<Entry>,
     runs: BTreeMap<RunName, RunState>,
-    /// Octets of the disk and of memory.
+    /// Number of bytes on disk and in memory.
     octets: [u64; 2],
-    /// The first one is being sent, or may have come to the server.
+    /// True if the first batch is being sent, or may have reached the server.
     is_first_out: bool,
-    /// Nothing more is to come.
+    /// True if no more batches will come.
     is_last: bool,
 }
 
-/// The first batch, on its way.
+/// The first batch, taken for sending.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) entry: Entry,
-    /// What its run has lost so far.
+    /// Number of sightings that its run has lost so far.
     pub(super) lost: u64,
-    /// Batches behind it.
+    /// Number of batches after it.
     pub(super) behind: u64,
 }
 
-/// Why a batch cannot be sent.
+/// The reason why a batch cannot be sent.
 #[derive(Debug)]
 pub(super) enum Unsendable {
-    /// Nobody will ever read it.
+    /// Its file is damaged for good.
     Damaged(String),
-    /// Not now, or not by this process: its file may be as good as it was.
+    /// A temporary error, or one of this process: the file may be intact.
     Fault(io::Error),
 }
 
@@ -103,26 +103,26 @@ impl From<io::Error> for Unsendable {
     }
 }
 
-/// What both threads have.
+/// State that both threads share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) folder: Folder,
     pub(super) own: RunName,
-    /// Octets of the disk.
+    /// Largest disk usage in bytes.
     bound: u64,
-    /// What the recorder has lost of the own run.
+    /// Losses of the recorder in the own run.
     losses: Losses,
     pub(super) backlog: Backlog,
     queue: Mutex<Queue>,
     changed: Condvar,
     is_away: AtomicBool,
-    /// Whether it was told that the folder takes nothing, and that it is full.
+    /// True if the directory's error was reported, and true if it was reported as full.
     told: [AtomicBool; 2],
     pub(super) lock: OnceLock<Lock>,
 }
 
 impl Shared {
-    /// Begins the own run.
+    /// Starts the own run.
     pub(super) fn new(folder: Folder, bound: u64, losses: Losses, own: RunName, author: Author) -> Self {
         let shared = Self {
             folder,
@@ -146,21 +146,21 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// True if the server is away, as far as is known.
+    /// True if the server is known to be away.
     pub(super) fn is_away(&self) -> bool {
         self.is_away.load(Relaxed)
     }
 
-    /// What a run has lost.
+    /// Returns the number of sightings that a run has lost.
     fn lost(&self, run: &RunName, state: Option<&RunState>) -> u64 {
         let own = if *run == self.own { self.losses.count() } else { 0 };
         state.map_or(0, |state| state.lost) + own
     }
 
-    /// Keeps a batch of the own run behind all others: in a file, or for now in memory.
+    /// Adds a batch of the own run: in a file, or temporarily in memory.
     ///
     /// # Errors
-    /// Neither has room.
+    /// Neither has space.
     pub(super) fn keep(&self, parcel: Parcel, is_end: bool) -> io::Result<()> {
         let (run, number, sightings) = (self.own.clone(), parcel.number, Some(parcel.sightings));
         let mut queue = self.queue();
@@ -216,7 +216,7 @@ impl Shared {
         self.show(queue);
     }
 
-    /// Puts what others have left in front of what is there.
+    /// Adds the batches of earlier runs before all others.
     pub(super) fn adopt(&self, runs: Vec<(RunName, RunState)>, entries: Vec<Entry>) {
         let mut queue = self.queue();
         queue.runs.extend(runs);
@@ -237,7 +237,7 @@ impl Shared {
         self.backlog.0.octets.store(queue.octets[0], Relaxed);
     }
 
-    /// Drops the oldest batches until there is room for so many octets.
+    /// Drops the oldest batches until there is space for `coming` bytes.
     fn make_room(&self, queue: &mut Queue, coming: u64) {
         let before = self.backlog.dropped();
         while queue.octets[0] + coming > self.bound {
@@ -254,7 +254,7 @@ impl Shared {
         }
     }
 
-    /// Gives up a batch that was not sent, and counts what it tells of.
+    /// Drops an unsent batch and counts its sightings.
     fn drop_at(&self, queue: &mut Queue, at: usize) {
         let Some(entry) = queue.waiting.remove(at) else { return };
         let known = || self.read(&entry).map(|parcel| parcel.sightings).ok();
@@ -264,21 +264,21 @@ impl Shared {
         self.forget(queue, &entry);
     }
 
-    /// Counts sightings as lost by the run of a batch, before its file goes: who is killed in between tells
-    /// of too many rather than of too few.
+    /// Counts a batch's sightings as lost by its run, before its file is removed. If the process is
+    /// killed in between, the count is too high rather than too low.
     fn lose(&self, queue: &mut Queue, entry: &Entry, sightings: u64) {
         let Some(state) = queue.runs.get_mut(&entry.run).filter(|_| sightings > 0) else { return };
         state.lost += sightings;
         self.note(&entry.run, state);
     }
 
-    /// A batch is no more of use: removes its file, and behind the end of a run what is known of that.
+    /// Removes the file of a finished batch; after the last batch of a run, also the run's state.
     fn forget(&self, queue: &mut Queue, entry: &Entry) {
         let place = usize::from(!matches!(entry.held, Held::File));
         queue.octets[place] = queue.octets[place].saturating_sub(entry.octets);
         let mut removed = Ok(());
         if entry.is_end {
-            // Before the end itself: nobody is to write another one.
+            // This comes before the last batch, so that no run writes another one.
             queue.runs.remove(&entry.run);
             removed = self.folder.remove(&entry.run.file());
         }
@@ -286,20 +286,20 @@ impl Shared {
             removed = removed.and(self.folder.remove(&entry.file()));
         }
         if let Err(error) = removed {
-            // It is sent once more by the next run, and known to the server.
+            // The next run sends it again, and the server recognizes it.
             tell(format_args!("bannerwall: --spill {}: {}: {error}", self.path(), entry.file()));
         }
         self.show(queue);
     }
 
-    /// Writes what is known of a run. Where that fails it is written with the next loss.
+    /// Writes the state of a run. If that fails, the next loss writes it.
     fn note(&self, run: &RunName, state: &RunState) {
         let head = RunHead { up_to: state.up_to, lost: self.lost(run, Some(state)) };
         let text = state.author.as_ref().map(Author::head).unwrap_or_default();
         let _ = self.folder.put(&run.file(), &sealed(Kind::Run, &head, &text), self.is_away());
     }
 
-    /// The first batch, once there is one; none where no more is to come.
+    /// Returns the first batch as soon as there is one; none if no more will come.
     pub(super) fn next(&self) -> Option<Job> {
         let mut queue = self.queue();
         loop {
@@ -319,7 +319,7 @@ impl Shared {
         }
     }
 
-    /// The batch as it is sent.
+    /// Returns the batch as it is sent.
     pub(super) fn read(&self, entry: &Entry) -> Result<Parcel, Unsendable> {
         if let Held::Memory(parcel) = &entry.held {
             return Ok(Parcel::clone(parcel));
@@ -335,12 +335,12 @@ impl Shared {
         Ok(Parcel { stream, number, format, sightings, text: text.to_owned() })
     }
 
-    /// The server has the first batch.
+    /// Removes the first batch: the server has it.
     pub(super) fn is_sent(&self) {
         self.pop(|_, _, _| {});
     }
 
-    /// The first batch can't be sent, or is refused; of it so many sightings are known to be lost.
+    /// Sets the first batch aside, because it cannot be read or is refused; `sightings` of it are lost.
     pub(super) fn set_aside(&self, why: Aside, sightings: u64) {
         self.pop(|shared, queue, entry| {
             shared.lose(queue, entry, sightings);
@@ -353,8 +353,8 @@ impl Shared {
         });
     }
 
-    /// Of a batch in a file only these records are left, which are to be set aside. Where they cannot be
-    /// written it stays as it is: what is set aside is for a person.
+    /// Reduces a batch in a file to these records before it is set aside. If they cannot be written, the
+    /// file stays as it is: it is kept for a person to inspect.
     pub(super) fn keep_only(&self, entry: &Entry, records: &Parcel) {
         if let Held::File = entry.held {
             let _ = self.folder.put(&entry.file(), &written(records, 0), false);
@@ -370,30 +370,31 @@ impl Shared {
         }
     }
 
-    /// The first batch was not sent; it `may_be_there` all the same, and is not dropped then.
+    /// Keeps the first batch, which was not sent. If it `may_be_there` nevertheless, it will not be
+    /// dropped.
     pub(super) fn stays(&self, may_be_there: bool) {
         self.queue().is_first_out = may_be_there;
     }
 
-    /// The server is away: from now on files outlast a power cut.
+    /// Records that the server is away: from now on files survive a power failure.
     pub(super) fn goes_away(&self) {
         if self.is_away.swap(true, Relaxed) {
             return;
         }
         let is_open = |entry: &&Entry| !entry.lasts && matches!(entry.held, Held::File);
         let files: Vec<String> = self.queue().waiting.iter().filter(is_open).map(Entry::file).collect();
-        // What does not come to the disk is told by what is written next.
+        // The next write reports a failed sync.
         let synced: io::Result<()> = files.iter().try_for_each(|file| self.folder.sync_file(file));
         let _ = synced.and_then(|()| self.folder.sync());
     }
 
-    /// The server is back; what was dropped meanwhile is told anew the next time.
+    /// Records that the server is back; new drops are reported again.
     pub(super) fn is_back(&self) {
         self.is_away.store(false, Relaxed);
         self.told[1].store(false, Relaxed);
     }
 
-    /// Leaves the server alone for so long, or until the run ends; whether it has.
+    /// Pauses for this time, or until the run ends; returns true if it has ended.
     pub(super) fn pause(&self, pause: Duration) -> bool {
         let queue = self.queue();
         if queue.is_last {
@@ -403,13 +404,14 @@ impl Shared {
         waited.unwrap_or_else(PoisonError::into_inner).0.is_last
     }
 
-    /// Nothing more comes of the own run.
+    /// Records that no more batches of the own run will come.
     pub(super) fn close(&self) {
         self.queue().is_last = true;
         self.changed.notify_all();
     }
 
-    /// Writes what is in memory alone, at the end of the run; what cannot be written is lost, and counted.
+    /// Writes batches that are only in memory, at the end of the run; those that cannot be written are
+    /// lost and counted.
     pub(super) fn leave(&self) {
         let mut queue = self.queue();
         let (mut lost, mut octets) = (0, queue.octets);
@@ -428,7 +430,7 @@ impl Shared {
             }
         }
         if lost > 0 {
-            // The next run tells the server, where there is room for so little.
+            // The next run reports it to the server, if there is space for this little file.
             runs.iter().for_each(|(run, state)| self.note(run, state));
         }
         queue.octets = octets;

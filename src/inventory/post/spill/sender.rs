@@ -1,6 +1,6 @@
-//! The thread that sends what waits: one batch after the other, in order, as a server takes a lower number
-//! behind a higher one for known. What it cannot send for its content goes aside and stops nobody: the
-//! records that are refused, and no others.
+//! The thread that sends waiting batches, one after the other. Their order matters: a server treats a
+//! number lower than the last one as known. A batch that the server refuses for its content is set aside
+//! and does not block others; of it, only the refused records.
 
 use std::time::{Duration, SystemTime};
 
@@ -14,13 +14,13 @@ use crate::inventory::batch::{Lines, sightings};
 use crate::inventory::database::{Inbox, Parcel, Place, Standing};
 use crate::inventory::store::StoreError;
 
-/// Time for which a server that is away is left alone, at first and at last.
+/// First and longest pause while the server is away.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
 
-/// Interval at which it is looked whether the process before has ended.
+/// Interval of the check whether the predecessor has stopped.
 const LOOKS: Duration = Duration::from_millis(50);
 
-/// Sends.
+/// Sends batches.
 #[derive(Debug)]
 pub(super) struct Sender {
     shared: std::sync::Arc<Shared>,
@@ -28,36 +28,36 @@ pub(super) struct Sender {
     sensor: String,
     inbox: Option<Inbox>,
     absence: Absence,
-    /// It was told that the server is there, and takes nothing of this sensor.
+    /// True if it was reported that the server is reachable, but refuses this sensor.
     is_shut_out: bool,
-    /// Sightings that were dropped before the server went away.
+    /// Number of sightings that had been dropped before the server went away.
     dropped: u64,
-    /// The run is over: a server that is away is not waited for.
+    /// True if the run has ended: then a server that is away is not waited for.
     is_ending: bool,
 }
 
-/// What became of a batch.
+/// Result of sending a batch.
 enum Outcome {
     /// The server has it.
     Sent,
-    /// It can't be read any more.
+    /// Its file is damaged.
     Damaged(String),
-    /// The server refuses it as it is.
+    /// The server refuses it.
     Refused(StoreError, Refused),
-    /// The server is away; it may have the batch all the same.
+    /// The server is away; it may have the batch nevertheless.
     Away(StoreError, bool),
 }
 
-/// What of a batch is refused.
+/// The refused part of a batch.
 enum Refused {
-    /// All of it: so many sightings.
+    /// All of it, with this number of sightings.
     Whole(u64),
-    /// So many of its records, as a batch of their own; the others are with the server.
+    /// This number of its records, as a batch; the server has the others.
     Records(usize, Parcel),
 }
 
 impl Sender {
-    /// Sends to a server, which is come to already where it is there.
+    /// Creates a sender to a server, with an open connection if there is one.
     pub(super) fn new(
         shared: std::sync::Arc<Shared>,
         place: Place,
@@ -68,7 +68,7 @@ impl Sender {
         Self { shared, place, sensor, inbox, absence, is_shut_out: false, dropped: 0, is_ending: false }
     }
 
-    /// Sends until the run has ended and nothing waits, or the server is away then.
+    /// Sends until the run has ended and no batch waits, or the server is away then.
     pub(super) fn run(mut self) {
         if !self.follow() {
             return;
@@ -80,7 +80,7 @@ impl Sender {
                     self.note_back(&job);
                 }
                 Outcome::Damaged(why) => {
-                    // Of the own run it is known how much it told of.
+                    // For the own run, the number is known.
                     let sightings = job.entry.sightings.unwrap_or_default();
                     self.set_aside(&job, Aside::Damaged, sightings, &why);
                 }
@@ -109,8 +109,8 @@ impl Sender {
         }
     }
 
-    /// Waits for the end of the process before, where that has the folder still, and takes over what it has
-    /// left; whether it is the turn of this one.
+    /// Waits for the end of the predecessor if it still holds the directory, and adopts its batches.
+    /// Returns false if the run ends first.
     fn follow(&mut self) -> bool {
         let shared = &self.shared;
         if shared.lock.get().is_none() {
@@ -155,7 +155,7 @@ impl Sender {
         }
     }
 
-    /// The way to the server, on which it knows this sensor.
+    /// Returns a connection to the server that knows this sensor.
     fn reach(&mut self) -> Result<&mut Inbox, StoreError> {
         let inbox = match self.inbox.take() {
             Some(mut inbox) => match inbox.reach() {
@@ -181,7 +181,7 @@ impl Sender {
     }
 
     fn note_away(&mut self, error: &StoreError) {
-        // Where it comes back as another thing than it went, that is told once more.
+        // If the kind of failure changes, it is reported once more.
         let is_new = !self.shared.is_away() || !(self.is_shut_out || error.is_of_absence());
         if !self.shared.is_away() {
             self.dropped = self.shared.backlog.dropped();
@@ -211,7 +211,7 @@ impl Sender {
         if !self.shared.is_away() {
             return;
         }
-        // Told once everything is there that has waited.
+        // Reported once all waiting batches are sent.
         if self.absence.is_over() {
             tell(format_args!("bannerwall: the server takes batches again; {} wait", job.behind));
         }
@@ -230,7 +230,7 @@ impl Sender {
     }
 }
 
-/// Sends of a batch that is refused what is not: by its number, which is nobody's yet.
+/// Sends the accepted records of a refused batch with the batch's number, which is still unused.
 ///
 /// # Errors
 /// The server is away.
@@ -247,7 +247,7 @@ fn send_others(inbox: &mut Inbox, parcel: &Parcel, standing: Standing) -> Result
         Err(error) => Err(error),
     };
     let mut attempt = |records: &[&str]| is_taken(inbox.attempt(&with(records), standing));
-    // What is refused without any record is not refused for one.
+    // If the server refuses the batch without any record, no record is at fault.
     if lines.records().is_empty() || !attempt(&[])? {
         return whole;
     }
@@ -258,7 +258,7 @@ fn send_others(inbox: &mut Inbox, parcel: &Parcel, standing: Standing) -> Result
     Ok(Refused::Records(refused.len(), with(&refused)))
 }
 
-/// Parts what is refused together into what is taken, and what is refused each by itself.
+/// Splits records that are refused together into accepted ones and those that are refused alone.
 fn sift<'a, E>(
     records: &[&'a str],
     is_taken: &mut impl FnMut(&[&str]) -> Result<bool, E>,
@@ -281,7 +281,7 @@ fn sift<'a, E>(
     Ok((taken, refused))
 }
 
-/// Takes over what others have left, and tells where that cannot be done.
+/// Adopts the batches of earlier runs; reports a failure.
 pub(super) fn take_over(shared: &Shared, changed: Option<SystemTime>) {
     match adopt(shared, changed) {
         Ok(()) if shared.backlog.batches() > 0 => tell(format_args!(
@@ -297,9 +297,9 @@ pub(super) fn take_over(shared: &Shared, changed: Option<SystemTime>) {
     }
 }
 
-/// Not with all others at once: between half of it and all.
+/// Returns a random time between half of the pause and all of it, so that not all sensors retry at once.
 fn jittered(pause: Duration) -> Duration {
-    // Without random octets it is all of it.
+    // Without random bytes it is the whole pause.
     let [octet] = random().unwrap_or([u8::MAX]);
     pause / 2 + pause / 2 * u32::from(octet) / u32::from(u8::MAX)
 }

@@ -12,7 +12,7 @@ use super::queue::{Job, Unsendable};
 use super::*;
 use crate::inventory::batch::{Author, Batch, FORMAT};
 
-/// Octets of a small batch's file.
+/// Bytes of a small batch's file.
 const BLOCK: u64 = 4096;
 
 fn run() -> Run {
@@ -294,7 +294,7 @@ enum Step {
     /// The server has it, and the answer is lost.
     Unanswered,
     Kill,
-    /// The octet at a part of the way through the first file is another one.
+    /// The byte at a part of the way through the first file is another one.
     Damage(u8),
 }
 

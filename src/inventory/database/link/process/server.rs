@@ -39,7 +39,7 @@ pub(super) const WELL: &str = "exit status 0";
 /// and is held up to three times while its buffer grows.
 const MEMORY: u64 = 192 << 20;
 
-/// Octets of the first word: a URL and a password.
+/// Bytes of the first word: a URL and a password.
 const SETUP: usize = 64 << 10;
 
 /// Time for which a server is asked to leave a question that nobody waits for.
