@@ -83,7 +83,7 @@ macro_rules! families {
             /// Returns an error if the registry has them already.
             pub fn new(registry: &Registry) -> Result<Self, MetricsError> {
                 let uninspected =
-                    "Packets that passed without inspection: they reached the hook's queue rule, or a rule before its jump let them";
+                    "Packets that passed without inspection, at the hook's queue rule or by a rule before its jump";
                 let metrics = Self {
                     labelled: Labelled::new(registry)?,
                     uninspected_packets: Knowable::new(registry, "uninspected_packets_total", uninspected)?,
@@ -101,92 +101,92 @@ macro_rules! families {
 // Families without labels: field, kind, name and help text.
 families! {
     /// Bytes of packets that were inspected.
-    pub bytes: counter "bytes_total" "Octets of queued packets on the wire",
+    pub bytes: counter "bytes_total" "Bytes of queued packets, as on the wire",
     /// Verdicts for packets that the kernel no longer held.
     pub late_verdicts: counter "late_verdicts_total" "Verdicts for packets that the kernel no longer held",
     /// Packets that did not fit into a queue's socket; under `--on-failure open` they passed.
     pub socket_overruns: counter "socket_overruns_total" "Packets that did not fit into a queue's socket",
     /// Packets that a guard had read and not answered when it was killed; they got the verdict of
     /// `--on-failure`.
-    pub abandoned_packets: counter "abandoned_packets_total" "Packets that a guard which was killed had read and not answered",
+    pub abandoned_packets: counter "abandoned_packets_total" "Packets that a killed guard had read and not answered",
     /// Messages from the kernel that could not be read.
-    pub receive_errors: counter "receive_errors_total" "Messages from the kernel that were errors or could not be read",
+    pub receive_errors: counter "receive_errors_total" "Messages from the kernel that were errors or unreadable",
     /// Packets that found no room in the flow table or its buffers.
-    pub no_room_packets: counter "no_room_packets_total" "Packets that found no room in the flow table or its buffers",
+    pub no_room_packets: counter "no_room_packets_total" "Packets without room in the flow table or its buffers",
     /// Flows that ran out of their byte or time budget undecided.
-    pub budget_spent_flows: counter "budget_spent_flows_total" "Flows that ran out of their octet or time budget undecided",
+    pub budget_spent_flows: counter "budget_spent_flows_total" "Flows that used up their budget of bytes or time undecided",
     /// Bytes of released bodies and responses, which went by in the kernel.
-    pub unseen_bytes: counter "unseen_body_bytes_total" "Octets of responses that went by in the kernel while every request was read",
+    pub unseen_bytes: counter "unseen_body_bytes_total" "Bytes of responses that passed in the kernel while the guard read every request",
     /// Matches that a rule's threshold kept silent.
-    pub suppressed_matches: counter "suppressed_matches_total" "Matches that a rule's threshold kept silent",
+    pub suppressed_matches: counter "suppressed_matches_total" "Matches below the count of their rule",
     /// Bytes held in buffers of undecided flows.
-    pub buffered_bytes: gauge "buffered_bytes" "Octets held in buffers of undecided flows",
+    pub buffered_bytes: gauge "buffered_bytes" "Bytes in buffers of undecided flows",
     /// Datagrams of UDP flows.
-    pub udp_packets: counter "udp_packets_total" "Datagrams of UDP flows, where the hook leads UDP",
+    pub udp_packets: counter "udp_packets_total" "Datagrams of UDP flows (--hook-udp)",
     /// UDP flows begun.
-    pub udp_flows_begun: counter "udp_flows_total" "UDP flows begun: pairs of ports between which somebody began a QUIC connection",
+    pub udp_flows_begun: counter "udp_flows_total" "UDP flows started: pairs of ports with a QUIC connection",
     /// UDP flows remembered now.
-    pub udp_flows: gauge "udp_flows" "UDP flows remembered now",
+    pub udp_flows: gauge "udp_flows" "UDP flows tracked now",
     /// UDP flows forgotten before their time for want of room.
-    pub udp_flow_evictions: counter "udp_flow_evictions_total" "UDP flows forgotten before their time for want of room",
+    pub udp_flow_evictions: counter "udp_flow_evictions_total" "UDP flows evicted from a full table",
     /// Bytes that UDP flows hold in buffers.
-    pub udp_buffered_bytes: gauge "udp_buffered_bytes" "Octets that UDP flows hold in buffers",
+    pub udp_buffered_bytes: gauge "udp_buffered_bytes" "Bytes in buffers of UDP flows",
     /// Events lost because their writer could not keep up.
-    pub events_dropped: counter "events_dropped_total" "Events lost because their writer could not keep up or their reader was gone",
+    pub events_dropped: counter "events_dropped_total" "Events lost because the writer could not keep up or the reader was gone",
     /// Events that their destinations took.
-    pub events_written: counter "events_written_total" "Events that their destinations took",
+    pub events_written: counter "events_written_total" "Events written",
     /// What was seen and could not be kept in the inventory.
-    pub inventory_lost: counter "inventory_lost_total" "Events and sightings that the inventory could not take",
+    pub inventory_lost: counter "inventory_lost_total" "Events and sightings that the inventory lost",
     /// Times that the inventory's file was deleted or replaced under the guard.
     pub inventory_replaced: counter "inventory_replaced_total" "Times that the inventory's file was deleted or replaced under the guard",
     /// What went so that the inventory stays below its size.
-    pub inventory_displaced: counter "inventory_displaced_total" "Services, clients and changes that went so that the inventory stays below its size",
+    pub inventory_displaced: counter "inventory_displaced_total" "Services, clients and changes deleted to keep the inventory below --inventory-max-size",
     /// Batches that wait in the folder of --spill.
-    pub spill_batches: gauge "spill_batches" "Batches that wait in the folder of --spill for the server",
+    pub spill_batches: gauge "spill_batches" "Batches that wait for the server in the folder of --spill",
     /// Bytes that they take.
-    pub spill_bytes: gauge "spill_bytes" "Octets of the disk that batches take which wait in the folder of --spill",
+    pub spill_bytes: gauge "spill_bytes" "Bytes on disk of the batches that wait in the folder of --spill",
     /// Sightings that were dropped from there.
-    pub spill_dropped: counter "spill_dropped_total" "Sightings that had to make room in the folder of --spill, or waited there for too long",
+    pub spill_dropped: counter "spill_dropped_total" "Sightings dropped from the folder of --spill because it was full or they were too old",
     /// Batches that were set aside there.
-    pub spill_set_aside: counter "spill_set_aside_total" "Batches in the folder of --spill that were damaged, or refused by the server",
+    pub spill_set_aside: counter "spill_set_aside_total" "Batches in the folder of --spill that were damaged, or that the server refused",
     /// Rules in force.
     pub rules: gauge "rules" "Rules in force",
     /// The published version of the rules that is in force.
-    pub rules_version: gauge "rules_version" "The published version of the rules that is in force, with --rules-from; else 0",
+    pub rules_version: gauge "rules_version" "Published version of the rules in force (--rules-from); else 0",
     /// Published versions that were refused.
-    pub rules_refused: counter "rules_refused_total" "Published versions of the rules that were refused",
+    pub rules_refused: counter "rules_refused_total" "Published versions of the rules that the guard refused",
     /// Times that newer versions were asked for.
-    pub rules_polls: counter "rules_polls_total" "Times that the database was asked for newer versions of the rules, and answered",
+    pub rules_polls: counter "rules_polls_total" "Successful polls for newer rules",
     /// When it answered last.
-    rules_last_poll: gauge "rules_last_poll_timestamp_seconds" "When the database last answered a question for newer versions of the rules, Unix time in seconds; 0 where it has not yet",
+    rules_last_poll: gauge "rules_last_poll_timestamp_seconds" "Time of the last successful poll for newer rules, Unix time in seconds; 0 before the first",
     /// How often it is asked.
-    pub rules_poll_interval: gauge "rules_poll_interval_seconds" "How often newer versions of the rules are asked for (--rules-poll); 0 without --rules-from",
+    pub rules_poll_interval: gauge "rules_poll_interval_seconds" "Interval between polls for newer rules (--rules-poll); 0 without --rules-from",
     /// Times that they could not be.
-    pub rules_poll_failures: counter "rules_poll_failures_total" "Times that newer versions of the rules could not be asked for, or taken for a fault of the guard's own",
+    pub rules_poll_failures: counter "rules_poll_failures_total" "Failed polls for newer rules, for the database's fault or the guard's",
     /// 1 where blocking rules block, 0 where they only tell.
-    pub enforcing: gauge "enforcing" "1 where blocking rules block, 0 where they only tell",
+    pub enforcing: gauge "enforcing" "1 if blocking rules block, 0 if they only alert",
     /// Flows that were handed to the bypass.
-    bypass_flows: counter "bypass_flows_total" "Decided flows that were handed to the bypass",
+    bypass_flows: counter "bypass_flows_total" "Decided flows that the bypass took over",
     /// Segments that the bypass forwarded.
     bypass_packets: counter "bypass_packets_total" "Segments that the bypass forwarded below netfilter",
     /// Bytes of segments that the bypass forwarded.
-    bypass_bytes: counter "bypass_bytes_total" "Octets that the bypass forwarded below netfilter, from the IP header on",
+    bypass_bytes: counter "bypass_bytes_total" "Bytes that the bypass forwarded below netfilter, from the IP header on",
     /// 1 where a bypass forwards decided flows.
-    pub bypass_up: gauge "bypass_up" "1 where a bypass forwards decided flows below netfilter, 0 where none was asked for or it had to be ended",
+    pub bypass_up: gauge "bypass_up" "1 if the bypass forwards decided flows below netfilter, 0 without --bypass or after it had to stop",
     /// Times that the hook was put back after somebody else had taken it away.
-    pub hook_repairs: counter "hook_repairs_total" "Times that the hook was put back after somebody else had taken it away",
+    pub hook_repairs: counter "hook_repairs_total" "Times that the guard restored its hook after another program had changed or removed it",
     /// Clients that are banned now.
     pub bans_now: gauge "bans" "Clients that are banned now",
     /// Packets of banned clients that the kernel dropped.
     pub banned_packets: counter "banned_packets_total" "Packets of banned clients that the kernel dropped",
     /// Runs before this one that did not end as they were told to.
-    pub failed_runs: counter "failed_runs_total" "Runs of this guard that were killed, hung or failed, since the machine's start",
+    pub failed_runs: counter "failed_runs_total" "Earlier runs of this guard that were killed, hung or failed, since the machine's start",
     /// 1 where rules that were read last are in force.
-    last_reload_successful: gauge "last_reload_successful" "1 where the last reading of the rules (at the start, or a reload) put them in force, else 0",
+    last_reload_successful: gauge "last_reload_successful" "1 if the last load of the rules (at the start, or a reload) succeeded, else 0",
     /// When rules were last put in force.
-    last_reload_success: gauge "last_reload_success_timestamp_seconds" "When rules were last put in force, Unix time in seconds",
+    last_reload_success: gauge "last_reload_success_timestamp_seconds" "Time of the last successful load of the rules, Unix time in seconds",
     /// When this process took over from another one.
-    last_takeover: gauge "last_takeover_timestamp_seconds" "When this process took over from another one, Unix time in seconds; 0 where it did not",
+    last_takeover: gauge "last_takeover_timestamp_seconds" "Time at which this process took over from another guard, Unix time in seconds; 0 if it did not",
 }
 
 macro_rules! labelled {
@@ -212,24 +212,24 @@ macro_rules! labelled {
 // Families with labels: field, kind, name, labels, and help.
 labelled! {
     packets: counter "packets_total" by ["queue", "verdict"] "Queued packets by queue and verdict",
-    flows: gauge "flows" by ["state"] "Flows remembered now, by state",
-    flows_blocked: counter "flows_blocked_total" by ["action"] "Flows that were really stopped, by action; always 0 in monitor mode",
-    flow_evictions: counter "flow_evictions_total" by ["state"] "Flows forgotten before their time because the table was full, by the state they were in",
+    flows: gauge "flows" by ["state"] "Flows tracked now, by state",
+    flows_blocked: counter "flows_blocked_total" by ["action"] "Blocked flows, by action; always 0 in monitor mode",
+    flow_evictions: counter "flow_evictions_total" by ["state"] "Flows evicted from a full table, by their state",
     banners: counter "banners_total" by ["protocol", "from"] "Banners by protocol and sender",
-    rule_matches: counter "rule_matches_total" by ["rule", "action"] "Banners that a rule matched, by rule and its action, whether enforced or not",
-    policy_refusals: counter "policy_refusals_total" by ["policy"] "Flows that were not what a policy allows, by policy, whether enforced or not",
-    anomalies: counter "anomalies_total" by ["anomaly"] "Things seen that an inspector could be misled with, by name",
-    events_suppressed: counter "events_suppressed_total" by ["kind"] "Events that were not emitted because there were too many of their kind",
-    queue_depth: gauge "queue_depth" by ["queue"] "Packets that wait in the kernel for a verdict",
-    queue_dropped: counter "queue_dropped_total" by ["reason"] "Packets that were dropped before anybody looked at them, by reason",
-    last_turn: gauge "worker_last_turn_timestamp_seconds" by ["queue"] "When the worker of a queue last went around its loop, Unix time in seconds",
+    rule_matches: counter "rule_matches_total" by ["rule", "action"] "Matches by rule and its action, enforced or not",
+    policy_refusals: counter "policy_refusals_total" by ["policy"] "Flows that a policy does not allow, by policy, enforced or not",
+    anomalies: counter "anomalies_total" by ["anomaly"] "Anomalies by name",
+    events_suppressed: counter "events_suppressed_total" by ["kind"] "Events left out because there were too many of their kind",
+    queue_depth: gauge "queue_depth" by ["queue"] "Packets that wait in the kernel for a verdict, by queue",
+    queue_dropped: counter "queue_dropped_total" by ["reason"] "Packets dropped before inspection, by reason",
+    last_turn: gauge "worker_last_turn_timestamp_seconds" by ["queue"] "Time at which the worker of a queue last went around its loop, Unix time in seconds",
     reloads: counter "reloads_total" by ["result"] "Reloads of the rules, by result",
-    takeovers: counter "takeovers_total" by ["result"] "Takeovers from another process, by result",
+    takeovers: counter "takeovers_total" by ["result"] "Takeovers from another guard, by result",
     resets: counter "resets_total" by ["result"] "Resets for rejected connections, by result",
-    bans: counter "bans_total" by ["result"] "Bans that rules or administrators asked for, by result",
+    bans: counter "bans_total" by ["result"] "Bans by rules or administrators, by result",
     unbans: counter "unbans_total" by ["reason"] "Bans that ended, by reason",
-    queue_bound: gauge "queue_bound" by ["queue"] "Whether this queue is bound to this guard",
-    hook_up: gauge "hook_up" by ["family"] "Whether a hook of this address family leads packets to this guard's queues",
+    queue_bound: gauge "queue_bound" by ["queue"] "1 if this guard has bound the queue, else 0",
+    hook_up: gauge "hook_up" by ["family"] "1 if a hook of this address family leads packets to this guard's queues, else 0",
 }
 
 impl GuardMetrics {

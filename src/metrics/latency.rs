@@ -62,7 +62,7 @@ impl Latency {
 
     /// Creates the histogram of the time from receipt by the kernel to arrival in this process.
     pub(super) fn queue_wait(registry: &Registry) -> Result<Self, MetricsError> {
-        let help = "Time from a packet's receipt by the kernel to its arrival in this process, in seconds, where the kernel stamps packets";
+        let help = "Time from a packet's receipt by the kernel to its arrival in this process, in seconds, if the kernel stamps packets";
         Self::new(registry, "bannerwall_queue_wait_seconds", help)
     }
 

@@ -20,12 +20,8 @@ impl ScanMetrics {
     /// Returns an error if the registry has them already.
     pub fn new(registry: &Registry) -> Result<Self, MetricsError> {
         let metrics = Self {
-            targets: registry.counters(
-                "scan_targets_total",
-                "Targets finished, by what they were",
-                &["state"],
-            )?,
-            inflight: registry.gauge("scan_inflight", "Connections under way")?,
+            targets: registry.counters("scan_targets_total", "Finished targets, by state", &["state"])?,
+            inflight: registry.gauge("scan_inflight", "Open connections")?,
         };
         for state in [PortState::Open, PortState::Closed, PortState::Filtered, PortState::Error] {
             metrics.targets(state);

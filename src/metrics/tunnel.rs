@@ -110,22 +110,21 @@ impl TunnelMetrics {
         };
         let dropped = registry.counters(
             "tunnel_dropped_total",
-            "Packets, and datagrams that were to become some, that were dropped, by reason",
+            "Packets and datagrams dropped, by reason",
             &["reason"],
         )?;
         Ok(Self {
             packets: both_ways("tunnel_packets_total", "Packets through the tunnel, by way")?,
-            octets: both_ways("tunnel_bytes_total", "Octets of packets through the tunnel, by way")?,
-            datagrams: both_ways("tunnel_datagrams_total", "Datagrams that carried them, by way")?,
+            octets: both_ways("tunnel_bytes_total", "Bytes of packets through the tunnel, by way")?,
+            datagrams: both_ways("tunnel_datagrams_total", "Datagrams of the tunnel, by way")?,
             dropped: TunnelDrop::ALL.iter().map(|why| dropped.with_label_values(&[why.name()])).collect(),
             path_mtu: registry
-                .gauge("tunnel_path_mtu_bytes", "The longest packet that gets to the peer whole")?,
+                .gauge("tunnel_path_mtu_bytes", "Longest packet that reaches the peer whole, in bytes")?,
             super_packets: registry.gauge(
                 "tunnel_super_packets",
-                "Whether packets are sent before they are segmented (1), or too many were lost on the way or nobody wants it (0)",
+                "1 if packets are sent unsegmented, 0 with --no-offload or after too many losses",
             )?,
-            handshakes: registry
-                .counter("tunnel_handshakes_total", "Times that keys were agreed on with the peer")?,
+            handshakes: registry.counter("tunnel_handshakes_total", "Key agreements with the peer")?,
         })
     }
 

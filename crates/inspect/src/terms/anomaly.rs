@@ -63,35 +63,35 @@ anomalies! {
     /// IP or TCP headers that contradict themselves.
     MalformedPacket Decode "malformed_packet" "IP or TCP headers that contradict themselves",
     /// A checksum that the receiver will not accept.
-    BadChecksum Decode "bad_checksum" "a wrong checksum: the receiver ignores this segment, and so do we",
+    BadChecksum Decode "bad_checksum" "a wrong checksum: receiver and engine ignore the segment",
     /// IP fragments whose bytes contradict each other.
-    FragmentConflict Decode "fragment_overlap_different_data" "IP fragments that say different things about the same octets",
+    FragmentConflict Decode "fragment_overlap_different_data" "IP fragments with different data for the same bytes",
     /// An IP fragment that can be part of no packet.
     FragmentMalformed Decode "fragment_malformed" "an IP fragment that can be part of no packet",
     /// Bytes sent again with other values.
-    OverlapDifferentData Stream "overlap_different_data" "octets that were sent before came again with other values; the first ones count",
+    OverlapDifferentData Stream "overlap_different_data" "bytes that were sent before came again with other values; the first ones count",
     /// Data to the right of what the receiver's window allows.
-    OutOfWindow Stream "out_of_window" "data beyond the receiver's window: the receiver ignores it, and so do we",
+    OutOfWindow Stream "out_of_window" "data beyond the receiver's window: receiver and engine ignore it",
     /// A reset whose sequence number the receiver will not accept.
     ResetWrongSequence Stream "reset_wrong_sequence" "a reset that its receiver will not accept: the flow goes on",
     /// Data from an end that was reset.
     DataAfterReset Stream "data_after_reset" "data after a reset: the reset never took effect",
     /// Data behind the sender's own FIN.
-    DataAfterFin Stream "data_after_fin" "data behind the end that its sender had announced",
+    DataAfterFin Stream "data_after_fin" "data after the end that its sender had announced",
     /// Data without ACK.
-    DataWithoutAck Stream "data_without_ack" "data without the ACK flag: the receiver ignores it, and so do we",
+    DataWithoutAck Stream "data_without_ack" "data without the ACK flag: receiver and engine ignore it",
     /// An acknowledgement of what was never sent.
-    AckOfUnsentData Stream "ack_of_unsent_data" "an acknowledgement of octets that were never sent: the receiver ignores the segment, and so do we",
+    AckOfUnsentData Stream "ack_of_unsent_data" "an acknowledgement of bytes that were never sent: receiver and engine ignore the segment",
     /// An acknowledgement that lies too far back.
     OldAcknowledgement Stream "old_acknowledgement" "an acknowledgement that lies too far back: most receivers ignore the segment",
     /// Data before the SYN that it would follow.
-    DataBeforeHandshake Stream "data_before_handshake" "data before the SYN that it would follow: the receiver ignores it, and so do we",
+    DataBeforeHandshake Stream "data_before_handshake" "data before the SYN that it would follow: receiver and engine ignore it",
     /// A TCP MD5 or TCP-AO signature where the connection began without.
     UnexpectedSignature Stream "unexpected_signature" "a signature in a connection that has none: most receivers ignore the segment",
     /// Data in a SYN that would begin a flow anew.
     DataInReopeningSyn Stream "data_in_reopening_syn" "data in a SYN for ports that are in use: it can't be read before the answer",
     /// A further path of an MPTCP connection.
-    MptcpJoin Stream "mptcp_join" "a further path of a Multipath TCP connection, whose octets would be read apart from the others",
+    MptcpJoin Stream "mptcp_join" "a further path of a Multipath TCP connection, whose bytes would be read apart from the others",
     /// SYN together with FIN or RST.
     ContradictoryFlags Stream "contradictory_flags" "SYN together with FIN or RST",
     /// Urgent data.
@@ -101,25 +101,25 @@ anomalies! {
     /// The server answered a SYN by a SYN.
     SplitHandshake Stream "split_handshake" "a SYN was answered by a SYN without ACK; the first sender stays the client",
     /// Data in a SYN that the server did not take.
-    FastOpenRefused Stream "fast_open_refused" "data in a SYN was not acknowledged; what comes instead is read afresh",
+    FastOpenRefused Stream "fast_open_refused" "data in a SYN was not acknowledged; the engine reads what comes instead",
     /// Data with a much smaller hop limit than the handshake had.
     HopLimitDrop Stream "hop_limit_drop" "data with a much smaller hop limit than before: it may expire before it arrives",
     /// Bytes that the receiver has acknowledged went another way.
-    Gap Stream "gap" "octets were acknowledged that were never seen here",
+    Gap Stream "gap" "acknowledged bytes that never came this way",
     /// Too many segments out of order.
-    ReorderLimit Stream "reorder_limit" "more data out of order than is held",
+    ReorderLimit Stream "reorder_limit" "more data out of order than the engine holds",
     /// A rule matches where no other end has answered.
     UnconfirmedMatch Stream "unconfirmed_match" "a rule matches in a connection that the other end has not confirmed; alerts follow once it does",
     /// No decision within the budget.
-    BudgetSpent Application "inspection_budget_spent" "no decision within the budget of octets or time",
+    BudgetSpent Application "inspection_budget_spent" "no decision within the budget of bytes or time",
     /// Both ends speak, but not the same protocol.
     ProtocolMismatch Application "protocol_mismatch" "client and server speak different protocols",
     /// An SSH identification of more than 255 bytes with its line end (RFC 4253 section 4.2).
-    SshLineTooLong Application "ssh_line_too_long" "the SSH identification is longer than 255 octets",
+    SshLineTooLong Application "ssh_line_too_long" "the SSH identification is longer than 255 bytes",
     /// An SSH identification without a software version.
     SshMalformed Application "ssh_malformed" "the SSH identification has no software version",
     /// A NUL or another control byte in an SSH identification.
-    SshControlOctet Application "ssh_control_octet" "the SSH identification holds a control octet",
+    SshControlOctet Application "ssh_control_octet" "the SSH identification holds a control byte",
     /// Lines before the identification of a client; only a server may send them.
     SshClientPreamble Application "ssh_client_preamble" "the client sent lines before its SSH identification",
     /// More than 64 KiB or 1,024 lines before the SSH identification, where clients give up.
@@ -127,24 +127,24 @@ anomalies! {
     /// A hello of TLS that contradicts itself.
     TlsMalformed Application "tls_malformed" "the hello contradicts itself",
     /// An SSH identification within what looks like a hello of TLS: servers of each find their own.
-    TlsDisputed Application "tls_disputed_hello" "an SSH identification stands within what looks like a hello",
+    TlsDisputed Application "tls_disputed_hello" "an SSH identification inside what looks like a hello",
     /// An upgrade to TLS that the client has asked for, and behind which more came than is searched for its
     /// hello.
-    UpgradeNotFollowed Application "upgrade_not_followed" "the client asked for TLS, and no hello was found in what is searched for one",
+    UpgradeNotFollowed Application "upgrade_not_followed" "the client requested TLS, and no hello followed within the searched data",
     /// QUIC of a version whose Initials nobody here can open.
-    QuicUnknownVersion Application "quic_unknown_version" "QUIC of a version that is not read: its hello is not judged",
+    QuicUnknownVersion Application "quic_unknown_version" "QUIC of an unknown version: its hello is not judged",
     /// An Initial that none of the connections' keys opens.
     QuicUnreadable Application "quic_unreadable_initial" "an Initial of QUIC that no known connection's keys open",
     /// An Initial with frames that none has, or a handshake that begins with no hello.
     QuicMalformed Application "quic_malformed" "an Initial of QUIC with frames or a hello that no client sends",
     /// Bytes of a hello sent again with other values.
-    QuicConflict Application "quic_overlap_different_data" "octets of a hello came again with other values; the first ones count",
+    QuicConflict Application "quic_overlap_different_data" "bytes of a hello came again with other values; the first ones count",
     /// More connections of one flow than are looked at, none of whose hellos is whole.
-    QuicCrowd Application "quic_too_many_hellos" "more unfinished hellos of QUIC between two ports than are read",
+    QuicCrowd Application "quic_too_many_hellos" "more unfinished hellos of QUIC between two ports than the engine reads",
     /// A head that did not end within the limit; what was read is its beginning.
     HeadTooLong Application "http_head_too_long" "the message head is longer than the limit",
     /// More header fields than anybody sends.
-    TooManyHeaders Application "http_too_many_headers" "the message head has more fields than anybody sends",
+    TooManyHeaders Application "http_too_many_headers" "the message head has more fields than real software sends",
     /// Lines that end with LF alone between others that end with CR LF.
     MixedLineEnds Application "http_mixed_line_ends" "some lines of the head end with LF, others with CR LF",
     /// A CR that no LF follows, within a head.
@@ -152,7 +152,7 @@ anomalies! {
     /// A NUL within a head.
     NulOctet Application "http_nul_octet" "a NUL stands within the head",
     /// Another control byte within a head.
-    ControlOctet Application "http_control_octet" "a control octet stands within the head",
+    ControlOctet Application "http_control_octet" "a control byte stands within the head",
     /// A header value that goes on in the next line (obs-fold, RFC 9112 section 5.2).
     FoldedHeader Application "http_folded_header" "a header value goes on in the next line",
     /// White space between a header's name and its colon.
@@ -203,7 +203,7 @@ anomalies! {
     /// A chunk size that is no plain hexadecimal number.
     ChunkSizeInvalid Application "http_chunk_size_invalid" "a chunk size is no plain hexadecimal number",
     /// A chunk size beyond 1 TiB.
-    ChunkSizeHuge Application "http_chunk_size_huge" "a chunk size is beyond belief",
+    ChunkSizeHuge Application "http_chunk_size_huge" "a chunk size is beyond 1 TiB",
     /// Chunk data that is not followed by its line end.
     ChunkUnterminated Application "http_chunk_unterminated" "chunk data is not followed by a line end",
     /// A CR without LF where a chunk's line ends.
@@ -214,19 +214,19 @@ anomalies! {
     TrailerTooLong Application "http_trailer_too_long" "the trailer is beyond the limit",
     /// A request whose body has no end that all servers agree on: RFC 9112 section 6.3 has them refuse it,
     /// and one that does not may find a request where others find a body.
-    FramingLost Application "http_framing_lost" "where the request ends servers can't agree, so that what follows may be hidden",
+    FramingLost Application "http_framing_lost" "servers disagree where the request ends, so it may hide what follows",
     /// A request that was not read as one, and that its server answers.
-    UnknownRequest Application "http_unknown_request" "a server answers what was not read as a request",
+    UnknownRequest Application "http_unknown_request" "a server answers something that is no request",
     /// More alerts than a flow may cause.
-    AlertsCut Application "alerts_cut" "more rules matched than alerts were told of, for what the connection said",
+    AlertsCut Application "alerts_cut" "more rules matched than the connection may cause alerts",
     /// A request is answered by what is no response.
-    UnknownResponse Application "http_unknown_response" "a request is answered by what was not read as a response",
+    UnknownResponse Application "http_unknown_response" "something that is no response answers a request",
     /// Bytes between two messages that belong to neither.
-    UnexpectedData Application "http_unexpected_data" "octets between messages that belong to none",
+    UnexpectedData Application "http_unexpected_data" "bytes between messages that belong to none",
     /// Bytes that answer no request.
-    UnsolicitedResponse Application "http_unsolicited_response" "octets came that answer no request",
+    UnsolicitedResponse Application "http_unsolicited_response" "bytes that answer no request",
     /// One target of a scan answered more than is held of it.
-    ScanResultsCut Application "scan_results_cut" "more results of one target than are held",
+    ScanResultsCut Application "scan_results_cut" "more results of one target than the scan holds",
 }
 
 impl Anomaly {
