@@ -481,11 +481,13 @@ fn workers_and_readers_need_no_more_than_is_documented() {
     let scan = submit(&url, "127.29.0.0/28", &port, &["--network-rate", "127.29.0.0/30=100"]);
     told(&url, &["schedule", "0 0 * * *", "connect", "127.29.1.0", "-p", &port]);
     psql(&url, "UPDATE fleet_schedules SET due = fleet_now()");
-    let operations = include_str!("../../OPERATIONS.md");
+    let page = include_str!("../../docs/src/reference/database-roles.md");
     psql(&url, "CREATE ROLE writers LOGIN; CREATE ROLE readers LOGIN");
-    for section in ["## An inventory for several machines", "\n## A fleet"] {
-        let grants = operations.split(section).nth(1).and_then(|rest| rest.split("```sql").nth(1));
-        psql(&url, grants.and_then(|rest| rest.split("```").next()).expect("grants"));
+    let grants: Vec<&str> =
+        page.split("```sql\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    assert_eq!(grants.len(), 2, "for an inventory, and for a fleet");
+    for grants in grants {
+        psql(&url, grants);
     }
     let [writers, readers] =
         ["writers", "readers"].map(|role| url.replace("user=postgres", &format!("user={role}")));

@@ -303,14 +303,13 @@ fn a_servers_own_certificate_verifies_it_by_itself() {
 }
 
 #[test]
-fn roles_do_with_the_rights_that_the_handbook_grants_them() {
+fn roles_do_with_the_rights_that_the_reference_grants_them() {
     let Some(server) = Postgres::shared() else { return };
     let (url, port) = (server.database(), servers());
     // Its owner makes the tables.
     assert_eq!(scan(&url, "127.13.0.1", port).status().expect("it runs").code(), Some(0));
-    let handbook = include_str!("../../OPERATIONS.md");
-    let (_, section) = handbook.split_once("## An inventory for several machines").expect("the section");
-    let grants = section.split("```sql\n").nth(1).and_then(|rest| rest.split("```").next()).expect("grants");
+    let page = include_str!("../../docs/src/reference/database-roles.md");
+    let grants = page.split("```sql\n").nth(1).and_then(|rest| rest.split("```").next()).expect("grants");
     psql(&url, "CREATE ROLE writers LOGIN; CREATE ROLE readers LOGIN");
     psql(&url, grants);
     let [writers, readers] =

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use bannerwall_import::recog;
 use bannerwall_inspect::banner::{Banner, Progress, Side, SshBanner, ssh};
 use bannerwall_inspect::rules::fingerprint::{Document, Fingerprints};
-use bannerwall_inspect::rules::{Allowed, Context, Profiles, RuleSet, Selection};
+use bannerwall_inspect::rules::{Context, Profiles, RuleSet, Selection};
 
 /// The packs as the repository ships them.
 fn shipped() -> RuleSet {
@@ -52,72 +52,61 @@ fn every_example_matches_its_rule_and_no_counterexample_does() {
     }
 }
 
-/// The fenced blocks of the guide that open with `fence`.
-fn guide_blocks(fence: &str) -> Vec<&'static str> {
-    let guide = include_str!("../../rules/README.md");
+/// The fenced blocks of a page that open with `fence`.
+fn blocks(page: &'static str, fence: &str) -> Vec<&'static str> {
     let opening = format!("\n{fence}\n");
-    let blocks = guide.split(opening.as_str()).skip(1);
+    let blocks = page.split(opening.as_str()).skip(1);
     blocks.filter_map(|behind| behind.split_once("\n```").map(|(block, _)| block)).collect()
 }
 
-#[test]
-fn the_guide_s_worked_examples_hold() {
+/// Loads the rule file `text`, which has no faults and whose examples hold.
+fn sound(text: &str) -> RuleSet {
     let folder = tempfile::tempdir().expect("a temporary folder");
     std::fs::write(folder.path().join("admins.txt"), "# ours\n192.0.2.0/24\n").expect("it can be written");
-    let blocks = guide_blocks("```toml");
-    assert_eq!(blocks.len(), 6);
-    for (number, block) in blocks.iter().enumerate() {
-        let file = folder.path().join(format!("{number}.toml"));
-        std::fs::write(&file, block).expect("it can be written");
-        let loaded = RuleSet::check(&Selection::of(vec![file])).unwrap_or_else(|error| panic!("{error}"));
-        assert!(loaded.warnings.is_empty(), "{block}");
-        for trial in loaded.rules.trials() {
-            assert!(trial.passed(), "{}: {}", trial.rule.id(), trial.example.summary());
-        }
+    let file = folder.path().join("rules.toml");
+    std::fs::write(&file, text).expect("it can be written");
+    let loaded = RuleSet::check(&Selection::of(vec![file])).unwrap_or_else(|error| panic!("{text}\n{error}"));
+    assert!(loaded.warnings.is_empty(), "{text}\n{:?}", loaded.warnings);
+    for trial in loaded.rules.trials() {
+        assert!(trial.passed(), "{}: {}", trial.rule.id(), trial.example.summary());
+    }
+    loaded.rules
+}
+
+#[test]
+fn the_book_s_rules_hold() {
+    let examples = blocks(include_str!("../../docs/src/rules/examples.md"), "```toml");
+    assert_eq!(examples.len(), 8);
+    let first = blocks(include_str!("../../docs/src/rules/index.md"), "```toml")[0];
+    for rules in examples.into_iter().chain([first]).map(sound) {
+        assert!(rules.trials().count() >= 2);
     }
 }
 
 #[test]
-fn the_guide_s_policies_hold_and_so_does_the_one_of_three_lines() {
-    let blocks = guide_blocks("```toml policy");
+fn the_book_s_policies_hold_and_so_does_the_one_of_three_lines() {
+    let blocks = blocks(include_str!("../../docs/src/rules/policies.md"), "```toml");
     let shipped = include_str!("../../rules/policies/only-ssh-on-22.toml");
-    assert_eq!((blocks.len(), shipped.lines().count()), (1, 3));
-    for text in blocks.into_iter().chain([shipped]) {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let file = folder.path().join("policy.toml");
-        std::fs::write(&file, text).expect("it can be written");
-        let loaded = RuleSet::check(&Selection::of(vec![file])).unwrap_or_else(|error| panic!("{error}"));
-        assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
-        assert!(loaded.rules.trials().all(|trial| trial.passed()));
-        assert!(!loaded.rules.policies().is_empty());
+    assert_eq!((blocks.len(), shipped.lines().count()), (2, 3));
+    assert_eq!(blocks[0], shipped.trim_end(), "the page shows it");
+    for text in blocks {
+        assert!(!sound(text).policies().is_empty());
     }
     assert!(include_str!("../../README.md").contains(shipped), "the README shows it");
-    for name in Allowed::names() {
-        assert!(
-            include_str!("../../rules/README.md").contains(&format!("`{name}`")) || name == "any",
-            "{name}"
-        );
-    }
 }
 
 #[test]
-fn the_guide_s_advisory_holds() {
-    let blocks = guide_blocks("```toml advisory");
+fn the_book_s_advisory_holds() {
+    let blocks = blocks(include_str!("../../docs/src/rules/advisories.md"), "```toml");
     assert_eq!(blocks.len(), 1);
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let file = folder.path().join("advisory.toml");
-    std::fs::write(&file, blocks[0]).expect("it can be written");
-    let loaded = RuleSet::check(&Selection::of(vec![file])).unwrap_or_else(|error| panic!("{error}"));
-    assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
-    let passed: Vec<bool> = loaded.rules.trials().map(|trial| trial.passed()).collect();
-    assert_eq!(passed, [true; 4]);
+    assert_eq!(sound(blocks[0]).trials().count(), 4);
 }
 
 #[test]
-fn the_guide_s_overrides_hold() {
+fn the_book_s_overrides_hold() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let local = folder.path().join("local.toml");
-    let blocks = guide_blocks("```toml local");
+    let blocks = blocks(include_str!("../../docs/src/rules/overrides.md"), "```toml");
     assert_eq!(blocks.len(), 1);
     std::fs::write(&local, blocks[0]).expect("it can be written");
     let rules = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("rules");
@@ -133,15 +122,12 @@ fn the_guide_s_overrides_hold() {
 }
 
 #[test]
-fn the_guide_s_fingerprints_hold() {
-    let blocks = guide_blocks("```toml fingerprints");
-    assert_eq!(blocks.len(), 1);
-    for block in blocks {
-        let document: Document = toml::from_str(block).expect("the guide's file is well-formed");
-        let fingerprints = Fingerprints::parse("README.md", block).expect("it compiles");
-        let (count, mismatches) = recog::verify(&document.database[0], &fingerprints);
-        assert_eq!((count, mismatches), (1, Vec::new()));
-    }
+fn the_book_s_fingerprints_hold() {
+    let blocks = blocks(include_str!("../../docs/src/rules/fingerprints.md"), "```toml");
+    let document: Document = toml::from_str(blocks[0]).expect("the page's file is well-formed");
+    let fingerprints = Fingerprints::parse("fingerprints.md", blocks[0]).expect("it compiles");
+    let (count, mismatches) = recog::verify(&document.database[0], &fingerprints);
+    assert_eq!((count, mismatches), (1, Vec::new()));
 }
 
 /// What the security trackers of Debian and Ubuntu say of the two weaknesses, for every package of
