@@ -49,6 +49,8 @@ mod json_lines;
 mod metrics;
 mod output;
 mod privileges;
+#[cfg(test)]
+mod reference;
 mod replay;
 mod run;
 mod scan;

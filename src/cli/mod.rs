@@ -169,7 +169,7 @@ fn run_connections() -> Result<Exit, Failure> {
 }
 
 /// Returns the command line; the help of `guard` hides its rare flags.
-fn command() -> clap::Command {
+pub(crate) fn command() -> clap::Command {
     Cli::command().mut_subcommand("guard", |command| {
         command.mut_args(|flag| {
             let is_rare = flag.get_long().is_some_and(|name| guard::RARE_FLAGS.contains(&name));

@@ -110,4 +110,12 @@ mod tests {
             assert_eq!(value(&format!("banners.{}", protocol.name())), Some(0));
         }
     }
+
+    #[test]
+    fn each_counter_stands_in_the_reference() {
+        let counters = counters([Latest::default()].into_iter());
+        let names = counters.iter().filter(|(path, _)| !path.starts_with("banners."));
+        let names = names.filter_map(|(path, _)| path.split('.').next_back());
+        bannerwall_test_support::reference::assert_named("reference/events.md", names);
+    }
 }

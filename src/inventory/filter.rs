@@ -277,4 +277,10 @@ mod tests {
         let filter = Filter::parse(["!version:<9.6"]).unwrap();
         assert!(filter.admits(None) && !filter.admits(Some("9.2p1")));
     }
+
+    #[test]
+    fn each_field_stands_in_the_reference() {
+        let names = NAMES.split([',', ' ']).filter(|name| !name.is_empty() && *name != "and");
+        bannerwall_test_support::reference::assert_named("reference/filters.md", names);
+    }
 }

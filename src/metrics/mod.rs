@@ -5,6 +5,8 @@
 //! callers hold handles.
 
 mod carried;
+#[cfg(test)]
+mod described;
 mod endpoint;
 mod guard;
 mod health;
@@ -54,6 +56,8 @@ pub enum MetricsError {
 pub struct Registry {
     families: prometheus::Registry,
     carried: Carried,
+    #[cfg(test)]
+    described: described::Descriptions,
 }
 
 impl Registry {
@@ -63,14 +67,19 @@ impl Registry {
     /// Never in practice: only for contradictory families.
     pub fn new() -> Result<Self, MetricsError> {
         let registry = Self::default();
-        let build =
-            registry.gauges("build_info", "Always 1; the label says which version runs", &["version"])?;
-        build.get_metric_with_label_values(&[env!("CARGO_PKG_VERSION")])?.set(1);
-        let started =
-            registry.gauge("start_time_seconds", "When the process started, Unix time in seconds")?;
-        started.set(unix_seconds());
+        registry.describe_program()?;
         registry.families.register(Box::new(ProcessCollector::for_self()))?;
         Ok(registry)
+    }
+
+    /// Registers the families that name the program and its start.
+    pub(crate) fn describe_program(&self) -> Result<(), MetricsError> {
+        let build =
+            self.gauges("build_info", "Always 1; the label is the version that runs", &["version"])?;
+        build.get_metric_with_label_values(&[env!("CARGO_PKG_VERSION")])?.set(1);
+        let started = self.gauge("start_time_seconds", "Start of the process, Unix time in seconds")?;
+        started.set(unix_seconds());
+        Ok(())
     }
 
     /// All families in Prometheus' text format, version 0.0.4.
@@ -82,6 +91,8 @@ impl Registry {
     }
 
     fn register<C: Collector + Clone + 'static>(&self, collector: &C) -> Result<(), MetricsError> {
+        #[cfg(test)]
+        self.described.add(collector);
         Ok(self.families.register(Box::new(collector.clone()))?)
     }
 

@@ -420,3 +420,35 @@ fn no_character_is_raw_that_a_terminal_takes_for_a_command() {
     assert!(told.contains("a\\u009b2J\\u0080\\u009f\u{a0}é\\u001b[2J"), "{told}");
     assert_eq!(value(&event, false)["ssh"]["server"]["software_version"], banner["SSH-2.0-".len()..]);
 }
+
+/// The names of all fields, as the sources beside this one declare them.
+fn fields() -> Vec<String> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/output/eve");
+    let sources = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let sources = sources.filter(|path| !path.ends_with("tests.rs"));
+    let text: String = sources.map(|path| std::fs::read_to_string(path).unwrap()).collect();
+    let declared = regex::Regex::new(
+        r#"(?m)((?:^    #\[serde\(.*\)\]\n)?)^    (?:pub(?:\(\w+\))? )?(?:r#)?([a-z_0-9]+): [^{}()]*,$"#,
+    );
+    let renamed = regex::Regex::new(r#"rename = "(\w+)""#).unwrap();
+    let mut names = Vec::new();
+    let structs = text.split("Serialize)]\n").skip(1);
+    for body in structs.filter_map(|rest| rest.split_once("{\n")?.1.split_once("\n}")).map(|(body, _)| body) {
+        let body = format!("{body}\n");
+        for found in
+            declared.as_ref().unwrap().captures_iter(&body).filter(|found| !found[1].contains("flatten"))
+        {
+            names.push(
+                renamed.captures(&found[1]).map_or_else(|| found[2].to_owned(), |name| name[1].to_owned()),
+            );
+        }
+    }
+    names
+}
+
+#[test]
+fn each_field_stands_in_the_reference() {
+    let fields = fields();
+    assert!(fields.len() > 150 && fields.iter().any(|field| field == "override"), "{fields:?}");
+    bannerwall_test_support::reference::assert_named("reference/events.md", fields);
+}

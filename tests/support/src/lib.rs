@@ -17,6 +17,7 @@ pub mod page;
 mod postgres;
 mod process;
 pub mod raw;
+pub mod reference;
 mod root;
 mod server;
 

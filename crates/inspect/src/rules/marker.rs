@@ -302,4 +302,9 @@ mod tests {
             assert_eq!(markers.contains(&bound), expected, "{line}: {markers:?}");
         }
     }
+
+    #[test]
+    fn each_marker_stands_in_the_documentation() {
+        bannerwall_test_support::reference::assert_named("rules/fingerprints.md", Marker::names());
+    }
 }

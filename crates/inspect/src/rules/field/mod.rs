@@ -365,4 +365,10 @@ mod tests {
             assert_eq!(row.field.to_string(), row.name);
         }
     }
+
+    #[test]
+    fn each_field_stands_in_the_reference() {
+        let names = Field::names(None, None).into_iter().filter(|name| name != "header.NAME");
+        bannerwall_test_support::reference::assert_named("reference/rules.md", names);
+    }
 }

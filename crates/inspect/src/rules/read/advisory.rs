@@ -185,3 +185,13 @@ fn version(
     let text = reader.text(key, value)?;
     read(&text.value).map_err(|reason| reader.error(&text.span, reason)).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_key_stands_in_the_documentation() {
+        bannerwall_test_support::reference::assert_named("reference/rules.md", KEYS.iter().chain(LINE_KEYS));
+    }
+}

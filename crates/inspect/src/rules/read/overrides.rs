@@ -171,3 +171,13 @@ fn networks(
     }
     rule.within.unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_key_stands_in_the_documentation() {
+        bannerwall_test_support::reference::assert_named("rules/overrides.md", KEYS);
+    }
+}

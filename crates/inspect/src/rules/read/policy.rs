@@ -197,6 +197,11 @@ mod tests {
     use super::*;
 
     #[test]
+    fn each_key_stands_in_the_documentation() {
+        bannerwall_test_support::reference::assert_named("rules/policies.md", KEYS);
+    }
+
+    #[test]
     fn each_key_is_read() {
         let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/src/rules/read/policy.rs"))
             .unwrap();

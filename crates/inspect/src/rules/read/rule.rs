@@ -409,3 +409,22 @@ fn captures(conditions: &[Condition], patterns: &Patterns, group: &str) -> bool 
         Test::Values(_) => false,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_key_stands_in_the_reference() {
+        let keys = IDENTITY.iter().chain(KEYS).map(|(key, _)| *key);
+        bannerwall_test_support::reference::assert_named("reference/rules.md", keys);
+        bannerwall_test_support::reference::assert_named(
+            "reference/rules.md",
+            ACTIONS.iter().map(|(name, _)| *name),
+        );
+        bannerwall_test_support::reference::assert_named(
+            "reference/rules.md",
+            SEVERITIES.iter().map(|(name, _)| *name),
+        );
+    }
+}
