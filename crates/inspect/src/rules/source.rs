@@ -37,6 +37,9 @@ impl Texts {
     }
 
     /// Reads a text like [`read_text`].
+    ///
+    /// # Errors
+    /// The reason, as [`read_text`] gives it.
     pub fn text(&self, path: &Path, limit: u64) -> Result<String, String> {
         as_text(self.octets(path, limit)?)
     }
@@ -121,7 +124,10 @@ fn folder(path: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Reads a regular file of at most `limit` bytes as text; on failure returns the reason.
+/// Reads a regular file of at most `limit` bytes as text.
+///
+/// # Errors
+/// The reason: the file cannot be read, is too large, or is not UTF-8.
 pub fn read_text(path: &Path, limit: u64) -> Result<String, String> {
     as_text(read_octets(path, limit)?)
 }
@@ -134,7 +140,10 @@ fn as_text(octets: Vec<u8>) -> Result<String, String> {
     })
 }
 
-/// Reads a regular file of at most `limit` bytes; on failure returns the reason.
+/// Reads a regular file of at most `limit` bytes.
+///
+/// # Errors
+/// The reason: the file cannot be read, or is too large.
 pub fn read_octets(path: &Path, limit: u64) -> Result<Vec<u8>, String> {
     // This test comes before opening: opening a named pipe would block until it has a writer.
     let metadata = std::fs::metadata(path).map_err(|error| error.to_string())?;
