@@ -68,6 +68,7 @@ fn row(argument: &Arg) -> [String; 3] {
     let default = match (defaults.is_empty() || !argument.get_action().takes_values(), named) {
         (false, _) => code(&defaults.join(",")),
         (true, Some(named)) if named == "none" => String::new(),
+        (true, Some(named)) if named.contains(' ') => prose(&named).trim_end_matches('.').to_owned(),
         (true, Some(named)) => code(&named),
         (true, None) => String::new(),
     };
@@ -168,6 +169,8 @@ fn the_keys_of_the_guard_are_as_their_page_says() {
         }
     }
     let mut text = String::new();
+    // Flags without a group come last.
+    headings.sort_by_key(|heading| heading == "Other");
     for heading in headings {
         let group = usual.iter().filter(|argument| heading_of(argument) == heading);
         text.push_str(&format!("### {heading}\n\n{}", flags(&group.copied().collect::<Vec<_>>())));
