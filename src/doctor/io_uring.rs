@@ -1,4 +1,4 @@
-//! Check for io_uring: creates a small ring as a scan would, which tests the sysctl, the permission and every
+//! Check for `io_uring`: creates a small ring as a scan would, which tests the sysctl, the permission and every
 //! operation.
 
 use bannerwall_ring::{Options, Ring};

@@ -24,7 +24,7 @@ const TABLE: &str = "bannerwall";
 pub const OWN_TABLE: (&str, &str) = (FAMILY, TABLE);
 const SETS: [&str; 2] = ["banned4", "banned6"];
 const CHAIN: &str = "banned";
-/// ICMPv6 messages that a banned neighbour may still send, as ARP works in IPv4. Without them it would stay
+/// `ICMPv6` messages that a banned neighbour may still send, as ARP works in IPv4. Without them it would stay
 /// unreachable for a while after its ban.
 const NEIGHBOUR_DISCOVERY: [&str; 2] = ["nd-neighbor-solicit", "nd-neighbor-advert"];
 const COUNTER: &str = "dropped";
