@@ -12,7 +12,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
 
 const SERVER: ([u8; 4], u16) = ([198, 51, 100, 2], 22);
 
-/// What OPERATIONS.md shows.
+/// The configuration that the guide for two gateways uses.
 const CONNTRACKD: &str = include_str!("../../packaging/conntrackd.conf");
 
 const RULES: &str = r#"

@@ -1,4 +1,4 @@
-//! What OPERATIONS.md promises of a guard among other software: log rotation, other users, firewalls, NAT,
+//! The guard among other software, as the how-to guides describe it: log rotation, other users, firewalls, NAT,
 //! bridges, policy routing and path MTU, each on the real thing.
 
 use std::os::unix::fs::PermissionsExt;
