@@ -24,7 +24,7 @@
 //! | [`web`] | what HTTP servers have in common: bounded connections, TLS, users |
 //! | [`confinement`] | what the process may still do, by Landlock and seccomp |
 //! | [`privileges`] | what a thread may still do |
-//! | [`json_lines`] | what this program and its helper processes say to each other over pipes |
+//! | [`helper`] | helper processes: this program again, asked over pipes in lines of JSON |
 //! | [`files`] | files put in the place of others at once, read up to a bound, or holding a secret |
 //! | [`diagnostics`] | what is said on stderr |
 //!
@@ -43,9 +43,9 @@ mod doctor;
 mod files;
 mod fleet;
 mod guard;
+mod helper;
 mod hook;
 mod inventory;
-mod json_lines;
 mod metrics;
 mod output;
 mod privileges;

@@ -1,22 +1,16 @@
 //! Helper process that runs iptables for a guard that is not permitted to run programs.
 //!
-//! It is this program again (`bannerwall runner`), started before the guard gives up its rights. It reads
-//! nothing from the network. Requests and results are lines of JSON over pipes. A request is a [`Call`] (read
-//! the table, or change the hook's chains and jumps), a [`BanCall`] for the table of bans, or a [`Question`]
-//! about the machine. The process exits with the guard.
+//! It is a [helper](crate::helper) (`bannerwall runner`), started before the guard gives up its rights. It reads
+//! nothing from the network. A request is a [`Call`] (read the table, or change the hook's chains and jumps), a
+//! [`BanCall`] for the table of bans, or a [`Question`] about the machine.
 
-use std::io::{self, BufReader, BufWriter};
-use std::os::unix::process::CommandExt as _;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::io;
 
 use serde::{Deserialize, Serialize};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 
 use super::bans::BanCall;
 use super::programs::{Call, Ended, Question};
-use crate::json_lines::{read_line, write_line};
+use crate::helper::{self, HelperProcess, Requests};
 
 /// Subcommand of such a process.
 pub(crate) const SUBCOMMAND: &str = "runner";
@@ -42,17 +36,7 @@ enum Answer {
 
 /// Handle of the helper process, which exits when this is dropped.
 #[derive(Debug)]
-pub struct Runner {
-    child: Mutex<Child>,
-    /// `None` after a failed exchange: the next line would be the result of an earlier request.
-    pipes: Mutex<Option<Pipes>>,
-}
-
-#[derive(Debug)]
-struct Pipes {
-    requests: ChildStdin,
-    answers: BufReader<ChildStdout>,
-}
+pub struct Runner(HelperProcess);
 
 impl Runner {
     /// Starts the process, with the current rights.
@@ -61,22 +45,12 @@ impl Runner {
     ///
     /// The program cannot be started again.
     pub(crate) fn start() -> io::Result<Self> {
-        let mut child = Command::new("/proc/self/exe")
-            .arg0("bannerwall")
-            .arg(SUBCOMMAND)
-            // A terminal's Ctrl-C must stop only the guard, which needs this process to take the hook down.
-            .process_group(0)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let pipes = child.stdin.take().zip(child.stdout.take());
-        let pipes = pipes.map(|(requests, answers)| Pipes { requests, answers: BufReader::new(answers) });
-        Ok(Self { child: Mutex::new(child), pipes: Mutex::new(pipes) })
+        HelperProcess::start(SUBCOMMAND, "the helper process that runs iptables has exited").map(Self)
     }
 
     /// True if the process has exited.
     pub(super) fn is_gone(&self) -> bool {
-        matches!(self.child.lock().unwrap_or_else(PoisonError::into_inner).try_wait(), Ok(Some(_)) | Err(_))
+        self.0.is_gone()
     }
 
     /// Runs a program.
@@ -85,7 +59,7 @@ impl Runner {
     ///
     /// The program cannot be run, or the process has exited.
     pub(super) fn call(&self, call: &Call) -> io::Result<Ended> {
-        self.exchange(call)
+        self.request(call)
     }
 
     /// Runs `nft` about the table of bans.
@@ -93,7 +67,7 @@ impl Runner {
     /// # Errors
     /// As [`Self::call`].
     pub(super) fn ban(&self, call: &BanCall) -> io::Result<Ended> {
-        self.exchange(call)
+        self.request(call)
     }
 
     /// Queries the machine.
@@ -102,40 +76,15 @@ impl Runner {
     ///
     /// As [`Self::call`].
     pub(super) fn ask(&self, question: Question) -> io::Result<Ended> {
-        self.exchange(&question)
+        self.request(&question)
     }
 
-    fn exchange(&self, request: &impl Serialize) -> io::Result<Ended> {
-        let mut pipes = self.pipes.lock().unwrap_or_else(PoisonError::into_inner);
-        let answer = pipes.as_mut().ok_or_else(gone).and_then(|pipes| pipes.exchange(request));
-        match answer {
-            Ok(Answer::Ended(ended)) => Ok(ended),
-            Ok(Answer::Failed(why)) => Err(io::Error::other(why)),
-            Err(error) => {
-                *pipes = None;
-                Err(error)
-            }
+    fn request(&self, request: &impl Serialize) -> io::Result<Ended> {
+        match self.0.request(request)? {
+            Answer::Ended(ended) => Ok(ended),
+            Answer::Failed(why) => Err(io::Error::other(why)),
         }
     }
-}
-
-impl Drop for Runner {
-    fn drop(&mut self) {
-        // The process exits at the end of its input.
-        *self.pipes.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        let _ = self.child.lock().unwrap_or_else(PoisonError::into_inner).wait();
-    }
-}
-
-impl Pipes {
-    fn exchange(&mut self, request: &impl Serialize) -> io::Result<Answer> {
-        write_line(&mut self.requests, request)?;
-        read_line(&mut self.answers)?.ok_or_else(gone)
-    }
-}
-
-fn gone() -> io::Error {
-    io::Error::new(io::ErrorKind::BrokenPipe, "the helper process that runs iptables has exited")
 }
 
 /// Handles requests on stdin until its end; this is `bannerwall runner`.
@@ -144,17 +93,8 @@ fn gone() -> io::Error {
 ///
 /// A request is invalid, or a pipe breaks.
 pub(crate) fn serve() -> io::Result<()> {
-    // Without this the name would be `exe`, after the link in /proc.
-    rustix::thread::set_name(NAME)?;
-    // A service manager sends signals to all processes of a service, but the guard needs this one until it
-    // has exited.
-    let heard = Arc::new(AtomicBool::new(false));
-    for signal in [SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2] {
-        signal_hook::flag::register(signal, Arc::clone(&heard))?;
-    }
-    let mut requests = BufReader::new(io::stdin());
-    let mut answers = BufWriter::new(io::stdout());
-    while let Some(request) = read_line::<Request>(&mut requests)? {
+    helper::begin(NAME)?;
+    Requests::of_parent().answer(|request| {
         let ended = match request {
             Request::Look(question) => question.ask(),
             Request::Ban(call) => call.run(),
@@ -164,10 +104,8 @@ pub(crate) fn serve() -> io::Result<()> {
                 "refused: the rules do not belong to the hook",
             )),
         };
-        let answer = ended.map_or_else(|error| Answer::Failed(error.to_string()), Answer::Ended);
-        write_line(&mut answers, &answer)?;
-    }
-    Ok(())
+        ended.map_or_else(|error| Answer::Failed(error.to_string()), Answer::Ended)
+    })
 }
 
 #[cfg(test)]
@@ -241,12 +179,10 @@ mod tests {
 
     #[test]
     fn a_line_is_a_call_and_nothing_else() {
-        let text = serde_json::to_string(&call(&["-F BANNERWALL"])).unwrap() + "\n";
-        let read = |text: &str| read_line::<Call>(&mut BufReader::new(text.as_bytes()));
-        assert_eq!(read(&text).unwrap(), Some(call(&["-F BANNERWALL"])));
-        assert_eq!(read("").unwrap(), None);
-        for wrong in ["x\n", "{}\n", r#"{"program":"sh"}"#, "\n"] {
-            assert!(read(wrong).is_err(), "{wrong}");
+        let text = serde_json::to_string(&call(&["-F BANNERWALL"])).unwrap();
+        assert_eq!(serde_json::from_str::<Call>(&text).unwrap(), call(&["-F BANNERWALL"]));
+        for wrong in ["{}", r#"{"program":"sh"}"#] {
+            assert!(serde_json::from_str::<Call>(wrong).is_err(), "{wrong}");
         }
     }
 }

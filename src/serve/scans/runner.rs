@@ -1,11 +1,10 @@
 //! Helper process that starts scans for a page that is not permitted to run programs.
 //!
-//! It is this program again (`bannerwall scan-runner`), started before the page is confined. It reads nothing
-//! from the network. Requests and results are lines of JSON over pipes. It starts only `bannerwall scan`,
-//! with arguments that it builds itself from an [`Order`], within the limits of the page's command line. It
-//! exits with the page, and its scans with it, even if it is killed: each scan requests a signal from the
-//! kernel for that case ([`end_with_parent`]). If the process dies, the page starts no more scans until its
-//! own restart, since nothing that serves browsers may start a program.
+//! It is a [helper](crate::helper) (`bannerwall scan-runner`), started before the page is confined. It reads
+//! nothing from the network. It starts only `bannerwall scan`, with arguments that it builds itself from an
+//! [`Order`], within the limits of the page's command line. Its scans exit with it, even if it is killed: each
+//! scan requests a signal from the kernel for that case ([`end_with_parent`]). If the process dies, the page
+//! starts no more scans until its own restart, since nothing that serves browsers may start a program.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -13,18 +12,16 @@ use std::io::{self, BufRead as _, BufReader, Read};
 use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 
 use super::order::{Bounds, Order};
+use crate::helper::{self, HelperProcess, Requests};
 use crate::inventory::Place;
-use crate::json_lines::{read_line, write_line};
 
 /// Subcommand of such a process.
 pub(crate) const SUBCOMMAND: &str = "scan-runner";
@@ -91,11 +88,7 @@ pub(super) struct Job {
 
 /// Handle of the helper process, which exits when this is dropped.
 #[derive(Debug)]
-pub(super) struct Runner {
-    child: Child,
-    /// None after a failed exchange.
-    pipes: Mutex<Option<(ChildStdin, BufReader<ChildStdout>)>>,
-}
+pub(super) struct Runner(HelperProcess);
 
 impl Setup {
     pub(super) fn new(inventory: &Place, bounds: &Bounds, rules: &[PathBuf]) -> Self {
@@ -107,27 +100,9 @@ impl Setup {
 impl Runner {
     /// Starts the process, with the rights of the calling thread.
     pub(super) fn start(setup: &Setup) -> io::Result<Self> {
-        let mut child = Command::new("/proc/self/exe")
-            .arg0("bannerwall")
-            .arg(SUBCOMMAND)
-            // A terminal's Ctrl-C must stop only the page, which then records the end of its scans.
-            .process_group(0)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let pipes = child.stdin.take().zip(child.stdout.take());
-        let mut pipes = pipes.map(|(calls, answers)| (calls, BufReader::new(answers)));
-        let told = pipes.as_mut().map_or(Ok(()), |(calls, _)| write_line(calls, setup));
-        if let Err(error) = told {
-            drop(pipes);
-            child.wait()?;
-            return Err(error);
-        }
-        Ok(Self { child, pipes: Mutex::new(pipes) })
-    }
-
-    fn pipes(&self) -> MutexGuard<'_, Option<(ChildStdin, BufReader<ChildStdout>)>> {
-        self.pipes.lock().unwrap_or_else(PoisonError::into_inner)
+        let helper = HelperProcess::start(SUBCOMMAND, GONE)?;
+        helper.send(setup)?;
+        Ok(Self(helper))
     }
 
     pub(super) fn begin(&self, number: i64, order: &Order) -> io::Result<()> {
@@ -144,20 +119,13 @@ impl Runner {
 
     /// True once the process has exited.
     pub(super) fn is_gone(&self) -> bool {
-        self.pipes().is_none()
+        self.0.is_gone()
     }
 
     fn call(&self, call: &Call) -> io::Result<Vec<Job>> {
-        let mut pipes = self.pipes();
-        let Some((calls, answers)) = pipes.as_mut() else { return Err(gone()) };
-        let answer = write_line(calls, call).and_then(|()| read_line(answers)?.ok_or_else(gone));
-        match answer {
-            Ok(Answer::Jobs(jobs)) => Ok(jobs),
-            Ok(Answer::Refused(why)) => Err(io::Error::other(why)),
-            Err(_) => {
-                *pipes = None;
-                Err(gone())
-            }
+        match self.0.request(call)? {
+            Answer::Jobs(jobs) => Ok(jobs),
+            Answer::Refused(why) => Err(io::Error::other(why)),
         }
     }
 }
@@ -165,14 +133,6 @@ impl Runner {
 /// Message of a page whose helper process has exited.
 pub(super) const GONE: &str =
     "the helper process for scans has exited: restart `bannerwall serve` to scan again";
-
-impl Drop for Runner {
-    fn drop(&mut self) {
-        // The process exits at the end of its input.
-        *self.pipes() = None;
-        let _ = self.child.wait();
-    }
-}
 
 fn gone() -> io::Error {
     io::Error::new(io::ErrorKind::BrokenPipe, GONE)
@@ -199,18 +159,11 @@ pub(crate) fn end_with_parent() -> io::Result<()> {
 ///
 /// A request is invalid, or a pipe breaks.
 pub(crate) fn serve() -> io::Result<()> {
-    rustix::thread::set_name(NAME)?;
-    // A service manager sends signals to all processes of a service; the scans handle them themselves.
-    let heard = Arc::new(AtomicBool::new(false));
-    for signal in [SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2] {
-        signal_hook::flag::register(signal, Arc::clone(&heard))?;
-    }
-    let (mut calls, mut answers) = (BufReader::new(io::stdin()), io::stdout());
-    let Some(setup) = read_line::<Setup>(&mut calls)? else { return Ok(()) };
+    helper::begin(NAME)?;
+    let mut calls = Requests::of_parent();
+    let Some(setup) = calls.receive()? else { return Ok(()) };
     let mut scans = Scans { setup, running: BTreeMap::new() };
-    while let Some(call) = read_line::<Call>(&mut calls)? {
-        write_line(&mut answers, &scans.answer(call))?;
-    }
+    calls.answer(|call| scans.answer(call))?;
     scans.end();
     Ok(())
 }

@@ -16,13 +16,13 @@ use rustix::process::{
 };
 use rustix::thread::CapabilitySet;
 use serde::{Deserialize, Serialize};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use tokio_postgres::Config;
 
 use super::super::connection::{Canceller, Connection};
 use super::super::tls::Tls;
 use super::{Cell, END, End, ROW, read_body, read_length, write_frame};
 use crate::confinement::Confinement;
+use crate::helper;
 use crate::inventory::database::Place;
 use crate::privileges::{User, leave_root};
 
@@ -60,13 +60,7 @@ pub(in crate::inventory::database) struct Setup {
 /// # Errors
 /// What is no request, or a call that fails.
 pub(crate) fn serve() -> io::Result<()> {
-    rustix::thread::set_name(NAME)?;
-    // A service manager's signal goes to all processes of a service; these are needed until the guard has
-    // ended.
-    let heard = Arc::new(AtomicBool::new(false));
-    for signal in [SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2] {
-        signal_hook::flag::register(signal, Arc::clone(&heard))?;
-    }
+    helper::begin(NAME)?;
     let control = io::stdin().as_fd().try_clone_to_owned()?;
     let mut word = vec![0; SETUP];
     let Some((count, _)) = receive(&control, &mut word)? else { return Ok(()) };

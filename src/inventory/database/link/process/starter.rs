@@ -6,8 +6,7 @@ use std::mem::MaybeUninit;
 use std::net::Shutdown;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -22,6 +21,7 @@ use super::super::{DatabaseError, Result};
 use super::server::{SUBCOMMAND, Setup};
 use super::{End, Unread, Work, read_answer, write_frame};
 use crate::diagnostics::tell;
+use crate::helper;
 
 /// How much longer than a server the process is waited for.
 const LONGER: Duration = Duration::from_secs(5);
@@ -48,14 +48,7 @@ impl ConnectionStarter {
     pub(in crate::inventory::database) fn start(server: String, setup: &Setup) -> io::Result<Self> {
         let (control, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        let child = Command::new("/proc/self/exe")
-            .arg0("bannerwall")
-            .arg(SUBCOMMAND)
-            // A terminal's Ctrl-C is for the guard alone, which sends what it has seen last.
-            .process_group(0)
-            .stdin(theirs)
-            .stdout(Stdio::null())
-            .spawn()?;
+        let child = helper::command(SUBCOMMAND).stdin(theirs).stdout(Stdio::null()).spawn()?;
         let starter = Self { server, control: Some(control), child: Mutex::new(child) };
         starter.send(&serde_json::to_vec(setup)?, None)?;
         Ok(starter)
