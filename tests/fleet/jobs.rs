@@ -245,15 +245,21 @@ fn who_waits_for_a_scan_is_told_how_it_has_ended_though_the_database_restarts() 
         &format!("scan #{done} is not done in time, and continues"),
     );
     ends(wait(&["77"]), 2, "there is no scan #77");
+    // What a connection asked last; other programs are connected, too.
+    let asked = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'bannerwall' \
+                 AND query LIKE '%fleet_scans f WHERE id = %'";
+    let are_waiting = |count: &str| {
+        eventually("those that wait to be so many", || (psql(&url, asked) == count).then_some(()));
+    };
+    are_waiting("0");
     let leaves = wait(&[&done]);
-    std::thread::sleep(Duration::from_millis(500));
+    are_waiting("1");
     leaves.signal(Signal::INT);
     ends(leaves, 130, &format!("scan #{done} goes on"));
     assert_eq!(psql(&url, &format!("SELECT state FROM fleet_scans WHERE id = {done}")), "open");
+    are_waiting("0");
     let (all, both) = (wait(&[&done]), wait(&[&done, &fails]));
-    // By its connection's name, as others are connected, too.
-    let connected = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'bannerwall'";
-    eventually("both to wait", || (psql(&url, connected) == "2").then_some(()));
+    are_waiting("2");
     server.stop();
     for waits in [&all, &both] {
         waits.wait_stderr("it to tell", |said| said.contains("it is asked again and again").then_some(()));
