@@ -175,6 +175,8 @@ fn both_ends_of_all_blocked_flows_are_reset_over_a_bridge_without_an_address() {
         for backend in ["libnetfilter_queue", "nfq"] {
             let Some(bump) = Bump::new() else { return };
             let guard = bump.guard(&format!("--backend {backend}"));
+            let status = std::fs::read_to_string(format!("/proc/{}/status", guard.process.id()));
+            assert!(status.expect("it runs").contains("Seccomp:\t2"), "it is confined");
             bump.assert_reset(&guard, FLOWS);
             // What tracks connections has seen no reset: it is told, or the ports would stay blocked.
             let tracked = bump.bridge.run("conntrack -L -p tcp");

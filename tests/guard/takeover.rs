@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut, Read as _, Write as _};
 use std::mem::MaybeUninit;
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{SocketAddr, SocketAddrV6, TcpStream, UdpSocket};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
@@ -331,6 +331,52 @@ fn new_rules_stop_what_was_half_said_to_the_old_ones_and_tell_it() {
             (records.next().map(|it| it["bannerwall"]["flow"]["verdict"].clone()), records.count())
         };
         assert_eq!((records(&guard), records(&next)), ((None, 0), (Some("rejected".into()), 0)));
+    });
+}
+
+#[test]
+fn link_local_ends_of_what_new_rules_reject_are_reset_by_their_interface() {
+    as_root(|| {
+        let (client, server) = (Namespace::new(), Namespace::new());
+        client.run(&format!("ip link add eth0 type veth peer name eth0 netns {}", server.id()));
+        // Another network with link-local addresses: without the interface the way could be to that.
+        server.run("ip link add other type veth peer name unused");
+        for link in ["other", "unused"] {
+            server.run(&format!("ip link set {link} up"));
+        }
+        server.run("ip address add fe80::3/64 dev other nodad");
+        for (end, address) in [(&client, "fe80::1"), (&server, "fe80::2")] {
+            end.run("ip link set eth0 up");
+            end.run(&format!("ip address add {address}/64 dev eth0 nodad"));
+        }
+        let scope = |end: &Namespace| {
+            let link = end.run("ip -json link show dev eth0");
+            let link: serde_json::Value = serde_json::from_str(&link).expect("ip prints JSON");
+            u32::try_from(link[0]["ifindex"].as_u64().expect("a number")).expect("small")
+        };
+        let at = |end: &Namespace, port| SocketAddrV6::new("fe80::2".parse().unwrap(), port, 0, scope(end));
+        let folder = TempDir::new().expect("a temporary folder");
+        let flags = format!(
+            "--hook input,output --enforce --no-offload --hook-keep --takeover {}/next.sock",
+            folder.path().display()
+        );
+        let mut guard = Guard::start(&server, PROGRAM, &forbids("other"), &flags);
+        let listener = server.listen(at(&server, 0));
+        let port = listener.local_addr().expect("it is bound").port();
+        let mut asks = client.connect(at(&client, port)).expect("it passes");
+        let (mut hears, _) = listener.accept().expect("it has connected");
+        let half = b"GET / HTTP/1.1\r\nUser-Agent: nosy\r\n";
+        asks.write_all(half).expect("it is connected");
+        hears.read_exact(&mut [0; 34]).expect("it passes");
+        let mut next = Guard::start(&server, PROGRAM, &forbids("nosy"), &flags);
+        assert_ended_well(&mut guard);
+        for (end, name) in [(&mut asks, "client"), (&mut hears, "server")] {
+            end.set_read_timeout(Some(ANSWER)).expect("not zero");
+            let error = end.read(&mut [0; 9]).expect_err("it is reset");
+            assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "the {name}'s end");
+        }
+        next.process.signal(Signal::TERM);
+        assert_ended_well(&mut next);
     });
 }
 
