@@ -24,6 +24,9 @@ pub(crate) const NETWORK: CapabilitySet = CapabilitySet::NET_ADMIN.union(Capabil
 /// Capabilities for rules, event files and iptables' lock of other users.
 pub(crate) const FILES: CapabilitySet = CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::DAC_READ_SEARCH);
 
+/// Capability to replace a file of another user in a folder that lets only owners replace files (`/tmp`).
+pub(crate) const REPLACE_FILES: CapabilitySet = CapabilitySet::FOWNER;
+
 /// Capabilities for loading an eBPF program for the network (`--bypass`).
 pub(crate) const PROGRAMS: CapabilitySet = CapabilitySet::BPF.union(CapabilitySet::PERFMON);
 
@@ -164,6 +167,20 @@ pub(crate) fn leave_root_with_programs(needed: CapabilitySet) -> io::Result<()> 
     let now = capabilities(None)?;
     set_capabilities(None, CapabilitySets { inheritable: now.permitted, ..now })?;
     now.permitted.iter().try_for_each(|one| Ok(configure_capability_in_ambient_set(one, true)?))
+}
+
+/// Takes every capability from a helper process, and every way to get one. It switches to the user with this
+/// number, or leaves root.
+///
+/// # Errors
+///
+/// See [`User::find`] and [`leave_root`].
+pub(crate) fn give_up_everything(user: Option<u32>) -> io::Result<()> {
+    set_no_new_privs(true)?;
+    match user {
+        Some(number) => User::find(&number.to_string())?.become_keeping(CapabilitySet::empty()),
+        None => leave_root(CapabilitySet::empty()),
+    }
 }
 
 /// [`leave_root`] that reports a failure and continues.

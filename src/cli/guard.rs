@@ -209,7 +209,8 @@ enum BackendName {
 /// Runs `bannerwall guard`.
 pub(super) fn run(arguments: &GuardArgs, config_file: Option<&Path>) -> Result<Exit, Failure> {
     let outputs = arguments.inspection.outputs();
-    let rules_from = arguments.rules_from.config(&arguments.published());
+    let inventory = arguments.inspection.inventory.place();
+    let rules_from = arguments.rules_from.config(&arguments.published(), inventory);
     let config = arguments.inspection.check_files();
     let config = config.and_then(|()| arguments.config(config_file, rules_from.as_ref()));
     let config = config.inspect_err(|_| guard::give_back_kept())?;

@@ -41,9 +41,14 @@ pub(super) fn public_key(text: &str) -> Result<PublicKey, KeyError> {
 }
 
 impl RulesFromFlags {
-    /// Returns the source of published rules, if these flags name one.
-    pub(super) fn config(&self, rules: &Selection) -> Option<RulesFrom> {
+    /// Returns the source of published rules, if these flags name one. It shares the process that connects
+    /// with the inventory, if both are in the same database.
+    pub(super) fn config(&self, rules: &Selection, inventory: Option<&Place>) -> Option<RulesFrom> {
         let place = self.rules_from.clone()?;
+        let place = match inventory {
+            Some(inventory) => place.sharing(inventory),
+            None => place,
+        };
         Some(RulesFrom {
             place,
             keys: PublicKeys(self.rules_key.clone()),

@@ -118,6 +118,16 @@ impl Site {
     }
 }
 
+/// The processes of a guard that start connections to its databases.
+fn starters(guard: &Running) -> usize {
+    let list = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", guard.id()));
+    let is_one = |process: &&str| {
+        let name = std::fs::read_to_string(format!("/proc/{process}/comm"));
+        name.is_ok_and(|name| name.trim_end() == "bannerwall-db")
+    };
+    list.expect("it runs").split_whitespace().filter(is_one).count()
+}
+
 fn stop(mut guard: Running) {
     guard.signal(Signal::TERM);
     assert_eq!(guard.wait_exit().code(), Some(0), "{}", guard.stderr());
@@ -235,6 +245,26 @@ fn a_guard_takes_what_is_published_and_refuses_what_it_must_not_take() {
             events.into_iter().find(|event| event["event_type"] == "stats")
         });
         assert_eq!(stats["bannerwall"]["stats"]["rules"], serde_json::json!({"version": 8, "refused": 5}));
+        stop(guard);
+    });
+}
+
+#[test]
+fn one_process_starts_the_connections_of_the_inventory_and_of_published_rules() {
+    as_root(|| {
+        let Some(server) = Postgres::start() else { return };
+        let site = Site::new(&server);
+        let network = Namespace::new();
+        let _nginx = Nginx::start(&network, 8080, "");
+        assert_eq!(site.publish(&forbids("first"), &[]), 1);
+        let database = by(&site.url, "east");
+        let words = ["--inventory", &database, "--sensor", "east"];
+        let guard = Running::start(site.command(&network, "east", &words));
+        guard.wait_stderr("ready", |text| text.contains("ready: queue").then_some(()));
+        assert_eq!(starters(&guard), 1);
+        assert!(!is_served(&network, "first") && is_served(&network, "second"));
+        let entered = "SELECT count(*) FROM fleet_inbox";
+        eventually("a batch of the inventory", || (psql(&site.url, entered) != "0").then_some(()));
         stop(guard);
     });
 }

@@ -156,11 +156,24 @@ fn children(process: u32) -> Vec<u32> {
     list.split_whitespace().map(|number| number.parse().expect("a number")).collect()
 }
 
-/// The process that starts those which speak to the database, and one of these.
-fn helpers(guard: &Running) -> (u32, u32) {
-    let is_one = |process: &u32| status(*process, "Name") == "bannerwall-db";
-    let starter = children(guard.id()).into_iter().find(is_one).expect("a helper process");
-    (starter, eventually("a connection", || children(starter).into_iter().next()))
+/// The processes of a connection to the database: the parent of the starter, the starter and one that speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Helpers {
+    parent: u32,
+    starter: u32,
+    connection: u32,
+}
+
+impl Helpers {
+    fn of(guard: &Running) -> Self {
+        let is_one = |process: &u32| status(*process, "Name") == "bannerwall-db";
+        let parent = children(guard.id()).into_iter().find(is_one).expect("a helper process");
+        eventually("a connection", || {
+            let starter = children(parent).into_iter().next()?;
+            let connection = children(starter).into_iter().next()?;
+            Some(Self { parent, starter, connection })
+        })
+    }
 }
 
 #[test]
@@ -189,8 +202,8 @@ fn an_answer_without_end_costs_a_connection_and_not_the_guard() {
 fn a_killed_process_is_told_and_another_one_goes_on() {
     as_root(|| {
         let Some(mut site) = Site::new() else { return };
-        let (starter, helper) = helpers(&site.guard.process);
-        for process in [starter, helper] {
+        let first = Helpers::of(&site.guard.process);
+        for process in [first.parent, first.starter, first.connection] {
             assert_eq!(status(process, "CapPrm"), "0000000000000000");
             assert_eq!(status(process, "Seccomp"), "2");
             let limits = fs::read_to_string(format!("/proc/{process}/limits")).expect("it runs");
@@ -199,19 +212,33 @@ fn a_killed_process_is_told_and_another_one_goes_on() {
         }
         site.talk("before_2");
         eventually("the inventory", || site.met("before_2"));
-        site.line.router.run(&format!("kill -9 {helper}"));
+        site.line.router.run(&format!("kill -9 {}", first.connection));
         site.talk("behind_2");
         site.waits_for("the process that speaks to the server has ended: signal 9 (SIGKILL)");
         eventually("the inventory again", || site.met("behind_2"));
         assert!(site.blocks());
-        let (same, helper) = helpers(&site.guard.process);
-        assert_eq!(same, starter);
+        let second = Helpers::of(&site.guard.process);
+        assert_eq!((second.parent, second.starter), (first.parent, first.starter));
 
-        // Without the process that starts them the guard goes on, too, and says so.
-        site.line.router.run(&format!("kill -9 {starter}"));
-        site.line.router.run(&format!("kill -9 {helper}"));
+        // The process that starts them is started again.
+        site.line.router.run(&format!("kill -9 {} {}", second.starter, second.connection));
+        site.waits_for("the process that starts connections to the server has ended: signal 9 (SIGKILL)");
+        site.talk("third_2");
+        eventually("the inventory by another starter", || site.met("third_2"));
+        let third = Helpers::of(&site.guard.process);
+        assert_eq!(third.parent, second.parent);
+        assert_ne!(third.starter, second.starter);
+
+        // And works on without its parent.
+        site.line.router.run(&format!("kill -9 {} {}", third.parent, third.connection));
+        site.talk("fourth_2");
+        eventually("the inventory by the same starter", || site.met("fourth_2"));
+        assert!(site.blocks());
+        // Without both the guard goes on, and says so.
+        let last = children(third.starter)[0];
+        site.line.router.run(&format!("kill -9 {} {last}", third.starter));
         site.talk("last_2");
-        site.waits_for("the process that starts connections to the server has ended");
+        site.waits_for("the process that starts connections to the server has ended: restart");
         assert!(site.blocks());
         site.guard.process.signal(Signal::INT);
         assert_eq!(site.guard.process.wait_exit().code(), Some(0), "{}", site.guard.process.stderr());

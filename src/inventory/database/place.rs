@@ -130,6 +130,15 @@ impl Place {
         Ok((config, certificates.tls()?))
     }
 
+    /// The same place, with which it shares the process that connects, if `other` is the same one.
+    #[must_use]
+    pub(crate) fn sharing(self, other: &Self) -> Self {
+        match (&self, other) {
+            (Self::Server(one), Self::Server(two)) if one == two && one.url == two.url => other.clone(),
+            _ => self,
+        }
+    }
+
     /// From here on a process of `user`, or of the one that root's programs become, connects to the server
     /// for this one, and for all copies of this place. Nothing of a file.
     ///

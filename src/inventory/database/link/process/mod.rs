@@ -4,7 +4,8 @@
 //! guard is confined. It has the URL and the password, and forks a process for each connection ([`server`]),
 //! which holds the socket and speaks TLS. Such a process may do nothing but that, has bounded memory, and may
 //! die: the guard then has lost a connection, and the next one starts another process. The starter reads
-//! nothing but the guard's requests.
+//! nothing but the guard's requests. If it dies, its parent forks another one: a confined guard could not
+//! start this program again.
 //!
 //! Work goes to the process as a frame: its length (32 bits, little-endian) and as much of postcard. A letter
 //! comes before each frame of the answer: rows, then the end. Rows are bounded again by this side.
@@ -13,8 +14,10 @@ mod server;
 mod starter;
 
 use std::borrow::Cow;
+use std::fmt;
 use std::io::{self, Read, Write};
 
+use rustix::process::WaitIdStatus;
 use serde::{Deserialize, Serialize};
 
 pub(in crate::inventory::database) use self::server::Setup;
@@ -65,6 +68,52 @@ struct End {
     outcome: Result<u64, Fault>,
     /// True if nothing can be asked any more.
     is_lost: bool,
+}
+
+/// How the process of a connection has ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+enum ProcessEnd {
+    /// By itself, with this exit status.
+    Exited(i32),
+    /// By this signal.
+    Killed(i32),
+    /// The kernel did not start it.
+    NotStarted(String),
+    Unknown,
+}
+
+impl ProcessEnd {
+    /// Bytes of its encoding, at most.
+    const LONGEST: usize = 512;
+
+    /// True if the process was not needed any more.
+    fn is_clean(&self) -> bool {
+        *self == Self::Exited(0)
+    }
+}
+
+impl From<Option<WaitIdStatus>> for ProcessEnd {
+    fn from(status: Option<WaitIdStatus>) -> Self {
+        match status.map(|status| (status.exit_status(), status.terminating_signal())) {
+            Some((Some(code), _)) => Self::Exited(code),
+            Some((_, Some(signal))) => Self::Killed(signal),
+            _ => Self::Unknown,
+        }
+    }
+}
+
+impl fmt::Display for ProcessEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exited(code) => write!(f, "exit status {code}"),
+            Self::Killed(signal) => {
+                let name = signal_hook::low_level::signal_name(*signal).unwrap_or("of another name");
+                write!(f, "signal {signal} ({name})")
+            }
+            Self::NotStarted(why) => write!(f, "it cannot be started: {why}"),
+            Self::Unknown => f.write_str("for an unknown reason"),
+        }
+    }
 }
 
 /// An error that leaves the process.
@@ -231,6 +280,14 @@ mod tests {
             assert_eq!(cell(read[0], column), Some(*expected));
         }
         assert_eq!((cell(read[0], 4), cell(read[1], 0)), (None, None));
+    }
+
+    #[test]
+    fn an_end_is_as_short_as_it_has_to_be() {
+        let longest = ProcessEnd::NotStarted("x".repeat(200));
+        assert!(postcard::to_allocvec(&longest).unwrap().len() <= ProcessEnd::LONGEST);
+        assert!(ProcessEnd::Exited(0).is_clean() && !ProcessEnd::Exited(1).is_clean());
+        assert_eq!(ProcessEnd::Killed(9).to_string(), "signal 9 (SIGKILL)");
     }
 
     #[test]

@@ -12,19 +12,19 @@ use bannerwall_ffi::process::fork;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::process::{
-    Pid, PidfdFlags, Resource, Rlimit, WaitId, WaitIdOptions, WaitIdStatus, pidfd_open, setrlimit, waitid,
+    Pid, PidfdFlags, Resource, Rlimit, WaitId, WaitIdOptions, pidfd_open, setrlimit, waitid,
 };
-use rustix::thread::CapabilitySet;
 use serde::{Deserialize, Serialize};
 use tokio_postgres::Config;
 
 use super::super::connection::{Canceller, Connection};
 use super::super::tls::Tls;
-use super::{Cell, END, End, ROW, read_body, read_length, write_frame};
+use super::{Cell, END, End, ProcessEnd, ROW, read_body, read_length, write_frame};
 use crate::confinement::Confinement;
+use crate::diagnostics::tell;
 use crate::helper;
 use crate::inventory::database::Place;
-use crate::privileges::{User, leave_root};
+use crate::privileges::give_up_everything;
 
 /// The subcommand of such a process.
 pub(crate) const SUBCOMMAND: &str = "database-connections";
@@ -32,15 +32,15 @@ pub(crate) const SUBCOMMAND: &str = "database-connections";
 /// What they are called in lists of processes.
 const NAME: &std::ffi::CStr = c"bannerwall-db";
 
-/// How a process ends that is not needed any more.
-pub(super) const WELL: &str = "exit status 0";
-
 /// Bytes of memory that a process may write, stacks of its threads included. An answer has 40 MiB at most,
 /// and is held up to three times while its buffer grows.
 const MEMORY: u64 = 192 << 20;
 
 /// Bytes of the first word: a URL and a password.
 const SETUP: usize = 64 << 10;
+
+/// Pause before a starter that has died is started again, which may die at once.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// Time for which a server is asked to leave a question that nobody waits for.
 const CANCELLING: Duration = Duration::from_secs(2);
@@ -69,12 +69,12 @@ pub(crate) fn serve() -> io::Result<()> {
     // Files of certificates may be root's alone.
     let password = setup.password.map(String::from_utf8).transpose().map_err(io::Error::other)?;
     let how = Place::server(&setup.url, password).map_err(io::Error::other)?;
-    match setup.user {
-        Some(number) => User::find(&number.to_string())?.become_keeping(CapabilitySet::empty())?,
-        None => leave_root(CapabilitySet::empty())?,
-    }
+    give_up_everything(setup.user)?;
     setrlimit(Resource::Data, Rlimit { current: Some(MEMORY), maximum: Some(MEMORY) })?;
     confinement().forking().apply_or_tell(true);
+    if !become_starter()? {
+        return Ok(());
+    }
     let stream = start_connections(&control)?;
     // Requests are the starter's alone.
     drop(control);
@@ -85,11 +85,33 @@ fn confinement() -> Confinement {
     Confinement::default().finding_servers()
 }
 
+/// Forks the starter, and another one if it dies. Returns true in the starter, and false in its parent once
+/// the guard has gone.
+fn become_starter() -> io::Result<bool> {
+    loop {
+        let Some(number) = fork().map_err(io::Error::other)? else { return Ok(true) };
+        let number = Pid::from_raw(number).ok_or(io::ErrorKind::InvalidData)?;
+        let end = loop {
+            match waitid(WaitId::Pid(number), WaitIdOptions::EXITED) {
+                Err(rustix::io::Errno::INTR) => {}
+                other => break ProcessEnd::from(other?),
+            }
+        };
+        if end.is_clean() {
+            return Ok(false);
+        }
+        tell(format_args!(
+            "bannerwall: the process that starts connections to the server has ended: {end}; it is started again"
+        ));
+        std::thread::sleep(AGAIN);
+    }
+}
+
 /// A process that was started.
 struct Started {
     process: OwnedFd,
-    /// Where it is told how it ended.
-    fate: OwnedFd,
+    /// The pipe for its [`ProcessEnd`].
+    end: OwnedFd,
 }
 
 /// Starts a process for each request; gives what one is to serve, in that, and nothing once requests have
@@ -111,8 +133,8 @@ fn start_connections(control: &OwnedFd) -> io::Result<Option<UnixStream>> {
         all.retain(|started| {
             let is_over = ended.next().unwrap_or_default();
             if is_over {
-                // Who had it started may have gone.
-                let _ = rustix::io::write(&started.fate, fate(started).as_bytes());
+                let status = waitid(WaitId::PidFd(started.process.as_fd()), WaitIdOptions::EXITED);
+                report(&started.end, &status.ok().flatten().into());
             }
             !is_over
         });
@@ -120,39 +142,23 @@ fn start_connections(control: &OwnedFd) -> io::Result<Option<UnixStream>> {
             continue;
         }
         let Some((_, descriptors)) = receive(control, &mut [0; 16])? else { return Ok(None) };
-        let Ok([stream, fate]) = <[OwnedFd; 2]>::try_from(descriptors) else {
+        let Ok([stream, end]) = <[OwnedFd; 2]>::try_from(descriptors) else {
             return Err(io::ErrorKind::InvalidData.into());
         };
         match fork() {
             Ok(None) => return Ok(Some(stream.into())),
             Ok(Some(number)) => {
                 let number = Pid::from_raw(number).ok_or(io::ErrorKind::InvalidData)?;
-                all.push(Started { process: pidfd_open(number, PidfdFlags::empty())?, fate });
+                all.push(Started { process: pidfd_open(number, PidfdFlags::empty())?, end });
             }
-            Err(error) => {
-                let _ = rustix::io::write(&fate, format!("it cannot be started: {error}").as_bytes());
-            }
+            Err(error) => report(&end, &ProcessEnd::NotStarted(error.to_string())),
         }
     }
 }
 
-/// How a process has ended.
-fn fate(started: &Started) -> String {
-    match waitid(WaitId::PidFd(started.process.as_fd()), WaitIdOptions::EXITED) {
-        Ok(Some(status)) => in_words(&status),
-        _ => "nobody knows how".to_owned(),
-    }
-}
-
-fn in_words(status: &WaitIdStatus) -> String {
-    match (status.exit_status(), status.terminating_signal()) {
-        (Some(code), _) => format!("exit status {code}"),
-        (_, Some(signal)) => {
-            let name = signal_hook::low_level::signal_name(signal).unwrap_or("of another name");
-            format!("signal {signal} ({name})")
-        }
-        _ => "nobody knows how".to_owned(),
-    }
+/// Reports an end to the process that the connection was for, which may have gone.
+fn report(pipe: &OwnedFd, end: &ProcessEnd) {
+    let _ = postcard::to_allocvec(end).map(|end| rustix::io::write(pipe, &end));
 }
 
 /// A datagram's size, and the descriptors that came with it; none at the end.

@@ -19,7 +19,7 @@ use rustix::net::{
 use super::super::connection::PATIENCE;
 use super::super::{DatabaseError, Result};
 use super::server::{SUBCOMMAND, Setup};
-use super::{End, Unread, Work, read_answer, write_frame};
+use super::{End, ProcessEnd, Unread, Work, read_answer, write_frame};
 use crate::diagnostics::tell;
 use crate::helper;
 
@@ -57,7 +57,7 @@ impl ConnectionStarter {
     fn send(&self, word: &[u8], with: Option<(&UnixStream, &PipeWriter)>) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        let descriptors = with.map(|(stream, fate)| [stream.as_fd(), fate.as_fd()]);
+        let descriptors = with.map(|(stream, end)| [stream.as_fd(), end.as_fd()]);
         if let Some(descriptors) = &descriptors {
             ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
         }
@@ -77,14 +77,14 @@ impl ConnectionStarter {
     /// What that says, or none can be started.
     pub(in crate::inventory::database::link) fn connect(&self) -> Result<ProcessConnection> {
         let (stream, theirs) = UnixStream::pair()?;
-        let (fate, teller) = io::pipe()?;
+        let (end, reporter) = io::pipe()?;
         stream.set_read_timeout(Some(PATIENCE + LONGER))?;
         stream.set_write_timeout(Some(PATIENCE + LONGER))?;
-        self.send(b"connect", Some((&theirs, &teller)))?;
+        self.send(b"connect", Some((&theirs, &reporter)))?;
         // Else their ends would not be seen.
-        drop((theirs, teller));
+        drop((theirs, reporter));
         let server = self.server.clone();
-        let connection = ProcessConnection { server, stream, fate, is_lost: Cell::new(false) };
+        let connection = ProcessConnection { server, stream, end, is_lost: Cell::new(false) };
         connection.receive()?;
         Ok(connection)
     }
@@ -106,8 +106,8 @@ fn gone() -> io::Error {
 pub(in crate::inventory::database::link) struct ProcessConnection {
     server: String,
     stream: UnixStream,
-    /// Says how the process has ended, once it has.
-    fate: PipeReader,
+    /// The starter writes the process's end into it.
+    end: PipeReader,
     is_lost: Cell<bool>,
 }
 
@@ -154,29 +154,29 @@ impl ProcessConnection {
             Unread::Garbled => DatabaseError::Ended("it said what has no meaning".to_owned()),
             Unread::System(error) if error.kind() == io::ErrorKind::WouldBlock => DatabaseError::Silent,
             Unread::System(error) => {
-                let fate = self.fate().unwrap_or_else(|| error.to_string());
+                let end = self.end();
                 // As it ends where a question is interrupted.
-                if fate != super::server::WELL {
+                if !end.as_ref().is_some_and(ProcessEnd::is_clean) {
+                    let end = end.as_ref().map_or_else(|| error.to_string(), ToString::to_string);
                     tell(format_args!(
-                        "bannerwall: {}: the process that speaks to the server has ended: {fate}; the next connection starts \
+                        "bannerwall: {}: the process that speaks to the server has ended: {end}; the next connection starts \
                          another one",
                         self.server
                     ));
                 }
-                DatabaseError::Ended(fate)
+                DatabaseError::Ended(end.map_or_else(|| error.to_string(), |end| end.to_string()))
             }
         }
     }
 
-    /// How the process has ended, if that is told soon.
-    fn fate(&self) -> Option<String> {
-        let mut polled = [PollFd::new(&self.fate, PollFlags::IN)];
-        let mut fate = [0; 64];
+    /// How the process has ended, if that is reported soon.
+    fn end(&self) -> Option<ProcessEnd> {
+        let mut polled = [PollFd::new(&self.end, PollFlags::IN)];
+        let mut end = [0; ProcessEnd::LONGEST];
         let count = match poll(&mut polled, Some(&SOON)) {
-            Ok(1..) => (&self.fate).read(&mut fate).ok()?,
+            Ok(1..) => (&self.end).read(&mut end).ok()?,
             _ => return None,
         };
-        let fate = str::from_utf8(fate.get(..count)?).ok()?;
-        (!fate.is_empty()).then(|| fate.to_owned())
+        postcard::from_bytes(end.get(..count)?).ok()
     }
 }
