@@ -2,9 +2,13 @@
 //! secrets.
 
 use std::fs::{File, Permissions};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
+use tempfile::NamedTempFile;
 
 /// Mode of a new file, before the umask.
 const ANYBODY: u32 = 0o666;
@@ -15,25 +19,148 @@ const ANYBODY: u32 = 0o666;
 /// # Errors
 ///
 /// Error of the system; the old file is intact then.
-pub(crate) fn replace(path: &Path, octets: &[u8]) -> io::Result<()> {
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let place = std::fs::canonicalize(path).unwrap_or_else(|_absent| path.to_owned());
     let there = std::fs::metadata(&place).ok();
     if there.as_ref().is_some_and(|there| !there.is_file()) {
-        return File::options().write(true).open(&place)?.write_all(octets);
+        return File::options().write(true).open(&place)?.write_all(bytes);
     }
-    let folder = folder_of(&place);
-    // A random name and exclusive creation keep this from writing through a planted link.
-    let mut file = tempfile::Builder::new()
-        .prefix(".bannerwall-")
-        .permissions(Permissions::from_mode(ANYBODY))
-        .tempfile_in(folder)?;
-    file.write_all(octets)?;
-    if let Some(there) = there {
-        file.as_file().set_permissions(there.permissions())?;
+    Replacement::open(&place)?.put(bytes)
+}
+
+/// Temporary file that replaces another one later. It keeps its owner and mode if the process switches to
+/// another user meanwhile.
+#[derive(Debug)]
+pub(crate) struct Replacement {
+    place: PathBuf,
+    file: NamedTempFile,
+}
+
+impl Replacement {
+    /// Creates the temporary file in the folder of `place`, with the mode of the file there.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be created.
+    pub(crate) fn open(place: &Path) -> io::Result<Self> {
+        // A random name and exclusive creation keep this from writing through a planted link.
+        let file = tempfile::Builder::new()
+            .prefix(".bannerwall-")
+            .permissions(Permissions::from_mode(ANYBODY))
+            .tempfile_in(folder_of(place))?;
+        if let Ok(there) = std::fs::metadata(place) {
+            file.as_file().set_permissions(there.permissions())?;
+        }
+        Ok(Self { place: place.to_owned(), file })
     }
-    file.as_file().sync_all()?;
-    file.persist(&place)?;
-    Ok(())
+
+    /// Replaces the other file by one with these bytes.
+    ///
+    /// # Errors
+    ///
+    /// Error of the system; the old file is intact then.
+    pub(crate) fn put(mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all(bytes)?;
+        self.file.as_file().sync_all()?;
+        self.file.persist(&self.place)?;
+        Ok(())
+    }
+}
+
+/// Two files that replace each other by turns. A process that has switched to another user can so replace a
+/// file repeatedly, and both files keep their owner.
+#[derive(Debug)]
+pub(crate) struct Alternation {
+    place: PathBuf,
+    /// Path of the file that waits.
+    beside: PathBuf,
+    files: [File; 2],
+    /// True while the file at the place is empty.
+    is_empty: bool,
+}
+
+impl Alternation {
+    /// Replaces the file at `place` by one with these bytes, readable by its owner only, and creates the other
+    /// file.
+    ///
+    /// # Errors
+    ///
+    /// One of them cannot be created.
+    pub(crate) fn open(place: &Path, bytes: &[u8]) -> io::Result<Self> {
+        let mut beside = place.as_os_str().to_owned();
+        beside.push(".new");
+        let beside = PathBuf::from(beside);
+        let first = make(&beside)?;
+        write_all_of(&first, bytes)?;
+        std::fs::rename(&beside, place)?;
+        let second = make(&beside)?;
+        Ok(Self { place: place.to_owned(), beside, files: [second, first], is_empty: bytes.is_empty() })
+    }
+
+    /// Replaces the file at the place by the other one with these bytes.
+    ///
+    /// # Errors
+    ///
+    /// Error of the system; the old file is intact then.
+    pub(crate) fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
+        // By descriptor: a file or link that was planted at the path meanwhile must not be written.
+        write_all_of(&self.files[0], bytes)?;
+        match renameat_with(CWD, &self.beside, CWD, &self.place, RenameFlags::EXCHANGE) {
+            Ok(()) => self.files.swap(0, 1),
+            // Some file systems do not exchange files, and another program may have deleted one.
+            Err(Errno::INVAL | Errno::NOENT) => {
+                let file = make(&self.beside)?;
+                write_all_of(&file, bytes)?;
+                std::fs::rename(&self.beside, &self.place)?;
+                self.files = [make(&self.beside)?, file];
+            }
+            Err(error) => return Err(error.into()),
+        }
+        self.is_empty = bytes.is_empty();
+        Ok(())
+    }
+
+    /// Removes both files.
+    ///
+    /// # Errors
+    ///
+    /// The file at the place cannot be removed.
+    pub(crate) fn remove(mut self) -> io::Result<()> {
+        self.is_empty = false;
+        remove(&self.place)
+    }
+}
+
+impl Drop for Alternation {
+    fn drop(&mut self) {
+        // If it cannot be removed, the next start replaces it.
+        let _ = remove(&self.beside);
+        if self.is_empty {
+            let _ = remove(&self.place);
+        }
+    }
+}
+
+/// Creates a new file for its owner only. It must not write through a link or a file that was left at this path.
+fn make(path: &Path) -> io::Result<File> {
+    remove(path)?;
+    File::options().write(true).create_new(true).mode(0o600).open(path)
+}
+
+/// Removes a file, if it is there.
+fn remove(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Replaces the content of a file, and syncs it to the disk.
+fn write_all_of(mut file: &File, bytes: &[u8]) -> io::Result<()> {
+    file.set_len(0)?;
+    file.rewind()?;
+    file.write_all(bytes)?;
+    file.sync_all()
 }
 
 /// Returns the first bytes of a file, up to `most`.
@@ -87,6 +214,35 @@ mod tests {
         assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!((std::fs::read(&file).unwrap(), mode(&file)), (b"new".to_vec(), 0o600));
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "nothing is left beside it");
+    }
+
+    #[test]
+    fn two_files_take_turns_and_planted_links_are_not_written_through() {
+        let folder = tempfile::tempdir().unwrap();
+        let [place, beside, treasure] =
+            ["state", "state.new", "treasure"].map(|name| folder.path().join(name));
+        std::fs::write(&treasure, "gold").unwrap();
+        std::os::unix::fs::symlink(&treasure, &beside).unwrap();
+        let mut files = Alternation::open(&place, b"a long beginning").unwrap();
+        for text in ["first", "second", "third"] {
+            files.put(text.as_bytes()).unwrap();
+            assert_eq!((std::fs::read_to_string(&place).unwrap(), mode(&place)), (text.to_owned(), 0o600));
+        }
+        // What has got the name of the one that waits takes the place, and stays what it is.
+        std::fs::remove_file(&beside).unwrap();
+        std::os::unix::fs::symlink(&treasure, &beside).unwrap();
+        files.put(b"fourth").unwrap();
+        assert_eq!(std::fs::read_to_string(&treasure).unwrap(), "gold");
+        std::fs::remove_file(&place).unwrap();
+        files.put(b"fifth").unwrap();
+        files.put(b"sixth").unwrap();
+        files.remove().unwrap();
+        let left: Vec<_> =
+            std::fs::read_dir(folder.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
+        assert_eq!(left, ["treasure"]);
+        // Where nothing was put, nothing stays.
+        drop(Alternation::open(&place, b"").unwrap());
+        assert!(!place.exists());
     }
 
     #[test]

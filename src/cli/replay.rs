@@ -23,11 +23,12 @@ use crate::confinement::{Confinement, tell_unheld};
 use crate::diagnostics::tell;
 use crate::engine::{Checksums, EngineConfig};
 use crate::event::{Event, EventSink, Source};
+use crate::files::Replacement;
 use crate::inventory::{Inventory, Observer};
 use crate::output::eve::EveOptions;
 use crate::output::learn::Learner;
 use crate::output::{self, Destination, Handle, Writer, WriterConfig};
-use crate::privileges::{FILES, keep_or_tell};
+use crate::privileges::{FILES, REPLACE_FILES};
 use crate::replay::input::Input;
 use crate::replay::{Onlooker, Replay, ReplayConfig, Session};
 use crate::rules::{RuleSet, Selection};
@@ -114,6 +115,7 @@ pub(super) fn run(arguments: &ReplayArgs, quiet: bool) -> Result<Exit, Failure> 
             "--notify and --notify-command need --no-sandbox: a confined replay cannot notify"
         )));
     }
+    let learnt = arguments.learnt()?;
     arguments.leave_root();
     // The confinement forbids new connections, so the connection to the server must exist first. It does not
     // reconnect later.
@@ -144,9 +146,8 @@ pub(super) fn run(arguments: &ReplayArgs, quiet: bool) -> Result<Exit, Failure> 
     // The observer's last changes are events, too: the inventory has to finish before the writer.
     let unkept = inventory.map_or(0, Inventory::finish);
     let report = writer.finish();
-    if let (Some(learner), Some(path)) = (learner, &arguments.learn) {
-        let written = learner.write(path).with_context(|| format!("cannot write {}", path.display()));
-        written.map_err(Failure::Usage)?;
+    if let (Some(learner), Some(file)) = (learner, learnt) {
+        learner.put(file).map_err(|error| arguments.cannot_learn(&error))?;
     }
     if !quiet {
         tell(summary(session.replay(), started));
@@ -213,17 +214,24 @@ impl ReplayArgs {
         started.transpose().map_err(|error| Failure::Usage(anyhow!("--inventory {error}")))
     }
 
+    /// The file that policies are written to at the end. They may be in force later, so that it stays root's.
+    fn learnt(&self) -> Result<Option<Replacement>, Failure> {
+        let Some(path) = &self.learn else { return Ok(None) };
+        Replacement::open(path).map(Some).map_err(|error| self.cannot_learn(&error))
+    }
+
+    fn cannot_learn(&self, error: &std::io::Error) -> Failure {
+        let path = self.learn.as_deref().unwrap_or(Path::new(""));
+        Failure::Usage(anyhow!("--learn {}: {error}", path.display()))
+    }
+
     /// Leaves root before any thread starts. Root may read captures of other users, such as tcpdump's.
     fn leave_root(&self) {
         if self.no_sandbox {
             return;
         }
-        // Learned policies take effect later, so their file stays root's. The learner renames it into place
-        // at the end.
-        if self.learn.is_some() {
-            return keep_or_tell("main", FILES);
-        }
-        leave_root_owning(FILES, self.output.as_deref().into_iter().chain(self.inventory.path()));
+        let needed = if self.learn.is_some() { FILES | REPLACE_FILES } else { FILES };
+        leave_root_owning(needed, self.output.as_deref().into_iter().chain(self.inventory.path()));
     }
 
     /// Confines the program to what it needs, before it reads data from the network.

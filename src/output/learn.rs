@@ -13,7 +13,7 @@ use ipnet::IpNet;
 use super::Format;
 use crate::banner::other::UNKNOWN;
 use crate::event::{Application, Event, EventKind};
-use crate::files::{self, folder_of};
+use crate::files::{self, Replacement, folder_of};
 use crate::rules::LEARNING_POLICY;
 
 /// Number of distinct ports and server networks.
@@ -129,6 +129,14 @@ impl Learner {
     pub fn write(&self, path: &Path) -> io::Result<()> {
         check(path)?;
         files::replace(path, self.render().as_bytes())
+    }
+
+    /// Writes the policies into this file, and puts that in its place.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn put(&self, file: Replacement) -> io::Result<()> {
+        file.put(self.render().as_bytes())
     }
 
     fn products(&self) -> BTreeSet<&Thing> {

@@ -1,12 +1,12 @@
 //! Progress of a scan in a file, to resume it after an interruption, a crash or a kill.
 //!
-//! The file is replaced as a whole (written under another name, then renamed), so a complete one exists
-//! whenever the process stops. It holds the options that select targets and judge results. A file of another
+//! The file is replaced as a whole, so a complete one exists whenever the process stops. An empty one belongs to
+//! a scan that has not saved yet. It holds the options that select targets and judge results. A file of another
 //! scan is refused.
 
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,12 +15,10 @@ use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
 use super::targets::{Counts, Snapshot};
+use crate::files::Alternation;
 
 /// Version of the file's layout; others are refused.
 const LAYOUT: u32 = 1;
-
-/// Mode of the file: a command line may hold credentials (`--header 'Authorization: …'`).
-const PRIVATE: u32 = 0o600;
 
 /// Permission bits that let others than the owner write.
 const FOREIGN_WRITE: u32 = 0o022;
@@ -144,7 +142,7 @@ impl Checkpoint {
         check(&metadata).map_err(|reason| CheckpointError::Untrusted { path: path.to_owned(), reason })?;
         let mut text = String::new();
         file.read_to_string(&mut text).map_err(fault)?;
-        Self::parse(path, &text).map(Some)
+        if text.is_empty() { Ok(None) } else { Self::parse(path, &text).map(Some) }
     }
 
     fn parse(path: &Path, text: &str) -> Result<Self, CheckpointError> {
@@ -186,26 +184,6 @@ impl Checkpoint {
         Err(CheckpointError::Mismatch { path: path.to_owned(), differences, command })
     }
 
-    /// Replaces the file at `path`.
-    ///
-    /// # Errors
-    ///
-    /// The file cannot be written; the old one stays intact.
-    pub fn save(&self, path: &Path) -> Result<(), CheckpointError> {
-        self.replace(path).map_err(|error| CheckpointError::File { path: path.to_owned(), error })
-    }
-
-    /// Checks that a checkpoint can be written at `path`, before the scan starts.
-    ///
-    /// # Errors
-    ///
-    /// It cannot.
-    pub fn check_place(path: &Path) -> Result<(), CheckpointError> {
-        let beside = beside(path);
-        let made = make(&beside).and_then(|_| std::fs::remove_file(&beside));
-        made.map_err(|error| CheckpointError::File { path: path.to_owned(), error })
-    }
-
     /// Returns the scan's progress.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot {
@@ -220,29 +198,50 @@ impl Checkpoint {
         Duration::from_millis(self.elapsed_ms)
     }
 
-    fn replace(&self, path: &Path) -> io::Result<()> {
-        let beside = beside(path);
-        let mut file = make(&beside)?;
-        serde_json::to_writer(&mut file, self)?;
-        file.write_all(b"\n")?;
-        // Without the sync a crash could leave an empty file under the final name.
-        file.sync_all()?;
-        std::fs::rename(&beside, path)
+    fn bytes(&self) -> io::Result<Vec<u8>> {
+        let mut bytes = serde_json::to_vec(self)?;
+        bytes.push(b'\n');
+        Ok(bytes)
     }
 }
 
-/// Returns the temporary path for the file at `path`.
-fn beside(path: &Path) -> PathBuf {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
-    beside.into()
+/// The file of a running scan. Only its owner may read it: a command line may hold credentials (`--header
+/// 'Authorization: …'`).
+#[derive(Debug)]
+pub struct CheckpointFile {
+    path: PathBuf,
+    files: Alternation,
 }
 
-/// Creates a new file. It must not write through a link or a file that somebody else left at this path.
-fn make(path: &Path) -> io::Result<File> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => File::options().write(true).create_new(true).mode(PRIVATE).open(path),
+impl CheckpointFile {
+    /// Makes the file at `path`, with the checkpoint that was loaded there, if any. The process may become
+    /// another user then: the file stays its owner's.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn open(path: &Path, loaded: Option<&Checkpoint>) -> Result<Self, CheckpointError> {
+        let bytes = loaded.map_or_else(|| Ok(Vec::new()), Checkpoint::bytes);
+        let files = bytes.and_then(|bytes| Alternation::open(path, &bytes));
+        let files = files.map_err(|error| CheckpointError::File { path: path.to_owned(), error })?;
+        Ok(Self { path: path.to_owned(), files })
+    }
+
+    /// Replaces the checkpoint.
+    ///
+    /// # Errors
+    /// It cannot be written; the old one is still whole.
+    pub fn save(&mut self, checkpoint: &Checkpoint) -> Result<(), CheckpointError> {
+        let saved = checkpoint.bytes().and_then(|bytes| self.files.put(&bytes));
+        saved.map_err(|error| CheckpointError::File { path: self.path.clone(), error })
+    }
+
+    /// Removes the file of a scan that is over.
+    ///
+    /// # Errors
+    /// It cannot be removed.
+    pub fn remove(self) -> Result<(), CheckpointError> {
+        let Self { path, files } = self;
+        files.remove().map_err(|error| CheckpointError::File { path, error })
     }
 }
 
@@ -286,9 +285,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state");
         assert_eq!(Checkpoint::load(&path).unwrap(), None);
-        checkpoint().save(&path).unwrap();
-        checkpoint().save(&path).unwrap();
+        let mut file = CheckpointFile::open(&path, None).unwrap();
+        assert_eq!(Checkpoint::load(&path).unwrap(), None, "nothing was written yet");
+        file.save(&checkpoint()).unwrap();
+        file.save(&checkpoint()).unwrap();
         assert_eq!(Checkpoint::load(&path).unwrap(), Some(checkpoint()));
+        drop(file);
+        let file = CheckpointFile::open(&path, Some(&checkpoint())).unwrap();
+        assert_eq!(Checkpoint::load(&path).unwrap(), Some(checkpoint()));
+        drop(file);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
     }
 
@@ -308,7 +313,7 @@ mod tests {
         let path = folder.path().join("state");
         let mut contradicting = checkpoint();
         contradicting.cursor = 4;
-        for text in ["", "{}", "[1]", &serde_json::to_string(&contradicting).unwrap()] {
+        for text in ["{}", "[1]", &serde_json::to_string(&contradicting).unwrap()] {
             std::fs::write(&path, text).unwrap();
             assert!(matches!(Checkpoint::load(&path), Err(CheckpointError::Foreign { .. })), "{text}");
         }
@@ -319,8 +324,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state");
         assert_eq!(Checkpoint::load_trusted(&path).unwrap(), None);
-        checkpoint().save(&path).unwrap();
-        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, PRIVATE);
+        CheckpointFile::open(&path, Some(&checkpoint())).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         assert_eq!(Checkpoint::load_trusted(&path).unwrap(), Some(checkpoint()));
         for mode in [0o620, 0o602, 0o666] {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
@@ -330,16 +335,5 @@ mod tests {
         }
         let metadata = std::fs::metadata(&path).unwrap();
         assert!(check_owner(&metadata, metadata.uid() + 1).is_err() || metadata.uid() == 0);
-    }
-
-    #[test]
-    fn a_planted_link_is_not_written_through() {
-        let folder = tempfile::tempdir().unwrap();
-        let (path, treasure) = (folder.path().join("state"), folder.path().join("treasure"));
-        std::fs::write(&treasure, "gold").unwrap();
-        std::os::unix::fs::symlink(&treasure, folder.path().join("state.new")).unwrap();
-        checkpoint().save(&path).unwrap();
-        assert_eq!(std::fs::read_to_string(&treasure).unwrap(), "gold");
-        assert_eq!(Checkpoint::load(&path).unwrap(), Some(checkpoint()));
     }
 }

@@ -1,6 +1,7 @@
 //! What a running guard may still do, seen from outside, and that it needs no more.
 
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 use std::path::Path;
 use std::process::{Command, Output};
@@ -257,33 +258,54 @@ fn a_replay_and_a_scan_leave_root_and_their_files_do_not() {
                 users.iter().all(|ids| *ids == [PACKAGE_USER; 4].join("\t")).then_some(())
             });
         };
+        // As in /tmp, where only its owner may replace a file.
+        let sticky = path("sticky");
+        fs::create_dir(&sticky).expect("the folder is ours");
+        fs::set_permissions(&sticky, fs::Permissions::from_mode(0o1777)).expect("ours");
+        fs::write(sticky.join("learnt.toml"), "old").expect("the folder is ours");
         place.network.run(&format!("mkfifo {}", path("capture").display()));
         let words = |mode: &str| {
             let (results, inventory) = (path(mode).display().to_string(), path("net.db"));
             format!("-o {results} --inventory {}", inventory.display())
         };
-        let replay = place.start_with_package_user(&format!(
-            "replay {} {}",
+        let mut replay = place.start_with_package_user(&format!(
+            "replay {} {} --learn {}/learnt.toml",
             path("capture").display(),
-            words("replay.json")
+            words("replay.json"),
+            sticky.display()
         ));
         // It reads, so that it has been confined.
-        let capture = fs::File::options().write(true).open(path("capture")).expect("it reads");
+        let mut capture = fs::File::options().write(true).open(path("capture")).expect("it reads");
         left(&replay);
-        drop((capture, replay));
+        // Of no packets.
+        let header = [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65535, 1].map(u32::to_le_bytes);
+        capture.write_all(header.as_flattened()).expect("it reads");
+        drop(capture);
+        assert_eq!(replay.wait_exit().code(), Some(0), "{}", replay.stderr());
+        assert_ne!(fs::read_to_string(sticky.join("learnt.toml")).expect("it is there"), "old");
 
         let silent = place.network.listen((std::net::Ipv4Addr::LOCALHOST, 2200));
-        let scan = place.start_with_package_user(&format!(
-            "scan ssh 127.0.0.1 -p 2200 --read-timeout 90s --total-timeout 90s -q {}",
+        let mut scan = place.start_with_package_user(&format!(
+            "scan ssh 127.0.0.1 -p 2200 --read-timeout 90s --total-timeout 90s -q --resume {}/state {}",
+            sticky.display(),
             words("scan.json")
         ));
         let _connection = silent.accept().expect("it asks");
         left(&scan);
-        for name in ["replay.json", "scan.json", "net.db"] {
+        // It finishes what is under way, unless it hears that again.
+        eventually("the scan to be given up", || {
+            scan.signal(Signal::INT);
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            scan.has_exited().then_some(())
+        });
+        assert_eq!(scan.wait_exit().code(), Some(130), "{}", scan.stderr());
+        let state = fs::read_to_string(sticky.join("state")).expect("it is kept");
+        assert!(state.contains("\"cursor\":1"), "{state}");
+        for name in ["replay.json", "scan.json", "net.db", "sticky/learnt.toml", "sticky/state"] {
             let owner = std::os::unix::fs::MetadataExt::uid(&fs::metadata(path(name)).expect("it is made"));
             assert_eq!(owner, 0, "{name}");
         }
-        drop(scan);
+        assert_eq!(fs::read_dir(sticky).expect("it is there").count(), 2, "nothing is left beside them");
     });
 }
 

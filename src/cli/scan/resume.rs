@@ -80,6 +80,7 @@ mod tests {
 
     use super::*;
     use crate::cli::Cli;
+    use crate::scan::checkpoint::CheckpointFile;
     use crate::scan::targets::Snapshot;
 
     fn words(line: &str) -> Vec<OsString> {
@@ -102,7 +103,7 @@ mod tests {
         let options = BTreeMap::from([("scan".to_owned(), "connect".to_owned())]);
         let arguments = started.split_whitespace().map(str::to_owned).collect();
         let checkpoint = Checkpoint::new(arguments, options, &Snapshot::default(), Duration::ZERO);
-        checkpoint.save(&path).expect("a file");
+        CheckpointFile::open(&path, Some(&checkpoint)).expect("a file");
         assert_eq!(filled(&short).expect("a file"), words(&format!("{started} {resume} --rate 7")));
         let long = format!("bannerwall scan connect 192.0.2.1 -p 22 {resume}");
         assert_eq!(filled(&long).expect("targets"), words(&long));

@@ -16,7 +16,7 @@ use super::{ProgressName, Request};
 use crate::cli::{Failure, Global, leave_root_owning};
 use crate::confinement::{Confinement, tell_unheld};
 use crate::diagnostics::tell;
-use crate::privileges::{FILES, keep_or_tell};
+use crate::privileges::{FILES, REPLACE_FILES};
 use crate::scan::session::{Onlooker, Session, Wish};
 use crate::scan::targets::{Counts, LeftOut};
 
@@ -36,8 +36,10 @@ pub(super) struct Terminal {
     seen: usize,
     /// Confinement of the scan, or none with `--no-sandbox` or notifications.
     confinement: Option<Confinement>,
-    /// Files to create before the scan leaves root; none if the scan stays root.
-    made: Option<Vec<PathBuf>>,
+    /// Files to create before the scan leaves root.
+    made: Vec<PathBuf>,
+    /// Capabilities that the scan keeps.
+    needed: CapabilitySet,
 }
 
 impl Terminal {
@@ -53,6 +55,7 @@ impl Terminal {
             seen: 0,
             confinement: confinement(request),
             made: made(request),
+            needed: needed(request),
         }
     }
 
@@ -74,12 +77,18 @@ impl Terminal {
     }
 }
 
-/// Returns the files that stay root's after the scan leaves root. None if the scan must stay root: it
-/// replaces a checkpoint repeatedly, and a later root obeys the stored command line only if root wrote it.
-fn made(request: &Request<'_>) -> Option<Vec<PathBuf>> {
+/// Returns the files that stay root's after the scan leaves root.
+fn made(request: &Request<'_>) -> Vec<PathBuf> {
     let common = request.common;
     let files = common.output.as_deref().into_iter().chain(common.inventory.path());
-    common.resume.is_none().then(|| files.map(Path::to_owned).collect())
+    files.map(Path::to_owned).collect()
+}
+
+/// Returns the capabilities that the scan keeps.
+fn needed(request: &Request<'_>) -> CapabilitySet {
+    // FILES is for results in folders of other users, IPC_LOCK for the ring's buffers in memory.
+    let needed = FILES | CapabilitySet::IPC_LOCK;
+    if request.common.resume.is_some() { needed | REPLACE_FILES } else { needed }
 }
 
 /// Returns the confinement of the scan. A scan with notifications runs other programs, whose needs are
@@ -117,12 +126,7 @@ impl Onlooker for Terminal {
 
     fn knows_targets(&mut self) {
         if let Some(confinement) = &self.confinement {
-            // FILES is for results in folders of other users, IPC_LOCK for the ring's buffers in memory.
-            let needed = FILES | CapabilitySet::IPC_LOCK;
-            match &self.made {
-                Some(files) => leave_root_owning(needed, files.iter().map(PathBuf::as_path)),
-                None => keep_or_tell("main", needed),
-            }
+            leave_root_owning(self.needed, self.made.iter().map(PathBuf::as_path));
             confinement.apply_or_tell(self.quiet);
         }
     }

@@ -351,12 +351,7 @@ impl Watch<'_> {
             onlooker.kept(path, interrupted);
             return Ok(());
         }
-        match std::fs::remove_file(path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(CheckpointError::File { path: path.to_owned(), error })
-            }
-            _ => Ok(()),
-        }
+        resume.remove()
     }
 
     fn account(&self) -> Account {

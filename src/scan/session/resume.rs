@@ -2,17 +2,19 @@
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::Keep;
 use crate::output::Handle;
-use crate::scan::checkpoint::{Checkpoint, CheckpointError};
+use crate::scan::checkpoint::{Checkpoint, CheckpointError, CheckpointFile};
 use crate::scan::targets::{Plan, Shard, Snapshot, TargetSet};
 
 /// Start of a scan, from its options and an earlier run's file.
 #[derive(Debug)]
 pub(super) struct Resume {
     keep: Option<Keep>,
+    file: Mutex<Option<CheckpointFile>>,
     pub(super) seed: u64,
     /// True if there was a checkpoint.
     pub(super) goes_on: bool,
@@ -28,7 +30,6 @@ impl Resume {
         shard: Shard,
     ) -> Result<Self, CheckpointError> {
         let loaded = keep.as_ref().map(|keep| Checkpoint::load(&keep.path)).transpose()?.flatten();
-        keep.as_ref().map(|keep| Checkpoint::check_place(&keep.path)).transpose()?;
         let stored = loaded.as_ref().and_then(|checkpoint| checkpoint.options.get("--seed")?.parse().ok());
         let seed = seed.or(stored).unwrap_or_else(|| match shard {
             Shard::WHOLE => RandomState::new().hash_one(0),
@@ -44,8 +45,10 @@ impl Resume {
                 command.clone_from(&checkpoint.arguments);
             }
         }
+        let file = keep.as_ref().map(|keep| CheckpointFile::open(&keep.path, loaded.as_ref())).transpose()?;
         Ok(Self {
             keep,
+            file: Mutex::new(file),
             seed,
             goes_on: loaded.is_some(),
             from: loaded.as_ref().map(Checkpoint::snapshot).unwrap_or_default(),
@@ -64,11 +67,21 @@ impl Resume {
         writer: &Handle,
         elapsed: Duration,
     ) -> Result<(), CheckpointError> {
-        let Some(Keep { path, command, decides }) = &self.keep else { return Ok(()) };
+        let Some(Keep { command, decides, .. }) = &self.keep else { return Ok(()) };
         let snapshot = plan.snapshot();
         // The results of targets in the snapshot must be on disk before the checkpoint counts them as
         // finished.
         writer.sync();
-        Checkpoint::new(command.clone(), decides.clone(), &snapshot, elapsed).save(path)
+        let checkpoint = Checkpoint::new(command.clone(), decides.clone(), &snapshot, elapsed);
+        self.file().as_mut().map_or(Ok(()), |file| file.save(&checkpoint))
+    }
+
+    /// Removes the file, as nothing is left to do.
+    pub(super) fn remove(&self) -> Result<(), CheckpointError> {
+        self.file().take().map_or(Ok(()), CheckpointFile::remove)
+    }
+
+    fn file(&self) -> MutexGuard<'_, Option<CheckpointFile>> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
