@@ -179,7 +179,8 @@ struct TellingFlags {
     /// Post changes to URL (http or https) as JSON.
     #[arg(long, value_name = "URL", requires = "inventory", help_heading = "Inventory", value_parser = parse_url)]
     notify: Vec<Receiver>,
-    /// Run COMMAND in a shell, with the same JSON on its standard input.
+    /// Run COMMAND in a shell, with the same JSON on its standard input. It has no capabilities. If root
+    /// starts bannerwall, it runs as the user `bannerwall`.
     #[arg(long, value_name = "COMMAND", requires = "inventory", help_heading = "Inventory")]
     notify_command: Vec<String>,
 }
@@ -196,11 +197,6 @@ impl TellingFlags {
 }
 
 impl InventoryFlags {
-    /// True if changes are sent to a URL or a command.
-    pub(super) fn notifies(&self) -> bool {
-        !self.telling.telling().receivers.is_empty()
-    }
-
     /// Returns the value of `--inventory`.
     pub(super) fn place(&self) -> Option<&Place> {
         self.inventory.as_ref()

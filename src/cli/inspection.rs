@@ -13,7 +13,7 @@ use super::hook::OnFailureFlag;
 use super::rule_paths::{RulesFlag, Use};
 use crate::confinement::tell_unheld;
 use crate::engine::{EngineConfig, OnFailure};
-use crate::guard::{InspectionConfig, Output, Sandbox};
+use crate::guard::{InspectionConfig, Output};
 use crate::output::Destination;
 use crate::output::eve::{Eve, EveOptions};
 use crate::output::learn::Learning;
@@ -109,6 +109,9 @@ impl InspectionFlags {
 
     /// Returns the configuration of the inspection, with these rules.
     pub(super) fn config(&self, rules: Selection, no_sandbox: bool) -> InspectionConfig {
+        if no_sandbox {
+            tell_unheld("a packet");
+        }
         InspectionConfig {
             rules,
             fingerprints: self.fingerprints.path.clone(),
@@ -124,19 +127,9 @@ impl InspectionFlags {
                 flow_limit: self.flow_limit(),
                 ..EngineConfig::default()
             },
-            sandbox: self.sandbox(no_sandbox),
+            is_confined: !no_sandbox,
             writes: self.writes(),
         }
-    }
-
-    /// Returns the confinement of the process. A process that notifies others runs their programs, whose
-    /// needs are unknown.
-    fn sandbox(&self, is_off: bool) -> Sandbox {
-        if is_off {
-            tell_unheld("a packet");
-            return Sandbox::Off;
-        }
-        if self.inventory.notifies() { Sandbox::Privileges } else { Sandbox::Whole }
     }
 
     /// Returns the limit of tracked flows.

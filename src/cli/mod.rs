@@ -125,6 +125,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
         [_, only] if only == runner::SUBCOMMAND => run_programs(),
         [_, only] if only == crate::serve::runner::SUBCOMMAND => run_scans(),
         [_, only] if only == connections::SUBCOMMAND => run_connections(),
+        [_, only] if only == crate::inventory::NOTIFIER => run_notifier(),
         _ => parse(arguments).and_then(|cli| run(&cli)),
     };
     match outcome {
@@ -165,6 +166,12 @@ fn leave_root_owning<'a>(needed: CapabilitySet, files: impl Iterator<Item = &'a 
 /// Connects to a database for a guard. Only guards start this hidden subcommand.
 fn run_connections() -> Result<Exit, Failure> {
     connections::serve()?;
+    Ok(Exit::Done)
+}
+
+/// Delivers notifications for a process that reads bytes from the network. Only such processes start it.
+fn run_notifier() -> Result<Exit, Failure> {
+    crate::inventory::serve_notifier()?;
     Ok(Exit::Done)
 }
 

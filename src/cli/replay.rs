@@ -24,7 +24,7 @@ use crate::diagnostics::tell;
 use crate::engine::{Checksums, EngineConfig};
 use crate::event::{Event, EventSink, Source};
 use crate::files::Replacement;
-use crate::inventory::{Inventory, Observer};
+use crate::inventory::{Inventory, Observer, RecordConfig};
 use crate::output::eve::EveOptions;
 use crate::output::learn::Learner;
 use crate::output::{self, Destination, Handle, Writer, WriterConfig};
@@ -110,22 +110,19 @@ pub(super) fn run(arguments: &ReplayArgs, quiet: bool) -> Result<Exit, Failure> 
     }
     let rules = arguments.load_rules(quiet)?;
     let fingerprints = arguments.fingerprints.load()?;
-    if arguments.inventory.notifies() && !arguments.no_sandbox {
-        return Err(Failure::Usage(anyhow!(
-            "--notify and --notify-command need --no-sandbox: a confined replay cannot notify"
-        )));
-    }
+    let kept = arguments.kept()?;
     let learnt = arguments.learnt()?;
     arguments.leave_root();
     // The confinement forbids new connections, so the connection to the server must exist first. It does not
     // reconnect later.
-    let early = arguments.inventory.is_of_server().then(|| arguments.start_writing()).transpose()?;
+    let early =
+        arguments.inventory.is_of_server().then(|| arguments.start_writing(kept.as_ref())).transpose()?;
     arguments.confine(quiet);
     let interrupted = interrupt_flag()?;
     let started = Instant::now();
     let (files, join) = (arguments.files.clone(), arguments.join);
     let mut session = Session::new(arguments.config(), rules, fingerprints, files, join);
-    let (writer, inventory) = early.map_or_else(|| arguments.start_writing(), Ok)?;
+    let (writer, inventory) = early.map_or_else(|| arguments.start_writing(kept.as_ref()), Ok)?;
     let mut sink = Listeners {
         events: writer.handle(),
         learner: arguments.learn.is_some().then(Learner::default),
@@ -198,20 +195,22 @@ impl ReplayArgs {
     }
 
     /// Starts the writer of events, and the inventory if there is one.
-    fn start_writing(&self) -> Result<(Writer, Option<Inventory>), Failure> {
+    fn start_writing(&self, kept: Option<&RecordConfig>) -> Result<(Writer, Option<Inventory>), Failure> {
         let writer = Writer::start(WriterConfig::WAITING, self.destination(), self.format())
             .with_context(|| self.output.as_ref().map_or_else(String::new, |file| file.display().to_string()))
             .map_err(Failure::usage)?;
-        let inventory = self.inventory(&writer)?;
+        let started = kept.map(|kept| kept.start(Source::Replay, vec![writer.handle()])).transpose();
+        let inventory = started.map_err(|error| Failure::Usage(anyhow!("--inventory {error}")))?;
         Ok((writer, inventory))
     }
 
-    /// Opens the inventory, if there is one.
-    fn inventory(&self, writer: &Writer) -> Result<Option<Inventory>, Failure> {
+    /// Returns the inventory, if there is one, with what it needs once the program is confined.
+    fn kept(&self) -> Result<Option<RecordConfig>, Failure> {
         let names: Vec<String> = self.files.iter().map(|file| file.display().to_string()).collect();
         let config = self.inventory.config(names.join(" "));
-        let started = config.map(|inventory| inventory.start(Source::Replay, vec![writer.handle()]));
-        started.transpose().map_err(|error| Failure::Usage(anyhow!("--inventory {error}")))
+        let prepared = config.as_ref().map_or(Ok(()), |config| config.prepare(None));
+        prepared.map_err(|error| Failure::Usage(anyhow!("--inventory {error}")))?;
+        Ok(config)
     }
 
     /// The file that policies are written to at the end. They may be in force later, so that it stays root's.

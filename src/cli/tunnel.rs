@@ -91,8 +91,7 @@ struct TunnelFlags {
     /// Inspect the carried packets by rules, as `bannerwall guard` does: watch, and with --enforce block.
     #[arg(long)]
     guard: bool,
-    /// With --guard: do not confine the tunnel to the files and system calls that it needs, for debugging. A
-    /// tunnel with notifications is not confined either.
+    /// With --guard: do not confine the tunnel to the files and system calls that it needs, for debugging.
     #[arg(long, requires = "guard")]
     no_sandbox: bool,
 }

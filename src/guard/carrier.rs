@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use super::GuardError;
-use super::config::{InspectionConfig, Output, Sandbox};
+use super::config::{InspectionConfig, Output};
 use super::hold;
 use super::host::{Host, Inspection, Loaded};
 use super::reader::{self, EventReader};
@@ -51,8 +51,16 @@ pub struct CarrierGuard {
 }
 
 impl CarrierGuard {
+    /// Makes, while the process still has all its rights, what the readers need.
+    ///
+    /// # Errors
+    /// One of them cannot have it.
+    pub fn prepare(readers: &[Box<dyn EventReader>]) -> Result<(), GuardError> {
+        reader::prepare(readers, None).map_err(GuardError::Attached)
+    }
+
     /// Loads the rules, confines the calling thread and those that it starts, and opens everything that
-    /// events go to.
+    /// events go to. The readers have been [prepared](Self::prepare).
     ///
     /// # Errors
     /// One of these fails.
@@ -63,8 +71,7 @@ impl CarrierGuard {
         registry: &Registry,
     ) -> Result<Self, GuardError> {
         let loaded = Loaded::read(&config, &readers)?;
-        readers.iter().try_for_each(|reader| reader.prepare(None)).map_err(GuardError::Attached)?;
-        if config.sandbox == Sandbox::Whole {
+        if config.is_confined {
             let attached = reader::confinement(&readers).speaking();
             hold::files(&config, &loaded.rules, attached).apply_or_tell(false);
         }

@@ -32,17 +32,6 @@ pub struct ControlPlace {
     pub asked: bool,
 }
 
-/// What a guard is held to once it has what it needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sandbox {
-    /// Nothing but what every thread gives up.
-    Off,
-    /// The capabilities that it needs.
-    Privileges,
-    /// Its own files and calls, too.
-    Whole,
-}
-
 /// The file of `--config`, as it was at the start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigFile {
@@ -72,8 +61,8 @@ pub struct InspectionConfig {
     pub fingerprints: Option<PathBuf>,
     /// Settings of the engines, which share the limits of flows and buffers.
     pub engine: EngineConfig,
-    /// What the process is held to.
-    pub sandbox: Sandbox,
+    /// True if the process confines itself to the files and calls that it needs.
+    pub is_confined: bool,
     /// The files that are written.
     pub writes: Vec<PathBuf>,
 }

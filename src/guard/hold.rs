@@ -20,9 +20,9 @@ use bannerwall_ffi::queue::hold_table;
 use rustix::thread::CapabilitySet;
 
 use super::GuardError;
-use super::config::{GuardConfig, InspectionConfig, Sandbox};
+use super::config::{GuardConfig, InspectionConfig};
 use super::ledger::{self, Ledger};
-use super::reader::EventReader;
+use super::reader::{self, EventReader};
 use super::rule_source::RuleSource;
 use crate::confinement::Confinement;
 use crate::hook::Programs;
@@ -48,7 +48,7 @@ pub(super) fn begin(
         needed |= PROGRAMS;
     }
     let user = config.user.as_ref();
-    readers.iter().try_for_each(|reader| reader.prepare(user)).map_err(GuardError::Attached)?;
+    reader::prepare(readers, user).map_err(GuardError::Attached)?;
     source.map_or(Ok(()), |source| source.prepare(user)).map_err(GuardError::Attached)?;
     needed |= change_user();
     if let Some(user) = &config.user {
@@ -75,7 +75,7 @@ pub(super) fn give_up(
     rules: &RuleSet,
     attached: Confinement,
 ) -> Result<Programs, GuardError> {
-    if config.user.is_none() && config.inspection.sandbox == Sandbox::Off {
+    if config.user.is_none() && !config.inspection.is_confined {
         return Ok(Programs::Here);
     }
     let runner = Runner::start()?;
@@ -89,7 +89,7 @@ pub(super) fn give_up(
         Some(user) => become_user(user, needed, &config.inspection.writes)?,
         None => privileges::leave_root(needed | FILES)?,
     }
-    if config.inspection.sandbox == Sandbox::Whole {
+    if config.inspection.is_confined {
         confinement(config, rules, attached).apply_or_tell(false);
     }
     Ok(Programs::Beside(Arc::new(runner)))

@@ -48,7 +48,7 @@ mod worker;
 
 pub use bans::{BanCommand, BanInfo, BanList};
 pub use carrier::{CarriedPacket, CarriedVerdict, CarrierGuard, CarrierInspector};
-pub use config::{ConfigFile, ControlPlace, GuardConfig, InspectionConfig, Output, Sandbox};
+pub use config::{ConfigFile, ControlPlace, GuardConfig, InspectionConfig, Output};
 pub use reader::{AttachedError, EventReader, EventSender, ReaderCounts, ReaderStart, RunningReader};
 pub use requests::{ExplainedBlock, WhyReport};
 pub use resets::Outcomes;

@@ -47,6 +47,14 @@ pub trait EventReader {
     fn start(self: Box<Self>, start: ReaderStart) -> Result<Box<dyn RunningReader>, AttachedError>;
 }
 
+/// Prepares all of these readers, see [`EventReader::prepare`].
+///
+/// # Errors
+/// As that.
+pub(super) fn prepare(readers: &[Box<dyn EventReader>], user: Option<&User>) -> Result<(), AttachedError> {
+    readers.iter().try_for_each(|reader| reader.prepare(user))
+}
+
 /// Returns what these readers need once the process is confined.
 pub(super) fn confinement(readers: &[Box<dyn EventReader>]) -> Confinement {
     readers.iter().fold(Confinement::default(), |confinement, reader| reader.confine(confinement))

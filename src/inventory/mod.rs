@@ -38,6 +38,7 @@ pub use filter::Filter;
 pub use impact::{Impact, impact};
 pub use moment::{Moment, parse_age};
 pub use notify::{Receiver, parse_url};
+pub(crate) use notify::{SUBCOMMAND as NOTIFIER, serve as serve_notifier};
 pub use observer::{Inventory, Observer, RecordConfig, Telling};
 pub use post::SpillConfig;
 pub use store::StoreError;

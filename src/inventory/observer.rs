@@ -8,7 +8,7 @@ use ahash::AHashSet;
 
 use super::database::{Inbox, Place, Writer};
 use super::heartbeat::Heartbeat;
-use super::notify::Receiver;
+use super::notify::Receivers;
 use super::outlet::Outlet;
 use super::post::{Backlog, Found, Post, Spill, SpillConfig, find};
 use super::recorder::{Losses, Recorder};
@@ -51,7 +51,7 @@ pub struct Telling {
     /// True to emit events in every output.
     pub as_events: bool,
     /// URLs and commands that are notified.
-    pub receivers: Vec<Receiver>,
+    pub receivers: Receivers,
     /// Age of the inventory before which changes are not reported.
     pub learn_for: Option<Duration>,
 }
@@ -135,11 +135,13 @@ impl RecordConfig {
         Self { spill: self.spill.map(|spill| SpillConfig { succeeds, ..spill }), ..self }
     }
 
-    /// Creates the spill directory, if one is set, for the user to which the process drops.
+    /// Creates what the process needs once it is confined as `user`: the spill directory, if one is set, and the
+    /// process that notifies.
     ///
     /// # Errors
-    /// The directory cannot be created.
+    /// One of them cannot be created.
     pub fn prepare(&self, user: Option<&User>) -> Result<(), StoreError> {
+        self.telling.receivers.start_delivery(user).map_err(StoreError::Notifier)?;
         // A spill directory for a file is refused later.
         let spill = self.spill.as_ref().filter(|_| self.place.file().is_none());
         spill.map_or(Ok(()), |spill| spill.prepare(user))

@@ -3,7 +3,7 @@
 use std::io;
 
 use super::database::{Change, Time};
-use super::notify::{Notifier, Receiver};
+use super::notify::{Notifier, Receivers};
 use crate::event::{ChangeFacts, Event, EventKind, EventSink as _, Source, Timestamp};
 use crate::output::Handle;
 
@@ -25,7 +25,7 @@ impl Outlet {
         source: Source,
         sensor: &str,
         outputs: Vec<Handle>,
-        receivers: &[Receiver],
+        receivers: &Receivers,
         learned: Option<Time>,
     ) -> io::Result<Self> {
         let notifier = if receivers.is_empty() { None } else { Some(Notifier::start(sensor, receivers)?) };

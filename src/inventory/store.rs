@@ -116,6 +116,9 @@ pub enum StoreError {
     /// The file was deleted or replaced, and cannot be reopened.
     #[error("its file was deleted or replaced: {0} (if its folder was replaced, too, restart)")]
     Renew(Box<Self>),
+    /// The process that notifies cannot be started.
+    #[error("cannot start the process that notifies: {0}")]
+    Notifier(std::io::Error),
     /// There is no inventory to read.
     #[error("{0}: no such inventory; guard, scan and replay make one with --inventory")]
     Missing(Place),

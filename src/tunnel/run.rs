@@ -61,6 +61,7 @@ pub fn run(
     let carrier = Arc::new(Carrier::open(config.local, config.peer, config.offload)?);
     let device = Arc::new(Device::open(&config.device, config.offload)?);
     let mtu = settle(config, &cover, &carrier, &device)?;
+    CarrierGuard::prepare(&readers)?;
     // All sockets and devices are open; only rules and event files of other users may be needed later.
     privileges::keep_for_good(if config.guard.is_some() { FILES } else { CapabilitySet::empty() })?;
     let start = |config: &InspectionConfig| CarrierGuard::start(config.clone(), outputs, readers, &registry);

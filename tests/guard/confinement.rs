@@ -245,6 +245,41 @@ fn no_thread_is_root_s_or_without_a_filter_once_a_guard_or_a_page_runs() {
 }
 
 #[test]
+fn a_program_that_is_notified_has_no_rights_and_its_guard_stays_confined() {
+    as_root(|| {
+        if has_no_other_user() {
+            return;
+        }
+        let place = Place::new();
+        place.is_open_to_nobody();
+        let user: u32 = PACKAGE_USER.parse().expect("a number");
+        chown(place.folder.path().join("events"), Some(user), None).expect("we are root");
+        let noted = place.folder.path().join("events/status");
+        let guard = place.start_with_package_user(&format!(
+            "guard --no-local --hook output --ports 8080 --rules {rules} --inventory {database} \
+             --notify-command 'cat /proc/self/status > {part}; mv {part} {noted}'",
+            rules = place.folder.path().join("rules").display(),
+            database = place.folder.path().join("net.db").display(),
+            part = noted.with_extension("part").display(),
+            noted = noted.display(),
+        ));
+        guard.wait_stderr("ready", |text| text.contains("ready: queue").then_some(()));
+        assert!(place.is_served("second"));
+        let status = eventually("the program to run", || fs::read_to_string(&noted).ok());
+        let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).expect("a line");
+        let same = [PACKAGE_USER; 4].join("\t");
+        assert_eq!((line("Uid:\t"), line("Gid:\t")), (&*same, &*same));
+        for set in ["CapInh:\t", "CapPrm:\t", "CapEff:\t", "CapAmb:\t"] {
+            assert_eq!(line(set), "0000000000000000", "{set}");
+        }
+        assert_eq!((line("NoNewPrivs:\t"), line("Seccomp:\t")), ("1", "2"));
+        assert!(of_threads(&guard, "Seccomp").iter().all(|mode| mode == "2"));
+        assert!(of_threads(&guard, "Uid").iter().all(|users| *users == same));
+        place.stop(guard);
+    });
+}
+
+#[test]
 fn a_replay_and_a_scan_leave_root_and_their_files_do_not() {
     as_root(|| {
         if has_no_other_user() {

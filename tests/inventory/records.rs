@@ -261,6 +261,7 @@ fn a_capture_read_twice_leaves_what_one_reading_leaves() {
             let mut command = Command::new(PROGRAM);
             command.arg("replay").arg(&capture).arg("--rules").arg(place.path("rules.toml"));
             command.args(["--sensor", "lab", "--inventory"]).arg(place.file());
+            command.arg("--notify-command").arg(format!("cat >> {}", place.path("notified").display()));
             let output = command.output().expect("it runs");
             assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
             let dump = sqlite(&place.file(), ".dump");
@@ -272,6 +273,8 @@ fn a_capture_read_twice_leaves_what_one_reading_leaves() {
         let once = replay();
         assert_eq!(replay(), once);
         assert_eq!(sqlite(&place.file(), "SELECT max(count) FROM sightings"), "3");
+        let notified = std::fs::read_to_string(place.path("notified")).expect("the program was run");
+        assert_eq!(notified.matches("\"kind\":\"new_service\"").count(), 1, "{notified}");
         assert_eq!(place.list(&["sensor:replay/lab", "side:server"])[0]["product"], "OpenSSH");
         assert_eq!(place.list(&["side:client"])[0]["version"], "1.5");
     });

@@ -247,8 +247,7 @@ struct Common {
     #[arg(short, long, value_name = "FILE", value_parser = output_file)]
     output: Option<PathBuf>,
     /// Do not confine the program to the network and its own files, for debugging. A malicious reply that
-    /// exploits a bug could then open every file and run every program. A scan with notifications is not
-    /// confined either.
+    /// exploits a bug could then open every file and run every program.
     #[arg(long)]
     no_sandbox: bool,
     /// Show only open ports. (Text output does so for more than 256 targets; -v shows all.)

@@ -34,7 +34,7 @@ pub(super) struct Terminal {
     signals: Arc<AtomicUsize>,
     /// Number of handled signals.
     seen: usize,
-    /// Confinement of the scan, or none with `--no-sandbox` or notifications.
+    /// Confinement of the scan; none with `--no-sandbox`.
     confinement: Option<Confinement>,
     /// Files to create before the scan leaves root.
     made: Vec<PathBuf>,
@@ -91,8 +91,7 @@ fn needed(request: &Request<'_>) -> CapabilitySet {
     if request.common.resume.is_some() { needed | REPLACE_FILES } else { needed }
 }
 
-/// Returns the confinement of the scan. A scan with notifications runs other programs, whose needs are
-/// unknown.
+/// Returns the confinement of the scan.
 fn confinement(request: &Request<'_>) -> Option<Confinement> {
     let common = request.common;
     if common.no_sandbox {
@@ -105,7 +104,7 @@ fn confinement(request: &Request<'_>) -> Option<Confinement> {
     if common.inventory.is_of_server() {
         confined = confined.finding_servers();
     }
-    (!common.no_sandbox && !common.inventory.notifies()).then_some(confined)
+    (!common.no_sandbox).then_some(confined)
 }
 
 impl Onlooker for Terminal {

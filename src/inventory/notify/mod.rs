@@ -1,22 +1,23 @@
-//! Notifications about changes: sent to a URL, or passed to a program. Failed ones are retried, within
-//! bounds, and counted; no other thread waits for them.
+//! Notifications about changes: sent to a URL, or passed to a program. A thread queues and retries them, within
+//! bounds, and counts those that fail; no other thread waits for them. A [helper](delivery) delivers them.
 
-use std::io::{self, Write as _};
-use std::os::unix::process::CommandExt as _;
-use std::process::{Command, Stdio};
-use std::sync::Arc;
+mod delivery;
+
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use axum::http::Uri;
 use crossbeam_channel::{Receiver as Inlet, RecvTimeoutError, Sender, TryRecvError, TrySendError, bounded};
-use rustix::process::{Pid, Signal, kill_process_group};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+use self::delivery::Delivery;
+pub(crate) use self::delivery::{SUBCOMMAND, serve};
 use super::database::Change;
 use crate::diagnostics::tell;
-use crate::privileges::give_up_all;
+use crate::privileges::{User, give_up_all};
 
 /// Largest number of changes in one message.
 const TOGETHER: usize = 100;
@@ -27,9 +28,6 @@ const WAITING: usize = 1_000;
 /// Time for which changes gather.
 const GATHER: Duration = Duration::from_millis(250);
 
-/// Time limit for a receiver.
-const PATIENCE: Duration = Duration::from_secs(5);
-
 /// Pauses before retries of a message.
 const PAUSES: [Duration; 4] =
     [Duration::from_secs(1), Duration::from_secs(4), Duration::from_secs(15), Duration::from_secs(60)];
@@ -37,11 +35,8 @@ const PAUSES: [Duration; 4] =
 /// Time for which the end of a run waits for unsent messages.
 const END: Duration = Duration::from_secs(3);
 
-/// Interval at which a running program is checked.
-const LOOK: Duration = Duration::from_millis(20);
-
 /// A receiver of notifications.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Receiver {
     /// A URL that takes JSON by `POST`.
     Url(String),
@@ -61,7 +56,48 @@ pub fn parse_url(text: &str) -> Result<Receiver, &'static str> {
     }
 }
 
-/// The notifier's thread; it stops when dropped.
+/// The receivers of a run, and the process that delivers to them; copies share it.
+#[derive(Debug, Clone, Default)]
+pub struct Receivers {
+    all: Vec<Receiver>,
+    delivery: Arc<OnceLock<Arc<Delivery>>>,
+}
+
+impl Receivers {
+    /// True if no one is to be notified.
+    pub const fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Starts the process, as `user`, if there are receivers and it does not run yet. A process that is
+    /// confined later has to do so before.
+    ///
+    /// # Errors
+    /// The process cannot be started.
+    pub(super) fn start_delivery(&self, user: Option<&User>) -> io::Result<()> {
+        if !self.is_empty() && self.delivery.get().is_none() {
+            // Another thread's is as good.
+            let _ = self.delivery.set(Arc::new(Delivery::start(&self.all, user)?));
+        }
+        Ok(())
+    }
+}
+
+impl FromIterator<Receiver> for Receivers {
+    fn from_iter<T: IntoIterator<Item = Receiver>>(all: T) -> Self {
+        Self { all: all.into_iter().collect(), delivery: Arc::default() }
+    }
+}
+
+impl PartialEq for Receivers {
+    fn eq(&self, other: &Self) -> bool {
+        self.all == other.all
+    }
+}
+
+impl Eq for Receivers {}
+
+/// The thread that queues notifications; it stops when this value is dropped.
 pub(super) struct Notifier {
     batches: Option<Sender<Vec<Change>>>,
     over: Sender<()>,
@@ -80,26 +116,27 @@ struct Message<'a> {
 }
 
 impl Notifier {
-    /// Starts the thread.
+    /// Starts the thread, and the process that delivers unless it runs already.
     ///
     /// # Errors
-    /// The system has none left.
-    pub(super) fn start(sensor: &str, receivers: &[Receiver]) -> io::Result<Self> {
+    /// The system starts no more of them.
+    pub(super) fn start(sensor: &str, receivers: &Receivers) -> io::Result<Self> {
+        receivers.start_delivery(None)?;
         let (batches, inlet) = bounded(WAITING);
         // Closing this channel signals the end of the run.
         let (over, ending) = bounded(0);
         let lost = Arc::new(AtomicU64::new(0));
-        let mut courier = Courier {
+        let mut queue = NotificationQueue {
             sensor: sensor.to_owned(),
-            receivers: receivers.iter().map(|receiver| (receiver.clone(), false)).collect(),
-            agent: agent(),
+            receivers: receivers.all.iter().map(|receiver| (receiver.clone(), false)).collect(),
+            delivery: receivers.delivery.get().cloned(),
             lost: Arc::clone(&lost),
             ending,
             deadline: None,
         };
         let thread = std::thread::Builder::new().name("notify".to_owned()).spawn(move || {
             give_up_all("notify");
-            courier.run(&inlet);
+            queue.run(&inlet);
         })?;
         Ok(Self { batches: Some(batches), over, lost, thread: Some(thread) })
     }
@@ -124,27 +161,19 @@ impl Drop for Notifier {
     }
 }
 
-fn agent() -> ureq::Agent {
-    let config = ureq::Agent::config_builder()
-        .timeout_global(Some(PATIENCE))
-        .max_redirects(0)
-        .user_agent(concat!("bannerwall/", env!("CARGO_PKG_VERSION")));
-    config.build().into()
-}
-
 /// Sends messages, one after the other.
-struct Courier {
+struct NotificationQueue {
     sensor: String,
     /// Each receiver, with true if it refused the last message.
     receivers: Vec<(Receiver, bool)>,
-    agent: ureq::Agent,
+    delivery: Option<Arc<Delivery>>,
     lost: Arc<AtomicU64>,
     ending: Inlet<()>,
     /// Time after which the end of the run does not wait any longer.
     deadline: Option<Instant>,
 }
 
-impl Courier {
+impl NotificationQueue {
     fn run(&mut self, inlet: &Inlet<Vec<Change>>) {
         while let Ok(mut changes) = inlet.recv() {
             let gathered = Instant::now() + GATHER;
@@ -170,11 +199,11 @@ impl Courier {
         }
         let lost = self.lost.swap(0, Relaxed);
         let message =
-            serde_json::to_vec(&Message { sensor: &self.sensor, changes, lost }).unwrap_or_default();
+            serde_json::to_string(&Message { sensor: &self.sensor, changes, lost }).unwrap_or_default();
         let mut receivers = std::mem::take(&mut self.receivers);
         let mut is_told = false;
-        for (receiver, refuses) in &mut receivers {
-            let outcome = self.deliver(receiver, &message, *refuses);
+        for (number, (receiver, refuses)) in receivers.iter_mut().enumerate() {
+            let outcome = self.deliver(number, &message, *refuses);
             if let Err(error) = &outcome {
                 if !*refuses {
                     tell(format_args!(
@@ -195,7 +224,7 @@ impl Courier {
 
     /// Sends a message, with retries after pauses. A receiver that refused the last one gets only one
     /// attempt.
-    fn deliver(&mut self, receiver: &Receiver, message: &[u8], refuses: bool) -> Result<(), String> {
+    fn deliver(&mut self, receiver: usize, message: &str, refuses: bool) -> io::Result<()> {
         let pauses = if refuses { &[][..] } else { &PAUSES[..] };
         let mut outcome = self.attempt(receiver, message);
         for pause in pauses {
@@ -228,44 +257,10 @@ impl Courier {
         pause >= rest
     }
 
-    fn attempt(&self, receiver: &Receiver, message: &[u8]) -> Result<(), String> {
-        match receiver {
-            Receiver::Url(url) => {
-                let request = self.agent.post(url).content_type("application/json");
-                request.send(message).map(drop).map_err(|error| error.to_string())
-            }
-            Receiver::Command(command) => run(command, message).map_err(|error| error.to_string()),
-        }
+    fn attempt(&self, receiver: usize, message: &str) -> io::Result<()> {
+        let delivery = self.delivery.as_ref().ok_or_else(|| io::Error::other("nothing delivers"))?;
+        delivery.attempt(receiver, message)
     }
-}
-
-/// Runs a program with a message for at most [`PATIENCE`].
-fn run(command: &str, message: &[u8]) -> io::Result<()> {
-    let mut program = Command::new("/bin/sh");
-    program.arg("-c").arg(command).stdin(Stdio::piped()).stdout(Stdio::null()).process_group(0);
-    let mut child = program.spawn()?;
-    let stdin = child.stdin.take();
-    let message = message.to_vec();
-    // A program that never reads must not block this thread.
-    let writer = std::thread::Builder::new().name("notify-pipe".to_owned()).spawn(move || {
-        // A program that exits without reading everything is judged by its exit code.
-        let _ = stdin.map(|mut stdin| stdin.write_all(&message));
-    });
-    let deadline = Instant::now() + PATIENCE;
-    let status = loop {
-        match child.try_wait()? {
-            Some(status) => break status,
-            None if Instant::now() < deadline => std::thread::sleep(LOOK),
-            None => {
-                // This also kills the processes that the shell has started.
-                kill_process_group(Pid::from_child(&child), Signal::KILL)?;
-                child.wait()?;
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "it takes too long"));
-            }
-        }
-    };
-    writer?;
-    if status.success() { Ok(()) } else { Err(io::Error::other(status.to_string())) }
 }
 
 impl std::fmt::Display for Receiver {
@@ -293,14 +288,5 @@ mod tests {
         }
         let shown = parse_url("https://hooks.example/secret?token=1").unwrap().to_string();
         assert_eq!(shown, "--notify hooks.example");
-    }
-
-    #[test]
-    fn a_program_takes_the_message_or_fails() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("message");
-        run(&format!("cat > '{}'", file.display()), b"{}").unwrap();
-        assert_eq!(std::fs::read(&file).unwrap(), b"{}");
-        assert!(run("exit 3", &[b' '; 1 << 20]).unwrap_err().to_string().contains('3'));
     }
 }
