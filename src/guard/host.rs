@@ -2,6 +2,7 @@
 //! metrics. The workers of queues share one host, and so do the two directions of a tunnel.
 
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwap;
@@ -109,14 +110,16 @@ impl Host {
         }
     }
 
-    /// Puts new rules in force; bad ones change nothing, and none at all are bad where there are some.
+    /// Puts new rules in force, and returns once every worker judges by them. Bad rules change nothing; a
+    /// selection without any rule is bad if there were some before.
     pub(super) fn exchange(&self, selection: &Selection) -> Result<RulesInForce, String> {
         let selection = Selection { complete: self.rule_count() > 0, ..selection.clone() };
         let (result, answer) = match load_rules(&selection) {
             Ok(rules) => {
                 let count = rules.rules().len();
                 self.metrics.rules.set(i64::try_from(count).unwrap_or(i64::MAX));
-                self.rules.store(Arc::new(rules));
+                let old = self.rules.swap(Arc::new(rules));
+                until_released(&old);
                 tell(format_args!("bannerwall: reloaded: {count} rules are in force"));
                 (ReloadResult::Success, Ok(RulesInForce { rules: count }))
             }
@@ -194,6 +197,16 @@ impl Inspection {
     /// Reports what flows still owe.
     pub(super) fn finish(&mut self) {
         self.inspector.finish(self.now(), &mut self.sink);
+    }
+}
+
+/// Waits until no inspection holds these rules any more. A worker that does not answer is not waited for: the
+/// watchdog ends it.
+fn until_released(old: &Arc<RuleSet>) {
+    let deadline = Instant::now() + 10 * TICK;
+    // Workers look for new rules at every tick, and wait for packets no longer than that.
+    while Arc::strong_count(old) > 1 && Instant::now() < deadline {
+        thread::sleep(TICK / 20);
     }
 }
 
