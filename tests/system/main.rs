@@ -3,6 +3,7 @@
 mod cli;
 mod crates;
 mod doctor;
+mod documentation;
 mod manifests;
 mod packages;
 mod packaging;
