@@ -421,7 +421,7 @@ fn one_of<const N: usize>(known: [&'static str; N], name: &str, what: &str) -> R
 /// Returns a text that the table accepts.
 fn bounded(text: Option<String>) -> Result<Option<String>, String> {
     match text {
-        Some(text) if text.len() > TEXT => Err(format!("a text of {} octets", text.len())),
+        Some(text) if text.len() > TEXT => Err(format!("a text of {} bytes", text.len())),
         text => Ok(text),
     }
 }
@@ -553,7 +553,7 @@ mod tests {
             ("\"first\":17", "\"first\":18", "line 2: it was seen last"),
             ("\"met\"", "\"mat\"", "line 5: unknown variant"),
             ("192.0.2.1", "192.0.2", "line 2: "),
-            ("OpenSSH\"", &format!("{}\"", "x".repeat(3_000)), "line 2: a text of 3000 octets"),
+            ("OpenSSH\"", &format!("{}\"", "x".repeat(3_000)), "line 2: a text of 3000 bytes"),
             ("\n", "\n\n", "line 2: "),
         ] {
             let error = Batch::read(FORMAT, &whole.replacen(old, new, 1)).unwrap_err().to_string();

@@ -178,7 +178,7 @@ fn term(word: &str) -> Result<Term, FilterError> {
         return Ok(Term { holds, test: Test::Says(rest.to_owned()) });
     };
     if value.is_empty() {
-        return Err(fault("nothing stands behind the colon"));
+        return Err(fault("no value after the colon"));
     }
     let text = value.to_owned();
     let test = match field {

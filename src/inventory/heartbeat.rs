@@ -48,8 +48,8 @@ fn beat(stopped: &Receiver<()>, every: Duration, mut say: impl FnMut() -> Result
             Err(error) if error.is_of_rights() && !is_told => {
                 is_told = true;
                 tell(format_args!(
-                    "bannerwall: that this sensor is there is not told, its batches are: {error}; `bannerwall fleet init` \
-                     of this version makes that"
+                    "bannerwall: cannot send heartbeats, only batches: {error}; run `bannerwall fleet init` \
+                     of this version to permit them"
                 ));
             }
             Err(_) => {}

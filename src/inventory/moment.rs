@@ -25,7 +25,7 @@ impl std::str::FromStr for Moment {
     /// Times without an offset are UTC; a date means its midnight.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if let Some(run) = text.strip_prefix('#') {
-            return run.parse().map(Self::Run).map_err(|_| "`#` stands before a run's number");
+            return run.parse().map(Self::Run).map_err(|_| "`#` must precede a run's number");
         }
         let of_day =
             || text.parse::<DateTime>().ok()?.to_zoned(TimeZone::UTC).ok().map(|time| time.timestamp());

@@ -170,9 +170,9 @@ impl RecordConfig {
             },
         };
         let asked = [
-            (run.tells, "changes are told by who may read (`inventory changes`, the page)"),
-            (self.keep.is_some(), "`inventory prune` is for --keep"),
-            (self.gone_after.is_some(), "--gone-after is for who may read"),
+            (run.tells, "a role that may read reports changes (`inventory changes`, the page)"),
+            (self.keep.is_some(), "use `inventory prune` instead of --keep"),
+            (self.gone_after.is_some(), "--gone-after needs a role that may read"),
         ];
         if let Some((_, why)) = asked.into_iter().find(|(is_asked, _)| *is_asked) {
             return Err(StoreError::Sensor(self.place.clone(), why));

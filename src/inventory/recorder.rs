@@ -253,7 +253,7 @@ impl Recorder {
             Ok(rows) => {
                 self.losses.0.displaced.fetch_add(rows, Relaxed);
                 tell(format_args!(
-                    "bannerwall: the inventory was nearly as large as it may become: {rows} services, clients and changes that were not seen for longest went"
+                    "bannerwall: the inventory is near its size limit: removed the {rows} services, clients and changes unseen for longest"
                 ));
             }
             Err(error) => self.complain(&error),
@@ -415,7 +415,7 @@ impl Recorder {
     /// Reports once that the store fails, until it works again.
     fn complain(&mut self, error: &StoreError) {
         if self.failing.is_none() {
-            tell(format_args!("bannerwall: cannot write the inventory: {error}; what is lost is counted"));
+            tell(format_args!("bannerwall: cannot write the inventory: {error}; lost sightings are counted"));
         }
         let before = self.failing.map_or(self.losses.count(), |(before, _)| before);
         self.failing = Some((before, Instant::now()));

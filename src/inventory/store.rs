@@ -156,7 +156,7 @@ pub enum StoreError {
     #[error("{0}: {1}")]
     NoFile(Place, &'static str),
     /// The role is a sensor's, which may only insert batches.
-    #[error("{0}: its role is a sensor's, which only tells what it sees: {1}")]
+    #[error("{0}: its role is a sensor's, which may only insert batches: {1}")]
     Sensor(Place, &'static str),
     /// The role belongs to another sensor.
     #[error("{place}: its role is that of sensor {known}, and --sensor says {named}")]
@@ -169,7 +169,7 @@ pub enum StoreError {
         named: String,
     },
     /// The role is no sensor's, but a sensor is required.
-    #[error("{0}: its role is no sensor's, and --spill keeps what a sensor sends")]
+    #[error("{0}: its role is no sensor's, but --spill is only for sensors")]
     NoSensor(Place),
     /// The spill directory cannot be used.
     #[error("with --spill {}: {why}", folder.display())]

@@ -265,7 +265,7 @@ fn network(address: IpAddr) -> IpNet {
 pub fn check(path: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Ok(found) if !found.is_file() => {
-            Err(io::Error::new(io::ErrorKind::InvalidInput, "it is there, and no regular file"))
+            Err(io::Error::new(io::ErrorKind::InvalidInput, "it exists and is no regular file"))
         }
         _ if path.file_name().is_none() => Err(io::ErrorKind::InvalidInput.into()),
         _ => std::fs::metadata(folder_of(path)).map(|_| ()),

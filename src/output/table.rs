@@ -80,7 +80,7 @@ impl Table {
             write!(out, " [{}]", Escaped(reference))?;
         }
         match &facts.verdict {
-            Some(told) => writeln!(out, " {}: {}", told.verdict.words(), Escaped(&told.reason)),
+            Some(told) => writeln!(out, " {}: {}", told.verdict.name(), Escaped(&told.reason)),
             None => writeln!(out),
         }
     }

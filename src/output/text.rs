@@ -228,14 +228,14 @@ impl Line<'_> {
         write!(f, "  [{}] {}", facts.from.name(), Escaped(&facts.banner))?;
         product(Some(&facts.product), f)?;
         match &facts.verdict {
-            Some(told) => write!(f, "  {}: {}", told.verdict.words(), Escaped(&told.reason)),
+            Some(told) => write!(f, "  {}: {}", told.verdict.name(), Escaped(&told.reason)),
             None => Ok(()),
         }
     }
 
     fn dropped(&self, facts: &DropFacts, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let word = self.colour.paint("31", "DROPPED");
-        write!(f, "{word} {}  {} octets, {}", self.ends(), facts.header.length, facts.reason.name())?;
+        write!(f, "{word} {}  {} bytes, {}", self.ends(), facts.header.length, facts.reason.name())?;
         if let Some(rule) = &facts.rule {
             write!(f, ", rule {}", Escaped(rule))?;
         }
@@ -257,12 +257,12 @@ impl Line<'_> {
             write!(f, " by {}", Escaped(rule))?;
         }
         let Volume { packets, octets } = facts.to_server;
-        write!(f, "  {packets} packets, {octets} octets to the server")?;
+        write!(f, "  {packets} packets, {octets} bytes to the server")?;
         let Volume { packets, octets } = facts.to_client;
-        write!(f, ", {packets} packets, {octets} octets to the client")?;
+        write!(f, ", {packets} packets, {octets} bytes to the client")?;
         write!(f, " in {}", Span(facts.last.since(facts.start)))?;
         if facts.unseen > 0 {
-            write!(f, ", and {} octets of bodies", facts.unseen)?;
+            write!(f, ", and {} bytes of bodies", facts.unseen)?;
         }
         if facts.whole { Ok(()) } else { f.write_str(", until it was decided") }
     }

@@ -126,7 +126,7 @@ fn a_server_that_goes_away_amid_a_run_gets_everything_once_it_is_back() {
     eventually("the folder to be empty", || site.batches().is_empty().then_some(()));
     site.server.stop();
     pipe.write_all(&third).expect("it reads");
-    sensor.wait_stderr("the sensor to tell", |said| said.contains("batches wait in").then_some(()));
+    sensor.wait_stderr("the sensor to tell", |said| said.contains("they wait in").then_some(()));
     assert!(!site.batches().is_empty());
     site.server.go_on();
     sensor.wait_stderr("all to be sent", |said| {
@@ -161,7 +161,7 @@ fn a_start_and_an_end_without_the_server_lose_nothing() {
     let output = replay(&site.east(), &whole, &["--spill", new.to_str().expect("UTF-8")]).output();
     let output = output.expect("it runs");
     let said = text(&output.stderr);
-    assert!(output.status.code() == Some(2) && said.contains("knows no sensor"), "{said}");
+    assert!(output.status.code() == Some(2) && said.contains("the sensor's name is unknown"), "{said}");
     site.server.go_on();
     let said = site.sends(&none);
     assert!(said.contains("go first"), "{said}");
@@ -319,7 +319,7 @@ fn a_server_that_takes_nobody_is_told_from_one_that_is_away() {
     server.go_on();
     writes.write_all(&parts[1]).expect("it reads");
     process.wait_stderr("the sensor to tell", |said| {
-        let told = said.lines().find(|line| line.contains("though the server is there"))?;
+        let told = said.lines().find(|line| line.contains("the server is up but refuses batches"))?;
         told.contains("password authentication failed").then_some(())
     });
     psql(&url, "ALTER ROLE east PASSWORD 'right'");
@@ -338,7 +338,7 @@ fn a_server_that_takes_nobody_is_told_from_one_that_is_away() {
     });
     writes.write_all(&parts[2]).expect("it reads");
     process.wait_stderr("the sensor to tell", |said| {
-        said.contains("though the server is there: postgresql://east@localhost").then_some(())?;
+        said.contains("the server is up but refuses batches: postgresql://east@localhost").then_some(())?;
         said.contains("does not support TLS").then_some(())
     });
     answers.join().expect("it has answered");
@@ -347,7 +347,7 @@ fn a_server_that_takes_nobody_is_told_from_one_that_is_away() {
     drop(writes);
     assert_eq!(process.wait_exit().code(), Some(0), "{}", process.stderr());
     let said = process.stderr();
-    assert_eq!(said.matches("though the server is there").count(), 2, "once each: {said}");
+    assert_eq!(said.matches("the server is up but refuses batches").count(), 2, "once each: {said}");
     assert_eq!(merge(&url, &[]).status.code(), Some(0));
     let east = sensors(&url).into_iter().find(|row| row["sensor"] == "east").expect("it is there");
     assert_eq!((&east["lost"], &east["waiting"]), (&0.into(), &0.into()));
@@ -383,7 +383,7 @@ fn a_folder_of_another_ones_and_an_inventory_that_is_no_sensors_are_refused() {
     std::fs::create_dir(site.folder.path().join("open")).expect("made");
     let open = site.folder.path().join("open");
     std::fs::set_permissions(&open, std::os::unix::fs::PermissionsExt::from_mode(0o777)).expect("ours");
-    refused(&east, &["--spill", open.to_str().expect("UTF-8")], "others may write into it");
+    refused(&east, &["--spill", open.to_str().expect("UTF-8")], "others may write to it");
     // One process has it.
     let (sensor, pipe) = site.follows("pipe");
     eventually("the folder to be used", || (site.left().len() > 2).then_some(()));

@@ -190,7 +190,7 @@ fn a_replay_counts_what_tshark_and_the_kernel_count() {
         assert_eq!(ours, tracked);
         let text = String::from_utf8(replay(&capture, &["--format", "text"])).expect("text");
         let line = text.lines().find(|line| line.contains(" flow ")).expect("a record");
-        assert!(line.contains("http closed, undecided") && line.contains("octets to the client"), "{line}");
+        assert!(line.contains("http closed, undecided") && line.contains("bytes to the client"), "{line}");
         let csv = String::from_utf8(replay(&capture, &["--format", "csv"])).expect("text");
         assert!(csv.lines().any(|line| line.contains(",flow,") && line.contains("counted=whole")), "{csv}");
     });

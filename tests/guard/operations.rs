@@ -160,7 +160,7 @@ fn a_reader_of_a_fifo_comes_late_is_killed_and_gets_events_again() {
             reader.wait().expect("it is ours");
             eventually("the loss of the reader to be told", || {
                 ask(&namespace, "curl/8.0", "http://127.0.0.1/between");
-                let told = guard.process.stderr().matches("events.json any more; losses").count();
+                let told = guard.process.stderr().matches("events.json has no reader any more; lost").count();
                 (told == if path == "/first" { 1 } else { 2 }).then_some(())
             });
         }
@@ -169,7 +169,7 @@ fn a_reader_of_a_fifo_comes_late_is_killed_and_gets_events_again() {
         assert_eq!(guard.process.wait_exit().code(), Some(0), "{}", guard.process.stderr());
         let told = guard.process.stderr();
         for part in
-            ["nobody reads", "events.json yet; events are lost", "events.json again;", "events were lost"]
+            ["events.json has no reader yet; events are lost", "events.json again;", "events were lost"]
         {
             assert!(told.contains(part), "{part}: {told}");
         }

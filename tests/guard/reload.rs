@@ -90,7 +90,7 @@ fn reload_tells_what_became_of_it_and_bad_rules_change_nothing() {
         std::fs::remove_file(guard.path("rules/a.toml")).expect("it is there");
         let emptied = guard.reload("");
         assert_eq!(emptied.status.code(), Some(2));
-        assert!(text(&emptied.stderr).contains("the folder holds no *.toml file"), "{emptied:?}");
+        assert!(text(&emptied.stderr).contains("the folder has no *.toml file"), "{emptied:?}");
         guard.process.signal(Signal::HUP);
         guard
             .process

@@ -152,7 +152,7 @@ fn others_are_notified_again_where_they_refuse() {
     let output = place.scan(&words, &["--notify", "http://127.0.0.1:1/", "--notify-command", "exit 7"]);
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
-        told.contains("--notify 127.0.0.1 is not notified") && told.contains("nobody was notified of"),
+        told.contains("--notify 127.0.0.1: cannot notify") && told.contains("that reached no receiver"),
         "{told}"
     );
     let mut refused = Command::new(PROGRAM);

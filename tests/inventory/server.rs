@@ -111,7 +111,7 @@ fn what_cannot_be_used_is_refused_without_its_password() {
         "could be bounded",
     );
     assert_eq!(scan(&url, "127.11.1.1", servers()).status().expect("it runs").code(), Some(0));
-    refused(&["inventory", "check"], &secret(&url), "a server looks after its own");
+    refused(&["inventory", "check"], &secret(&url), "the server manages its own");
     psql(&url, "UPDATE schema_version SET version = 99");
     for words in [list, &["replay", "/dev/null", "-q"], &["serve", "--listen", "127.0.0.1:0"]] {
         refused(words, &secret(&url), "version 99");

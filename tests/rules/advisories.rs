@@ -195,7 +195,7 @@ fn the_key_exchange_tells_what_the_banner_hides_and_no_more() {
                 assert!(reason.starts_with(&format!("mended: {strict}")), "{reason}");
             }
             (Some("strict-kex-server"), _) => {
-                let denied = "which contradicts this: Debian 12 is mended from 1:9.2p1-2+deb12u2 on";
+                let denied = "which contradicts this: Debian 12 is fixed from 1:9.2p1-2+deb12u2 on";
                 assert!(reason.contains(strict) && reason.contains(denied), "{reason}");
             }
             _ => {}
@@ -669,7 +669,7 @@ fn a_scan_tells_the_verdict_in_every_format() {
         (&"Debian security tracker".into(), &"2026-11-20".into())
     );
     let reason = advisory["reason"].as_str().unwrap();
-    assert_eq!(reason, "Debian 12 is mended from 1:9.2p1-2+deb12u3 on");
+    assert_eq!(reason, "Debian 12 is fixed from 1:9.2p1-2+deb12u3 on");
     for (format, wanted) in [
         ("text", format!("vulnerable: {reason}")),
         ("csv", format!("vulnerable,{}", "1:9.2p1-2+deb12u3")),

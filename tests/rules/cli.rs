@@ -216,7 +216,7 @@ fn files_that_are_no_text_or_too_large_are_named() {
     let broken = [good.as_bytes(), b"# caf\xe9\n"].concat();
     let (code, shown) = check(&[("good.toml", good.as_bytes()), ("latin.toml", &broken)]);
     assert_eq!(code, Some(2));
-    assert!(shown.contains("the octet 0xe9 is not UTF-8\n --> latin.toml:7:6"), "{shown}");
+    assert!(shown.contains("the byte 0xe9 is not UTF-8\n --> latin.toml:7:6"), "{shown}");
     assert!(!shown.contains("good.toml"), "{shown}");
 
     let (code, shown) = check(&[("huge.toml", &vec![b'#'; 17 << 20])]);
@@ -232,7 +232,7 @@ fn files_that_are_no_text_or_too_large_are_named() {
 fn what_holds_no_rule_is_suspicious() {
     let (code, shown) = check(&[("notes.txt", b"not a rule file")]);
     assert_eq!(code, Some(1), "{shown}");
-    assert!(shown.contains("the folder holds no *.toml file"), "{shown}");
+    assert!(shown.contains("the folder has no *.toml file"), "{shown}");
     let (code, shown) = check(&[("empty.toml", b"# nothing yet\n")]);
     assert_eq!(code, Some(1), "{shown}");
     assert!(shown.contains("the file holds no rule") && shown.contains("0 rules, 1 warning\n"), "{shown}");

@@ -62,14 +62,14 @@ impl<R: Read> Bounded<R> {
                 *length += 1;
                 self.escaped = octet == b'\\' && !self.escaped;
                 if *length > TEXT {
-                    return Err(format!("octet {}: a text of more than {} MiB", self.octets, TEXT >> 20));
+                    return Err(format!("byte {}: a text of more than {} MiB", self.octets, TEXT >> 20));
                 }
             }
             (None, b'"') => (self.text, self.escaped) = (Some(0), false),
             (None, b'{' | b'[') => {
                 self.depth += 1;
                 if self.depth > DEPTH {
-                    return Err(format!("octet {}: nested deeper than {DEPTH} levels", self.octets));
+                    return Err(format!("byte {}: nested deeper than {DEPTH} levels", self.octets));
                 }
             }
             (None, b'}' | b']') => self.depth = self.depth.saturating_sub(1),
@@ -103,7 +103,7 @@ mod tests {
         assert_eq!(error(format!("{deep}\"[[[\\\"[[\"").as_bytes()), None);
         assert_eq!(error(format!("{deep}]{{").as_bytes()), None);
         let told = error(format!("{deep}{{").as_bytes()).unwrap();
-        assert!(told.contains("octet 65") && told.contains("deeper than 64"), "{told}");
+        assert!(told.contains("byte 65") && told.contains("deeper than 64"), "{told}");
     }
 
     #[test]

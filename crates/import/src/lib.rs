@@ -292,7 +292,7 @@ impl<'w> Rules<'w> {
 
     fn finish(mut self) -> Result<Imported, Fault> {
         if self.draft.ids.is_empty() {
-            let mut message = "no weakness in the data is one of those asked for".to_owned();
+            let mut message = "no weakness in the data fits the selection".to_owned();
             if self.left_out != LeftOut::default() {
                 message.push_str(&format!(": left out {}", self.left_out));
             }
@@ -325,7 +325,7 @@ impl Draft {
             return Err(Fault::Nothing(format!("more than {} rules: {LESS}", limits::RULES)));
         }
         if self.ids.contains(&id) {
-            return Err(Fault::Nothing(format!("the data tell twice of {id}, in other letters")));
+            return Err(Fault::Nothing(format!("the data contain {id} twice, with other letters")));
         }
         self.ids.insert(id);
         Ok(())

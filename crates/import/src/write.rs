@@ -17,7 +17,9 @@ pub(super) fn head(origin: Origin, date: &str) -> String {
     if !date.is_empty() {
         text.push_str(&format!(" of {date}"));
     }
-    text.push_str(".\n# The data are their makers'; import them anew rather than changing this file.\n\n");
+    text.push_str(
+        ".\n# The data belong to their publishers. Import them again instead of editing this file.\n\n",
+    );
     text.push_str(&format!("[pack]\ntags = [\"advisory\", {}]\n", quoted(origin.prefix)));
     text
 }

@@ -48,7 +48,7 @@ impl Database {
     /// It cannot be read, or there is none: a server looks after its own.
     pub fn faults(&self) -> Result<Vec<String>, StoreError> {
         let Link::Sqlite(_) = &self.link else {
-            let why = "a server looks after its own files; `pg_amcheck` tells whether they are whole";
+            let why = "the server manages its own files; check them with `pg_amcheck`";
             return Err(StoreError::NoFile(self.place.clone(), why));
         };
         let whole = self.link.all("PRAGMA integrity_check", &[], |row| row.get::<String>(0));

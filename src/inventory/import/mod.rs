@@ -58,7 +58,7 @@ pub enum ImportError {
         error: io::Error,
     },
     /// A row is malformed.
-    #[error("{}:{line}: {why}; what stands before was taken", path.display())]
+    #[error("{}:{line}: {why}; earlier rows were imported", path.display())]
     Row {
         /// The file.
         path: PathBuf,
@@ -202,7 +202,7 @@ impl Lines {
                 return Ok(None);
             }
             if line.len() as u64 > LINE {
-                return Err(Ending::Fault(format!("a line of more than {LINE} octets")));
+                return Err(Ending::Fault(format!("a line of more than {LINE} bytes")));
             }
             let text = String::from_utf8_lossy(&line);
             let text = text.trim_end_matches(['\r', '\n']);

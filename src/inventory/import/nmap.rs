@@ -76,7 +76,7 @@ pub(super) fn read(lines: &mut Lines, importer: &mut Importer) -> Result<(), End
         reader.get_mut().left = PIECE;
         let event = reader.read_event_into(&mut buffer);
         let event =
-            event.map_err(|error| Ending::Fault(format!("octet {}: {error}", reader.error_position())))?;
+            event.map_err(|error| Ending::Fault(format!("byte {}: {error}", reader.error_position())))?;
         match event {
             Event::Start(element) | Event::Empty(element) => match element.name().as_ref() {
                 "nmaprun" => {

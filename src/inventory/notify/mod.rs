@@ -187,7 +187,7 @@ impl NotificationQueue {
         }
         match self.lost.load(Relaxed) {
             0 => {}
-            lost => tell(format_args!("bannerwall: nobody was notified of {lost} changes")),
+            lost => tell(format_args!("bannerwall: changes that reached no receiver: {lost}")),
         }
     }
 
@@ -207,7 +207,7 @@ impl NotificationQueue {
             if let Err(error) = &outcome {
                 if !*refuses {
                     tell(format_args!(
-                        "bannerwall: {receiver} is not notified: {error}; what is lost is counted"
+                        "bannerwall: {receiver}: cannot notify: {error}; lost changes are counted"
                     ));
                 }
             } else if *refuses {

@@ -30,7 +30,7 @@ pub(super) struct Writer {
 
 impl Writer {
     pub(super) fn new(run: &Run) -> Result<Self, StoreError> {
-        let none = || StoreError::Create(std::io::Error::other("the system gives no random octets"));
+        let none = || StoreError::Create(std::io::Error::other("the system has no random bytes"));
         let octets = random::<12>().ok_or_else(none)?;
         let stream = crate::terms::hexadecimal(&octets);
         Ok(Self { author: Author::new(run, Time::now().millis()), stream, number: 0 })

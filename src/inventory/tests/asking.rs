@@ -121,7 +121,7 @@ fn what_is_old_is_taken_out_and_nothing_is_left_of_it() {
         match place.url {
             None => assert_eq!(inventory.faults().unwrap(), Vec::<String>::new()),
             Some(_) => {
-                assert!(inventory.faults().unwrap_err().to_string().contains("a server looks after its own"));
+                assert!(inventory.faults().unwrap_err().to_string().contains("the server manages its own"));
             }
         }
         // A run that goes on does so as if it were new.

@@ -58,7 +58,10 @@ impl Writer {
         let (handle, queue) = channel(config);
         let sink = Sink::open(destination, config.overflow == Overflow::Count)?;
         if sink.awaits_reader() {
-            tell(format_args!("bannerwall: nobody reads {} yet; events are lost until then", sink.name()));
+            tell(format_args!(
+                "bannerwall: {} has no reader yet; events are lost until one opens it",
+                sink.name()
+            ));
         }
         let scribe = Scribe {
             format,
@@ -286,7 +289,7 @@ impl Scribe {
             let name = self.sink.name();
             tell(match error.kind() {
                 io::ErrorKind::BrokenPipe => {
-                    format!("bannerwall: nobody reads {name} any more; losses of events are counted")
+                    format!("bannerwall: {name} has no reader any more; lost events are counted")
                 }
                 _ => format!("bannerwall: cannot write events to {name}: {error}; losses are counted"),
             });

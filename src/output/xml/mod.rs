@@ -300,7 +300,7 @@ fn ssl_cert(certificate: &Certificate) -> String {
 fn alert_script(xml: &mut Out<'_>, facts: &AlertFacts) -> io::Result<()> {
     let references = facts.references.join(" ");
     let told = facts.verdict.as_deref();
-    let verdict = told.map_or_else(String::new, |told| format!(" {}: {}", told.verdict.words(), told.reason));
+    let verdict = told.map_or_else(String::new, |told| format!(" {}: {}", told.verdict.name(), told.reason));
     let output = format!("{}: {} {references}{verdict}", facts.severity.name(), facts.title);
     let id = format!("bannerwall-{}", facts.rule);
     start(xml, "script", &[("id", &id), ("output", output.trim_end())])?;

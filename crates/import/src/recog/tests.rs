@@ -83,16 +83,16 @@ fn what_needs_backtracking_is_refused_by_name_and_place() {
         (r"(a)\1", "the backreference \\1 at octet 3 of the pattern needs a backtracking engine"),
         (r"a(?=b)", "a lookahead at octet 1 of the pattern needs a backtracking engine"),
         (r"a(?!b)", "a negative lookahead at octet 1 of the pattern needs a backtracking engine"),
-        (r"(?<=a)b", "a lookbehind at octet 0 of the pattern needs a backtracking engine"),
+        (r"(?<=a)b", "a lookbehind at byte 0 of the pattern needs a backtracking engine"),
         (
             r"^(?!a)b|c",
             "a lookahead before an alternation at octet 1 of the pattern needs a backtracking engine",
         ),
-        (r"(?(1)a|b)", "a condition at octet 0 of the pattern needs a backtracking engine"),
-        (r"[a", "a class at octet 0 of the pattern never ends"),
-        (r"(?#a", "a comment at octet 0 of the pattern never ends"),
-        (r"(?P<a>b)", "the group (?P at octet 0 of the pattern is not known"),
-        (r"\p{Greek}", "the property {Greek} at octet 0 of the pattern is not known for octets"),
+        (r"(?(1)a|b)", "a condition at byte 0 of the pattern needs a backtracking engine"),
+        (r"[a", "a class at byte 0 of the pattern never ends"),
+        (r"(?#a", "a comment at byte 0 of the pattern never ends"),
+        (r"(?P<a>b)", "the group (?P at byte 0 of the pattern is not known"),
+        (r"\p{Greek}", "the property {Greek} at byte 0 of the pattern does not apply to bytes"),
     ] {
         let error = translate(pattern, Options::default()).expect_err(pattern);
         assert_eq!(error.to_string(), message);

@@ -52,7 +52,7 @@ pub enum Parsed<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PacketError {
     /// The headers exceed the captured part; the packet had at least `needed` bytes.
-    #[error("headers need {needed} octets of which {captured} were captured")]
+    #[error("headers need {needed} bytes, but only {captured} were captured")]
     Captured {
         /// Number of bytes from the start of the IP header that are needed.
         needed: usize,

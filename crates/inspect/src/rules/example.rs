@@ -340,7 +340,7 @@ fn greeting_in(octets: &[u8], wanted: Greeting) -> Result<GreetingBanner<'_>, St
 /// name.
 fn first_octets(octets: &[u8], from: Sender) -> Result<OtherBanner<'_>, String> {
     if octets.is_empty() {
-        return Err("there are no octets".to_owned());
+        return Err("there are no bytes".to_owned());
     }
     let of = |side| OtherBanner::settled(side, octets);
     Ok(match from {
@@ -380,7 +380,7 @@ impl From<&KexInit<'_>> for Algorithms {
 impl Algorithms {
     fn from_text(text: &str) -> Result<Self, String> {
         if let Some(at) = nesting::too_deep(text) {
-            return Err(format!("octet {}: brackets are nested too deeply", at.start));
+            return Err(format!("byte {}: brackets are nested too deeply", at.start));
         }
         toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())
     }

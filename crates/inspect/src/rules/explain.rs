@@ -85,7 +85,7 @@ impl RuleSet {
             let mut explanation = self.explain_rule(rule, example, from, ends);
             if let Some(accept) = accepted {
                 let ended =
-                    format!("not asked: the accept rule `{}` ended the evaluation; else: ", accept.id);
+                    format!("not evaluated: the accept rule `{}` ended the evaluation; else: ", accept.id);
                 explanation.reason.insert_str(0, &ended);
                 explanation.matches = false;
             } else if explanation.matches && rule.action == Action::Accept && rule.scope.is_settled(ends) {
@@ -146,7 +146,7 @@ impl RuleSet {
             Miss::NotNow => "an override puts another form of it in force now".to_owned(),
             Miss::Exempt => "an override exempts the address".to_owned(),
             Miss::Request(probe) => format!("it is about answers to {} {}", probe.method, probe.path),
-            Miss::Present(name) => format!("the header field {name} is there"),
+            Miss::Present(name) => format!("the header field {name} is present"),
             Miss::Absent(name) => format!("the header field {name} is missing"),
             Miss::NoField(condition) => format!("the banner has no `{}`", condition.field),
             Miss::NoMatch(condition) => {
@@ -193,7 +193,7 @@ impl RuleSet {
 /// Returns the reasons of a match, without its patterns.
 fn because(rule: &Rule, Found { captured, finding, .. }: Found<'_, '_>, ends: Ends) -> String {
     let mut reasons = match finding {
-        Some(finding) => vec![format!("{}: {}", finding.verdict().words(), finding.reason())],
+        Some(finding) => vec![format!("{}: {}", finding.verdict().name(), finding.reason())],
         None => vec!["all its conditions hold".to_owned()],
     };
     if let (Some(version), Some(requirement)) = (captured.version, &rule.version) {
@@ -203,10 +203,8 @@ fn because(rule: &Rule, Found { captured, finding, .. }: Found<'_, '_>, ends: En
         reasons.push("no fixed package covers it".to_owned());
     }
     if !rule.scope.is_settled(ends) {
-        reasons.push(
-            "addresses and port that were not told (--source, --destination, --port) were not asked"
-                .to_owned(),
-        );
+        reasons
+            .push("unknown addresses and port were not tested (--source, --destination, --port)".to_owned());
     }
     reasons.extend(rule.changes.iter().map(ToString::to_string));
     if let Some(request) = &rule.request {
@@ -220,7 +218,7 @@ fn because(rule: &Rule, Found { captured, finding, .. }: Found<'_, '_>, ends: En
 
 /// Returns the text of an advisory's verdict that the rule does not report.
 fn unreported(finding: &Finding<'_>) -> String {
-    format!("{}: {}", finding.verdict().words(), finding.reason())
+    format!("{}: {}", finding.verdict().name(), finding.reason())
 }
 
 fn shown(field: &Field, view: &View<'_>) -> String {

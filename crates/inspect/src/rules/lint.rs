@@ -64,8 +64,8 @@ pub(super) fn lint(
             report.push(diagnostic);
         }
         if is_uncertain(rule, patterns) {
-            let message = "the rule stops packages that a distribution has mended without a new version";
-            let help = "let a condition tell them (`fixed_in` with `match.comments`, `unless.kex`), only alert, or say why there are none: `certain = \"…\"`";
+            let message = "the rule blocks packages that a distribution has fixed without a new version";
+            let help = "exclude these with a condition (`fixed_in` with `match.comments`, `unless.kex`), use `action = \"alert\"`, or state why there are none: `certain = \"…\"`";
             let diagnostic = at_rule(rule, source, Level::Warning, message.to_owned());
             report.push(diagnostic.with_help(help));
         }

@@ -37,7 +37,7 @@ impl List {
         let list = Self { name: name.to_owned(), source: SourceFile::new(shown, text) };
         let count = list.entries().count();
         if count > limits::LIST_ENTRIES {
-            return Err(format!("{count} entries; at most {} are taken", limits::LIST_ENTRIES));
+            return Err(format!("{count} entries; at most {} are allowed", limits::LIST_ENTRIES));
         }
         Ok(list)
     }

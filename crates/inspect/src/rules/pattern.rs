@@ -172,7 +172,7 @@ impl Patterns {
         }
         if text.len() > limits::PATTERN_OCTETS {
             let message =
-                format!("a pattern of {} octets; at most {} are taken", text.len(), limits::PATTERN_OCTETS);
+                format!("a pattern of {} bytes; at most {} are allowed", text.len(), limits::PATTERN_OCTETS);
             return Err(PatternFault::whole(message));
         }
         if self.work > limits::ALL_PROGRAMS {

@@ -65,7 +65,7 @@ pub(super) fn lint(policies: &[Arc<Policy>], rules: &[Rule], sources: &[SourceFi
             report.push(at_policy(policy, source, Level::Warning, message).with_help(help));
         };
         if let Some(what) = never(policy) {
-            warn(format!("the policy never decides anything: its `{what}` admits none"), "mend its list");
+            warn(format!("the policy never decides anything: its `{what}` admits none"), "fix its list");
             continue;
         }
         let before = policies.iter().zip(&ports).take(at.min(pairs));
@@ -87,7 +87,7 @@ pub(super) fn lint(policies: &[Arc<Policy>], rules: &[Rule], sources: &[SourceFi
             warn(message, "put the narrower one first, or take one of them out");
         } else if let Some(earlier) = conflict {
             let message = format!(
-                "the policy {earlier} stands first and decides some connections that this one is about: it allows {}",
+                "the policy {earlier} comes first and decides some connections in this one's scope: it allows {}",
                 earlier.allows()
             );
             warn(message, "say in `source`, `destination` or `port` which of them are whose");

@@ -54,7 +54,7 @@ pub(super) fn read(paths: &[PathBuf], texts: &Texts, empty: Level, report: &mut 
             match folder(path) {
                 Ok(found) if found.is_empty() => {
                     let name = path.display().to_string();
-                    let message = "the folder holds no *.toml file";
+                    let message = "the folder has no *.toml file";
                     report.push(Diagnostic::of_file(empty, name, message));
                 }
                 Ok(found) => files.extend(found),
@@ -66,7 +66,7 @@ pub(super) fn read(paths: &[PathBuf], texts: &Texts, empty: Level, report: &mut 
     }
     if files.len() > limits::FILES {
         let first = files.first().map(|path| path.display().to_string()).unwrap_or_default();
-        let message = format!("{} rule files; at most {} are taken", files.len(), limits::FILES);
+        let message = format!("{} rule files; at most {} are allowed", files.len(), limits::FILES);
         report.push(Diagnostic::of_file(Level::Error, first, message));
         return Vec::new();
     }
@@ -105,7 +105,7 @@ fn decode(path: &Path, octets: Vec<u8>, report: &mut Report) -> Option<SourceFil
     // The text before the invalid byte is the same in both, so the position is right.
     let source = SourceFile::new(name, String::from_utf8_lossy(error.as_bytes()));
     let span = at..at + char::REPLACEMENT_CHARACTER.len_utf8();
-    let message = format!("the octet 0x{octet:02x} is not UTF-8");
+    let message = format!("the byte 0x{octet:02x} is not UTF-8");
     report.push(Diagnostic::at(Level::Error, &source, &span, message).with_help("save the file as UTF-8"));
     None
 }
@@ -136,7 +136,7 @@ fn as_text(octets: Vec<u8>) -> Result<String, String> {
     String::from_utf8(octets).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         let line = error.as_bytes().iter().take(at).filter(|octet| **octet == b'\n').count() + 1;
-        format!("not UTF-8 at octet {at} (line {line})")
+        format!("not UTF-8 at byte {at} (line {line})")
     })
 }
 

@@ -148,17 +148,17 @@ anomalies! {
     /// Lines that end with LF alone between others that end with CR LF.
     MixedLineEnds Application "http_mixed_line_ends" "some lines of the head end with LF, others with CR LF",
     /// A CR that no LF follows, within a head.
-    BareCarriageReturn Application "http_bare_carriage_return" "a CR without LF stands within the head",
+    BareCarriageReturn Application "http_bare_carriage_return" "the head contains a CR without LF",
     /// A NUL within a head.
-    NulOctet Application "http_nul_octet" "a NUL stands within the head",
+    NulOctet Application "http_nul_octet" "the head contains a NUL",
     /// Another control byte within a head.
-    ControlOctet Application "http_control_octet" "a control byte stands within the head",
+    ControlOctet Application "http_control_octet" "the head contains a control byte",
     /// A header value that goes on in the next line (obs-fold, RFC 9112 section 5.2).
-    FoldedHeader Application "http_folded_header" "a header value goes on in the next line",
+    FoldedHeader Application "http_folded_header" "a header value continues on the next line",
     /// White space between a header's name and its colon.
-    SpaceBeforeColon Application "http_space_before_colon" "white space stands before a header's colon",
+    SpaceBeforeColon Application "http_space_before_colon" "white space before a header's colon",
     /// White space before the message or its first header field.
-    LeadingSpace Application "http_leading_space" "white space stands before the message or its first header field",
+    LeadingSpace Application "http_leading_space" "white space before the message or its first header field",
     /// A header line without a colon.
     HeaderWithoutColon Application "http_header_without_colon" "a header line has no colon",
     /// A header name that is empty or no token.
@@ -180,7 +180,7 @@ anomalies! {
     /// A head that the sender did not end before it closed.
     UnfinishedHead Application "http_unfinished_head" "the connection ended before the message head did",
     /// More than 256 bytes of empty lines or white space before a message.
-    LongLeading Application "http_long_leading" "many empty lines or much white space stand before the message",
+    LongLeading Application "http_long_leading" "many empty lines or much white space before the message",
     /// What only some clients take for an SSH identification: a line that begins where they cut a longer
     /// one, or one that holds a CR.
     SshDisputed Application "ssh_disputed_identification" "only some clients take this for an SSH identification",
@@ -191,7 +191,7 @@ anomalies! {
     /// A `Content-Length` beyond 63 bits.
     ContentLengthOverflow Application "http_content_length_overflow" "Content-Length is beyond 63 bits",
     /// `Content-Length` beside `Transfer-Encoding`.
-    LengthAndChunked Application "http_length_and_chunked" "Content-Length stands beside Transfer-Encoding",
+    LengthAndChunked Application "http_length_and_chunked" "both Content-Length and Transfer-Encoding are present",
     /// A `Transfer-Encoding` that some read as `chunked` and some not.
     TransferEncodingInvalid Application "http_transfer_encoding_invalid" "some read this Transfer-Encoding as chunked and some do not",
     /// A request whose last transfer coding is not `chunked`.

@@ -309,14 +309,6 @@ impl Verdict {
             Self::Unknown => "unknown",
         }
     }
-
-    /// The wording for people.
-    pub const fn words(self) -> &'static str {
-        match self {
-            Self::Unknown => "cannot be told",
-            told => told.name(),
-        }
-    }
 }
 
 /// Returns `192.0.2.1:22`, `[2001:db8::1]:22`; for a client, whose port is 0, the address.

@@ -40,7 +40,7 @@ const CLEARTEXT: u32 = 3;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum Violation {
     /// A message of so many bytes, which none is that was asked for.
-    #[error("the server sends a message of {0} octets, which none is that was asked for: is it PostgreSQL?")]
+    #[error("the server sent an unexpected message of {0} bytes: is it PostgreSQL?")]
     Message(u32),
     /// More than any answer has.
     #[error("the server's answer is larger than {most} MiB and was not read to its end", most = ANSWER >> 20)]
@@ -323,7 +323,7 @@ mod tests {
             let is_named =
                 matches!(error, DatabaseError::Violation(Violation::Message(length)) if length == huge);
             assert!(is_named && !error.is_of_absence(), "{error:?}");
-            assert!(error.to_string().contains("1073741824 octets"), "{error}");
+            assert!(error.to_string().contains("1073741824 bytes"), "{error}");
         }
         // Amid a question.
         let folder = tempfile::tempdir().unwrap();

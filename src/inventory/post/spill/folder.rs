@@ -85,7 +85,7 @@ impl Folder {
         if metadata.permissions().mode() & 0o022 != 0 {
             // Files in it are sent in the name of the sensor.
             return Err(io::Error::other(
-                "others may write into it: chmod go-w, or a folder of its own in it",
+                "others may write to it (run chmod go-w, or use a folder inside it)",
             ));
         }
         Ok(Self { path: path.to_owned() })
@@ -128,7 +128,7 @@ impl Folder {
         };
         let (owner, _) = opened(Kind::Owner, &octets).ok_or_else(|| {
             io::Error::other(format!(
-                "its file {OWNER:?} is damaged; remove it if the folder is this sensor's"
+                "its file {OWNER:?} is damaged; remove it if the folder belongs to this sensor"
             ))
         })?;
         Ok(Some(owner))

@@ -113,7 +113,7 @@ impl Spill {
         let lock = folder.lock().map_err(fault)?;
         if lock.is_none() && !config.succeeds {
             let by = folder.holder().map_or_else(String::new, |process| format!(" (process {process})"));
-            let why = format!("another bannerwall{by} uses it; each needs a folder of its own");
+            let why = format!("another bannerwall{by} uses it; each needs a separate folder");
             return Err(StoreError::Spill { folder: config.folder.clone(), why });
         }
         let Opened { folder, sensor, inbox } = open(folder, place, sensor)?;
@@ -209,13 +209,13 @@ fn open(folder: Folder, place: &Place, named: Option<&str>) -> Result<Opened, St
                 return Err(refused(format!("it is sensor {sensor}'s, and --sensor says {named}")));
             }
             tell(format_args!(
-                "bannerwall: {error}; batches of sensor {sensor} wait in {} until the server is there",
+                "bannerwall: {error}; batches of sensor {sensor} wait in {} until the server is back",
                 folder.path().display()
             ));
             Ok(Opened { folder, sensor, inbox: None })
         }
         (Err(error), None) if error.is_of_absence() => {
-            Err(refused(format!("{error}; and nobody has used the folder yet, so that it knows no sensor")))
+            Err(refused(format!("{error}; and the folder is new, so the sensor's name is unknown")))
         }
         (Err(error), _) => Err(error),
     }

@@ -193,17 +193,17 @@ impl Sender {
         let folder = self.shared.folder.path().display();
         if error.is_of_absence() {
             return tell(format_args!(
-                "bannerwall: nothing is sent: {error}; batches wait in {folder}, and it is tried again and again"
+                "bannerwall: cannot send batches: {error}; they wait in {folder} and will be sent later"
             ));
         }
         self.is_shut_out = true;
         if let StoreError::Spill { why, .. } = error {
             return tell(format_args!(
-                "bannerwall: nothing is sent: {folder}/{why}; batches wait until that is mended"
+                "bannerwall: cannot send batches: {folder}/{why}; they wait until you fix this"
             ));
         }
         tell(format_args!(
-            "bannerwall: nothing is sent, though the server is there: {error}; batches wait in {folder} until that is mended"
+            "bannerwall: the server is up but refuses batches: {error}; they wait in {folder} until you fix this"
         ));
     }
 
@@ -213,7 +213,7 @@ impl Sender {
         }
         // Reported once all waiting batches are sent.
         if self.absence.is_over() {
-            tell(format_args!("bannerwall: the server takes batches again; {} wait", job.behind));
+            tell(format_args!("bannerwall: the server accepts batches again; {} waiting", job.behind));
         }
         self.is_shut_out = false;
         if self.shared.backlog.batches() == 0 {
@@ -291,7 +291,7 @@ pub(super) fn take_over(shared: &Shared, changed: Option<SystemTime>) {
         )),
         Ok(()) => {}
         Err(error) => tell(format_args!(
-            "bannerwall: --spill {}: what is there is left alone: {error}",
+            "bannerwall: --spill {}: cannot adopt earlier batches: {error}",
             shared.folder.path().display()
         )),
     }

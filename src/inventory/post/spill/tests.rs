@@ -373,7 +373,7 @@ proptest! {
                     one = next_run(folder.path(), started, blocks * BLOCK);
                 }
                 Step::Damage(at) => {
-                    // Of one that is sent next, so that nothing makes room of which nobody knows how much it
+                    // Of one that is sent next, so that nothing makes room of which for an unknown reason much it
                     // was.
                     if one.backlog.batches() > 0 {
                         let job = one.next().unwrap();

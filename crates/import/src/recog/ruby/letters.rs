@@ -96,7 +96,7 @@ impl Translator<'_> {
         let name = inner.unwrap_or("").trim_start_matches('^').to_ascii_lowercase();
         if !KNOWN.contains(&name.as_str()) {
             let construct = format!("the property {{{}}}", inner.unwrap_or(""));
-            return Err(Untranslatable { construct, offset, reason: "is not known for octets" });
+            return Err(Untranslatable { construct, offset, reason: "does not apply to bytes" });
         }
         let negated = negated != inner.is_some_and(|inner| inner.starts_with('^'));
         self.skip(inner.map_or(0, |inner| inner.chars().count() + 2));

@@ -34,7 +34,7 @@ pub struct Options {
 
 /// The reason why a pattern can't be translated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{construct} at octet {offset} of the pattern {reason}")]
+#[error("{construct} at byte {offset} of the pattern {reason}")]
 pub struct Untranslatable {
     /// The construct.
     pub construct: String,
@@ -53,7 +53,7 @@ const UNENDED: &str = "never ends";
 /// Returns [`Untranslatable`] with the construct that can't be translated, and its position.
 pub fn translate(pattern: &str, options: Options) -> Result<Translated, Untranslatable> {
     if pattern.len() > limits::PATTERN_OCTETS {
-        let construct = format!("{} octets", pattern.len());
+        let construct = format!("{} bytes", pattern.len());
         return Err(Untranslatable { construct, offset: limits::PATTERN_OCTETS, reason: "are too many" });
     }
     let mut translator = Translator::new(pattern);

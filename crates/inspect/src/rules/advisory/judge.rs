@@ -203,36 +203,38 @@ impl Finding<'_> {
     fn reason_of(&self, ground: Ground) -> String {
         let line = self.line.map_or_else(|| "the distribution".to_owned(), ToString::to_string);
         let fixed = match self.fix() {
-            Some(fix) => format!("{line} is mended from {fix} on"),
+            Some(fix) => format!("{line} is fixed from {fix} on"),
             None => format!("no fix is known for {line}"),
         };
         match ground {
             Ground::Listed => format!("the data list the package as affected; {fixed}"),
             Ground::BelowFix => fixed,
             Ground::Open => format!("{line} has no fix"),
-            Ground::Fixed => format!("the package is at least what mended {line}: {fixed}"),
+            Ground::Fixed => format!("the package has the fix of {line}: {fixed}"),
             Ground::NotAffected => format!("{line} is not affected"),
             Ground::NotListed => format!("{line} was known and is not among those that are affected"),
             Ground::Unlisted => format!("the data do not list the package; {fixed}"),
             Ground::UpstreamUnaffected => "upstream's version does not have the weakness".to_owned(),
             Ground::UpstreamAffected => match self.upstream_fix {
                 Some(fix) => {
-                    format!("upstream mended it in {fix}; whoever built an earlier one may have, too")
+                    format!(
+                        "upstream fixed it in {fix}; the builder of an earlier version may have fixed it, too"
+                    )
                 }
-                None => "upstream's version has it; whoever built it may have mended it".to_owned(),
+                None => "upstream's version has the weakness; the builder may have fixed it".to_owned(),
             },
-            Ground::Inherited => format!("its release began with a mended package: {fixed}"),
-            Ground::LaterUpstream => format!("upstream's version is later than the mended one: {fixed}"),
+            Ground::Inherited => format!("its release began with a fixed package: {fixed}"),
+            Ground::LaterUpstream => format!("upstream's version is later than the fixed one: {fixed}"),
             Ground::Hidden => format!("the banner does not show the package's revision; {fixed}"),
             Ground::NewerThanData => {
                 format!("the package is newer than the data, in which {line} has no fix")
             }
             Ground::Undetermined => format!("the distribution has not said whether {line} is affected"),
-            Ground::UnknownRelease => format!("the data do not know the package's release; {fixed}"),
+            Ground::UnknownRelease => format!("the data do not cover the package's release; {fixed}"),
             Ground::PerhapsEarlier => {
                 format!("the data do not say whether so old a package has the weakness; {fixed}")
             }
-            Ground::Rebuilt => format!("somebody else has built the package and may have mended it; {fixed}"),
+            Ground::Rebuilt => format!("the package is a third-party build that may have the fix; {fixed}"),
             Ground::Marked | Ground::Betrayed => self.marker.map_or("", Marker::says).to_owned(),
             Ground::Contradicted => {
                 let denied = match self.against {
@@ -243,7 +245,7 @@ impl Finding<'_> {
                 let offered = self.marker.map_or("", Marker::says);
                 format!("the side {offered}, which contradicts this: {denied}")
             }
-            Ground::Contradiction => "releases that share the package say different things of it".to_owned(),
+            Ground::Contradiction => "releases that share the package disagree about it".to_owned(),
         }
     }
 }

@@ -58,7 +58,7 @@ pub enum FingerprintError {
         reason: String,
     },
     /// A directory holds no fingerprint file.
-    #[error("{}: no *.toml in this folder", path.display())]
+    #[error("{}: no *.toml file in this folder", path.display())]
     Empty {
         /// Path of the directory.
         path: PathBuf,

@@ -55,13 +55,13 @@ pub(super) fn read(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Opt
         }
     }
     if advisory.source.is_empty() {
-        reader.error(&value.span(), "the advisory has no `source`: say whose data it is");
+        reader.error(&value.span(), "the advisory has no `source`: name the publisher of the data");
     }
     let silent = advisory.lines.is_empty() && advisory.upstream.is_none();
     if silent && reader.report.errors() == errors {
         let help =
             "`packages = [{ distribution = \"Debian\", release = \"12\", fixed = \"1:9.2p1-2+deb12u3\" }]`";
-        reader.error_with_help(&value.span(), "the advisory says nothing of any package", help);
+        reader.error_with_help(&value.span(), "the advisory has no data about a package", help);
     }
     (reader.report.errors() == errors).then_some(advisory)
 }
@@ -135,7 +135,7 @@ fn line(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Option<Line> {
         (Some(fixed), None) => State::Fixed(fixed),
         (None, Some(status)) => State::Said(status),
         _ => {
-            let message = "a release has either `fixed`, the version that mends it, or `status`";
+            let message = "a release has either `fixed`, the version with the fix, or `status`";
             reader.error(&value.span(), message);
             return None;
         }

@@ -172,7 +172,7 @@ fn other(reader: &mut Reader<'_>, entries: &[Entry<'_, '_>]) -> (Content, Option
         match hexadecimal(&text.value) {
             Some(read) => octets = read,
             None => {
-                let message = "not octets of two hexadecimal digits each, such as `16 03 01`";
+                let message = "not bytes of two hexadecimal digits each, such as `16 03 01`";
                 reader.error(&text.span, message);
             }
         }

@@ -62,7 +62,7 @@ pub(super) fn lines(reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<
 
 fn check_line(reader: &mut Reader<'_>, key: &str, text: &Text) -> bool {
     if text.value.len() > limits::NAME_OCTETS {
-        reader.error(&text.span, format!("`{key}` is longer than {} octets", limits::NAME_OCTETS));
+        reader.error(&text.span, format!("`{key}` is longer than {} bytes", limits::NAME_OCTETS));
         return false;
     }
     if text.value.chars().any(char::is_control) {

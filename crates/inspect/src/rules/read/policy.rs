@@ -76,7 +76,7 @@ pub(super) fn read(
         reader.error_with_help(&table.span(), "the policy does not say what it allows", help);
     }
     if parts.allow.len() > 1 && parts.allow.contains(&Allowed::Any) {
-        reader.error(&table.span(), "`any` allows everything that stands beside it, too");
+        reader.error(&table.span(), "`any` already allows the other entries");
     }
     let (place, _, _) = reader.source.locate(table.span().start);
     let id = parts.claim(reader, place.line, file, draft);

@@ -303,7 +303,7 @@ impl Parts {
             r"name the part of the pattern that is the version: `^OpenSSH_(?<version>\d+\.\d+(p\d+)?)`";
         if let Some((requirement, span)) = &self.version {
             if !versioned {
-                reader.error_with_help(span, "nothing says which version the banner has", help);
+                reader.error_with_help(span, "no pattern captures the banner's version", help);
             }
             if !requirement.is_satisfiable() {
                 reader.warn(
@@ -315,23 +315,24 @@ impl Parts {
         }
         if let Some((advisory, span)) = &self.advisory {
             if advisory.asks_markers() && self.protocol.is_some_and(|protocol| protocol != Protocol::Ssh) {
-                reader
-                    .error(span, "markers are of SSH's key exchange, and the rule is about another protocol");
+                reader.error(
+                    span,
+                    "markers exist only in SSH's key exchange; the rule is about another protocol",
+                );
             }
             if !versioned {
-                reader.error_with_help(span, "nothing says which version the banner has", help);
+                reader.error_with_help(span, "no pattern captures the banner's version", help);
             }
             if let Some(action) =
                 self.action.filter(|action| matches!(action, Action::Accept | Action::Allow))
             {
-                let message =
-                    format!("an advisory finds weaknesses: `{}` is no answer to one", action.name());
+                let message = format!("an advisory finds weaknesses: `{}` does not fit", action.name());
                 reader.error(span, message);
             }
         }
         for (fixed, span) in &self.fixed_in {
             if fixed.has_upstream() && !versioned {
-                reader.error_with_help(span, "nothing says which upstream version the banner has", help);
+                reader.error_with_help(span, "no pattern captures the banner's upstream version", help);
             }
             if !fixed.has_upstream() && !fixed.is_release() {
                 let help = "write the upstream version before it: `9.7p1 Debian-7`";
@@ -343,7 +344,7 @@ impl Parts {
             && !captures(REVISION)
         {
             let help = r"name the part of a pattern that is the package's revision: `^PHP/(?<version>[\d.]+)-(?<revision>\S+)`";
-            reader.error_with_help(span, "nothing says which package revision the banner has", help);
+            reader.error_with_help(span, "no pattern captures the banner's package revision", help);
         }
     }
 

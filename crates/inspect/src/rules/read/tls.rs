@@ -174,7 +174,7 @@ impl Parts {
     }
 
     fn take_records(&mut self, text: &str) -> Result<(), String> {
-        let octets = hexadecimal(text).ok_or("`hex` are octets of two hexadecimal digits each")?;
+        let octets = hexadecimal(text).ok_or("`hex` must be bytes of two hexadecimal digits each")?;
         let no_hello = || format!("`hex` is no whole hello of a {}", self.side.name());
         let mut records = Records::default();
         match (records.next(&octets), self.side) {
