@@ -1,7 +1,6 @@
-//! What other rooms keep in the database of a server beside the inventory: their own tables, their own
-//! statements.
+//! Tables of other modules in the inventory's server database, with their own statements.
 //!
-//! The link is the inventory's: one way to read a URL, to speak TLS and to wait for an answer.
+//! The link is the inventory's, so there is one implementation of URLs, TLS and waiting.
 
 use rusqlite::OpenFlags;
 
@@ -9,20 +8,20 @@ use super::link::{Link, Row, Value};
 use super::{Database, DatabaseError, Place};
 use crate::inventory::store::StoreError;
 
-/// A connection to a server for tables that are not the inventory's.
+/// A connection to a server for tables of other modules.
 #[derive(Debug)]
 pub struct Beside {
     database: Database,
 }
 
-/// Where statements are given.
+/// Runs statements.
 #[derive(Debug, Clone, Copy)]
 pub struct Desk<'a> {
     link: &'a Link,
 }
 
 impl Beside {
-    /// Comes to the server at a place.
+    /// Connects to the server at a place.
     ///
     /// # Errors
     /// It is a file, or see [`StoreError`].
@@ -30,7 +29,7 @@ impl Beside {
         Self::come(place, |place| Database::connect(place, OpenFlags::SQLITE_OPEN_READ_WRITE))
     }
 
-    /// The same, and makes the inventory there where there is none.
+    /// Connects like [`Self::open`], and creates the inventory there if it is missing.
     ///
     /// # Errors
     /// It is a file, or see [`StoreError`].
@@ -48,20 +47,20 @@ impl Beside {
         }
     }
 
-    /// The database, for what is the inventory's.
+    /// Returns the database, for the inventory's own tables.
     pub(super) fn into_database(self) -> Database {
         self.database
     }
 
-    /// Statements by themselves.
+    /// Returns a runner of single statements.
     pub fn desk(&self) -> Desk<'_> {
         Desk { link: &self.database.link }
     }
 
-    /// All statements that `work` gives, or none of them.
+    /// Runs all statements of `work` in one transaction.
     ///
     /// # Errors
-    /// What the database says, or `work`.
+    /// Errors of the database or of `work`.
     pub fn together<T>(
         &self,
         work: impl FnOnce(Desk<'_>) -> Result<T, DatabaseError>,
@@ -70,28 +69,28 @@ impl Beside {
         desk.batch("BEGIN")?;
         let outcome = work(desk).and_then(|told| desk.batch("COMMIT").map(|()| told));
         if outcome.is_err() {
-            // Where that cannot be told the connection is lost, and so the transaction over.
+            // If this fails, the connection is lost and so the transaction is over.
             let _ = desk.batch("ROLLBACK");
         }
         outcome
     }
 
-    /// Connects anew where the connection is lost.
+    /// Reconnects if the connection is lost.
     ///
     /// # Errors
-    /// The server is not there.
+    /// The server is unreachable.
     pub fn revive(&mut self) -> Result<(), DatabaseError> {
         self.database.link.revive()
     }
 
-    /// An error, with where it came from.
+    /// Adds the place to an error.
     pub fn fault(&self, error: DatabaseError) -> StoreError {
         self.database.fault(error)
     }
 }
 
 impl Database {
-    /// Statements about what other rooms keep beside this inventory; none of a file.
+    /// Returns a runner of statements about other modules' tables; none for a file.
     pub fn desk(&self) -> Option<Desk<'_>> {
         matches!(self.link, Link::Postgres(_)).then(|| Desk::new(&self.link))
     }
@@ -102,7 +101,7 @@ impl<'a> Desk<'a> {
         Self { link }
     }
 
-    /// The first row of an answer.
+    /// Returns the first row of an answer.
     ///
     /// # Errors
     /// What the database says.
@@ -115,7 +114,7 @@ impl<'a> Desk<'a> {
         self.link.one(text, values, read)
     }
 
-    /// Every row of an answer that is not long.
+    /// Returns every row of a short answer.
     ///
     /// # Errors
     /// What the database says.
@@ -128,10 +127,10 @@ impl<'a> Desk<'a> {
         self.link.all(text, values, read)
     }
 
-    /// Shows the rows of an answer of whatever length.
+    /// Passes the rows of an answer of any length to `show`.
     ///
     /// # Errors
-    /// What the database says, or `show`.
+    /// Errors of the database or of `show`.
     pub fn each<E: From<DatabaseError>>(
         self,
         text: &str,
@@ -141,7 +140,7 @@ impl<'a> Desk<'a> {
         self.link.each(text, values, |row| show(row).map(std::ops::ControlFlow::Continue))
     }
 
-    /// Changes rows; how many.
+    /// Changes rows and returns their number.
     ///
     /// # Errors
     /// What the database says.
@@ -149,10 +148,11 @@ impl<'a> Desk<'a> {
         self.link.execute(text, values)
     }
 
-    /// Has nobody else write the inventory until the transaction ends.
+    /// Waits until no other process writes the inventory, and keeps others from writing until the
+    /// transaction ends.
     ///
     /// # Errors
-    /// What the database says, as to one who may not write it.
+    /// Errors of the database, such as a missing right to write.
     pub fn wait_for_turn(self) -> Result<(), DatabaseError> {
         self.link.wait_for_turn()
     }

@@ -1,40 +1,40 @@
-//! Where a sensor puts its batches: a table of the fleet in which it may enter rows, and nothing else. Here
-//! stands what a sensor says to the server; what is done with its batches is the fleet's.
+//! The inbox of a sensor: a table of the fleet into which it may only insert rows. This module sends; the
+//! fleet processes the batches.
 
 use super::{Beside, DatabaseError, Desk, Place, Writer, values};
 use crate::inventory::store::{Run, StoreError};
 
-/// A batch on its way.
+/// A batch to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::inventory) struct Parcel {
-    /// The run that has written it.
+    /// The run that wrote it.
     pub(in crate::inventory) stream: String,
-    /// Counts the batches of the run, from 1.
+    /// Number of the batch in its run, from 1.
     pub(in crate::inventory) number: u64,
     /// The version of its format.
     pub(in crate::inventory) format: i64,
-    /// How many sightings it tells of.
+    /// Number of its sightings.
     pub(in crate::inventory) sightings: u64,
     pub(in crate::inventory) text: String,
 }
 
-/// How it stands with a sensor that sends a batch.
+/// State of a sensor that sends a batch.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::inventory) struct Standing {
-    /// Sightings that its run has lost.
+    /// Number of sightings that its run has lost.
     pub(in crate::inventory) lost: u64,
-    /// Batches that wait behind this one.
+    /// Number of batches that wait after this one.
     pub(in crate::inventory) waiting: u64,
 }
 
-/// The way of a sensor to the server.
+/// A sensor's connection to the server.
 #[derive(Debug)]
 pub(in crate::inventory) struct Inbox {
     beside: Beside,
 }
 
 impl Inbox {
-    /// Comes to a server.
+    /// Connects to a server.
     ///
     /// # Errors
     /// See [`StoreError`].
@@ -42,8 +42,7 @@ impl Inbox {
         Beside::open(place).map(|beside| Self { beside })
     }
 
-    /// The sensor as which the server knows who has come; none where that is not one that may only enter
-    /// batches.
+    /// Returns the sensor that the role belongs to; none if the role is not limited to inserting batches.
     ///
     /// # Errors
     /// What the database says.
@@ -55,7 +54,7 @@ impl Inbox {
         found.map_err(|error| self.beside.fault(error))
     }
 
-    /// Says that the sensor is there.
+    /// Sends a heartbeat.
     ///
     /// # Errors
     /// What the database says.
@@ -64,7 +63,7 @@ impl Inbox {
         told.map(drop).map_err(|error| self.beside.fault(error))
     }
 
-    /// Has the inventory of the server written by this way, which is no sensor's.
+    /// Turns the connection into a writer of the inventory, if the role is no sensor's.
     ///
     /// # Errors
     /// See [`StoreError`].
@@ -72,15 +71,15 @@ impl Inbox {
         Writer::by(self.beside.into_database(), run)
     }
 
-    /// Connects anew where the connection is lost.
+    /// Reconnects if the connection is lost.
     ///
     /// # Errors
-    /// The server is not there.
+    /// The server is unreachable.
     pub(in crate::inventory) fn reach(&mut self) -> Result<(), StoreError> {
         self.beside.revive().map_err(|error| self.beside.fault(error))
     }
 
-    /// Enters a batch, unless it is there already. Where the answer is lost it may be all the same.
+    /// Inserts a batch, unless it is there already. If the answer is lost, it may have been inserted.
     ///
     /// # Errors
     /// What the database says.
@@ -93,7 +92,7 @@ impl Inbox {
         outcome.map_err(|error| self.beside.fault(error))
     }
 
-    /// The same, of which nothing stays: whether the server would take it.
+    /// Tries to insert a batch and rolls back: tests whether the server would accept it.
     ///
     /// # Errors
     /// What the database says.
@@ -113,7 +112,7 @@ impl Inbox {
 }
 
 fn enter(desk: Desk<'_>, parcel: &Parcel, standing: Standing) -> Result<(), DatabaseError> {
-    // No target: who names one must be allowed to read.
+    // No conflict target, because naming one requires the right to read.
     let query = "INSERT INTO fleet_inbox (stream, number, sent_at, waiting, lost, version, batch)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT DO NOTHING";
     let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);

@@ -1,8 +1,9 @@
-//! The inventory in a database: an SQLite file, which `sqlite3` reads as well, or one of a PostgreSQL server,
-//! for more than one machine. Tables and questions are the same in both; [`link`] knows what is not.
+//! The inventory in a database: an SQLite file, which `sqlite3` can also read, or a database of a
+//! PostgreSQL server for several machines. Tables and queries are the same in both; [`link`] handles the
+//! differences.
 //!
-//! Times are milliseconds since the Unix epoch. A file is in WAL mode: readers and a writer do not wait for
-//! each other, and a process that is killed leaves a whole database behind.
+//! Times are milliseconds since the Unix epoch. A file is in WAL mode: readers and a writer do not block
+//! each other, and a killed process leaves a consistent database.
 
 mod beside;
 mod inbox;
@@ -44,15 +45,15 @@ use crate::event::Timestamp;
 pub struct Database {
     place: Place,
     link: Link,
-    /// Which file it is.
+    /// Identity of the file.
     file: Option<FileIdentity>,
 }
 
 impl Database {
-    /// Opens an inventory to look into it. One of an older program is brought up to date.
+    /// Opens an inventory for reading. One of an older version is upgraded.
     ///
     /// # Errors
-    /// It is not there, or see [`StoreError`].
+    /// It does not exist, or see [`StoreError`].
     pub fn open(place: &Place) -> Result<Self, StoreError> {
         let database = Self::existing(place, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         let found = schema::check(&database)?;
@@ -69,17 +70,17 @@ impl Database {
         }
     }
 
-    /// What ends a question that takes too long, from another thread.
+    /// Returns a handle that interrupts a slow query from another thread.
     pub fn interrupter(&self) -> Interrupter {
         self.link.interrupter()
     }
 
-    /// True if it can be asked again, which costs nothing like opening it does.
+    /// True if it can be used again, which is cheaper than opening it.
     pub fn lasts(&self) -> bool {
         matches!(&self.link, Link::Postgres(session) if !session.is_lost())
     }
 
-    /// True if what is written by it is where others look: the server answers, or the file was not replaced.
+    /// True if others see what it writes: the server answers, or the file was not replaced.
     pub fn is_current(&self) -> bool {
         match &self.link {
             Link::Postgres(_) => self.lasts(),
@@ -99,10 +100,10 @@ impl Database {
         Self::connect(place, flags)
     }
 
-    /// Opens an inventory to write it; makes one where there is none.
+    /// Opens an inventory for writing; creates it if it is missing.
     fn create(place: &Place) -> Result<Self, StoreError> {
         if let Place::File(path) = place {
-            // The mode and the refusal of planted links are those of event files.
+            // Permissions, and the refusal of planted links, are those of event files.
             crate::output::create(path).map_err(StoreError::Create)?;
         }
         let mut database = Self::connect(place, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
@@ -111,7 +112,7 @@ impl Database {
     }
 
     fn connect(place: &Place, flags: OpenFlags) -> Result<Self, StoreError> {
-        // Before it is opened: one that takes its place meanwhile is another one, not the same.
+        // This comes before opening: a file that replaces it in between then counts as another one.
         let file = place.file().and_then(file_identity);
         let link = match place {
             Place::File(path) => File::open(path, flags).map(Link::Sqlite),
@@ -126,7 +127,7 @@ impl Database {
     }
 }
 
-/// Device and inode: what tells a file from another one of the same path.
+/// Device and inode, which distinguish a file from another one at the same path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct FileIdentity(u64, u64);
 
@@ -135,12 +136,12 @@ fn file_identity(path: &Path) -> Option<FileIdentity> {
     Some(FileIdentity(metadata.dev(), metadata.ino()))
 }
 
-/// Milliseconds since the Unix epoch; a 64-bit number of nanoseconds always fits.
+/// Returns milliseconds since the Unix epoch; a 64-bit number of nanoseconds always fits.
 fn millis(time: Timestamp) -> i64 {
     i64::try_from(time.as_nanos() / 1_000_000).unwrap_or(i64::MAX)
 }
 
-/// An address as it is in the table of hosts.
+/// Returns an address as the table of hosts stores it.
 fn octets(address: IpAddr) -> Vec<u8> {
     match address {
         IpAddr::V4(address) => address.octets().to_vec(),

@@ -1,4 +1,4 @@
-//! Scans that were started from the page, and those that are to be.
+//! Scans that were started from the page, and their schedules.
 
 use serde::Serialize;
 
@@ -6,7 +6,7 @@ use super::link::{Link, Row};
 use super::{Database, DatabaseError, Time, values};
 use crate::inventory::store::StoreError;
 
-/// Orders that are kept.
+/// Number of scans that are kept.
 const KEPT: i64 = 1_000;
 
 /// A scan that was started from the page.
@@ -14,47 +14,47 @@ const KEPT: i64 = 1_000;
 pub struct PastOrder {
     /// Its number.
     pub id: i64,
-    /// The schedule that it is of.
+    /// The schedule that started it, if one did.
     pub schedule: Option<i64>,
-    /// What is scanned, as JSON.
+    /// The scan's settings as JSON.
     #[serde(skip)]
     pub about: String,
-    /// Who has started it.
+    /// The user who started it.
     pub who: String,
-    /// Machine and address of the page that it was started by.
+    /// Machine and address of the page that runs it.
     pub page: String,
-    /// When.
+    /// Time of the start.
     pub started: Time,
-    /// When it ended; none where it runs.
+    /// Time of the end; none while it runs.
     pub ended: Option<Time>,
     /// Its exit status.
     pub code: Option<i32>,
-    /// What it said last.
+    /// Its last message.
     pub said: String,
 }
 
-/// A scan that is started again and again.
+/// A scan that is repeated.
 #[derive(Debug, Clone, Serialize)]
 pub struct Schedule {
     /// Its number.
     pub id: i64,
-    /// What is scanned, as JSON.
+    /// The scan's settings as JSON.
     #[serde(skip)]
     pub about: String,
-    /// How often: `every 6h`, `daily 03:30`.
+    /// The interval: `every 6h`, `daily 03:30`.
     pub rhythm: String,
-    /// Who has made it.
+    /// The user who created it.
     pub who: String,
-    /// When it is due next.
+    /// Time of the next start.
     pub due: Time,
-    /// How often it was due and not started.
+    /// Number of missed starts.
     pub missed: i64,
-    /// When that was noticed last.
+    /// Time of the last missed start.
     pub missed_at: Option<Time>,
 }
 
 impl Database {
-    /// Notes that a scan is started; its number.
+    /// Records the start of a scan; returns its number.
     ///
     /// # Errors
     /// What the database says.
@@ -67,8 +67,8 @@ impl Database {
         begin().map_err(|error| self.fault(error))
     }
 
-    /// Takes what was due as dealt with and notes that it is started, both or neither; its number, none where
-    /// another page was quicker.
+    /// Records the start of a due scan and its next time in one transaction. Returns its number; none if
+    /// another page was faster.
     ///
     /// # Errors
     /// What the database says.
@@ -84,8 +84,8 @@ impl Database {
         begin().map_err(|error| self.fault(error))
     }
 
-    /// Tells that the page of a scan is there still. Of one that was only slow it is no longer said that it
-    /// is not.
+    /// Records a heartbeat of a scan's page. If the page was only slow, this also revokes its recorded
+    /// end.
     ///
     /// # Errors
     /// What the database says.
@@ -94,7 +94,7 @@ impl Database {
         self.change(query, values![id]).map(drop)
     }
 
-    /// The numbers of scans that have not ended, and how often it was told of each that its page is there.
+    /// Returns the numbers of running scans, with the number of heartbeats of each.
     ///
     /// # Errors
     /// What the database says.
@@ -104,7 +104,8 @@ impl Database {
         self.link.all(query, &[], read).map_err(|error| self.fault(error))
     }
 
-    /// Notes of a scan that its page is gone, unless that has told of it meanwhile; whether it was noted.
+    /// Records that a scan's page is gone, unless it has sent a heartbeat meanwhile; returns true if
+    /// recorded.
     ///
     /// # Errors
     /// What the database says.
@@ -114,7 +115,7 @@ impl Database {
         self.change(query, values![id, beat, Time::now().millis()]).map(|count| count > 0)
     }
 
-    /// Notes how a scan ended.
+    /// Records the end of a scan.
     ///
     /// # Errors
     /// What the database says.
@@ -123,7 +124,7 @@ impl Database {
         self.change(query, values![id, Time::now().millis(), code, said]).map(drop)
     }
 
-    /// Notes that those of a page that had begun before, and did not end, did not outlive it.
+    /// Records the end of a page's scans that started before this time and that it did not survive.
     ///
     /// # Errors
     /// What the database says.
@@ -133,7 +134,7 @@ impl Database {
         self.change(query, values![page, Time::now().millis(), before.millis()])
     }
 
-    /// The page that runs a scan; none where it does not run.
+    /// Returns the page that runs a scan; none if it does not run.
     ///
     /// # Errors
     /// What the database says.
@@ -142,7 +143,7 @@ impl Database {
         self.link.one(query, values![id], |row| row.get(0)).map_err(|error| self.fault(error))
     }
 
-    /// Whether a scan of a schedule has not ended.
+    /// Returns true if a scan of a schedule is running.
     ///
     /// # Errors
     /// What the database says.
@@ -152,7 +153,7 @@ impl Database {
         Ok(count.map_err(|error| self.fault(error))? > 0)
     }
 
-    /// The last scans that were started: those that run, then the others, the newest first.
+    /// Returns the last scans: running ones first, then the others, newest first.
     ///
     /// # Errors
     /// What the database says.
@@ -175,7 +176,7 @@ impl Database {
         self.link.all(query, values![most], read).map_err(|error| self.fault(error))
     }
 
-    /// Has a scan started again and again; its number, which none has had whose scans are still told of.
+    /// Adds a schedule; returns its number, which no listed scan has used.
     ///
     /// # Errors
     /// What the database says.
@@ -193,7 +194,7 @@ impl Database {
         enter().map_err(|error| self.fault(error))
     }
 
-    /// Forgets a schedule; whether there was one.
+    /// Removes a schedule; returns true if it existed.
     ///
     /// # Errors
     /// What the database says.
@@ -201,7 +202,7 @@ impl Database {
         self.change("DELETE FROM schedules WHERE id = ?1", values![id]).map(|count| count > 0)
     }
 
-    /// All schedules.
+    /// Returns all schedules.
     ///
     /// # Errors
     /// What the database says.
@@ -221,8 +222,7 @@ impl Database {
         self.link.all(query, &[], read).map_err(|error| self.fault(error))
     }
 
-    /// Takes what was due as dealt with, so that nobody else does: whether it was still to be, or another
-    /// page was quicker.
+    /// Claims a due start; returns false if another page was faster.
     ///
     /// # Errors
     /// What the database says.
@@ -235,7 +235,7 @@ impl Database {
     }
 }
 
-/// Enters an order, and takes out the oldest.
+/// Inserts a scan, and removes the oldest.
 fn enter(
     link: &Link,
     schedule: Option<i64>,

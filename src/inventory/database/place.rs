@@ -1,4 +1,4 @@
-//! Where an inventory is.
+//! Location of an inventory: a file, or the URL of a server.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -14,19 +14,19 @@ use super::link::process::{ConnectionStarter, Setup};
 use super::link::{Access, Certificates, Tls, Verification};
 use crate::privileges::User;
 
-/// Time for which a server is waited for that is to be connected to, where its URL does not say.
+/// Time limit of connecting to a server, if its URL sets none.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Time for which a server may leave what was sent to it without an answer of its kernel.
+/// Time for which sent data may stay without an acknowledgement of the server's kernel.
 const DEAD: Duration = Duration::from_secs(15);
 
-/// Where servers listen on the machine itself, where a URL names no host.
+/// Directory of a local server's sockets, for a URL without a host.
 const SOCKETS: &str = "/var/run/postgresql";
 
-/// The port that is not named.
+/// The default port.
 const USUAL: u16 = 5432;
 
-/// What a URL begins with.
+/// Prefixes of a URL.
 const SCHEMES: [&str; 2] = ["postgresql://", "postgres://"];
 
 /// A file, or a database of a PostgreSQL server.
@@ -38,20 +38,20 @@ pub enum Place {
     Server(Box<Server>),
 }
 
-/// A database of a PostgreSQL server, and who comes to it.
+/// A database of a PostgreSQL server, with the role that connects.
 #[derive(Clone)]
 pub struct Server {
-    /// As it was given, but for the password that may have stood in it.
+    /// The URL as given, without a password.
     url: String,
     pub(super) config: Config,
-    /// Made with the place, as long as the process may read the system's certificates.
+    /// Created together with the place, while the process may still read the system's certificates.
     pub(super) tls: Tls,
-    /// What connects to it, once that is to be another process; one for all copies.
+    /// Starter of helper processes for connections, once it is set; shared by all copies.
     starter: Arc<OnceLock<Arc<ConnectionStarter>>>,
 }
 
 impl Server {
-    /// How it is connected to.
+    /// Returns the kind of connection.
     pub(super) fn access(&self) -> Access {
         match self.starter.get() {
             Some(starter) => Access::Process(Arc::clone(starter)),
@@ -68,50 +68,50 @@ impl PartialEq for Server {
 
 impl Eq for Server {}
 
-/// Why a URL cannot be used. It does not repeat it: a password may stand in it.
+/// Error of a URL. It does not repeat the URL, which may contain a password.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlaceError {
-    /// It is none.
+    /// It is malformed.
     #[error(
         "no URL of a PostgreSQL server, as in postgresql://user@host/database?sslmode=verify-full; characters of a password \
          that mean something in URLs are written as %40"
     )]
     Url,
-    /// It asks for a server whose certificate is verified.
+    /// It requires a verified certificate, but there are no trusted authorities.
     #[error("no CA certificates are installed to verify the server's by: name its CA by sslrootcert=FILE")]
     Certificates,
-    /// It asks for what is not offered.
+    /// It requires an unsupported mode.
     #[error("sslmode={0} is not known here: use disable, prefer, require, verify-ca or verify-full")]
     Mode(String),
-    /// It names who signs servers' certificates, and asks for none to be verified.
+    /// It names trusted authorities, but requires no verification.
     #[error("sslrootcert verifies nothing with sslmode={0}: use verify-full, verify-ca or require")]
     Unverified(String),
-    /// Any of the authorities of the system could sign a certificate for another server.
+    /// Any of the system's authorities could sign a certificate for another server.
     #[error(
         "sslmode={0} does not check the host, which the system's authorities make useless: use verify-full, or name the \
         server's CA by sslrootcert=FILE"
     )]
     Weak(String),
-    /// A certificate of the client's without its key, or the other way round.
+    /// A client certificate without its key, or the other way round.
     #[error("{0} is missing: sslcert and sslkey go together")]
     Half(&'static str),
-    /// A file that cannot be used.
+    /// A file is unusable.
     #[error("{name}={}: {why}", .path.display())]
     File {
-        /// Which it is.
+        /// The parameter.
         name: &'static str,
-        /// Where.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
 }
 
 impl Place {
-    /// Reads the value of a flag: a URL, or the path of a file.
+    /// Parses the value of a flag: a URL, or the path of a file.
     ///
     /// # Errors
-    /// It begins as a URL, and is none; or it asks for what this system cannot verify.
+    /// It is a malformed URL, or requires a verification that is impossible here.
     pub fn parse(text: OsString) -> Result<Self, PlaceError> {
         match text.to_str().filter(|text| is_url(text)) {
             Some(url) => {
@@ -123,14 +123,14 @@ impl Place {
         }
     }
 
-    /// How a server is connected to by a URL.
+    /// Returns the settings of a URL's connection.
     pub(super) fn server(url: &str, password: Option<String>) -> Result<(Config, Tls), PlaceError> {
         let config = config(url, password)?;
         let (_, certificates) = certificates(url)?;
         Ok((config, certificates.tls()?))
     }
 
-    /// The same place, with which it shares the process that connects, if `other` is the same one.
+    /// Shares the helper processes of `other`, if it is the same place.
     #[must_use]
     pub(crate) fn sharing(self, other: &Self) -> Self {
         match (&self, other) {
@@ -139,8 +139,8 @@ impl Place {
         }
     }
 
-    /// From here on a process of `user`, or of the one that root's programs become, connects to the server
-    /// for this one, and for all copies of this place. Nothing of a file.
+    /// From here on, helper processes of `user` (or of the user that root drops to) connect to the server
+    /// for this place and all its copies. It does nothing for a file.
     ///
     /// # Errors
     /// The process cannot be started.
@@ -150,13 +150,14 @@ impl Place {
             let password = server.config.get_password().map(<[u8]>::to_vec);
             let setup = Setup { url: server.url.clone(), password, user: user.map(User::number) };
             let starter = Arc::new(ConnectionStarter::start(server.to_string(), &setup)?);
-            // Another thread's is as good.
+            // If another thread was faster, its starter is as good.
             let _ = server.starter.set(starter);
         }
         Ok(())
     }
 
-    /// As it is named on a command line, which others may see, and the password, which they may not.
+    /// Returns the form for a command line, which others may see, and the password, which they may not
+    /// see.
     pub(crate) fn word(&self) -> (OsString, Option<Vec<u8>>) {
         match self {
             Self::File(path) => (path.into(), None),
@@ -167,14 +168,14 @@ impl Place {
         }
     }
 
-    /// The file, where it is one.
+    /// Returns the file, if it is one.
     pub fn file(&self) -> Option<&Path> {
         if let Self::File(path) = self { Some(path) } else { None }
     }
 }
 
-/// A URL of a server, as it is but for the password. It is taken apart as [`Config`] does: whatever stands
-/// before the first `@` are user and password, also `/` and `?`.
+/// Returns a URL without its password. It is split as in [`Config`]: everything before the first `@` is
+/// user and password, including `/` and `?`.
 fn without_password(url: &str) -> Result<String, PlaceError> {
     let (scheme, rest) = url.split_once("://").ok_or(PlaceError::Url)?;
     let (user, way) = match rest.split_once('@') {
@@ -184,12 +185,12 @@ fn without_password(url: &str) -> Result<String, PlaceError> {
     let (way, pairs) = pairs(way);
     let others: Vec<&str> = pairs.into_iter().filter(|pair| !pair.starts_with("password=")).collect();
     let bare = with_pairs(&format!("{scheme}://{}{way}", user.unwrap_or_default()), &others);
-    // What a name is written as (`p%61ssword`), none of ours is to guess.
+    // An escaped name of the parameter (`p%61ssword`) cannot be removed, so it is refused.
     let is_bare = config(&bare, None)?.get_password().is_none();
     is_bare.then_some(bare).ok_or(PlaceError::Url)
 }
 
-/// A URL behind its credentials, taken apart at its parameters.
+/// Splits a URL after its credentials at its parameters.
 fn pairs(way: &str) -> (&str, Vec<&str>) {
     let (way, query) = way.split_once('?').unwrap_or((way, ""));
     (way, query.split('&').filter(|pair| !pair.is_empty()).collect())
@@ -200,9 +201,9 @@ fn with_pairs(url: &str, pairs: &[&str]) -> String {
     format!("{url}{mark}{}", pairs.join("&"))
 }
 
-/// A URL as [`Config`] knows them, without libpq's parameters about certificates, and these
-/// (<https://www.postgresql.org/docs/current/libpq-connect.html>). Modes mean what they mean there; without
-/// one, `sslrootcert` makes it `verify-full`.
+/// Splits libpq's parameters about certificates from a URL, and returns the URL for [`Config`] and these
+/// (<https://www.postgresql.org/docs/current/libpq-connect.html>). The modes have the same meaning;
+/// without one, `sslrootcert` implies `verify-full`.
 fn certificates(url: &str) -> Result<(String, Certificates), PlaceError> {
     let behind = url.find('@').map_or(0, |at| at + 1);
     let (credentials, way) = url.split_at(behind);
@@ -224,7 +225,7 @@ fn certificates(url: &str) -> Result<(String, Certificates), PlaceError> {
         }
     }
     let has_roots = roots.is_some();
-    // As libpq calls the authorities of the system.
+    // libpq's word for the system's authorities.
     found.authorities = roots.filter(|path| path.as_os_str() != "system");
     found.verification = match mode {
         Some("verify-full") => Verification::Host,
@@ -270,7 +271,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// How a server is connected to by a URL.
+/// Returns the settings of a URL's connection.
 fn config(url: &str, password: Option<String>) -> Result<Config, PlaceError> {
     let (url, _) = certificates(url)?;
     let mut config: Config = url.parse().map_err(|_| PlaceError::Url)?;
@@ -322,7 +323,7 @@ fn is_url(text: &str) -> bool {
     SCHEMES.iter().any(|scheme| text.starts_with(scheme))
 }
 
-/// A word of a command line as others may see it: without the password of a URL.
+/// Returns a word of a command line as others may see it: without the password of a URL.
 pub fn shown(word: &str) -> String {
     let Some(at) = SCHEMES.iter().find_map(|scheme| word.find(scheme)) else { return word.to_owned() };
     let (before, url) = word.split_at(at);

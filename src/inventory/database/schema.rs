@@ -1,12 +1,12 @@
-//! The tables, and how those of an older program become today's.
+//! The tables, and the upgrades from older versions.
 
 use super::link::{Link, Transaction, dialect_of_server};
 use super::{Database, DatabaseError, File, StoreError, values};
 
-/// What tells an inventory from other SQLite databases: `bwiv`, its `application_id`.
+/// Identifies an inventory among SQLite databases: `bwiv`, its `application_id`.
 const APPLICATION: i64 = 0x6277_6976;
 
-/// One step a version: the first makes version 1 of nothing.
+/// One step for each version; the first creates version 1.
 const STEPS: [&str; 8] = [
     include_str!("schema-1.sql"),
     include_str!("schema-2.sql"),
@@ -18,21 +18,21 @@ const STEPS: [&str; 8] = [
     include_str!("schema-8.sql"),
 ];
 
-/// What version 4 is on a server.
+/// The form of version 4 on a server.
 const UNTIED: (i64, &str) = (4, include_str!("schema-4-server.sql"));
 
-/// The version from which on rules are summed up.
+/// The first version with stored sums of rules.
 const SUMMED_UP: i64 = 3;
 
 /// Fills the empty table of rules.
 pub(super) const SUM_UP: &str = include_str!("rules.sql");
 
-/// How a file is written.
+/// Settings of a file.
 const SETTINGS: &str =
     "PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;
     PRAGMA foreign_keys = ON; PRAGMA cache_size = -16384;";
 
-/// Functions that SQLite has and PostgreSQL has not, beside the tables.
+/// Functions of SQLite that PostgreSQL lacks, next to the tables.
 const FUNCTIONS: &str = "
 CREATE SCHEMA IF NOT EXISTS bannerwall;
 CREATE OR REPLACE FUNCTION bannerwall.min(bigint, bigint) RETURNS bigint
@@ -46,12 +46,12 @@ CREATE OR REPLACE FUNCTION bannerwall.datetime(bigint, text) RETURNS text LANGUA
 CREATE TABLE bannerwall.schema_version (version bigint NOT NULL);
 INSERT INTO bannerwall.schema_version VALUES (0)";
 
-/// What makes the tables in an empty database of a server.
+/// Returns the statements that create the tables in a server's empty database.
 pub fn schema_of_server() -> String {
     let steps = STEPS.iter().map(|text| dialect_of_server(text));
     let steps: String = steps.map(|text| format!("{text}\n")).collect();
     let (newest, (_, untied)) = (newest(), UNTIED);
-    // What sums up findings has none to sum up.
+    // The statements that sum up findings find none yet.
     format!(
         "{FUNCTIONS};\nSET search_path = bannerwall;\n{steps}{untied}\nUPDATE schema_version SET version = {newest};\n"
     )
@@ -62,10 +62,10 @@ pub(super) fn newest() -> i64 {
     STEPS.len() as i64
 }
 
-/// The version of an inventory.
+/// Returns the version of an inventory.
 ///
 /// # Errors
-/// It is none, or one of a newer program.
+/// It is no inventory, or one of a newer version.
 pub(super) fn check(database: &Database) -> Result<i64, StoreError> {
     match (version(database)?, &database.link) {
         (0, Link::Sqlite(_)) => Err(StoreError::Foreign(database.place.clone())),
@@ -74,10 +74,10 @@ pub(super) fn check(database: &Database) -> Result<i64, StoreError> {
     }
 }
 
-/// Brings an inventory, or an empty database, to the newest version.
+/// Upgrades an inventory, or an empty database, to the newest version.
 ///
 /// # Errors
-/// It is none, a newer one, or cannot be written; it is then as it was.
+/// It is no inventory, a newer one, or not writable; then it stays unchanged.
 pub(super) fn migrate(database: &mut Database) -> Result<(), StoreError> {
     let found = version(database)?;
     if let Link::Sqlite(file) = &database.link {
@@ -89,12 +89,12 @@ pub(super) fn migrate(database: &mut Database) -> Result<(), StoreError> {
     let link = &database.link;
     let step = if found == 0 { link.transaction_to_make() } else { link.transaction() };
     let step = step.map_err(|error| database.fault(error))?;
-    // Another process may have been quicker, and it may have been a newer program's.
+    // Another process may have been faster, and may be of a newer version.
     let found = version(database)?;
     climb(&step, found).and_then(|()| step.commit()).map_err(|error| database.fault(error))
 }
 
-/// Takes the steps behind a version.
+/// Applies the steps after a version.
 fn climb(step: &Transaction<'_>, found: i64) -> Result<(), DatabaseError> {
     if found == newest() {
         return Ok(());
@@ -122,7 +122,7 @@ fn climb(step: &Transaction<'_>, found: i64) -> Result<(), DatabaseError> {
     }
 }
 
-/// The version of an inventory, 0 of an empty database.
+/// Returns the version of an inventory, 0 for an empty database.
 fn version(database: &Database) -> Result<i64, StoreError> {
     let found = match &database.link {
         Link::Sqlite(file) => version_of_file(file),

@@ -1,36 +1,36 @@
-//! The bound of a file's size.
+//! Limit of a file's size.
 //!
-//! SQLite itself refuses to grow the file beyond it; well before that, what is gone and what was not seen for
-//! longest is taken out, so that there is room for what comes. The log beside the file (`-wal`) is bounded as
+//! SQLite itself refuses to grow the file beyond the limit. Before that, services that are gone, and then
+//! those unseen for longest, are removed to make space. The log beside the file (`-wal`) is limited as
 //! well.
 
 use super::link::{File, Link, Transaction};
 use super::tend::{clear_up, give_back};
 use super::{DatabaseError, values};
 
-/// Bytes of the log beside the file that are kept between writes.
+/// Number of bytes of the log that are kept between writes.
 const LOG: i64 = 4 << 20;
 
-/// In hundredths of the bound: when room is made, and how much is left then.
+/// Hundredths of the limit at which space is made, and to which it is reduced.
 const FULL: i64 = 95;
 const FITTED: i64 = 85;
 
-/// Bytes that a record may need, with its indexes.
+/// Number of bytes that a record may need, with its indexes.
 const RECORD: i64 = 2_048;
 
-/// Rows of each kind that are taken out together, in thousandths of those there are: at least so many.
+/// Rows of each kind that are removed together: thousandths of all, and the minimum.
 const STEP: (i64, i64) = (20, 100);
 
-/// How large a file may be, in pages.
+/// Limit of a file's size, in pages.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bound {
     pages: i64,
-    /// Bytes of a page.
+    /// Size of a page in bytes.
     page: i64,
 }
 
 impl Bound {
-    /// Bounds a file.
+    /// Sets the limit of a file.
     pub(super) fn set(file: &File, octets: u64) -> Result<Self, DatabaseError> {
         let page = file.pragma("page_size")?.max(512);
         file.set_pragma("journal_size_limit", LOG)?;
@@ -39,19 +39,20 @@ impl Bound {
         Ok(bound)
     }
 
-    /// Has SQLite refuse what goes beyond; of a file that is larger already it does once that is smaller.
+    /// Makes SQLite refuse growth beyond the limit. For a file that is larger already, this takes effect
+    /// once it is smaller.
     fn close(self, file: &File) -> Result<(), DatabaseError> {
         file.set_pragma("max_page_count", self.pages.min(MOST))
     }
 
-    /// Whether there is no room for so many records.
+    /// Returns true if there is no space for `coming` records.
     pub(super) fn is_near(self, file: &File, coming: usize) -> Result<bool, DatabaseError> {
         Ok(used(file)? > self.free_of(coming, FULL))
     }
 
-    /// Makes room for so many records; how many services, clients and changes went.
+    /// Makes space for `coming` records; returns the number of removed services, clients and changes.
     pub(super) fn fit(self, link: &Link, file: &File, coming: usize) -> Result<u64, DatabaseError> {
-        // Taking out writes as well.
+        // Deleting needs space to write, too.
         file.set_pragma("max_page_count", MOST)?;
         let outcome = self.shrink(link, file, coming);
         self.close(file)?;
@@ -71,28 +72,28 @@ impl Bound {
             }
             taken += step;
         }
-        // The log would grow by all of it.
+        // Otherwise the log would grow by all of it.
         file.count("PRAGMA wal_checkpoint(TRUNCATE)")?;
         Ok(taken)
     }
 
-    /// So many hundredths of the bound, without what so many records may need: half of it at most.
+    /// Returns hundredths of the limit, minus the space for `coming` records, which is at most half of
+    /// it.
     fn free_of(self, coming: usize, hundredths: i64) -> i64 {
         let coming = i64::try_from(coming).unwrap_or(i64::MAX).saturating_mul(RECORD) / self.page;
         self.pages / 100 * hundredths - coming.min(self.pages / 2)
     }
 }
 
-/// The most pages that SQLite knows.
+/// The largest number of pages in SQLite.
 const MOST: i64 = 0xffff_fffe;
 
-/// Pages with something in them.
+/// Returns the number of used pages.
 fn used(file: &File) -> Result<i64, DatabaseError> {
     Ok(file.pragma("page_count")? - file.pragma("freelist_count")?)
 }
 
-/// Takes out a step of the oldest changes, of services that are gone, and of those that were not seen for
-/// longest.
+/// Removes a step of the oldest changes, of services that are gone, and of those unseen for longest.
 fn take_out(link: &Transaction<'_>) -> Result<u64, DatabaseError> {
     let count = |query: &str| link.sole(query, &[], |row| row.get::<i64>(0));
     let step = |rows: i64| (rows * STEP.0 / 1_000).max(STEP.1);

@@ -1,4 +1,4 @@
-//! Looking after the file: old things out, and whether it is whole.
+//! Maintenance of the file: removes old data and checks consistency.
 
 use std::ops::ControlFlow;
 
@@ -9,7 +9,7 @@ use super::link::{Link, Transaction};
 use super::{Database, DatabaseError, Place, Time, schema, values};
 use crate::inventory::store::StoreError;
 
-/// What was taken out.
+/// Numbers of removed rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Pruned {
     /// Hosts.
@@ -23,7 +23,7 @@ pub struct Pruned {
 }
 
 impl Database {
-    /// Opens an inventory that is there to write into it.
+    /// Opens an existing inventory for writing.
     ///
     /// # Errors
     /// See [`StoreError`].
@@ -34,18 +34,18 @@ impl Database {
         Ok(database)
     }
 
-    /// Takes everything out that was last seen before a time, and gives its room back.
+    /// Removes everything that was last seen before a time, and frees its space.
     ///
     /// # Errors
-    /// What the database says; nothing was taken out then.
+    /// Errors of the database; then nothing was removed.
     pub fn prune(&self, before: Time) -> Result<Pruned, StoreError> {
         prune(&self.link, before).map_err(|error| self.fault(error))
     }
 
-    /// What is wrong with the file, in the database's words; nothing where it is whole.
+    /// Returns the file's faults as the database reports them; none if it is consistent.
     ///
     /// # Errors
-    /// It cannot be read, or there is none: a server looks after its own.
+    /// It cannot be read, or it is a server, which manages its own files.
     pub fn faults(&self) -> Result<Vec<String>, StoreError> {
         let Link::Sqlite(_) = &self.link else {
             let why = "the server manages its own files; check them with `pg_amcheck`";
@@ -72,17 +72,17 @@ pub(super) fn prune(link: &Link, before: Time) -> Result<Pruned, DatabaseError> 
     Ok(pruned)
 }
 
-/// Takes out texts that nothing names any more, and gives room that is no longer used back to the file
-/// system. A server does the latter by itself.
+/// Removes unreferenced texts, and returns free space to the file system. A server does the latter
+/// itself.
 pub(super) fn give_back(link: &Link) -> Result<(), DatabaseError> {
     match link {
         Link::Sqlite(file) => {
-            // That each is named by nothing it would look up in tables without an index for it.
+            // Otherwise it would check each removed row in tables without an index for it.
             file.batch("PRAGMA foreign_keys = OFF")?;
             let cleared = link.execute(UNNAMED, &[]);
             file.batch("PRAGMA foreign_keys = ON")?;
             cleared?;
-            // A step frees a page.
+            // Each step frees one page.
             link.each("PRAGMA incremental_vacuum", &[], |_| Ok(ControlFlow::Continue(())))
         }
         Link::Postgres(_) => {
@@ -93,7 +93,7 @@ pub(super) fn give_back(link: &Link) -> Result<(), DatabaseError> {
     }
 }
 
-/// Takes out texts that nothing names.
+/// Removes unreferenced texts.
 const UNNAMED: &str = "DELETE FROM banners WHERE id IN (SELECT id FROM banners EXCEPT SELECT banner FROM services
   EXCEPT SELECT hassh FROM services EXCEPT SELECT certificate FROM services EXCEPT SELECT host_key FROM services
   EXCEPT SELECT banner FROM sightings
@@ -103,7 +103,7 @@ fn take_out(link: &Transaction<'_>, before: i64) -> Result<Pruned, DatabaseError
     let take = |query: &str| link.execute(query, values![before]);
     let services = take("DELETE FROM services WHERE last_seen < ?1")?;
     let changes = take("DELETE FROM changes WHERE at < ?1")?;
-    // What a service says now stays with it.
+    // The current banner of a service stays.
     let sightings = take(
         "DELETE FROM sightings WHERE last_seen < ?1
          AND banner NOT IN (SELECT banner FROM services WHERE id = service
@@ -114,13 +114,13 @@ fn take_out(link: &Transaction<'_>, before: i64) -> Result<Pruned, DatabaseError
         + take("DELETE FROM contacts WHERE last_seen < ?1")?
         + take("DELETE FROM banner_peers WHERE last_seen < ?1")?
         + take("DELETE FROM unanswered WHERE last_seen < ?1")?;
-    // The first one says how old the inventory is.
+    // The first run stays: it shows the age of the inventory.
     take("DELETE FROM runs WHERE ended < ?1 AND id > (SELECT min(id) FROM runs)")?;
     let hosts = clear_up(link)?;
     Ok(Pruned { hosts, services, sightings, changes })
 }
 
-/// Takes out what nothing names any more, and sums up anew; how many hosts went.
+/// Removes unreferenced rows, and sums up again; returns the number of removed hosts.
 pub(super) fn clear_up(link: &Transaction<'_>) -> Result<usize, DatabaseError> {
     link.execute(
         "UPDATE services SET banners = (SELECT count(DISTINCT banner) FROM sightings WHERE service = id)

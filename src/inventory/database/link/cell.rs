@@ -1,4 +1,4 @@
-//! Values on their way into statements, and out of rows.
+//! Values for statements, and values from rows.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -10,10 +10,10 @@ use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
 use super::{DatabaseError, Result, process};
 
-/// What PostgreSQL has in the place of U+0000, which its texts cannot hold: the symbol for it.
+/// Replacement of U+0000, which PostgreSQL's texts cannot hold: its symbol.
 const NUL: &str = "\u{2400}";
 
-/// A text as PostgreSQL has it.
+/// Returns a text as PostgreSQL stores it.
 pub(super) fn without_nul(text: &str) -> Cow<'_, str> {
     if text.contains('\0') { Cow::Owned(text.replace('\0', NUL)) } else { Cow::Borrowed(text) }
 }
@@ -30,7 +30,7 @@ pub enum Value<'a> {
     Text(Cow<'a, str>),
     /// Bytes.
     Octets(Cow<'a, [u8]>),
-    /// Several of them, which SQLite has no type for.
+    /// Several values, for which SQLite has no type.
     Many(Vec<Value<'a>>),
 }
 
@@ -41,7 +41,7 @@ macro_rules! values {
 pub(crate) use values;
 
 impl Value<'_> {
-    /// The same, for longer.
+    /// Returns an owned copy.
     pub(super) fn to_owned(&self) -> Value<'static> {
         match self {
             Self::Null => Value::Null,
@@ -153,7 +153,7 @@ impl ToSql for Value<'_> {
         }
     }
 
-    // What a parameter is the statements say, and the tests that run each over both databases.
+    // The statements define the parameters' types, and tests run each statement on both databases.
     fn accepts(_kind: &Type) -> bool {
         true
     }
@@ -166,7 +166,7 @@ impl ToSql for Value<'_> {
 pub enum Cell<'a> {
     /// None.
     Null,
-    /// A number, or a truth as 0 or 1.
+    /// A number, or a Boolean as 0 or 1.
     Integer(i64),
     /// A text.
     Text(&'a str),
@@ -196,16 +196,16 @@ impl<'a> FromSql<'a> for Cell<'a> {
 
 /// A row of an answer.
 pub enum Row<'a> {
-    /// Of a file.
+    /// A row of a file.
     Sqlite(&'a rusqlite::Row<'a>),
-    /// Of a server.
+    /// A row of a server.
     Postgres(&'a tokio_postgres::Row),
-    /// Of a server, as a process sends it.
+    /// A row of a server, as a helper process sends it.
     Process(&'a [u8]),
 }
 
 impl Row<'_> {
-    /// What stands in a column, counted from 0.
+    /// Returns the value of a column, counted from 0.
     pub fn get<T: FromCell>(&self, column: usize) -> Result<T> {
         let cell = match self {
             Self::Sqlite(row) => match row.get_ref(column)? {
@@ -224,9 +224,9 @@ impl Row<'_> {
     }
 }
 
-/// What can be read from a column.
+/// A type that can be read from a column.
 pub trait FromCell: Sized {
-    /// The value, where it is one of these.
+    /// Returns the value, if it has this type.
     fn from_cell(cell: Cell<'_>) -> Option<Self>;
 }
 
@@ -258,7 +258,7 @@ impl FromCell for String {
     fn from_cell(cell: Cell<'_>) -> Option<Self> {
         match cell {
             Cell::Text(text) => Some(text.to_owned()),
-            // A port is counted as a text, as any other field.
+            // A port is counted as a text, like any other field.
             Cell::Integer(number) => Some(number.to_string()),
             Cell::Null | Cell::Octets(_) => None,
         }

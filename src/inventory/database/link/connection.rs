@@ -1,7 +1,6 @@
 //! A connection to a PostgreSQL server in this process.
 //!
-//! Each has a runtime of its own on the thread that asks, which waits for the answer but no longer than
-//! [`PATIENCE`].
+//! Each has its own runtime on the calling thread, which waits for the answer for at most [`PATIENCE`].
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -26,16 +25,16 @@ use super::tls::{self, Tls};
 use super::waiting::Sending;
 use super::{DatabaseError, Result};
 
-/// The longest that an answer is waited for.
+/// Longest time to wait for an answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Where the tables are; how long a writer waits for another one, and how long the server does for a writer
-/// that has stopped in the middle, as one whose machine is gone.
+/// The schema's search path, a writer's limit on waiting for another, and the server's limit on a writer
+/// that stopped in the middle, for example because its machine is gone.
 const SETTINGS: &str =
     "SET search_path = bannerwall; SET client_min_messages = warning; SET lock_timeout = '5s';
                         SET idle_in_transaction_session_timeout = '5min'";
 
-/// Statements that are kept prepared.
+/// Number of statements that stay prepared.
 const STATEMENTS: usize = 128;
 
 /// A connection.
@@ -47,20 +46,20 @@ pub(super) struct Connection {
     received: Received,
     tls: Tls,
     statements: RefCell<HashMap<String, Statement>>,
-    /// Statements for many rows.
+    /// Prepared statements for many rows.
     of_many: RefCell<HashMap<String, Statement>>,
-    /// Nothing can be asked any more.
+    /// True if the connection is unusable.
     is_lost: Cell<bool>,
 }
 
-/// An error in words, with what is behind it.
+/// Returns the text of an error, including its causes.
 pub(super) fn words(error: &Error) -> String {
     if let Some(told) = error.as_db_error() {
         return told.message().to_owned();
     }
     let (mut text, mut source) = (error.to_string(), error.source());
     while let Some(error) = source {
-        // What stands behind an error of a stream is not its source.
+        // The inner error of a stream's error is not its source.
         let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
         let more = match inner.and_then(|inner| inner.downcast_ref()) {
             Some(fault) => tls::words(fault),
@@ -91,7 +90,7 @@ impl Connection {
         })
     }
 
-    /// True if nothing can be asked any more.
+    /// True if the connection is unusable.
     pub(super) fn is_lost(&self) -> bool {
         self.is_lost.get() || self.client.is_closed()
     }
@@ -101,14 +100,14 @@ impl Connection {
         Canceller { token, config: route.config(&self.config), route, tls: self.tls.clone() }
     }
 
-    /// Has the server work; the rows of its answer, and how many it changed.
+    /// Runs work on the server; returns the rows of its answer, and the number of changed rows.
     pub(super) fn run(&self, work: &Work<'_>) -> Result<(Vec<tokio_postgres::Row>, u64)> {
         self.wait(async {
             let waiting = &*work.before;
             let before = self.prepare(waiting).await?;
             let text = &*work.text;
             let parameters: Vec<_> = work.values.iter().map(|value| value as _).collect();
-            // Behind what waits, and without waiting for that.
+            // The pending statements go first; there is no wait for their answers.
             let sending = self.send(&before, waiting);
             match work.kind {
                 WorkKind::Query => {
@@ -116,7 +115,7 @@ impl Connection {
                     let (sent, rows) = join(sending, self.client.query(&statement, &parameters)).await;
                     sent.and(rows).map(|rows| (rows, 0))
                 }
-                // Not kept: the next answer has other columns.
+                // Not prepared, because the next answer has other columns.
                 WorkKind::Fetch => Ok((self.client.query(text, &[]).await?, 0)),
                 WorkKind::Execute => {
                     let statement = self.statement(text).await?;
@@ -142,7 +141,7 @@ impl Connection {
         Ok(statements)
     }
 
-    /// Sends what waits, in its order and before it waits for anything, and then for all of it.
+    /// Sends the pending statements in order without waiting, and then waits for all answers.
     async fn send(
         &self,
         statements: &[Statement],
@@ -153,7 +152,7 @@ impl Connection {
         for (statement, (_, values)) in all {
             answers.push(Box::pin(self.client.execute_raw(statement, values.iter())));
         }
-        // Each is sent when it is first asked for.
+        // A statement is sent when its future is first polled.
         let mut early = Vec::with_capacity(answers.len());
         poll_fn(|context| {
             early.extend(answers.iter_mut().map(|answer| match answer.as_mut().poll(context) {
@@ -172,7 +171,8 @@ impl Connection {
         Ok(())
     }
 
-    /// A statement for many rows, whose parameters are arrays of those of the one for a row.
+    /// Returns a statement for many rows, whose parameters are arrays of those of the statement for one
+    /// row.
     async fn statement_of_many(&self, text: &str) -> std::result::Result<Statement, Error> {
         if let Some(known) = self.of_many.borrow().get(text) {
             return Ok(known.clone());
@@ -217,20 +217,20 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // It may be dropped on a thread of another one, which must not wait.
+        // It may be dropped on another runtime's thread, which must not block.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
     }
 }
 
-/// True if a connection ends with an error.
+/// True if a connection is unusable after this error.
 fn ends(error: &Error) -> bool {
     let severity = error.as_db_error().and_then(DbError::parsed_severity);
     error.is_closed() || matches!(severity, Some(Severity::Fatal | Severity::Panic))
 }
 
-/// Ends what a connection works on, by another one to the same server.
+/// Cancels a connection's work by another connection to the same server.
 #[derive(Clone)]
 pub struct Canceller {
     token: CancelToken,
@@ -248,7 +248,7 @@ impl Canceller {
     }
 }
 
-/// A connection, and what is known of it.
+/// A connection, and facts about it.
 struct Connected {
     client: Client,
     route: Route,
@@ -260,13 +260,13 @@ fn connect(runtime: &Runtime, config: &Config, tls: &Tls) -> Result<Connected> {
     outcome.map_err(|_| DatabaseError::Silent)?
 }
 
-/// By the first way that leads to a server which is wanted.
+/// Connects by the first route that leads to a suitable server.
 async fn connect_any(config: &Config, tls: &Tls) -> Result<Connected> {
     let mut why = DatabaseError::Silent;
     for route in routes(config).await? {
         match connect_by(route, config, tls).await {
             Ok(connected) => return Ok(connected),
-            // What a server said comes before that nobody was met elsewhere.
+            // A server's error is more useful than a route without a server.
             Err(error) if why.is_of_absence() => why = error,
             Err(_) => {}
         }
@@ -280,7 +280,7 @@ async fn connect_by(route: Route, config: &Config, tls: &Tls) -> Result<Connecte
     let tls = Guarded::new(tls, &route, received.clone());
     let connected = config.connect_raw(stream, tls).await;
     let (client, connection) = connected.map_err(|error| received.or(error))?;
-    // How it ends those who ask come to know.
+    // Later calls report how the connection ends.
     tokio::spawn(async move { drop(connection.await) });
     let prepared = async {
         client.batch_execute(SETTINGS).await?;
@@ -295,7 +295,7 @@ async fn connect_by(route: Route, config: &Config, tls: &Tls) -> Result<Connecte
     Ok(Connected { client, route, received })
 }
 
-/// Whether a server may be written, or may not, as a URL wants it (`target_session_attrs`).
+/// True if the server accepts writes, or refuses them, as the URL requires (`target_session_attrs`).
 async fn is_wanted(client: &Client, config: &Config) -> std::result::Result<bool, Error> {
     let wanted = match config.get_target_session_attrs() {
         TargetSessionAttrs::ReadWrite => "off",

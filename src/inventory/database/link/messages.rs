@@ -1,9 +1,9 @@
-//! What a server sends, message by message, before it is read: an answer that is larger than any that is
-//! asked for ends the connection, so that a server cannot fill the memory of who asks; and so does one that
-//! wants the password in clear text from who cannot know that it is the right server.
+//! Checks a server's messages before they are read. An answer larger than any expected one ends the
+//! connection, so that a server cannot exhaust the client's memory. So does a request for the password in
+//! clear text by a server whose identity is not verified.
 //!
-//! Looks at what PostgreSQL's protocol frames (a letter, then four bytes of length, big-endian, which count
-//! themselves), below TLS only where there is none
+//! It reads the frames of PostgreSQL's protocol (a letter, then four bytes of length, big-endian, which
+//! include themselves), below TLS only if there is none
 //! (<https://www.postgresql.org/docs/current/protocol-message-formats.html>).
 
 use std::io::{Error, ErrorKind, Result};
@@ -23,8 +23,8 @@ use super::DatabaseError;
 use super::route::{Route, Socket};
 use super::tls::Tls;
 
-/// Bytes of an answer at most, with what its messages and columns take beside them. A row of published rules
-/// has 32 MiB, one of what sensors send 4 MiB; all others are far below.
+/// Largest size of an answer in bytes, with the overhead of messages and columns. A row of published
+/// rules has 32 MiB, a sensor's batch 4 MiB; all others are far smaller.
 pub(super) const ANSWER: u64 = 40 << 20;
 
 /// Bytes of a message at most that describes parameters or columns; statements are kept with what it says.
@@ -53,17 +53,17 @@ pub enum Violation {
     Cleartext,
 }
 
-/// What a connection has received of the answer that is waited for, and why it was ended.
+/// Received bytes of the current answer, and the violation that ended the connection.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Received(Arc<(AtomicU64, OnceLock<Violation>)>);
 
 impl Received {
-    /// An error of a connection: the violation is why, where there was one.
+    /// Returns the violation if there was one, else the connection's error.
     pub(super) fn or(&self, error: impl Into<DatabaseError>) -> DatabaseError {
         self.0.1.get().map_or_else(|| error.into(), |violation| (*violation).into())
     }
 
-    /// The next answer is waited for.
+    /// Starts to count the next answer.
     pub(super) fn restart(&self) {
         self.0.0.store(0, Relaxed);
     }
@@ -74,26 +74,26 @@ impl Received {
     }
 }
 
-/// Where in a message a stream of bytes stands.
+/// Position of a byte stream in a message.
 #[derive(Debug, Default)]
 struct Frames {
-    /// The byte that answers the question for TLS is to come, which is no message.
+    /// True if the next byte answers the request for TLS, which is no message.
     is_asked: bool,
-    /// The password is given in clear text.
+    /// True if the password may be sent in clear text.
     takes_cleartext: bool,
-    /// Bytes of the head that were read, its letter, and its length so far.
+    /// Number of bytes of the head that were read, its letter, and its length so far.
     head: u8,
     letter: u8,
     length: u32,
-    /// Bytes to the end of the message, and how many of them are looked at.
+    /// Number of bytes to the end of the message, and the number of them to inspect.
     rest: u32,
     looked_at: u8,
-    /// What these say, big-endian.
+    /// Value of these, big-endian.
     said: u32,
 }
 
 impl Frames {
-    /// Reads on.
+    /// Reads more bytes.
     fn read(&mut self, mut octets: &[u8], received: &Received) -> std::result::Result<(), Violation> {
         while let Some((first, others)) = octets.split_first() {
             if self.rest > 0 && self.looked_at == 0 {
@@ -140,7 +140,7 @@ impl Frames {
         received.add(u64::from(self.length) + BESIDE.0)
     }
 
-    /// Reads a byte of a body's beginning.
+    /// Reads a byte at the start of a body.
     fn look(&mut self, octet: u8, received: &Received) -> std::result::Result<(), Violation> {
         self.said = self.said << 8 | u32::from(octet);
         self.rest -= 1;
@@ -153,7 +153,7 @@ impl Frames {
     }
 }
 
-/// A stream of messages.
+/// A stream whose messages are checked.
 #[derive(Debug)]
 pub(super) struct Messages<S> {
     stream: S,
@@ -162,7 +162,7 @@ pub(super) struct Messages<S> {
 }
 
 impl Messages<Socket> {
-    /// What comes by a socket, unless TLS comes in between; and what is known of it.
+    /// Checks the messages of a socket, unless TLS comes in between; also returns the counter.
     pub(super) fn new(stream: Socket, route: &Route, config: &Config) -> (Self, Received) {
         let is_asked = config.get_ssl_mode() != SslMode::Disable
             && config.get_ssl_negotiation() == SslNegotiation::Postgres;
@@ -183,7 +183,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Messages<S> {
         let read = buffer.filled().get(before..).unwrap_or_default();
         let Self { frames, received, .. } = &mut *self;
         if let Err(violation) = frames.read(read, received) {
-            // The first one ends the connection.
+            // The first violation ends the connection.
             let _ = received.0.1.set(violation);
             return Poll::Ready(Err(Error::new(ErrorKind::InvalidData, violation)));
         }
@@ -211,7 +211,7 @@ impl<S: TlsStream + Unpin> TlsStream for Messages<S> {
     }
 }
 
-/// TLS in whose stream messages are looked at.
+/// TLS whose inner stream is checked.
 pub(super) struct Guarded<'a> {
     tls: &'a Tls,
     route: &'a Route,

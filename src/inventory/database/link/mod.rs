@@ -1,8 +1,8 @@
-//! Statements to whichever database keeps an inventory, and rows of it.
+//! Runs statements on either database of an inventory, and returns rows.
 //!
 //! Statements are written once, in the SQL that SQLite and PostgreSQL share, with parameters `?1` or `?`.
-//! What of it PostgreSQL spells otherwise is put into its words where a statement is prepared ([`dialect`]),
-//! so that nothing above knows which of them it speaks to.
+//! Different spellings of PostgreSQL are translated when a statement is prepared ([`dialect`]). So the
+//! callers need not know the database.
 
 mod cell;
 mod connection;
@@ -33,56 +33,55 @@ pub(super) use self::sqlite::File;
 pub(super) use self::tls::{Certificates, Tls, Verification};
 pub(super) use self::waiting::Numbered;
 
-/// Why a database did not do what it was asked.
+/// Error of a database.
 #[derive(Debug, thiserror::Error)]
 pub enum DatabaseError {
-    /// What SQLite said.
+    /// Error of SQLite.
     #[error(transparent)]
     Sqlite(#[from] rusqlite::Error),
-    /// What a PostgreSQL server said, or that it is no more to be reached.
+    /// Error of a PostgreSQL server, or of the connection to it.
     #[error(transparent)]
     Postgres(#[from] ServerError),
-    /// The process that spoke to the server has ended.
+    /// The helper process for the connection has exited.
     #[error("the process that speaks to the server has ended: {0}")]
     Ended(String),
-    /// The server has not answered for so long.
+    /// The server did not answer in time.
     #[error("the server does not answer")]
     Silent,
-    /// What the server is spoken to by cannot be made, or does not lead to it.
+    /// The socket or the helper process cannot be created, or has failed.
     #[error("{0}")]
     System(#[from] std::io::Error),
-    /// The server sends what is not taken.
+    /// The server violates a limit or the protocol.
     #[error(transparent)]
     Violation(#[from] Violation),
-    /// Something else stands in a column than what should.
+    /// A column has an unexpected type.
     #[error("column {0} of an answer holds what does not belong there")]
     Column(usize),
 }
 
 impl DatabaseError {
-    /// True if a server has refused a value that it was sent: one that a type cannot hold, or too large for
-    /// an index.
+    /// True if a server has refused a value: a type cannot hold it, or it is too large for an index.
     pub(in crate::inventory) fn is_of_content(&self) -> bool {
         self.is_of_class(&["22", "54"])
     }
 
-    /// True if a server does not have what it was asked for, or not for who asks.
+    /// True if a table is missing or the role lacks a right.
     pub(in crate::inventory) fn is_of_rights(&self) -> bool {
         self.is_of_class(&["42"])
     }
 
-    /// By the first two characters of a server's code.
+    /// Tests the first two characters of a server's code.
     fn is_of_class(&self, classes: &[&str]) -> bool {
         let Self::Postgres(error) = self else { return false };
         error.code.as_ref().is_some_and(|code| classes.iter().any(|class| code.starts_with(class)))
     }
 
-    /// True if a server has refused a row as it is, and would each time.
+    /// True if a server has refused a row for its content, so that a retry is useless.
     pub(in crate::inventory) fn is_of_row(&self) -> bool {
         self.is_of_content() || self.is_of_class(&["23"])
     }
 
-    /// True if the server is away, or takes nobody for now.
+    /// True if the server is away, or accepts no connections for now.
     pub(crate) fn is_of_absence(&self) -> bool {
         match self {
             Self::Silent | Self::Ended(_) => true,
@@ -93,14 +92,14 @@ impl DatabaseError {
     }
 }
 
-/// What a server said, or why it can no more be reached.
+/// Error of a server, or of the connection to it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("{words}")]
 pub struct ServerError {
     words: String,
-    /// What the server calls it (SQLSTATE); none if it said nothing.
+    /// The server's code (SQLSTATE); none if the error is not the server's.
     code: Option<String>,
-    /// True if it was not met, or has gone.
+    /// True if the server was not reached, or has gone.
     is_away: bool,
 }
 
@@ -119,8 +118,8 @@ impl From<tokio_postgres::Error> for DatabaseError {
     }
 }
 
-/// True if nobody was met. Else somebody was, who has not said what was to come: a certificate that does not
-/// verify, no TLS, no PostgreSQL.
+/// True if no server was reached. Otherwise one answered unexpectedly: an invalid certificate, no TLS, no
+/// PostgreSQL.
 fn is_of_way(error: &std::io::Error) -> bool {
     !matches!(error.kind(), std::io::ErrorKind::InvalidData | std::io::ErrorKind::InvalidInput)
 }
@@ -134,18 +133,19 @@ pub(super) enum Link {
     Postgres(Box<Session>),
 }
 
-/// Ends from another thread what a connection works on.
+/// Interrupts a connection's work from another thread.
 pub enum Interrupter {
     /// In this process.
     Sqlite(rusqlite::InterruptHandle),
-    /// By a request to the server.
+    /// By a cancel request to the server.
     Postgres(Box<Canceller>),
-    /// By the end of what a process is asked by, which then makes that request; none where it is lost.
+    /// By closing the helper process's stream; the process then sends that request. None if the
+    /// connection is lost.
     Process(Option<UnixStream>),
 }
 
 impl Link {
-    /// Connects anew to a server that was away.
+    /// Reconnects to a server that was away.
     pub(super) fn revive(&mut self) -> Result<()> {
         match self {
             Self::Postgres(session) => session.revive().map(drop),
@@ -153,7 +153,7 @@ impl Link {
         }
     }
 
-    /// The first row of an answer.
+    /// Returns the first row of an answer.
     pub(super) fn one<T>(
         &self,
         text: &str,
@@ -170,7 +170,7 @@ impl Link {
         }
     }
 
-    /// The only row of an answer that always has one.
+    /// Returns the only row of an answer that always has one.
     pub(super) fn sole<T>(
         &self,
         text: &str,
@@ -180,7 +180,7 @@ impl Link {
         self.one(text, values, read)?.ok_or(DatabaseError::Column(0))
     }
 
-    /// Every row of an answer that is not long.
+    /// Returns every row of a short answer.
     pub(super) fn all<T>(
         &self,
         text: &str,
@@ -200,7 +200,7 @@ impl Link {
         }
     }
 
-    /// Shows the rows of an answer of whatever length, until there are enough. Others may be asked for
+    /// Passes the rows of an answer of any length until the callback stops. Other queries may run
     /// meanwhile.
     pub(super) fn each<E: From<DatabaseError>>(
         &self,
@@ -214,7 +214,7 @@ impl Link {
         }
     }
 
-    /// Changes rows; how many.
+    /// Changes rows and returns their number.
     pub(super) fn execute(&self, text: &str, values: &[Value<'_>]) -> Result<usize> {
         match self {
             Self::Sqlite(file) => file.execute(text, values),
@@ -222,8 +222,8 @@ impl Link {
         }
     }
 
-    /// Changes a row, before anything else is asked or the transaction ends: what goes wrong is told then.
-    /// See [`waiting`] for what of the order stays.
+    /// Queues a change of a row; it is sent before any other query and before the transaction ends, and
+    /// its error is reported then. [`waiting`] explains which order is kept.
     pub(super) fn put(&self, text: &'static str, values: &[Value<'_>]) -> Result<()> {
         match self {
             Self::Sqlite(file) => file.execute(text, values).map(drop),
@@ -231,7 +231,7 @@ impl Link {
         }
     }
 
-    /// The same of a statement that enters a row, whose first parameter is its number; gives that.
+    /// Queues an insert, whose first parameter is the row's number; returns the number.
     pub(super) fn enter(&self, table: Numbered, text: &'static str, values: &[Value<'_>]) -> Result<i64> {
         match self {
             Self::Sqlite(file) => file.enter(text, values),
@@ -239,7 +239,7 @@ impl Link {
         }
     }
 
-    /// What a question about any of several rows (`= ANY(?1)`) is answered with.
+    /// Returns the answers of a query about any of several rows (`= ANY(?1)`).
     pub(super) fn of_each<T>(
         &self,
         text: &str,
@@ -259,7 +259,7 @@ impl Link {
         Ok(all)
     }
 
-    /// A text as it comes back.
+    /// Returns a text as it would be read back.
     pub(super) fn kept<'t>(&self, text: &'t str) -> Cow<'t, str> {
         match self {
             Self::Sqlite(_) => Cow::Borrowed(text),
@@ -267,8 +267,8 @@ impl Link {
         }
     }
 
-    /// Has statements of this transaction look rows up by their keys: a server that does not know yet how
-    /// large the tables have become would read all of them for a batch.
+    /// Makes statements of this transaction use the indexes. A server that does not yet know the tables'
+    /// size would scan all of them for a batch.
     pub(super) fn look_up_by_keys(&self) -> Result<()> {
         match self {
             Self::Sqlite(_) => Ok(()),
@@ -286,7 +286,7 @@ impl Link {
         }
     }
 
-    /// Runs statements that make tables.
+    /// Runs statements that create tables.
     pub(super) fn script(&self, text: &str) -> Result<()> {
         match self {
             Self::Sqlite(file) => file.batch(text),
@@ -294,7 +294,7 @@ impl Link {
         }
     }
 
-    /// Begins a transaction in which nobody else writes.
+    /// Starts a transaction in which no other process writes.
     pub(super) fn transaction(&self) -> Result<Transaction<'_>> {
         match self {
             Self::Sqlite(file) => file.batch("BEGIN IMMEDIATE")?,
@@ -303,7 +303,7 @@ impl Link {
         Ok(Transaction { link: self, is_over: false })
     }
 
-    /// Begins a transaction in which nobody else makes the tables of an empty database.
+    /// Starts a transaction in which no other process creates the tables of an empty database.
     pub(super) fn transaction_to_make(&self) -> Result<Transaction<'_>> {
         match self {
             Self::Sqlite(_) => return self.transaction(),
@@ -312,13 +312,13 @@ impl Link {
         Ok(Transaction { link: self, is_over: false })
     }
 
-    /// Begins a transaction in which others may write until it [waits for its turn](Self::wait_for_turn).
+    /// Starts a transaction in which others may write until it [waits for its turn](Self::wait_for_turn).
     pub(super) fn transaction_of_own(&self) -> Result<Transaction<'_>> {
         self.batch("BEGIN")?;
         Ok(Transaction { link: self, is_over: false })
     }
 
-    /// From here to the end of the transaction nobody else writes.
+    /// From here on, no other process writes until the transaction ends.
     pub(super) fn wait_for_turn(&self) -> Result<()> {
         match self {
             Self::Sqlite(_) => Ok(()),
@@ -326,7 +326,7 @@ impl Link {
         }
     }
 
-    /// What ends a question from another thread.
+    /// Returns a handle that interrupts a query from another thread.
     pub(super) fn interrupter(&self) -> Interrupter {
         match self {
             Self::Sqlite(file) => Interrupter::Sqlite(file.interrupter()),
@@ -336,27 +336,27 @@ impl Link {
 }
 
 impl Interrupter {
-    /// Ends the question, where there still is one. Does not wait for a server to do so, which a runtime of
-    /// tokio has to be there for.
+    /// Interrupts the query, if one is running. It does not wait for the server, so a runtime of tokio
+    /// must exist.
     pub fn interrupt(&self) {
         match self {
             Self::Sqlite(handle) => handle.interrupt(),
             Self::Postgres(canceller) => {
                 let canceller = canceller.clone();
                 if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-                    // That it could not be told is no harm: it has a time of its own.
+                    // A failure does no harm: the query has a time limit.
                     runtime.spawn(async move { drop(canceller.cancel().await) });
                 }
             }
             Self::Process(stream) => {
-                // One that has ended works on nothing.
+                // A process that has exited works on nothing.
                 let _ = stream.as_ref().map(|stream| stream.shutdown(Shutdown::Both));
             }
         }
     }
 }
 
-/// All that is written in it, or nothing where it is dropped before its end.
+/// A transaction; it is rolled back if it is dropped without a commit.
 pub(super) struct Transaction<'a> {
     link: &'a Link,
     is_over: bool,
@@ -382,7 +382,7 @@ impl Drop for Transaction<'_> {
     fn drop(&mut self) {
         if !self.is_over {
             match self.link {
-                // It may be over already: some errors end it.
+                // Some errors end the transaction, so this may fail.
                 Link::Sqlite(file) => drop(file.batch("ROLLBACK")),
                 Link::Postgres(session) => session.roll_back(),
             }

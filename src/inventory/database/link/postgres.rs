@@ -1,4 +1,5 @@
-//! What is asked of a PostgreSQL server, by a connection in this process or in [another one](super::process).
+//! Queries to a PostgreSQL server, through a connection in this process or in [another
+//! one](super::process).
 //!
 //! Rows that are only [put](Session::put) are sent together: see [`super::waiting`].
 
@@ -16,32 +17,32 @@ use super::tls::Tls;
 use super::waiting::{Numbered, Waiting};
 use super::{DatabaseError, Interrupter, Result, Row, Value};
 
-/// A turn to write. Readers go on, and only a role that may write the table can take it. It is a table that
-/// is seldom vacuumed, which waits for the lock.
+/// Lock for a turn to write. Readers continue, and only a role with the right to write the table can take
+/// it. The table is seldom vacuumed; a vacuum waits for the lock.
 const WRITING: &str = "LOCK TABLE bannerwall.sensors IN SHARE ROW EXCLUSIVE MODE";
 
-/// A turn to make the tables of an empty database, which has no roles of its own yet.
+/// Lock for a turn to create the tables of an empty database, which has no roles yet.
 const MAKING: &str = "SELECT pg_advisory_xact_lock(x'62776976'::int)";
 
-/// Rows that are put before they are sent, at most.
+/// Largest number of queued rows.
 const TOGETHER: usize = 16_384;
 
-/// Numbers of rows that are taken at once.
+/// Number of row numbers that are reserved at once.
 const NUMBERS: usize = 1_024;
 
-/// Rows of a long answer that are fetched first, and then each time.
+/// Number of rows of a long answer that are fetched first, and then each time.
 const FETCHED: (usize, usize) = (128, 512);
 
-/// How a server is connected to.
+/// Kind of connection to a server.
 #[derive(Clone)]
 pub(in crate::inventory::database) enum Access {
-    /// By this process.
+    /// In this process.
     Direct(Box<(Config, Tls)>),
-    /// By a process that speaks to the server for this one.
+    /// In a helper process.
     Process(Arc<ConnectionStarter>),
 }
 
-/// A connection, wherever it is.
+/// A connection of either kind.
 enum Client {
     Direct(Box<Connection>),
     Process(ProcessConnection),
@@ -50,19 +51,19 @@ enum Client {
 /// Rows of an answer.
 enum Rows {
     Direct(Vec<tokio_postgres::Row>),
-    /// As a process sends them.
+    /// As a helper process sends them.
     Process(Vec<u8>),
 }
 
-/// What is asked of a server.
+/// A session with a server.
 pub(in crate::inventory::database) struct Session {
     access: Access,
     client: Client,
-    /// What is put, and not sent yet.
+    /// Queued statements that are not sent yet.
     waiting: RefCell<Waiting>,
-    /// Numbers for rows that nobody else will use.
+    /// Reserved numbers for rows.
     numbers: RefCell<[VecDeque<i64>; Numbered::COUNT]>,
-    /// Long answers that are being read.
+    /// Number of long answers that are being read.
     cursors: Cell<usize>,
 }
 
@@ -110,20 +111,20 @@ impl Session {
         })
     }
 
-    /// Connects anew where the connection is lost; whether it was.
+    /// Reconnects if the connection is lost; returns true if it was.
     pub(in crate::inventory::database) fn revive(&mut self) -> Result<bool> {
         if !self.is_lost() {
             return Ok(false);
         }
         self.client = Client::open(&self.access)?;
         self.waiting.take();
-        // A server that has crashed may give them once more.
+        // A server that has crashed may assign the reserved numbers again.
         self.numbers.take();
         self.cursors.set(0);
         Ok(true)
     }
 
-    /// True if nothing can be asked any more.
+    /// True if the connection is unusable.
     pub(in crate::inventory::database) fn is_lost(&self) -> bool {
         match &self.client {
             Client::Direct(connection) => connection.is_lost(),
@@ -138,19 +139,19 @@ impl Session {
         }
     }
 
-    /// Has the server work, behind what waits.
+    /// Runs work on the server, after the queued statements.
     fn run(&self, kind: WorkKind, text: &str, values: &[Value<'_>]) -> Result<(Rows, u64)> {
         let before = self.waiting.take().into_sendings().into();
         self.client.run(&Work { kind, before, text: text.into(), values: values.into() })
     }
 
-    /// The same, while what waits may go on doing so.
+    /// Runs work while statements may stay queued.
     fn ask(&self, kind: WorkKind, text: &str) -> Result<Rows> {
         let work = Work { kind, before: Cow::default(), text: text.into(), values: Cow::default() };
         Ok(self.client.run(&work)?.0)
     }
 
-    /// What is read from the first rows of an answer, so many at most.
+    /// Returns the values of the first rows of an answer, up to a limit.
     pub(super) fn all<T>(
         &self,
         text: &str,
@@ -187,7 +188,7 @@ impl Session {
         if count >= TOGETHER { self.send_all() } else { Ok(()) }
     }
 
-    /// A number for a row of a table.
+    /// Returns a number for a row of a table.
     fn number(&self, table: Numbered) -> Result<i64> {
         let next = |session: &Self| session.numbers.borrow_mut()[table as usize].pop_front();
         if let Some(number) = next(self) {
@@ -207,13 +208,13 @@ impl Session {
         self.run(WorkKind::Batch, text, &[]).map(drop)
     }
 
-    /// Begins a transaction in which nobody else writes: numbers of changes are in the order in which readers
-    /// come to see them, and what a writer has looked up is so until it ends.
+    /// Starts a transaction in which no other process writes. So numbers of changes have the order in
+    /// which readers see them, and rows that a writer has read stay valid until the end.
     pub(super) fn begin(&self) -> Result<()> {
         self.begin_by(WRITING)
     }
 
-    /// Begins a transaction in which nobody else makes the tables.
+    /// Starts a transaction in which no other process creates the tables.
     pub(super) fn begin_making(&self) -> Result<()> {
         self.begin_by(MAKING)
     }
@@ -221,24 +222,24 @@ impl Session {
     fn begin_by(&self, lock: &str) -> Result<()> {
         let begun = self.batch(&format!("BEGIN; {lock}"));
         if begun.is_err() {
-            // Who has waited too long for the lock is within a transaction that has failed.
+            // If the wait for the lock failed, the transaction has failed, too.
             self.roll_back();
         }
         begun
     }
 
-    /// Has nobody else write until the transaction ends.
+    /// Keeps others from writing until the transaction ends.
     pub(super) fn wait_for_turn(&self) -> Result<()> {
         self.batch(WRITING)
     }
 
     pub(super) fn roll_back(&self) {
         self.waiting.take();
-        // Where that cannot be told the connection is lost, and so the transaction over.
+        // If this fails, the connection is lost and so the transaction is over.
         let _ = self.batch("ROLLBACK");
     }
 
-    /// Reads by a cursor: an answer may be longer than what one wants to hold.
+    /// Reads with a cursor, because an answer may be too long for memory.
     pub(super) fn each<E: From<DatabaseError>>(
         &self,
         text: &str,
@@ -253,7 +254,7 @@ impl Session {
         let outcome = self.fetch(number, text, values, show);
         self.cursors.set(number);
         if number > 0 {
-            // Of an error the transaction ends, and the cursor with it.
+            // An error ends the transaction, and the cursor with it.
             let _ = self.batch(&format!("CLOSE c{number}"));
         } else if outcome.is_ok() {
             self.batch("COMMIT")?;

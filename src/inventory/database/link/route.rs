@@ -1,5 +1,5 @@
-//! The ways to a server that a URL names, one after the other, and sockets by them; as `tokio_postgres` does
-//! it itself, which gives no socket away.
+//! Routes to the servers of a URL, and sockets for them. `tokio_postgres` does the same, but does not
+//! expose the socket.
 
 use std::io::{Error, Result};
 use std::net::SocketAddr;
@@ -14,16 +14,16 @@ use tokio::net::{TcpStream, UnixStream, lookup_host};
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, LoadBalanceHosts, SslMode};
 
-/// The port that is not named.
+/// The default port.
 const USUAL: u16 = 5432;
 
-/// Bytes both ways.
+/// A stream of bytes in both directions.
 trait Octets: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl Octets for TcpStream {}
 impl Octets for UnixStream {}
 
-/// A socket that is connected.
+/// A connected socket.
 pub(super) struct Socket(Box<dyn Octets>);
 
 impl AsyncRead for Socket {
@@ -50,7 +50,7 @@ impl AsyncWrite for Socket {
     }
 }
 
-/// A way to a server.
+/// A route to a server.
 #[derive(Debug, Clone)]
 pub(super) struct Route {
     end: End,
@@ -63,10 +63,10 @@ enum End {
     Unix(PathBuf),
 }
 
-/// All ways to the servers of a URL, in the order in which they are tried.
+/// Returns all routes to the servers of a URL, in the order of attempts.
 ///
 /// # Errors
-/// A name is not known, and no other leads anywhere.
+/// A name cannot be resolved, and no other leads to an address.
 pub(super) async fn routes(config: &Config) -> Result<Vec<Route>> {
     let (hosts, addresses, ports) = (config.get_hosts(), config.get_hostaddrs(), config.get_ports());
     let count = hosts.len().max(addresses.len());
@@ -81,7 +81,7 @@ pub(super) async fn routes(config: &Config) -> Result<Vec<Route>> {
         let hostname = match hosts.get(at) {
             Some(Host::Tcp(name)) => name.clone(),
             Some(Host::Unix(_)) => String::new(),
-            // What its certificate has to be for, then.
+            // The certificate has to be valid for the address then.
             None => addresses.get(at).map(ToString::to_string).unwrap_or_default(),
         };
         let tcp = |end| Route { end: End::Tcp(end), hostname: hostname.clone() };
@@ -108,7 +108,7 @@ pub(super) async fn routes(config: &Config) -> Result<Vec<Route>> {
     }
 }
 
-/// Begins with any of them.
+/// Rotates the list to a random start.
 fn turn(routes: &mut [Route]) {
     let octet = ring::rand::generate::<[u8; 1]>(&ring::rand::SystemRandom::new());
     if let (Ok(octet), 2..) = (octet, routes.len()) {
@@ -118,12 +118,12 @@ fn turn(routes: &mut [Route]) {
 }
 
 impl Route {
-    /// The name that a certificate is to have; empty of a socket of this machine.
+    /// Returns the name that a certificate must have; empty for a local socket.
     pub(super) fn hostname(&self) -> &str {
         &self.hostname
     }
 
-    /// True if the server is on this machine, so that nobody stands between.
+    /// True if the server is on this machine, so that no attacker can be in between.
     pub(super) fn is_local(&self) -> bool {
         match self.end {
             End::Tcp(address) => address.ip().to_canonical().is_loopback(),
@@ -131,8 +131,8 @@ impl Route {
         }
     }
 
-    /// How the server is spoken to: by a socket of this machine without TLS, as libpq does whatever `sslmode`
-    /// says.
+    /// Returns the settings for the server: without TLS for a local socket, as libpq does with any
+    /// `sslmode`.
     pub(super) fn config(&self, config: &Config) -> Config {
         let mut config = config.clone();
         if matches!(self.end, End::Unix(_)) {
@@ -144,7 +144,7 @@ impl Route {
     /// Connects.
     ///
     /// # Errors
-    /// Nobody listens there, or does so in time.
+    /// No server listens there, or does not accept in time.
     pub(super) async fn open(&self, config: &Config) -> Result<Socket> {
         let patience = config.get_connect_timeout().copied().unwrap_or(Duration::MAX);
         let late = |_| Error::new(std::io::ErrorKind::TimedOut, "the server did not answer in time");

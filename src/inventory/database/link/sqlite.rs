@@ -8,10 +8,10 @@ use rusqlite::{Connection, InterruptHandle, OpenFlags, OptionalExtension as _, p
 
 use super::{DatabaseError, Result, Row, Value};
 
-/// Time for which another process that writes is waited for.
+/// Longest wait for another process that writes.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Statements that are kept compiled.
+/// Number of statements that stay compiled.
 const STATEMENTS: usize = 64;
 
 /// An open file.
@@ -22,23 +22,23 @@ impl File {
     pub(in crate::inventory::database) fn open(path: &Path, flags: OpenFlags) -> Result<Self> {
         let connection = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
         connection.busy_timeout(PATIENCE)?;
-        // A confined process may make no file but the inventory's own.
+        // A confined process may create no other file than the inventory's.
         connection.execute_batch("PRAGMA temp_store = MEMORY")?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS);
         Ok(Self(connection))
     }
 
-    /// A number that a pragma says.
+    /// Returns the number that a pragma has.
     pub(in crate::inventory::database) fn pragma(&self, name: &str) -> Result<i64> {
         Ok(self.0.pragma_query_value(None, name, |row| row.get(0))?)
     }
 
     pub(in crate::inventory::database) fn set_pragma(&self, name: &str, value: i64) -> Result<()> {
-        // Some pragmas answer.
+        // Some pragmas return a row.
         Ok(self.0.pragma_update_and_check(None, name, value, |_| Ok(())).optional().map(drop)?)
     }
 
-    /// The number that a question without parameters is answered with.
+    /// Returns the number that a query without parameters returns.
     pub(in crate::inventory::database) fn count(&self, text: &str) -> Result<i64> {
         Ok(self.0.query_row(text, [], |row| row.get(0))?)
     }
@@ -82,7 +82,7 @@ impl File {
         Ok(self.0.prepare_cached(text)?.execute(params_from_iter(values))?)
     }
 
-    /// Its number is NULL for SQLite to give one.
+    /// The number is NULL, so that SQLite assigns one.
     pub(super) fn enter(&self, text: &str, values: &[Value<'_>]) -> Result<i64> {
         let values = std::iter::once(&Value::Null).chain(values);
         self.0.prepare_cached(text)?.execute(params_from_iter(values))?;

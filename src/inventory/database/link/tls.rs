@@ -1,5 +1,5 @@
-//! TLS to a PostgreSQL server: what `sslmode` and `sslrootcert` verify, as libpq does
-//! (<https://www.postgresql.org/docs/current/libpq-ssl.html>), and errors in words.
+//! TLS to a PostgreSQL server. `sslmode` and `sslrootcert` verify the same as in libpq
+//! (<https://www.postgresql.org/docs/current/libpq-ssl.html>). Also explains TLS errors.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,45 +19,46 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::inventory::database::place::PlaceError;
 
-/// Makes a connection one by TLS.
+/// TLS settings of a connection.
 #[derive(Clone)]
 pub(in crate::inventory::database) struct Tls {
     pub(super) connector: MakeRustlsConnect,
-    /// True if the server proves that it is the one that the URL names, or that a trusted authority knows it.
+    /// True if the server proves that it is the one in the URL, or that a trusted authority has certified
+    /// it.
     pub(super) verifies: bool,
 }
 
-/// What of a server's certificate is verified.
+/// The extent to which a server's certificate is verified.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::inventory::database) enum Verification {
-    /// Nothing: only listeners are kept out.
+    /// Nothing: TLS only protects from eavesdropping.
     #[default]
     Nothing,
-    /// An authority has signed it: `verify-ca`, and `require` with `sslrootcert`.
+    /// A trusted authority has signed it: `verify-ca`, and `require` with `sslrootcert`.
     Authority,
-    /// The same, and it is for the host that the URL names: `verify-full`.
+    /// Also, it is valid for the host in the URL: `verify-full`.
     Host,
 }
 
-/// Files in PEM that a URL names, as libpq calls them, and what they verify.
+/// PEM files in a URL, by libpq's names, and the extent of verification.
 #[derive(Debug, Clone, Default)]
 pub(in crate::inventory::database) struct Certificates {
     pub(in crate::inventory::database) verification: Verification,
-    /// `sslrootcert`: who signs servers' certificates; the system's authorities where there is none.
+    /// `sslrootcert`: the trusted authorities; the system's if absent.
     pub(in crate::inventory::database) authorities: Option<PathBuf>,
-    /// `sslcert`: the chain that is shown to the server, its own first.
+    /// `sslcert`: the client's chain, its own certificate first.
     pub(in crate::inventory::database) own: Option<PathBuf>,
-    /// `sslkey`: the key of the first.
+    /// `sslkey`: the key of the client's certificate.
     pub(in crate::inventory::database) key: Option<PathBuf>,
 }
 
 impl Certificates {
-    /// TLS to a server that is verified as the URL asks.
+    /// Returns the TLS settings of the URL.
     ///
-    /// Reads the files: to be made once, before the process is confined to its own.
+    /// It reads the files, so it must run before the process is confined.
     ///
     /// # Errors
-    /// A file cannot be used, or there are no certificates to verify one by.
+    /// A file is unusable, or there are no trusted authorities.
     pub(in crate::inventory::database) fn tls(&self) -> Result<Tls, PlaceError> {
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -82,7 +83,7 @@ impl Certificates {
         Ok(Tls { connector: MakeRustlsConnect::new(config), verifies })
     }
 
-    /// The trusted certificates of the file that the URL names, and what they are roots of.
+    /// Returns the trusted certificates of the URL's file, and a root store with them.
     fn authorities(&self) -> Result<(Vec<CertificateDer<'static>>, RootCertStore), PlaceError> {
         let mut roots = RootCertStore::empty();
         let Some(path) = &self.authorities else {
@@ -102,7 +103,7 @@ impl Certificates {
     }
 }
 
-/// The certificates of a file, one at least.
+/// Returns the certificates of a file, at least one.
 fn read(name: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, PlaceError> {
     let fault = |why: String| PlaceError::File { name, path: path.to_owned(), why };
     let certificates = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
@@ -110,7 +111,7 @@ fn read(name: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>,
     if certificates.is_empty() { Err(fault("no certificate in PEM".to_owned())) } else { Ok(certificates) }
 }
 
-/// What is wrong with a file, as other files' faults are told.
+/// Returns the fault of a file, worded like other files' faults.
 fn reason(error: pem::Error) -> String {
     match error {
         pem::Error::Io(error) => error.to_string(),
@@ -118,12 +119,12 @@ fn reason(error: pem::Error) -> String {
     }
 }
 
-/// Verifies a server's certificate as far as the URL asks.
+/// Verifies a server's certificate as far as the URL requires.
 #[derive(Debug)]
 struct Verifier {
     provider: Arc<CryptoProvider>,
     verification: Verification,
-    /// Certificates of `sslrootcert`: one that the server shows itself needs no other to sign it.
+    /// Certificates of `sslrootcert`: if the server presents one of them itself, no other has to sign it.
     trusted: Vec<CertificateDer<'static>>,
     roots: RootCertStore,
 }
@@ -182,7 +183,7 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
-/// Checks the time of a certificate that no other one signs.
+/// Checks the validity of a certificate that no other one signs.
 fn is_valid(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(), CertificateError> {
     let (_, parsed) = X509Certificate::from_der(certificate).map_err(|_| CertificateError::BadEncoding)?;
     let (now, validity) = (i64::try_from(now.as_secs()).unwrap_or(i64::MAX), parsed.validity());
@@ -195,7 +196,7 @@ fn is_valid(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(), Certi
     }
 }
 
-/// What went wrong with TLS, and what to do about it.
+/// Explains a TLS error and its fix.
 pub(super) fn words(error: &Error) -> String {
     match error {
         Error::InvalidCertificate(fault) => of_certificate(fault),
@@ -232,7 +233,7 @@ fn of_certificate(fault: &CertificateError) -> String {
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
             "the server's certificate is not valid yet: look at the clocks of both machines".to_owned()
         }
-        // Its type is of a crate below.
+        // Its type belongs to a dependency of rustls.
         CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
             "the server's certificate is that of a CA (CA:TRUE): name this very certificate by sslrootcert=FILE, or give \
              the server one with CA:FALSE"

@@ -1,9 +1,8 @@
-//! Statements that are put, and not sent yet: what is put by the same one goes to the server as one, whose
-//! parameters are arrays.
+//! Queue of statements: all rows of one statement are sent as one, whose parameters are arrays.
 //!
-//! So they come in another order than they were put in. Rows that others name come first. Of one row that the
-//! same statement writes more than once each is sent after the one before; what different statements write of
-//! one row must come to the same in whatever order.
+//! So rows are sent in another order than they were queued. Rows that others reference come first. If one
+//! statement writes a row several times, the writes keep their order. Different statements that write the
+//! same row must give the same result in any order.
 
 use std::borrow::Cow;
 
@@ -12,7 +11,7 @@ use ahash::AHashMap;
 use super::cell::Value;
 use super::dialect::key;
 
-/// A table whose rows have numbers that others name, in the order in which they may be entered.
+/// A table whose rows have numbers that others reference, in the order of inserting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::inventory::database) enum Numbered {
     Hosts,
@@ -32,26 +31,26 @@ impl Numbered {
     }
 }
 
-/// What is put.
+/// The queue.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     statements: Vec<Alike>,
-    /// The place of each in the list.
+    /// Index of each statement in the list.
     known: AHashMap<&'static str, usize>,
     count: usize,
 }
 
-/// Everything that is put by one statement.
+/// All rows of one statement.
 #[derive(Debug)]
 struct Alike {
     text: &'static str,
-    /// The table whose rows it enters, where others may name them.
+    /// The table into which it inserts, if others may reference its rows.
     enters: Option<Numbered>,
-    /// Which values tell rows apart.
+    /// Indices of the values that identify a row.
     key: Vec<usize>,
-    /// How often each row is written.
+    /// Number of writes of each row.
     times: AHashMap<Vec<Value<'static>>, usize>,
-    /// What is sent together: by parameter the value for each row.
+    /// Rows that are sent together: for each parameter, the value of each row.
     sendings: Vec<Vec<Vec<Value<'static>>>>,
 }
 
@@ -59,7 +58,7 @@ struct Alike {
 pub(super) type Sending<'a> = (Cow<'a, str>, Vec<Value<'a>>);
 
 impl Waiting {
-    /// Puts a row; how many there are.
+    /// Queues a row; returns the number of queued rows.
     pub(super) fn put<'v>(
         &mut self,
         enters: Option<Numbered>,
@@ -80,9 +79,9 @@ impl Waiting {
         self.count == 0
     }
 
-    /// All of it, in the order in which it is to be sent.
+    /// Returns all statements in the order of sending.
     pub(super) fn into_sendings(mut self) -> Vec<Sending<'static>> {
-        // Statements that enter come first; each kind in the order in which they were first put.
+        // Inserts come first; each kind keeps the order of queueing.
         self.statements.sort_by_key(|it| it.enters.map_or(Numbered::COUNT, |table| table as usize));
         let mut sendings: Vec<_> =
             self.statements.into_iter().map(|it| (it.text, it.sendings.into_iter())).collect();

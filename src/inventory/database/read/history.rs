@@ -1,4 +1,4 @@
-//! What was, when: changes, runs, and all that is known of one host.
+//! The past: changes, runs, and everything about one host.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -19,38 +19,38 @@ use crate::inventory::store::StoreError;
 /// Something that became different.
 #[derive(Debug, Clone, Serialize)]
 pub struct Change {
-    /// Its number: what was written later has a greater one.
+    /// Its number, which increases with time.
     pub id: i64,
-    /// When.
+    /// Time of the change.
     pub at: Time,
     /// `new_host`, `new_service`, `new_client`, `banner_changed`, `hassh_changed`, `certificate_changed`,
     /// `host_key_changed`, `new_host_key`, `finding_new`, `finding_gone`, `service_gone`, `service_back`.
     pub kind: String,
     /// The host.
     pub address: String,
-    /// The TCP port, 0 of a client.
+    /// The TCP port, 0 for a client.
     pub port: u16,
-    /// What is spoken there.
+    /// The protocol of the service.
     pub protocol: String,
-    /// What was said before.
+    /// The earlier value.
     pub old: Option<String>,
-    /// What is said since.
+    /// The new value.
     pub new: Option<String>,
-    /// The rule that tells of it, or did.
+    /// The rule of the finding.
     pub rule: Option<String>,
-    /// Of `service_gone`: `refused` (it was asked and did not accept) or `unseen` (for too long).
+    /// For `service_gone`: `refused` (a connection was refused) or `unseen` (for too long).
     pub why: Option<String>,
-    /// Who saw it, `guard/edge`.
+    /// The sensor, `guard/edge`.
     pub sensor: String,
 }
 
 impl Change {
-    /// `192.0.2.1:22`; of a client the address.
+    /// Returns `192.0.2.1:22`; for a client, the address.
     pub fn place(&self) -> String {
         crate::inventory::place(&self.address, self.port)
     }
 
-    /// Its kind as a person reads it: `new host`, `service gone (unseen)`.
+    /// Returns its kind for a person: `new host`, `service gone (unseen)`.
     pub fn words(&self) -> String {
         let kind = self.kind.replace('_', " ");
         self.why.as_ref().map_or(kind.clone(), |why| format!("{kind} ({why})"))
@@ -62,93 +62,93 @@ impl Change {
 pub struct PastRun {
     /// Its number.
     pub run: i64,
-    /// Who, `scan/edge`.
+    /// The sensor, `scan/edge`.
     pub sensor: String,
-    /// What was scanned or read.
+    /// Description of its targets or files.
     pub about: String,
-    /// When it began.
+    /// Time of its start.
     pub started: Time,
-    /// When it ended, if it did.
+    /// Time of its end, if it has ended.
     pub ended: Option<Time>,
     /// `running`, `done`, `killed`.
     pub state: String,
-    /// What was seen and could not be kept.
+    /// Number of sightings that could not be kept.
     pub lost: i64,
 }
 
-/// All that is known of a host.
+/// Everything about a host.
 #[derive(Debug, Clone, Serialize)]
 pub struct HostRecord {
     /// Its address.
     pub address: String,
-    /// When it was first seen.
+    /// Time of its first sighting.
     pub first_seen: Time,
-    /// Its services, and what it is as a client.
+    /// Its services, and its client side.
     pub services: Vec<History>,
-    /// The services that it came to.
+    /// The services to which it connected.
     pub visited: Vec<Contact>,
 }
 
-/// All that is known of a service.
+/// Everything about a service.
 #[derive(Debug, Clone, Serialize)]
 pub struct History {
-    /// As it is listed, with findings that are gone as well.
+    /// The service as in listings, including findings that are gone.
     #[serde(flatten)]
     pub service: Service,
-    /// All that it has said, the latest first.
+    /// All its banners, the latest first.
     pub said: Vec<Said>,
-    /// The clients that came.
+    /// The clients that connected.
     pub clients: Vec<Contact>,
-    /// What changed, the latest first.
+    /// Its changes, the latest first.
     pub changes: Vec<Change>,
 }
 
-/// Something that a service has said.
+/// A banner of a service.
 #[derive(Debug, Clone, Serialize)]
 pub struct Said {
     /// `banner`, `hassh`, `certificate` or `host_key`.
     pub kind: String,
-    /// The text, perhaps empty.
+    /// The text; may be empty.
     pub text: String,
-    /// Who heard it, `guard/edge`.
+    /// The sensor, `guard/edge`.
     pub sensor: String,
-    /// When it was first heard.
+    /// Time of the first sighting.
     pub first_seen: Time,
-    /// When it was last heard.
+    /// Time of the last sighting.
     pub last_seen: Time,
-    /// How often.
+    /// Number of sightings.
     pub count: i64,
 }
 
-/// A banner that was said to one peer.
+/// A banner that was sent to one peer.
 #[derive(Debug, Clone)]
 pub(in crate::inventory) struct SaidTo {
-    /// The text, perhaps empty.
+    /// The text; may be empty.
     pub(in crate::inventory) banner: String,
-    /// The rule that told of it; empty: it was said.
+    /// The rule that matched it; empty if none did.
     pub(in crate::inventory) rule: String,
     /// A client, whose port is 0, or a server.
     pub(in crate::inventory) peer: SocketAddr,
-    /// In how many connections, as all sensors count them.
+    /// Number of connections, summed over all sensors.
     pub(in crate::inventory) connections: i64,
-    /// When that was last.
+    /// Time of the last one.
     pub(in crate::inventory) last_seen: Time,
 }
 
-/// A client and a service, of which one is known from where this stands.
+/// A client and a service, one of which is known from the context.
 #[derive(Debug, Clone, Serialize)]
 pub struct Contact {
-    /// The other one's address.
+    /// The address of the other one.
     pub address: String,
     /// The service's port.
     pub port: u16,
-    /// What is spoken there.
+    /// The protocol of the service.
     pub protocol: String,
-    /// When they first met.
+    /// Time of the first connection.
     pub first_seen: Time,
-    /// When they last met.
+    /// Time of the last connection.
     pub last_seen: Time,
-    /// How often.
+    /// Number of connections.
     pub count: i64,
 }
 
@@ -159,7 +159,7 @@ pub(super) const CHANGES: &str =
   JOIN banners b ON b.id = s.banner LEFT JOIN banners o ON o.id = c.old LEFT JOIN banners n ON n.id = c.new
   JOIN sensors e ON e.id = c.sensor";
 
-/// The column of [`CHANGES`] with the version that the service has.
+/// The column of [`CHANGES`] with the service's version.
 pub(super) const VERSION: usize = 11;
 
 /// The clients of a service.
@@ -168,23 +168,22 @@ const CLIENTS: &str =
   FROM contacts c JOIN services s ON s.id = c.service JOIN hosts h ON h.id = c.client
   WHERE s.id = ?1 GROUP BY h.id, s.id ORDER BY 5 DESC";
 
-/// The services that a host comes to.
+/// The services to which a host connects.
 const GOES_TO: &str =
     "SELECT h.address, s.port, s.protocol, min(c.first_seen), max(c.last_seen), CAST(sum(c.count) AS INTEGER)
   FROM contacts c JOIN services s ON s.id = c.service JOIN hosts h ON h.id = s.host
   WHERE c.client = ?1 GROUP BY h.id, s.id ORDER BY 5 DESC";
 
-/// What a service or client said to whom, and of what of that rules told.
+/// Banners of a service or client by peer, with the rule that matched.
 const SAID_TO: &str = "SELECT b.text, p.rule, p.peer, p.port, CAST(sum(p.count) AS INTEGER), max(p.last_seen)
   FROM banner_peers p JOIN banners b ON b.id = p.banner
   WHERE p.service = ?1 GROUP BY b.text, p.rule, p.peer, p.port ORDER BY 6 DESC, b.text, p.peer, p.port";
 
 impl Database {
-    /// Shows what changed after `since` and until `until`, of the services that a filter is about, in the
+    /// Passes the changes after `since` and until `until`, of services that a filter selects, in the
     /// order of time.
     ///
-    /// # Errors
-    /// What the database says, or `show`.
+    /// Errors of the database or of `show`.
     pub fn changes<E: From<StoreError>>(
         &self,
         (since, until): (Time, Time),
@@ -207,7 +206,7 @@ impl Database {
         })
     }
 
-    /// What is different between two times: of each service what of its changes does not cancel out.
+    /// Returns the difference between two times: for each service, the changes that do not cancel out.
     ///
     /// # Errors
     /// What the database says.
@@ -222,7 +221,7 @@ impl Database {
         Ok(places.into_values().flatten().collect())
     }
 
-    /// The time of a moment.
+    /// Returns the time of a moment.
     ///
     /// # Errors
     /// There is no such run, or it has not ended.
@@ -236,7 +235,7 @@ impl Database {
         ended.flatten().map(Time::from_millis).ok_or(StoreError::Run(run))
     }
 
-    /// Every run, in the order of their beginnings.
+    /// Returns every run, in the order of starts.
     ///
     /// # Errors
     /// What the database says.
@@ -256,7 +255,7 @@ impl Database {
         }))
     }
 
-    /// What is known of a host, if anything.
+    /// Returns everything about a host, if it is known.
     ///
     /// # Errors
     /// What the database says.
@@ -264,7 +263,7 @@ impl Database {
         self.read(self.read_host(address))
     }
 
-    /// The clients that came to a service, the latest first.
+    /// Returns the clients of a service, the latest first.
     ///
     /// # Errors
     /// What the database says.
@@ -272,7 +271,7 @@ impl Database {
         self.read(self.contacts(CLIENTS, service.id))
     }
 
-    /// What a service or client said to whom, the latest first.
+    /// Returns the banners of a service or client by peer, the latest first.
     ///
     /// # Errors
     /// What the database says.
@@ -343,12 +342,12 @@ impl Database {
     }
 }
 
-/// The number of the latest change, 0 where there is none.
+/// Returns the number of the latest change, 0 if there is none.
 pub(in crate::inventory::database) fn latest_change(link: &Link) -> Result<i64, DatabaseError> {
     link.sole("SELECT coalesce(max(id), 0) FROM changes", &[], |row| row.get(0))
 }
 
-/// What was written behind the change of this number.
+/// Returns the changes after the change with this number.
 pub(in crate::inventory::database) fn changes_since(
     link: &Link,
     id: i64,
@@ -372,7 +371,7 @@ pub(super) fn change(row: &Row<'_>) -> Result<Change, DatabaseError> {
     })
 }
 
-/// Adds a change to those of its service, of which one may be undone by it or go on in it.
+/// Adds a change to those of its service; it may cancel or extend one of them.
 fn net(changes: &mut Vec<Change>, change: Change) {
     let undone = match change.kind.as_str() {
         "service_back" => Some("service_gone"),
@@ -392,7 +391,7 @@ fn net(changes: &mut Vec<Change>, change: Change) {
         changes.retain(|it| it.old.is_none() || it.old != it.new);
         return;
     }
-    // Of what is new all the rest is news anyway.
+    // If the service is new, its other changes are part of that.
     let is_new = changes.iter_mut().find(|it| matches!(it.kind.as_str(), "new_service" | "new_client"));
     match (is_new, change.kind.as_str()) {
         (Some(known), "banner_changed") => known.new = change.new,

@@ -1,4 +1,4 @@
-//! Questions to the tables.
+//! Queries of the tables.
 
 mod history;
 mod overview;
@@ -31,26 +31,26 @@ use crate::inventory::store::StoreError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Time(i64);
 
-/// A service as it is listed.
+/// A service as in listings.
 #[derive(Debug, Clone, Serialize)]
 pub struct Service {
     #[serde(skip)]
     id: i64,
     /// Its host.
     pub address: String,
-    /// Its TCP port, 0 of a client.
+    /// Its TCP port, 0 for a client.
     pub port: u16,
     /// `tcp`.
     pub transport: String,
-    /// What it speaks.
+    /// Its protocol.
     pub protocol: String,
     /// `server` or `client`.
     pub side: String,
-    /// `open`, or `gone`: it was asked and did not accept.
+    /// `open`, or `gone`: a connection was refused, or it was unseen for too long.
     pub state: String,
-    /// What it says, perhaps nothing.
+    /// Its banner; may be empty.
     pub banner: String,
-    /// Vendor, product and version, as far as they are known.
+    /// Vendor, product and version, if known.
     pub vendor: Option<String>,
     /// See `vendor`.
     pub product: Option<String>,
@@ -64,21 +64,21 @@ pub struct Service {
     pub os: Option<String>,
     /// Fingerprint of its SSH key exchange.
     pub hassh: Option<String>,
-    /// SHA-256 (hexadecimal digits) and subject of the certificate that it showed last.
+    /// SHA-256 (hexadecimal digits) and subject of its last certificate.
     pub certificate: Option<String>,
-    /// Fingerprint and type of the host key that it showed last.
+    /// Fingerprint and type of its last host key.
     pub host_key: Option<String>,
-    /// When it was first seen.
+    /// Time of the first sighting.
     pub first_seen: Time,
-    /// When it was last seen.
+    /// Time of the last sighting.
     pub last_seen: Time,
-    /// Who saw it, `guard/edge`.
+    /// The sensors, `guard/edge`.
     pub sensors: Vec<String>,
-    /// What rules tell of it now.
+    /// Its open findings.
     pub findings: Vec<Found>,
 }
 
-/// What a rule tells of a service.
+/// A finding about a service.
 #[derive(Debug, Clone, Serialize)]
 pub struct Found {
     /// The rule's id.
@@ -87,28 +87,28 @@ pub struct Found {
     pub title: String,
     /// Its severity.
     pub severity: String,
-    /// What an advisory says of the package: `vulnerable`, `mended`, `unknown`.
+    /// The verdict of an advisory about the package: `vulnerable`, `mended`, `unknown`.
     pub verdict: Option<String>,
-    /// `open`, or `gone`: the service says something else now.
+    /// `open`, or `gone`: the banner has changed.
     pub state: String,
-    /// When it was first told.
+    /// Time of the first match.
     pub first_seen: Time,
-    /// When it was last told.
+    /// Time of the last match.
     pub last_seen: Time,
-    /// How often it was told.
+    /// Number of matches.
     pub count: i64,
-    /// How often a connection was stopped for it.
+    /// Number of connections that were blocked for it.
     pub blocked: i64,
 }
 
 impl Service {
-    /// `192.0.2.1:22`; of a client the address.
+    /// Returns `192.0.2.1:22`; for a client, the address.
     pub fn place(&self) -> String {
         crate::inventory::place(&self.address, self.port)
     }
 }
 
-/// Columns and tables of a service, in whichever order is quickest.
+/// Columns and tables of a service, in any order that is fastest.
 const SERVICES: &str =
     "SELECT s.id, h.address, s.port, s.transport, s.protocol, s.side, s.state, b.text, b.vendor,
   b.product, b.version, b.patch, b.cpe, b.os, x.text, y.text, z.text, s.first_seen, s.last_seen
@@ -116,7 +116,7 @@ const SERVICES: &str =
   LEFT JOIN banners x ON x.id = s.hassh LEFT JOIN banners y ON y.id = s.certificate
   LEFT JOIN banners z ON z.id = s.host_key";
 
-/// As [`SERVICES`], with client, connections and sensor.
+/// Like [`SERVICES`], with client, connections and sensor.
 const UNANSWERED: &str =
     "SELECT s.id, s.address, s.port, s.transport, s.protocol, s.side, s.state, '', b.vendor,
   b.product, b.version, b.patch, b.cpe, b.os, b.text, b.text, b.text, s.first_seen, s.last_seen,
@@ -126,16 +126,16 @@ const UNANSWERED: &str =
   JOIN (SELECT DISTINCT octets, address FROM unanswered) h ON h.octets = s.octets
   JOIN sensors e ON e.id = s.sensor LEFT JOIN banners b ON b.id = s.banner";
 
-/// What several sensors saw is told once, and is open (the greater word) where it is for one of them.
+/// Findings of several sensors become one. It is open (the greater word) if it is open for one of them.
 const FOUND: &str =
     "SELECT rule, max(title), max(severity), max(verdict), max(state), min(first_seen), max(last_seen),
   CAST(sum(count) AS INTEGER), CAST(sum(blocked) AS INTEGER) FROM findings";
 
 impl Database {
-    /// Shows every service that a filter is about, in the order of addresses and ports.
+    /// Passes every service that a filter selects, in the order of addresses and ports.
     ///
     /// # Errors
-    /// What the database says, or `show`.
+    /// Errors of the database or of `show`.
     pub fn services<E: From<StoreError>>(
         &self,
         filter: &Filter,
@@ -157,11 +157,10 @@ impl Database {
         })
     }
 
-    /// Shows what clients spoke to servers that did not answer in it, as a service that says nothing, with
-    /// the client and the number of connections.
+    /// Passes the protocols that clients spoke to servers without an answer, as a service without a
+    /// banner, with the client and the number of connections.
     ///
-    /// # Errors
-    /// What the database says, or `show`.
+    /// Errors of the database or of `show`.
     pub(in crate::inventory) fn unanswered<E: From<StoreError>>(
         &self,
         filter: &Filter,
@@ -179,14 +178,14 @@ impl Database {
         })
     }
 
-    /// Shows rows, until there are enough.
+    /// Passes rows until the callback stops.
     fn each<E: From<StoreError>>(
         &self,
         text: &str,
         values: &[Value<'_>],
         mut show: impl FnMut(&Row<'_>) -> Result<ControlFlow<()>, E>,
     ) -> Result<(), E> {
-        // What the database says is told with where it is.
+        // Errors of the database get the place added.
         enum Ending<E> {
             Database(DatabaseError),
             Own(E),
@@ -203,8 +202,7 @@ impl Database {
         })
     }
 
-    /// A filter as SQL can be asked by it: each text of a version is compared once, and not that of each
-    /// service.
+    /// Prepares a filter for SQL: each distinct version is compared once, instead of each service's.
     fn settled(&self, filter: &Filter) -> Result<Filter, DatabaseError> {
         if !filter.asks_versions() {
             return Ok(filter.clone());
@@ -213,12 +211,12 @@ impl Database {
         Ok(filter.naming(&self.link.all(query, &[], |row| row.get(0))?))
     }
 
-    /// What was asked, or an error that says where.
+    /// Adds the place to an error.
     fn read<T>(&self, asked: Result<T, DatabaseError>) -> Result<T, StoreError> {
         asked.map_err(|error| self.fault(error))
     }
 
-    /// What rules tell of a service now, the gravest first.
+    /// Returns the open findings of a service, the most severe first.
     fn findings(&self, service: i64) -> Result<Vec<Found>, DatabaseError> {
         let query = format!("{FOUND} WHERE service = ?1 AND state = 'open' GROUP BY rule");
         let mut found = self.link.all(&query, values![service], found)?;
@@ -247,10 +245,10 @@ fn found(row: &Row<'_>) -> Result<Found, DatabaseError> {
     })
 }
 
-/// The names of severities, the gravest last.
+/// The names of severities, the most severe last.
 const SEVERITIES: [&str; 5] = ["info", "low", "medium", "high", "critical"];
 
-/// How grave, from its name.
+/// Returns the rank of a severity's name.
 fn rank(severity: &str) -> usize {
     SEVERITIES.iter().position(|name| *name == severity).unwrap_or(0)
 }
@@ -281,16 +279,16 @@ fn service(row: &Row<'_>) -> Result<Service, DatabaseError> {
     })
 }
 
-/// A filter as a condition of SQL, but for versions that are not [named](Database::settled).
+/// Returns a filter as a condition of SQL, except for versions that are not [named](Database::settled).
 fn condition(filter: &Filter, now: Time) -> (String, Vec<Value<'static>>) {
     let mut values = Vec::new();
     let mut asked = |Term { holds, test }: &Term| {
         let condition = one(test, now.0, &mut values)?;
-        // What is not known is not so.
+        // An unknown value does not fit.
         Some(if *holds { condition } else { format!("NOT coalesce({condition}, FALSE)") })
     };
-    // Of a million services those with one of a few banners are found by the index: all that is asked of
-    // banners at once, unless it is only said which are not meant.
+    // Among a million services, those with a few banners are found by the index. So all conditions about
+    // banners are combined, unless all of them are negated.
     let is_of_some = filter.names_banners();
     let (banners, others): (Vec<&Term>, Vec<&Term>) =
         filter.terms.iter().partition(|term| is_of_some && term.test.is_of_banners());
@@ -323,7 +321,7 @@ fn one(test: &Test, now: i64, values: &mut Vec<Value<'static>>) -> Option<String
             format!("b.version IN ({})", vec!["?"; versions.len()].join(", "))
         }
         Test::HostKey(text) => {
-            // A text begins with it: `!` is what comes next behind a space.
+            // The text is a whole word prefix: `!` is the character after the space.
             values.extend([text.clone().into(), format!("{text} ").into(), format!("{text}!").into()]);
             "s.host_key IN (SELECT k.id FROM banners k WHERE k.protocol = 'ssh' AND k.side = 'server' AND k.kind = 'host_key'
                AND (k.text = ? OR (k.text > ? AND k.text < ?)))"
@@ -357,7 +355,7 @@ fn one(test: &Test, now: i64, values: &mut Vec<Value<'static>>) -> Option<String
     })
 }
 
-/// The first and last address of a network, as they are in the table of hosts.
+/// Returns the first and last address of a network, as the table of hosts stores them.
 fn range(network: &IpNet) -> (Vec<u8>, Vec<u8>) {
     match network {
         IpNet::V4(network) => (network.network().octets().to_vec(), network.broadcast().octets().to_vec()),
@@ -365,7 +363,7 @@ fn range(network: &IpNet) -> (Vec<u8>, Vec<u8>) {
     }
 }
 
-/// The address in a column of bytes.
+/// Returns the address in a column of bytes.
 pub(super) fn address_of(row: &Row<'_>, column: usize) -> Result<IpAddr, DatabaseError> {
     let octets: Vec<u8> = row.get(column)?;
     let four = <[u8; 4]>::try_from(octets.as_slice()).map(|octets| Ipv4Addr::from(octets).into());
@@ -374,7 +372,7 @@ pub(super) fn address_of(row: &Row<'_>, column: usize) -> Result<IpAddr, Databas
 }
 
 impl Time {
-    /// This very moment.
+    /// Returns the current time.
     pub fn now() -> Self {
         SystemTime::now().into()
     }
@@ -389,13 +387,13 @@ impl Time {
         self.0
     }
 
-    /// So much earlier.
+    /// Returns the time `age` earlier.
     #[must_use]
     pub fn before(self, age: Duration) -> Self {
         Self(self.0.saturating_sub(i64::try_from(age.as_millis()).unwrap_or(i64::MAX)))
     }
 
-    /// So much later.
+    /// Returns the time `age` later.
     #[must_use]
     pub fn after(self, age: Duration) -> Self {
         Self(self.0.saturating_add(i64::try_from(age.as_millis()).unwrap_or(i64::MAX)))

@@ -1,4 +1,4 @@
-//! The inventory in a few numbers.
+//! Overview of the inventory in a few numbers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,30 +8,30 @@ use serde::Serialize;
 use super::{Database, DatabaseError, SEVERITIES, Time, values};
 use crate::inventory::store::StoreError;
 
-/// How much there is, and what is new.
+/// Numbers of the inventory, and recent changes.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Overview {
-    /// Hosts.
+    /// Number of hosts.
     pub hosts: i64,
-    /// Servers that are there.
+    /// Number of servers that are present.
     pub servers: i64,
-    /// Servers that were there.
+    /// Number of servers that are gone.
     pub gone: i64,
-    /// What hosts are as clients.
+    /// Number of clients.
     pub clients: i64,
-    /// Services and clients with open findings of each severity, the gravest first.
+    /// Numbers of services and clients with open findings of each severity, the most severe first.
     pub severities: Vec<(String, i64)>,
-    /// Changes of the last 24 hours, by kind, the most frequent first.
+    /// Numbers of changes of the last 24 hours, by kind, the most frequent first.
     pub changes: Vec<(String, i64)>,
-    /// Changes of each of the last 24 hours, the latest last.
+    /// Numbers of changes of each of the last 24 hours, the latest last.
     pub hours: Vec<i64>,
     /// True if there were more changes than are counted.
     pub more: bool,
-    /// What was stopped, the latest first.
+    /// Rules that blocked connections, the latest first.
     pub stopped: Vec<Stopped>,
 }
 
-/// A rule that has stopped connections.
+/// A rule that has blocked connections.
 #[derive(Debug, Clone, Serialize)]
 pub struct Stopped {
     /// Its id.
@@ -40,25 +40,25 @@ pub struct Stopped {
     pub title: String,
     /// Its severity.
     pub severity: String,
-    /// How often.
+    /// Number of blocked connections.
     pub blocked: i64,
-    /// Of how many services and clients it tells, or did.
+    /// Number of services and clients with findings of it, open or gone.
     pub services: i64,
-    /// When it was last told.
+    /// Time of its last match.
     pub last_seen: Time,
 }
 
-/// Rules that have stopped something, at most.
+/// Largest number of rules in the list.
 const STOPPED: i64 = 10;
 
-/// Changes that are counted: what came before them in a day as busy as that is not.
+/// Largest number of changes that are counted; on a busier day, the earlier ones are not.
 const COUNTED: i64 = 100_000;
 
 const HOURS: usize = 24;
 const HOUR: i64 = 3_600_000;
 
 impl Database {
-    /// How much there is at `now`.
+    /// Returns the overview at `now`.
     ///
     /// # Errors
     /// What the database says.
@@ -69,8 +69,8 @@ impl Database {
     fn sum_up(&self, now: Time) -> Result<Overview, DatabaseError> {
         let link = &self.link;
         let count = |query: &str| link.sole(query, &[], |row| row.get::<i64>(0));
-        // Most are servers that are there: the others are looked up by their index, and these are what is
-        // left.
+        // Most services are servers that are present. So the others are counted by their index and
+        // subtracted.
         let all = count("SELECT count(*) FROM services")?;
         let mut overview = Overview {
             hosts: count("SELECT count(*) FROM hosts")?,
@@ -100,7 +100,7 @@ impl Database {
         Ok(overview)
     }
 
-    /// Changes after `since`, by kind and by hour.
+    /// Counts the changes after `since`, by kind and by hour.
     fn count_changes(&self, since: i64, overview: &mut Overview) -> Result<(), DatabaseError> {
         let query = "SELECT kind, (at - ?1 - 1) / ?2, count(*)
              FROM (SELECT kind, at FROM changes WHERE at > ?1 ORDER BY at DESC LIMIT ?3) late GROUP BY 1, 2";

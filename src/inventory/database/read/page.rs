@@ -1,4 +1,4 @@
-//! Listings in pieces, each of which goes on where the one before ended.
+//! Listings in pages, each of which continues after the previous one.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -15,27 +15,27 @@ use super::{
 use crate::inventory::filter::Filter;
 use crate::inventory::store::StoreError;
 
-/// A host as it is listed.
+/// A host as in listings.
 #[derive(Debug, Clone, Serialize)]
 pub struct HostRow {
     /// Its address.
     pub address: String,
-    /// When it was first seen.
+    /// Time of the first sighting.
     pub first_seen: Time,
-    /// When anything of it was last seen.
+    /// Time of the last sighting of any of its services.
     pub last_seen: Time,
-    /// Its services and what it is as a client, the lowest ports first; not all where there are many.
+    /// Its services and its client side, the lowest ports first; limited to a few.
     pub services: Vec<Service>,
-    /// How many there are.
+    /// Number of its services.
     pub count: i64,
-    /// The gravest severity that rules tell of it now.
+    /// The highest severity of its open findings.
     pub severity: Option<String>,
 }
 
-/// Services that a line of a listing names.
+/// Number of services in a line of a listing.
 const NAMED: i64 = 6;
 
-/// [`SERVICES`], host by host, as their index has them: the first of a million are there at once.
+/// [`SERVICES`] host by host, in the order of their index: the first of a million are found at once.
 const BY_ADDRESS: &str =
     "SELECT s.id, h.address, s.port, s.transport, s.protocol, s.side, s.state, b.text, b.vendor,
   b.product, b.version, b.patch, b.cpe, b.os, x.text, y.text, z.text, s.first_seen, s.last_seen
@@ -43,13 +43,14 @@ const BY_ADDRESS: &str =
   LEFT JOIN banners x ON x.id = s.hassh LEFT JOIN banners y ON y.id = s.certificate
   LEFT JOIN banners z ON z.id = s.host_key";
 
-/// Services with banners that a filter is about: so many are found by these and sorted, more host by host.
+/// Number of services with banners that a filter selects up to which they are found by banner and sorted;
+/// more are read host by host.
 const SORTED: i64 = 10_000;
 
 /// IPv4 comes before IPv6.
 const LENGTHS: [i64; 2] = [4, 16];
 
-/// Where a listing of services goes on: behind this place, whether anything is there still or not. As a text
+/// Position in a listing of services: after this service, whether it still exists or not. As text:
 /// `198.51.100.7,22,server,ssh`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cursor {
@@ -60,7 +61,7 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    /// Behind all services of a host.
+    /// Returns the position after all services of a host.
     fn behind_host(address: IpAddr) -> Self {
         Self { address: address.to_canonical(), port: i64::MAX, side: String::new(), protocol: String::new() }
     }
@@ -85,7 +86,7 @@ impl FromStr for Cursor {
 }
 
 impl Service {
-    /// Where a listing goes on behind it.
+    /// Returns the position after it.
     pub fn cursor(&self) -> Option<Cursor> {
         let (side, protocol) = (self.side.clone(), self.protocol.clone());
         Some(Cursor { address: self.address.parse().ok()?, port: self.port.into(), side, protocol })
@@ -93,7 +94,7 @@ impl Service {
 }
 
 impl Database {
-    /// At most so many of the services that a filter is about, by address and port, behind a
+    /// Returns at most `most` of the services that a filter selects, by address and port, after a
     /// [cursor](Service::cursor).
     ///
     /// # Errors
@@ -107,8 +108,8 @@ impl Database {
         self.read(self.some_services(filter, cursor, most))
     }
 
-    /// At most so many of the hosts with services that a filter is about, in the order of addresses, behind
-    /// one.
+    /// Returns at most `most` of the hosts with services that a filter selects, in the order of
+    /// addresses, after one.
     ///
     /// # Errors
     /// What the database says.
@@ -127,8 +128,8 @@ impl Database {
         addresses.into_iter().map(|address| self.read(self.host_row(address))).collect()
     }
 
-    /// At most so many changes of the services that a filter is about, the latest first, before the one of
-    /// this number.
+    /// Returns at most `most` changes of the services that a filter selects, the latest first, before the
+    /// change with this number.
     ///
     /// # Errors
     /// What the database says.
@@ -145,8 +146,8 @@ impl Database {
         self.some_changes(&query, &values, filter, most)
     }
 
-    /// At most so many changes of the services that a filter is about, written behind the one of this number;
-    /// and the number to ask for behind next.
+    /// Returns at most `most` changes of the services that a filter selects, after the change with this
+    /// number, and the number for the next call.
     ///
     /// # Errors
     /// What the database says.
@@ -162,12 +163,12 @@ impl Database {
         let latest = self.latest_change()?;
         let changes = self.some_changes(&query, &values, filter, most)?;
         let last = changes.last().map_or(latest, |change| change.id);
-        // Where there are more the rest comes next; a change may have come in between.
+        // If there are more, the next call returns them; a change may have come in between.
         let reached = if changes.len() < most { last.max(latest) } else { last };
         Ok((changes, reached))
     }
 
-    /// The number of the latest change, 0 where there is none.
+    /// Returns the number of the latest change, 0 if there is none.
     ///
     /// # Errors
     /// What the database says.
@@ -214,7 +215,7 @@ impl Database {
         self.read(read.map(|()| changes))
     }
 
-    /// Shows services in their order until there are enough.
+    /// Passes services in their order until the callback stops.
     fn visit(
         &self,
         filter: &Filter,
@@ -249,7 +250,7 @@ impl Database {
         Ok(())
     }
 
-    /// Whether banners alone make a filter one of few services.
+    /// Returns true if banners alone make the filter select few services.
     fn is_of_few(&self, filter: &Filter) -> Result<bool, DatabaseError> {
         let banners = filter.of_banners();
         if banners.is_empty() {
@@ -262,7 +263,7 @@ impl Database {
         Ok(count < SORTED)
     }
 
-    /// Addresses of hosts, in their order.
+    /// Returns addresses of hosts, in order.
     fn all_hosts(&self, behind: Option<IpAddr>, most: usize) -> Result<Vec<String>, DatabaseError> {
         let mut addresses: Vec<String> = Vec::new();
         let behind = behind.map(octets);
@@ -279,7 +280,7 @@ impl Database {
         Ok(addresses)
     }
 
-    /// Addresses of hosts with services that a filter is about, in their order.
+    /// Returns addresses of hosts with services that a filter selects, in order.
     fn hosts_of(
         &self,
         filter: &Filter,
@@ -326,7 +327,7 @@ impl Database {
 }
 
 impl Found {
-    /// True if the rule tells of it now.
+    /// True if the finding is open.
     pub fn is_open(&self) -> bool {
         self.state == "open"
     }

@@ -1,4 +1,4 @@
-//! What rules tell of all services together.
+//! Findings of rules over all services.
 
 use serde::Serialize;
 
@@ -6,7 +6,7 @@ use super::{Database, DatabaseError, Row, Time, condition, rank};
 use crate::inventory::filter::Filter;
 use crate::inventory::store::StoreError;
 
-/// What a rule tells of all that is in the inventory.
+/// The findings of a rule in the whole inventory.
 #[derive(Debug, Clone, Serialize)]
 pub struct Rule {
     /// Its id.
@@ -15,22 +15,22 @@ pub struct Rule {
     pub title: String,
     /// Its severity.
     pub severity: String,
-    /// Services and clients of which it tells now.
+    /// Number of services and clients with an open finding.
     pub services: i64,
-    /// Those of which it told before.
+    /// Number of those whose finding is gone.
     pub gone: i64,
-    /// How often it told.
+    /// Number of matches.
     pub count: i64,
-    /// How often it stopped a connection.
+    /// Number of blocked connections.
     pub blocked: i64,
-    /// When it first told.
+    /// Time of the first match.
     pub first_seen: Time,
-    /// When it last told.
+    /// Time of the last match.
     pub last_seen: Time,
 }
 
 impl Database {
-    /// What rules tell of the services that a filter is about, the gravest first.
+    /// Returns the rules' findings about the services that a filter selects, the most severe first.
     ///
     /// # Errors
     /// What the database says.
@@ -44,7 +44,7 @@ impl Database {
         Ok(rules)
     }
 
-    /// Of all services: the sums that are kept, since a million findings take long to count.
+    /// Returns them for all services, from stored sums: counting a million findings takes long.
     fn all_rules(&self) -> Result<Vec<Rule>, DatabaseError> {
         let query =
             "SELECT rule, title, severity, services, gone, count, blocked, first_seen, last_seen FROM rules";

@@ -1,4 +1,4 @@
-//! What there is most of.
+//! The most frequent values of a field.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -9,23 +9,23 @@ use super::{Database, DatabaseError, Time, condition};
 use crate::inventory::filter::Filter;
 use crate::inventory::store::StoreError;
 
-/// A value, and how many services have it.
+/// A value, and the number of services with it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Count {
-    /// The value; empty where it is not known.
+    /// The value; empty if unknown.
     pub value: String,
-    /// Services, or clients.
+    /// Number of services, or clients.
     pub services: i64,
 }
 
 /// Product and version in one word.
 const PRODUCT_AND_VERSION: &str = "b.product || ' ' || b.version";
 
-/// Banners, and how many services say each.
+/// Banners, with the number of services that send each.
 const BY_BANNER: &str =
     "(SELECT banner, count(*) AS number FROM services GROUP BY banner) s JOIN banners b ON b.id = s.banner";
 
-/// Fields that can be counted, and the column of each.
+/// Fields that can be counted, with their columns.
 const FIELDS: [(&str, &str); 16] = [
     ("product", "b.product"),
     ("version", PRODUCT_AND_VERSION),
@@ -46,13 +46,13 @@ const FIELDS: [(&str, &str); 16] = [
 ];
 
 impl Database {
-    /// The names of the fields that [`Database::top`] counts.
+    /// Returns the names of the fields that [`Database::top`] counts.
     pub fn fields() -> impl Iterator<Item = &'static str> {
         FIELDS.iter().map(|(name, _)| *name)
     }
 
-    /// The `most` frequent values of a field among the services that a filter is about, the most frequent
-    /// first.
+    /// Returns the `most` frequent values of a field among the services that a filter selects, the most
+    /// frequent first.
     ///
     /// # Errors
     /// What the database says.
@@ -61,8 +61,8 @@ impl Database {
         self.read(self.count(column, filter, most))
     }
 
-    /// The `most` frequent products, and products with their versions, of all services: a million are counted
-    /// once for both.
+    /// Returns the `most` frequent products, and products with versions, of all services. One pass counts
+    /// both.
     ///
     /// # Errors
     /// What the database says.
@@ -76,7 +76,7 @@ impl Database {
         let asks =
             |table: &str| column.contains(table) || condition.contains(table) || filter.asks_versions();
         let (count, tables) = match column {
-            // Each banner stands once, whoever says it.
+            // Each banner is one row, for any number of services.
             _ if column.starts_with("b.") && filter.is_of_banners() => (
                 "CAST(sum(s.number) AS INTEGER)",
                 BY_BANNER,
@@ -86,7 +86,7 @@ impl Database {
                 "findings f JOIN services s ON s.id = f.service AND f.state = 'open' JOIN hosts h ON h.id = s.host
                  JOIN banners b ON b.id = s.banner",
             ),
-            // Tables that nobody asks for are not looked into.
+            // Tables that the filter does not use are not joined.
             _ if !asks("h.") && !asks("b.") => ("count(*)", "services s"),
             _ => (
                 "count(*)",
@@ -125,7 +125,7 @@ impl Database {
     }
 }
 
-/// The values that are most frequent, in that order.
+/// Returns the most frequent values, in that order.
 fn first(counts: HashMap<String, i64>, most: usize) -> Vec<Count> {
     let mut counts: Vec<Count> =
         counts.into_iter().map(|(value, services)| Count { value, services }).collect();

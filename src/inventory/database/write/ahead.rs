@@ -1,5 +1,5 @@
-//! What a batch is about, looked up at once: to ask a server for each of a thousand takes a thousand
-//! journeys.
+//! Prefetches the rows of a batch: asking a server for each of a thousand rows would take a thousand
+//! round trips.
 
 use std::net::IpAddr;
 
@@ -13,28 +13,28 @@ use crate::event::Side;
 use crate::inventory::sighting::{Asset, Banner, Kind, What};
 use crate::inventory::store::Record;
 
-/// Where a service may be.
+/// Address, side and port of a service.
 type Spot = (IpAddr, Side, u16);
 
-/// A text as it tells banners apart.
+/// A text with the properties that distinguish banners.
 pub(super) type Text = (&'static str, &'static str, Banner);
 
-/// What is known of a batch before it is written, and of what it has written itself.
+/// Rows known before a batch is written, and rows that it has written itself.
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
-    /// True if anything was looked up, so that it is worth while to remember what is written.
+    /// True if anything was prefetched, so that it is worth tracking what is written.
     is_known: bool,
     /// Hosts and services that are not in the tables.
     hosts: AHashSet<IpAddr>,
     services: AHashSet<Spot>,
-    /// Texts that were looked up, and the rows of those that are there.
+    /// Prefetched texts, with the rows of those that exist.
     texts: AHashMap<Text, Option<i64>>,
-    /// Rows of services and texts that were entered since, of which nothing was told before.
+    /// Rows of services and texts that were inserted since.
     entered: AHashSet<i64>,
     written: AHashSet<i64>,
-    /// When services were heard to say texts, by row.
+    /// First and last sighting of a service's texts, by row.
     heard: AHashMap<(i64, i64), Option<(i64, i64)>>,
-    /// Whether rules tell of services now, or did.
+    /// Findings of services: true if open, false if gone.
     found: AHashMap<(i64, String), Option<bool>>,
 }
 
@@ -47,35 +47,35 @@ impl Ahead {
         self.services.contains(&spot(asset))
     }
 
-    /// The row of a text, where it was looked up.
+    /// Returns the row of a text, if it was prefetched.
     pub(super) fn text(&self, text: &Text) -> Option<Option<i64>> {
         self.texts.get(text).copied()
     }
 
-    /// True if a service was entered by this batch.
+    /// True if this batch has inserted the service.
     pub(super) fn is_new(&self, service: i64) -> bool {
         self.entered.contains(&service)
     }
 
-    /// A service is there from now on.
+    /// Records that a service exists from now on.
     pub(super) fn enter(&mut self, asset: &Asset, service: i64) {
         self.services.remove(&spot(asset));
         self.entered.insert(service);
     }
 
-    /// A text is there from now on.
+    /// Records that a text exists from now on.
     pub(super) fn enter_text(&mut self, text: i64) {
         self.written.insert(text);
     }
 
-    /// From when to when a service was heard to say a text, where that is known.
+    /// Returns first and last sighting of a service's text, if that is known.
     pub(super) fn heard(&self, service: i64, text: i64) -> Option<Option<(i64, i64)>> {
         let is_first = || self.is_new(service) || self.written.contains(&text);
         let known = self.heard.get(&(service, text)).copied();
         known.or_else(|| (self.is_known && is_first()).then_some(None))
     }
 
-    /// A service was heard to say a text.
+    /// Records a sighting of a service's text.
     pub(super) fn hear(&mut self, service: i64, text: i64, span: Span) {
         if let Some(before) = self.heard(service, text).filter(|_| self.is_known) {
             let (first, last) = before.unwrap_or((span.first, span.last));
@@ -83,13 +83,13 @@ impl Ahead {
         }
     }
 
-    /// Whether a rule tells of a service or did, where that is known.
+    /// Returns whether a service has an open finding of a rule, or had one, if that is known.
     pub(super) fn found(&self, service: i64, rule: &str) -> Option<Option<bool>> {
         let known = self.found.get(&(service, rule.to_owned())).copied();
         known.or_else(|| (self.is_known && self.is_new(service)).then_some(None))
     }
 
-    /// A rule tells of a service now.
+    /// Records an open finding.
     pub(super) fn find(&mut self, service: i64, rule: &str) {
         if self.is_known {
             self.found.insert((service, rule.to_owned()), Some(true));
@@ -98,8 +98,7 @@ impl Ahead {
 }
 
 impl Memory {
-    /// Remembers what the tables have of a batch, and what they have not. To be called where nobody else
-    /// writes.
+    /// Prefetches the rows of a batch. No other process may write meanwhile.
     pub(super) fn look_up(
         &mut self,
         link: &Link,
@@ -118,7 +117,8 @@ impl Memory {
         self.look_up_findings(link, batch)
     }
 
-    /// Whether all rows are there still that a batch may name by what is remembered: others prune, too.
+    /// Returns true if all cached rows that a batch may reference still exist: other processes prune,
+    /// too.
     fn holds(&self, link: &Link, batch: &[Record]) -> Result<bool, DatabaseError> {
         let [mut texts, mut services, mut hosts] = [(); 3].map(|()| AHashSet::<i64>::new());
         for record in batch {
@@ -185,9 +185,9 @@ impl Memory {
             assets.keys().map(|(_, side, _)| side.name()).collect(),
             assets.keys().map(|(.., port)| *port).collect(),
         ];
-        // Of a host with services at many ports no others are read. Hosts come first: of a network that was
-        // asked at one port, a plan that begins with ports goes over all of it for each one, and nobody has
-        // counted its rows yet.
+        // No other services of a host with many ports are read. Hosts come first in the query: for a
+        // network that was scanned at one port, a plan that starts with ports would scan the network for
+        // each one. The server has no statistics of these rows yet.
         let services = "WITH asked AS MATERIALIZED (
                SELECT h.id, octets, it.side, it.port
                FROM unnest(?1::bytea[], ?2::text[], ?3::bigint[]) AS it (octets, side, port)
@@ -241,8 +241,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Looks up when services were heard to say what they say now, where that is something else than before,
-    /// and what they said before.
+    /// Prefetches the sightings of banners that replace another one, and of the replaced ones.
     fn look_up_sightings(&mut self, link: &Link, batch: &[Record], sensor: i64) -> Result<(), DatabaseError> {
         let mut asked = AHashSet::new();
         for record in batch {
@@ -313,7 +312,7 @@ impl Memory {
     }
 }
 
-/// Whom a record tells of.
+/// Returns the addresses of a record.
 fn addresses(record: &Record) -> impl Iterator<Item = IpAddr> {
     let client = if let What::Met(client) = record.what { Some(client) } else { None };
     std::iter::once(record.asset.address).chain(client)
@@ -323,7 +322,7 @@ fn spot(asset: &Asset) -> Spot {
     (asset.address, asset.side, asset.port)
 }
 
-/// What a record says, as the tables have it.
+/// Returns the text of a record, as the tables store it.
 fn text(link: &Link, record: &Record) -> Option<Text> {
     let (What::Said(banner) | What::Found(banner, _) | What::SaidTo(banner, ..)) = &record.what else {
         return None;

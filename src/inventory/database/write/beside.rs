@@ -1,4 +1,4 @@
-//! Batches that are written together with what another room keeps of them: all of both, or nothing.
+//! Batches that are written in one transaction with another module's own rows.
 
 use std::net::SocketAddr;
 
@@ -10,12 +10,12 @@ use crate::event::Event;
 use crate::inventory::sighting;
 use crate::inventory::store::Store as _;
 
-/// What is to be written of one batch.
+/// The records of one batch.
 #[derive(Debug, Default)]
 pub struct Findings(Vec<Record>);
 
 impl Findings {
-    /// Adds what the events of one target say.
+    /// Adds the events of one target.
     pub fn add(&mut self, events: &[Event]) {
         self.0.extend(sighting::of_events(events).into_iter().map(|seen| Record {
             asset: seen.asset,
@@ -28,14 +28,14 @@ impl Findings {
     }
 }
 
-/// Writes an inventory of a server by the batch, for who knows himself what was written.
+/// Writes an inventory of a server in batches, for a caller that tracks what was written.
 #[derive(Debug)]
 pub struct Keeper {
     writer: Writer,
 }
 
 impl Keeper {
-    /// Opens the inventory, and begins a run of the scan there.
+    /// Opens the inventory and starts a run of the scan.
     ///
     /// # Errors
     /// See [`StoreError`].
@@ -50,7 +50,7 @@ impl Keeper {
         Writer::open(place, &run).map(|writer| Self { writer })
     }
 
-    /// Every server that is known to be there.
+    /// Returns every server that is present.
     ///
     /// # Errors
     /// What the database says.
@@ -58,12 +58,12 @@ impl Keeper {
         self.writer.known_servers()
     }
 
-    /// Writes a batch and what `beside` does, before it, in one transaction, unless that says that there is
-    /// nothing to write; whether it was written. Where the answer is lost, that may be so all the same:
-    /// `beside` has to know.
+    /// Writes a batch in one transaction with the work of `beside`, which comes first. If `beside`
+    /// returns that there is nothing to write, the batch is skipped. Returns true if it was written. If
+    /// the answer is lost, it may have been written: `beside` has to detect that.
     ///
     /// # Errors
-    /// It is not known that anything was written.
+    /// Nothing is known to be written.
     pub fn write(
         &mut self,
         batch: &Findings,
@@ -73,21 +73,21 @@ impl Keeper {
         writer.memory.bound();
         let outcome = writer.revive().and_then(|()| writer.try_write_beside(&batch.0, beside));
         if !matches!(outcome, Ok(true)) {
-            // It may hold rows that were never written.
+            // The cache may hold rows that were never written.
             writer.memory.forget();
         }
         outcome.map_err(|error| writer.database.fault(error))
     }
 
-    /// True if what was to be written is at fault, and would be each time.
+    /// True if the written data is at fault, so that a retry is useless.
     pub fn refuses(error: &StoreError) -> bool {
         error.is_of_content()
     }
 
-    /// The run is over, cleanly.
+    /// Ends the run cleanly.
     ///
     /// # Errors
-    /// It is not known as over.
+    /// The end could not be recorded.
     pub fn end(mut self) -> Result<(), StoreError> {
         self.writer.end(0)
     }
@@ -99,7 +99,7 @@ impl Writer {
         batch: &[Record],
         beside: &mut dyn FnMut(Desk<'_>) -> Result<bool, DatabaseError>,
     ) -> Result<bool, DatabaseError> {
-        // What is beside needs nobody's turn: others may write the inventory meanwhile.
+        // The caller's own rows need no turn: others may write the inventory meanwhile.
         let transaction = self.database.link.transaction_of_own()?;
         if !beside(Desk::new(&transaction))? {
             return Ok(false);

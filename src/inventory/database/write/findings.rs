@@ -1,4 +1,4 @@
-//! What rules tell: of each service, and in sum.
+//! Findings of rules: of each service, and in sum.
 
 use std::collections::BTreeSet;
 
@@ -8,22 +8,22 @@ use super::pen::{Pen, Span};
 use super::{DatabaseError, Row, link, values};
 use crate::inventory::sighting::Finding;
 
-/// What a batch adds to the sum of a rule.
+/// Numbers that a batch adds to the sum of a rule.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     title: String,
     severity: &'static str,
-    /// Services of which it tells now, and those of which it did.
+    /// Number of services with an open finding, and of those whose finding is gone.
     services: i64,
     gone: i64,
     count: i64,
     blocked: i64,
-    /// When it told, where it did.
+    /// Time of the first and last match, if there was one.
     times: Option<(i64, i64)>,
 }
 
 impl Pen<'_> {
-    /// A rule tells of what a service said.
+    /// Records a match of a rule for a service's banner.
     pub(super) fn found(
         &mut self,
         service: i64,
@@ -76,7 +76,7 @@ impl Pen<'_> {
         Ok(())
     }
 
-    /// What services that say something else than before are no longer told of; and what rules tell in sum.
+    /// Closes the findings of services whose banner has changed, and writes the sums of rules.
     pub(super) fn settle(&mut self) -> Result<(), DatabaseError> {
         let changed = std::mem::take(&mut self.changed);
         let services: Vec<i64> = changed.iter().map(|(service, _)| *service).collect();
@@ -133,12 +133,12 @@ impl Pen<'_> {
         )
     }
 
-    /// Whether a rule tells of a service, where it does or did.
+    /// Returns whether a service has an open finding of a rule, or had one.
     fn state(&self, service: i64, rule: &str) -> Result<Option<bool>, DatabaseError> {
         if let Some(known) = self.memory.ahead.found(service, rule) {
             return Ok(known);
         }
-        // Of both words the greater one is that of now.
+        // Of both words, the greater one is `open`.
         let query = "SELECT max(state) = 'open' FROM findings WHERE service = ?1 AND rule = ?2";
         self.link.sole(query, values![service, rule], |row| row.get(0))
     }

@@ -1,4 +1,4 @@
-//! Batches of sensors on their way into the tables.
+//! Merges batches of sensors into the tables.
 
 use std::collections::VecDeque;
 
@@ -10,32 +10,32 @@ use super::super::values;
 use super::{Ahead, Database, DatabaseError, Memory, Place, Row, StoreError};
 use crate::inventory::batch::Batch;
 
-/// Runs of sensors of which it is remembered what was told before them.
+/// Number of sensors' runs whose earlier sightings are cached.
 const REMEMBERED: usize = 64;
 
-/// A batch, and whose it is.
+/// A batch and its sender.
 #[derive(Debug)]
 pub struct Sent {
     /// The sensor.
     pub sensor: String,
     /// Its run.
     pub stream: String,
-    /// What it tells.
+    /// Its content.
     pub batch: Batch,
-    /// Sightings that the run has lost.
+    /// Number of sightings that the run has lost.
     pub lost: i64,
 }
 
-/// Writes what sensors tell into the inventory of a server.
+/// Merges batches of sensors into the inventory of a server.
 #[derive(Debug)]
 pub struct Merger {
     database: Database,
     memory: Memory,
-    /// What rows told of before runs that count once.
+    /// Sightings of rows before runs that count once.
     told: VecDeque<Told>,
 }
 
-/// What rows told of before a run.
+/// Sightings of rows before a run.
 #[derive(Debug)]
 struct Told {
     run: String,
@@ -52,10 +52,10 @@ impl Merger {
         Ok(Self { database, memory: Memory::default(), told: VecDeque::new() })
     }
 
-    /// Writes the batches that `take` finds, and what it does itself, in one transaction.
+    /// Merges the batches that `take` returns, in one transaction with the work of `take`.
     ///
     /// # Errors
-    /// It is not known that anything was written.
+    /// Nothing is known to be written.
     pub fn merge(
         &mut self,
         take: &mut dyn FnMut(Desk<'_>) -> Result<Vec<Sent>, DatabaseError>,
@@ -63,13 +63,13 @@ impl Merger {
         self.memory.bound();
         let outcome = self.revive().and_then(|()| self.try_merge(take));
         if outcome.is_err() {
-            // It may hold rows that were never written.
+            // The cache may hold rows that were never written.
             self.memory.forget();
         }
         outcome.map_err(|error| self.database.fault(error))
     }
 
-    /// A question beside it.
+    /// Runs a query outside of a merge.
     ///
     /// # Errors
     /// What the database says.
@@ -81,7 +81,7 @@ impl Merger {
         outcome.map_err(|error| self.database.fault(error))
     }
 
-    /// True if what was to be written is at fault, and would be each time.
+    /// True if the written data is at fault, so that a retry is useless.
     pub fn refuses(error: &StoreError) -> bool {
         error.is_of_row()
     }
@@ -116,7 +116,7 @@ impl Merger {
     }
 }
 
-/// What is remembered of a run.
+/// Returns the cached sightings of a run.
 fn recall(told: &mut VecDeque<Told>, run: String) -> Told {
     if let Some(known) = told.iter().position(|it| it.run == run).and_then(|at| told.remove(at)) {
         return known;
@@ -127,14 +127,14 @@ fn recall(told: &mut VecDeque<Told>, run: String) -> Told {
     Told { run, rows: AHashMap::new() }
 }
 
-/// The row of a sensor.
+/// Returns the row of a sensor.
 fn entered(link: &Link, sent: &Sent) -> Result<i64, DatabaseError> {
     let sensor = values![sent.batch.source, &sent.sensor];
     link.execute("INSERT INTO sensors (source, name) VALUES (?1, ?2) ON CONFLICT DO NOTHING", sensor)?;
     link.sole("SELECT id FROM sensors WHERE source = ?1 AND name = ?2", sensor, |row| row.get(0))
 }
 
-/// Enters a run that is over: while it is not, nobody here could tell whether it still runs.
+/// Records a run as ended: this process could not tell whether it is still running.
 fn end(link: &Link, sent: &Sent, sensor: i64) -> Result<(), DatabaseError> {
     let Batch { about, started, ended: Some(ended), .. } = &sent.batch else { return Ok(()) };
     let query = "INSERT INTO runs (sensor, about, pid, started, ended, state, lost) VALUES (?1, ?2, 0, ?3, ?4, 'done', ?5)";

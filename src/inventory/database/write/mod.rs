@@ -1,4 +1,4 @@
-//! Batches into the tables, and what of them is a change.
+//! Writes batches into the tables, and detects changes.
 
 mod ahead;
 mod beside;
@@ -28,10 +28,10 @@ pub use beside::{Findings, Keeper};
 pub use merge::{Merger, Sent};
 use pen::{CHANGE, Pen};
 
-/// Hosts, services and banners whose rows are remembered; when there are more, they are looked up anew.
+/// Number of hosts, services and banners whose rows are cached; beyond it, the cache is emptied.
 const REMEMBERED: usize = 1 << 18;
 
-/// Writes what one run sees.
+/// Writes the sightings of one run.
 #[derive(Debug)]
 pub(in crate::inventory) struct Writer {
     database: Database,
@@ -39,47 +39,47 @@ pub(in crate::inventory) struct Writer {
     sensor: i64,
     /// True if changes are wanted.
     tells: bool,
-    /// How often anything was written that makes changes.
+    /// Number of writes that may cause changes.
     batches: i64,
-    /// What may have been written: its answer was lost.
+    /// A write whose answer was lost.
     unanswered: Option<Unanswered>,
-    /// True if others see by a lock of the connection that the run goes on.
+    /// True if a lock of the connection shows others that the run is alive.
     is_held: bool,
     bound: Option<Bound>,
     memory: Memory,
-    /// What to begin again with in another file.
+    /// The start of the run, to repeat it in another file.
     origin: Origin,
 }
 
-/// How a run was begun, and in which files.
+/// The start of a run, and the identity of its files.
 #[derive(Debug, Clone)]
 struct Origin {
     run: Run,
     max_size: Option<u64>,
-    /// The log beside the file, while that is the one that was opened.
+    /// The log beside the file, while it is the one that was opened.
     log: Option<FileIdentity>,
 }
 
-/// What of which nobody knows whether it was written.
+/// A write that may or may not have been done.
 #[derive(Debug)]
 struct Unanswered {
-    /// How long the batch is, and its last record; none where servers became known as gone.
+    /// Length of the batch, and its last record; none if servers were marked as gone.
     batch: Option<(usize, Record)>,
-    /// What becomes different by it.
+    /// The changes that it causes.
     changes: Vec<Change>,
 }
 
-/// Rows that were met, so that they need not be looked up.
+/// Cache of rows.
 #[derive(Debug, Default)]
 struct Memory {
     hosts: AHashMap<IpAddr, KnownHost>,
     services: AHashMap<Asset, Known>,
     banners: AHashMap<(&'static str, &'static str, Banner), i64>,
-    /// What was looked up, while nobody else writes.
+    /// Prefetched rows, while no other process writes.
     ahead: Ahead,
-    /// What was told of a time before is not counted again.
+    /// True if sightings from before a time already recorded are not counted again.
     counts_once: bool,
-    /// The times that rows told of before this run.
+    /// First and last sighting of rows before this run.
     told: AHashMap<Row, Option<(i64, i64)>>,
 }
 
@@ -94,7 +94,7 @@ struct Known {
     last: i64,
     gone: bool,
     banners: i64,
-    /// Its banner is empty.
+    /// True if its banner is empty.
     says_nothing: bool,
 }
 
@@ -105,7 +105,7 @@ struct KnownHost {
     first: i64,
 }
 
-/// A row that counts.
+/// A row with a count.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Row {
     Sighting { service: i64, banner: i64 },
@@ -116,7 +116,7 @@ enum Row {
 }
 
 impl Row {
-    /// The row of the service that it belongs to.
+    /// Returns the row of its service.
     const fn service(&self) -> Option<i64> {
         match self {
             Self::Sighting { service, .. }
@@ -129,7 +129,7 @@ impl Row {
 }
 
 impl Writer {
-    /// Opens or makes the inventory at a place, and begins a run.
+    /// Opens or creates the inventory at a place, and starts a run.
     ///
     /// # Errors
     /// See [`StoreError`].
@@ -137,7 +137,7 @@ impl Writer {
         Self::begin(Database::create(place)?, run)
     }
 
-    /// The same by a way to a server that is open; makes the inventory there where there is none.
+    /// Starts a run with an open connection to a server; creates the inventory there if it is missing.
     ///
     /// # Errors
     /// See [`StoreError`].
@@ -147,7 +147,7 @@ impl Writer {
     }
 
     fn begin(database: Database, run: &Run) -> Result<Self, StoreError> {
-        // As one step: others must not take for killed what has just begun.
+        // In one transaction, so that others do not mark the new run as killed.
         let begun = database.link.transaction().and_then(|step| {
             runs::tell_of_killed(&database)?;
             let begun = runs::begin(&step, run)?;
@@ -168,7 +168,7 @@ impl Writer {
         })
     }
 
-    /// The same, which keeps the file below so many bytes. A server's database has none.
+    /// Limits the size of the file in bytes. It does nothing for a server's database.
     ///
     /// # Errors
     /// What the database says.
@@ -181,7 +181,7 @@ impl Writer {
         Ok(self)
     }
 
-    /// When the first run began that wrote into this inventory.
+    /// Returns the start of the first run of this inventory.
     ///
     /// # Errors
     /// What the database says.
@@ -191,7 +191,7 @@ impl Writer {
         begun.map(Time::from_millis).map_err(|error| self.database.fault(error))
     }
 
-    /// Every server that is known to be there.
+    /// Returns every server that is present.
     ///
     /// # Errors
     /// What the database says.
@@ -207,7 +207,8 @@ impl Writer {
 
     fn try_write(&mut self, batch: &[Record]) -> Result<Taken, DatabaseError> {
         let Some(last) = batch.last() else { return Ok(Taken::default()) };
-        // Nobody else writes before the transaction ends, nor does what became of a connection that was lost.
+        // No other process writes before the transaction ends. This also holds for work left over from a
+        // lost connection.
         let transaction = self.database.link.transaction()?;
         if let Some(unanswered) = &self.unanswered {
             let is_written = is_written(&transaction, self.run, self.batches + 1)?;
@@ -230,15 +231,15 @@ impl Writer {
         Ok(Taken { records: batch.len(), changes })
     }
 
-    /// Does some work, on a new connection where there is none any more. That one has gone may be known by
-    /// the first answer alone that does not come: then once more.
+    /// Runs work, on a new connection if the old one is lost. A lost connection may show only in the
+    /// first missing answer; then the work is repeated once.
     fn connected<T>(
         &mut self,
         mut work: impl FnMut(&mut Self) -> Result<T, DatabaseError>,
     ) -> Result<T, StoreError> {
         let outcome = self.revive().and_then(|()| match work(self) {
             Err(error) if self.is_cut_off(&error) => {
-                // What was told before this run stays so.
+                // Sightings before this run stay valid.
                 let told = std::mem::take(&mut self.memory.told);
                 self.memory.forget();
                 self.memory.told = told;
@@ -250,13 +251,13 @@ impl Writer {
         outcome.map_err(|error| self.database.fault(error))
     }
 
-    /// True if the connection was ended. A server that does not answer was waited for long enough.
+    /// True if the connection was cut. A server that did not answer was waited for long enough.
     fn is_cut_off(&self, error: &DatabaseError) -> bool {
         matches!(&self.database.link, Link::Postgres(session) if session.is_lost())
             && !matches!(error, DatabaseError::Silent)
     }
 
-    /// Comes back to a server that was away.
+    /// Reconnects to a server that was away.
     fn revive(&mut self) -> Result<(), DatabaseError> {
         let Link::Postgres(session) = &mut self.database.link else { return Ok(()) };
         if session.revive()? {
@@ -287,30 +288,30 @@ impl Known {
 }
 
 impl Unanswered {
-    /// What is taken of a batch, now that it is known that this was written.
+    /// Returns the result for a batch, now that this write is known to be done.
     fn taken(&self, batch: &[Record]) -> Taken {
         let is_of =
             |count: usize, last: &Record| count.checked_sub(1).and_then(|at| batch.get(at)) == Some(last);
-        // Who has told it may have given it up.
+        // The caller may have dropped the records meanwhile.
         let written = self.batch.as_ref().filter(|(count, last)| is_of(*count, last));
         Taken { records: written.map_or(0, |(count, _)| *count), changes: self.changes.clone() }
     }
 }
 
-/// Whether it was written what a run would count as this.
+/// Returns true if the run's write with this number was done.
 fn is_written(link: &Link, run: i64, number: i64) -> Result<bool, DatabaseError> {
     let written: Option<i64> =
         link.one("SELECT batches FROM runs WHERE id = ?1", values![run], |row| row.get(0))?;
     Ok(written == Some(number))
 }
 
-/// Counts what a run writes.
+/// Records the number of a run's write.
 fn count(link: &Link, run: i64, number: i64) -> Result<(), DatabaseError> {
     link.execute("UPDATE runs SET batches = ?2 WHERE id = ?1", values![run, number]).map(drop)
 }
 
 impl Writer {
-    /// What comes next is told of by another source than what came before.
+    /// The next sightings are from another source than the earlier ones.
     pub(in crate::inventory) fn forget_told(&mut self) {
         self.memory.told.clear();
     }
@@ -321,7 +322,7 @@ impl Store for Writer {
         self.memory.bound();
         let outcome = self.connected(|writer| writer.try_write(batch));
         if outcome.is_err() {
-            // It may hold rows that were never written, or that another process has taken away.
+            // The cache may hold rows that were never written, or that another process has removed.
             self.memory.forget();
         }
         outcome
@@ -339,7 +340,7 @@ impl Store for Writer {
             self.origin.log = file_identity(&log);
             return Ok(false);
         }
-        // SQLite would read the old file's log into the new one.
+        // SQLite would apply the old file's log to the new one.
         if self.origin.log.is_some() && file_identity(&log) == self.origin.log {
             for old in [log, beside("-shm")] {
                 std::fs::remove_file(&old).map_err(|error| StoreError::File { path: old, error })?;
@@ -382,11 +383,11 @@ impl Store for Writer {
 }
 
 impl Writer {
-    /// Knows servers as gone that were last seen before a time.
+    /// Marks servers as gone that were last seen before a time.
     fn give_up(&mut self, before: Timestamp) -> Result<Vec<Change>, DatabaseError> {
         let transaction = self.database.link.transaction()?;
         match &self.unanswered {
-            // They may be known as gone already, and nobody was told.
+            // They may be marked already, without their changes being reported.
             Some(Unanswered { batch: None, changes }) => {
                 let changes = is_written(&transaction, self.run, self.batches + 1)?.then(|| changes.clone());
                 self.unanswered = None;
@@ -395,7 +396,7 @@ impl Writer {
                     return Ok(changes);
                 }
             }
-            // A batch comes first: it may say of some that they were seen.
+            // A batch comes first: it may hold sightings of some.
             Some(_) => return Ok(Vec::new()),
             None => {}
         }
@@ -428,7 +429,7 @@ impl Writer {
 }
 
 impl Memory {
-    /// Writes a batch by an open transaction, within which nobody else writes.
+    /// Writes a batch in an open transaction, in which no other process writes.
     fn write(&mut self, link: &Link, batch: &[Record], sensor: i64) -> Result<(), DatabaseError> {
         if let Link::Postgres(_) = link {
             link.look_up_by_keys()?;

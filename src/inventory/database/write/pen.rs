@@ -1,4 +1,4 @@
-//! One batch on its way into the tables.
+//! Writes the records of one batch into the tables.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,13 +10,13 @@ use crate::event::Side;
 use crate::inventory::sighting::{Asset, Banner, Kind, Software, What};
 use crate::inventory::store::Record;
 
-/// Different banners of one service that are kept.
+/// Largest number of different banners of one service that are kept.
 const BANNERS: i64 = 256;
 
-/// A banner that was not said for so long is no longer what the service says, in milliseconds.
+/// Time after which an unseen banner is no longer the service's current one, in milliseconds.
 const OUTDATED: i64 = 3_600_000;
 
-/// Enters a change. All are by one statement: their numbers tell their order.
+/// Inserts a change. One statement serves all, so that numbers keep their order.
 pub(super) const CHANGE: &str = "INSERT INTO changes (at, kind, service, old, new, rule, why, sensor)
      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
 
@@ -25,13 +25,13 @@ pub(super) struct Pen<'a> {
     pub(super) link: &'a Link,
     pub(super) memory: &'a mut Memory,
     pub(super) sensor: i64,
-    /// Services that say something else than before.
+    /// Services whose banner has changed.
     pub(super) changed: Vec<(i64, i64)>,
-    /// What is told by rules anew.
+    /// Numbers that this batch adds to rules.
     pub(super) told: AHashMap<String, Tally>,
 }
 
-/// When, in milliseconds since the epoch, and how often.
+/// First and last time, in milliseconds since the epoch, and count.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Span {
     pub(super) first: i64,
@@ -62,8 +62,8 @@ impl<'a> Pen<'a> {
         }
     }
 
-    /// Enters what an asset said; gives the rows of service and banner, none where there is no room for them
-    /// or where it was told before.
+    /// Records a banner of an asset; returns the rows of service and banner. Returns none if there is no
+    /// space for them, or if it was recorded before.
     fn said(
         &mut self,
         asset: &Asset,
@@ -90,7 +90,7 @@ impl<'a> Pen<'a> {
             return Ok(Some((known.id, text)));
         }
         match banner.kind {
-            // Entered with it.
+            // It was inserted together with the service.
             Kind::Banner if is_new => {}
             Kind::Banner => self.now_says(asset, known, text, banner.text.is_empty(), span)?,
             Kind::Hassh => self.now_exchanges(asset, known, text, span)?,
@@ -114,7 +114,7 @@ impl<'a> Pen<'a> {
         self.link.put(query, values![known.id, span.count, span.last])
     }
 
-    /// A service says a banner now; whether that is a change is decided here.
+    /// Sets the current banner of a service, and decides whether that is a change.
     fn now_says(
         &mut self,
         asset: &Asset,
@@ -153,9 +153,9 @@ impl<'a> Pen<'a> {
         Ok(())
     }
 
-    /// Whether a banner stands for another one from now on: one that was never said; one that was said before
-    /// the other one, and no more since; one that is said while the other one is no longer. Servers behind
-    /// one address that say this and that by turns do not change.
+    /// Returns true if a banner replaces the current one: if it was never seen; if it was last seen
+    /// before the current one; or if the current one is outdated. Servers behind one address that
+    /// alternate between two banners do not cause changes.
     fn replaces(&self, known: Known, before: Option<i64>, span: Span) -> Result<bool, DatabaseError> {
         let Some(before) = before else { return Ok(true) };
         let (first, last) = self.heard(known.id, known.banner)?.unzip();
@@ -163,12 +163,12 @@ impl<'a> Pen<'a> {
             || last.is_none_or(|last| last.saturating_add(OUTDATED) < span.last))
     }
 
-    /// When a service was last heard to say a banner.
+    /// Returns the last sighting of a service's banner.
     fn said_before(&self, service: i64, banner: i64) -> Result<Option<i64>, DatabaseError> {
         Ok(self.heard(service, banner)?.map(|(_, last)| last))
     }
 
-    /// From when to when a service was heard to say a banner.
+    /// Returns first and last sighting of a service's banner.
     fn heard(&self, service: i64, banner: i64) -> Result<Option<(i64, i64)>, DatabaseError> {
         if let Some(heard) = self.memory.ahead.heard(service, banner) {
             return Ok(heard);
@@ -198,8 +198,9 @@ impl<'a> Pen<'a> {
         Ok(())
     }
 
-    /// A server has a host key now. It may have one of each type, of which it shows but one: a key of a type
-    /// that was never seen is new, one of another type than last is compared with what was seen of its own.
+    /// Sets the current host key of a server. A server may have one of each type and shows only one: a
+    /// key of a new type is new; a key of another type than the last one is compared with the earlier key
+    /// of its own type.
     fn now_has(
         &mut self,
         asset: &Asset,
@@ -226,7 +227,7 @@ impl<'a> Pen<'a> {
         Ok(())
     }
 
-    /// The key of a text's type that a service showed last.
+    /// Returns the last key of a service with the type of a text.
     fn key_before(&self, service: i64, text: &str) -> Result<Option<i64>, DatabaseError> {
         let kind = |text: &str| text.split_once(' ').map(|(_, kind)| kind.to_owned());
         let query = "SELECT b.id, b.text FROM sightings s JOIN banners b ON b.id = s.banner
@@ -235,8 +236,8 @@ impl<'a> Pen<'a> {
         Ok(keys.into_iter().find(|(_, known)| kind(known) == kind(text)).map(|(id, _)| id))
     }
 
-    /// A server shows a certificate now. One address may show a different one for each name that it is asked
-    /// for: it changes where the new one is of the same subject, or where the old one was not shown for long.
+    /// Sets the current certificate of a server. One address may show another one for each requested
+    /// name. So it is a change only if the new one has the same subject, or if the old one is outdated.
     fn now_shows(
         &mut self,
         asset: &Asset,
@@ -265,7 +266,7 @@ impl<'a> Pen<'a> {
         Ok(())
     }
 
-    /// Whether a certificate stands for the one before from now on.
+    /// Returns true if a certificate replaces the one before.
     fn is_renewed(
         &self,
         (old, text): (i64, &str),
@@ -284,7 +285,7 @@ impl<'a> Pen<'a> {
         Ok(last.is_none_or(|last| last.saturating_add(OUTDATED) < span.last))
     }
 
-    /// Enters that a client spoke to what has not answered yet, and may be no service at all.
+    /// Records that a client spoke to a port that has not answered yet, and may be no service.
     fn spoke_to(&mut self, asset: &Asset, client: IpAddr, span: Span) -> Result<(), DatabaseError> {
         let server = SocketAddr::new(asset.address, asset.port);
         if self.is_told(&Row::Unanswered { server, protocol: asset.protocol, client }, span)? {
@@ -304,7 +305,7 @@ impl<'a> Pen<'a> {
         self.link.put(query, values)
     }
 
-    /// A client came to a service.
+    /// Records a connection of a client to a service.
     fn met(&mut self, asset: &Asset, client: IpAddr, span: Span) -> Result<(), DatabaseError> {
         let Some(known) = self.service(asset)? else { return self.spoke_to(asset, client, span) };
         let (client, _) = self.host(client, span)?;
@@ -319,7 +320,8 @@ impl<'a> Pen<'a> {
         self.link.put(query, values![known.id, client, self.sensor, span.first, span.last, span.count])
     }
 
-    /// An asset said a banner in connections with a peer, and a rule told of it if one is named.
+    /// Records connections in which an asset sent a banner to a peer, and the rule that matched, if there
+    /// is one.
     fn said_to(
         &mut self,
         asset: &Asset,
@@ -346,7 +348,7 @@ impl<'a> Pen<'a> {
         self.link.put(query, values![known.id, banner, rule, address, port, self.sensor, first, last, count])
     }
 
-    /// Whatever was at a port was asked and did not accept.
+    /// Records a refused connection: all services at the port are gone.
     fn gone(&mut self, asset: &Asset, span: Span) -> Result<(), DatabaseError> {
         let query = "UPDATE services SET state = 'gone'
              WHERE host = (SELECT id FROM hosts WHERE octets = ?1) AND side = 'server' AND port = ?2

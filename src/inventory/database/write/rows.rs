@@ -1,4 +1,4 @@
-//! Rows of hosts, services and banners: found, or entered.
+//! Rows of hosts, services and banners: finds or inserts them.
 
 use std::net::IpAddr;
 
@@ -8,8 +8,8 @@ use crate::event::Side;
 use crate::inventory::sighting::{Asset, Banner, Software, UNKNOWN};
 
 impl Pen<'_> {
-    /// The row of an asset, where there is one. An open port that says nothing is whatever is known to be
-    /// there.
+    /// Returns the row of an asset, if there is one. An open port without a banner counts as any service
+    /// that is known there.
     pub(super) fn service(&mut self, asset: &Asset) -> Result<Option<Known>, DatabaseError> {
         if let Some(known) = self.memory.services.get(asset) {
             return Ok(Some(*known));
@@ -31,21 +31,21 @@ impl Pen<'_> {
                 .put("UPDATE services SET protocol = ?2 WHERE id = ?1", values![known.id, asset.protocol])?;
             self.memory.services.remove(&Asset { protocol: UNKNOWN, ..asset.clone() });
         }
-        // What speaks something else is remembered by that alone.
+        // A service with another protocol is cached under its own protocol only.
         if protocol == asset.protocol || protocol == UNKNOWN {
             self.memory.services.insert(asset.clone(), known);
         }
         Ok(Some(known))
     }
 
-    /// Keeps in mind how the row of an asset stands now, where it is the asset's own.
+    /// Caches the row of an asset, if it is the asset's own.
     pub(super) fn remember(&mut self, asset: &Asset, now: Known) {
         if let Some(known) = self.memory.services.get_mut(asset) {
             *known = now;
         }
     }
 
-    /// Enters a new asset that said a banner, which may be empty.
+    /// Inserts a new asset with a banner, which may be empty.
     pub(super) fn enter(
         &mut self,
         asset: &Asset,
@@ -72,8 +72,7 @@ impl Pen<'_> {
         Ok(known)
     }
 
-    /// The row of a host, and whether it is new. One that was seen earlier than known so far is first seen
-    /// then.
+    /// Returns the row of a host, and whether it is new. An earlier sighting moves its first one.
     pub(super) fn host(&mut self, address: IpAddr, span: Span) -> Result<(i64, bool), DatabaseError> {
         let octets = octets(address);
         let query = "SELECT id, first_seen FROM hosts WHERE octets = ?1";
@@ -99,7 +98,7 @@ impl Pen<'_> {
         Ok((host.id, found.is_none()))
     }
 
-    /// The row of a banner; a new one is entered only where there is `room`.
+    /// Returns the row of a banner; inserts a new one only if there is `room`.
     pub(super) fn banner(
         &mut self,
         asset: &Asset,
@@ -147,7 +146,7 @@ impl Pen<'_> {
                 software.patch.as_deref(),
             ],
         )?;
-        // One that was there keeps its number.
+        // An existing row keeps its number.
         let id = found.unwrap_or(id);
         if found.is_none() {
             self.memory.ahead.enter_text(id);
@@ -156,7 +155,7 @@ impl Pen<'_> {
         Ok(Some(id))
     }
 
-    /// Whether this very thing was told before this run, which then is not to be counted again.
+    /// Returns true if exactly this was recorded before this run, so that it is not counted again.
     pub(super) fn is_told(&mut self, row: &Row, span: Span) -> Result<bool, DatabaseError> {
         if !self.memory.counts_once {
             return Ok(false);

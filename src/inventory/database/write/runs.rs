@@ -1,7 +1,7 @@
-//! Runs: begun, ended, and known as killed.
+//! Runs: starts, ends, and detection of killed ones.
 //!
-//! Of a file the writers are processes of this machine. A server's may be anywhere: each holds an advisory
-//! lock with the number of its run while it is connected.
+//! The writers of a file are processes of this machine. Those of a server may be anywhere, so each holds
+//! an advisory lock with the number of its run while it is connected.
 
 use rustix::io::Errno;
 use rustix::process::{Pid, getpid, test_kill_process};
@@ -23,7 +23,7 @@ struct Open {
     name: String,
 }
 
-/// Marks the runs that were never ended and whose process is gone.
+/// Marks unfinished runs whose process is gone as killed.
 pub(super) fn tell_of_killed(database: &Database) -> Result<(), DatabaseError> {
     let link = &database.link;
     let open = "SELECT runs.id, pid, source, name FROM runs JOIN sensors ON sensors.id = sensor WHERE state = 'running'";
@@ -34,7 +34,7 @@ pub(super) fn tell_of_killed(database: &Database) -> Result<(), DatabaseError> {
         if is_there(link, run, pid)? {
             continue;
         }
-        // It may have ended a moment ago.
+        // It may have ended just now.
         let killed = "UPDATE runs SET state = 'killed' WHERE id = ?1 AND state = 'running'";
         if link.execute(killed, values![run])? == 0 {
             continue;
@@ -49,7 +49,7 @@ pub(super) fn tell_of_killed(database: &Database) -> Result<(), DatabaseError> {
 
 fn is_there(link: &Link, run: i64, pid: i32) -> Result<bool, DatabaseError> {
     match link {
-        // Another user's process, and one outside of a sandbox that we are in, must not be sent signals.
+        // A process of another user, or outside of our sandbox, must not be sent signals.
         Link::Sqlite(_) => Ok(pid != getpid().as_raw_nonzero().get()
             && Pid::from_raw(pid).is_some_and(|pid| !matches!(test_kill_process(pid), Err(Errno::SRCH)))),
         Link::Postgres(_) => {
@@ -60,7 +60,7 @@ fn is_there(link: &Link, run: i64, pid: i32) -> Result<bool, DatabaseError> {
     }
 }
 
-/// Enters the sensor and the run; gives their rows.
+/// Inserts the sensor and the run; returns their rows.
 pub(super) fn begin(link: &Link, run: &Run) -> Result<(i64, i64), DatabaseError> {
     let sensor = values![run.source, &run.sensor];
     link.execute("INSERT INTO sensors (source, name) VALUES (?1, ?2) ON CONFLICT DO NOTHING", sensor)?;
@@ -73,17 +73,17 @@ pub(super) fn begin(link: &Link, run: &Run) -> Result<(i64, i64), DatabaseError>
     Ok((sensor, id))
 }
 
-/// Is there again after its connection was lost, whatever others took it for; whether they see so from now
-/// on.
+/// Resumes a run after a lost connection, even if others marked it as killed. Returns true if others can
+/// see again that it is alive.
 pub(super) fn go_on(link: &Link, run: i64) -> Result<bool, DatabaseError> {
-    // As one step: nobody looks for the killed meanwhile.
+    // In one transaction, so that no process looks for killed runs meanwhile.
     let step = link.transaction()?;
     let is_held = hold(&step, run)?;
     step.execute("UPDATE runs SET state = 'running' WHERE id = ?1", values![run])?;
     step.commit().map(|()| is_held)
 }
 
-/// Holds the lock of a run, unless a connection holds it still that was lost a moment ago.
+/// Takes the lock of a run, unless a connection that was just lost still holds it.
 fn hold(link: &Link, run: i64) -> Result<bool, DatabaseError> {
     match link {
         Link::Sqlite(_) => Ok(true),
