@@ -25,7 +25,7 @@ pub enum QueueDrop {
     SocketOverrun,
     /// No process listened on the queue, between two runs under `--on-failure closed`.
     NoListener,
-    /// They had waited for longer than `--max-wait`, under `--on-failure closed`.
+    /// The packets had waited for longer than `--max-wait`, under `--on-failure closed`.
     Overdue,
 }
 
@@ -111,23 +111,23 @@ families! {
     pub abandoned_packets: counter "abandoned_packets_total" "Packets that a killed guard had read and not answered",
     /// Messages from the kernel that could not be read.
     pub receive_errors: counter "receive_errors_total" "Messages from the kernel that were errors or unreadable",
-    /// Packets that found no room in the flow table or its buffers.
+    /// Packets that did not fit into the flow table or its buffers.
     pub no_room_packets: counter "no_room_packets_total" "Packets without room in the flow table or its buffers",
     /// Flows that ran out of their byte or time budget undecided.
     pub budget_spent_flows: counter "budget_spent_flows_total" "Flows that used up their budget of bytes or time undecided",
-    /// Bytes of released bodies and responses, which went by in the kernel.
+    /// Bytes of released bodies and responses, which the kernel passed.
     pub unseen_bytes: counter "unseen_body_bytes_total" "Bytes of responses that passed in the kernel while the guard read every request",
-    /// Matches that a rule's threshold kept silent.
+    /// Matches below a rule's threshold.
     pub suppressed_matches: counter "suppressed_matches_total" "Matches below the count of their rule",
     /// Bytes held in buffers of undecided flows.
     pub buffered_bytes: gauge "buffered_bytes" "Bytes in buffers of undecided flows",
     /// Datagrams of UDP flows.
     pub udp_packets: counter "udp_packets_total" "Datagrams of UDP flows (--hook-udp)",
-    /// UDP flows begun.
+    /// New UDP flows.
     pub udp_flows_begun: counter "udp_flows_total" "UDP flows started: pairs of ports with a QUIC connection",
-    /// UDP flows remembered now.
+    /// UDP flows in the table.
     pub udp_flows: gauge "udp_flows" "UDP flows tracked now",
-    /// UDP flows forgotten before their time for want of room.
+    /// UDP flows evicted because the table was full.
     pub udp_flow_evictions: counter "udp_flow_evictions_total" "UDP flows evicted from a full table",
     /// Bytes that UDP flows hold in buffers.
     pub udp_buffered_bytes: gauge "udp_buffered_bytes" "Bytes in buffers of UDP flows",
@@ -135,19 +135,19 @@ families! {
     pub events_dropped: counter "events_dropped_total" "Events lost because the writer could not keep up or the reader was gone",
     /// Events that their destinations took.
     pub events_written: counter "events_written_total" "Events written",
-    /// What was seen and could not be kept in the inventory.
+    /// Events and sightings that the inventory could not keep.
     pub inventory_lost: counter "inventory_lost_total" "Events and sightings that the inventory lost",
     /// Times that the inventory's file was deleted or replaced under the guard.
     pub inventory_replaced: counter "inventory_replaced_total" "Times that the inventory's file was deleted or replaced under the guard",
-    /// What went so that the inventory stays below its size.
+    /// Rows that were removed to keep the inventory below its size limit.
     pub inventory_displaced: counter "inventory_displaced_total" "Services, clients and changes deleted to keep the inventory below --inventory-max-size",
     /// Batches that wait in the folder of --spill.
     pub spill_batches: gauge "spill_batches" "Batches that wait for the server in the folder of --spill",
-    /// Bytes that they take.
+    /// Bytes of the waiting batches.
     pub spill_bytes: gauge "spill_bytes" "Bytes on disk of the batches that wait in the folder of --spill",
-    /// Sightings that were dropped from there.
+    /// Sightings that were dropped from the folder of --spill.
     pub spill_dropped: counter "spill_dropped_total" "Sightings dropped from the folder of --spill because it was full or they were too old",
-    /// Batches that were set aside there.
+    /// Batches that were set aside in the folder of --spill.
     pub spill_set_aside: counter "spill_set_aside_total" "Batches in the folder of --spill that were damaged, or that the server refused",
     /// Rules in force.
     pub rules: gauge "rules" "Rules in force",
@@ -155,37 +155,37 @@ families! {
     pub rules_version: gauge "rules_version" "Published version of the rules in force (--rules-from); else 0",
     /// Published versions that were refused.
     pub rules_refused: counter "rules_refused_total" "Published versions of the rules that the guard refused",
-    /// Times that newer versions were asked for.
+    /// Requests for newer versions.
     pub rules_polls: counter "rules_polls_total" "Successful polls for newer rules",
-    /// When it answered last.
+    /// Time of the last answer to such a request.
     rules_last_poll: gauge "rules_last_poll_timestamp_seconds" "Time of the last successful poll for newer rules, Unix time in seconds; 0 before the first",
-    /// How often it is asked.
+    /// Interval of these requests.
     pub rules_poll_interval: gauge "rules_poll_interval_seconds" "Interval between polls for newer rules (--rules-poll); 0 without --rules-from",
-    /// Times that they could not be.
+    /// Failed requests for newer versions.
     pub rules_poll_failures: counter "rules_poll_failures_total" "Failed polls for newer rules, for the database's fault or the guard's",
-    /// 1 where blocking rules block, 0 where they only tell.
+    /// 1 if blocking rules block, 0 if they only report.
     pub enforcing: gauge "enforcing" "1 if blocking rules block, 0 if they only alert",
-    /// Flows that were handed to the bypass.
+    /// Flows that were offloaded to the bypass.
     bypass_flows: counter "bypass_flows_total" "Decided flows that the bypass took over",
     /// Segments that the bypass forwarded.
     bypass_packets: counter "bypass_packets_total" "Segments that the bypass forwarded below netfilter",
     /// Bytes of segments that the bypass forwarded.
     bypass_bytes: counter "bypass_bytes_total" "Bytes that the bypass forwarded below netfilter, from the IP header on",
-    /// 1 where a bypass forwards decided flows.
+    /// 1 if a bypass forwards decided flows.
     pub bypass_up: gauge "bypass_up" "1 if the bypass forwards decided flows below netfilter, 0 without --bypass or after it had to stop",
-    /// Times that the hook was put back after somebody else had taken it away.
+    /// Repairs of the hook after another program had removed it.
     pub hook_repairs: counter "hook_repairs_total" "Times that the guard restored its hook after another program had changed or removed it",
     /// Clients that are banned now.
     pub bans_now: gauge "bans" "Clients that are banned now",
     /// Packets of banned clients that the kernel dropped.
     pub banned_packets: counter "banned_packets_total" "Packets of banned clients that the kernel dropped",
-    /// Runs before this one that did not end as they were told to.
+    /// Earlier runs that did not stop normally.
     pub failed_runs: counter "failed_runs_total" "Earlier runs of this guard that were killed, hung or failed, since the machine's start",
-    /// 1 where rules that were read last are in force.
+    /// 1 if the rules that were read last are in force.
     last_reload_successful: gauge "last_reload_successful" "1 if the last load of the rules (at the start, or a reload) succeeded, else 0",
-    /// When rules were last put in force.
+    /// Time at which rules were last put in force.
     last_reload_success: gauge "last_reload_success_timestamp_seconds" "Time of the last successful load of the rules, Unix time in seconds",
-    /// When this process took over from another one.
+    /// Time at which this process took over from another one.
     last_takeover: gauge "last_takeover_timestamp_seconds" "Time at which this process took over from another guard, Unix time in seconds; 0 if it did not",
 }
 

@@ -181,7 +181,7 @@ anomalies! {
     UnfinishedHead Application "http_unfinished_head" "the connection ended before the message head did",
     /// More than 256 bytes of empty lines or white space before a message.
     LongLeading Application "http_long_leading" "many empty lines or much white space before the message",
-    /// What only some clients take for an SSH identification: a line that begins where they cut a longer
+    /// A line that only some clients take for an SSH identification: it begins where they cut a longer
     /// one, or one that holds a CR.
     SshDisputed Application "ssh_disputed_identification" "only some clients take this for an SSH identification",
     /// Several `Content-Length` values that differ.
@@ -225,7 +225,7 @@ anomalies! {
     UnexpectedData Application "http_unexpected_data" "bytes between messages that belong to none",
     /// Bytes that answer no request.
     UnsolicitedResponse Application "http_unsolicited_response" "bytes that answer no request",
-    /// One target of a scan answered more than is held of it.
+    /// A target of a scan sent more results than the scan holds.
     ScanResultsCut Application "scan_results_cut" "more results of one target than the scan holds",
 }
 

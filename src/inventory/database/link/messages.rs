@@ -36,7 +36,7 @@ pub(super) const BESIDE: (u64, u64) = (256, 24);
 /// The code of the message that wants the password as it is.
 const CLEARTEXT: u32 = 3;
 
-/// What a server sends that is not taken.
+/// Violation of a limit or of the protocol by a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum Violation {
     /// A message of so many bytes, which none is that was asked for.
@@ -45,7 +45,7 @@ pub enum Violation {
     /// More than any answer has.
     #[error("the server's answer is larger than {most} MiB and was not read to its end", most = ANSWER >> 20)]
     Answer,
-    /// It wants the password, and could be any server.
+    /// The server requests the password, but its identity is not verified.
     #[error(
         "the server asks for the password in clear text, and is not verified, so that it gets none: use \
          sslmode=verify-full&sslrootcert=FILE, or scram-sha-256 in the server's pg_hba.conf"

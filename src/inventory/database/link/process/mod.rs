@@ -1,14 +1,15 @@
-//! A process that speaks to a PostgreSQL server for this one, so that a server's answer cannot hurt a guard.
+//! Helper processes that speak to a PostgreSQL server, so that a server's answer cannot harm a guard.
 //!
 //! A [`ConnectionStarter`] is this program again (`bannerwall database-connections`), started before the
-//! guard is confined. It has the URL and the password, and forks a process for each connection ([`server`]),
-//! which holds the socket and speaks TLS. Such a process may do nothing but that, has bounded memory, and may
-//! die: the guard then has lost a connection, and the next one starts another process. The starter reads
-//! nothing but the guard's requests. If it dies, its parent forks another one: a confined guard could not
-//! start this program again.
+//! guard is confined. It has the URL and the password, and forks a process for each connection
+//! ([`server`]), which holds the socket and speaks TLS. Such a process may do nothing else, has bounded
+//! memory, and may die: the guard then has lost a connection, and the next one starts another process.
+//! The starter reads nothing but the guard's requests. If it dies, its parent forks another one, because
+//! a confined guard could not start this program again.
 //!
-//! Work goes to the process as a frame: its length (32 bits, little-endian) and as much of postcard. A letter
-//! comes before each frame of the answer: rows, then the end. Rows are bounded again by this side.
+//! Work goes to the process as a frame: its length (32 bits, little-endian) and that many bytes of
+//! postcard. A letter precedes each frame of the answer: rows, then the end. This side limits the rows
+//! again.
 
 mod server;
 mod starter;
@@ -29,11 +30,11 @@ use super::messages::{ANSWER, BESIDE, Violation};
 use super::waiting::Sending;
 use super::{DatabaseError, ServerError};
 
-/// What is asked of a server.
+/// Work for a server.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Work<'a> {
     pub(super) kind: WorkKind,
-    /// What is sent before.
+    /// Queued statements that are sent first.
     #[serde(borrow)]
     pub(super) before: Cow<'a, [Sending<'a>]>,
     /// A statement, or several of a batch; may be empty in a batch.
@@ -43,7 +44,7 @@ pub(super) struct Work<'a> {
     pub(super) values: Cow<'a, [Value<'a>]>,
 }
 
-/// What is done with a statement.
+/// Kind of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum WorkKind {
     /// Reads rows.
@@ -64,18 +65,18 @@ const END: u8 = b'E';
 /// The end of an answer.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct End {
-    /// How many rows were changed.
+    /// Number of changed rows.
     outcome: Result<u64, Fault>,
-    /// True if nothing can be asked any more.
+    /// True if the connection is unusable.
     is_lost: bool,
 }
 
-/// How the process of a connection has ended.
+/// The end of a connection's process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 enum ProcessEnd {
-    /// By itself, with this exit status.
+    /// It exited with this status.
     Exited(i32),
-    /// By this signal.
+    /// This signal killed it.
     Killed(i32),
     /// The kernel did not start it.
     NotStarted(String),
@@ -83,7 +84,7 @@ enum ProcessEnd {
 }
 
 impl ProcessEnd {
-    /// Bytes of its encoding, at most.
+    /// Largest size of its encoding in bytes.
     const LONGEST: usize = 512;
 
     /// True if the process was not needed any more.
@@ -116,7 +117,7 @@ impl fmt::Display for ProcessEnd {
     }
 }
 
-/// An error that leaves the process.
+/// An error that a process reports.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Fault {
     Server(ServerError),
@@ -149,7 +150,7 @@ impl From<Fault> for DatabaseError {
     }
 }
 
-/// Writes a frame, behind its letter if it has one.
+/// Writes a frame, after its letter if it has one.
 fn write_frame(out: &mut impl Write, letter: Option<u8>, bytes: &[u8]) -> io::Result<()> {
     let length = u32::try_from(bytes.len()).map_err(io::Error::other)?;
     out.write_all(letter.as_slice())?;
@@ -173,12 +174,12 @@ fn read_body(input: &mut impl Read, length: u32, to: &mut Vec<u8>) -> io::Result
     if read == length as usize { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
-/// Why an answer was not read to its end.
+/// The reason why an answer was not read to its end.
 #[derive(Debug)]
 enum Unread {
     System(io::Error),
     Violation(Violation),
-    /// The process says what has no meaning.
+    /// The process sent something invalid.
     Garbled,
 }
 
@@ -188,7 +189,7 @@ impl From<io::Error> for Unread {
     }
 }
 
-/// Reads an answer: its rows, each behind its length, and its end.
+/// Reads an answer: its rows, each after its length, and its end.
 fn read_answer(input: &mut impl Read) -> Result<(Vec<u8>, End), Unread> {
     let (mut rows, mut received) = (Vec::new(), 0);
     loop {
@@ -196,7 +197,7 @@ fn read_answer(input: &mut impl Read) -> Result<(Vec<u8>, End), Unread> {
         input.read_exact(&mut letter)?;
         let length = read_length(input)?.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
         received += u64::from(length) + BESIDE.0;
-        // What the process says is not believed: its server may have led it astray.
+        // The process is not trusted: a hostile server may control it.
         if received > ANSWER {
             return Err(Unread::Violation(Violation::Answer));
         }
@@ -215,7 +216,7 @@ fn read_answer(input: &mut impl Read) -> Result<(Vec<u8>, End), Unread> {
     }
 }
 
-/// The rows of an answer.
+/// Returns the rows of an answer.
 pub(super) fn rows(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let (length, rest) = bytes.split_first_chunk()?;
@@ -225,8 +226,8 @@ pub(super) fn rows(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// The value in a column of a row, counted from 0. Reads no more than it has to: a row makes nothing that
-/// takes memory.
+/// Returns the value in a column of a row, counted from 0. It reads no more than it has to, so a row
+/// allocates no memory.
 pub(super) fn cell(mut row: &[u8], column: usize) -> Option<Cell<'_>> {
     for _ in 0..column {
         row = postcard::take_from_bytes::<Cell<'_>>(row).ok()?.1;

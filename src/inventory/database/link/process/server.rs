@@ -1,4 +1,4 @@
-//! The process that starts one for each connection, and these.
+//! The starter of helper processes, and these processes.
 
 use std::io::{self, BufReader, BufWriter, IoSliceMut, Write};
 use std::mem::MaybeUninit;
@@ -29,36 +29,36 @@ use crate::privileges::give_up_everything;
 /// The subcommand of such a process.
 pub(crate) const SUBCOMMAND: &str = "database-connections";
 
-/// What they are called in lists of processes.
+/// Name of the processes in lists.
 const NAME: &std::ffi::CStr = c"bannerwall-db";
 
-/// Bytes of memory that a process may write, stacks of its threads included. An answer has 40 MiB at most,
-/// and is held up to three times while its buffer grows.
+/// Number of bytes of memory that a process may use, including its threads' stacks. An answer has at most
+/// 40 MiB, and exists up to three times while its buffer grows.
 const MEMORY: u64 = 192 << 20;
 
-/// Bytes of the first word: a URL and a password.
+/// Largest size of the first message in bytes: a URL and a password.
 const SETUP: usize = 64 << 10;
 
-/// Pause before a starter that has died is started again, which may die at once.
+/// Pause before a starter that has died is started again, because it may die at once.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Time for which a server is asked to leave a question that nobody waits for.
+/// Time limit for cancelling a query whose result is not needed any more.
 const CANCELLING: Duration = Duration::from_secs(2);
 
-/// What connections are made with.
+/// Settings of the connections.
 #[derive(Serialize, Deserialize)]
 pub(in crate::inventory::database) struct Setup {
     pub(in crate::inventory::database) url: String,
-    /// Of its user; not to be shown on a command line.
+    /// The password; it must not be shown on a command line.
     pub(in crate::inventory::database) password: Option<Vec<u8>>,
-    /// The number of the user that the process becomes; if there is none, it leaves root as the guard does.
+    /// Number of the user that the process becomes; if absent, it drops root as the guard does.
     pub(in crate::inventory::database) user: Option<u32>,
 }
 
-/// Makes connections on request until stdin ends; what `bannerwall database-connections` does.
+/// Runs `bannerwall database-connections`: makes connections on request until stdin ends.
 ///
 /// # Errors
-/// What is no request, or a call that fails.
+/// An invalid request, or a call that failed.
 pub(crate) fn serve() -> io::Result<()> {
     helper::begin(NAME)?;
     let control = io::stdin().as_fd().try_clone_to_owned()?;
@@ -66,7 +66,7 @@ pub(crate) fn serve() -> io::Result<()> {
     let Some((count, _)) = receive(&control, &mut word)? else { return Ok(()) };
     let setup: Setup = serde_json::from_slice(word.get(..count).unwrap_or_default())?;
     drop(word);
-    // Files of certificates may be root's alone.
+    // Only root may be able to read the files of certificates.
     let password = setup.password.map(String::from_utf8).transpose().map_err(io::Error::other)?;
     let how = Place::server(&setup.url, password).map_err(io::Error::other)?;
     give_up_everything(setup.user)?;
@@ -76,7 +76,7 @@ pub(crate) fn serve() -> io::Result<()> {
         return Ok(());
     }
     let stream = start_connections(&control)?;
-    // Requests are the starter's alone.
+    // Only the starter reads requests.
     drop(control);
     stream.map_or(Ok(()), |stream| speak(&stream, &how))
 }
@@ -107,15 +107,15 @@ fn become_starter() -> io::Result<bool> {
     }
 }
 
-/// A process that was started.
+/// A running helper process.
 struct Started {
     process: OwnedFd,
     /// The pipe for its [`ProcessEnd`].
     end: OwnedFd,
 }
 
-/// Starts a process for each request; gives what one is to serve, in that, and nothing once requests have
-/// ended.
+/// Starts a process for each request. In that process, it returns the stream to serve; in the starter, it
+/// returns none once requests have ended.
 fn start_connections(control: &OwnedFd) -> io::Result<Option<UnixStream>> {
     let mut all: Vec<Started> = Vec::new();
     loop {
@@ -161,7 +161,7 @@ fn report(pipe: &OwnedFd, end: &ProcessEnd) {
     let _ = postcard::to_allocvec(end).map(|end| rustix::io::write(pipe, &end));
 }
 
-/// A datagram's size, and the descriptors that came with it; none at the end.
+/// Returns a datagram's size and its descriptors; none at the end.
 fn receive(control: &OwnedFd, word: &mut [u8]) -> io::Result<Option<(usize, Vec<OwnedFd>)>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -183,7 +183,7 @@ fn receive(control: &OwnedFd, word: &mut [u8]) -> io::Result<Option<(usize, Vec<
 
 /// Speaks to the server until the stream ends.
 fn speak(stream: &UnixStream, (config, tls): &(Config, Tls)) -> io::Result<()> {
-    // The starter's requests come there.
+    // Stdin is the starter's channel of requests, which this process must not hold.
     rustix::stdio::dup2_stdin(stream)?;
     confinement().apply_or_tell(true);
     let watch = Watch::default();
@@ -218,7 +218,7 @@ fn speak(stream: &UnixStream, (config, tls): &(Config, Tls)) -> io::Result<()> {
 fn write_row(out: &mut impl Write, row: &tokio_postgres::Row) -> io::Result<()> {
     let mut bytes = Vec::new();
     for column in 0..row.len() {
-        // One of a type that nobody reads is none.
+        // A value of an unknown type counts as NULL.
         let cell = row.try_get(column).unwrap_or(Cell::Null);
         bytes = postcard::to_extend(&cell, bytes).map_err(io::Error::other)?;
     }
@@ -231,7 +231,7 @@ fn write_end(out: &mut impl Write, outcome: Result<u64, super::Fault>, is_lost: 
     out.flush()
 }
 
-/// Ends the process once nobody waits for an answer any more, and what the server works on for it.
+/// Ends the process, and the server's work for it, once its answer is not needed any more.
 #[derive(Clone, Default)]
 struct Watch {
     is_working: Arc<AtomicBool>,
@@ -255,7 +255,7 @@ impl Watch {
 fn cancel(canceller: &Canceller) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
     if let Ok(runtime) = runtime {
-        // That it could not be told is no harm: the server notices that the connection has ended.
+        // A failure does no harm: the server notices that the connection has ended.
         let _ = runtime.block_on(async { tokio::time::timeout(CANCELLING, canceller.cancel()).await });
     }
 }

@@ -1,4 +1,4 @@
-//! The side of who has connections made and uses them.
+//! The client's side: requests connections and uses them.
 
 use std::cell::Cell;
 use std::io::{self, BufReader, IoSlice, PipeReader, PipeWriter, Read as _, Write as _};
@@ -23,25 +23,25 @@ use super::{End, ProcessEnd, Unread, Work, read_answer, write_frame};
 use crate::diagnostics::tell;
 use crate::helper;
 
-/// How much longer than a server the process is waited for.
+/// Extra time for the process after the server's time limit.
 const LONGER: Duration = Duration::from_secs(5);
 
-/// How long it is waited for why a process has ended.
+/// Time limit of the wait for the reason of a process's end.
 const SOON: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 
-/// The process that starts one for each connection; it ends with this value.
+/// The process that starts a helper for each connection; dropping this value ends it.
 #[derive(Debug)]
 pub(in crate::inventory::database) struct ConnectionStarter {
-    /// Where the server is, for messages.
+    /// Name of the server, for messages.
     server: String,
-    /// A datagram asks for a connection, and has the other end of it and the pipe that says how its process
-    /// ends.
+    /// A datagram requests a connection. It carries the other end of its stream, and the pipe that
+    /// reports the end of its process.
     control: Option<OwnedFd>,
     child: Mutex<Child>,
 }
 
 impl ConnectionStarter {
-    /// Starts the process, which gives up what it does not need; `server` names the server in messages.
+    /// Starts the process, which drops all rights that it does not need; messages show `server`.
     ///
     /// # Errors
     /// This program can't be started again.
@@ -61,7 +61,7 @@ impl ConnectionStarter {
         if let Some(descriptors) = &descriptors {
             ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
         }
-        // One that does not read is not waited for.
+        // A starter that does not read must not block the caller.
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         let control = self.control.as_ref().ok_or_else(gone)?;
         let sent = sendmsg(control, &[IoSlice::new(word)], &mut ancillary, flags);
@@ -71,17 +71,17 @@ impl ConnectionStarter {
         })
     }
 
-    /// Has a process connect to the server.
+    /// Requests a process that connects to the server.
     ///
     /// # Errors
-    /// What that says, or none can be started.
+    /// The error of the process, or none can be started.
     pub(in crate::inventory::database::link) fn connect(&self) -> Result<ProcessConnection> {
         let (stream, theirs) = UnixStream::pair()?;
         let (end, reporter) = io::pipe()?;
         stream.set_read_timeout(Some(PATIENCE + LONGER))?;
         stream.set_write_timeout(Some(PATIENCE + LONGER))?;
         self.send(b"connect", Some((&theirs, &reporter)))?;
-        // Else their ends would not be seen.
+        // Otherwise their closing would not be noticed.
         drop((theirs, reporter));
         let server = self.server.clone();
         let connection = ProcessConnection { server, stream, end, is_lost: Cell::new(false) };
