@@ -168,6 +168,7 @@ impl Consumer for Recorder {
     }
 
     fn end(&mut self) {
+        // Counts come first: they become records of this last write.
         self.tell_counts();
         self.write();
         self.prune();
@@ -222,7 +223,7 @@ impl Recorder {
         }
         *last = Some(Instant::now());
         if let Err(error) = self.store.prune(ago(*keep)) {
-            tell(format_args!("bannerwall: old things stay in the inventory: {error}"));
+            tell(format_args!("bannerwall: cannot remove old data from the inventory: {error}"));
         }
     }
 
@@ -233,6 +234,7 @@ impl Recorder {
             return;
         }
         let Some((age, last)) = &mut self.gone_after else { return };
+        // A hundredth of the age is precise enough.
         let pause = (*age / 100).clamp(LOOKING.0, LOOKING.1);
         if last.is_some_and(|last| last.elapsed() < pause) {
             return;
@@ -241,7 +243,7 @@ impl Recorder {
         match self.store.unseen(ago(*age)) {
             Ok(changes) => self.outlet.iter().for_each(|outlet| outlet.tell(changes.clone())),
             Err(error) => {
-                tell(format_args!("bannerwall: what is no more seen is not known as gone: {error}"));
+                tell(format_args!("bannerwall: cannot mark unseen servers as gone: {error}"));
             }
         }
     }
@@ -284,6 +286,7 @@ impl Recorder {
             return;
         }
         if self.recent.len() >= REMEMBERED {
+            // Everything is written before the memory is emptied, so no count is lost.
             self.tell_counts();
             self.recent.clear();
         }
@@ -331,7 +334,7 @@ impl Recorder {
             Ok(true) => {
                 self.losses.0.replaced.fetch_add(1, Relaxed);
                 tell(
-                    "bannerwall: the inventory's file was deleted or replaced; what it held is lost, and a new run is written",
+                    "bannerwall: the inventory's file was deleted or replaced; its content is lost, and a new run starts",
                 );
                 self.tell_counts();
                 self.recent.clear();
@@ -370,6 +373,7 @@ impl Recorder {
                     if let Some(outlet) = &self.outlet {
                         outlet.tell(taken.changes);
                     }
+                    // After a success, a larger batch is tried again.
                     at_once *= 2;
                 }
                 // One record is at fault: halving the batch finds it, and the others are written without

@@ -216,6 +216,7 @@ fn open(path: &Path, append: bool) -> io::Result<File> {
 fn open_fifo(path: &Path) -> io::Result<Option<File>> {
     let mut options = OpenOptions::new();
     let links = if in_open_folder(path) { libc::O_NOFOLLOW } else { 0 };
+    // Without O_NONBLOCK, opening a FIFO for writing waits for a reader.
     options.write(true).custom_flags(libc::O_NONBLOCK | links);
     match options.open(path) {
         Ok(file) => {

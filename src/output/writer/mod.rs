@@ -56,6 +56,7 @@ impl Writer {
         format: Box<dyn Format>,
     ) -> io::Result<Self> {
         let (handle, queue) = channel(config);
+        // A writer that drops events must not wait for the reader of a FIFO either.
         let sink = Sink::open(destination, config.overflow == Overflow::Count)?;
         if sink.awaits_reader() {
             tell(format_args!(
@@ -232,6 +233,7 @@ impl Scribe {
                 pending.since.get_or_insert_with(Instant::now);
             }
             Err(error) => {
+                // A half-written event would make the output invalid.
                 pending.bytes.truncate(whole);
                 self.shared.failed.fetch_add(events, Relaxed);
                 self.note(Err(error));
@@ -276,6 +278,7 @@ impl Scribe {
         let written = self.pending.events_within(taken);
         let before = self.shared.failed.fetch_add(self.pending.events() - written, Relaxed);
         self.shared.written.fetch_add(written, Relaxed);
+        // A later write opens the FIFO again if it has a reader then.
         if gone {
             self.sink.let_go();
         }

@@ -61,6 +61,7 @@ impl<C> Flow<C> {
         };
         let flags = segment.flags();
         let first = syn.initial.wrapping_add(1);
+        // A capture may lack the answer. There, the opener's first segment after its SYN is the proof.
         if from == syn.from {
             return tracking == Tracking::Lossy && !flags.syn() && segment.sequence() == first;
         }
@@ -133,6 +134,7 @@ impl<C> Flow<C> {
             stream.known.set(Known::RESET);
         }
         if flags.fin() {
+            // The bytes of a decided flow are not followed, so its FIN counts as in order.
             stream.end = stream.next;
             stream.known.set(Known::END);
             stream.known.set(Known::NEXT);
@@ -184,6 +186,8 @@ impl<C> Flow<C> {
     fn track_reset(&mut self, segment: &Segment<'_>, from: End) -> Tracked {
         let stream = self.stream(from);
         let sequence = segment.sequence();
+        // The receiver accepts only the number that it expects (RFC 5961 section 3.2). Segments may be
+        // lost after this point, so each of these may be that number.
         let accepted = if stream.is_open() {
             sequence == stream.next
                 || sequence == stream.highest
@@ -191,6 +195,7 @@ impl<C> Flow<C> {
         } else {
             let peer = self.stream(from.other());
             let flags = segment.flags();
+            // In SYN-SENT a reset is accepted if it acknowledges the SYN (RFC 9293 section 3.10.7.3).
             !peer.is_open() || (flags.ack() && segment.acknowledgement() == peer.highest)
         };
         if !accepted {
@@ -249,6 +254,7 @@ impl<C> Flow<C> {
         let acknowledgement = segment.acknowledgement();
         let peer = *self.stream(from.other());
         if peer.is_from_start() && tracking == Tracking::Inline {
+            // In SYN-SENT an answer that acknowledges unsent data is refused (RFC 9293 section 3.10.7.3).
             let first = peer.initial.wrapping_add(1);
             let sent = distance(first, acknowledgement) >= 0 && distance(acknowledgement, peer.highest) >= 0;
             if !sent {
@@ -311,6 +317,7 @@ impl<C> Flow<C> {
         let peer = self.stream(from.other());
         let stream = self.stream(from);
         if tracking == Tracking::Inline && (payload > 0 || flags.fin()) {
+            // In SYN-SENT only a SYN or a reset is processed (RFC 9293 section 3.10.7.3).
             let early = !stream.is_open() || stream.known.has(Known::RESTARTED);
             if early && peer.is_syn_sent() {
                 return Tracked::ignored(Anomaly::DataBeforeHandshake);
@@ -361,6 +368,7 @@ impl<C> Flow<C> {
         let hop_limit = segment.hop_limit();
         let stream = self.stream_mut(from);
         let anomalies = &mut tracked.anomalies;
+        // A segment that expires on the path could show the engine data that the receiver never gets.
         let expires = hop_limit.saturating_add(HOP_LIMIT_TOLERANCE) < stream.hop_limit;
         anomalies.insert_if(expires, Anomaly::HopLimitDrop);
         stream.hop_limit = stream.hop_limit.max(hop_limit);
@@ -391,6 +399,8 @@ impl<C> Flow<C> {
     fn note_acknowledgement(&mut self, segment: &Segment<'_>, from: End) {
         let peer = *self.stream(from.other());
         let sender = self.stream(from);
+        // A SYN's window is never scaled; later ones only if both sides offer it (RFC 7323 section 2.2).
+        // If a SYN was missed, the largest shift avoids refusing valid data.
         let shift = if segment.flags().syn() {
             0
         } else if !sender.is_from_start() || !peer.is_from_start() {

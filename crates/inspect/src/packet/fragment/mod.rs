@@ -177,6 +177,7 @@ impl Reassembler {
     pub fn push(&mut self, fragment: &Fragment<'_>, now: Timestamp) -> Reassembled {
         self.expire(now);
         let end = fragment.offset + fragment.wire_length;
+        // Only the last fragment may have a length that is no multiple of eight (RFC 791 section 3.2).
         let ragged = fragment.more && !fragment.wire_length.is_multiple_of(8);
         if ragged || fragment.wire_length == 0 || fragment.prefix.len() + end > PACKET_LIMIT {
             return Reassembled::Malformed;
@@ -263,6 +264,7 @@ impl Partial {
         if !fragment.more {
             self.end = Some(end);
         }
+        // The headers of the reassembled packet are those of the first fragment (RFC 8200 section 4.5).
         if fragment.offset == 0 && self.prefix.is_empty() {
             self.prefix = fragment.prefix.to_vec();
             if let Some(octet) = self.prefix.get_mut(fragment.next_header_at) {
@@ -293,6 +295,7 @@ impl Partial {
     /// Adds the missing parts of `body`; returns false if that would make more than `limit` runs.
     fn fill(&mut self, offset: usize, body: &[u8], limit: usize) -> bool {
         if self.pieces.len() >= limit {
+            // Merging copies bytes, so it waits until the limit is reached.
             self.join();
         }
         let end = offset + body.len();
@@ -366,6 +369,7 @@ fn finish_headers(mut packet: Vec<u8>) -> Vec<u8> {
             place.copy_from_slice(&bytes);
         }
     } else if let Some(place) = packet.get_mut(4..6) {
+        // IPv6's payload length excludes the fixed header of 40 bytes.
         let payload = total.saturating_sub(40);
         place.copy_from_slice(&payload.to_be_bytes());
     }
