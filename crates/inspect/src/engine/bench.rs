@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use super::accounts::Heard;
 use super::conversation::Conversation;
+use super::dialogue::DialogueSettings;
 use super::familiar::Familiar;
 use super::judge::merge;
 use super::quota::Quotas;
-use super::{BanRequest, Counters, EngineConfig, HttpInspect};
-use crate::event::EventSink;
-use crate::flow::{FlowKey, Tracking};
+use super::{BanRequest, Counters, EngineConfig};
+use crate::event::{EventSink, Side};
+use crate::flow::{Anomaly, FlowKey, Tracking};
 use crate::rules::fingerprint::Fingerprints;
 use crate::rules::{Mark, RuleSet, Thresholds};
 
@@ -29,10 +30,9 @@ pub(super) struct Bench {
 pub(super) struct Law {
     pub(super) config: EngineConfig,
     pub(super) rules: Arc<RuleSet>,
-    pub(super) fingerprints: Option<Arc<Fingerprints>>,
     pub(super) tracking: Tracking,
-    /// How much of an HTTP connection these rules want read.
-    pub(super) http_inspect: HttpInspect,
+    /// How much is read under these rules.
+    pub(super) dialogue: DialogueSettings,
 }
 
 /// What is remembered and counted across flows.
@@ -64,7 +64,6 @@ impl Bench {
         fingerprints: Option<Arc<Fingerprints>>,
     ) -> Self {
         let tracking = config.tracking;
-        let http_inspect = config.http_inspect.under(&rules, &config);
         let counters = Counters { matches: vec![0; rules.rules().len()], ..Counters::default() };
         let desk = Desk {
             familiar: Familiar::default(),
@@ -76,7 +75,8 @@ impl Bench {
             heard: Heard::default(),
             ban: None,
         };
-        Self { law: Law { config, rules, fingerprints, tracking, http_inspect }, desk }
+        let dialogue = dialogue_settings(&config, &rules, fingerprints);
+        Self { law: Law { config, rules, tracking, dialogue }, desk }
     }
 
     pub(super) fn sit<'e>(&'e mut self, sink: &'e mut dyn EventSink) -> Sitting<'e> {
@@ -92,7 +92,8 @@ impl Bench {
             rules.rules().iter().map(|rule| known.get(rule.id()).copied().unwrap_or_default()).collect();
         counters.matches = matches;
         self.desk.familiar.forget();
-        self.law.http_inspect = self.law.config.http_inspect.under(&rules, &self.law.config);
+        let fingerprints = self.law.dialogue.fingerprints.take();
+        self.law.dialogue = dialogue_settings(&self.law.config, &rules, fingerprints);
         self.law.rules = rules;
     }
 }
@@ -102,10 +103,27 @@ impl Law {
     pub(super) fn enforces(&self, flow: &FlowKey) -> bool {
         self.config.enforce && self.config.enforce_only.holds(flow)
     }
+}
 
-    /// Names of products that fingerprints give.
-    pub(super) fn fingerprints(&self) -> Option<&Fingerprints> {
-        self.fingerprints.as_deref()
+/// How much is read, by the settings and by what rules ask for.
+fn dialogue_settings(
+    config: &EngineConfig,
+    rules: &RuleSet,
+    fingerprints: Option<Arc<Fingerprints>>,
+) -> DialogueSettings {
+    let needs = rules.needs();
+    DialogueSettings {
+        tracking: config.tracking,
+        http_inspect: config.http_inspect.under(rules, config),
+        kex: config.collect_kex || needs.kex,
+        body_limit: needs.body.max(config.body_limit),
+        body_rules: needs.body > 0,
+        any_rules: !rules.rules().is_empty(),
+        product_rules: needs.fingerprints,
+        stops_unexpected: config.on_anomaly.drops(Anomaly::UnexpectedData),
+        early: [Side::Client, Side::Server].map(|side| rules.early(side).clone()),
+        disclosure: config.disclosure,
+        fingerprints,
     }
 }
 

@@ -121,7 +121,7 @@ impl Conversation {
             if lossy {
                 self.admission.lose();
             }
-            self.dialogue.read_unfinished(from, &offer.unread, Unfinished::Unseen, judge);
+            self.dialogue.read_unfinished(from, &offer.unread, Unfinished::Unseen, &mut judge.reading());
             if lossy || stream.is_from_start() {
                 self.pass_over(from, u64::from(offer.gap), judge);
             } else {
@@ -136,7 +136,7 @@ impl Conversation {
         let news = offer.fresh.len() + usize::from(offer.ahead);
         // What came before is cheap to go over, but it is not for nothing.
         self.spent += self.price(from, news + offer.overlap as usize);
-        if judge.law.http_inspect != HttpInspect::First
+        if judge.law.dialogue.http_inspect != HttpInspect::First
             && news > 0
             && self.dialogue.goes_on(from, self.inlet(from).collector.unread())
         {
@@ -165,11 +165,11 @@ impl Conversation {
         let collector = &mut own.collector;
         if !collector.unread().is_empty() {
             collector.keep(fresh);
-            let used = dialogue.read(from, collector.unread(), peer, judge);
+            let used = dialogue.read(from, collector.unread(), peer, &mut judge.reading());
             collector.advance(stream, used);
             return;
         }
-        let used = dialogue.read(from, fresh, peer, judge);
+        let used = dialogue.read(from, fresh, peer, &mut judge.reading());
         if meaningless && used == fresh.len() && dialogue.is_fleeting(from) {
             collector.freeze(stream, stream.next().wrapping_sub(u32::try_from(used).unwrap_or(u32::MAX)));
         } else {
@@ -305,19 +305,19 @@ impl Conversation {
         let collector = &mut self.inlet_mut(from).collector;
         let unread = collector.unread().to_vec();
         collector.freeze(stream, stream.next());
-        self.dialogue.read_unfinished(from, &unread, Unfinished::Unseen, judge);
+        self.dialogue.read_unfinished(from, &unread, Unfinished::Unseen, &mut judge.reading());
         self.pass_over(from, count as u64, judge);
         stream.pass_over(stream.next(), count);
         self.inlet_mut(from).collector.promote(stream);
         self.hear(from, 0, &[]);
         let (dialogue, own, peer) = self.parts(from);
-        let used = dialogue.read(from, own.collector.unread(), peer, judge);
+        let used = dialogue.read(from, own.collector.unread(), peer, &mut judge.reading());
         own.collector.advance(stream, used);
     }
 
     fn pass_over(&mut self, from: Side, count: u64, judge: &mut Judge<'_>) {
         let (dialogue, _, peer) = self.parts(from);
-        dialogue.pass_over(from, count, peer, judge);
+        dialogue.pass_over(from, count, peer, &mut judge.reading());
     }
 
     /// Reads on behind bytes that a capture lacks.
@@ -329,10 +329,10 @@ impl Conversation {
         let collector = &mut own.collector;
         while collector.is_waiting() {
             let unread = collector.take_unread();
-            dialogue.read_unfinished(from, &unread, Unfinished::Unseen, judge);
+            dialogue.read_unfinished(from, &unread, Unfinished::Unseen, &mut judge.reading());
             let missing = collector.give_up_gap(stream).unwrap_or_default();
-            dialogue.pass_over(from, u64::from(missing), peer, judge);
-            let used = dialogue.read(from, collector.unread(), peer, judge);
+            dialogue.pass_over(from, u64::from(missing), peer, &mut judge.reading());
+            let used = dialogue.read(from, collector.unread(), peer, &mut judge.reading());
             collector.advance(stream, used);
         }
     }
@@ -362,10 +362,10 @@ impl Conversation {
     pub(super) fn end(&mut self, from: Side, why: Unfinished, sure: bool, judge: &mut Judge<'_>) {
         let (dialogue, own, _) = self.parts(from);
         if !std::mem::replace(&mut own.cut_short, true) {
-            dialogue.read_unfinished(from, own.collector.unread(), why, judge);
+            dialogue.read_unfinished(from, own.collector.unread(), why, &mut judge.reading());
         }
         if sure {
-            dialogue.end(from, judge);
+            dialogue.end(from, &mut judge.reading());
         }
     }
 
@@ -380,7 +380,7 @@ impl Conversation {
             }
             self.end(from, Unfinished::Unseen, true, judge);
         }
-        self.dialogue.tell_rest(judge);
+        self.dialogue.tell_rest(&mut judge.reading());
         self.admission.conclude(judge);
         judge.tell_cut_alerts();
         // Nobody has confirmed the flow: they may be anybody's word, and not another flow's.

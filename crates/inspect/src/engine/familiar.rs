@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::bench::Law;
+use super::dialogue::KnownIdentification;
 use crate::banner::{Banner, KnownLines, SshBanner};
 use crate::event::{Side, SshSide};
 use crate::rules::fingerprint::Fingerprints;
@@ -15,37 +15,24 @@ use crate::rules::{Context, RuleSet, Stage};
 /// Lines that are remembered.
 #[derive(Debug, Default)]
 pub(super) struct Familiar {
-    client: KnownLines<Known>,
-    server: KnownLines<Known>,
-}
-
-/// What is known of a line.
-#[derive(Debug, Clone)]
-pub(super) struct Known {
-    /// What events show of it.
-    pub(super) side: Arc<SshSide>,
-    /// True if no rule matches it, whatever the addresses and the port.
-    pub(super) indifferent: bool,
+    client: KnownLines<KnownIdentification>,
+    server: KnownLines<KnownIdentification>,
 }
 
 impl Familiar {
-    /// What is known of an identification by itself, without a KEXINIT.
-    pub(super) fn know(&mut self, banner: &SshBanner<'_>, law: &Law) -> Known {
-        self.look_up(banner, law, Known::clone)
-    }
-
-    /// True if no rule matches an identification by itself, whatever the addresses and the port.
-    pub(super) fn is_indifferent(&mut self, banner: &SshBanner<'_>, law: &Law) -> bool {
-        self.look_up(banner, law, |known| known.indifferent)
-    }
-
-    fn look_up<T>(&mut self, banner: &SshBanner<'_>, law: &Law, take: impl Fn(&Known) -> T) -> T {
+    /// Returns what is known of an identification by itself, without a KEXINIT.
+    pub(super) fn identify(
+        &mut self,
+        banner: &SshBanner<'_>,
+        rules: &RuleSet,
+        fingerprints: Option<&Fingerprints>,
+    ) -> KnownIdentification {
         let lines = match banner.from {
             Side::Client => &mut self.client,
             Side::Server => &mut self.server,
         };
-        let known = || Known::new(banner, &law.rules, law.fingerprints());
-        lines.know(banner.identification.line, known, take)
+        let known = || look_up(banner, rules, fingerprints);
+        lines.know(banner.identification.line, known, KnownIdentification::clone)
     }
 
     /// Forgets all: other rules are in force.
@@ -54,13 +41,14 @@ impl Familiar {
     }
 }
 
-impl Known {
-    fn new(banner: &SshBanner<'_>, rules: &RuleSet, fingerprints: Option<&Fingerprints>) -> Self {
-        let mut side = SshSide::from(banner);
-        side.fingerprint = fingerprints.and_then(|known| known.ssh(side.software_version.as_bytes()));
-        let context =
-            Context { product: side.fingerprint.as_ref(), stage: Stage::Whole, ..Context::default() };
-        let indifferent = rules.evaluate_anywhere(&Banner::Ssh(banner.clone()), &context).is_empty();
-        Self { side: Arc::new(side), indifferent }
-    }
+fn look_up(
+    banner: &SshBanner<'_>,
+    rules: &RuleSet,
+    fingerprints: Option<&Fingerprints>,
+) -> KnownIdentification {
+    let mut side = SshSide::from(banner);
+    side.fingerprint = fingerprints.and_then(|known| known.ssh(side.software_version.as_bytes()));
+    let context = Context { product: side.fingerprint.as_ref(), stage: Stage::Whole, ..Context::default() };
+    let indifferent = rules.evaluate_anywhere(&Banner::Ssh(banner.clone()), &context).is_empty();
+    KnownIdentification { side: Arc::new(side), indifferent }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::banner::{self, Banner, Request};
+use crate::banner::{Banner, Request, SshBanner};
 use crate::event::{
     Action, AlertFacts, AnomalyFacts, Application, DropFacts, DropReason, Endpoints, Event, EventKind,
     EventSink, FlowContext, OtherFacts, ProductFacts, Protocol, Severity, Side,
@@ -13,9 +13,10 @@ use crate::rules::{Context, Mark, Match, Occasion, Opinion, Policy, Sender, Stag
 
 use super::allowance::{Allowance, is_grave};
 use super::bench::{Desk, Law, Sitting};
+use super::dialogue::{Finding, FindingSink, FoundBanner, KnownIdentification, ReadContext};
 use super::facts::FlowFacts;
 use super::quota;
-use super::{BanRequest, PacketInput};
+use super::{BanRequest, OnFailure, PacketInput};
 
 /// Why a flow is to be stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,28 +124,40 @@ impl<'e> Sitting<'e> {
     }
 }
 
-/// A banner with what belongs to it.
-pub(super) struct Question<'q> {
-    pub(super) banner: &'q Banner<'q>,
-    pub(super) stage: Stage,
-    /// The request that a response answers.
-    pub(super) request: Option<&'q Request<'q>>,
-    pub(super) product: Option<&'q crate::event::ProductFacts>,
-    pub(super) transaction: Option<u32>,
-}
-
-/// Rules that matched something, by whose banner: each is told once of that.
-#[derive(Debug, Default)]
-pub(super) struct Matched(Vec<(Side, usize)>);
-
-impl Matched {
-    /// True if it is the first time.
-    fn insert(&mut self, from: Side, rule: usize) -> bool {
-        let first = !self.0.contains(&(from, rule));
-        if first {
-            self.0.push((from, rule));
+/// The judge asks the rules about each banner that a dialogue finds.
+impl FindingSink for Judge<'_> {
+    fn take(&mut self, finding: Finding<'_>) {
+        match finding {
+            Finding::Seen(protocol, from) => self.desk.counters.count_banner(protocol, from),
+            Finding::Banner(found) => self.ask(found),
+            Finding::Odd(anomaly) => self.note_application(anomaly),
+            Finding::Exchange(said, transaction) => {
+                let protocol = Some(said.protocol());
+                self.emit(EventKind::Application(said), None, protocol, transaction);
+            }
+            // Not what packets held: what is reported must not depend on how bytes were split.
+            Finding::Bytes(count) => self.allowance.hear(count),
+            Finding::Preamble(count) => self.desk.counters.preamble_octets += count as u64,
         }
-        first
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.outcome.stop.is_some() && self.enforces()
+    }
+
+    /// Nothing is told or counted.
+    fn would_stop(
+        &self,
+        part: &Banner<'_>,
+        request: Option<&Request<'_>>,
+        product: Option<&ProductFacts>,
+    ) -> bool {
+        let context = self.context(Stage::Part, request, product);
+        self.law.rules.would_block(part, &context, &self.desk.thresholds, self.packet.now)
+    }
+
+    fn identify(&mut self, banner: &SshBanner<'_>) -> KnownIdentification {
+        self.desk.familiar.identify(banner, &self.law.rules, self.law.dialogue.fingerprints.as_deref())
     }
 }
 
@@ -187,36 +200,40 @@ impl Judge<'_> {
         Sitting { law: self.law, desk: self.desk, sink: self.sink }
     }
 
-    /// Asks the rules about a banner, those left out that `matched` it before; `application` is made only
-    /// when one matches.
-    pub(super) fn ask(
-        &mut self,
-        question: &Question<'_>,
-        matched: &mut Matched,
-        application: impl Fn() -> Application,
-    ) {
-        let context = self.context(question.stage, question.request, question.product);
-        self.ask_policy(question, &context);
+    /// What reading takes besides bytes; the judge takes what is found.
+    pub(super) fn reading(&mut self) -> ReadContext<'_> {
         let law = self.law;
-        for found in law.rules.evaluate(question.banner, &context) {
-            if matched.insert(question.banner.from(), found.rule.index()) {
-                self.take_match(&found, question, &application);
+        let (server_port, enforced) = (self.flow.server_port(), self.enforced);
+        ReadContext { settings: &law.dialogue, server_port, enforced, sink: self }
+    }
+
+    /// Asks the rules about a banner, those left out that matched it before.
+    fn ask(&mut self, found: FoundBanner<'_>) {
+        if found.indifferent && self.asks.is_none() {
+            return;
+        }
+        let context = self.context(found.stage, found.request, found.product);
+        self.ask_policy(&found, &context);
+        let law = self.law;
+        for matching in law.rules.evaluate(found.banner, &context) {
+            if found.matched.insert(found.banner.from(), matching.rule.index()) {
+                self.take_match(&matching, &found);
             }
         }
-        for found in law.rules.exempted(question.banner, &context) {
-            if matched.insert(question.banner.from(), found.rule.index()) {
-                self.tell_within_allowance(&found, question, &application);
+        for matching in law.rules.exempted(found.banner, &context) {
+            if found.matched.insert(found.banner.from(), matching.rule.index()) {
+                self.tell_within_allowance(&matching, &found);
             }
         }
     }
 
     /// Asks the rules that the flow's policy names.
-    fn ask_policy(&mut self, question: &Question<'_>, context: &Context<'_>) {
-        let Some(policy) = self.asks.as_ref().filter(|_| question.stage != Stage::Part) else { return };
+    fn ask_policy(&mut self, found: &FoundBanner<'_>, context: &Context<'_>) {
+        let Some(policy) = self.asks.as_ref().filter(|_| found.stage != Stage::Part) else { return };
         let rules = &self.law.rules;
         for (number, (index, id)) in policy.allow_rules().enumerate() {
             let either = || rules.rules().get(index).is_some_and(|rule| rule.from() == Sender::Either);
-            match rules.opinion((index, id), question.banner, context) {
+            match rules.opinion((index, id), found.banner, context) {
                 // The other side's may match yet.
                 Opinion::Differs if either() => {}
                 opinion => self.opinions.push((number, opinion)),
@@ -254,22 +271,11 @@ impl Judge<'_> {
         }
     }
 
-    /// True if a part of an HTTP head is enough for a rule to block; nothing is told or counted.
-    pub(super) fn would_block(
-        &self,
-        banner: &Banner<'_>,
-        request: Option<&Request<'_>>,
-        product: Option<&crate::event::ProductFacts>,
-    ) -> bool {
-        let context = self.context(Stage::Part, request, product);
-        self.law.rules.would_block(banner, &context, &self.desk.thresholds, self.packet.now)
-    }
-
     pub(super) fn context<'q>(
         &self,
         stage: Stage,
         request: Option<&'q Request<'q>>,
-        product: Option<&'q crate::event::ProductFacts>,
+        product: Option<&'q ProductFacts>,
     ) -> Context<'q> {
         let Endpoints { client, server } = self.flow.endpoints();
         Context {
@@ -283,13 +289,8 @@ impl Judge<'_> {
         }
     }
 
-    fn take_match(
-        &mut self,
-        found: &Match<'_>,
-        question: &Question<'_>,
-        application: impl Fn() -> Application,
-    ) {
-        let rule = found.rule;
+    fn take_match(&mut self, matching: &Match<'_>, found: &FoundBanner<'_>) {
+        let rule = matching.rule;
         if let Some(count) = self.desk.counters.matches.get_mut(rule.index()) {
             *count += 1;
         }
@@ -298,21 +299,21 @@ impl Judge<'_> {
             self.desk.counters.suppressed += 1;
             return;
         }
-        let action = found.action();
+        let action = matching.action();
         if action == Action::Accept {
             return;
         }
         // A monitor changes nothing on the wire, nor how the kernel routes or shapes it.
-        if let Some(mark) = found.mark()
+        if let Some(mark) = matching.mark()
             && self.enforces()
         {
             self.outcome.mark = Some(merge(self.outcome.mark, mark));
         }
-        let ban = found.ban().map(|time| {
-            let line = self.law.config.disclosure.line(question.banner.line());
+        let ban = matching.ban().map(|time| {
+            let line = self.law.config.disclosure.line(found.banner.line());
             Box::new(BanRequest { client: source, rule: rule.id().to_owned(), banner: line, time })
         });
-        self.tell_within_allowance(found, question, application);
+        self.tell_within_allowance(matching, found);
         if action.blocks() {
             let stop = self.outcome.stop.get_or_insert_with(|| Stop {
                 reason: DropReason::Rules,
@@ -325,35 +326,30 @@ impl Judge<'_> {
     }
 
     /// Emits the alert of a match, unless the flow has had too many.
-    fn tell_within_allowance(
-        &mut self,
-        found: &Match<'_>,
-        question: &Question<'_>,
-        application: impl Fn() -> Application,
-    ) {
-        let length = question.banner.line().len().min(self.law.config.disclosure.text);
-        let grave = found.action().blocks() || is_grave(found.severity());
-        if self.allowance.admit_alert(found.rule.index(), grave, length) {
-            self.tell_match(found, question, application());
+    fn tell_within_allowance(&mut self, matching: &Match<'_>, found: &FoundBanner<'_>) {
+        let length = found.banner.line().len().min(self.law.config.disclosure.text);
+        let grave = matching.action().blocks() || is_grave(matching.severity());
+        if self.allowance.admit_alert(matching.rule.index(), grave, length) {
+            self.tell_match(matching, found);
         } else {
             self.desk.counters.alerts_suppressed += 1;
-            self.allowance.cut_alert(found.rule.id());
+            self.allowance.cut_alert(matching.rule.id());
         }
     }
 
-    fn tell_match(&mut self, found: &Match<'_>, question: &Question<'_>, application: Application) {
-        let banner = question.banner;
-        let alert = found.alert(Occasion {
+    fn tell_match(&mut self, matching: &Match<'_>, found: &FoundBanner<'_>) {
+        let banner = found.banner;
+        let alert = matching.alert(Occasion {
             from: banner.from(),
-            line: question.banner.line(),
+            line: banner.line(),
             disclosure: &self.law.config.disclosure,
-            product: question.product,
-            application,
+            product: found.product,
+            application: (found.facts)(),
             enforced: self.enforces(),
         });
         let protocol = banner.protocol();
         let from = banner.from();
-        self.emit(EventKind::Alert(alert.into()), Some(from), Some(protocol), question.transaction);
+        self.emit(EventKind::Alert(alert.into()), Some(from), Some(protocol), found.transaction);
     }
 
     /// Names the rules that matched and of which no alert was told.
@@ -403,13 +399,6 @@ impl Judge<'_> {
         self.tell(AnomalyFacts::new(anomaly, quota::detail(detail, suppressed)));
     }
 
-    /// Notes what was odd about a message.
-    pub(super) fn note_message(&mut self, anomalies: banner::Anomalies) {
-        for anomaly in anomalies.iter() {
-            self.note_application(anomaly);
-        }
-    }
-
     /// Notes something odd of the application layer.
     pub(super) fn note_application(&mut self, anomaly: Anomaly) {
         self.desk.counters.count_anomaly(anomaly);
@@ -417,12 +406,10 @@ impl Judge<'_> {
             self.told.insert(anomaly);
             self.tell(AnomalyFacts::from(anomaly));
         }
-        self.stop_for_anomaly(anomaly);
-    }
-
-    /// Stops the flow where the policy says that the anomaly does.
-    pub(super) fn stop_for_anomaly(&mut self, anomaly: Anomaly) {
-        if self.law.config.on_anomaly.drops(anomaly) && self.outcome.stop.is_none() {
+        let config = &self.law.config;
+        // Behind an upgrade that was not followed nothing can be read.
+        let blinds = anomaly == Anomaly::UpgradeNotFollowed && config.on_failure == OnFailure::Closed;
+        if (blinds || config.on_anomaly.drops(anomaly)) && self.outcome.stop.is_none() {
             self.outcome.stop = Some(Stop::because(anomaly.drop_reason()));
         }
     }

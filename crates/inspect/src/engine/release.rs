@@ -176,7 +176,7 @@ pub(super) fn decide(
         return if stood { Decision::Regain } else { Decision::Undecided };
     }
     let law = judge.law;
-    let may = law.config.lets_by() && law.http_inspect != HttpInspect::First;
+    let may = law.config.lets_by() && law.dialogue.http_inspect != HttpInspect::First;
     if !may || flow.label != 0 || !segment.flags().is_plain() || flow.is_closed() {
         return Decision::Undecided;
     }

@@ -73,6 +73,7 @@ use std::time::Duration;
 use self::advisory::Finding;
 use self::diagnostic::Report;
 use self::drift::ReadFile;
+pub use self::early::Early;
 use self::early::EarlySides;
 use self::field::Field;
 use self::index::Index;

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use crate::banner::other::{FIRST_OCTETS, Naming, OtherBanner, UNKNOWN, name, settle};
 use crate::banner::{Banner, Progress, Recognition, greeting, recognise, ssh};
-use crate::engine::judge::{Judge, Matched, Question};
-use crate::event::{Application, EventKind, OtherFacts, Protocol, Side};
+use crate::engine::dialogue::{Finding, FindingSink, FoundBanner, Matched};
+use crate::engine::judge::Judge;
+use crate::event::{Application, OtherFacts, Protocol, Side};
 use crate::rules::Stage;
 
 /// What each side said first.
@@ -124,9 +125,9 @@ impl First {
         self.told = true;
         let facts = Arc::new(self.facts());
         if let Some(from) = facts.from {
-            judge.desk.counters.count_banner(Protocol::Other, from);
+            judge.take(Finding::Seen(Protocol::Other, from));
         }
-        judge.emit(EventKind::Application(Application::Other(facts)), None, Some(Protocol::Other), None);
+        judge.take(Finding::Exchange(Application::Other(facts), None));
         for side in [Side::Client, Side::Server] {
             self.ask(side, judge);
         }
@@ -141,14 +142,16 @@ impl First {
             return;
         }
         let mut matched = std::mem::take(&mut self.matched);
-        let question = Question {
+        judge.take(Finding::Banner(FoundBanner {
             banner: &Banner::Other(OtherBanner::settled(side, self.of(side))),
             stage: Stage::Whole,
             request: None,
             product: None,
             transaction: None,
-        };
-        judge.ask(&question, &mut matched, || Application::Other(Arc::new(self.facts())));
+            indifferent: false,
+            matched: &mut matched,
+            facts: &|| Application::Other(Arc::new(self.facts())),
+        }));
         self.matched = matched;
     }
 

@@ -1,33 +1,33 @@
 //! Lines that may precede an SSH identification, and that.
 
+use super::finding::{Finding, ReadContext};
 use super::need::Need;
 use super::opening::Spoken;
 use super::{Dialogue, Reading, Step, Turn, ssh};
 use crate::banner::http::count_steps;
 use crate::banner::ssh as identification;
-use crate::engine::judge::Judge;
 use crate::terms::{Anomaly, Side};
 
 impl Dialogue {
     /// Reads lines that may precede an identification, and finds that. A server's are its greeting, too.
-    pub(super) fn read_lines(&mut self, place: usize, turn: Turn<'_>, judge: &mut Judge<'_>) -> Step {
+    pub(super) fn read_lines(&mut self, place: usize, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Step {
         let Turn { from, input, .. } = turn;
-        let (reading, used) = self.go_over_lines(place, turn, judge);
+        let (reading, used) = self.go_over_lines(place, turn, context);
         if from == Side::Server {
-            self.greeting.hear(input.get(..used).unwrap_or_default(), judge);
+            self.greeting.hear(input.get(..used).unwrap_or_default(), context);
         }
         self.opening.octets += used;
-        judge.desk.counters.preamble_octets += used as u64;
+        context.find(Finding::Preamble(used));
         if self.opening.octets > identification::PREAMBLE_LIMIT
             || self.opening.lines > identification::PREAMBLE_LINES
         {
-            judge.note_application(Anomaly::SshLongPreamble);
+            context.note(Anomaly::SshLongPreamble);
         }
         match reading {
             Reading::Ssh(_) => {
                 let leading = self.direction(from).first.leading > 0;
                 if from == Side::Client && (self.opening.client_lines || leading) {
-                    judge.note_application(Anomaly::SshClientPreamble);
+                    context.note(Anomaly::SshClientPreamble);
                 }
                 self.direction_mut(from).first.spoken = Spoken::Ssh;
                 Step::Used(used, reading)
@@ -42,7 +42,12 @@ impl Dialogue {
     }
 
     /// Goes over lines up to an identification; gives how many bytes that were.
-    fn go_over_lines(&mut self, mut place: usize, turn: Turn<'_>, judge: &mut Judge<'_>) -> (Reading, usize) {
+    fn go_over_lines(
+        &mut self,
+        mut place: usize,
+        turn: Turn<'_>,
+        context: &mut ReadContext<'_>,
+    ) -> (Reading, usize) {
         let Turn { from, input, .. } = turn;
         let mut at = 0;
         while let Some(rest) = input.get(at..).filter(|rest| !rest.is_empty()) {
@@ -57,12 +62,12 @@ impl Dialogue {
                     _ => {}
                 }
                 let Some(line) = identification::cut_line(rest) else { return (Reading::Lines(place), at) };
-                self.ssh.suspect(from, line, judge);
+                self.ssh.suspect(from, line, context);
             } else if begins && let Some(whole) = identification::begins_among_returns(rest) {
                 let line = if whole { identification::cut_line(rest) } else { None };
                 let Some(line) = line else { return (Reading::Lines(place), at) };
                 // Dropbear's client leaves these out.
-                self.ssh.suspect(from, &identification::without_returns(line), judge);
+                self.ssh.suspect(from, &identification::without_returns(line), context);
             }
             let reach = identification::next_start(place) - place;
             let readable = rest.get(..reach).unwrap_or(rest);

@@ -11,6 +11,7 @@
 //! Two places decide for all protocols: [`Dialogue::foreign`] that what a side says is none of them, and
 //! [`Dialogue::hand_over`] that one protocol leaves the connection to whatever follows.
 
+mod finding;
 mod foreign;
 mod greeting;
 mod hand_over;
@@ -22,6 +23,9 @@ mod search;
 mod ssh;
 mod tls;
 
+pub(in crate::engine) use self::finding::{
+    DialogueSettings, Finding, FindingSink, FoundBanner, KnownIdentification, Matched, ReadContext,
+};
 pub(in crate::engine) use self::http::Unfinished;
 
 use self::foreign::Foreign;
@@ -33,7 +37,6 @@ use self::opening::{First, Opening, Spoken};
 use self::search::Search;
 use self::ssh::Ssh;
 use self::tls::Tls;
-use super::judge::Judge;
 use super::release::Rest;
 use crate::banner::recognise::{FirstWord, may_become_plain_request};
 use crate::event::Side;
@@ -116,28 +119,34 @@ enum Step {
 
 impl Dialogue {
     /// Reads on through `input` as far as it goes: all that one side said and that was not read yet.
-    pub(super) fn read(&mut self, from: Side, input: &[u8], peer: &[u8], judge: &mut Judge<'_>) -> usize {
+    pub(super) fn read(
+        &mut self,
+        from: Side,
+        input: &[u8],
+        peer: &[u8],
+        context: &mut ReadContext<'_>,
+    ) -> usize {
         let due = self.is_due(from, input);
-        let used = if due { self.read_on(from, input, peer, judge) } else { 0 };
-        self.search(from, input, self.is_within_body(from), judge);
+        let used = if due { self.read_on(from, input, peer, context) } else { 0 };
+        self.search(from, input, self.is_within_body(from), context);
         self.direction_mut(from).search.advance(used);
         used
     }
 
-    fn read_on(&mut self, from: Side, input: &[u8], peer: &[u8], judge: &mut Judge<'_>) -> usize {
+    fn read_on(&mut self, from: Side, input: &[u8], peer: &[u8], context: &mut ReadContext<'_>) -> usize {
         let mut at = 0;
-        while judge.outcome.stop.is_none() || !judge.enforces() {
+        while !context.sink.is_stopped() {
             let rest = input.get(at..).unwrap_or_default();
             if rest.is_empty() {
                 break;
             }
             let within_body = self.is_within_body(from);
-            let Some(count) = self.step(Turn { from, input: rest, peer }, judge) else { break };
+            let Some(count) = self.step(Turn { from, input: rest, peer }, context) else { break };
             at += count;
             // Here, since the rest may be something else: a body behind a head.
-            self.search(from, input.get(..at).unwrap_or_default(), within_body, judge);
+            self.search(from, input.get(..at).unwrap_or_default(), within_body, context);
             // Not what packets held: what is told must not depend on how bytes were split.
-            judge.allowance.hear(count);
+            context.find(Finding::Bytes(count));
             if let Some(last) = at.checked_sub(1).and_then(|last| input.get(last)) {
                 let direction = self.direction_mut(from);
                 direction.amid_line = *last != b'\n';
@@ -158,17 +167,17 @@ impl Dialogue {
     }
 
     /// One look at what a side says; how many bytes were read, if it need not wait.
-    fn step(&mut self, turn: Turn<'_>, judge: &mut Judge<'_>) -> Option<usize> {
+    fn step(&mut self, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Option<usize> {
         let from = turn.from;
         let reading = std::mem::take(&mut self.direction_mut(from).reading);
         let step = match reading {
-            Reading::New => self.recognise(turn, judge),
-            Reading::Resync => self.resume(turn, judge),
-            Reading::Lines(place) => self.read_lines(place, turn, judge),
-            Reading::Ssh(reading) => self.read_ssh(reading, turn, judge),
-            Reading::Http(reading) => self.read_http(reading, turn, judge),
-            Reading::Tls => self.read_tls(turn, judge),
-            Reading::Greeting(reading) => self.read_greeting(reading, turn, judge),
+            Reading::New => self.recognise(turn, context),
+            Reading::Resync => self.resume(turn, context),
+            Reading::Lines(place) => self.read_lines(place, turn, context),
+            Reading::Ssh(reading) => self.read_ssh(reading, turn, context),
+            Reading::Http(reading) => self.read_http(reading, turn, context),
+            Reading::Tls => self.read_tls(turn, context),
+            Reading::Greeting(reading) => self.read_greeting(reading, turn, context),
             reading @ (Reading::Done | Reading::Foreign(_)) => Step::Used(turn.input.len(), reading),
         };
         let count = match step {
@@ -187,20 +196,20 @@ impl Dialogue {
                 count
             }
         };
-        self.settle(turn, judge);
+        self.settle(turn, context);
         Some(count)
     }
 
     /// Draws conclusions of one direction for the other, and tells what is complete.
-    fn settle(&mut self, turn: Turn<'_>, judge: &mut Judge<'_>) {
+    fn settle(&mut self, turn: Turn<'_>, context: &mut ReadContext<'_>) {
         if self.ssh.knows(Side::Client) && self.ssh.knows(Side::Server) && self.is_decided() {
-            self.ssh.tell(judge);
+            self.ssh.tell(context);
         }
         if self.is_decided() {
-            self.tls.tell(judge);
+            self.tls.tell(context);
         }
         let requested = if turn.from == Side::Client { &[] } else { turn.peer };
-        self.settle_http(requested, judge);
+        self.settle_http(requested, context);
     }
 
     /// True if nothing more is to be read in either direction.
@@ -247,9 +256,9 @@ impl Dialogue {
 
     /// Goes over `count` bytes of one side that are missing for good; `peer` is what the other one has said
     /// that is unread.
-    pub(super) fn pass_over(&mut self, from: Side, count: u64, peer: &[u8], judge: &mut Judge<'_>) {
+    pub(super) fn pass_over(&mut self, from: Side, count: u64, peer: &[u8], context: &mut ReadContext<'_>) {
         if from == Side::Server {
-            self.greeting.end(judge);
+            self.greeting.end(context);
         }
         let direction = self.direction_mut(from);
         direction.awaited = None;
@@ -257,14 +266,14 @@ impl Dialogue {
         let reading = std::mem::take(&mut direction.reading);
         let reading = match reading {
             Reading::Http(reading) => {
-                self.pass_over_http(reading, count, Turn { from, input: &[], peer }, judge)
+                self.pass_over_http(reading, count, Turn { from, input: &[], peer }, context)
             }
-            Reading::Ssh(reading) => self.end_ssh(from, &reading, judge).unwrap_or(Reading::Resync),
+            Reading::Ssh(reading) => self.end_ssh(from, &reading, context).unwrap_or(Reading::Resync),
             Reading::Tls => self.leave_tls(from),
             Reading::Greeting(_) => self.leave_greeting(from),
             reading @ (Reading::Done | Reading::Foreign(_)) => reading,
             // The receiver has them, so that what began as no message goes on as none.
-            Reading::Lines(_) if judge.law.tracking == Tracking::Inline => Reading::Lines(0),
+            Reading::Lines(_) if context.settings.tracking == Tracking::Inline => Reading::Lines(0),
             Reading::New | Reading::Resync | Reading::Lines(_) => Reading::Resync,
         };
         self.direction_mut(from).reading = reading;
@@ -276,7 +285,7 @@ impl Dialogue {
         from: Side,
         unread: &[u8],
         why: Unfinished,
-        judge: &mut Judge<'_>,
+        context: &mut ReadContext<'_>,
     ) {
         let begins = match &self.direction(from).reading {
             Reading::New | Reading::Resync => true,
@@ -284,19 +293,19 @@ impl Dialogue {
             _ => false,
         };
         if begins && !unread.is_empty() {
-            self.http.unfinished(from, unread, why, judge);
+            self.http.unfinished(from, unread, why, context);
         }
     }
 
     /// One side has said all, and that is certain.
-    pub(super) fn end(&mut self, from: Side, judge: &mut Judge<'_>) {
+    pub(super) fn end(&mut self, from: Side, context: &mut ReadContext<'_>) {
         if from == Side::Server {
-            self.greeting.end(judge);
+            self.greeting.end(context);
         }
         let reading = std::mem::take(&mut self.direction_mut(from).reading);
         let reading = match reading {
-            Reading::Http(reading) => Reading::Http(self.end_http(from, reading, judge)),
-            Reading::Ssh(reading) => self.end_ssh(from, &reading, judge).unwrap_or(Reading::Ssh(reading)),
+            Reading::Http(reading) => Reading::Http(self.end_http(from, reading, context)),
+            Reading::Ssh(reading) => self.end_ssh(from, &reading, context).unwrap_or(Reading::Ssh(reading)),
             Reading::Tls => self.leave_tls(from),
             reading => reading,
         };
@@ -304,10 +313,10 @@ impl Dialogue {
     }
 
     /// Tells everything that was seen and not told yet.
-    pub(super) fn tell_rest(&mut self, judge: &mut Judge<'_>) {
-        self.ssh.tell(judge);
-        self.tls.tell(judge);
-        self.http.tell_rest(judge);
+    pub(super) fn tell_rest(&mut self, context: &mut ReadContext<'_>) {
+        self.ssh.tell(context);
+        self.tls.tell(context);
+        self.http.tell_rest(context);
     }
 
     /// What one side said was not accepted: it begins afresh.

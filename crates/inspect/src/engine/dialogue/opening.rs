@@ -26,6 +26,7 @@
 //! that begins neither an identification nor a status line. A client that has begun a line with something
 //! that is no word is taken for one that says anything else as soon as the server does, too.
 
+use super::finding::ReadContext;
 use super::foreign::Foreign;
 use super::hand_over::{Asked, Handover};
 use super::need::{FEW, Need};
@@ -33,8 +34,6 @@ use super::{Dialogue, Reading, Step, Turn, greeting, http};
 use crate::banner::other::{Fit, Name};
 use crate::banner::recognise::{FIRST_LINE_LIMIT, LEADING_USUAL, empty_lines};
 use crate::banner::{self, Progress, Recognition, http as heads, proxy, recognise, socks};
-use crate::engine::HttpInspect;
-use crate::engine::judge::Judge;
 use crate::terms::{Anomaly, Side};
 
 /// What is known of both directions before, or beside, any protocol.
@@ -74,7 +73,7 @@ pub(super) enum Spoken {
 
 impl Dialogue {
     /// Looks at the first bytes of a direction.
-    pub(super) fn recognise(&mut self, turn: Turn<'_>, judge: &mut Judge<'_>) -> Step {
+    pub(super) fn recognise(&mut self, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Step {
         let Turn { from, input, .. } = turn;
         if from == Side::Server {
             self.greeting.begin(!turn.peer.is_empty() || self.heard(Side::Client) != Spoken::Nothing);
@@ -96,7 +95,7 @@ impl Dialogue {
             return self.give_up(from);
         }
         let heard = match from {
-            Side::Client if self.heard(Side::Server) == Spoken::Nothing => self.hear_hello(turn, judge),
+            Side::Client if self.heard(Side::Server) == Spoken::Nothing => self.hear_hello(turn, context),
             Side::Client => None,
             Side::Server => self.hear_answer(turn),
         };
@@ -109,44 +108,44 @@ impl Dialogue {
                 self.spoke(from, Spoken::Ssh);
                 Step::Used(0, Reading::Lines(0))
             }
-            Recognition::Http => self.begin_http(turn, judge),
-            Recognition::PerhapsSsh | Recognition::Relayed => self.begin_other(turn, judge),
+            Recognition::Http => self.begin_http(turn, context),
+            Recognition::PerhapsSsh | Recognition::Relayed => self.begin_other(turn, context),
         }
     }
 
     /// Looks for a message where bytes are missing before: one that begins with this segment is read,
     /// anything else is left out.
-    pub(super) fn resume(&mut self, turn: Turn<'_>, judge: &mut Judge<'_>) -> Step {
-        let first = judge.law.http_inspect == HttpInspect::First;
+    pub(super) fn resume(&mut self, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Step {
+        let first = !context.settings.reads_on();
         let begins_tls = Name::TLS.fit(turn.from, turn.input) == Fit::Yes;
         let recognised = recognise(turn.from, turn.input);
         if first || begins_tls || matches!(recognised, Recognition::Ssh | Recognition::Relayed) {
-            return self.recognise(turn, judge);
+            return self.recognise(turn, context);
         }
-        self.find_message(turn, Reading::Resync, judge)
+        self.find_message(turn, Reading::Resync, context)
     }
 
-    fn begin_http(&mut self, turn: Turn<'_>, judge: &mut Judge<'_>) -> Step {
+    fn begin_http(&mut self, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Step {
         let from = turn.from;
         self.http.begin(from, turn.input);
         let first = &self.direction(from).first;
         let mut odd = banner::Anomalies::NONE;
         odd.insert_if(first.spaced, Anomaly::LeadingSpace);
         odd.insert_if(first.leading > LEADING_USUAL, Anomaly::LongLeading);
-        judge.note_message(odd);
+        context.note_all(odd);
         self.spoke(from, Spoken::Http);
         if from == Side::Server {
             match self.heard(Side::Client) {
                 // What is a response to one client may be lines before an identification to another.
                 Spoken::Ssh => return Step::Used(0, Reading::Lines(0)),
-                Spoken::Other => self.note_unknown_request(judge),
+                Spoken::Other => self.note_unknown_request(context),
                 _ => {}
             }
         }
         Step::Used(0, Reading::Http(http::Reading::default()))
     }
 
-    fn begin_other(&mut self, turn: Turn<'_>, judge: &mut Judge<'_>) -> Step {
+    fn begin_other(&mut self, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Step {
         let from = turn.from;
         self.spoke(from, Spoken::Other);
         match self.heard(from.other()) {
@@ -157,8 +156,8 @@ impl Dialogue {
             Spoken::Other => self.give_up(from),
             Spoken::Http => {
                 match from {
-                    Side::Client => self.note_unknown_request(judge),
-                    Side::Server => judge.note_application(Anomaly::UnknownResponse),
+                    Side::Client => self.note_unknown_request(context),
+                    Side::Server => context.note(Anomaly::UnknownResponse),
                 }
                 Step::Used(0, self.strange(from))
             }
@@ -197,8 +196,8 @@ impl Dialogue {
     }
 
     /// A server answers by HTTP what was not read as a request.
-    fn note_unknown_request(&mut self, judge: &mut Judge<'_>) {
-        judge.note_application(Anomaly::UnknownRequest);
+    fn note_unknown_request(&mut self, context: &mut ReadContext<'_>) {
+        context.note(Anomaly::UnknownRequest);
         if matches!(self.direction(Side::Client).reading, Reading::Lines(_)) {
             let reading = self.foreign(Side::Client, Foreign::BesideHttp);
             self.change(Side::Client, reading);

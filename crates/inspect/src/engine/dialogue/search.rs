@@ -7,14 +7,13 @@
 //! the client has said [`LIMIT`] bytes. Of the server the answer to a hello that was found is looked for,
 //! too.
 
+use super::finding::ReadContext;
 use super::hand_over::Asked;
 use super::opening::Spoken;
 use super::{Dialogue, Reading};
 use crate::banner::http::count_steps;
 use crate::banner::ssh as identification;
 use crate::banner::tls::{self, CLIENT_HELLO, MESSAGE_LIMIT, Piece, Records, SERVER_HELLO};
-use crate::engine::OnFailure;
-use crate::engine::judge::{Judge, Stop};
 use crate::terms::{Anomaly, Side, Transport};
 
 /// Bytes of one side that are searched.
@@ -176,9 +175,15 @@ impl Search {
 impl Dialogue {
     /// Searches the end of `input` that was not searched yet, which was read, or waits to be, as bytes of a
     /// request's body or not.
-    pub(super) fn search(&mut self, from: Side, input: &[u8], within_body: bool, judge: &mut Judge<'_>) {
+    pub(super) fn search(
+        &mut self,
+        from: Side,
+        input: &[u8],
+        within_body: bool,
+        context: &mut ReadContext<'_>,
+    ) {
         if from == Side::Server {
-            self.judge_lines(judge);
+            self.judge_lines(context);
         }
         let is_first = from == Side::Client && self.may_begin_with_hello(input);
         if is_first || !self.searches(from) {
@@ -194,11 +199,7 @@ impl Dialogue {
         let fresh = search.take(input);
         let pending = self.asked == Asked::Upgrade && !self.tls.was_found();
         if from == Side::Client && search.total >= LIMIT && pending {
-            judge.note_application(Anomaly::UpgradeNotFollowed);
-            if judge.law.config.on_failure == OnFailure::Closed {
-                let reason = Anomaly::UpgradeNotFollowed.drop_reason();
-                judge.outcome.stop.get_or_insert_with(|| Stop::because(reason));
-            }
+            context.note(Anomaly::UpgradeNotFollowed);
         }
         if search.is_turn && !fresh.is_empty() {
             search.before = Some(b'\n').filter(|_| search.held.is_empty()).or(search.before);
@@ -207,9 +208,9 @@ impl Dialogue {
         // A server that repeats a client's bytes may be led to repeat a server's hello amid a line.
         search.hold(fresh, from == Side::Server);
         let mut candidates = std::mem::take(&mut search.candidates);
-        candidates.retain_mut(|candidate| self.read_candidate(from, candidate, &search.held, judge));
+        candidates.retain_mut(|candidate| self.read_candidate(from, candidate, &search.held, context));
         if candidates.len() > CANDIDATES {
-            judge.note_application(Anomaly::TlsDisputed);
+            context.note(Anomaly::TlsDisputed);
             candidates.clear();
         }
         search.candidates = candidates;
@@ -226,7 +227,7 @@ impl Dialogue {
         self.direction_mut(from).search = search;
         self.direction_mut(from.other()).search.is_turn = true;
         if from == Side::Client {
-            self.judge_lines(judge);
+            self.judge_lines(context);
         }
     }
 
@@ -249,7 +250,7 @@ impl Dialogue {
         from: Side,
         candidate: &mut Candidate,
         held: &[u8],
-        judge: &mut Judge<'_>,
+        context: &mut ReadContext<'_>,
     ) -> bool {
         let input = held.get(candidate.start..).unwrap_or_default();
         if !candidate.begun && !may_be_hello(from, input) {
@@ -265,7 +266,7 @@ impl Dialogue {
                     let uploads =
                         (client, server) == (Spoken::Http, Spoken::Nothing) && !self.http.is_doubtful();
                     if !uploads && tls::client(body, Transport::Tcp).is_some() {
-                        self.take_found_hello(body, judge);
+                        self.take_found_hello(body, context);
                     }
                     return false;
                 }
@@ -275,7 +276,7 @@ impl Dialogue {
                         return false;
                     }
                     candidate.begun = true;
-                    if !self.take_message(from, kind, body, judge) {
+                    if !self.take_message(from, kind, body, context) {
                         self.tls.end_search();
                         return false;
                     }
@@ -286,14 +287,14 @@ impl Dialogue {
     }
 
     /// Judges lines of the client that may be identifications, once it is known that they may be.
-    fn judge_lines(&mut self, judge: &mut Judge<'_>) {
+    fn judge_lines(&mut self, context: &mut ReadContext<'_>) {
         let server = self.direction(Side::Server).first.spoken;
         let lines = std::mem::take(&mut self.direction_mut(Side::Client).search.lines);
         let waits = |line: &KeptLine| server == Spoken::Nothing && line.within_body;
         let (waiting, due): (Vec<_>, Vec<_>) = lines.into_iter().partition(waits);
         self.direction_mut(Side::Client).search.lines = waiting;
         for line in due.iter().filter(|_| matches!(server, Spoken::Nothing | Spoken::Ssh)) {
-            self.ssh.suspect(Side::Client, &line.octets, judge);
+            self.ssh.suspect(Side::Client, &line.octets, context);
         }
     }
 

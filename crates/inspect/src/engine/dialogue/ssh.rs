@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use crate::banner::{Banner, Progress, SshBanner, kex, ssh};
-use crate::event::{Application, EventKind, Protocol, Side, SshFacts, SshSide};
+use crate::event::{Application, Protocol, Side, SshFacts, SshSide};
 use crate::rules::Stage;
 
+use super::finding::{Finding, FoundBanner, Matched, ReadContext};
 use super::foreign::Foreign;
 use super::{Dialogue, Need, Step, Turn};
-use crate::engine::judge::{Judge, Matched, Question};
 
 /// What is known of the two sides.
 #[derive(Debug, Default)]
@@ -39,14 +39,19 @@ impl Reading {
 
 impl Dialogue {
     /// Reads an identification or, where it is wanted, the KEXINIT behind it.
-    pub(super) fn read_ssh(&mut self, reading: Reading, turn: Turn<'_>, judge: &mut Judge<'_>) -> Step {
+    pub(super) fn read_ssh(
+        &mut self,
+        reading: Reading,
+        turn: Turn<'_>,
+        context: &mut ReadContext<'_>,
+    ) -> Step {
         match reading {
-            Reading::Identification => self.identify(turn, judge),
-            Reading::Kex(line, before) => self.ssh.exchange((line, before), turn, judge),
+            Reading::Identification => self.identify(turn, context),
+            Reading::Kex(line, before) => self.ssh.exchange((line, before), turn, context),
         }
     }
 
-    fn identify(&mut self, turn: Turn<'_>, judge: &mut Judge<'_>) -> Step {
+    fn identify(&mut self, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Step {
         let Turn { from, input, .. } = turn;
         match ssh::identify(from, input) {
             Progress::More => {
@@ -54,8 +59,8 @@ impl Dialogue {
             }
             Progress::Never(_) => Step::Used(input.len(), self.foreign(from, Foreign::NotSsh)),
             Progress::Done { value, consumed } => {
-                let wants_kex = judge.law.config.collect_kex || judge.law.rules.needs().kex;
-                self.ssh.take_identification(from, &value, wants_kex, judge);
+                let wants_kex = context.settings.kex;
+                self.ssh.take_identification(from, &value, wants_kex, context);
                 let line = || value.identification.line.to_vec();
                 let next = match wants_kex {
                     true => super::Reading::Ssh(Reading::Kex(line(), 0)),
@@ -72,10 +77,10 @@ impl Dialogue {
         &mut self,
         from: Side,
         reading: &Reading,
-        judge: &mut Judge<'_>,
+        context: &mut ReadContext<'_>,
     ) -> Option<super::Reading> {
         let Reading::Kex(line, _) = reading else { return None };
-        self.ssh.give_up_kex(from, line, judge);
+        self.ssh.give_up_kex(from, line, context);
         Some(super::Reading::Done)
     }
 }
@@ -87,25 +92,29 @@ impl Ssh {
         from: Side,
         read: &ssh::SshRead<'_>,
         wants_kex: bool,
-        judge: &mut Judge<'_>,
+        context: &mut ReadContext<'_>,
     ) {
-        judge.desk.counters.count_banner(Protocol::Ssh, from);
-        judge.note_message(read.anomalies);
+        context.find(Finding::Seen(Protocol::Ssh, from));
+        context.note_all(read.anomalies);
         let banner = SshBanner { from, identification: read.identification, kex: None };
-        let known = judge.desk.familiar.know(&banner, judge.law);
+        let known = context.sink.identify(&banner);
         *self.side_mut(from) = Some(known.side);
         if read.identification.line.contains(&b'\r') {
             // Dropbear's client leaves these out.
-            self.suspect(from, &ssh::without_returns(read.identification.line), judge);
+            self.suspect(from, &ssh::without_returns(read.identification.line), context);
         }
-        if !known.indifferent || judge.asks.is_some() {
-            self.ask(banner, if wants_kex { Stage::Head } else { Stage::Whole }, judge);
-        }
+        let stage = if wants_kex { Stage::Head } else { Stage::Whole };
+        self.ask(banner, stage, known.indifferent, context);
     }
 
     /// Reads the packet at the start of the input, the KEXINIT or one that may precede it, behind the
     /// identification line and so many bytes of other packets.
-    fn exchange(&mut self, (line, before): (Vec<u8>, usize), turn: Turn<'_>, judge: &mut Judge<'_>) -> Step {
+    fn exchange(
+        &mut self,
+        (line, before): (Vec<u8>, usize),
+        turn: Turn<'_>,
+        context: &mut ReadContext<'_>,
+    ) -> Step {
         let Turn { from, input, .. } = turn;
         let (kex, consumed) = match kex::packet(input) {
             kex::Packet::More(octets) => {
@@ -123,41 +132,36 @@ impl Ssh {
             Arc::make_mut(side).hassh = Some(kex.hassh_of(from));
         }
         let (identification, _) = ssh::parse_line(&line);
-        self.ask(SshBanner { from, identification, kex }, Stage::Rest, judge);
+        self.ask(SshBanner { from, identification, kex }, Stage::Rest, false, context);
         Step::Used(consumed, super::Reading::Done)
     }
 
     /// Judges a line that only some implementations take for an identification. What the side's
     /// identification is stays open.
-    pub(super) fn suspect(&self, from: Side, line: &[u8], judge: &mut Judge<'_>) {
-        judge.note_message(ssh::disputed());
+    pub(super) fn suspect(&self, from: Side, line: &[u8], context: &mut ReadContext<'_>) {
+        context.note_all(ssh::disputed());
         let (identification, _) = ssh::parse_line(line);
         // No KEXINIT is waited for behind it.
-        self.ask(SshBanner { from, identification, kex: None }, Stage::Whole, judge);
+        self.ask(SshBanner { from, identification, kex: None }, Stage::Whole, false, context);
     }
 
     /// Judges a side whose KEXINIT will not come any more.
-    fn give_up_kex(&mut self, from: Side, line: &[u8], judge: &mut Judge<'_>) {
+    fn give_up_kex(&mut self, from: Side, line: &[u8], context: &mut ReadContext<'_>) {
         let (identification, _) = ssh::parse_line(line);
         let banner = SshBanner { from, identification, kex: None };
         // What matches nothing by itself matches nothing at its end.
-        if !judge.desk.familiar.is_indifferent(&banner, judge.law) {
-            self.ask(banner, Stage::Rest, judge);
+        if !context.sink.identify(&banner).indifferent {
+            self.ask(banner, Stage::Rest, false, context);
         }
     }
 
     /// Tells what was seen, once; nothing if nothing was.
-    pub(super) fn tell(&mut self, judge: &mut Judge<'_>) {
+    pub(super) fn tell(&mut self, context: &mut ReadContext<'_>) {
         if !self.is_told
             && let Some(facts) = &self.facts
         {
             self.is_told = true;
-            judge.emit(
-                EventKind::Application(Application::Ssh(Arc::clone(facts))),
-                None,
-                Some(Protocol::Ssh),
-                None,
-            );
+            context.find(Finding::Exchange(Application::Ssh(Arc::clone(facts)), None));
         }
     }
 
@@ -166,13 +170,17 @@ impl Ssh {
         self.side(from).is_some()
     }
 
-    fn ask(&self, banner: SshBanner<'_>, stage: Stage, judge: &mut Judge<'_>) {
-        let product = self.side(banner.from).and_then(|side| side.fingerprint.as_ref());
-        let banner = Banner::Ssh(banner);
-        let question = Question { banner: &banner, stage, request: None, product, transaction: None };
-        judge.ask(&question, &mut Matched::default(), || {
-            Application::Ssh(self.facts.clone().unwrap_or_default())
-        });
+    fn ask(&self, banner: SshBanner<'_>, stage: Stage, indifferent: bool, context: &mut ReadContext<'_>) {
+        context.find(Finding::Banner(FoundBanner {
+            product: self.side(banner.from).and_then(|side| side.fingerprint.as_ref()),
+            banner: &Banner::Ssh(banner),
+            stage,
+            request: None,
+            transaction: None,
+            indifferent,
+            matched: &mut Matched::default(),
+            facts: &|| Application::Ssh(self.facts.clone().unwrap_or_default()),
+        }));
     }
 
     fn side(&self, from: Side) -> Option<&SshSide> {

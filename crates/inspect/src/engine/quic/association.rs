@@ -10,7 +10,7 @@ use crate::engine::allowance::Allowance;
 use crate::engine::judge::Judge;
 use crate::event::{Timestamp, Volume};
 use crate::flow::{Anomaly, AnomalySet, Class, End, Ruling};
-use crate::terms::QuicVersion;
+use crate::terms::{QuicVersion, Side};
 
 /// Connections between the same two ports that are told apart. Those that were judged give way to others.
 pub(super) const ATTEMPTS: usize = 8;

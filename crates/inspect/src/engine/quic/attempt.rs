@@ -7,10 +7,10 @@ use super::association::Found;
 use crate::banner::quic::{
     ConnectionId, Hellos, InitialKeys, Kind, LongPacket, Malformed, Refused, crypto_frames,
 };
-use crate::engine::judge::Matched;
+use crate::engine::dialogue::Matched;
 use crate::event::{Timestamp, TlsFacts};
 use crate::flow::{Anomaly, End};
-use crate::terms::QuicVersion;
+use crate::terms::{QuicVersion, Side};
 
 /// CRYPTO frames that a hello may come in; clients that scatter it on purpose use some dozen, and send again.
 const FRAMES: usize = 512;

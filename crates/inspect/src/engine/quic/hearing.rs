@@ -6,8 +6,9 @@ use super::association::Association;
 use super::attempt::{Attempt, State};
 use crate::banner::tls::{self, CLIENT_HELLO};
 use crate::banner::{Banner, TlsBanner};
-use crate::engine::judge::{Judge, Question};
-use crate::event::{Application, EventKind, OtherFacts, Protocol, TlsFacts};
+use crate::engine::dialogue::{Finding, FindingSink, FoundBanner};
+use crate::engine::judge::Judge;
+use crate::event::{Application, OtherFacts, Protocol, TlsFacts};
 use crate::rules::{Allowed, Opinion, Policy, Stage};
 use crate::terms::{Anomaly, Side, Transport};
 
@@ -32,7 +33,7 @@ impl Attempt {
             let hello = match self.hellos.next_message() {
                 Ok(None) => break,
                 Ok(Some((CLIENT_HELLO, body))) => {
-                    judge.allowance.hear(body.len());
+                    judge.take(Finding::Bytes(body.len()));
                     tls::client(body, Transport::Udp).ok_or(Anomaly::TlsMalformed)
                 }
                 Ok(Some(_)) | Err(_) => Err(Anomaly::QuicMalformed),
@@ -44,7 +45,7 @@ impl Attempt {
                     self.judge(TlsFacts { client: Some(client), quic, ..TlsFacts::default() }, judge);
                 }
                 Err(anomaly) => {
-                    judge.note_application(anomaly);
+                    judge.take(Finding::Odd(anomaly));
                     break;
                 }
             }
@@ -60,15 +61,22 @@ impl Attempt {
             return;
         }
         let facts = Arc::new(facts);
-        judge.desk.counters.count_banner(Protocol::Tls, Side::Client);
+        judge.take(Finding::Seen(Protocol::Tls, Side::Client));
         let policy = judge.law.rules.policy(&judge.flow.endpoints());
         let policy = policy.filter(|policy| !policy.allows_any()).cloned();
         judge.asks.clone_from(&policy);
         let line = facts.line(Side::Client);
         let banner = Banner::Tls(TlsBanner { from: Side::Client, facts: &facts, line: &line });
-        let stage = Stage::Whole;
-        let question = Question { banner: &banner, stage, request: None, product: None, transaction: None };
-        judge.ask(&question, &mut self.matched, || Application::Tls(Arc::clone(&facts)));
+        judge.take(Finding::Banner(FoundBanner {
+            banner: &banner,
+            stage: Stage::Whole,
+            request: None,
+            product: None,
+            transaction: None,
+            indifferent: false,
+            matched: &mut self.matched,
+            facts: &|| Application::Tls(Arc::clone(&facts)),
+        }));
         if let Some(policy) = policy {
             let opinions = std::mem::take(&mut judge.opinions);
             if !is_allowed(&policy, &opinions) {
@@ -77,7 +85,7 @@ impl Attempt {
             }
         }
         let said = Application::Tls(Arc::clone(&facts));
-        judge.emit(EventKind::Application(said), None, Some(Protocol::Tls), None);
+        judge.take(Finding::Exchange(said, None));
         self.facts.get_or_insert(facts);
     }
 }

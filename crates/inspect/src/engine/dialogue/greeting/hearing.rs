@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use crate::banner::{Banner, GreetingBanner, Progress, greeting};
+use crate::engine::dialogue::finding::{Finding, FoundBanner, Matched, ReadContext};
 use crate::engine::dialogue::need::FEW;
-use crate::engine::judge::{Judge, Matched, Question};
-use crate::event::{Application, EventKind, GreetingFacts};
+use crate::event::{Application, GreetingFacts};
 use crate::rules::Stage;
 use crate::terms::{Greeting, Side};
 
@@ -33,11 +33,11 @@ pub(super) enum Heard {
 
 impl Hearing {
     /// Takes the next bytes of the server.
-    pub(super) fn hear(&mut self, octets: &[u8], answers: bool, judge: &mut Judge<'_>) -> Heard {
+    pub(super) fn hear(&mut self, octets: &[u8], answers: bool, context: &mut ReadContext<'_>) -> Heard {
         if octets.is_empty() {
             return Heard::More;
         }
-        let port = judge.flow.server_port();
+        let port = context.server_port;
         let mut heard = match std::mem::replace(self, Self::Over) {
             Self::Open => Vec::new(),
             Self::Amid(heard) => heard,
@@ -57,19 +57,19 @@ impl Hearing {
             }
             Progress::Never(_) => Heard::Nothing,
             Progress::Done { value, consumed } => {
-                tell(&value, answers, judge);
+                tell(&value, answers, context);
                 Heard::Whole(value.greeting, consumed.saturating_sub(before))
             }
         }
     }
 
     /// The server says no more: what there is of a greeting is all of it.
-    pub(super) fn end(&mut self, answers: bool, judge: &mut Judge<'_>) {
-        let port = judge.flow.server_port();
+    pub(super) fn end(&mut self, answers: bool, context: &mut ReadContext<'_>) {
+        let port = context.server_port;
         if let Self::Amid(heard) = std::mem::replace(self, Self::Over)
             && let Some(banner) = greeting::unfinished(&heard, port)
         {
-            tell(&banner, answers, judge);
+            tell(&banner, answers, context);
         }
     }
 
@@ -94,20 +94,22 @@ impl Hearing {
 
 /// Asks the rules about a greeting, and tells it. What `answers` a client that spoke first looks like one in
 /// protocols that greet nobody, as Redis's `+OK` does: no event says that it is one.
-fn tell(banner: &GreetingBanner<'_>, answers: bool, judge: &mut Judge<'_>) {
-    let fingerprint = judge.law.fingerprints().and_then(|fingerprints| fingerprints.greeting(banner));
+fn tell(banner: &GreetingBanner<'_>, answers: bool, context: &mut ReadContext<'_>) {
+    let fingerprint = context.settings.fingerprints().and_then(|fingerprints| fingerprints.greeting(banner));
     let facts = Arc::new(GreetingFacts { fingerprint, ..GreetingFacts::from(banner) });
     let said = Application::Greeting(Arc::clone(&facts));
     if !answers {
-        judge.desk.counters.count_banner(said.protocol(), Side::Server);
-        judge.emit(EventKind::Application(said.clone()), None, Some(said.protocol()), None);
+        context.find(Finding::Seen(said.protocol(), Side::Server));
+        context.find(Finding::Exchange(said.clone(), None));
     }
-    let question = Question {
+    context.find(Finding::Banner(FoundBanner {
         banner: &Banner::Greeting(*banner),
         stage: Stage::Whole,
         request: None,
         product: facts.fingerprint.as_ref(),
         transaction: None,
-    };
-    judge.ask(&question, &mut Matched::default(), || said.clone());
+        indifferent: false,
+        matched: &mut Matched::default(),
+        facts: &|| said.clone(),
+    }));
 }

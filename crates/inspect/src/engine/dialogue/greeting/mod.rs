@@ -11,6 +11,7 @@ mod upgrade;
 
 use self::hearing::{Heard, Hearing};
 use self::upgrade::{Commands, Reply};
+use super::finding::ReadContext;
 use super::foreign::Foreign;
 use super::hand_over::{Asked, Handover};
 use super::need::{FEW, Need};
@@ -18,7 +19,6 @@ use super::opening::Spoken;
 use super::{Dialogue, Step, Turn};
 use crate::banner::greeting::LINE_LIMIT;
 use crate::banner::http::count_steps;
-use crate::engine::judge::Judge;
 use crate::terms::{self, Side};
 
 /// What both directions know of it.
@@ -46,8 +46,8 @@ pub(super) enum Reading {
 impl Greeting {
     /// Listens to the next bytes of the server; gives how many belong to its greeting, all as long as that
     /// goes on.
-    pub(super) fn hear(&mut self, octets: &[u8], judge: &mut Judge<'_>) -> usize {
-        match self.hearing.hear(octets, self.answers, judge) {
+    pub(super) fn hear(&mut self, octets: &[u8], context: &mut ReadContext<'_>) -> usize {
+        match self.hearing.hear(octets, self.answers, context) {
             Heard::More => octets.len(),
             Heard::Whole(protocol, used) => {
                 self.protocol = Some(protocol);
@@ -58,8 +58,8 @@ impl Greeting {
     }
 
     /// The server says no more: what there is of a greeting is all of it.
-    pub(super) fn end(&mut self, judge: &mut Judge<'_>) {
-        self.hearing.end(self.answers, judge);
+    pub(super) fn end(&mut self, context: &mut ReadContext<'_>) {
+        self.hearing.end(self.answers, context);
     }
 
     /// The server says its first bytes, after the client or not.
@@ -105,10 +105,15 @@ fn used(count: usize, reading: Reading) -> Step {
 
 impl Dialogue {
     /// Reads on in lines.
-    pub(super) fn read_greeting(&mut self, reading: Reading, turn: Turn<'_>, judge: &mut Judge<'_>) -> Step {
+    pub(super) fn read_greeting(
+        &mut self,
+        reading: Reading,
+        turn: Turn<'_>,
+        context: &mut ReadContext<'_>,
+    ) -> Step {
         match reading {
             Reading::First => {
-                let count = self.greeting.hear(turn.input, judge);
+                let count = self.greeting.hear(turn.input, context);
                 let goes_on = self.follows(Side::Client) || self.asked == Asked::Upgrade;
                 match self.greeting.reading(Side::Server) {
                     Some(Reading::Replies) if !goes_on => {

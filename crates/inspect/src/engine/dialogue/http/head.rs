@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::transactions::{Http, Reached, Unfinished};
 use crate::banner::http::{self, HEAD_LIMIT, HeadSearch, Line};
 use crate::banner::{Banner, ssh};
-use crate::engine::judge::Judge;
+use crate::engine::dialogue::finding::ReadContext;
 use crate::event::Side;
 use crate::rules::Stage;
 
@@ -42,10 +42,16 @@ enum Advance {
 
 impl Head {
     /// Goes over the lines that are new in `input`.
-    fn advance(&mut self, from: Side, input: &[u8], may_speak_ssh: bool, judge: &Judge<'_>) -> Advance {
-        let early = judge.law.rules.early(from);
+    fn advance(
+        &mut self,
+        from: Side,
+        input: &[u8],
+        may_speak_ssh: bool,
+        context: &ReadContext<'_>,
+    ) -> Advance {
+        let early = context.settings.early(from);
         // What is all there is judged whole.
-        let in_parts = judge.enforces() && !input.ends_with(b"\r\n\r\n");
+        let in_parts = context.enforced && !input.ends_with(b"\r\n\r\n");
         while let Some(line) = self.search.next_line(input) {
             match line {
                 Line::End => return Advance::Whole,
@@ -101,10 +107,15 @@ impl Head {
 
 impl Http {
     /// Reads on in a request head that begins where `input` does.
-    pub(super) fn request(&mut self, head: &mut Head, input: &[u8], judge: &mut Judge<'_>) -> Reached {
-        match head.advance(Side::Client, input, false, judge) {
-            Advance::Whole => self.whole_request(input, judge),
-            _ if self.stops_request(head, input, judge) => Reached::Stopped,
+    pub(super) fn request(
+        &mut self,
+        head: &mut Head,
+        input: &[u8],
+        context: &mut ReadContext<'_>,
+    ) -> Reached {
+        match head.advance(Side::Client, input, false, context) {
+            Advance::Whole => self.whole_request(input, context),
+            _ if self.stops_request(head, input, context) => Reached::Stopped,
             _ => Reached::More,
         }
     }
@@ -116,52 +127,51 @@ impl Http {
         head: &mut Head,
         input: &[u8],
         may_speak_ssh: bool,
-        judge: &mut Judge<'_>,
+        context: &mut ReadContext<'_>,
     ) -> Reached {
-        match head.advance(Side::Server, input, may_speak_ssh, judge) {
-            Advance::Whole => self.whole_response(input, judge),
+        match head.advance(Side::Server, input, may_speak_ssh, context) {
+            Advance::Whole => self.whole_response(input, context),
             Advance::Ssh(at) => {
                 // It may be a response all the same.
                 let before = input.get(..at).unwrap_or_default();
-                self.unfinished(Side::Server, before, Unfinished::Unseen, judge);
+                self.unfinished(Side::Server, before, Unfinished::Unseen, context);
                 Reached::Ssh(at)
             }
-            Advance::More if self.stops_response(head, input, judge) => Reached::Stopped,
+            Advance::More if self.stops_response(head, input, context) => Reached::Stopped,
             Advance::More => Reached::More,
         }
     }
 
     /// True if what there is of a request is enough to block; then it is judged as it is.
-    fn stops_request(&mut self, head: &mut Head, input: &[u8], judge: &mut Judge<'_>) -> bool {
-        let Some((first, lines)) = head.take_fresh(input).filter(|_| judge.enforces()) else { return false };
+    fn stops_request(&mut self, head: &mut Head, input: &[u8], context: &mut ReadContext<'_>) -> bool {
+        let Some((first, lines)) = head.take_fresh(input).filter(|_| context.enforced) else { return false };
         let Some(request) = http::part_of_request(first, &lines) else { return false };
-        if !judge.would_block(&Banner::Request(request), None, None) {
+        if !context.sink.would_stop(&Banner::Request(request), None, None) {
             return false;
         }
         let Some(read) = http::parse_unfinished_request(input, false) else { return false };
         let banner = Banner::Request(read.message);
-        head.disputed = !judge.would_block(&banner, None, None);
+        head.disputed = !context.sink.would_stop(&banner, None, None);
         let (Banner::Request(message), false) = (banner, head.disputed) else { return false };
-        self.take_request(message, input, Stage::Part, judge);
+        self.take_request(message, input, Stage::Part, context);
         true
     }
 
     /// True if what there is of a response is enough to block; then it is judged as it is.
-    fn stops_response(&mut self, head: &mut Head, input: &[u8], judge: &mut Judge<'_>) -> bool {
-        let Some((first, lines)) = head.take_fresh(input).filter(|_| judge.enforces()) else { return false };
+    fn stops_response(&mut self, head: &mut Head, input: &[u8], context: &mut ReadContext<'_>) -> bool {
+        let Some((first, lines)) = head.take_fresh(input).filter(|_| context.enforced) else { return false };
         let Some(response) = http::part_of_response(first, &lines) else { return false };
         let request = self.waiting.front().and_then(|waiting| waiting.head.request());
-        let wanted = judge.law.rules.needs().fingerprints;
-        let known = judge.law.fingerprints().filter(|_| wanted);
+        let known = context.settings.fingerprints().filter(|_| context.settings.product_rules);
         let product = known.and_then(|known| known.http_response(&response, None));
-        if !judge.would_block(&Banner::Response(response), request.as_ref(), product.as_ref()) {
+        if !context.sink.would_stop(&Banner::Response(response), request.as_ref(), product.as_ref()) {
             return false;
         }
         let Some(read) = http::parse_unfinished_response(input, false) else { return false };
         let banner = Banner::Response(read.message);
-        head.disputed = !judge.would_block(&banner, request.as_ref(), product.as_ref());
+        head.disputed = !context.sink.would_stop(&banner, request.as_ref(), product.as_ref());
         let (Banner::Response(message), false) = (banner, head.disputed) else { return false };
-        let transaction = self.take_response(message, Stage::Part, judge);
+        let transaction = self.take_response(message, Stage::Part, context);
         self.answering = Some(transaction);
         true
     }

@@ -9,7 +9,7 @@ use crate::banner::framing::{self, Message};
 use crate::banner::http::{self, HEAD_LIMIT};
 use crate::banner::recognise::{self, empty_lines};
 use crate::banner::{Anomaly, Header, Headers, Request, Response};
-use crate::engine::judge::Judge;
+use crate::engine::dialogue::finding::ReadContext;
 use crate::event::Side;
 use crate::rules::Stage;
 
@@ -114,14 +114,14 @@ impl Http {
         from: Side,
         late: &mut LateHead,
         line: &[u8],
-        judge: &mut Judge<'_>,
+        context: &mut ReadContext<'_>,
     ) -> Late {
         if line.iter().all(|octet| matches!(octet, b'\r' | b'\n')) {
             return Late::End;
         }
         let known = match from {
-            Side::Client => self.late_request_field(&late.first, line, judge),
-            Side::Server => self.late_response_field(&late.first, line, judge),
+            Side::Client => self.late_request_field(&late.first, line, context),
+            Side::Server => self.late_response_field(&late.first, line, context),
         };
         let is_request = from == Side::Client && recognise::is_request_line(line);
         if !known.unwrap_or_default() && is_request && late.has_no_version() {
@@ -134,8 +134,8 @@ impl Http {
     }
 
     /// The message behind the end of such a head.
-    pub(super) fn late_end(&mut self, from: Side, late: LateHead, judge: &mut Judge<'_>) -> Message {
-        note_hostile(late.disputed.then_some(Anomaly::FramingLost), from, judge);
+    pub(super) fn late_end(&mut self, from: Side, late: LateHead, context: &mut ReadContext<'_>) -> Message {
+        note_hostile(late.disputed.then_some(Anomaly::FramingLost), from, context);
         if !late.has_grown {
             return late.message;
         }
@@ -151,7 +151,7 @@ impl Http {
         let Some(framed) = framed else { return late.message };
         let beyond = late.is_beyond_belief().then_some(Anomaly::ContentLengthConflict);
         let hostile = framed.hostile.or(beyond);
-        note_hostile(hostile, from, judge);
+        note_hostile(hostile, from, context);
         if from == Side::Server {
             self.dispute(hostile.is_some());
         }
@@ -159,27 +159,37 @@ impl Http {
     }
 
     /// Whether the line holds a field.
-    fn late_request_field(&mut self, first: &[u8], line: &[u8], judge: &mut Judge<'_>) -> Option<bool> {
+    fn late_request_field(
+        &mut self,
+        first: &[u8],
+        line: &[u8],
+        context: &mut ReadContext<'_>,
+    ) -> Option<bool> {
         let request = http::part_of_request(first, &[line])?;
         let known = request.headers.iter().next().is_some();
         let transaction = self.waiting.back_mut()?;
         let facts = Arc::make_mut(&mut transaction.facts).request.as_mut()?;
-        let disclosure = &judge.law.config.disclosure;
+        let disclosure = &context.settings.disclosure;
         transactions::add_fields(&mut facts.headers, &mut facts.left_out, &request.headers, disclosure);
-        if judge.law.rules.early(Side::Client).is_about(line) {
-            questions::ask_request(request, Stage::Part, transaction, judge);
+        if context.settings.early(Side::Client).is_about(line) {
+            questions::ask_request(request, Stage::Part, transaction, context);
         }
         Some(known)
     }
 
-    fn late_response_field(&mut self, first: &[u8], line: &[u8], judge: &mut Judge<'_>) -> Option<bool> {
+    fn late_response_field(
+        &mut self,
+        first: &[u8],
+        line: &[u8],
+        context: &mut ReadContext<'_>,
+    ) -> Option<bool> {
         let response = http::part_of_response(first, &[line])?;
         let transaction = self.answering.as_mut()?;
         let facts = Arc::make_mut(&mut transaction.facts).response.as_mut()?;
-        let disclosure = &judge.law.config.disclosure;
+        let disclosure = &context.settings.disclosure;
         transactions::add_fields(&mut facts.headers, &mut facts.left_out, &response.headers, disclosure);
-        if judge.law.rules.early(Side::Server).is_about(line) {
-            questions::ask_response(response, Stage::Part, transaction, judge);
+        if context.settings.early(Side::Server).is_about(line) {
+            questions::ask_response(response, Stage::Part, transaction, context);
         }
         Some(true)
     }

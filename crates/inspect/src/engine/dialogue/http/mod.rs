@@ -12,6 +12,7 @@ use self::late::{Late, LateHead};
 pub(super) use self::transactions::Http;
 pub(in crate::engine) use self::transactions::Unfinished;
 use self::transactions::{Reached, note_hostile};
+use super::finding::ReadContext;
 use super::foreign::Foreign;
 use super::hand_over::{Asked, Handover};
 use super::lines::identification_line;
@@ -23,7 +24,6 @@ use crate::banner::http::{HEAD_LIMIT, count_steps};
 use crate::banner::recognise::FIRST_LINE_LIMIT;
 use crate::banner::{Beginning, Reason, beginning, ssh as identification};
 use crate::engine::HttpInspect;
-use crate::engine::judge::Judge;
 use crate::engine::release::Rest;
 use crate::event::Side;
 use crate::terms::Anomaly;
@@ -137,17 +137,22 @@ impl Http {
 
 impl Dialogue {
     /// Reads on in messages.
-    pub(super) fn read_http(&mut self, reading: Reading, turn: Turn<'_>, judge: &mut Judge<'_>) -> Step {
+    pub(super) fn read_http(
+        &mut self,
+        reading: Reading,
+        turn: Turn<'_>,
+        context: &mut ReadContext<'_>,
+    ) -> Step {
         match reading {
-            Reading::Head(head) => self.read_head(head, turn, judge),
-            Reading::Late(late) => self.read_late(late, turn, judge),
-            Reading::Next => self.read_next(turn, judge),
-            Reading::Body(message) => self.read_body(message, turn, judge),
+            Reading::Head(head) => self.read_head(head, turn, context),
+            Reading::Late(late) => self.read_late(late, turn, context),
+            Reading::Next => self.read_next(turn, context),
+            Reading::Body(message) => self.read_body(message, turn, context),
         }
     }
 
     /// Looks for the message behind another.
-    fn read_next(&mut self, turn: Turn<'_>, judge: &mut Judge<'_>) -> Step {
+    fn read_next(&mut self, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Step {
         let Turn { from, input, .. } = turn;
         let amid_line = self.direction(from).amid_line;
         if self.may_speak_ssh(from) && !amid_line && identification_line(input, false) == Some(0) {
@@ -156,43 +161,43 @@ impl Dialogue {
             }
             return wait(Need::another(input), Reading::Next);
         }
-        self.find_message(turn, super::Reading::Http(Reading::Next), judge)
+        self.find_message(turn, super::Reading::Http(Reading::Next), context)
     }
 
-    fn read_head(&mut self, mut head: Head, turn: Turn<'_>, judge: &mut Judge<'_>) -> Step {
+    fn read_head(&mut self, mut head: Head, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Step {
         let Turn { from, input, .. } = turn;
         let may_speak_ssh = self.may_speak_ssh(from);
         let reached = match from {
-            Side::Client => self.http.request(&mut head, input, judge),
-            Side::Server => self.http.response(&mut head, input, may_speak_ssh, judge),
+            Side::Client => self.http.request(&mut head, input, context),
+            Side::Server => self.http.response(&mut head, input, may_speak_ssh, context),
         };
         match reached {
             Reached::More => wait(Need::line(head.limit()), Reading::Head(head)),
             Reached::Interim(count) => used(count, Reading::default()),
-            Reached::Never(reason) => self.behind_foreign(reason, turn, judge),
+            Reached::Never(reason) => self.behind_foreign(reason, turn, context),
             Reached::Stopped => Step::Used(input.len(), super::Reading::Done),
             Reached::Ssh(count) => Step::Used(count, super::Reading::Lines(0)),
             Reached::Part(count, late) => used(count, Reading::Late(late)),
-            Reached::Head(count, message) => self.behind_part(turn, Box::new(message), judge).after(count),
+            Reached::Head(count, message) => self.behind_part(turn, Box::new(message), context).after(count),
         }
     }
 
     /// What looked like the head of a message and is none: its line is left out where more is to be read.
-    fn behind_foreign(&mut self, reason: Reason, turn: Turn<'_>, judge: &mut Judge<'_>) -> Step {
+    fn behind_foreign(&mut self, reason: Reason, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Step {
         if reason == Reason::NotAResponse {
-            judge.note_application(Anomaly::StatusInvalid);
+            context.note(Anomaly::StatusInvalid);
         }
         let other = reason == Reason::Http2Preface && !self.has_left();
-        if judge.law.http_inspect == HttpInspect::First || other {
+        if !context.settings.reads_on() || other {
             return Step::Used(0, self.foreign(turn.from, Foreign::NotHttp(reason)));
         }
-        self.note_unexpected(turn.from, judge);
+        self.note_unexpected(turn.from, context);
         let line = memchr::memchr(b'\n', turn.input).map_or(turn.input.len(), |end| end + 1);
         used(line, Reading::Next)
     }
 
     /// Reads lines behind a head that is kept no further.
-    fn read_late(&mut self, mut late: Box<LateHead>, turn: Turn<'_>, judge: &mut Judge<'_>) -> Step {
+    fn read_late(&mut self, mut late: Box<LateHead>, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Step {
         let Turn { from, input, .. } = turn;
         count_steps(input.len().min(HEAD_LIMIT));
         let line = match memchr::memchr(b'\n', input.get(..HEAD_LIMIT).unwrap_or(input)) {
@@ -200,18 +205,23 @@ impl Dialogue {
             None if input.len() >= HEAD_LIMIT => input,
             None => return wait(Need::line(HEAD_LIMIT), Reading::Late(late)),
         };
-        let all = judge.law.http_inspect != HttpInspect::First;
-        match self.http.late_line(from, &mut late, line, judge) {
+        let all = context.settings.reads_on();
+        match self.http.late_line(from, &mut late, line, context) {
             Late::Message if all => used(0, Reading::Next),
             Late::Field | Late::Message => used(line.len(), Reading::Late(late)),
             Late::End => {
-                let message = self.http.late_end(from, *late, judge);
-                self.behind_part(turn, Box::new(message), judge).after(line.len())
+                let message = self.http.late_end(from, *late, context);
+                self.behind_part(turn, Box::new(message), context).after(line.len())
             }
         }
     }
 
-    fn read_body(&mut self, mut message: Box<Message>, turn: Turn<'_>, judge: &mut Judge<'_>) -> Step {
+    fn read_body(
+        &mut self,
+        mut message: Box<Message>,
+        turn: Turn<'_>,
+        context: &mut ReadContext<'_>,
+    ) -> Step {
         let Turn { from, mut input, .. } = turn;
         if self.may_speak_ssh(from)
             && let Some(at) = identification_line(input, self.direction(from).amid_line)
@@ -221,33 +231,38 @@ impl Dialogue {
                 return wait(Need::another(line), Reading::Body(message));
             }
             if body.is_empty() {
-                self.http.finish(from, *message, judge);
+                self.http.finish(from, *message, context);
                 return Step::Used(0, super::Reading::Lines(0));
             }
             input = body;
         }
         match message.read(input) {
             Ok(Advance { consumed, odd, .. }) => {
-                note_hostile(odd, from, judge);
-                self.behind_part(turn, message, judge).after(consumed)
+                note_hostile(odd, from, context);
+                self.behind_part(turn, message, context).after(consumed)
             }
             Err(hostile) => {
-                self.http.finish(from, *message, judge);
-                note_hostile(Some(hostile), from, judge);
-                self.behind_message(from, turn.peer, judge).after(0)
+                self.http.finish(from, *message, context);
+                note_hostile(Some(hostile), from, context);
+                self.behind_message(from, turn.peer, context).after(0)
             }
         }
     }
 
     /// Where a direction stands once so much of a message was read.
-    fn behind_part(&mut self, turn: Turn<'_>, mut message: Box<Message>, judge: &mut Judge<'_>) -> Behind {
+    fn behind_part(
+        &mut self,
+        turn: Turn<'_>,
+        mut message: Box<Message>,
+        context: &mut ReadContext<'_>,
+    ) -> Behind {
         let from = turn.from;
         if from == Side::Client {
             self.http.note_body(!message.is_done());
         }
         let framing = message.framing();
         if framing.is_foreign() {
-            self.http.finish(from, *message, judge);
+            self.http.finish(from, *message, context);
             if framing == Framing::Tunnel {
                 return Behind::HandsOver(Handover::Granted);
             }
@@ -255,23 +270,22 @@ impl Dialogue {
             return Behind::DONE;
         }
         if message.is_done() {
-            self.http.finish(from, *message, judge);
-            return self.behind_message(from, turn.peer, judge);
+            self.http.finish(from, *message, context);
+            return self.behind_message(from, turn.peer, context);
         }
         if message.is_satisfied() {
-            self.http.judge_body(from, &mut message, judge);
-            if judge.law.http_inspect == HttpInspect::First || (from == Side::Server && self.may_leave(judge))
-            {
-                self.http.finish(from, *message, judge);
-                return self.behind_message(from, turn.peer, judge);
+            self.http.judge_body(from, &mut message, context);
+            if !context.settings.reads_on() || (from == Side::Server && self.may_leave(context)) {
+                self.http.finish(from, *message, context);
+                return self.behind_message(from, turn.peer, context);
             }
         }
         Behind::http(Reading::Body(message))
     }
 
     /// Where a direction stands behind a message; `peer` is what the other one has said that is unread.
-    fn behind_message(&mut self, from: Side, peer: &[u8], judge: &Judge<'_>) -> Behind {
-        let all = judge.law.http_inspect != HttpInspect::First;
+    fn behind_message(&mut self, from: Side, peer: &[u8], context: &ReadContext<'_>) -> Behind {
+        let all = context.settings.reads_on();
         if from == Side::Client {
             if self.http.asks_tunnel() && !self.has_left() {
                 return Behind::HandsOver(Handover::Asked(Asked::Tunnel));
@@ -279,7 +293,7 @@ impl Dialogue {
             return if all { Behind::http(Reading::Next) } else { Behind::DONE };
         }
         self.refuse(Asked::Tunnel, Spoken::Http, super::Reading::Http(Reading::Next));
-        if self.may_leave(judge) {
+        if self.may_leave(context) {
             self.http.leave();
             return Behind::DONE;
         }
@@ -306,12 +320,12 @@ impl Dialogue {
 
     /// True if the response that is read is the last one that has to be: it answers all that was asked, and
     /// the client goes on in requests.
-    fn may_leave(&self, judge: &Judge<'_>) -> bool {
+    fn may_leave(&self, context: &ReadContext<'_>) -> bool {
         let asks = matches!(
             self.direction(Side::Client).reading,
             super::Reading::Http(Reading::Next | Reading::Head(_) | Reading::Body(_))
         );
-        judge.law.http_inspect == HttpInspect::Requests
+        context.settings.http_inspect == HttpInspect::Requests
             && asks
             && self.asked == Asked::Nothing
             && self.http.has_answered()
@@ -333,9 +347,9 @@ impl Dialogue {
 
     /// Ends a request without an end once the server has said all that is wanted; `unread` is what the client
     /// has said of it.
-    pub(super) fn settle_http(&mut self, unread: &[u8], judge: &Judge<'_>) {
+    pub(super) fn settle_http(&mut self, unread: &[u8], context: &ReadContext<'_>) {
         if self.is_done(Side::Server)
-            && judge.law.http_inspect == HttpInspect::First
+            && !context.settings.reads_on()
             && matches!(self.direction(Side::Client).reading, super::Reading::Http(Reading::Late(_)))
             && unread.is_empty()
         {
@@ -349,16 +363,16 @@ impl Dialogue {
         reading: Reading,
         count: u64,
         turn: Turn<'_>,
-        judge: &mut Judge<'_>,
+        context: &mut ReadContext<'_>,
     ) -> super::Reading {
         let from = turn.from;
         let Reading::Body(mut message) = reading else { return super::Reading::Resync };
         if message.skippable() < count {
-            self.http.finish(from, *message, judge);
+            self.http.finish(from, *message, context);
             return super::Reading::Resync;
         }
         message.skip(count);
-        match self.behind_part(turn, message, judge) {
+        match self.behind_part(turn, message, context) {
             Behind::Reads(reading) => reading,
             Behind::HandsOver(handover) => {
                 self.hand_over(from, handover);
@@ -372,7 +386,7 @@ impl Dialogue {
         &self,
         turn: Turn<'_>,
         reading: super::Reading,
-        judge: &mut Judge<'_>,
+        context: &mut ReadContext<'_>,
     ) -> Step {
         let Turn { from, input, .. } = turn;
         let contiguous = matches!(reading, super::Reading::Http(_));
@@ -386,7 +400,7 @@ impl Dialogue {
             Beginning::Other(count) => {
                 let left_out = input.get(..count).unwrap_or(input);
                 if contiguous && !left_out.trim_ascii().is_empty() {
-                    self.note_unexpected(from, judge);
+                    self.note_unexpected(from, context);
                 }
                 Step::Used(count, reading)
             }
@@ -395,10 +409,10 @@ impl Dialogue {
 
     /// Notes bytes between messages. Where a tunnel or a film may be they are nothing odd, unless it is to
     /// be stopped for them.
-    fn note_unexpected(&self, from: Side, judge: &mut Judge<'_>) {
+    fn note_unexpected(&self, from: Side, context: &mut ReadContext<'_>) {
         let odd = Anomaly::UnexpectedData;
-        if !self.is_perhaps_of_tunnel(from) || judge.law.config.on_anomaly.drops(odd) {
-            judge.note_application(odd);
+        if !self.is_perhaps_of_tunnel(from) || context.settings.stops_unexpected {
+            context.note(odd);
         }
     }
 
@@ -410,14 +424,19 @@ impl Dialogue {
     }
 
     /// Where a direction stands whose sender has said all: a body that ends with the connection is whole.
-    pub(super) fn end_http(&mut self, from: Side, reading: Reading, judge: &mut Judge<'_>) -> Reading {
+    pub(super) fn end_http(
+        &mut self,
+        from: Side,
+        reading: Reading,
+        context: &mut ReadContext<'_>,
+    ) -> Reading {
         match reading {
             Reading::Body(message) => {
-                self.http.finish(from, *message, judge);
+                self.http.finish(from, *message, context);
                 Reading::Next
             }
             Reading::Late(late) => {
-                self.http.finish(from, late.into_message(), judge);
+                self.http.finish(from, late.into_message(), context);
                 Reading::Next
             }
             reading => reading,

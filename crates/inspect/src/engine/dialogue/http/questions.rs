@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::transactions::Transaction;
 use crate::banner::{Banner, Request, Response};
-use crate::engine::judge::{Judge, Question};
+use crate::engine::dialogue::finding::{Finding, FoundBanner, ReadContext};
 use crate::event::Application;
 use crate::rules::Stage;
 
@@ -13,18 +13,19 @@ pub(super) fn ask_request(
     request: Request<'_>,
     stage: Stage,
     transaction: &mut Transaction,
-    judge: &mut Judge<'_>,
+    context: &mut ReadContext<'_>,
 ) {
-    let banner = Banner::Request(request);
-    let question = Question {
-        banner: &banner,
+    let Transaction { number, facts, matched, .. } = transaction;
+    context.find(Finding::Banner(FoundBanner {
+        banner: &Banner::Request(request),
         stage,
         request: None,
         product: None,
-        transaction: Some(transaction.number),
-    };
-    let Transaction { facts, matched, .. } = transaction;
-    judge.ask(&question, matched, || Application::Http(Arc::clone(facts)));
+        transaction: Some(*number),
+        indifferent: false,
+        matched,
+        facts: &|| Application::Http(Arc::clone(facts)),
+    }));
 }
 
 /// Asks the rules about a response, with the request that it answers.
@@ -32,22 +33,31 @@ pub(super) fn ask_response(
     response: Response<'_>,
     stage: Stage,
     transaction: &mut Transaction,
-    judge: &mut Judge<'_>,
+    context: &mut ReadContext<'_>,
 ) {
-    let ruled = !judge.law.rules.rules().is_empty();
     let Transaction { number, head, facts, matched } = transaction;
-    let request = if ruled { head.request() } else { None };
+    let request = if context.settings.any_rules { head.request() } else { None };
     let product = facts.response.as_ref().and_then(|response| response.fingerprint.as_ref());
-    let banner = Banner::Response(response);
-    let question =
-        Question { banner: &banner, stage, request: request.as_ref(), product, transaction: Some(*number) };
-    judge.ask(&question, matched, || Application::Http(Arc::clone(facts)));
+    context.find(Finding::Banner(FoundBanner {
+        banner: &Banner::Response(response),
+        stage,
+        request: request.as_ref(),
+        product,
+        transaction: Some(*number),
+        indifferent: false,
+        matched,
+        facts: &|| Application::Http(Arc::clone(facts)),
+    }));
 }
 
 /// A page's title may name a product that the header fields don't.
-pub(super) fn name_by_title(response: &Response<'_>, transaction: &mut Transaction, judge: &Judge<'_>) {
+pub(super) fn name_by_title(
+    response: &Response<'_>,
+    transaction: &mut Transaction,
+    context: &ReadContext<'_>,
+) {
     let (Some(known), Some(facts)) =
-        (judge.law.fingerprints(), &mut Arc::make_mut(&mut transaction.facts).response)
+        (context.settings.fingerprints(), &mut Arc::make_mut(&mut transaction.facts).response)
     else {
         return;
     };

@@ -8,13 +8,12 @@ use crate::banner::framing::{self, BodyBuffer, Framing, Message};
 use crate::banner::http::{self, KeptHead, Read};
 use crate::banner::recognise::is_plain_request_line;
 use crate::banner::{Anomalies, Anomaly, Headers, Progress, Reason, Request, Response, title};
-use crate::event::{Application, EventKind, HeaderField, HttpFacts, Protocol, Side};
+use crate::event::{Application, HeaderField, HttpFacts, Protocol, Side};
 use crate::rules::Stage;
 
 use super::late::LateHead;
 use super::questions::{ask_request, ask_response, name_by_title};
-use crate::engine::HttpInspect;
-use crate::engine::judge::{Judge, Matched};
+use crate::engine::dialogue::finding::{Finding, Matched, ReadContext};
 
 /// Requests that wait for their response; with more, the oldest is told without one.
 const WAITING_LIMIT: usize = 128;
@@ -129,24 +128,24 @@ pub(super) enum Reached {
 
 impl Http {
     /// Reads the whole request head at the start of `input`.
-    pub(super) fn whole_request(&mut self, input: &[u8], judge: &mut Judge<'_>) -> Reached {
+    pub(super) fn whole_request(&mut self, input: &[u8], context: &mut ReadContext<'_>) -> Reached {
         let (Read { message, anomalies }, consumed) = match http::parse_request(input) {
             Progress::More => return Reached::More,
             Progress::Never(reason) => return Reached::Never(reason),
             Progress::Done { value, consumed } => (value, consumed),
         };
-        judge.note_message(anomalies);
+        context.note_all(anomalies);
         let framed = framing::of_request(&message);
         let head = input.get(..consumed).unwrap_or_default();
-        note_hostile(framed.hostile, Side::Client, judge);
+        note_hostile(framed.hostile, Side::Client, context);
         let plain = anomalies.is_empty() && head.is_ascii();
         note_hostile(
             (!plain && framing::is_disputed(head)).then_some(Anomaly::FramingLost),
             Side::Client,
-            judge,
+            context,
         );
         let is_cut = anomalies.contains(Anomaly::HeadTooLong);
-        let body = open(framed.framing, is_cut, || KeptHead::of_request(head, &message), judge);
+        let body = open(framed.framing, is_cut, || KeptHead::of_request(head, &message), context);
         let part = message.version.is_empty() || is_cut;
         self.asks_tunnel = message.method == b"CONNECT";
         let upgrades = || message.headers.iter().any(|field| field.name.eq_ignore_ascii_case(b"upgrade"));
@@ -158,7 +157,7 @@ impl Http {
         } else {
             Reached::Head(consumed, body)
         };
-        self.take_request(message, head, stage, judge);
+        self.take_request(message, head, stage, context);
         reached
     }
 
@@ -203,25 +202,25 @@ impl Http {
         message: Request<'_>,
         head: &[u8],
         stage: Stage,
-        judge: &mut Judge<'_>,
+        context: &mut ReadContext<'_>,
     ) {
         self.doubtful &= !is_plain_request_line(message.line);
         if !self.doubtful {
-            judge.desk.counters.count_banner(Protocol::Http, Side::Client);
+            context.find(Finding::Seen(Protocol::Http, Side::Client));
         }
-        self.tell_unanswered(judge);
+        self.tell_unanswered(context);
         // It is kept for the response that answers it.
         let head = if self.left { KeptHead::default() } else { KeptHead::of_request(head, &message) };
         let mut transaction = Transaction {
             number: self.number(),
             head,
             facts: Arc::new(HttpFacts {
-                request: Some(judge.law.config.disclosure.request(&message)),
+                request: Some(context.settings.disclosure.request(&message)),
                 response: None,
             }),
             matched: Matched::default(),
         };
-        ask_request(message, stage, &mut transaction, judge);
+        ask_request(message, stage, &mut transaction, context);
         self.waiting.push_back(transaction);
         if self.waiting.len() > WAITING_LIMIT
             && let Some(oldest) = self.waiting.pop_front()
@@ -229,52 +228,52 @@ impl Http {
             if self.overdue.len() < OVERDUE_LIMIT {
                 self.overdue.push_back(Overdue { number: oldest.number, method: Method::of(&oldest) });
             }
-            self.tell(oldest, judge);
+            self.tell(oldest, context);
         }
     }
 
     /// Reads the whole response head at the start of `input`.
-    pub(super) fn whole_response(&mut self, input: &[u8], judge: &mut Judge<'_>) -> Reached {
+    pub(super) fn whole_response(&mut self, input: &[u8], context: &mut ReadContext<'_>) -> Reached {
         let (Read { message, anomalies }, consumed) = match http::parse_response(input) {
             Progress::More => return Reached::More,
             Progress::Never(reason) => return Reached::Never(reason),
             Progress::Done { value, consumed } => (value, consumed),
         };
-        judge.note_message(anomalies);
+        context.note_all(anomalies);
         if framing::is_interim(message.status) {
-            self.take_interim(message, judge);
+            self.take_interim(message, context);
             return Reached::Interim(consumed);
         }
         let asked = || Some(self.waiting.front()?.facts.request.as_ref()?.method.as_bytes());
         let method = self.overdue.front().map_or_else(asked, |overdue| Some(overdue.method.name()));
         let framed = framing::of_response(&message, method);
-        note_hostile(framed.hostile, Side::Server, judge);
+        note_hostile(framed.hostile, Side::Server, context);
         self.disputed = framed.hostile.is_some();
         let head = input.get(..consumed).unwrap_or_default();
         let is_cut = anomalies.contains(Anomaly::HeadTooLong);
         let method = method.filter(|_| is_cut).map(<[u8]>::to_vec);
-        let body = open(framed.framing, is_cut, || KeptHead::of_response(head, &message), judge);
+        let body = open(framed.framing, is_cut, || KeptHead::of_response(head, &message), context);
         let stage = stage(&body);
         let reached = if is_cut {
             Reached::Part(consumed, Box::new(LateHead::new(head, &message.headers, method, body)))
         } else {
             Reached::Head(consumed, body)
         };
-        let transaction = self.take_response(message, stage, judge);
+        let transaction = self.take_response(message, stage, context);
         self.answering = Some(transaction);
         reached
     }
 
     /// Judges an interim response, which some clients show or take for the final one. It is told only if no
     /// final response replaces it.
-    fn take_interim(&mut self, message: Response<'_>, judge: &mut Judge<'_>) {
+    fn take_interim(&mut self, message: Response<'_>, context: &mut ReadContext<'_>) {
         if !self.overdue.is_empty() || self.waiting.is_empty() {
-            return ask_response(message, Stage::Part, &mut Transaction::default(), judge);
+            return ask_response(message, Stage::Part, &mut Transaction::default(), context);
         }
         if let Some(waiting) = self.waiting.front_mut() {
-            let facts = judge.law.config.disclosure.response(&message);
+            let facts = context.settings.disclosure.response(&message);
             Arc::make_mut(&mut waiting.facts).response = Some(facts);
-            ask_response(message, Stage::Part, waiting, judge);
+            ask_response(message, Stage::Part, waiting, context);
         }
     }
 
@@ -282,18 +281,19 @@ impl Http {
         &mut self,
         message: Response<'_>,
         stage: Stage,
-        judge: &mut Judge<'_>,
+        context: &mut ReadContext<'_>,
     ) -> Transaction {
-        judge.desk.counters.count_banner(Protocol::Http, Side::Server);
+        context.find(Finding::Seen(Protocol::Http, Side::Server));
         let overdue = self.overdue.pop_front();
         let mut transaction = match &overdue {
             Some(overdue) => Transaction { number: overdue.number, ..Transaction::default() },
             None => self.next_waiting(),
         };
-        let mut facts = judge.law.config.disclosure.response(&message);
-        facts.fingerprint = judge.law.fingerprints().and_then(|known| known.http_response(&message, None));
+        let mut facts = context.settings.disclosure.response(&message);
+        facts.fingerprint =
+            context.settings.fingerprints().and_then(|known| known.http_response(&message, None));
         Arc::make_mut(&mut transaction.facts).response = Some(facts);
-        ask_response(message, stage, &mut transaction, judge);
+        ask_response(message, stage, &mut transaction, context);
         transaction
     }
 
@@ -310,7 +310,7 @@ impl Http {
         from: Side,
         input: &[u8],
         why: Unfinished,
-        judge: &mut Judge<'_>,
+        context: &mut ReadContext<'_>,
     ) {
         match from {
             Side::Client => {
@@ -319,8 +319,8 @@ impl Http {
                 else {
                     return;
                 };
-                note_unfinished(anomalies, why, judge);
-                self.take_request(message, input, Stage::Part, judge);
+                note_unfinished(anomalies, why, context);
+                self.take_request(message, input, Stage::Part, context);
             }
             Side::Server => {
                 let Some(Read { message, anomalies }) =
@@ -328,27 +328,27 @@ impl Http {
                 else {
                     return;
                 };
-                note_unfinished(anomalies, why, judge);
+                note_unfinished(anomalies, why, context);
                 if framing::is_interim(message.status) {
-                    return self.take_interim(message, judge);
+                    return self.take_interim(message, context);
                 }
-                let transaction = self.take_response(message, Stage::Part, judge);
-                self.tell(transaction, judge);
+                let transaction = self.take_response(message, Stage::Part, context);
+                self.tell(transaction, context);
             }
         }
     }
 
     /// Judges what waited for a body and ends the message; a response ends its transaction.
-    pub(super) fn finish(&mut self, from: Side, mut message: Message, judge: &mut Judge<'_>) {
-        self.judge_body(from, &mut message, judge);
+    pub(super) fn finish(&mut self, from: Side, mut message: Message, context: &mut ReadContext<'_>) {
+        self.judge_body(from, &mut message, context);
         if from == Side::Client {
-            return self.tell_unanswered(judge);
+            return self.tell_unanswered(context);
         }
         let Some(mut transaction) = self.answering.take() else { return };
         if let Some(response) = &mut Arc::make_mut(&mut transaction.facts).response {
             response.body_length = message.length();
         }
-        self.tell(transaction, judge);
+        self.tell(transaction, context);
     }
 
     /// Whether readers could disagree about the end of the response that is read.
@@ -378,16 +378,16 @@ impl Http {
     }
 
     /// Tells of requests whose responses will not be read.
-    fn tell_unanswered(&mut self, judge: &mut Judge<'_>) {
+    fn tell_unanswered(&mut self, context: &mut ReadContext<'_>) {
         if self.left {
             for transaction in std::mem::take(&mut self.waiting) {
-                self.tell(transaction, judge);
+                self.tell(transaction, context);
             }
         }
     }
 
     /// Asks the rules that wait for a message's body, once.
-    pub(super) fn judge_body(&mut self, from: Side, message: &mut Message, judge: &mut Judge<'_>) {
+    pub(super) fn judge_body(&mut self, from: Side, message: &mut Message, context: &mut ReadContext<'_>) {
         let title = title::title(message.body());
         if from == Side::Server
             && let Some(response) =
@@ -401,27 +401,27 @@ impl Http {
             Side::Client => {
                 if let (Some(request), Some(transaction)) = (head.request(), self.waiting.back_mut()) {
                     let request = Request { body, ..request };
-                    ask_request(request, Stage::Rest, transaction, judge);
+                    ask_request(request, Stage::Rest, transaction, context);
                 }
             }
             Side::Server => {
                 if let (Some(response), Some(transaction)) = (head.response(), self.answering.as_mut()) {
                     let response = Response { body, ..response };
-                    name_by_title(&response, transaction, judge);
-                    ask_response(response, Stage::Rest, transaction, judge);
+                    name_by_title(&response, transaction, context);
+                    ask_response(response, Stage::Rest, transaction, context);
                 }
             }
         }
     }
 
     /// Tells of every transaction that will not be finished.
-    pub(in crate::engine::dialogue) fn tell_rest(&mut self, judge: &mut Judge<'_>) {
+    pub(in crate::engine::dialogue) fn tell_rest(&mut self, context: &mut ReadContext<'_>) {
         if let Some(transaction) = self.answering.take() {
-            self.tell(transaction, judge);
+            self.tell(transaction, context);
         }
         self.overdue.clear();
         for transaction in std::mem::take(&mut self.waiting) {
-            self.tell(transaction, judge);
+            self.tell(transaction, context);
         }
     }
 
@@ -439,11 +439,11 @@ impl Http {
         self.next = 0;
     }
 
-    fn tell(&self, transaction: Transaction, judge: &mut Judge<'_>) {
+    fn tell(&self, transaction: Transaction, context: &mut ReadContext<'_>) {
         if !self.doubtful {
             let Transaction { number, facts, .. } = transaction;
             let said = Application::Http(facts);
-            judge.emit(EventKind::Application(said), None, Some(Protocol::Http), Some(number));
+            context.find(Finding::Exchange(said, Some(number)));
         }
     }
 
@@ -468,12 +468,16 @@ impl Http {
 /// A message that is framed so; its head is kept where rules wait for its body.
 ///
 /// Behind a head that `is_cut` another framing may come.
-fn open(framing: Framing, is_cut: bool, head: impl FnOnce() -> KeptHead, judge: &Judge<'_>) -> Message {
-    let wanted = judge.law.rules.needs().body;
+fn open(
+    framing: Framing,
+    is_cut: bool,
+    head: impl FnOnce() -> KeptHead,
+    context: &ReadContext<'_>,
+) -> Message {
     let foreign = framing.is_foreign();
-    let limit = if foreign { 0 } else { wanted.max(judge.law.config.body_limit) };
+    let limit = if foreign { 0 } else { context.settings.body_limit };
     let mut message = Message::new(framing, BodyBuffer::new(limit));
-    if wanted > 0 && (is_cut || !message.is_done()) && !foreign {
+    if context.settings.body_rules && (is_cut || !message.is_done()) && !foreign {
         message.keep(head());
     }
     message
@@ -496,22 +500,22 @@ const fn stage(message: &Message) -> Stage {
 }
 
 /// An end that a capture lacks is nobody's trick.
-fn note_unfinished(anomalies: Anomalies, why: Unfinished, judge: &mut Judge<'_>) {
+fn note_unfinished(anomalies: Anomalies, why: Unfinished, context: &mut ReadContext<'_>) {
     if why == Unfinished::Ended {
-        judge.note_message(anomalies);
+        context.note_all(anomalies);
     }
 }
 
 /// Notes what is odd about where a message ends. A request whose end is anybody's guess hides what follows
 /// it, where that is to be read.
-pub(super) fn note_hostile(hostile: Option<Anomaly>, from: Side, judge: &mut Judge<'_>) {
+pub(super) fn note_hostile(hostile: Option<Anomaly>, from: Side, context: &mut ReadContext<'_>) {
     let Some(hostile) = hostile else { return };
     if hostile != Anomaly::FramingLost {
-        judge.note_application(hostile);
+        context.note(hostile);
     }
-    let reads_on = judge.law.http_inspect != HttpInspect::First;
+    let reads_on = context.settings.reads_on();
     if from == Side::Client && reads_on && framing::is_lost(hostile) {
-        judge.note_application(Anomaly::FramingLost);
+        context.note(Anomaly::FramingLost);
     }
 }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use memchr::memmem;
 
+use super::finding::{Finding, FoundBanner, Matched, ReadContext};
 use super::need::Need;
 use super::opening::Spoken;
 use super::{Dialogue, Reading, Step, Turn};
@@ -18,8 +19,7 @@ use crate::banner::tls::{
     self, Answer, CERTIFICATE, CLIENT_HELLO, FATAL, Piece, Records, SERVER_HELLO, SUPPLEMENTAL_DATA,
 };
 use crate::banner::{Banner, TlsBanner};
-use crate::engine::judge::{Judge, Matched, Question};
-use crate::event::{Application, EventKind, Protocol, TlsAlert, TlsFacts};
+use crate::event::{Application, Protocol, TlsAlert, TlsFacts};
 use crate::rules::Stage;
 use crate::terms::{AlertCode, Anomaly, Side, Transport};
 
@@ -79,13 +79,13 @@ impl Dialogue {
     }
 
     /// Takes a client's hello that was found behind other bytes.
-    pub(super) fn take_found_hello(&mut self, body: &[u8], judge: &mut Judge<'_>) {
+    pub(super) fn take_found_hello(&mut self, body: &[u8], context: &mut ReadContext<'_>) {
         self.tls.found = true;
-        self.take_hello(body, judge);
+        self.take_hello(body, context);
     }
 
     /// Listens for a hello in what the client says first; nothing where it is none.
-    pub(super) fn hear_hello(&mut self, turn: Turn<'_>, judge: &mut Judge<'_>) -> Option<Step> {
+    pub(super) fn hear_hello(&mut self, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Option<Step> {
         let hearing = &mut self.direction_mut(Side::Client).hearing;
         if hearing.over {
             return None;
@@ -96,7 +96,7 @@ impl Dialogue {
             fit => {
                 hearing.stop();
                 if fit == Fit::Yes {
-                    judge.note_application(Anomaly::TlsDisputed);
+                    context.note(Anomaly::TlsDisputed);
                 }
                 return None;
             }
@@ -105,7 +105,7 @@ impl Dialogue {
         let needed = loop {
             match records.next(turn.input) {
                 Piece::More(needed) => break Some(needed),
-                Piece::Message(CLIENT_HELLO, body) if !self.take_hello(body, judge) => break None,
+                Piece::Message(CLIENT_HELLO, body) if !self.take_hello(body, context) => break None,
                 Piece::Never => break None,
                 _ => {}
             }
@@ -145,14 +145,14 @@ impl Dialogue {
     }
 
     /// Reads the records of one side.
-    pub(super) fn read_tls(&mut self, turn: Turn<'_>, judge: &mut Judge<'_>) -> Step {
+    pub(super) fn read_tls(&mut self, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Step {
         let from = turn.from;
         let mut records = std::mem::take(&mut self.direction_mut(from).hearing.records);
         let needed = loop {
             let goes_on = match records.next(turn.input) {
                 Piece::More(needed) => break Some(needed),
-                Piece::Message(kind, body) => self.take_message(from, kind, body, judge),
-                Piece::Alert(level, code) => self.take_alert(from, (level, code), judge),
+                Piece::Message(kind, body) => self.take_message(from, kind, body, context),
+                Piece::Alert(level, code) => self.take_alert(from, (level, code), context),
                 // Either side may say that before its second hello, RFC 8446 appendix D.4.
                 Piece::ChangeCipherSpec => from == Side::Client || !self.tls.is_answered(),
                 Piece::Opaque => from == Side::Client,
@@ -180,71 +180,77 @@ impl Dialogue {
     }
 
     /// Takes a handshake message; whether more is read behind it.
-    pub(super) fn take_message(&mut self, from: Side, kind: u8, body: &[u8], judge: &mut Judge<'_>) -> bool {
+    pub(super) fn take_message(
+        &mut self,
+        from: Side,
+        kind: u8,
+        body: &[u8],
+        context: &mut ReadContext<'_>,
+    ) -> bool {
         match (from, kind) {
-            (Side::Client, CLIENT_HELLO) => self.take_hello(body, judge),
+            (Side::Client, CLIENT_HELLO) => self.take_hello(body, context),
             (Side::Client, _) => true,
-            (Side::Server, SERVER_HELLO) => self.take_answer(body, judge),
-            (Side::Server, CERTIFICATE) => self.take_certificates(body, judge),
+            (Side::Server, SERVER_HELLO) => self.take_answer(body, context),
+            (Side::Server, CERTIFICATE) => self.take_certificates(body, context),
             (Side::Server, SUPPLEMENTAL_DATA) => true,
             (Side::Server, _) => false,
         }
     }
 
     /// Takes a client's hello; false where it can't be read. Events tell the first one.
-    fn take_hello(&mut self, body: &[u8], judge: &mut Judge<'_>) -> bool {
+    fn take_hello(&mut self, body: &[u8], context: &mut ReadContext<'_>) -> bool {
         let Some(client) = tls::client(body, Transport::Tcp) else {
-            judge.note_application(Anomaly::TlsMalformed);
+            context.note(Anomaly::TlsMalformed);
             return false;
         };
         let facts = self.tls.facts_mut();
         if facts.client.is_none() {
             facts.client = Some(client);
-            judge.desk.counters.count_banner(Protocol::Tls, Side::Client);
-            self.tls.ask(Side::Client, Stage::Whole, judge);
+            context.find(Finding::Seen(Protocol::Tls, Side::Client));
+            self.tls.ask(Side::Client, Stage::Whole, context);
         } else {
             let again = TlsFacts { client: Some(client), ..TlsFacts::default() };
-            self.tls.ask_about(Side::Client, Stage::Whole, &Arc::new(again), judge);
+            self.tls.ask_about(Side::Client, Stage::Whole, &Arc::new(again), context);
         }
         true
     }
 
     /// Takes a server's hello; whether more is read behind it.
-    fn take_answer(&mut self, body: &[u8], judge: &mut Judge<'_>) -> bool {
+    fn take_answer(&mut self, body: &[u8], context: &mut ReadContext<'_>) -> bool {
         match tls::server(body) {
             None => {
-                judge.note_application(Anomaly::TlsMalformed);
+                context.note(Anomaly::TlsMalformed);
                 false
             }
             Some(Answer::Retry) => !std::mem::replace(&mut self.tls.facts_mut().retried, true),
             Some(Answer::Hello(server)) => {
                 let goes_on = !server.version.encrypts_handshake();
                 self.tls.facts_mut().server = Some(server);
-                judge.desk.counters.count_banner(Protocol::Tls, Side::Server);
-                self.tls.ask(Side::Server, if goes_on { Stage::Head } else { Stage::Whole }, judge);
+                context.find(Finding::Seen(Protocol::Tls, Side::Server));
+                self.tls.ask(Side::Server, if goes_on { Stage::Head } else { Stage::Whole }, context);
                 goes_on
             }
         }
     }
 
     /// Takes the server's certificates, behind which nothing more is read.
-    fn take_certificates(&mut self, body: &[u8], judge: &mut Judge<'_>) -> bool {
+    fn take_certificates(&mut self, body: &[u8], context: &mut ReadContext<'_>) -> bool {
         let certificates = tls::certificates(body);
         if certificates.is_empty() {
-            judge.note_application(Anomaly::TlsMalformed);
+            context.note(Anomaly::TlsMalformed);
         } else if let Some(server) = &mut self.tls.facts_mut().server {
             server.certificates = certificates;
-            self.tls.ask(Side::Server, Stage::Rest, judge);
+            self.tls.ask(Side::Server, Stage::Rest, context);
         }
         false
     }
 
     /// Takes an alert; whether more is read behind it.
-    fn take_alert(&mut self, from: Side, (level, code): (u8, u8), judge: &mut Judge<'_>) -> bool {
+    fn take_alert(&mut self, from: Side, (level, code): (u8, u8), context: &mut ReadContext<'_>) -> bool {
         let fatal = level == FATAL;
         let alert = TlsAlert { from, fatal, code: AlertCode(code) };
         if self.tls.facts_mut().alert.get_or_insert(alert) == &alert {
-            self.tls.ask(from, Stage::Whole, judge);
+            self.tls.ask(from, Stage::Whole, context);
         }
         !fatal
     }
@@ -252,13 +258,13 @@ impl Dialogue {
 
 impl Tls {
     /// Tells what was seen, once; nothing if nothing was.
-    pub(super) fn tell(&mut self, judge: &mut Judge<'_>) {
+    pub(super) fn tell(&mut self, context: &mut ReadContext<'_>) {
         if !self.is_told
             && let Some(facts) = &self.facts
         {
             self.is_told = true;
             let said = Application::Tls(Arc::clone(facts));
-            judge.emit(EventKind::Application(said), None, Some(Protocol::Tls), None);
+            context.find(Finding::Exchange(said, None));
         }
     }
 
@@ -286,17 +292,25 @@ impl Tls {
         Arc::make_mut(self.facts.get_or_insert_default())
     }
 
-    fn ask(&mut self, from: Side, stage: Stage, judge: &mut Judge<'_>) {
+    fn ask(&mut self, from: Side, stage: Stage, context: &mut ReadContext<'_>) {
         if let Some(facts) = self.facts.clone() {
-            self.ask_about(from, stage, &facts, judge);
+            self.ask_about(from, stage, &facts, context);
         }
     }
 
-    fn ask_about(&mut self, from: Side, stage: Stage, facts: &Arc<TlsFacts>, judge: &mut Judge<'_>) {
+    fn ask_about(&mut self, from: Side, stage: Stage, facts: &Arc<TlsFacts>, context: &mut ReadContext<'_>) {
         let line = facts.line(from);
         let banner = Banner::Tls(TlsBanner { from, facts, line: &line });
-        let question = Question { banner: &banner, stage, request: None, product: None, transaction: None };
-        judge.ask(&question, &mut self.matched, || Application::Tls(Arc::clone(facts)));
+        context.find(Finding::Banner(FoundBanner {
+            banner: &banner,
+            stage,
+            request: None,
+            product: None,
+            transaction: None,
+            indifferent: false,
+            matched: &mut self.matched,
+            facts: &|| Application::Tls(Arc::clone(facts)),
+        }));
     }
 }
 

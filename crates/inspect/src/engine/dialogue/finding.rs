@@ -1,0 +1,181 @@
+//! What a dialogue finds in the bytes of two ends, and who takes that.
+//!
+//! A dialogue knows neither rules nor events, neither packets nor flows: it reads bytes, and each thing that
+//! it finds goes to a [`FindingSink`]. The engine's sink is the judge; tests have one that only collects.
+
+use std::sync::Arc;
+
+use crate::banner::disclosure::Disclosure;
+use crate::banner::{Anomalies, Banner, Request, SshBanner};
+use crate::engine::config::HttpInspect;
+use crate::event::{Application, ProductFacts, Protocol, SshSide};
+use crate::flow::Tracking;
+use crate::rules::fingerprint::Fingerprints;
+use crate::rules::{Early, Stage};
+use crate::terms::{Anomaly, Side};
+
+/// One thing that a dialogue found.
+#[derive(Debug)]
+pub(in crate::engine) enum Finding<'f> {
+    /// A side has sent a banner of this protocol.
+    Seen(Protocol, Side),
+    /// A banner, or as much of it as there is.
+    Banner(FoundBanner<'f>),
+    /// Something that could mislead an inspector.
+    Odd(Anomaly),
+    /// All that is known of a handshake, greeting or transaction; a transaction's number.
+    Exchange(Application, Option<u32>),
+    /// So many bytes were read for good.
+    Bytes(usize),
+    /// So many bytes of lines before an SSH identification were read.
+    Preamble(usize),
+}
+
+/// A banner with what belongs to it.
+pub(in crate::engine) struct FoundBanner<'f> {
+    pub(in crate::engine) banner: &'f Banner<'f>,
+    pub(in crate::engine) stage: Stage,
+    /// The request that a response answers.
+    pub(in crate::engine) request: Option<&'f Request<'f>>,
+    pub(in crate::engine) product: Option<&'f ProductFacts>,
+    pub(in crate::engine) transaction: Option<u32>,
+    /// True if no rule matches it, whatever the addresses and the port.
+    pub(in crate::engine) indifferent: bool,
+    /// The rules that have matched the same banner before.
+    pub(in crate::engine) matched: &'f mut Matched,
+    /// What an alert shows of it: made only when a rule matches.
+    pub(in crate::engine) facts: &'f dyn Fn() -> Application,
+}
+
+impl std::fmt::Debug for FoundBanner<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let line = self.banner.line().escape_ascii().to_string();
+        formatter
+            .debug_struct("FoundBanner")
+            .field("from", &self.banner.from())
+            .field("line", &line)
+            .field("stage", &self.stage)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Rules that matched something, by whose banner: each is reported once of that.
+#[derive(Debug, Default)]
+pub(in crate::engine) struct Matched(Vec<(Side, usize)>);
+
+impl Matched {
+    /// True if it is the first time.
+    pub(in crate::engine) fn insert(&mut self, from: Side, rule: usize) -> bool {
+        let first = !self.0.contains(&(from, rule));
+        if first {
+            self.0.push((from, rule));
+        }
+        first
+    }
+}
+
+/// An SSH identification line by itself: the same few lines come again with every connection.
+#[derive(Debug, Clone)]
+pub(in crate::engine) struct KnownIdentification {
+    /// What events show of it.
+    pub(in crate::engine) side: Arc<SshSide>,
+    /// True if no rule matches it, whatever the addresses and the port.
+    pub(in crate::engine) indifferent: bool,
+}
+
+/// Takes what a dialogue finds.
+///
+/// Three answers come back, since reading depends on them; a sink that only collects needs none.
+pub(in crate::engine) trait FindingSink {
+    /// Takes one finding.
+    fn take(&mut self, finding: Finding<'_>);
+
+    /// True once what was found stops the flow: the dialogue reads nothing more.
+    fn is_stopped(&self) -> bool {
+        false
+    }
+
+    /// True if a part of an HTTP head is enough to stop the flow, whatever follows.
+    fn would_stop(
+        &self,
+        _part: &Banner<'_>,
+        _request: Option<&Request<'_>>,
+        _product: Option<&ProductFacts>,
+    ) -> bool {
+        false
+    }
+
+    /// Returns what is known of an identification by itself, without a KEXINIT.
+    fn identify(&mut self, banner: &SshBanner<'_>) -> KnownIdentification {
+        KnownIdentification { side: Arc::new(SshSide::from(banner)), indifferent: false }
+    }
+}
+
+/// How much dialogues read: the same for all flows while the same rules are in force.
+#[derive(Debug)]
+pub(in crate::engine) struct DialogueSettings {
+    pub(in crate::engine) tracking: Tracking,
+    /// How much of an HTTP connection is read; never [`HttpInspect::Auto`].
+    pub(in crate::engine) http_inspect: HttpInspect,
+    /// True if the KEXINIT behind an SSH identification is read.
+    pub(in crate::engine) kex: bool,
+    /// Bytes of HTTP bodies that are kept.
+    pub(in crate::engine) body_limit: usize,
+    /// True if rules are about bodies: a head waits for its body to be judged with it.
+    pub(in crate::engine) body_rules: bool,
+    /// True if there are rules at all.
+    pub(in crate::engine) any_rules: bool,
+    /// True if rules are about names of products.
+    pub(in crate::engine) product_rules: bool,
+    /// True if a flow is stopped for bytes between HTTP messages.
+    pub(in crate::engine) stops_unexpected: bool,
+    /// What of the client's and the server's heads blocking rules are about.
+    pub(in crate::engine) early: [Early; 2],
+    /// How much of messages events show.
+    pub(in crate::engine) disclosure: Disclosure,
+    /// Names of products.
+    pub(in crate::engine) fingerprints: Option<Arc<Fingerprints>>,
+}
+
+impl DialogueSettings {
+    pub(super) fn early(&self, from: Side) -> &Early {
+        let [client, server] = &self.early;
+        if from == Side::Client { client } else { server }
+    }
+
+    pub(super) fn fingerprints(&self) -> Option<&Fingerprints> {
+        self.fingerprints.as_deref()
+    }
+
+    /// True if more than the first transaction of an HTTP connection is read.
+    pub(super) fn reads_on(&self) -> bool {
+        self.http_inspect != HttpInspect::First
+    }
+}
+
+/// What reading takes besides bytes.
+pub(in crate::engine) struct ReadContext<'r> {
+    pub(in crate::engine) settings: &'r DialogueSettings,
+    pub(in crate::engine) server_port: u16,
+    /// True if blocking rules really block in this flow: heads are judged line by line.
+    pub(in crate::engine) enforced: bool,
+    pub(in crate::engine) sink: &'r mut dyn FindingSink,
+}
+
+impl ReadContext<'_> {
+    pub(super) fn find(&mut self, finding: Finding<'_>) {
+        self.sink.take(finding);
+    }
+
+    /// Reports something odd.
+    pub(super) fn note(&mut self, anomaly: Anomaly) {
+        self.find(Finding::Odd(anomaly));
+    }
+
+    /// Reports what is odd about a message.
+    pub(super) fn note_all(&mut self, anomalies: Anomalies) {
+        for anomaly in anomalies.iter() {
+            self.note(anomaly);
+        }
+    }
+}
