@@ -45,6 +45,7 @@
 //! its turn, and the rest of the body behind it, has sent as many (`tests/guard/bodies.rs` shows it).
 
 use super::conversation::Conversation;
+use super::dialogue::Rest;
 use super::judge::Judge;
 use super::{Decision, HttpInspect};
 use crate::event::Side;
@@ -68,17 +69,6 @@ pub struct Release {
     pub until: u32,
     /// Nobody knows yet that the kernel has taken the release back.
     pub stands: bool,
-}
-
-/// What of a response is left, as its head says.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Rest {
-    /// Bytes that are to come.
-    pub(super) left: u64,
-    /// Bytes that were read.
-    pub(super) read: u64,
-    /// Bytes, from the first on, that were judged.
-    pub(super) judged: usize,
 }
 
 impl Release {

@@ -6,45 +6,9 @@
 //! a client that has said nothing yet goes on as before.
 
 use super::greeting::Greeting;
-use super::opening::{First, Spoken};
-use super::tls::Hearing;
-use super::{Dialogue, Direction, Reading};
+use super::state::{Dialogue, First, Reading, Spoken};
+use super::step::{Asked, Handover};
 use crate::event::Side;
-
-/// What a client has asked for, as long as the server has not answered that.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Asked {
-    #[default]
-    Nothing,
-    /// A tunnel, by `CONNECT`.
-    Tunnel,
-    /// Another protocol on the same connection, by a command.
-    Upgrade,
-}
-
-/// Who hands over, and on whose word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Handover {
-    /// One side has said all that it says to a SOCKS server, or as one.
-    Relayed,
-    /// A load balancer has said whose bytes follow.
-    Proxied,
-    /// The client asks.
-    Asked(Asked),
-    /// The server grants what was asked for, whether that was seen or not.
-    Granted,
-}
-
-impl Direction {
-    /// Looks at what follows like the beginning of a connection.
-    fn renew(&mut self) {
-        self.reading = Reading::New;
-        self.first = First::default();
-        self.hearing = Hearing::default();
-        self.amid_line = false;
-        self.awaited = None;
-    }
-}
 
 impl Dialogue {
     /// Leaves what follows to another dialogue.

@@ -27,53 +27,18 @@
 //! that is no word is taken for one that says anything else as soon as the server does, too.
 
 use super::finding::ReadContext;
-use super::foreign::Foreign;
-use super::hand_over::{Asked, Handover};
 use super::need::{FEW, Need};
-use super::{Dialogue, Reading, Step, Turn, greeting, http};
+use super::state::{Dialogue, Reading, Spoken};
+use super::step::{Foreign, Handover, Step, Turn};
+use super::{greeting, http};
 use crate::banner::other::{Fit, Name};
 use crate::banner::recognise::{FIRST_LINE_LIMIT, LEADING_USUAL, empty_lines};
 use crate::banner::{self, Progress, Recognition, http as heads, proxy, recognise, socks};
 use crate::terms::{Anomaly, Side};
 
-/// What is known of both directions before, or beside, any protocol.
-#[derive(Debug, Default)]
-pub(super) struct Opening {
-    /// Bytes and lines before an SSH identification that were gone over.
-    pub(super) octets: usize,
-    pub(super) lines: usize,
-    /// Some of these lines were the client's.
-    pub(super) client_lines: bool,
-    /// One side spoke SSH and the other HTTP.
-    pub(super) mismatched: bool,
-}
-
-/// What a direction began with.
-#[derive(Debug, Default)]
-pub(super) struct First {
-    pub(super) spoken: Spoken,
-    /// Bytes of empty lines before that, and whether white space stood in them.
-    pub(super) leading: usize,
-    spaced: bool,
-}
-
-/// What a direction turned out to say first.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Spoken {
-    /// Nothing that tells.
-    #[default]
-    Nothing,
-    /// An SSH identification.
-    Ssh,
-    /// An HTTP message.
-    Http,
-    /// Something else.
-    Other,
-}
-
 impl Dialogue {
     /// Looks at the first bytes of a direction.
-    pub(super) fn recognise(&mut self, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Step {
+    pub(super) fn recognise(&mut self, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Step<Reading> {
         let Turn { from, input, .. } = turn;
         if from == Side::Server {
             self.greeting.begin(!turn.peer.is_empty() || self.heard(Side::Client) != Spoken::Nothing);
@@ -115,7 +80,7 @@ impl Dialogue {
 
     /// Looks for a message where bytes are missing before: one that begins with this segment is read,
     /// anything else is left out.
-    pub(super) fn resume(&mut self, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Step {
+    pub(super) fn resume(&mut self, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Step<Reading> {
         let first = !context.settings.reads_on();
         let begins_tls = Name::TLS.fit(turn.from, turn.input) == Fit::Yes;
         let recognised = recognise(turn.from, turn.input);
@@ -125,7 +90,7 @@ impl Dialogue {
         self.find_message(turn, Reading::Resync, context)
     }
 
-    fn begin_http(&mut self, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Step {
+    fn begin_http(&mut self, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Step<Reading> {
         let from = turn.from;
         self.http.begin(from, turn.input);
         let first = &self.direction(from).first;
@@ -145,7 +110,7 @@ impl Dialogue {
         Step::Used(0, Reading::Http(http::Reading::default()))
     }
 
-    fn begin_other(&mut self, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Step {
+    fn begin_other(&mut self, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Step<Reading> {
         let from = turn.from;
         self.spoke(from, Spoken::Other);
         match self.heard(from.other()) {
@@ -173,15 +138,8 @@ impl Dialogue {
         self.foreign(from, Foreign::BesideHttp)
     }
 
-    /// True if the client has begun a line that can't become a request.
-    pub(super) fn client_is_strange(&mut self, unread: &[u8]) -> bool {
-        let client = self.direction_mut(Side::Client);
-        let new = matches!(client.reading, Reading::New);
-        new && !unread.is_empty() && !client.word.may_become_request(unread)
-    }
-
     /// Both ends say what is neither SSH nor HTTP: a greeting and what follows it, or nothing that is read.
-    fn give_up(&mut self, from: Side) -> Step {
+    fn give_up(&mut self, from: Side) -> Step<Reading> {
         let other = self.behind_hypotheses(from.other());
         self.change(from.other(), other);
         let own = self.behind_hypotheses(from);
@@ -222,22 +180,8 @@ impl Dialogue {
         }
     }
 
-    /// What a side has said first, as far as that tells what the other one's bytes are: behind a `CONNECT`
-    /// the server answers that.
-    pub(super) fn heard(&self, from: Side) -> Spoken {
-        if from == Side::Client && self.asked == Asked::Tunnel {
-            return Spoken::Http;
-        }
-        self.direction(from).first.spoken
-    }
-
-    /// True if what looks like a server's response may be lines before its SSH identification.
-    pub(super) fn may_speak_ssh(&self, from: Side) -> bool {
-        from == Side::Server && self.heard(Side::Client) == Spoken::Nothing
-    }
-
     /// Goes over a handshake with a SOCKS server: what follows is relayed, and looked at afresh.
-    fn read_relay(&mut self, turn: Turn<'_>) -> Option<Step> {
+    fn read_relay(&mut self, turn: Turn<'_>) -> Option<Step<Reading>> {
         if turn.from == Side::Server && !self.awaits_relay(turn.peer) {
             return None;
         }
@@ -261,7 +205,7 @@ impl Dialogue {
 }
 
 /// Goes over the header of a load balancer: what follows is the client's.
-fn read_proxied(turn: Turn<'_>) -> Option<Step> {
+fn read_proxied(turn: Turn<'_>) -> Option<Step<Reading>> {
     match proxy::header(turn.input) {
         _ if turn.from == Side::Server => None,
         Progress::More => Some(Step::Wait(Need::another(turn.input), Reading::New)),
@@ -270,7 +214,7 @@ fn read_proxied(turn: Turn<'_>) -> Option<Step> {
     }
 }
 
-fn wait_for_line(input: &[u8]) -> Step {
+fn wait_for_line(input: &[u8]) -> Step<Reading> {
     let few = input.len() < FEW || matches!(socks::handshake(Side::Client, input), Progress::More);
     let need = if few { Need::another(input) } else { Need::line(FIRST_LINE_LIMIT) };
     Step::Wait(need, Reading::New)

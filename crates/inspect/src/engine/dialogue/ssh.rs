@@ -7,8 +7,8 @@ use crate::event::{Application, Protocol, Side, SshFacts, SshSide};
 use crate::rules::Stage;
 
 use super::finding::{Finding, FoundBanner, Matched, ReadContext};
-use super::foreign::Foreign;
-use super::{Dialogue, Need, Step, Turn};
+use super::need::Need;
+use super::step::{Step, Turn};
 
 /// What is known of the two sides.
 #[derive(Debug, Default)]
@@ -37,55 +37,54 @@ impl Reading {
     }
 }
 
-impl Dialogue {
+/// How a side is read on.
+#[derive(Debug)]
+pub(super) enum Next {
+    /// As SSH.
+    Reading(Reading),
+    /// All that is wanted of it was read.
+    Done,
+    /// It looked like an identification and is none.
+    NotSsh,
+}
+
+impl Ssh {
     /// Reads an identification or, where it is wanted, the KEXINIT behind it.
-    pub(super) fn read_ssh(
+    pub(super) fn read(
         &mut self,
         reading: Reading,
         turn: Turn<'_>,
         context: &mut ReadContext<'_>,
-    ) -> Step {
+    ) -> Step<Next> {
         match reading {
             Reading::Identification => self.identify(turn, context),
-            Reading::Kex(line, before) => self.ssh.exchange((line, before), turn, context),
+            Reading::Kex(line, before) => self.exchange((line, before), turn, context),
         }
     }
 
-    fn identify(&mut self, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Step {
+    fn identify(&mut self, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Step<Next> {
         let Turn { from, input, .. } = turn;
         match ssh::identify(from, input) {
-            Progress::More => {
-                Step::Wait(Need::line(ssh::READ_LIMIT), super::Reading::Ssh(Reading::Identification))
-            }
-            Progress::Never(_) => Step::Used(input.len(), self.foreign(from, Foreign::NotSsh)),
+            Progress::More => Step::Wait(Need::line(ssh::READ_LIMIT), Next::Reading(Reading::Identification)),
+            Progress::Never(_) => Step::Used(input.len(), Next::NotSsh),
             Progress::Done { value, consumed } => {
                 let wants_kex = context.settings.kex;
-                self.ssh.take_identification(from, &value, wants_kex, context);
+                self.take_identification(from, &value, wants_kex, context);
                 let line = || value.identification.line.to_vec();
-                let next = match wants_kex {
-                    true => super::Reading::Ssh(Reading::Kex(line(), 0)),
-                    false => super::Reading::Done,
-                };
+                let next = if wants_kex { Next::Reading(Reading::Kex(line(), 0)) } else { Next::Done };
                 Step::Used(consumed, next)
             }
         }
     }
 
-    /// What is left where bytes of a side are missing or its end has come; nothing changes before its
-    /// identification was read.
-    pub(super) fn end_ssh(
-        &mut self,
-        from: Side,
-        reading: &Reading,
-        context: &mut ReadContext<'_>,
-    ) -> Option<super::Reading> {
-        let Reading::Kex(line, _) = reading else { return None };
-        self.ssh.give_up_kex(from, line, context);
-        Some(super::Reading::Done)
+    /// True if nothing more is read where octets of a side are missing or its end has come; nothing changes
+    /// before its identification was read.
+    pub(super) fn end(&self, from: Side, reading: &Reading, context: &mut ReadContext<'_>) -> bool {
+        let Reading::Kex(line, _) = reading else { return false };
+        self.give_up_kex(from, line, context);
+        true
     }
-}
 
-impl Ssh {
     /// Judges an identification that was read.
     fn take_identification(
         &mut self,
@@ -114,14 +113,14 @@ impl Ssh {
         (line, before): (Vec<u8>, usize),
         turn: Turn<'_>,
         context: &mut ReadContext<'_>,
-    ) -> Step {
+    ) -> Step<Next> {
         let Turn { from, input, .. } = turn;
         let (kex, consumed) = match kex::packet(input) {
             kex::Packet::More(octets) => {
-                return Step::Wait(Need::octets(octets), super::Reading::Ssh(Reading::Kex(line, before)));
+                return Step::Wait(Need::octets(octets), Next::Reading(Reading::Kex(line, before)));
             }
             kex::Packet::Other(octets) if before + octets < kex::PACKET_LIMIT => {
-                return Step::Used(octets, super::Reading::Ssh(Reading::Kex(line, before + octets)));
+                return Step::Used(octets, Next::Reading(Reading::Kex(line, before + octets)));
             }
             kex::Packet::Other(_) | kex::Packet::Never(_) => (None, input.len()),
             kex::Packet::KexInit(value, octets) => (Some(value), octets),
@@ -133,7 +132,7 @@ impl Ssh {
         }
         let (identification, _) = ssh::parse_line(&line);
         self.ask(SshBanner { from, identification, kex }, Stage::Rest, false, context);
-        Step::Used(consumed, super::Reading::Done)
+        Step::Used(consumed, Next::Done)
     }
 
     /// Judges a line that only some implementations take for an identification. What the side's
@@ -146,7 +145,7 @@ impl Ssh {
     }
 
     /// Judges a side whose KEXINIT will not come any more.
-    fn give_up_kex(&mut self, from: Side, line: &[u8], context: &mut ReadContext<'_>) {
+    fn give_up_kex(&self, from: Side, line: &[u8], context: &mut ReadContext<'_>) {
         let (identification, _) = ssh::parse_line(line);
         let banner = SshBanner { from, identification, kex: None };
         // What matches nothing by itself matches nothing at its end.
@@ -199,4 +198,19 @@ impl Ssh {
             Side::Server => &mut facts.server,
         }
     }
+}
+
+/// True if `octets` begin an identification, as far as they go.
+pub(super) fn begins_identification(octets: &[u8]) -> bool {
+    octets.starts_with(ssh::PREFIX) || ssh::PREFIX.starts_with(octets)
+}
+
+/// Where a line begins in `input` that is an identification, as far as it goes.
+pub(super) fn identification_line(input: &[u8], amid_line: bool) -> Option<usize> {
+    let begins = |at: &usize| {
+        let rest = input.get(*at..).unwrap_or_default();
+        !rest.is_empty() && begins_identification(rest)
+    };
+    let starts = memchr::memchr_iter(b'\n', input).map(|end| end + 1);
+    (!amid_line).then_some(0).into_iter().chain(starts).find(begins)
 }

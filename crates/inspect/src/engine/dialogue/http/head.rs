@@ -3,7 +3,8 @@
 
 use std::ops::Range;
 
-use super::transactions::{Http, Reached, Unfinished};
+use super::frame::Unfinished;
+use super::transactions::{Http, Reached};
 use crate::banner::http::{self, HEAD_LIMIT, HeadSearch, Line};
 use crate::banner::{Banner, ssh};
 use crate::engine::dialogue::finding::ReadContext;

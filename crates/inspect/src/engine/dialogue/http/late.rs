@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
-use super::questions;
-use super::transactions::{self, Http, note_hostile};
+use super::frame::note_hostile;
+use super::transaction;
+use super::transactions::Http;
 use crate::banner::framing::{self, Message};
 use crate::banner::http::{self, HEAD_LIMIT};
 use crate::banner::recognise::{self, empty_lines};
@@ -170,9 +171,9 @@ impl Http {
         let transaction = self.waiting.back_mut()?;
         let facts = Arc::make_mut(&mut transaction.facts).request.as_mut()?;
         let disclosure = &context.settings.disclosure;
-        transactions::add_fields(&mut facts.headers, &mut facts.left_out, &request.headers, disclosure);
+        transaction::add_fields(&mut facts.headers, &mut facts.left_out, &request.headers, disclosure);
         if context.settings.early(Side::Client).is_about(line) {
-            questions::ask_request(request, Stage::Part, transaction, context);
+            transaction::ask_request(request, Stage::Part, transaction, context);
         }
         Some(known)
     }
@@ -187,9 +188,9 @@ impl Http {
         let transaction = self.answering.as_mut()?;
         let facts = Arc::make_mut(&mut transaction.facts).response.as_mut()?;
         let disclosure = &context.settings.disclosure;
-        transactions::add_fields(&mut facts.headers, &mut facts.left_out, &response.headers, disclosure);
+        transaction::add_fields(&mut facts.headers, &mut facts.left_out, &response.headers, disclosure);
         if context.settings.early(Side::Server).is_about(line) {
-            questions::ask_response(response, Stage::Part, transaction, context);
+            transaction::ask_response(response, Stage::Part, transaction, context);
         }
         Some(true)
     }

@@ -3,17 +3,16 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::banner::disclosure::Disclosure;
-use crate::banner::framing::{self, BodyBuffer, Framing, Message};
+use super::frame::{self, RTSP, Unfinished, note_hostile, note_unfinished};
+use super::late::LateHead;
+use super::transaction::{Method, Overdue, Transaction, ask_request, ask_response, name_by_title};
+use crate::banner::framing::{self, Message};
 use crate::banner::http::{self, KeptHead, Read};
 use crate::banner::recognise::is_plain_request_line;
-use crate::banner::{Anomalies, Anomaly, Headers, Progress, Reason, Request, Response, title};
-use crate::event::{Application, HeaderField, HttpFacts, Protocol, Side};
-use crate::rules::Stage;
-
-use super::late::LateHead;
-use super::questions::{ask_request, ask_response, name_by_title};
+use crate::banner::{Anomaly, Progress, Reason, Request, Response, title};
 use crate::engine::dialogue::finding::{Finding, Matched, ReadContext};
+use crate::event::{Application, HttpFacts, Protocol, Side};
+use crate::rules::Stage;
 
 /// Requests that wait for their response; with more, the oldest is told without one.
 const WAITING_LIMIT: usize = 128;
@@ -51,59 +50,6 @@ pub(in crate::engine::dialogue) struct Http {
     /// True if reading ended within the body of a request.
     left_body: bool,
     next: u32,
-}
-
-#[derive(Debug, Default)]
-pub(super) struct Transaction {
-    pub(super) number: u32,
-    /// The request's head; empty where it was not seen.
-    pub(super) head: KeptHead,
-    /// Shared with the alerts about it.
-    pub(super) facts: Arc<HttpFacts>,
-    /// Rules that matched: each is told once.
-    pub(super) matched: Matched,
-}
-
-/// What is left of a request that was told: enough not to take its response for another one's.
-#[derive(Debug)]
-struct Overdue {
-    number: u32,
-    method: Method,
-}
-
-/// Methods whose responses are framed in another way (RFC 9112, section 6.3).
-#[derive(Debug, Clone, Copy)]
-enum Method {
-    Head,
-    Connect,
-    Other,
-}
-
-impl Method {
-    fn of(transaction: &Transaction) -> Self {
-        match transaction.facts.request.as_ref().map(|request| request.method.as_str()) {
-            Some("HEAD") => Self::Head,
-            Some("CONNECT") => Self::Connect,
-            _ => Self::Other,
-        }
-    }
-
-    const fn name(self) -> &'static [u8] {
-        match self {
-            Self::Head => b"HEAD",
-            Self::Connect => b"CONNECT",
-            Self::Other => b"GET",
-        }
-    }
-}
-
-/// Why a head never ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::engine) enum Unfinished {
-    /// Its sender said no more.
-    Ended,
-    /// The rest of it was not seen.
-    Unseen,
 }
 
 /// How far one direction came.
@@ -145,13 +91,13 @@ impl Http {
             context,
         );
         let is_cut = anomalies.contains(Anomaly::HeadTooLong);
-        let body = open(framed.framing, is_cut, || KeptHead::of_request(head, &message), context);
+        let body = frame::open(framed.framing, is_cut, || KeptHead::of_request(head, &message), context);
         let part = message.version.is_empty() || is_cut;
         self.asks_tunnel = message.method == b"CONNECT";
         let upgrades = || message.headers.iter().any(|field| field.name.eq_ignore_ascii_case(b"upgrade"));
-        self.perhaps_tunnel |= self.left && (self.asks_tunnel || upgrades()) || streams(&message);
+        self.perhaps_tunnel |= self.left && (self.asks_tunnel || upgrades()) || frame::streams(&message);
         self.mingles |= message.version.starts_with(RTSP);
-        let stage = stage(&body);
+        let stage = frame::stage(&body);
         let reached = if part {
             Reached::Part(consumed, Box::new(LateHead::new(head, &message.headers, None, body)))
         } else {
@@ -252,8 +198,8 @@ impl Http {
         let head = input.get(..consumed).unwrap_or_default();
         let is_cut = anomalies.contains(Anomaly::HeadTooLong);
         let method = method.filter(|_| is_cut).map(<[u8]>::to_vec);
-        let body = open(framed.framing, is_cut, || KeptHead::of_response(head, &message), context);
-        let stage = stage(&body);
+        let body = frame::open(framed.framing, is_cut, || KeptHead::of_response(head, &message), context);
+        let stage = frame::stage(&body);
         let reached = if is_cut {
             Reached::Part(consumed, Box::new(LateHead::new(head, &message.headers, method, body)))
         } else {
@@ -362,13 +308,13 @@ impl Http {
     }
 
     /// True if no further response is read.
-    pub(super) const fn has_left(&self) -> bool {
+    pub(in crate::engine::dialogue) const fn has_left(&self) -> bool {
         self.left
     }
 
     /// True if what one side says may be no messages: in a tunnel that a response which nobody read has
     /// opened, or of a film.
-    pub(super) const fn is_perhaps_tunnel(&self, from: Side) -> bool {
+    pub(in crate::engine::dialogue) const fn is_perhaps_tunnel(&self, from: Side) -> bool {
         self.mingles || (self.perhaps_tunnel && matches!(from, Side::Client))
     }
 
@@ -462,75 +408,5 @@ impl Http {
         let number = self.next;
         self.next = number.wrapping_add(1);
         number
-    }
-}
-
-/// A message that is framed so; its head is kept where rules wait for its body.
-///
-/// Behind a head that `is_cut` another framing may come.
-fn open(
-    framing: Framing,
-    is_cut: bool,
-    head: impl FnOnce() -> KeptHead,
-    context: &ReadContext<'_>,
-) -> Message {
-    let foreign = framing.is_foreign();
-    let limit = if foreign { 0 } else { context.settings.body_limit };
-    let mut message = Message::new(framing, BodyBuffer::new(limit));
-    if context.settings.body_rules && (is_cut || !message.is_done()) && !foreign {
-        message.keep(head());
-    }
-    message
-}
-
-/// What a version of RTSP begins with, whose messages frames of films may stand between, of both sides (RFC
-/// 2326 section 10.12).
-const RTSP: &[u8] = b"RTSP/";
-
-/// True if a body without an end follows a request that announces none: a source sends its film so to
-/// Icecast.
-fn streams(request: &Request<'_>) -> bool {
-    let unframed = || !request.headers.iter().any(|field| framing::is_framing(field.name));
-    request.version.starts_with(b"ICE/") || (matches!(request.method, b"SOURCE" | b"PUT") && unframed())
-}
-
-/// Which rules are asked at the head of a message.
-const fn stage(message: &Message) -> Stage {
-    if message.head().is_some() { Stage::Head } else { Stage::Whole }
-}
-
-/// An end that a capture lacks is nobody's trick.
-fn note_unfinished(anomalies: Anomalies, why: Unfinished, context: &mut ReadContext<'_>) {
-    if why == Unfinished::Ended {
-        context.note_all(anomalies);
-    }
-}
-
-/// Notes what is odd about where a message ends. A request whose end is anybody's guess hides what follows
-/// it, where that is to be read.
-pub(super) fn note_hostile(hostile: Option<Anomaly>, from: Side, context: &mut ReadContext<'_>) {
-    let Some(hostile) = hostile else { return };
-    if hostile != Anomaly::FramingLost {
-        context.note(hostile);
-    }
-    let reads_on = context.settings.reads_on();
-    if from == Side::Client && reads_on && framing::is_lost(hostile) {
-        context.note(Anomaly::FramingLost);
-    }
-}
-
-/// Tells fields that came later, as many as events tell of one head.
-pub(super) fn add_fields(
-    told: &mut Vec<HeaderField>,
-    left_out: &mut u32,
-    more: &Headers<'_>,
-    disclosure: &Disclosure,
-) {
-    for field in more.iter() {
-        if told.len() < disclosure.fields {
-            told.push(disclosure.field(field));
-        } else {
-            *left_out += 1;
-        }
     }
 }

@@ -6,17 +6,15 @@
 //! identification behind a line end are read for that at once: some servers find it there. A server of TLS
 //! has a hello all the same, which is not judged: by default such a flow is stopped.
 
+mod read;
+
 use std::sync::Arc;
 
 use memchr::memmem;
 
 use super::finding::{Finding, FoundBanner, Matched, ReadContext};
-use super::need::Need;
-use super::opening::Spoken;
-use super::{Dialogue, Reading, Step, Turn};
-use crate::banner::other::{Fit, Name};
 use crate::banner::tls::{
-    self, Answer, CERTIFICATE, CLIENT_HELLO, FATAL, Piece, Records, SERVER_HELLO, SUPPLEMENTAL_DATA,
+    self, Answer, CERTIFICATE, CLIENT_HELLO, FATAL, Records, SERVER_HELLO, SUPPLEMENTAL_DATA,
 };
 use crate::banner::{Banner, TlsBanner};
 use crate::event::{Application, Protocol, TlsAlert, TlsFacts};
@@ -46,7 +44,7 @@ pub(super) struct Hearing {
     /// Unread bytes that were searched for an identification.
     searched: usize,
     /// Nothing is listened for any more.
-    over: bool,
+    pub(super) over: bool,
 }
 
 impl Hearing {
@@ -68,115 +66,11 @@ impl Hearing {
     }
 }
 
-impl Dialogue {
-    /// True if what the client says first, which is this so far, is listened to as a hello.
-    pub(super) fn may_begin_with_hello(&self, input: &[u8]) -> bool {
-        let client = self.direction(Side::Client);
-        matches!(client.reading, Reading::New)
-            && !client.hearing.over
-            && self.heard(Side::Server) == Spoken::Nothing
-            && Name::TLS.fit(Side::Client, input) != Fit::No
-    }
-
+impl Tls {
     /// Takes a client's hello that was found behind other bytes.
     pub(super) fn take_found_hello(&mut self, body: &[u8], context: &mut ReadContext<'_>) {
-        self.tls.found = true;
+        self.found = true;
         self.take_hello(body, context);
-    }
-
-    /// Listens for a hello in what the client says first; nothing where it is none.
-    pub(super) fn hear_hello(&mut self, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Option<Step> {
-        let hearing = &mut self.direction_mut(Side::Client).hearing;
-        if hearing.over {
-            return None;
-        }
-        match Name::TLS.fit(Side::Client, turn.input) {
-            Fit::More => return Some(Step::Wait(Need::another(turn.input), Reading::New)),
-            Fit::Yes if !hearing.finds_identification(turn.input) => {}
-            fit => {
-                hearing.stop();
-                if fit == Fit::Yes {
-                    context.note(Anomaly::TlsDisputed);
-                }
-                return None;
-            }
-        }
-        let mut records = std::mem::take(&mut hearing.records);
-        let needed = loop {
-            match records.next(turn.input) {
-                Piece::More(needed) => break Some(needed),
-                Piece::Message(CLIENT_HELLO, body) if !self.take_hello(body, context) => break None,
-                Piece::Never => break None,
-                _ => {}
-            }
-        };
-        let hearing = &mut self.direction_mut(Side::Client).hearing;
-        if needed.is_none() {
-            hearing.stop();
-            return None;
-        }
-        hearing.records = records;
-        // Not when the record is whole: whatever comes of it may hold an identification.
-        Some(Step::Wait(Need::another(turn.input), Reading::New))
-    }
-
-    /// Looks whether the server answers by TLS what may be a hello; nothing where it does not.
-    pub(super) fn hear_answer(&mut self, turn: Turn<'_>) -> Option<Step> {
-        if !self.client_is_strange(turn.peer) && self.heard(Side::Client) != Spoken::Other {
-            return None;
-        }
-        match Name::TLS.fit(Side::Server, turn.input) {
-            Fit::More => Some(Step::Wait(Need::another(turn.input), Reading::New)),
-            Fit::Yes => {
-                for side in [Side::Client, Side::Server] {
-                    self.direction_mut(side).first.spoken = Spoken::Other;
-                }
-                self.tls.both = true;
-                self.change(Side::Client, Reading::Tls);
-                Some(Step::Used(0, Reading::Tls))
-            }
-            Fit::No => {
-                let client = self.direction_mut(Side::Client);
-                client.hearing.stop();
-                client.awaited = None;
-                None
-            }
-        }
-    }
-
-    /// Reads the records of one side.
-    pub(super) fn read_tls(&mut self, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Step {
-        let from = turn.from;
-        let mut records = std::mem::take(&mut self.direction_mut(from).hearing.records);
-        let needed = loop {
-            let goes_on = match records.next(turn.input) {
-                Piece::More(needed) => break Some(needed),
-                Piece::Message(kind, body) => self.take_message(from, kind, body, context),
-                Piece::Alert(level, code) => self.take_alert(from, (level, code), context),
-                // Either side may say that before its second hello, RFC 8446 appendix D.4.
-                Piece::ChangeCipherSpec => from == Side::Client || !self.tls.is_answered(),
-                Piece::Opaque => from == Side::Client,
-                Piece::Never => false,
-            };
-            if !goes_on {
-                break None;
-            }
-        };
-        let Some(needed) = needed else { return Step::Used(turn.input.len(), self.leave_tls(from)) };
-        let used = records.take();
-        self.direction_mut(from).hearing.records = records;
-        match used {
-            0 => Step::Wait(Need::octets(needed), Reading::Tls),
-            used => Step::Used(used, Reading::Tls),
-        }
-    }
-
-    /// Nothing more is read of a side; of the client nothing behind the server's end.
-    pub(super) fn leave_tls(&mut self, from: Side) -> Reading {
-        if from == Side::Server && matches!(self.direction(Side::Client).reading, Reading::Tls) {
-            self.change(Side::Client, Reading::Done);
-        }
-        Reading::Done
     }
 
     /// Takes a handshake message; whether more is read behind it.
@@ -203,14 +97,14 @@ impl Dialogue {
             context.note(Anomaly::TlsMalformed);
             return false;
         };
-        let facts = self.tls.facts_mut();
+        let facts = self.facts_mut();
         if facts.client.is_none() {
             facts.client = Some(client);
             context.find(Finding::Seen(Protocol::Tls, Side::Client));
-            self.tls.ask(Side::Client, Stage::Whole, context);
+            self.ask(Side::Client, Stage::Whole, context);
         } else {
             let again = TlsFacts { client: Some(client), ..TlsFacts::default() };
-            self.tls.ask_about(Side::Client, Stage::Whole, &Arc::new(again), context);
+            self.ask_about(Side::Client, Stage::Whole, &Arc::new(again), context);
         }
         true
     }
@@ -222,12 +116,12 @@ impl Dialogue {
                 context.note(Anomaly::TlsMalformed);
                 false
             }
-            Some(Answer::Retry) => !std::mem::replace(&mut self.tls.facts_mut().retried, true),
+            Some(Answer::Retry) => !std::mem::replace(&mut self.facts_mut().retried, true),
             Some(Answer::Hello(server)) => {
                 let goes_on = !server.version.encrypts_handshake();
-                self.tls.facts_mut().server = Some(server);
+                self.facts_mut().server = Some(server);
                 context.find(Finding::Seen(Protocol::Tls, Side::Server));
-                self.tls.ask(Side::Server, if goes_on { Stage::Head } else { Stage::Whole }, context);
+                self.ask(Side::Server, if goes_on { Stage::Head } else { Stage::Whole }, context);
                 goes_on
             }
         }
@@ -238,9 +132,9 @@ impl Dialogue {
         let certificates = tls::certificates(body);
         if certificates.is_empty() {
             context.note(Anomaly::TlsMalformed);
-        } else if let Some(server) = &mut self.tls.facts_mut().server {
+        } else if let Some(server) = &mut self.facts_mut().server {
             server.certificates = certificates;
-            self.tls.ask(Side::Server, Stage::Rest, context);
+            self.ask(Side::Server, Stage::Rest, context);
         }
         false
     }
@@ -249,14 +143,12 @@ impl Dialogue {
     fn take_alert(&mut self, from: Side, (level, code): (u8, u8), context: &mut ReadContext<'_>) -> bool {
         let fatal = level == FATAL;
         let alert = TlsAlert { from, fatal, code: AlertCode(code) };
-        if self.tls.facts_mut().alert.get_or_insert(alert) == &alert {
-            self.tls.ask(from, Stage::Whole, context);
+        if self.facts_mut().alert.get_or_insert(alert) == &alert {
+            self.ask(from, Stage::Whole, context);
         }
         !fatal
     }
-}
 
-impl Tls {
     /// Tells what was seen, once; nothing if nothing was.
     pub(super) fn tell(&mut self, context: &mut ReadContext<'_>) {
         if !self.is_told

@@ -2,15 +2,21 @@
 
 use super::finding::{Finding, ReadContext};
 use super::need::Need;
-use super::opening::Spoken;
-use super::{Dialogue, Reading, Step, Turn, ssh};
+use super::ssh::{self, begins_identification};
+use super::state::{Dialogue, Reading, Spoken};
+use super::step::{Step, Turn};
 use crate::banner::http::count_steps;
 use crate::banner::ssh as identification;
 use crate::terms::{Anomaly, Side};
 
 impl Dialogue {
     /// Reads lines that may precede an identification, and finds that. A server's are its greeting, too.
-    pub(super) fn read_lines(&mut self, place: usize, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Step {
+    pub(super) fn read_lines(
+        &mut self,
+        place: usize,
+        turn: Turn<'_>,
+        context: &mut ReadContext<'_>,
+    ) -> Step<Reading> {
         let Turn { from, input, .. } = turn;
         let (reading, used) = self.go_over_lines(place, turn, context);
         if from == Side::Server {
@@ -83,19 +89,4 @@ impl Dialogue {
         }
         (Reading::Lines(place), at)
     }
-}
-
-/// True if `octets` begin an identification, as far as they go.
-pub(super) fn begins_identification(octets: &[u8]) -> bool {
-    octets.starts_with(identification::PREFIX) || identification::PREFIX.starts_with(octets)
-}
-
-/// Where a line begins in `input` that is an identification, as far as it goes.
-pub(super) fn identification_line(input: &[u8], amid_line: bool) -> Option<usize> {
-    let begins = |at: &usize| {
-        let rest = input.get(*at..).unwrap_or_default();
-        !rest.is_empty() && begins_identification(rest)
-    };
-    let starts = memchr::memchr_iter(b'\n', input).map(|end| end + 1);
-    (!amid_line).then_some(0).into_iter().chain(starts).find(begins)
 }

@@ -1,0 +1,343 @@
+//! Where a dialogue stands: how each direction is read, and what both know together.
+//!
+//! The questions that others ask about that stand here, too; nothing here reads.
+
+use super::greeting::{self, Greeting};
+use super::http::{self, Http, Rest};
+use super::need::Awaited;
+use super::search::{self, Search};
+use super::ssh::{self, Ssh};
+use super::step::{Asked, Foreign};
+use super::tls::{self, Tls};
+use crate::banner::other::{Fit, Name};
+use crate::banner::recognise::{FirstWord, may_become_plain_request};
+use crate::event::Side;
+
+/// What two ends say to each other.
+#[derive(Debug, Default)]
+pub(in crate::engine) struct Dialogue {
+    pub(super) directions: [Direction; 2],
+    pub(super) opening: Opening,
+    pub(super) asked: Asked,
+    pub(super) ssh: Ssh,
+    pub(super) http: Http,
+    pub(super) tls: Tls,
+    pub(super) greeting: Greeting,
+}
+
+/// How far one direction was read, and as what.
+#[derive(Debug, Default)]
+pub(super) struct Direction {
+    pub(super) reading: Reading,
+    pub(super) first: First,
+    /// Records of TLS, as long as it may be that.
+    pub(super) hearing: tls::Hearing,
+    /// What was found behind bytes that are not read.
+    pub(super) search: Search,
+    /// Handshakes with SOCKS servers that were gone over.
+    pub(super) relays: u8,
+    /// What was read ends within a line.
+    pub(super) amid_line: bool,
+    /// The first word of what is unread, as far as it was looked at.
+    pub(super) word: FirstWord,
+    /// What must come before the unread bytes are worth another look.
+    pub(super) awaited: Option<Awaited>,
+}
+
+/// What one direction is read as.
+#[derive(Debug, Default)]
+pub(super) enum Reading {
+    /// Not recognised yet.
+    #[default]
+    New,
+    /// Bytes are missing: whatever comes next is looked at as if it were new.
+    Resync,
+    /// Lines that may precede an SSH identification, so many bytes behind the start of one.
+    Lines(usize),
+    /// SSH from its identification on.
+    Ssh(ssh::Reading),
+    /// Messages of HTTP.
+    Http(http::Reading),
+    /// Records of TLS, up to where they are encrypted.
+    Tls,
+    /// A dialogue in lines that the server opens with a greeting.
+    Greeting(greeting::Reading),
+    /// Nothing more is to be read: what was wanted of a protocol was seen.
+    Done,
+    /// Nothing more is to be read: it is no protocol that is read here.
+    Foreign(#[expect(dead_code, reason = "whoever names or stops such flows asks why")] Foreign),
+}
+
+/// What is known of both directions before, or beside, any protocol.
+#[derive(Debug, Default)]
+pub(super) struct Opening {
+    /// Bytes and lines before an SSH identification that were gone over.
+    pub(super) octets: usize,
+    pub(super) lines: usize,
+    /// Some of these lines were the client's.
+    pub(super) client_lines: bool,
+    /// One side spoke SSH and the other HTTP.
+    pub(super) mismatched: bool,
+}
+
+/// What a direction began with.
+#[derive(Debug, Default)]
+pub(super) struct First {
+    pub(super) spoken: Spoken,
+    /// Bytes of empty lines before that, and whether white space stood in them.
+    pub(super) leading: usize,
+    pub(super) spaced: bool,
+}
+
+/// What a direction turned out to say first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Spoken {
+    /// Nothing that tells.
+    #[default]
+    Nothing,
+    /// An SSH identification.
+    Ssh,
+    /// An HTTP message.
+    Http,
+    /// Something else.
+    Other,
+}
+
+impl Direction {
+    /// Looks at what follows like the beginning of a connection.
+    pub(super) fn renew(&mut self) {
+        self.reading = Reading::New;
+        self.first = First::default();
+        self.hearing = tls::Hearing::default();
+        self.amid_line = false;
+        self.awaited = None;
+    }
+}
+
+impl Dialogue {
+    /// True if nothing more is to be read in either direction.
+    pub(in crate::engine) fn is_decided(&self) -> bool {
+        self.is_done(Side::Client) && self.is_done(Side::Server)
+    }
+
+    /// True if nothing more is to be read of one side, nor searched.
+    pub(in crate::engine) fn is_done(&self, from: Side) -> bool {
+        self.is_read_out(from) && !self.searches(from)
+    }
+
+    /// True if nothing more is to be read of one side; it may be searched.
+    pub(in crate::engine) const fn is_read_out(&self, from: Side) -> bool {
+        matches!(self.direction(from).reading, Reading::Done | Reading::Foreign(_))
+    }
+
+    /// True if the client's bytes are searched and the server's are let go.
+    pub(in crate::engine) fn only_searches(&self) -> bool {
+        self.is_read_out(Side::Client) && self.searches(Side::Client) && self.is_done(Side::Server)
+    }
+
+    /// True if both sides speak what is no protocol that is read here, and did from their first byte on: a
+    /// request that nobody answered is told yet.
+    pub(in crate::engine) const fn is_foreign(&self) -> bool {
+        let [client, server] = &self.directions;
+        !self.http.was_asked()
+            && matches!((&client.reading, &server.reading), (Reading::Foreign(_), Reading::Foreign(_)))
+    }
+
+    /// True if one side speaks SSH and the other HTTP.
+    pub(in crate::engine) const fn is_mismatched(&self) -> bool {
+        self.opening.mismatched
+    }
+
+    /// True if one side has begun a banner and not ended it, `unread` being what waits. Lines that may come
+    /// before an identification begin none as long as nobody speaks SSH (a person may be asked for a name),
+    /// and neither do bytes that no honest client begins with.
+    pub(in crate::engine) fn is_amid(&self, from: Side, unread: &[u8]) -> bool {
+        if self.is_perhaps_of_tunnel(from) {
+            return false;
+        }
+        let amid_greeting = || from == Side::Server && self.greeting.is_amid();
+        match &self.direction(from).reading {
+            Reading::New if unread.is_empty() => false,
+            Reading::New if from == Side::Server => true,
+            Reading::New => may_become_plain_request(unread),
+            Reading::Http(_) if self.http.is_doubtful() => false,
+            Reading::Lines(_) => self.ssh.knows(from.other()) || amid_greeting(),
+            Reading::Greeting(_) => amid_greeting(),
+            Reading::Ssh(_) | Reading::Tls => !unread.is_empty(),
+            Reading::Http(reading) => !reading.is_body() && !unread.is_empty(),
+            Reading::Resync | Reading::Done | Reading::Foreign(_) => false,
+        }
+    }
+
+    /// True if `count` bytes of one side may be missing without harm.
+    pub(in crate::engine) fn can_spare(&self, from: Side, count: u64) -> bool {
+        match &self.direction(from).reading {
+            Reading::Done | Reading::Foreign(_) => !self.searches(from),
+            Reading::Http(reading) => reading.can_spare(count) && !self.searches(from),
+            _ => false,
+        }
+    }
+
+    /// What is left of the response that is being read, if nobody wants any of it and it answers the only
+    /// request.
+    pub(in crate::engine) fn rest_of_response(&self) -> Option<Rest> {
+        match (&self.direction(Side::Client).reading, &self.direction(Side::Server).reading) {
+            (Reading::Http(client), Reading::Http(server)) if client.is_behind_message() => {
+                self.http.rest(server).filter(|_| !self.may_speak_ssh(Side::Server))
+            }
+            _ => None,
+        }
+    }
+
+    /// True if what one side says is kept by nobody once it was read.
+    pub(in crate::engine) const fn is_fleeting(&self, from: Side) -> bool {
+        self.is_read_out(from)
+            || matches!(&self.direction(from).reading, Reading::Http(reading) if reading.is_body())
+    }
+
+    /// True if what one side says is cheap to go over, and what decides comes behind it.
+    pub(in crate::engine) const fn is_cheap(&self, from: Side) -> bool {
+        matches!(self.direction(from).reading, Reading::Lines(_)) || self.is_fleeting(from)
+    }
+
+    /// True if what one side says is no banner by any rule of its protocol: only judged, never waited for.
+    pub(in crate::engine) const fn is_free(&self, from: Side) -> bool {
+        self.is_read_out(from) || (self.is_reading_http(from) && self.http.is_doubtful())
+    }
+
+    const fn is_reading_http(&self, from: Side) -> bool {
+        matches!(self.direction(from).reading, Reading::Http(_))
+    }
+
+    /// True if one side began no banner and the other one has said nothing, or a word without an end: a log,
+    /// a backup, a film. Nobody can tell where that ends, and what the other one may say next is awaited.
+    pub(in crate::engine) fn is_monologue(&self, from: Side) -> bool {
+        let other = self.direction(from.other());
+        self.direction(from).first.spoken == Spoken::Other
+            && matches!(other.reading, Reading::New)
+            && other.first.spoken == Spoken::Nothing
+    }
+
+    /// True if all that one side has sent could be read, and more like it may follow: the budget is for what
+    /// can't.
+    pub(in crate::engine) const fn goes_on(&self, from: Side, unread: &[u8]) -> bool {
+        match &self.direction(from).reading {
+            Reading::Http(reading) => reading.goes_on(unread) || self.is_perhaps_of_tunnel(from),
+            _ => false,
+        }
+    }
+
+    /// Bytes of memory held, roughly.
+    pub(in crate::engine) fn memory(&self) -> usize {
+        let reading = |direction: &Direction| {
+            let read = match &direction.reading {
+                Reading::Http(reading) => reading.memory(),
+                Reading::Ssh(reading) => reading.memory(),
+                _ => 0,
+            };
+            read + direction.hearing.memory() + direction.search.memory()
+        };
+        let [client, server] = &self.directions;
+        reading(client) + reading(server) + self.http.memory() + self.greeting.memory()
+    }
+
+    /// True if the client has begun a line that can't become a request.
+    pub(super) fn client_is_strange(&mut self, unread: &[u8]) -> bool {
+        let client = self.direction_mut(Side::Client);
+        let new = matches!(client.reading, Reading::New);
+        new && !unread.is_empty() && !client.word.may_become_request(unread)
+    }
+
+    /// What a side has said first, as far as that tells what the other one's bytes are: behind a `CONNECT`
+    /// the server answers that.
+    pub(super) fn heard(&self, from: Side) -> Spoken {
+        if from == Side::Client && self.asked == Asked::Tunnel {
+            return Spoken::Http;
+        }
+        self.direction(from).first.spoken
+    }
+
+    /// True if what looks like a server's response may be lines before its SSH identification.
+    pub(super) fn may_speak_ssh(&self, from: Side) -> bool {
+        from == Side::Server && self.heard(Side::Client) == Spoken::Nothing
+    }
+
+    /// True if no response is read any more, and every request still is.
+    pub(in crate::engine) const fn has_left(&self) -> bool {
+        self.http.has_left()
+    }
+
+    /// True if the client has ended a request and not begun another one.
+    pub(in crate::engine) const fn is_between_requests(&self) -> bool {
+        matches!(self.direction(Side::Client).reading, Reading::Http(http::Reading::Next))
+    }
+
+    /// True if what one side says may be a tunnel's, which nobody sees granted, or a film's: it may say so
+    /// little or so much for as long as it lasts. Random bytes hold what begins like a message now and then;
+    /// a whole one is judged as any.
+    pub(in crate::engine) const fn is_perhaps_of_tunnel(&self, from: Side) -> bool {
+        self.http.is_perhaps_tunnel(from)
+    }
+
+    /// True if a side's bytes are searched.
+    pub(super) fn searches(&self, from: Side) -> bool {
+        let client = &self.direction(Side::Client).reading;
+        let agreed = self.direction(Side::Server).first.spoken == Spoken::Http
+            || matches!(client, Reading::Tls)
+            || (self.ssh.knows(Side::Client) && self.ssh.knows(Side::Server));
+        let wanted = match from {
+            Side::Client => !self.tls.is_agreed(),
+            Side::Server => self.tls.was_found(),
+        };
+        wanted && !agreed && self.direction(from).search.total < search::LIMIT
+    }
+
+    /// True if what one side says next belongs to the body of a request.
+    pub(super) fn is_within_body(&self, from: Side) -> bool {
+        match &self.direction(from).reading {
+            _ if from == Side::Server => false,
+            Reading::Http(reading) => reading.is_body(),
+            _ => self.http.left_body(),
+        }
+    }
+
+    /// True if what the client says first, which is this so far, is listened to as a hello.
+    pub(super) fn may_begin_with_hello(&self, input: &[u8]) -> bool {
+        let client = self.direction(Side::Client);
+        matches!(client.reading, Reading::New)
+            && !client.hearing.over
+            && self.heard(Side::Server) == Spoken::Nothing
+            && Name::TLS.fit(Side::Client, input) != Fit::No
+    }
+
+    /// What is left of a side that speaks nothing that is read here.
+    ///
+    /// Whoever wants to name such a protocol, or to stop it, does so here: every direction comes by once,
+    /// with its reason, when that is certain and not before.
+    pub(super) const fn foreign(&mut self, _from: Side, why: Foreign) -> Reading {
+        Reading::Foreign(why)
+    }
+
+    /// Gives a direction another reading because of what the other one says.
+    pub(super) fn change(&mut self, from: Side, reading: Reading) {
+        let direction = self.direction_mut(from);
+        direction.reading = reading;
+        direction.awaited = None;
+    }
+
+    pub(super) const fn direction(&self, from: Side) -> &Direction {
+        let [client, server] = &self.directions;
+        match from {
+            Side::Client => client,
+            Side::Server => server,
+        }
+    }
+
+    pub(super) const fn direction_mut(&mut self, from: Side) -> &mut Direction {
+        let [client, server] = &mut self.directions;
+        match from {
+            Side::Client => client,
+            Side::Server => server,
+        }
+    }
+}

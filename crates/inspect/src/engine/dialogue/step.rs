@@ -1,0 +1,75 @@
+//! What one side says next, and what one look at that comes to.
+
+use super::need::Need;
+use crate::banner::Reason;
+use crate::event::Side;
+
+/// What one side says next.
+#[derive(Clone, Copy)]
+pub(super) struct Turn<'t> {
+    pub(super) from: Side,
+    /// All that was not read yet.
+    pub(super) input: &'t [u8],
+    /// What the other side has said that is unread.
+    pub(super) peer: &'t [u8],
+}
+
+/// What one look at a [`Turn`] came to: how the direction is read on is an `R`.
+pub(super) enum Step<R> {
+    /// So many bytes were read, and the rest is read as this.
+    Used(usize, R),
+    /// More bytes are needed.
+    Wait(Need, R),
+    /// So many bytes were read, and behind them another dialogue begins.
+    HandsOver(usize, Handover),
+}
+
+impl<R> Step<R> {
+    /// The same with another way to read on.
+    pub(super) fn map<T>(self, then: impl FnOnce(R) -> T) -> Step<T> {
+        match self {
+            Self::Used(count, reading) => Step::Used(count, then(reading)),
+            Self::Wait(need, reading) => Step::Wait(need, then(reading)),
+            Self::HandsOver(count, handover) => Step::HandsOver(count, handover),
+        }
+    }
+}
+
+/// Why nothing more of a side is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Foreign {
+    /// Both ends have spoken, and neither said anything that is known.
+    Unknown,
+    /// The other end speaks HTTP, and what this one said is neither a message nor an identification.
+    BesideHttp,
+    /// It was greeted with, or followed a greeting, as far as that is read.
+    BehindGreeting,
+    /// It looked like a message of HTTP.
+    NotHttp(Reason),
+    /// It looked like an SSH identification.
+    NotSsh,
+}
+
+/// What a client has asked for, as long as the server has not answered that.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Asked {
+    #[default]
+    Nothing,
+    /// A tunnel, by `CONNECT`.
+    Tunnel,
+    /// Another protocol on the same connection, by a command.
+    Upgrade,
+}
+
+/// Who hands over, and on whose word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Handover {
+    /// One side has said all that it says to a SOCKS server, or as one.
+    Relayed,
+    /// A load balancer has said whose bytes follow.
+    Proxied,
+    /// The client asks.
+    Asked(Asked),
+    /// The server grants what was asked for, whether that was seen or not.
+    Granted,
+}
