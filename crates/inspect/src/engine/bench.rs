@@ -4,25 +4,27 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::accounts::Heard;
-use super::conversation::Conversation;
+use super::config::EngineConfig;
+use super::counters::Counters;
+use super::decision::{BanRequest, PacketInput};
 use super::dialogue::DialogueSettings;
 use super::familiar::Familiar;
-use super::judge::merge;
 use super::quota::Quotas;
-use super::{BanRequest, Counters, EngineConfig};
 use crate::event::{EventSink, Side};
 use crate::flow::{Anomaly, FlowKey, Tracking};
 use crate::rules::fingerprint::Fingerprints;
 use crate::rules::{Mark, RuleSet, Thresholds};
 
-/// Conversations that are kept for the next flows instead of being freed.
-const SPARE_CONVERSATIONS: usize = 256;
+/// The largest copy range that a netfilter queue gives: more of a packet can't be asked for.
+const COPY_LIMIT: usize = 65_531;
 
 /// What a judge borrows: the law to read, the desk to write on.
 #[derive(Debug)]
 pub(super) struct Bench {
     pub(super) law: Law,
     pub(super) desk: Desk,
+    /// True while a packet is followed that passes whatever it holds.
+    pub(super) passes_by: bool,
 }
 
 /// What is in force: nothing that a packet says changes it.
@@ -43,7 +45,6 @@ pub(super) struct Desk {
     pub(super) counters: Counters,
     pub(super) quotas: Quotas,
     pub(super) marks: Marks,
-    pub(super) spare: Spare,
     /// What was told of the flow at hand, for its record.
     pub(super) heard: Heard,
     /// The ban that the packet at hand leads to.
@@ -71,16 +72,23 @@ impl Bench {
             counters,
             quotas: Quotas::default(),
             marks: Marks::default(),
-            spare: Spare::default(),
             heard: Heard::default(),
             ban: None,
         };
         let dialogue = dialogue_settings(&config, &rules, fingerprints);
-        Self { law: Law { config, rules, tracking, dialogue }, desk }
+        Self { law: Law { config, rules, tracking, dialogue }, desk, passes_by: false }
     }
 
     pub(super) fn sit<'e>(&'e mut self, sink: &'e mut dyn EventSink) -> Sitting<'e> {
         Sitting { law: &self.law, desk: &mut self.desk, sink }
+    }
+
+    /// True if the packet can be shown again with more of its bytes.
+    pub(super) fn may_ask_for_more(&self, packet: &PacketInput<'_>) -> bool {
+        self.law.tracking == Tracking::Inline
+            && !self.passes_by
+            && packet.ip.len() < packet.wire_length
+            && packet.ip.len() < COPY_LIMIT
     }
 
     /// Puts other rules in force; counts of rules that stay (by their id) go on.
@@ -127,14 +135,6 @@ fn dialogue_settings(
     }
 }
 
-impl Desk {
-    /// Takes the buffers of a conversation back that has ended.
-    pub(super) fn take_back(&mut self, conversation: Box<Conversation>) {
-        self.counters.buffered_now -= conversation.accounted;
-        self.spare.keep(conversation);
-    }
-}
-
 /// The different marks that rules asked for; flows hold their position, counted from 1.
 #[derive(Debug, Default)]
 pub(super) struct Marks(Vec<Mark>);
@@ -162,21 +162,12 @@ impl Marks {
     }
 }
 
-/// Conversations that have ended, with their buffers, for flows that begin.
-#[derive(Debug, Default)]
-#[expect(clippy::vec_box, reason = "flows take and give the boxes themselves")]
-pub(super) struct Spare(Vec<Box<Conversation>>);
-
-impl Spare {
-    /// One for a flow that begins to speak.
-    pub(super) fn take(&mut self) -> Box<Conversation> {
-        self.0.pop().unwrap_or_default()
-    }
-
-    /// Keeps a conversation's buffers for another flow.
-    pub(super) fn keep(&mut self, mut conversation: Box<Conversation>) {
-        if self.0.len() < SPARE_CONVERSATIONS && conversation.recycle() {
-            self.0.push(conversation);
+/// Both marks in one; where they touch the same bits the later one wins.
+pub(super) const fn merge(earlier: Option<Mark>, later: Mark) -> Mark {
+    match earlier {
+        None => later,
+        Some(earlier) => {
+            Mark { value: (earlier.value & !later.mask) | later.value, mask: earlier.mask | later.mask }
         }
     }
 }

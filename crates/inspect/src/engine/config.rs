@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{AnomalyAction, AnomalyPolicy, EnforceOnly};
+use super::enforcement::EnforceOnly;
+use super::policy::{AnomalyAction, AnomalyPolicy};
 use crate::banner::disclosure::Disclosure;
 use crate::event::Source;
 use crate::flow::Tracking;

@@ -3,10 +3,9 @@
 //!
 //! No protocol's name stands here.
 
-use super::Counters;
-use super::HttpInspect;
 use super::admission::Admission;
 use super::allowance::Allowance;
+use super::counters::Counters;
 use super::dialogue::{Dialogue, Unfinished};
 use super::judge::{Judge, Stop, Withheld};
 use super::release::Release;
@@ -136,7 +135,7 @@ impl Conversation {
         let news = offer.fresh.len() + usize::from(offer.ahead);
         // What came before is cheap to go over, but it is not for nothing.
         self.spent += self.price(from, news + offer.overlap as usize);
-        if judge.law.dialogue.http_inspect != HttpInspect::First
+        if judge.law.dialogue.reads_on()
             && news > 0
             && self.dialogue.goes_on(from, self.inlet(from).collector.unread())
         {

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{Anomaly, Decision};
+use super::decision::Decision;
 use crate::event::{Protocol, Side};
-use crate::flow::Class;
+use crate::flow::{Anomaly, Class};
 
 /// Counts since the engine's start, and a few present values.
 #[derive(Debug, Clone, Default)]

@@ -35,6 +35,14 @@ pub struct PacketInput<'a> {
     pub packet_number: Option<u64>,
 }
 
+impl PacketInput<'static> {
+    /// No packet: something happens because time goes by.
+    pub(super) const fn none(now: Timestamp) -> Self {
+        let checksums = Checksums::NotReady;
+        Self { now, ip: &[], wire_length: 0, checksums, interface: None, vlan: &[], packet_number: None }
+    }
+}
+
 /// What to do with a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {

@@ -1,6 +1,5 @@
 //! Which flow something is said of.
 
-use super::conversation::Conversation;
 use crate::event::{Endpoints, Side, Timestamp, Transport};
 use crate::flow::{End, Flow, FlowKey};
 
@@ -61,8 +60,8 @@ impl FlowFacts {
     }
 }
 
-impl From<&Flow<Conversation>> for FlowFacts {
-    fn from(flow: &Flow<Conversation>) -> Self {
+impl<C> From<&Flow<C>> for FlowFacts {
+    fn from(flow: &Flow<C>) -> Self {
         let facts = Self::new(*flow.key(), flow.started(), flow.end(Side::Client));
         Self { confirmed: flow.is_confirmed(), established: flow.is_established(), ..facts }
     }

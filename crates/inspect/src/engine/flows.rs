@@ -1,14 +1,17 @@
 //! Room for flows: when the table is full, what gives way, and what the forgotten still owe.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use super::accounts::{Accounts, Reopened, Terms};
 use super::barred::Barred;
 use super::bench::{Law, Sitting};
+use super::config::OnFailure;
 use super::conversation::Conversation;
+use super::counters::Counters;
+use super::decision::PacketInput;
 use super::facts::FlowFacts;
 use super::silence::Silences;
-use super::{Checksums, Counters, OnFailure, PacketInput};
 use crate::event::{DropReason, Event, EventKind, FlowContext, FlowEnd, FlowRecord, Timestamp};
 use crate::flow::{
     Anomaly, AnomalySet, Class, End, Flow, FlowId, FlowKey, FlowTable, FullTable, Ruling, Tracking,
@@ -30,6 +33,13 @@ const COMPARED: usize = 64;
 /// How many flows that stand within a banner are passed over at once for one that has to give way.
 const PASSED_OVER: usize = 256;
 
+/// So long after packets went by unseen the flows of that time may show it: what their ends repeat comes
+/// again within it (RFC 6298 section 2.4 has a minute as the least bound of a retransmission's timer).
+pub(super) const MISSED_SHOWS: Duration = Duration::from_secs(120);
+
+/// Conversations that are kept for the next flows instead of being freed.
+const SPARE_CONVERSATIONS: usize = 256;
+
 /// The flows, and who of them is looked at again though nothing comes.
 #[derive(Debug)]
 pub(super) struct Flows {
@@ -39,6 +49,9 @@ pub(super) struct Flows {
     pub(super) accounts: Accounts,
     pub(super) silent: Silences,
     barred: Barred,
+    pub(super) spare: Spare,
+    /// When packets went by that nobody has shown, or were known to have.
+    missed: Option<Timestamp>,
 }
 
 impl Flows {
@@ -49,7 +62,20 @@ impl Flows {
             accounts: Accounts::default(),
             silent: Silences::default(),
             barred: Barred::new(limit),
+            spare: Spare::default(),
+            missed: None,
         }
+    }
+
+    /// Takes note that packets have gone by lately that were not shown.
+    pub(super) const fn note_missed(&mut self, now: Timestamp) {
+        self.missed = Some(now);
+    }
+
+    /// True if packets of a flow may have gone by unseen.
+    pub(super) fn may_have_missed(&self, id: FlowId, now: Timestamp) -> bool {
+        let started = self.table.get(id).started();
+        self.missed.is_some_and(|missed| started <= missed && now.since(missed) <= MISSED_SHOWS)
     }
 
     /// A new flow, if need be in the place of another.
@@ -204,7 +230,7 @@ impl Flows {
         let (mut ruling, mut reason) = (ruling, reason);
         let flow = self.table.get_mut(id);
         let reset = flow.is_closed();
-        let packet = nothing(now);
+        let packet = PacketInput::none(now);
         let mut judge = sitting.again().judge(FlowFacts::from(&*flow), None, None, &packet);
         if reason != DropReason::FlowMemcap && !reset {
             judge.note(AnomalySet::of(Anomaly::BudgetSpent), &mut flow.reported);
@@ -224,7 +250,8 @@ impl Flows {
         }
         if let Some(mut conversation) = flow.conversation.take() {
             conversation.close(&mut judge);
-            judge.desk.take_back(conversation);
+            let counters = &mut judge.desk.counters;
+            self.spare.take_back(conversation, counters);
         }
         let class = match ruling {
             _ if reset => Class::Closed,
@@ -292,10 +319,11 @@ impl Flows {
         // The packet at hand may be another flow's.
         let before = std::mem::take(&mut sitting.desk.heard);
         if let Some(mut conversation) = self.table.remove(id) {
-            let packet = nothing(now);
+            let packet = PacketInput::none(now);
             let mut judge = sitting.again().judge(facts, None, None, &packet);
             conversation.close(&mut judge);
-            judge.desk.take_back(conversation);
+            let counters = &mut judge.desk.counters;
+            self.spare.take_back(conversation, counters);
         }
         let heard = std::mem::replace(&mut sitting.desk.heard, before);
         if let Some(mut record) = record {
@@ -375,15 +403,22 @@ pub(super) fn is_amid(flow: &Flow<Conversation>) -> bool {
     flow.conversation.as_ref().is_some_and(|conversation| conversation.amid_since().is_some())
 }
 
-/// No packet: something happens because time goes by.
-pub(super) const fn nothing(now: Timestamp) -> PacketInput<'static> {
-    PacketInput {
-        now,
-        ip: &[],
-        wire_length: 0,
-        checksums: Checksums::NotReady,
-        interface: None,
-        vlan: &[],
-        packet_number: None,
+/// Conversations that have ended, with their buffers, for flows that begin.
+#[derive(Debug, Default)]
+#[expect(clippy::vec_box, reason = "flows take and give the boxes themselves")]
+pub(super) struct Spare(Vec<Box<Conversation>>);
+
+impl Spare {
+    /// One for a flow that begins to speak.
+    pub(super) fn take(&mut self) -> Box<Conversation> {
+        self.0.pop().unwrap_or_default()
+    }
+
+    /// Takes the buffers of a conversation that has ended, for another flow.
+    pub(super) fn take_back(&mut self, mut conversation: Box<Conversation>, counters: &mut Counters) {
+        counters.buffered_now -= conversation.accounted;
+        if self.0.len() < SPARE_CONVERSATIONS && conversation.recycle() {
+            self.0.push(conversation);
+        }
     }
 }

@@ -12,11 +12,12 @@ use crate::packet::{Datagram, Segment};
 use crate::rules::{Context, Mark, Match, Occasion, Opinion, Policy, Sender, Stage};
 
 use super::allowance::{Allowance, is_grave};
-use super::bench::{Desk, Law, Sitting};
+use super::bench::{Desk, Law, Sitting, merge};
+use super::config::OnFailure;
+use super::decision::{BanRequest, PacketInput};
 use super::dialogue::{Finding, FindingSink, FoundBanner, KnownIdentification, ReadContext};
 use super::facts::FlowFacts;
 use super::quota;
-use super::{BanRequest, OnFailure, PacketInput};
 
 /// Why a flow is to be stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -490,15 +491,5 @@ impl Judge<'_> {
         };
         let source = self.law.config.source;
         self.sink.emit(Event { timestamp: packet.now, source, flow: Some(flow), kind });
-    }
-}
-
-/// Both marks in one; where they touch the same bits the later one wins.
-pub(super) const fn merge(earlier: Option<Mark>, later: Mark) -> Mark {
-    match earlier {
-        None => later,
-        Some(earlier) => {
-            Mark { value: (earlier.value & !later.mask) | later.value, mask: earlier.mask | later.mask }
-        }
     }
 }

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use super::flows::MISSED_SHOWS;
 use super::testing::{Conversation, NO_SQLMAP, Setup};
-use super::{Checksums, Decision, HttpInspect, MISSED_SHOWS, PacketInput};
+use super::{Checksums, Decision, HttpInspect, PacketInput};
 use crate::event::EventKind;
 
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";

@@ -33,7 +33,6 @@ mod silence;
 mod standing;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 pub use self::config::{EngineConfig, HttpInspect, OnFailure, Timeouts};
 pub use self::counters::{Counters, FlowCounts};
@@ -44,17 +43,18 @@ pub use self::remembered::{Remembered, Unseen};
 pub use crate::flow::{Anomaly, Tracking};
 
 use self::bench::Bench;
-use self::conversation::Conversation;
 use self::flows::Flows;
 use self::quic::Datagrams;
-use crate::event::{AnomalyFacts, DropFacts, Event, EventKind, EventSink, FlowEnd, PacketHeader, Timestamp};
-use crate::flow::{Class, Flow};
-use crate::packet::{self, Fragment, PacketError, Parsed, Reassembled, Reassembler, ReassemblyLimits};
+use self::segment::SegmentInspector;
+use crate::event::{
+    AnomalyFacts, DropFacts, Event, EventKind, EventSink, FlowEnd, PacketHeader, Timestamp, Transport,
+};
+use crate::flow::{Class, FlowKey};
+use crate::packet::{
+    self, Fragment, PacketError, Parsed, Reassembled, Reassembler, ReassemblyLimits, Segment,
+};
 use crate::rules::RuleSet;
 use crate::rules::fingerprint::Fingerprints;
-
-/// The largest copy range that a netfilter queue gives: more of a packet can't be asked for.
-const COPY_LIMIT: usize = 65_531;
 
 /// Flows of each class that one tick forgets at most, so that it stays short.
 const TICK_LIMIT: usize = 1 << 14;
@@ -66,15 +66,7 @@ pub struct Engine {
     datagrams: Datagrams,
     fragments: Reassembler,
     bench: Bench,
-    /// When packets went by that nobody has shown, or were known to have.
-    missed: Option<Timestamp>,
-    /// True while a packet is followed that passes whatever it holds.
-    passes_by: bool,
 }
-
-/// So long after packets went by unseen the flows of that time may show it: what their ends repeat comes
-/// again within it (RFC 6298 section 2.4 has a minute as the least bound of a retransmission's timer).
-const MISSED_SHOWS: Duration = Duration::from_secs(120);
 
 impl Engine {
     /// An engine that has seen nothing.
@@ -84,8 +76,6 @@ impl Engine {
             datagrams: Datagrams::new(&config),
             fragments: Reassembler::new(ReassemblyLimits::default()),
             bench: Bench::new(config, rules, fingerprints),
-            missed: None,
-            passes_by: false,
         }
     }
 
@@ -141,7 +131,7 @@ impl Engine {
     /// The ends of flows of that time then speak of bytes that were never seen, and go on speaking of them:
     /// they are gone over like what a capture lacks, and not refused for ever.
     pub fn note_missed(&mut self, now: Timestamp) {
-        self.missed = Some(now);
+        self.flows.note_missed(now);
     }
 
     /// Follows a TCP segment that passes unjudged, as one that has waited for too long does. Its bytes count
@@ -157,15 +147,39 @@ impl Engine {
         let packet = PacketInput { ip, checksums: Checksums::NotReady, ..*packet };
         let Ok(Parsed::Tcp(segment)) = packet::parse(packet.ip, packet.wire_length) else { return };
         let enforce = std::mem::replace(&mut self.bench.law.config.enforce, false);
-        self.passes_by = true;
+        self.bench.passes_by = true;
         self.inspect_segment(&segment, &packet, sink);
-        self.passes_by = false;
+        self.bench.passes_by = false;
         self.bench.law.config.enforce = enforce;
     }
 
-    /// True if packets of a flow may have gone by unseen.
-    fn may_have_missed(&self, flow: &Flow<Conversation>, now: Timestamp) -> bool {
-        self.missed.is_some_and(|missed| flow.started() <= missed && now.since(missed) <= MISSED_SHOWS)
+    /// Undecided flows whose bodies go by unseen.
+    pub fn unseen(&self) -> Vec<Unseen> {
+        remembered::unseen(&self.flows)
+    }
+
+    /// Takes note that the kernel may let a flow's body by.
+    pub fn expect_unseen(&mut self, unseen: &Unseen) {
+        remembered::expect_unseen(&mut self.flows, unseen);
+    }
+
+    /// Decided flows as of `now`, `limit` at most: those that are blocked first, then those that were seen
+    /// last.
+    pub fn remembered(&self, now: Timestamp, limit: usize) -> Vec<Remembered> {
+        remembered::collect(&self.flows, &self.datagrams, &self.bench.desk.marks, now, limit)
+    }
+
+    /// Takes a decided flow over, unless it is known or there is no room for it.
+    pub fn remember(&mut self, flow: &Remembered, now: Timestamp) {
+        remembered::restore(flow, &mut self.flows, &mut self.datagrams, &mut self.bench, now);
+    }
+
+    /// True if a flow is known and not decided yet.
+    pub fn is_undecided(&self, transport: Transport, key: &FlowKey) -> bool {
+        match transport {
+            Transport::Tcp => remembered::is_undecided(&self.flows.table, key),
+            Transport::Udp => remembered::is_undecided(self.datagrams.table(), key),
+        }
     }
 
     /// Puts other rules in force; counts of rules that stay (by their id) go on.
@@ -192,12 +206,12 @@ impl Engine {
         match packet::parse(packet.ip, packet.wire_length) {
             Ok(Parsed::Tcp(segment)) => self.inspect_segment(&segment, packet, sink),
             Ok(Parsed::Fragment(fragment)) => self.inspect_fragment(&fragment, packet, sink),
-            Ok(Parsed::Udp(datagram)) => self.inspect_datagram(&datagram, packet, sink),
+            Ok(Parsed::Udp(datagram)) => self.datagrams.inspect(&datagram, packet, &mut self.bench, sink),
             Ok(Parsed::Other) => {
                 self.bench.desk.counters.not_tcp += 1;
                 Decision::Pass.into()
             }
-            Err(PacketError::Captured { needed, .. }) if self.may_ask_for_more(packet) => {
+            Err(PacketError::Captured { needed, .. }) if self.bench.may_ask_for_more(packet) => {
                 Decision::More { octets: needed }.into()
             }
             Err(_) => {
@@ -207,13 +221,23 @@ impl Engine {
         }
     }
 
+    fn inspect_segment(
+        &mut self,
+        segment: &Segment<'_>,
+        packet: &PacketInput<'_>,
+        sink: &mut dyn EventSink,
+    ) -> Inspected {
+        let Self { flows, bench, .. } = self;
+        SegmentInspector { flows, bench }.inspect(segment, packet, sink)
+    }
+
     fn inspect_fragment(
         &mut self,
         fragment: &Fragment<'_>,
         packet: &PacketInput<'_>,
         sink: &mut dyn EventSink,
     ) -> Inspected {
-        if !fragment.is_whole() && self.may_ask_for_more(packet) {
+        if !fragment.is_whole() && self.bench.may_ask_for_more(packet) {
             return Decision::More { octets: packet.wire_length }.into();
         }
         self.bench.desk.counters.fragments += 1;
@@ -231,7 +255,9 @@ impl Engine {
                         let changed = matches!(inspected.decision, Decision::Patch(_));
                         if changed { Decision::Drop.into() } else { inspected }
                     }
-                    Ok(Parsed::Udp(datagram)) => self.inspect_datagram(&datagram, &whole, sink),
+                    Ok(Parsed::Udp(datagram)) => {
+                        self.datagrams.inspect(&datagram, &whole, &mut self.bench, sink)
+                    }
                     Ok(_) => Decision::Pass.into(),
                     Err(_) => {
                         self.bench.desk.counters.malformed += 1;
@@ -240,14 +266,6 @@ impl Engine {
                 }
             }
         }
-    }
-
-    /// True if the packet can be shown again with more of its bytes.
-    fn may_ask_for_more(&self, packet: &PacketInput<'_>) -> bool {
-        self.bench.law.tracking == Tracking::Inline
-            && !self.passes_by
-            && packet.ip.len() < packet.wire_length
-            && packet.ip.len() < COPY_LIMIT
     }
 
     /// An anomaly of a packet that belongs to no flow.

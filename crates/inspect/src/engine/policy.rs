@@ -3,9 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::Anomaly;
 use crate::event::AnomalyLayer;
-use crate::flow::AnomalySet;
+use crate::flow::{Anomaly, AnomalySet};
 
 /// What is done about traffic that an inspector could be misled with. It counts where the engine
 /// enforces; a monitor only tells.

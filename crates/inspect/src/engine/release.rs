@@ -45,9 +45,9 @@
 //! its turn, and the rest of the body behind it, has sent as many (`tests/guard/bodies.rs` shows it).
 
 use super::conversation::Conversation;
+use super::decision::Decision;
 use super::dialogue::Rest;
 use super::judge::Judge;
-use super::{Decision, HttpInspect};
 use crate::event::Side;
 use crate::flow::{Anomaly, Flow, Stream, distance};
 use crate::packet::Segment;
@@ -166,7 +166,7 @@ pub(super) fn decide(
         return if stood { Decision::Regain } else { Decision::Undecided };
     }
     let law = judge.law;
-    let may = law.config.lets_by() && law.dialogue.http_inspect != HttpInspect::First;
+    let may = law.config.lets_by() && law.dialogue.reads_on();
     if !may || flow.label != 0 || !segment.flags().is_plain() || flow.is_closed() {
         return Decision::Undecided;
     }

@@ -5,8 +5,9 @@
 
 use std::time::Duration;
 
-use super::Engine;
-use super::bench::Marks;
+use super::bench::{Bench, Marks};
+use super::flows::Flows;
+use super::quic::Datagrams;
 use super::release::Release;
 use crate::event::{Side, Timestamp, Transport};
 use crate::flow::{Class, End, Flow, FlowId, FlowKey, FlowTable, OpeningSyn, Ruling};
@@ -46,82 +47,81 @@ pub struct Unseen {
     pub until: u32,
 }
 
-impl Engine {
-    /// Undecided flows whose bodies go by unseen.
-    pub fn unseen(&self) -> Vec<Unseen> {
-        let table = &self.flows.table;
-        let released = table.by_age(Class::Undecided).filter_map(|id| {
-            let flow = table.get(id);
-            let release = flow.conversation.as_ref()?.release?;
-            Some(Unseen { key: *flow.key(), until: release.until })
-        });
-        released.collect()
-    }
+/// Undecided flows whose bodies go by unseen.
+pub(super) fn unseen(flows: &Flows) -> Vec<Unseen> {
+    let table = &flows.table;
+    let released = table.by_age(Class::Undecided).filter_map(|id| {
+        let flow = table.get(id);
+        let release = flow.conversation.as_ref()?.release?;
+        Some(Unseen { key: *flow.key(), until: release.until })
+    });
+    released.collect()
+}
 
-    /// Takes note that the kernel may let a flow's body by.
-    pub fn expect_unseen(&mut self, unseen: &Unseen) {
-        let Some(id) = self.flows.table.find(&unseen.key) else { return };
-        let flow = self.flows.table.get_mut(id);
-        let server = flow.end(Side::Server);
-        let Some(conversation) = &mut flow.conversation else { return };
-        let Unseen { until, .. } = *unseen;
-        conversation.release.get_or_insert(Release { until, stands: true });
-        flow.stream_mut(server).allow(until);
-    }
+/// Takes note that the kernel may let a flow's body by.
+pub(super) fn expect_unseen(flows: &mut Flows, unseen: &Unseen) {
+    let Some(id) = flows.table.find(&unseen.key) else { return };
+    let flow = flows.table.get_mut(id);
+    let server = flow.end(Side::Server);
+    let Some(conversation) = &mut flow.conversation else { return };
+    let Unseen { until, .. } = *unseen;
+    conversation.release.get_or_insert(Release { until, stands: true });
+    flow.stream_mut(server).allow(until);
+}
 
-    /// Decided flows as of `now`, `limit` at most: those that are blocked first, then those that were seen
-    /// last.
-    pub fn remembered(&self, now: Timestamp, limit: usize) -> Vec<Remembered> {
-        let Self { flows, datagrams, bench, .. } = self;
-        let marks = &bench.desk.marks;
-        let mut told: Vec<Remembered> = Vec::new();
-        for class in [Class::Blocked, Class::Closed, Class::Passed] {
+/// Decided flows as of `now`, `limit` at most: those that are blocked first, then those that were seen last.
+pub(super) fn collect(
+    flows: &Flows,
+    datagrams: &Datagrams,
+    marks: &Marks,
+    now: Timestamp,
+    limit: usize,
+) -> Vec<Remembered> {
+    let mut told: Vec<Remembered> = Vec::new();
+    for class in [Class::Blocked, Class::Closed, Class::Passed] {
+        let left = limit.saturating_sub(told.len());
+        let lasts = |flow: &Flow<_>| class != Class::Closed || flow.ruling.blocks();
+        let lasting = decided(&flows.table, class, left).filter(|(_, flow)| lasts(flow));
+        told.extend(lasting.map(|(id, flow)| Remembered {
+            told: flows.accounts.was_told(id, flow),
+            ..of(Transport::Tcp, flow, marks, now)
+        }));
+        if class == Class::Blocked {
+            // Of UDP, what passes passes without being remembered.
             let left = limit.saturating_sub(told.len());
-            let lasts = |flow: &Flow<_>| class != Class::Closed || flow.ruling.blocks();
-            let lasting = decided(&flows.table, class, left).filter(|(_, flow)| lasts(flow));
-            told.extend(lasting.map(|(id, flow)| Remembered {
-                told: flows.accounts.was_told(id, flow),
-                ..of(Transport::Tcp, flow, marks, now)
-            }));
-            if class == Class::Blocked {
-                // Of UDP, what passes passes without being remembered.
-                let left = limit.saturating_sub(told.len());
-                let blocked = decided(datagrams.table(), class, left);
-                told.extend(blocked.map(|(_, flow)| of(Transport::Udp, flow, marks, now)));
-            }
-        }
-        told
-    }
-
-    /// Takes a decided flow over, unless it is known or there is no room for it.
-    pub fn remember(&mut self, flow: &Remembered, now: Timestamp) {
-        let class = match flow.ruling {
-            Ruling::Undecided => return,
-            Ruling::Passed => Class::Passed,
-            Ruling::Blocked | Ruling::Refused | Ruling::Rejected => Class::Blocked,
-        };
-        let seen = now.before(flow.age);
-        let marks = &mut self.bench.desk.marks;
-        match flow.transport {
-            Transport::Tcp => {
-                let Some(id) = place(&mut self.flows.table, flow, class, seen) else { return };
-                marks.add(&mut self.flows.table.get_mut(id).label, flow.mark);
-                if flow.told && self.bench.law.config.flow_events {
-                    self.flows.accounts.set_told(id, self.flows.table.get(id));
-                }
-            }
-            Transport::Udp => {
-                let Some(id) = place(self.datagrams.table_mut(), flow, class, seen) else { return };
-                marks.add(&mut self.datagrams.table_mut().get_mut(id).label, flow.mark);
-            }
+            let blocked = decided(datagrams.table(), class, left);
+            told.extend(blocked.map(|(_, flow)| of(Transport::Udp, flow, marks, now)));
         }
     }
+    told
+}
 
-    /// True if a flow is known and not decided yet.
-    pub fn is_undecided(&self, transport: Transport, key: &FlowKey) -> bool {
-        match transport {
-            Transport::Tcp => is_undecided(&self.flows.table, key),
-            Transport::Udp => is_undecided(self.datagrams.table(), key),
+/// Takes a decided flow over, unless it is known or there is no room for it.
+pub(super) fn restore(
+    flow: &Remembered,
+    flows: &mut Flows,
+    datagrams: &mut Datagrams,
+    bench: &mut Bench,
+    now: Timestamp,
+) {
+    let class = match flow.ruling {
+        Ruling::Undecided => return,
+        Ruling::Passed => Class::Passed,
+        Ruling::Blocked | Ruling::Refused | Ruling::Rejected => Class::Blocked,
+    };
+    let seen = now.before(flow.age);
+    let marks = &mut bench.desk.marks;
+    match flow.transport {
+        Transport::Tcp => {
+            let Some(id) = place(&mut flows.table, flow, class, seen) else { return };
+            marks.add(&mut flows.table.get_mut(id).label, flow.mark);
+            if flow.told && bench.law.config.flow_events {
+                flows.accounts.set_told(id, flows.table.get(id));
+            }
+        }
+        Transport::Udp => {
+            let Some(id) = place(datagrams.table_mut(), flow, class, seen) else { return };
+            marks.add(&mut datagrams.table_mut().get_mut(id).label, flow.mark);
         }
     }
 }
@@ -162,7 +162,8 @@ fn place<C>(table: &mut FlowTable<C>, flow: &Remembered, class: Class, seen: Tim
     Some(id)
 }
 
-fn is_undecided<C>(table: &FlowTable<C>, key: &FlowKey) -> bool {
+/// True if a flow is known and not decided yet.
+pub(super) fn is_undecided<C>(table: &FlowTable<C>, key: &FlowKey) -> bool {
     table.find(key).is_some_and(|id| table.get(id).ruling == Ruling::Undecided)
 }
 

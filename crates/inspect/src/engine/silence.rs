@@ -7,8 +7,9 @@ use std::sync::Arc;
 use super::admission::silence;
 use super::bench::{Law, Sitting};
 use super::conversation::Conversation;
+use super::decision::PacketInput;
 use super::facts::FlowFacts;
-use super::flows::{Flows, nothing};
+use super::flows::Flows;
 use crate::event::Timestamp;
 use crate::flow::{Class, Flow, FlowId, Ruling};
 use crate::rules::RuleSet;
@@ -63,7 +64,7 @@ impl Flows {
         let rules = Arc::clone(&sitting.law.rules);
         let facts = FlowFacts::from(&*flow);
         let Some(policy) = rules.policy(&facts.endpoints()) else { return };
-        let packet = nothing(now);
+        let packet = PacketInput::none(now);
         let mut judge = sitting.again().judge(facts, None, None, &packet);
         judge.refuse(policy, silence());
         let Some(stop) = judge.outcome.stop.take().filter(|_| judge.enforces()) else { return };
@@ -72,7 +73,7 @@ impl Flows {
             judge.desk.counters.count_blocked(false);
         }
         if let Some(conversation) = flow.conversation.take() {
-            judge.desk.take_back(conversation);
+            self.spare.take_back(conversation, &mut judge.desk.counters);
         }
         flow.ruling = if stop.reject { Ruling::Refused } else { Ruling::Blocked };
         self.table.set_class(id, Class::Blocked, now);

@@ -33,8 +33,8 @@
 //!
 //! A connection whose responses go by stays so when rules are exchanged, as a decided one stays decided.
 
-use super::Decision;
 use super::conversation::Conversation;
+use super::decision::Decision;
 use super::judge::Judge;
 use crate::event::Side;
 use crate::flow::{Flow, distance};

@@ -1,6 +1,6 @@
 //! What went by in each flow, for the record at its end: kept only where records are asked for.
 
-use super::PacketInput;
+use super::decision::PacketInput;
 use crate::event::{
     DropReason, FlowEnd, FlowRecord, FlowState, FlowVerdict, Protocol, Side, Timestamp, Volume,
 };

@@ -16,7 +16,7 @@ use crate::terms::{Anomaly, Side};
 
 /// One thing that a dialogue found.
 #[derive(Debug)]
-pub(in crate::engine) enum Finding<'f> {
+pub enum Finding<'f> {
     /// A side has sent a banner of this protocol.
     Seen(Protocol, Side),
     /// A banner, or as much of it as there is.
@@ -32,19 +32,19 @@ pub(in crate::engine) enum Finding<'f> {
 }
 
 /// A banner with what belongs to it.
-pub(in crate::engine) struct FoundBanner<'f> {
-    pub(in crate::engine) banner: &'f Banner<'f>,
-    pub(in crate::engine) stage: Stage,
+pub struct FoundBanner<'f> {
+    pub banner: &'f Banner<'f>,
+    pub stage: Stage,
     /// The request that a response answers.
-    pub(in crate::engine) request: Option<&'f Request<'f>>,
-    pub(in crate::engine) product: Option<&'f ProductFacts>,
-    pub(in crate::engine) transaction: Option<u32>,
+    pub request: Option<&'f Request<'f>>,
+    pub product: Option<&'f ProductFacts>,
+    pub transaction: Option<u32>,
     /// True if no rule matches it, whatever the addresses and the port.
-    pub(in crate::engine) indifferent: bool,
+    pub indifferent: bool,
     /// The rules that have matched the same banner before.
-    pub(in crate::engine) matched: &'f mut Matched,
+    pub matched: &'f mut Matched,
     /// What an alert shows of it: made only when a rule matches.
-    pub(in crate::engine) facts: &'f dyn Fn() -> Application,
+    pub facts: &'f dyn Fn() -> Application,
 }
 
 impl std::fmt::Debug for FoundBanner<'_> {
@@ -61,11 +61,11 @@ impl std::fmt::Debug for FoundBanner<'_> {
 
 /// Rules that matched something, by whose banner: each is reported once of that.
 #[derive(Debug, Default)]
-pub(in crate::engine) struct Matched(Vec<(Side, usize)>);
+pub struct Matched(Vec<(Side, usize)>);
 
 impl Matched {
     /// True if it is the first time.
-    pub(in crate::engine) fn insert(&mut self, from: Side, rule: usize) -> bool {
+    pub fn insert(&mut self, from: Side, rule: usize) -> bool {
         let first = !self.0.contains(&(from, rule));
         if first {
             self.0.push((from, rule));
@@ -76,17 +76,17 @@ impl Matched {
 
 /// An SSH identification line by itself: the same few lines come again with every connection.
 #[derive(Debug, Clone)]
-pub(in crate::engine) struct KnownIdentification {
+pub struct KnownIdentification {
     /// What events show of it.
-    pub(in crate::engine) side: Arc<SshSide>,
+    pub side: Arc<SshSide>,
     /// True if no rule matches it, whatever the addresses and the port.
-    pub(in crate::engine) indifferent: bool,
+    pub indifferent: bool,
 }
 
 /// Takes what a dialogue finds.
 ///
 /// Three answers come back, since reading depends on them; a sink that only collects needs none.
-pub(in crate::engine) trait FindingSink {
+pub trait FindingSink {
     /// Takes one finding.
     fn take(&mut self, finding: Finding<'_>);
 
@@ -113,28 +113,28 @@ pub(in crate::engine) trait FindingSink {
 
 /// How much dialogues read: the same for all flows while the same rules are in force.
 #[derive(Debug)]
-pub(in crate::engine) struct DialogueSettings {
-    pub(in crate::engine) tracking: Tracking,
+pub struct DialogueSettings {
+    pub tracking: Tracking,
     /// How much of an HTTP connection is read; never [`HttpInspect::Auto`].
-    pub(in crate::engine) http_inspect: HttpInspect,
+    pub http_inspect: HttpInspect,
     /// True if the KEXINIT behind an SSH identification is read.
-    pub(in crate::engine) kex: bool,
+    pub kex: bool,
     /// Bytes of HTTP bodies that are kept.
-    pub(in crate::engine) body_limit: usize,
+    pub body_limit: usize,
     /// True if rules are about bodies: a head waits for its body to be judged with it.
-    pub(in crate::engine) body_rules: bool,
+    pub body_rules: bool,
     /// True if there are rules at all.
-    pub(in crate::engine) any_rules: bool,
+    pub any_rules: bool,
     /// True if rules are about names of products.
-    pub(in crate::engine) product_rules: bool,
+    pub product_rules: bool,
     /// True if a flow is stopped for bytes between HTTP messages.
-    pub(in crate::engine) stops_unexpected: bool,
+    pub stops_unexpected: bool,
     /// What of the client's and the server's heads blocking rules are about.
-    pub(in crate::engine) early: [Early; 2],
+    pub early: [Early; 2],
     /// How much of messages events show.
-    pub(in crate::engine) disclosure: Disclosure,
+    pub disclosure: Disclosure,
     /// Names of products.
-    pub(in crate::engine) fingerprints: Option<Arc<Fingerprints>>,
+    pub fingerprints: Option<Arc<Fingerprints>>,
 }
 
 impl DialogueSettings {
@@ -148,18 +148,18 @@ impl DialogueSettings {
     }
 
     /// True if more than the first transaction of an HTTP connection is read.
-    pub(super) fn reads_on(&self) -> bool {
+    pub fn reads_on(&self) -> bool {
         self.http_inspect != HttpInspect::First
     }
 }
 
 /// What reading takes besides bytes.
-pub(in crate::engine) struct ReadContext<'r> {
-    pub(in crate::engine) settings: &'r DialogueSettings,
-    pub(in crate::engine) server_port: u16,
+pub struct ReadContext<'r> {
+    pub settings: &'r DialogueSettings,
+    pub server_port: u16,
     /// True if blocking rules really block in this flow: heads are judged line by line.
-    pub(in crate::engine) enforced: bool,
-    pub(in crate::engine) sink: &'r mut dyn FindingSink,
+    pub enforced: bool,
+    pub sink: &'r mut dyn FindingSink,
 }
 
 impl ReadContext<'_> {

@@ -25,11 +25,11 @@ mod state;
 mod step;
 mod tls;
 
-pub(in crate::engine) use self::finding::{
+pub use self::finding::{
     DialogueSettings, Finding, FindingSink, FoundBanner, KnownIdentification, Matched, ReadContext,
 };
-pub(in crate::engine) use self::http::{Rest, Unfinished};
-pub(in crate::engine) use self::state::Dialogue;
+pub use self::http::{Rest, Unfinished};
+pub use self::state::Dialogue;
 
 use self::greeting::Greeting;
 use self::need::Awaited;

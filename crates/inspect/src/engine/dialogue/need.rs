@@ -7,7 +7,7 @@ pub(super) const FEW: usize = 16;
 
 /// What a direction waits for.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Awaited {
+pub struct Awaited {
     /// Unread bytes that were gone over.
     seen: usize,
     need: Need,
@@ -15,7 +15,7 @@ pub(super) struct Awaited {
 
 /// What makes unread bytes worth another look.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Need {
+pub struct Need {
     /// So many in all.
     octets: usize,
     /// A line end among the new ones.

@@ -26,7 +26,7 @@ const KEPT_LINES: usize = 8;
 
 /// How far one direction was searched.
 #[derive(Debug, Default)]
-pub(super) struct Search {
+pub struct Search {
     /// Bytes of the unread input that were searched.
     pub(super) seen: usize,
     /// All bytes that were searched.
@@ -45,7 +45,7 @@ pub(super) struct Search {
 
 /// What may be a hello.
 #[derive(Debug)]
-pub(super) struct Candidate {
+pub struct Candidate {
     /// Where it begins in what is held.
     pub(super) start: usize,
     pub(super) records: Records,
@@ -55,7 +55,7 @@ pub(super) struct Candidate {
 
 /// A line that may be an identification.
 #[derive(Debug)]
-pub(super) struct KeptLine {
+pub struct KeptLine {
     pub(super) octets: Vec<u8>,
     /// True if it stands in a request's body, which may hold anything.
     pub(super) within_body: bool,

@@ -12,7 +12,7 @@ use super::step::{Step, Turn};
 
 /// What is known of the two sides.
 #[derive(Debug, Default)]
-pub(super) struct Ssh {
+pub struct Ssh {
     /// Nothing before a side was identified; shared with the events that tell it.
     facts: Option<Arc<SshFacts>>,
     is_told: bool,
@@ -20,7 +20,7 @@ pub(super) struct Ssh {
 
 /// How far one direction was read.
 #[derive(Debug)]
-pub(super) enum Reading {
+pub enum Reading {
     /// Before the end of the identification.
     Identification,
     /// Behind this identification line and so many bytes of packets.
@@ -39,7 +39,7 @@ impl Reading {
 
 /// How a side is read on.
 #[derive(Debug)]
-pub(super) enum Next {
+pub enum Next {
     /// As SSH.
     Reading(Reading),
     /// All that is wanted of it was read.

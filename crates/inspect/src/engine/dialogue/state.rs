@@ -15,7 +15,7 @@ use crate::event::Side;
 
 /// What two ends say to each other.
 #[derive(Debug, Default)]
-pub(in crate::engine) struct Dialogue {
+pub struct Dialogue {
     pub(super) directions: [Direction; 2],
     pub(super) opening: Opening,
     pub(super) asked: Asked,
@@ -27,7 +27,7 @@ pub(in crate::engine) struct Dialogue {
 
 /// How far one direction was read, and as what.
 #[derive(Debug, Default)]
-pub(super) struct Direction {
+pub struct Direction {
     pub(super) reading: Reading,
     pub(super) first: First,
     /// Records of TLS, as long as it may be that.
@@ -46,7 +46,7 @@ pub(super) struct Direction {
 
 /// What one direction is read as.
 #[derive(Debug, Default)]
-pub(super) enum Reading {
+pub enum Reading {
     /// Not recognised yet.
     #[default]
     New,
@@ -70,7 +70,7 @@ pub(super) enum Reading {
 
 /// What is known of both directions before, or beside, any protocol.
 #[derive(Debug, Default)]
-pub(super) struct Opening {
+pub struct Opening {
     /// Bytes and lines before an SSH identification that were gone over.
     pub(super) octets: usize,
     pub(super) lines: usize,
@@ -82,7 +82,7 @@ pub(super) struct Opening {
 
 /// What a direction began with.
 #[derive(Debug, Default)]
-pub(super) struct First {
+pub struct First {
     pub(super) spoken: Spoken,
     /// Bytes of empty lines before that, and whether white space stood in them.
     pub(super) leading: usize,
@@ -91,7 +91,7 @@ pub(super) struct First {
 
 /// What a direction turned out to say first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Spoken {
+pub enum Spoken {
     /// Nothing that tells.
     #[default]
     Nothing,
@@ -116,42 +116,42 @@ impl Direction {
 
 impl Dialogue {
     /// True if nothing more is to be read in either direction.
-    pub(in crate::engine) fn is_decided(&self) -> bool {
+    pub fn is_decided(&self) -> bool {
         self.is_done(Side::Client) && self.is_done(Side::Server)
     }
 
     /// True if nothing more is to be read of one side, nor searched.
-    pub(in crate::engine) fn is_done(&self, from: Side) -> bool {
+    pub fn is_done(&self, from: Side) -> bool {
         self.is_read_out(from) && !self.searches(from)
     }
 
     /// True if nothing more is to be read of one side; it may be searched.
-    pub(in crate::engine) const fn is_read_out(&self, from: Side) -> bool {
+    pub const fn is_read_out(&self, from: Side) -> bool {
         matches!(self.direction(from).reading, Reading::Done | Reading::Foreign(_))
     }
 
     /// True if the client's bytes are searched and the server's are let go.
-    pub(in crate::engine) fn only_searches(&self) -> bool {
+    pub fn only_searches(&self) -> bool {
         self.is_read_out(Side::Client) && self.searches(Side::Client) && self.is_done(Side::Server)
     }
 
     /// True if both sides speak what is no protocol that is read here, and did from their first byte on: a
     /// request that nobody answered is told yet.
-    pub(in crate::engine) const fn is_foreign(&self) -> bool {
+    pub const fn is_foreign(&self) -> bool {
         let [client, server] = &self.directions;
         !self.http.was_asked()
             && matches!((&client.reading, &server.reading), (Reading::Foreign(_), Reading::Foreign(_)))
     }
 
     /// True if one side speaks SSH and the other HTTP.
-    pub(in crate::engine) const fn is_mismatched(&self) -> bool {
+    pub const fn is_mismatched(&self) -> bool {
         self.opening.mismatched
     }
 
     /// True if one side has begun a banner and not ended it, `unread` being what waits. Lines that may come
     /// before an identification begin none as long as nobody speaks SSH (a person may be asked for a name),
     /// and neither do bytes that no honest client begins with.
-    pub(in crate::engine) fn is_amid(&self, from: Side, unread: &[u8]) -> bool {
+    pub fn is_amid(&self, from: Side, unread: &[u8]) -> bool {
         if self.is_perhaps_of_tunnel(from) {
             return false;
         }
@@ -170,7 +170,7 @@ impl Dialogue {
     }
 
     /// True if `count` bytes of one side may be missing without harm.
-    pub(in crate::engine) fn can_spare(&self, from: Side, count: u64) -> bool {
+    pub fn can_spare(&self, from: Side, count: u64) -> bool {
         match &self.direction(from).reading {
             Reading::Done | Reading::Foreign(_) => !self.searches(from),
             Reading::Http(reading) => reading.can_spare(count) && !self.searches(from),
@@ -180,7 +180,7 @@ impl Dialogue {
 
     /// What is left of the response that is being read, if nobody wants any of it and it answers the only
     /// request.
-    pub(in crate::engine) fn rest_of_response(&self) -> Option<Rest> {
+    pub fn rest_of_response(&self) -> Option<Rest> {
         match (&self.direction(Side::Client).reading, &self.direction(Side::Server).reading) {
             (Reading::Http(client), Reading::Http(server)) if client.is_behind_message() => {
                 self.http.rest(server).filter(|_| !self.may_speak_ssh(Side::Server))
@@ -190,18 +190,18 @@ impl Dialogue {
     }
 
     /// True if what one side says is kept by nobody once it was read.
-    pub(in crate::engine) const fn is_fleeting(&self, from: Side) -> bool {
+    pub const fn is_fleeting(&self, from: Side) -> bool {
         self.is_read_out(from)
             || matches!(&self.direction(from).reading, Reading::Http(reading) if reading.is_body())
     }
 
     /// True if what one side says is cheap to go over, and what decides comes behind it.
-    pub(in crate::engine) const fn is_cheap(&self, from: Side) -> bool {
+    pub const fn is_cheap(&self, from: Side) -> bool {
         matches!(self.direction(from).reading, Reading::Lines(_)) || self.is_fleeting(from)
     }
 
     /// True if what one side says is no banner by any rule of its protocol: only judged, never waited for.
-    pub(in crate::engine) const fn is_free(&self, from: Side) -> bool {
+    pub const fn is_free(&self, from: Side) -> bool {
         self.is_read_out(from) || (self.is_reading_http(from) && self.http.is_doubtful())
     }
 
@@ -211,7 +211,7 @@ impl Dialogue {
 
     /// True if one side began no banner and the other one has said nothing, or a word without an end: a log,
     /// a backup, a film. Nobody can tell where that ends, and what the other one may say next is awaited.
-    pub(in crate::engine) fn is_monologue(&self, from: Side) -> bool {
+    pub fn is_monologue(&self, from: Side) -> bool {
         let other = self.direction(from.other());
         self.direction(from).first.spoken == Spoken::Other
             && matches!(other.reading, Reading::New)
@@ -220,7 +220,7 @@ impl Dialogue {
 
     /// True if all that one side has sent could be read, and more like it may follow: the budget is for what
     /// can't.
-    pub(in crate::engine) const fn goes_on(&self, from: Side, unread: &[u8]) -> bool {
+    pub const fn goes_on(&self, from: Side, unread: &[u8]) -> bool {
         match &self.direction(from).reading {
             Reading::Http(reading) => reading.goes_on(unread) || self.is_perhaps_of_tunnel(from),
             _ => false,
@@ -228,7 +228,7 @@ impl Dialogue {
     }
 
     /// Bytes of memory held, roughly.
-    pub(in crate::engine) fn memory(&self) -> usize {
+    pub fn memory(&self) -> usize {
         let reading = |direction: &Direction| {
             let read = match &direction.reading {
                 Reading::Http(reading) => reading.memory(),
@@ -263,19 +263,19 @@ impl Dialogue {
     }
 
     /// True if no response is read any more, and every request still is.
-    pub(in crate::engine) const fn has_left(&self) -> bool {
+    pub const fn has_left(&self) -> bool {
         self.http.has_left()
     }
 
     /// True if the client has ended a request and not begun another one.
-    pub(in crate::engine) const fn is_between_requests(&self) -> bool {
+    pub const fn is_between_requests(&self) -> bool {
         matches!(self.direction(Side::Client).reading, Reading::Http(http::Reading::Next))
     }
 
     /// True if what one side says may be a tunnel's, which nobody sees granted, or a film's: it may say so
     /// little or so much for as long as it lasts. Random bytes hold what begins like a message now and then;
     /// a whole one is judged as any.
-    pub(in crate::engine) const fn is_perhaps_of_tunnel(&self, from: Side) -> bool {
+    pub const fn is_perhaps_of_tunnel(&self, from: Side) -> bool {
         self.http.is_perhaps_tunnel(from)
     }
 

@@ -6,7 +6,7 @@ use crate::event::Side;
 
 /// What one side says next.
 #[derive(Clone, Copy)]
-pub(super) struct Turn<'t> {
+pub struct Turn<'t> {
     pub(super) from: Side,
     /// All that was not read yet.
     pub(super) input: &'t [u8],
@@ -15,7 +15,7 @@ pub(super) struct Turn<'t> {
 }
 
 /// What one look at a [`Turn`] came to: how the direction is read on is an `R`.
-pub(super) enum Step<R> {
+pub enum Step<R> {
     /// So many bytes were read, and the rest is read as this.
     Used(usize, R),
     /// More bytes are needed.
@@ -37,7 +37,7 @@ impl<R> Step<R> {
 
 /// Why nothing more of a side is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Foreign {
+pub enum Foreign {
     /// Both ends have spoken, and neither said anything that is known.
     Unknown,
     /// The other end speaks HTTP, and what this one said is neither a message nor an identification.
@@ -52,7 +52,7 @@ pub(super) enum Foreign {
 
 /// What a client has asked for, as long as the server has not answered that.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Asked {
+pub enum Asked {
     #[default]
     Nothing,
     /// A tunnel, by `CONNECT`.
@@ -63,7 +63,7 @@ pub(super) enum Asked {
 
 /// Who hands over, and on whose word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Handover {
+pub enum Handover {
     /// One side has said all that it says to a SOCKS server, or as one.
     Relayed,
     /// A load balancer has said whose bytes follow.

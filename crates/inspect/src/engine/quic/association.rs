@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use super::Seen;
-use super::attempt::{Attempt, State};
+use super::attempt::{Attempt, Found, State};
+use super::seen::Seen;
 use crate::banner::quic::{self, ConnectionId, InitialKeys, Kind, LongPacket, Next};
 use crate::engine::accounts::Heard;
 use crate::engine::allowance::Allowance;
+use crate::engine::config::Timeouts;
 use crate::engine::judge::Judge;
 use crate::event::{Timestamp, Volume};
-use crate::flow::{Anomaly, AnomalySet, Class, End, Ruling};
-use crate::terms::{QuicVersion, Side};
+use crate::flow::{Anomaly, Class, End, Ruling};
 
 /// Connections between the same two ports that are told apart. Those that were judged give way to others.
 pub(super) const ATTEMPTS: usize = 8;
@@ -32,7 +32,7 @@ const KEYS: usize = 1 << 10;
 
 /// All connections of one UDP flow.
 #[derive(Debug, Default)]
-pub(in crate::engine) struct Association {
+pub struct Association {
     pub(super) attempts: Vec<Attempt>,
     /// What the first Initials of those were addressed to that gave way to others.
     over: Vec<(ConnectionId, Timestamp)>,
@@ -48,28 +48,6 @@ pub(in crate::engine) struct Association {
     pub(super) heard: Heard,
     /// Bytes of memory that were accounted for.
     pub(super) accounted: usize,
-}
-
-/// What a datagram holds.
-#[derive(Debug, Default)]
-pub(super) struct Found {
-    pub(super) anomalies: AnomalySet,
-    /// A version that is not read.
-    pub(super) unknown: Option<QuicVersion>,
-    /// A part of a hello that is not let through.
-    pub(super) condemned: bool,
-    /// Packets that are QUIC's.
-    packets: usize,
-    /// Initials of clients that were looked at.
-    initials: usize,
-    /// It is too short for one with an Initial of a client.
-    short: bool,
-}
-
-impl Found {
-    pub(super) const fn is_quic(&self) -> bool {
-        self.packets > 0 || self.unknown.is_some()
-    }
 }
 
 impl Association {
@@ -337,11 +315,7 @@ impl Association {
     }
 
     /// How long it is remembered though nothing comes, by its class.
-    pub(super) const fn timeout(
-        class: Class,
-        timeouts: &crate::engine::Timeouts,
-        budget: Duration,
-    ) -> Duration {
+    pub(super) const fn timeout(class: Class, timeouts: &Timeouts, budget: Duration) -> Duration {
         match class {
             Class::Undecided => budget,
             Class::Unconfirmed | Class::Opening => timeouts.unconfirmed,

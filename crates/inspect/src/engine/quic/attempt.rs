@@ -2,22 +2,43 @@
 
 use std::sync::Arc;
 
-use super::Seen;
-use super::association::Found;
+use super::seen::Seen;
 use crate::banner::quic::{
     ConnectionId, Hellos, InitialKeys, Kind, LongPacket, Malformed, Refused, crypto_frames,
 };
 use crate::engine::dialogue::Matched;
 use crate::event::{Timestamp, TlsFacts};
-use crate::flow::{Anomaly, End};
+use crate::flow::{Anomaly, AnomalySet, End};
 use crate::terms::{QuicVersion, Side};
 
 /// CRYPTO frames that a hello may come in; clients that scatter it on purpose use some dozen, and send again.
 const FRAMES: usize = 512;
 
+/// What a datagram holds.
+#[derive(Debug, Default)]
+pub struct Found {
+    pub(super) anomalies: AnomalySet,
+    /// A version that is not read.
+    pub(super) unknown: Option<QuicVersion>,
+    /// A part of a hello that is not let through.
+    pub(super) condemned: bool,
+    /// Packets that are QUIC's.
+    pub(super) packets: usize,
+    /// Initials of clients that were looked at.
+    pub(super) initials: usize,
+    /// It is too short for one with an Initial of a client.
+    pub(super) short: bool,
+}
+
+impl Found {
+    pub(super) const fn is_quic(&self) -> bool {
+        self.packets > 0 || self.unknown.is_some()
+    }
+}
+
 /// One connection, from its client's first Initial on.
 #[derive(Debug)]
-pub(super) struct Attempt {
+pub struct Attempt {
     pub(super) client: End,
     /// What the client addressed its first Initial to: its keys follow from that.
     pub(super) original: ConnectionId,
@@ -50,7 +71,7 @@ pub(super) struct Attempt {
 
 /// Where a connection stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub enum State {
     /// Its hello is not whole.
     Undecided,
     /// Its hello is what was judged with the datagram at hand, and is to be stopped.

@@ -14,62 +14,47 @@ mod attempt;
 mod hearing;
 mod record;
 mod room;
+mod seen;
 #[cfg(test)]
 mod tests;
 
-use self::association::{Association, Found};
+use self::association::Association;
+use self::attempt::Found;
+pub(super) use self::room::Datagrams;
+use self::room::judge;
+use self::seen::Seen;
 use super::accounts::Heard;
 use super::bench::{Bench, Sitting};
+use super::decision::{Checksums, Decision, Inspected, PacketInput};
 use super::facts::FlowFacts;
 use super::judge::{Judge, Stop};
-use super::{Checksums, Decision, Engine, Inspected, PacketInput};
 use crate::banner::quic::{self, Next};
 use crate::event::{EventSink, Side};
-use crate::flow::{Anomaly, AnomalySet, Class, End, Flow, FlowId, FlowKey, FlowTable, Ruling, Tracking};
+use crate::flow::{Anomaly, AnomalySet, Class, Flow, FlowId, FlowKey, Ruling, Tracking};
 use crate::packet::Datagram;
 
-/// The UDP flows.
-#[derive(Debug)]
-pub(super) struct Datagrams {
-    table: FlowTable<Association>,
-    octet_limit: usize,
-    /// Bytes that the flows hold.
-    held: usize,
-    /// What packets are opened in.
-    room: Vec<u8>,
-}
-
-/// A datagram of a flow in the table, or of one to be.
-#[derive(Clone, Copy)]
-struct Seen<'s> {
-    datagram: &'s Datagram<'s>,
-    packet: &'s PacketInput<'s>,
-    key: FlowKey,
-    from: End,
-}
-
-impl Engine {
-    pub(super) fn inspect_datagram(
+impl Datagrams {
+    pub(super) fn inspect(
         &mut self,
         datagram: &Datagram<'_>,
         packet: &PacketInput<'_>,
+        bench: &mut Bench,
         sink: &mut dyn EventSink,
     ) -> Inspected {
         let (key, from) = FlowKey::of_datagram(datagram);
         let seen = Seen { datagram, packet, key, from };
-        let found = self.datagrams.find(&key);
-        let Self { datagrams, bench, .. } = self;
-        let blocked = found.filter(|id| datagrams.get(*id).ruling.blocks());
+        let found = self.find(&key);
+        let blocked = found.filter(|id| self.get(*id).ruling.blocks());
         if let Some(id) = blocked {
-            datagrams.count(id, seen, bench);
-            datagrams.touch(id, packet);
+            self.count(id, seen, bench);
+            self.touch(id, packet);
             return Inspected { decision: Decision::Block, mark: None };
         }
         if !may_begin(seen) {
             return match found {
                 Some(id) => {
-                    datagrams.count(id, seen, bench);
-                    datagrams.inspect_later(id, seen, bench)
+                    self.count(id, seen, bench);
+                    self.inspect_later(id, seen, bench)
                 }
                 None => {
                     bench.desk.counters.not_tcp += 1;
@@ -77,22 +62,21 @@ impl Engine {
                 }
             };
         }
-        if !datagram.is_whole() && self.may_ask_for_more(packet) {
+        if !datagram.is_whole() && bench.may_ask_for_more(packet) {
             return Decision::More { octets: datagram.wire_length() }.into();
         }
-        let Self { datagrams, bench, .. } = self;
         if let Some(id) = found {
-            datagrams.count(id, seen, bench);
+            self.count(id, seen, bench);
         }
         if !datagram.is_whole() && bench.law.tracking == Tracking::Inline {
             // Longer than a queue shows.
-            return datagrams.refuse(found, seen, Anomaly::QuicUnreadable, bench, sink);
+            return self.refuse(found, seen, Anomaly::QuicUnreadable, bench, sink);
         }
         bench.desk.heard = Heard::default();
         if packet.checksums == Checksums::Verify && !datagram.checksums_valid() {
-            return datagrams.refuse(found, seen, Anomaly::BadChecksum, bench, sink);
+            return self.refuse(found, seen, Anomaly::BadChecksum, bench, sink);
         }
-        datagrams.inspect_beginning(found, seen, bench, sink)
+        self.inspect_beginning(found, seen, bench, sink)
     }
 }
 
@@ -289,14 +273,6 @@ impl Datagrams {
         None
     }
 
-    fn get(&self, id: FlowId) -> &Flow<Association> {
-        self.table.get(id)
-    }
-
-    fn get_mut(&mut self, id: FlowId) -> &mut Flow<Association> {
-        self.table.get_mut(id)
-    }
-
     fn facts(&self, found: Option<FlowId>, seen: Seen<'_>) -> FlowFacts {
         let known = found.map(|id| self.get(id));
         let client = known.map(|flow| match &flow.conversation {
@@ -307,15 +283,6 @@ impl Datagrams {
         let started = known.map_or(seen.packet.now, Flow::started);
         FlowFacts::of_datagrams(seen.key, started, client.unwrap_or(seen.from))
     }
-}
-
-/// A judge of what a datagram shows.
-fn judge<'e>(sitting: Sitting<'e>, facts: FlowFacts, seen: Seen<'e>) -> Judge<'e> {
-    let endpoint = seen.key.endpoint(seen.from);
-    let side = if facts.endpoints().client == endpoint { Side::Client } else { Side::Server };
-    let mut judge = sitting.judge(facts, Some(side), None, seen.packet);
-    judge.datagram = Some(seen.datagram);
-    judge
 }
 
 /// Notes what was odd about a datagram.

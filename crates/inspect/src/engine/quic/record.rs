@@ -1,6 +1,6 @@
 //! The record of a UDP flow at its end.
 
-use super::Datagrams;
+use super::room::Datagrams;
 use crate::engine::bench::Sitting;
 use crate::engine::facts::FlowFacts;
 use crate::engine::flows::tell_record;

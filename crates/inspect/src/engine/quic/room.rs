@@ -1,11 +1,13 @@
 //! Room for UDP flows: what gives way, and what is forgotten in time.
 
 use super::association::Association;
-use super::{Datagrams, Seen, judge};
+use super::seen::Seen;
 use crate::engine::bench::{Bench, Desk, Sitting};
+use crate::engine::config::{EngineConfig, OnFailure};
+use crate::engine::counters::Counters;
+use crate::engine::decision::{Decision, Inspected, PacketInput};
 use crate::engine::facts::FlowFacts;
-use crate::engine::flows::nothing;
-use crate::engine::{Counters, Decision, EngineConfig, Inspected, OnFailure, PacketInput};
+use crate::engine::judge::Judge;
 use crate::event::{DropReason, FlowEnd, Side, Timestamp};
 use crate::flow::{Anomaly, AnomalySet, Class, Flow, FlowId, FlowKey, FlowTable, Ruling};
 
@@ -28,9 +30,20 @@ const CLASSES: [Class; 4] = GIVES_WAY;
 /// Flows that one tick forgets at most.
 const TICK_LIMIT: usize = 1 << 14;
 
+/// The UDP flows.
+#[derive(Debug)]
+pub struct Datagrams {
+    pub(super) table: FlowTable<Association>,
+    pub(super) octet_limit: usize,
+    /// Bytes that the flows hold.
+    pub(super) held: usize,
+    /// What packets are opened in.
+    pub(super) room: Vec<u8>,
+}
+
 impl Datagrams {
     /// No flows, and room for a quarter of what TCP's may take.
-    pub(in crate::engine) fn new(config: &EngineConfig) -> Self {
+    pub fn new(config: &EngineConfig) -> Self {
         Self {
             table: FlowTable::new((config.flow_limit / SHARE).max(1)),
             octet_limit: config.buffer_limit / SHARE,
@@ -40,13 +53,21 @@ impl Datagrams {
     }
 
     /// The flows.
-    pub(in crate::engine) const fn table(&self) -> &FlowTable<Association> {
+    pub const fn table(&self) -> &FlowTable<Association> {
         &self.table
     }
 
     /// The flows.
-    pub(in crate::engine) const fn table_mut(&mut self) -> &mut FlowTable<Association> {
+    pub const fn table_mut(&mut self) -> &mut FlowTable<Association> {
         &mut self.table
+    }
+
+    pub(super) fn get(&self, id: FlowId) -> &Flow<Association> {
+        self.table.get(id)
+    }
+
+    pub(super) fn get_mut(&mut self, id: FlowId) -> &mut Flow<Association> {
+        self.table.get_mut(id)
     }
 
     pub(super) fn find(&self, key: &FlowKey) -> Option<FlowId> {
@@ -104,7 +125,7 @@ impl Datagrams {
     }
 
     /// Forgets flows that have been silent for too long, and those whose hellos never became whole.
-    pub(in crate::engine) fn tick(&mut self, now: Timestamp, sitting: &mut Sitting<'_>) {
+    pub fn tick(&mut self, now: Timestamp, sitting: &mut Sitting<'_>) {
         let config = &sitting.law.config;
         for class in CLASSES {
             let timeout = Association::timeout(class, &config.timeouts, config.time_budget);
@@ -126,7 +147,7 @@ impl Datagrams {
             return false;
         }
         sitting.desk.counters.budget_spent += 1;
-        let packet = nothing(now);
+        let packet = PacketInput::none(now);
         let facts = self.facts_of(id);
         let mut judge = sitting.again().judge(facts, None, None, &packet);
         judge.note(AnomalySet::of(Anomaly::BudgetSpent), &mut self.get_mut(id).reported);
@@ -145,7 +166,7 @@ impl Datagrams {
     }
 
     /// Forgets every flow.
-    pub(in crate::engine) fn finish(&mut self, now: Timestamp, sitting: &mut Sitting<'_>) {
+    pub fn finish(&mut self, now: Timestamp, sitting: &mut Sitting<'_>) {
         for class in CLASSES {
             while let Some(id) = self.table.oldest(class) {
                 self.forget(id, FlowEnd::Shutdown, now, sitting);
@@ -194,6 +215,15 @@ impl Datagrams {
     pub(super) fn set_class(&mut self, id: FlowId, class: Class, packet: &PacketInput<'_>) {
         self.table.set_class(id, class, packet.now);
     }
+}
+
+/// A judge of what a datagram shows.
+pub(super) fn judge<'e>(sitting: Sitting<'e>, facts: FlowFacts, seen: Seen<'e>) -> Judge<'e> {
+    let endpoint = seen.key.endpoint(seen.from);
+    let side = if facts.endpoints().client == endpoint { Side::Client } else { Side::Server };
+    let mut judge = sitting.judge(facts, Some(side), None, seen.packet);
+    judge.datagram = Some(seen.datagram);
+    judge
 }
 
 /// What gives way to a new flow.

@@ -2,11 +2,12 @@
 
 use super::passage::Passage;
 use super::{class_of, first_octet};
+use crate::engine::config::OnFailure;
 use crate::engine::conversation::Condemned;
+use crate::engine::decision::{Decision, Inspected, Resets};
 use crate::engine::judge::Stop;
 use crate::engine::release;
 use crate::engine::standing;
-use crate::engine::{Decision, Inspected, OnFailure, Resets};
 use crate::event::{DropReason, Side};
 use crate::flow::{Anomaly, AnomalySet, Class, Ruling, Tracking};
 use crate::rules::Mark;
@@ -176,7 +177,7 @@ impl Passage<'_> {
     pub(super) fn end_conversation(&mut self) {
         if let Some(mut conversation) = self.flows.table.get_mut(self.id).conversation.take() {
             conversation.close(&mut self.judge);
-            self.judge.desk.take_back(conversation);
+            self.flows.spare.take_back(conversation, &mut self.judge.desk.counters);
         }
     }
 

@@ -9,15 +9,16 @@ mod reading;
 
 use self::passage::{Origin, Passage};
 use super::accounts::Heard;
-use super::bench::{Desk, Law};
+use super::bench::{Bench, Desk, Law};
+use super::config::OnFailure;
 use super::conversation::Conversation;
+use super::decision::{Checksums, Decision, Inspected, PacketInput, Resets};
 use super::facts::FlowFacts;
 use super::flows::{Flows, is_amid};
 use super::judge::Judge;
 use super::release;
 use super::silence::is_under_policy;
 use super::standing;
-use super::{Checksums, Decision, Engine, Inspected, OnFailure, PacketInput, Resets};
 use crate::banner::{Recognition, recognise};
 use crate::event::{DropReason, EventSink, Side};
 use crate::flow::{
@@ -34,8 +35,14 @@ struct Seen<'s> {
     from: End,
 }
 
-impl Engine {
-    pub(super) fn inspect_segment(
+/// TCP's flows, and what inspecting their segments takes.
+pub(super) struct SegmentInspector<'e> {
+    pub(super) flows: &'e mut Flows,
+    pub(super) bench: &'e mut Bench,
+}
+
+impl SegmentInspector<'_> {
+    pub(super) fn inspect(
         &mut self,
         segment: &Segment<'_>,
         packet: &PacketInput<'_>,
@@ -57,7 +64,7 @@ impl Engine {
         let (key, from) = FlowKey::of(segment);
         let Some(id) = self.flows.table.find(&key) else { return };
         let heard = std::mem::take(&mut self.bench.desk.heard);
-        let Flows { table, accounts, .. } = &mut self.flows;
+        let Flows { table, accounts, .. } = &mut *self.flows;
         let flow = table.get(id);
         accounts.note(id, flow, heard);
         accounts.count((id, flow), from, segment, packet);
@@ -86,7 +93,7 @@ impl Engine {
         }
         let verify = packet.checksums == Checksums::Verify;
         let needs_all = verify && !segment.payload().is_empty() || self.takes_pointer_off(segment);
-        if needs_all && !segment.is_whole() && self.may_ask_for_more(packet) {
+        if needs_all && !segment.is_whole() && self.bench.may_ask_for_more(packet) {
             // What counts before its checksum was verified may be what the receiver throws away.
             return Decision::More { octets: segment.wire_length() }.into();
         }
@@ -242,7 +249,7 @@ impl Engine {
             self.flows.tell_reused(id, packet.now, &mut self.bench.sit(sink));
             self.flows.table.get_mut(id).begin_amid(guess_client(segment, from), packet.now);
         }
-        let missed = self.may_have_missed(self.flows.table.get(id), packet.now);
+        let missed = self.flows.may_have_missed(id, packet.now);
         let flow = self.flows.table.touch(id, packet.now);
         let decided = flow.ruling != Ruling::Undecided;
         if missed && !decided {
@@ -264,7 +271,7 @@ impl Engine {
             // It was read as what the other side says.
             Passage::new(self, seen, sink).end_conversation();
         }
-        let may_ask = self.may_ask_for_more(packet);
+        let may_ask = self.bench.may_ask_for_more(packet);
         let origin = Origin { before, receiver_expects, may_ask };
         Passage::of(self, seen, origin, sink).inspect(&tracked)
     }

@@ -1,13 +1,13 @@
 //! A segment that is looked into: what it brings is read, unless it is refused as it comes.
 
 use super::reading::{self, Streams};
-use super::{Seen, first_octet, refuse_packet};
+use super::{Seen, SegmentInspector, first_octet, refuse_packet};
+use crate::engine::decision::{Decision, Inspected};
 use crate::engine::facts::FlowFacts;
 use crate::engine::flows::Flows;
 use crate::engine::judge::Judge;
 use crate::engine::release;
 use crate::engine::standing;
-use crate::engine::{Decision, Engine, Inspected};
 use crate::event::{EventSink, Side};
 use crate::flow::{
     Anomaly, AnomalySet, End, Ends, FlowId, Limits, PIN_LIMIT, Parts, Tracked, Tracking, distance,
@@ -42,20 +42,24 @@ pub(super) struct Origin {
 
 impl<'e> Passage<'e> {
     /// A segment that changed nothing yet.
-    pub(super) fn new(engine: &'e mut Engine, seen: Seen<'e>, sink: &'e mut dyn EventSink) -> Self {
-        let before = *engine.flows.table.get(seen.id).ends();
+    pub(super) fn new(
+        inspector: &'e mut SegmentInspector<'_>,
+        seen: Seen<'e>,
+        sink: &'e mut dyn EventSink,
+    ) -> Self {
+        let before = *inspector.flows.table.get(seen.id).ends();
         let origin = Origin { before, receiver_expects: seen.segment.sequence(), may_ask: false };
-        Self::of(engine, seen, origin, sink)
+        Self::of(inspector, seen, origin, sink)
     }
 
     pub(super) fn of(
-        engine: &'e mut Engine,
+        inspector: &'e mut SegmentInspector<'_>,
         seen: Seen<'e>,
         origin: Origin,
         sink: &'e mut dyn EventSink,
     ) -> Self {
         let Seen { segment, packet, id, from } = seen;
-        let Engine { flows, bench, .. } = engine;
+        let SegmentInspector { flows, bench } = inspector;
         let flow = flows.table.get(id);
         let (facts, side) = (FlowFacts::from(flow), flow.side(from));
         let judge = bench.sit(sink).judge(facts, Some(side), Some(segment), packet);
@@ -119,7 +123,7 @@ impl<'e> Passage<'e> {
         let condemned = flow.conversation.as_mut().and_then(|conversation| conversation.condemned.take());
         self.end_conversation();
         let flow = self.flows.table.get_mut(self.id);
-        let conversation = flow.conversation.get_or_insert_with(|| self.judge.desk.spare.take());
+        let conversation = flow.conversation.get_or_insert_with(|| self.flows.spare.take());
         conversation.condemned = condemned;
     }
 
@@ -134,13 +138,14 @@ impl<'e> Passage<'e> {
     /// Reads what the segment brings, if it is not refused; whether more of it is to be asked for.
     fn take_in(&mut self, tracked: &Tracked) -> bool {
         let Self { flows, judge, segment, origin: Origin { may_ask, .. }, .. } = self;
-        let flow = flows.table.get_mut(self.id);
+        let Flows { table, spare, .. } = &mut **flows;
+        let flow = table.get_mut(self.id);
         let side = flow.side(self.from);
         // Nothing is ever acknowledged there.
         let given_up =
             flow.is_one_way() && judge.packet.now.since(flow.started()) > judge.law.config.time_budget;
         let Parts { conversation, own, peer, reported } = flow.parts(self.from);
-        let conversation = &mut **conversation.get_or_insert_with(|| judge.desk.spare.take());
+        let conversation = &mut **conversation.get_or_insert_with(|| spare.take());
         let from_start = own.is_from_start() || peer.is_from_start();
         conversation.admission.begin(&judge.law.rules, || judge.flow.endpoints(), from_start);
         judge.asks = conversation.admission.asks();

@@ -11,7 +11,7 @@ use crate::terms::{Greeting, Side};
 
 /// How much of a greeting was heard.
 #[derive(Debug, Default)]
-pub(super) enum Hearing {
+pub enum Hearing {
     /// Nothing yet.
     #[default]
     Open,
@@ -22,7 +22,7 @@ pub(super) enum Hearing {
 }
 
 /// What some bytes were.
-pub(super) enum Heard {
+pub enum Heard {
     /// Part of what may be a greeting.
     More,
     /// The end of one of that protocol, as far as so many of them.

@@ -17,7 +17,7 @@ use crate::terms::{self, Side};
 
 /// What both directions know of it.
 #[derive(Debug, Default)]
-pub(super) struct Greeting {
+pub struct Greeting {
     hearing: Hearing,
     /// Which protocol greeted, once that is told.
     protocol: Option<terms::Greeting>,
@@ -28,7 +28,7 @@ pub(super) struct Greeting {
 
 /// How far one direction was read.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Reading {
+pub enum Reading {
     /// Within the server's greeting.
     First,
     /// Commands of the client.

@@ -18,12 +18,7 @@ fn used(count: usize, reading: Reading) -> Step {
 
 impl Dialogue {
     /// Reads on in lines.
-    pub(in crate::engine::dialogue) fn read_greeting(
-        &mut self,
-        reading: Reading,
-        turn: Turn<'_>,
-        context: &mut ReadContext<'_>,
-    ) -> Step {
+    pub fn read_greeting(&mut self, reading: Reading, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Step {
         match reading {
             Reading::First => {
                 let count = self.greeting.hear(turn.input, context);
@@ -85,7 +80,7 @@ impl Dialogue {
 
     /// Nothing more is read of a dialogue, of either side that is in it or waits for what it was to become;
     /// gives what is left of `from`. A greeting that is not whole is heard to its end all the same.
-    pub(in crate::engine::dialogue) fn leave_greeting(&mut self, from: Side) -> state::Reading {
+    pub fn leave_greeting(&mut self, from: Side) -> state::Reading {
         let peer = from.other();
         if self.greeting.is_over() {
             self.greeting.leave();

@@ -13,7 +13,7 @@ const CODE: usize = 3;
 
 /// The commands of a client that wait for their answers, and how far an answer was read.
 #[derive(Debug, Default)]
-pub(super) struct Commands {
+pub struct Commands {
     waiting: VecDeque<Command>,
     /// Within an answer of several lines.
     answering: Answering,
@@ -38,7 +38,7 @@ enum Answering {
 
 /// What a line of the server is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reply {
+pub enum Reply {
     /// Part of an answer that changes nothing.
     More,
     /// The upgrade is granted: both speak another protocol from here on.

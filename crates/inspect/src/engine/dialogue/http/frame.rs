@@ -9,7 +9,7 @@ use crate::rules::Stage;
 
 /// Why a head never ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::engine) enum Unfinished {
+pub enum Unfinished {
     /// Its sender said no more.
     Ended,
     /// The rest of it was not seen.

@@ -17,7 +17,7 @@ const REMEMBERED: usize = 16;
 
 /// How far a head was read that has not ended.
 #[derive(Debug, Default)]
-pub(in crate::engine::dialogue) struct Head {
+pub struct Head {
     search: HeadSearch,
     /// Where the first line stands.
     first: Range<usize>,

@@ -16,7 +16,7 @@ use crate::rules::Stage;
 
 /// What is kept of such a head.
 #[derive(Debug)]
-pub(in crate::engine::dialogue) struct LateHead {
+pub struct LateHead {
     /// Its first line.
     first: Vec<u8>,
     /// The method of the request that it answers, where that was seen.
@@ -36,7 +36,7 @@ pub(in crate::engine::dialogue) struct LateHead {
 }
 
 /// What a line behind a head is.
-pub(super) enum Late {
+pub enum Late {
     /// A field, or nothing.
     Field,
     /// The empty line that ends the fields.

@@ -9,7 +9,7 @@ mod read;
 mod transaction;
 mod transactions;
 
-pub(in crate::engine) use self::frame::Unfinished;
+pub use self::frame::Unfinished;
 use self::head::Head;
 use self::late::LateHead;
 pub(super) use self::transactions::Http;
@@ -17,7 +17,7 @@ use crate::banner::framing::{Framing, Message};
 
 /// How far one direction was read.
 #[derive(Debug)]
-pub(super) enum Reading {
+pub enum Reading {
     /// Within a head.
     Head(Head),
     /// Behind as much of a head as is kept, where others may read more fields.
@@ -79,13 +79,13 @@ impl Reading {
 
 /// What of a response is left, as its head says.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::engine) struct Rest {
+pub struct Rest {
     /// Bytes that are to come.
-    pub(in crate::engine) left: u64,
+    pub left: u64,
     /// Bytes that were read.
-    pub(in crate::engine) read: u64,
+    pub read: u64,
     /// Bytes, from the first on, that were judged.
-    pub(in crate::engine) judged: usize,
+    pub judged: usize,
 }
 
 impl Http {

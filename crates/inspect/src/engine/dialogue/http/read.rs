@@ -53,12 +53,7 @@ fn wait(need: Need, reading: Reading) -> Step {
 
 impl Dialogue {
     /// Reads on in messages.
-    pub(in crate::engine::dialogue) fn read_http(
-        &mut self,
-        reading: Reading,
-        turn: Turn<'_>,
-        context: &mut ReadContext<'_>,
-    ) -> Step {
+    pub fn read_http(&mut self, reading: Reading, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Step {
         match reading {
             Reading::Head(head) => self.read_head(head, turn, context),
             Reading::Late(late) => self.read_late(late, turn, context),
@@ -253,7 +248,7 @@ impl Dialogue {
 
     /// Ends a request without an end once the server has said all that is wanted; `unread` is what the client
     /// has said of it.
-    pub(in crate::engine::dialogue) fn settle_http(&mut self, unread: &[u8], context: &ReadContext<'_>) {
+    pub fn settle_http(&mut self, unread: &[u8], context: &ReadContext<'_>) {
         if self.is_done(Side::Server)
             && !context.settings.reads_on()
             && matches!(self.direction(Side::Client).reading, state::Reading::Http(Reading::Late(_)))
@@ -264,7 +259,7 @@ impl Dialogue {
     }
 
     /// Where a direction stands behind `count` bytes that are missing.
-    pub(in crate::engine::dialogue) fn pass_over_http(
+    pub fn pass_over_http(
         &mut self,
         reading: Reading,
         count: u64,
@@ -288,7 +283,7 @@ impl Dialogue {
     }
 
     /// Looks for the next message; `reading` says whether bytes are missing before.
-    pub(in crate::engine::dialogue) fn find_message(
+    pub fn find_message(
         &self,
         turn: Turn<'_>,
         reading: state::Reading,
@@ -323,12 +318,7 @@ impl Dialogue {
     }
 
     /// Where a direction stands whose sender has said all: a body that ends with the connection is whole.
-    pub(in crate::engine::dialogue) fn end_http(
-        &mut self,
-        from: Side,
-        reading: Reading,
-        context: &mut ReadContext<'_>,
-    ) -> Reading {
+    pub fn end_http(&mut self, from: Side, reading: Reading, context: &mut ReadContext<'_>) -> Reading {
         match reading {
             Reading::Body(message) => {
                 self.http.finish(from, *message, context);

@@ -11,7 +11,7 @@ use crate::rules::Stage;
 
 /// A request and its response.
 #[derive(Debug, Default)]
-pub(super) struct Transaction {
+pub struct Transaction {
     pub(super) number: u32,
     /// The request's head; empty where it was not seen.
     pub(super) head: KeptHead,
@@ -23,14 +23,14 @@ pub(super) struct Transaction {
 
 /// What is left of a request that was told: enough not to take its response for another one's.
 #[derive(Debug)]
-pub(super) struct Overdue {
+pub struct Overdue {
     pub(super) number: u32,
     pub(super) method: Method,
 }
 
 /// Methods whose responses are framed in another way (RFC 9112, section 6.3).
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Method {
+pub enum Method {
     Head,
     Connect,
     Other,

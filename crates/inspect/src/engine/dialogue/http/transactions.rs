@@ -23,7 +23,7 @@ const OVERDUE_LIMIT: usize = 1 << 16;
 
 /// The transactions of one connection.
 #[derive(Debug, Default)]
-pub(in crate::engine::dialogue) struct Http {
+pub struct Http {
     /// Requests that were told without a response, oldest first: all before those that wait.
     overdue: VecDeque<Overdue>,
     /// Requests without a response, oldest first.
@@ -54,7 +54,7 @@ pub(in crate::engine::dialogue) struct Http {
 
 /// How far one direction came.
 #[derive(Debug)]
-pub(super) enum Reached {
+pub enum Reached {
     /// More bytes are needed.
     More,
     /// A head of so many bytes; a body follows, perhaps an empty one.
@@ -108,12 +108,12 @@ impl Http {
     }
 
     /// True if what is read as requests may well be something else.
-    pub(in crate::engine::dialogue) const fn is_doubtful(&self) -> bool {
+    pub const fn is_doubtful(&self) -> bool {
         self.doubtful
     }
 
     /// Notes what a side begins with.
-    pub(in crate::engine::dialogue) fn begin(&mut self, from: Side, input: &[u8]) {
+    pub fn begin(&mut self, from: Side, input: &[u8]) {
         let line = input.split(|octet| *octet == b'\n').next().unwrap_or_default();
         self.doubtful = match from {
             Side::Client => !is_plain_request_line(line) && !self.answered,
@@ -124,7 +124,7 @@ impl Http {
     }
 
     /// True if reading ended within the body of a request.
-    pub(in crate::engine::dialogue) const fn left_body(&self) -> bool {
+    pub const fn left_body(&self) -> bool {
         self.left_body
     }
 
@@ -134,7 +134,7 @@ impl Http {
     }
 
     /// True if there was a request.
-    pub(in crate::engine::dialogue) const fn was_asked(&self) -> bool {
+    pub const fn was_asked(&self) -> bool {
         self.next > 0
     }
 
@@ -251,13 +251,7 @@ impl Http {
     }
 
     /// Reads what there is of a head whose end will not come.
-    pub(in crate::engine::dialogue) fn unfinished(
-        &mut self,
-        from: Side,
-        input: &[u8],
-        why: Unfinished,
-        context: &mut ReadContext<'_>,
-    ) {
+    pub fn unfinished(&mut self, from: Side, input: &[u8], why: Unfinished, context: &mut ReadContext<'_>) {
         match from {
             Side::Client => {
                 let Some(Read { message, anomalies }) =
@@ -308,13 +302,13 @@ impl Http {
     }
 
     /// True if no further response is read.
-    pub(in crate::engine::dialogue) const fn has_left(&self) -> bool {
+    pub const fn has_left(&self) -> bool {
         self.left
     }
 
     /// True if what one side says may be no messages: in a tunnel that a response which nobody read has
     /// opened, or of a film.
-    pub(in crate::engine::dialogue) const fn is_perhaps_tunnel(&self, from: Side) -> bool {
+    pub const fn is_perhaps_tunnel(&self, from: Side) -> bool {
         self.mingles || (self.perhaps_tunnel && matches!(from, Side::Client))
     }
 
@@ -361,7 +355,7 @@ impl Http {
     }
 
     /// Tells of every transaction that will not be finished.
-    pub(in crate::engine::dialogue) fn tell_rest(&mut self, context: &mut ReadContext<'_>) {
+    pub fn tell_rest(&mut self, context: &mut ReadContext<'_>) {
         if let Some(transaction) = self.answering.take() {
             self.tell(transaction, context);
         }
@@ -372,14 +366,14 @@ impl Http {
     }
 
     /// Bytes of memory held, roughly.
-    pub(in crate::engine::dialogue) fn memory(&self) -> usize {
+    pub fn memory(&self) -> usize {
         let heads: usize =
             self.waiting.iter().chain(&self.answering).map(|waiting| waiting.head.memory() * 2).sum();
         heads + self.overdue.len() * size_of::<Overdue>()
     }
 
     /// Forgets the requests that wait: they were never accepted.
-    pub(in crate::engine::dialogue) fn forget(&mut self) {
+    pub fn forget(&mut self) {
         self.overdue.clear();
         self.waiting.clear();
         self.next = 0;

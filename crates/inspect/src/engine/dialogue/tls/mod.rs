@@ -26,7 +26,7 @@ const IDENTIFICATION: &[u8] = b"\nSSH-";
 
 /// What is known of both sides.
 #[derive(Debug, Default)]
-pub(super) struct Tls {
+pub struct Tls {
     /// Nothing before a hello was read; shared with the events that tell it.
     facts: Option<Arc<TlsFacts>>,
     matched: Matched,
@@ -39,7 +39,7 @@ pub(super) struct Tls {
 
 /// How far the records of one direction were heard.
 #[derive(Debug, Default)]
-pub(super) struct Hearing {
+pub struct Hearing {
     records: Records,
     /// Unread bytes that were searched for an identification.
     searched: usize,

@@ -10,11 +10,7 @@ use crate::terms::{Anomaly, Side};
 
 impl Dialogue {
     /// Listens for a hello in what the client says first; nothing where it is none.
-    pub(in crate::engine::dialogue) fn hear_hello(
-        &mut self,
-        turn: Turn<'_>,
-        context: &mut ReadContext<'_>,
-    ) -> Option<Step<Reading>> {
+    pub fn hear_hello(&mut self, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Option<Step<Reading>> {
         let hearing = &mut self.direction_mut(Side::Client).hearing;
         if hearing.over {
             return None;
@@ -50,7 +46,7 @@ impl Dialogue {
     }
 
     /// Looks whether the server answers by TLS what may be a hello; nothing where it does not.
-    pub(in crate::engine::dialogue) fn hear_answer(&mut self, turn: Turn<'_>) -> Option<Step<Reading>> {
+    pub fn hear_answer(&mut self, turn: Turn<'_>) -> Option<Step<Reading>> {
         if !self.client_is_strange(turn.peer) && self.heard(Side::Client) != Spoken::Other {
             return None;
         }
@@ -74,11 +70,7 @@ impl Dialogue {
     }
 
     /// Reads the records of one side.
-    pub(in crate::engine::dialogue) fn read_tls(
-        &mut self,
-        turn: Turn<'_>,
-        context: &mut ReadContext<'_>,
-    ) -> Step<Reading> {
+    pub fn read_tls(&mut self, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Step<Reading> {
         let from = turn.from;
         let mut records = std::mem::take(&mut self.direction_mut(from).hearing.records);
         let needed = loop {
@@ -105,7 +97,7 @@ impl Dialogue {
     }
 
     /// Nothing more is read of a side; of the client nothing behind the server's end.
-    pub(in crate::engine::dialogue) fn leave_tls(&mut self, from: Side) -> Reading {
+    pub fn leave_tls(&mut self, from: Side) -> Reading {
         if from == Side::Server && matches!(self.direction(Side::Client).reading, Reading::Tls) {
             self.change(Side::Client, Reading::Done);
         }
