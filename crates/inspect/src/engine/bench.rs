@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::accounts::Heard;
 use super::config::EngineConfig;
 use super::counters::Counters;
 use super::decision::{BanRequest, PacketInput};
@@ -45,8 +44,6 @@ pub(super) struct Desk {
     pub(super) counters: Counters,
     pub(super) quotas: Quotas,
     pub(super) marks: Marks,
-    /// What was told of the flow at hand, for its record.
-    pub(super) heard: Heard,
     /// The ban that the packet at hand leads to.
     pub(super) ban: Option<Box<BanRequest>>,
 }
@@ -72,7 +69,6 @@ impl Bench {
             counters,
             quotas: Quotas::default(),
             marks: Marks::default(),
-            heard: Heard::default(),
             ban: None,
         };
         let dialogue = dialogue_settings(&config, &rules, fingerprints);

@@ -11,6 +11,7 @@ use super::conversation::Conversation;
 use super::counters::Counters;
 use super::decision::PacketInput;
 use super::facts::FlowFacts;
+use super::outcome::{FlowNotes, Outcome};
 use super::silence::Silences;
 use crate::event::{DropReason, Event, EventKind, FlowContext, FlowEnd, FlowRecord, Timestamp};
 use crate::flow::{
@@ -250,9 +251,10 @@ impl Flows {
         }
         if let Some(mut conversation) = flow.conversation.take() {
             conversation.close(&mut judge);
-            let counters = &mut judge.desk.counters;
-            self.spare.take_back(conversation, counters);
+            self.spare.take_back(conversation, &mut judge.desk.counters);
         }
+        let outcome = judge.outcome;
+        self.observe(id, outcome, sitting.law);
         let class = match ruling {
             _ if reset => Class::Closed,
             Ruling::Blocked => Class::Blocked,
@@ -316,21 +318,26 @@ impl Flows {
             true => self.accounts.close(id, flow, terms),
             false => None,
         };
-        // The packet at hand may be another flow's.
-        let before = std::mem::take(&mut sitting.desk.heard);
+        let mut notes = FlowNotes::default();
         if let Some(mut conversation) = self.table.remove(id) {
             let packet = PacketInput::none(now);
             let mut judge = sitting.again().judge(facts, None, None, &packet);
             conversation.close(&mut judge);
-            let counters = &mut judge.desk.counters;
-            self.spare.take_back(conversation, counters);
+            notes = judge.outcome.notes;
+            self.spare.take_back(conversation, &mut sitting.desk.counters);
         }
-        let heard = std::mem::replace(&mut sitting.desk.heard, before);
         if let Some(mut record) = record {
-            record.protocol = heard.protocol.or(record.protocol);
-            record.alerted |= heard.alerted;
-            record.unseen += heard.unseen;
+            record.protocol = notes.protocol.or(record.protocol);
+            record.alerted |= notes.alerted;
+            record.unseen += notes.unseen;
             tell_record(facts, record, now, sitting);
+        }
+    }
+
+    /// Adds what judging led to for the record of a flow, where records are kept.
+    pub(super) fn observe(&mut self, id: FlowId, outcome: Outcome, law: &Law) {
+        if law.config.flow_events {
+            self.accounts.observe(id, self.table.get(id), outcome.notes);
         }
     }
 
@@ -356,7 +363,6 @@ impl Flows {
         }
         let flow = self.table.get(id);
         let terms = Terms { end: FlowEnd::Reused, hands_over: sitting.law.config.hands_over };
-        self.accounts.note(id, flow, std::mem::take(&mut sitting.desk.heard));
         let (record, reopened) = self.accounts.reopen(id, flow, terms);
         if let Some(record) = record {
             tell_record(FlowFacts::from(flow), record, now, sitting);

@@ -9,7 +9,7 @@ use crate::event::{
 };
 use crate::flow::{Anomaly, AnomalySet, Tracking};
 use crate::packet::{Datagram, Segment};
-use crate::rules::{Context, Mark, Match, Occasion, Opinion, Policy, Sender, Stage};
+use crate::rules::{Context, Match, Occasion, Opinion, Policy, Sender, Stage};
 
 use super::allowance::{Allowance, is_grave};
 use super::bench::{Desk, Law, Sitting, merge};
@@ -17,35 +17,8 @@ use super::config::OnFailure;
 use super::decision::{BanRequest, PacketInput};
 use super::dialogue::{Finding, FindingSink, FoundBanner, KnownIdentification, ReadContext};
 use super::facts::FlowFacts;
+use super::outcome::{Outcome, Stop};
 use super::quota;
-
-/// Why a flow is to be stopped.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Stop {
-    pub(super) reason: DropReason,
-    pub(super) rule: Option<String>,
-    pub(super) reject: bool,
-    /// The ban that comes with it, once the flow is confirmed.
-    pub(super) ban: Option<Box<BanRequest>>,
-}
-
-impl Stop {
-    /// A stop that no rule asks for.
-    pub(super) const fn because(reason: DropReason) -> Self {
-        Self { reason, rule: None, reject: false, ban: None }
-    }
-}
-
-/// What one packet led to.
-#[derive(Debug, Default)]
-pub(super) struct Outcome {
-    /// The flow is to be stopped with this packet.
-    pub(super) stop: Option<Stop>,
-    /// Only this packet is to be dropped.
-    pub(super) refuse: Option<DropReason>,
-    /// The mark that rules asked for.
-    pub(super) mark: Option<Mark>,
-}
 
 /// Everything that judging one packet's banners takes.
 pub(super) struct Judge<'e> {
@@ -66,11 +39,8 @@ pub(super) struct Judge<'e> {
     /// The anomalies of this packet of which an event was told.
     told: AnomalySet,
     pub(super) outcome: Outcome,
-    /// The protocol of the last banner that was told.
-    pub(super) said: Option<Protocol>,
-    /// The policy whose rules are asked about every banner, and what they said, by their number in it.
+    /// The policy whose rules are asked about every banner.
     pub(super) asks: Option<Arc<Policy>>,
-    pub(super) opinions: Vec<(usize, Opinion)>,
     /// Alerts that are told once the flow is confirmed.
     pub(super) withheld: Vec<Withheld>,
 }
@@ -98,7 +68,7 @@ impl<'e> Sitting<'e> {
     ) -> Judge<'e> {
         let Self { law, desk, sink } = self;
         let (allowance, outcome) = (Allowance::default(), Outcome::default());
-        let (told, said, asks, opinions) = (AnomalySet::default(), None, None, Vec::new());
+        let told = AnomalySet::default();
         Judge {
             law,
             desk,
@@ -112,9 +82,7 @@ impl<'e> Sitting<'e> {
             allowance,
             told,
             outcome,
-            said,
-            asks,
-            opinions,
+            asks: None,
             withheld: Vec::new(),
         }
     }
@@ -237,7 +205,7 @@ impl Judge<'_> {
             match rules.opinion((index, id), found.banner, context) {
                 // The other side's may match yet.
                 Opinion::Differs if either() => {}
-                opinion => self.opinions.push((number, opinion)),
+                opinion => self.outcome.opinions.push((number, opinion)),
             }
         }
     }
@@ -424,7 +392,7 @@ impl Judge<'_> {
             return;
         }
         if self.law.config.flow_events {
-            self.desk.heard.dropped = Some((reason, rule.clone()));
+            self.outcome.notes.dropped = Some((reason, rule.clone()));
         }
         if self.withholds() && !short || !self.admits_drop(reason) {
             self.desk.counters.events_suppressed += 1;
@@ -472,11 +440,12 @@ impl Judge<'_> {
             }
         }
         if let EventKind::Application(said) = &kind {
-            self.said = Some(said.protocol());
+            self.outcome.recognised = Some(said.protocol());
         }
         let packet = self.packet;
-        self.desk.heard.protocol = protocol.or(self.desk.heard.protocol);
-        self.desk.heard.alerted |= matches!(kind, EventKind::Alert(_));
+        let notes = &mut self.outcome.notes;
+        notes.protocol = protocol.or(notes.protocol);
+        notes.alerted |= matches!(kind, EventKind::Alert(_));
         let flow = FlowContext {
             id: self.flow.id(),
             transport: self.flow.transport(),

@@ -23,6 +23,7 @@ mod facts;
 mod familiar;
 mod flows;
 mod judge;
+mod outcome;
 mod policy;
 mod quic;
 mod quota;

@@ -146,7 +146,7 @@ pub(super) fn catch_up(
 fn go_over(conversation: &mut Conversation, stream: &mut Stream, end: u32, judge: &mut Judge<'_>) {
     let Ok(count @ 1..) = usize::try_from(distance(stream.next(), end)) else { return };
     judge.desk.counters.unseen_octets += count as u64;
-    judge.desk.heard.unseen += count as u64;
+    judge.outcome.notes.unseen += count as u64;
     conversation.lose(Side::Server, stream, count, judge);
 }
 

@@ -76,6 +76,8 @@ impl Flows {
             self.spare.take_back(conversation, &mut judge.desk.counters);
         }
         flow.ruling = if stop.reject { Ruling::Refused } else { Ruling::Blocked };
+        let outcome = judge.outcome;
+        self.observe(id, outcome, sitting.law);
         self.table.set_class(id, Class::Blocked, now);
     }
 }

@@ -90,7 +90,7 @@ pub(super) fn count(conversation: &mut Conversation, judge: &mut Judge<'_>) {
     let Some(standing) = &mut conversation.standing else { return };
     let unseen = std::mem::take(&mut standing.unseen);
     judge.desk.counters.unseen_octets += unseen;
-    judge.desk.heard.unseen += unseen;
+    judge.outcome.notes.unseen += unseen;
 }
 
 /// What a segment that passes means for a flow whose responses need not be seen; `None` where they have to

@@ -1,22 +1,10 @@
 //! What went by in each flow, for the record at its end: kept only where records are asked for.
 
 use super::decision::PacketInput;
-use crate::event::{
-    DropReason, FlowEnd, FlowRecord, FlowState, FlowVerdict, Protocol, Side, Timestamp, Volume,
-};
+use super::outcome::FlowNotes;
+use crate::event::{FlowEnd, FlowRecord, FlowState, FlowVerdict, Side, Timestamp, Volume};
 use crate::flow::{Class, End, Flow, FlowId, Ruling};
 use crate::packet::Segment;
-
-/// What was told of a flow while one of its packets was judged.
-#[derive(Debug, Default)]
-pub(super) struct Heard {
-    pub(super) protocol: Option<Protocol>,
-    pub(super) alerted: bool,
-    /// Bytes that turned out to have gone by unseen.
-    pub(super) unseen: u64,
-    /// Why a packet was dropped, and by which rule.
-    pub(super) dropped: Option<(DropReason, Option<String>)>,
-}
 
 /// One flow's account.
 #[derive(Debug, Default)]
@@ -28,7 +16,7 @@ struct Account {
     flags: [u8; 2],
     /// SYNs that may turn out to have been the next connection's.
     reopening: Option<(End, Volume)>,
-    heard: Heard,
+    notes: FlowNotes,
     told: bool,
 }
 
@@ -59,15 +47,9 @@ impl Accounts {
         account.last = packet.now;
     }
 
-    /// Notes what was told of a flow.
-    pub(super) fn note<C>(&mut self, id: FlowId, flow: &Flow<C>, heard: Heard) {
-        let own = &mut self.of(id, flow).heard;
-        own.protocol = heard.protocol.or(own.protocol);
-        own.alerted |= heard.alerted;
-        own.unseen += heard.unseen;
-        if own.dropped.is_none() {
-            own.dropped = heard.dropped;
-        }
+    /// Adds what was observed of a flow.
+    pub(super) fn observe<C>(&mut self, id: FlowId, flow: &Flow<C>, notes: FlowNotes) {
+        self.of(id, flow).notes.add(notes);
     }
 
     /// True if the flow's record was told before its end.
@@ -156,7 +138,7 @@ impl Account {
         let [client, server] = [Side::Client, Side::Server].map(|side| flow.end(side) as usize);
         let blocked = flow.ruling.blocks();
         let handed_over = hands_over && flow.ruling == Ruling::Passed && flow.label == 0;
-        let (reason, rule) = match self.heard.dropped.clone().filter(|_| blocked) {
+        let (reason, rule) = match self.notes.dropped.clone().filter(|_| blocked) {
             Some((reason, rule)) => (Some(reason), rule),
             None => (None, None),
         };
@@ -183,10 +165,10 @@ impl Account {
             },
             reason,
             rule,
-            protocol: self.heard.protocol,
-            alerted: self.heard.alerted,
+            protocol: self.notes.protocol,
+            alerted: self.notes.alerted,
             whole: !handed_over && end != FlowEnd::Stopped,
-            unseen: self.heard.unseen,
+            unseen: self.notes.unseen,
         }
     }
 }

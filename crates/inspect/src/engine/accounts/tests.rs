@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::engine::Decision;
 use crate::engine::testing::{Conversation, Setup};
 use crate::event::{DropReason, EventKind, FlowEnd, FlowRecord, FlowState, FlowVerdict, Protocol, Volume};
+use crate::flow::Anomaly;
 use crate::packet::Flags;
 
 const REJECT_OLD_SSH: &str = r#"
@@ -83,6 +84,17 @@ fn a_blocked_flow_is_told_when_it_is_blocked_and_once() {
     talk.client(b"x");
     finish(&mut talk);
     assert_eq!(records(&talk).len(), 1, "the rest of it gets nowhere");
+}
+
+#[test]
+fn the_record_of_a_flow_that_was_not_whole_in_time_says_why_it_is_blocked() {
+    let mut talk = recording("").open();
+    talk.server(b"SSH-2.0-OpenSSH");
+    talk.wait(Duration::from_secs(300));
+    finish(&mut talk);
+    let [record] = &records(&talk)[..] else { panic!("one record: {:?}", talk.events) };
+    let reason = Some(Anomaly::BudgetSpent.drop_reason());
+    assert_eq!((record.verdict, record.reason), (FlowVerdict::Blocked, reason));
 }
 
 #[test]

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use self::first::First;
 use self::way::Way;
 use super::judge::Judge;
+use super::outcome::Outcome;
 use crate::banner::Banner;
 use crate::banner::other::{FIRST_OCTETS, Naming, OtherBanner};
 use crate::event::{Endpoints, OtherFacts, Protocol, Side};
@@ -103,11 +104,11 @@ impl Admission {
         gate.ways.iter().any(|way| way.rule.is_some()).then(|| Arc::clone(&gate.policy))
     }
 
-    /// Remembers what a judge has heard of the flow, whether or not more of the segment is asked for.
-    pub(super) fn note(&mut self, judge: &mut Judge<'_>) {
-        self.said = judge.said.or(self.said);
+    /// Remembers what judging led to, whether or not more of the segment is asked for.
+    pub(super) fn observe(&mut self, outcome: &mut Outcome) {
+        self.said = outcome.recognised.or(self.said);
         if let Some(gate) = &mut self.gate {
-            gate.opinions.append(&mut judge.opinions);
+            gate.opinions.append(&mut outcome.opinions);
         }
     }
 
@@ -141,7 +142,7 @@ impl Admission {
 
     /// Tells a flow in which nothing was recognised; nothing more will be read.
     pub(super) fn conclude(&mut self, judge: &mut Judge<'_>) {
-        self.note(judge);
+        self.observe(&mut judge.outcome);
         if self.said.is_none() {
             self.first.conclude(judge);
         }

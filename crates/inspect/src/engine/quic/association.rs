@@ -5,10 +5,10 @@ use std::time::Duration;
 use super::attempt::{Attempt, Found, State};
 use super::seen::Seen;
 use crate::banner::quic::{self, ConnectionId, InitialKeys, Kind, LongPacket, Next};
-use crate::engine::accounts::Heard;
 use crate::engine::allowance::Allowance;
 use crate::engine::config::Timeouts;
 use crate::engine::judge::Judge;
+use crate::engine::outcome::FlowNotes;
 use crate::event::{Timestamp, Volume};
 use crate::flow::{Anomaly, Class, End, Ruling};
 
@@ -45,7 +45,7 @@ pub struct Association {
     /// Packets of the low and the high end.
     pub(super) volumes: [Volume; 2],
     pub(super) last: Timestamp,
-    pub(super) heard: Heard,
+    pub(super) notes: FlowNotes,
     /// Bytes of memory that were accounted for.
     pub(super) accounted: usize,
 }
@@ -294,14 +294,6 @@ impl Association {
     pub(super) fn volume(&mut self, from: End) -> &mut Volume {
         let [low, high] = &mut self.volumes;
         if from == End::Low { low } else { high }
-    }
-
-    pub(super) fn note_heard(&mut self, heard: Heard) {
-        self.heard.protocol = heard.protocol.or(self.heard.protocol);
-        self.heard.alerted |= heard.alerted;
-        if self.heard.dropped.is_none() {
-            self.heard.dropped = heard.dropped;
-        }
     }
 
     /// Bytes of memory held, roughly.

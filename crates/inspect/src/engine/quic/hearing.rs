@@ -78,7 +78,7 @@ impl Attempt {
             facts: &|| Application::Tls(Arc::clone(&facts)),
         }));
         if let Some(policy) = policy {
-            let opinions = std::mem::take(&mut judge.opinions);
+            let opinions = std::mem::take(&mut judge.outcome.opinions);
             if !is_allowed(&policy, &opinions) {
                 let facts = OtherFacts { name: "quic", from: Some(Side::Client), ..OtherFacts::default() };
                 judge.refuse(&policy, facts);

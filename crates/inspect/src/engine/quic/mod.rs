@@ -23,11 +23,11 @@ use self::attempt::Found;
 pub(super) use self::room::Datagrams;
 use self::room::judge;
 use self::seen::Seen;
-use super::accounts::Heard;
 use super::bench::{Bench, Sitting};
 use super::decision::{Checksums, Decision, Inspected, PacketInput};
 use super::facts::FlowFacts;
-use super::judge::{Judge, Stop};
+use super::judge::Judge;
+use super::outcome::Stop;
 use crate::banner::quic::{self, Next};
 use crate::event::{EventSink, Side};
 use crate::flow::{Anomaly, AnomalySet, Class, Flow, FlowId, FlowKey, Ruling, Tracking};
@@ -72,7 +72,6 @@ impl Datagrams {
             // Longer than a queue shows.
             return self.refuse(found, seen, Anomaly::QuicUnreadable, bench, sink);
         }
-        bench.desk.heard = Heard::default();
         if packet.checksums == Checksums::Verify && !datagram.checksums_valid() {
             return self.refuse(found, seen, Anomaly::BadChecksum, bench, sink);
         }
@@ -164,7 +163,7 @@ impl Datagrams {
         association.listen(&mut judge);
         note(&found, &mut self.get_mut(id).reported, &mut judge);
         let inspected = self.conclude(id, &mut association, &found, seen, &mut judge);
-        association.note_heard(std::mem::take(&mut judge.desk.heard));
+        association.notes.add(std::mem::take(&mut judge.outcome.notes));
         self.put_back(id, association, judge.desk);
         inspected
     }
@@ -195,12 +194,10 @@ impl Datagrams {
         seen: Seen<'_>,
         judge: &mut Judge<'_>,
     ) -> Inspected {
-        let outcome = std::mem::take(&mut judge.outcome);
         let flow = self.touch(id, seen.packet);
-        let mark = judge.desk.marks.add(&mut flow.label, outcome.mark);
-        judge.outcome.refuse = outcome.refuse;
+        let mark = judge.desk.marks.add(&mut flow.label, judge.outcome.mark.take());
         let late = association.is_late(judge);
-        let stopped = match outcome.stop {
+        let stopped = match judge.outcome.stop.take() {
             Some(stop) => self.stop(id, association, stop, judge),
             None if late => self.give_up(id, association, judge),
             None => None,

@@ -26,7 +26,7 @@ impl Datagrams {
             End::Low => (low, high),
             End::High => (high, low),
         };
-        let (reason, rule) = match &association.heard.dropped {
+        let (reason, rule) = match &association.notes.dropped {
             Some((reason, rule)) => (Some(*reason), rule.clone()),
             None => (None, None),
         };
@@ -50,8 +50,8 @@ impl Datagrams {
             },
             reason,
             rule,
-            protocol: association.heard.protocol,
-            alerted: association.heard.alerted,
+            protocol: association.notes.protocol,
+            alerted: association.notes.alerted,
             whole: !handed_over,
             unseen: 0,
         };

@@ -159,6 +159,7 @@ impl Datagrams {
         self.get_mut(id).ruling = Ruling::Blocked;
         if let Some(mut association) = self.get_mut(id).conversation.take() {
             association.forget_hellos();
+            association.notes.add(judge.outcome.notes);
             self.put_back(id, association, judge.desk);
         }
         self.set_class(id, Class::Blocked, &packet);

@@ -5,7 +5,7 @@ use super::{class_of, first_octet};
 use crate::engine::config::OnFailure;
 use crate::engine::conversation::Condemned;
 use crate::engine::decision::{Decision, Inspected, Resets};
-use crate::engine::judge::Stop;
+use crate::engine::outcome::{Outcome, Stop};
 use crate::engine::release;
 use crate::engine::standing;
 use crate::event::{DropReason, Side};
@@ -15,14 +15,15 @@ use crate::rules::Mark;
 impl Passage<'_> {
     /// Turns what a packet led to into a decision.
     pub(super) fn conclude(&mut self) -> Inspected {
-        let outcome = std::mem::take(&mut self.judge.outcome);
+        let Outcome { stop, refuse, mark, .. } = &mut self.judge.outcome;
+        let (stop, refuse, mark) = (stop.take(), refuse.take(), mark.take());
         let (law, packet) = (self.judge.law, self.judge.packet);
         let flow = self.flows.table.get_mut(self.id);
-        let mark = self.judge.desk.marks.add(&mut flow.label, outcome.mark);
-        if let Some(stop) = outcome.stop {
+        let mark = self.judge.desk.marks.add(&mut flow.label, mark);
+        if let Some(stop) = stop {
             return self.stop(stop, mark);
         }
-        if let Some(reason) = outcome.refuse {
+        if let Some(reason) = refuse {
             self.judge.tell_drop(reason, None, false);
             let decision = if self.judge.enforces() { Decision::Drop } else { Decision::Undecided };
             return Inspected { decision, mark };

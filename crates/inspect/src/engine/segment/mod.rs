@@ -8,7 +8,6 @@ mod passage;
 mod reading;
 
 use self::passage::{Origin, Passage};
-use super::accounts::Heard;
 use super::bench::{Bench, Desk, Law};
 use super::config::OnFailure;
 use super::conversation::Conversation;
@@ -51,7 +50,6 @@ impl SegmentInspector<'_> {
         if !self.bench.law.config.flow_events {
             return self.inspect_counted(segment, packet, sink);
         }
-        self.bench.desk.heard = Heard::default();
         let inspected = self.inspect_counted(segment, packet, sink);
         if !matches!(inspected.decision, Decision::More { .. }) {
             self.account(segment, packet, sink);
@@ -63,10 +61,8 @@ impl SegmentInspector<'_> {
     fn account(&mut self, segment: &Segment<'_>, packet: &PacketInput<'_>, sink: &mut dyn EventSink) {
         let (key, from) = FlowKey::of(segment);
         let Some(id) = self.flows.table.find(&key) else { return };
-        let heard = std::mem::take(&mut self.bench.desk.heard);
         let Flows { table, accounts, .. } = &mut *self.flows;
         let flow = table.get(id);
-        accounts.note(id, flow, heard);
         accounts.count((id, flow), from, segment, packet);
         let blocked = flow.ruling.blocks();
         if blocked && self.bench.law.tracking == Tracking::Inline {
@@ -166,6 +162,8 @@ impl SegmentInspector<'_> {
         let policy = judge.law.rules.policy(&judge.flow.endpoints());
         judge.tell_drop(DropReason::Policy, policy.map(|policy| policy.id().to_owned()), true);
         judge.desk.counters.count_blocked(true);
+        let (outcome, law) = (judge.outcome, judge.law);
+        self.flows.observe(id, outcome, law);
         Decision::Reject(Resets::new(segment, receiver_expects, sender_expects)).into()
     }
 
@@ -245,7 +243,7 @@ impl SegmentInspector<'_> {
             self.begin_anew(seen, sink);
         } else if is_strange(flow, segment, from, tracking) {
             // The numbers of a flow that nobody has confirmed are somebody else's.
-            Passage::new(self, seen, sink).end_conversation();
+            Passage::new(self, seen, sink).close();
             self.flows.tell_reused(id, packet.now, &mut self.bench.sit(sink));
             self.flows.table.get_mut(id).begin_amid(guess_client(segment, from), packet.now);
         }
@@ -269,7 +267,7 @@ impl SegmentInspector<'_> {
         }
         if !tracked.ignore && settle_client(flow, segment, from, &mut self.bench.desk) {
             // It was read as what the other side says.
-            Passage::new(self, seen, sink).end_conversation();
+            Passage::new(self, seen, sink).close();
         }
         let may_ask = self.bench.may_ask_for_more(packet);
         let origin = Origin { before, receiver_expects, may_ask };
@@ -312,7 +310,7 @@ impl SegmentInspector<'_> {
 
     /// The ends begin a new connection with the same ports.
     fn begin_anew(&mut self, seen: Seen<'_>, sink: &mut dyn EventSink) {
-        Passage::new(self, seen, sink).end_conversation();
+        Passage::new(self, seen, sink).close();
         let reopened = self.flows.tell_reused(seen.id, seen.packet.now, &mut self.bench.sit(sink));
         self.flows.table.get_mut(seen.id).begin_anew(seen.segment, seen.packet.now);
         if let Some(reopened) = reopened {

@@ -1,6 +1,6 @@
 //! A segment that is looked into: what it brings is read, unless it is refused as it comes.
 
-use super::reading::{self, Streams};
+use super::reading::{self, Arrival, Streams};
 use super::{Seen, SegmentInspector, first_octet, refuse_packet};
 use crate::engine::decision::{Decision, Inspected};
 use crate::engine::facts::FlowFacts;
@@ -9,16 +9,11 @@ use crate::engine::judge::Judge;
 use crate::engine::release;
 use crate::engine::standing;
 use crate::event::{EventSink, Side};
-use crate::flow::{
-    Anomaly, AnomalySet, End, Ends, FlowId, Limits, PIN_LIMIT, Parts, Tracked, Tracking, distance,
-};
+use crate::flow::{Anomaly, AnomalySet, End, Ends, FlowId, Parts, Tracked, distance};
 use crate::packet::Segment;
 
 /// How far an acknowledgement may lie from bytes that are condemned, to be about the same connection.
 const CONDEMNED_NEAR: u32 = 1 << 16;
-
-/// So many flows may each fill their share of the buffers with what their receivers have not acknowledged.
-const PINNING_FLOWS: usize = 16;
 
 /// A segment with all that looking into it takes: the flows, and one judge.
 pub(super) struct Passage<'e> {
@@ -70,15 +65,31 @@ impl<'e> Passage<'e> {
     pub(super) fn refuse(mut self, anomaly: Anomaly) -> Inspected {
         let flow = self.flows.table.get_mut(self.id);
         self.judge.note(AnomalySet::of(anomaly), &mut flow.reported);
-        refuse_packet(&mut self.judge).into()
+        let decision = refuse_packet(&mut self.judge);
+        self.observe();
+        decision.into()
     }
 
     /// What becomes of a segment of an undecided flow.
     pub(super) fn inspect(mut self, tracked: &Tracked) -> Inspected {
-        if let Some(inspected) = self.meet_condemned() {
-            return inspected;
-        }
-        if self.take_in(tracked) { self.ask_for_more() } else { self.conclude() }
+        let inspected = match self.meet_condemned() {
+            Some(inspected) => inspected,
+            None if self.take_in(tracked) => self.ask_for_more(),
+            None => self.conclude(),
+        };
+        self.observe();
+        inspected
+    }
+
+    /// Ends what was read of the flow until now.
+    pub(super) fn close(mut self) {
+        self.end_conversation();
+        self.observe();
+    }
+
+    /// Hands what judging led to to the record of the flow.
+    fn observe(self) {
+        self.flows.observe(self.id, self.judge.outcome, self.judge.law);
     }
 
     /// What becomes of a segment where bytes are condemned: they are dropped, and as soon as the flow is
@@ -150,7 +161,7 @@ impl<'e> Passage<'e> {
         conversation.admission.begin(&judge.law.rules, || judge.flow.endpoints(), from_start);
         judge.asks = conversation.admission.asks();
         let mut streams = Streams { own, peer };
-        let reads = !segment.payload().is_empty() && !tracked.ignore;
+        let arrival = Arrival { segment, side, tracked, may_ask: *may_ask };
         std::mem::swap(&mut judge.allowance, &mut conversation.allowance);
         let caught_up = (!tracked.ignore || segment.flags().rst())
             && release::catch_up(conversation, streams.server(side), segment, side, judge);
@@ -158,42 +169,12 @@ impl<'e> Passage<'e> {
         let reached = streams.server(side).next();
         judge.emit_withheld(&mut conversation.withheld);
         let mut anomalies = tracked.anomalies;
-        if reads {
-            let (sequence, payload) = (first_octet(segment), segment.payload());
-            let assessed = conversation.assess(side, streams.own, sequence, payload, Limits::default());
-            anomalies = anomalies.with(assessed);
-            let room = (judge.law.config.buffer_limit / PINNING_FLOWS).clamp(PIN_LIMIT / 4, PIN_LIMIT);
-            let full = !given_up && conversation.is_full(side, streams.own, sequence, room);
-            anomalies.insert_if(full, Anomaly::ReorderLimit);
+        if arrival.brings_octets() {
+            anomalies = anomalies.with(reading::assess(conversation, &streams, arrival, given_up, judge));
         }
         judge.note(anomalies, reported);
-        let mut more = false;
-        let inline = judge.law.tracking == Tracking::Inline;
         let refused = judge.outcome.refuse.is_some() && judge.enforces();
-        if !refused {
-            if let Some(at) = tracked.refused {
-                conversation.rewind(side.other(), streams.peer, at);
-            }
-            if tracked.restarted {
-                let at = streams.own.next();
-                conversation.rewind(side, streams.own, at);
-            }
-            if reads {
-                if inline {
-                    conversation.step_back(side, streams.own, first_octet(segment), segment.payload().len());
-                }
-                reading::read(conversation, side, &mut streams, segment, reported, judge);
-            }
-            let stopped = judge.enforces() && judge.outcome.stop.is_some();
-            if !segment.is_whole() && !tracked.ignore && !stopped {
-                more = reading::go_over_missing(conversation, side, &mut streams, segment, *may_ask, judge);
-            }
-            reading::end(conversation, side, &streams, reported, judge);
-            conversation.admission.note(judge);
-            if !more {
-                conversation.review(judge);
-            }
-        }
+        let more = !refused && reading::take_in(conversation, &mut streams, arrival, reported, judge);
         judge.emit_withheld(&mut conversation.withheld);
         std::mem::swap(&mut judge.allowance, &mut conversation.allowance);
         conversation.take_stock(streams.by_side(side), judge.packet.now);
@@ -211,14 +192,14 @@ impl<'e> Passage<'e> {
 
     /// Asks for the whole of a cut segment. What its first bytes led to is kept: they are read only once.
     fn ask_for_more(&mut self) -> Inspected {
-        let outcome = std::mem::take(&mut self.judge.outcome);
         let flow = self.flows.table.get_mut(self.id);
-        self.judge.desk.marks.add(&mut flow.label, outcome.mark);
+        self.judge.outcome.refuse = None;
+        self.judge.desk.marks.add(&mut flow.label, self.judge.outcome.mark.take());
         let side = flow.side(self.from);
         if let Some(conversation) = &mut flow.conversation {
             conversation.asked.get_or_insert((side, self.segment.sequence(), self.origin.receiver_expects));
         }
-        if let Some(stop) = outcome.stop {
+        if let Some(stop) = self.judge.outcome.stop.take() {
             // Only talk: where it were more, nothing would be asked.
             self.judge.tell_drop(stop.reason, stop.rule, stop.reject);
         }

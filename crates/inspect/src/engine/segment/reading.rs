@@ -5,8 +5,11 @@ use crate::engine::conversation::Conversation;
 use crate::engine::dialogue::Unfinished;
 use crate::engine::judge::Judge;
 use crate::event::Side;
-use crate::flow::{Anomaly, AnomalySet, Limits, Stream, distance};
+use crate::flow::{Anomaly, AnomalySet, Limits, PIN_LIMIT, Stream, Tracked, Tracking, distance};
 use crate::packet::Segment;
+
+/// So many flows may each fill their share of the buffers with what their receivers have not acknowledged.
+const PINNING_FLOWS: usize = 16;
 
 /// What the sender of a segment and its peer send.
 pub(super) struct Streams<'f> {
@@ -32,8 +35,77 @@ impl Streams<'_> {
     }
 }
 
+/// A segment that comes in.
+#[derive(Clone, Copy)]
+pub(super) struct Arrival<'s> {
+    pub(super) segment: &'s Segment<'s>,
+    /// Who sends it.
+    pub(super) side: Side,
+    pub(super) tracked: &'s Tracked,
+    /// True if it can be shown again with more of its bytes.
+    pub(super) may_ask: bool,
+}
+
+impl Arrival<'_> {
+    /// True if octets are read of it.
+    pub(super) fn brings_octets(&self) -> bool {
+        !self.segment.payload().is_empty() && !self.tracked.ignore
+    }
+}
+
+/// What is odd about a segment's octets, before anything changes. Of a flow that is `given_up` nothing is
+/// ever acknowledged.
+pub(super) fn assess(
+    conversation: &Conversation,
+    streams: &Streams<'_>,
+    arrival: Arrival<'_>,
+    given_up: bool,
+    judge: &Judge<'_>,
+) -> AnomalySet {
+    let Arrival { segment, side, .. } = arrival;
+    let (sequence, payload) = (first_octet(segment), segment.payload());
+    let mut anomalies = conversation.assess(side, streams.own, sequence, payload, Limits::default());
+    let room = (judge.law.config.buffer_limit / PINNING_FLOWS).clamp(PIN_LIMIT / 4, PIN_LIMIT);
+    let full = !given_up && conversation.is_full(side, streams.own, sequence, room);
+    anomalies.insert_if(full, Anomaly::ReorderLimit);
+    anomalies
+}
+
+/// Reads what a segment brings and draws the conclusions; whether more of it is to be asked for.
+pub(super) fn take_in(
+    conversation: &mut Conversation,
+    streams: &mut Streams<'_>,
+    arrival: Arrival<'_>,
+    reported: &mut AnomalySet,
+    judge: &mut Judge<'_>,
+) -> bool {
+    let Arrival { segment, side, tracked, .. } = arrival;
+    if let Some(at) = tracked.refused {
+        conversation.rewind(side.other(), streams.peer, at);
+    }
+    if tracked.restarted {
+        let at = streams.own.next();
+        conversation.rewind(side, streams.own, at);
+    }
+    if arrival.brings_octets() {
+        if judge.law.tracking == Tracking::Inline {
+            conversation.step_back(side, streams.own, first_octet(segment), segment.payload().len());
+        }
+        read(conversation, side, streams, segment, reported, judge);
+    }
+    let stopped = judge.enforces() && judge.outcome.stop.is_some();
+    let cut = !segment.is_whole() && !tracked.ignore && !stopped;
+    let more = cut && go_over_missing(conversation, streams, arrival, judge);
+    end(conversation, side, streams, reported, judge);
+    conversation.admission.observe(&mut judge.outcome);
+    if !more {
+        conversation.review(judge);
+    }
+    more
+}
+
 /// Reads a segment's bytes, as far as they are there.
-pub(super) fn read(
+fn read(
     conversation: &mut Conversation,
     side: Side,
     streams: &mut Streams<'_>,
@@ -53,14 +125,13 @@ pub(super) fn read(
 }
 
 /// Goes over the bytes that a cut segment lacks, or says that they have to be asked for.
-pub(super) fn go_over_missing(
+fn go_over_missing(
     conversation: &mut Conversation,
-    side: Side,
     streams: &mut Streams<'_>,
-    segment: &Segment<'_>,
-    may_ask: bool,
+    arrival: Arrival<'_>,
     judge: &mut Judge<'_>,
 ) -> bool {
+    let Arrival { segment, side, may_ask, .. } = arrival;
     if may_ask && replaces_unseen(segment, streams.own) {
         return true;
     }
@@ -90,7 +161,7 @@ fn replaces_unseen(segment: &Segment<'_>, stream: &Stream) -> bool {
 }
 
 /// Draws the conclusions of what has ended.
-pub(super) fn end(
+fn end(
     conversation: &mut Conversation,
     side: Side,
     streams: &Streams<'_>,

@@ -1,0 +1,62 @@
+//! What judging leads to: the one way back from the judge to the segment's and the datagram's layer.
+
+use super::decision::BanRequest;
+use crate::event::{DropReason, Protocol};
+use crate::rules::{Mark, Opinion};
+
+/// Why a flow is to be stopped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Stop {
+    pub(super) reason: DropReason,
+    pub(super) rule: Option<String>,
+    pub(super) reject: bool,
+    /// The ban that comes with it, once the flow is confirmed.
+    pub(super) ban: Option<Box<BanRequest>>,
+}
+
+impl Stop {
+    /// A stop that no rule asks for.
+    pub(super) const fn because(reason: DropReason) -> Self {
+        Self { reason, rule: None, reject: false, ban: None }
+    }
+}
+
+/// What one packet led to.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    /// The flow is to be stopped with this packet.
+    pub(super) stop: Option<Stop>,
+    /// Only this packet is to be dropped.
+    pub(super) refuse: Option<DropReason>,
+    /// The mark that rules asked for.
+    pub(super) mark: Option<Mark>,
+    /// The protocol of the last exchange that was reported.
+    pub(super) recognised: Option<Protocol>,
+    /// What the rules say that the flow's policy names, by their number in it.
+    pub(super) opinions: Vec<(usize, Opinion)>,
+    /// What the flow's record shows of it.
+    pub(super) notes: FlowNotes,
+}
+
+/// What the record of a flow says beside its volume.
+#[derive(Debug, Default)]
+pub(super) struct FlowNotes {
+    pub(super) protocol: Option<Protocol>,
+    pub(super) alerted: bool,
+    /// Bytes that turned out to have gone by unseen.
+    pub(super) unseen: u64,
+    /// Why a packet was dropped first, and by which rule.
+    pub(super) dropped: Option<(DropReason, Option<String>)>,
+}
+
+impl FlowNotes {
+    /// Adds what was observed later.
+    pub(super) fn add(&mut self, later: Self) {
+        self.protocol = later.protocol.or(self.protocol);
+        self.alerted |= later.alerted;
+        self.unseen += later.unseen;
+        if self.dropped.is_none() {
+            self.dropped = later.dropped;
+        }
+    }
+}
