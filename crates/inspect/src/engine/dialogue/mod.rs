@@ -235,6 +235,8 @@ impl Dialogue {
 }
 
 #[cfg(test)]
+mod cases;
+#[cfg(test)]
 mod search_tests;
 #[cfg(test)]
 mod tests;
