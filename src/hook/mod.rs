@@ -39,7 +39,7 @@
 //! # Bodies
 //!
 //! If every request is read, the flow stays undecided, and the guard releases it while the body of a response
-//! passes (`crates/inspect/src/engine/release.rs` decides when). A connection does not use the fourth value
+//! passes (`crates/inspect/src/engine/body_offload.rs` decides when). A connection does not use the fourth value
 //! of the two bits otherwise, and a packet only for a reset, so no further bit is needed. The kernel decides
 //! which end sends (`--ctdir`). If its tracking mistook the server for the client (after a flush amid the
 //! connection), the mark is not saved. A classic BPF program decides whether a segment has data

@@ -4,13 +4,13 @@
 //! No protocol's name stands here.
 
 use super::admission::Admission;
-use super::allowance::Allowance;
+use super::body_offload::BodyOffload;
 use super::counters::Counters;
 use super::dialogue::{Dialogue, Unfinished};
 use super::judge::{Judge, Withheld};
 use super::outcome::Stop;
-use super::release::Release;
-use super::standing::Standing;
+use super::report_limit::ReportLimit;
+use super::response_offload::ResponseOffload;
 use crate::event::{Side, Timestamp};
 use crate::flow::{Anomaly, AnomalySet, Collector, Limits, Offer, Stream, Tracking, distance};
 
@@ -35,7 +35,7 @@ pub(super) struct Conversation {
     /// Bytes that were inspected, weighed.
     pub(super) spent: u64,
     /// What was told of it.
-    pub(super) allowance: Allowance,
+    pub(super) reports: ReportLimit,
     /// Alerts that are told once the flow is confirmed.
     pub(super) withheld: Vec<Withheld>,
     /// Bytes of memory that were accounted for.
@@ -44,9 +44,9 @@ pub(super) struct Conversation {
     /// expected when it came first.
     pub(super) asked: Option<(Side, u32, u32)>,
     /// A body of the server's that goes by unseen, or did.
-    pub(super) release: Option<Release>,
+    pub(super) body_offload: Option<BodyOffload>,
     /// The server's whole direction goes by unseen, or did.
-    pub(super) standing: Option<Standing>,
+    pub(super) response_offload: Option<ResponseOffload>,
 }
 
 /// Bytes of a flow that nobody has confirmed: they are dropped whenever they come, and once the flow is
@@ -105,7 +105,7 @@ impl Conversation {
         limits: Limits,
         judge: &mut Judge<'_>,
     ) -> Offer<'p> {
-        let lossy = judge.law.tracking == Tracking::Lossy;
+        let lossy = judge.settings.tracking == Tracking::Lossy;
         let crowded = self.inlet(from).collector.is_crowded(payload.len(), limits);
         if lossy && crowded {
             self.give_up_missing(from, stream, judge);
@@ -136,7 +136,7 @@ impl Conversation {
         let news = offer.fresh.len() + usize::from(offer.ahead);
         // What came before is cheap to go over, but it is not for nothing.
         self.spent += self.price(from, news + offer.overlap as usize);
-        if judge.law.dialogue.reads_on()
+        if judge.settings.dialogue.reads_on()
             && news > 0
             && self.dialogue.goes_on(from, self.inlet(from).collector.unread())
         {
@@ -157,7 +157,7 @@ impl Conversation {
         let fresh = offer.fresh;
         let meaningless =
             self.dialogue.can_spare(from, fresh.len() as u64) || self.dialogue.is_read_out(from);
-        self.hear(from, unread, fresh);
+        self.show_bytes(from, unread, fresh);
         let (dialogue, own, peer) = self.parts(from);
         if fresh.is_empty() && own.collector.unread().len() == unread && offer.gap == 0 {
             return;
@@ -180,12 +180,12 @@ impl Conversation {
 
     /// Shows the bytes of one side that came in order to whoever asks what the flow is: those that the
     /// collector holds behind `unread` ones, and `fresh` ones.
-    fn hear(&mut self, from: Side, unread: usize, fresh: &[u8]) {
+    fn show_bytes(&mut self, from: Side, unread: usize, fresh: &[u8]) {
         let [client, server] = &self.inlets;
         let inlet = if from == Side::Client { client } else { server };
         let held = inlet.collector.unread().get(unread..).unwrap_or_default();
-        self.admission.hear(from, held);
-        self.admission.hear(from, fresh);
+        self.admission.take_bytes(from, held);
+        self.admission.take_bytes(from, fresh);
     }
 
     /// Draws the conclusions of a segment for whether the flow may be what it is.
@@ -252,7 +252,7 @@ impl Conversation {
     }
 
     /// The body that could be released now: `streams` are the client's and the server's.
-    pub(super) fn releasable(&self, streams: &[Stream; 2]) -> Option<Release> {
+    pub(super) fn releasable(&self, streams: &[Stream; 2]) -> Option<BodyOffload> {
         let settled = |inlet: &Inlet| inlet.collector.unread().is_empty() && !inlet.collector.is_waiting();
         let [_, server] = streams;
         let followed = streams.iter().all(|stream| stream.is_from_start() && !stream.has_end());
@@ -260,7 +260,7 @@ impl Conversation {
         if !followed || !free || !self.inlets.iter().all(settled) {
             return None;
         }
-        Release::of(self.dialogue.rest_of_response()?, server)
+        BodyOffload::of(self.dialogue.rest_of_response()?, server)
     }
 
     /// True if the server's direction is decided, and the client's is read on.
@@ -285,7 +285,8 @@ impl Conversation {
         let said = unread.is_empty() || searched || self.dialogue.is_perhaps_of_tunnel(Side::Client);
         let idle = said && !client.collector.is_waiting();
         // Once it was, numbers may have gone around since.
-        let fixed = self.standing.is_some() || judged.settled.is_some_and(|at| server.is_acknowledged_to(at));
+        let fixed =
+            self.response_offload.is_some() || judged.settled.is_some_and(|at| server.is_acknowledged_to(at));
         let between = self.dialogue.is_between_requests() || searched;
         followed && free && idle && fixed && between
     }
@@ -309,7 +310,7 @@ impl Conversation {
         self.pass_over(from, count as u64, judge);
         stream.pass_over(stream.next(), count);
         self.inlet_mut(from).collector.promote(stream);
-        self.hear(from, 0, &[]);
+        self.show_bytes(from, 0, &[]);
         let (dialogue, own, peer) = self.parts(from);
         let used = dialogue.read(from, own.collector.unread(), peer, &mut judge.reading());
         own.collector.advance(stream, used);
@@ -371,10 +372,10 @@ impl Conversation {
 
     /// Tells everything that was seen and not told yet: nothing more will be read, or it may never come.
     pub(super) fn close(&mut self, judge: &mut Judge<'_>) {
-        std::mem::swap(&mut self.allowance, &mut judge.allowance);
+        std::mem::swap(&mut self.reports, &mut judge.reports);
         judge.withheld.append(&mut self.withheld);
         for from in [Side::Client, Side::Server] {
-            if judge.law.tracking == Tracking::Lossy {
+            if judge.settings.tracking == Tracking::Lossy {
                 // Nothing comes any more that would need to know where the direction stands.
                 self.give_up_missing(from, &mut Stream::default(), judge);
             }
@@ -385,7 +386,7 @@ impl Conversation {
         judge.tell_cut_alerts();
         // Nobody has confirmed the flow: they may be anybody's word, and not another flow's.
         judge.withheld.clear();
-        std::mem::swap(&mut self.allowance, &mut judge.allowance);
+        std::mem::swap(&mut self.reports, &mut judge.reports);
     }
 
     /// Brings the bytes of memory that it is accounted for up to date.

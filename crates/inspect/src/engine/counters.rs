@@ -43,7 +43,7 @@ pub struct Counters {
     pub evictions: FlowCounts,
     /// Packets that found no room in the table or buffers.
     pub no_room: u64,
-    /// Flows that ran out of their byte or time budget.
+    /// Flows that ran out of their octet or time budget.
     pub budget_spent: u64,
     /// Bytes received more than once.
     pub overlap_octets: u64,

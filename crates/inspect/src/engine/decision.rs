@@ -49,10 +49,10 @@ pub enum Decision {
     /// Let it through, and show the engine the flow's next packets.
     Undecided,
     /// As `Undecided`, and a body goes on that need not be seen: up to the client's next byte, what the
-    /// server sends and what the client acknowledges may go by (see `src/engine/release.rs`).
+    /// server sends and what the client acknowledges may go by (see `src/engine/body_offload.rs`).
     Release,
     /// As `Undecided`, and what the server sends need not be seen any more, nor what the client acknowledges:
-    /// both may go by whatever the client says (see `src/engine/standing.rs`).
+    /// both may go by whatever the client says (see `src/engine/response_offload.rs`).
     Stand,
     /// As `Undecided`, and that goes on.
     Keep,

@@ -11,19 +11,19 @@ use crate::flow::{Anomaly, AnomalySet, Tracking};
 use crate::packet::{Datagram, Segment};
 use crate::rules::{Context, Match, Occasion, Opinion, Policy, Sender, Stage};
 
-use super::allowance::{Allowance, is_grave};
-use super::bench::{Desk, Law, Sitting, merge};
 use super::config::OnFailure;
+use super::context::{EngineSettings, InspectionSession, SharedState, merge};
 use super::decision::{BanRequest, PacketInput};
 use super::dialogue::{Finding, FindingSink, FoundBanner, KnownIdentification, ReadContext};
-use super::facts::FlowFacts;
+use super::flow_facts::FlowFacts;
 use super::outcome::{Outcome, Stop};
 use super::quota;
+use super::report_limit::{ReportLimit, is_grave};
 
 /// Everything that judging one packet's banners takes.
 pub(super) struct Judge<'e> {
-    pub(super) law: &'e Law,
-    pub(super) desk: &'e mut Desk,
+    pub(super) settings: &'e EngineSettings,
+    pub(super) shared: &'e mut SharedState,
     pub(super) sink: &'e mut dyn EventSink,
     pub(super) packet: &'e PacketInput<'e>,
     pub(super) segment: Option<&'e Segment<'e>>,
@@ -35,7 +35,7 @@ pub(super) struct Judge<'e> {
     /// Who sent the packet; absent where a flow is only cleared away.
     pub(super) from: Option<Side>,
     /// What was told of this flow.
-    pub(super) allowance: Allowance,
+    pub(super) reports: ReportLimit,
     /// The anomalies of this packet of which an event was told.
     told: AnomalySet,
     pub(super) outcome: Outcome,
@@ -57,7 +57,7 @@ pub(super) struct Withheld {
 /// Alerts that are withheld of one flow at most.
 const WITHHELD: usize = 4;
 
-impl<'e> Sitting<'e> {
+impl<'e> InspectionSession<'e> {
     /// A judge of what `segment` shows, or of what a flow owes where it ended without one.
     pub(super) fn judge(
         self,
@@ -66,20 +66,20 @@ impl<'e> Sitting<'e> {
         segment: Option<&'e Segment<'e>>,
         packet: &'e PacketInput<'e>,
     ) -> Judge<'e> {
-        let Self { law, desk, sink } = self;
-        let (allowance, outcome) = (Allowance::default(), Outcome::default());
+        let Self { settings, shared, sink } = self;
+        let (reports, outcome) = (ReportLimit::default(), Outcome::default());
         let told = AnomalySet::default();
         Judge {
-            law,
-            desk,
+            settings,
+            shared,
             sink,
             packet,
             segment,
             datagram: None,
-            enforced: law.enforces(flow.key()),
+            enforced: settings.enforces(flow.key()),
             flow,
             from,
-            allowance,
+            reports,
             told,
             outcome,
             asks: None,
@@ -88,8 +88,8 @@ impl<'e> Sitting<'e> {
     }
 
     /// The same for a moment.
-    pub(super) fn again(&mut self) -> Sitting<'_> {
-        Sitting { law: self.law, desk: self.desk, sink: self.sink }
+    pub(super) fn again(&mut self) -> InspectionSession<'_> {
+        InspectionSession { settings: self.settings, shared: self.shared, sink: self.sink }
     }
 }
 
@@ -97,7 +97,7 @@ impl<'e> Sitting<'e> {
 impl FindingSink for Judge<'_> {
     fn take(&mut self, finding: Finding<'_>) {
         match finding {
-            Finding::Seen(protocol, from) => self.desk.counters.count_banner(protocol, from),
+            Finding::Seen(protocol, from) => self.shared.counters.count_banner(protocol, from),
             Finding::Banner(found) => self.ask(found),
             Finding::Odd(anomaly) => self.note_application(anomaly),
             Finding::Exchange(said, transaction) => {
@@ -105,8 +105,8 @@ impl FindingSink for Judge<'_> {
                 self.emit(EventKind::Application(said), None, protocol, transaction);
             }
             // Not what packets held: what is reported must not depend on how bytes were split.
-            Finding::Bytes(count) => self.allowance.hear(count),
-            Finding::Preamble(count) => self.desk.counters.preamble_octets += count as u64,
+            Finding::Bytes(count) => self.reports.add_read(count),
+            Finding::Preamble(count) => self.shared.counters.preamble_octets += count as u64,
         }
     }
 
@@ -122,11 +122,15 @@ impl FindingSink for Judge<'_> {
         product: Option<&ProductFacts>,
     ) -> bool {
         let context = self.context(Stage::Part, request, product);
-        self.law.rules.would_block(part, &context, &self.desk.thresholds, self.packet.now)
+        self.settings.rules.would_block(part, &context, &self.shared.thresholds, self.packet.now)
     }
 
     fn identify(&mut self, banner: &SshBanner<'_>) -> KnownIdentification {
-        self.desk.familiar.identify(banner, &self.law.rules, self.law.dialogue.fingerprints.as_deref())
+        self.shared.identifications.identify(
+            banner,
+            &self.settings.rules,
+            self.settings.dialogue.fingerprints.as_deref(),
+        )
     }
 }
 
@@ -139,7 +143,7 @@ impl Judge<'_> {
     /// True while anybody could have sent what is judged, so that alerts and drops about it would be
     /// anybody's word: they are told as one bounded anomaly.
     fn withholds(&self) -> bool {
-        self.enforces() && self.law.tracking == Tracking::Inline && !self.flow.is_confirmed()
+        self.enforces() && self.settings.tracking == Tracking::Inline && !self.flow.is_confirmed()
     }
 
     /// Emits the alerts of a flow that is confirmed now; those of another one are kept for later.
@@ -155,25 +159,25 @@ impl Judge<'_> {
 
     fn withhold(&mut self, withheld: Withheld) {
         let anomaly = Anomaly::UnconfirmedMatch;
-        self.desk.counters.count_anomaly(anomaly);
+        self.shared.counters.count_anomaly(anomaly);
         self.tell_odd(anomaly, anomaly.detail());
         if self.withheld.len() < WITHHELD {
             self.withheld.push(withheld);
         } else {
-            self.desk.counters.alerts_suppressed += 1;
+            self.shared.counters.alerts_suppressed += 1;
         }
     }
 
-    /// The bench that it borrows, for what happens to other flows meanwhile.
-    pub(super) fn sitting(&mut self) -> Sitting<'_> {
-        Sitting { law: self.law, desk: self.desk, sink: self.sink }
+    /// The context that it borrows, for what happens to other flows meanwhile.
+    pub(super) fn session(&mut self) -> InspectionSession<'_> {
+        InspectionSession { settings: self.settings, shared: self.shared, sink: self.sink }
     }
 
     /// What reading takes besides bytes; the judge takes what is found.
     pub(super) fn reading(&mut self) -> ReadContext<'_> {
-        let law = self.law;
+        let settings = self.settings;
         let (server_port, enforced) = (self.flow.server_port(), self.enforced);
-        ReadContext { settings: &law.dialogue, server_port, enforced, sink: self }
+        ReadContext { settings: &settings.dialogue, server_port, enforced, sink: self }
     }
 
     /// Asks the rules about a banner, those left out that matched it before.
@@ -183,15 +187,15 @@ impl Judge<'_> {
         }
         let context = self.context(found.stage, found.request, found.product);
         self.ask_policy(&found, &context);
-        let law = self.law;
-        for matching in law.rules.evaluate(found.banner, &context) {
+        let settings = self.settings;
+        for matching in settings.rules.evaluate(found.banner, &context) {
             if found.matched.insert(found.banner.from(), matching.rule.index()) {
                 self.take_match(&matching, &found);
             }
         }
-        for matching in law.rules.exempted(found.banner, &context) {
+        for matching in settings.rules.exempted(found.banner, &context) {
             if found.matched.insert(found.banner.from(), matching.rule.index()) {
-                self.tell_within_allowance(&matching, &found);
+                self.tell_within_limit(&matching, &found);
             }
         }
     }
@@ -199,7 +203,7 @@ impl Judge<'_> {
     /// Asks the rules that the flow's policy names.
     fn ask_policy(&mut self, found: &FoundBanner<'_>, context: &Context<'_>) {
         let Some(policy) = self.asks.as_ref().filter(|_| found.stage != Stage::Part) else { return };
-        let rules = &self.law.rules;
+        let rules = &self.settings.rules;
         for (number, (index, id)) in policy.allow_rules().enumerate() {
             let either = || rules.rules().get(index).is_some_and(|rule| rule.from() == Sender::Either);
             match rules.opinion((index, id), found.banner, context) {
@@ -214,7 +218,7 @@ impl Judge<'_> {
     pub(super) fn refuse(&mut self, policy: &Policy, facts: OtherFacts) {
         let action = policy.otherwise();
         let from = facts.from.unwrap_or(Side::Client);
-        self.desk.counters.count_refusal(policy.id());
+        self.shared.counters.count_refusal(policy.id());
         let alert = AlertFacts {
             rule: policy.id().to_owned(),
             title: policy.title(),
@@ -260,12 +264,12 @@ impl Judge<'_> {
 
     fn take_match(&mut self, matching: &Match<'_>, found: &FoundBanner<'_>) {
         let rule = matching.rule;
-        if let Some(count) = self.desk.counters.matches.get_mut(rule.index()) {
+        if let Some(count) = self.shared.counters.matches.get_mut(rule.index()) {
             *count += 1;
         }
         let source = self.flow.endpoints().client.address;
-        if !self.desk.thresholds.admit(rule, source, self.packet.now) {
-            self.desk.counters.suppressed += 1;
+        if !self.shared.thresholds.admit(rule, source, self.packet.now) {
+            self.shared.counters.suppressed += 1;
             return;
         }
         let action = matching.action();
@@ -279,10 +283,10 @@ impl Judge<'_> {
             self.outcome.mark = Some(merge(self.outcome.mark, mark));
         }
         let ban = matching.ban().map(|time| {
-            let line = self.law.config.disclosure.line(found.banner.line());
+            let line = self.settings.config.disclosure.line(found.banner.line());
             Box::new(BanRequest { client: source, rule: rule.id().to_owned(), banner: line, time })
         });
-        self.tell_within_allowance(matching, found);
+        self.tell_within_limit(matching, found);
         if action.blocks() {
             let stop = self.outcome.stop.get_or_insert_with(|| Stop {
                 reason: DropReason::Rules,
@@ -295,14 +299,14 @@ impl Judge<'_> {
     }
 
     /// Emits the alert of a match, unless the flow has had too many.
-    fn tell_within_allowance(&mut self, matching: &Match<'_>, found: &FoundBanner<'_>) {
-        let length = found.banner.line().len().min(self.law.config.disclosure.text);
+    fn tell_within_limit(&mut self, matching: &Match<'_>, found: &FoundBanner<'_>) {
+        let length = found.banner.line().len().min(self.settings.config.disclosure.text);
         let grave = matching.action().blocks() || is_grave(matching.severity());
-        if self.allowance.admit_alert(matching.rule.index(), grave, length) {
+        if self.reports.admit_alert(matching.rule.index(), grave, length) {
             self.tell_match(matching, found);
         } else {
-            self.desk.counters.alerts_suppressed += 1;
-            self.allowance.cut_alert(matching.rule.id());
+            self.shared.counters.alerts_suppressed += 1;
+            self.reports.cut_alert(matching.rule.id());
         }
     }
 
@@ -311,7 +315,7 @@ impl Judge<'_> {
         let alert = matching.alert(Occasion {
             from: banner.from(),
             line: banner.line(),
-            disclosure: &self.law.config.disclosure,
+            disclosure: &self.settings.config.disclosure,
             product: found.product,
             application: (found.facts)(),
             enforced: self.enforces(),
@@ -323,9 +327,9 @@ impl Judge<'_> {
 
     /// Names the rules that matched and of which no alert was told.
     pub(super) fn tell_cut_alerts(&mut self) {
-        let Some(rules) = self.allowance.take_cut() else { return };
+        let Some(rules) = self.reports.take_cut() else { return };
         let anomaly = Anomaly::AlertsCut;
-        self.desk.counters.count_anomaly(anomaly);
+        self.shared.counters.count_anomaly(anomaly);
         let detail = format!("{}: {rules}", anomaly.detail());
         self.tell(AnomalyFacts { layer: anomaly.layer(), name: anomaly.name(), detail });
     }
@@ -336,13 +340,13 @@ impl Judge<'_> {
             return;
         }
         for anomaly in anomalies.iter() {
-            self.desk.counters.count_anomaly(anomaly);
+            self.shared.counters.count_anomaly(anomaly);
             if reported.insert(anomaly) {
                 self.tell_odd(anomaly, anomaly.detail());
             }
             // Bytes that were let through are fixed, whatever else is only to be told.
             let fixed = anomaly == Anomaly::OverlapDifferentData && self.enforces();
-            if fixed || (anomaly.is_refusable() && self.law.config.on_anomaly.drops(anomaly)) {
+            if fixed || (anomaly.is_refusable() && self.settings.config.on_anomaly.drops(anomaly)) {
                 self.outcome.refuse.get_or_insert(anomaly.drop_reason());
             }
         }
@@ -350,18 +354,18 @@ impl Judge<'_> {
 
     /// Notes something odd about a packet, with a detail of its own.
     pub(super) fn note_with(&mut self, anomaly: Anomaly, detail: &str, reported: &mut AnomalySet) {
-        self.desk.counters.count_anomaly(anomaly);
+        self.shared.counters.count_anomaly(anomaly);
         if reported.insert(anomaly) {
             self.tell_odd(anomaly, detail);
         }
-        if self.law.config.on_anomaly.drops(anomaly) {
+        if self.settings.config.on_anomaly.drops(anomaly) {
             self.outcome.refuse.get_or_insert(anomaly.drop_reason());
         }
     }
 
     fn tell_odd(&mut self, anomaly: Anomaly, detail: &str) {
-        let Some(suppressed) = self.desk.quotas.of(anomaly).admit(self.packet.now) else {
-            self.desk.counters.events_suppressed += 1;
+        let Some(suppressed) = self.shared.quotas.of(anomaly).admit(self.packet.now) else {
+            self.shared.counters.events_suppressed += 1;
             return;
         };
         self.told.insert(anomaly);
@@ -370,12 +374,12 @@ impl Judge<'_> {
 
     /// Notes something odd of the application layer.
     pub(super) fn note_application(&mut self, anomaly: Anomaly) {
-        self.desk.counters.count_anomaly(anomaly);
-        if self.allowance.admit_anomaly(anomaly) {
+        self.shared.counters.count_anomaly(anomaly);
+        if self.reports.admit_anomaly(anomaly) {
             self.told.insert(anomaly);
             self.tell(AnomalyFacts::from(anomaly));
         }
-        let config = &self.law.config;
+        let config = &self.settings.config;
         // Behind an upgrade that was not followed nothing can be read.
         let blinds = anomaly == Anomaly::UpgradeNotFollowed && config.on_failure == OnFailure::Closed;
         if (blinds || config.on_anomaly.drops(anomaly)) && self.outcome.stop.is_none() {
@@ -391,11 +395,11 @@ impl Judge<'_> {
         if !self.enforces() && !short {
             return;
         }
-        if self.law.config.flow_events {
+        if self.settings.config.flow_events {
             self.outcome.notes.dropped = Some((reason, rule.clone()));
         }
         if self.withholds() && !short || !self.admits_drop(reason) {
-            self.desk.counters.events_suppressed += 1;
+            self.shared.counters.events_suppressed += 1;
             return;
         }
         let segment = self.segment.map(Segment::header_facts);
@@ -408,7 +412,7 @@ impl Judge<'_> {
     fn admits_drop(&mut self, reason: DropReason) -> bool {
         match reason {
             DropReason::Rules | DropReason::Policy => true,
-            DropReason::FlowMemcap => self.desk.quotas.no_room.admit(self.packet.now).is_some(),
+            DropReason::FlowMemcap => self.shared.quotas.no_room.admit(self.packet.now).is_some(),
             DropReason::StreamError | DropReason::DecodeError | DropReason::AppLayerError => {
                 self.told.iter().any(|anomaly| anomaly.drop_reason() == reason)
             }
@@ -433,9 +437,9 @@ impl Judge<'_> {
         if matches!(kind, EventKind::Application(_)) && self.withholds() {
             let now = self.packet.now;
             if !self.withheld.is_empty()
-                || self.desk.quotas.of(Anomaly::UnconfirmedMatch).admit(now).is_none()
+                || self.shared.quotas.of(Anomaly::UnconfirmedMatch).admit(now).is_none()
             {
-                self.desk.counters.events_suppressed += 1;
+                self.shared.counters.events_suppressed += 1;
                 return;
             }
         }
@@ -458,7 +462,7 @@ impl Judge<'_> {
             protocol,
             established: Some(self.flow.is_established()),
         };
-        let source = self.law.config.source;
+        let source = self.settings.config.source;
         self.sink.emit(Event { timestamp: packet.now, source, flow: Some(flow), kind });
     }
 }

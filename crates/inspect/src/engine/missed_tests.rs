@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::flows::MISSED_SHOWS;
+use super::tcp_flows::MISSED_SHOWS;
 use super::testing::{Conversation, NO_SQLMAP, Setup};
 use super::{Checksums, Decision, HttpInspect, PacketInput};
 use crate::event::EventKind;

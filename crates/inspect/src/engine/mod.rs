@@ -2,36 +2,51 @@
 //!
 //! The engine does no I/O, reads no clock, and never waits. It finds each packet's flow, collects the first
 //! bytes of both directions in order, recognises SSH, HTTP and others by those bytes, or opens the first
-//! packets of QUIC, asks the rules about every complete banner and says what to do with the packet.
+//! packets of QUIC, asks the rules about every complete banner and decides what to do with the packet.
 //!
 //! The segment that completes a matching banner is the one that is stopped, so that its receiver
 //! never has the whole banner. Decided flows cost a look-up and nothing else.
+//!
+//! # The way of a segment
+//!
+//! Knowledge points one way: each layer knows those above it in this table, and none below.
+//!
+//! | layer | takes | gives |
+//! |---|---|---|
+//! | `dialogue` | bytes of both sides, in order | a `Finding` for each banner, oddity and exchange |
+//! | `judge` | findings; asks the rules, emits events | one `Outcome`: stop, refusal, mark, notes for the flow's record |
+//! | `admission`, `conversation` | a flow's bytes | whether its policy allows it; what is unread, held or missing |
+//! | `tcp_flows`, `silent_flows`, `accounts` | flows | room for them, their timers and records |
+//! | `segment`, `quic` | a segment, a datagram | a [`Decision`], by the outcome |
+//!
+//! `dialogue/cases` tests each protocol's dialogue by itself; `cases` tests the whole by packets. The context that
+//! all layers get (settings and rules to read, counters and caches to write) is `context`.
 
 mod accounts;
 mod admission;
-mod allowance;
-mod barred;
-mod bench;
+mod blocked_keys;
+mod body_offload;
 mod config;
+mod context;
 mod conversation;
 mod counters;
 mod decision;
 mod dialogue;
 mod enforcement;
 pub mod evasion;
-mod facts;
-mod familiar;
-mod flows;
+mod flow_facts;
+mod identification_cache;
 mod judge;
 mod outcome;
 mod policy;
 mod quic;
 mod quota;
-mod release;
 mod remembered;
+mod report_limit;
+mod response_offload;
 mod segment;
-mod silence;
-mod standing;
+mod silent_flows;
+mod tcp_flows;
 
 use std::sync::Arc;
 
@@ -43,10 +58,10 @@ pub use self::policy::{AnomalyAction, AnomalyPolicy};
 pub use self::remembered::{Remembered, Unseen};
 pub use crate::flow::{Anomaly, Tracking};
 
-use self::bench::Bench;
-use self::flows::Flows;
-use self::quic::Datagrams;
+use self::context::EngineContext;
+use self::quic::QuicFlows;
 use self::segment::SegmentInspector;
+use self::tcp_flows::TcpFlows;
 use crate::event::{
     AnomalyFacts, DropFacts, Event, EventKind, EventSink, FlowEnd, PacketHeader, Timestamp, Transport,
 };
@@ -63,27 +78,27 @@ const TICK_LIMIT: usize = 1 << 14;
 /// The inspector.
 #[derive(Debug)]
 pub struct Engine {
-    flows: Flows,
-    datagrams: Datagrams,
+    flows: TcpFlows,
+    datagrams: QuicFlows,
     fragments: Reassembler,
-    bench: Bench,
+    context: EngineContext,
 }
 
 impl Engine {
     /// An engine that has seen nothing.
     pub fn new(config: EngineConfig, rules: Arc<RuleSet>, fingerprints: Option<Arc<Fingerprints>>) -> Self {
         Self {
-            flows: Flows::new(config.flow_limit),
-            datagrams: Datagrams::new(&config),
+            flows: TcpFlows::new(config.flow_limit),
+            datagrams: QuicFlows::new(&config),
             fragments: Reassembler::new(ReassemblyLimits::default()),
-            bench: Bench::new(config, rules, fingerprints),
+            context: EngineContext::new(config, rules, fingerprints),
         }
     }
 
     /// Takes one packet and says what to do with it.
     pub fn inspect(&mut self, packet: &PacketInput<'_>, sink: &mut impl EventSink) -> Inspected {
         let inspected = self.inspect_any(packet, sink);
-        let counters = &mut self.bench.desk.counters;
+        let counters = &mut self.context.shared.counters;
         if !matches!(inspected.decision, Decision::More { .. }) {
             counters.packets += 1;
             counters.octets += packet.wire_length.max(packet.ip.len()) as u64;
@@ -94,35 +109,35 @@ impl Engine {
 
     /// Returns the ban that the last packet led to.
     pub fn take_ban(&mut self) -> Option<Box<BanRequest>> {
-        self.bench.desk.ban.take()
+        self.context.shared.ban.take()
     }
 
     /// Forgets flows that have been silent for too long, and tells what they still owed.
     pub fn tick(&mut self, now: Timestamp, sink: &mut impl EventSink) {
-        let mut sitting = self.bench.sit(sink);
-        self.flows.end_the_late(now, &mut sitting);
-        self.flows.end_the_silent(now, &mut sitting);
+        let mut session = self.context.session(sink);
+        self.flows.end_the_late(now, &mut session);
+        self.flows.end_the_silent(now, &mut session);
         for class in Class::ALL {
-            let timeout = sitting.law.config.timeouts.of(class);
+            let timeout = session.settings.config.timeouts.of(class);
             for _ in 0..TICK_LIMIT {
                 let Some(id) = self.flows.table.expired(class, timeout, now) else { break };
-                self.flows.forget(id, FlowEnd::Timeout, now, &mut sitting);
+                self.flows.forget(id, FlowEnd::Timeout, now, &mut session);
             }
         }
-        self.flows.refresh(&mut sitting.desk.counters);
-        self.datagrams.tick(now, &mut sitting);
+        self.flows.refresh(&mut session.shared.counters);
+        self.datagrams.tick(now, &mut session);
     }
 
     /// Forgets every flow, at the end of the input, and tells what they still owed.
     pub fn finish(&mut self, now: Timestamp, sink: &mut impl EventSink) {
-        let mut sitting = self.bench.sit(sink);
+        let mut session = self.context.session(sink);
         for class in Class::ALL {
             while let Some(id) = self.flows.table.oldest(class) {
-                self.flows.forget(id, FlowEnd::Shutdown, now, &mut sitting);
+                self.flows.forget(id, FlowEnd::Shutdown, now, &mut session);
             }
         }
-        self.flows.refresh(&mut sitting.desk.counters);
-        self.datagrams.finish(now, &mut sitting);
+        self.flows.refresh(&mut session.shared.counters);
+        self.datagrams.finish(now, &mut session);
         self.fragments = Reassembler::new(ReassemblyLimits::default());
     }
 
@@ -147,11 +162,11 @@ impl Engine {
         let ip = packet.ip.get(..headers).unwrap_or_default();
         let packet = PacketInput { ip, checksums: Checksums::NotReady, ..*packet };
         let Ok(Parsed::Tcp(segment)) = packet::parse(packet.ip, packet.wire_length) else { return };
-        let enforce = std::mem::replace(&mut self.bench.law.config.enforce, false);
-        self.bench.passes_by = true;
+        let enforce = std::mem::replace(&mut self.context.settings.config.enforce, false);
+        self.context.passes_by = true;
         self.inspect_segment(&segment, &packet, sink);
-        self.bench.passes_by = false;
-        self.bench.law.config.enforce = enforce;
+        self.context.passes_by = false;
+        self.context.settings.config.enforce = enforce;
     }
 
     /// Undecided flows whose bodies go by unseen.
@@ -167,12 +182,12 @@ impl Engine {
     /// Decided flows as of `now`, `limit` at most: those that are blocked first, then those that were seen
     /// last.
     pub fn remembered(&self, now: Timestamp, limit: usize) -> Vec<Remembered> {
-        remembered::collect(&self.flows, &self.datagrams, &self.bench.desk.marks, now, limit)
+        remembered::collect(&self.flows, &self.datagrams, &self.context.shared.marks, now, limit)
     }
 
     /// Takes a decided flow over, unless it is known or there is no room for it.
     pub fn remember(&mut self, flow: &Remembered, now: Timestamp) {
-        remembered::restore(flow, &mut self.flows, &mut self.datagrams, &mut self.bench, now);
+        remembered::restore(flow, &mut self.flows, &mut self.datagrams, &mut self.context, now);
     }
 
     /// True if a flow is known and not decided yet.
@@ -185,38 +200,38 @@ impl Engine {
 
     /// Puts other rules in force; counts of rules that stay (by their id) go on.
     pub fn set_rules(&mut self, rules: Arc<RuleSet>) {
-        self.bench.set_rules(rules);
+        self.context.set_rules(rules);
     }
 
     /// The rules in force.
     pub fn rules(&self) -> &RuleSet {
-        &self.bench.law.rules
+        &self.context.settings.rules
     }
 
     /// What was counted so far.
     pub fn counters(&self) -> &Counters {
-        &self.bench.desk.counters
+        &self.context.shared.counters
     }
 
     /// What it was told at its start.
     pub fn config(&self) -> &EngineConfig {
-        &self.bench.law.config
+        &self.context.settings.config
     }
 
     fn inspect_any(&mut self, packet: &PacketInput<'_>, sink: &mut dyn EventSink) -> Inspected {
         match packet::parse(packet.ip, packet.wire_length) {
             Ok(Parsed::Tcp(segment)) => self.inspect_segment(&segment, packet, sink),
             Ok(Parsed::Fragment(fragment)) => self.inspect_fragment(&fragment, packet, sink),
-            Ok(Parsed::Udp(datagram)) => self.datagrams.inspect(&datagram, packet, &mut self.bench, sink),
+            Ok(Parsed::Udp(datagram)) => self.datagrams.inspect(&datagram, packet, &mut self.context, sink),
             Ok(Parsed::Other) => {
-                self.bench.desk.counters.not_tcp += 1;
+                self.context.shared.counters.not_tcp += 1;
                 Decision::Pass.into()
             }
-            Err(PacketError::Captured { needed, .. }) if self.bench.may_ask_for_more(packet) => {
+            Err(PacketError::Captured { needed, .. }) if self.context.may_ask_for_more(packet) => {
                 Decision::More { octets: needed }.into()
             }
             Err(_) => {
-                self.bench.desk.counters.malformed += 1;
+                self.context.shared.counters.malformed += 1;
                 self.note_packet(Anomaly::MalformedPacket, packet, sink)
             }
         }
@@ -228,8 +243,8 @@ impl Engine {
         packet: &PacketInput<'_>,
         sink: &mut dyn EventSink,
     ) -> Inspected {
-        let Self { flows, bench, .. } = self;
-        SegmentInspector { flows, bench }.inspect(segment, packet, sink)
+        let Self { flows, context, .. } = self;
+        SegmentInspector { flows, context }.inspect(segment, packet, sink)
     }
 
     fn inspect_fragment(
@@ -238,16 +253,16 @@ impl Engine {
         packet: &PacketInput<'_>,
         sink: &mut dyn EventSink,
     ) -> Inspected {
-        if !fragment.is_whole() && self.bench.may_ask_for_more(packet) {
+        if !fragment.is_whole() && self.context.may_ask_for_more(packet) {
             return Decision::More { octets: packet.wire_length }.into();
         }
-        self.bench.desk.counters.fragments += 1;
+        self.context.shared.counters.fragments += 1;
         match self.fragments.push(fragment, packet.now) {
             Reassembled::Waiting => Decision::Undecided.into(),
             Reassembled::Conflict => self.note_packet(Anomaly::FragmentConflict, packet, sink),
             Reassembled::Malformed => self.note_packet(Anomaly::FragmentMalformed, packet, sink),
             Reassembled::Whole(whole) => {
-                self.bench.desk.counters.reassembled += 1;
+                self.context.shared.counters.reassembled += 1;
                 let whole = PacketInput { ip: &whole, wire_length: whole.len(), ..*packet };
                 match packet::parse(whole.ip, whole.wire_length) {
                     Ok(Parsed::Tcp(segment)) => {
@@ -257,11 +272,11 @@ impl Engine {
                         if changed { Decision::Drop.into() } else { inspected }
                     }
                     Ok(Parsed::Udp(datagram)) => {
-                        self.datagrams.inspect(&datagram, &whole, &mut self.bench, sink)
+                        self.datagrams.inspect(&datagram, &whole, &mut self.context, sink)
                     }
                     Ok(_) => Decision::Pass.into(),
                     Err(_) => {
-                        self.bench.desk.counters.malformed += 1;
+                        self.context.shared.counters.malformed += 1;
                         self.note_packet(Anomaly::MalformedPacket, packet, sink)
                     }
                 }
@@ -276,10 +291,10 @@ impl Engine {
         packet: &PacketInput<'_>,
         sink: &mut dyn EventSink,
     ) -> Inspected {
-        self.bench.desk.counters.count_anomaly(anomaly);
-        let told = self.bench.desk.quotas.of(anomaly).admit(packet.now);
+        self.context.shared.counters.count_anomaly(anomaly);
+        let told = self.context.shared.quotas.of(anomaly).admit(packet.now);
         let mut emit = |kind| {
-            let (timestamp, source) = (packet.now, self.bench.law.config.source);
+            let (timestamp, source) = (packet.now, self.context.settings.config.source);
             sink.emit(Event { timestamp, source, flow: None, kind });
         };
         match told {
@@ -287,12 +302,12 @@ impl Engine {
                 let detail = quota::detail(anomaly.detail(), suppressed);
                 emit(EventKind::Anomaly(AnomalyFacts::new(anomaly, detail)));
             }
-            None => self.bench.desk.counters.events_suppressed += 1,
+            None => self.context.shared.counters.events_suppressed += 1,
         }
-        if !self.bench.law.config.on_anomaly.drops(anomaly) {
+        if !self.context.settings.config.on_anomaly.drops(anomaly) {
             return Decision::Undecided.into();
         }
-        let config = &self.bench.law.config;
+        let config = &self.context.settings.config;
         let enforces = config.enforce && config.enforce_only.holds_packet(packet.ip);
         if enforces && told.is_some() {
             emit(EventKind::Drop(DropFacts {

@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
-use super::bench::{Bench, Marks};
-use super::flows::Flows;
-use super::quic::Datagrams;
-use super::release::Release;
+use super::body_offload::BodyOffload;
+use super::context::{EngineContext, Marks};
+use super::quic::QuicFlows;
+use super::tcp_flows::TcpFlows;
 use crate::event::{Side, Timestamp, Transport};
 use crate::flow::{Class, End, Flow, FlowId, FlowKey, FlowTable, OpeningSyn, Ruling};
 use crate::rules::Mark;
@@ -48,31 +48,31 @@ pub struct Unseen {
 }
 
 /// Undecided flows whose bodies go by unseen.
-pub(super) fn unseen(flows: &Flows) -> Vec<Unseen> {
+pub(super) fn unseen(flows: &TcpFlows) -> Vec<Unseen> {
     let table = &flows.table;
     let released = table.by_age(Class::Undecided).filter_map(|id| {
         let flow = table.get(id);
-        let release = flow.conversation.as_ref()?.release?;
+        let release = flow.conversation.as_ref()?.body_offload?;
         Some(Unseen { key: *flow.key(), until: release.until })
     });
     released.collect()
 }
 
 /// Takes note that the kernel may let a flow's body by.
-pub(super) fn expect_unseen(flows: &mut Flows, unseen: &Unseen) {
+pub(super) fn expect_unseen(flows: &mut TcpFlows, unseen: &Unseen) {
     let Some(id) = flows.table.find(&unseen.key) else { return };
     let flow = flows.table.get_mut(id);
     let server = flow.end(Side::Server);
     let Some(conversation) = &mut flow.conversation else { return };
     let Unseen { until, .. } = *unseen;
-    conversation.release.get_or_insert(Release { until, stands: true });
+    conversation.body_offload.get_or_insert(BodyOffload { until, stands: true });
     flow.stream_mut(server).allow(until);
 }
 
 /// Decided flows as of `now`, `limit` at most: those that are blocked first, then those that were seen last.
 pub(super) fn collect(
-    flows: &Flows,
-    datagrams: &Datagrams,
+    flows: &TcpFlows,
+    datagrams: &QuicFlows,
     marks: &Marks,
     now: Timestamp,
     limit: usize,
@@ -99,9 +99,9 @@ pub(super) fn collect(
 /// Takes a decided flow over, unless it is known or there is no room for it.
 pub(super) fn restore(
     flow: &Remembered,
-    flows: &mut Flows,
-    datagrams: &mut Datagrams,
-    bench: &mut Bench,
+    flows: &mut TcpFlows,
+    datagrams: &mut QuicFlows,
+    context: &mut EngineContext,
     now: Timestamp,
 ) {
     let class = match flow.ruling {
@@ -110,12 +110,12 @@ pub(super) fn restore(
         Ruling::Blocked | Ruling::Refused | Ruling::Rejected => Class::Blocked,
     };
     let seen = now.before(flow.age);
-    let marks = &mut bench.desk.marks;
+    let marks = &mut context.shared.marks;
     match flow.transport {
         Transport::Tcp => {
             let Some(id) = place(&mut flows.table, flow, class, seen) else { return };
             marks.add(&mut flows.table.get_mut(id).label, flow.mark);
-            if flow.told && bench.law.config.flow_events {
+            if flow.told && context.settings.config.flow_events {
                 flows.accounts.set_told(id, flows.table.get(id));
             }
         }

@@ -5,15 +5,15 @@
 //! receiver never has enough of anything else to act on. What a flow is allowed to be is decided once; what
 //! is said behind that is the rules' affair.
 
-mod first;
+mod allowed_protocol;
+mod first_bytes;
 #[cfg(test)]
 mod tests;
-mod way;
 
 use std::sync::Arc;
 
-use self::first::First;
-use self::way::Way;
+use self::allowed_protocol::AllowedProtocol;
+use self::first_bytes::FirstBytes;
 use super::judge::Judge;
 use super::outcome::Outcome;
 use crate::banner::Banner;
@@ -24,7 +24,7 @@ use crate::rules::{Opinion, Policy, RuleSet, Stage};
 /// What is known of one flow.
 #[derive(Debug, Default)]
 pub(super) struct Admission {
-    first: First,
+    first: FirstBytes,
     /// What was recognised and told last: the flow is none of those that are not read.
     said: Option<Protocol>,
     begun: bool,
@@ -38,7 +38,7 @@ pub(super) struct Admission {
 struct Gate {
     policy: Arc<Policy>,
     /// What it may yet be.
-    ways: Vec<Way>,
+    ways: Vec<AllowedProtocol>,
     /// Bytes of both sides, but for what follows a request line of HTTP: an upload may be of any length
     /// before its answer comes.
     octets: u64,
@@ -60,11 +60,11 @@ impl Admission {
     }
 
     /// Takes the next bytes of a side, in order.
-    pub(super) fn hear(&mut self, from: Side, octets: &[u8]) {
-        self.first.hear(from, octets);
+    pub(super) fn take_bytes(&mut self, from: Side, octets: &[u8]) {
+        self.first.take_bytes(from, octets);
         let Some(gate) = &mut self.gate else { return };
         for way in &mut gate.ways {
-            way.hear(from, octets, self.first.of(from));
+            way.take_bytes(from, octets, self.first.of(from));
         }
         if !gate.is_request(from) {
             gate.octets += octets.len() as u64;
@@ -116,7 +116,7 @@ impl Admission {
     /// `decided`, and it is none that is read where it is `foreign`.
     pub(super) fn review(&mut self, decided: bool, foreign: bool, judge: &mut Judge<'_>) {
         // What begins like TLS has a name beside what was read of it.
-        if judge.law.rules.needs().other && self.said.is_none_or(|said| said == Protocol::Tls) {
+        if judge.settings.rules.needs().other && self.said.is_none_or(|said| said == Protocol::Tls) {
             self.first.ask_named(judge);
         }
         self.nameless = foreign && self.said.is_none() && !self.first.is_settled();
@@ -166,10 +166,10 @@ impl Admission {
 
 impl Gate {
     fn new(policy: Arc<Policy>, rules: &RuleSet) -> Self {
-        let allowed = policy.allow().iter().map(|allowed| Way::new(Some(*allowed), None));
+        let allowed = policy.allow().iter().map(|allowed| AllowedProtocol::new(Some(*allowed), None));
         let named = policy.allow_rules().enumerate().filter_map(|(at, (index, id))| {
             let rule = rules.rules().get(index).filter(|rule| rule.id() == id)?;
-            Some(Way::new(rule.shape(), Some(at)))
+            Some(AllowedProtocol::new(rule.shape(), Some(at)))
         });
         let ways = allowed.chain(named).collect();
         Self { policy, ways, octets: 0, opinions: Vec::new() }
@@ -177,16 +177,16 @@ impl Gate {
 
     /// True if what a side says now belongs to a request that may be answered.
     fn is_request(&self, from: Side) -> bool {
-        from == Side::Client && self.ways.iter().any(Way::is_requested)
+        from == Side::Client && self.ways.iter().any(AllowedProtocol::is_requested)
     }
 
     /// Takes out the ways that the flow can't go any more, and the rule of one that has matched.
-    fn consider(&mut self, said: Option<Protocol>, decided: bool, first: &mut First, judge: &Judge<'_>) {
+    fn consider(&mut self, said: Option<Protocol>, decided: bool, first: &mut FirstBytes, judge: &Judge<'_>) {
         if let Some(Protocol::Greeting(greeting)) = said {
             self.ways.iter_mut().for_each(|way| way.greeted(greeting));
         }
         for (rule, opinion) in std::mem::take(&mut self.opinions) {
-            let own = |way: &Way| way.rule == Some(rule);
+            let own = |way: &AllowedProtocol| way.rule == Some(rule);
             match opinion {
                 Opinion::Matches => {
                     self.ways.iter_mut().filter(|way| own(way)).for_each(|way| way.rule = None);
@@ -203,7 +203,7 @@ impl Gate {
 
 impl Gate {
     /// Asks rules about what is not read as soon as first bytes have a name, or can't have one.
-    fn ask_about_octets(&mut self, first: &mut First, judge: &Judge<'_>) {
+    fn ask_about_octets(&mut self, first: &mut FirstBytes, judge: &Judge<'_>) {
         let Self { policy, ways, .. } = self;
         for side in [Side::Client, Side::Server] {
             if first.of(side).is_empty() || !ways.iter().any(|way| way.shape.is_none() && way.rule.is_some())
@@ -220,7 +220,7 @@ impl Gate {
             ways.retain_mut(|way| {
                 let (None, Some(at)) = (way.shape, way.rule) else { return true };
                 let Some(rule) = policy.allow_rules().nth(at) else { return false };
-                let opinion = judge.law.rules.opinion(rule, &banner, &context);
+                let opinion = judge.settings.rules.opinion(rule, &banner, &context);
                 if opinion == Opinion::Matches {
                     way.rule = None;
                 }

@@ -14,12 +14,12 @@
 mod finding;
 mod greeting;
 mod hand_over;
-mod hidden;
 mod http;
 mod need;
 mod opening;
 mod read_lines;
 mod search;
+mod search_banners;
 mod ssh;
 mod state;
 mod step;
@@ -34,7 +34,7 @@ pub use self::state::Dialogue;
 use self::greeting::Greeting;
 use self::need::Awaited;
 use self::state::{Direction, Reading};
-use self::step::{Foreign, Step, Turn};
+use self::step::{Step, Turn, UnreadReason};
 use self::tls::Tls;
 use crate::banner::recognise::FirstWord;
 use crate::event::Side;
@@ -132,7 +132,7 @@ impl Dialogue {
         self.ssh.read(reading, turn, context).map(|next| match next {
             ssh::Next::Reading(reading) => Reading::Ssh(reading),
             ssh::Next::Done => Reading::Done,
-            ssh::Next::NotSsh => self.foreign(turn.from, Foreign::NotSsh),
+            ssh::Next::NotSsh => self.foreign(turn.from, UnreadReason::NotSsh),
         })
     }
 

@@ -29,7 +29,7 @@
 use super::finding::ReadContext;
 use super::need::{FEW, Need};
 use super::state::{Dialogue, Reading, Spoken};
-use super::step::{Foreign, Handover, Step, Turn};
+use super::step::{Handover, Step, Turn, UnreadReason};
 use super::{greeting, http};
 use crate::banner::other::{Fit, Name};
 use crate::banner::recognise::{FIRST_LINE_LIMIT, LEADING_USUAL, empty_lines};
@@ -41,7 +41,7 @@ impl Dialogue {
     pub(super) fn recognise(&mut self, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Step<Reading> {
         let Turn { from, input, .. } = turn;
         if from == Side::Server {
-            self.greeting.begin(!turn.peer.is_empty() || self.heard(Side::Client) != Spoken::Nothing);
+            self.greeting.begin(!turn.peer.is_empty() || self.spoken(Side::Client) != Spoken::Nothing);
         }
         if let Some(step) = read_proxied(turn).or_else(|| self.read_relay(turn)) {
             return step;
@@ -56,13 +56,13 @@ impl Dialogue {
         let strange = from == Side::Client
             && !self.direction_mut(from).word.may_become_request(input)
             && !matches!(input, [4 | 5, ..]);
-        if strange && self.heard(Side::Server) == Spoken::Other {
+        if strange && self.spoken(Side::Server) == Spoken::Other {
             return self.give_up(from);
         }
         let heard = match from {
-            Side::Client if self.heard(Side::Server) == Spoken::Nothing => self.hear_hello(turn, context),
+            Side::Client if self.spoken(Side::Server) == Spoken::Nothing => self.read_hello(turn, context),
             Side::Client => None,
-            Side::Server => self.hear_answer(turn),
+            Side::Server => self.read_answer(turn),
         };
         if let Some(step) = heard {
             return step;
@@ -100,7 +100,7 @@ impl Dialogue {
         context.note_all(odd);
         self.spoke(from, Spoken::Http);
         if from == Side::Server {
-            match self.heard(Side::Client) {
+            match self.spoken(Side::Client) {
                 // What is a response to one client may be lines before an identification to another.
                 Spoken::Ssh => return Step::Used(0, Reading::Lines(0)),
                 Spoken::Other => self.note_unknown_request(context),
@@ -113,7 +113,7 @@ impl Dialogue {
     fn begin_other(&mut self, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Step<Reading> {
         let from = turn.from;
         self.spoke(from, Spoken::Other);
-        match self.heard(from.other()) {
+        match self.spoken(from.other()) {
             Spoken::Nothing if from == Side::Server && self.client_is_strange(turn.peer) => {
                 self.give_up(from)
             }
@@ -135,7 +135,7 @@ impl Dialogue {
         if from == Side::Server && !self.greeting.is_over() {
             return Reading::Greeting(greeting::Reading::First);
         }
-        self.foreign(from, Foreign::BesideHttp)
+        self.foreign(from, UnreadReason::BesideHttp)
     }
 
     /// Both ends say what is neither SSH nor HTTP: a greeting and what follows it, or nothing that is read.
@@ -149,7 +149,7 @@ impl Dialogue {
     fn behind_hypotheses(&mut self, from: Side) -> Reading {
         match self.greeting.reading(from) {
             Some(reading) => Reading::Greeting(reading),
-            None => self.foreign(from, Foreign::Unknown),
+            None => self.foreign(from, UnreadReason::Unknown),
         }
     }
 
@@ -157,14 +157,14 @@ impl Dialogue {
     fn note_unknown_request(&mut self, context: &mut ReadContext<'_>) {
         context.note(Anomaly::UnknownRequest);
         if matches!(self.direction(Side::Client).reading, Reading::Lines(_)) {
-            let reading = self.foreign(Side::Client, Foreign::BesideHttp);
+            let reading = self.foreign(Side::Client, UnreadReason::BesideHttp);
             self.change(Side::Client, reading);
         }
     }
 
     /// Remembers what a side says and what that means for the other one.
     fn spoke(&mut self, from: Side, spoken: Spoken) {
-        let other = self.heard(from.other());
+        let other = self.spoken(from.other());
         self.direction_mut(from).first.spoken = spoken;
         self.opening.mismatched |=
             matches!((spoken, other), (Spoken::Ssh, Spoken::Http) | (Spoken::Http, Spoken::Ssh));

@@ -20,7 +20,7 @@ impl Dialogue {
         let Turn { from, input, .. } = turn;
         let (reading, used) = self.go_over_lines(place, turn, context);
         if from == Side::Server {
-            self.greeting.hear(input.get(..used).unwrap_or_default(), context);
+            self.greeting.read_first(input.get(..used).unwrap_or_default(), context);
         }
         self.opening.octets += used;
         context.find(Finding::Preamble(used));

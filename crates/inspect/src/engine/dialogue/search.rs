@@ -1,4 +1,4 @@
-//! How far one direction was searched for banners behind octets that are not read (`hidden.rs`).
+//! How far one direction was searched for banners behind octets that are not read (`search_banners.rs`).
 
 use super::ssh::begins_identification;
 use crate::banner::http::count_steps;

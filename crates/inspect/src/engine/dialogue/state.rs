@@ -7,7 +7,7 @@ use super::http::{self, Http, Rest};
 use super::need::Awaited;
 use super::search::{self, Search};
 use super::ssh::{self, Ssh};
-use super::step::{Asked, Foreign};
+use super::step::{Asked, UnreadReason};
 use super::tls::{self, Tls};
 use crate::banner::other::{Fit, Name};
 use crate::banner::recognise::{FirstWord, may_become_plain_request};
@@ -31,7 +31,7 @@ pub struct Direction {
     pub(super) reading: Reading,
     pub(super) first: First,
     /// Records of TLS, as long as it may be that.
-    pub(super) hearing: tls::Hearing,
+    pub(super) hello: tls::HelloRecords,
     /// What was found behind bytes that are not read.
     pub(super) search: Search,
     /// Handshakes with SOCKS servers that were gone over.
@@ -65,7 +65,7 @@ pub enum Reading {
     /// Nothing more is to be read: what was wanted of a protocol was seen.
     Done,
     /// Nothing more is to be read: it is no protocol that is read here.
-    Foreign(#[expect(dead_code, reason = "whoever names or stops such flows asks why")] Foreign),
+    Foreign(#[expect(dead_code, reason = "whoever names or stops such flows asks why")] UnreadReason),
 }
 
 /// What is known of both directions before, or beside, any protocol.
@@ -108,7 +108,7 @@ impl Direction {
     pub(super) fn renew(&mut self) {
         self.reading = Reading::New;
         self.first = First::default();
-        self.hearing = tls::Hearing::default();
+        self.hello = tls::HelloRecords::default();
         self.amid_line = false;
         self.awaited = None;
     }
@@ -235,7 +235,7 @@ impl Dialogue {
                 Reading::Ssh(reading) => reading.memory(),
                 _ => 0,
             };
-            read + direction.hearing.memory() + direction.search.memory()
+            read + direction.hello.memory() + direction.search.memory()
         };
         let [client, server] = &self.directions;
         reading(client) + reading(server) + self.http.memory() + self.greeting.memory()
@@ -250,7 +250,7 @@ impl Dialogue {
 
     /// What a side has said first, as far as that tells what the other one's bytes are: behind a `CONNECT`
     /// the server answers that.
-    pub(super) fn heard(&self, from: Side) -> Spoken {
+    pub(super) fn spoken(&self, from: Side) -> Spoken {
         if from == Side::Client && self.asked == Asked::Tunnel {
             return Spoken::Http;
         }
@@ -259,7 +259,7 @@ impl Dialogue {
 
     /// True if what looks like a server's response may be lines before its SSH identification.
     pub(super) fn may_speak_ssh(&self, from: Side) -> bool {
-        from == Side::Server && self.heard(Side::Client) == Spoken::Nothing
+        from == Side::Server && self.spoken(Side::Client) == Spoken::Nothing
     }
 
     /// True if no response is read any more, and every request still is.
@@ -305,8 +305,8 @@ impl Dialogue {
     pub(super) fn may_begin_with_hello(&self, input: &[u8]) -> bool {
         let client = self.direction(Side::Client);
         matches!(client.reading, Reading::New)
-            && !client.hearing.over
-            && self.heard(Side::Server) == Spoken::Nothing
+            && !client.hello.over
+            && self.spoken(Side::Server) == Spoken::Nothing
             && Name::TLS.fit(Side::Client, input) != Fit::No
     }
 
@@ -314,7 +314,7 @@ impl Dialogue {
     ///
     /// Whoever wants to name such a protocol, or to stop it, does so here: every direction comes by once,
     /// with its reason, when that is certain and not before.
-    pub(super) const fn foreign(&mut self, _from: Side, why: Foreign) -> Reading {
+    pub(super) const fn foreign(&mut self, _from: Side, why: UnreadReason) -> Reading {
         Reading::Foreign(why)
     }
 

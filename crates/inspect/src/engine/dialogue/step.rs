@@ -37,7 +37,7 @@ impl<R> Step<R> {
 
 /// Why nothing more of a side is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Foreign {
+pub enum UnreadReason {
     /// Both ends have spoken, and neither said anything that is known.
     Unknown,
     /// The other end speaks HTTP, and what this one said is neither a message nor an identification.

@@ -39,8 +39,8 @@
 //! 8. **No request goes by unseen** where every transaction is read. What the kernel lets by of such a flow
 //!    is what the server sends within a body whose end is known and whose head its client has acknowledged,
 //!    as long as nothing else is asked, and segments of the client without a byte
-//!    (`src/engine/release.rs`); where every request is read and one response, all that the server sends
-//!    behind that one (`src/engine/standing.rs`).
+//!    (`src/engine/body_offload.rs`); where every request is read and one response, all that the server sends
+//!    behind that one (`src/engine/response_offload.rs`).
 //!
 //! A monitor and a replay tell the same and change nothing; a replay of one direction does not wait for
 //! acknowledgements that it can't have.

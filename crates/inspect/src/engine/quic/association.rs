@@ -5,10 +5,10 @@ use std::time::Duration;
 use super::attempt::{Attempt, Found, State};
 use super::seen::Seen;
 use crate::banner::quic::{self, ConnectionId, InitialKeys, Kind, LongPacket, Next};
-use crate::engine::allowance::Allowance;
 use crate::engine::config::Timeouts;
 use crate::engine::judge::Judge;
 use crate::engine::outcome::FlowNotes;
+use crate::engine::report_limit::ReportLimit;
 use crate::event::{Timestamp, Volume};
 use crate::flow::{Anomaly, Class, End, Ruling};
 
@@ -41,7 +41,7 @@ pub struct Association {
     /// True if the other end has said anything to any client.
     answered: bool,
     /// What was told of the flow.
-    pub(super) allowance: Allowance,
+    pub(super) reports: ReportLimit,
     /// Packets of the low and the high end.
     pub(super) volumes: [Volume; 2],
     pub(super) last: Timestamp,
@@ -141,7 +141,7 @@ impl Association {
         for attempt in &mut self.attempts {
             if attempt.client != from && attempt.source == packet.destination {
                 answers = true;
-                attempt.hear(packet, room);
+                attempt.observe_answer(packet, room);
             }
         }
         self.answered |= answers;
@@ -230,7 +230,7 @@ impl Association {
 
     /// True if a hello was not whole in time, or within the bytes that are looked at.
     pub(super) fn is_late(&self, judge: &Judge<'_>) -> bool {
-        let config = &judge.law.config;
+        let config = &judge.settings.config;
         let late = |since| judge.packet.now.since(since) > config.time_budget;
         let mut unfinished = self.attempts.iter().filter(|attempt| attempt.state == State::Undecided);
         unfinished.any(|attempt| self.spent > config.stream_budget || late(attempt.since))

@@ -9,7 +9,7 @@ use crate::banner::quic::{
 use crate::engine::dialogue::Matched;
 use crate::event::{Timestamp, TlsFacts};
 use crate::flow::{Anomaly, AnomalySet, End};
-use crate::terms::{QuicVersion, Side};
+use crate::terms::QuicVersion;
 
 /// CRYPTO frames that a hello may come in; clients that scatter it on purpose use some dozen, and send again.
 const FRAMES: usize = 512;
@@ -133,7 +133,7 @@ impl Attempt {
     }
 
     /// Takes note of a packet that goes to whom this connection's client says it is.
-    pub(super) fn hear(&mut self, packet: &LongPacket<'_>, room: &mut Vec<u8>) {
+    pub(super) fn observe_answer(&mut self, packet: &LongPacket<'_>, room: &mut Vec<u8>) {
         match packet.kind {
             Kind::Retry => self.retry = Some(packet.source),
             Kind::Initial if self.server.is_none() => {

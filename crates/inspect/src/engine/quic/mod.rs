@@ -11,21 +11,21 @@
 
 mod association;
 mod attempt;
-mod hearing;
+mod flows;
+mod judge_hello;
 mod record;
-mod room;
 mod seen;
 #[cfg(test)]
 mod tests;
 
 use self::association::Association;
 use self::attempt::Found;
-pub(super) use self::room::Datagrams;
-use self::room::judge;
+pub(super) use self::flows::QuicFlows;
+use self::flows::judge;
 use self::seen::Seen;
-use super::bench::{Bench, Sitting};
+use super::context::{EngineContext, InspectionSession};
 use super::decision::{Checksums, Decision, Inspected, PacketInput};
-use super::facts::FlowFacts;
+use super::flow_facts::FlowFacts;
 use super::judge::Judge;
 use super::outcome::Stop;
 use crate::banner::quic::{self, Next};
@@ -33,12 +33,12 @@ use crate::event::{EventSink, Side};
 use crate::flow::{Anomaly, AnomalySet, Class, Flow, FlowId, FlowKey, Ruling, Tracking};
 use crate::packet::Datagram;
 
-impl Datagrams {
+impl QuicFlows {
     pub(super) fn inspect(
         &mut self,
         datagram: &Datagram<'_>,
         packet: &PacketInput<'_>,
-        bench: &mut Bench,
+        context: &mut EngineContext,
         sink: &mut dyn EventSink,
     ) -> Inspected {
         let (key, from) = FlowKey::of_datagram(datagram);
@@ -46,36 +46,36 @@ impl Datagrams {
         let found = self.find(&key);
         let blocked = found.filter(|id| self.get(*id).ruling.blocks());
         if let Some(id) = blocked {
-            self.count(id, seen, bench);
+            self.count(id, seen, context);
             self.touch(id, packet);
             return Inspected { decision: Decision::Block, mark: None };
         }
         if !may_begin(seen) {
             return match found {
                 Some(id) => {
-                    self.count(id, seen, bench);
-                    self.inspect_later(id, seen, bench)
+                    self.count(id, seen, context);
+                    self.inspect_later(id, seen, context)
                 }
                 None => {
-                    bench.desk.counters.not_tcp += 1;
+                    context.shared.counters.not_tcp += 1;
                     Decision::Pass.into()
                 }
             };
         }
-        if !datagram.is_whole() && bench.may_ask_for_more(packet) {
+        if !datagram.is_whole() && context.may_ask_for_more(packet) {
             return Decision::More { octets: datagram.wire_length() }.into();
         }
         if let Some(id) = found {
-            self.count(id, seen, bench);
+            self.count(id, seen, context);
         }
-        if !datagram.is_whole() && bench.law.tracking == Tracking::Inline {
+        if !datagram.is_whole() && context.settings.tracking == Tracking::Inline {
             // Longer than a queue shows.
-            return self.refuse(found, seen, Anomaly::QuicUnreadable, bench, sink);
+            return self.refuse(found, seen, Anomaly::QuicUnreadable, context, sink);
         }
         if packet.checksums == Checksums::Verify && !datagram.checksums_valid() {
-            return self.refuse(found, seen, Anomaly::BadChecksum, bench, sink);
+            return self.refuse(found, seen, Anomaly::BadChecksum, context, sink);
         }
-        self.inspect_beginning(found, seen, bench, sink)
+        self.inspect_beginning(found, seen, context, sink)
     }
 }
 
@@ -93,11 +93,11 @@ fn is_train(seen: Seen<'_>) -> bool {
     seen.packet.checksums == Checksums::NotReady
 }
 
-impl Datagrams {
+impl QuicFlows {
     /// A datagram of a flow that begins nothing.
-    fn inspect_later(&mut self, id: FlowId, seen: Seen<'_>, bench: &Bench) -> Inspected {
+    fn inspect_later(&mut self, id: FlowId, seen: Seen<'_>, context: &EngineContext) -> Inspected {
         let flow = self.touch(id, seen.packet);
-        let mark = bench.desk.marks.of(flow.label);
+        let mark = context.shared.marks.of(flow.label);
         let passes = flow.ruling == Ruling::Passed;
         Inspected { decision: if passes { Decision::Pass } else { Decision::Undecided }, mark }
     }
@@ -108,11 +108,11 @@ impl Datagrams {
         found: Option<FlowId>,
         seen: Seen<'_>,
         anomaly: Anomaly,
-        bench: &mut Bench,
+        context: &mut EngineContext,
         sink: &mut dyn EventSink,
     ) -> Inspected {
         let facts = self.facts(found, seen);
-        let mut judge = judge(bench.sit(sink), facts, seen);
+        let mut judge = judge(context.session(sink), facts, seen);
         let mut none = AnomalySet::default();
         let reported = match found {
             Some(id) => &mut self.get_mut(id).reported,
@@ -127,7 +127,7 @@ impl Datagrams {
         &mut self,
         known: Option<FlowId>,
         seen: Seen<'_>,
-        bench: &mut Bench,
+        context: &mut EngineContext,
         sink: &mut dyn EventSink,
     ) -> Inspected {
         let facts = self.facts(known, seen);
@@ -135,36 +135,36 @@ impl Datagrams {
             Some(id) => self.get_mut(id).conversation.take().unwrap_or_default(),
             None => Box::default(),
         };
-        let mut sitting = bench.sit(sink);
-        if !self.has_octets(seen.packet.now, &mut sitting) {
+        let mut session = context.session(sink);
+        if !self.has_octets(seen.packet.now, &mut session) {
             if let Some(id) = known {
-                self.put_back(id, association, sitting.desk);
+                self.put_back(id, association, session.shared);
             }
-            return Self::refuse_flow(facts, seen, &mut sitting);
+            return Self::refuse_flow(facts, seen, &mut session);
         }
         let found = association.read(seen.datagram.payload(), is_train(seen), seen, &mut self.room);
         let id = match known {
             Some(id) => id,
             None if association.is_empty() => {
-                return Self::inspect_stranger(&found, facts, seen, &mut sitting);
+                return Self::inspect_stranger(&found, facts, seen, &mut session);
             }
-            None => match self.begin(seen, &mut sitting) {
+            None => match self.begin(seen, &mut session) {
                 Some(id) => id,
-                None => return Self::refuse_flow(facts, seen, &mut sitting),
+                None => return Self::refuse_flow(facts, seen, &mut session),
             },
         };
         if known.is_none() {
-            sitting.desk.counters.datagrams += 1;
+            session.shared.counters.datagrams += 1;
             association.volume(seen.from).add(seen.datagram.wire_length() as u64);
         }
         let facts = FlowFacts::of_datagrams(seen.key, self.get(id).started(), association.client(seen.from));
-        let mut judge = judge(sitting, facts, seen);
+        let mut judge = judge(session, facts, seen);
         association.last = seen.packet.now;
-        association.listen(&mut judge);
+        association.judge_hellos(&mut judge);
         note(&found, &mut self.get_mut(id).reported, &mut judge);
         let inspected = self.conclude(id, &mut association, &found, seen, &mut judge);
         association.notes.add(std::mem::take(&mut judge.outcome.notes));
-        self.put_back(id, association, judge.desk);
+        self.put_back(id, association, judge.shared);
         inspected
     }
 
@@ -173,14 +173,14 @@ impl Datagrams {
         found: &Found,
         facts: FlowFacts,
         seen: Seen<'_>,
-        sitting: &mut Sitting<'_>,
+        session: &mut InspectionSession<'_>,
     ) -> Inspected {
         if !found.is_quic() {
-            sitting.desk.counters.not_tcp += 1;
+            session.shared.counters.not_tcp += 1;
             return Decision::Pass.into();
         }
-        sitting.desk.counters.datagrams += 1;
-        let mut judge = judge(sitting.again(), facts, seen);
+        session.shared.counters.datagrams += 1;
+        let mut judge = judge(session.again(), facts, seen);
         note(found, &mut AnomalySet::default(), &mut judge);
         refused(&mut judge).unwrap_or(Decision::Undecided).into()
     }
@@ -195,7 +195,7 @@ impl Datagrams {
         judge: &mut Judge<'_>,
     ) -> Inspected {
         let flow = self.touch(id, seen.packet);
-        let mark = judge.desk.marks.add(&mut flow.label, judge.outcome.mark.take());
+        let mark = judge.shared.marks.add(&mut flow.label, judge.outcome.mark.take());
         let late = association.is_late(judge);
         let stopped = match judge.outcome.stop.take() {
             Some(stop) => self.stop(id, association, stop, judge),
@@ -238,7 +238,7 @@ impl Datagrams {
         if !judge.enforces() {
             return None;
         }
-        judge.desk.counters.count_blocked(false);
+        judge.shared.counters.count_blocked(false);
         let is_known = association.knows_suspect();
         association.condemn();
         if !is_known {
@@ -256,9 +256,9 @@ impl Datagrams {
         association: &mut Association,
         judge: &mut Judge<'_>,
     ) -> Option<Decision> {
-        judge.desk.counters.budget_spent += 1;
+        judge.shared.counters.budget_spent += 1;
         judge.note(AnomalySet::of(Anomaly::BudgetSpent), &mut self.get_mut(id).reported);
-        if judge.law.config.on_anomaly.drops(Anomaly::BudgetSpent) {
+        if judge.settings.config.on_anomaly.drops(Anomaly::BudgetSpent) {
             let reason = Anomaly::BudgetSpent.drop_reason();
             association.suspect_unfinished();
             let stopped = self.stop(id, association, Stop::because(reason), judge);

@@ -1,13 +1,13 @@
 //! The record of a UDP flow at its end.
 
-use super::room::Datagrams;
-use crate::engine::bench::Sitting;
-use crate::engine::facts::FlowFacts;
-use crate::engine::flows::tell_record;
+use super::flows::QuicFlows;
+use crate::engine::context::InspectionSession;
+use crate::engine::flow_facts::FlowFacts;
+use crate::engine::tcp_flows::tell_record;
 use crate::event::{FlowEnd, FlowRecord, FlowState, FlowVerdict, Timestamp};
 use crate::flow::{End, FlowId, Ruling};
 
-impl Datagrams {
+impl QuicFlows {
     /// Tells of a flow that is about to be forgotten.
     pub(super) fn tell_record(
         &mut self,
@@ -15,11 +15,11 @@ impl Datagrams {
         facts: FlowFacts,
         end: FlowEnd,
         now: Timestamp,
-        sitting: &mut Sitting<'_>,
+        session: &mut InspectionSession<'_>,
     ) {
         let flow = self.get(id);
         let Some(association) = &flow.conversation else { return };
-        let config = &sitting.law.config;
+        let config = &session.settings.config;
         let handed_over = config.hands_over && flow.ruling == Ruling::Passed && flow.label == 0;
         let [low, high] = association.volumes;
         let (to_server, to_client) = match association.client(End::Low) {
@@ -55,6 +55,6 @@ impl Datagrams {
             whole: !handed_over,
             unseen: 0,
         };
-        tell_record(facts, record, now, sitting);
+        tell_record(facts, record, now, session);
     }
 }

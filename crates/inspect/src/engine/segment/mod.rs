@@ -1,23 +1,23 @@
 //! One TCP segment's way through the engine: whose flow it is of, and how far it has to go.
 //!
 //! Most segments end early: those of a decided flow, and those of a flow in which nobody has said
-//! anything. The others are a [`Passage`].
+//! anything. The others are a [`SegmentInspection`].
 
-mod conclusion;
-mod passage;
-mod reading;
+mod decide;
+mod inspection;
+mod take_in;
 
-use self::passage::{Origin, Passage};
-use super::bench::{Bench, Desk, Law};
+use self::inspection::{Origin, SegmentInspection};
+use super::body_offload;
 use super::config::OnFailure;
+use super::context::{EngineContext, EngineSettings, SharedState};
 use super::conversation::Conversation;
 use super::decision::{Checksums, Decision, Inspected, PacketInput, Resets};
-use super::facts::FlowFacts;
-use super::flows::{Flows, is_amid};
+use super::flow_facts::FlowFacts;
 use super::judge::Judge;
-use super::release;
-use super::silence::is_under_policy;
-use super::standing;
+use super::response_offload;
+use super::silent_flows::is_under_policy;
+use super::tcp_flows::{TcpFlows, is_amid};
 use crate::banner::{Recognition, recognise};
 use crate::event::{DropReason, EventSink, Side};
 use crate::flow::{
@@ -36,8 +36,8 @@ struct Seen<'s> {
 
 /// TCP's flows, and what inspecting their segments takes.
 pub(super) struct SegmentInspector<'e> {
-    pub(super) flows: &'e mut Flows,
-    pub(super) bench: &'e mut Bench,
+    pub(super) flows: &'e mut TcpFlows,
+    pub(super) context: &'e mut EngineContext,
 }
 
 impl SegmentInspector<'_> {
@@ -47,7 +47,7 @@ impl SegmentInspector<'_> {
         packet: &PacketInput<'_>,
         sink: &mut dyn EventSink,
     ) -> Inspected {
-        if !self.bench.law.config.flow_events {
+        if !self.context.settings.config.flow_events {
             return self.inspect_counted(segment, packet, sink);
         }
         let inspected = self.inspect_counted(segment, packet, sink);
@@ -61,12 +61,12 @@ impl SegmentInspector<'_> {
     fn account(&mut self, segment: &Segment<'_>, packet: &PacketInput<'_>, sink: &mut dyn EventSink) {
         let (key, from) = FlowKey::of(segment);
         let Some(id) = self.flows.table.find(&key) else { return };
-        let Flows { table, accounts, .. } = &mut *self.flows;
+        let TcpFlows { table, accounts, .. } = &mut *self.flows;
         let flow = table.get(id);
         accounts.count((id, flow), from, segment, packet);
         let blocked = flow.ruling.blocks();
-        if blocked && self.bench.law.tracking == Tracking::Inline {
-            self.flows.tell_stopped(id, packet.now, &mut self.bench.sit(sink));
+        if blocked && self.context.settings.tracking == Tracking::Inline {
+            self.flows.tell_stopped(id, packet.now, &mut self.context.session(sink));
         }
     }
 
@@ -89,7 +89,7 @@ impl SegmentInspector<'_> {
         }
         let verify = packet.checksums == Checksums::Verify;
         let needs_all = verify && !segment.payload().is_empty() || self.takes_pointer_off(segment);
-        if needs_all && !segment.is_whole() && self.bench.may_ask_for_more(packet) {
+        if needs_all && !segment.is_whole() && self.context.may_ask_for_more(packet) {
             // What counts before its checksum was verified may be what the receiver throws away.
             return Decision::More { octets: segment.wire_length() }.into();
         }
@@ -101,8 +101,8 @@ impl SegmentInspector<'_> {
             }
             None => {
                 let opener = (key, guess_client(segment, from));
-                let mut sitting = self.bench.sit(sink);
-                match self.flows.begin(opener, first_class(segment), packet.now, &mut sitting) {
+                let mut session = self.context.session(sink);
+                match self.flows.begin(opener, first_class(segment), packet.now, &mut session) {
                     Ok(id) => id,
                     Err(_) => return self.refuse_flow(segment, packet, sink),
                 }
@@ -110,7 +110,7 @@ impl SegmentInspector<'_> {
         };
         let seen = Seen { segment, packet, id, from };
         if wrong {
-            return Passage::new(self, seen, sink).refuse(Anomaly::BadChecksum);
+            return SegmentInspection::new(self, seen, sink).refuse(Anomaly::BadChecksum);
         }
         let inspected = self.inspect_undecided(seen, sink);
         if self.takes_pointer_off(segment) {
@@ -133,14 +133,16 @@ impl SegmentInspector<'_> {
         if segment.flags().rst() {
             return None;
         }
-        self.flows.recall((key, guess_client(segment, from)), packet.now, &mut self.bench.sit(sink))
+        self.flows.recall((key, guess_client(segment, from)), packet.now, &mut self.context.session(sink))
     }
 
     /// True if a segment of an undecided flow has an urgent pointer that its receiver must not see: bytes
     /// that it would take out of the stream are judged as part of it.
     fn takes_pointer_off(&self, segment: &Segment<'_>) -> bool {
-        let law = &self.bench.law;
-        segment.flags().urg() && law.tracking == Tracking::Inline && law.enforces(&FlowKey::of(segment).0)
+        let settings = &self.context.settings;
+        segment.flags().urg()
+            && settings.tracking == Tracking::Inline
+            && settings.enforces(&FlowKey::of(segment).0)
     }
 
     /// True if a segment is the first of a flow that was refused when nobody said anything.
@@ -158,12 +160,12 @@ impl SegmentInspector<'_> {
         let sender_expects = peer.is_open().then(|| peer.next());
         flow.ruling = Ruling::Rejected;
         let (facts, side) = (FlowFacts::from(&*flow), flow.side(from));
-        let mut judge = self.bench.sit(sink).judge(facts, Some(side), Some(segment), packet);
-        let policy = judge.law.rules.policy(&judge.flow.endpoints());
+        let mut judge = self.context.session(sink).judge(facts, Some(side), Some(segment), packet);
+        let policy = judge.settings.rules.policy(&judge.flow.endpoints());
         judge.tell_drop(DropReason::Policy, policy.map(|policy| policy.id().to_owned()), true);
-        judge.desk.counters.count_blocked(true);
-        let (outcome, law) = (judge.outcome, judge.law);
-        self.flows.observe(id, outcome, law);
+        judge.shared.counters.count_blocked(true);
+        let (outcome, settings) = (judge.outcome, judge.settings);
+        self.flows.observe(id, outcome, settings);
         Decision::Reject(Resets::new(segment, receiver_expects, sender_expects)).into()
     }
 
@@ -183,7 +185,7 @@ impl SegmentInspector<'_> {
         if flags.syn() && !flow.stream(from).began_with(segment.sequence()) {
             return None;
         }
-        let mark = self.bench.desk.marks.of(flow.label);
+        let mark = self.context.shared.marks.of(flow.label);
         let ends =
             if flow.ruling == Ruling::Passed { flags.fin() || flags.rst() } else { is_mere_reset(segment) };
         if ends {
@@ -193,7 +195,7 @@ impl SegmentInspector<'_> {
             }
         }
         self.flows.table.touch(id, packet.now);
-        self.bench.desk.counters.decided_again += 1;
+        self.context.shared.counters.decided_again += 1;
         Some(Inspected { decision, mark })
     }
 
@@ -209,7 +211,7 @@ impl SegmentInspector<'_> {
             return Decision::Undecided.into();
         }
         let facts = facts_of_untracked(segment, packet);
-        let mut judge = self.bench.sit(sink).judge(facts, None, Some(segment), packet);
+        let mut judge = self.context.session(sink).judge(facts, None, Some(segment), packet);
         judge.note(AnomalySet::of(Anomaly::BadChecksum), &mut AnomalySet::default());
         refuse_packet(&mut judge).into()
     }
@@ -221,30 +223,31 @@ impl SegmentInspector<'_> {
         packet: &PacketInput<'_>,
         sink: &mut dyn EventSink,
     ) -> Inspected {
-        self.bench.desk.counters.no_room += 1;
+        self.context.shared.counters.no_room += 1;
         let facts = facts_of_untracked(segment, packet);
-        let law = &self.bench.law;
-        let policy = law.rules.policy(&facts.endpoints()).filter(|policy| !policy.allows_any());
-        let refused = law.enforces(facts.key()) && policy.is_some_and(|policy| policy.otherwise().blocks());
-        if law.config.on_failure == OnFailure::Open && !refused {
+        let settings = &self.context.settings;
+        let policy = settings.rules.policy(&facts.endpoints()).filter(|policy| !policy.allows_any());
+        let refused =
+            settings.enforces(facts.key()) && policy.is_some_and(|policy| policy.otherwise().blocks());
+        if settings.config.on_failure == OnFailure::Open && !refused {
             return Decision::Undecided.into();
         }
-        let mut judge = self.bench.sit(sink).judge(facts, None, Some(segment), packet);
+        let mut judge = self.context.session(sink).judge(facts, None, Some(segment), packet);
         judge.tell_drop(DropReason::FlowMemcap, None, false);
         Decision::Drop.into()
     }
 
     fn inspect_undecided(&mut self, seen: Seen<'_>, sink: &mut dyn EventSink) -> Inspected {
         let Seen { segment, packet, id, from } = seen;
-        let tracking = self.bench.law.tracking;
+        let tracking = self.context.settings.tracking;
         let flow = self.flows.table.get(id);
         let unheard = !is_amid(flow) && flow.begins_unheard(segment, from);
         if unheard || flow.begins_anew(segment, from, tracking) {
             self.begin_anew(seen, sink);
         } else if is_strange(flow, segment, from, tracking) {
             // The numbers of a flow that nobody has confirmed are somebody else's.
-            Passage::new(self, seen, sink).close();
-            self.flows.tell_reused(id, packet.now, &mut self.bench.sit(sink));
+            SegmentInspection::new(self, seen, sink).close();
+            self.flows.tell_reused(id, packet.now, &mut self.context.session(sink));
             self.flows.table.get_mut(id).begin_amid(guess_client(segment, from), packet.now);
         }
         let missed = self.flows.may_have_missed(id, packet.now);
@@ -253,8 +256,8 @@ impl SegmentInspector<'_> {
         if missed && !decided {
             flow.catch_up(segment, from);
         }
-        release::foresee(flow, segment, flow.side(from));
-        standing::foresee(flow, segment, flow.side(from));
+        body_offload::foresee(flow, segment, flow.side(from));
+        response_offload::foresee(flow, segment, flow.side(from));
         let before = *flow.ends();
         let receiver_expects = receiver_expects(flow, segment, from);
         let tracked = flow.track(segment, from, tracking);
@@ -265,13 +268,13 @@ impl SegmentInspector<'_> {
         if quiet && tracked.anomalies.is_empty() && flow.conversation.is_none() {
             return self.inspect_quiet(id, packet);
         }
-        if !tracked.ignore && settle_client(flow, segment, from, &mut self.bench.desk) {
+        if !tracked.ignore && settle_client(flow, segment, from, &mut self.context.shared) {
             // It was read as what the other side says.
-            Passage::new(self, seen, sink).close();
+            SegmentInspection::new(self, seen, sink).close();
         }
-        let may_ask = self.bench.may_ask_for_more(packet);
+        let may_ask = self.context.may_ask_for_more(packet);
         let origin = Origin { before, receiver_expects, may_ask };
-        Passage::of(self, seen, origin, sink).inspect(&tracked)
+        SegmentInspection::of(self, seen, origin, sink).inspect(&tracked)
     }
 
     /// A SYN of a decided flow that may yet turn out to begin another one.
@@ -282,26 +285,26 @@ impl SegmentInspector<'_> {
         }
         if syn
             && seen.segment.wire_payload_length() > 0
-            && self.bench.law.enforces(&FlowKey::of(seen.segment).0)
+            && self.context.settings.enforces(&FlowKey::of(seen.segment).0)
         {
-            return Passage::new(self, seen, sink).refuse(Anomaly::DataInReopeningSyn);
+            return SegmentInspection::new(self, seen, sink).refuse(Anomaly::DataInReopeningSyn);
         }
         Decision::Undecided.into()
     }
 
     /// A segment without data of a flow without data: most of a handshake.
     fn inspect_quiet(&mut self, id: FlowId, packet: &PacketInput<'_>) -> Inspected {
-        let law = &self.bench.law;
+        let settings = &self.context.settings;
         let flow = self.flows.table.get_mut(id);
-        let late = packet.now.since(flow.started()) > law.config.time_budget;
-        if flow.is_one_way() && late && !is_under_policy(flow, &law.rules) {
+        let late = packet.now.since(flow.started()) > settings.config.time_budget;
+        if flow.is_one_way() && late && !is_under_policy(flow, &settings.rules) {
             // Only one direction's acknowledgements come by here: there will never be data to read.
             flow.ruling = Ruling::Passed;
             let class = if flow.is_closed() { Class::Closed } else { Class::Passed };
             self.flows.table.set_class(id, class, packet.now);
             return Decision::Pass.into();
         }
-        let (class, _) = class_of(flow, law);
+        let (class, _) = class_of(flow, settings);
         if class != flow.class() {
             self.flows.table.set_class(id, class, packet.now);
         }
@@ -310,15 +313,15 @@ impl SegmentInspector<'_> {
 
     /// The ends begin a new connection with the same ports.
     fn begin_anew(&mut self, seen: Seen<'_>, sink: &mut dyn EventSink) {
-        Passage::new(self, seen, sink).close();
-        let reopened = self.flows.tell_reused(seen.id, seen.packet.now, &mut self.bench.sit(sink));
+        SegmentInspection::new(self, seen, sink).close();
+        let reopened = self.flows.tell_reused(seen.id, seen.packet.now, &mut self.context.session(sink));
         self.flows.table.get_mut(seen.id).begin_anew(seen.segment, seen.packet.now);
         if let Some(reopened) = reopened {
             self.flows.accounts.begin_anew(seen.id, self.flows.table.get(seen.id), reopened);
         }
         self.flows.table.set_class(seen.id, Class::Opening, seen.packet.now);
-        self.flows.note_begin(seen.id, seen.packet.now, &self.bench.law);
-        self.bench.desk.counters.flows += 1;
+        self.flows.note_begin(seen.id, seen.packet.now, &self.context.settings);
+        self.context.shared.counters.flows += 1;
     }
 }
 
@@ -337,13 +340,13 @@ fn is_strange(flow: &Flow<Conversation>, segment: &Segment<'_>, from: End, track
 }
 
 /// Where an undecided flow stands, and whether it is over.
-fn class_of(flow: &Flow<Conversation>, law: &Law) -> (Class, bool) {
-    let inline = law.tracking == Tracking::Inline;
+fn class_of(flow: &Flow<Conversation>, settings: &EngineSettings) -> (Class, bool) {
+    let inline = settings.tracking == Tracking::Inline;
     // There are a dozen reasons for which a reset or FIN may not be taken. Where that would let the rest of a
-    // banner pass, the flow stays, or what is left of it is its verdict (`Barred`).
+    // banner pass, the flow stays, or what is left of it is its verdict (`BlockedKeys`).
     let remembers = inline && flow.is_supported();
     let over =
-        flow.is_over() || flow.is_closed() && (remembers || !is_amid(flow) || !law.enforces(flow.key()));
+        flow.is_over() || flow.is_closed() && (remembers || !is_amid(flow) || !settings.enforces(flow.key()));
     let class = if flow.is_opening() {
         Class::Opening
     } else if over {
@@ -358,11 +361,16 @@ fn class_of(flow: &Flow<Conversation>, law: &Law) -> (Class, bool) {
 
 /// Settles who the client is before data is read; true if it was taken for the server. Data in a SYN tells
 /// nothing for good.
-fn settle_client(flow: &mut Flow<Conversation>, segment: &Segment<'_>, from: End, desk: &mut Desk) -> bool {
+fn settle_client(
+    flow: &mut Flow<Conversation>,
+    segment: &Segment<'_>,
+    from: End,
+    shared: &mut SharedState,
+) -> bool {
     if flow.client_known() || segment.payload().is_empty() || segment.flags().syn() {
         return false;
     }
-    desk.counters.midstream += 1;
+    shared.counters.midstream += 1;
     let was = flow.end(Side::Client);
     let payload = segment.payload();
     let client = if recognise(Side::Server, payload) == Recognition::Http {

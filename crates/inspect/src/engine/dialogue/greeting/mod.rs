@@ -6,11 +6,11 @@
 //! nothing else, and only as long as a client says what may come before it asks for an upgrade
 //! (`STARTTLS`, `STLS`, `AUTH TLS`): mail is nobody's banner.
 
-mod hearing;
+mod first_lines;
 mod read;
 mod upgrade;
 
-use self::hearing::{Heard, Hearing};
+use self::first_lines::{GreetingPart, GreetingProgress};
 use self::upgrade::Commands;
 use super::finding::ReadContext;
 use crate::terms::{self, Side};
@@ -18,7 +18,7 @@ use crate::terms::{self, Side};
 /// What both directions know of it.
 #[derive(Debug, Default)]
 pub struct Greeting {
-    hearing: Hearing,
+    progress: GreetingProgress,
     /// Which protocol greeted, once that is told.
     protocol: Option<terms::Greeting>,
     commands: Commands,
@@ -40,20 +40,20 @@ pub enum Reading {
 impl Greeting {
     /// Listens to the next bytes of the server; gives how many belong to its greeting, all as long as that
     /// goes on.
-    pub(super) fn hear(&mut self, octets: &[u8], context: &mut ReadContext<'_>) -> usize {
-        match self.hearing.hear(octets, self.answers, context) {
-            Heard::More => octets.len(),
-            Heard::Whole(protocol, used) => {
+    pub(super) fn read_first(&mut self, octets: &[u8], context: &mut ReadContext<'_>) -> usize {
+        match self.progress.read_first(octets, self.answers, context) {
+            GreetingPart::More => octets.len(),
+            GreetingPart::Whole(protocol, used) => {
                 self.protocol = Some(protocol);
                 used
             }
-            Heard::Nothing => 0,
+            GreetingPart::Nothing => 0,
         }
     }
 
     /// The server says no more: what there is of a greeting is all of it.
     pub(super) fn end(&mut self, context: &mut ReadContext<'_>) {
-        self.hearing.end(self.answers, context);
+        self.progress.end(self.answers, context);
     }
 
     /// The server says its first bytes, after the client or not.
@@ -63,12 +63,12 @@ impl Greeting {
 
     /// True if a greeting has begun and is not whole.
     pub(super) const fn is_amid(&self) -> bool {
-        self.hearing.is_amid()
+        self.progress.is_amid()
     }
 
     /// True if nothing more of a greeting is to be heard.
     pub(super) const fn is_over(&self) -> bool {
-        self.hearing.is_over()
+        self.progress.is_over()
     }
 
     /// Nothing more of it is read.
@@ -89,7 +89,7 @@ impl Greeting {
 
     /// Bytes of memory held.
     pub(super) fn memory(&self) -> usize {
-        self.hearing.memory() + self.commands.memory()
+        self.progress.memory() + self.commands.memory()
     }
 }
 

@@ -7,7 +7,7 @@ use crate::banner::http::count_steps;
 use crate::engine::dialogue::finding::ReadContext;
 use crate::engine::dialogue::need::{FEW, Need};
 use crate::engine::dialogue::state::{self, Dialogue, Spoken};
-use crate::engine::dialogue::step::{Asked, Foreign, Handover, Turn};
+use crate::engine::dialogue::step::{Asked, Handover, Turn, UnreadReason};
 use crate::terms::Side;
 
 type Step = crate::engine::dialogue::step::Step<state::Reading>;
@@ -21,7 +21,7 @@ impl Dialogue {
     pub fn read_greeting(&mut self, reading: Reading, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Step {
         match reading {
             Reading::First => {
-                let count = self.greeting.hear(turn.input, context);
+                let count = self.greeting.read_first(turn.input, context);
                 let goes_on = self.follows(Side::Client) || self.asked == Asked::Upgrade;
                 match self.greeting.reading(Side::Server) {
                     Some(Reading::Replies) if !goes_on => {
@@ -89,12 +89,12 @@ impl Dialogue {
             let waits = matches!(direction.reading, state::Reading::Lines(_))
                 && direction.first.spoken == Spoken::Other;
             if self.follows(peer) || waits {
-                let reading = self.foreign(peer, Foreign::BehindGreeting);
+                let reading = self.foreign(peer, UnreadReason::BehindGreeting);
                 self.change(peer, reading);
             }
         }
         self.direction_mut(from).first.spoken = Spoken::Other;
-        self.foreign(from, Foreign::BehindGreeting)
+        self.foreign(from, UnreadReason::BehindGreeting)
     }
 }
 

@@ -14,7 +14,7 @@ use crate::engine::dialogue::finding::ReadContext;
 use crate::engine::dialogue::need::{FEW, Need};
 use crate::engine::dialogue::ssh::identification_line;
 use crate::engine::dialogue::state::{self, Dialogue, Spoken};
-use crate::engine::dialogue::step::{Asked, Foreign, Handover, Turn};
+use crate::engine::dialogue::step::{Asked, Handover, Turn, UnreadReason};
 use crate::event::Side;
 use crate::terms::Anomaly;
 
@@ -100,7 +100,7 @@ impl Dialogue {
         }
         let other = reason == Reason::Http2Preface && !self.has_left();
         if !context.settings.reads_on() || other {
-            return Step::Used(0, self.foreign(turn.from, Foreign::NotHttp(reason)));
+            return Step::Used(0, self.foreign(turn.from, UnreadReason::NotHttp(reason)));
         }
         self.note_unexpected(turn.from, context);
         let line = memchr::memchr(b'\n', turn.input).map_or(turn.input.len(), |end| end + 1);

@@ -39,7 +39,7 @@ pub struct Tls {
 
 /// How far the records of one direction were heard.
 #[derive(Debug, Default)]
-pub struct Hearing {
+pub struct HelloRecords {
     records: Records,
     /// Unread bytes that were searched for an identification.
     searched: usize,
@@ -47,7 +47,7 @@ pub struct Hearing {
     pub(super) over: bool,
 }
 
-impl Hearing {
+impl HelloRecords {
     /// Bytes of memory held.
     pub(super) fn memory(&self) -> usize {
         self.records.memory()

@@ -10,23 +10,23 @@ use crate::terms::{Anomaly, Side};
 
 impl Dialogue {
     /// Listens for a hello in what the client says first; nothing where it is none.
-    pub fn hear_hello(&mut self, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Option<Step<Reading>> {
-        let hearing = &mut self.direction_mut(Side::Client).hearing;
-        if hearing.over {
+    pub fn read_hello(&mut self, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Option<Step<Reading>> {
+        let hello = &mut self.direction_mut(Side::Client).hello;
+        if hello.over {
             return None;
         }
         match Name::TLS.fit(Side::Client, turn.input) {
             Fit::More => return Some(Step::Wait(Need::another(turn.input), Reading::New)),
-            Fit::Yes if !hearing.finds_identification(turn.input) => {}
+            Fit::Yes if !hello.finds_identification(turn.input) => {}
             fit => {
-                hearing.stop();
+                hello.stop();
                 if fit == Fit::Yes {
                     context.note(Anomaly::TlsDisputed);
                 }
                 return None;
             }
         }
-        let mut records = std::mem::take(&mut hearing.records);
+        let mut records = std::mem::take(&mut hello.records);
         let needed = loop {
             match records.next(turn.input) {
                 Piece::More(needed) => break Some(needed),
@@ -35,19 +35,19 @@ impl Dialogue {
                 _ => {}
             }
         };
-        let hearing = &mut self.direction_mut(Side::Client).hearing;
+        let hello = &mut self.direction_mut(Side::Client).hello;
         if needed.is_none() {
-            hearing.stop();
+            hello.stop();
             return None;
         }
-        hearing.records = records;
+        hello.records = records;
         // Not when the record is whole: whatever comes of it may hold an identification.
         Some(Step::Wait(Need::another(turn.input), Reading::New))
     }
 
     /// Looks whether the server answers by TLS what may be a hello; nothing where it does not.
-    pub fn hear_answer(&mut self, turn: Turn<'_>) -> Option<Step<Reading>> {
-        if !self.client_is_strange(turn.peer) && self.heard(Side::Client) != Spoken::Other {
+    pub fn read_answer(&mut self, turn: Turn<'_>) -> Option<Step<Reading>> {
+        if !self.client_is_strange(turn.peer) && self.spoken(Side::Client) != Spoken::Other {
             return None;
         }
         match Name::TLS.fit(Side::Server, turn.input) {
@@ -62,7 +62,7 @@ impl Dialogue {
             }
             Fit::No => {
                 let client = self.direction_mut(Side::Client);
-                client.hearing.stop();
+                client.hello.stop();
                 client.awaited = None;
                 None
             }
@@ -72,7 +72,7 @@ impl Dialogue {
     /// Reads the records of one side.
     pub fn read_tls(&mut self, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Step<Reading> {
         let from = turn.from;
-        let mut records = std::mem::take(&mut self.direction_mut(from).hearing.records);
+        let mut records = std::mem::take(&mut self.direction_mut(from).hello.records);
         let needed = loop {
             let goes_on = match records.next(turn.input) {
                 Piece::More(needed) => break Some(needed),
@@ -89,7 +89,7 @@ impl Dialogue {
         };
         let Some(needed) = needed else { return Step::Used(turn.input.len(), self.leave_tls(from)) };
         let used = records.take();
-        self.direction_mut(from).hearing.records = records;
+        self.direction_mut(from).hello.records = records;
         match used {
             0 => Step::Wait(Need::octets(needed), Reading::Tls),
             used => Step::Used(used, Reading::Tls),

@@ -1,4 +1,4 @@
-//! What judging takes, whatever flow a packet is of: the engine beside its flows.
+//! What inspecting takes, whatever flow a packet is of: settings and rules to read, shared state to write.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use super::config::EngineConfig;
 use super::counters::Counters;
 use super::decision::{BanRequest, PacketInput};
 use super::dialogue::DialogueSettings;
-use super::familiar::Familiar;
+use super::identification_cache::IdentificationCache;
 use super::quota::Quotas;
 use crate::event::{EventSink, Side};
 use crate::flow::{Anomaly, FlowKey, Tracking};
@@ -17,18 +17,18 @@ use crate::rules::{Mark, RuleSet, Thresholds};
 /// The largest copy range that a netfilter queue gives: more of a packet can't be asked for.
 const COPY_LIMIT: usize = 65_531;
 
-/// What a judge borrows: the law to read, the desk to write on.
+/// What inspecting takes, whatever flow a packet is of.
 #[derive(Debug)]
-pub(super) struct Bench {
-    pub(super) law: Law,
-    pub(super) desk: Desk,
+pub(super) struct EngineContext {
+    pub(super) settings: EngineSettings,
+    pub(super) shared: SharedState,
     /// True while a packet is followed that passes whatever it holds.
     pub(super) passes_by: bool,
 }
 
 /// What is in force: nothing that a packet says changes it.
 #[derive(Debug)]
-pub(super) struct Law {
+pub(super) struct EngineSettings {
     pub(super) config: EngineConfig,
     pub(super) rules: Arc<RuleSet>,
     pub(super) tracking: Tracking,
@@ -38,8 +38,8 @@ pub(super) struct Law {
 
 /// What is remembered and counted across flows.
 #[derive(Debug)]
-pub(super) struct Desk {
-    pub(super) familiar: Familiar,
+pub(super) struct SharedState {
+    pub(super) identifications: IdentificationCache,
     pub(super) thresholds: Thresholds,
     pub(super) counters: Counters,
     pub(super) quotas: Quotas,
@@ -48,14 +48,14 @@ pub(super) struct Desk {
     pub(super) ban: Option<Box<BanRequest>>,
 }
 
-/// The bench with somebody who hears what it tells.
-pub(super) struct Sitting<'e> {
-    pub(super) law: &'e Law,
-    pub(super) desk: &'e mut Desk,
+/// The context with somebody who hears what it tells.
+pub(super) struct InspectionSession<'e> {
+    pub(super) settings: &'e EngineSettings,
+    pub(super) shared: &'e mut SharedState,
     pub(super) sink: &'e mut dyn EventSink,
 }
 
-impl Bench {
+impl EngineContext {
     pub(super) fn new(
         config: EngineConfig,
         rules: Arc<RuleSet>,
@@ -63,8 +63,8 @@ impl Bench {
     ) -> Self {
         let tracking = config.tracking;
         let counters = Counters { matches: vec![0; rules.rules().len()], ..Counters::default() };
-        let desk = Desk {
-            familiar: Familiar::default(),
+        let shared = SharedState {
+            identifications: IdentificationCache::default(),
             thresholds: Thresholds::default(),
             counters,
             quotas: Quotas::default(),
@@ -72,16 +72,16 @@ impl Bench {
             ban: None,
         };
         let dialogue = dialogue_settings(&config, &rules, fingerprints);
-        Self { law: Law { config, rules, tracking, dialogue }, desk, passes_by: false }
+        Self { settings: EngineSettings { config, rules, tracking, dialogue }, shared, passes_by: false }
     }
 
-    pub(super) fn sit<'e>(&'e mut self, sink: &'e mut dyn EventSink) -> Sitting<'e> {
-        Sitting { law: &self.law, desk: &mut self.desk, sink }
+    pub(super) fn session<'e>(&'e mut self, sink: &'e mut dyn EventSink) -> InspectionSession<'e> {
+        InspectionSession { settings: &self.settings, shared: &mut self.shared, sink }
     }
 
     /// True if the packet can be shown again with more of its bytes.
     pub(super) fn may_ask_for_more(&self, packet: &PacketInput<'_>) -> bool {
-        self.law.tracking == Tracking::Inline
+        self.settings.tracking == Tracking::Inline
             && !self.passes_by
             && packet.ip.len() < packet.wire_length
             && packet.ip.len() < COPY_LIMIT
@@ -89,20 +89,20 @@ impl Bench {
 
     /// Puts other rules in force; counts of rules that stay (by their id) go on.
     pub(super) fn set_rules(&mut self, rules: Arc<RuleSet>) {
-        let counters = &mut self.desk.counters;
-        let old = self.law.rules.rules().iter().zip(&counters.matches);
+        let counters = &mut self.shared.counters;
+        let old = self.settings.rules.rules().iter().zip(&counters.matches);
         let known: HashMap<&str, u64> = old.map(|(rule, count)| (rule.id(), *count)).collect();
         let matches =
             rules.rules().iter().map(|rule| known.get(rule.id()).copied().unwrap_or_default()).collect();
         counters.matches = matches;
-        self.desk.familiar.forget();
-        let fingerprints = self.law.dialogue.fingerprints.take();
-        self.law.dialogue = dialogue_settings(&self.law.config, &rules, fingerprints);
-        self.law.rules = rules;
+        self.shared.identifications.forget();
+        let fingerprints = self.settings.dialogue.fingerprints.take();
+        self.settings.dialogue = dialogue_settings(&self.settings.config, &rules, fingerprints);
+        self.settings.rules = rules;
     }
 }
 
-impl Law {
+impl EngineSettings {
     /// True if what blocks really does in this flow.
     pub(super) fn enforces(&self, flow: &FlowKey) -> bool {
         self.config.enforce && self.config.enforce_only.holds(flow)

@@ -14,12 +14,12 @@ use crate::rules::{Context, RuleSet, Stage};
 
 /// Lines that are remembered.
 #[derive(Debug, Default)]
-pub(super) struct Familiar {
+pub(super) struct IdentificationCache {
     client: KnownLines<KnownIdentification>,
     server: KnownLines<KnownIdentification>,
 }
 
-impl Familiar {
+impl IdentificationCache {
     /// Returns what is known of an identification by itself, without a KEXINIT.
     pub(super) fn identify(
         &mut self,

@@ -12,9 +12,9 @@ use crate::rules::Stage;
 
 /// What each side said first.
 #[derive(Debug, Default)]
-pub(super) struct First {
-    client: Heard,
-    server: Heard,
+pub(super) struct FirstBytes {
+    client: SideBytes,
+    server: SideBytes,
     /// Who spoke first.
     pub(super) from: Option<Side>,
     /// Which rules matched.
@@ -25,7 +25,7 @@ pub(super) struct First {
 
 /// What one side said first.
 #[derive(Debug)]
-struct Heard {
+struct SideBytes {
     octets: Vec<u8>,
     /// What so many of them are called: final but for [`Naming::More`].
     naming: Naming,
@@ -34,13 +34,13 @@ struct Heard {
     asked: usize,
 }
 
-impl Default for Heard {
+impl Default for SideBytes {
     fn default() -> Self {
         Self { octets: Vec::new(), naming: Naming::More, looked: 0, asked: 0 }
     }
 }
 
-impl Heard {
+impl SideBytes {
     /// What they are called; looked for where there are more of them than the last time.
     fn naming(&mut self, from: Side) -> Naming {
         if self.naming == Naming::More && self.looked < self.octets.len() {
@@ -58,14 +58,14 @@ impl Heard {
     }
 }
 
-impl First {
+impl FirstBytes {
     /// Takes the next bytes of a side; those behind the first [`FIRST_OCTETS`] are let go.
-    pub(super) fn hear(&mut self, from: Side, octets: &[u8]) {
+    pub(super) fn take_bytes(&mut self, from: Side, octets: &[u8]) {
         if octets.is_empty() {
             return;
         }
         self.from.get_or_insert(from);
-        let kept = &mut self.heard_mut(from).octets;
+        let kept = &mut self.side_mut(from).octets;
         let room = FIRST_OCTETS.saturating_sub(kept.len());
         kept.extend_from_slice(octets.get(..room).unwrap_or(octets));
     }
@@ -80,12 +80,12 @@ impl First {
 
     /// What the bytes of a side are called.
     pub(super) fn naming(&mut self, side: Side) -> Naming {
-        self.heard_mut(side).naming(side)
+        self.side_mut(side).naming(side)
     }
 
     /// A side begins afresh.
     pub(super) fn forget(&mut self, side: Side) {
-        let heard = self.heard_mut(side);
+        let heard = self.side_mut(side);
         *heard = heard.recycle();
     }
 
@@ -136,8 +136,8 @@ impl First {
     /// Asks the rules about all that a side said first, where that is more than before.
     fn ask(&mut self, side: Side, judge: &mut Judge<'_>) {
         let length = self.of(side).len();
-        if std::mem::replace(&mut self.heard_mut(side).asked, length) >= length
-            || !judge.law.rules.needs().other
+        if std::mem::replace(&mut self.side_mut(side).asked, length) >= length
+            || !judge.settings.rules.needs().other
         {
             return;
         }
@@ -186,7 +186,7 @@ impl First {
         self.client.octets.capacity() + self.server.octets.capacity()
     }
 
-    const fn heard_mut(&mut self, side: Side) -> &mut Heard {
+    const fn side_mut(&mut self, side: Side) -> &mut SideBytes {
         match side {
             Side::Client => &mut self.client,
             Side::Server => &mut self.server,

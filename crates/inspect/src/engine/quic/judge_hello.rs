@@ -14,20 +14,20 @@ use crate::terms::{Anomaly, Side, Transport};
 
 impl Association {
     /// Judges the hellos that are whole by now. Those that are to be stopped are suspects.
-    pub(super) fn listen(&mut self, judge: &mut Judge<'_>) {
-        std::mem::swap(&mut self.allowance, &mut judge.allowance);
+    pub(super) fn judge_hellos(&mut self, judge: &mut Judge<'_>) {
+        std::mem::swap(&mut self.reports, &mut judge.reports);
         for attempt in &mut self.attempts {
             if matches!(attempt.state, State::Undecided | State::Judged) {
-                attempt.listen(judge);
+                attempt.judge_hellos(judge);
             }
         }
         judge.tell_cut_alerts();
-        std::mem::swap(&mut self.allowance, &mut judge.allowance);
+        std::mem::swap(&mut self.reports, &mut judge.reports);
     }
 }
 
 impl Attempt {
-    fn listen(&mut self, judge: &mut Judge<'_>) {
+    fn judge_hellos(&mut self, judge: &mut Judge<'_>) {
         let stopped = judge.outcome.stop.is_some();
         loop {
             let hello = match self.hellos.next_message() {
@@ -62,7 +62,7 @@ impl Attempt {
         }
         let facts = Arc::new(facts);
         judge.take(Finding::Seen(Protocol::Tls, Side::Client));
-        let policy = judge.law.rules.policy(&judge.flow.endpoints());
+        let policy = judge.settings.rules.policy(&judge.flow.endpoints());
         let policy = policy.filter(|policy| !policy.allows_any()).cloned();
         judge.asks.clone_from(&policy);
         let line = facts.line(Side::Client);

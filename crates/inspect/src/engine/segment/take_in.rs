@@ -65,7 +65,7 @@ pub(super) fn assess(
     let Arrival { segment, side, .. } = arrival;
     let (sequence, payload) = (first_octet(segment), segment.payload());
     let mut anomalies = conversation.assess(side, streams.own, sequence, payload, Limits::default());
-    let room = (judge.law.config.buffer_limit / PINNING_FLOWS).clamp(PIN_LIMIT / 4, PIN_LIMIT);
+    let room = (judge.settings.config.buffer_limit / PINNING_FLOWS).clamp(PIN_LIMIT / 4, PIN_LIMIT);
     let full = !given_up && conversation.is_full(side, streams.own, sequence, room);
     anomalies.insert_if(full, Anomaly::ReorderLimit);
     anomalies
@@ -88,7 +88,7 @@ pub(super) fn take_in(
         conversation.rewind(side, streams.own, at);
     }
     if arrival.brings_octets() {
-        if judge.law.tracking == Tracking::Inline {
+        if judge.settings.tracking == Tracking::Inline {
             conversation.step_back(side, streams.own, first_octet(segment), segment.payload().len());
         }
         read(conversation, side, streams, segment, reported, judge);
@@ -119,8 +119,8 @@ fn read(
         return;
     }
     let offer = conversation.take(side, streams.own, sequence, payload, Limits::default(), judge);
-    judge.desk.counters.overlap_octets += u64::from(offer.overlap);
-    judge.desk.counters.out_of_order += u64::from(offer.ahead);
+    judge.shared.counters.overlap_octets += u64::from(offer.overlap);
+    judge.shared.counters.out_of_order += u64::from(offer.ahead);
     judge.note(offer.anomalies, reported);
 }
 

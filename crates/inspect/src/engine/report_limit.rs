@@ -17,13 +17,13 @@ const ALERT: u64 = 900;
 
 /// What was told of a flow, and how much was read of it.
 #[derive(Debug, Default)]
-pub(super) struct Allowance {
+pub(super) struct ReportLimit {
     /// The application layer's anomalies that were told.
     anomalies: AnomalySet,
     /// Rules that were told to have matched, by position.
     rules: Vec<usize>,
     /// Bytes of both directions that were read.
-    heard: u64,
+    read: u64,
     /// Bytes of alerts.
     spent: u64,
     /// Rules of which no alert was told, by their names, and how many more.
@@ -31,10 +31,10 @@ pub(super) struct Allowance {
     unnamed: usize,
 }
 
-impl Allowance {
+impl ReportLimit {
     /// Takes bytes that were read into account.
-    pub(super) fn hear(&mut self, octets: usize) {
-        self.heard = self.heard.saturating_add(octets as u64);
+    pub(super) fn add_read(&mut self, octets: usize) {
+        self.read = self.read.saturating_add(octets as u64);
     }
 
     /// True if an anomaly is to be told: only the first of its kind.
@@ -42,7 +42,7 @@ impl Allowance {
         self.anomalies.insert(anomaly)
     }
 
-    /// True if an alert is to be told: as long as the flow's alerts are not longer than an allowance and what
+    /// True if an alert is to be told: as long as the flow's alerts are not longer than a base and what
     /// the flow itself said. Only the first of a rule that blocks or is grave may take what is reserved, and
     /// what a rule repeats no more than half.
     pub(super) fn admit_alert(&mut self, rule: usize, grave: bool, banner: usize) -> bool {
@@ -51,7 +51,7 @@ impl Allowance {
             self.rules.push(rule);
         }
         let weight = ALERT + banner as u64;
-        let room = FREE + self.heard;
+        let room = FREE + self.read;
         let room = match (first, grave) {
             (true, true) => room,
             (true, false) => room - RESERVED,
@@ -94,10 +94,10 @@ mod tests {
 
     #[test]
     fn alerts_of_a_flow_grow_with_what_it_says_and_some_are_kept_for_grave_ones() {
-        let mut allowance = Allowance::default();
-        let mut admitted = |rules: std::ops::Range<usize>, grave, heard| {
-            allowance.hear(heard);
-            rules.filter(|rule| allowance.admit_alert(*rule, grave, 100)).count()
+        let mut reports = ReportLimit::default();
+        let mut admitted = |rules: std::ops::Range<usize>, grave, read| {
+            reports.add_read(read);
+            rules.filter(|rule| reports.admit_alert(*rule, grave, 100)).count()
         };
         assert_eq!(admitted(0..1000, false, 0), 9, "9 KiB of them");
         assert_eq!(admitted(1000..2000, true, 0), 3, "and 3 KiB of grave ones");
@@ -108,12 +108,12 @@ mod tests {
 
     #[test]
     fn rules_without_an_alert_are_named_once() {
-        let mut allowance = Allowance::default();
-        assert_eq!(allowance.take_cut(), None);
-        ["b", "a", "b"].iter().for_each(|rule| allowance.cut_alert(rule));
-        assert_eq!(allowance.take_cut().as_deref(), Some("b, a"));
-        assert_eq!(allowance.take_cut(), None);
-        (0..70).for_each(|rule| allowance.cut_alert(&rule.to_string()));
-        assert!(allowance.take_cut().is_some_and(|text| text.ends_with("63 and 6 more")));
+        let mut reports = ReportLimit::default();
+        assert_eq!(reports.take_cut(), None);
+        ["b", "a", "b"].iter().for_each(|rule| reports.cut_alert(rule));
+        assert_eq!(reports.take_cut().as_deref(), Some("b, a"));
+        assert_eq!(reports.take_cut(), None);
+        (0..70).for_each(|rule| reports.cut_alert(&rule.to_string()));
+        assert!(reports.take_cut().is_some_and(|text| text.ends_with("63 and 6 more")));
     }
 }

@@ -9,13 +9,13 @@ use crate::flow::FlowKey;
 ///
 /// Two halves bound it: once one is full, the older one is forgotten.
 #[derive(Debug)]
-pub(super) struct Barred {
+pub(super) struct BlockedKeys {
     recent: HashSet<FlowKey, ahash::RandomState>,
     older: HashSet<FlowKey, ahash::RandomState>,
     limit: usize,
 }
 
-impl Barred {
+impl BlockedKeys {
     /// Room for `limit` flows at most.
     pub(super) fn new(limit: usize) -> Self {
         let half = || HashSet::with_hasher(ahash::RandomState::new());

@@ -1,25 +1,25 @@
 //! What a segment led to becomes a decision, and the flow's story ends or goes on.
 
-use super::passage::Passage;
+use super::inspection::SegmentInspection;
 use super::{class_of, first_octet};
+use crate::engine::body_offload;
 use crate::engine::config::OnFailure;
 use crate::engine::conversation::Condemned;
 use crate::engine::decision::{Decision, Inspected, Resets};
 use crate::engine::outcome::{Outcome, Stop};
-use crate::engine::release;
-use crate::engine::standing;
+use crate::engine::response_offload;
 use crate::event::{DropReason, Side};
 use crate::flow::{Anomaly, AnomalySet, Class, Ruling, Tracking};
 use crate::rules::Mark;
 
-impl Passage<'_> {
+impl SegmentInspection<'_> {
     /// Turns what a packet led to into a decision.
     pub(super) fn conclude(&mut self) -> Inspected {
         let Outcome { stop, refuse, mark, .. } = &mut self.judge.outcome;
         let (stop, refuse, mark) = (stop.take(), refuse.take(), mark.take());
-        let (law, packet) = (self.judge.law, self.judge.packet);
+        let (settings, packet) = (self.judge.settings, self.judge.packet);
         let flow = self.flows.table.get_mut(self.id);
-        let mark = self.judge.desk.marks.add(&mut flow.label, mark);
+        let mark = self.judge.shared.marks.add(&mut flow.label, mark);
         if let Some(stop) = stop {
             return self.stop(stop, mark);
         }
@@ -34,14 +34,14 @@ impl Passage<'_> {
         let received = || {
             // Whether both receivers have what the decision rests on.
             let streams = [Side::Client, Side::Server].map(|side| flow.stream(flow.end(side)));
-            conversation.is_received(streams, law.tracking == Tracking::Lossy)
+            conversation.is_received(streams, settings.tracking == Tracking::Lossy)
         };
         let may_pass = conversation.admission.may_pass();
         if conversation.is_decided() && may_pass && received() {
             return self.let_pass(mark);
         }
-        let late = |since| packet.now.since(since) > law.config.time_budget;
-        let spent = conversation.spent > law.config.stream_budget;
+        let late = |since| packet.now.since(since) > settings.config.time_budget;
+        let spent = conversation.spent > settings.config.stream_budget;
         if spent || conversation.amid_since().is_some_and(late) {
             return self.give_up(mark);
         }
@@ -49,28 +49,29 @@ impl Passage<'_> {
         if may_pass && flow.is_one_way() && late(flow.started()) && no_more() {
             return self.let_pass(mark);
         }
-        if self.judge.desk.counters.buffered_now > law.config.buffer_limit
-            && !self.flows.relieve(self.id, packet.now, &mut self.judge.sitting())
+        if self.judge.shared.counters.buffered_now > settings.config.buffer_limit
+            && !self.flows.relieve(self.id, packet.now, &mut self.judge.session())
         {
             return self.run_short(mark);
         }
         // A reset may never have arrived: what it leaves is told once the flow is forgotten.
         let reset = self.classify();
-        self.flows.watch(self.id, law);
+        self.flows.watch(self.id, settings);
         if reset == Some(false) {
             self.tell_owed();
         }
         let flow = self.flows.table.get_mut(self.id);
         let side = flow.side(self.from);
-        let stands = standing::decide(flow, self.segment, side, &mut self.judge);
-        let decision = stands.unwrap_or_else(|| release::decide(flow, self.segment, side, &mut self.judge));
+        let stands = response_offload::decide(flow, self.segment, side, &mut self.judge);
+        let decision =
+            stands.unwrap_or_else(|| body_offload::decide(flow, self.segment, side, &mut self.judge));
         Inspected { decision, mark }
     }
 
     /// Puts the flow into the class where it stands; where it is over, whether by a reset.
     fn classify(&mut self) -> Option<bool> {
         let flow = self.flows.table.get(self.id);
-        let (class, over) = class_of(flow, self.judge.law);
+        let (class, over) = class_of(flow, self.judge.settings);
         let reset = over.then(|| flow.is_reset());
         if class != flow.class() {
             self.flows.table.set_class(self.id, class, self.judge.packet.now);
@@ -80,10 +81,10 @@ impl Passage<'_> {
 
     /// The budget is spent without a decision.
     fn give_up(&mut self, mark: Option<Mark>) -> Inspected {
-        self.judge.desk.counters.budget_spent += 1;
+        self.judge.shared.counters.budget_spent += 1;
         let flow = self.flows.table.get_mut(self.id);
         self.judge.note(AnomalySet::of(Anomaly::BudgetSpent), &mut flow.reported);
-        if self.judge.law.config.on_anomaly.drops(Anomaly::BudgetSpent) {
+        if self.judge.settings.config.on_anomaly.drops(Anomaly::BudgetSpent) {
             let reason = Anomaly::BudgetSpent.drop_reason();
             if self.judge.enforces() {
                 return self.stop(Stop::because(reason), mark);
@@ -95,8 +96,8 @@ impl Passage<'_> {
 
     /// The buffers of all flows together are full, and this flow's are the largest.
     fn run_short(&mut self, mark: Option<Mark>) -> Inspected {
-        self.judge.desk.counters.no_room += 1;
-        if self.judge.law.config.on_failure == OnFailure::Closed {
+        self.judge.shared.counters.no_room += 1;
+        if self.judge.settings.config.on_failure == OnFailure::Closed {
             return self.stop(Stop::because(DropReason::FlowMemcap), mark);
         }
         self.pass_or_refuse(mark)
@@ -133,10 +134,10 @@ impl Passage<'_> {
 
     /// Stops a flow with this segment, or says that it would have been stopped.
     pub(super) fn stop(&mut self, stop: Stop, mark: Option<Mark>) -> Inspected {
-        let law = self.judge.law;
+        let settings = self.judge.settings;
         let enforce = self.judge.enforces() || stop.reason == DropReason::FlowMemcap;
         let flow = self.flows.table.get(self.id);
-        if enforce && law.tracking == Tracking::Inline && !flow.is_confirmed() {
+        if enforce && settings.tracking == Tracking::Inline && !flow.is_confirmed() {
             return self.condemn(stop, mark);
         }
         let decided = flow.conversation.as_ref().is_some_and(|it| it.is_decided());
@@ -149,8 +150,8 @@ impl Passage<'_> {
             return Inspected { decision: Decision::Undecided, mark };
         }
         self.end_conversation();
-        self.judge.desk.counters.count_blocked(stop.reject);
-        self.judge.desk.ban = stop.ban.filter(|_| self.flows.table.get(self.id).is_established());
+        self.judge.shared.counters.count_blocked(stop.reject);
+        self.judge.shared.ban = stop.ban.filter(|_| self.flows.table.get(self.id).is_established());
         let flow = self.flows.table.get_mut(self.id);
         let peer = flow.stream(self.from.other());
         let sender_expects = peer.is_open().then(|| peer.next());
@@ -178,7 +179,7 @@ impl Passage<'_> {
     pub(super) fn end_conversation(&mut self) {
         if let Some(mut conversation) = self.flows.table.get_mut(self.id).conversation.take() {
             conversation.close(&mut self.judge);
-            self.flows.spare.take_back(conversation, &mut self.judge.desk.counters);
+            self.flows.spare.take_back(conversation, &mut self.judge.shared.counters);
         }
     }
 

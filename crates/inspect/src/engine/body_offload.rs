@@ -35,7 +35,7 @@
 //! The request, and what the server sends before the acknowledgement of its head is back: as much as its
 //! window allows in a round trip. Between two namespaces of one machine that may be a MiB at once; a body
 //! that is much longer than the window goes by nearly whole. Where that is to be spared, too, responses go by
-//! unread (`src/engine/standing.rs`).
+//! unread (`src/engine/response_offload.rs`).
 //!
 //! # Not for requests
 //!
@@ -64,14 +64,14 @@ const BEHIND: i32 = 1 << 24;
 
 /// A body that passes without being seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Release {
+pub struct BodyOffload {
     /// Sequence number behind its last byte.
     pub until: u32,
     /// Nobody knows yet that the kernel has taken the release back.
     pub stands: bool,
 }
 
-impl Release {
+impl BodyOffload {
     /// One of the rest of a body, of which `stream` was read so far, if that is worth it and its head can't
     /// be replaced any more.
     pub(super) fn of(rest: Rest, stream: &Stream) -> Option<Self> {
@@ -112,7 +112,7 @@ fn told(segment: &Segment<'_>, side: Side, stream: &Stream) -> Option<u32> {
 
 /// Takes note of what a segment says to have gone by, before it is compared with what was seen.
 pub(super) fn foresee(flow: &mut Flow<Conversation>, segment: &Segment<'_>, side: Side) {
-    let Some(release) = flow.conversation.as_ref().and_then(|it| it.release) else { return };
+    let Some(release) = flow.conversation.as_ref().and_then(|it| it.body_offload) else { return };
     let stream = flow.stream_mut(flow.end(Side::Server));
     if let Some(at) = told(segment, side, stream).filter(|at| release.covers(stream, *at)) {
         stream.go_unseen(at);
@@ -127,7 +127,7 @@ pub(super) fn catch_up(
     side: Side,
     judge: &mut Judge<'_>,
 ) -> bool {
-    let Some(release) = conversation.release else { return false };
+    let Some(release) = conversation.body_offload else { return false };
     let before = stream.next();
     if let Some(at) = told(segment, side, stream).filter(|at| release.covers(stream, *at)) {
         let end = if distance(release.until, at) > 0 { release.until } else { at };
@@ -138,14 +138,14 @@ pub(super) fn catch_up(
         }
     }
     if !release.stands && distance(release.until, stream.next()) >= 0 {
-        conversation.release = None;
+        conversation.body_offload = None;
     }
     stream.next() != before
 }
 
 fn go_over(conversation: &mut Conversation, stream: &mut Stream, end: u32, judge: &mut Judge<'_>) {
     let Ok(count @ 1..) = usize::try_from(distance(stream.next(), end)) else { return };
-    judge.desk.counters.unseen_octets += count as u64;
+    judge.shared.counters.unseen_octets += count as u64;
     judge.outcome.notes.unseen += count as u64;
     conversation.lose(Side::Server, stream, count, judge);
 }
@@ -161,23 +161,23 @@ pub(super) fn decide(
         return Decision::Undecided;
     }
     if segment.wire_payload_length() > 0 {
-        let release = flow.conversation.as_mut().and_then(|it| it.release.as_mut());
+        let release = flow.conversation.as_mut().and_then(|it| it.body_offload.as_mut());
         let stood = release.is_some_and(|release| std::mem::take(&mut release.stands));
         return if stood { Decision::Regain } else { Decision::Undecided };
     }
-    let law = judge.law;
-    let may = law.config.lets_by() && law.dialogue.reads_on();
+    let settings = judge.settings;
+    let may = settings.config.lets_by() && settings.dialogue.reads_on();
     if !may || flow.label != 0 || !segment.flags().is_plain() || flow.is_closed() {
         return Decision::Undecided;
     }
     let streams = [Side::Client, Side::Server].map(|side| *flow.stream(flow.end(side)));
     let Some(conversation) = &mut flow.conversation else { return Decision::Undecided };
     let Some(release) = conversation.releasable(&streams) else { return Decision::Undecided };
-    if conversation.release.is_some_and(|standing| release.repeats(&standing)) {
+    if conversation.body_offload.is_some_and(|standing| release.repeats(&standing)) {
         return Decision::Undecided;
     }
-    conversation.release = Some(release);
-    judge.desk.counters.released += 1;
+    conversation.body_offload = Some(release);
+    judge.shared.counters.released += 1;
     let server = flow.end(Side::Server);
     flow.stream_mut(server).allow(release.until);
     Decision::Release

@@ -5,11 +5,11 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use super::admission::silence;
-use super::bench::{Law, Sitting};
+use super::context::{EngineSettings, InspectionSession};
 use super::conversation::Conversation;
 use super::decision::PacketInput;
-use super::facts::FlowFacts;
-use super::flows::Flows;
+use super::flow_facts::FlowFacts;
+use super::tcp_flows::TcpFlows;
 use crate::event::Timestamp;
 use crate::flow::{Class, Flow, FlowId, Ruling};
 use crate::rules::RuleSet;
@@ -17,7 +17,7 @@ use crate::rules::RuleSet;
 /// When to look again at flows under a policy that does not wait for ever: soonest first, with when they
 /// were begun.
 #[derive(Debug, Default)]
-pub(super) struct Silences(BinaryHeap<Reverse<(Timestamp, FlowId, Timestamp)>>);
+pub(super) struct SilentFlows(BinaryHeap<Reverse<(Timestamp, FlowId, Timestamp)>>);
 
 /// True if only what a policy allows may pass in a flow.
 pub(super) fn is_under_policy(flow: &Flow<Conversation>, rules: &RuleSet) -> bool {
@@ -25,14 +25,14 @@ pub(super) fn is_under_policy(flow: &Flow<Conversation>, rules: &RuleSet) -> boo
         && rules.policy(&FlowFacts::from(flow).endpoints()).is_some_and(|policy| !policy.allows_any())
 }
 
-impl Flows {
+impl TcpFlows {
     /// Notes that a flow has begun, so that it is found should it stay silent.
-    pub(super) fn note_begin(&mut self, id: FlowId, now: Timestamp, law: &Law) {
-        if !law.rules.has_impatient_policies() {
+    pub(super) fn note_begin(&mut self, id: FlowId, now: Timestamp, settings: &EngineSettings) {
+        if !settings.rules.has_impatient_policies() {
             return;
         }
         let flow = self.table.get(id);
-        let Some(policy) = law.rules.policy(&FlowFacts::from(flow).endpoints()) else { return };
+        let Some(policy) = settings.rules.policy(&FlowFacts::from(flow).endpoints()) else { return };
         let Some(patience) = policy.silent_after().filter(|_| !policy.allows_any()) else { return };
         self.silent.0.push(Reverse((now.after(patience), id, flow.started())));
         if self.silent.0.len() > 2 * self.table.limit() {
@@ -46,7 +46,7 @@ impl Flows {
     }
 
     /// Ends flows that are open and have been silent for longer than their policy waits.
-    pub(super) fn end_the_silent(&mut self, now: Timestamp, sitting: &mut Sitting<'_>) {
+    pub(super) fn end_the_silent(&mut self, now: Timestamp, session: &mut InspectionSession<'_>) {
         while self.silent.0.peek().is_some_and(|Reverse((due, ..))| *due <= now)
             && let Some(Reverse((_, id, started))) = self.silent.0.pop()
         {
@@ -54,30 +54,30 @@ impl Flows {
             let silent = flow.conversation.as_ref().is_none_or(|it| it.admission.is_silent());
             let open = flow.ruling == Ruling::Undecided && !flow.is_opening() && !flow.is_closed();
             if flow.started() == started && silent && open {
-                self.end_silent(id, now, sitting);
+                self.end_silent(id, now, session);
             }
         }
     }
 
-    fn end_silent(&mut self, id: FlowId, now: Timestamp, sitting: &mut Sitting<'_>) {
+    fn end_silent(&mut self, id: FlowId, now: Timestamp, session: &mut InspectionSession<'_>) {
         let flow = self.table.get_mut(id);
-        let rules = Arc::clone(&sitting.law.rules);
+        let rules = Arc::clone(&session.settings.rules);
         let facts = FlowFacts::from(&*flow);
         let Some(policy) = rules.policy(&facts.endpoints()) else { return };
         let packet = PacketInput::none(now);
-        let mut judge = sitting.again().judge(facts, None, None, &packet);
+        let mut judge = session.again().judge(facts, None, None, &packet);
         judge.refuse(policy, silence());
         let Some(stop) = judge.outcome.stop.take().filter(|_| judge.enforces()) else { return };
         if !stop.reject {
             judge.tell_drop(stop.reason, stop.rule, false);
-            judge.desk.counters.count_blocked(false);
+            judge.shared.counters.count_blocked(false);
         }
         if let Some(conversation) = flow.conversation.take() {
-            self.spare.take_back(conversation, &mut judge.desk.counters);
+            self.spare.take_back(conversation, &mut judge.shared.counters);
         }
         flow.ruling = if stop.reject { Ruling::Refused } else { Ruling::Blocked };
         let outcome = judge.outcome;
-        self.observe(id, outcome, sitting.law);
+        self.observe(id, outcome, session.settings);
         self.table.set_class(id, Class::Blocked, now);
     }
 }

@@ -2,11 +2,11 @@
 
 use super::association::Association;
 use super::seen::Seen;
-use crate::engine::bench::{Bench, Desk, Sitting};
 use crate::engine::config::{EngineConfig, OnFailure};
+use crate::engine::context::{EngineContext, InspectionSession, SharedState};
 use crate::engine::counters::Counters;
 use crate::engine::decision::{Decision, Inspected, PacketInput};
-use crate::engine::facts::FlowFacts;
+use crate::engine::flow_facts::FlowFacts;
 use crate::engine::judge::Judge;
 use crate::event::{DropReason, FlowEnd, Side, Timestamp};
 use crate::flow::{Anomaly, AnomalySet, Class, Flow, FlowId, FlowKey, FlowTable, Ruling};
@@ -32,7 +32,7 @@ const TICK_LIMIT: usize = 1 << 14;
 
 /// The UDP flows.
 #[derive(Debug)]
-pub struct Datagrams {
+pub struct QuicFlows {
     pub(super) table: FlowTable<Association>,
     pub(super) octet_limit: usize,
     /// Bytes that the flows hold.
@@ -41,7 +41,7 @@ pub struct Datagrams {
     pub(super) room: Vec<u8>,
 }
 
-impl Datagrams {
+impl QuicFlows {
     /// No flows, and room for a quarter of what TCP's may take.
     pub fn new(config: &EngineConfig) -> Self {
         Self {
@@ -75,111 +75,120 @@ impl Datagrams {
     }
 
     /// A new flow, if need be in the place of another; none where there is no room.
-    pub(super) fn begin(&mut self, seen: Seen<'_>, sitting: &mut Sitting<'_>) -> Option<FlowId> {
+    pub(super) fn begin(&mut self, seen: Seen<'_>, session: &mut InspectionSession<'_>) -> Option<FlowId> {
         let now = seen.packet.now;
         if self.table.is_full() {
-            let oldest = ways(sitting).iter().find_map(|class| self.table.oldest(*class))?;
-            self.give_way(oldest, now, sitting);
+            let oldest = ways(session).iter().find_map(|class| self.table.oldest(*class))?;
+            self.give_way(oldest, now, session);
         }
         let id = self.table.insert(seen.key, seen.from, now).ok()?;
-        sitting.desk.counters.udp_flows += 1;
+        session.shared.counters.udp_flows += 1;
         Some(id)
     }
 
     /// Brings the bytes that flows hold below their limit; false where nothing gives way.
-    pub(super) fn has_octets(&mut self, now: Timestamp, sitting: &mut Sitting<'_>) -> bool {
+    pub(super) fn has_octets(&mut self, now: Timestamp, session: &mut InspectionSession<'_>) -> bool {
         while self.held > self.octet_limit {
             let table = &self.table;
             // Not the flow at hand: its own is taken out of the table.
             let holds = |id: &FlowId| table.get(*id).conversation.is_some();
             let mut oldest =
-                ways(sitting).iter().filter_map(|class| table.by_age(*class).take(COMPARED).find(holds));
+                ways(session).iter().filter_map(|class| table.by_age(*class).take(COMPARED).find(holds));
             let Some(oldest) = oldest.next() else { return false };
-            self.give_way(oldest, now, sitting);
+            self.give_way(oldest, now, session);
         }
         true
     }
 
-    fn give_way(&mut self, id: FlowId, now: Timestamp, sitting: &mut Sitting<'_>) {
-        *sitting.desk.counters.udp_evictions.of(self.get(id).class()) += 1;
-        self.forget(id, FlowEnd::Forced, now, sitting);
+    fn give_way(&mut self, id: FlowId, now: Timestamp, session: &mut InspectionSession<'_>) {
+        *session.shared.counters.udp_evictions.of(self.get(id).class()) += 1;
+        self.forget(id, FlowEnd::Forced, now, session);
     }
 
     /// There is no room for the datagram's flow.
-    pub(super) fn refuse_flow(facts: FlowFacts, seen: Seen<'_>, sitting: &mut Sitting<'_>) -> Inspected {
-        sitting.desk.counters.no_room += 1;
-        if sitting.law.config.on_failure == OnFailure::Open {
+    pub(super) fn refuse_flow(
+        facts: FlowFacts,
+        seen: Seen<'_>,
+        session: &mut InspectionSession<'_>,
+    ) -> Inspected {
+        session.shared.counters.no_room += 1;
+        if session.settings.config.on_failure == OnFailure::Open {
             return Decision::Undecided.into();
         }
-        judge(sitting.again(), facts, seen).tell_drop(DropReason::FlowMemcap, None, false);
+        judge(session.again(), facts, seen).tell_drop(DropReason::FlowMemcap, None, false);
         Decision::Drop.into()
     }
 
     /// Puts what is known of a flow back into its place.
-    pub(super) fn put_back(&mut self, id: FlowId, mut association: Box<Association>, desk: &mut Desk) {
+    pub(super) fn put_back(
+        &mut self,
+        id: FlowId,
+        mut association: Box<Association>,
+        shared: &mut SharedState,
+    ) {
         let memory = association.memory();
         self.held = self.held - association.accounted + memory;
         association.accounted = memory;
         self.get_mut(id).conversation = Some(association);
-        desk.counters.udp_buffered_now = self.held;
+        shared.counters.udp_buffered_now = self.held;
     }
 
     /// Forgets flows that have been silent for too long, and those whose hellos never became whole.
-    pub fn tick(&mut self, now: Timestamp, sitting: &mut Sitting<'_>) {
-        let config = &sitting.law.config;
+    pub fn tick(&mut self, now: Timestamp, session: &mut InspectionSession<'_>) {
+        let config = &session.settings.config;
         for class in CLASSES {
             let timeout = Association::timeout(class, &config.timeouts, config.time_budget);
             for _ in 0..TICK_LIMIT {
                 let Some(id) = self.table.expired(class, timeout, now) else { break };
-                if class != Class::Undecided || !self.block_unfinished(id, now, sitting) {
-                    self.forget(id, FlowEnd::Timeout, now, sitting);
+                if class != Class::Undecided || !self.block_unfinished(id, now, session) {
+                    self.forget(id, FlowEnd::Timeout, now, session);
                 }
             }
         }
-        self.refresh(&mut sitting.desk.counters);
+        self.refresh(&mut session.shared.counters);
     }
 
     /// Blocks a flow whose hello was not whole in time, where that is asked for.
-    fn block_unfinished(&mut self, id: FlowId, now: Timestamp, sitting: &mut Sitting<'_>) -> bool {
+    fn block_unfinished(&mut self, id: FlowId, now: Timestamp, session: &mut InspectionSession<'_>) -> bool {
         let amid = self.get(id).conversation.as_ref().is_some_and(|association| association.is_amid());
         if !amid {
             // What it was half-way through is condemned, and its server has waited long enough.
             return false;
         }
-        sitting.desk.counters.budget_spent += 1;
+        session.shared.counters.budget_spent += 1;
         let packet = PacketInput::none(now);
         let facts = self.facts_of(id);
-        let mut judge = sitting.again().judge(facts, None, None, &packet);
+        let mut judge = session.again().judge(facts, None, None, &packet);
         judge.note(AnomalySet::of(Anomaly::BudgetSpent), &mut self.get_mut(id).reported);
-        if !judge.enforces() || !judge.law.config.on_anomaly.drops(Anomaly::BudgetSpent) {
+        if !judge.enforces() || !judge.settings.config.on_anomaly.drops(Anomaly::BudgetSpent) {
             return false;
         }
         judge.tell_drop(Anomaly::BudgetSpent.drop_reason(), None, false);
-        judge.desk.counters.count_blocked(false);
+        judge.shared.counters.count_blocked(false);
         self.get_mut(id).ruling = Ruling::Blocked;
         if let Some(mut association) = self.get_mut(id).conversation.take() {
             association.forget_hellos();
             association.notes.add(judge.outcome.notes);
-            self.put_back(id, association, judge.desk);
+            self.put_back(id, association, judge.shared);
         }
         self.set_class(id, Class::Blocked, &packet);
         true
     }
 
     /// Forgets every flow.
-    pub fn finish(&mut self, now: Timestamp, sitting: &mut Sitting<'_>) {
+    pub fn finish(&mut self, now: Timestamp, session: &mut InspectionSession<'_>) {
         for class in CLASSES {
             while let Some(id) = self.table.oldest(class) {
-                self.forget(id, FlowEnd::Shutdown, now, sitting);
+                self.forget(id, FlowEnd::Shutdown, now, session);
             }
         }
-        self.refresh(&mut sitting.desk.counters);
+        self.refresh(&mut session.shared.counters);
     }
 
-    fn forget(&mut self, id: FlowId, end: FlowEnd, now: Timestamp, sitting: &mut Sitting<'_>) {
+    fn forget(&mut self, id: FlowId, end: FlowEnd, now: Timestamp, session: &mut InspectionSession<'_>) {
         let facts = self.facts_of(id);
-        if sitting.law.config.flow_events {
-            self.tell_record(id, facts, end, now, sitting);
+        if session.settings.config.flow_events {
+            self.tell_record(id, facts, end, now, session);
         }
         if let Some(association) = self.table.remove(id) {
             self.held -= association.accounted;
@@ -201,8 +210,8 @@ impl Datagrams {
     }
 
     /// Counts a datagram of a flow.
-    pub(super) fn count(&mut self, id: FlowId, seen: Seen<'_>, bench: &mut Bench) {
-        bench.desk.counters.datagrams += 1;
+    pub(super) fn count(&mut self, id: FlowId, seen: Seen<'_>, context: &mut EngineContext) {
+        context.shared.counters.datagrams += 1;
         if let Some(association) = &mut self.get_mut(id).conversation {
             association.volume(seen.from).add(seen.datagram.wire_length() as u64);
             association.last = seen.packet.now;
@@ -219,17 +228,17 @@ impl Datagrams {
 }
 
 /// A judge of what a datagram shows.
-pub(super) fn judge<'e>(sitting: Sitting<'e>, facts: FlowFacts, seen: Seen<'e>) -> Judge<'e> {
+pub(super) fn judge<'e>(session: InspectionSession<'e>, facts: FlowFacts, seen: Seen<'e>) -> Judge<'e> {
     let endpoint = seen.key.endpoint(seen.from);
     let side = if facts.endpoints().client == endpoint { Side::Client } else { Side::Server };
-    let mut judge = sitting.judge(facts, Some(side), None, seen.packet);
+    let mut judge = session.judge(facts, Some(side), None, seen.packet);
     judge.datagram = Some(seen.datagram);
     judge
 }
 
 /// What gives way to a new flow.
-const fn ways(sitting: &Sitting<'_>) -> &'static [Class] {
-    match sitting.law.config.on_failure {
+const fn ways(session: &InspectionSession<'_>) -> &'static [Class] {
+    match session.settings.config.on_failure {
         OnFailure::Open => &GIVES_WAY,
         OnFailure::Closed => &GIVES_WAY_CLOSED,
     }

@@ -11,7 +11,7 @@ use crate::terms::{Greeting, Side};
 
 /// How much of a greeting was heard.
 #[derive(Debug, Default)]
-pub enum Hearing {
+pub enum GreetingProgress {
     /// Nothing yet.
     #[default]
     Open,
@@ -22,7 +22,7 @@ pub enum Hearing {
 }
 
 /// What some bytes were.
-pub enum Heard {
+pub enum GreetingPart {
     /// Part of what may be a greeting.
     More,
     /// The end of one of that protocol, as far as so many of them.
@@ -31,34 +31,39 @@ pub enum Heard {
     Nothing,
 }
 
-impl Hearing {
+impl GreetingProgress {
     /// Takes the next bytes of the server.
-    pub(super) fn hear(&mut self, octets: &[u8], answers: bool, context: &mut ReadContext<'_>) -> Heard {
+    pub(super) fn read_first(
+        &mut self,
+        octets: &[u8],
+        answers: bool,
+        context: &mut ReadContext<'_>,
+    ) -> GreetingPart {
         if octets.is_empty() {
-            return Heard::More;
+            return GreetingPart::More;
         }
         let port = context.server_port;
         let mut heard = match std::mem::replace(self, Self::Over) {
             Self::Open => Vec::new(),
             Self::Amid(heard) => heard,
-            Self::Over => return Heard::Nothing,
+            Self::Over => return GreetingPart::Nothing,
         };
         let before = heard.len();
         let worth_a_look = before < FEW || memchr::memchr(b'\n', octets).is_some();
         heard.extend_from_slice(octets);
         if !worth_a_look && heard.len() < greeting::LINE_LIMIT {
             *self = Self::Amid(heard);
-            return Heard::More;
+            return GreetingPart::More;
         }
         match greeting::parse(&heard, port) {
             Progress::More => {
                 *self = Self::Amid(heard);
-                Heard::More
+                GreetingPart::More
             }
-            Progress::Never(_) => Heard::Nothing,
+            Progress::Never(_) => GreetingPart::Nothing,
             Progress::Done { value, consumed } => {
                 tell(&value, answers, context);
-                Heard::Whole(value.greeting, consumed.saturating_sub(before))
+                GreetingPart::Whole(value.greeting, consumed.saturating_sub(before))
             }
         }
     }

@@ -4,15 +4,15 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::accounts::{Accounts, Reopened, Terms};
-use super::barred::Barred;
-use super::bench::{Law, Sitting};
+use super::blocked_keys::BlockedKeys;
 use super::config::OnFailure;
+use super::context::{EngineSettings, InspectionSession};
 use super::conversation::Conversation;
 use super::counters::Counters;
 use super::decision::PacketInput;
-use super::facts::FlowFacts;
+use super::flow_facts::FlowFacts;
 use super::outcome::{FlowNotes, Outcome};
-use super::silence::Silences;
+use super::silent_flows::SilentFlows;
 use crate::event::{DropReason, Event, EventKind, FlowContext, FlowEnd, FlowRecord, Timestamp};
 use crate::flow::{
     Anomaly, AnomalySet, Class, End, Flow, FlowId, FlowKey, FlowTable, FullTable, Ruling, Tracking,
@@ -43,27 +43,27 @@ const SPARE_CONVERSATIONS: usize = 256;
 
 /// The flows, and who of them is looked at again though nothing comes.
 #[derive(Debug)]
-pub(super) struct Flows {
+pub(super) struct TcpFlows {
     pub(super) table: FlowTable<Conversation>,
     /// When to look again at flows that stood within a banner, soonest first, and when they were begun.
     watched: VecDeque<(Timestamp, FlowId, Timestamp)>,
     pub(super) accounts: Accounts,
-    pub(super) silent: Silences,
-    barred: Barred,
-    pub(super) spare: Spare,
+    pub(super) silent: SilentFlows,
+    blocked_keys: BlockedKeys,
+    pub(super) spare: SpareConversations,
     /// When packets went by that nobody has shown, or were known to have.
     missed: Option<Timestamp>,
 }
 
-impl Flows {
+impl TcpFlows {
     pub(super) fn new(limit: usize) -> Self {
         Self {
             table: FlowTable::new(limit),
             watched: VecDeque::new(),
             accounts: Accounts::default(),
-            silent: Silences::default(),
-            barred: Barred::new(limit),
-            spare: Spare::default(),
+            silent: SilentFlows::default(),
+            blocked_keys: BlockedKeys::new(limit),
+            spare: SpareConversations::default(),
             missed: None,
         }
     }
@@ -85,11 +85,11 @@ impl Flows {
         (key, client): (FlowKey, End),
         class: Class,
         now: Timestamp,
-        sitting: &mut Sitting<'_>,
+        session: &mut InspectionSession<'_>,
     ) -> Result<FlowId, FullTable> {
-        let id = self.place((key, client), class, now, sitting)?;
-        sitting.desk.counters.flows += 1;
-        self.note_begin(id, now, sitting.law);
+        let id = self.place((key, client), class, now, session)?;
+        session.shared.counters.flows += 1;
+        self.note_begin(id, now, session.settings);
         Ok(id)
     }
 
@@ -99,19 +99,19 @@ impl Flows {
         &mut self,
         opener: (FlowKey, End),
         now: Timestamp,
-        sitting: &mut Sitting<'_>,
+        session: &mut InspectionSession<'_>,
     ) -> Option<FlowId> {
         let (key, _) = opener;
-        if !self.barred.take(&key) {
+        if !self.blocked_keys.take(&key) {
             return None;
         }
-        let Ok(id) = self.place(opener, Class::Closed, now, sitting) else {
-            self.barred.insert(key);
+        let Ok(id) = self.place(opener, Class::Closed, now, session) else {
+            self.blocked_keys.insert(key);
             return None;
         };
         let flow = self.table.get_mut(id);
         flow.ruling = Ruling::Blocked;
-        if sitting.law.config.flow_events {
+        if session.settings.config.flow_events {
             self.accounts.set_told(id, self.table.get(id));
         }
         Some(id)
@@ -122,13 +122,13 @@ impl Flows {
         (key, client): (FlowKey, End),
         class: Class,
         now: Timestamp,
-        sitting: &mut Sitting<'_>,
+        session: &mut InspectionSession<'_>,
     ) -> Result<FlowId, FullTable> {
-        if sitting.law.tracking == Tracking::Inline {
-            self.keep_to_share(class, now, sitting);
+        if session.settings.tracking == Tracking::Inline {
+            self.keep_to_share(class, now, session);
         }
         if self.table.is_full() {
-            self.make_room(now, sitting);
+            self.make_room(now, session);
         }
         let id = self.table.insert(key, client, now)?;
         self.table.set_class(id, class, now);
@@ -136,26 +136,26 @@ impl Flows {
     }
 
     /// Forgets the oldest flow of a class that any packet gets into, when it has all the room it may have.
-    fn keep_to_share(&mut self, class: Class, now: Timestamp, sitting: &mut Sitting<'_>) {
+    fn keep_to_share(&mut self, class: Class, now: Timestamp, session: &mut InspectionSession<'_>) {
         let share = (self.table.limit() / UNCONFIRMED_SHARE).max(1);
         if self.table.count(class) >= share
             && let Some(id) = self.table.oldest(class)
         {
-            *sitting.desk.counters.evictions.of(class) += 1;
-            self.forget(id, FlowEnd::Forced, now, sitting);
+            *session.shared.counters.evictions.of(class) += 1;
+            self.forget(id, FlowEnd::Forced, now, session);
         }
     }
 
-    fn make_room(&mut self, now: Timestamp, sitting: &mut Sitting<'_>) {
+    fn make_room(&mut self, now: Timestamp, session: &mut InspectionSession<'_>) {
         for class in GIVES_WAY {
             // Where failing closed is asked for nothing gives way that stands within a banner.
-            let candidate = match (class, sitting.law.config.on_failure) {
+            let candidate = match (class, session.settings.config.on_failure) {
                 (Class::Undecided, OnFailure::Closed) => self.oldest_idle(),
                 _ => self.table.oldest(class),
             };
             if let Some(id) = candidate {
-                *sitting.desk.counters.evictions.of(class) += 1;
-                self.forget(id, FlowEnd::Forced, now, sitting);
+                *session.shared.counters.evictions.of(class) += 1;
+                self.forget(id, FlowEnd::Forced, now, session);
                 return;
             }
         }
@@ -185,15 +185,20 @@ impl Flows {
     /// Brings the buffers of all flows together below their limit: flows that are closed or that nobody has
     /// confirmed give theirs first, then whoever holds most of those that were silent for longest. False
     /// where that is `current`.
-    pub(super) fn relieve(&mut self, current: FlowId, now: Timestamp, sitting: &mut Sitting<'_>) -> bool {
-        while sitting.desk.counters.buffered_now > sitting.law.config.buffer_limit {
+    pub(super) fn relieve(
+        &mut self,
+        current: FlowId,
+        now: Timestamp,
+        session: &mut InspectionSession<'_>,
+    ) -> bool {
+        while session.shared.counters.buffered_now > session.settings.config.buffer_limit {
             let closed = self.table.by_age(Class::Closed).take(COMPARED);
             let strangers = closed.chain(self.table.by_age(Class::Unconfirmed).take(COMPARED));
             let stranger = strangers.chain(self.table.by_age(Class::Opening).take(COMPARED));
             let stranger = stranger.filter(|id| *id != current).find(|id| self.held(*id) > 0);
             if let Some(id) = stranger {
-                sitting.desk.counters.no_room += 1;
-                self.forget(id, FlowEnd::Forced, now, sitting);
+                session.shared.counters.no_room += 1;
+                self.forget(id, FlowEnd::Forced, now, session);
                 continue;
             }
             let idle = self.table.by_age(Class::Undecided).take(COMPARED);
@@ -201,15 +206,15 @@ impl Flows {
             if id == current {
                 return false;
             }
-            sitting.desk.counters.no_room += 1;
+            session.shared.counters.no_room += 1;
             if !self.is_amid(id) {
                 // It is picked up again should it go on, and nothing is lost.
-                self.forget(id, FlowEnd::Forced, now, sitting);
+                self.forget(id, FlowEnd::Forced, now, session);
                 continue;
             }
-            let closed = sitting.law.config.on_failure == OnFailure::Closed;
+            let closed = session.settings.config.on_failure == OnFailure::Closed;
             let ruling = if closed { Ruling::Blocked } else { Ruling::Passed };
-            self.decide_silent(id, ruling, DropReason::FlowMemcap, now, sitting);
+            self.decide_silent(id, ruling, DropReason::FlowMemcap, now, session);
         }
         true
     }
@@ -226,13 +231,13 @@ impl Flows {
         ruling: Ruling,
         reason: DropReason,
         now: Timestamp,
-        sitting: &mut Sitting<'_>,
+        session: &mut InspectionSession<'_>,
     ) {
         let (mut ruling, mut reason) = (ruling, reason);
         let flow = self.table.get_mut(id);
         let reset = flow.is_closed();
         let packet = PacketInput::none(now);
-        let mut judge = sitting.again().judge(FlowFacts::from(&*flow), None, None, &packet);
+        let mut judge = session.again().judge(FlowFacts::from(&*flow), None, None, &packet);
         if reason != DropReason::FlowMemcap && !reset {
             judge.note(AnomalySet::of(Anomaly::BudgetSpent), &mut flow.reported);
         }
@@ -247,14 +252,14 @@ impl Flows {
         flow.ruling = ruling;
         if ruling == Ruling::Blocked && !reset {
             judge.tell_drop(reason, None, false);
-            judge.desk.counters.count_blocked(false);
+            judge.shared.counters.count_blocked(false);
         }
         if let Some(mut conversation) = flow.conversation.take() {
             conversation.close(&mut judge);
-            self.spare.take_back(conversation, &mut judge.desk.counters);
+            self.spare.take_back(conversation, &mut judge.shared.counters);
         }
         let outcome = judge.outcome;
-        self.observe(id, outcome, sitting.law);
+        self.observe(id, outcome, session.settings);
         let class = match ruling {
             _ if reset => Class::Closed,
             Ruling::Blocked => Class::Blocked,
@@ -263,17 +268,17 @@ impl Flows {
         self.table.set_class(id, class, now);
     }
 
-    /// Notes that a flow stands within a banner, so that [`Flows::end_the_late`] finds it.
-    pub(super) fn watch(&mut self, id: FlowId, law: &Law) {
+    /// Notes that a flow stands within a banner, so that [`TcpFlows::end_the_late`] finds it.
+    pub(super) fn watch(&mut self, id: FlowId, settings: &EngineSettings) {
         let flow = self.table.get_mut(id);
-        if !law.enforces(flow.key()) {
+        if !settings.enforces(flow.key()) {
             return;
         }
         let started = flow.started();
         let Some(conversation) = &mut flow.conversation else { return };
         let Some(since) = conversation.amid_since().filter(|_| !conversation.watched) else { return };
         conversation.watched = true;
-        self.watched.push_back((since.after(law.config.time_budget), id, started));
+        self.watched.push_back((since.after(settings.config.time_budget), id, started));
         if self.watched.len() > 2 * self.table.limit() {
             let table = &self.table;
             self.watched.retain(|(_, id, started)| {
@@ -284,7 +289,7 @@ impl Flows {
     }
 
     /// Ends flows whose banners were not whole in time, whether or not anything more of them comes.
-    pub(super) fn end_the_late(&mut self, now: Timestamp, sitting: &mut Sitting<'_>) {
+    pub(super) fn end_the_late(&mut self, now: Timestamp, session: &mut InspectionSession<'_>) {
         while self.watched.front().is_some_and(|(due, ..)| *due < now)
             && let Some((_, id, started)) = self.watched.pop_front()
         {
@@ -293,61 +298,67 @@ impl Flows {
             let same = flow.started() == started;
             let Some(conversation) = flow.conversation.as_mut().filter(|_| same) else { continue };
             conversation.watched = false;
-            let config = &sitting.law.config;
+            let config = &session.settings.config;
             match conversation.amid_since() {
                 Some(since) if now.since(since) > config.time_budget => {
-                    sitting.desk.counters.budget_spent += 1;
+                    session.shared.counters.budget_spent += 1;
                     let drops = config.on_anomaly.drops(Anomaly::BudgetSpent);
                     let ruling = if drops { Ruling::Blocked } else { Ruling::Passed };
-                    self.decide_silent(id, ruling, Anomaly::BudgetSpent.drop_reason(), now, sitting);
+                    self.decide_silent(id, ruling, Anomaly::BudgetSpent.drop_reason(), now, session);
                 }
-                _ => self.watch(id, sitting.law),
+                _ => self.watch(id, session.settings),
             }
         }
     }
 
     /// Forgets a flow and tells what it still owed.
-    pub(super) fn forget(&mut self, id: FlowId, end: FlowEnd, now: Timestamp, sitting: &mut Sitting<'_>) {
+    pub(super) fn forget(
+        &mut self,
+        id: FlowId,
+        end: FlowEnd,
+        now: Timestamp,
+        session: &mut InspectionSession<'_>,
+    ) {
         let flow = self.table.get(id);
-        if stays_barred(flow, sitting.law) {
-            self.barred.insert(*flow.key());
+        if stays_barred(flow, session.settings) {
+            self.blocked_keys.insert(*flow.key());
         }
         let facts = FlowFacts::from(flow);
-        let terms = Terms { end, hands_over: sitting.law.config.hands_over };
-        let record = match sitting.law.config.flow_events {
+        let terms = Terms { end, hands_over: session.settings.config.hands_over };
+        let record = match session.settings.config.flow_events {
             true => self.accounts.close(id, flow, terms),
             false => None,
         };
         let mut notes = FlowNotes::default();
         if let Some(mut conversation) = self.table.remove(id) {
             let packet = PacketInput::none(now);
-            let mut judge = sitting.again().judge(facts, None, None, &packet);
+            let mut judge = session.again().judge(facts, None, None, &packet);
             conversation.close(&mut judge);
             notes = judge.outcome.notes;
-            self.spare.take_back(conversation, &mut sitting.desk.counters);
+            self.spare.take_back(conversation, &mut session.shared.counters);
         }
         if let Some(mut record) = record {
             record.protocol = notes.protocol.or(record.protocol);
             record.alerted |= notes.alerted;
             record.unseen += notes.unseen;
-            tell_record(facts, record, now, sitting);
+            tell_record(facts, record, now, session);
         }
     }
 
     /// Adds what judging led to for the record of a flow, where records are kept.
-    pub(super) fn observe(&mut self, id: FlowId, outcome: Outcome, law: &Law) {
-        if law.config.flow_events {
+    pub(super) fn observe(&mut self, id: FlowId, outcome: Outcome, settings: &EngineSettings) {
+        if settings.config.flow_events {
             self.accounts.observe(id, self.table.get(id), outcome.notes);
         }
     }
 
     /// Tells of a flow that was blocked, with all that came of it until then.
-    pub(super) fn tell_stopped(&mut self, id: FlowId, now: Timestamp, sitting: &mut Sitting<'_>) {
+    pub(super) fn tell_stopped(&mut self, id: FlowId, now: Timestamp, session: &mut InspectionSession<'_>) {
         let flow = self.table.get(id);
         if !self.accounts.is_told(id, flow) {
-            let terms = Terms { end: FlowEnd::Stopped, hands_over: sitting.law.config.hands_over };
+            let terms = Terms { end: FlowEnd::Stopped, hands_over: session.settings.config.hands_over };
             let record = self.accounts.record(id, flow, terms);
-            tell_record(FlowFacts::from(flow), record, now, sitting);
+            tell_record(FlowFacts::from(flow), record, now, session);
         }
     }
 
@@ -356,16 +367,16 @@ impl Flows {
         &mut self,
         id: FlowId,
         now: Timestamp,
-        sitting: &mut Sitting<'_>,
+        session: &mut InspectionSession<'_>,
     ) -> Option<Reopened> {
-        if !sitting.law.config.flow_events {
+        if !session.settings.config.flow_events {
             return None;
         }
         let flow = self.table.get(id);
-        let terms = Terms { end: FlowEnd::Reused, hands_over: sitting.law.config.hands_over };
+        let terms = Terms { end: FlowEnd::Reused, hands_over: session.settings.config.hands_over };
         let (record, reopened) = self.accounts.reopen(id, flow, terms);
         if let Some(record) = record {
-            tell_record(FlowFacts::from(flow), record, now, sitting);
+            tell_record(FlowFacts::from(flow), record, now, session);
         }
         Some(reopened)
     }
@@ -379,7 +390,12 @@ impl Flows {
 }
 
 /// Tells of a flow at its end.
-pub(super) fn tell_record(facts: FlowFacts, record: FlowRecord, now: Timestamp, sitting: &mut Sitting<'_>) {
+pub(super) fn tell_record(
+    facts: FlowFacts,
+    record: FlowRecord,
+    now: Timestamp,
+    session: &mut InspectionSession<'_>,
+) {
     let flow = FlowContext {
         id: facts.id(),
         transport: facts.transport(),
@@ -392,15 +408,15 @@ pub(super) fn tell_record(facts: FlowFacts, record: FlowRecord, now: Timestamp, 
         protocol: record.protocol,
         established: Some(facts.is_established()),
     };
-    let (source, kind) = (sitting.law.config.source, EventKind::Flow(Box::new(record)));
-    sitting.sink.emit(Event { timestamp: now, source, flow: Some(flow), kind });
+    let (source, kind) = (session.settings.config.source, EventKind::Flow(Box::new(record)));
+    session.sink.emit(Event { timestamp: now, source, flow: Some(flow), kind });
 }
 
 /// True if nothing more of a flow may pass once it is forgotten: it is blocked, or its end rests on the word
 /// of one end.
-fn stays_barred(flow: &Flow<Conversation>, law: &Law) -> bool {
+fn stays_barred(flow: &Flow<Conversation>, settings: &EngineSettings) -> bool {
     let open_yet = flow.is_closed() && !flow.is_over() && flow.is_supported();
-    let enforces = law.enforces(flow.key()) && law.tracking == Tracking::Inline;
+    let enforces = settings.enforces(flow.key()) && settings.tracking == Tracking::Inline;
     flow.ruling.blocks() || enforces && flow.ruling == Ruling::Undecided && open_yet
 }
 
@@ -412,9 +428,9 @@ pub(super) fn is_amid(flow: &Flow<Conversation>) -> bool {
 /// Conversations that have ended, with their buffers, for flows that begin.
 #[derive(Debug, Default)]
 #[expect(clippy::vec_box, reason = "flows take and give the boxes themselves")]
-pub(super) struct Spare(Vec<Box<Conversation>>);
+pub(super) struct SpareConversations(Vec<Box<Conversation>>);
 
-impl Spare {
+impl SpareConversations {
     /// One for a flow that begins to speak.
     pub(super) fn take(&mut self) -> Box<Conversation> {
         self.0.pop().unwrap_or_default()

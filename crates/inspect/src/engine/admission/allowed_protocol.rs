@@ -16,7 +16,7 @@ const METHOD_LIMIT: u8 = 24;
 
 /// One thing that is allowed, and how far each side is known to be it.
 #[derive(Debug)]
-pub(super) struct Way {
+pub(super) struct AllowedProtocol {
     /// None is anything that is not read, for a rule about that.
     pub(super) shape: Option<Allowed>,
     /// The position of the rule that must match besides, among those of the policy.
@@ -26,14 +26,14 @@ pub(super) struct Way {
     request: RequestLine,
 }
 
-impl Way {
+impl AllowedProtocol {
     pub(super) fn new(shape: Option<Allowed>, rule: Option<usize>) -> Self {
         let (client, server) = (Fit::More, Fit::More);
         Self { shape, rule, client, server, request: RequestLine::default() }
     }
 
     /// Takes the next bytes of a side; `first` are its first bytes, these among them.
-    pub(super) fn hear(&mut self, from: Side, octets: &[u8], first: &[u8]) {
+    pub(super) fn take_bytes(&mut self, from: Side, octets: &[u8], first: &[u8]) {
         if self.of(from) == Fit::More {
             let fit = self.fit(from, octets, first);
             match from {
@@ -192,13 +192,13 @@ mod tests {
     use crate::banner::other::Name;
 
     fn told(shape: Allowed, said: &[(Side, &[u8])]) -> (bool, bool) {
-        let mut way = Way::new(Some(shape), None);
+        let mut way = AllowedProtocol::new(Some(shape), None);
         let mut first = [Vec::new(), Vec::new()];
         for (from, octets) in said {
             for octet in *octets {
                 let own = &mut first[usize::from(*from == Side::Server)];
                 own.push(*octet);
-                way.hear(*from, &[*octet], own);
+                way.take_bytes(*from, &[*octet], own);
             }
         }
         (way.is_sure(), way.is_out())

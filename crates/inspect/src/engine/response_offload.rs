@@ -48,7 +48,7 @@ const NEAR: u32 = 1 << 20;
 
 /// A release that stands, or stood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Standing {
+pub struct ResponseOffload {
     /// The kernel was not told yet that it is over, nor has ended it itself.
     stands: bool,
     /// Bytes that have gone by and were not counted yet.
@@ -58,7 +58,10 @@ pub struct Standing {
 /// Takes note of what a segment says to have gone by, before it is compared with what was seen.
 pub(super) fn foresee(flow: &mut Flow<Conversation>, segment: &Segment<'_>, side: Side) {
     let flags = segment.flags();
-    if flow.conversation.as_ref().is_none_or(|it| it.standing.is_none()) || flags.syn() || !flags.ack() {
+    if flow.conversation.as_ref().is_none_or(|it| it.response_offload.is_none())
+        || flags.syn()
+        || !flags.ack()
+    {
         return;
     }
     let (client, server) = (flow.end(Side::Client), flow.end(Side::Server));
@@ -80,16 +83,16 @@ pub(super) fn foresee(flow: &mut Flow<Conversation>, segment: &Segment<'_>, side
         Side::Client => stream.go_far(stream.octets_to(segment.acknowledgement()), true),
         Side::Server => stream.go_far(segment.sequence(), false),
     };
-    if let Some(standing) = flow.conversation.as_mut().and_then(|it| it.standing.as_mut()) {
+    if let Some(standing) = flow.conversation.as_mut().and_then(|it| it.response_offload.as_mut()) {
         standing.unseen += u64::from(count);
     }
 }
 
 /// Counts what has gone by.
 pub(super) fn count(conversation: &mut Conversation, judge: &mut Judge<'_>) {
-    let Some(standing) = &mut conversation.standing else { return };
+    let Some(standing) = &mut conversation.response_offload else { return };
     let unseen = std::mem::take(&mut standing.unseen);
-    judge.desk.counters.unseen_octets += unseen;
+    judge.shared.counters.unseen_octets += unseen;
     judge.outcome.notes.unseen += unseen;
 }
 
@@ -101,13 +104,13 @@ pub(super) fn decide(
     side: Side,
     judge: &mut Judge<'_>,
 ) -> Option<Decision> {
-    let law = judge.law;
+    let settings = judge.settings;
     let streams = [Side::Client, Side::Server].map(|side| *flow.stream(flow.end(side)));
-    let may = law.config.lets_by() && flow.label == 0 && !flow.is_closed();
+    let may = settings.config.lets_by() && flow.label == 0 && !flow.is_closed();
     let conversation = flow.conversation.as_mut()?;
     if !conversation.has_left() {
         // The server is to be heard again: the answer to a hello that was found.
-        let stands = conversation.standing.as_mut().map(|it| std::mem::take(&mut it.stands));
+        let stands = conversation.response_offload.as_mut().map(|it| std::mem::take(&mut it.stands));
         let asks = side == Side::Client && segment.wire_payload_length() > 0;
         return stands.filter(|stands| *stands && asks).map(|_| Decision::Regain);
     }
@@ -115,7 +118,7 @@ pub(super) fn decide(
     let known = |limit: u32| client.is_acknowledged_to(client.next().wrapping_sub(limit));
     let octets = segment.wire_payload_length() > 0;
     if !segment.flags().is_plain() {
-        if let Some(standing) = &mut conversation.standing {
+        if let Some(standing) = &mut conversation.response_offload {
             standing.stands = false;
         }
         return Some(Decision::Undecided);
@@ -124,7 +127,7 @@ pub(super) fn decide(
         // What is missing before it may have gone by uninspected: the server's acknowledgement tells, where
         // it is seen.
         let is_ahead = conversation.holds_ahead();
-        let Some(standing) = conversation.standing.as_mut().filter(|it| it.stands) else {
+        let Some(standing) = conversation.response_offload.as_mut().filter(|it| it.stands) else {
             return Some(Decision::Undecided);
         };
         if may && !is_ahead && known(UNKNOWN) {
@@ -137,9 +140,9 @@ pub(super) fn decide(
     if !may || !carries || !known(UNKNOWN / 2) || !conversation.may_stand(&streams) {
         return Some(Decision::Undecided);
     }
-    let standing = conversation.standing.get_or_insert(Standing { stands: false, unseen: 0 });
+    let standing = conversation.response_offload.get_or_insert(ResponseOffload { stands: false, unseen: 0 });
     // One that comes though it stands was queued before, or another one ended it: it is said again.
-    judge.desk.counters.released += u64::from(!std::mem::replace(&mut standing.stands, true));
+    judge.shared.counters.released += u64::from(!std::mem::replace(&mut standing.stands, true));
     Some(Decision::Stand)
 }
 

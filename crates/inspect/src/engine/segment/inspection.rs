@@ -1,13 +1,13 @@
 //! A segment that is looked into: what it brings is read, unless it is refused as it comes.
 
-use super::reading::{self, Arrival, Streams};
+use super::take_in::{self, Arrival, Streams};
 use super::{Seen, SegmentInspector, first_octet, refuse_packet};
+use crate::engine::body_offload;
 use crate::engine::decision::{Decision, Inspected};
-use crate::engine::facts::FlowFacts;
-use crate::engine::flows::Flows;
+use crate::engine::flow_facts::FlowFacts;
 use crate::engine::judge::Judge;
-use crate::engine::release;
-use crate::engine::standing;
+use crate::engine::response_offload;
+use crate::engine::tcp_flows::TcpFlows;
 use crate::event::{EventSink, Side};
 use crate::flow::{Anomaly, AnomalySet, End, Ends, FlowId, Parts, Tracked, distance};
 use crate::packet::Segment;
@@ -16,8 +16,8 @@ use crate::packet::Segment;
 const CONDEMNED_NEAR: u32 = 1 << 16;
 
 /// A segment with all that looking into it takes: the flows, and one judge.
-pub(super) struct Passage<'e> {
-    pub(super) flows: &'e mut Flows,
+pub(super) struct SegmentInspection<'e> {
+    pub(super) flows: &'e mut TcpFlows,
     pub(super) judge: Judge<'e>,
     pub(super) segment: &'e Segment<'e>,
     pub(super) id: FlowId,
@@ -35,7 +35,7 @@ pub(super) struct Origin {
     pub(super) may_ask: bool,
 }
 
-impl<'e> Passage<'e> {
+impl<'e> SegmentInspection<'e> {
     /// A segment that changed nothing yet.
     pub(super) fn new(
         inspector: &'e mut SegmentInspector<'_>,
@@ -54,10 +54,10 @@ impl<'e> Passage<'e> {
         sink: &'e mut dyn EventSink,
     ) -> Self {
         let Seen { segment, packet, id, from } = seen;
-        let SegmentInspector { flows, bench } = inspector;
+        let SegmentInspector { flows, context } = inspector;
         let flow = flows.table.get(id);
         let (facts, side) = (FlowFacts::from(flow), flow.side(from));
-        let judge = bench.sit(sink).judge(facts, Some(side), Some(segment), packet);
+        let judge = context.session(sink).judge(facts, Some(side), Some(segment), packet);
         Self { flows, judge, segment, id, from, origin }
     }
 
@@ -89,7 +89,7 @@ impl<'e> Passage<'e> {
 
     /// Hands what judging led to to the record of the flow.
     fn observe(self) {
-        self.flows.observe(self.id, self.judge.outcome, self.judge.law);
+        self.flows.observe(self.id, self.judge.outcome, self.judge.settings);
     }
 
     /// What becomes of a segment where bytes are condemned: they are dropped, and as soon as the flow is
@@ -113,7 +113,7 @@ impl<'e> Passage<'e> {
         }
         if !from_there && flow.is_confirmed() {
             let stop = condemned.stop.clone();
-            let mark = self.judge.desk.marks.of(flow.label);
+            let mark = self.judge.shared.marks.of(flow.label);
             self.emit_withheld();
             return Some(self.stop(stop, mark));
         }
@@ -149,36 +149,36 @@ impl<'e> Passage<'e> {
     /// Reads what the segment brings, if it is not refused; whether more of it is to be asked for.
     fn take_in(&mut self, tracked: &Tracked) -> bool {
         let Self { flows, judge, segment, origin: Origin { may_ask, .. }, .. } = self;
-        let Flows { table, spare, .. } = &mut **flows;
+        let TcpFlows { table, spare, .. } = &mut **flows;
         let flow = table.get_mut(self.id);
         let side = flow.side(self.from);
         // Nothing is ever acknowledged there.
         let given_up =
-            flow.is_one_way() && judge.packet.now.since(flow.started()) > judge.law.config.time_budget;
+            flow.is_one_way() && judge.packet.now.since(flow.started()) > judge.settings.config.time_budget;
         let Parts { conversation, own, peer, reported } = flow.parts(self.from);
         let conversation = &mut **conversation.get_or_insert_with(|| spare.take());
         let from_start = own.is_from_start() || peer.is_from_start();
-        conversation.admission.begin(&judge.law.rules, || judge.flow.endpoints(), from_start);
+        conversation.admission.begin(&judge.settings.rules, || judge.flow.endpoints(), from_start);
         judge.asks = conversation.admission.asks();
         let mut streams = Streams { own, peer };
         let arrival = Arrival { segment, side, tracked, may_ask: *may_ask };
-        std::mem::swap(&mut judge.allowance, &mut conversation.allowance);
+        std::mem::swap(&mut judge.reports, &mut conversation.reports);
         let caught_up = (!tracked.ignore || segment.flags().rst())
-            && release::catch_up(conversation, streams.server(side), segment, side, judge);
-        standing::count(conversation, judge);
+            && body_offload::catch_up(conversation, streams.server(side), segment, side, judge);
+        response_offload::count(conversation, judge);
         let reached = streams.server(side).next();
         judge.emit_withheld(&mut conversation.withheld);
         let mut anomalies = tracked.anomalies;
         if arrival.brings_octets() {
-            anomalies = anomalies.with(reading::assess(conversation, &streams, arrival, given_up, judge));
+            anomalies = anomalies.with(take_in::assess(conversation, &streams, arrival, given_up, judge));
         }
         judge.note(anomalies, reported);
         let refused = judge.outcome.refuse.is_some() && judge.enforces();
-        let more = !refused && reading::take_in(conversation, &mut streams, arrival, reported, judge);
+        let more = !refused && take_in::take_in(conversation, &mut streams, arrival, reported, judge);
         judge.emit_withheld(&mut conversation.withheld);
-        std::mem::swap(&mut judge.allowance, &mut conversation.allowance);
+        std::mem::swap(&mut judge.reports, &mut conversation.reports);
         conversation.take_stock(streams.by_side(side), judge.packet.now);
-        conversation.account(&mut judge.desk.counters);
+        conversation.account(&mut judge.shared.counters);
         if refused {
             flow.restore(self.origin.before);
             if caught_up {
@@ -194,7 +194,7 @@ impl<'e> Passage<'e> {
     fn ask_for_more(&mut self) -> Inspected {
         let flow = self.flows.table.get_mut(self.id);
         self.judge.outcome.refuse = None;
-        self.judge.desk.marks.add(&mut flow.label, self.judge.outcome.mark.take());
+        self.judge.shared.marks.add(&mut flow.label, self.judge.outcome.mark.take());
         let side = flow.side(self.from);
         if let Some(conversation) = &mut flow.conversation {
             conversation.asked.get_or_insert((side, self.segment.sequence(), self.origin.receiver_expects));
