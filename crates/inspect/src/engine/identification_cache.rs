@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::dialogue::KnownIdentification;
-use crate::banner::{Banner, KnownLines, SshBanner};
+use crate::banner::{Banner, KnownLines, SshBanner, ssh};
 use crate::event::{Side, SshSide};
 use crate::rules::fingerprint::Fingerprints;
 use crate::rules::{Context, RuleSet, Stage};
@@ -20,19 +20,20 @@ pub(super) struct IdentificationCache {
 }
 
 impl IdentificationCache {
-    /// Returns what is known of an identification by itself, without a KEXINIT.
+    /// Returns what is known of an identification line by itself, without a KEXINIT.
     pub(super) fn identify(
         &mut self,
-        banner: &SshBanner<'_>,
+        from: Side,
+        line: &[u8],
         rules: &RuleSet,
         fingerprints: Option<&Fingerprints>,
     ) -> KnownIdentification {
-        let lines = match banner.from {
+        let lines = match from {
             Side::Client => &mut self.client,
             Side::Server => &mut self.server,
         };
-        let known = || look_up(banner, rules, fingerprints);
-        lines.know(banner.identification.line, known, KnownIdentification::clone)
+        let known = || look_up(from, line, rules, fingerprints);
+        lines.know(line, known, KnownIdentification::clone)
     }
 
     /// Forgets all: other rules are in force.
@@ -42,13 +43,16 @@ impl IdentificationCache {
 }
 
 fn look_up(
-    banner: &SshBanner<'_>,
+    from: Side,
+    line: &[u8],
     rules: &RuleSet,
     fingerprints: Option<&Fingerprints>,
 ) -> KnownIdentification {
-    let mut side = SshSide::from(banner);
+    let (identification, _) = ssh::parse_line(line);
+    let banner = SshBanner { from, identification, kex: None };
+    let mut side = SshSide::from(&banner);
     side.fingerprint = fingerprints.and_then(|known| known.ssh(side.software_version.as_bytes()));
     let context = Context { product: side.fingerprint.as_ref(), stage: Stage::Whole, ..Context::default() };
-    let indifferent = rules.evaluate_anywhere(&Banner::Ssh(banner.clone()), &context).is_empty();
+    let indifferent = rules.evaluate_anywhere(&Banner::Ssh(banner), &context).is_empty();
     KnownIdentification { side: Arc::new(side), indifferent }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::banner::{Banner, Request, SshBanner};
+use crate::banner::{Banner, Request};
 use crate::event::{
     Action, AlertFacts, AnomalyFacts, Application, DropFacts, DropReason, Endpoints, Event, EventKind,
     EventSink, FlowContext, OtherFacts, ProductFacts, Protocol, Severity, Side,
@@ -98,7 +98,7 @@ impl FindingSink for Judge<'_> {
     fn take(&mut self, finding: Finding<'_>) {
         match finding {
             Finding::Seen(protocol, from) => self.shared.counters.count_banner(protocol, from),
-            Finding::Banner(found) => self.ask(found),
+            Finding::Banner(mut found) => self.ask(&mut found),
             Finding::Odd(anomaly) => self.note_application(anomaly),
             Finding::Exchange(said, transaction) => {
                 let protocol = Some(said.protocol());
@@ -125,9 +125,10 @@ impl FindingSink for Judge<'_> {
         self.settings.rules.would_block(part, &context, &self.shared.thresholds, self.packet.now)
     }
 
-    fn identify(&mut self, banner: &SshBanner<'_>) -> KnownIdentification {
+    fn identify(&mut self, from: Side, line: &[u8]) -> KnownIdentification {
         self.shared.identifications.identify(
-            banner,
+            from,
+            line,
             &self.settings.rules,
             self.settings.dialogue.fingerprints.as_deref(),
         )
@@ -177,25 +178,23 @@ impl Judge<'_> {
     pub(super) fn reading(&mut self) -> ReadContext<'_> {
         let settings = self.settings;
         let (server_port, enforced) = (self.flow.server_port(), self.enforced);
-        ReadContext { settings: &settings.dialogue, server_port, enforced, sink: self }
+        let asks_policy = self.asks.is_some();
+        ReadContext { settings: &settings.dialogue, server_port, enforced, asks_policy, sink: self }
     }
 
     /// Asks the rules about a banner, those left out that matched it before.
-    fn ask(&mut self, found: FoundBanner<'_>) {
-        if found.indifferent && self.asks.is_none() {
-            return;
-        }
+    fn ask(&mut self, found: &mut FoundBanner<'_>) {
         let context = self.context(found.stage, found.request, found.product);
-        self.ask_policy(&found, &context);
+        self.ask_policy(found, &context);
         let settings = self.settings;
         for matching in settings.rules.evaluate(found.banner, &context) {
             if found.matched.insert(found.banner.from(), matching.rule.index()) {
-                self.take_match(&matching, &found);
+                self.take_match(&matching, found);
             }
         }
         for matching in settings.rules.exempted(found.banner, &context) {
             if found.matched.insert(found.banner.from(), matching.rule.index()) {
-                self.tell_within_limit(&matching, &found);
+                self.tell_within_limit(&matching, found);
             }
         }
     }

@@ -148,7 +148,6 @@ impl FirstBytes {
             request: None,
             product: None,
             transaction: None,
-            indifferent: false,
             matched: &mut matched,
             facts: &|| Application::Other(Arc::new(self.facts())),
         }));

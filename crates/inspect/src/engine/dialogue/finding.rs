@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::banner::disclosure::Disclosure;
-use crate::banner::{Anomalies, Banner, Request, SshBanner};
+use crate::banner::{Anomalies, Banner, Request, SshBanner, ssh};
 use crate::engine::config::HttpInspect;
 use crate::event::{Application, ProductFacts, Protocol, SshSide};
 use crate::flow::Tracking;
@@ -39,8 +39,6 @@ pub struct FoundBanner<'f> {
     pub request: Option<&'f Request<'f>>,
     pub product: Option<&'f ProductFacts>,
     pub transaction: Option<u32>,
-    /// True if no rule matches it, whatever the addresses and the port.
-    pub indifferent: bool,
     /// The rules that have matched the same banner before.
     pub matched: &'f mut Matched,
     /// What an alert shows of it: made only when a rule matches.
@@ -105,9 +103,11 @@ pub trait FindingSink {
         false
     }
 
-    /// Returns what is known of an identification by itself, without a KEXINIT.
-    fn identify(&mut self, banner: &SshBanner<'_>) -> KnownIdentification {
-        KnownIdentification { side: Arc::new(SshSide::from(banner)), indifferent: false }
+    /// Returns what is known of an identification line by itself, without a KEXINIT.
+    fn identify(&mut self, from: Side, line: &[u8]) -> KnownIdentification {
+        let (identification, _) = ssh::parse_line(line);
+        let side = SshSide::from(&SshBanner { from, identification, kex: None });
+        KnownIdentification { side: Arc::new(side), indifferent: false }
     }
 }
 
@@ -159,6 +159,8 @@ pub struct ReadContext<'r> {
     pub server_port: u16,
     /// True if blocking rules really block in this flow: heads are judged line by line.
     pub enforced: bool,
+    /// True if a policy needs to know what rules say of every banner, also that none matches.
+    pub asks_policy: bool,
     pub sink: &'r mut dyn FindingSink,
 }
 

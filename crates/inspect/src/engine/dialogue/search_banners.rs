@@ -37,6 +37,13 @@ impl Dialogue {
             }
             return;
         }
+        if self.direction(from).search.seen >= input.len() {
+            self.direction_mut(from.other()).search.is_turn = true;
+            if from == Side::Client {
+                self.judge_lines(context);
+            }
+            return;
+        }
         let mut search = std::mem::take(&mut self.direction_mut(from).search);
         let fresh = search.take(input);
         let pending = self.asked == Asked::Upgrade && !self.tls.was_found();
@@ -117,6 +124,9 @@ impl Dialogue {
 
     /// Judges lines of the client that may be identifications, once it is known that they may be.
     fn judge_lines(&mut self, context: &mut ReadContext<'_>) {
+        if self.direction(Side::Client).search.lines.is_empty() {
+            return;
+        }
         let server = self.direction(Side::Server).first.spoken;
         let lines = std::mem::take(&mut self.direction_mut(Side::Client).search.lines);
         let waits = |line: &KeptLine| server == Spoken::Nothing && line.within_body;

@@ -96,14 +96,16 @@ impl Ssh {
         context.find(Finding::Seen(Protocol::Ssh, from));
         context.note_all(read.anomalies);
         let banner = SshBanner { from, identification: read.identification, kex: None };
-        let known = context.sink.identify(&banner);
+        let known = context.sink.identify(from, read.identification.line);
         *self.side_mut(from) = Some(known.side);
         if read.identification.line.contains(&b'\r') {
             // Dropbear's client leaves these out.
             self.suspect(from, &ssh::without_returns(read.identification.line), context);
         }
         let stage = if wants_kex { Stage::Head } else { Stage::Whole };
-        self.ask(banner, stage, known.indifferent, context);
+        if !known.indifferent || context.asks_policy {
+            self.ask(banner, stage, context);
+        }
     }
 
     /// Reads the packet at the start of the input, the KEXINIT or one that may precede it, behind the
@@ -131,7 +133,7 @@ impl Ssh {
             Arc::make_mut(side).hassh = Some(kex.hassh_of(from));
         }
         let (identification, _) = ssh::parse_line(&line);
-        self.ask(SshBanner { from, identification, kex }, Stage::Rest, false, context);
+        self.ask(SshBanner { from, identification, kex }, Stage::Rest, context);
         Step::Used(consumed, Next::Done)
     }
 
@@ -141,16 +143,15 @@ impl Ssh {
         context.note_all(ssh::disputed());
         let (identification, _) = ssh::parse_line(line);
         // No KEXINIT is waited for behind it.
-        self.ask(SshBanner { from, identification, kex: None }, Stage::Whole, false, context);
+        self.ask(SshBanner { from, identification, kex: None }, Stage::Whole, context);
     }
 
     /// Judges a side whose KEXINIT will not come any more.
     fn give_up_kex(&self, from: Side, line: &[u8], context: &mut ReadContext<'_>) {
-        let (identification, _) = ssh::parse_line(line);
-        let banner = SshBanner { from, identification, kex: None };
         // What matches nothing by itself matches nothing at its end.
-        if !context.sink.identify(&banner).indifferent {
-            self.ask(banner, Stage::Rest, false, context);
+        if !context.sink.identify(from, line).indifferent {
+            let (identification, _) = ssh::parse_line(line);
+            self.ask(SshBanner { from, identification, kex: None }, Stage::Rest, context);
         }
     }
 
@@ -169,14 +170,13 @@ impl Ssh {
         self.side(from).is_some()
     }
 
-    fn ask(&self, banner: SshBanner<'_>, stage: Stage, indifferent: bool, context: &mut ReadContext<'_>) {
+    fn ask(&self, banner: SshBanner<'_>, stage: Stage, context: &mut ReadContext<'_>) {
         context.find(Finding::Banner(FoundBanner {
             product: self.side(banner.from).and_then(|side| side.fingerprint.as_ref()),
             banner: &Banner::Ssh(banner),
             stage,
             request: None,
             transaction: None,
-            indifferent,
             matched: &mut Matched::default(),
             facts: &|| Application::Ssh(self.facts.clone().unwrap_or_default()),
         }));

@@ -73,7 +73,6 @@ impl Attempt {
             request: None,
             product: None,
             transaction: None,
-            indifferent: false,
             matched: &mut self.matched,
             facts: &|| Application::Tls(Arc::clone(&facts)),
         }));

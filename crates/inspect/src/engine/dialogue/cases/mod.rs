@@ -139,7 +139,8 @@ impl Talk {
 
     fn with<T>(&mut self, act: impl FnOnce(&mut Dialogue, [&[u8]; 2], &mut ReadContext<'_>) -> T) -> T {
         let Self { dialogue, settings, port, unread: [client, server], found } = self;
-        let mut context = ReadContext { settings, server_port: *port, enforced: true, sink: found };
+        let mut context =
+            ReadContext { settings, server_port: *port, enforced: true, asks_policy: false, sink: found };
         act(dialogue, [client, server], &mut context)
     }
 

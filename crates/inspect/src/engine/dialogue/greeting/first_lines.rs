@@ -113,7 +113,6 @@ fn tell(banner: &GreetingBanner<'_>, answers: bool, context: &mut ReadContext<'_
         request: None,
         product: facts.fingerprint.as_ref(),
         transaction: None,
-        indifferent: false,
         matched: &mut Matched::default(),
         facts: &|| said.clone(),
     }));

@@ -68,7 +68,6 @@ pub(super) fn ask_request(
         request: None,
         product: None,
         transaction: Some(*number),
-        indifferent: false,
         matched,
         facts: &|| Application::Http(Arc::clone(facts)),
     }));
@@ -90,7 +89,6 @@ pub(super) fn ask_response(
         request: request.as_ref(),
         product,
         transaction: Some(*number),
-        indifferent: false,
         matched,
         facts: &|| Application::Http(Arc::clone(facts)),
     }));

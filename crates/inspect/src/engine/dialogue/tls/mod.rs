@@ -199,7 +199,6 @@ impl Tls {
             request: None,
             product: None,
             transaction: None,
-            indifferent: false,
             matched: &mut self.matched,
             facts: &|| Application::Tls(Arc::clone(facts)),
         }));
