@@ -149,6 +149,7 @@ fn run(consumer: &mut dyn Consumer, queue: &Queue, stopped: &Receiver<()>, gathe
             consumer.reopen();
         }
     }
+    // Events that were emitted before the stop signal may still be in the channel.
     for message in queue.messages.try_iter() {
         take(consumer, queue, message);
     }
@@ -185,6 +186,7 @@ fn next(
     }
     let holds = consumer.holds_since().is_some();
     if gather && holds {
+        // The thread sleeps without watching the channel, so that no sender has to wake it.
         let stop = !matches!(stopped.recv_timeout(GATHER), Err(RecvTimeoutError::Timeout));
         return if stop { None } else { Some(None) };
     }

@@ -99,6 +99,7 @@ impl Disclosure {
         let mut kept = Vec::with_capacity(headers.iter().len().min(self.fields));
         let (mut octets, mut left_out) = (0, 0);
         for header in headers.iter() {
+            // A value counts only as far as events show it.
             octets += header.name.len() + header.value.len().min(self.text);
             if kept.len() < self.fields && octets <= self.octets {
                 kept.push(self.field(header));
@@ -190,6 +191,7 @@ fn masked_value(name: &str, value: &str) -> String {
         name.get(start..).is_some_and(|tail| tail.eq_ignore_ascii_case(end))
     };
     if ends_with("cookie") {
+        // Only `Set-Cookie` has attributes; `Cookie` has pairs only.
         let attributes = name.len() > "cookie".len();
         let parts: Vec<String> = value
             .split(';')

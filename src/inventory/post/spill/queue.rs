@@ -164,6 +164,7 @@ impl Shared {
     pub(super) fn keep(&self, parcel: Parcel, is_end: bool) -> io::Result<()> {
         let (run, number, sightings) = (self.own.clone(), parcel.number, Some(parcel.sightings));
         let mut queue = self.queue();
+        // The state reserves the numbers on disk before one is used, so that no later run reuses them.
         if let Some(state) = queue.runs.get_mut(&run).filter(|state| number > state.up_to) {
             state.up_to = number + NUMBERS;
             self.note(&run, state);
@@ -171,6 +172,7 @@ impl Shared {
         let octets = written(&parcel, self.lost(&run, queue.runs.get(&run)));
         let length = octets.len() as u64;
         self.make_room(&mut queue, length.next_multiple_of(BLOCK));
+        // The sender must not wait for the disk, so the lock is released meanwhile.
         drop(queue);
         let lasts = self.is_away();
         let entry = Entry {
@@ -183,14 +185,17 @@ impl Shared {
         let entry = match stored {
             Ok(()) => {
                 if self.told[0].swap(false, Relaxed) {
-                    tell(format_args!("bannerwall: --spill {}: batches are written again", self.path()));
+                    tell(format_args!(
+                        "bannerwall: --spill {}: batches are written to it again",
+                        self.path()
+                    ));
                 }
                 entry
             }
             Err(error) => {
                 if !self.told[0].swap(true, Relaxed) {
                     tell(format_args!(
-                        "bannerwall: --spill {}: {error}: batches are kept in memory, as far as there is room",
+                        "bannerwall: --spill {}: {error}: batches stay in memory while there is space",
                         self.path()
                     ));
                 }
@@ -241,6 +246,7 @@ impl Shared {
     fn make_room(&self, queue: &mut Queue, coming: u64) {
         let before = self.backlog.dropped();
         while queue.octets[0] + coming > self.bound {
+            // The server may have the first batch already, so it must not be dropped.
             let first = usize::from(queue.is_first_out);
             let may_go = |entry: &Entry| !entry.is_end && matches!(entry.held, Held::File);
             let Some(at) = queue.waiting.iter().skip(first).position(may_go) else { break };
@@ -248,7 +254,7 @@ impl Shared {
         }
         if self.backlog.dropped() > before && !self.told[1].swap(true, Relaxed) {
             tell(format_args!(
-                "bannerwall: --spill {} is full: the oldest batches go; what is lost is counted",
+                "bannerwall: --spill {} is full: the oldest batches are dropped; lost sightings are counted",
                 self.path()
             ));
         }
@@ -327,9 +333,9 @@ impl Shared {
         let damaged = |why: &str| Unsendable::Damaged(why.to_owned());
         let octets = self.folder.read(&entry.file()).map_err(Unsendable::from)?;
         let (head, text) =
-            opened::<BatchHead>(Kind::Batch, &octets).ok_or_else(|| damaged("it is not what was written"))?;
+            opened::<BatchHead>(Kind::Batch, &octets).ok_or_else(|| damaged("it is damaged"))?;
         if (&head.stream, head.number) != (&entry.run.stream, entry.number) {
-            return Err(damaged("it is another batch than its name says"));
+            return Err(damaged("its name belongs to another batch"));
         }
         let BatchHead { stream, number, format, sightings, lost: _ } = head;
         Ok(Parcel { stream, number, format, sightings, text: text.to_owned() })
@@ -437,7 +443,7 @@ impl Shared {
         self.backlog.0.dropped.fetch_add(lost, Relaxed);
         if lost > 0 {
             tell(format_args!(
-                "bannerwall: --spill {}: {lost} sightings are lost that could not be written",
+                "bannerwall: --spill {}: {lost} sightings could not be written and are lost",
                 self.path()
             ));
         }

@@ -56,6 +56,7 @@ pub const TRAILER_LIMIT: u32 = 64 * 1024;
 ///
 /// A `CONNECT` has no body here: it becomes a tunnel only once the server agrees.
 pub fn of_request(request: &Request<'_>) -> Framed {
+    // HTTP/0.9 has no bodies in requests.
     if request.version.is_empty() {
         return Framed { framing: Framing::Length(0), hostile: None };
     }
@@ -145,6 +146,7 @@ pub fn is_persistent(version: &[u8], headers: &Headers<'_>) -> bool {
             .flat_map(|value| value.split(|&octet| octet == b','))
             .any(|option| option.trim_ascii().eq_ignore_ascii_case(wanted))
     };
+    // RFC 9112 section 9.3: HTTP/1.0 closes by default, later versions stay open.
     match version {
         b"HTTP/1.0" => option(b"keep-alive") && !option(b"close"),
         b"" => false,
@@ -201,6 +203,7 @@ enum Coding {
 fn transfer_encoding(headers: &Headers<'_>) -> Coding {
     let mut coding = Coding::None;
     for value in headers.all("transfer-encoding") {
+        // Readers disagree about folded lines.
         if value.contains(&b'\n') {
             return Coding::Dubious(Anomaly::FoldedFraming);
         }

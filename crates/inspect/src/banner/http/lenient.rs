@@ -55,6 +55,7 @@ pub(super) fn response(head: &[u8]) -> Option<Read<Response<'_>>> {
     let version_length = text.iter().position(|octet| is_space(*octet)).unwrap_or(text.len());
     let (version, behind) = text.split_at_checked(version_length)?;
     let rest = trim_space(behind);
+    // Some clients accept `+` and `_` in numbers, as Python does.
     let digits = rest.iter().take_while(|octet| octet.is_ascii_digit() || b"+_".contains(octet)).count();
     let code = rest.get(..digits)?;
     let status = digits_value(code)?;

@@ -57,6 +57,7 @@ pub fn parse_request(collected: &[u8]) -> Progress<Read<Request<'_>>> {
         Err(reason) => return Progress::Never(reason),
     };
     let head = text.get(..extent.length).unwrap_or(text);
+    // httparse refuses an incomplete head, so a cut one goes to the lenient parser at once.
     let mut read = if extent.cut { None } else { strict_request(head) }
         .or_else(|| lenient::request(head))
         .ok_or(Reason::NotARequest);
@@ -167,6 +168,7 @@ impl Extent {
             return Ok(Some(Self { length: line_end + 1, cut: false }));
         }
         let extent = Self::of(text);
+        // Only an empty line follows: LF or CR LF.
         let is_whole = |extent: &Self| extent.length == line_end + 2 || extent.length == line_end + 3;
         // With header fields, it is a request like any other: Go's server answers it.
         if line.starts_with(b"PRI * HTTP/2") && extent.as_ref().is_some_and(is_whole) {
