@@ -135,8 +135,8 @@ impl RecordConfig {
         Self { spill: self.spill.map(|spill| SpillConfig { succeeds, ..spill }), ..self }
     }
 
-    /// Creates what the process needs once it is confined as `user`: the spill directory, if one is set, and the
-    /// process that notifies.
+    /// Creates everything that the process needs once it is confined as `user`: the spill directory, if one
+    /// is set, and the process that notifies.
     ///
     /// # Errors
     /// One of them cannot be created.

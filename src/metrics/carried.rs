@@ -66,9 +66,7 @@ impl Counts {
         if surplus == 0 {
             return;
         }
-        tell(format_args!(
-            "bannerwall: more than {limit} counters: of the others' rules what they have counted is lost"
-        ));
+        tell(format_args!("bannerwall: more than {limit} counters: counts of further rules are lost"));
         self.series.retain(|series| {
             let goes = surplus > 0 && series.id().is_some();
             surplus -= usize::from(goes);

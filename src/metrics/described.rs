@@ -1,4 +1,4 @@
-//! What a registry's families say of themselves, those without a series too: for the reference of the metrics.
+//! Descriptions of a registry's families, including those without a series, for the reference of the metrics.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};

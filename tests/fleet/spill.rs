@@ -130,7 +130,7 @@ fn a_server_that_goes_away_amid_a_run_gets_everything_once_it_is_back() {
     assert!(!site.batches().is_empty());
     site.server.go_on();
     sensor.wait_stderr("all to be sent", |said| {
-        said.contains("all that has waited is sent; 0 sightings had to make room").then_some(())
+        said.contains("all waiting batches are sent; sightings dropped meanwhile: 0").then_some(())
     });
     drop(pipe);
     assert_eq!(sensor.wait_exit().code(), Some(0), "{}", sensor.stderr());
@@ -147,7 +147,7 @@ fn a_start_and_an_end_without_the_server_lose_nothing() {
     site.server.stop();
     let said = site.sends(&whole);
     assert!(
-        said.contains("batches of sensor east wait in") && said.contains("go with the next run"),
+        said.contains("batches of sensor east wait in") && said.contains("the next run sends them"),
         "{said}"
     );
     let waits = site.batches().len();
@@ -324,7 +324,7 @@ fn a_server_that_takes_nobody_is_told_from_one_that_is_away() {
     });
     psql(&url, "ALTER ROLE east PASSWORD 'right'");
     let is_sent = |times| {
-        move |said: &str| (said.matches("all that has waited is sent").count() == times).then_some(())
+        move |said: &str| (said.matches("all waiting batches are sent").count() == times).then_some(())
     };
     process.wait_stderr("all to be sent", is_sent(1));
     server.stop();
@@ -470,9 +470,9 @@ fn a_confined_guard_of_another_user_keeps_what_it_sees_and_leaves_it_to_the_next
         assert_eq!(first.process.wait_exit().code(), Some(0), "{}", first.process.stderr());
         gateway.talk("three_3");
         site.server.go_on();
-        second
-            .process
-            .wait_stderr("all to be sent", |said| said.contains("all that has waited is sent").then_some(()));
+        second.process.wait_stderr("all to be sent", |said| {
+            said.contains("all waiting batches are sent").then_some(())
+        });
         second.process.signal(Signal::INT);
         assert_eq!(second.process.wait_exit().code(), Some(0), "{}", second.process.stderr());
         // What a guard could not send in its last second goes with the next run.
@@ -541,8 +541,9 @@ fn a_disk_that_is_full_costs_memory_up_to_a_bound_and_then_what_is_counted() {
         std::fs::remove_file(inside(&sensor, &site).join("filler")).expect("it is there");
         writes.write_all(&capture_of(60_000..60_500)[24..]).expect("it reads");
         site.server.go_on();
-        sensor
-            .wait_stderr("all to be sent", |said| said.contains("all that has waited is sent").then_some(()));
+        sensor.wait_stderr("all to be sent", |said| {
+            said.contains("all waiting batches are sent").then_some(())
+        });
         // What is seen of a part is told when the next one comes, or the end.
         drop(writes);
         assert_eq!(sensor.wait_exit().code(), Some(2), "as where an inventory does not take what was seen");
@@ -593,9 +594,9 @@ fn a_guard_lets_packets_pass_while_its_disk_is_full_and_tells_of_them_later() {
             [0; 3]
         );
         site.server.go_on();
-        guard
-            .process
-            .wait_stderr("all to be sent", |said| said.contains("all that has waited is sent").then_some(()));
+        guard.process.wait_stderr("all to be sent", |said| {
+            said.contains("all waiting batches are sent").then_some(())
+        });
         guard.process.signal(Signal::INT);
         assert_eq!(guard.process.wait_exit().code(), Some(0), "{}", guard.process.stderr());
         let known = site.known();

@@ -172,7 +172,7 @@ impl Store for Spill {
         let waiting = self.shared.backlog.batches();
         if waiting > 0 {
             tell(format_args!(
-                "bannerwall: {waiting} batches wait in {} and go with the next run",
+                "bannerwall: unsent batches in {}: {waiting}; the next run sends them",
                 self.shared.folder.path().display()
             ));
         }

@@ -219,7 +219,9 @@ impl Sender {
         if self.shared.backlog.batches() == 0 {
             self.shared.is_back();
             let lost = self.shared.backlog.dropped() - self.dropped;
-            tell(format_args!("bannerwall: all that has waited is sent; {lost} sightings had to make room"));
+            tell(format_args!(
+                "bannerwall: all waiting batches are sent; sightings dropped meanwhile: {lost}"
+            ));
         }
     }
 
@@ -285,7 +287,7 @@ fn sift<'a, E>(
 pub(super) fn take_over(shared: &Shared, changed: Option<SystemTime>) {
     match adopt(shared, changed) {
         Ok(()) if shared.backlog.batches() > 0 => tell(format_args!(
-            "bannerwall: {} batches wait in {} and go first",
+            "bannerwall: batches of earlier runs in {1}: {0}; they are sent first",
             shared.backlog.batches(),
             shared.folder.path().display()
         )),
