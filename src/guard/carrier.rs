@@ -33,7 +33,7 @@ pub struct CarriedPacket<'a> {
 }
 
 /// What is to become of a carried packet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CarriedVerdict {
     /// It goes on.
     Pass,
@@ -202,7 +202,7 @@ impl Carried {
             | Decision::Regain
             | Decision::Pass => CarriedVerdict::Pass,
             Decision::Patch(patch) => CarriedVerdict::Patch(patch),
-            Decision::More { .. } => self.failure,
+            Decision::More { .. } => self.failure.clone(),
             Decision::Drop | Decision::Block => CarriedVerdict::Stop,
             Decision::Reject(resets) => {
                 let sent =

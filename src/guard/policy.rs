@@ -113,7 +113,7 @@ impl Policy {
             Decision::Undecided | Decision::Keep | Decision::More { .. } => self.accept(queued, mark),
             // A flow that a rule marks stays with us: each of its packets has to get the mark.
             Decision::Pass if mark.is_some() => self.accept(queued, mark),
-            Decision::Patch(patch) => Answer { patch: Some(*patch), ..self.accept(queued, mark) },
+            Decision::Patch(patch) => Answer { patch: Some(patch.clone()), ..self.accept(queued, mark) },
             Decision::Pass => self.decided(queued, MarkState::Pass, Verdict::Accept),
             Decision::Release | Decision::Stand => self.release(queued),
             Decision::Regain => self.regain(queued, mark),

@@ -58,15 +58,15 @@ impl Guarded {
     }
 }
 
-/// Returns a packet with the bytes of `patch` and its checksum, without a header. None if the packet needs
-/// segmentation: each segment would need its own patch.
+/// The packet that `patch` makes, among its bytes the checksum, so that it needs no header any more. None if it
+/// is written into a packet that is still to be segmented: each segment would need a patch of its own.
 pub fn patched(parts: &[IoSlice<'_>], patch: &Patch) -> Option<Vec<u8>> {
     let whole: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
-    if device::is_super_packet(&whole) {
+    if matches!(patch, Patch::Write { .. }) && device::is_super_packet(&whole) {
         return None;
     }
-    let mut packet = device::packet(&whole).to_vec();
-    patch.apply(&mut packet).then_some(packet)
+    let packet = device::packet(&whole);
+    patch.apply(packet, packet.len())
 }
 
 fn outcome(sent: Result<(), Reason>) -> ResetOutcome {
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn a_patched_packet_needs_no_header_and_segments_are_not_patched() {
-        let patch = Patch { at: 2, octets: [9; 7] };
+        let patch = Patch::Write { at: 2, octets: [9; 7] };
         let packet = [0x45, 1, 2, 3, 4, 5, 6, 7, 8, 10];
         let header = |kind: u8| [1, kind, 0, 0, 0, 0, 0, 0, 0, 0];
         let wanted = [0x45, 1, 9, 9, 9, 9, 9, 9, 9, 10].to_vec();
@@ -93,5 +93,9 @@ mod tests {
         assert_eq!(with(&header(0)), Some(wanted));
         assert_eq!(with(&header(1)), None);
         assert_eq!(patched(&[IoSlice::new(&packet[..8])], &patch), None, "it is too short");
+        let replaced = Patch::Replace(packet[..3].to_vec());
+        let header = header(1);
+        let parts = [IoSlice::new(&header), IoSlice::new(&packet)];
+        assert_eq!(patched(&parts, &replaced), Some(packet[..3].to_vec()));
     }
 }

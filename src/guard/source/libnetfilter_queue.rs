@@ -74,7 +74,7 @@ impl Source for LibnetfilterQueue {
                 packet.verdict(code(answer.verdict), answer.mark, answer.connection_mark);
                 continue;
             };
-            match queued.patched(&patch) {
+            match patch.apply(queued.payload, queued.wire_length) {
                 Some(payload) => packet.replace(code(answer.verdict), answer.mark, &payload),
                 None => packet.verdict(Code::Drop, None, None),
             }

@@ -131,7 +131,7 @@ pub enum Verdict {
 }
 
 /// A verdict and what goes with it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     /// What is to become of the packet.
     pub verdict: Verdict,
@@ -141,7 +141,7 @@ pub struct Answer {
     pub connection_mark: Option<ConnectionMark>,
     /// The copy range that has to be in force before the verdict takes effect.
     pub copy_range: Option<u32>,
-    /// Octets of the packet to change before it goes on, which takes a payload that is the whole packet.
+    /// How the packet is changed before it goes on.
     pub patch: Option<Patch>,
 }
 
@@ -152,12 +152,12 @@ impl Answer {
     }
 
     /// A verdict that replaces the packet's whole mark.
-    pub const fn with_mark(verdict: Verdict, mark: u32) -> Self {
+    pub fn with_mark(verdict: Verdict, mark: u32) -> Self {
         Self { mark: Some(mark), ..Self::new(verdict) }
     }
 
     /// A verdict that marks the packet's connection.
-    pub const fn with_connection_mark(verdict: Verdict, mark: ConnectionMark) -> Self {
+    pub fn with_connection_mark(verdict: Verdict, mark: ConnectionMark) -> Self {
         Self { connection_mark: Some(mark), ..Self::new(verdict) }
     }
 
@@ -165,16 +165,8 @@ impl Answer {
     ///
     /// A packet that comes back no longer than before (its copy range was [`MAXIMUM_COPY_RANGE`], or
     /// the kernel refused) must get another answer, or it goes around for ever.
-    pub const fn again_with(octets: u32) -> Self {
+    pub fn again_with(octets: u32) -> Self {
         Self { copy_range: Some(octets), ..Self::new(Verdict::Repeat) }
-    }
-}
-
-impl Queued<'_> {
-    /// The packet with `patch` in it; `None` where not all of it is here.
-    fn patched(&self, patch: &Patch) -> Option<Vec<u8>> {
-        let mut payload = self.payload.to_vec();
-        (payload.len() == self.wire_length && patch.apply(&mut payload)).then_some(payload)
     }
 }
 

@@ -177,10 +177,14 @@ impl Pending<'_> {
         let Some(mut message) = self.message.take() else {
             return Ok(());
         };
-        let is_whole = message.get_original_len() <= message.get_payload().len();
-        let is_patched = answer.patch.is_none_or(|patch| is_whole && patch.apply(message.get_payload_mut()));
+        let wire_length = message.get_original_len().max(message.get_payload().len());
+        let patched = answer.patch.map(|patch| patch.apply(message.get_payload(), wire_length));
+        let cannot_patch = matches!(patched, Some(None));
+        if let Some(payload) = patched.flatten() {
+            message.set_payload(payload);
+        }
         message.set_verdict(match answer.verdict {
-            _ if !is_patched => nfq::Verdict::Drop,
+            _ if cannot_patch => nfq::Verdict::Drop,
             Verdict::Accept => nfq::Verdict::Accept,
             Verdict::Drop => nfq::Verdict::Drop,
             Verdict::Repeat => nfq::Verdict::Repeat,

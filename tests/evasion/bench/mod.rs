@@ -72,6 +72,9 @@ pub(crate) enum Step {
     Expiring(fn(Packet) -> Packet),
 }
 
+/// How often a packet is sent of which only a probe goes on.
+const RETRANSMISSIONS: usize = 4;
+
 /// Connections that more than fill their share of the engine's table.
 const CROWD: usize = 16;
 
@@ -216,7 +219,7 @@ impl Bench {
     }
 
     /// Whether the guard lets a packet through.
-    fn passes(&mut self, packet: &mut [u8]) -> bool {
+    fn passes(&mut self, packet: &mut Vec<u8>) -> bool {
         let parsed = Received::parse(packet);
         let is_syn = parsed.as_ref().is_some_and(|packet| packet.has(Flags::SYN));
         let (decision, passes) = match (self.offloaded, &mut self.engine) {
@@ -232,7 +235,10 @@ impl Bench {
                     | Decision::Stand
                     | Decision::Keep
                     | Decision::Regain => true,
-                    Decision::Patch(patch) => patch.apply(packet),
+                    Decision::Patch(ref patch) => {
+                        let patched = patch.apply(packet, packet.len());
+                        patched.map(|patched| *packet = patched).is_some()
+                    }
                     Decision::Pass => {
                         self.offloaded = self.offloads.then_some(true);
                         true
@@ -252,6 +258,20 @@ impl Bench {
             log.push(format!("{text} -> {decision:?}, {}", if passes { "through" } else { "stopped" }));
         }
         passes
+    }
+
+    /// Shows the engine a packet of the raw end and brings it to the host; false if only a probe goes on.
+    fn deliver(&mut self, sent: &[u8]) -> bool {
+        let mut packet = sent.to_vec();
+        if !self.passes(&mut packet) {
+            return true;
+        }
+        let Some(received) = Received::parse(&packet) else { return true };
+        if received.hop_limit > EXPIRES && packet.len() <= LINK {
+            let replies = self.receiver.take(&received);
+            self.return_all(&replies);
+        }
+        packet.len() == sent.len()
     }
 
     /// Brings the host's packets to the raw end.
@@ -304,14 +324,11 @@ impl Medium for Bench {
             self.disturb(steps);
         }
         self.sent += 1;
-        let mut packet = packet.to_vec();
-        if !self.passes(&mut packet) {
-            return;
-        }
-        let Some(received) = Received::parse(&packet) else { return };
-        if received.hop_limit > EXPIRES && packet.len() <= LINK {
-            let replies = self.receiver.take(&received);
-            self.return_all(&replies);
+        // Linux sends again what was not acknowledged, here at once.
+        for _ in 0..RETRANSMISSIONS {
+            if self.deliver(packet) {
+                return;
+            }
         }
     }
 

@@ -19,6 +19,7 @@ mod datagram;
 pub mod encapsulation;
 mod fragment;
 pub mod link;
+mod patch;
 mod segment;
 #[doc(hidden)]
 pub mod testing;
@@ -27,8 +28,8 @@ mod urgent;
 pub use build::{Addresses, Reset, reset};
 pub use datagram::Datagram;
 pub use fragment::{Fragment, Reassembled, Reassembler, ReassemblyLimits};
+pub use patch::Patch;
 pub use segment::{Flags, Segment};
-pub use urgent::Patch;
 
 use segment::IpHeader;
 

@@ -5,27 +5,10 @@
 
 use etherparse::TcpSlice;
 
-use super::{Flags, IpHeader, Segment};
+use super::{Flags, IpHeader, Patch, Segment};
 
 /// Offset of the flags in a TCP header; window, checksum and urgent pointer follow.
 const FLAGS: usize = 13;
-
-/// New bytes for a position in a packet, whose length stays.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patch {
-    /// Offset from the start of the IP header.
-    pub at: usize,
-    /// The new bytes: a TCP header from its flags to its urgent pointer.
-    pub octets: [u8; 7],
-}
-
-impl Patch {
-    /// Writes it into a packet. If the packet is too short, it writes nothing and returns false.
-    pub fn apply(&self, packet: &mut [u8]) -> bool {
-        let place = packet.get_mut(self.at..).and_then(<[u8]>::first_chunk_mut);
-        place.map(|place| *place = self.octets).is_some()
-    }
-}
 
 impl Segment<'_> {
     /// Returns the patch that removes URG and urgent pointer from `packet`, of which this is a view.
@@ -42,7 +25,7 @@ impl Segment<'_> {
         let flags = flags & !Flags::URG;
         let checksum = if verified { self.checksum_brought_up() } else { self.checksum_worked_out()? };
         let [high, low] = checksum.to_be_bytes();
-        Some(Patch { at, octets: [flags, window[0], window[1], high, low, 0, 0] })
+        Some(Patch::Write { at, octets: [flags, window[0], window[1], high, low, 0, 0] })
     }
 
     /// RFC 1624, equation 3: HC' = ~(~HC + ~m + m').
@@ -108,8 +91,7 @@ mod tests {
             let before = urgent(v6, &payload, pointer);
             prop_assert!(segment(&before).flags().urg() && segment(&before).checksums_valid());
             let patch = segment(&before).without_urgent_pointer(&before, verified).expect("it is whole");
-            let mut after = before.clone();
-            prop_assert!(patch.apply(&mut after));
+            let after = patch.apply(&before, before.len()).expect("it is long enough");
             let (old, new) = (segment(&before), segment(&after));
             prop_assert!(new.checksums_valid() && !new.flags().urg() && new.urgent_pointer() == 0);
             prop_assert_eq!(new.payload(), old.payload());
@@ -124,7 +106,5 @@ mod tests {
         let cut = &whole[..45];
         let Ok(Parsed::Tcp(segment)) = parse(cut, whole.len()) else { panic!("a segment") };
         assert_eq!(segment.without_urgent_pointer(cut, true), None);
-        let patch = super::Patch { at: 40, octets: [0; 7] };
-        assert!(!patch.apply(&mut [0; 46]) && patch.apply(&mut [0; 47]));
     }
 }
