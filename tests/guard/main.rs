@@ -19,6 +19,7 @@ mod local_rules;
 mod log_size;
 mod marks;
 mod monitoring;
+mod older_connections;
 mod operations;
 mod policy;
 mod quic_guard;

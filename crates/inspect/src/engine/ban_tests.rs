@@ -41,7 +41,7 @@ fn nobody_is_banned_on_the_word_of_one_end() {
     talk.client(SQLMAP);
     assert_eq!(banned(&mut talk), None);
     // Confirmed by the server's answer, and still nobody has seen who opened it.
-    let mut talk = Setup::enforcing(&banning("")).midstream();
+    let mut talk = Setup::enforcing(&banning("")).picked_up();
     talk.client(&SQLMAP[..20]);
     talk.acknowledge(false);
     assert_eq!((talk.client(&SQLMAP[20..]), banned(&mut talk)), (Decision::Block, None));

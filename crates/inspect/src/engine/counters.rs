@@ -39,6 +39,8 @@ pub struct Counters {
     pub flows: u64,
     /// Flows begun without a SYN.
     pub midstream: u64,
+    /// Segments of flows begun without a SYN that went on as probes without their data.
+    pub probes: u64,
     /// Flows forgotten before their time because the table was full, by their state.
     pub evictions: FlowCounts,
     /// Packets that found no room in the table or buffers.

@@ -65,6 +65,15 @@ impl Setup {
         }
     }
 
+    /// A conversation whose handshake was not seen, and whose ends have said where they stand.
+    pub(super) fn picked_up(self) -> Conversation {
+        let mut conversation = self.midstream();
+        for from_client in [true, false] {
+            assert_eq!(conversation.acknowledge(from_client), Decision::Undecided);
+        }
+        conversation
+    }
+
     /// A conversation behind its handshake.
     pub(super) fn open(self) -> Conversation {
         let mut conversation = self.midstream();
@@ -151,10 +160,10 @@ impl Conversation {
     }
 
     /// A segment of a connection that nobody has seen before, to this server.
-    pub(super) fn stranger(&mut self, payload: &[u8]) -> Decision {
+    pub(super) fn stranger(&mut self, flags: u8, payload: &[u8]) -> Decision {
         self.strangers += 1;
         let source = Endpoint { port: 10_000 + self.strangers, ..self.client };
-        self.show(&SegmentBuilder::new(source, self.server).payload(payload))
+        self.show(&SegmentBuilder::new(source, self.server).flags(flags).payload(payload))
     }
 
     /// Time goes by, and the engine looks up now and then.

@@ -382,9 +382,7 @@ fn a_segment_that_had_to_be_asked_for_again_is_rejected_with_the_receivers_numbe
 #[test]
 fn the_first_segment_of_a_flow_that_was_picked_up_is_rejected_with_the_receivers_number() {
     let rules = DROP_OLD_SSH.replace("\"drop\"", "\"reject\"");
-    let mut talk = Setup::enforcing(&rules).midstream();
-    talk.client(b"SSH-2.0-x\r\n");
-    talk.acknowledge(false);
+    let mut talk = Setup::enforcing(&rules).picked_up();
     let expected = talk.server_next();
     let Decision::Reject(resets) = talk.server(BANNER) else { panic!("not rejected") };
     assert_eq!(sequence_of(&resets.to_receiver), expected);

@@ -8,6 +8,14 @@ use crate::packet::Segment;
 /// Marker for no flow.
 pub(super) const NONE: u32 = u32::MAX;
 
+/// Unanswered probes after which an end counts as one whose packets take another path.
+const PROBES: u8 = 3;
+
+/// Half of all sequence numbers: more than twice the largest window.
+const FAR_APART: u32 = 1 << 31;
+
+const NANOS_PER_SECOND: u64 = 1_000_000_000;
+
 /// State of a flow in the table. Flows of one class are evicted in the order of their last packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -148,6 +156,10 @@ pub struct Ends {
     pub(super) client: End,
     /// True if it is certain which end is the client.
     pub(super) client_known: bool,
+    /// Number of unanswered probes; those within one second count once.
+    pub(super) probes: u8,
+    /// Second of the last probe, modulo 256.
+    pub(super) probed: u8,
 }
 
 /// The parts of a flow that change while a segment is read, borrowed separately.
@@ -165,7 +177,7 @@ pub struct Parts<'f, C> {
 impl Ends {
     pub(super) const fn new(client: End) -> Self {
         let streams = [Stream::NEW, Stream::NEW];
-        Self { streams, reopening: None, client, client_known: false }
+        Self { streams, reopening: None, client, client_known: false, probes: 0, probed: 0 }
     }
 
     /// The stream of one end.
@@ -231,6 +243,43 @@ impl<C> Flow<C> {
         low.known.has(Known::HEARD) != high.known.has(Known::HEARD)
     }
 
+    /// True if only one end was ever heard, and the other has answered none of the probes.
+    pub fn is_proven_one_way(&self) -> bool {
+        self.is_one_way() && self.ends.probes >= PROBES
+    }
+
+    /// Sequence number of a probe for a segment at `sequence`. A receiver does not answer an empty segment within
+    /// its window. Of two numbers that are far apart, one is outside of it.
+    pub fn probe_at(&self, sequence: u32) -> u32 {
+        let before = sequence.wrapping_sub(1);
+        if self.ends.probes.is_multiple_of(2) { before } else { before ^ FAR_APART }
+    }
+
+    /// Records that a probe was sent.
+    pub const fn note_probe(&mut self, now: Timestamp) {
+        let [.., second] = (now.as_nanos() / NANOS_PER_SECOND).to_be_bytes();
+        if self.ends.probes == 0 || second != self.ends.probed {
+            (self.ends.probes, self.ends.probed) = (self.ends.probes.saturating_add(1), second);
+        }
+    }
+
+    /// True if both ends agree that the bytes at `sequence` come next from an end whose SYN was not seen, or have
+    /// agreed on other bytes before.
+    ///
+    /// One end alone proves nothing. The sender may send bytes that its receiver ignores. The receiver may
+    /// acknowledge bytes that were never sent.
+    pub const fn agrees_on(&mut self, from: End, sequence: u32) -> bool {
+        let stream = self.ends.stream_mut(from);
+        stream.agree_on(sequence);
+        stream.is_agreed()
+    }
+
+    /// True if bytes of an end were read at a position on which its receiver has not agreed.
+    pub fn has_read_disputed(&self, from: End) -> bool {
+        let stream = self.ends.stream(from);
+        stream.known.has(Known::SEEN) && !stream.is_agreed()
+    }
+
     /// True if only a SYN of one end was seen.
     pub fn is_opening(&self) -> bool {
         let [low, high] = &self.ends.streams;
@@ -247,7 +296,8 @@ impl<C> Flow<C> {
     /// True if one end has acknowledged data that was seen of the other. Forging packets of one end is
     /// not enough for that.
     pub fn is_confirmed(&self) -> bool {
-        self.ends.streams.iter().any(|stream| stream.known.has(Known::CONFIRMED))
+        let agrees = |known: Known| known.has(Known::CONFIRMED) || known.has(Known::AGREED);
+        self.ends.streams.iter().any(|stream| agrees(stream.known))
     }
 
     /// True if one end has acknowledged bytes near those that were seen of the other. Bytes far away were

@@ -66,6 +66,8 @@ impl Known {
     pub(super) const FAR: u16 = 4096;
     /// It has sent more than one initial number; its receiver has to show which one counts.
     pub(super) const RESTARTED: u16 = 8192;
+    /// Its SYN was not seen, and both ends have agreed on the next sequence number.
+    pub(super) const AGREED: u16 = 16_384;
 
     pub(super) const fn has(self, bit: u16) -> bool {
         self.0 & bit != 0
@@ -110,6 +112,21 @@ impl Stream {
         self.known.has(Known::INITIAL)
     }
 
+    /// True if both ends agree on the next sequence number: by the SYN, or by a segment that starts at the
+    /// receiver's last acknowledgement.
+    pub(super) const fn is_agreed(&self) -> bool {
+        self.is_from_start() || self.known.has(Known::AGREED)
+    }
+
+    /// Starts the direction at `sequence`, if its receiver expects that number and no data of it was read.
+    pub(super) const fn agree_on(&mut self, sequence: u32) {
+        let awaited = self.is_acknowledged() && self.acknowledged == sequence;
+        if awaited && !self.known.has(Known::SEEN) && !self.is_agreed() {
+            self.open(sequence);
+            self.known.set(Known::AGREED);
+        }
+    }
+
     /// True if a SYN with this number is the one that the direction began with.
     pub const fn began_with(&self, initial: u32) -> bool {
         self.is_from_start() && self.initial == initial
@@ -133,7 +150,9 @@ impl Stream {
 
     /// True if the receiver has acknowledged bytes near the next ones.
     pub(super) const fn is_acknowledged_nearby(&self) -> bool {
-        self.is_acknowledged() && distance(self.next, self.acknowledged).unsigned_abs() <= NEARBY
+        self.is_open()
+            && self.is_acknowledged()
+            && distance(self.next, self.acknowledged).unsigned_abs() <= NEARBY
     }
 
     /// True if everything up to the sender's FIN was seen in order.
@@ -242,6 +261,10 @@ impl Stream {
 
     /// Starts the direction with a SYN.
     pub(super) fn synchronise(&mut self, syn: &OpeningSyn) {
+        if !self.is_open() {
+            // That was about an earlier connection.
+            self.known.clear(Known::ACKNOWLEDGED);
+        }
         self.initial = syn.initial;
         self.hop_limit = syn.hop_limit;
         self.known.set(Known::HEARD | Known::INITIAL | Known::SEEN);
@@ -273,6 +296,12 @@ impl Stream {
         self.is_from_start()
             && !self.known.has(Known::FAR)
             && distance(self.initial.wrapping_add(1), sequence) < 0
+    }
+
+    /// Records the receiver's last acknowledgement in a direction of which no data was seen.
+    pub(super) const fn await_at(&mut self, upto: u32, edge: u32) {
+        (self.acknowledged, self.edge) = (upto, edge);
+        self.known.set(Known::ACKNOWLEDGED);
     }
 
     /// Records an acknowledgement and window of the receiver.

@@ -212,11 +212,13 @@ impl<C> Flow<C> {
         let decided = self.ruling != Ruling::Undecided;
         let opening = !peer.is_open();
         let answered = peer.known.has(Known::SYN_ACK);
+        // The flow passes because it has no answers: this SYN may get one all the same.
+        let unanswered = decided && self.is_one_way();
         // If all packets pass here, the other end's own SYN shows whether this one opens a connection.
         let is_told = tracking == Tracking::Lossy || peer.is_from_start();
         let stream = self.stream_mut(from);
         if stream.is_open() || decided {
-            if stream.began_with(syn.initial) {
+            if stream.began_with(syn.initial) && !unanswered {
                 if stream.known.has(Known::SYN_ACK) && !peer.is_from_start() {
                     // It sent a SYN-ACK although no SYN was seen: the end that sends the SYN is the
                     // client.
@@ -301,7 +303,7 @@ impl<C> Flow<C> {
             tracked.anomalies.insert(Anomaly::FastOpenRefused);
             tracked.refused = Some(acknowledgement);
         }
-        self.note_acknowledgement(segment, from);
+        self.note_acknowledgement(segment, from, tracking);
         tracked
     }
 
@@ -344,7 +346,7 @@ impl<C> Flow<C> {
             let old = acknowledges_too_little(peer, segment.acknowledgement());
             tracked.anomalies.insert_if(old, Anomaly::OldAcknowledgement);
         }
-        self.note_acknowledgement(segment, from);
+        self.note_acknowledgement(segment, from, tracking);
         if payload > 0 {
             self.track_data(segment, from, &mut tracked);
         }
@@ -396,7 +398,7 @@ impl<C> Flow<C> {
     }
 
     /// Records the segment's acknowledgement and window.
-    fn note_acknowledgement(&mut self, segment: &Segment<'_>, from: End) {
+    fn note_acknowledgement(&mut self, segment: &Segment<'_>, from: End, tracking: Tracking) {
         let peer = *self.stream(from.other());
         let sender = self.stream(from);
         // A SYN's window is never scaled; later ones only if both sides offer it (RFC 7323 section 2.2).
@@ -413,8 +415,11 @@ impl<C> Flow<C> {
         let acknowledgement = segment.acknowledgement();
         let window = u32::from(segment.window()) << shift;
         let stream = self.stream_mut(from.other());
+        let edge = acknowledgement.wrapping_add(window);
         if stream.is_open() {
-            stream.acknowledge(acknowledgement, acknowledgement.wrapping_add(window));
+            stream.acknowledge(acknowledgement, edge);
+        } else if tracking == Tracking::Inline {
+            stream.await_at(acknowledgement, edge);
         }
     }
 }
@@ -424,5 +429,7 @@ impl<C> Flow<C> {
 fn acknowledges_too_little(stream: &Stream, acknowledgement: u32) -> bool {
     let window = distance(stream.acknowledged, stream.edge).max(i32::from(u16::MAX));
     stream.is_before_start(acknowledgement)
-        || (stream.is_acknowledged() && distance(acknowledgement, stream.acknowledged) > window)
+        || (stream.is_open()
+            && stream.is_acknowledged()
+            && distance(acknowledgement, stream.acknowledged) > window)
 }

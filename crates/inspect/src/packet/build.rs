@@ -1,14 +1,14 @@
-//! Builds the only kind of packet that bannerwall sends: a TCP reset.
+//! Builds the two kinds of packets that bannerwall sends: TCP resets and keep-alive probes.
 
 use std::net::IpAddr;
 
-use etherparse::{Ipv4Header, Ipv6FlowLabel, Ipv6Header, TcpHeader, ip_number};
+use etherparse::{Ipv4Header, Ipv6FlowLabel, Ipv6Header, TcpHeader, TcpOptionElement, ip_number};
 
-/// Hop limit of resets: that of most hosts, so that only its timing distinguishes a reset.
+use super::Segment;
+
+/// Hop limit of most hosts, so that only its timing distinguishes a reset. Probes have it, too: the sender's own
+/// may not reach the receiver.
 const HOP_LIMIT: u8 = 64;
-
-/// Number of bytes of a TCP header without options.
-const TCP_LENGTH: u16 = 20;
 
 /// Source and destination address of one IP version, network byte order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -60,11 +60,36 @@ pub fn reset(reset: &Reset) -> Vec<u8> {
     tcp.rst = true;
     tcp.ack = true;
     tcp.acknowledgment_number = reset.acknowledgement;
-    let mut packet = Vec::with_capacity(Ipv6Header::LEN + TcpHeader::MIN_LEN);
-    match reset.addresses {
+    build(reset.addresses, tcp)
+}
+
+/// Returns a keep-alive probe in place of a segment: at `sequence`, without data. The receiver answers a segment
+/// outside of its window with its next expected number (RFC 9293 sections 3.8.4 and 3.10.7.4).
+///
+/// A receiver may silently discard a segment for its hop limit, extension headers or options. The probe keeps
+/// only the timestamp of these. `None` if a routing header will change the destination.
+pub fn probe(segment: &Segment<'_>, sequence: u32) -> Option<Vec<u8>> {
+    if segment.rerouted {
+        return None;
+    }
+    let mut tcp =
+        TcpHeader::new(segment.source_port(), segment.destination_port(), sequence, segment.window());
+    tcp.ack = true;
+    tcp.acknowledgment_number = segment.acknowledgement();
+    let options = segment.tcp.options_iterator();
+    if let Some(timestamp) = options.flatten().find(|it| matches!(it, TcpOptionElement::Timestamp(..))) {
+        tcp.set_options(&[TcpOptionElement::Noop, TcpOptionElement::Noop, timestamp]).ok()?;
+    }
+    Some(build(segment.addresses(), tcp))
+}
+
+/// Returns the packet with this TCP header and no data.
+fn build(addresses: Addresses, mut tcp: TcpHeader) -> Vec<u8> {
+    let mut packet = Vec::with_capacity(Ipv6Header::LEN + tcp.header_len());
+    match addresses {
         Addresses::V4(source, destination) => {
             let mut ip = Ipv4Header {
-                total_len: Ipv4Header::MIN_LEN_U16 + TCP_LENGTH,
+                total_len: Ipv4Header::MIN_LEN_U16 + tcp.header_len_u16(),
                 dont_fragment: true,
                 time_to_live: HOP_LIMIT,
                 protocol: ip_number::TCP,
@@ -80,7 +105,7 @@ pub fn reset(reset: &Reset) -> Vec<u8> {
             let ip = Ipv6Header {
                 traffic_class: 0,
                 flow_label: Ipv6FlowLabel::default(),
-                payload_length: TCP_LENGTH,
+                payload_length: tcp.header_len_u16(),
                 next_header: ip_number::TCP,
                 hop_limit: HOP_LIMIT,
                 source,
@@ -92,4 +117,35 @@ pub fn reset(reset: &Reset) -> Vec<u8> {
     }
     packet.extend_from_slice(&tcp.to_bytes());
     packet
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::packet::testing::{SegmentBuilder, endpoint};
+    use crate::packet::{Flags, Parsed, Segment, parse, probe};
+
+    fn segment(octets: &[u8]) -> Segment<'_> {
+        let Ok(Parsed::Tcp(segment)) = parse(octets, octets.len()) else { panic!("a segment") };
+        segment
+    }
+
+    #[test]
+    fn a_probe_carries_no_data_and_nothing_for_which_its_receiver_discards_it() {
+        for [from, to] in
+            [["192.0.2.1:40000", "198.51.100.2:80"], ["[2001:db8::1]:40000", "[2001:db8::2]:80"]]
+        {
+            let flags = Flags::ACK | Flags::PSH | Flags::FIN | Flags::URG;
+            let data = SegmentBuilder::new(endpoint(from), endpoint(to)).sequence(1000).acknowledgement(77);
+            let data = data.flags(flags).hop_limit(2).payload(b"GET / HTTP/1.1");
+            for (option, timestamp) in [(&[19, 18][..], None), (&[8, 10, 0, 0, 0, 7, 0, 0, 0, 9], Some(7))] {
+                let data = data.clone().raw_options(option).build();
+                let packet = probe(&segment(&data), 999).expect("it is not routed on");
+                let (asks, data) = (segment(&packet), segment(&data));
+                assert!(asks.checksums_valid() && asks.flags().is_plain() && !asks.is_signed());
+                assert_eq!((asks.sequence(), asks.sequence_length(), asks.acknowledgement()), (999, 0, 77));
+                assert_eq!((asks.hop_limit(), asks.timestamp()), (64, timestamp));
+                assert_eq!((asks.source(), asks.destination()), (data.source(), data.destination()));
+            }
+        }
+    }
 }

@@ -25,7 +25,7 @@ mod segment;
 pub mod testing;
 mod urgent;
 
-pub use build::{Addresses, Reset, reset};
+pub use build::{Addresses, Reset, probe, reset};
 pub use datagram::Datagram;
 pub use fragment::{Fragment, Reassembled, Reassembler, ReassemblyLimits};
 pub use patch::Patch;

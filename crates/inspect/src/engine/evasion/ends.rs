@@ -199,10 +199,11 @@ fn what_is_condemned_stays_so_whatever_its_sender_says() {
     let (half, rest) = BAD.split_at(12);
     for ahead in [300_000, 3_000_000, -300_000] {
         let mut talk = Setup::enforcing(RULES).midstream();
-        assert_eq!(talk.server(half), Decision::Undecided);
-        assert_eq!(talk.show(&talk.server_segment(rest)), Decision::Drop);
-        show_at(&mut talk, false, ahead, b"x");
-        assert_eq!(talk.show(&talk.server_segment(rest)), Decision::Drop, "{ahead}");
+        talk.show(&talk.segment(true).sequence(talk.client_next() - 1).flags(Flags::SYN));
+        assert_eq!(talk.client(half), Decision::Undecided);
+        assert_eq!(talk.show(&talk.segment(true).payload(rest)), Decision::Drop);
+        show_at(&mut talk, true, ahead, b"x");
+        assert_eq!(talk.show(&talk.segment(true).payload(rest)), Decision::Drop, "{ahead}");
     }
 }
 
@@ -210,7 +211,7 @@ fn what_is_condemned_stays_so_whatever_its_sender_says() {
 fn packets_without_a_connection_are_few_events_and_no_drops() {
     let mut talk = Setup::enforcing(RULES).midstream();
     for _ in 0..20_000 {
-        assert_eq!(talk.stranger(BAD), Decision::Drop);
+        assert_eq!(talk.stranger(Flags::SYN, BAD), Decision::Drop);
         // As fast as a link brings them.
         talk.now = talk.now.before(Duration::from_micros(900));
     }

@@ -18,6 +18,9 @@
 //!    have acknowledged the bytes that were judged. A receiver may ignore a decoy for whatever reason (old
 //!    time stamps, signatures, hop limits, extension headers, a path's MTU …): it never acknowledges it, and
 //!    the bytes that it does take fall under the first rule. A block needs no acknowledgement.
+//!    In a direction whose SYN was not seen, or is forgotten, bytes pass from the number on that the receiver's
+//!    last acknowledgement names. Until a segment begins there, the guard forwards it without its data
+//!    (`src/engine/segment/disputed.rs`): the receiver answers, and the sender sends its data again.
 //! 3. **Who is not confirmed owns nothing.** Flows begun in their middle, and SYNs without an answer, have a
 //!    short time and a small share of the table, and give way before others, whatever `--on-failure` says.
 //!    What matches there is dropped; connections are blocked and reset only when the other end has
@@ -62,6 +65,7 @@
 //! | an acknowledgement that lies too far back | dropped | `old_acknowledgement` |
 //! | an acknowledgement of what was never sent | ignored and dropped | `ack_of_unsent_data` |
 //! | data before the SYN that it would follow | ignored and dropped | `data_before_handshake` |
+//! | a decoy that the receiver has acknowledged before, in a connection whose SYN was not seen; an acknowledgement by which its receiver pretends to expect other bytes | only a probe goes on | |
 //! | data without ACK, SYN with FIN | ignored and dropped | `data_without_ack`, `contradictory_flags` |
 //! | headers that contradict themselves, more than 16 IPv6 extension headers | dropped | `malformed_packet` |
 //! | more out of order, or unacknowledged, than is held | dropped, and sent again | `reorder_limit` |
@@ -136,24 +140,22 @@
 //!   interface puts together) a queue does not show the last four at most: a line that begins in them is not
 //!   read.
 //! * Where the guard sees one direction of a connection only, nothing is ever acknowledged: what is seen is
-//!   judged and matches are dropped, and after 120 s the rest passes.
+//!   judged and matches are dropped, and after 120 s the rest passes. A connection whose SYN the guard has not
+//!   seen counts as one only after its other end has answered none of three probes.
 //! * Somebody who can send packets in the name of an end, from anywhere that leads through the guard, and
 //!   sees its sequence numbers, can acknowledge for it: filter such packets (`rp_filter`).
 //! * One path of a Multipath TCP connection may still map its bytes to another order than it sends them
 //!   in. Linux does so only with further paths, which are refused; a made-up sender could.
 //! * Under `--on-failure open` what the queue has no room for passes unseen, and a gap in a connection is
 //!   told (`gap`) and read on behind.
-//! * Bytes with a sequence number that the guard has forgotten the beginning of (a table full of others)
-//!   are read as if a connection began there.
-//! * A connection whose SYN the guard has not seen or has forgotten begins for it with the first segment that
-//!   it sees. Its sender may send a decoy that ends where the receiver stands, or before that. The receiver
-//!   answers with a duplicate ACK, and the guard takes the decoy for received. The same goes for bytes that
-//!   the receiver ignores in one segment, or one flight, with those that it takes: nobody has told the guard
-//!   yet where the receiver stands.
+//! * Bytes behind a beginning that the guard has not seen, or has forgotten (a table full of others), are read
+//!   as if a connection began there.
 //! * If the guard has forgotten the client's SYN, the server can pass for the client by a SYN of its own (a
 //!   simultaneous open). The guard forgets it after 120 s, if other connections fill the table, or with a
 //!   restart.
 
+#[cfg(test)]
+mod disputed;
 #[cfg(test)]
 mod ends;
 #[cfg(test)]

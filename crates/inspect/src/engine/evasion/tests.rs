@@ -398,7 +398,8 @@ fn data_that_its_receiver_ignores_does_not_make_its_sender_the_client() {
     let mut setup = Setup::enforcing(&RULES.replace("either", "server"));
     setup.config.on_anomaly = AnomalyPolicy::all(Alert);
     let mut talk = setup.midstream();
+    talk.acknowledge(true);
     let ignored = talk.segment(false).flags(0).payload(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
     assert_eq!(talk.show(&ignored), Decision::Undecided);
-    assert_eq!(talk.server(BAD), Decision::Drop);
+    assert_eq!(talk.server(BAD), Decision::Block);
 }

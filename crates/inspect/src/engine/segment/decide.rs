@@ -1,7 +1,7 @@
 //! What a segment led to becomes a decision, and the flow's story ends or goes on.
 
 use super::inspection::SegmentInspection;
-use super::{class_of, first_octet};
+use super::{class_of, first_octet, is_unheard};
 use crate::engine::body_offload;
 use crate::engine::config::OnFailure;
 use crate::engine::conversation::Condemned;
@@ -46,7 +46,7 @@ impl SegmentInspection<'_> {
             return self.give_up(mark);
         }
         let no_more = || conversation.is_half_decided() || conversation.is_monologue(flow.side(self.from));
-        if may_pass && flow.is_one_way() && late(flow.started()) && no_more() {
+        if may_pass && is_unheard(flow, settings) && late(flow.started()) && no_more() {
             return self.let_pass(mark);
         }
         if self.judge.shared.counters.buffered_now > settings.config.buffer_limit

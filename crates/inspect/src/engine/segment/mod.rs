@@ -4,6 +4,7 @@
 //! anything. The others are a [`SegmentInspection`].
 
 mod decide;
+mod disputed;
 mod inspection;
 mod take_in;
 
@@ -182,7 +183,8 @@ impl SegmentInspector<'_> {
             Ruling::Blocked | Ruling::Refused | Ruling::Rejected => Decision::Block,
         };
         let flags = segment.flags();
-        if flags.syn() && !flow.stream(from).began_with(segment.sequence()) {
+        let begins = !flow.stream(from).began_with(segment.sequence()) || flow.is_one_way();
+        if flags.syn() && begins {
             return None;
         }
         let mark = self.context.shared.marks.of(flow.label);
@@ -250,6 +252,16 @@ impl SegmentInspector<'_> {
             self.flows.tell_reused(id, packet.now, &mut self.context.session(sink));
             self.flows.table.get_mut(id).begin_amid(guess_client(segment, from), packet.now);
         }
+        if self.flows.table.get(id).ruling == Ruling::Undecided && self.is_disputed(seen, sink) {
+            return self.ask_where_receiver_stands(seen, sink);
+        }
+        self.follow(seen, sink)
+    }
+
+    /// Takes a segment into account that belongs to what was seen of its flow.
+    fn follow(&mut self, seen: Seen<'_>, sink: &mut dyn EventSink) -> Inspected {
+        let Seen { segment, packet, id, from } = seen;
+        let tracking = self.context.settings.tracking;
         let missed = self.flows.may_have_missed(id, packet.now);
         let flow = self.flows.table.touch(id, packet.now);
         let decided = flow.ruling != Ruling::Undecided;
@@ -297,7 +309,7 @@ impl SegmentInspector<'_> {
         let settings = &self.context.settings;
         let flow = self.flows.table.get_mut(id);
         let late = packet.now.since(flow.started()) > settings.config.time_budget;
-        if flow.is_one_way() && late && !is_under_policy(flow, &settings.rules) {
+        if is_unheard(flow, settings) && late && !is_under_policy(flow, &settings.rules) {
             // Only one direction's acknowledgements come by here: there will never be data to read.
             flow.ruling = Ruling::Passed;
             let class = if flow.is_closed() { Class::Closed } else { Class::Passed };
@@ -337,6 +349,14 @@ fn is_strange(flow: &Flow<Conversation>, segment: &Segment<'_>, from: End, track
         && !is_amid(flow)
         && flow.conversation.as_ref().is_none_or(|conversation| conversation.condemned.is_none())
         && distance(stream.next(), segment.sequence()).unsigned_abs() > NEARBY
+}
+
+/// True if only one end of a flow is ever heard here. Under `--enforce` the other one has then answered no
+/// probe, or no SYN.
+fn is_unheard(flow: &Flow<Conversation>, settings: &EngineSettings) -> bool {
+    let asks = settings.tracking == Tracking::Inline && settings.enforces(flow.key());
+    let began = [End::Low, End::High].iter().any(|end| flow.stream(*end).is_from_start());
+    if asks && !began { flow.is_proven_one_way() } else { flow.is_one_way() }
 }
 
 /// Where an undecided flow stands, and whether it is over.
