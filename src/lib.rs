@@ -21,6 +21,7 @@
 //! | [`hook`] | the iptables rules that lead packets to the guard; sees no packet |
 //! | [`output`] | events to EVE JSON, text, CSV; the thread that writes them |
 //! | [`metrics`] | the Prometheus registry and its HTTP endpoint |
+//! | [`conntrack`] | the kernel's connection tracking: finds, changes and ends connections |
 //! | [`web`] | what HTTP servers have in common: bounded connections, TLS, users |
 //! | [`confinement`] | what the process may still do, by Landlock and seccomp |
 //! | [`privileges`] | what a thread may still do |
@@ -38,6 +39,7 @@
 mod bypass;
 mod cli;
 mod confinement;
+mod conntrack;
 mod diagnostics;
 mod doctor;
 mod files;

@@ -7,7 +7,7 @@ use aya::maps::{HashMap, MapData};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::State;
-use super::connections::Connections;
+use crate::conntrack::{Conntrack, Tuple};
 use crate::packet::{Addresses, Segment};
 
 /// `BPF_NOEXIST`.
@@ -22,13 +22,13 @@ type Value = [u8; 24];
 pub struct Entries {
     flows: HashMap<MapData, Key, Value>,
     state: Arc<State>,
-    connections: Connections,
+    connections: Conntrack,
 }
 
 impl Entries {
     pub(super) fn new(
         flows: HashMap<MapData, Key, Value>,
-        connections: Connections,
+        connections: Conntrack,
         state: Arc<State>,
     ) -> Self {
         Self { flows, state, connections }
@@ -45,8 +45,7 @@ impl Entries {
             return;
         }
         let [key, other] = keys(segment);
-        let ports = (segment.source_port(), segment.destination_port());
-        if self.connections.loosen(segment.addresses(), ports.0, ports.1).is_err() {
+        if self.connections.loosen(&Tuple::of(segment)).is_err() {
             return self.remove(segment);
         }
         let now = monotonic();

@@ -33,7 +33,7 @@
 //! # Connection tracking
 //!
 //! Conntrack has seen the start, and sees little of the rest: a FIN is far outside of its known window.
-//! [`connections`] makes it accept such segments, so it keeps state and mark. A flow that leaves the map
+//! [`Conntrack::loosen`] makes it accept such segments, so it keeps state and mark. A flow that leaves the map
 //! continues by its mark, whether the guard still runs or not. One segment in thirty seconds still passes
 //! conntrack, which would otherwise drop the connection. Connections unknown to conntrack are not bypassed.
 //!
@@ -47,7 +47,6 @@
 //! [`neighbours`] lists third-party configuration that the bypass would skip. It is checked at the start, and
 //! then as often as the hook.
 
-mod connections;
 mod entries;
 pub(crate) mod neighbours;
 
@@ -62,9 +61,9 @@ use aya::programs::tc::TcAttachOptions;
 use aya::programs::{LinkOrder, ProgramError, SchedClassifier, TcAttachType};
 use aya::{Ebpf, EbpfLoader};
 
-use self::connections::Connections;
 pub use self::entries::Entries;
 use self::neighbours::Interface;
+use crate::conntrack::Conntrack;
 
 /// Built by `scripts/bypass-object` from the source in this folder.
 static OBJECT: &[u8] = include_bytes!("bypass.bpf.o");
@@ -261,7 +260,7 @@ impl Bypass {
         let data = copy.map_err(|error| failed(told(&error)))?;
         let data = MapData::from_fd(data).map_err(|error| failed(told(&error)))?;
         let flows = HashMap::try_from(Map::LruHashMap(data)).map_err(|error| failed(told(&error)))?;
-        let connections = Connections::open().map_err(|error| BypassError::Tracking(error.to_string()))?;
+        let connections = Conntrack::open().map_err(|error| BypassError::Tracking(error.to_string()))?;
         Ok(Entries::new(flows, connections, Arc::clone(&self.state)))
     }
 
@@ -320,7 +319,7 @@ pub(crate) fn try_out() -> Result<(), BypassError> {
     // A query succeeds even if no program is attached.
     match SchedClassifier::query_tcx("lo", TcAttachType::Ingress) {
         Err(error) if !told(&error).contains("(os error 2)") => Err(refused(error)),
-        _ => Connections::open().map(drop).map_err(|error| BypassError::Tracking(error.to_string())),
+        _ => Conntrack::open().map(drop).map_err(|error| BypassError::Tracking(error.to_string())),
     }
 }
 

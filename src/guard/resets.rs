@@ -3,18 +3,24 @@
 //! The packets come ready from the engine, IP header on, and speak for a peer that is not this
 //! machine: hence raw sockets. They carry our own mark, so that the hook does not queue them. Those of
 //! bridged connections leave by the bridge's ports, where no hook meets them.
+//!
+//! Where the kernel translates both addresses of a connection, neither end knows the other by the address that
+//! a forwarded packet shows. The kernel's tracking says whom each of them takes for its peer.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::bridge::{Bridge, Crossing};
 use super::source::Queued;
+use crate::conntrack::{Conntrack, TrackedConnection, Tuple};
 use crate::engine::Resets;
-use crate::event::ResetOutcome;
+use crate::event::{Endpoint, ResetOutcome};
 use crate::metrics::{GuardMetrics, ResetResult};
+use crate::packet::{Addresses, Parsed, Reset, parse, reset};
 
 /// `IPPROTO_RAW`: the kernel takes whole packets, header included, for IPv4 (`raw(7)`) and for IPv6
 /// (`net/ipv6/raw.c`, `rawv6_init_sk`), and delivers none.
@@ -25,19 +31,31 @@ const WHOLE_PACKETS: i32 = 255;
 const BURST: u32 = 256;
 const RATE: u32 = 64;
 
+/// How often the kernel may be asked to go over all of its connections, likewise.
+const LOOKUP_BURST: u32 = 16;
+const LOOKUP_RATE: u32 = 8;
+
 /// A bucket of tokens, one a pair of resets.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Allowance {
+    burst: u32,
+    rate: u32,
     /// Time at which the bucket was last looked at, and what it held.
     last: Option<(Instant, f64)>,
+}
+
+impl Default for Allowance {
+    fn default() -> Self {
+        Self { burst: BURST, rate: RATE, last: None }
+    }
 }
 
 impl Allowance {
     /// True if a pair of resets may be sent now.
     pub(super) fn admit(&mut self, now: Instant) -> bool {
-        let full = f64::from(BURST);
+        let full = f64::from(self.burst);
         let held = self.last.map_or(full, |(then, held)| {
-            let grown = now.saturating_duration_since(then).as_secs_f64() * f64::from(RATE);
+            let grown = now.saturating_duration_since(then).as_secs_f64() * f64::from(self.rate);
             (held + grown).min(full)
         });
         let admitted = held >= 1.0;
@@ -98,12 +116,21 @@ impl Outcomes {
     }
 }
 
+/// The kernel's tracking of connections, for all workers.
+#[derive(Debug)]
+struct Translations {
+    conntrack: Conntrack,
+    lookups: Allowance,
+}
+
 /// One raw socket for each address family, and the bridges.
 #[derive(Debug)]
 pub(super) struct Injector {
     v4: Socket,
     v6: Option<Socket>,
     bridge: Option<Bridge>,
+    /// Absent in a kernel that tracks no connections.
+    translations: Option<Mutex<Translations>>,
     metrics: GuardMetrics,
 }
 
@@ -124,7 +151,9 @@ impl Injector {
             Err(error) if error.raw_os_error() == Some(libc::EAFNOSUPPORT) => None,
             bridge => Some(bridge?),
         };
-        Ok(Self { v4, v6, bridge, metrics })
+        let lookups = Allowance { burst: LOOKUP_BURST, rate: LOOKUP_RATE, last: None };
+        let translations = Conntrack::open().map(|conntrack| Mutex::new(Translations { conntrack, lookups }));
+        Ok(Self { v4, v6, bridge, translations: translations.ok(), metrics })
     }
 
     /// The bridges, where the kernel lets us send frames.
@@ -141,7 +170,7 @@ impl Injector {
                     receiver: self.cross(bridge, &resets.to_receiver, receiver, sender, ways.receiving),
                     sender: self.cross(bridge, &resets.to_sender, sender, receiver, ways.sending),
                 };
-                bridge.close(&resets.to_sender);
+                self.close(&resets.to_sender);
                 outcomes
             }
             _ => Outcomes {
@@ -151,6 +180,43 @@ impl Injector {
         };
         outcomes.count(&self.metrics);
         outcomes
+    }
+
+    /// The resets as their receivers know the connection, if the kernel translates both of its addresses; that
+    /// connection is over for its tracking. `None` if it is not known, for too many have been looked up.
+    pub(super) fn address(&self, resets: Resets, ways: Ways, now: Instant) -> Option<Resets> {
+        let Some(translations) = self.translations.as_ref().filter(|_| ways.crossing.is_none()) else {
+            return Some(resets);
+        };
+        let Some(seen) = tuple(&resets.to_receiver) else { return Some(resets) };
+        let mut translations = translations.lock().unwrap_or_else(PoisonError::into_inner);
+        let Translations { conntrack, lookups } = &mut *translations;
+        // By one translation alone, what is forwarded is a direction of the connection, and the kernel
+        // translates the resets.
+        let is_known = |found: io::Result<Option<TrackedConnection>>| !matches!(found, Ok(None));
+        if is_known(conntrack.find(&seen)) || is_known(conntrack.find(&seen.reversed())) {
+            return Some(resets);
+        }
+        if !lookups.admit(now) {
+            return None;
+        }
+        let Ok(Some(connection)) = conntrack.find_between(&seen) else { return Some(resets) };
+        // Where the kernel does not take it, the connection is forgotten later.
+        let _ = conntrack.close(&connection.original);
+        let from_peer = |packet: &[u8], end| connection.peer_of(end).and_then(|peer| sent_by(packet, peer));
+        Some(Resets {
+            to_receiver: from_peer(&resets.to_receiver, seen.destination).unwrap_or(resets.to_receiver),
+            to_sender: from_peer(&resets.to_sender, seen.source).unwrap_or(resets.to_sender),
+            ..resets
+        })
+    }
+
+    /// Has the kernel forget the connection that a reset for one of its ends belongs to.
+    fn close(&self, reset: &[u8]) {
+        if let (Some(translations), Some(tuple)) = (&self.translations, tuple(reset)) {
+            let mut translations = translations.lock().unwrap_or_else(PoisonError::into_inner);
+            let _ = translations.conntrack.close(&tuple);
+        }
     }
 
     /// Counts resets that are not sent, as there were too many.
@@ -193,6 +259,29 @@ impl Injector {
         };
         socket.send_to(packet, &SockAddr::from(address)).map(drop)
     }
+}
+
+/// The direction that a reset is of.
+fn tuple(packet: &[u8]) -> Option<Tuple> {
+    let Ok(Parsed::Tcp(segment)) = parse(packet, packet.len()) else { return None };
+    Some(Tuple::of(&segment))
+}
+
+/// The same reset from another peer.
+fn sent_by(packet: &[u8], peer: Endpoint) -> Option<Vec<u8>> {
+    let Ok(Parsed::Tcp(segment)) = parse(packet, packet.len()) else { return None };
+    let addresses = match (segment.addresses(), peer.address) {
+        (Addresses::V4(_, destination), IpAddr::V4(source)) => Addresses::V4(source.octets(), destination),
+        (Addresses::V6(_, destination), IpAddr::V6(source)) => Addresses::V6(source.octets(), destination),
+        _ => return None,
+    };
+    Some(reset(&Reset {
+        addresses,
+        source_port: peer.port,
+        destination_port: segment.destination_port(),
+        sequence: segment.sequence(),
+        acknowledgement: segment.acknowledgement(),
+    }))
 }
 
 /// A socket that never blocks: a reset that finds no room is counted, not waited for.

@@ -184,21 +184,24 @@ impl Judge {
     fn send_resets(&mut self, now: Instant) {
         let mut pending = std::mem::take(&mut self.resets);
         for PendingResets { resets, ways, events } in pending.drain(..) {
-            self.reset(now, &resets, ways, events);
+            self.reset(now, resets, ways, events);
         }
         self.resets = pending;
         self.inspection.sink.release();
     }
 
     /// Sends a pair of resets, if it may be sent, and says in `events` what became of it.
-    fn reset(&mut self, now: Instant, resets: &Resets, ways: Ways, events: Range<usize>) {
+    fn reset(&mut self, now: Instant, resets: Resets, ways: Ways, events: Range<usize>) {
         let Some(injector) = &self.injector else { return };
-        let outcomes = if self.inspection.allowance.admit(now) {
-            self.own.sends(&resets.to_receiver);
-            self.own.sends(&resets.to_sender);
-            injector.send(resets, ways)
-        } else {
-            injector.hold_back()
+        let admitted = self.inspection.allowance.admit(now);
+        let resets = admitted.then(|| injector.address(resets, ways, now)).flatten();
+        let outcomes = match resets {
+            Some(resets) => {
+                self.own.sends(&resets.to_receiver);
+                self.own.sends(&resets.to_sender);
+                injector.send(&resets, ways)
+            }
+            None => injector.hold_back(),
         };
         self.inspection.sink.complete(events, &outcomes);
     }
@@ -211,7 +214,7 @@ impl Judge {
             events.into_iter().for_each(|event| self.inspection.sink.emit(event));
             let events = self.inspection.sink.held_since(start);
             let index = interface.map_or(0, |name| self.interfaces.index(&name));
-            self.reset(Instant::now(), &resets, Ways::by(index), events);
+            self.reset(Instant::now(), resets, Ways::by(index), events);
         }
         self.inspection.sink.release();
     }

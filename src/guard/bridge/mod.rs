@@ -9,7 +9,6 @@
 mod frame;
 mod hosts;
 mod ports;
-mod tracking;
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -20,7 +19,6 @@ use std::time::{Duration, Instant};
 use bannerwall_ffi::frames::FrameSocket;
 
 use self::hosts::{Host, Hosts};
-use self::tracking::Tracking;
 use super::source::Queued;
 use crate::diagnostics::tell;
 
@@ -52,8 +50,6 @@ impl Crossing {
 #[derive(Debug)]
 pub(super) struct Bridge {
     socket: FrameSocket,
-    /// Absent in a kernel that tracks no connections.
-    tracking: Option<Tracking>,
     state: Mutex<State>,
 }
 
@@ -75,7 +71,7 @@ impl Bridge {
     /// Without `CAP_NET_RAW`.
     pub(super) fn open() -> io::Result<Self> {
         let socket = FrameSocket::sending().map_err(|error| error.source)?;
-        let bridge = Self { socket, tracking: Tracking::open().ok(), state: Mutex::default() };
+        let bridge = Self { socket, state: Mutex::default() };
         bridge.state().list(Instant::now());
         Ok(bridge)
     }
@@ -116,14 +112,6 @@ impl Bridge {
         let (receiver, sender) = (state.host(to)?, state.host(from)?);
         drop(state);
         self.socket.send(to.0, &frame::frame(receiver, sender.address, packet))
-    }
-
-    /// Has the kernel forget the connection that a reset for one of its ends belongs to.
-    pub(super) fn close(&self, reset: &[u8]) {
-        if let Some(tracking) = &self.tracking {
-            // Where the kernel does not take it, the connection is forgotten later.
-            let _ = tracking.close(reset);
-        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -1,0 +1,410 @@
+//! The kernel's tracking of connections over ctnetlink (`linux/netfilter/nfnetlink_conntrack.h`), a connection
+//! at a time. Knows no flow and no rule.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::netlink::{self, SocketAddrNetlink};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
+};
+
+use crate::event::Endpoint;
+use crate::packet::Segment;
+
+/// `IPCTNL_MSG_CT_NEW` and `IPCTNL_MSG_CT_GET` of `NFNL_SUBSYS_CTNETLINK`.
+const NEW: u16 = 1 << 8;
+const GET: u16 = 1 << 8 | 1;
+/// `NLM_F_REQUEST`, `NLM_F_ACK`, `NLM_F_DUMP`; without `NLM_F_CREATE` nothing comes to be.
+const REQUEST: u16 = 1;
+const ACKNOWLEDGED: u16 = 4;
+const DUMP: u16 = 0x300;
+/// `NLMSG_ERROR`, which an acknowledgement is, too, and `NLMSG_DONE`.
+const ANSWER: u16 = 2;
+const DONE: u16 = 3;
+/// `NLA_F_NESTED`, and the bits of a type that are none of it.
+const NESTED: u16 = 1 << 15;
+const TYPE: u16 = 0x3fff;
+/// `struct nlmsghdr` and `struct nfgenmsg`.
+const HEADER: usize = 16;
+const HEADERS: usize = 20;
+
+/// `CTA_TUPLE_ORIG`, by which a connection is found in either direction, and `CTA_TUPLE_REPLY`.
+const ORIGINAL: u16 = 1;
+const REPLY: u16 = 2;
+/// `CTA_TUPLE_IP` and `CTA_TUPLE_PROTO`.
+const TUPLE_ADDRESSES: u16 = 1;
+const TUPLE_PROTOCOL: u16 = 2;
+/// `CTA_IP_V4_SRC` and `CTA_IP_V4_DST`, and those of IPv6.
+const V4: [u16; 2] = [1, 2];
+const V6: [u16; 2] = [3, 4];
+/// `CTA_PROTO_NUM`, `CTA_PROTO_SRC_PORT`, `CTA_PROTO_DST_PORT`.
+const PROTOCOL: [u16; 3] = [1, 2, 3];
+/// `IPPROTO_TCP`.
+const TCP: u8 = 6;
+
+/// `CTA_PROTOINFO`, `CTA_PROTOINFO_TCP`; in it the state and the flags of both directions.
+const PROTOCOL_STATE: u16 = 4;
+const STATE_OF_TCP: u16 = 1;
+const STATE: u16 = 1;
+const FLAGS: [u16; 2] = [4, 5];
+/// `IP_CT_TCP_FLAG_BE_LIBERAL`, and the mask that leaves the others alone.
+const LIBERAL: [u8; 2] = [8, 8];
+/// `IP_CT_TCP_FLAG_CLOSE_INIT`, flag and mask: the end that opens the connection again gets a new one.
+const REOPENS: [u8; 2] = [4, 4];
+/// `TCP_CONNTRACK_CLOSE`, to which a reset leads.
+const CLOSED: u8 = 8;
+/// `CTA_TIMEOUT`, and the seconds that the kernel gives such a connection (`nf_conntrack_tcp_timeout_close`).
+const TIMEOUT: u16 = 7;
+const CLOSED_TIMEOUT: u32 = 10;
+/// `CTA_FILTER`, `CTA_FILTER_ORIG_FLAGS`, `CTA_FILTER_REPLY_FLAGS`.
+const FILTER: u16 = 25;
+const FILTERED: [u16; 2] = [1, 2];
+/// `CTA_FILTER_F_CTA_IP_SRC`, `…_PROTO_NUM`, `…_PROTO_SRC_PORT`: a tuple's source.
+const BY_SOURCE: u32 = 1 | 8 | 16;
+
+/// One direction of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tuple {
+    /// From where.
+    pub source: Endpoint,
+    /// To where.
+    pub destination: Endpoint,
+}
+
+impl Tuple {
+    /// The direction of a segment.
+    pub fn of(segment: &Segment<'_>) -> Self {
+        Self { source: segment.source(), destination: segment.destination() }
+    }
+
+    /// The other direction, as long as nothing translates addresses.
+    pub const fn reversed(&self) -> Self {
+        Self { source: self.destination, destination: self.source }
+    }
+}
+
+/// A tracked connection: as the end that opened it sends, and as the other end does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TrackedConnection {
+    /// From the end that opened it, to the address that it has dialled.
+    pub original: Tuple,
+    /// From the end that accepted it, to the address that it was dialled from.
+    pub reply: Tuple,
+}
+
+impl TrackedConnection {
+    /// Whom an end takes for its peer: not the other end, if addresses are translated.
+    pub fn peer_of(&self, end: Endpoint) -> Option<Endpoint> {
+        let direction = [self.original, self.reply].into_iter().find(|tuple| tuple.source == end)?;
+        Some(direction.destination)
+    }
+}
+
+/// A socket to the tracking.
+#[derive(Debug)]
+pub struct Conntrack {
+    socket: OwnedFd,
+    number: u32,
+}
+
+impl Conntrack {
+    /// Opens it in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// This kernel has no ctnetlink, or `CAP_NET_ADMIN` is missing.
+    pub fn open() -> io::Result<Self> {
+        let protocol = Some(netlink::NETFILTER);
+        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
+        bind(&socket, &SocketAddrNetlink::new(0, 0))?;
+        let mut conntrack = Self { socket, number: 0 };
+        // One that cannot be: whatever else the kernel says of it is about the kernel.
+        let nowhere = Endpoint { address: IpAddr::from([0; 4]), port: 0 };
+        conntrack.find(&Tuple { source: nowhere, destination: nowhere })?;
+        Ok(conntrack)
+    }
+
+    /// The connection of which `tuple` is a direction.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn find(&mut self, tuple: &Tuple) -> io::Result<Option<TrackedConnection>> {
+        self.request(GET, 0, tuple, &[nested(ORIGINAL, &direction(tuple))])?;
+        let mut found = None;
+        let result = self.receive(|connection| {
+            found = connection;
+            true
+        });
+        match result {
+            Err(error) if error.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => Ok(None),
+            result => result.map(|()| found),
+        }
+    }
+
+    /// The connection of two ends neither of which knows the other's address. The kernel goes over all
+    /// connections for that.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn find_between(&mut self, ends: &Tuple) -> io::Result<Option<TrackedConnection>> {
+        for ends in [*ends, ends.reversed()] {
+            let filter = FILTERED.map(|side| attribute(side, &BY_SOURCE.to_ne_bytes()));
+            let sources = [
+                nested(ORIGINAL, &direction(&ends)),
+                nested(REPLY, &direction(&ends.reversed())),
+                nested(FILTER, &filter),
+            ];
+            self.request(GET, DUMP, &ends, &sources)?;
+            let mut found = None;
+            // Linux before 5.8 knows no filter and lists them all.
+            let is_it = |it: &TrackedConnection| {
+                it.original.source == ends.source && it.reply.source == ends.destination
+            };
+            self.receive(|connection| {
+                found = found.or(connection.filter(is_it));
+                false
+            })?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Makes a connection's segments its own wherever their numbers are.
+    ///
+    /// # Errors
+    /// There is no such connection, or one whose addresses are translated (its rule may be gone), or the
+    /// kernel refuses.
+    pub fn loosen(&mut self, tuple: &Tuple) -> io::Result<()> {
+        let flags = FLAGS.map(|direction| attribute(direction, &LIBERAL));
+        let state = [nested(PROTOCOL_STATE, &[nested(STATE_OF_TCP, &flags)])];
+        // Where it is translated, what is forwarded one way or the other is not what conntrack expects of its
+        // answer.
+        self.change(&tuple.reversed(), &state)?;
+        self.change(tuple, &state)
+    }
+
+    /// Ends a connection for the tracking, which has not seen the resets that ended it. Else a blocked
+    /// connection would stay in its table as an open one, and the same pair of ports would be blocked with it.
+    ///
+    /// # Errors
+    /// There is no such connection, or the kernel refuses.
+    pub fn close(&mut self, tuple: &Tuple) -> io::Result<()> {
+        let [from, to] = FLAGS.map(|direction| attribute(direction, &REOPENS));
+        let state = nested(STATE_OF_TCP, &[attribute(STATE, &[CLOSED]), from, to]);
+        let timeout = attribute(TIMEOUT, &CLOSED_TIMEOUT.to_be_bytes());
+        self.change(tuple, &[nested(PROTOCOL_STATE, &[state]), timeout])
+    }
+
+    fn change(&mut self, tuple: &Tuple, attributes: &[Vec<u8>]) -> io::Result<()> {
+        let body = [&[nested(ORIGINAL, &direction(tuple))], attributes].concat();
+        self.request(NEW, ACKNOWLEDGED, tuple, &body)?;
+        self.receive(|_| false)
+    }
+
+    fn request(&mut self, kind: u16, flags: u16, tuple: &Tuple, attributes: &[Vec<u8>]) -> io::Result<()> {
+        self.number = self.number.wrapping_add(1);
+        let family = if tuple.source.address.is_ipv4() { 2 } else { 10 };
+        let message = message((kind, flags | REQUEST), family, self.number, attributes);
+        send(&self.socket, &message, SendFlags::empty())?;
+        Ok(())
+    }
+
+    /// Reads what answers the last request, up to its end or until `take` has what it wants.
+    fn receive(&self, mut take: impl FnMut(Option<TrackedConnection>) -> bool) -> io::Result<()> {
+        let mut buffer = [0; 32 << 10];
+        loop {
+            // The kernel has answered before `send` returns, and goes on with a list before `recv` does.
+            let (count, _) = recv(&self.socket, &mut buffer[..], RecvFlags::DONTWAIT)?;
+            let mut rest = buffer.get(..count).unwrap_or_default();
+            while let Some((answer, behind)) = Answer::split(rest, self.number) {
+                rest = behind;
+                match answer {
+                    Answer::End(result) => return result,
+                    Answer::Connection(body) if take(connection(body)) => return Ok(()),
+                    Answer::Connection(_) | Answer::Other => {}
+                }
+            }
+        }
+    }
+}
+
+/// One message of the kernel.
+enum Answer<'a> {
+    /// The request is done.
+    End(io::Result<()>),
+    /// Attributes of a connection.
+    Connection(&'a [u8]),
+    /// It belongs to another request.
+    Other,
+}
+
+impl<'a> Answer<'a> {
+    fn split(octets: &'a [u8], number: u32) -> Option<(Self, &'a [u8])> {
+        let length = usize::try_from(u32::from_ne_bytes(*octets.first_chunk()?)).ok()?;
+        let message = octets.get(..length).filter(|message| message.len() >= HEADER)?;
+        let behind = octets.get(length.next_multiple_of(4)..).unwrap_or_default();
+        let kind = u16::from_ne_bytes(*message.get(4..)?.first_chunk()?);
+        let of = u32::from_ne_bytes(*message.get(8..)?.first_chunk()?);
+        let answer = match kind {
+            _ if of != number => Self::Other,
+            ANSWER => Self::End(match i32::from_ne_bytes(*message.get(HEADER..)?.first_chunk()?) {
+                0 => Ok(()),
+                error => Err(io::Error::from_raw_os_error(error.saturating_neg())),
+            }),
+            DONE => Self::End(Ok(())),
+            NEW => Self::Connection(message.get(HEADERS..).unwrap_or_default()),
+            _ => Self::Other,
+        };
+        Some((answer, behind))
+    }
+}
+
+/// The two directions that the attributes of a connection name.
+fn connection(body: &[u8]) -> Option<TrackedConnection> {
+    let tuple = |kind| {
+        let tuple = find(body, kind)?;
+        let (addresses, protocol) = (find(tuple, TUPLE_ADDRESSES)?, find(tuple, TUPLE_PROTOCOL)?);
+        let endpoint = |side: usize| {
+            let address = match find(addresses, *V4.get(side)?) {
+                Some(address) => IpAddr::from(*address.first_chunk::<4>()?),
+                None => IpAddr::from(*find(addresses, *V6.get(side)?)?.first_chunk::<16>()?),
+            };
+            let port = find(protocol, *PROTOCOL.get(side + 1)?)?;
+            Some(Endpoint { address, port: u16::from_be_bytes(*port.first_chunk()?) })
+        };
+        Some(Tuple { source: endpoint(0)?, destination: endpoint(1)? })
+    };
+    Some(TrackedConnection { original: tuple(ORIGINAL)?, reply: tuple(REPLY)? })
+}
+
+/// The value of the first attribute of a kind.
+fn find(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
+    loop {
+        let [low, high, kind_low, kind_high] = *attributes.first_chunk()?;
+        let length = usize::from(u16::from_ne_bytes([low, high]));
+        let value = attributes.get(4..length)?;
+        if u16::from_ne_bytes([kind_low, kind_high]) & TYPE == wanted {
+            return Some(value);
+        }
+        attributes = attributes.get(length.next_multiple_of(4)..)?;
+    }
+}
+
+fn direction(tuple: &Tuple) -> [Vec<u8>; 2] {
+    let address = |kinds: [u16; 2], endpoint: Endpoint| match endpoint.address {
+        IpAddr::V4(address) => attribute(kinds[0], &address.octets()),
+        IpAddr::V6(address) => attribute(kinds[1], &address.octets()),
+    };
+    let addresses = [address([V4[0], V6[0]], tuple.source), address([V4[1], V6[1]], tuple.destination)];
+    let protocol = [
+        attribute(PROTOCOL[0], &[TCP]),
+        attribute(PROTOCOL[1], &tuple.source.port.to_be_bytes()),
+        attribute(PROTOCOL[2], &tuple.destination.port.to_be_bytes()),
+    ];
+    [nested(TUPLE_ADDRESSES, &addresses), nested(TUPLE_PROTOCOL, &protocol)]
+}
+
+fn message((kind, flags): (u16, u16), family: u8, number: u32, attributes: &[Vec<u8>]) -> Vec<u8> {
+    // `struct nfgenmsg`: family, version, number of a resource.
+    let body = [vec![family, 0, 0, 0], attributes.concat()].concat();
+    let length = u32::try_from(HEADER + body.len()).unwrap_or(u32::MAX);
+    [
+        &length.to_ne_bytes()[..],
+        &kind.to_ne_bytes(),
+        &flags.to_ne_bytes(),
+        &number.to_ne_bytes(),
+        &0_u32.to_ne_bytes(),
+        &body,
+    ]
+    .concat()
+}
+
+/// Filled up to the next four bytes, which its length leaves out.
+fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(4 + value.len()).unwrap_or(u16::MAX);
+    let mut attribute = [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), value].concat();
+    attribute.resize(attribute.len().next_multiple_of(4), 0);
+    attribute
+}
+
+fn nested(kind: u16, attributes: &[Vec<u8>]) -> Vec<u8> {
+    attribute(kind | NESTED, &attributes.concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tuple(source: &str, destination: &str) -> Tuple {
+        let endpoint = |text: &str| {
+            let address: std::net::SocketAddr = text.parse().unwrap();
+            Endpoint { address: address.ip(), port: address.port() }
+        };
+        Tuple { source: endpoint(source), destination: endpoint(destination) }
+    }
+
+    #[test]
+    fn a_message_is_what_ctnetlink_takes() {
+        let sent = |tuple: &Tuple| {
+            message((NEW, REQUEST | ACKNOWLEDGED), 2, 7, &[nested(ORIGINAL, &direction(tuple))])
+        };
+        let message = sent(&tuple("192.0.2.1:4660", "198.51.100.2:22"));
+        // Lengths: 16 header, 4 family, tuple 4 + (4 + 16) + (4 + 24).
+        assert_eq!(message.len(), 16 + 4 + 52);
+        assert_eq!(message[..4], 72_u32.to_ne_bytes());
+        assert_eq!(message[16], 2);
+        assert_eq!(message[20..24], [&52_u16.to_ne_bytes()[..], &(ORIGINAL | NESTED).to_ne_bytes()].concat());
+        assert_eq!(message[32..36], [192, 0, 2, 1]);
+        assert_eq!(message[60..62], [0x12, 0x34]);
+        assert_eq!(sent(&tuple("[2001:db8::1]:1", "[2001:db8::2]:2")).len(), message.len() + 24);
+    }
+
+    #[test]
+    fn a_connection_is_read_as_it_was_written() {
+        for (original, reply) in [
+            (tuple("192.0.2.2:40000", "192.0.2.1:8080"), tuple("198.51.100.2:80", "198.51.100.1:40001")),
+            (tuple("[2001:db8::1]:1", "[2001:db8::2]:2"), tuple("[2001:db8::2]:2", "[2001:db8::1]:1")),
+        ] {
+            let written = [
+                nested(ORIGINAL, &direction(&original)),
+                attribute(3, &[0; 4]),
+                nested(REPLY, &direction(&reply)),
+            ]
+            .concat();
+            let read = connection(&written).expect("both directions");
+            assert_eq!(read, TrackedConnection { original, reply });
+            assert_eq!(read.peer_of(reply.source), Some(reply.destination));
+            assert_eq!(read.peer_of(original.source), Some(original.destination));
+            (0..written.len()).for_each(|length| assert_eq!(connection(&written[..length]), None, "cut"));
+        }
+    }
+
+    #[test]
+    fn an_answer_belongs_to_its_message() {
+        let told = |kind: u16, number: u32, error: i32| {
+            [
+                &[36, 0, 0, 0][..],
+                &kind.to_ne_bytes(),
+                &[0, 0],
+                &number.to_ne_bytes(),
+                &[0; 4],
+                &error.to_ne_bytes(),
+                &[0; 16],
+            ]
+            .concat()
+        };
+        let first = |octets: &[u8]| match Answer::split(octets, 7)?.0 {
+            Answer::End(result) => Some(result.map_err(|error| error.raw_os_error().unwrap_or_default())),
+            Answer::Connection(_) | Answer::Other => None,
+        };
+        assert_eq!(first(&told(ANSWER, 7, 0)), Some(Ok(())));
+        assert_eq!(first(&told(ANSWER, 7, -2)), Some(Err(2)));
+        assert_eq!(first(&told(DONE, 7, 0)), Some(Ok(())));
+        assert_eq!(first(&told(ANSWER, 6, 0)), None);
+        assert_eq!(first(&[0; 18]), None, "cut");
+    }
+}
