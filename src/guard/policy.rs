@@ -6,7 +6,7 @@ use super::recent::Recent;
 use super::source::{Answer, ConnectionMark, MAXIMUM_COPY_RANGE, Queued, Verdict};
 use crate::engine::Decision;
 use crate::hook::{MarkField, MarkState};
-use crate::packet::{self, Parsed};
+use crate::packet::{self, Parsed, Patch};
 use crate::rules::Mark;
 
 /// Answers in a row to packets that still come too short, after which asking for more of them is
@@ -113,13 +113,22 @@ impl Policy {
             Decision::Undecided | Decision::Keep | Decision::More { .. } => self.accept(queued, mark),
             // A flow that a rule marks stays with us: each of its packets has to get the mark.
             Decision::Pass if mark.is_some() => self.accept(queued, mark),
-            Decision::Patch(patch) => Answer { patch: Some(patch.clone()), ..self.accept(queued, mark) },
+            Decision::Patch(patch) => self.patch(queued, patch, mark),
             Decision::Pass => self.decided(queued, MarkState::Pass, Verdict::Accept),
             Decision::Release | Decision::Stand => self.release(queued),
             Decision::Regain => self.regain(queued, mark),
             Decision::Block | Decision::Reject(_) => self.decided(queued, MarkState::Block, Verdict::Drop),
             Decision::Drop => Answer::new(Verdict::Drop),
         }
+    }
+
+    /// Accepts a packet as it is changed. In a connection that is released, by a guard before this one, the
+    /// hook takes that back first: what the other end answers has to be seen.
+    fn patch(&mut self, queued: &Queued<'_>, patch: &Patch, mark: Option<Mark>) -> Answer {
+        let released = self.is_of_released(queued);
+        let answer = if released { self.take_back(queued, mark) } else { self.accept(queued, mark) };
+        let goes_on = answer.verdict == Verdict::Accept;
+        Answer { patch: goes_on.then(|| patch.clone()), ..answer }
     }
 
     /// Accepts, with a rule's mark on the bits that are the rule's and not ours.

@@ -331,7 +331,7 @@ fn what_was_undecided_is_as_policies_say_of_connections_that_nobody_saw_begin() 
                         let said = String::from_utf8_lossy(after);
                         let heard = if passes(at, is_forbidden, judges_midstream) { &*said } else { "" };
                         let told = outcome.told.join(" ");
-                        let stops = ["alert drop", "unconfirmed_match"].contains(&told.as_str());
+                        let stops = told.starts_with("alert drop");
                         let case =
                             format!("{at:?}, {said:?}, {flags}, marks travel: {syncs}, {judges_midstream}");
                         assert_eq!(outcome.heard, heard, "{case}");
