@@ -240,6 +240,7 @@ fn emit(scene: &mut Scene<'_>, protocol: Protocol, transaction: Option<u32>, kin
         transaction,
         protocol: Some(protocol),
         established: None,
+        midstream: false,
     };
     scene.sink.emit(Event { timestamp: scene.now, source: Source::Scan, flow: Some(flow), kind });
 }

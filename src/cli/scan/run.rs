@@ -38,7 +38,8 @@ pub(super) fn run(request: &Request<'_>, global: &Global) -> Result<Exit, Failur
     check_output(common.output.as_deref(), lists.chain(common.resume.as_deref()))?;
     let options = options(request, global)?;
     let mut terminal = Terminal::new(request, global);
-    let session = Session::open(options, results(request, &terminal), &mut terminal)?;
+    let store = common.inventory.config(arguments().join(" ")).map(crate::run::result_store);
+    let session = Session::open(options, results(request, &terminal), store, &mut terminal)?;
     terminal.begin(&session)?;
     let ended = session.run(&mut terminal);
     terminal.bar.finish_and_clear();
@@ -139,8 +140,7 @@ fn results(request: &Request<'_>, terminal: &Terminal) -> Results {
         None => Destination::Stdout,
     };
     let is_document = common.format == ScanFormat::Xml;
-    let store = common.inventory.config(arguments().join(" ")).map(crate::run::result_store);
-    Results { format: format(request), destination, is_document, store }
+    Results { format: format(request), destination, is_document }
 }
 
 fn format(request: &Request<'_>) -> Box<dyn Format> {

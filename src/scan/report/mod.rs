@@ -228,6 +228,7 @@ pub fn connect_event(outcome: &Outcome<'_>) -> Event {
         transaction: None,
         protocol: None,
         established: None,
+        midstream: false,
     };
     // The report is the place where results get their wall-clock time.
     let timestamp = SystemTime::now().into();

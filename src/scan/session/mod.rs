@@ -160,14 +160,15 @@ pub struct Ending {
 }
 
 impl Session {
-    /// Resolves all targets, and prepares the scan.
+    /// Resolves all targets, and prepares the scan. `store` keeps results, whether or not they are shown.
     ///
     /// # Errors
     ///
     /// See [`SessionError`]; no target was probed then.
     pub fn open(
         options: Options,
-        mut results: Results,
+        results: Results,
+        store: Option<Box<dyn ResultStore>>,
         onlooker: &mut impl Onlooker,
     ) -> Result<Self, SessionError> {
         let set = targets(&options, onlooker)?;
@@ -177,7 +178,6 @@ impl Session {
         let plan = Arc::new(Plan::new(set, seed, options.shard, options.rate, threads, from));
         let config = config::config(&options, &plan)?;
         // The store may need files that the confinement forbids later.
-        let store = results.store.take();
         store.as_ref().map_or(Ok(()), |store| store.prepare()).map_err(SessionError::Store)?;
         onlooker.knows_targets();
         let mut selection = options.selection;

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
-use super::{ResultStore, SessionError};
+use super::SessionError;
 use crate::output::{Continued, Destination, Format, Writer, WriterConfig};
 
 /// Format and destination of results.
@@ -15,14 +15,12 @@ pub struct Results {
     pub destination: Destination,
     /// True if the format has an end that nothing can follow, so its file cannot be continued.
     pub is_document: bool,
-    /// Store of results, whether or not they are shown.
-    pub store: Option<Box<dyn ResultStore>>,
 }
 
 impl Results {
     /// Starts the writer; `goes_on` is true if an earlier run has written results.
     pub(super) fn start(self, goes_on: bool) -> Result<Writer, SessionError> {
-        let Self { format, destination, is_document, store: _ } = self;
+        let Self { format, destination, is_document } = self;
         let name = match &destination {
             Destination::File(path) | Destination::Log(path) => path.display().to_string(),
             Destination::Stdout | Destination::Other(_) => "standard output".to_owned(),

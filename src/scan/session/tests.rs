@@ -77,7 +77,7 @@ fn options(word: &str, port: u16) -> Options {
 
 fn json(shared: &Shared) -> Results {
     let destination = Destination::Other(Box::new(shared.clone()));
-    Results { format: Box::new(Eve(EveOptions::default())), destination, is_document: false, store: None }
+    Results { format: Box::new(Eve(EveOptions::default())), destination, is_document: false }
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn a_page_starts_a_scan_and_hears_what_is_left_out() {
     let (seen, mut page) = (Shared::default(), Page::default());
     let mut options = options("127.0.0.1", port);
     options.targets.words.push("224.0.0.1".to_owned());
-    let session = Session::open(options, json(&seen), &mut page).expect("a session");
+    let session = Session::open(options, json(&seen), None, &mut page).expect("a session");
     let ending = session.run(&mut page).expect("a scan");
     assert_eq!((ending.account.total, ending.account.counts.open), (1, 1));
     assert_eq!((ending.account.input, ending.account.skipped.reserved), (2, 1));
@@ -106,7 +106,7 @@ fn a_scan_that_its_page_ends_goes_on_where_it_stood() {
     options.keep = Some(Keep { path: path.clone(), ..Keep::default() });
     options.rate = "1".parse().expect("a rate");
     let mut page = Page { patience: Some(2), ..Page::default() };
-    let first = Session::open(options.clone(), json(&seen), &mut page).expect("a session");
+    let first = Session::open(options.clone(), json(&seen), None, &mut page).expect("a session");
     let seed = first.seed();
     let ending = first.run(&mut page).expect("a scan");
     let finished = ending.account.counts.finished();
@@ -115,7 +115,7 @@ fn a_scan_that_its_page_ends_goes_on_where_it_stood() {
 
     options.rate = Rate::Max;
     let mut page = Page::default();
-    let second = Session::open(options, json(&seen), &mut page).expect("its file");
+    let second = Session::open(options, json(&seen), None, &mut page).expect("its file");
     assert_eq!((second.seed(), second.plan().remaining()), (seed, 16 - finished));
     let ending = second.run(&mut page).expect("the rest");
     assert_eq!((ending.account.counts.finished(), ending.account.counts.refused), (16, 16));
@@ -130,7 +130,7 @@ fn a_scan_that_its_page_ends_goes_on_where_it_stood() {
 #[test]
 fn what_cannot_begin_says_whose_fault_it_is() {
     let seen = Shared::default();
-    let open = |options| Session::open(options, json(&seen), &mut Page::default()).map(drop);
+    let open = |options| Session::open(options, json(&seen), None, &mut Page::default()).map(drop);
     let mut nobody = options("192.0.2.1", 1);
     nobody.targets.words.clear();
     assert!(matches!(open(nobody), Err(SessionError::NoTargets)));
@@ -173,9 +173,8 @@ fn a_store_gets_open_ports_and_its_losses_are_reported() {
     let writer = json(&kept).start(false).expect("a writer");
     let store = Some(Box::new(LossyStore(writer, kept)) as Box<dyn ResultStore>);
     let options = Options { ports: Ports::from_iter([open, closed]), ..options("127.0.0.1", open) };
-    let results = Results { store, ..json(&Shared::default()) };
     let mut page = Page::default();
-    let session = Session::open(options, results, &mut page).expect("a session");
+    let session = Session::open(options, json(&Shared::default()), store, &mut page).expect("a session");
     let ending = session.run(&mut page).expect("a scan");
     assert_eq!(ending.unkept, 7);
 }
