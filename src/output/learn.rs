@@ -327,6 +327,7 @@ mod tests {
             transaction: None,
             protocol: Some(said.protocol()),
             established: None,
+            midstream: false,
         };
         let kind = EventKind::Application(said);
         Event { timestamp: Timestamp::default(), source: Source::Replay, flow: Some(flow), kind }

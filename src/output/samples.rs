@@ -25,6 +25,7 @@ fn event(server: (&str, u16), kind: EventKind) -> Event {
         transaction: None,
         protocol: None,
         established: None,
+        midstream: false,
     };
     Event { timestamp: NOON, source: Source::Scan, flow: Some(flow), kind }
 }

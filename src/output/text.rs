@@ -375,6 +375,7 @@ mod tests {
                 transaction: None,
                 protocol: None,
                 established: None,
+                midstream: false,
             }),
             kind,
         }

@@ -140,7 +140,7 @@ impl Row {
                 if !stands || !self.play(&mut quiet, &hostile).1 {
                     continue;
                 }
-                if is_undecidable && quiet.reports_gap(steps) {
+                if is_undecidable && quiet.reports_gap() {
                     continue;
                 }
                 let mut text =

@@ -36,6 +36,7 @@ fn event(source: Source, at: u64, kind: EventKind) -> Event {
         transaction: None,
         protocol: None,
         established: None,
+        midstream: false,
     };
     let timestamp = Timestamp::from_nanos((1_767_225_600 + at) * 1_000_000_000);
     Event { timestamp, source, flow: Some(flow), kind }

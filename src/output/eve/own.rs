@@ -23,6 +23,8 @@ pub(super) struct Own<'a> {
     source: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     established: Option<bool>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    midstream: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     banner: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -286,6 +288,7 @@ impl<'a> Own<'a> {
             EventKind::Change(facts) => Self { change: Some(Change::new(facts)), ..Self::default() },
         };
         own.source = event.source.name();
+        own.midstream = event.flow.as_ref().is_some_and(|flow| flow.midstream);
         own.established = event.flow.as_ref().and_then(|flow| flow.established);
         own.stats = stats.filter(|stats| !stats.is_empty());
         own

@@ -24,6 +24,7 @@ fn flow(server: &str) -> FlowContext {
         transaction: None,
         protocol: None,
         established: None,
+        midstream: false,
     }
 }
 
@@ -346,6 +347,9 @@ fn a_scan_does_not_invent_its_own_address() {
     let mut followed = event.clone();
     followed.flow.iter_mut().for_each(|flow| flow.established = Some(false));
     assert_eq!(value(&followed, false)["bannerwall"]["established"], false);
+    assert_eq!(value(&followed, false)["bannerwall"]["midstream"], Value::Null);
+    followed.flow.iter_mut().for_each(|flow| flow.midstream = true);
+    assert_eq!(value(&followed, false)["bannerwall"]["midstream"], true);
     let mut alert = event.clone();
     alert.flow.iter_mut().for_each(|flow| {
         flow.endpoints.client.address = "192.0.2.1".parse().unwrap();

@@ -12,11 +12,13 @@ pub(super) struct FlowFacts {
     transport: Transport,
     confirmed: bool,
     established: bool,
+    midstream: bool,
 }
 
 impl FlowFacts {
     pub(super) const fn new(key: FlowKey, started: Timestamp, client: End) -> Self {
-        Self { key, started, client, transport: Transport::Tcp, confirmed: false, established: false }
+        let transport = Transport::Tcp;
+        Self { key, started, client, transport, confirmed: false, established: false, midstream: false }
     }
 
     /// The same of a flow of UDP.
@@ -54,6 +56,11 @@ impl FlowFacts {
         self.established
     }
 
+    /// True if neither end's SYN was seen.
+    pub(super) const fn is_midstream(&self) -> bool {
+        self.midstream
+    }
+
     /// The server's port.
     pub(super) const fn server_port(&self) -> u16 {
         self.key.port(self.client.other())
@@ -63,6 +70,11 @@ impl FlowFacts {
 impl<C> From<&Flow<C>> for FlowFacts {
     fn from(flow: &Flow<C>) -> Self {
         let facts = Self::new(*flow.key(), flow.started(), flow.end(Side::Client));
-        Self { confirmed: flow.is_confirmed(), established: flow.is_established(), ..facts }
+        Self {
+            confirmed: flow.is_confirmed(),
+            established: flow.is_established(),
+            midstream: !flow.is_from_start(),
+            ..facts
+        }
     }
 }

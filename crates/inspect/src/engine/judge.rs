@@ -460,6 +460,7 @@ impl Judge<'_> {
             transaction,
             protocol,
             established: Some(self.flow.is_established()),
+            midstream: self.flow.is_midstream(),
         };
         let source = self.settings.config.source;
         self.sink.emit(Event { timestamp: packet.now, source, flow: Some(flow), kind });

@@ -407,6 +407,7 @@ pub(super) fn tell_record(
         transaction: None,
         protocol: record.protocol,
         established: Some(facts.is_established()),
+        midstream: facts.is_midstream(),
     };
     let (source, kind) = (session.settings.config.source, EventKind::Flow(Box::new(record)));
     session.sink.emit(Event { timestamp: now, source, flow: Some(flow), kind });

@@ -120,6 +120,8 @@ pub struct FlowContext {
     /// True once each end has acknowledged data of the other: neither address is forged. Absent for
     /// scans, and never true over UDP.
     pub established: Option<bool>,
+    /// True if neither end's SYN was seen: what the ends said before is not known.
+    pub midstream: bool,
 }
 
 /// The kinds of facts. Alerts share the facts of an application protocol.

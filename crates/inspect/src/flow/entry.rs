@@ -280,6 +280,11 @@ impl<C> Flow<C> {
         stream.known.has(Known::SEEN) && !stream.is_agreed()
     }
 
+    /// True if the SYN of an end was seen.
+    pub fn is_from_start(&self) -> bool {
+        self.ends.streams.iter().any(Stream::is_from_start)
+    }
+
     /// True if only a SYN of one end was seen.
     pub fn is_opening(&self) -> bool {
         let [low, high] = &self.ends.streams;

@@ -355,8 +355,7 @@ fn is_strange(flow: &Flow<Conversation>, segment: &Segment<'_>, from: End, track
 /// probe, or no SYN.
 fn is_unheard(flow: &Flow<Conversation>, settings: &EngineSettings) -> bool {
     let asks = settings.tracking == Tracking::Inline && settings.enforces(flow.key());
-    let began = [End::Low, End::High].iter().any(|end| flow.stream(*end).is_from_start());
-    if asks && !began { flow.is_proven_one_way() } else { flow.is_one_way() }
+    if asks && !flow.is_from_start() { flow.is_proven_one_way() } else { flow.is_one_way() }
 }
 
 /// Where an undecided flow stands, and whether it is over.
