@@ -143,6 +143,12 @@ impl Host {
         self.shown.show(&self.metrics, &self.writers, &self.readers);
     }
 
+    /// What keeps readers from their work.
+    pub(super) fn obstacles(&self) -> Option<String> {
+        let obstacles: Vec<_> = self.readers.iter().filter_map(|reader| reader.obstacle()).collect();
+        (!obstacles.is_empty()).then(|| obstacles.join("; "))
+    }
+
     /// Waits, not for long, until all outputs and readers have taken all events.
     pub(super) fn finish(&mut self) {
         let (writers, readers) = (std::mem::take(&mut self.writers), std::mem::take(&mut self.readers));

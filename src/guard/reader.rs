@@ -90,6 +90,11 @@ pub trait RunningReader: Send {
         ReaderCounts::default()
     }
 
+    /// What keeps it from its work now; the guard is not ready as long as anything does.
+    fn obstacle(&self) -> Option<String> {
+        None
+    }
+
     /// Waits at most this long until it has taken all events, and returns the final totals.
     fn finish(self: Box<Self>, patience: Duration) -> ReaderCounts;
 }

@@ -447,6 +447,7 @@ impl Run {
 
     pub(super) fn count_lost_events(&self) {
         self.host.show_readers();
+        self.health.hinder("events", self.host.obstacles());
     }
 
     pub(super) fn emit_stats(&self, started: Instant) {

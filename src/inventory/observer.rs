@@ -229,6 +229,11 @@ impl Inventory {
         self.losses.replaced()
     }
 
+    /// Why its file, which is gone, cannot be opened again.
+    pub fn file_fault(&self) -> Option<String> {
+        self.losses.file_fault()
+    }
+
     /// Number of waiting batches and of their bytes; none without a spill directory.
     pub fn waiting(&self) -> Option<(u64, u64)> {
         self.backlog.as_ref().map(|backlog| (backlog.batches(), backlog.octets()))

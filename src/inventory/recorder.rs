@@ -4,8 +4,8 @@
 //! once a minute. So a busy service costs one look-up for each connection and one row a minute.
 
 use std::hash::Hash;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use ahash::{AHashMap, AHashSet};
@@ -81,6 +81,7 @@ struct LossCounters {
     lost: AtomicU64,
     displaced: AtomicU64,
     replaced: AtomicU64,
+    file_fault: Mutex<Option<String>>,
 }
 
 impl Losses {
@@ -96,6 +97,15 @@ impl Losses {
     /// Number of times that the file was deleted or replaced, with all its content.
     pub(super) fn replaced(&self) -> u64 {
         self.0.replaced.load(Relaxed)
+    }
+
+    /// Why the file cannot be opened again that was deleted or replaced.
+    pub(super) fn file_fault(&self) -> Option<String> {
+        self.0.file_fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_file_fault(&self, fault: Option<String>) {
+        *self.0.file_fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
     }
 }
 
@@ -329,7 +339,9 @@ impl Recorder {
     /// Reopens the file if it was deleted or replaced, and forgets everything written to the old one.
     /// Returns false if that fails.
     fn renew(&mut self) -> bool {
-        match self.store.renew() {
+        let renewed = self.store.renew();
+        self.losses.set_file_fault(renewed.as_ref().err().map(ToString::to_string));
+        match renewed {
             Ok(false) => true,
             Ok(true) => {
                 self.losses.0.replaced.fetch_add(1, Relaxed);

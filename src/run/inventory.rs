@@ -53,6 +53,10 @@ impl RunningReader for RunningInventory {
         }
     }
 
+    fn obstacle(&self) -> Option<String> {
+        self.0.file_fault().map(|fault| format!("cannot write the inventory: {fault}"))
+    }
+
     fn finish(self: Box<Self>, patience: Duration) -> ReaderCounts {
         let Some(finished) = self.0.finish_within(patience) else {
             tell("bannerwall: the inventory did not store the last sightings in time");

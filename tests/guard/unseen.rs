@@ -201,3 +201,21 @@ fn a_guard_whose_queue_is_taken_from_it_says_so() {
         assert_eq!(scene.status().0, Some(5), "{}", scene.status().1);
     });
 }
+
+#[test]
+fn an_inventory_whose_folder_is_gone_is_named() {
+    as_root(|| {
+        let parent = tempfile::tempdir().expect("a temporary folder");
+        let folder = parent.path().join("kept");
+        std::fs::create_dir(&folder).expect("the folder is ours");
+        let flags = format!("--hook input,output --inventory {}", folder.join("inventory.db").display());
+        let scene = Scene::start(&flags);
+        scene.is_told(None);
+        // One that is only deleted is made again.
+        std::fs::remove_file(folder.join("inventory.db")).expect("the file is there");
+        eventually("another file", || folder.join("inventory.db").exists().then_some(()));
+        scene.is_told(None);
+        std::fs::remove_dir_all(&folder).expect("the folder is ours");
+        scene.is_told(Some("events: cannot write the inventory: "));
+    });
+}
