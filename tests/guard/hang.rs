@@ -6,7 +6,7 @@ use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 use std::time::Duration;
 
-use bannerwall_test_support::{Namespace, Running, Signal, as_root, eventually};
+use bannerwall_test_support::{Namespace, Running, Signal, as_root, eventually, json_lines_so_far};
 use tempfile::TempDir;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
@@ -234,6 +234,45 @@ fn what_waited_too_long_gets_the_verdict_of_a_failure_and_is_counted() {
         scene.guard.signal(Signal::TERM);
         scene.guard.wait_exit();
         assert!(!scene.guard.stderr().contains("waited longer"), "{}", scene.guard.stderr());
+    });
+}
+
+/// Bytes that a server reads of a request by sqlmap, which the rules forbid; `before` and `behind` are called
+/// before and behind its sending.
+fn reads_of_sqlmap(scene: &Scene, before: impl FnOnce(), behind: impl FnOnce()) -> (SocketAddr, usize) {
+    let address = scene.listener.local_addr().expect("it is bound");
+    let mut client = scene.namespace.connect(address).expect("the handshake passes");
+    let (mut server, from) = scene.listener.accept().expect("the handshake passes");
+    let request = b"GET / HTTP/1.1\r\nHost: a\r\nUser-Agent: sqlmap/1\r\n\r\n";
+    before();
+    client.write_all(request).expect("it is open");
+    behind();
+    server.set_read_timeout(Some(Duration::from_secs(3))).expect("a time");
+    (from, server.read(&mut [0; 200]).unwrap_or_default())
+}
+
+#[test]
+fn a_banner_that_passed_for_it_waited_too_long_is_no_alert_and_no_drop() {
+    as_root(|| {
+        let scene = Scene::start("--hook input --enforce --format json --max-wait 400ms", None);
+        let hangs = || {
+            // The kernel sends it again: some of the copies have not waited for too long.
+            std::thread::sleep(Duration::from_millis(900));
+            scene.guard.signal(Signal::CONT);
+        };
+        let (overdue, read) = reads_of_sqlmap(&scene, || scene.stop(), hangs);
+        assert!(read > 0, "what waited too long passes");
+        let (judged, read) = reads_of_sqlmap(&scene, || (), || ());
+        assert_eq!(read, 0, "what comes in time is judged");
+        let events = eventually("the drop", || {
+            let events = json_lines_so_far(scene.guard.stdout().as_bytes());
+            events.iter().any(|event| event["src_port"] == judged.port()).then_some(events)
+        });
+        let is_stop = |event: &&serde_json::Value| {
+            event["src_port"] == overdue.port()
+                && ["alert", "drop"].iter().any(|it| event["event_type"] == *it)
+        };
+        assert!(!events.iter().any(|event| is_stop(&event)), "{events:?}");
     });
 }
 
