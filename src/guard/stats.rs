@@ -47,6 +47,7 @@ fn of(worker: &Latest) -> Vec<(&'static str, u64)> {
         ("tcp.overlap_octets", engine.overlap_octets),
         ("tcp.out_of_order", engine.out_of_order),
         ("tcp.midstream_pickups", engine.midstream),
+        ("tcp.midstream_probes", engine.probes),
         ("ips.accepted", answers.accept),
         ("ips.blocked", answers.drop + engine.decisions.block),
         ("ips.rejected", engine.decisions.reject),
