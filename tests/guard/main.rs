@@ -24,7 +24,6 @@ mod operations;
 mod policy;
 mod quic_guard;
 mod reload;
-mod reused_ports;
 mod source;
 mod status;
 mod takeover;
