@@ -9,7 +9,7 @@ use bannerwall_test_support::{Guard, JUDGES_ALL, Line, as_root};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
 const BACKENDS: [&str; 2] = ["libnetfilter_queue", "nfq"];
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How long a forbidden message has to arrive behind the last packet.
 const HASTE: Duration = Duration::from_millis(500);
