@@ -38,7 +38,7 @@ fn prose(help: &str) -> String {
         let mut escaped = String::new();
         for character in text.chars() {
             match character {
-                '|' | '*' | '_' | '[' | '<' => escaped.extend(['\\', character]),
+                '\\' | '|' | '*' | '_' | '[' => escaped.extend(['\\', character]),
                 other => escaped.push(other),
             }
         }
@@ -59,7 +59,11 @@ fn prose(help: &str) -> String {
         }
         text.push_str(&plain(&part[end..]));
     }
-    if text.is_empty() || text.ends_with(['.', ':', '?', '!']) { text } else { text + "." }
+    if text.is_empty() || text.trim_end_matches(')').ends_with(['.', ':', '?', '!']) {
+        text
+    } else {
+        text + "."
+    }
 }
 
 /// Returns the page with new text in its part `name`; none if the page has no such part.
