@@ -165,7 +165,7 @@ fn a_worker_holds_all_its_threads_to_the_network() {
     ends_well(busy);
     assert_each_once(&url, 256);
     let loud = Running::start(fleet(&url, &["worker", "--until-empty", "--no-sandbox"]));
-    loud.wait_stderr("it to say so", |text| text.contains("nothing holds").then_some(()));
+    loud.wait_stderr("it to say so", |text| text.contains("could open every file").then_some(()));
     ends_well(loud);
 }
 
@@ -255,7 +255,7 @@ fn who_waits_for_a_scan_is_told_how_it_has_ended_though_the_database_restarts() 
     let leaves = wait(&[&done]);
     are_waiting("1");
     leaves.signal(Signal::INT);
-    ends(leaves, 130, &format!("scan #{done} goes on"));
+    ends(leaves, 130, &format!("scan #{done} continues"));
     assert_eq!(psql(&url, &format!("SELECT state FROM fleet_scans WHERE id = {done}")), "open");
     are_waiting("0");
     let (all, both) = (wait(&[&done]), wait(&[&done, &fails]));

@@ -306,7 +306,7 @@ fn a_guard_starts_without_the_database_and_takes_nothing_older() {
         // Asking for a reload is no way around.
         assert_eq!(
             text(&network.output(&format!("{PROGRAM} reload")).stdout),
-            "reloaded: 1 rules are in force\n"
+            "reloaded: 1 rule in force\n"
         );
         assert!(!is_served(&network, "fourth"));
         stop(guard);

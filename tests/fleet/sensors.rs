@@ -143,7 +143,7 @@ fn what_cannot_be_read_is_set_aside_and_stops_nobody() {
     let said = text(&merged.stderr);
     assert_eq!(merged.status.code(), Some(0), "{said}");
     assert!(said.contains("batch 1 is set aside: line 1") && said.contains("format is version 9"), "{said}");
-    assert!(said.contains("1 batches, 2 set aside"), "{said}");
+    assert!(said.contains("1 batch merged, 2 set aside"), "{said}");
     // What was merged is not merged again.
     enter(3, 1, BATCH);
     assert_eq!(merge(&url, &[]).status.code(), Some(0));
@@ -174,7 +174,7 @@ fn what_cannot_be_read_is_set_aside_and_stops_nobody() {
     );
     // A newer program reads it.
     psql(&url, "UPDATE fleet_inbox SET version = 1 WHERE version = 9");
-    assert!(text(&merge(&url, &["--again"]).stderr).contains("1 batches, 1 set aside"));
+    assert!(text(&merge(&url, &["--again"]).stderr).contains("1 batch merged, 1 set aside"));
     assert_eq!(psql(&url, "SELECT count(*) FROM services WHERE side = 'server'"), "2");
     // Who may not merge is told so.
     let output = run(&["fleet", "merge", "--database", &page]);
@@ -198,7 +198,7 @@ fn a_record_that_cannot_be_read_stops_no_other_one() {
     let merged = merge(&url, &[]);
     let said = text(&merged.stderr);
     assert!(said.contains("1 records of batch 1 are set aside: line 3: no protocol is named"), "{said}");
-    assert!(said.contains("1 batches, 1 set aside"), "{said}");
+    assert!(said.contains("1 batch merged, 1 set aside"), "{said}");
     let services = "SELECT address, sum(count) FROM sightings JOIN services ON services.id = service
          JOIN hosts ON hosts.id = host GROUP BY 1 ORDER BY 1";
     assert_eq!(psql(&url, services), "203.0.113.7|5\n203.0.113.9|5");
@@ -206,7 +206,7 @@ fn a_record_that_cannot_be_read_stops_no_other_one() {
     // The same program cannot read it either, however often; a newer one can, once.
     for _ in 0..2 {
         let said = text(&merge(&url, &["--again"]).stderr);
-        assert!(said.contains("0 batches, 1 set aside"), "{said}");
+        assert!(said.contains("0 batches merged, 1 set aside"), "{said}");
     }
     psql(&url, "UPDATE fleet_inbox SET batch = replace(batch, 'newer', 'ssh')");
     for _ in 0..2 {
@@ -276,7 +276,7 @@ fn bad_input_is_refused_where_it_is_given() {
     };
     refused(&["fleet", "init"], "--database");
     refused(&["fleet", "init", "--sensor", "pg_x", "--dry-run"], "begin with pg_");
-    refused(&["fleet", "init", "--sensor", "a", "--reader", "a", "--dry-run"], "a role of its own");
+    refused(&["fleet", "init", "--sensor", "a", "--reader", "a", "--dry-run"], "needs its own role");
     refused(&["fleet", "init", "--sensor", "postgres", "--database", &url], "may do everything");
     refused(&["fleet", "merge", "--database", &server.database()], "there is no fleet yet");
     // What is printed does the same.
@@ -352,7 +352,7 @@ fn a_batch_that_a_constraint_refuses_holds_up_nobody() {
     let merged = merge(&url, &[]);
     let said = text(&merged.stderr);
     assert_eq!(merged.status.code(), Some(0), "{said}");
-    assert!(said.contains("violates check constraint") && said.contains("3 batches, 1 set aside"), "{said}");
+    assert!(said.contains("violates check constraint") && said.contains("3 batches merged, 1 set aside"), "{said}");
     assert_eq!(psql(&url, "SELECT sensor, number FROM fleet_inbox"), "east|2");
     psql(&url, "ALTER TABLE bannerwall.services DROP CONSTRAINT odd");
     let said = text(&merge(&url, &["--again"]).stderr);

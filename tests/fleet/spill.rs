@@ -164,7 +164,7 @@ fn a_start_and_an_end_without_the_server_lose_nothing() {
     assert!(output.status.code() == Some(2) && said.contains("the sensor's name is unknown"), "{said}");
     site.server.go_on();
     let said = site.sends(&none);
-    assert!(said.contains("go first"), "{said}");
+    assert!(said.contains("they are sent first"), "{said}");
     assert_eq!(site.known(), site.direct(&[&whole]));
     // The first one, which had nothing to tell, these two, and the last.
     assert_eq!(psql(&site.url, "SELECT state, count(*) FROM runs GROUP BY 1"), "done|4");
@@ -532,7 +532,7 @@ fn a_disk_that_is_full_costs_memory_up_to_a_bound_and_then_what_is_counted() {
         let [first, second, _] = parts();
         writes.write_all(&[first, second].concat()).expect("it reads");
         sensor.wait_stderr("it to tell", |said| {
-            said.contains("No space left on device (os error 28): batches are kept in memory").then_some(())
+            said.contains("No space left on device (os error 28): batches stay in memory").then_some(())
         });
         assert!(!sensor.stderr().contains("cannot write"), "there is memory: {}", sensor.stderr());
         // More than 8 MiB of batches and 16,000 sightings behind them.
@@ -587,7 +587,7 @@ fn a_guard_lets_packets_pass_while_its_disk_is_full_and_tells_of_them_later() {
             gateway.talk(client);
             std::thread::sleep(Duration::from_millis(300));
         }
-        guard.process.wait_stderr("it to tell", |said| said.contains("are kept in memory").then_some(()));
+        guard.process.wait_stderr("it to tell", |said| said.contains("stay in memory").then_some(()));
         eventually("batches to wait", || (gateway.metric("spill_batches") > 0).then_some(()));
         assert_eq!(
             ["spill_bytes", "spill_dropped_total", "inventory_lost_total"].map(|it| gateway.metric(it)),

@@ -70,7 +70,7 @@ fn up_is_idempotent_and_follows_changed_flags() {
             assert_eq!(up(""), "hook was up already, without changes\n");
             assert_eq!(rules(&namespace, variant), first);
             let many = "--ports 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16 --chains input --on-failure closed";
-            assert!(up(many).contains("replaced"));
+            assert!(up(many).contains("replaces the previous hook"));
             let fresh = Namespace::new();
             hook_done(&fresh, &format!("up --iptables {variant} {many}"));
             assert_eq!(rules(&namespace, variant), rules(&fresh, variant));
@@ -188,14 +188,14 @@ fn status_tells_doubled_jumps_and_rules_on_their_wrong_side() {
             iptables(&format!("-A {clamp}"));
             let (code, text) = status();
             assert_eq!(code, Some(1), "{text}");
-            assert!(text.contains("fault: rules behind the jump in FORWARD"), "{text}");
+            assert!(text.contains("fault: rules after the jump in FORWARD"), "{text}");
             assert!(text.contains("-j TCPMSS --set-mss 1000\n"), "{text}");
             iptables(&format!("-D {clamp}"));
             assert_eq!(status().0, Some(0));
             iptables("-A FORWARD -p tcp -j BANNERWALL");
             let (code, text) = status();
             assert_eq!(code, Some(1), "{text}");
-            assert!(text.contains("fault: FORWARD leads to it 2 times"), "{text}");
+            assert!(text.contains("fault: FORWARD has 2 jumps to it"), "{text}");
             iptables("-D FORWARD -p tcp -j BANNERWALL");
             iptables("-D FORWARD -p tcp -j BANNERWALL");
             iptables("-A FORWARD -p tcp --dport 80 -j RETURN");

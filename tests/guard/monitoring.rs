@@ -318,7 +318,7 @@ fn a_bad_web_configuration_is_refused_by_every_command_with_metrics() {
         "tunnel --local 127.0.0.1:7 --peer 127.0.0.1:8 --device bw0",
     ] {
         for (file, said) in [
-            ("bad.yml", "--metrics-web-config: bad.yml:2: basic_auth_users: ann: no bcrypt hash"),
+            ("bad.yml", "--metrics-web-config: bad.yml:2: basic_auth_users: ann: not a bcrypt hash"),
             ("unknown.yml", "--metrics-web-config: unknown.yml:3: unknown field `cert`"),
             ("nowhere.yml", "--metrics-web-config: nowhere.yml: No such file"),
         ] {

@@ -378,7 +378,7 @@ fn a_flow_is_tried_at_the_command_line_and_diagnostics_name_the_line() {
             && shadow.contains("policy.toml:1:1")
             && shadow.contains("every connection")
     );
-    assert!(conflict.contains("`wide`") && conflict.contains("stands first"), "{conflict}");
+    assert!(conflict.contains("`wide`") && conflict.contains("comes first"), "{conflict}");
 }
 
 /// Captures of others, where `BANNERWALL_CORPUS` names them: policies that were learned from one drop

@@ -227,7 +227,7 @@ fn others_see_the_page_by_tls_and_with_a_login_alone() {
         ("--listen 192.0.2.1:0", "--token-file or --htpasswd is needed"),
         ("--listen 0.0.0.0:0 --token-file token", "--tls-cert and --tls-key are needed"),
         ("--listen [::]:0 --tls-cert cert --tls-key key", "--token-file or --htpasswd is needed"),
-        ("--token-file short", "--token-file short: a token has at least 16 characters"),
+        ("--token-file short", "--token-file short: a token needs at least 16 characters"),
         ("--token-file nowhere", "--token-file nowhere: No such file"),
         ("--htpasswd old", "--htpasswd old:1: only bcrypt"),
         ("--tls-cert cert --tls-key token", "--tls-key token: "),

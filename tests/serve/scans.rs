@@ -384,7 +384,7 @@ fn an_order_that_was_written_by_hand_is_judged_by_the_page_and_by_what_starts_it
     let bounds = json!({ "allowed": ["127.7.0.0/24"], "rate": 50 });
     let setup = json!({ "inventory": inventory, "password": null, "bounds": bounds, "rules": [] });
     writeln!(calls, "{setup}").expect("it reads");
-    for (order, why) in orders.iter().zip(["not within", "rate:", "a name may lead", "ports:"]) {
+    for (order, why) in orders.iter().zip(["not within", "rate:", "a name can resolve", "ports:"]) {
         writeln!(calls, "{}", json!({ "Start": { "number": 7, "order": order } })).expect("it reads");
         let answer = answers.next().expect("an answer").expect("a line");
         assert!(answer.contains("Refused") && answer.contains(why), "{order}: {answer}");

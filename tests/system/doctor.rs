@@ -47,7 +47,7 @@ fn a_sound_network_is_well_in_every_line() {
         } else {
             assert!(unwell.clone().all(|line| line.contains("receive buffer")), "{text}");
         }
-        assert!(text.contains("ok    hook: none is up"), "{text}");
+        assert!(text.contains("ok    hook: no hook is up"), "{text}");
         namespace.run(&format!("{PROGRAM} hook up --queue 3"));
         let _guard = Guard::start(&namespace, PROGRAM, NO_SQLMAP, "--queue 3");
         let (_, text) = doctor_in(&namespace);
@@ -93,7 +93,7 @@ fn without_the_programs_that_show_rules_nothing_is_called_well() {
         let (code, text) = doctor(command, "");
         assert_eq!(code, Some(1), "{text}");
         assert!(text.contains("FAULT iptables: cannot run `iptables`"), "{text}");
-        assert!(text.contains("?     guards: not checked: whether a hook leads to them"), "{text}");
+        assert!(text.contains("?     guards: not checked: hook of the guards"), "{text}");
         for (check, program) in [
             ("mark", "iptables-nft-save"),
             ("mark", "nft"),
@@ -227,11 +227,11 @@ fn a_hook_that_does_not_do_its_work_is_a_fault() {
             ("ip6tables -w -t mangle -D BANNERWALL 2", &["IPv6", "damaged"]),
             (
                 "iptables -w -t mangle -A FORWARD -p tcp -j BANNERWALL",
-                &["IPv4", "FORWARD leads to it 2 times"],
+                &["IPv4", "FORWARD has 2 jumps to it"],
             ),
             (
                 "iptables -w -t mangle -A FORWARD -p tcp --tcp-flags SYN,RST SYN -j TCPMSS --set-mss 1000",
-                &["rules behind the jump in FORWARD", "TCPMSS --set-mss 1000"],
+                &["rules after the jump in FORWARD", "TCPMSS --set-mss 1000"],
             ),
             (&format!("{PROGRAM} hook up --iptables legacy --queue 3"), &["both variants of iptables"]),
             (&format!("{PROGRAM} hook up --queue 7"), &["leads to queue 7", "pass uninspected"]),
@@ -281,7 +281,7 @@ fn a_guard_that_its_hook_contradicts_is_a_fault() {
             ("--queue 0", "--queue 3", &["serves queue 3, but no hook leads there"]),
             ("--queue 0", "--queue 0:2", &["serves queue 1, 2, but no hook leads there"]),
             ("--queue 0", "--config guard.toml", &["writes mark 0x30, but the hook reads 0xc0000000"]),
-            ("--queue 0", "--on-failure closed", &["was told --on-failure closed, its hook open"]),
+            ("--queue 0", "--on-failure closed", &["has --on-failure closed, but its hook open"]),
         ];
         for (hook, guard, parts) in cases {
             let namespace = Namespace::new();
@@ -311,7 +311,7 @@ fn a_bridge_whose_frames_pass_by_iptables_is_a_fault() {
         if has_switches {
             switches.iter().for_each(|switch| router.set(switch, "0"));
         }
-        assert_fault(router, "a bridge", "bridges", &["what br0 forwards", "br_netfilter"]);
+        assert_fault(router, "a bridge", "bridges", &["frames that br0 forwards", "br_netfilter"]);
         if has_switches {
             switches.iter().for_each(|switch| router.set(switch, "1"));
             let (_, text) = doctor_in(router);
