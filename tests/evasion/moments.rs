@@ -140,7 +140,7 @@ impl Row {
                 if !stands || !self.play(&mut quiet, &hostile).1 {
                     continue;
                 }
-                if is_undecidable && quiet.reports_gap() {
+                if is_undecidable && quiet.reports_gap(steps) {
                     continue;
                 }
                 let mut text =

@@ -110,7 +110,7 @@ fn damaged_files_give_what_can_be_read_then_an_error_and_exit_code_2() {
     let packed = gzip(&whole);
     let good = folder.file("good.pcap", &pcap(&transaction(50_000, "/good", ANSWER)));
     for (name, octets, expected, complaint) in [
-        ("cut.pcap", &whole[..whole.len() - 9], &["/0", "/1", "/2"][..], "cut short"),
+        ("cut.pcap", &whole[..whole.len() - 9], &["/0", "/1", "/2"][..], "is truncated"),
         ("damaged.pcap", &damaged, &["/0"], "offset"),
         ("cut.gz", &packed[..packed.len() - 9], &["/0", "/1", "/2"], "offset"),
         ("empty.pcap", b"", &[], "not a pcap or pcapng file"),

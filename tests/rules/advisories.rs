@@ -825,9 +825,9 @@ fn what_is_no_data_is_refused_with_its_place_and_no_rule_is_written() {
         (release("resolved", "7"), ":3:", "invalid type"),
         (release("resolved", "\"1_2\""), ":3:", "no package version"),
         (release("sleeping", "\"1.0\""), ":2:", "unknown variant"),
-        (format!("{{\"linux\": {}", "[".repeat(1 << 20)), ": octet 74:", "nested deeper"),
+        (format!("{{\"linux\": {}", "[".repeat(1 << 20)), ": byte 74:", "nested deeper"),
         (format!("{whole} x"), ":", "trailing"),
-        ("{}".to_owned(), "no weakness", "asked for"),
+        ("{}".to_owned(), "no weakness", "fits the selection"),
         ("{\"openssh\": {\"CVE 1\": {\"releases\": {}}}}".to_owned(), ":1:", "no name of a weakness"),
     ] {
         fs::write(&file, text).unwrap();

@@ -91,7 +91,7 @@ fn rules_about_the_other_protocol_are_summed_up_for_a_person_only() {
     let text = explain("SSH-2.0-x", "text");
     let lines: Vec<_> = text.lines().collect();
     assert!(lines.len() == 2 && lines[0].starts_with("alert   a: "), "{text}");
-    assert_eq!(lines[1], "2 rules about other protocols were not asked");
+    assert_eq!(lines[1], "2 rules about other protocols were not tested");
     let text = explain("HTTP/1.1 200 OK", "text");
     assert!(
         text.ends_with("1 rule about other protocols was not asked\n") && text.lines().count() == 3,
@@ -255,18 +255,18 @@ fn what_a_guard_reads_is_told_with_the_rules_that_ask_for_it() {
         (alert.clone(), "the first request", "the first response"),
         (
             format!("{alert}{body}{block}"),
-            "every request: forbidden would block one",
+            "every request: forbidden can block one",
             "the first response: no rule",
         ),
         (
             format!("{of_server}{block}"),
-            "every request: forbidden would",
-            "the head of every response: old would",
+            "every request: forbidden can",
+            "the head of every response: old can",
         ),
         (
             format!("{of_server}{body}{block}"),
-            "every request: forbidden would",
-            "every response up to there: old would block for more than requests, and page ask",
+            "every request: forbidden can",
+            "every response up to there: old can block more than requests, and page need",
         ),
     ] {
         let file = folder.path().join("rules.toml");

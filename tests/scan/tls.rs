@@ -424,7 +424,7 @@ fn flags_that_mean_nothing_are_refused_by_name() {
         assert_eq!(output.status.code(), Some(2), "{words}");
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
-    assert!(run("tls 127.0.0.1", Some(&empty)).contains("empty.pem: there is no certificate in it"));
+    assert!(run("tls 127.0.0.1", Some(&empty)).contains("empty.pem: the file has no certificate"));
     assert!(run("tls 127.0.0.1", Some(&folder.path().join("none"))).contains("none: "));
     assert!(run("https 127.0.0.1 --sni 127.0.0.1/8", None).contains("--sni"));
     assert!(run("https 127.0.0.1 --alpn h3", None).contains("--alpn"));

@@ -224,14 +224,14 @@ fn others_see_the_page_by_tls_and_with_a_login_alone() {
         .expect("openssl is installed");
     assert!(certificate.status.success());
     for (flags, said) in [
-        ("--listen 192.0.2.1:0", "--token-file or --htpasswd is needed"),
-        ("--listen 0.0.0.0:0 --token-file token", "--tls-cert and --tls-key are needed"),
-        ("--listen [::]:0 --tls-cert cert --tls-key key", "--token-file or --htpasswd is needed"),
+        ("--listen 192.0.2.1:0", "pass --token-file or --htpasswd"),
+        ("--listen 0.0.0.0:0 --token-file token", "pass --tls-cert and --tls-key"),
+        ("--listen [::]:0 --tls-cert cert --tls-key key", "pass --token-file or --htpasswd"),
         ("--token-file short", "--token-file short: a token needs at least 16 characters"),
         ("--token-file nowhere", "--token-file nowhere: No such file"),
         ("--htpasswd old", "--htpasswd old:1: only bcrypt"),
         ("--tls-cert cert --tls-key token", "--tls-key token: "),
-        ("--tls-cert token --tls-key key", "--tls-cert token: no certificate"),
+        ("--tls-cert token --tls-key key", "--tls-cert token: the file has no certificate"),
         ("--tls-cert cert", "--tls-key"),
         ("--token-file token --htpasswd users", "cannot be used with"),
     ] {
@@ -330,7 +330,7 @@ fn a_guard_shows_its_inventory_and_its_alerts_as_they_come() {
             ("--serve", "--inventory"),
             (
                 &format!("{inventory} --serve 192.0.2.1:0"),
-                "--serve 192.0.2.1:0: others reach this address, so --serve-token-file",
+                "--serve 192.0.2.1:0: other machines can reach this address: pass --serve-token-file",
             ),
             (
                 &format!("{inventory} --serve 127.0.0.1:0 --serve-token-file /nowhere"),

@@ -318,7 +318,7 @@ fn scans_end_with_the_process_that_starts_them_and_the_page_says_so() {
     assert!(kill(runner));
 
     let failed = scan_is(&url, 1, "failed");
-    assert!(failed["said"].as_str().is_some_and(|said| said.contains("has ended")), "{failed}");
+    assert!(failed["said"].as_str().is_some_and(|said| said.contains("has exited")), "{failed}");
     eventually("the scan to end", || {
         let state = std::fs::read_to_string(format!("/proc/{scan}/stat")).unwrap_or_default();
         (state.is_empty() || state.contains(") Z ")).then_some(())

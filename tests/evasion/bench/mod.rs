@@ -110,12 +110,15 @@ impl Bench {
         (hostile.cargo.software(hostile.role, self.receiver.read()), self.sent)
     }
 
-    /// True if the engine counts what it has forgotten, or reads flows whose beginning it has not seen.
-    pub(crate) fn reports_gap(&self) -> bool {
-        self.engine.as_ref().is_some_and(|engine| {
-            let counters = engine.counters();
-            counters.midstream > 0 || counters.evictions.opening > 0
-        })
+    /// True if the engine counts what it has forgotten, or reads flows whose beginning it has not seen. A
+    /// restart is logged by the program.
+    pub(crate) fn reports_gap(&self, steps: Disturbance) -> bool {
+        let has_restarted = steps.iter().any(|step| matches!(step, Step::Restart));
+        has_restarted
+            || self.engine.as_ref().is_some_and(|engine| {
+                let counters = engine.counters();
+                counters.midstream > 0 || counters.evictions.opening > 0
+            })
     }
 
     fn disturb(&mut self, steps: Disturbance) {
