@@ -234,7 +234,7 @@ mod tests {
         assert!(found(&["a"]).is_empty());
         assert_eq!(found(&["b", "br0", "t", "x"]).len(), 4);
         assert!(links(&there, &[named("a", Some(5))]).is_empty());
-        assert_eq!(links(&there, &[named("a", Some(4))]), ["interface a, which was made anew"]);
+        assert_eq!(links(&there, &[named("a", Some(4))]), ["interface a, which was recreated"]);
         let filters = json!([{"kind": "noqueue", "dev": "a", "root": true}, {"kind": "clsact", "dev": "b"}]);
         assert_eq!(
             disciplines(&filters, &[named("a", None), named("b", None)]),

@@ -231,7 +231,7 @@ mod tests {
             page("bannerwall-guard").contains(".SH SIGNALS") && page("bannerwall-guard").contains("SIGHUP")
         );
         assert!(page("bannerwall-guard").contains(".SH FILES"));
-        assert!(page("bannerwall-hook-status").contains("nobody listens"));
+        assert!(page("bannerwall-hook-status").contains("no guard listens"));
         for (name, text) in &pages {
             assert!(text.contains(".SH \"EXIT STATUS\"") && !text.contains("EXTRA"), "{name}: {text}");
         }

@@ -150,10 +150,10 @@ mod tests {
         let faults = |guard: GuardSettings| disagreements(std::slice::from_ref(&place), &guard);
         assert!(faults(agreed).is_empty());
         let other = MarkField::new(4).expect("within the mark");
-        assert!(faults(GuardSettings { mark: other, ..agreed })[0].starts_with("writes mark 0x30, the hook"));
         assert!(
-            faults(GuardSettings { open: false, ..agreed })[0].starts_with("was told --on-failure closed")
+            faults(GuardSettings { mark: other, ..agreed })[0].starts_with("writes mark 0x30, but the hook")
         );
+        assert!(faults(GuardSettings { open: false, ..agreed })[0].starts_with("has --on-failure closed"));
         let wide = GuardSettings { queues: "0:3".parse().expect("queues"), ..agreed };
         assert!(faults(wide)[0].starts_with("serves queue 2, 3, but no hook leads there"));
     }

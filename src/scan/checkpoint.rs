@@ -304,7 +304,7 @@ mod tests {
         let error = checkpoint().check(path, &options("2")).unwrap_err().to_string();
         assert!(error.contains("--seed was `1` and is now `2`"), "{error}");
         assert!(!error.contains("targets was"), "{error}");
-        assert!(error.contains("started as: bannerwall scan"), "{error}");
+        assert!(error.contains("its command line: bannerwall scan"), "{error}");
     }
 
     #[test]

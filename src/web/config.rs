@@ -289,19 +289,22 @@ mod tests {
         for (text, said) in [
             ("tls_server_config:\n  cert_file: a\n  certfile: b\n", "web.yml:3: unknown field"),
             ("\nhttp_server_config:\n  http2: true\n", "web.yml:2: unknown field"),
-            ("basic_auth_users:\n  ann: secret\n", "web.yml:2: basic_auth_users: ann: no bcrypt hash"),
+            ("basic_auth_users:\n  ann: secret\n", "web.yml:2: basic_auth_users: ann: not a bcrypt hash"),
             ("tls_server_config:\n  cert_file: a\n", "web.yml:2: cert_file without key_file"),
             ("tls_server_config:\n  key_file: a\n", "web.yml:2: key_file without cert_file"),
             ("tls_server_config:\n  min_version: TLS12\n", "web.yml:2: tls_server_config has neither"),
             (both, "web.yml:2: broken.pem: "),
             ("tls_server_config:\n  cert_file: x.pem\n  key_file: y.pem\n", "web.yml:2: x.pem: "),
             (&format!("{both}  min_version: TLS11\n"), "web.yml:4: min_version: TLS 1.2 is the oldest"),
-            (&format!("{both}  min_version: 1.3\n"), "web.yml:4: min_version is TLS12 or TLS13"),
+            (&format!("{both}  min_version: 1.3\n"), "web.yml:4: min_version must be TLS12 or TLS13"),
             (
                 &format!("{both}  min_version: TLS13\n  max_version: TLS12\n"),
                 "web.yml:5: max_version is older",
             ),
-            (&format!("{both}  client_auth_type: Always\n"), "web.yml:4: client_auth_type is NoClientCert"),
+            (
+                &format!("{both}  client_auth_type: Always\n"),
+                "web.yml:4: client_auth_type must be NoClientCert",
+            ),
             (&format!("{both}  client_auth_type: RequireAnyClientCert\n"), "web.yml:4: client_auth_type R"),
             (
                 &format!("{both}  client_auth_type: VerifyClientCertIfGiven\n"),

@@ -304,10 +304,7 @@ fn a_guard_starts_without_the_database_and_takes_nothing_older() {
         assert!(is_served(&network, "third"));
         eventually("it to be told", || (site.status("east")["version"] == 3).then_some(()));
         // Asking for a reload is no way around.
-        assert_eq!(
-            text(&network.output(&format!("{PROGRAM} reload")).stdout),
-            "reloaded: 1 rule in force\n"
-        );
+        assert_eq!(text(&network.output(&format!("{PROGRAM} reload")).stdout), "reloaded: 1 rule in force\n");
         assert!(!is_served(&network, "fourth"));
         stop(guard);
 

@@ -352,7 +352,10 @@ fn a_batch_that_a_constraint_refuses_holds_up_nobody() {
     let merged = merge(&url, &[]);
     let said = text(&merged.stderr);
     assert_eq!(merged.status.code(), Some(0), "{said}");
-    assert!(said.contains("violates check constraint") && said.contains("3 batches merged, 1 set aside"), "{said}");
+    assert!(
+        said.contains("violates check constraint") && said.contains("3 batches merged, 1 set aside"),
+        "{said}"
+    );
     assert_eq!(psql(&url, "SELECT sensor, number FROM fleet_inbox"), "east|2");
     psql(&url, "ALTER TABLE bannerwall.services DROP CONSTRAINT odd");
     let said = text(&merge(&url, &["--again"]).stderr);

@@ -83,7 +83,7 @@ fn many_write_into_one_database_at_once_and_none_is_lost() {
     assert_eq!(json_lines(&list.stdout).len(), 0);
     assert!(!psql(&url, "SELECT about FROM runs").contains(SECRET));
     let output = run(&["inventory", "prune", "--keep", "1ms", "--inventory", &url]);
-    assert!(text(&output.stdout).contains("16 hosts, 16 services"), "{}", text(&output.stdout));
+    assert!(text(&output.stdout).contains("hosts 16, services and clients 16"), "{}", text(&output.stdout));
 }
 
 #[test]

@@ -251,8 +251,9 @@ fn a_replay_holds_itself_to_its_files_and_keeps_no_capability() {
         let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
         line.trim().to_owned()
     };
-    // What may look at others' captures, CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH, is all that is left.
-    let files = 0b110_u64;
+    // CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH read captures of other users, CAP_FOWNER replaces the file of
+    // `--learn` in a sticky folder; nothing else is left.
+    let files = 0b1110_u64;
     eventually("every thread to be held", || {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", replay.id())).unwrap();
         let statuses: Vec<String> = tasks

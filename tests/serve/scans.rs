@@ -236,7 +236,7 @@ fn keeps_schedules(place: &Place) {
     let done = scan_is(&url, 1, "done");
     assert_eq!(done["schedule"], 1);
     process
-        .wait_stderr("what was missed", |told| told.contains("schedule #2 was missed 3 times").then_some(()));
+        .wait_stderr("what was missed", |told| told.contains("schedule #2: missed starts: 3").then_some(()));
     let all = get_json(&format!("{url}api/scans"));
     assert_eq!(all["scans"].as_array().map(Vec::len), Some(1), "nothing is made up for");
     assert_eq!((&all["schedules"][0]["missed"], &all["schedules"][1]["missed"]), (&json!(0), &json!(3)));

@@ -225,10 +225,7 @@ fn a_hook_that_does_not_do_its_work_is_a_fault() {
             ),
             ("ip6tables -w -t mangle -D FORWARD 1", &["IPv6", "damaged"]),
             ("ip6tables -w -t mangle -D BANNERWALL 2", &["IPv6", "damaged"]),
-            (
-                "iptables -w -t mangle -A FORWARD -p tcp -j BANNERWALL",
-                &["IPv4", "FORWARD has 2 jumps to it"],
-            ),
+            ("iptables -w -t mangle -A FORWARD -p tcp -j BANNERWALL", &["IPv4", "FORWARD has 2 jumps to it"]),
             (
                 "iptables -w -t mangle -A FORWARD -p tcp --tcp-flags SYN,RST SYN -j TCPMSS --set-mss 1000",
                 &["rules after the jump in FORWARD", "TCPMSS --set-mss 1000"],

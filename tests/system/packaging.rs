@@ -439,8 +439,7 @@ fn an_rpm_holds_the_same_and_is_erased_whole() {
         let of_deb = listed(&["dpkg-deb", "--contents"], &deb);
         // Files for Debian's tools stand in its package alone.
         let is_debian = |name: &str| name.contains("Debian") || name.contains("/lintian/");
-        let of_deb: Vec<_> =
-            of_deb.iter().filter(|name| !name.ends_with('/') && !is_debian(name)).collect();
+        let of_deb: Vec<_> = of_deb.iter().filter(|name| !name.ends_with('/') && !is_debian(name)).collect();
         assert!(of_deb.len() > 60, "{of_deb:?}");
         let missing: Vec<_> = of_deb.iter().filter(|name| !of_rpm.contains(**name)).collect();
         assert!(missing.is_empty(), "{missing:?}");

@@ -278,13 +278,13 @@ mod tests {
             ("https://[2001:db8::1]:8443/x", "2001:db8::1 Some(8443)"),
             ("https://[2001:db8::1]?x", "2001:db8::1 Some(443)"),
             ("ssh://192.0.2.7:2222", "192.0.2.7 Some(2222)"),
-            ("ssh://192.0.2.7", "give the port of `ssh://`: host:port"),
+            ("ssh://192.0.2.7", "`ssh://` has no default port: pass host:port"),
             ("192.0.2.7:0", "`0` is not a port from 1 to 65535"),
             ("192.0.2.7:", "`` is not a port from 1 to 65535"),
             ("192.0.2.7:70000", "`70000` is not a port from 1 to 65535"),
             ("192.0.2.1-9:22", "a port needs a single address or name"),
             ("https://a@b/", "neither an address, CIDR or range nor a host name"),
-            ("://", "give the port of `://`: host:port"),
+            ("://", "`://` has no default port: pass host:port"),
             ("http://", "neither an address, CIDR or range nor a host name"),
         ] {
             assert_eq!(shown(word), expected, "{word}");

@@ -51,8 +51,8 @@ mod tests {
     fn other_hashes_are_refused_with_their_line() {
         for (text, said) in [
             ("ann:$apr1$x$y\n", "users:1: only bcrypt"),
-            ("\n\nann\n", "users:3: a line is a name"),
-            ("# nobody\n", "users: nobody stands in it"),
+            ("\n\nann\n", "users:3: a line must be a name"),
+            ("# nobody\n", "users: the file has no users"),
         ] {
             let error = read(Path::new("users"), text).unwrap_err().to_string();
             assert!(error.starts_with(said), "{error}");

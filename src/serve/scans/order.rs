@@ -194,8 +194,8 @@ mod tests {
             ("localhost", "", "a name can resolve to any address"),
             ("-oX /etc/passwd", "", "targets: -oX"),
             ("--input=/etc/passwd", "", "targets: --input=/etc/passwd"),
-            ("", "", "none is named"),
-            (" ,\n", "", "none is named"),
+            ("", "", "targets: required"),
+            (" ,\n", "", "targets: required"),
             ("192.0.2.1", "0-99999", "ports: "),
             ("192.0.2.1", "-oX", "ports: "),
         ] {

@@ -80,7 +80,7 @@ fn options_become_flags() {
 #[test]
 fn what_needs_backtracking_is_refused_by_name_and_place() {
     for (pattern, message) in [
-        (r"(a)\1", "the backreference \\1 at octet 3 of the pattern needs a backtracking engine"),
+        (r"(a)\1", "the backreference \\1 at byte 3 of the pattern needs a backtracking engine"),
         (r"a(?=b)", "a lookahead at octet 1 of the pattern needs a backtracking engine"),
         (r"a(?!b)", "a negative lookahead at octet 1 of the pattern needs a backtracking engine"),
         (r"(?<=a)b", "a lookbehind at byte 0 of the pattern needs a backtracking engine"),
@@ -182,7 +182,7 @@ fn what_is_left_out_or_changed_is_said_with_its_line() {
         remarks,
         [
             "5: taken \"Fnord server\": without an example: its file ../secret is not beside the database",
-            "24: left out \"Backs\": the backreference \\1 at octet 3 of the pattern needs a backtracking engine",
+            "24: left out \"Backs\": the backreference \\1 at byte 3 of the pattern needs a backtracking engine",
             "27: taken \"Possessive\": a possessive repetition is read as a greedy one",
             "31: left out \"Flag\": its flag REG_FNORD is not known",
         ]
