@@ -267,7 +267,7 @@ fn who_waits_for_a_scan_is_told_how_it_has_ended_though_the_database_restarts() 
     server.go_on();
     ends_well(worker(&url, &["--until-empty"]));
     ends(all, 0, &format!("scan #{done} is done"));
-    ends(both, 1, &format!("scan #{fails}: 1 shards have failed too often"));
+    ends(both, 1, &format!("scan #{fails}: shards that failed too often: 1"));
     // What is over is told at once; and of one that is cancelled, too.
     assert_eq!(run(&url, &["wait", &done, "-q"]).status.code(), Some(0));
     let words = ["submit", "ssh", "127.26.2.0/30", "-p", &port, "--wait"];

@@ -359,7 +359,7 @@ fn a_batch_that_a_constraint_refuses_holds_up_nobody() {
     assert_eq!(psql(&url, "SELECT sensor, number FROM fleet_inbox"), "east|2");
     psql(&url, "ALTER TABLE bannerwall.services DROP CONSTRAINT odd");
     let said = text(&merge(&url, &["--again"]).stderr);
-    assert!(said.contains("1 batches\n"), "{said}");
+    assert!(said.contains("1 batch merged\n"), "{said}");
 }
 
 #[test]

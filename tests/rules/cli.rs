@@ -94,7 +94,7 @@ fn rules_about_the_other_protocol_are_summed_up_for_a_person_only() {
     assert_eq!(lines[1], "2 rules about other protocols were not tested");
     let text = explain("HTTP/1.1 200 OK", "text");
     assert!(
-        text.ends_with("1 rule about other protocols was not asked\n") && text.lines().count() == 3,
+        text.ends_with("1 rule about other protocols was not tested\n") && text.lines().count() == 3,
         "{text}"
     );
     assert_eq!(explain("SSH-2.0-x", "json").lines().count(), 3, "a machine is told of each");

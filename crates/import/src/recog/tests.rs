@@ -81,12 +81,12 @@ fn options_become_flags() {
 fn what_needs_backtracking_is_refused_by_name_and_place() {
     for (pattern, message) in [
         (r"(a)\1", "the backreference \\1 at byte 3 of the pattern needs a backtracking engine"),
-        (r"a(?=b)", "a lookahead at octet 1 of the pattern needs a backtracking engine"),
-        (r"a(?!b)", "a negative lookahead at octet 1 of the pattern needs a backtracking engine"),
+        (r"a(?=b)", "a lookahead at byte 1 of the pattern needs a backtracking engine"),
+        (r"a(?!b)", "a negative lookahead at byte 1 of the pattern needs a backtracking engine"),
         (r"(?<=a)b", "a lookbehind at byte 0 of the pattern needs a backtracking engine"),
         (
             r"^(?!a)b|c",
-            "a lookahead before an alternation at octet 1 of the pattern needs a backtracking engine",
+            "a lookahead before an alternation at byte 1 of the pattern needs a backtracking engine",
         ),
         (r"(?(1)a|b)", "a condition at byte 0 of the pattern needs a backtracking engine"),
         (r"[a", "a class at byte 0 of the pattern never ends"),
