@@ -1,8 +1,8 @@
 //! Helper process that runs iptables for a guard that is not permitted to run programs.
 //!
-//! It is a [helper](crate::helper) (`bannerwall runner`), started before the guard gives up its rights. It reads
-//! nothing from the network. A request is a [`Call`] (read the table, or change the hook's chains and jumps), a
-//! [`BanCall`] for the table of bans, or a [`Question`] about the machine.
+//! It is a helper process ([`crate::helper`], `bannerwall runner`), started before the guard gives up its
+//! rights. It reads nothing from the network. A request is a [`Call`] (read the table, or change the hook's
+//! chains and jumps), a [`BanCall`] for the table of bans, or a [`Question`] about the machine.
 
 use std::io;
 
