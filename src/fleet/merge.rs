@@ -1,9 +1,9 @@
-//! Takes what sensors have sent out of the inbox and into the inventory: whoever may write can, and many may
-//! at once.
+//! Merges the batches of sensors from the inbox into the inventory. Any role that may write can do so,
+//! several at once.
 //!
-//! A batch goes out of the inbox, into the tables, and into the account of its sensor in one transaction: it
-//! counts once, whoever is killed when. Batches of one sensor are taken by one at a time, in the order in
-//! which they came.
+//! One transaction takes a batch out of the inbox, enters it into the tables and updates the account of its
+//! sensor. So a batch counts once, whichever process is killed when. Only one process at a time takes batches
+//! of a sensor, in the order of their arrival.
 
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -18,59 +18,61 @@ use crate::diagnostics::tell;
 use crate::inventory::{Absence, Merger, Pauses, Place, StoreError};
 use crate::privileges::keep_or_tell;
 
-/// Batches that are taken at once.
+/// Number of batches that are taken at once.
 const TOGETHER: i64 = 16;
 
-/// How soon it is looked again into an inbox that was empty: at first, and at last.
+/// First and last pause between checks of an empty inbox.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
 
-/// Interval at which it is looked whether there is a fleet by now, of this version, and for this role.
+/// Interval between checks for a fleet of this version that this role may merge.
 const FLEETS: Duration = Duration::from_secs(30);
 
-/// Interval at which it is looked for sessions that keep others waiting.
+/// Interval between checks for sessions that block others.
 const BLOCKERS: Duration = Duration::from_secs(30);
 
 /// What is told once it goes on.
 const AGAIN: &str = "bannerwall: what sensors have sent is merged again";
 
-/// How it is done.
+/// Settings of a merge.
 #[derive(Debug, Clone)]
 pub struct MergeConfig {
     /// The database.
     pub place: Place,
-    /// True if it goes on when the inbox is empty, and when the server is away.
+    /// True if the merge continues when the inbox is empty or the server is away.
     pub follows: bool,
-    /// True if what was set aside is tried once more.
+    /// True if batches that were set aside are tried again.
     pub tries_again: bool,
 }
 
-/// What was merged.
+/// Numbers of merged batches.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Merged {
-    /// Batches.
+    /// Number of batches.
     pub batches: usize,
-    /// Those that were set aside.
+    /// Number of batches that were set aside.
     pub refused: usize,
 }
 
-/// Merges until the inbox is empty, what others have in hand included, or the other end of `stopped` is gone.
+/// Merges until the inbox is empty, including the batches that other processes hold, or until the other end
+/// of `stopped` is gone.
 ///
 /// # Errors
-/// The database cannot be used; of one that goes away later only where nobody waits for it.
+///
+/// The database cannot be used. A server that disappears later is an error only without `follows`.
 pub fn merge(config: &MergeConfig, stopped: &Receiver<()>) -> Result<Merged, FleetError> {
     Hand::open(config)?.work(config.follows, stopped)
 }
 
-/// Who merges.
+/// The state of a merge.
 struct Hand {
     merger: Merger,
-    /// Batches that are taken at once: one by one, where one of them is at fault.
+    /// Number of batches to take at once: one if one of them is at fault.
     most: i64,
-    /// The batch that was refused by itself a moment ago.
+    /// The batch that was refused alone a moment ago.
     suspect: Option<i64>,
-    /// Of an inbox that stays empty.
+    /// The pauses of an inbox that stays empty.
     rests: Pauses,
-    /// When sessions that keep others waiting were looked for last.
+    /// Time of the last check for sessions that block others.
     unblocked: Option<Instant>,
     merged: Merged,
 }
@@ -104,7 +106,7 @@ impl Hand {
                     if absence.is_over() {
                         tell(AGAIN);
                     }
-                    // What another one has in hand may come to nothing.
+                    // A batch that another process holds may return to the inbox.
                     if is_empty && !follows && !self.merger.ask(inbox::is_waiting)? {
                         break;
                     }
@@ -121,10 +123,10 @@ impl Hand {
         Ok(self.merged)
     }
 
-    /// Merges some; whether there is nothing more.
+    /// Merges some batches. Returns true if no more wait.
     fn step(&mut self) -> Result<bool, StoreError> {
         self.unblock()?;
-        // Of one that was empty a moment ago: one question in the place of a transaction.
+        // After an empty inbox, one query replaces a transaction.
         if self.rests.have_begun() && !self.merger.ask(inbox::is_waiting)? {
             return Ok(true);
         }
@@ -132,7 +134,7 @@ impl Hand {
         match self.merger.merge(&mut |desk| inbox::take(desk, most, &mut taken)) {
             Ok(()) => {}
             Err(error) if Merger::refuses(&error) => {
-                // By itself, and by rows that were looked up anew: nothing else is at fault then.
+                // A batch that fails alone, with freshly read rows, is itself at fault.
                 let alone = taken.last.filter(|_| taken.merged == 1);
                 let before = std::mem::replace(&mut self.suspect, alone);
                 self.most = 1;
@@ -154,7 +156,7 @@ impl Hand {
         Ok(taken.rows == 0)
     }
 
-    /// Ends sessions that keep others waiting, now and then.
+    /// Ends sessions that block others, at intervals.
     fn unblock(&mut self) -> Result<(), StoreError> {
         if self.unblocked.is_none_or(|last| last.elapsed() >= BLOCKERS) {
             self.unblocked = Some(Instant::now());
@@ -176,7 +178,7 @@ impl Hand {
     }
 }
 
-/// Merges on a thread of its own as long as it is there.
+/// Merges on a separate thread until this value is dropped.
 #[derive(Debug)]
 pub struct Background {
     stop: Option<Sender<()>>,
@@ -184,10 +186,11 @@ pub struct Background {
 }
 
 impl Background {
-    /// Starts it, whether there is a fleet by now or not; the thread is confined to what is left to it.
+    /// Starts the thread, even if there is no fleet yet. The thread confines itself.
     ///
     /// # Errors
-    /// The system has no thread left.
+    ///
+    /// The system has no free thread.
     pub fn start(place: &Place, confinement: Option<Confinement>) -> std::io::Result<Self> {
         let (stop, stopped) = bounded(0);
         let config = MergeConfig { place: place.clone(), follows: true, tries_again: false };
@@ -204,7 +207,7 @@ impl Background {
     }
 }
 
-/// Merges until the other end of `stopped` is gone. What is in the way is told once, and looked at again.
+/// Merges until the other end of `stopped` is gone. An obstacle is reported once, and checked again.
 fn tend(config: &MergeConfig, stopped: &Receiver<()>) {
     let (mut absence, mut pause) = (Absence::new(PAUSE), Duration::ZERO);
     let mut told = None;
@@ -214,7 +217,7 @@ fn tend(config: &MergeConfig, stopped: &Receiver<()>) {
                 if absence.is_over() || told.is_some() {
                     tell(AGAIN);
                 }
-                // Who follows goes on whatever happens.
+                // With `follows`, errors do not end the work.
                 let _ = hand.work(config.follows, stopped);
                 return;
             }
@@ -238,7 +241,7 @@ fn tend(config: &MergeConfig, stopped: &Receiver<()>) {
     }
 }
 
-/// What is told where nothing is merged until somebody else has done something.
+/// Returns the message if the merge must wait for an action of someone else.
 fn others_first(error: &FleetError) -> Option<String> {
     match error {
         FleetError::MayNotMerge => Some(
@@ -257,7 +260,7 @@ impl Drop for Background {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
-            // A panic was told by the thread itself.
+            // The thread has reported its panic already.
             let _ = thread.join();
         }
     }

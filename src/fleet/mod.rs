@@ -46,25 +46,25 @@ use std::time::Duration;
 
 use crate::inventory::{DatabaseError, StoreError};
 
-/// Time for which a server is left alone at first that is away.
+/// First pause before a server that is away is asked again.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Targets of a shard, unless it is said.
+/// Default number of targets of a shard.
 pub const SHARD: u64 = 1 << 16;
 
-/// Targets of a shard at most: the bits of those that are over are 128 KiB then.
+/// Maximum number of targets of a shard. Its bits of finished targets then take 128 KiB.
 pub const LARGEST_SHARD: u64 = 1 << 20;
 
-/// Shards of a scan at most.
+/// Maximum number of shards of a scan.
 pub const SHARDS: u64 = 1_000_000;
 
-/// Why something of a fleet could not be done.
+/// Error of a fleet operation.
 #[derive(Debug, thiserror::Error)]
 pub enum FleetError {
     /// The database cannot be used.
     #[error("--database {0}")]
     Store(#[from] StoreError),
-    /// What the database said.
+    /// The database returned an error.
     #[error("--database: {0}")]
     Database(#[from] DatabaseError),
     /// There is no fleet in it.
@@ -83,34 +83,34 @@ pub enum FleetError {
     /// A sensor's role would do something else, too.
     #[error("--{1} {0}: that role is a sensor; a sensor is to have one of its own, which reads nothing")]
     IsSensor(String, &'static str),
-    /// A role may not write what merging writes.
+    /// The role may not merge.
     #[error("--database: this role may not merge what sensors send; workers and admins may")]
     MayNotMerge,
-    /// A newer program has made it.
+    /// A newer program has made the tables.
     #[error("--database: the fleet's tables are version {0}, and this bannerwall knows up to {known}: use a newer one",
         known = queue::VERSION)]
     Newer(i64),
-    /// There is no such scan.
+    /// The scan does not exist.
     #[error("there is no scan #{0}")]
     NoScan(i64),
-    /// There is no such sensor.
+    /// The sensor does not exist.
     #[error("there is no sensor {0}")]
     NoSensor(String),
-    /// Something of it would be lost.
+    /// Batches of the sensor would be lost.
     #[error(
         "sensor {0}: {1} batches of it wait to be merged: `bannerwall fleet merge` does that, and it can be forgotten then"
     )]
     Waits(String, i64),
-    /// There is no such schedule.
+    /// The schedule does not exist.
     #[error("there is no schedule #{0}")]
     NoSchedule(i64),
-    /// There are no rules of that version.
+    /// The version of the rules does not exist.
     #[error("there is no version {0} of the rules")]
     NoRules(i64),
     /// A version that guards have to take as newer would not be.
     #[error("version {0} of the rules is not newer than those that are there: publish it as a later one")]
     NotNewer(i64),
-    /// It does not do what is asked for any more.
+    /// The state of the scan does not allow the command.
     #[error("scan #{0} {1}")]
     Over(i64, &'static str),
     /// A crontab of days that there are not.
@@ -119,7 +119,7 @@ pub enum FleetError {
 }
 
 impl FleetError {
-    /// True if the server is away, or takes nobody for now.
+    /// True if the server is away, or accepts no connections for now.
     fn is_of_absence(&self) -> bool {
         match self {
             Self::Store(error) => error.is_of_absence(),

@@ -1,6 +1,6 @@
-//! What is scanned, as it lies in the database: everything that decides which targets are asked what, and in
-//! which order. Names are looked up and files are read where it is made, so that every worker does the same,
-//! and reads no file that a row of a table names.
+//! The order of a scan, as the database stores it: everything that decides which targets are probed how and
+//! in which sequence. Names are resolved and files are read when the order is made. So every worker does the
+//! same, and reads no file that a row of a table names.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Component, Path};
@@ -8,71 +8,71 @@ use std::path::{Component, Path};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-/// A scan's order.
+/// The order of a scan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Order {
     /// `ssh`, `http`, …
     pub mode: String,
-    /// Flags of `scan` that decide how it asks.
+    /// Flags of `scan` that decide how it probes.
     pub flags: Vec<String>,
-    /// Addresses and ranges, less what is left out.
+    /// Addresses and ranges, without exclusions.
     pub targets: Vec<String>,
-    /// Addresses that are asked by a name.
+    /// Addresses that are probed under a name.
     pub named: Vec<(IpAddr, String)>,
-    /// Addresses with a port of their own, and the names that they are asked by.
+    /// Addresses with their own port, and the names for their probes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub endpoints: Vec<(SocketAddr, Option<String>)>,
-    /// What tells these targets from others.
+    /// Fingerprint of the set of targets.
     pub fingerprint: String,
-    /// The seed of their order.
+    /// Seed of the sequence of the targets.
     pub seed: u64,
-    /// The rules' files; none where banners are not judged.
+    /// Rule files; none if banners are not judged.
     pub rules: Vec<RuleFile>,
-    /// Targets that do not accept are told of, too.
+    /// True if targets that do not accept are reported too.
     pub every: bool,
-    /// How fast networks may be asked.
+    /// Rate limits of networks.
     pub limits: Vec<NetworkRate>,
-    /// When nothing is asked.
+    /// Crontabs of the times without probes.
     pub not_at: Vec<String>,
 }
 
-/// A file of rules, or of a list that they name.
+/// A rule file, or a list file that rules name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RuleFile {
-    /// Where it lies, below a folder of the order's own.
+    /// Path in the order's own folder.
     pub path: String,
-    /// What stands in it.
+    /// Contents of the file.
     pub text: String,
-    /// What it is read as.
+    /// Kind of the file.
     pub kind: FileKind,
 }
 
-/// True if a path leads nowhere but down.
+/// True if a path stays below its folder.
 pub fn leads_down(path: &Path) -> bool {
     path.components().next().is_some() && path.components().all(|part| matches!(part, Component::Normal(_)))
 }
 
-/// What a file of an order is read as.
+/// The kind of a file in an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FileKind {
     /// Rules.
     Rules,
-    /// Overrides and rules of one's own, behind the others.
+    /// Overrides and local rules, which follow the others.
     Local,
     /// A list that rules name.
     List,
 }
 
-/// `CIDR=N`: targets a second in a network, all workers together.
+/// `CIDR=N`: limit of the targets per second in a network, for all workers together.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NetworkRate {
-    /// Which.
+    /// The network.
     pub network: IpNet,
-    /// Targets a second.
+    /// Targets per second.
     pub rate: u32,
 }
 

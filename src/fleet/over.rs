@@ -1,26 +1,26 @@
-//! Which targets of a shard are over: all below a number, and some behind it, a bit each. A shard of 65,536
-//! targets takes 8 KiB at most, and what is written of it is as long as the window of targets under way.
+//! The set of finished targets of a shard: all below a number, and some above it, one bit each. A shard of
+//! 65,536 targets takes at most 8 KiB, and each write is as long as the window of targets under way.
 
 use std::collections::VecDeque;
 
-/// Positions that are over.
+/// Positions that are finished.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Over {
-    /// All below are; a multiple of 8.
+    /// All positions below this multiple of 8 are finished.
     to: u64,
-    /// Of those behind, the lowest bit first.
+    /// One bit per position above, the lowest bit first.
     bits: VecDeque<u8>,
     count: u64,
 }
 
 impl Over {
-    /// As it lies in a row.
+    /// Reads the set from the columns of a row.
     pub(super) fn new(to: u64, bits: &[u8]) -> Self {
         let behind: u64 = bits.iter().map(|octet| u64::from(octet.count_ones())).sum();
         Self { to, bits: bits.iter().copied().collect(), count: to + behind }
     }
 
-    /// One more; whether it was not over before.
+    /// Adds a position. Returns true if it was not finished before.
     pub(super) fn add(&mut self, position: u64) -> bool {
         if self.contains(position) {
             return false;
@@ -46,12 +46,12 @@ impl Over {
         octet.is_some_and(|octet| octet & (1 << (position % 8)) != 0)
     }
 
-    /// How many are.
+    /// Returns the number of finished positions.
     pub(super) fn count(&self) -> u64 {
         self.count
     }
 
-    /// As it is to lie in a row.
+    /// Returns the columns of a row.
     pub(super) fn parts(&self) -> (u64, Vec<u8>) {
         (self.to, self.bits.iter().copied().collect())
     }

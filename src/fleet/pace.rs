@@ -1,18 +1,18 @@
-//! How fast a worker may be now: its share of what all workers may be together.
+//! The rate that a worker may use now: its share of the limit of all workers.
 //!
-//! A share is lent by the database for as long as a lease, counted here from before it was asked for, so that
-//! it is over here before it is there, whatever the clocks say. Who has more than is fair uses less first and
-//! says so then; only what was said to be free is given to others. So the sum is never more than the limit,
-//! also while workers come and go.
+//! The database grants a share for the time of a lease. The worker counts that time from before its request,
+//! so a share expires here before it expires there, whatever the clocks say. A worker with more than a fair
+//! share first uses less and then reports it. Only reported capacity is granted to others, so the sum never
+//! exceeds the limit, even while workers come and go.
 
 use std::time::{Duration, Instant};
 
 use super::queue::Share;
 
-/// A worker's part of one limit, in a thousand seconds.
+/// A worker's share of one limit, in targets per thousand seconds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Allowance {
-    /// Which of the scan's limits.
+    /// Number of the limit in the scan.
     pub(super) number: i64,
     rate: u64,
     fair: u64,
@@ -24,23 +24,23 @@ impl Allowance {
         Self { number, rate: 0, fair: 0, until: None }
     }
 
-    /// What may be used now.
+    /// Returns the rate that may be used now.
     pub(super) fn rate(&self, now: Instant) -> u64 {
         if self.until.is_some_and(|until| now < until) { self.rate } else { 0 }
     }
 
-    /// Time at which it is over.
+    /// Returns the time when the share expires.
     pub(super) fn until(&self) -> Option<Instant> {
         self.until
     }
 
-    /// What is used from now on, to be told to the database: no more than what it called fair.
+    /// Lowers the rate to the fair share, and returns the rate in use, to be reported to the database.
     pub(super) fn lower(&mut self, now: Instant) -> u64 {
         self.rate = self.rate(now).min(self.fair);
         self.rate
     }
 
-    /// The database has answered what was asked at a time.
+    /// Stores the share that the database granted for a request at `asked`.
     pub(super) fn take(&mut self, share: Share, asked: Instant, lease: Duration) {
         (self.rate, self.fair, self.until) = (share.granted, share.fair, Some(asked + lease));
     }

@@ -1,11 +1,11 @@
-//! When a scan begins again and again, and when nothing is scanned: both as crontabs, with a time zone behind
-//! them (UTC where there is none).
+//! Times at which a scan repeats, and times at which nothing is scanned. Both are crontabs with an optional
+//! time zone (UTC by default).
 
 use cronexpr::{Crontab, FallbackTimezoneOption, MakeTimestamp, ParseOptions, parse_crontab_with};
 
 use crate::inventory::Time;
 
-/// Runs that are looked at for the shortest time between two: eight years of a daily one.
+/// Number of runs that are compared to find the shortest interval: eight years of a daily one.
 const LOOKED_AT: usize = 3_000;
 
 /// A crontab: minute, hour, day, month, day of the week, time zone.
@@ -15,7 +15,7 @@ pub struct Cron {
     read: Crontab,
 }
 
-/// Minutes in which nothing is asked.
+/// Minutes in which nothing is scanned.
 #[derive(Debug, Clone, Default)]
 pub struct Exclusions(Vec<Cron>);
 
@@ -33,19 +33,20 @@ impl std::str::FromStr for Cron {
 }
 
 impl Cron {
-    /// As it was written.
+    /// Returns the text of the crontab.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The first time behind another one; none where there is none for years.
+    /// Returns the first time after another one; none if there is none for years.
     pub fn next(&self, after: Time) -> Option<Time> {
         let after = MakeTimestamp::from_millisecond(after.millis()).ok()?;
         let next = self.read.find_next(after).ok()?;
         Some(Time::from_millis(next.timestamp().as_millisecond()))
     }
 
-    /// How often it is due behind a time up to another one, and when last; of `most` at most.
+    /// Returns how often it is due after a time and up to another one, and when last. Counts at most `most`
+    /// times.
     pub fn due(&self, after: Time, to: Time, most: u64) -> (u64, Time) {
         let (mut count, mut last) = (0, after);
         while let Some(due) = self.next(last).filter(|due| *due <= to && count < most) {
@@ -54,7 +55,8 @@ impl Cron {
         (count, last)
     }
 
-    /// The shortest time between two runs behind a time, in milliseconds; none where there are no two.
+    /// Returns the shortest time between two runs after a time, in milliseconds; none if there are no two
+    /// runs.
     pub fn gap(&self, after: Time) -> Option<i64> {
         let mut last = self.next(after)?;
         let runs = std::iter::from_fn(|| {
@@ -64,7 +66,7 @@ impl Cron {
         runs.take(LOOKED_AT).min()
     }
 
-    /// True if a time is within a minute that it names.
+    /// True if the crontab includes the minute of a time.
     fn names(&self, at: Time) -> bool {
         let minute = at.millis() - at.millis().rem_euclid(60_000);
         MakeTimestamp::from_millisecond(minute).is_ok_and(|at| self.read.matches(at).unwrap_or(false))
@@ -75,17 +77,18 @@ impl Exclusions {
     /// Reads crontabs.
     ///
     /// # Errors
-    /// One is none.
+    ///
+    /// One of them is invalid.
     pub fn read(texts: &[String]) -> Result<Self, String> {
         texts.iter().map(|text| text.parse()).collect::<Result<_, _>>().map(Self)
     }
 
-    /// True if there are none.
+    /// True if there are no exclusions.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// True if nothing is to be asked at a time.
+    /// True if nothing may be scanned at a time.
     pub fn cover(&self, at: Time) -> bool {
         self.0.iter().any(|cron| cron.names(at))
     }

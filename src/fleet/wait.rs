@@ -1,4 +1,4 @@
-//! Waits for the end of scans, whatever becomes of the server meanwhile.
+//! Waits for the end of scans, even if the server is away for a while.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -8,37 +8,37 @@ use super::{FleetError, PAUSE};
 use crate::diagnostics::tell;
 use crate::inventory::{Absence, Pauses, Place};
 
-/// Interval at which it is looked: at first, and at last. No more than this passes between a signal and the
-/// end.
+/// First and last pause between queries. The last one bounds the time between a signal and the end.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
-/// What is waited for.
+/// Settings of a wait.
 #[derive(Debug, Clone)]
 pub struct WaitConfig {
     /// The database.
     pub place: Place,
     /// The scans.
     pub scans: Vec<i64>,
-    /// Time for which at most, by this machine's clock; for ever where absent.
+    /// Limit of the wait by this machine's clock; no limit if absent.
     pub patience: Option<Duration>,
 }
 
-/// Why it is waited no longer.
+/// The reason why the wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waited {
-    /// All are over.
+    /// All scans have ended.
     Over,
-    /// The time is, and this scan is not.
+    /// The time is over, but this scan has not ended.
     Late(i64),
-    /// `stop` has said so; this scan goes on.
+    /// `stop` was set, but this scan has not ended.
     Stopped(i64),
 }
 
-/// Waits until all scans are over, and shows how each has ended, in the order in which they are given.
+/// Waits until all scans have ended, and shows how each one ended, in the given order.
 ///
 /// # Errors
-/// The database cannot be used when it begins, or there is no such scan. A server that goes away later is
-/// waited for.
+///
+/// The database cannot be used at the start, or a scan does not exist. A server that disappears later is
+/// awaited.
 pub fn wait(
     config: &WaitConfig,
     stop: &AtomicBool,

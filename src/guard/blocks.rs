@@ -1,7 +1,7 @@
-//! The last blocked connections, for `bannerwall why`.
+//! The last blocked connections, which `bannerwall why` shows.
 //!
-//! Memory is bounded: a few entries a client, and a fixed number of clients; the oldest are evicted. A
-//! connection that is blocked again for the same reason adds to the count of its entry.
+//! Memory is bounded: a few entries per client and a fixed number of clients. The oldest are evicted. A
+//! connection that is blocked again for the same reason increments the count of its entry.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -12,19 +12,19 @@ use serde::{Deserialize, Serialize};
 use crate::event::{Endpoint, Event, EventKind, MatchedText, Timestamp};
 use crate::terms::cut;
 
-/// Clients that are remembered.
+/// Maximum number of clients with entries.
 const CLIENTS: usize = 1024;
-/// Entries of one client.
+/// Maximum number of entries per client.
 const ENTRIES: usize = 8;
-/// Bytes of a text.
+/// Maximum length of a stored text, in bytes.
 const TEXT: usize = 256;
 
 /// Connections of one client that were blocked for the same reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Block {
-    /// Time of the first one.
+    /// Time of the first connection.
     pub first: Timestamp,
-    /// Time of the last one.
+    /// Time of the last connection.
     pub last: Timestamp,
     /// Number of connections.
     pub count: u64,
@@ -34,22 +34,22 @@ pub struct Block {
     pub server: SocketAddr,
     /// `TCP` or `UDP`.
     pub transport: String,
-    /// The rule or policy, if one blocked it.
+    /// The rule or policy that blocked it; absent if another reason did.
     pub rule: Option<String>,
     /// `drop` or `reject`.
     pub action: String,
-    /// The reason without a rule, as in `drop` events.
+    /// The reason if no rule blocked it, as in `drop` events.
     pub reason: Option<String>,
     /// Sender of the banner.
     pub from: String,
-    /// The last banner's deciding line.
+    /// The line of the last banner that decided.
     pub banner: String,
     /// The field that matched, and its value in the last banner.
     pub matched: Option<MatchedText>,
 }
 
 impl Block {
-    /// The block that an event reports, if it reports one.
+    /// Returns the block that an event reports.
     fn of(event: &Event) -> Option<Self> {
         if !matches!(event.kind, EventKind::Alert(_) | EventKind::Drop(_)) {
             return None;
@@ -78,7 +78,7 @@ impl Block {
                 matched: facts.matched.as_deref().map(shortened),
                 ..block
             }),
-            // Those of rules and policies have an alert, too.
+            // Rules and policies also emit an alert, which carries more fields.
             EventKind::Drop(facts) if facts.rule.is_none() => {
                 Some(Self { reason: Some(facts.reason.name().to_owned()), ..block })
             }
@@ -86,7 +86,7 @@ impl Block {
         }
     }
 
-    /// True if the address, with the port if one is given, is an end of the connection.
+    /// True if the address, with the port if one is given, is the client or the server.
     fn involves(&self, address: IpAddr, port: Option<u16>) -> bool {
         [self.client, self.server]
             .iter()
@@ -113,12 +113,12 @@ fn address(end: Endpoint) -> SocketAddr {
     SocketAddr::new(end.address.to_canonical(), end.port)
 }
 
-/// What all threads of a guard share; the packet path takes the lock for blocked connections only.
+/// The blocks that all threads of a guard share. The packet path takes the lock only for blocked connections.
 #[derive(Debug, Default)]
 pub(super) struct BlockLog(Mutex<HashMap<IpAddr, VecDeque<Block>>>);
 
 impl BlockLog {
-    /// Remembers the block that an event reports, if it reports one.
+    /// Stores the block that an event reports, if it reports one.
     pub(super) fn show(&self, event: &Event) {
         if let Some(block) = Block::of(event) {
             self.add(block);
@@ -145,7 +145,7 @@ impl BlockLog {
         }
     }
 
-    /// The blocks of connections from or to an address, the latest first.
+    /// Returns the blocks of connections from or to an address, the latest first.
     pub(super) fn of(&self, address: IpAddr, port: Option<u16>) -> Vec<Block> {
         let address = address.to_canonical();
         let mut found: Vec<Block> =
@@ -154,14 +154,14 @@ impl BlockLog {
         found
     }
 
-    /// All of them, for a guard that takes over.
+    /// Returns all blocks, for the guard that takes over.
     pub(super) fn all(&self) -> Vec<Block> {
         let mut all: Vec<Block> = self.lock().values().flatten().cloned().collect();
         all.sort_by_key(|block| block.last);
         all
     }
 
-    /// Remembers what another guard remembered.
+    /// Adds the blocks of the guard that this one takes over from.
     pub(super) fn go_on_from(&self, blocks: Vec<Block>) {
         blocks.into_iter().for_each(|block| self.add(block));
     }

@@ -1,5 +1,5 @@
-//! A guard for a caller who carries packets by itself, as the tunnel does: it judges each packet and returns
-//! its fate. There is no queue, no hook and no mark.
+//! A guard for a caller that forwards packets itself, as the tunnel does. It inspects each packet and returns
+//! a verdict. It has no queue, no hook and no mark.
 
 use std::fmt;
 use std::io::IoSlice;
@@ -18,32 +18,32 @@ use crate::metrics::{GuardMetrics, Registry};
 use crate::packet::Patch;
 use crate::rules::Selection;
 
-/// The queue number that the metrics of carried packets have.
+/// Queue number in the metrics of carried packets.
 const NO_QUEUE: u16 = 0;
 
-/// A packet of a caller who carries it.
+/// A packet that the caller forwards.
 #[derive(Debug, Clone, Copy)]
 pub struct CarriedPacket<'a> {
-    /// From its IP header on, in parts, of which the first has all headers or is all.
+    /// The packet from its IP header on, in parts. The first part holds all headers, or the whole packet.
     pub parts: &'a [IoSlice<'a>],
-    /// Whether its checksums are there.
+    /// State of its checksums.
     pub checksums: Checksums,
-    /// The interface that it goes through.
+    /// The interface on which it arrived or leaves.
     pub interface: &'a str,
 }
 
 /// What is to become of a carried packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CarriedVerdict {
-    /// It goes on.
+    /// Forward the packet.
     Pass,
-    /// It goes on with these octets in place of its own.
+    /// Forward the packet with these bytes replaced.
     Patch(Patch),
-    /// It does not.
+    /// Drop the packet.
     Stop,
 }
 
-/// A running guard of carried packets.
+/// A running guard that inspects carried packets.
 pub struct CarrierGuard {
     host: Host,
     selection: Selection,
@@ -51,19 +51,21 @@ pub struct CarrierGuard {
 }
 
 impl CarrierGuard {
-    /// Makes, while the process still has all its rights, what the readers need.
+    /// Prepares the readers while the process still has all its privileges.
     ///
     /// # Errors
-    /// One of them cannot have it.
+    ///
+    /// A reader cannot be prepared.
     pub fn prepare(readers: &[Box<dyn EventReader>]) -> Result<(), GuardError> {
         reader::prepare(readers, None).map_err(GuardError::Attached)
     }
 
-    /// Loads the rules, confines the calling thread and those that it starts, and opens everything that
-    /// events go to. The readers have been [prepared](Self::prepare).
+    /// Loads the rules, confines the calling thread and the threads that it starts, and opens the event
+    /// outputs. The readers must be [prepared](Self::prepare).
     ///
     /// # Errors
-    /// One of these fails.
+    ///
+    /// One of these steps fails.
     pub fn start(
         config: InspectionConfig,
         outputs: Vec<Output>,
@@ -92,31 +94,31 @@ impl CarrierGuard {
         Ok(Self { host, selection: config.rules, inspector: Arc::new(inspector) })
     }
 
-    /// Returns what judges packets.
+    /// Returns the inspector that judges packets.
     pub fn inspector(&self) -> Arc<CarrierInspector> {
         Arc::clone(&self.inspector)
     }
 
-    /// How many rules are in force.
+    /// Returns the number of rules in force.
     pub fn rule_count(&self) -> usize {
         self.host.rule_count()
     }
 
-    /// Looks after flows that are silent, new rules and the metrics; to be called some times a second.
+    /// Expires idle flows, picks up new rules and publishes the metrics. Call it several times a second.
     pub fn tick(&self) {
         self.inspector.lock().tick();
         self.host.show_readers();
     }
 
-    /// Reads the rules again and opens the files of events anew.
+    /// Reads the rules again and reopens the event files.
     pub fn reload(&self) {
         self.host.reopen();
-        // Whoever sent a signal reads the outcome on stderr.
+        // The sender of the signal reads the outcome on stderr.
         let _ = self.host.exchange(&self.selection);
     }
 
-    /// Reports what flows still owe, and waits, not for long, until all outputs and readers have taken all
-    /// events.
+    /// Reports the last events of all flows, and waits for a limited time until all outputs and readers have
+    /// taken all events.
     pub fn finish(mut self) {
         self.tick();
         self.inspector.lock().finish();
@@ -124,7 +126,7 @@ impl CarrierGuard {
     }
 }
 
-/// Judges carried packets; threads share it.
+/// Inspects carried packets. Threads share it.
 pub struct CarrierInspector {
     carried: Mutex<Carried>,
     metrics: GuardMetrics,
@@ -133,16 +135,16 @@ pub struct CarrierInspector {
 /// The state behind the lock of a [`CarrierInspector`].
 struct Carried {
     inspection: Inspection,
-    /// A packet whose first part was not enough.
+    /// Buffer for a packet whose first part was too short.
     whole: Vec<u8>,
-    /// The fate of packets that cannot be inspected.
+    /// The verdict on packets that cannot be inspected.
     failure: CarriedVerdict,
-    /// Nothing more passes.
+    /// True once the guard has finished: every packet is dropped.
     is_over: bool,
 }
 
 impl CarrierInspector {
-    /// Judges a packet; where both ends of its connection are to be reset, `send` does so.
+    /// Inspects a packet. If both ends of its connection are to be reset, `send` sends the resets.
     pub fn judge(&self, packet: CarriedPacket<'_>, send: impl FnOnce(&Resets) -> Outcomes) -> CarriedVerdict {
         let mut carried = self.lock();
         carried.inspection.tally.receive();
@@ -229,7 +231,7 @@ impl Carried {
 
     fn finish(&mut self) {
         self.inspection.finish();
-        // The flows that were blocked are not known any more.
+        // The list of blocked flows is gone, so no packet may pass.
         self.is_over = true;
     }
 }

@@ -1,48 +1,49 @@
-//! The two clocks of a worker: flows age by one that nobody can set, events tell the time of day.
+//! The two clocks of a worker: a monotonic one for the age of flows, and the wall clock for the times in
+//! events.
 
 use std::time::Instant;
 
 use crate::event::Timestamp;
 
-/// A clock that goes on evenly from the time of day at the start of the run, and what the time of day is
-/// beside it: a wall clock that is set neither ages flows nor makes them young again.
+/// A monotonic clock that starts at the time of day, together with the last reading of the wall clock. If the
+/// wall clock is set, flows neither expire early nor live longer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Clock {
     start: Instant,
     anchor: Timestamp,
-    /// Time at which the wall clock was last read, by the even clock, and what it said.
+    /// The monotonic time at which the wall clock was last read, and the wall clock's time then.
     read: Timestamp,
     wall: Timestamp,
 }
 
-/// Nanoseconds that the wall clock is ahead of the even one.
+/// Nanoseconds by which the wall clock is ahead of the monotonic clock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Step(i64);
 
 impl Clock {
-    /// A clock that starts now, at this time of day.
+    /// Starts a clock at this time of day.
     pub(super) const fn start(start: Instant, wall: Timestamp) -> Self {
         Self { start, anchor: wall, read: wall, wall }
     }
 
-    /// Takes the time of day anew.
+    /// Stores a new reading of the wall clock.
     pub(super) fn set(&mut self, instant: Instant, wall: Timestamp) {
         (self.read, self.wall) = (self.even(instant), wall);
     }
 
-    /// The time that flows age by.
+    /// Returns the monotonic time, by which flows age.
     pub(super) fn even(&self, instant: Instant) -> Timestamp {
         self.anchor.after(instant.duration_since(self.start))
     }
 
-    /// How far the time of day has gone from that.
+    /// Returns the difference between the wall clock and the monotonic clock.
     pub(super) const fn step(&self) -> Step {
         Step(self.wall.as_nanos().cast_signed().saturating_sub(self.read.as_nanos().cast_signed()))
     }
 }
 
 impl Step {
-    /// The time of day at `even`.
+    /// Returns the time of day for a monotonic time.
     pub(super) const fn of_day(self, even: Timestamp) -> Timestamp {
         Timestamp::from_nanos(even.as_nanos().saturating_add_signed(self.0))
     }

@@ -1,4 +1,4 @@
-//! What a run of the guard is told.
+//! Configuration of a guard run.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,24 +15,24 @@ use crate::privileges::User;
 use crate::rules::Selection;
 use crate::terms::hash::Digest;
 
-/// One place that events go to.
+/// An event output: a destination and a format.
 pub struct Output {
-    /// Where.
+    /// Destination of the events.
     pub destination: Destination,
-    /// Spelled how.
+    /// Format of the events.
     pub format: Box<dyn Format>,
 }
 
-/// Where the control socket is made.
+/// Path of the control socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ControlPlace {
-    /// The socket.
+    /// Path of the socket.
     pub path: PathBuf,
-    /// True if somebody asked for it: then the run needs it.
+    /// True if the user set the path: then the run fails if the socket cannot be made.
     pub asked: bool,
 }
 
-/// The file of `--config`, as it was at the start.
+/// The file given with `--config`, as it was at the start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigFile {
     /// Its path.
@@ -45,82 +45,83 @@ impl ConfigFile {
     /// Reads the file.
     ///
     /// # Errors
-    /// The system's error.
+    /// The file is unreadable.
     pub fn read(path: &Path) -> std::io::Result<Self> {
         let bytes = std::fs::read(path)?;
         Ok(Self { path: path.to_owned(), digest: Digest::of(&bytes) })
     }
 }
 
-/// Configuration of inline inspection, whatever its packets come from.
+/// Configuration of inline inspection, independent of the source of packets.
 #[derive(Debug, Clone)]
 pub struct InspectionConfig {
-    /// Where rules come from.
+    /// Selection of the rules.
     pub rules: Selection,
-    /// A fingerprint database.
+    /// Path of the fingerprint database.
     pub fingerprints: Option<PathBuf>,
-    /// Settings of the engines, which share the limits of flows and buffers.
+    /// Settings of the engines, which divide the limits of flows and buffers among them.
     pub engine: EngineConfig,
     /// True if the process confines itself to the files and calls that it needs.
     pub is_confined: bool,
-    /// The files that are written.
+    /// Files that the guard writes.
     pub writes: Vec<PathBuf>,
 }
 
-/// The settings of a run.
+/// Settings of a guard run.
 #[derive(Debug, Clone)]
 pub struct GuardConfig {
-    /// Rules, engine and outputs.
+    /// Settings of rules, engine and outputs.
     pub inspection: InspectionConfig,
-    /// The file that flags were read from, if any.
+    /// The configuration file, if there is one.
     pub config_file: Option<ConfigFile>,
-    /// The queues, one worker each.
+    /// The queues, each with one worker.
     pub queues: Queues,
-    /// Which library talks to the kernel.
+    /// The library that talks to the kernel.
     pub backend: Backend,
     /// Networks that are never banned.
     pub ban_exempt: Vec<IpNet>,
-    /// The hook to put up for the run.
+    /// The hook to set up for the run.
     pub hook: Option<HookConfig>,
-    /// True if that hook is put back where something changes it or takes it away.
+    /// True if the guard restores that hook when another program changes or removes it.
     pub hook_repair: bool,
-    /// True if that hook stays at the end of the run.
+    /// True if that hook stays after the end of the run.
     pub hook_keep: bool,
     /// Address families that may have a hook.
     pub families: Vec<Family>,
-    /// Which iptables holds the hook.
+    /// The iptables variant that manages the hook.
     pub variant: Variant,
-    /// Let the kernel pass or drop decided flows by itself.
+    /// True if the kernel passes or drops packets of decided flows without the guard.
     pub offload: bool,
-    /// Between which interfaces decided flows go by below netfilter.
+    /// The interfaces between which packets of decided flows bypass netfilter.
     pub bypass: Option<BypassConfig>,
-    /// Octets of each packet to copy at first.
+    /// Number of bytes of each packet that the kernel copies at first.
     pub copy_range: u32,
-    /// Packets that may wait in each queue.
+    /// Limit of the number of packets that wait in each queue.
     pub queue_length: u32,
-    /// Time for which a packet may have waited there to be judged; any time where absent.
+    /// Limit of the time for which a packet may wait before it is judged; no limit if absent.
     pub max_wait: Option<Duration>,
-    /// Our two bits of the mark.
+    /// The two bits of the mark that bannerwall uses.
     pub mark: MarkField,
-    /// Where `bannerwall reload` finds the run.
+    /// The control socket, which `bannerwall reload` uses.
     pub control: Option<ControlPlace>,
-    /// Where a guard is taken over from, if one listens there, and the next one is listened for.
+    /// Path of the takeover socket. The guard takes over from a predecessor that listens there, then listens
+    /// there for its successor.
     pub takeover: Option<PathBuf>,
-    /// True if the service manager keeps sockets, and what is known, over a restart.
+    /// True if the service manager stores the sockets and the handover state over a restart.
     pub fd_store: bool,
-    /// Where to show metrics.
+    /// The metrics endpoint.
     pub metrics: Option<MetricsConfig>,
-    /// Who the guard goes on as once it has what only root gets.
+    /// The user that the guard switches to after the privileged part of the start.
     pub user: Option<User>,
 }
 
 impl GuardConfig {
-    /// The settings of the engines.
+    /// Returns the settings of the engines.
     pub const fn engine(&self) -> &EngineConfig {
         &self.inspection.engine
     }
 
-    /// True if another process may go on with the queues of this one.
+    /// True if another process may take over the queues of this one.
     pub(super) const fn leaves_queues(&self) -> bool {
         self.takeover.is_some() || self.fd_store
     }

@@ -1,5 +1,5 @@
-//! What others see of a run: its metrics, its control socket, the page, and the way for a guard that takes
-//! over.
+//! Everything that a run offers to other processes: its metrics, its control socket, the page, and the socket
+//! for a successor.
 
 use std::io;
 use std::net::TcpListener;
@@ -20,7 +20,7 @@ use crate::diagnostics::tell;
 use crate::metrics::{Endpoint, GuardMetrics, Health, Registry};
 use crate::privileges::User;
 
-/// What is open; all of it ends with this value.
+/// The open endpoints. All of them close when this value is dropped.
 #[derive(Debug, Default)]
 pub(super) struct Front {
     _endpoint: Option<Endpoint>,
@@ -28,21 +28,21 @@ pub(super) struct Front {
     heirs: Option<Heirs>,
 }
 
-/// What it takes to open it.
+/// Everything that is needed to open a [`Front`].
 pub(super) struct Facade {
     pub(super) registry: Registry,
     pub(super) health: Arc<Health>,
     pub(super) metrics: GuardMetrics,
     pub(super) messages: Sender<Message>,
-    /// The listener of metrics that another guard has left.
+    /// The metrics listener that the predecessor handed over.
     pub(super) listener: Option<TcpListener>,
-    /// The sockets of queues, for a guard that takes over.
+    /// The queue sockets, for a successor.
     pub(super) gifts: Vec<Gift>,
     pub(super) store: Option<Store>,
     pub(super) unbound: UnboundSockets,
-    /// Told where metrics and page are served.
+    /// Receives the addresses of the metrics endpoint and the page.
     pub(super) own_listeners: OwnListeners,
-    /// True if a service manager looks after this process.
+    /// True if a service manager supervises this process.
     pub(super) has_manager: bool,
 }
 
@@ -54,13 +54,14 @@ pub(super) struct UnboundSockets {
 }
 
 impl UnboundSockets {
-    /// Opens them.
+    /// Opens the sockets.
     ///
     /// # Errors
-    /// The system has no descriptor left.
+    ///
+    /// The system has no free descriptor.
     pub(super) fn open(config: &GuardConfig) -> io::Result<Self> {
         let user = config.user.clone().or_else(User::in_place_of_root);
-        // The group of root is not the guard's own.
+        // The group of root is not a group of the guard.
         let is_root = user.is_none() && rustix::process::geteuid().is_root();
         let access = if is_root { Access::Owner } else { Access::Group };
         Ok(Self {
@@ -71,14 +72,14 @@ impl UnboundSockets {
 }
 
 impl Front {
-    /// Lets no other guard go on in this one's place any more.
+    /// Stops accepting successors.
     pub(super) fn close_to_heirs(&self) {
         if let Some(heirs) = &self.heirs {
             heirs.close();
         }
     }
 
-    /// Opens what can be opened, and gives why the rest can't.
+    /// Opens what can be opened, and returns the errors of the rest.
     pub(super) fn open(
         config: &GuardConfig,
         facade: Facade,
@@ -122,7 +123,7 @@ impl Front {
     }
 }
 
-/// Makes the control socket. That the one of the default name can't be made is no reason not to guard.
+/// Makes the control socket. Without the socket at the default path the guard still runs.
 fn listen(
     config: &GuardConfig,
     socket: Option<UnboundSocket>,

@@ -1,25 +1,26 @@
-//! Whether the kernel keeps what it is told of decided connections.
+//! Check that the kernel stores the decisions about connections.
 //!
-//! A decision is handed over once a connection, and a few times more for packets that were queued before.
-//! Where the packets of decided connections come again and again, something takes our bits off the
-//! connection mark: a `CONNMARK --save-mark` without a mask, say. They are judged rightly, but each of
-//! them is queued, and that is not to stay unnoticed.
+//! The guard hands over a decision once per connection, and a few more times for packets that were already in
+//! the queue. If packets of decided connections keep coming, another program clears our bits of the
+//! connection mark, for example a `CONNMARK --save-mark` without a mask. The verdicts are still right, but
+//! each of these packets goes through the queue, so the guard warns.
 
 use crate::diagnostics::tell;
 
-/// Packets of connections decided before, between two looks, from which on they are compared.
+/// Number of packets of already decided connections between two checks, below which no comparison is made.
 const ENOUGH: u64 = 100;
-/// Such packets for each connection that was just decided, from which on something is wrong.
+/// Number of such packets per newly decided connection from which on the offload has failed.
 const TOO_MANY: u64 = 10;
 
-/// Compares packets of connections that were decided before with connections that are decided just now. Only
-/// the packets that were queued already may come behind a decision.
+/// Compares the packets of already decided connections with the newly decided connections. Only packets that
+/// were already in the queue should follow a decision.
 #[derive(Debug)]
 pub(super) struct Handed {
     queue: u16,
-    /// Verdicts with a decision, and those about connections decided before, at the last look.
+    /// Number of verdicts with a decision, and of those about already decided connections, at the last check.
     counted: (u64, u64),
-    /// Connections decided between the last two looks: their packets may be answered after it.
+    /// Number of connections decided between the last two checks. Their queued packets may arrive after the
+    /// check.
     decided: u64,
     is_reported: bool,
 }
@@ -29,7 +30,7 @@ impl Handed {
         Self { queue, counted: (0, 0), decided: 0, is_reported: false }
     }
 
-    /// Compares the counts with those of the last look, and warns once.
+    /// Compares the counts with those of the last check, and warns once.
     pub(super) fn look(&mut self, handed: u64, again: u64) {
         if self.is_lost(handed, again) && !self.is_reported {
             self.is_reported = true;
@@ -43,7 +44,8 @@ impl Handed {
 
     fn is_lost(&mut self, handed: u64, again: u64) -> bool {
         let verdicts = handed - self.counted.0;
-        // Without offload there are packets of decided connections and no verdict that hands them over.
+        // Without offload, packets of decided connections arrive although no verdict has handed the decision
+        // over.
         let again_now = (again - self.counted.1).min(verdicts);
         let decided = verdicts - again_now;
         let before = std::mem::replace(&mut self.decided, decided);

@@ -1,15 +1,16 @@
-//! What a guard gives up once its queues and raw sockets are open, before a thread of it runs.
+//! Privileges that a guard gives up after it has opened its queues and raw sockets, and before its threads
+//! start.
 //!
-//! | what | kept for |
+//! | privilege | reason to keep it |
 //! |---|---|
-//! | `CAP_NET_ADMIN` | verdicts: nfnetlink asks for it with each message; the news of changed rules |
-//! | `CAP_NET_RAW`, packet sockets | with `--enforce` alone: resets on a bridge leave by its ports, which come and go |
-//! | maps of the bypass, by their descriptors | with `--bypass` alone: entries of flows come and go |
-//! | rights over files of others | rules and event files of root's; none with `--user` |
-//! | user id 0 | nothing: the guard becomes `bannerwall`, if there is that user and `--user` names no other |
-//! | rule files, event files, the inventory, `/run/bannerwall` | reloads, rotation |
+//! | `CAP_NET_ADMIN` | verdicts, since nfnetlink checks it for each message; notifications of changed rules |
+//! | `CAP_NET_RAW`, packet sockets | `--enforce` only: resets leave by bridge ports, which come and go |
+//! | maps of the bypass, by their descriptors | `--bypass` only: entries of flows come and go |
+//! | rights over files of others | rules and event files that belong to root; not kept with `--user` |
+//! | user id 0 | not kept: the guard becomes the user `bannerwall` if it exists and `--user` names no other |
+//! | rule files, event files, the inventory, `/run/bannerwall` | reloads and rotation |
 //!
-//! Programs are run by [`Runner`], a process that was started before and takes changes of the hook alone.
+//! A separate process, [`Runner`], runs programs. It starts earlier and only changes the hook.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -30,18 +31,18 @@ use crate::hook::runner::Runner;
 use crate::privileges::{self, CHANGE_USER, FILES, NETWORK, PROGRAMS, User};
 use crate::rules::{RuleSet, Texts};
 
-/// What of the kernel's own files is read: counters of queues, tables of iptables, switches of bridges.
+/// Files of the kernel that the guard reads: counters of queues, tables of iptables, settings of bridges.
 const KERNEL_FILES: [&str; 2] = ["/proc/self", "/proc/sys/net"];
 
-/// Keeps what the start needs; the folder of sockets and accounts goes to the user that the guard goes on as.
+/// Keeps the privileges that the start needs. The folder of sockets and accounts goes to the guard's user.
 pub(super) fn begin(
     config: &GuardConfig,
     readers: &[Box<dyn EventReader>],
     source: Option<&dyn RuleSource>,
 ) -> Result<(), GuardError> {
     let folder = ledger::folder(config.user.as_ref());
-    // A folder that comes later can't be used. Where it can't be made, accounts do without, and the control
-    // socket tells.
+    // The guard cannot use a folder that is made later. Without the folder it keeps no accounts, and the
+    // control socket reports the error.
     let _ = DirBuilder::new().recursive(true).mode(0o755).create(&folder);
     let mut needed = NETWORK | FILES;
     if config.bypass.is_some() {
@@ -53,23 +54,23 @@ pub(super) fn begin(
     needed |= change_user();
     if let Some(user) = &config.user {
         let _ = user.own(&folder);
-        // What a guard of root's has left there tells nothing any more once this one has run.
+        // The accounts of an earlier guard of root are stale once this one has run.
         Ledger::of(config.queues, None).remove();
     }
     Ok(privileges::keep_for_good(needed)?)
 }
 
-/// The right to become another user, for a guard that root has started.
+/// The capability to become another user, for a guard that root started.
 fn change_user() -> CapabilitySet {
     if rustix::process::geteuid().is_root() { CHANGE_USER } else { CapabilitySet::empty() }
 }
 
-/// Gives up what loading a program into the kernel takes, once that is done.
+/// Gives up the capabilities to load a program into the kernel, after it is loaded.
 pub(super) fn give_up_loading() -> Result<(), GuardError> {
     Ok(privileges::keep(NETWORK | FILES | change_user())?)
 }
 
-/// Gives up the rest; who runs iptables from here on.
+/// Gives up the remaining privileges, and returns how iptables is run from here on.
 pub(super) fn give_up(
     config: &GuardConfig,
     rules: &RuleSet,
@@ -79,7 +80,8 @@ pub(super) fn give_up(
         return Ok(Programs::Here);
     }
     let runner = Runner::start()?;
-    // Bound queues have made it appear. Without it there are no accounts, which is told when they are due.
+    // Bound queues make the file of counters appear. Without it there are no accounts, which is reported when
+    // they are due.
     let _ = hold_table();
     let mut needed = CapabilitySet::NET_ADMIN;
     if config.engine().enforce {
@@ -97,15 +99,15 @@ pub(super) fn give_up(
 
 fn become_user(user: &User, needed: CapabilitySet, writes: &[PathBuf]) -> Result<(), GuardError> {
     user.become_keeping(needed).map_err(GuardError::User)?;
-    // At the end of a run it is too late to learn that.
+    // Checked here because at the end of a run it is too late to report the error.
     for path in writes {
         User::may_write(path).map_err(|source| GuardError::Unwritable { path: path.clone(), source })?;
     }
     Ok(())
 }
 
-/// What whoever judges packets opens later: rules again, event files anew, what is attached, the kernel's
-/// own.
+/// Allows the files that are opened later: rules for a reload, event files for rotation, files of readers,
+/// and files of the kernel.
 pub(super) fn files(config: &InspectionConfig, rules: &RuleSet, attached: Confinement) -> Confinement {
     let InspectionConfig { rules: selection, writes, .. } = config;
     let mut confinement = attached.watching_kernel();

@@ -1,5 +1,5 @@
-//! Inline inspection without the source of its packets: rules in force, outputs, readers of events and
-//! metrics. The workers of queues share one host, and so do the two directions of a tunnel.
+//! Inline inspection without the source of packets: rules in force, outputs, event readers and metrics. The
+//! workers of all queues share one host, and so do the two directions of a tunnel.
 
 use std::sync::Arc;
 use std::thread;
@@ -25,7 +25,7 @@ use crate::output::{Writer, WriterConfig};
 use crate::rules::fingerprint::Fingerprints;
 use crate::rules::{RuleSet, Selection};
 
-/// Interval at which expiry, reloads and metrics are looked after.
+/// Interval between checks for expired flows, reloads and metrics.
 pub(super) const TICK: Duration = Duration::from_millis(100);
 
 /// Rules and fingerprints, read from their files.
@@ -35,7 +35,8 @@ pub(super) struct Loaded {
 }
 
 impl Loaded {
-    /// Reads what is there to be read, and checks all readers before one of them makes anything.
+    /// Reads the rules and fingerprints, and checks the settings of all readers before any of them creates a
+    /// file.
     pub(super) fn read(
         config: &InspectionConfig,
         readers: &[Box<dyn EventReader>],
@@ -54,13 +55,13 @@ pub(super) struct Host {
     pub(super) metrics: GuardMetrics,
     pub(super) writers: Vec<Writer>,
     pub(super) readers: Vec<Box<dyn RunningReader>>,
-    /// The totals of writers and readers that the metrics show.
+    /// The totals of writers and readers that the metrics last included.
     shown: ReadersShown,
 }
 
 impl Host {
-    /// Opens the outputs and starts the readers. `succeeds` is true if another process is about to exit whose
-    /// place this one takes.
+    /// Opens the outputs and starts the readers. `succeeds` is true if this process takes over from another
+    /// one that is about to exit.
     pub(super) fn start(
         Loaded { rules, fingerprints }: Loaded,
         metrics: GuardMetrics,
@@ -86,18 +87,18 @@ impl Host {
         Ok(Self { rules, fingerprints, metrics, writers, readers, shown: ReadersShown::default() })
     }
 
-    /// How many rules are in force.
+    /// Returns the number of rules in force.
     pub(super) fn rule_count(&self) -> usize {
         self.rules.load().rules().len()
     }
 
-    /// Returns the way of events to all outputs and readers, for one thread.
+    /// Returns the event sinks of one thread, which lead to all outputs and readers.
     pub(super) fn sinks(&self) -> Sinks {
         let writers = self.writers.iter().map(Writer::handle).collect();
         Sinks::new(writers, self.readers.iter().map(|reader| reader.sender()).collect())
     }
 
-    /// Returns an engine with its own flows, whose packets are counted as those of this queue.
+    /// Returns an engine with its own flows. Its packets are counted under this queue.
     pub(super) fn inspection(&self, engine: EngineConfig, queue: u16, sink: Sinks) -> Inspection {
         Inspection {
             inspector: Inspector::new(engine, Arc::clone(&self.rules), self.fingerprints.clone(), TICK),
@@ -110,8 +111,8 @@ impl Host {
         }
     }
 
-    /// Puts new rules in force, and returns once every worker judges by them. Bad rules change nothing; a
-    /// selection without any rule is bad if there were some before.
+    /// Puts new rules in force, and returns once every worker uses them. Invalid rules change nothing. An empty
+    /// set is invalid if rules are in force.
     pub(super) fn exchange(&self, selection: &Selection) -> Result<RulesInForce, String> {
         let selection = Selection { complete: self.rule_count() > 0, ..selection.clone() };
         let (result, answer) = match load_rules(&selection) {
@@ -133,12 +134,12 @@ impl Host {
         answer
     }
 
-    /// Opens the files of events anew: somebody may have moved them away.
+    /// Reopens the event files, which another program may have moved away.
     pub(super) fn reopen(&self) {
         self.writers.iter().for_each(|writer| writer.handle().reopen());
     }
 
-    /// Shows in the metrics what writers and readers have taken and lost.
+    /// Publishes in the metrics how many events the writers and readers took and lost.
     pub(super) fn show_readers(&self) {
         self.shown.show(&self.metrics, &self.writers, &self.readers);
     }
@@ -156,12 +157,12 @@ impl Host {
     }
 }
 
-/// An engine with its clock, its events and its counts.
+/// An engine with its clock, its event sinks and its counts.
 pub(super) struct Inspection {
     pub(super) inspector: Inspector,
     pub(super) sink: Sinks,
     pub(super) clock: Clock,
-    /// How many resets may still be sent.
+    /// Limit of the resets that may still be sent.
     pub(super) allowance: Allowance,
     pub(super) publisher: Publisher,
     pub(super) tally: Arc<Tally>,
@@ -169,23 +170,23 @@ pub(super) struct Inspection {
 }
 
 impl Inspection {
-    /// Returns the time that flows age by.
+    /// Returns the monotonic time, by which flows age.
     pub(super) fn now(&self) -> Timestamp {
         self.clock.even(Instant::now())
     }
 
-    /// Judges a packet.
+    /// Inspects a packet.
     pub(super) fn inspect(&mut self, packet: &PacketInput<'_>) -> Inspected {
         self.inspector.inspect(packet, &mut self.sink)
     }
 
-    /// Reads the time of day.
+    /// Reads the wall clock.
     pub(super) fn set_clock(&mut self, instant: Instant) {
         self.clock.set(instant, time_of_day());
         self.sink.set_step(self.clock.step());
     }
 
-    /// Forgets flows that are silent, shows the counts in the metrics, and notices new rules.
+    /// Expires idle flows, publishes the counts and picks up new rules.
     pub(super) fn tick(&mut self, now: Timestamp) {
         self.inspector.tick(now, &mut self.sink);
         self.publish(now);
@@ -194,20 +195,20 @@ impl Inspection {
         }
     }
 
-    /// Shows the counts in the metrics.
+    /// Publishes the counts in the metrics.
     pub(super) fn publish(&mut self, now: Timestamp) {
         let day = self.sink.step().of_day(now);
         self.publisher.publish(&self.tally, self.inspector.counters(), self.answers, day);
     }
 
-    /// Reports what flows still owe.
+    /// Reports the last events of all flows.
     pub(super) fn finish(&mut self) {
         self.inspector.finish(self.now(), &mut self.sink);
     }
 }
 
-/// Waits until no inspection holds these rules any more. A worker that does not answer is not waited for: the
-/// watchdog ends it.
+/// Waits until no inspection uses these rules. A worker that does not answer limits the wait: the watchdog
+/// ends it.
 fn until_released(old: &Arc<RuleSet>) {
     let deadline = Instant::now() + 10 * TICK;
     // Workers look for new rules at every tick, and wait for packets no longer than that.
@@ -216,7 +217,7 @@ fn until_released(old: &Arc<RuleSet>) {
     }
 }
 
-/// Reads the rules; warnings go to stderr.
+/// Reads the rules and prints their warnings on stderr.
 fn load_rules(selection: &Selection) -> Result<RuleSet, GuardError> {
     let loaded = RuleSet::load(selection)?;
     for warning in &loaded.warnings {

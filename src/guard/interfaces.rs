@@ -1,28 +1,28 @@
-//! Interface names for events, by index.
+//! Lookup of interface names by index, for events.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 
 use rustix::net::{AddressFamily, SocketType, netdevice};
 
-/// Names already looked up; asking the kernel for each packet would cost a system call.
+/// Cache of interface names. Without it each packet would cost a system call.
 #[derive(Debug)]
 pub(super) struct Interfaces {
     socket: Option<OwnedFd>,
     names: HashMap<u32, Option<String>, ahash::RandomState>,
-    /// The one that was asked for last, which most often is asked for again.
+    /// The last index and its name. The next packet most often has the same index.
     latest: (u32, Option<String>),
 }
 
 impl Interfaces {
     pub(super) fn new() -> Self {
-        // Any socket will do to ask by, and a confined guard may open this one; without one, events have no
-        // names.
+        // Any socket serves for the query, and a confined guard may open this one. Without a socket, events
+        // have no interface names.
         let socket = rustix::net::socket(AddressFamily::NETLINK, SocketType::RAW, None).ok();
         Self { socket, names: HashMap::default(), latest: (0, None) }
     }
 
-    /// The name of interface `index`, `None` for 0 and for one that is gone.
+    /// Returns the name of interface `index`, or `None` for 0 and for an interface that is gone.
     pub(super) fn name(&mut self, index: u32) -> Option<&str> {
         if index == 0 {
             return None;
@@ -35,13 +35,13 @@ impl Interfaces {
         self.latest.1.as_deref()
     }
 
-    /// The index of the interface `name`, 0 where there is none.
+    /// Returns the index of the interface `name`, or 0 if it does not exist.
     pub(super) fn index(&self, name: &str) -> u32 {
         let socket = self.socket.as_ref();
         socket.and_then(|socket| netdevice::name_to_index(socket, name).ok()).unwrap_or_default()
     }
 
-    /// Forgets all names, since interfaces come, go and are renamed.
+    /// Clears the cache, since interfaces come, go and are renamed.
     pub(super) fn forget(&mut self) {
         self.names.clear();
         self.latest = (0, None);

@@ -1,9 +1,10 @@
-//! What a run leaves for the next one: how many of the packets that the hook has counted are accounted for.
+//! The accounts that a run leaves for the next one: how many of the packets that the hook counted are
+//! accounted for.
 //!
-//! The guard writes the accounts each second, so that the next run can count what passed after a kill, too. A
-//! hook that stays up goes on counting while no guard runs. The file lies in the run-time folder
-//! (`$RUNTIME_DIRECTORY` under systemd, else `/run/bannerwall`), one for each range of queues and network
-//! namespace. A reboot removes it, as it removes the hook.
+//! The guard writes the accounts each second, so that after a kill the next run can still count the packets
+//! that passed. A hook that stays up keeps counting while no guard runs. The file is in the run-time folder
+//! (`$RUNTIME_DIRECTORY` under systemd, otherwise `/run/bannerwall`). There is one file per range of queues
+//! and network namespace. A reboot removes the file and the hook.
 
 use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
@@ -16,55 +17,55 @@ use super::control;
 use crate::hook::Queues;
 use crate::privileges::User;
 
-/// Bytes of the file's line, padded: more than any accounts take.
+/// Padded length of the line in the file, in bytes, which exceeds that of any accounts.
 const LENGTH: usize = 255;
 
-/// How a run ended.
+/// The way a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum RunEnd {
-    /// It goes on, or was killed.
+    /// The run continues, or was killed.
     #[default]
     Open,
-    /// It was told to.
+    /// A signal or a request stopped it.
     Stopped,
-    /// By an error.
+    /// An error ended it.
     Failed,
 }
 
 /// The accounts of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct LedgerEntry {
-    /// How it ended.
+    /// The way the run ended.
     pub(super) end: RunEnd,
-    /// Packets of the hook's count that were inspected, dropped by the kernel or reported as lost; absent
-    /// where that is unknown.
+    /// Number of packets of the hook's count that were inspected, dropped by the kernel or reported as lost;
+    /// absent if unknown.
     pub(super) settled: Option<u64>,
-    /// Packets that waited in the queues then.
+    /// Number of packets that waited in the queues.
     pub(super) waiting: u64,
-    /// The kernel's numbers of the last packets in the queues, added up.
+    /// Sum of the kernel's sequence numbers of the last packet in each queue.
     pub(super) enqueued: u32,
-    /// Packets that passed uninspected, counted over all runs.
+    /// Number of packets that passed uninspected, over all runs.
     pub(super) uninspected: u64,
-    /// Packets that were dropped while no guard listened, counted over all runs.
+    /// Number of packets that were dropped while no guard listened, over all runs.
     pub(super) dropped: u64,
-    /// Runs that did not end as they were told to.
+    /// Number of runs that ended without being told to stop.
     pub(super) failed_runs: u64,
 }
 
-/// Where it is kept.
+/// Returns the folder of the accounts.
 pub(super) fn folder(user: Option<&User>) -> PathBuf {
     std::env::var_os("RUNTIME_DIRECTORY").map_or_else(|| control::folder(user), PathBuf::from)
 }
 
-/// The file.
+/// The file that holds the accounts.
 #[derive(Debug)]
 pub(super) struct Ledger {
     path: PathBuf,
 }
 
 impl Ledger {
-    /// The one of a guard of these queues, in this network namespace.
+    /// Returns the ledger of a guard with these queues, in this network namespace.
     pub(super) fn of(queues: Queues, user: Option<&User>) -> Self {
         let namespace = cookie().map_or_else(
             |_older| {
@@ -77,18 +78,18 @@ impl Ledger {
         Self { path: folder(user).join(format!("accounts-{queues}.{namespace}")) }
     }
 
-    /// One at a path.
+    /// Returns a ledger at a path.
     #[cfg(test)]
     pub(super) fn at(path: PathBuf) -> Self {
         Self { path }
     }
 
-    /// The accounts of the last run; none where there was none, or its file can't be read.
+    /// Returns the accounts of the last run; none if there was no run or the file is unreadable.
     pub(super) fn read(&self) -> Option<LedgerEntry> {
         serde_json::from_slice(&std::fs::read(&self.path).ok()?).ok()
     }
 
-    /// Leaves the accounts for the next run. Without a folder to write to, there are none.
+    /// Writes the accounts for the next run. Without a writable folder there are none.
     pub(super) fn write(&self, entry: &LedgerEntry) {
         let _ = self.replace(entry);
     }
@@ -104,7 +105,7 @@ impl Ledger {
         }
         let mut options = std::fs::OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(0o640).custom_flags(libc::O_NOFOLLOW);
-        // One write of a fixed length: whenever the process is killed, the file holds whole accounts.
+        // A single write of a fixed length: whenever the process is killed, the file holds complete accounts.
         let line = format!("{:LENGTH$}\n", serde_json::to_string(entry)?);
         options.open(&self.path)?.write_all_at(line.as_bytes(), 0)
     }

@@ -1,16 +1,16 @@
-//! The one loss that the kernel counts nowhere: packets that passed without inspection, because the queue or
+//! Count of the packets that passed without inspection, which the kernel does not count: because the queue or
 //! its socket was full under fail-open, because nobody listened between two runs, or because rules before the
-//! hook's jump let them pass.
+//! jump of the hook accepted them.
 //!
-//! It is what the rules have counted, less what was received, what still waits and what was dropped. The
-//! rules are read first and the rest afterwards, and each packet in hand counts as received before the kernel
-//! takes it off the queue, so that packets that arrive meanwhile can make the number too small for a moment,
-//! never too large. If the rules can't be read, or lead elsewhere, the number is unknown, and then it is not
-//! shown. The keeper reads them, since it looks at the hook anyway.
+//! The count is the rules' counters, minus the packets that were received, that still wait or that were
+//! dropped. The rules are read first and the rest afterwards, and a packet counts as received before the
+//! kernel takes it off the queue. So packets that arrive during the reads can make the count too small for a
+//! moment, but never too large. If the rules cannot be read, or lead to another queue, the count is unknown
+//! and is not shown. The keeper of the hook reads the rules, since it checks the hook anyway.
 //!
-//! The ledger holds the accounts of the last second. After a kill the next run counts from there: packets
-//! that the killed run inspected in its last second then count as passed, unless its queues live on with
-//! their own numbers of packets.
+//! The ledger holds the accounts of the last second. After a kill the next run continues from them. Packets
+//! that the killed run inspected in its last second then count as passed, unless its queues live on and keep
+//! their packet numbers.
 
 use bannerwall_ffi::queue::KernelCounters;
 
@@ -24,7 +24,7 @@ use crate::engine::OnFailure;
 use crate::hook::{Counters, Family, HookConfig, Look, MarkField, Queues};
 use crate::metrics::{GuardMetrics, Knowable, QueueDrop};
 
-/// Compares the hook's counters with the guard's.
+/// Compares the counters of the hook with those of the guard.
 pub(super) struct Loss {
     queues: Queues,
     mark: MarkField,
@@ -33,17 +33,17 @@ pub(super) struct Loss {
     uninspected: Knowable,
     account: AccountState,
     ledger: Ledger,
-    /// The accounts of the last run, until the first look at the hook that tells something.
+    /// The accounts of the last run, until the first successful read of the hook.
     previous: Option<LedgerEntry>,
-    /// True if the queues are those of the last run, whose accounts end there.
+    /// True if this run took over the queues of the last one, whose accounts then end there.
     has_queues_of_previous: bool,
-    /// Why the number is not known, as it was told last.
+    /// The last reported reason why the count is unknown.
     told: Option<Unknown>,
-    /// Whether the hook led here at the last look; nothing before the first one.
+    /// True if the hook led to these queues at the last read; absent before the first read.
     was_here: Option<bool>,
 }
 
-/// Why the hook's counters can't be compared with ours.
+/// The reason why the counters of the hook cannot be compared with those of the guard.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 enum Unknown {
     #[error("no hook leads packets to queue {0}; `bannerwall hook up` makes one")]
@@ -59,21 +59,21 @@ enum Unknown {
     NoCounters,
 }
 
-/// What the guard's workers have seen, all together.
+/// Sum of the counters of all workers.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Seen {
     pub(super) received: u64,
     pub(super) waiting: u64,
     pub(super) dropped: u64,
-    /// The kernel's numbers of the last packets in the queues, added up.
+    /// Sum of the kernel's sequence numbers of the last packet in each queue.
     pub(super) enqueued: u32,
-    /// True if the kernel's counters could not be read: what waits and was dropped is not known.
+    /// True if the kernel's counters were unreadable: then the waiting and dropped packets are unknown.
     pub(super) is_blind: bool,
 }
 
 impl Seen {
-    /// Adds one worker. The kernel is asked first: a packet that is received meanwhile is then accounted
-    /// for twice, never not at all.
+    /// Adds the counters of one worker. The kernel is read first: a packet that is received between the reads
+    /// then counts twice, but is never missed.
     pub(super) fn add(&mut self, queue: u16, tally: &Tally) {
         match KernelCounters::of(queue) {
             Ok(Some(kernel)) => {
@@ -82,7 +82,7 @@ impl Seen {
                 self.dropped += kernel.dropped_queue_full + kernel.dropped_socket_full;
             }
             Ok(None) => {
-                // The queue was given back, and the kernel's counters went with it.
+                // The queue was released, and the kernel's counters with it.
                 let last = tally.latest().statistics;
                 self.dropped += last.dropped_queue_full + last.dropped_socket_full;
             }
@@ -93,7 +93,7 @@ impl Seen {
 }
 
 impl Loss {
-    /// Accounts that go on where those of the last run ended.
+    /// Returns accounts that continue those of the last run.
     pub(super) fn new(config: &GuardConfig, metrics: &GuardMetrics) -> Self {
         let ledger = Ledger::of(config.queues, config.user.as_ref());
         Self::with(config.queues, config.mark, config.engine().on_failure, metrics, ledger)
@@ -121,7 +121,8 @@ impl Loss {
         }
     }
 
-    /// Goes on with the queues of another process: with its accounts, or by the ledger if it left none.
+    /// Continues with the queues of another process: with its accounts, or with the ledger if it handed none
+    /// over.
     pub(super) fn going_on(mut self, account: Option<AccountState>) -> Self {
         self.has_queues_of_previous = true;
         if let Some(account) = account {
@@ -131,7 +132,7 @@ impl Loss {
         self
     }
 
-    /// Takes over the counts of the runs before, unless another process has handed its counters over.
+    /// Adds the counts of earlier runs, unless another process has handed its counters over.
     pub(super) fn start(&mut self) {
         let Some(previous) = &mut self.previous else { return };
         if previous.end != RunEnd::Stopped {
@@ -145,19 +146,19 @@ impl Loss {
         self.metrics.failed_runs.inc_by(previous.failed_runs);
     }
 
-    /// The accounts, for the process that goes on; they stay open.
+    /// Returns the accounts for a successor. They stay open.
     pub(super) fn hand_over(&self) -> AccountState {
         self.account.clone()
     }
 
-    /// The accounts, for a process that may never go on: they are closed besides, so that the next run begins
-    /// where this one ends in any case. Nothing may be received any more.
+    /// Returns the accounts for a successor that may never start. They are also closed, so that the next run
+    /// starts from the end of this one in any case. Nothing may be received any more.
     pub(super) fn leave(&mut self, look: &Look, seen: impl Fn() -> Seen) -> AccountState {
         self.close(look, seen, RunEnd::Stopped);
         self.account.clone()
     }
 
-    /// Brings the metric up to date with a look at the hook; `seen` is asked afterwards.
+    /// Updates the metric after a read of the hook. `seen` is called afterwards.
     pub(super) fn update(&mut self, look: &Look, seen: impl Fn() -> Seen) {
         let measured = self.measured(look, &seen);
         self.uninspected.set_known(measured.is_ok());
@@ -178,13 +179,13 @@ impl Loss {
         self.record(seen);
     }
 
-    /// Writes the accounts down, without a look at the hook.
+    /// Writes the accounts without a read of the hook.
     pub(super) fn record(&self, seen: impl Fn() -> Seen) {
         self.write(RunEnd::Open, self.account.settled(seen()), seen());
     }
 
-    /// Closes the accounts, once the queues were given back: the next run begins where this one ends. A
-    /// hook that was taken down at the end is no news.
+    /// Closes the accounts after the queues were released: the next run starts from the end of this one. A
+    /// hook that was taken down at the end is not reported.
     pub(super) fn close(&mut self, look: &Look, seen: impl Fn() -> Seen, end: RunEnd) {
         let settled = self.measured(look, &seen).ok().map(|(reached, seen)| {
             self.settle(reached, seen);
@@ -205,8 +206,7 @@ impl Loss {
         });
     }
 
-    /// Counts what is newly known to be lost; at first what reached the hook since the accounts of the last
-    /// run.
+    /// Counts newly lost packets; at first those that reached the hook since the accounts of the last run.
     fn settle(&mut self, reached: u64, seen: Seen) {
         let previous = self.previous.take();
         let previous = previous.filter(|previous| previous.settled.is_some_and(|settled| settled <= reached));
@@ -217,7 +217,7 @@ impl Loss {
             return;
         };
         let enqueued = seen.enqueued.wrapping_sub(previous.enqueued);
-        // A queue that was bound again counts from 0.
+        // A queue that is bound again numbers its packets from 0.
         let missed = if self.has_queues_of_previous && enqueued <= u32::MAX / 2 {
             self.account.lost(reached, seen);
             reached.saturating_sub(settled + previous.waiting + u64::from(enqueued))
@@ -228,7 +228,8 @@ impl Loss {
         self.count_gap(missed);
     }
 
-    /// Counts what reached the hook between two runs: it went by, or was dropped under `closed`.
+    /// Counts the packets that reached the hook between two runs. They passed, or were dropped under
+    /// `closed`.
     fn count_gap(&self, missed: u64) {
         if missed == 0 {
             return;
@@ -246,20 +247,20 @@ impl Loss {
         tell(format_args!("bannerwall: {missed} packets {fate} between the last run and this one"));
     }
 
-    /// What the rules have counted, and what the guard accounts for, read after it.
+    /// Returns the rules' count, and the guard's counters, read after it.
     fn measured(&mut self, look: &Look, seen: impl Fn() -> Seen) -> Result<(u64, Seen), Unknown> {
         let reached = self.reached(look)?;
         let seen = seen();
         if seen.is_blind { Err(Unknown::NoCounters) } else { Ok((reached, seen)) }
     }
 
-    /// The hooks that lead here.
+    /// Returns the hooks that lead to these queues.
     fn hooks_here<'a>(&self, look: &'a Look) -> impl Iterator<Item = &'a (Family, HookConfig, Counters)> {
         let queues = self.queues;
         look.hooks.iter().filter(move |(_, hook, _)| hook.queues == queues)
     }
 
-    /// What the rules that lead here have counted.
+    /// Returns the count of the rules that lead to these queues.
     fn reached(&mut self, look: &Look) -> Result<u64, Unknown> {
         let reached = match (&look.unknown, self.hooks_here(look).next(), look.hooks.first()) {
             (Some(why), _, _) => Err(Unknown::Unreadable(why.clone())),
@@ -269,8 +270,8 @@ impl Loss {
         };
         let was_here = self.was_here.replace(reached.is_ok());
         if was_here != Some(reached.is_ok()) {
-            // What there was to compare with is gone, and the next hook counts from zero. What another
-            // process has left goes with the hook that the first look finds.
+            // The basis of the comparison is gone, and the next hook counts from zero. Accounts of another
+            // process belong to the hook that the first read finds.
             if was_here.is_some() || reached.is_err() {
                 self.account.rebase();
             }
@@ -281,7 +282,7 @@ impl Loss {
         reached
     }
 
-    /// Tells where the hook was made with other options than this guard has.
+    /// Warns if the hook was made with other options than this guard has.
     fn tell_disagreement(&self, family: Family, hook: &HookConfig) {
         if hook.mark != self.mark {
             tell(format_args!(
@@ -297,16 +298,16 @@ impl Loss {
     }
 }
 
-/// The arithmetic, which another process can go on with.
+/// The state of the count, which a successor can continue.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct AccountState {
-    /// Rule counters and the guard's own when both were first read together.
+    /// The rules' counter and the guard's counter, at the first time that both were read.
     base: Option<(u64, u64)>,
-    /// The rules' counter when last read: a smaller one is a new hook's.
+    /// The rules' counter at the last read. A smaller one belongs to a new hook.
     last: u64,
-    /// What has been reported since.
+    /// Number of lost packets reported since then.
     reported: u64,
-    /// Packets that rules before the jump had let pass when last read.
+    /// Number of packets that rules before the jump had accepted at the last read.
     #[serde(default)]
     skipped: Option<u64>,
 }
@@ -316,29 +317,29 @@ impl AccountState {
         *self = Self::default();
     }
 
-    /// Begins with the rules' counter as the last run left it, and with nothing seen since.
+    /// Starts from the rules' counter at the end of the last run.
     fn go_on_from(&mut self, reached: u64) {
         *self = Self { base: Some((reached, 0)), last: reached, ..Self::default() };
     }
 
-    /// How many of the packets that the rules had counted are accounted for, without those that wait.
+    /// Returns how many of the packets that the rules counted are accounted for, without those that wait.
     fn settled(&self, seen: Seen) -> Option<u64> {
         let (first_reached, first_accounted) = self.base?;
         let accounted = (seen.received + seen.dropped).saturating_sub(first_accounted);
         Some(first_reached + accounted + self.reported).filter(|_| !seen.is_blind)
     }
 
-    /// Packets that rules before the jump have let pass since the last look; counters that went back are new
-    /// ones.
+    /// Returns the number of packets that rules before the jump accepted since the last read. A counter that
+    /// decreased was reset.
     fn skipped(&mut self, now: u64) -> u64 {
         let last = self.skipped.replace(now).unwrap_or(now);
         if now < last { now } else { now - last }
     }
 
-    /// Packets newly known to be lost.
+    /// Returns the number of newly lost packets.
     fn lost(&mut self, reached: u64, seen: Seen) -> u64 {
         if reached < self.last {
-            // The hook was made anew; its counters start again.
+            // The hook was made again, and its counters restarted.
             self.rebase();
             return 0;
         }

@@ -1,11 +1,11 @@
-//! The verdict loop: packets from a netfilter queue, judged inline.
+//! The verdict loop: inline inspection of packets from netfilter queues.
 //!
-//! One thread a queue, each with its own [`source`] and engine and no lock on the packet path; the main
-//! thread waits for signals, reloads rules and keeps accounts. Nothing here parses a packet or knows
-//! what a rule says.
+//! Each queue has one thread with its own [`source`] and engine, and no lock on the packet path. The main
+//! thread waits for signals, reloads rules and keeps accounts. Nothing here parses a packet or interprets a
+//! rule.
 //!
-//! The order of a run matters. The queues are bound before the hook leads packets to them, and the hook
-//! is taken down before they are given back, so that no packet is led to a queue without a listener.
+//! The order of a run matters. The queues are bound before the hook leads packets to them, and the hook is
+//! taken down before they are released, so that no packet goes to a queue without a listener.
 mod bans;
 mod blocks;
 mod bridge;
@@ -70,63 +70,63 @@ use crate::rules::fingerprint::FingerprintError;
 use crate::rules::{LoadError, Selection};
 use source::SourceError;
 
-/// Why a run could not start, or ended before it was told to.
+/// Error of a guard run.
 #[derive(Debug, thiserror::Error)]
 pub enum GuardError {
-    /// The rules are bad.
+    /// The rules are invalid.
     #[error(transparent)]
     Rules(#[from] LoadError),
-    /// The fingerprint database is bad.
+    /// The fingerprint database is invalid.
     #[error(transparent)]
     Fingerprints(#[from] FingerprintError),
-    /// A queue could not be bound, read or answered.
+    /// The guard cannot bind, read or answer a queue.
     #[error("queue {queue}: {source}")]
     Source {
-        /// Its number.
+        /// Number of the queue.
         queue: u16,
-        /// Why.
+        /// The error.
         source: SourceError,
     },
-    /// The hook could not be put up or taken down.
+    /// The hook cannot be set up or taken down.
     #[error(transparent)]
     Hook(#[from] HookError),
-    /// The hook that is up leads to a queue that somebody else listens on.
+    /// The hook leads to a queue that another process serves.
     #[error(
         "--hook: the hook that is up leads to queue {0}, which another guard serves; let both guards run without --hook, under one `bannerwall hook up --queue A:B`"
     )]
     HookInUse(u16),
-    /// The hook that is there leads to queues that a guard may serve, and who does cannot be read.
+    /// The hook leads to queues that a guard may serve, and the list of listeners is unreadable.
     #[error(
         "--hook: the hook that is up leads to queue {0}, and whether a guard serves it can't be known: {1}; \
          `bannerwall hook down` by root if none does, or `chgrp` that file to a group of this user's"
     )]
     HookPerhapsInUse(u16, #[source] CallError),
-    /// The metrics could not be shown.
+    /// The metrics endpoint cannot start.
     #[error(transparent)]
     Metrics(#[from] MetricsError),
     /// The destination of events cannot be opened.
     #[error("cannot write events: {0}")]
     Output(io::Error),
-    /// A reader of events cannot start, or a source of rules has none.
+    /// An event reader or a rule source cannot start.
     #[error("{0}")]
     Attached(AttachedError),
     /// Raw sockets for resets cannot be opened.
     #[error("resets need CAP_NET_RAW and CAP_NET_ADMIN: {0}")]
     Resets(io::Error),
-    /// The control socket that was asked for cannot be made.
+    /// The control socket that the user set cannot be made.
     #[error("--control {}: {source}", path.display())]
     Control {
-        /// Where.
+        /// Path of the socket.
         path: std::path::PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
-    /// The guard before can't be taken over from, or the next one not be listened for.
+    /// The guard cannot take over from its predecessor, or cannot listen for a successor.
     #[error("--takeover {}: {why}", path.display())]
     Takeover {
-        /// Where it was to be.
+        /// Path of the takeover socket.
         path: std::path::PathBuf,
-        /// What stands in the way.
+        /// The error.
         why: String,
     },
     /// The guard that was to go on in this one's place is gone.
@@ -135,26 +135,26 @@ pub enum GuardError {
     /// The user that was asked for.
     #[error("--user: cannot go on as another user, which takes CAP_SETUID and CAP_SETGID: {0}")]
     User(io::Error),
-    /// A file that is to be written is out of that user's reach.
+    /// The guard's user may not write a file.
     #[error("--user: cannot write {}: {source}", path.display())]
     Unwritable {
-        /// The file.
+        /// Path of the file.
         path: std::path::PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
-    /// The process that runs iptables is gone.
+    /// The process that runs iptables has exited.
     #[error(
         "the process that runs iptables (bannerwall-run) has ended: the hook cannot be looked after any more"
     )]
     RunnerGone,
-    /// Decided flows can't go by below netfilter.
+    /// The bypass of decided flows cannot start.
     #[error(transparent)]
     Bypass(#[from] BypassError),
-    /// A thread or the signal handlers could not be set up.
+    /// A thread or the signal handlers cannot be set up.
     #[error("cannot start: {0}")]
     Start(#[from] io::Error),
-    /// A worker ended by a panic, whose message stands above on stderr.
+    /// A worker panicked. The panic message is above on stderr.
     #[error("the worker of queue {0} has failed")]
     Worker(u16),
     /// A worker does not go around its loop any more, and packets wait for it.
@@ -166,7 +166,7 @@ pub enum GuardError {
 }
 
 impl GuardError {
-    /// True if a permission or a feature of this machine is missing, rather than good input.
+    /// True if the error is a missing permission or kernel feature rather than invalid input.
     pub fn is_unsupported(&self) -> bool {
         match self {
             Self::Source { source, .. } => source.is_unsupported(),
@@ -178,33 +178,34 @@ impl GuardError {
     }
 }
 
-/// What the main thread is told.
+/// Messages to the main thread.
 enum Message {
     /// End the run (SIGINT, SIGTERM).
     Stop,
-    /// Open the files of events anew and read the rules again (SIGHUP).
+    /// Reopen the event files and read the rules again (SIGHUP).
     Reload,
     /// Read the rules again (SIGUSR2).
     ReloadRules,
     /// Carry out a request of the control socket.
     Request(control::Request, Sender<Result<Value, String>>),
-    /// Put a version of the rules in force that was published, and tell how that went.
+    /// Put a published version of the rules in force, and return the result.
     TakeRules(Box<Selection>, Sender<Result<RulesInForce, String>>),
-    /// Open the files of events anew and emit a stats event (SIGUSR1).
+    /// Reopen the event files and emit a stats event (SIGUSR1).
     Reopen,
-    /// A guard is ready to go on in this one's place.
+    /// A successor is ready to take over.
     HandOver(takeover::Heir),
-    /// What the worker of a queue knew at its end, sealed, for whoever goes on.
+    /// The sealed state of a queue's worker at its end, for a successor.
     Left(u16, io::Result<std::os::fd::OwnedFd>),
-    /// A worker has ended: by itself, by an error, or by a panic (`None`).
+    /// A worker has ended: normally, by an error, or by a panic (`None`).
     Ended(u16, Option<Result<(), SourceError>>),
 }
 
-/// Reads what a run would read before it binds a queue: rules and fingerprints, warnings told, and what its
-/// readers of events are configured with.
+/// Reads what a run reads before it binds a queue: rules and fingerprints, with their warnings, and the
+/// settings of event readers.
 ///
 /// # Errors
-/// Where a run would be refused for them.
+///
+/// A run would fail with the same error.
 pub fn check(
     config: &GuardConfig,
     readers: &[Box<dyn EventReader>],
@@ -214,11 +215,13 @@ pub fn check(
     host::Loaded::read(&config.inspection, readers).map(drop)
 }
 
-/// Guards until a signal ends the run; prints `ready` with the queues on stderr once packets are judged.
+/// Inspects packets until a signal ends the run. It prints `ready` with the queues on stderr once it judges
+/// packets.
 ///
 /// # Errors
-/// Where something that the run needs is missing or fails. Whatever the end, a hook that this run put up
-/// is taken down again.
+///
+/// Something that the run needs is missing or fails. In any case, a hook that this run set up is taken down
+/// again.
 pub fn run(
     config: &GuardConfig,
     outputs: Vec<Output>,
@@ -230,16 +233,16 @@ pub fn run(
     let ended = hold::begin(config, &readers, source.as_deref())
         .and_then(|()| start::start(config, outputs, readers, source, left))
         .and_then(|(run, queues)| run.guard(queues));
-    // The hook is kept, and lets packets pass only where nobody has the queues. A closed one may as well wait
-    // for the next.
+    // The hook stays, and accepts packets only if nobody has bound the queues. Under `closed` the queues may
+    // as well wait for the next run.
     if let (Err(_), Some(store), OnFailure::Open) = (&ended, &store, config.engine().on_failure) {
         store.abandon(config, &names);
     }
     ended
 }
 
-/// Gives back what a service manager has kept of a guard before, where no run comes of this process: the hook
-/// decides then what becomes of packets.
+/// Closes the sockets that a service manager stored of an earlier guard, if this process does not run a
+/// guard. From then on the hook decides about packets.
 pub fn give_back_kept() {
     start::give_back();
 }

@@ -1,7 +1,7 @@
-//! What a service manager is told: `sd_notify(3)`, a datagram to the socket that it names.
+//! Messages to the service manager: `sd_notify(3)`, a datagram to the socket that it names.
 //!
-//! The verdict loops send by this, so that words alone never wait: a manager that does not read is not told.
-//! Hence not one of the crates, all of which send blockingly.
+//! The verdict loops send through it, so a message without a descriptor never blocks: if the manager does not
+//! read, the message is lost. All crates for this purpose block, so none of them is used.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IoSlice};
@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-/// Time for which a manager is waited for that has too much to read, and how often it is tried.
+/// Limit of the wait for a manager whose receive buffer is full, and the interval between tries.
 const FULL: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The way to the service manager that started this process.
+/// The connection to the service manager that started this process.
 #[derive(Debug)]
 pub(super) struct Notifier {
     socket: UnixDatagram,
@@ -27,10 +27,11 @@ pub(super) struct Notifier {
 }
 
 impl Notifier {
-    /// The manager that `NOTIFY_SOCKET` names; none where nobody wants to be told.
+    /// Returns the manager that `NOTIFY_SOCKET` names, if it is set.
     ///
     /// # Errors
-    /// Where the name is no address, or no socket can be had.
+    ///
+    /// The name is no address, or the system has no free descriptor.
     pub(super) fn from_environment() -> io::Result<Option<Self>> {
         std::env::var_os("NOTIFY_SOCKET")
             .filter(|name| !name.is_empty())
@@ -45,21 +46,21 @@ impl Notifier {
         };
         let socket = UnixDatagram::unbound()?;
         socket.set_nonblocking(true)?;
-        // The path may be closed to the user that the guard becomes. A manager that is not there yet is
-        // connected to later.
+        // The guard's user may have no access to the path later. If the manager's socket does not exist yet,
+        // the guard connects later.
         let _ = socket.connect_addr(&manager);
         Ok(Self { socket, manager })
     }
 
-    /// Connects again if the manager has made its socket anew since; true if `error` said so.
+    /// Connects again if `error` shows that the manager has made its socket again. Returns true on success.
     fn reconnects(&self, error: &io::Error) -> bool {
         let is_lost = matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotConnected);
         is_lost && self.socket.connect_addr(&self.manager).is_ok()
     }
 
-    /// Sends assignments, one a line.
+    /// Sends assignments, one per line.
     pub(super) fn send(&self, assignments: &str) {
-        // A manager that is gone or does not read is its own affair.
+        // Errors are ignored: a missing manager must not stop the guard.
         if let Err(error) = self.socket.send(assignments.as_bytes())
             && self.reconnects(&error)
         {
@@ -67,10 +68,11 @@ impl Notifier {
         }
     }
 
-    /// The same, with a descriptor where there is one, and waits, not for long, where the manager has too
-    /// much to read: this one must not be lost.
+    /// Sends assignments with an optional descriptor, and waits for a limited time while the manager's buffer
+    /// is full: this message must not be lost.
     ///
     /// # Errors
+    ///
     /// The manager is gone, or does not read.
     pub(super) fn send_surely(
         &self,
@@ -95,7 +97,8 @@ impl Notifier {
     }
 }
 
-/// Interval at which the manager wants to hear that the process works; none where it does not ask this one.
+/// Returns the interval at which the manager expects a sign of life; none if it does not expect one from this
+/// process.
 pub(super) fn watchdog() -> Option<Duration> {
     interval(std::env::var_os("WATCHDOG_USEC"), std::env::var_os("WATCHDOG_PID"), std::process::id())
 }

@@ -1,5 +1,5 @@
-//! Connections to the guard's own metrics and page, which it does not inspect: each scrape over loopback
-//! would be an event and a client in the inventory.
+//! Connections to the guard's own metrics endpoint and page, which it does not inspect: otherwise each scrape
+//! over loopback would cause an event and a client in the inventory.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
@@ -14,21 +14,21 @@ const OUTPUT: u8 = 3;
 /// `LOOPBACK_IFINDEX` of the kernel: the loopback interface has this index in each network namespace.
 const LOOPBACK: u32 = 1;
 
-/// Addresses that this guard listens on, shared by its threads and known once it listens.
+/// Addresses that this guard listens on. Its threads share them, and they are known once it listens.
 #[derive(Debug, Clone, Default)]
 pub(super) struct OwnListeners(Arc<OnceLock<Vec<SocketAddr>>>);
 
 impl OwnListeners {
-    /// Sets the addresses, once.
+    /// Sets the addresses once.
     pub(super) fn set(&self, addresses: Vec<SocketAddr>) {
-        // A front opens once a run.
+        // A run opens its endpoints only once.
         let _ = self.0.set(addresses);
     }
 
-    /// True if the packet belongs to a connection to one of them.
+    /// True if the packet belongs to a connection to one of these addresses.
     pub(super) fn serve(&self, queued: &Queued<'_>) -> bool {
         let Some(addresses) = self.0.get().filter(|addresses| !addresses.is_empty()) else { return false };
-        // A third-party machine may use the same port. An address is ours only if it is of this machine.
+        // Another machine may use the same port, so the address must also be local.
         let (is_source_local, is_destination_local) = match queued.hook {
             INPUT => (queued.input_interface == LOOPBACK, true),
             OUTPUT => (true, queued.output_interface == LOOPBACK),

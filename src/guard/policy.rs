@@ -1,6 +1,7 @@
-//! From the engine's decision to the kernel's verdict: offload by marks, and what a cut packet gets.
+//! Translation of the engine's decision into the kernel's verdict: offload by marks, and the answer to a
+//! truncated packet.
 //!
-//! Pure: resets are sent and counters kept elsewhere.
+//! This module has no side effects: other modules send resets and count.
 
 use super::recent::Recent;
 use super::source::{Answer, ConnectionMark, MAXIMUM_COPY_RANGE, Queued, Verdict};
@@ -9,43 +10,44 @@ use crate::hook::{MarkField, MarkState};
 use crate::packet::{self, Parsed, Patch};
 use crate::rules::Mark;
 
-/// Answers in a row to packets that still come too short, after which asking for more of them is
-/// given up: as many as can have been queued before a larger copy range took effect.
+/// Number of consecutive answers to packets that are still too short, after which the guard stops asking for
+/// more bytes: the number of packets that can have been queued before a larger copy range took effect.
 const PATIENCE: u32 = 1 << 16;
 
-/// Told from those that meet a hook again for another reason: beyond the numbers of hooks.
+/// Marks packets that take back a release, to tell them from packets that meet a hook again for another
+/// reason. It is larger than the number of any hook.
 const TAKES_BACK: u8 = 0x80;
 
-/// What follows a header of IPv6 that has no extensions.
+/// Next-header value of an IPv6 header without extensions.
 const TCP: u8 = 6;
 
-/// How the kernel is told of a decided flow.
+/// The method by which the kernel learns of a decided flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Offload {
-    /// Not at all: every packet is judged here.
+    /// None: the guard judges every packet.
     Never,
-    /// By a mark on the deciding packet, which goes through the hook once more to save it.
+    /// A mark on the deciding packet, which goes through the hook once more to save it.
     Hook,
-    /// By a mark on the connection that goes with the verdict, where the kernel can do that.
+    /// A mark on the connection that goes with the verdict, if the kernel supports it.
     Verdict,
 }
 
-/// How decisions become verdicts.
+/// Translates decisions into verdicts.
 #[derive(Debug, Clone)]
 pub(super) struct Policy {
-    /// Our two bits of the mark.
+    /// The two bits of the mark that bannerwall uses.
     pub(super) mark: MarkField,
-    /// How the kernel is told to pass or drop decided flows by itself.
+    /// The method by which the kernel passes or drops packets of decided flows without the guard.
     pub(super) offload: Offload,
-    /// What becomes of a packet that cannot be shown to the engine whole.
+    /// The verdict on a packet that the engine cannot see whole.
     pub(super) failure: Verdict,
-    /// Octets of each packet that the kernel copies now.
+    /// Number of bytes of each packet that the kernel copies now.
     pub(super) copy_range: u32,
-    /// Times that the kernel was told of a decision.
+    /// Number of decisions handed to the kernel.
     pub(super) handed: u64,
-    /// Packets that were sent around with a decision.
+    /// Packets that were requeued with a decision.
     around: Recent,
-    /// Packets in a row that came too short.
+    /// Number of consecutive packets that were too short.
     short: u32,
 }
 
@@ -54,8 +56,8 @@ impl Policy {
         Self { mark, offload, failure, copy_range, handed: 0, around: Recent::new(), short: 0 }
     }
 
-    /// The answer to a packet that was decided before it came here: it would not have come at all if
-    /// the hook's own rules had led it, so the mark is honoured without them.
+    /// Returns the answer to a packet that was decided before it arrived. The hook's own rules would not have
+    /// led it here, so the mark is honoured without them.
     pub(super) fn known(&self, queued: &Queued<'_>) -> Option<Answer> {
         match self.mark.read(queued.mark) {
             MarkState::Undecided => None,
@@ -65,18 +67,19 @@ impl Policy {
         }
     }
 
-    /// The answer to a packet that is not judged.
+    /// Returns the answer to a packet that is not judged.
     pub(super) fn failed(&self, queued: &Queued<'_>) -> Answer {
         self.cleaned(queued, Answer::new(self.failure))
     }
 
-    /// The answer to a packet that the engine has just judged; `mark` is what a rule wants on it.
+    /// Returns the answer to a packet that the engine has just judged. `mark` is the mark that a rule sets on
+    /// it.
     pub(super) fn answer(&mut self, queued: &Queued<'_>, decision: &Decision, mark: Option<Mark>) -> Answer {
         let answer = self.answer_marked(queued, decision, mark);
         self.cleaned(queued, answer)
     }
 
-    /// Takes off a packet that goes on what the hook has marked it with.
+    /// Removes the hook's mark from a packet that passes.
     fn cleaned(&self, queued: &Queued<'_>, answer: Answer) -> Answer {
         let is_marked = self.was_released(queued);
         match answer.mark {
@@ -87,8 +90,8 @@ impl Policy {
         }
     }
 
-    /// True if a packet with octets comes from the end whose octets are queued while the connection is
-    /// released, or was before the packet was sent around.
+    /// True if a packet with a payload comes from the end whose data is queued while the connection is
+    /// released, or was released before the packet was requeued.
     fn is_of_released(&self, queued: &Queued<'_>) -> bool {
         let has_octets = || {
             let parsed = packet::parse(queued.payload, queued.wire_length);
@@ -97,7 +100,7 @@ impl Policy {
         self.mark.read(queued.mark) == MarkState::RELEASED && has_octets()
     }
 
-    /// True if the hook has marked a packet, or somebody else has so.
+    /// True if the packet has the mark of a released flow, from the hook or from another program.
     fn was_released(&self, queued: &Queued<'_>) -> bool {
         self.mark.read(queued.mark) == MarkState::RELEASED && !is_reset(queued)
     }
@@ -108,10 +111,10 @@ impl Policy {
         }
         self.short = 0;
         match decision {
-            // A release of which the engine knows nothing, of a guard before this one.
+            // The engine does not know of the release: it comes from an earlier guard.
             Decision::Undecided if self.is_of_released(queued) => self.take_back(queued, mark),
             Decision::Undecided | Decision::Keep | Decision::More { .. } => self.accept(queued, mark),
-            // A flow that a rule marks stays with us: each of its packets has to get the mark.
+            // A flow that a rule marks stays in the queue, since each of its packets must get the mark.
             Decision::Pass if mark.is_some() => self.accept(queued, mark),
             Decision::Patch(patch) => self.patch(queued, patch, mark),
             Decision::Pass => self.decided(queued, MarkState::Pass, Verdict::Accept),
@@ -144,10 +147,10 @@ impl Policy {
         }
     }
 
-    /// Lets the hook save that a body may go by. It asks the kernel which end has sent the packet, so that
-    /// a mark that goes with the verdict would not do.
+    /// Has the hook save that a body may pass. The hook asks the kernel which end has sent the packet, so a
+    /// mark that goes with the verdict would not do.
     fn release(&mut self, queued: &Queued<'_>) -> Answer {
-        // The hook can't tell whether such a packet holds octets, and by that whose it may be.
+        // The hook cannot tell whether such a packet has a payload, and so from which end it may come.
         let is_extended = matches!(queued.payload, [0x60..=0x6f, _, _, _, _, _, next, ..] if *next != TCP);
         let is_not_told = self.offload == Offload::Never || is_extended;
         if is_not_told || self.around.meets_again(queued.hook, queued.payload) {
@@ -156,8 +159,9 @@ impl Policy {
         Answer::with_mark(Verdict::Repeat, self.mark.write(queued.mark, MarkState::RELEASED))
     }
 
-    /// The answer to a packet from which on nothing may go by unseen. One that was queued before the release
-    /// was in force comes by the hook once more, which tells whether it is.
+    /// Returns the answer to the packet from which on no packet may pass uninspected. A packet that was
+    /// queued before the release took effect goes through the hook once more, which tells whether it is in
+    /// effect.
     fn regain(&mut self, queued: &Queued<'_>, mark: Option<Mark>) -> Answer {
         if self.is_of_released(queued) {
             return self.take_back(queued, mark);
@@ -169,7 +173,7 @@ impl Policy {
         Answer::with_mark(Verdict::Repeat, self.mark.write(queued.mark, MarkState::Undecided))
     }
 
-    /// Sends a packet around with its mark, by which the hook takes the release back.
+    /// Requeues a packet with its mark, by which the hook takes the release back.
     fn take_back(&mut self, queued: &Queued<'_>, mark: Option<Mark>) -> Answer {
         if self.around.meets_again(queued.hook | TAKES_BACK, queued.payload) {
             return self.accept(queued, mark);
@@ -177,12 +181,12 @@ impl Policy {
         Answer::with_mark(Verdict::Repeat, queued.mark)
     }
 
-    /// The answer to a packet of a decided flow, by which the kernel learns of the decision.
+    /// Returns the answer to a packet of a decided flow, by which the kernel learns of the decision.
     fn decided(&mut self, queued: &Queued<'_>, state: MarkState, verdict: Verdict) -> Answer {
         self.handed += u64::from(self.offload != Offload::Never);
         match self.offload {
             Offload::Never => Answer::new(verdict),
-            // It went around and came back without its mark.
+            // The packet was requeued and came back without its mark.
             Offload::Hook if self.around.meets_again(queued.hook, queued.payload) => Answer::new(verdict),
             Offload::Hook => Answer::with_mark(Verdict::Repeat, self.mark.write(queued.mark, state)),
             Offload::Verdict => {
@@ -192,7 +196,7 @@ impl Policy {
         }
     }
 
-    /// Sends a cut packet around with a larger copy range, as long as that can help.
+    /// Requeues a truncated packet with a larger copy range, as long as that can help.
     fn show_again(&mut self, queued: &Queued<'_>, octets: usize) -> Answer {
         let wanted = u32::try_from(octets).unwrap_or(u32::MAX).min(MAXIMUM_COPY_RANGE);
         let longest = usize::try_from(wanted).unwrap_or(usize::MAX).min(queued.wire_length);
@@ -200,7 +204,8 @@ impl Policy {
         if queued.payload.len() >= longest || self.short > PATIENCE {
             return Answer::new(self.failure);
         }
-        // Grow in steps, so that a stream of slightly larger packets does not ask again and again.
+        // The range grows in steps, so that a stream of slightly larger packets does not cause a request each
+        // time.
         let range =
             wanted.checked_next_power_of_two().unwrap_or(wanted).clamp(self.copy_range, MAXIMUM_COPY_RANGE);
         self.copy_range = range;
@@ -208,7 +213,7 @@ impl Policy {
     }
 }
 
-/// True if a packet is a reset: marked as one of ours, it is one that the guard has sent.
+/// True if a packet is a reset. With our mark, it is a reset that the guard has sent.
 fn is_reset(queued: &Queued<'_>) -> bool {
     matches!(packet::parse(queued.payload, queued.wire_length), Ok(Parsed::Tcp(segment)) if segment.flags().rst())
 }

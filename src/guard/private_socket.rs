@@ -1,4 +1,4 @@
-//! A Unix socket for root and the guard's own user, or for the guard's group, too.
+//! A Unix socket for root and the guard's own user, and optionally the guard's group.
 
 use std::io;
 use std::net::Shutdown;
@@ -18,9 +18,9 @@ use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 use super::control::FOLDER;
 use crate::privileges::give_up_all;
 
-/// Peers that may wait for the thread.
+/// Limit of the peers that may wait for a connection.
 const BACKLOG: i32 = 16;
-/// Time for which nobody is heard where one could not be: descriptors may be short just now.
+/// Pause after a failed accept: the process may be short of descriptors.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// The users who may connect besides root.
@@ -41,11 +41,11 @@ impl Access {
     }
 }
 
-/// A listener, and the thread that serves it; its file goes with this value.
+/// A listener and the thread that serves it. Dropping it removes the socket file.
 #[derive(Debug)]
 pub(super) struct PrivateSocket {
     path: PathBuf,
-    /// Device and inode of the socket, so that another guard's that took its place stays.
+    /// Device and inode of the socket. A socket of another guard that took its place is not removed.
     file: (u64, u64),
     listener: UnixListener,
     is_closed: Arc<AtomicBool>,
@@ -53,40 +53,42 @@ pub(super) struct PrivateSocket {
 }
 
 /// The sockets for one path, opened before the guard is confined: a confined thread can open no Unix socket,
-/// so that it can connect to none of another program's.
+/// so that it cannot connect to other programs.
 #[derive(Debug)]
 pub(super) struct UnboundSocket {
-    /// Becomes the listener.
+    /// The socket that becomes the listener.
     socket: Socket,
-    /// Finds out whether another guard listens at the path.
+    /// The socket that probes whether another guard listens at the path.
     probe: Socket,
 }
 
 impl UnboundSocket {
-    /// Opens both.
+    /// Opens both sockets.
     ///
     /// # Errors
-    /// The system has no descriptor left.
+    ///
+    /// The system has no free descriptor.
     pub(super) fn open(access: Access) -> io::Result<Self> {
         let open = || Socket::new(Domain::UNIX, Type::STREAM, None);
         let socket = open()?;
         // The file gets the mode of the unbound socket (`unix_bind_bsd` of net/unix/af_unix.c), which only
-        // the user who has opened it can change.
+        // the user who opened it can change.
         fchmod(&socket, access.mode().into())?;
         Ok(Self { socket, probe: open()? })
     }
 
-    /// Listens at `path`, in place of a socket that a dead guard left there.
+    /// Listens at `path`. A socket of a dead guard there is removed.
     ///
     /// # Errors
-    /// Where something that lives or is no socket is there, or the socket can't be bound.
+    ///
+    /// A live guard or another file is at the path, or the socket cannot be bound.
     pub(super) fn bind(self, path: &Path) -> io::Result<PrivateSocket> {
         if path.parent().is_some_and(|folder| folder.starts_with(FOLDER)) {
             std::fs::DirBuilder::new().recursive(true).mode(0o755).create(FOLDER)?;
         }
         clear(path, &self.probe)?;
-        // A usual umask takes writing from a group, which needs it to connect. A file that another thread
-        // makes meanwhile can get no more than its group's access by this.
+        // A usual umask denies the group the write access that it needs to connect. With this umask, a file
+        // that another thread makes at the same moment gives access to its group at most.
         let before = umask(Mode::from_raw_mode(0o117));
         let bound = SockAddr::unix(path).and_then(|address| self.socket.bind(&address));
         umask(before);
@@ -105,11 +107,12 @@ impl UnboundSocket {
 }
 
 impl PrivateSocket {
-    /// Has a thread of this name hear one peer after the other, until `hear` breaks it off or the socket is
-    /// closed. It may do nothing else.
+    /// Starts a thread of this name that passes one peer after the other to `hear`, until `hear` breaks or
+    /// the socket is closed. The thread gives up all privileges.
     ///
     /// # Errors
-    /// Where the system has no thread or descriptor left.
+    ///
+    /// The system has no free thread or descriptor.
     pub(super) fn serve(
         &mut self,
         name: &'static str,
@@ -134,12 +137,12 @@ impl PrivateSocket {
         Ok(())
     }
 
-    /// Takes the file away, and wakes the thread that waits for a peer.
+    /// Removes the file, and wakes the thread that waits for a peer.
     pub(super) fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
         let ours = |found: std::fs::Metadata| (found.dev(), found.ino()) == self.file;
         if std::fs::symlink_metadata(&self.path).is_ok_and(ours) {
-            // One that stays is taken for what a dead guard left.
+            // If the file stays, the next guard takes it for that of a dead guard.
             let _ = std::fs::remove_file(&self.path);
         }
         let _ = SockRef::from(&self.listener).shutdown(Shutdown::Both);
@@ -149,12 +152,12 @@ impl PrivateSocket {
 impl Drop for PrivateSocket {
     fn drop(&mut self) {
         self.close();
-        // One that waits for a word of a peer, or for the guard's, ends with the process.
+        // A thread that waits for a peer or for the guard ends with the process.
         let _ = self.thread.take_if(|thread| thread.is_finished()).map(JoinHandle::join);
     }
 }
 
-/// Removes the socket of a guard that no longer lives; anything else that is there is in the way.
+/// Removes the socket of a dead guard. Any other file at the path is an error.
 fn clear(path: &Path, probe: &Socket) -> io::Result<()> {
     let Ok(metadata) = std::fs::symlink_metadata(path) else { return Ok(()) };
     if !metadata.file_type().is_socket() {
@@ -166,7 +169,7 @@ fn clear(path: &Path, probe: &Socket) -> io::Result<()> {
     }
 }
 
-/// Whether a peer is root's or this process's own user's.
+/// True if the peer is root or has this process's user.
 pub(super) fn is_trusted(stream: &UnixStream) -> io::Result<bool> {
     let peer = rustix::net::sockopt::socket_peercred(stream)?.uid;
     Ok(peer.is_root() || peer == rustix::process::geteuid())

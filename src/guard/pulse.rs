@@ -1,9 +1,9 @@
-//! Whether the verdict loops go around.
+//! Detection of verdict loops that hang.
 //!
-//! They do so in rounds: one is complete when every loop has gone around since the last one. A service
-//! manager's watchdog is fed by the loop that completes a round, so that neither a process that is stopped
-//! nor a main thread that lives on beside a loop that hangs can feed it. Where nobody watches the
-//! process, the main thread watches the rounds, and ends a run whose loops hang.
+//! The loops run in rounds. A round is complete when every loop has gone around since the last one. The loop
+//! that completes a round feeds the watchdog of the service manager, so neither a stopped process nor a main
+//! thread beside a hanging loop can feed it. Without a watchdog the main thread checks the rounds, and ends a
+//! run whose loops hang.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -11,36 +11,36 @@ use std::time::{Duration, Instant};
 
 use super::notify::Notifier;
 
-/// Interval at which the main thread looks.
+/// Interval between checks of the main thread.
 const LOOK: Duration = Duration::from_secs(1);
-/// Looks in a row that find the same round, after which its missing loop hangs. They are counted, not
-/// timed: a process that was stopped and goes on has looked once.
+/// Number of consecutive checks that find the same round, after which its missing loop hangs. Checks are
+/// counted rather than timed, because a process that was stopped and continues has made one check.
 const HUNG: u32 = 5;
-/// How often in its interval the watchdog is fed.
+/// Number of times the watchdog is fed within its interval.
 const FEEDS: u32 = 4;
 
-/// What all loops of a run share.
+/// The state that all loops of a run share.
 #[derive(Debug)]
 pub(super) struct Rounds {
     completed: AtomicU64,
     missing: AtomicUsize,
-    /// The round that each loop took part in last, counted from 1.
+    /// The last round that each loop took part in, counted from 1.
     taken: Box<[AtomicU64]>,
     feed: Option<Feed>,
 }
 
-/// The watchdog, and when it was fed.
+/// The watchdog, and the time when it was last fed.
 #[derive(Debug)]
 struct Feed {
     notifier: Arc<Notifier>,
     every: Duration,
     start: Instant,
-    /// Nanoseconds since the start; whoever completes a round writes it, and there is one at a time.
+    /// Nanoseconds since the start. Only the loop that completes a round writes it.
     last: AtomicU64,
 }
 
 impl Rounds {
-    /// Rounds of so many loops; they feed a watchdog that wants to be fed within the interval.
+    /// Returns rounds of this many loops, which feed a watchdog within its interval.
     pub(super) fn new(loops: usize, watchdog: Option<(Arc<Notifier>, Duration)>) -> Arc<Self> {
         let feed = watchdog.map(|(notifier, interval)| Feed {
             notifier,
@@ -54,7 +54,7 @@ impl Rounds {
 
     fn complete(&self, now: Instant) {
         self.missing.store(self.taken.len(), Ordering::Release);
-        // From here on the others may take part in the next one.
+        // From here on the other loops may take part in the next round.
         self.completed.fetch_add(1, Ordering::AcqRel);
         if let Some(feed) = &self.feed {
             let since = u64::try_from(now.duration_since(feed.start).as_nanos()).unwrap_or(u64::MAX);
@@ -66,14 +66,14 @@ impl Rounds {
         }
     }
 
-    /// The first loop that the round waits for.
+    /// Returns the first loop that has not taken part in the round.
     fn late(&self) -> Option<usize> {
         let completed = self.completed.load(Ordering::Acquire);
         self.taken.iter().position(|taken| taken.load(Ordering::Acquire) <= completed)
     }
 }
 
-/// One loop's part.
+/// The part of one loop.
 #[derive(Debug)]
 pub(super) struct Pulse {
     rounds: Arc<Rounds>,
@@ -85,7 +85,7 @@ impl Pulse {
         Self { rounds, index }
     }
 
-    /// The loop has gone around.
+    /// Records that the loop has gone around.
     pub(super) fn beat(&self, now: Instant) {
         let rounds = &self.rounds;
         let Some(taken) = rounds.taken.get(self.index) else { return };
@@ -99,7 +99,7 @@ impl Pulse {
     }
 }
 
-/// The main thread's looks at the rounds.
+/// The main thread's check of the rounds.
 #[derive(Debug)]
 pub(super) struct Observer {
     rounds: Arc<Rounds>,
@@ -113,7 +113,7 @@ impl Observer {
         Self { rounds, looked: now, round: 0, same: 0 }
     }
 
-    /// Looks, if it is time to; gives the index of a loop that hangs.
+    /// Checks the rounds if it is time to. Returns the index of a loop that hangs.
     pub(super) fn look(&mut self, now: Instant) -> Option<usize> {
         if now.duration_since(self.looked) < LOOK {
             return None;

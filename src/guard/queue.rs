@@ -1,4 +1,4 @@
-//! A queue's worker, ready for its thread.
+//! The worker of a queue, ready for its thread.
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 
@@ -11,14 +11,14 @@ use crate::privileges::{NETWORK, keep_or_tell};
 pub(super) struct Queue {
     pub(super) number: u16,
     pub(super) worker: Worker,
-    /// True if another process has bound it.
+    /// True if another process bound the queue.
     pub(super) is_adopted: bool,
-    /// The CPU to stay on.
+    /// The CPU that the thread is bound to.
     pub(super) cpu: Option<usize>,
 }
 
 impl Queue {
-    /// Runs the worker on this very thread.
+    /// Runs the worker on the calling thread.
     pub(super) fn run(self) -> Result<(), SourceError> {
         if let Some(cpu) = self.cpu {
             let mut only = CpuSet::new();

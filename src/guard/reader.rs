@@ -1,5 +1,5 @@
-//! What consumes the guard's events beside its outputs. The guard starts, confines and stops such readers,
-//! and knows nothing else of them; they are implemented above it.
+//! Interface of the consumers of events other than the outputs. The guard starts, confines and stops such
+//! readers, and knows nothing else about them. Other modules implement them.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -11,31 +11,34 @@ use crate::event::Event;
 use crate::output::Handle;
 use crate::privileges::User;
 
-/// An error of what is attached to a guard, with a message that names the flag.
+/// Error of a reader or rule source of the guard. Its message names the flag.
 pub type AttachedError = Box<dyn Error + Send + Sync>;
 
-/// Passes events to a reader, for one thread. Never waits: it runs on the packet path.
+/// Passes events to a reader, for one thread. It never waits, since it runs on the packet path.
 pub type EventSender = Box<dyn FnMut(&Arc<Event>) + Send>;
 
 /// A configured reader of events.
 pub trait EventReader {
-    /// Reads what a start would read, and makes nothing.
+    /// Checks everything that a start would read, and creates nothing.
     ///
     /// # Errors
+    ///
     /// A start would fail.
     fn check(&self) -> Result<(), AttachedError> {
         Ok(())
     }
 
-    /// Makes, while the process still has all its rights, what it needs as `user`.
+    /// Creates what the reader needs as `user`, while the process still has all its privileges.
     ///
     /// # Errors
+    ///
     /// The system's error.
     fn prepare(&self, _user: Option<&User>) -> Result<(), AttachedError> {
         Ok(())
     }
 
-    /// Adds the files and system calls that it needs once the process is confined, beside files that it writes.
+    /// Adds the files and system calls that the reader needs in the confined process, other than the files
+    /// that it writes.
     fn confine(&self, confinement: Confinement) -> Confinement {
         confinement
     }
@@ -43,40 +46,43 @@ pub trait EventReader {
     /// Starts the reader.
     ///
     /// # Errors
-    /// What it writes cannot be opened, or there is no thread for it.
+    ///
+    /// A file that it writes cannot be opened, or the system has no free thread.
     fn start(self: Box<Self>, start: ReaderStart) -> Result<Box<dyn RunningReader>, AttachedError>;
 }
 
 /// Prepares all of these readers, see [`EventReader::prepare`].
 ///
 /// # Errors
-/// As that.
+///
+/// As [`EventReader::prepare`].
 pub(super) fn prepare(readers: &[Box<dyn EventReader>], user: Option<&User>) -> Result<(), AttachedError> {
     readers.iter().try_for_each(|reader| reader.prepare(user))
 }
 
-/// Returns what these readers need once the process is confined.
+/// Returns the files and system calls that these readers need in the confined process.
 pub(super) fn confinement(readers: &[Box<dyn EventReader>]) -> Confinement {
     readers.iter().fold(Confinement::default(), |confinement, reader| reader.confine(confinement))
 }
 
-/// What a reader gets at its start.
+/// Everything that a reader gets at its start.
 pub struct ReaderStart {
-    /// The outputs, for events of its own. They are finished after it.
+    /// The outputs, for the reader's own events. They finish after the reader.
     pub outputs: Vec<Handle>,
-    /// True if it takes over from another process that is about to exit.
+    /// True if the reader takes over from another process that is about to exit.
     pub succeeds: bool,
 }
 
 /// A reader that has started.
 pub trait RunningReader: Send {
-    /// Returns a new way to it.
+    /// Returns a new sender to the reader.
     fn sender(&self) -> EventSender;
 
-    /// Opens what only one process can have, once a predecessor is gone; returns the address that it serves
-    /// on, if it does.
+    /// Opens what only one process can have, after the predecessor has exited. Returns the address that the
+    /// reader serves on, if it serves.
     ///
     /// # Errors
+    ///
     /// It cannot be opened.
     fn open(&mut self) -> Result<Option<SocketAddr>, AttachedError> {
         Ok(None)
@@ -85,7 +91,7 @@ pub trait RunningReader: Send {
     /// Closes what [`Self::open`] opened, for a successor.
     fn close(&mut self) {}
 
-    /// Returns the totals since its start.
+    /// Returns the totals since the start.
     fn counts(&self) -> ReaderCounts {
         ReaderCounts::default()
     }
@@ -102,22 +108,22 @@ pub trait RunningReader: Send {
 /// Totals of a reader.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReaderCounts {
-    /// Events and sightings that were lost.
+    /// Number of lost events and sightings.
     pub lost: u64,
-    /// Records that were evicted to make room.
+    /// Number of records evicted to make room.
     pub evicted: u64,
-    /// Times that its file was replaced under it.
+    /// Number of times that another program replaced the reader's file.
     pub replaced: u64,
-    /// Sightings that were dropped before they were sent.
+    /// Number of sightings dropped before they were sent.
     pub dropped: u64,
-    /// Batches that were set aside.
+    /// Number of batches set aside.
     pub set_aside: u64,
-    /// Batches that wait to be sent, and their bytes; none if it sends nothing.
+    /// Number of batches that wait to be sent, and their size in bytes; absent if the reader sends nothing.
     pub waiting: Option<(u64, u64)>,
 }
 
 impl ReaderCounts {
-    /// Adds the totals of another reader.
+    /// Returns the sum of these totals and those of another reader.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         let waiting = self.waiting.zip(other.waiting).map(|(one, two)| (one.0 + two.0, one.1 + two.1));

@@ -1,4 +1,4 @@
-//! Those who read events: what they lose is shown, and at the end they are waited for.
+//! Metrics and shutdown of outputs and event readers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -9,16 +9,16 @@ use crate::diagnostics::tell;
 use crate::metrics::GuardMetrics;
 use crate::output::Writer;
 
-/// Time for which a reader of events may take to accept the last ones.
+/// Limit of the time for which an output or reader may take the last events.
 const WRITERS_END: Duration = Duration::from_secs(2);
 
-/// What readers of events have taken and lost, as far as the metrics show it: those may go on from another
-/// process.
+/// The totals of outputs and readers that the metrics include so far. Metrics may continue from another
+/// process, so only differences are added.
 #[derive(Debug, Default)]
 pub(super) struct ReadersShown([AtomicU64; 7]);
 
 impl ReadersShown {
-    /// Shows in the metrics what is new.
+    /// Adds new counts to the metrics.
     pub(super) fn show(
         &self,
         metrics: &GuardMetrics,
@@ -36,7 +36,7 @@ impl ReadersShown {
         self.show_all(metrics, lost, written, counts);
     }
 
-    /// Shows totals: events that outputs have lost and written, and the counts of readers.
+    /// Updates the metrics: events that outputs lost and wrote, and the counts of readers.
     fn show_all(&self, metrics: &GuardMetrics, lost: u64, written: u64, counts: ReaderCounts) {
         let ReaderCounts { evicted, replaced, dropped, set_aside, .. } = counts;
         let counts = [lost, written, counts.lost, evicted, replaced, dropped, set_aside];
@@ -55,7 +55,8 @@ impl ReadersShown {
     }
 }
 
-/// Waits, not for long, until everybody has what there was to tell, and shows what became of it.
+/// Waits for a limited time until all outputs and readers have taken all events, and publishes the final
+/// totals.
 pub(super) fn finish_readers(
     writers: Vec<Writer>,
     readers: Vec<Box<dyn RunningReader>>,

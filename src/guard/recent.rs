@@ -1,16 +1,16 @@
-//! The packets that the guard sent around or made itself a moment ago, known again when they come.
+//! Memory of the packets that the guard requeued or sent a moment ago, to recognise them when they arrive.
 //!
-//! Both carry our bits of the packet mark, by which the hook knows them. A rule of others that stands before
-//! the hook and copies a connection's whole mark to its packets (`CONNMARK --restore-mark` in OUTPUT) takes
-//! those off: then a packet that was sent around with a decision would go around for ever, and a reset
-//! would be stopped with the connection that it is to end.
+//! Both kinds carry our bits of the packet mark, by which the hook recognises them. A third-party rule before
+//! the hook that copies the whole connection mark to packets (`CONNMARK --restore-mark` in OUTPUT) clears
+//! those bits. Then a packet requeued with a decision would circulate for ever, and a reset would be dropped
+//! with the connection that it is to end.
 
-/// How many are remembered: more than a batch holds.
+/// Number of hashes kept, which exceeds the size of a batch.
 const KEPT: usize = 128;
-/// Octets of a packet that tell it from others: both headers without options.
+/// Number of bytes that identify a packet: both headers without options.
 const TELLING: usize = 60;
 
-/// Hashes of packets, the oldest replaced first.
+/// Hashes of packets. A new one replaces the oldest.
 #[derive(Debug, Clone)]
 pub(super) struct Recent {
     hashes: Vec<u64>,
@@ -23,7 +23,7 @@ impl Recent {
         Self { hashes: Vec::with_capacity(KEPT), next: 0, hasher: ahash::RandomState::new() }
     }
 
-    /// True if a packet met this hook a moment ago; it has now.
+    /// True if a packet met this hook a moment ago. Stores it otherwise.
     pub(super) fn meets_again(&mut self, hook: u8, packet: &[u8]) -> bool {
         let hash = self.hasher.hash_one((hook, packet.get(..TELLING).unwrap_or(packet)));
         let again = self.hashes.contains(&hash);
@@ -33,7 +33,7 @@ impl Recent {
         again
     }
 
-    /// Remembers a reset that is sent.
+    /// Stores a reset that the guard sends.
     pub(super) fn sends(&mut self, reset: &[u8]) {
         if let Some(identity) = identity(reset) {
             let hash = self.hasher.hash_one(identity);
@@ -41,7 +41,7 @@ impl Recent {
         }
     }
 
-    /// True if a packet is a reset that was sent a moment ago.
+    /// True if a packet is a reset that the guard sent a moment ago.
     pub(super) fn has_sent(&self, packet: &[u8]) -> bool {
         if self.hashes.is_empty() {
             return false;
@@ -58,7 +58,8 @@ impl Recent {
     }
 }
 
-/// Addresses and TCP header of a reset, which the kernel leaves as they are; none for other packets.
+/// Returns the addresses and the TCP header of a reset, which the kernel does not change; none for other
+/// packets.
 fn identity(packet: &[u8]) -> Option<(&[u8], &[u8])> {
     let first = packet.first()?;
     let (addresses, header) = match first >> 4 {

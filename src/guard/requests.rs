@@ -1,6 +1,6 @@
-//! What a running guard does for each request of its control socket.
+//! The work for each request to the control socket of a running guard.
 //!
-//! The main thread carries them out, so that a reply also shows that it does its work.
+//! The main thread does it, so a reply also shows that the main thread works.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -16,16 +16,16 @@ use super::supervise::Run;
 use crate::event::Timestamp;
 use crate::rules::RuleSet;
 
-/// Blocks of an address, the latest first.
+/// Blocked connections of an address, the latest first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WhyReport {
-    /// Start of the guard that remembers them. Blocks of a guard that it took over from may be older.
+    /// Start of the guard that answers. Blocks that it took over may be older.
     pub since: Timestamp,
     /// The blocks.
     pub blocks: Vec<ExplainedBlock>,
 }
 
-/// A block with the rule behind it.
+/// A block with the rule that caused it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExplainedBlock {
     /// The block.
@@ -33,7 +33,7 @@ pub struct ExplainedBlock {
     pub block: Block,
     /// The rule or policy; absent if it is no longer in force.
     pub place: Option<RulePlace>,
-    /// TOML for a local file that lets connections of the address pass; absent if only a flag can.
+    /// TOML for a local file that exempts the address; absent if only a flag can.
     pub remedy: Option<String>,
 }
 
@@ -48,13 +48,13 @@ pub struct RulePlace {
     pub line: usize,
 }
 
-/// The way back to the client of a request.
+/// Channel of the reply to the client of a request.
 pub(super) type ReplySender = Sender<Result<Value, String>>;
 
-/// Time for which a suggested override holds, from the last block on.
+/// Validity of a suggested override, from the last block on.
 const REMEDY: Duration = Duration::from_secs(30 * 86_400);
 
-/// Has the main thread carry out a request of the control socket.
+/// Passes a request of the control socket to the main thread and waits for the reply.
 pub(super) fn forward(messages: &Sender<Message>, request: &Request) -> Result<Value, String> {
     let (sender, receiver) = bounded(1);
     let message = Message::Request(request.clone(), sender);
@@ -66,7 +66,7 @@ pub(super) fn forward(messages: &Sender<Message>, request: &Request) -> Result<V
 }
 
 impl Run {
-    /// Carries out a request, or has the thread do it that keeps bans; errors are for a person.
+    /// Executes a request, or passes it to the thread that manages bans. Error texts are for the user.
     pub(super) fn answer(&mut self, request: &Request, client: ReplySender) {
         let reply = match request {
             Request::Reload => self.reload().and_then(value),
@@ -79,7 +79,7 @@ impl Run {
                 return;
             }
         };
-        // A client that went away needs no reply.
+        // A client that has disconnected needs no reply.
         let _ = client.send(reply);
     }
 
@@ -95,7 +95,7 @@ fn value(result: impl Serialize) -> Result<Value, String> {
     serde_json::to_value(result).map_err(|error| error.to_string())
 }
 
-/// The day of a time, in UTC: `2026-12-31`.
+/// Returns the date of a time, in UTC: `2026-12-31`.
 fn day(time: Timestamp) -> String {
     time.to_string().chars().take_while(|character| *character != 'T').collect()
 }

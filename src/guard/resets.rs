@@ -1,4 +1,4 @@
-//! Resets for rejected connections, sent by raw sockets.
+//! Resets for rejected connections, sent through raw sockets.
 //!
 //! The packets come ready from the engine, IP header on, and speak for a peer that is not this
 //! machine: hence raw sockets. They carry our own mark, so that the hook does not queue them. Those of
@@ -22,12 +22,13 @@ use crate::event::{Endpoint, ResetOutcome};
 use crate::metrics::{GuardMetrics, ResetResult};
 use crate::packet::{Addresses, Parsed, Reset, parse, reset};
 
-/// `IPPROTO_RAW`: the kernel takes whole packets, header included, for IPv4 (`raw(7)`) and for IPv6
-/// (`net/ipv6/raw.c`, `rawv6_init_sk`), and delivers none.
+/// `IPPROTO_RAW`: the kernel takes whole packets with their header for IPv4 (`raw(7)`) and for IPv6
+/// (`net/ipv6/raw.c`, `rawv6_init_sk`), and delivers none to the socket.
 const WHOLE_PACKETS: i32 = 255;
 
-/// Pairs of resets that a worker sends at once, and a second thereafter: whoever is able to make a guard
-/// send them is not to make it a source of floods. A flow whose resets are held back is blocked all the same.
+/// Pairs of resets that a worker may send at once, and per second after that. The limit keeps the guard from
+/// being a source of floods for anyone who can make it send resets. A flow whose resets are suppressed is
+/// blocked all the same.
 const BURST: u32 = 256;
 const RATE: u32 = 64;
 
@@ -64,14 +65,14 @@ impl Allowance {
     }
 }
 
-/// The ways to the two ends of a connection, as the segment that was stopped shows them.
+/// The paths to the two ends of a connection, as the blocked segment shows them.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ways {
-    /// Index of the interface towards the receiver; only link-local addresses need it.
+    /// Index of the interface towards the receiver. Only link-local addresses need it.
     receiving: u32,
     /// Index of the interface towards the sender.
     sending: u32,
-    /// The ports of the bridge between the two.
+    /// The bridge ports on the two sides.
     crossing: Option<Crossing>,
 }
 
@@ -84,24 +85,25 @@ impl Ways {
         }
     }
 
-    /// Those of a connection of which no segment is at hand, by the interface that they went through:
-    /// link-local ends are both on its network. What a bridge passes on is reset by way of the routing table.
+    /// Returns the paths of a connection without a segment at hand, from the interface that it used.
+    /// Link-local ends are both on the network of that interface. Resets of bridged connections then follow
+    /// the routing table.
     pub(super) const fn by(interface: u32) -> Self {
         Self { receiving: interface, sending: interface, crossing: None }
     }
 }
 
-/// What became of the resets for the receiver and the sender of the segment that was stopped.
+/// Outcomes of the resets for the receiver and the sender of the blocked segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcomes {
-    /// Of the one for the receiver.
+    /// Outcome of the reset for the receiver.
     pub receiver: ResetOutcome,
-    /// Of the one for the sender.
+    /// Outcome of the reset for the sender.
     pub sender: ResetOutcome,
 }
 
 impl Outcomes {
-    /// Of resets that are not sent, as there were too many.
+    /// Outcome of resets over the limit, which are not sent.
     pub(super) const LIMITED: Self = Self { receiver: ResetOutcome::Limited, sender: ResetOutcome::Limited };
 
     pub(super) fn count(&self, metrics: &GuardMetrics) {
@@ -135,19 +137,20 @@ pub(super) struct Injector {
 }
 
 impl Injector {
-    /// Opens the sockets; `mark` is set on every packet that they send.
+    /// Opens the sockets. `mark` is set on every packet that they send.
     ///
     /// # Errors
-    /// Without `CAP_NET_RAW` (the sockets) or `CAP_NET_ADMIN` (the mark).
+    ///
+    /// `CAP_NET_RAW` (for the sockets) or `CAP_NET_ADMIN` (for the mark) is missing.
     pub(super) fn open(mark: u32, metrics: GuardMetrics) -> io::Result<Self> {
         let v4 = raw_socket(Domain::IPV4, mark)?;
         let v6 = match raw_socket(Domain::IPV6, mark) {
-            // A kernel that runs no IPv6 has no IPv6 connections to reset either.
+            // A kernel without IPv6 has no IPv6 connections to reset.
             Err(error) if error.raw_os_error() == Some(libc::EAFNOSUPPORT) => None,
             socket => Some(socket?),
         };
         let bridge = match Bridge::open() {
-            // A kernel without packet sockets: what it bridges is reset by way of the routing table.
+            // On a kernel without packet sockets, resets of bridged connections follow the routing table.
             Err(error) if error.raw_os_error() == Some(libc::EAFNOSUPPORT) => None,
             bridge => Some(bridge?),
         };
@@ -156,7 +159,7 @@ impl Injector {
         Ok(Self { v4, v6, bridge, translations: translations.ok(), metrics })
     }
 
-    /// The bridges, where the kernel lets us send frames.
+    /// Returns the bridges, if the kernel allows frames to be sent.
     pub(super) fn bridge(&self) -> Option<&Bridge> {
         self.bridge.as_ref()
     }
@@ -225,7 +228,8 @@ impl Injector {
         Outcomes::LIMITED
     }
 
-    /// Sends a reset by a bridge port; where that fails, and the bridge has an address, by the routing table.
+    /// Sends a reset by a bridge port. If that fails, tries the routing table, which works if the bridge has
+    /// an address.
     fn cross(
         &self,
         bridge: &Bridge,

@@ -1,5 +1,5 @@
-//! Rules that come in versions from outside: fetched before the start, and polled on a thread of their own.
-//! What fetches them is implemented above the guard.
+//! Rules in versions from an outside source: fetched before the start, then polled on a separate thread.
+//! Other modules implement the source.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,17 +15,19 @@ use crate::metrics::GuardMetrics;
 use crate::privileges::{FILES, User, keep_or_tell};
 use crate::rules::Selection;
 
-/// A source of versions of the rules.
+/// A source of rule versions.
 pub trait RuleSource: Send {
     /// Fetches the rules to start with.
     ///
     /// # Errors
-    /// There are none.
+    ///
+    /// The source has no rules.
     fn first(&mut self) -> Result<Selection, AttachedError>;
 
-    /// Makes, while the process still has all its rights, what it needs as `user`.
+    /// Creates what the source needs as `user`, while the process still has all its privileges.
     ///
     /// # Errors
+    ///
     /// The system's error.
     fn prepare(&self, _user: Option<&User>) -> Result<(), AttachedError> {
         Ok(())
@@ -37,24 +39,24 @@ pub trait RuleSource: Send {
     /// Returns the time between two polls.
     fn interval(&self) -> Duration;
 
-    /// Returns the totals since its start.
+    /// Returns the totals since the start.
     fn counts(&self) -> PollCounts;
 
-    /// Polls for newer versions and enforces the newest one. Returns false if the guard is gone.
+    /// Polls for newer versions and enforces the newest one. Returns false if the guard has stopped.
     fn poll(&mut self, enforce: &mut Enforce<'_>) -> bool;
 }
 
-/// Puts rules in force, or returns why they are refused; returns nothing once the guard is gone.
+/// Puts rules in force, or returns the reason for their refusal; returns nothing if the guard has stopped.
 pub type Enforce<'a> = dyn FnMut(&Selection) -> Option<Result<(), String>> + 'a;
 
 /// Totals of a source of rules.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PollCounts {
-    /// Versions that were refused.
+    /// Number of refused versions.
     pub refusals: u64,
-    /// Polls that were answered.
+    /// Number of successful polls.
     pub polls: u64,
-    /// Polls that were not.
+    /// Number of failed polls.
     pub failures: u64,
 }
 
@@ -70,7 +72,7 @@ pub(super) fn with_first_rules(
     Ok(config)
 }
 
-/// Polls at intervals, and whenever something comes through the returned channel, until that is closed.
+/// Polls at intervals, and on each message through the returned channel, until the channel is closed.
 pub(super) fn start_polling(
     mut source: Box<dyn RuleSource>,
     messages: Sender<Message>,
@@ -87,9 +89,9 @@ pub(super) fn start_polling(
             messages.send(Message::TakeRules(Box::new(selection.clone()), asker)).ok()?;
             Some(answer.recv().ok()?.map(drop))
         };
-        // Counts go on from another process's.
+        // The metrics may continue from another process, so only differences are added.
         let mut shown = PollCounts::default();
-        // A part of a second is one.
+        // Part of a second counts as a whole one.
         let seconds = source.interval().as_millis().div_ceil(1_000);
         metrics.rules_poll_interval.set(i64::try_from(seconds).unwrap_or(i64::MAX));
         loop {
@@ -112,10 +114,10 @@ pub(super) fn start_polling(
     Ok(sender)
 }
 
-/// Asks, and goes on where that panics: a guard that takes no rules any more is not to look like one that
-/// does.
+/// Polls, and continues after a panic. Otherwise the guard would run on without taking new rules, and look
+/// healthy.
 fn whatever_happens(metrics: &GuardMetrics, look: impl FnOnce() -> bool) -> bool {
-    // What is half done of numbers and files is done again by the next one.
+    // The next poll repeats whatever files and numbers are incomplete.
     catch_unwind(AssertUnwindSafe(look)).unwrap_or_else(|_told| {
         metrics.rules_poll_failures.inc();
         tell("bannerwall: rules: a fault of this program (above): the rules in force stay so, and it is asked again");

@@ -1,4 +1,4 @@
-//! Signals as messages.
+//! Translation of signals into messages.
 
 use std::io;
 use std::thread::JoinHandle;
@@ -10,15 +10,15 @@ use signal_hook::iterator::{Handle, Signals};
 use super::Message;
 use crate::privileges::give_up_all;
 
-/// The thread that turns signals into messages; ends with this value.
+/// The thread that turns signals into messages. It ends when this value is dropped.
 pub(super) struct Listener {
     handle: Handle,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Listener {
-    /// Takes over SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2. The last one means with Suricata what it
-    /// means here, and would end a guard that did not take it.
+    /// Handles SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2. SIGUSR2 means the same as with Suricata; without
+    /// a handler it would end the guard.
     pub(super) fn start(messages: Sender<Message>) -> io::Result<Self> {
         let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2])?;
         let handle = signals.handle();
@@ -31,7 +31,7 @@ impl Listener {
                     SIGUSR2 => Message::ReloadRules,
                     _ => Message::Stop,
                 };
-                // Nobody listens any more at the very end.
+                // At the very end of a run the receiver is gone.
                 let _ = messages.send(message);
             }
         })?;
@@ -42,7 +42,7 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         self.handle.close();
-        // The thread does nothing that panics.
+        // The thread does nothing that can panic.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }

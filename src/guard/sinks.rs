@@ -1,4 +1,4 @@
-//! Where a worker's events go, and how those of a packet wait for what becomes of its resets.
+//! Destinations of a worker's events. Events of a packet wait here for the outcome of its resets.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,31 +10,31 @@ use super::resets::Outcomes;
 use crate::event::{Action, Event, EventKind, EventSink, ResetFacts, Side};
 use crate::output::Handle;
 
-/// Every output and every reader gets each event, with the time of day.
+/// Passes each event to every output and every reader, with the time of day.
 pub(super) struct Sinks {
     writers: Vec<Handle>,
     readers: Vec<EventSender>,
     /// The last blocked connections.
     blocks: Option<Arc<BlockLog>>,
     step: Step,
-    /// Events that are not told yet, in their order.
+    /// Events that are held back, in their order.
     held: Vec<Event>,
     holding: bool,
 }
 
 impl Sinks {
-    /// Events for these readers, whose times are those of the day.
+    /// Returns sinks for these outputs and readers.
     pub(super) fn new(writers: Vec<Handle>, readers: Vec<EventSender>) -> Self {
         let (step, held, holding) = (Step::default(), Vec::new(), false);
         Self { writers, readers, blocks: None, step, held, holding }
     }
 
-    /// The same, with a log of blocked connections.
+    /// Returns the same sinks with a log of blocked connections.
     pub(super) fn remembering(self, blocks: Arc<BlockLog>) -> Self {
         Self { blocks: Some(blocks), ..self }
     }
 
-    /// From the clock that events are told by to the time of day.
+    /// Sets the difference between the clock of events and the time of day.
     pub(super) fn set_step(&mut self, step: Step) {
         self.step = step;
     }
@@ -43,25 +43,25 @@ impl Sinks {
         self.step
     }
 
-    /// Keeps events from now on; the place of the next among those that are kept.
+    /// Holds events back from now on. Returns the index of the next one.
     pub(super) fn hold(&mut self) -> usize {
         self.holding = true;
         self.held.len()
     }
 
-    /// The events that were kept since `start`.
+    /// Returns the range of events held back since `start`.
     pub(super) fn held_since(&self, start: usize) -> Range<usize> {
         start..self.held.len()
     }
 
-    /// Says in these events what became of the resets that they tell of.
+    /// Adds the outcomes of resets to these events.
     pub(super) fn complete(&mut self, events: Range<usize>, outcomes: &Outcomes) {
         let Some(events) = self.held.get_mut(events) else { return };
         let sender = events.iter().find_map(|event| match &event.kind {
             EventKind::Drop(_) => event.flow.as_ref()?.from,
             _ => None,
         });
-        // Without one, there is no packet whose sender could have been reset.
+        // Without a drop event there is no packet whose sender could have been reset.
         let Some(sender) = sender else { return };
         let Outcomes { receiver: to_receiver, sender: to_sender } = outcomes.clone();
         let resets = match sender {
@@ -79,7 +79,7 @@ impl Sinks {
         }
     }
 
-    /// Tells what was kept, and whatever comes from now on at once.
+    /// Emits the events held back, and stops holding events back.
     pub(super) fn release(&mut self) {
         self.holding = false;
         for event in std::mem::take(&mut self.held) {

@@ -1,4 +1,4 @@
-//! Everything that must be had before the first packet is judged.
+//! The start of a run: everything that is opened before the first packet is judged.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -40,10 +40,10 @@ use crate::hook::{MarkState, Programs, Queues};
 use crate::metrics::{GuardMetrics, Health, Registry};
 use crate::privileges::may_answer;
 
-/// Octets of packets of undecided flows that are kept for a guard that goes on, over all queues.
+/// Limit of the bytes of undecided flows' packets that are kept for a successor, over all queues.
 const JOURNAL: usize = 64 << 20;
 
-/// What the service manager has to do with a run.
+/// The service manager and the sockets that it stored.
 pub(super) struct Left {
     manager: Option<Arc<Notifier>>,
     pub(super) store: Option<Store>,
@@ -51,7 +51,7 @@ pub(super) struct Left {
 }
 
 impl Left {
-    /// Takes what the manager has kept, before anything is opened.
+    /// Takes the sockets that the manager stored, before anything is opened.
     pub(super) fn take(config: &GuardConfig) -> Self {
         let kept = Kept::take();
         let manager = service_manager();
@@ -64,12 +64,12 @@ impl Left {
     }
 }
 
-/// Gives back what the manager has kept, where no run comes of this process.
+/// Closes the sockets that the manager stored, if this process does not run a guard.
 pub(super) fn give_back() {
     Kept::take().give_back(service_manager().as_ref());
 }
 
-/// Opens everything; what fails here leaves nothing behind.
+/// Opens everything. A failed start leaves nothing behind.
 pub(super) fn start(
     config: &GuardConfig,
     outputs: Vec<Output>,
@@ -89,9 +89,9 @@ pub(super) fn start(
     let listener = predecessor.as_mut().and_then(|estate| estate.metrics(shown));
     let injector = config.engine().enforce.then(|| open_injector(config, &metrics)).transpose()?;
     let (bypass, entries) = start_bypass(config, &metrics)?;
-    // A confined process cannot open its socket.
+    // A confined process cannot open this socket.
     let stamps = ask_for_stamps(config);
-    // No thread runs yet: what is given up here none of them has.
+    // No other thread runs yet, so privileges given up here are gone for all threads.
     let unbound = UnboundSockets::open(config)?;
     let programs = hold::give_up(config, &loaded.rules, reader::confinement(&readers))?;
     let (sender, messages) = unbounded::<Message>();
@@ -142,7 +142,8 @@ pub(super) fn start(
     Ok((run, queues))
 }
 
-/// Has the kernel stamp packets, where the time that they wait in the queue is of use.
+/// Enables the kernel's timestamps of packets if they are needed to measure how long packets wait in the
+/// queue.
 fn ask_for_stamps(config: &GuardConfig) -> Option<PacketStamps> {
     let is_wanted = config.metrics.is_some() || config.max_wait.is_some();
     let tell_missing = |error: &CallError| {
@@ -153,8 +154,8 @@ fn ask_for_stamps(config: &GuardConfig) -> Option<PacketStamps> {
     is_wanted.then(PacketStamps::ask_for)?.inspect_err(tell_missing).ok()
 }
 
-/// Has decided flows go by below netfilter, where nobody's rules are skipped by that. Each queue's way into
-/// the map is opened here: a confined process can't.
+/// Starts the bypass of decided flows, unless it would skip third-party rules. Each queue's handle of the map
+/// is opened here, because a confined process cannot open it.
 fn start_bypass(
     config: &GuardConfig,
     metrics: &GuardMetrics,
@@ -174,7 +175,7 @@ fn start_bypass(
 }
 
 impl Run {
-    /// Starts the thread that keeps bans.
+    /// Starts the thread that manages bans.
     fn start_bans(&mut self) -> Result<BanHandle, GuardError> {
         let enforces = self.config.engine().enforce;
         let expected = enforces && self.host.rules.load().needs().bans;
@@ -186,7 +187,8 @@ impl Run {
         Ok(handle)
     }
 
-    /// Opens what others see of it, or holds it ready as long as another guard has these places.
+    /// Opens the metrics endpoint, the control socket and the page, or keeps them ready while another guard
+    /// has their addresses.
     fn face(
         &mut self,
         listener: Option<TcpListener>,
@@ -217,7 +219,7 @@ impl Run {
     }
 }
 
-/// The service manager that wants to be told, if any.
+/// Returns the service manager that expects notifications, if there is one.
 fn service_manager() -> Option<Arc<Notifier>> {
     Notifier::from_environment().map(|notifier| notifier.map(Arc::new)).unwrap_or_else(|error| {
         tell(format_args!("bannerwall: the service manager of NOTIFY_SOCKET cannot be told: {error}"));
@@ -225,7 +227,7 @@ fn service_manager() -> Option<Arc<Notifier>> {
     })
 }
 
-/// The manager's store, where it is asked for.
+/// Returns the manager's store, if it is configured.
 fn store(config: &GuardConfig, manager: Option<&Arc<Notifier>>) -> Option<Store> {
     if config.fd_store && manager.is_none() {
         tell("bannerwall: --fd-store: no service manager is there to keep anything (NOTIFY_SOCKET)");
@@ -233,14 +235,14 @@ fn store(config: &GuardConfig, manager: Option<&Arc<Notifier>>) -> Option<Store>
     manager.filter(|_| config.fd_store).cloned().map(Store::of)
 }
 
-/// A queue that is read from.
+/// A bound queue.
 struct Bound {
     source: Box<dyn Source>,
-    /// True if another process has bound it.
+    /// True if another process bound it.
     is_adopted: bool,
 }
 
-/// Binds the queues, but for those that another process has bound.
+/// Binds the queues, except those that another process has bound.
 fn bind(
     config: &GuardConfig,
     mut predecessor: Option<&mut Estate>,
@@ -256,14 +258,14 @@ fn bind(
         };
         let failed = |source: SourceError| GuardError::Source { queue, source };
         let left = predecessor.as_mut().and_then(|estate| estate.queue(queue));
-        // The socket's owner could, and who only has it can't: packets would be read and never be answered.
+        // Without the right to answer, packets of an adopted socket would be read and never answered.
         if left.is_some() && !may_answer() {
             return Err(failed(QueueError::NotPermitted { queue }.into()));
         }
         let adopted = left.map(|(socket, marks)| source.adopt(socket, marks));
         let (source, is_adopted) = match (adopted, store) {
             (Some(Ok(adopted)), _) => (adopted, true),
-            // A run that failed may have given it back.
+            // A failed run may have released the queue.
             (Some(Err(error)), Some(store)) => {
                 tell(format_args!(
                     "bannerwall: queue {queue} is bound anew: what was kept is not its socket: {error}"
@@ -282,7 +284,7 @@ fn bind(
     config.queues.numbers().map(&mut open).collect()
 }
 
-/// Duplicates of the sockets, for a guard that takes over.
+/// Returns duplicates of the sockets, for a successor.
 fn gifts(config: &GuardConfig, bound: &[Bound]) -> Vec<Gift> {
     if config.takeover.is_none() {
         return Vec::new();
@@ -300,8 +302,8 @@ fn open_injector(config: &GuardConfig, metrics: &GuardMetrics) -> Result<Arc<Inj
     Injector::open(mark, metrics.clone()).map(Arc::new).map_err(GuardError::Resets)
 }
 
-/// The CPUs that the workers of several queues are pinned to, in order. The worker of a single queue runs
-/// where there is room.
+/// Returns the CPUs that the workers of several queues are pinned to, in order. The worker of a single queue
+/// is not pinned.
 fn allowed_cpus(queues: Queues) -> Vec<usize> {
     if queues.numbers().len() < 2 {
         return Vec::new();
@@ -310,7 +312,7 @@ fn allowed_cpus(queues: Queues) -> Vec<usize> {
     (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect()
 }
 
-/// What the workers are made of.
+/// Everything that the workers need.
 struct Parts<'a> {
     run: &'a Run,
     injector: Option<Arc<Injector>>,
@@ -380,7 +382,7 @@ impl Parts<'_> {
         }
     }
 
-    /// The verdict of a packet that cannot be judged.
+    /// Returns the verdict on a packet that cannot be judged.
     fn failure(&self) -> Verdict {
         match self.run.config.engine().on_failure {
             OnFailure::Open => Verdict::Accept,

@@ -1,4 +1,4 @@
-//! The counters of a stats event, under EVE's names where EVE has one.
+//! Counters of a stats event, under EVE's names if EVE has one.
 
 use std::sync::LazyLock;
 
@@ -6,10 +6,10 @@ use super::tally::{Latest, total};
 use crate::engine::{Anomaly, Counters};
 use crate::event::{Protocol, Side};
 
-/// What the kernel has dropped, which not everybody may read.
+/// Name of the count of packets that the kernel dropped. Not every user may read it.
 const KERNEL_DROPS: &str = "capture.kernel_drops";
 
-/// The sums over all workers; what one of them can't know is left out.
+/// Returns the sums over all workers. A counter that one of them does not know is left out.
 pub(super) fn counters(workers: impl Iterator<Item = Latest>) -> Vec<(&'static str, u64)> {
     let mut sums: Vec<(&'static str, u64)> = Vec::new();
     let mut knows_kernel = true;
@@ -68,7 +68,7 @@ fn of(worker: &Latest) -> Vec<(&'static str, u64)> {
     counters
 }
 
-/// The banners of each protocol, whoever sent them.
+/// Returns the number of banners by protocol, from clients and servers together.
 fn banners(engine: &Counters) -> impl Iterator<Item = (&'static str, u64)> {
     static NAMES: LazyLock<Vec<String>> =
         LazyLock::new(|| Protocol::all().map(|protocol| format!("banners.{}", protocol.name())).collect());
@@ -76,7 +76,7 @@ fn banners(engine: &Counters) -> impl Iterator<Item = (&'static str, u64)> {
     NAMES.iter().map(String::as_str).zip(Protocol::all().map(sum))
 }
 
-/// The anomalies that EVE counts too.
+/// Returns the anomalies that EVE counts too.
 fn anomalies(engine: &Counters) -> [(&'static str, u64); 3] {
     [
         ("tcp.invalid_checksum", engine.anomalies(Anomaly::BadChecksum)),

@@ -12,7 +12,7 @@ use crate::event::{OverrideFacts, Timestamp};
 use crate::metrics::QueueDrop;
 use crate::rules::Drift;
 
-/// Seconds without a turn after which a worker's loop is late: it turns ten times a second.
+/// Seconds without a turn after which a worker's loop is late. A loop turns ten times a second.
 const LATE: u64 = 3;
 
 /// The state of a guard.
@@ -24,7 +24,7 @@ pub struct GuardStatus {
     pub process: u32,
     /// Start of the process.
     pub started: Timestamp,
-    /// True if it continues the run of another process.
+    /// True if the run continues that of another process.
     pub continues: bool,
     /// True if blocking rules block.
     pub enforcing: bool,
@@ -34,7 +34,7 @@ pub struct GuardStatus {
     pub queues: Vec<QueueStatus>,
     /// The rules in force.
     pub rules: RulesStatus,
-    /// The file of `--config`.
+    /// The file given with `--config`.
     pub configuration: Option<FileStatus>,
     /// Files that changed since the guard read them.
     pub drift: Vec<FileDrift>,
@@ -42,9 +42,9 @@ pub struct GuardStatus {
     pub last_reload: Option<ReloadRecord>,
     /// Overrides with an end, in the order of files and lines.
     pub overrides: Vec<OverrideFacts>,
-    /// Packets and events that were lost.
+    /// Lost packets and events.
     pub gaps: Gaps,
-    /// What is wrong, for a person; empty if all is well.
+    /// Descriptions of all faults; empty if there are none.
     pub faults: Vec<String>,
 }
 
@@ -55,15 +55,15 @@ pub struct QueueStatus {
     pub queue: u16,
     /// Seconds since the worker's last turn; absent before the first one.
     pub last_turn: Option<u64>,
-    /// The program that gets the queue's packets.
+    /// The program that receives the packets of the queue.
     pub owner: QueueOwner,
     /// Netlink port id of the guard's own socket, if known.
     pub port_id: Option<u32>,
-    /// Packets that wait for a verdict, if known.
+    /// Number of packets that wait for a verdict, if known.
     pub waiting: Option<u64>,
 }
 
-/// The program that gets a queue's packets.
+/// The program that receives the packets of a queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum QueueOwner {
@@ -73,7 +73,7 @@ pub enum QueueOwner {
     Other(u32),
     /// None.
     Nobody,
-    /// It cannot be known, for this reason.
+    /// Unknown, with the reason.
     Unknown(String),
 }
 
@@ -82,13 +82,13 @@ pub enum QueueOwner {
 pub struct RulesStatus {
     /// Number of rules in force.
     pub in_force: usize,
-    /// Number of rules that profiles and overrides switch off.
+    /// Number of rules that profiles and overrides disable.
     pub switched_off: usize,
     /// Number of policies.
     pub policies: usize,
-    /// SHA-256 of all files that they were read from.
+    /// SHA-256 of all files that the rules were read from.
     pub sha256: String,
-    /// Time at which they came into force.
+    /// Time when they came into force.
     pub loaded: Timestamp,
 }
 
@@ -108,7 +108,7 @@ pub struct FileDrift {
     pub path: PathBuf,
     /// `changed`, `added`, `removed`, or `unreadable: REASON`.
     pub change: String,
-    /// True if a reload reads it again; else a restart does.
+    /// True if a reload reads it again; otherwise a restart is needed.
     pub by_reload: bool,
 }
 
@@ -117,31 +117,31 @@ pub struct FileDrift {
 pub struct ReloadRecord {
     /// Time of the reload.
     pub at: Timestamp,
-    /// The reason for which the rules were refused, if they were.
+    /// The reason for the refusal; absent if the rules were accepted.
     pub error: Option<String>,
 }
 
-/// Packets and events that were lost, since the first of the runs that continue one another.
+/// Number of packets and events lost since the first of the runs that continue one another.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gaps {
-    /// Packets that passed without inspection; absent if that cannot be known.
+    /// Number of packets that passed without inspection; absent if unknown.
     pub uninspected: Option<u64>,
-    /// Packets dropped because the queue was full.
+    /// Number of packets dropped because the queue was full.
     pub queue_full: u64,
-    /// Packets dropped because the queue's socket was full.
+    /// Number of packets dropped because the socket of the queue was full.
     pub socket_overrun: u64,
-    /// Packets dropped because no guard listened.
+    /// Number of packets dropped because no guard listened.
     pub no_listener: u64,
-    /// Packets dropped because they had waited for too long.
+    /// Number of packets dropped because they had waited too long.
     pub overdue: u64,
-    /// Packets that a killed guard had read and not answered.
+    /// Number of packets that a killed guard had read but not answered.
     pub abandoned: u64,
-    /// Events that were lost.
+    /// Number of lost events.
     pub events: u64,
 }
 
 impl Run {
-    /// The state of the run.
+    /// Returns the state of the run.
     pub(super) fn status(&self) -> GuardStatus {
         let rules = self.host.rules.load();
         let queues: Vec<QueueStatus> =

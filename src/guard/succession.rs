@@ -1,4 +1,5 @@
-//! From one process to the next: how a run begins with what another one has left, and how it leaves its own.
+//! Handover between processes: how a run starts with the state of its predecessor, and how it leaves its own
+//! state.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -14,26 +15,26 @@ use super::{GuardError, Message};
 use crate::diagnostics::tell;
 use crate::rules::Rule;
 
-/// Time for which loops may take to answer what they have in hand.
+/// Limit of the time for which loops may take to answer the packets that they have read.
 const LOOPS_END: Duration = Duration::from_secs(5);
 
-/// Who goes on in this one's place.
+/// The process that takes over from this one.
 pub(super) enum Successor {
-    /// A guard that waits for it.
+    /// A guard that waits to take over.
     Guard(Heir),
-    /// Whoever the service manager starts next.
+    /// The next guard that the service manager starts.
     Stored(Store),
 }
 
 impl Successor {
-    /// Notes that loops are told to stop now.
+    /// Notes that the loops are told to stop now.
     fn note_served(&self) {
         if let Self::Guard(heir) = self {
             heir.note_served();
         }
     }
 
-    /// Has it wait for the end of this process.
+    /// Makes the successor wait for the end of this process.
     fn outlive(&self) {
         if let Self::Guard(heir) = self {
             heir.outlive();
@@ -62,12 +63,12 @@ impl Successor {
 }
 
 impl Run {
-    /// Starts the workers, with what another process knows that had these queues.
+    /// Starts the workers, with the state of the process that had these queues.
     pub(super) fn begin(&mut self, queues: Vec<Queue>) -> Result<(), GuardError> {
         let Some(estate) = self.predecessor.take() else { return self.spawn_all(queues) };
         let of_a_guard = estate.is_of_a_guard();
         let state = self.succeed(estate, queues)?;
-        // Observers name workers by their place.
+        // Round observers identify workers by their index.
         self.workers.sort_by_key(|worker| worker.number);
         let has_state = state.is_some();
         let state = state.unwrap_or_default();
@@ -88,7 +89,8 @@ impl Run {
                 "bannerwall: goes on with the queues of a run that did not end cleanly: its flows are picked up in their middle"
             }
         });
-        // The other guard is gone: there is no way back, and packets are judged without all that.
+        // The predecessor has exited, so errors from here on do not stop the run: packets are judged without
+        // these endpoints.
         if let Some(facade) = self.facade.take() {
             let (front, failed) = Front::open(&self.config, facade, &mut self.host.readers);
             failed.iter().for_each(|error| tell(format_args!("bannerwall: goes on without: {error}")));
@@ -97,7 +99,7 @@ impl Run {
         Ok(())
     }
 
-    /// Has the other process stop, and starts each worker once that one's has.
+    /// Stops the other process, and starts each worker once its counterpart has stopped.
     fn succeed(
         &mut self,
         mut estate: Estate,
@@ -127,7 +129,7 @@ impl Run {
                     let mut queue = waiting.swap_remove(at);
                     is_whole &= queue.is_adopted;
                     if queue.is_adopted {
-                        // Accounts are kept by another thread, which may look at once.
+                        // Another thread keeps the accounts, and may read them at once.
                         queue.worker.judge.inspection.tally.go_on_from(state.known.received);
                         queue.worker.inherited = Some(state);
                     }
@@ -149,13 +151,13 @@ impl Run {
             self.start_worker(queue)?;
         }
         if let (Some(run), false) = (&mut run, is_whole) {
-            // What these loops have seen is not all that the hook has counted.
+            // These loops have not seen all packets that the hook counted.
             run.account = None;
         }
         Ok(run)
     }
 
-    /// Whether the run is to end before it has all queues.
+    /// Returns an error if the run must end before it has all queues.
     fn look_meanwhile(&self) -> Result<(), GuardError> {
         let mut later = Vec::new();
         while let Ok(message) = self.messages.try_recv() {
@@ -167,12 +169,12 @@ impl Run {
                 other => later.push(other),
             }
         }
-        // The receiver is this thread's own.
+        // This thread owns the receiver, so the send cannot fail.
         later.into_iter().for_each(|message| drop(self.sender.send(message)));
         Ok(())
     }
 
-    /// Stops, and leaves all that is known to `successor`.
+    /// Stops, and hands the state over to `successor`.
     pub(super) fn hand_over(
         &mut self,
         keeper: &Keeper,
@@ -180,7 +182,7 @@ impl Run {
         started: Instant,
     ) -> Result<(), GuardError> {
         successor.note_served();
-        // Before the other one's loops begin: what they receive is in no account here.
+        // Taken before the successor's loops start: packets that they receive are in no account here.
         let mut account = match successor {
             Successor::Guard(_) => keeper.hand_over(),
             Successor::Stored(_) => None,
@@ -200,25 +202,25 @@ impl Run {
                     }
                 }
                 Ok(_) => {}
-                // Its last words come before a worker's end.
+                // A worker sends its state before its thread ends.
                 Err(_) if self.workers.iter().all(|worker| worker.thread.is_finished()) => break,
                 Err(_) => {}
             }
         }
         if let Some(hung) = self.workers.iter().find(|worker| !worker.thread.is_finished()) {
-            // It may read once more, so that the end of this process has to say that nobody does.
+            // The hung worker may read once more, so the queue is free only when this process has exited.
             successor.outlive();
             return Err(GuardError::Hung(hung.number));
         }
         if let Successor::Stored(_) = successor {
-            // Nobody reads before the next process, if there ever is one.
+            // No process reads packets before the next guard starts, if it ever does.
             account = keeper.leave();
         }
         self.stop_bans();
         self.front = Front::default();
         self.host.readers.iter_mut().for_each(|reader| reader.close());
         self.emit_stats(started);
-        // What becomes of the last events counts, too.
+        // The outcome of the last events counts too.
         self.finish_readers();
         let state = RunState { counts: self.registry.counts(), account, blocks: self.blocks.all() };
         let state = state.octets().and_then(|octets| sealed(&run_name(), &octets));
@@ -231,7 +233,7 @@ impl Run {
     }
 }
 
-/// Tells of what could not be given: that goes on without.
+/// Reports state that could not be handed over. The successor continues without it.
 fn lost(name: &str, given: io::Result<()>) {
     if let Err(error) = given {
         tell(format_args!("bannerwall: {name} is lost to whoever goes on: {error}"));

@@ -1,4 +1,4 @@
-//! The main thread's work: signals, reloads, accounts, and the end of a run.
+//! The work of the main thread: signals, reloads, accounts, and the end of a run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,22 +36,22 @@ use crate::hook::{HookError, Programs};
 use crate::metrics::{Health, Registry};
 use crate::rules::Selection;
 
-/// Interval at which accounts are looked at.
+/// Interval between updates of the accounts.
 const ACCOUNTS: Duration = Duration::from_secs(1);
-/// Interval at which the end of what was told to end is looked at.
+/// Interval between checks for the end of a thread or process.
 pub(super) const MOMENT: Duration = Duration::from_millis(2);
-/// Time for which workers may take to answer what they have in hand where one of them hangs.
+/// Limit of the time for which the other workers may answer their packets if one worker hangs.
 const OTHERS_END: Duration = Duration::from_secs(1);
 
-/// A run: what all workers share, and the workers themselves.
+/// A run: the state that all workers share, and the workers.
 pub(super) struct Run {
     pub(super) config: GuardConfig,
-    /// Who runs iptables.
+    /// The process that runs iptables.
     pub(super) programs: Programs,
-    /// What forwards decided flows below netfilter.
+    /// The bypass of decided flows.
     pub(super) bypass: Option<Arc<Bypass>>,
     pub(super) stop: Arc<AtomicBool>,
-    /// True if another process goes on, once this one stops.
+    /// True if another process takes over after this one stops.
     pub(super) leaves: Arc<AtomicBool>,
     pub(super) host: Host,
     pub(super) registry: Registry,
@@ -59,45 +59,45 @@ pub(super) struct Run {
     pub(super) messages: Receiver<Message>,
     pub(super) sender: Sender<Message>,
     pub(super) workers: Vec<Running>,
-    /// Who keeps bans.
+    /// The thread that manages bans.
     pub(super) bans: Option<BanKeeper>,
-    /// Whether the workers go around.
+    /// The rounds that detect hung workers.
     pub(super) rounds: Arc<Rounds>,
-    /// Who started this process and wants to hear how it goes.
+    /// The service manager that started this process and expects notifications.
     pub(super) manager: Option<Arc<Notifier>>,
-    /// What another process has left, until the workers start.
+    /// The state of the predecessor, until the workers start.
     pub(super) predecessor: Option<Estate>,
-    /// What opens the front once that process is gone.
+    /// Everything that is needed to open the front after the predecessor has exited.
     pub(super) facade: Option<Facade>,
     pub(super) front: Front,
     pub(super) beginning: Beginning,
-    /// Where the next process finds what this one leaves.
+    /// The store in which the next process finds the state of this one.
     pub(super) store: Option<Store>,
     /// Start of the process.
     pub(super) started: Timestamp,
-    /// Time at which the rules came into force.
+    /// Time when the rules came into force.
     pub(super) loaded: Timestamp,
     pub(super) last_reload: Option<ReloadRecord>,
     /// The queues, with the netlink port ids of their sockets.
     pub(super) port_ids: Vec<(u16, Option<u32>)>,
     /// The last blocked connections.
     pub(super) blocks: Arc<BlockLog>,
-    /// Has published rules asked for at once.
+    /// Triggers an immediate poll for published rules.
     pub(super) publisher: Option<Sender<()>>,
     pub(super) _listener: Listener,
-    /// As long as it lives the kernel stamps packets, for the time that they wait in the queue.
+    /// While it lives, the kernel timestamps packets, which measures how long they wait in the queue.
     pub(super) _stamps: Option<PacketStamps>,
 }
 
-/// How a run begins.
+/// The way a run begins.
 pub(super) enum Beginning {
-    /// By itself.
+    /// Without a predecessor.
     Fresh,
-    /// In another process's place, with its accounts, if it had any.
+    /// In place of another process, with its accounts if it handed them over.
     Succeeds(Option<AccountState>),
 }
 
-/// A worker on its thread.
+/// A worker with its thread.
 pub(super) struct Running {
     pub(super) number: u16,
     /// Netlink address of the socket that has bound the queue.
@@ -106,15 +106,15 @@ pub(super) struct Running {
     pub(super) thread: JoinHandle<()>,
 }
 
-/// How a run ends.
+/// The way a run ends.
 enum End {
-    /// Its hook goes, and its queues are given back.
+    /// The hook is taken down, and the queues are released.
     Stop,
-    /// Both stay for whoever goes on.
+    /// The hook and the queues stay for the successor.
     Leave(Successor),
 }
 
-/// Tells the main thread how a worker ended, also when it panics.
+/// Reports to the main thread how a worker ended, even after a panic.
 struct Farewell {
     number: u16,
     outcome: Option<Result<(), SourceError>>,
@@ -122,7 +122,7 @@ struct Farewell {
 }
 
 impl Farewell {
-    /// Does the work of a worker, and tells how that ended.
+    /// Does the work of a worker, and reports how it ended.
     fn behind(number: u16, sender: Sender<Message>, work: impl FnOnce() -> Result<(), SourceError>) {
         let mut farewell = Self { number, outcome: None, sender };
         farewell.outcome = Some(work());
@@ -131,13 +131,13 @@ impl Farewell {
 
 impl Drop for Farewell {
     fn drop(&mut self) {
-        // The main thread is gone only when it was forced to end.
+        // The main thread is gone only after a forced stop.
         let _ = self.sender.send(Message::Ended(self.number, self.outcome.take()));
     }
 }
 
 impl Run {
-    /// Runs the workers till a signal or a failure ends the run.
+    /// Runs the workers until a signal or a failure ends the run.
     pub(super) fn guard(mut self, queues: Vec<Queue>) -> Result<(), GuardError> {
         let started = Instant::now();
         let keeper = self.begin(queues).and_then(|()| self.keeper());
@@ -148,7 +148,7 @@ impl Run {
             }
             Err(error) => (None, Err(error)),
         };
-        // Nobody takes flows back from here on.
+        // No flows are taken back from the bypass from here on.
         if let Some(bypass) = &self.bypass {
             bypass.end();
             self.count_bypassed();
@@ -156,7 +156,7 @@ impl Run {
         let ended = match (&served, &keeper) {
             (Ok(End::Leave(successor)), Some(keeper)) => self.hand_over(keeper, successor, started),
             (served, _) => {
-                // Nobody may begin to read a queue that is given back.
+                // A successor must not start to read a queue that is released.
                 self.front.close_to_heirs();
                 self.end_workers(matches!(served, Err(GuardError::Hung(_))))
             }
@@ -165,7 +165,7 @@ impl Run {
             self.let_pass();
         }
         if matches!(ended, Err(GuardError::Forced)) {
-            // Whatever does not end is left to the end of the process.
+            // Whatever has not ended ends with the process.
             return ended;
         }
         if let (Some(keeper), Ok(End::Stop) | Err(_)) = (keeper, &served) {
@@ -178,15 +178,15 @@ impl Run {
         served.and(ended)
     }
 
-    /// Has the service manager forget queues of a run that fails under `open`: packets pass where nobody has
-    /// them, and the rest of the end may take its time.
+    /// Makes the service manager drop the stored queues if the run fails under `open`: packets pass if no
+    /// process has bound the queues, so the rest of the shutdown may take its time.
     fn let_pass(&self) {
         if let (Some(store), OnFailure::Open) = (&self.store, self.config.engine().on_failure) {
             store.let_go(&self.config, &[]);
         }
     }
 
-    /// Where events go, for one thread.
+    /// Returns the event sinks of one thread.
     pub(super) fn sinks(&self) -> Sinks {
         self.host.sinks().remembering(Arc::clone(&self.blocks))
     }
@@ -211,13 +211,13 @@ impl Run {
         Ok(Keeper::start(config, self.programs.clone(), bypass, reporter, loss, Box::new(seeing), queues)?)
     }
 
-    /// From the hook's coming up to its going down.
+    /// Serves from the setup of the hook until its removal.
     fn serve(&mut self, keeper: &Keeper, started: Instant) -> Result<End, GuardError> {
         self.raise(keeper)?;
         self.health.set_ready(true);
         let ready = self.ready_line();
         tell(&ready);
-        // A manager that has started another process is told which one is its guard now.
+        // A manager that started another process learns which process is its guard now.
         let own = match self.beginning {
             Beginning::Succeeds(_) => format!("\nMAINPID={}", std::process::id()),
             Beginning::Fresh => String::new(),
@@ -245,8 +245,8 @@ impl Run {
         }
     }
 
-    /// Puts the hook up. Where another guard is gone already there is no way back: then the hook that is
-    /// there serves.
+    /// Sets up the hook. If the predecessor has exited already, the run must continue: then the existing hook
+    /// serves.
     fn raise(&self, keeper: &Keeper) -> Result<(), GuardError> {
         if let Beginning::Fresh = self.beginning {
             return keeper.raise(false);
@@ -257,15 +257,15 @@ impl Run {
         Ok(())
     }
 
-    /// Tells the service manager, if there is one.
+    /// Notifies the service manager, if there is one.
     fn notify(&self, assignments: &str) {
         if let Some(manager) = &self.manager {
             manager.send(assignments);
         }
     }
 
-    /// Takes our hook down, unless it has to stay: because the user wants it to, or because packets must
-    /// not pass after a failure.
+    /// Takes the hook down, unless it must stay: because the user asked for it, or because packets must not
+    /// pass after a failure.
     pub(super) fn lower_hook(&self, keeper: &Keeper, has_failed: bool) -> Result<(), GuardError> {
         let config = &self.config;
         if config.hook.is_none() {
@@ -280,7 +280,7 @@ impl Run {
             });
             return Ok(());
         }
-        // The table of bans goes with the hook: nobody may put it back.
+        // The table of bans is removed with the hook, so the ban thread must not restore it.
         self.stop_bans();
         let answer = keeper.take_down();
         let deadline = Instant::now() + Keeper::patience();
@@ -290,14 +290,15 @@ impl Run {
                 Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
                 Err(_) => return Err(HookError::Unanswered.into()),
             }
-            // A worker that ends is seen by its thread; a second signal does not wait for iptables.
+            // Only a second signal ends the wait for iptables. The end of a worker is visible from its
+            // thread.
             if let Ok(Message::Stop) = self.messages.try_recv() {
                 return Err(GuardError::Forced);
             }
         }
     }
 
-    /// Ends the thread that keeps bans; the kernel's set stays.
+    /// Ends the thread that manages bans. The kernel's set stays.
     pub(super) fn stop_bans(&self) {
         if let Some(bans) = &self.bans {
             bans.stop();
@@ -325,7 +326,7 @@ impl Run {
         Ok(Running { number, address, tally, thread })
     }
 
-    /// What tells people and scripts that packets are judged now.
+    /// Returns the line that reports that packets are judged now.
     fn ready_line(&self) -> String {
         let config = &self.config;
         let queues: Vec<String> = config.queues.numbers().map(|queue| queue.to_string()).collect();
@@ -345,7 +346,7 @@ impl Run {
         )
     }
 
-    /// Serves messages until the run has to end.
+    /// Serves messages until the run must end.
     fn watch(&mut self, started: Instant) -> Result<End, GuardError> {
         let mut observer = Observer::new(Arc::clone(&self.rounds), Instant::now());
         loop {
@@ -389,14 +390,14 @@ impl Run {
         }
     }
 
-    /// Shows what the bypass has done.
+    /// Publishes the counts of the bypass.
     fn count_bypassed(&self) {
         if let Some(news) = self.bypass.as_ref().map(|bypass| bypass.news()) {
             self.host.metrics.note_bypassed(news.flows, news.packets, news.octets);
         }
     }
 
-    /// Puts a published version of the rules in force; a bad one changes nothing.
+    /// Puts a published version of the rules in force. An invalid one changes nothing.
     fn take_rules(&mut self, selection: Selection) -> Result<RulesInForce, String> {
         let answer = self.exchange(&selection);
         if answer.is_ok() {
@@ -405,11 +406,11 @@ impl Run {
         answer
     }
 
-    /// Puts new rules in force; bad ones change nothing, and none at all are bad where there are some.
-    /// Published ones are those that are known, and newer ones come when they do.
+    /// Puts new rules in force. Invalid rules change nothing. An empty set is invalid if rules are in force.
+    /// With a rule source, the known version is loaded again and a poll for newer ones is triggered.
     pub(super) fn reload(&mut self) -> Result<RulesInForce, String> {
         if let Some(publisher) = &self.publisher {
-            // It is asked already where there is no room.
+            // If the channel is full, a poll is pending already.
             let _ = publisher.try_send(());
         }
         self.exchange(&self.config.inspection.rules.clone())
@@ -425,14 +426,14 @@ impl Run {
         answer
     }
 
-    /// Lets the workers answer what they have in hand; a second signal does not wait for that, and nobody
-    /// waits for one that hangs.
+    /// Waits until the workers have answered the packets that they have read. A second signal ends the wait,
+    /// and a worker that hangs limits it.
     fn end_workers(&mut self, one_hangs: bool) -> Result<(), GuardError> {
         self.stop.store(true, Ordering::Relaxed);
         let mut outcome = Ok(());
         let deadline = Instant::now() + OTHERS_END;
         let is_over = || one_hangs && Instant::now() >= deadline;
-        // A worker says farewell shortly before its thread ends, and then nothing more is to come.
+        // A worker reports its end shortly before its thread ends, and sends nothing more.
         while self.workers.iter().any(|worker| !worker.thread.is_finished()) && !is_over() {
             match self.messages.recv_timeout(MOMENT) {
                 Ok(Message::Stop) => return Err(GuardError::Forced),
@@ -474,20 +475,21 @@ impl Run {
     }
 
     fn finish_workers(&mut self) {
-        // One that hangs ends with the process.
+        // A worker that hangs ends with the process.
         for worker in self.workers.drain(..).filter(|worker| worker.thread.is_finished()) {
-            // How it ended was told by its farewell.
+            // Its message has told how it ended.
             let _ = worker.thread.join();
         }
     }
 
-    /// Waits, not for long, until everybody has what there was to tell, and shows what became of it.
+    /// Waits for a limited time until all outputs and readers have taken all events, and publishes the final
+    /// totals.
     pub(super) fn finish_readers(&mut self) {
         self.host.finish();
     }
 }
 
-/// The error that a worker ended by, if any; `None` in place of an outcome is a panic.
+/// Returns the error that ended a worker, if any. `None` in place of an outcome is a panic.
 pub(super) fn failure(queue: u16, outcome: Option<Result<(), SourceError>>) -> Option<GuardError> {
     match outcome {
         None => Some(GuardError::Worker(queue)),

@@ -1,4 +1,4 @@
-//! What a worker counts, and how it gets into the metrics: as differences, on the worker's ticks.
+//! Counts of a worker, and their publication in the metrics: as differences, on the worker's ticks.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -14,14 +14,14 @@ use crate::metrics::{GuardMetrics, QueueDrop, Verdict as Label};
 use crate::rules::RuleSet;
 use crate::terms::Anomaly;
 
-/// What other threads may see of a worker at any time.
+/// Counts that other threads may read at any time.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     received: AtomicU64,
     latest: Mutex<Latest>,
 }
 
-/// A worker's counts as of its last tick.
+/// The counts of a worker at its last tick.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Latest {
     pub(super) statistics: Statistics,
@@ -30,19 +30,19 @@ pub(super) struct Latest {
 }
 
 impl Tally {
-    /// Counts a packet before it is answered: as long as it waits for its verdict the kernel counts it
-    /// too, so that no account of both can miss it.
+    /// Counts a packet before it is answered. While it waits for its verdict the kernel counts it too, so
+    /// that the sum of both cannot miss it.
     pub(super) fn receive(&self) {
-        // One thread writes: no read-modify-write is needed.
+        // Only one thread writes, so no read-modify-write is needed.
         self.received.store(self.received.load(Ordering::Relaxed) + 1, Ordering::Release);
     }
 
-    /// Packets received, those in hand among them.
+    /// Returns the number of packets received, including those without a verdict yet.
     pub(super) fn received(&self) -> u64 {
         self.received.load(Ordering::Acquire)
     }
 
-    /// Goes on from what another process has received.
+    /// Continues from the number of packets that another process received.
     pub(super) fn go_on_from(&self, received: u64) {
         self.received.store(received, Ordering::Release);
     }
@@ -56,7 +56,7 @@ impl Tally {
     }
 }
 
-/// Packets by their answer.
+/// Numbers of packets by verdict.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Answers {
     pub(super) accept: u64,
@@ -74,12 +74,12 @@ impl Answers {
     }
 }
 
-/// Writes one worker's counts into the metrics that all workers share.
+/// Adds the counts of one worker to the metrics that all workers share.
 pub(super) struct Publisher {
     metrics: GuardMetrics,
     packets: [IntCounter; 3],
     queue: u16,
-    /// Handles by rule index, for the rule set in force.
+    /// Counters by rule index, for the rule set in force.
     matches: Vec<IntCounter>,
     /// In the order of [`Anomaly::ALL`].
     anomalies: Vec<IntCounter>,
@@ -89,7 +89,7 @@ pub(super) struct Publisher {
     suppressed: [IntCounter; 2],
     last_turn: IntGauge,
     before: Latest,
-    /// Packets of all queues that went by uninspected, when that was looked at last.
+    /// Number of packets of all queues that passed uninspected, at the last read.
     missed: Option<u64>,
 }
 
@@ -120,27 +120,28 @@ impl Publisher {
         publisher
     }
 
-    /// Counts matches of another rule set from now on. `engine` are the counts of an engine that has it
-    /// already, all of which were published before: what it took along of rules that stay is not new.
+    /// Counts matches of another rule set from now on. `engine` holds the counts of an engine that has this
+    /// set already. All of them were published before, so the counts that it kept for unchanged rules are not
+    /// new.
     pub(super) fn set_rules(&mut self, rules: &RuleSet, engine: &Counters) {
         let handle = |rule: &crate::rules::Rule| self.metrics.rule_matches(rule.id(), rule.action());
         self.matches = rules.rules().iter().map(handle).collect();
         for policy in rules.policies() {
-            // It is shown before it has refused anything.
+            // The counter is shown before the policy has refused a connection.
             self.metrics.policy_refusals(policy.id());
         }
         self.before.engine.matches.clone_from(&engine.matches);
     }
 
-    /// True if packets went by uninspected since the last look, as far as the hook's counters tell.
+    /// True if packets passed uninspected since the last call, according to the hook's counters.
     pub(super) fn has_missed(&mut self) -> bool {
         let missed = self.metrics.uninspected_packets.get();
         let before = std::mem::replace(&mut self.missed, missed);
         missed > before.or(Some(0))
     }
 
-    /// Goes on where another process has stopped: it has shown what the kernel had counted by then,
-    /// `statistics`, and all that came of the flows that `engine` knows of it, but for the `news`.
+    /// Continues the metrics of another process. It has published the kernel's counts up to `statistics`, and
+    /// the counts of the flows in `engine`, except the `news`.
     pub(super) fn go_on_from(&mut self, statistics: Statistics, engine: &Counters, news: &News) {
         self.before.statistics = statistics;
         let mut before = engine.clone();
@@ -153,18 +154,18 @@ impl Publisher {
             let count = before.refusals.get_mut(policy).into_iter();
             count.for_each(|count| *count = count.saturating_sub(*new));
         }
-        // Present values are this process's own.
+        // Current values belong to this process.
         (before.flows_now, before.udp_flows_now) = (FlowCounts::default(), FlowCounts::default());
         (before.buffered_now, before.udp_buffered_now) = (0, 0);
         self.before.engine = before;
     }
 
-    /// Counts packets that a guard before had read and not answered.
+    /// Counts packets that an earlier guard had read but not answered.
     pub(super) fn note_abandoned(&self, packets: u64) {
         self.metrics.abandoned_packets.inc_by(packets);
     }
 
-    /// Takes a batch: the packets in it and how long they waited for their verdicts, where known.
+    /// Adds the packets of a batch, and the time that they waited for their verdicts, if known.
     pub(super) fn batch(&mut self, received: Received, waited: Option<Duration>) {
         if let Some(waited) = waited {
             self.metrics.verdict_latency.observe(waited, received.packets as u64);
@@ -181,11 +182,11 @@ impl Publisher {
         tally.store(self.before.clone());
     }
 
-    /// Publishes what the kernel and the queue's socket have counted.
+    /// Publishes the counts of the kernel and of the queue's socket.
     pub(super) fn publish_statistics(&mut self, now: Statistics) {
         let before = self.before.statistics;
         let metrics = &self.metrics;
-        // Series of what can't be known are absent, not 0.
+        // Series of unknown values are absent rather than 0.
         if now.knows_kernel {
             metrics.queue_depth(self.queue).set(signed(now.waiting));
             for (reason, new, old) in [
@@ -256,7 +257,7 @@ impl Publisher {
         {
             counter.inc_by(new.saturating_sub(old));
         }
-        // Gauges are sums over all workers: each moves them by its own difference.
+        // Gauges are sums over all workers, so each worker adds its own difference.
         for ((gauge, new), old) in
             self.flows.iter().zip(by_state(now.flows_now)).zip(by_state(before.flows_now))
         {
@@ -272,20 +273,20 @@ impl Publisher {
     }
 }
 
-/// What flows are in, as metrics call it.
+/// States of flows, as the metrics name them.
 const STATES: [&str; 6] = ["opening", "unconfirmed", "undecided", "passed", "blocked", "closed"];
 
-/// In the order of [`STATES`].
+/// Returns the numbers of flows in the order of [`STATES`].
 fn by_state(flows: FlowCounts) -> [u64; 6] {
     [flows.opening, flows.unconfirmed, flows.undecided, flows.passed, flows.blocked, flows.closed]
 }
 
-/// Flows in all states together.
+/// Returns the number of flows in all states.
 pub(super) fn total(flows: FlowCounts) -> u64 {
     by_state(flows).iter().sum()
 }
 
-/// As a gauge takes it.
+/// Converts a value for a gauge.
 pub(super) fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }

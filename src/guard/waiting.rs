@@ -1,9 +1,9 @@
-//! How long packets waited in the kernel before a worker saw them, and which of them waited too long.
+//! The time that packets waited in the kernel before a worker saw them, and its limit.
 //!
-//! The kernel knows no age limit: a worker that goes on after a pause finds all that its queue holds. What
-//! waited longer than the limit gets the verdict of `--on-failure` at once, so that what is new does not
-//! wait behind what its sender has long sent again. The kernel's stamps tell; packets of this machine's
-//! own (OUTPUT) have none, and are judged whatever their age.
+//! The kernel has no age limit: after a pause a worker finds all packets that its queue holds. Packets that
+//! waited longer than the limit get the verdict of `--on-failure` at once, so that new packets do not wait
+//! behind old ones that their senders have long repeated. The age comes from the kernel's timestamps. Packets
+//! of this machine itself (OUTPUT) have none, and are judged at any age.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,14 +12,14 @@ use crate::diagnostics::tell;
 use crate::event::Timestamp;
 use crate::metrics::{GuardMetrics, QueueDrop};
 
-/// Looks at the packets of one queue.
+/// Checks the packets of one queue.
 pub(super) struct Waiting {
     queue: u16,
     limit: Option<Duration>,
-    /// What those that waited too long get.
+    /// Verdict on packets that waited too long.
     failure: Verdict,
     metrics: GuardMetrics,
-    /// Those that were not published yet, and those that were not told yet.
+    /// Numbers of packets that are not published yet, and that are not reported yet.
     new: u64,
     untold: u64,
 }
@@ -29,13 +29,13 @@ impl Waiting {
         Self { queue, limit, failure, metrics, new: 0, untold: 0 }
     }
 
-    /// True if a packet with this stamp has waited too long; `now` is the time of day as the worker
-    /// reckons it.
+    /// True if a packet with this timestamp has waited too long. `now` is the time of day as the worker
+    /// computes it.
     pub(super) fn is_over(&mut self, now: Timestamp, stamp: Option<Timestamp>) -> bool {
         self.exceeds(now, stamp, || SystemTime::now().into())
     }
 
-    /// `wall` is asked where the reckoning says that the limit is exceeded: it is up to a tick old, and the
+    /// `wall` is called only if the limit seems exceeded: the computed time is up to one tick old, and the
     /// clock may have been set back since.
     fn exceeds(
         &mut self,
@@ -51,7 +51,7 @@ impl Waiting {
         is_over
     }
 
-    /// Publishes what waited too long since the last call, and tells of it when there is no more of it.
+    /// Publishes the packets that waited too long since the last call, and reports them once no more follow.
     pub(super) fn publish(&mut self) {
         let new = std::mem::take(&mut self.new);
         self.untold += new;

@@ -1,6 +1,6 @@
-//! One queue's loop: packets in, the engine's decisions out as verdicts.
+//! The loop of one queue, which turns the engine's decisions about packets into verdicts.
 //!
-//! Everything here belongs to one thread; what it shares with others are atomics and channels.
+//! Everything here belongs to one thread. It shares only atomics and channels with others.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -32,23 +32,23 @@ use crate::packet::{self, Parsed, Segment};
 
 /// Interval at which the kernel's counters are read.
 const STATISTICS: Duration = Duration::from_secs(1);
-/// Time for which nothing must have asked for more octets before the copy range shrinks again.
+/// Time without requests for more bytes after which the copy range shrinks again.
 const QUIET: Duration = Duration::from_secs(30);
 /// `NF_INET_FORWARD`.
 const FORWARD: u8 = 2;
-/// How long the packets in hand may take at the end.
+/// Limit of the time to answer the remaining packets at the end.
 const DRAIN: Duration = Duration::from_secs(1);
 
-/// What a worker shares with the main thread.
+/// The state that a worker shares with the main thread.
 #[derive(Debug, Clone)]
 pub(super) struct Shared {
     /// The queue.
     pub(super) number: u16,
     /// Set once, when the run ends.
     pub(super) stop: Arc<AtomicBool>,
-    /// Set before, where another process goes on.
+    /// Set before `stop` if another process takes over.
     pub(super) leaves: Arc<AtomicBool>,
-    /// The main thread, which is told then what is known here.
+    /// The main thread, which receives the worker's state at a handover.
     pub(super) messages: Sender<Message>,
 }
 
@@ -57,47 +57,47 @@ pub(super) struct Worker {
     pub(super) source: Box<dyn Source>,
     pub(super) judge: Judge,
     pub(super) shared: Shared,
-    /// The copy range to go back to.
+    /// The copy range to return to.
     pub(super) copy_range: u32,
-    /// How long packets waited before they came here.
+    /// Age of the packets.
     pub(super) waiting: Waiting,
-    /// Whether the kernel keeps what it is told.
+    /// Check that the kernel stores decisions.
     pub(super) handed: Handed,
-    /// Shows others that the loop goes around.
+    /// Shows that the loop goes around.
     pub(super) pulse: Pulse,
-    /// What another process knew that had this queue.
+    /// The state of the process that had this queue.
     pub(super) inherited: Option<Box<QueueState>>,
-    /// True if that process may have given the queue back after all: it did not say what it knew.
+    /// True if that process may have released the queue: it left no state.
     pub(super) is_doubtful: bool,
 }
 
-/// Everything that one packet needs.
+/// Everything that is needed to judge a packet.
 pub(super) struct Judge {
     pub(super) inspection: Inspection,
     pub(super) policy: Policy,
     /// Absent in monitor mode, which rejects nothing.
     pub(super) injector: Option<Arc<Injector>>,
-    /// Resets that wait until the batch's verdicts are sent.
+    /// Resets that wait until the verdicts of the batch are sent.
     pub(super) resets: Vec<PendingResets>,
-    /// Resets that were sent, known again where others took their mark off.
+    /// Sent resets, to recognise them if third-party rules cleared their mark.
     pub(super) own: Recent,
-    /// Connections to these are not inspected.
+    /// The guard's own listeners, whose connections are not inspected.
     pub(super) listeners: OwnListeners,
     pub(super) interfaces: Interfaces,
-    /// Time at which a packet was last asked for again, with more octets.
+    /// Time of the last request for more bytes of a packet.
     pub(super) grown: Option<Timestamp>,
-    /// Flows that go by below netfilter.
+    /// Flows that bypass netfilter.
     pub(super) bypass: Option<Entries>,
-    /// Where bans are asked for.
+    /// Receiver of requests for bans.
     pub(super) bans: BanHandle,
 }
 
-/// Resets with the way to their receivers.
+/// Resets with the paths to their receivers.
 #[derive(Debug)]
 pub(super) struct PendingResets {
     resets: Resets,
     ways: Ways,
-    /// The events that wait to tell what becomes of them.
+    /// The events that wait for the outcome of the resets.
     events: Range<usize>,
 }
 
@@ -114,7 +114,7 @@ impl Judge {
         answer
     }
 
-    /// The answer to a packet that has waited too long to be judged.
+    /// Returns the answer to a packet that has waited too long to be judged.
     fn pass_over(&mut self, now: Timestamp, queued: &Queued<'_>) -> Answer {
         self.note_bypassed(queued);
         let answer = self.policy.known(queued).unwrap_or_else(|| {
@@ -130,7 +130,8 @@ impl Judge {
         answer
     }
 
-    /// Takes a flow back that begins or ends: what goes by below netfilter is never another connection.
+    /// Takes a flow back from the bypass when it begins or ends, so that a new connection with the same
+    /// addresses is inspected.
     fn note_bypassed(&mut self, queued: &Queued<'_>) {
         let Some(entries) = &mut self.bypass else { return };
         if let Some(segment) = segment(queued) {
@@ -138,12 +139,12 @@ impl Judge {
         }
     }
 
-    /// Has a flow go by below netfilter that nothing is left to be read of, and no other.
+    /// Puts a flow into the bypass if nothing of it is left to inspect; otherwise takes it back.
     fn bypass(&mut self, queued: &Queued<'_>, inspected: &Inspected) {
         let Some(entries) = &mut self.bypass else { return };
         let Some(segment) = segment(queued) else { return };
         match inspected.decision {
-            // What a rule marks gets its mark by netfilter.
+            // Netfilter sets the marks of rules, so a marked flow must go through it.
             Decision::Pass if inspected.mark.is_none() && queued.hook == FORWARD => {
                 entries.insert(&segment, queued.input_interface, queued.output_interface);
             }
@@ -177,10 +178,10 @@ impl Judge {
         answer
     }
 
-    /// Sends the batch's resets, once its verdicts are sent: a reset that overtakes segments which its
-    /// batch lets pass is out of sequence, and its receiver would not take it (RFC 5961 section 3.2).
+    /// Sends the resets of a batch after its verdicts. A reset that overtakes segments of the same batch is
+    /// out of sequence, and its receiver would not accept it (RFC 5961 section 3.2).
     ///
-    /// What the batch's packets led to is told then, too: not before it is known what became of the resets.
+    /// The events of the batch are emitted afterwards, when the outcomes of the resets are known.
     fn send_resets(&mut self, now: Instant) {
         let mut pending = std::mem::take(&mut self.resets);
         for PendingResets { resets, ways, events } in pending.drain(..) {
@@ -206,8 +207,8 @@ impl Judge {
         self.inspection.sink.complete(events, &outcomes);
     }
 
-    /// Resets the ends of flows that the rules in force reject by what another process let through, and tells
-    /// of them.
+    /// Resets flows that another process let through but that the rules in force reject, and emits their
+    /// events.
     fn reject_taken(&mut self, rejections: Vec<Rejection>) {
         for Rejection { resets, interface, events } in rejections {
             let start = self.inspection.sink.hold();
@@ -220,7 +221,7 @@ impl Judge {
     }
 }
 
-/// A queued packet as the engine takes it.
+/// Converts a queued packet for the engine.
 fn input<'p>(interfaces: &'p mut Interfaces, now: Timestamp, queued: &Queued<'p>) -> PacketInput<'p> {
     PacketInput {
         now,
@@ -233,7 +234,7 @@ fn input<'p>(interfaces: &'p mut Interfaces, now: Timestamp, queued: &Queued<'p>
     }
 }
 
-/// A queued packet as a segment.
+/// Parses a queued packet as a TCP segment.
 fn segment<'a>(queued: &Queued<'a>) -> Option<Segment<'a>> {
     match packet::parse(queued.payload, queued.wire_length) {
         Ok(Parsed::Tcp(segment)) => Some(segment),
@@ -242,13 +243,14 @@ fn segment<'a>(queued: &Queued<'a>) -> Option<Segment<'a>> {
 }
 
 impl Worker {
-    /// Judges packets until told to stop, then what is still in hand, and gives the queue back.
+    /// Judges packets until told to stop, then the remaining ones, and releases the queue.
     pub(super) fn run(mut self) -> Result<(), SourceError> {
         let mut read = Instant::now();
         if let Some(state) = self.inherited.take() {
             self.go_on(&state, self.judge.inspection.now())?;
         }
-        // A loop that hangs before its first second is over has gone around at its start, not in 1970.
+        // Publishes the start as the last turn: otherwise a loop that hangs within its first second would
+        // show a turn in 1970.
         self.publish(self.judge.inspection.now());
         while !self.shared.stop.load(Ordering::Relaxed) {
             let now = self.turn()?;
@@ -271,12 +273,12 @@ impl Worker {
                 self.tick(self.judge.inspection.clock.even(now))?;
             }
         }
-        // Who has told to stop has said before whether somebody goes on.
+        // Pairs with the store of `stop`: `leaves` was set before it.
         fence(Ordering::Acquire);
         if self.shared.leaves.load(Ordering::Relaxed) { self.leave() } else { self.finish() }
     }
 
-    /// One batch; returns when it was done with.
+    /// Handles one batch. Returns the time of its end.
     fn turn(&mut self) -> Result<Instant, SourceError> {
         let Self { source, judge, waiting, .. } = self;
         let mut begun = None;
@@ -322,7 +324,7 @@ impl Worker {
         self.judge.inspection.publish(now);
     }
 
-    /// Goes on with a queue where another process has stopped.
+    /// Continues with the queue of another process.
     fn go_on(&mut self, state: &QueueState, now: Timestamp) -> Result<(), SourceError> {
         self.is_doubtful = state.known.copy_range.is_none();
         self.check_queue()?;
@@ -346,7 +348,7 @@ impl Worker {
                 socket_drops: unread,
                 ..Statistics::default()
             },
-            // What was before this process is not its to tell.
+            // Counts from before this process are not its own to report.
             None => source.statistics(),
         };
         let Inspection { publisher, inspector, .. } = &mut judge.inspection;
@@ -354,8 +356,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Answers what a process has read that was killed amid a batch: the kernel would hold it for ever, as
-    /// part of what the queue may hold.
+    /// Answers the packets that a process had read when it was killed. Otherwise the kernel would hold them
+    /// for ever, as part of the queue's limit.
     fn answer_read(&mut self) -> Result<(), SourceError> {
         let count = self.source.answer_read()?;
         let fate = if self.judge.policy.failure == Verdict::Accept { "passed" } else { "were dropped" };
@@ -376,7 +378,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Binds a queue anew that nothing would ever come to.
+    /// Binds the queue again if no packets would ever arrive on it.
     fn check_queue(&mut self) -> Result<(), SourceError> {
         let number = self.shared.number;
         let is_lost = || self.source.is_lost() || matches!(KernelCounters::of(number), Ok(None));
@@ -389,8 +391,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Leaves the queue as it is to another process, with what is known of its flows. All packets that were
-    /// received are answered.
+    /// Leaves the queue bound for another process, and hands over the state of its flows. All packets that
+    /// were received are answered.
     fn leave(mut self) -> Result<(), SourceError> {
         let now = self.judge.inspection.now();
         let statistics = self.source.statistics();
@@ -410,7 +412,7 @@ impl Worker {
         let state = QueueState { known, flows: self.judge.inspection.inspector.hand_over(now) };
         let number = self.shared.number;
         let left = state.octets().and_then(|octets| sealed(&state_name(number), &octets));
-        // The main thread is gone only when it was forced to end.
+        // The main thread is gone only after a forced stop.
         let _ = self.shared.messages.send(Message::Left(number, left));
         Ok(())
     }

@@ -24,10 +24,10 @@ pub(super) use work::{Beat, Lease, Ordered, Rows, Share, Written, write};
 use super::FleetError;
 use crate::inventory::{Beside, DatabaseError, Desk, Place, Row, Value, values};
 
-/// The version of the tables that this program writes.
+/// Version of the tables that this program writes.
 pub(super) const VERSION: i64 = TABLES.len() as i64;
 
-/// What makes them: one step a version.
+/// SQL of the tables, one step per version.
 const TABLES: [&str; 7] = [
     include_str!("../fleet-1.sql"),
     include_str!("../fleet-2.sql"),
@@ -38,16 +38,17 @@ const TABLES: [&str; 7] = [
     include_str!("../fleet-7.sql"),
 ];
 
-/// A fleet's database.
+/// The database of a fleet.
 #[derive(Debug)]
 pub struct Queue {
     beside: Beside,
 }
 
 impl Queue {
-    /// Comes to a fleet, and makes its tables and those of the inventory where there are none.
+    /// Opens a fleet, and makes its tables and those of the inventory if they do not exist.
     ///
     /// # Errors
+    ///
     /// See [`FleetError`].
     pub fn make(place: &Place) -> Result<Self, FleetError> {
         let queue = Self { beside: Beside::make(place)? };
@@ -55,9 +56,10 @@ impl Queue {
         queue.checked()
     }
 
-    /// Comes to a fleet that is there. One of an older program is brought up to date.
+    /// Opens an existing fleet. The tables of an older program are upgraded.
     ///
     /// # Errors
+    ///
     /// See [`FleetError`].
     pub fn open(place: &Place) -> Result<Self, FleetError> {
         let queue = Self { beside: Beside::open(place)? };
@@ -68,12 +70,13 @@ impl Queue {
         queue.checked()
     }
 
-    /// Makes a fleet with its roles, or what of them is not there; what was made, and what was there.
+    /// Makes a fleet with its roles, or the missing parts of it. Returns what was made and what existed.
     ///
     /// # Errors
+    ///
     /// See [`FleetError`].
     pub fn init(place: &Place, members: &[Member]) -> Result<Vec<String>, FleetError> {
-        // Before there is anything: who asks for what cannot be had gets none of it.
+        // Checked before anything is made, so that a refused request changes nothing.
         let told = init::look(&Beside::open(place)?, members)?;
         let queue = Self::make(place)?;
         init::make(&queue.beside, members).map_err(|error| queue.fault(error))?;
@@ -88,14 +91,14 @@ impl Queue {
         }
     }
 
-    /// Takes the steps behind the version that is there, and lets groups that came before do what is new.
+    /// Upgrades the tables, and grants the new rights to existing groups.
     fn climb(&self) -> Result<(), DatabaseError> {
         if version(self.beside.desk())? >= VERSION {
             return Ok(());
         }
         self.beside.together(|desk| {
             desk.wait_for_turn()?;
-            // Another one may have been quicker.
+            // Another process may have been quicker.
             let found = usize::try_from(version(desk)?).unwrap_or_default();
             TABLES.iter().skip(found).try_for_each(|step| desk.batch(step))?;
             init::grant(desk)
@@ -106,10 +109,11 @@ impl Queue {
         version(self.beside.desk()).map_err(|error| self.fault(error))
     }
 
-    /// Connects anew where the connection is lost.
+    /// Reconnects if the connection is lost.
     ///
     /// # Errors
-    /// The server is not there.
+    ///
+    /// The server is away.
     pub(super) fn revive(&mut self) -> Result<(), DatabaseError> {
         self.beside.revive()
     }
@@ -137,7 +141,7 @@ impl Queue {
     }
 }
 
-/// The version of the tables that are there; 0 where there are none.
+/// Returns the version of the tables; 0 if there are none.
 fn version(desk: Desk<'_>) -> Result<i64, DatabaseError> {
     let there = "SELECT to_regclass('bannerwall.fleet_version') IS NOT NULL";
     if desk.one(there, &[], |row| row.get::<bool>(0))? != Some(true) {

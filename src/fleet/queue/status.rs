@@ -1,4 +1,4 @@
-//! How scans stand.
+//! States of scans.
 
 use serde::Serialize;
 
@@ -10,49 +10,49 @@ use crate::scan::targets::Counts;
 /// Scans that are listed.
 const LISTED: i64 = 100;
 
-/// How a scan stands.
+/// State of a scan.
 #[derive(Debug, Clone, Serialize)]
 pub struct ScanState {
     /// Its number.
     pub scan: i64,
     /// `open`, `done`, `cancelled`.
     pub state: String,
-    /// What is scanned.
+    /// Description of the scan.
     pub about: String,
-    /// Who has ordered it.
+    /// The role that ordered it.
     pub who: String,
-    /// When.
+    /// Time of the order.
     pub made: Time,
-    /// When it ended.
+    /// Time of its end.
     pub ended: Option<Time>,
-    /// All of its targets.
+    /// Number of its targets.
     pub targets: i64,
-    /// Those that are over.
+    /// Number of finished targets.
     pub over: i64,
-    /// Its shards.
+    /// Number of its shards.
     pub shards: i64,
-    /// Those that nobody has.
+    /// Number of shards that wait for a worker.
     pub ready: i64,
-    /// Those that somebody has.
+    /// Number of shards that a worker holds.
     pub leased: i64,
-    /// Those that are over.
+    /// Number of finished shards.
     pub done: i64,
-    /// Those that have failed too often.
+    /// Number of shards that failed too often.
     pub parked: i64,
 }
 
-/// How a scan has ended.
+/// The way a scan ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScanEnd {
-    /// Each of its targets is over.
+    /// All targets are finished.
     Done,
-    /// So many of its shards have failed too often, and the others are over.
+    /// This many shards failed too often; the others are finished.
     Failed(i64),
     /// It was cancelled.
     Cancelled,
 }
 
-/// The same in more words.
+/// State of a scan with details.
 #[derive(Debug, Clone, Serialize)]
 pub struct Status {
     /// How it stands.
@@ -60,22 +60,22 @@ pub struct Status {
     pub scan: ScanState,
     /// What came of the targets that are over.
     pub counts: Counts,
-    /// Why shards are parked or were handed on.
+    /// Reasons why shards are parked or were reassigned.
     pub errors: Vec<ShardError>,
-    /// Who works on it.
+    /// Workers of the scan.
     pub workers: Vec<WorkerState>,
 }
 
-/// Why a shard failed last.
+/// The last failure of a shard.
 #[derive(Debug, Clone, Serialize)]
 pub struct ShardError {
     /// Its number.
     pub shard: i64,
-    /// `parked`, or how it stands since.
+    /// `parked`, or its state since then.
     pub state: String,
-    /// How often it failed since it came forward.
+    /// Number of failures since its last progress.
     pub attempts: i64,
-    /// Why.
+    /// The error.
     pub error: String,
 }
 
@@ -86,9 +86,9 @@ pub struct WorkerState {
     pub name: String,
     /// When it was heard of last.
     pub seen: Time,
-    /// The shards that it has.
+    /// Number of shards that it holds.
     pub shards: i64,
-    /// Targets a second that it may ask, where the scan has a limit.
+    /// Its limit of targets per second, if the scan has a limit.
     pub rate: Option<i64>,
 }
 
@@ -99,10 +99,11 @@ const SCANS: &str =
   FROM fleet_scans f LEFT JOIN fleet_shards s ON s.scan = f.id";
 
 impl Queue {
-    /// The last scans, the newest first.
+    /// Returns the last scans, the newest first.
     ///
     /// # Errors
-    /// What the database says.
+    ///
+    /// The database returns an error.
     pub fn scans(&self) -> Result<Vec<ScanState>, FleetError> {
         let query = format!(
             "{SCANS} WHERE f.id IN (SELECT id FROM fleet_scans ORDER BY state = 'open' DESC, id DESC LIMIT ?1)
@@ -111,19 +112,21 @@ impl Queue {
         self.all(&query, values![LISTED], state)
     }
 
-    /// How a scan stands.
+    /// Returns the state of a scan.
     ///
     /// # Errors
-    /// There is none of that number.
+    ///
+    /// The scan does not exist.
     pub fn status(&self, scan: i64) -> Result<ScanState, FleetError> {
         let query = format!("{SCANS} WHERE f.id = ?1 GROUP BY f.id");
         self.one(&query, values![scan], state)?.ok_or(FleetError::NoScan(scan))
     }
 
-    /// How a scan has ended; none where it has not.
+    /// Returns how a scan ended; none if it has not ended.
     ///
     /// # Errors
-    /// There is none of that number.
+    ///
+    /// The scan does not exist.
     pub(in crate::fleet) fn end(&self, scan: i64) -> Result<Option<ScanEnd>, FleetError> {
         let query = "SELECT state, CASE WHEN state = 'open' THEN 0 ELSE (SELECT count(*) FROM fleet_shards s
                WHERE s.scan = f.id AND s.state = 'parked') END FROM fleet_scans f WHERE id = ?1";
@@ -138,10 +141,11 @@ impl Queue {
         end.ok_or(FleetError::NoScan(scan))
     }
 
-    /// The same in more words.
+    /// Returns the state of a scan with details.
     ///
     /// # Errors
-    /// There is none of that number.
+    ///
+    /// The scan does not exist.
     pub fn described(&self, scan: i64) -> Result<Status, FleetError> {
         let state = self.status(scan)?;
         let mut counts = Counts::default();

@@ -1,6 +1,6 @@
-//! The file that a guard keeps its last good pack in, with its signature: a start needs no server, and trusts
-//! the file no more than the server. Beside it stands the pack's number, below which nothing is taken,
-//! whatever became of the file.
+//! The file in which a guard stores its last good pack with its signature. A start needs no server, and
+//! trusts the file no more than the server. A second file holds the number of the pack. No version below it
+//! is accepted, whatever happens to the first file.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,29 +8,30 @@ use std::path::{Path, PathBuf};
 use super::key::PublicKeys;
 use super::pack::{LARGEST, Pack};
 
-/// What the file begins with.
+/// First line of the file.
 const HEAD: &str = "bannerwall rules 1\n";
 
-/// Lines of a signature.
+/// Number of lines of a signature.
 const LINES: usize = 4;
 
-/// Octets of a file at most.
+/// Maximum length of the file, in bytes.
 const LONGEST: u64 = LARGEST as u64 + (8 << 10);
 
-/// Octets of a file with a number at most.
+/// Maximum length of a file with a number, in bytes.
 const NUMBER: u64 = 32;
 
-/// The file with the number of the newest version that was in force.
+/// Returns the path of the file with the number of the newest version that was in force.
 pub(super) fn number_file(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".version");
     name.into()
 }
 
-/// The newest version that was in force; none where there is no file that says so.
+/// Returns the newest version that was in force; none if the file does not exist.
 ///
 /// # Errors
-/// Why it is of no use.
+///
+/// The file is unusable.
 pub(super) fn number(path: &Path) -> Result<Option<i64>, String> {
     let held = match crate::files::read_to(&number_file(path), NUMBER) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -40,7 +41,7 @@ pub(super) fn number(path: &Path) -> Result<Option<i64>, String> {
     number.filter(|number| *number > 0).map(Some).ok_or_else(|| "not the number of a version".to_owned())
 }
 
-/// What stands in a file for a pack and its signature.
+/// Returns the contents of the file for a pack and its signature.
 pub(super) fn written(octets: &[u8], signature: &str) -> Vec<u8> {
     let mut file = HEAD.as_bytes().to_vec();
     for line in signature.lines().take(LINES) {
@@ -51,10 +52,11 @@ pub(super) fn written(octets: &[u8], signature: &str) -> Vec<u8> {
     file
 }
 
-/// Reads a kept pack and verifies it; none where there is no file.
+/// Reads a stored pack and verifies it; none if the file does not exist.
 ///
 /// # Errors
-/// Why it is of no use.
+///
+/// The file is unusable.
 pub(super) fn read(path: &Path, keys: &PublicKeys) -> Result<Option<Pack>, String> {
     let held = match crate::files::read_to(path, LONGEST) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -65,7 +67,7 @@ pub(super) fn read(path: &Path, keys: &PublicKeys) -> Result<Option<Pack>, Strin
     Pack::parse(octets).map(Some).map_err(|error| error.to_string())
 }
 
-/// The signature and the octets that it is of.
+/// Splits the file into the signature and the signed bytes.
 fn parted(held: &[u8]) -> Option<(&str, &[u8])> {
     let rest = held.strip_prefix(HEAD.as_bytes())?;
     let (end, _) = rest.iter().enumerate().filter(|(_, octet)| **octet == b'\n').nth(LINES - 1)?;

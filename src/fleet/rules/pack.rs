@@ -1,7 +1,8 @@
-//! A pack: the texts of rule files and of the lists that they name, with a number, as they are signed.
+//! A pack: the texts of rule files and of the lists that they name, with a number, in the form that is
+//! signed.
 //!
-//! JSON, so that a person can read what a signature is of; the same texts and number are the same octets.
-//! Paths lead to texts of the pack and never to a file.
+//! It is JSON, so that a person can read what was signed. The same texts and number always give the same
+//! bytes. Paths name texts of the pack, never files.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,65 +13,66 @@ use serde::{Deserialize, Serialize};
 use crate::fleet::order::{FileKind, RuleFile, leads_down};
 use crate::rules::{Profiles, Selection, Texts};
 
-/// Octets of a pack at most.
+/// Maximum length of a pack, in bytes.
 pub const LARGEST: usize = 32 << 20;
 
 /// The format that is written and read.
 const FORMAT: u32 = 1;
 
-/// Rules as they are signed.
+/// Rules in the form that is signed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pack {
-    /// Its format; no other file that the same key signs begins so.
+    /// Format of the pack. No other file that the same key signs starts with this field.
     bannerwall_rules: u32,
-    /// Its number, by which guards tell newer from older.
+    /// Number of the version, which tells guards newer from older.
     pub version: i64,
-    /// For a person.
+    /// Description for people.
     pub note: String,
-    /// Files of rules in the order in which they are read, and lists.
+    /// Rule files in the order of reading, and lists.
     pub files: Vec<RuleFile>,
 }
 
-/// Why octets are no pack.
+/// The reason why bytes are not a valid pack.
 #[derive(Debug, thiserror::Error)]
 pub enum PackError {
-    /// There are too many of them.
+    /// The pack is too long.
     #[error("a pack of rules is larger than {} MiB", LARGEST >> 20)]
     Large,
-    /// Something else.
+    /// The JSON is invalid.
     #[error("no pack of rules: {0}")]
     Nothing(#[from] serde_json::Error),
-    /// A newer program has made it.
+    /// A newer program has made the pack.
     #[error("the format of the pack is version {0}, and this bannerwall knows {FORMAT}: use a newer one")]
     Format(u32),
-    /// It has no number.
+    /// The pack has no number.
     #[error("the pack has no version above 0")]
     Unnumbered,
-    /// A path that leads elsewhere.
+    /// A path leads out of the pack.
     #[error("{0:?} in the pack: not a path below it")]
     Elsewhere(String),
-    /// Two files of one path.
+    /// Two files have the same path.
     #[error("{0:?} is twice in the pack")]
     Twice(String),
 }
 
-/// What every format has.
+/// The fields of every format.
 #[derive(Deserialize)]
 struct Head {
     bannerwall_rules: u32,
 }
 
 impl Pack {
-    /// Rules as a version.
+    /// Returns a pack of rules.
     pub const fn new(version: i64, note: String, files: Vec<RuleFile>) -> Self {
         Self { bannerwall_rules: FORMAT, version, note, files }
     }
 
-    /// What is signed.
+    /// Returns the bytes to sign.
     ///
     /// # Errors
-    /// It cannot be read again: it is too large, say.
+    ///
+    /// The pack is invalid, for example too large.
     pub fn octets(&self) -> Result<Vec<u8>, PackError> {
         let octets = serde_json::to_vec(self)?;
         Self::parse(&octets)?;
@@ -105,7 +107,7 @@ impl Pack {
         Ok(pack)
     }
 
-    /// Its rules for some uses.
+    /// Returns the selection of the rules for some profiles.
     pub fn selection(&self, profiles: Profiles) -> Selection {
         let of = |kind| {
             let files = self.files.iter().filter(|file| file.kind == kind);

@@ -1,7 +1,7 @@
-//! A worker: takes shards, scans them with the ordinary engine, and has what comes of it written.
+//! A worker: takes shards, scans them with the ordinary engine, and writes the results.
 //!
-//! One thread leads: it is heard of by the server, takes shards ahead of time, and says how fast the scan may
-//! be. Others ask ([`supply`]), and one writes ([`scribe`]).
+//! One thread leads: it reports to the server, takes shards in advance, and sets the rate of the scan. Other
+//! threads probe ([`supply`]), and one writes ([`scribe`]).
 
 mod report;
 mod scribe;
@@ -20,28 +20,28 @@ use crate::inventory::{Absence, DatabaseError, Place, StoreError};
 use crate::output::eve::EveOptions;
 use crate::scan::session::Options;
 
-/// Interval at which it is looked for something to take, where there was nothing.
+/// Interval between queries for work if there was none.
 const LOOKS: Duration = Duration::from_millis(500);
 
-/// Time for which a scan is left alone of which this worker cannot do anything now.
+/// Time for which a scan is skipped if this worker can do nothing for it now.
 const REST: Duration = Duration::from_secs(1);
 
-/// What a worker is told.
+/// Settings of a worker.
 #[derive(Debug, Clone)]
 pub struct WorkerConfig {
     /// The database.
     pub place: Place,
-    /// Its name.
+    /// Name of the worker.
     pub name: String,
-    /// How long it may not be heard of before others take over.
+    /// Time without a report after which other workers take over its shards.
     pub lease: Duration,
-    /// Targets a second that it asks at most.
+    /// Limit of its targets per second.
     pub rate: Option<u32>,
-    /// When it ends.
+    /// When the worker ends.
     pub until: Until,
 }
 
-/// When a worker ends by itself.
+/// When the worker ends by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Until {
     /// Never.
@@ -52,19 +52,19 @@ pub enum Until {
     Empty,
 }
 
-/// What an order asks for: a scan, and how its events are spelled.
+/// The task of an order: a scan, and the format of its events.
 #[derive(Debug)]
 pub struct Task {
-    /// What is asked, without the targets' order and pace.
+    /// Options of the scan, except the sequence of targets and the rate.
     pub options: Options,
-    /// How events are spelled.
+    /// Format of the events.
     pub eve: EveOptions,
 }
 
-/// Reads an order.
+/// Translates an order into a task.
 pub type Reader<'a> = dyn Fn(&Order) -> Result<Task, String> + 'a;
 
-/// How often a worker was told to end: once in order, twice at once.
+/// Number of requests to stop: one for a clean stop, two for an immediate one.
 #[derive(Debug, Clone, Default)]
 pub struct Stop(pub Arc<AtomicUsize>);
 
@@ -78,19 +78,20 @@ impl Stop {
     }
 }
 
-/// What a worker has done.
+/// The work of a worker.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Ended {
-    /// Targets.
+    /// Number of targets.
     pub targets: usize,
-    /// Shards, to their end.
+    /// Number of finished shards.
     pub shards: usize,
 }
 
-/// Works until it is told to end, or there is nothing more to do.
+/// Works until it is told to stop, or there is nothing more to do.
 ///
 /// # Errors
-/// The database cannot be used when it begins, or this machine lacks something.
+///
+/// The database cannot be used at the start, or this machine lacks something.
 pub fn run(config: &WorkerConfig, read: &Reader<'_>, stop: &Stop) -> Result<Ended, FleetError> {
     let queue = Queue::open(&config.place)?;
     let _merging = Background::start(&config.place, None).map_err(StoreError::Create)?;
@@ -108,24 +109,24 @@ pub fn run(config: &WorkerConfig, read: &Reader<'_>, stop: &Stop) -> Result<Ende
     };
     let outcome = worker.work(read);
     let id = worker.id;
-    // Where the server cannot be told it comes to know by itself.
+    // If the server cannot be told, the lease expires.
     let _ = worker.queue.revive().and_then(|()| worker.queue.leave(id));
     outcome.map(|()| worker.ended)
 }
 
-/// What leads.
+/// The state of the leading thread.
 struct Worker<'a> {
     config: &'a WorkerConfig,
     stop: &'a Stop,
     queue: Queue,
-    /// Its number.
+    /// Number of the worker.
     id: i64,
-    /// Time at which the server heard of it last.
+    /// Time of the last report to the server.
     beaten: Option<Instant>,
-    /// The server is left alone up to this time.
+    /// The server is not asked before this time.
     next_try: Instant,
     absence: Absence,
-    /// Scans that are left alone, up to when.
+    /// Scans that are skipped, and until when.
     resting: Vec<(i64, Instant)>,
     ended: Ended,
 }
@@ -152,7 +153,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// True if there is nothing more to do, where a worker ends by itself then.
+    /// True if there is nothing more to do and the worker ends by itself then.
     fn is_enough(&mut self) -> bool {
         match self.config.until {
             Until::Told => false,
@@ -161,7 +162,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Works on a scan as long as there is something of it to take.
+    /// Works on a scan as long as there are shards to take.
     fn work_on(&mut self, scan: i64, read: &Reader<'_>) -> Result<(), FleetError> {
         let before = self.ended;
         let outcome = session::run(self, scan, read);
@@ -185,7 +186,7 @@ impl Worker<'_> {
             queue.close(scan).map(|()| count)
         });
         if returned == Some(0) && before.targets == self.ended.targets && error.is_none() {
-            // Others were quicker.
+            // Other workers were quicker.
             self.rest(scan);
         }
         Ok(())
@@ -195,17 +196,17 @@ impl Worker<'_> {
         self.resting.push((scan, Instant::now() + REST));
     }
 
-    /// True if the server is to hear of it.
+    /// True if a report to the server is due.
     fn is_due(&self) -> bool {
         self.beaten.is_none_or(|beaten| beaten.elapsed() >= self.rhythm())
     }
 
-    /// Interval at which the server hears of it.
+    /// Returns the interval between reports to the server.
     fn rhythm(&self) -> Duration {
         (self.config.lease / 8).clamp(Duration::from_millis(100), Duration::from_secs(2))
     }
 
-    /// Tells the server that it is there; what that says.
+    /// Reports to the server, and returns its answer.
     fn beat(&mut self, scan: Option<i64>) -> Option<Beat> {
         let (id, lease) = (self.id, self.config.lease);
         let told = self.ask(|queue| queue.beat(id, lease, scan))?;
@@ -216,7 +217,7 @@ impl Worker<'_> {
                 Some(beat)
             }
             None => {
-                // It was not heard of for so long that nobody remembers it.
+                // The server has forgotten a worker that did not report for so long.
                 let name = self.config.name.clone();
                 self.id = self.ask(|queue| queue.join(&name, lease))?;
                 None
@@ -224,7 +225,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Asks the server; none where it is away, which is told once.
+    /// Asks the server; returns none if it is away, which is reported once.
     fn ask<T>(&mut self, mut work: impl FnMut(&mut Queue) -> Result<T, DatabaseError>) -> Option<T> {
         if Instant::now() < self.next_try {
             return None;
@@ -246,7 +247,7 @@ impl Worker<'_> {
         }
     }
 
-    /// The same until there is an answer; for no longer than a lease where it is told to end.
+    /// Asks the server until it answers. After a request to stop, it tries no longer than a lease.
     fn ask_until_told<T>(
         &mut self,
         mut work: impl FnMut(&mut Queue) -> Result<T, DatabaseError>,

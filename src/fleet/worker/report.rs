@@ -1,4 +1,4 @@
-//! What came of each target, on its way to the database.
+//! The results of targets, on their way to the database.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,44 +13,44 @@ use crate::scan::report::{Collected, Selection, connect_event};
 use crate::scan::targets::Finished;
 use crate::scan::{Outcome, Report};
 
-/// What the thread that writes is told.
+/// Messages to the writing thread.
 #[derive(Debug)]
 pub(super) enum Message {
     /// A shard that the worker has from now on.
     Taken(Box<Lease>, Arc<AtomicBool>),
-    /// What came of targets.
+    /// Results of targets.
     Answers(Vec<Answer>),
 }
 
-/// What came of a target.
+/// The result of a target.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) finished: Finished,
     pub(super) matched: bool,
     pub(super) state: PortState,
-    /// What there is to tell; none where it did not accept and nobody wants to know.
+    /// Events to report; none if the target did not accept and no output needs it.
     pub(super) told: Option<Box<Told>>,
 }
 
-/// What there is to tell of a target.
+/// The events of a target.
 #[derive(Debug)]
 pub(super) struct Told {
-    /// That it was asked, and all that it said.
+    /// The connection, and everything that the target sent.
     pub(super) events: Vec<Event>,
-    /// There is to be a result of it, not only an entry in the inventory.
+    /// True if it gets a result of its own rather than only an entry in the inventory.
     pub(super) is_shown: bool,
 }
 
-/// Answers that are handed over together.
+/// Number of answers that are handed over together.
 const TOGETHER: usize = 256;
 
-/// How long one is kept back for others at most.
+/// Limit of the time for which an answer waits for others.
 const HELD: Duration = Duration::from_millis(20);
 
-/// Says whether a server is known to be there.
+/// True if a server is already known.
 pub(super) type Knows = Arc<dyn Fn(SocketAddr) -> bool + Send + Sync>;
 
-/// One thread's answers.
+/// Answers of one thread.
 pub(super) struct Reporter {
     collected: Collected,
     selection: Arc<Selection>,
@@ -62,8 +62,8 @@ pub(super) struct Reporter {
 }
 
 impl Reporter {
-    /// One that tells of what is selected, and to the inventory of servers that it `knows` when they are
-    /// gone.
+    /// Returns a reporter of the selected targets, and of servers that `knows` for the inventory when they
+    /// are gone.
     pub(super) fn new(
         selection: Arc<Selection>,
         knows: Knows,
@@ -92,7 +92,7 @@ impl Reporter {
 
     fn hand_over(&mut self) {
         if !self.answers.is_empty() {
-            // Nobody takes them where the worker has given up: they are asked again.
+            // If the worker has given up, the receiver is gone: the targets are probed again.
             let _ = self.sender.send(Message::Answers(std::mem::take(&mut self.answers)));
         }
     }

@@ -1,6 +1,5 @@
-//! Writes what came of targets: results, the inventory, and which targets of a shard are over, in one
-//! transaction that holds only while the shards are the worker's. While the server is away it waits, and with
-//! it the scan.
+//! Writes results, the inventory and the finished targets of shards in one transaction, which succeeds only
+//! while the shards belong to the worker. While the server is away the writer waits, and the scan with it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,35 +17,35 @@ use crate::output::Format as _;
 use crate::output::csv::Csv;
 use crate::output::eve::{Eve, EveOptions};
 
-/// Answers that are written together without waiting for the clock.
+/// Number of answers that are written at once without waiting for the clock.
 const BATCH: usize = 4_096;
 
 /// Time for which an answer waits for others.
 const HELD: Duration = Duration::from_millis(250);
 
-/// Time for which a server is left alone at first that took nothing.
+/// First pause after a failed write.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What the thread that writes shares with the one that leads.
+/// The state that the writing thread shares with the leading one.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tally {
-    /// Answers that wait to be written.
+    /// Number of answers that wait to be written.
     pub(super) waiting: Arc<AtomicUsize>,
-    /// Shards that are not done.
+    /// Number of shards that are not done.
     pub(super) held: Arc<AtomicUsize>,
-    /// Targets that were written as over, and shards as done.
+    /// Numbers of targets written as finished, and of shards written as done.
     pub(super) over: Arc<AtomicUsize>,
     pub(super) done: Arc<AtomicUsize>,
-    /// What is not written is given up: others ask it again.
+    /// Set if unwritten answers are given up. Other workers probe those targets again.
     pub(super) give_up: Arc<AtomicBool>,
 }
 
-/// Writes for a scan.
+/// The writer of a scan.
 pub(super) struct Scribe {
     keeper: Keeper,
     scan: i64,
     shards: u64,
-    /// How long the server waits for the rest of a transaction.
+    /// Limit of the time for which the server waits for the rest of a transaction.
     lease: Duration,
     eve: Eve,
     leases: BTreeMap<u64, (Lease, Arc<AtomicBool>)>,
@@ -85,7 +84,7 @@ impl Scribe {
         }
     }
 
-    /// Takes answers until nobody has any more.
+    /// Takes answers until the senders are gone.
     pub(super) fn run(mut self, messages: &Receiver<Message>) {
         let mut since = None;
         loop {
@@ -125,7 +124,7 @@ impl Scribe {
         }
     }
 
-    /// Writes all that there is, however long that takes, unless it is to be given up.
+    /// Writes everything that waits, however long it takes, unless it is to be given up.
     fn write(&mut self) {
         let mut sending = self.sending();
         while !sending.leases.is_empty() && !self.tally.give_up.load(Relaxed) {
@@ -161,7 +160,7 @@ impl Scribe {
         let Sending { leases, rows, findings } = sending;
         let (scan, leases) = (self.scan, leases.iter().collect::<Vec<_>>());
         let mut said = Written::Now;
-        // Who is stopped in the middle keeps nobody waiting for longer than it may not be heard of.
+        // A writer that is stopped in mid-transaction blocks others no longer than its lease.
         let bound = format!("SET LOCAL idle_in_transaction_session_timeout = {}", self.lease.as_millis());
         self.keeper.write(findings, &mut |desk| {
             desk.batch(&bound)?;
@@ -171,7 +170,7 @@ impl Scribe {
         Ok(said)
     }
 
-    /// What is to be written of the batch: of each shard that is the worker's what was not over before.
+    /// Returns what is to be written: the new results of each shard that still belongs to the worker.
     fn sending(&mut self) -> Sending {
         let (mut leases, mut findings) = (Vec::new(), Findings::default());
         let mut rows = Rows::new(self.scan);
@@ -212,7 +211,7 @@ impl Scribe {
         }
     }
 
-    /// Shards are others' by now: what came of their targets is theirs to find.
+    /// Drops shards that now belong to other workers, which probe their targets again.
     fn lose(&mut self, numbers: &[u64]) {
         for number in numbers {
             if let Some((_, is_lost)) = self.leases.remove(number) {
@@ -227,16 +226,16 @@ impl Scribe {
     }
 }
 
-/// A result, as its row has it.
+/// Returns a result as a row.
 fn row(eve: &mut Eve, (shard, position): (u64, u64), answer: &Answer, told: &Told) -> [Value<'static>; 8] {
     let number = |count: u64| Value::Integer(i64::try_from(count).unwrap_or(i64::MAX));
-    // That it was connected to is told where nothing else is.
+    // The connection event is written only if there is no other one.
     let shown = match told.events.as_slice() {
         [_, behind @ ..] if !behind.is_empty() => behind,
         all => all,
     };
     let (mut json, mut csv) = (Vec::new(), Vec::new());
-    // Memory takes whatever is written.
+    // Writing to memory cannot fail.
     let _ = eve.group(shown, &mut json);
     let _ = Csv.group(shown, &mut csv);
     let text = |octets: Vec<u8>| Value::Text(String::from_utf8_lossy(&octets).trim_end().to_owned().into());
@@ -253,7 +252,7 @@ fn row(eve: &mut Eve, (shard, position): (u64, u64), answer: &Answer, told: &Tol
     ]
 }
 
-/// Who was asked.
+/// Returns the server that was probed.
 fn server(event: &Event) -> Option<(String, u16)> {
     let flow = event.flow.as_ref().filter(|_| matches!(event.kind, EventKind::Connect(_)))?;
     let server = flow.endpoints.server;

@@ -1,4 +1,4 @@
-//! A worker's work on one scan, from its order to the last answer that is written.
+//! The work of a worker on one scan, from its order to the last written answer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -22,29 +22,29 @@ use crate::scan::session::{asks_each_name, config_of, threads_for};
 use crate::scan::targets::{Builder, SetOptions, TargetSet};
 use crate::scan::{Config, ScanError};
 
-/// Interval at which it is looked how things stand.
+/// Interval between checks of the state of the work.
 const TICK: Duration = Duration::from_millis(20);
 
-/// Shards of which something is to be asked that a worker has ahead of time.
+/// Number of unfinished shards that a worker holds in advance.
 const AHEAD: usize = 2;
 
-/// Shards that a worker has at most, those whose last answers it waits for among them.
+/// Maximum number of shards that a worker holds, including those that wait for their last answers.
 const HELD: usize = 64;
 
-/// Time for which answers that are under way are waited for when a worker is to end.
+/// Limit of the wait for answers under way when a worker is told to stop.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Why work on a scan ended early.
+/// The reason why the work on a scan ended early.
 pub(super) enum Fault {
-    /// The worker is to end.
+    /// The worker is told to stop.
     Stopped,
-    /// Nothing is to be asked now.
+    /// Nothing may be probed now.
     Rest,
-    /// The scan cannot be done by this worker.
+    /// This worker cannot do the scan.
     Scan(String),
 }
 
-/// Works on a scan until there is nothing more of it to take, or the worker is to end.
+/// Works on a scan until there are no more shards to take, or the worker is told to stop.
 pub(super) fn run(worker: &mut Worker<'_>, scan: i64, read: &Reader<'_>) -> Result<(), Fault> {
     let told = worker.ask_until_told(|queue| {
         let order = queue.order(scan)?;
@@ -73,7 +73,7 @@ pub(super) fn run(worker: &mut Worker<'_>, scan: i64, read: &Reader<'_>) -> Resu
     let keeper = open(worker, &about)?;
     let known = keeper.known_servers().map_err(|_| Fault::Rest)?;
     let mut networks: Vec<(i64, IpNet)> = (1..).zip(order.limits.iter().map(|limit| limit.network)).collect();
-    // The smallest one counts.
+    // The smallest network that contains a target applies.
     networks.sort_by_key(|(_, network)| std::cmp::Reverse(network.prefix_len()));
     let tally = Tally::default();
     let nets: Vec<IpNet> = networks.iter().map(|(_, network)| *network).collect();
@@ -99,15 +99,15 @@ pub(super) fn run(worker: &mut Worker<'_>, scan: i64, read: &Reader<'_>) -> Resu
     leader.run(&task, (scribe, knows), order.every)
 }
 
-/// An order that cannot be done: a shard is taken and given back with the reason, so that whoever looks finds
-/// it.
+/// Reports an order that cannot be done: a shard is taken and returned with the reason, so that the reason
+/// shows in the status.
 fn fail(worker: &mut Worker<'_>, scan: i64, error: String) -> Result<(), Fault> {
     let id = worker.id;
     worker.ask_until_told(|queue| queue.take(id, scan, 1));
     Err(Fault::Scan(error))
 }
 
-/// The targets of an order, which must be those of whoever made it.
+/// Returns the targets of an order, which must equal those of the program that made it.
 fn targets(order: &Order, task: &Task) -> Result<TargetSet, String> {
     let mut builder = Builder::default();
     order.targets.iter().try_for_each(|word| builder.target(word)).map_err(|error| error.to_string())?;
@@ -121,7 +121,7 @@ fn targets(order: &Order, task: &Task) -> Result<TargetSet, String> {
     }
 }
 
-/// Opens the inventory, as soon as that can be.
+/// Opens the inventory as soon as possible.
 fn open(worker: &mut Worker<'_>, about: &str) -> Result<Keeper, Fault> {
     let (place, name) = (&worker.config.place, &worker.config.name);
     Keeper::open(place, name, about).map_err(|error| match error {
@@ -135,18 +135,18 @@ struct Leader<'w, 'a> {
     worker: &'w mut Worker<'a>,
     scan: i64,
     exclusions: Exclusions,
-    /// What it may use of the limit of all targets, where there is one, and of networks.
+    /// Its shares of the limit of all targets, if there is one, and of the limits of networks.
     total: Option<Allowance>,
     networks: Vec<Allowance>,
     tap: Tap,
     tally: Tally,
-    /// When there was nothing to take.
+    /// Time of the last query that found no shards.
     looked: Option<Instant>,
     taken: usize,
-    /// Since when nothing more is asked.
+    /// Time from which on nothing more is probed.
     closing: Option<Instant>,
     is_failed: Option<String>,
-    /// The scan was ended by who gives orders.
+    /// True if the scan was cancelled.
     is_cancelled: bool,
 }
 
@@ -158,7 +158,7 @@ impl Leader<'_, '_> {
         let threads = threads_for(options.threads, options.rate, remaining);
         let selection = Selection { open_only: !every, hide_unanswered: false, ..options.selection.clone() };
         let selection = Arc::new(selection);
-        // Nothing is asked before it is known how fast that may be.
+        // Nothing is probed before the rate is known.
         self.adjust(Instant::now());
         self.beat();
         std::thread::scope(|scope| {
@@ -189,7 +189,7 @@ impl Leader<'_, '_> {
         }
     }
 
-    /// Until all threads have ended.
+    /// Leads until all threads have ended.
     fn lead(
         &mut self,
         config: &Config,
@@ -211,7 +211,7 @@ impl Leader<'_, '_> {
             {
                 let ended = asking.join().unwrap_or(Err(ScanError::Panicked));
                 self.is_failed = ended.err().map(|error| error.to_string());
-                // The last answers are written, and then that is over, too.
+                // When the last answers are written, the writer ends too.
                 sender = None;
             }
             std::thread::park_timeout(TICK);
@@ -219,11 +219,11 @@ impl Leader<'_, '_> {
         Ok(())
     }
 
-    /// Is heard of, and hears how the scan stands and how fast it may be.
+    /// Reports to the server, and reads the state of the scan and the rates.
     fn beat(&mut self) {
         let Some(beat) = self.worker.beat(Some(self.scan)) else { return };
         if !beat.is_open && !self.is_cancelled {
-            // What is under way nobody wants to know any more.
+            // Answers under way are no longer needed.
             self.is_cancelled = true;
             self.close();
         }
@@ -231,11 +231,11 @@ impl Leader<'_, '_> {
         self.share();
     }
 
-    /// Asks for its shares of the scan's limits.
+    /// Requests shares of the limits of the scan.
     fn share(&mut self) {
         let (id, lease, scan) = (self.worker.id, self.worker.config.lease, self.scan);
         let now = Instant::now();
-        // What is less from now on is used less of before that is told.
+        // A lower rate is applied before it is reported.
         let used: Vec<u64> =
             self.total.iter_mut().chain(&mut self.networks).map(|it| it.lower(now)).collect();
         self.adjust(now);
@@ -257,7 +257,7 @@ impl Leader<'_, '_> {
         self.tap.lock().adjust(total, &networks, now, until);
     }
 
-    /// Takes shards ahead of time.
+    /// Takes shards in advance.
     fn provide(&mut self, sender: &Sender<Message>) {
         if self.closing.is_some() {
             return;
@@ -294,19 +294,19 @@ impl Leader<'_, '_> {
             self.taken += 1;
             self.tally.held.fetch_add(1, Relaxed);
             let is_lost = Arc::new(AtomicBool::new(false));
-            // Known to who writes before any answer comes.
+            // The writer learns of the shard before any answer arrives.
             let _ = sender.send(Message::Taken(Box::new(lease.clone()), Arc::clone(&is_lost)));
             self.tap.lock().add(&lease, is_lost);
         }
     }
 
-    /// Nothing more is asked.
+    /// Stops probing.
     fn close(&mut self) {
         self.closing.get_or_insert_with(Instant::now);
         self.tap.lock().close();
     }
 
-    /// Gives up what is under way where the worker is to end and that takes too long.
+    /// Gives up answers under way if the worker must end and they take too long.
     fn end_in_time(&mut self, config: &Config) {
         let Some(since) = self.closing else { return };
         let is_over_time = self.worker.stop.is_asked() && since.elapsed() > PATIENCE;

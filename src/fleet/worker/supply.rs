@@ -1,7 +1,7 @@
-//! Targets of the shards that a worker has, as fast as it may be.
+//! Supplies the targets of the worker's shards at the permitted rate.
 //!
-//! One shard goes over into the next one, so that the last answers of one are waited for while the next one
-//! is asked. Of a network that may not be asked now targets are put aside, and others asked meanwhile.
+//! The next shard starts while the last answers of the previous one are awaited. Targets of a network that
+//! may not be probed now are set aside, and others are probed meanwhile.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -18,39 +18,39 @@ use crate::scan::permutation::Permutation;
 use crate::scan::targets::{Shard, TargetSet};
 use crate::scan::{Next, Target, Targets};
 
-/// Results that wait for the database before nothing more is asked.
+/// Number of results waiting for the database from which on nothing more is probed.
 const WAITING: usize = 32_768;
 
-/// Targets of one network that are put aside before nothing more is asked.
+/// Number of targets of one network that are set aside before nothing more is probed.
 const ASIDE: usize = 16_384;
 
-/// How soon it is looked again where nothing can be asked now.
+/// Pause if nothing may be probed now.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Targets that are looked at before others have their turn.
+/// Number of targets that are examined before other threads have their turn.
 const AT_ONCE: usize = 256;
 
-/// What a worker asks next; shared by the threads that ask and the one that leads them.
+/// The next targets of a worker, shared by the probing threads and the leading one.
 #[derive(Debug)]
 pub(super) struct Supply {
     set: TargetSet,
     permutation: Permutation,
-    /// Shards of the scan.
+    /// Number of shards of the scan.
     shards: u64,
     parts: VecDeque<Part>,
     total: Bucket,
     networks: Vec<Network>,
-    /// One that found no room aside.
+    /// A target that found no room among those set aside.
     stuck: Option<(usize, Target)>,
-    /// Time at which it is not known any more how fast it may be.
+    /// Time when the rates expire.
     until: Option<Instant>,
     is_paused: bool,
     is_closed: bool,
-    /// Results that wait to be written.
+    /// Number of results that wait to be written.
     waiting: Arc<AtomicUsize>,
 }
 
-/// What of a shard was not asked.
+/// The remaining part of a shard.
 #[derive(Debug)]
 struct Part {
     shard: Shard,
@@ -60,7 +60,7 @@ struct Part {
     is_lost: Arc<AtomicBool>,
 }
 
-/// A network with a limit of its own.
+/// A network with its own limit.
 #[derive(Debug)]
 struct Network {
     network: IpNet,
@@ -69,7 +69,7 @@ struct Network {
 }
 
 impl Supply {
-    /// One for a scan's targets in their order.
+    /// Returns a supply of a scan's targets in their sequence.
     pub(super) fn new(
         set: TargetSet,
         (seed, shards): (u64, u64),
@@ -93,38 +93,38 @@ impl Supply {
         }
     }
 
-    /// One more shard.
+    /// Adds a shard.
     pub(super) fn add(&mut self, lease: &Lease, is_lost: Arc<AtomicBool>) {
         let Some(shard) = Shard::numbered(lease.number, self.shards) else { return };
         self.parts.push_back(Part { shard, next: 0, total: lease.total, over: lease.over.clone(), is_lost });
     }
 
-    /// All targets of the scan.
+    /// Returns the number of targets of the scan.
     pub(super) fn targets(&self) -> u64 {
         self.set.len()
     }
 
-    /// Shards of which something was not asked.
+    /// Returns the number of shards with remaining targets.
     pub(super) fn len(&self) -> usize {
         self.parts.len()
     }
 
-    /// True if everything was asked that there was.
+    /// True if no targets remain.
     pub(super) fn is_empty(&self) -> bool {
         self.parts.is_empty() && self.stuck.is_none() && self.networks.iter().all(|it| it.aside.is_empty())
     }
 
-    /// Nothing more is asked.
+    /// Stops the supply for good.
     pub(super) fn close(&mut self) {
         self.is_closed = true;
     }
 
-    /// Nothing is asked as long as it is paused.
+    /// Pauses or resumes the supply.
     pub(super) fn pause(&mut self, is_paused: bool) {
         self.is_paused = is_paused;
     }
 
-    /// How fast it may be from now on up to a time, in a thousand seconds: all, and each network.
+    /// Sets the rates up to a time, in targets per thousand seconds: of all targets, and of each network.
     pub(super) fn adjust(
         &mut self,
         total: Option<u64>,
@@ -163,7 +163,7 @@ impl Supply {
         self.fresh(now).map_or(Next::Wait(PAUSE), Next::Target)
     }
 
-    /// A target that was not looked at yet and may be asked now.
+    /// Returns a new target that may be probed now.
     fn fresh(&mut self, now: Instant) -> Option<Target> {
         for _ in 0..AT_ONCE {
             let (at, target) = match self.stuck.take() {
@@ -189,12 +189,12 @@ impl Supply {
         None
     }
 
-    /// The first of the networks that a target is in: the smallest one.
+    /// Returns the index of the smallest network that contains a target.
     fn network_of(&self, address: SocketAddr) -> Option<usize> {
         self.networks.iter().position(|it| it.network.contains(&address.ip().to_canonical()))
     }
 
-    /// The next target in order.
+    /// Returns the next target in the sequence.
     fn draw(&mut self) -> Option<Target> {
         loop {
             let part = self.parts.front_mut()?;
@@ -214,14 +214,14 @@ impl Supply {
     }
 }
 
-/// A bucket that gives nothing yet.
+/// Returns a bucket that admits nothing yet.
 fn nothing() -> Bucket {
     let mut bucket = Bucket::new(Rate::Max, 1);
     bucket.adjust(0, Instant::now());
     bucket
 }
 
-/// A thread's way to it.
+/// The handle of one thread to the supply.
 #[derive(Debug, Clone)]
 pub(super) struct Tap(Arc<Mutex<Supply>>);
 

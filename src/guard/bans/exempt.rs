@@ -1,4 +1,4 @@
-//! Addresses that are never banned: those of the configuration, this machine's own, and its default gateways.
+//! Addresses that are never banned: those in the configuration, this machine's own, and its default gateways.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -8,30 +8,30 @@ use serde_json::Value;
 
 use crate::hook::{Family, Programs, Question};
 
-/// How long the machine's own addresses are believed.
+/// Time for which the machine's addresses are cached.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// Why an address is not banned.
+/// The reason why an address is not banned.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Exemption {
-    /// It belongs to no single remote host.
+    /// The address belongs to no single remote host.
     #[error("it is a loopback, multicast, broadcast or unspecified address")]
     Kind,
     /// The configuration names it.
     #[error("--ban-exempt names {0}")]
     Network(IpNet),
-    /// It is this machine's.
+    /// It belongs to this machine.
     #[error("it is an address of this machine")]
     Own,
-    /// Traffic leaves by it.
+    /// It is a default gateway.
     #[error("it is a default gateway of this machine")]
     Gateway,
-    /// The machine's own addresses could not be read.
+    /// The addresses of this machine are unreadable.
     #[error("the addresses of this machine cannot be read: {0}")]
     Unknown(String),
 }
 
-/// The exemptions, with what is known of this machine.
+/// The exemptions, with the cached addresses of this machine.
 #[derive(Debug)]
 pub(super) struct Exemptions {
     networks: Vec<IpNet>,
@@ -50,7 +50,7 @@ impl Exemptions {
         Self { networks, machine: None }
     }
 
-    /// Returns why an address must not be banned.
+    /// Returns the reason why an address must not be banned, if there is one.
     pub(super) fn of(&mut self, address: IpAddr, programs: &Programs, now: Instant) -> Option<Exemption> {
         let is_broadcast = matches!(address, IpAddr::V4(address) if address.is_broadcast());
         if address.is_loopback() || address.is_multicast() || address.is_unspecified() || is_broadcast {
@@ -99,14 +99,14 @@ fn ask(programs: &Programs, question: Question) -> Result<Value, String> {
     }
 }
 
-/// Addresses of `ip -j addr`.
+/// Returns the addresses in the output of `ip -j addr`.
 fn addresses(links: &Value) -> Vec<IpAddr> {
     let links = links.as_array().into_iter().flatten();
     let infos = links.filter_map(|link| link.get("addr_info")?.as_array()).flatten();
     infos.filter_map(|info| info.get("local")?.as_str()?.parse().ok()).collect()
 }
 
-/// Next hops of `ip -j route show default`, of several paths, too.
+/// Returns the next hops in the output of `ip -j route show default`, including those of multipath routes.
 fn gateways(routes: &Value) -> Vec<IpAddr> {
     let routes = routes.as_array().into_iter().flatten();
     let hops = routes.flat_map(|route| {

@@ -1,9 +1,8 @@
-//! Bans: clients whose packets the kernel drops for a time, since a rule with `action = "ban"` matched in a
-//! connection of theirs, or since an administrator said so.
+//! Bans: clients whose packets the kernel drops for a time, because a rule with `action = "ban"` matched in
+//! one of their connections, or because an administrator banned them.
 //!
-//! One thread keeps them, so that no packet waits for `nft`. The kernel's set ([`crate::hook::bans`]) is the
-//! record; what is here is a copy of it that says when a ban ends, and restores the set if somebody else
-//! removes it.
+//! One thread manages them, so that no packet waits for `nft`. The kernel's set ([`crate::hook::bans`]) is
+//! authoritative. The copy here tells when a ban ends, and restores the set if another program removes it.
 
 mod exempt;
 mod registry;
@@ -28,22 +27,22 @@ use crate::hook::Programs;
 use crate::hook::bans::{self, BanCall, BanError, LONGEST};
 use crate::metrics::GuardMetrics;
 
-/// Requests that wait for the thread at most.
+/// Limit of the requests that wait for the thread.
 const WAITING: usize = 4096;
-/// Changes of one transaction at most.
+/// Limit of the changes in one transaction.
 const BATCH: usize = 512;
-/// Bans of one list at most: a reply of the control socket is bounded.
+/// Limit of the bans in one list, since a reply of the control socket is bounded.
 const SHOWN: usize = 10_000;
-/// Interval at which the table is inspected while anybody is banned.
+/// Interval between checks of the table while any address is banned.
 const INSPECTION: Duration = Duration::from_secs(5);
-/// How long the thread may take to end.
+/// Limit of the time that the thread may take to end.
 const LAST: Duration = Duration::from_secs(2);
 
 /// A request to the thread.
 enum BanOrder {
     /// A rule asks for a ban.
     Ban(Box<BanRequest>),
-    /// An administrator has a question or an order.
+    /// An administrator sends a command.
     Command(BanCommand, ReplySender),
     /// Read the kernel's set: a predecessor may have changed it last.
     Adopt,
@@ -58,11 +57,11 @@ pub(super) struct BanConfig {
     pub(super) exempt: Vec<IpNet>,
     /// True if rules block.
     pub(super) enforces: bool,
-    /// True if a rule asks for bans.
+    /// True if a rule may ask for bans.
     pub(super) expected: bool,
 }
 
-/// What an administrator may ask, by the control socket.
+/// Commands of an administrator, through the control socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum BanCommand {
@@ -70,14 +69,14 @@ pub enum BanCommand {
     List,
     /// Ban an address.
     Add {
-        /// Who is banned.
+        /// The address to ban.
         address: IpAddr,
-        /// For how long.
+        /// Duration of the ban.
         seconds: u64,
     },
     /// End the ban of an address.
     Remove {
-        /// Who is no longer banned.
+        /// The address to unban.
         address: IpAddr,
     },
 }
@@ -85,26 +84,26 @@ pub enum BanCommand {
 /// Bans that are in force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BanList {
-    /// The bans that end first, [`SHOWN`] at most.
+    /// The bans that end first, at most [`SHOWN`].
     pub bans: Vec<BanInfo>,
-    /// How many there are.
+    /// Total number of bans.
     pub total: usize,
 }
 
-/// A ban, as it is shown to an administrator.
+/// A ban, as an administrator sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BanInfo {
-    /// Who is banned.
+    /// The banned address.
     pub address: IpAddr,
     /// Remaining time.
     pub seconds: u64,
-    /// The rule that asked for it; none of a ban by hand.
+    /// The rule that asked for it; absent for a ban by hand.
     pub rule: Option<String>,
-    /// What the client or its server said.
+    /// The banner of the client or its server.
     pub banner: String,
 }
 
-/// The way to the thread that keeps bans.
+/// The handle of the thread that manages bans.
 #[derive(Debug, Clone)]
 pub(super) struct BanHandle {
     orders: Sender<BanOrder>,
@@ -112,14 +111,14 @@ pub(super) struct BanHandle {
 }
 
 impl BanHandle {
-    /// Asks for a ban, and never waits.
+    /// Requests a ban without waiting.
     pub(super) fn request(&self, request: Box<BanRequest>) {
         if let Err(TrySendError::Full(_)) = self.orders.try_send(BanOrder::Ban(request)) {
             self.metrics.bans("lost").inc();
         }
     }
 
-    /// Has the thread carry out what an administrator asks, and reply.
+    /// Passes a command of an administrator to the thread, which replies.
     pub(super) fn command(&self, command: BanCommand, client: ReplySender) {
         if let Err(error) = self.orders.try_send(BanOrder::Command(command, client))
             && let BanOrder::Command(_, client) = error.into_inner()
@@ -130,17 +129,18 @@ impl BanHandle {
     }
 }
 
-/// The thread.
+/// The thread that manages bans.
 pub(super) struct BanKeeper {
     pub(super) handle: BanHandle,
     thread: JoinHandle<()>,
 }
 
 impl BanKeeper {
-    /// Starts the thread, which takes over the bans that the kernel has.
+    /// Starts the thread, which reads the bans that the kernel has.
     ///
     /// # Errors
-    /// No thread can be started.
+    ///
+    /// The system has no free thread.
     pub(super) fn start(
         programs: Programs,
         config: BanConfig,
@@ -165,7 +165,7 @@ impl BanKeeper {
         Ok(Self { handle, thread })
     }
 
-    /// Takes over what a predecessor has changed last.
+    /// Reads the changes that a predecessor made last.
     pub(super) fn adopt(&self) {
         let _ = self.handle.orders.send(BanOrder::Adopt);
     }
@@ -174,14 +174,14 @@ impl BanKeeper {
     pub(super) fn stop(&self) {
         let _ = self.handle.orders.send_timeout(BanOrder::Stop, LAST);
         let deadline = Instant::now() + LAST;
-        // A thread that waits for nft is left to the end of the process.
+        // A thread that waits for nft ends with the process.
         while !self.thread.is_finished() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 }
 
-/// What the thread owns.
+/// The state that the thread owns.
 struct Keeping {
     programs: Programs,
     /// True if rules block.
@@ -192,9 +192,9 @@ struct Keeping {
     sinks: Sinks,
     /// The last failure that was reported.
     failure: Option<String>,
-    /// The kernel's count of dropped packets when it was last read.
+    /// The kernel's count of dropped packets at the last read.
     dropped: Option<u64>,
-    /// Time at which the table is inspected next.
+    /// Time of the next check of the table.
     due: Option<Instant>,
 }
 
@@ -206,7 +206,7 @@ impl Keeping {
             tell(format_args!("bannerwall: nft cannot be run when no descriptors are left: {error}"));
         }
         if let Err(error) = self.agree_with_kernel() {
-            // Without bans in the rules nobody needs the program.
+            // If no rule bans, the program is not needed.
             if expected {
                 self.report_failure(&error);
             }
@@ -247,7 +247,7 @@ impl Keeping {
         }
     }
 
-    /// Carries out an order; false if the thread is to end.
+    /// Executes an order. Returns false if the thread must end.
     fn serve(&mut self, order: BanOrder) -> bool {
         match order {
             BanOrder::Ban(request) => self.ban_all(vec![*request]),
@@ -255,7 +255,7 @@ impl Keeping {
                 let list = self.command(command);
                 let reply =
                     list.and_then(|list| serde_json::to_value(list).map_err(|error| error.to_string()));
-                // An administrator who went away does not wait.
+                // An administrator who has disconnected needs no reply.
                 let _ = client.send(reply);
             }
             BanOrder::Adopt => {
@@ -268,7 +268,7 @@ impl Keeping {
         true
     }
 
-    /// Bans the clients that rules are about.
+    /// Bans the clients that rules name.
     fn ban_all(&mut self, requests: Vec<BanRequest>) {
         let now = Instant::now();
         let mut bans = Vec::new();
@@ -292,7 +292,7 @@ impl Keeping {
         }
     }
 
-    /// Puts bans into the registry and the kernel's set.
+    /// Adds bans to the registry and the kernel's set.
     fn set(&mut self, bans: Vec<Ban>, now: Instant) -> Result<(), BanError> {
         let (mut add, mut remove) = (Vec::new(), Vec::new());
         for ban in bans {
@@ -371,7 +371,7 @@ impl Keeping {
         exemption.map_or(Ok(()), |why| Err(format!("{address} is never banned: {why}")))
     }
 
-    /// Ends the bans whose time is over; the kernel has removed them by itself.
+    /// Ends the bans whose time is over. The kernel has removed them already.
     fn end_bans(&mut self) {
         let now = Instant::now();
         while let Some(ban) = self.registry.pop_ended(now) {
@@ -384,7 +384,7 @@ impl Keeping {
         self.emit(ban, "unbanned", Some(why.to_owned()));
     }
 
-    /// Takes over what the kernel's set holds.
+    /// Updates the registry from the kernel's set.
     fn agree_with_kernel(&mut self) -> Result<(), BanError> {
         let table = bans::read(&self.programs, true)?;
         let now = Instant::now();
@@ -405,7 +405,7 @@ impl Keeping {
         Ok(())
     }
 
-    /// Reads the kernel's count of dropped packets, and restores the table if somebody else removed it.
+    /// Reads the kernel's count of dropped packets, and restores the table if another program removed it.
     fn inspect(&mut self) {
         let now = Instant::now();
         if self.due.is_none_or(|due| due > now) {
@@ -437,7 +437,7 @@ impl Keeping {
         self.metrics.banned_packets.inc_by(dropped.saturating_sub(before));
     }
 
-    /// Reports a failure, once as long as it lasts.
+    /// Reports a failure once while it lasts.
     fn report_failure(&mut self, error: &impl ToString) {
         let why = error.to_string();
         if self.failure.as_ref() != Some(&why) {

@@ -1,4 +1,5 @@
-//! Who is banned, and until when: a bounded copy of the kernel's set, with what the set has no room for.
+//! The banned addresses and the ends of their bans: a bounded copy of the kernel's set, with the fields that
+//! the set has no room for.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -6,22 +7,22 @@ use std::time::{Duration, Instant};
 
 use crate::hook::bans::{BanElement, CAPACITY};
 
-/// A difference to the end of a ban that is worth a change of the kernel's set.
+/// Smallest difference in the end of a ban that is worth a change of the kernel's set.
 const WORTH: Duration = Duration::from_secs(1);
 
 /// One banned client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Ban {
     pub(super) address: IpAddr,
-    /// The rule that asked for it; none of a ban by `bannerwall bans add`.
+    /// The rule that asked for it; absent for a ban by `bannerwall bans add`.
     pub(super) rule: Option<String>,
-    /// What the client said, as far as the kernel's set holds it.
+    /// The banner of the client, as far as the kernel's set holds it.
     pub(super) banner: String,
     pub(super) until: Instant,
 }
 
 impl Ban {
-    /// The ban as the kernel keeps it.
+    /// Returns the ban as an element of the kernel's set.
     pub(super) fn element(&self, now: Instant) -> BanElement {
         let left = self.until.saturating_duration_since(now);
         let comment = format!("{} {}", self.rule.as_deref().unwrap_or(NO_RULE), self.banner);
@@ -32,7 +33,7 @@ impl Ban {
         )
     }
 
-    /// The ban that the kernel keeps so.
+    /// Returns the ban of an element of the kernel's set.
     pub(super) fn read(element: &BanElement, now: Instant) -> Self {
         let (rule, banner) = element.comment.split_once(' ').unwrap_or((NO_RULE, ""));
         Self {
@@ -44,21 +45,21 @@ impl Ban {
     }
 }
 
-/// Stands in the kernel's comment for a rule's id.
+/// Replaces a rule's id in the kernel's comment.
 const NO_RULE: &str = "-";
 
-/// What became of a ban that was asked for.
+/// The result of adding a ban.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Added {
     /// The client was not banned before.
     New,
-    /// It was, for a shorter time.
+    /// It was banned for a shorter time.
     Extended,
-    /// It was, for as long.
+    /// It was banned for as long.
     Known,
 }
 
-/// All bans, by address and by their ends.
+/// All bans, by address and by end.
 #[derive(Debug)]
 pub(super) struct BanRegistry {
     bans: HashMap<IpAddr, Ban>,
@@ -77,7 +78,7 @@ impl BanRegistry {
         Self { bans: HashMap::new(), ends: BTreeSet::new(), limit }
     }
 
-    /// Adds a ban, or extends the one of the same address; also returns the ban that was evicted for it: the
+    /// Adds a ban, or extends the one of the same address. Also returns the ban that was evicted for it: the
     /// one that would have ended first.
     pub(super) fn add(&mut self, ban: Ban) -> (Added, Option<Ban>) {
         let before = self.bans.get(&ban.address).map(|before| before.until);
@@ -113,12 +114,12 @@ impl BanRegistry {
         if until > now { None } else { self.remove(address) }
     }
 
-    /// End of the ban that ends first.
+    /// Returns the end of the ban that ends first.
     pub(super) fn next_end(&self) -> Option<Instant> {
         self.ends.first().map(|(until, _)| *until)
     }
 
-    /// The bans, the one that ends first before the others.
+    /// Returns the bans, the one that ends first at the front.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Ban> {
         self.ends.iter().filter_map(|(_, address)| self.bans.get(address))
     }
@@ -127,13 +128,13 @@ impl BanRegistry {
         self.bans.len()
     }
 
-    /// Takes over what the kernel's set holds; returns the bans that it no longer holds.
+    /// Updates the bans from the kernel's set, and returns those that it no longer holds.
     pub(super) fn agree_with(&mut self, elements: Vec<BanElement>, now: Instant) -> Vec<Ban> {
         let mut gone: HashMap<IpAddr, Ban> = std::mem::take(&mut self.bans);
         self.ends.clear();
         for element in elements {
             let read = Ban::read(&element, now);
-            // The kernel rounds down to seconds, and cuts the banner.
+            // The kernel rounds down to seconds, and truncates the banner.
             let ban = match gone.remove(&read.address) {
                 Some(known) if known.until.saturating_duration_since(read.until) <= 2 * WORTH => known,
                 _ => read,

@@ -1,4 +1,4 @@
-//! Ethernet frames: what those that open connections tell, and frames of our own.
+//! Ethernet frames: reading those that open connections, and building our own.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -7,16 +7,16 @@ use etherparse::EtherType;
 
 use super::Host;
 
-/// Octets of a frame without its tag and its check sequence, at least (IEEE 802.3 section 4.2.3.3).
+/// Minimum length of a frame without its tag and its check sequence, in bytes (IEEE 802.3 section 4.2.3.3).
 const SHORTEST: usize = 60;
 
-/// Octets of a frame that are looked at: the headers up to IPv6's addresses.
+/// Number of bytes of a frame that are read: the headers up to the addresses of IPv6.
 pub(super) const LENGTH: usize = 96;
 
-/// Lets frames by that carry a TCP segment with SYN, in an IP packet that is no fragment.
+/// Socket filter that accepts frames with a TCP SYN segment in an unfragmented IP packet.
 ///
-/// `tcpdump -dd 'tcp[tcpflags] & tcp-syn != 0'`, with IPv6 beside it: offsets count from the frame's start,
-/// where the kernel has taken the outer tag out already.
+/// It is the output of `tcpdump -dd 'tcp[tcpflags] & tcp-syn != 0'`, extended by IPv6. Offsets count from the
+/// start of the frame, from which the kernel has removed the outer tag.
 pub(super) const OPENING: [Instruction; 16] = {
     const LOAD_HALF: u16 = 0x28;
     const LOAD_OCTET: u16 = 0x30;
@@ -46,7 +46,7 @@ pub(super) const OPENING: [Instruction; 16] = {
     ]
 };
 
-/// Who sent the packet in a frame, and from which Ethernet address.
+/// Returns the sender of the packet in a frame, and its Ethernet address.
 pub(super) fn read(frame: &[u8]) -> Option<(IpAddr, [u8; 6])> {
     let (_destination, rest) = frame.split_first_chunk::<6>()?;
     let (source, rest) = rest.split_first_chunk::<6>()?;
@@ -54,7 +54,7 @@ pub(super) fn read(frame: &[u8]) -> Option<(IpAddr, [u8; 6])> {
     Some((sender(packet)?, *source))
 }
 
-/// The source address of an IP packet.
+/// Returns the source address of an IP packet.
 pub(super) fn sender(packet: &[u8]) -> Option<IpAddr> {
     match packet.first()? >> 4 {
         4 => packet.get(12..)?.first_chunk().map(|octets: &[u8; 4]| Ipv4Addr::from(*octets).into()),
@@ -63,7 +63,7 @@ pub(super) fn sender(packet: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// The frame that carries an IP packet to `receiver` from the Ethernet address `source`.
+/// Returns the frame that carries an IP packet to `receiver` from the Ethernet address `source`.
 pub(super) fn frame(receiver: Host, source: [u8; 6], packet: &[u8]) -> Vec<u8> {
     let mut frame = Vec::with_capacity(128);
     frame.extend(receiver.address);

@@ -1,28 +1,28 @@
-//! Which Ethernet address and VLAN the hosts behind a port use: a bounded memory.
+//! Bounded memory of the Ethernet address and VLAN of the hosts behind each port.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 
 use bannerwall_ffi::frames::Tag;
 
-/// Hosts in one generation; twice as many are remembered at most.
+/// Number of hosts in one generation. At most twice as many are kept.
 const GENERATION: usize = 1 << 15;
 
-/// How a host is spoken to.
+/// The Ethernet address and tag of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Host {
-    /// Its Ethernet address, or that of the router on the way to it.
+    /// Its Ethernet address, or that of the router towards it.
     pub(super) address: [u8; 6],
     /// The tag of its frames.
     pub(super) tag: Option<Tag>,
-    /// True if a frame of its own was seen, so that the tag is known.
+    /// True if the host's own frame was seen, so that the tag is known.
     pub(super) witnessed: bool,
 }
 
 type Generation = HashMap<(u32, IpAddr), Host, ahash::RandomState>;
 
-/// Hosts by the port that they are behind. An address that somebody behind another port claims to have is
-/// another entry: it cannot lead astray what is sent to the first.
+/// Hosts by the port that they are behind. If a host behind another port claims the same address, it gets its
+/// own entry, so it cannot divert packets for the first.
 #[derive(Debug, Default)]
 pub(super) struct Hosts {
     young: Generation,
@@ -30,7 +30,7 @@ pub(super) struct Hosts {
 }
 
 impl Hosts {
-    /// Remembers what a frame has shown.
+    /// Stores the host that a frame has shown.
     pub(super) fn learn(&mut self, port: u32, address: IpAddr, host: Host) {
         if self.young.len() >= GENERATION {
             self.old = std::mem::take(&mut self.young);
@@ -38,7 +38,7 @@ impl Hosts {
         self.young.insert((port, address), host);
     }
 
-    /// Remembers the Ethernet address that a packet came from, with the tag that is known of the host.
+    /// Stores the Ethernet address that a packet came from, with the known tag of the host.
     pub(super) fn note(&mut self, port: u32, address: IpAddr, ethernet: [u8; 6]) {
         let known = self.get(port, address);
         if known.is_none_or(|known| known.address != ethernet) {
@@ -48,7 +48,7 @@ impl Hosts {
         }
     }
 
-    /// The host, which stays remembered.
+    /// Returns the host, and keeps it in the memory.
     pub(super) fn get(&mut self, port: u32, address: IpAddr) -> Option<Host> {
         let key = (port, address);
         if let Some(host) = self.young.get(&key) {

@@ -1,10 +1,10 @@
-//! The guard on a bridge: which hosts are behind which port, and frames for them.
+//! The guard on a bridge: the hosts behind each port, and frames for them.
 //!
-//! A bridge needs no address, so that its packets cannot be answered by way of the routing table: a reset
-//! leaves by the very port that its receiver is behind, with the Ethernet addresses and the VLAN tag that the
-//! two hosts use. A queue tells neither tag nor destination of a packet's frame. They come from the frames
-//! themselves: packet sockets on the ports show those that open connections. For connections that are older
-//! than the guard, the queue's word of who sent a frame has to do.
+//! A bridge needs no address, so its packets cannot always be answered through the routing table. A reset
+//! leaves by the port that its receiver is behind, with the Ethernet addresses and the VLAN tag that the two
+//! hosts use. A queue reports neither the tag nor the destination of a packet's frame. They come from the
+//! frames themselves: packet sockets on the ports show the frames that open connections. For connections
+//! older than the guard, only the sender address that the queue reports is known.
 
 mod frame;
 mod hosts;
@@ -22,14 +22,14 @@ use self::hosts::{Host, Hosts};
 use super::source::Queued;
 use crate::diagnostics::tell;
 
-/// Ports that are watched at most; resets for hosts behind others rest on the queue's word alone.
+/// Maximum number of watched ports. Resets for hosts behind other ports rely on the queue's information.
 const PORT_LIMIT: usize = 256;
-/// Interval at which it is looked after ports that have come or gone.
+/// Interval between checks for new and removed ports.
 const PORTS_AGE: Duration = Duration::from_secs(1);
-/// Frames that are read of one port at once.
+/// Maximum number of frames read from one port at once.
 const FRAMES: usize = 4096;
 
-/// The ports that a packet crosses a bridge by.
+/// The ports of a bridge that a packet crosses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Crossing {
     /// Towards the sender.
@@ -39,14 +39,15 @@ pub(super) struct Crossing {
 }
 
 impl Crossing {
-    /// Of a packet that is bridged, not routed: a routed one's second port is not known when it is queued.
+    /// Returns the ports of a packet that is bridged rather than routed: a routed packet's second port is not
+    /// known when it is queued.
     pub(super) fn of(queued: &Queued<'_>) -> Option<Self> {
         let (input, output) = (queued.input_port, queued.output_port);
         (input != 0 && output != 0).then_some(Self { input, output })
     }
 }
 
-/// The bridges of this network, for all workers.
+/// The bridges of this network namespace, for all workers.
 #[derive(Debug)]
 pub(super) struct Bridge {
     socket: FrameSocket,
@@ -56,19 +57,20 @@ pub(super) struct Bridge {
 #[derive(Debug, Default)]
 struct State {
     watched: HashMap<u32, FrameSocket>,
-    /// Ports that frames with a tag came in by.
+    /// Ports on which frames with a tag arrived.
     tagged: HashSet<u32>,
     hosts: Hosts,
-    /// True if frames may carry packets within something that neither they nor the queue show.
+    /// True if frames may carry packets in an encapsulation that neither the frames nor the queue show.
     enveloped: bool,
     listed: Option<Instant>,
 }
 
 impl Bridge {
-    /// Opens the sockets for the ports that there are.
+    /// Opens the sockets for the present ports.
     ///
     /// # Errors
-    /// Without `CAP_NET_RAW`.
+    ///
+    /// `CAP_NET_RAW` is missing.
     pub(super) fn open() -> io::Result<Self> {
         let socket = FrameSocket::sending().map_err(|error| error.source)?;
         let bridge = Self { socket, state: Mutex::default() };
@@ -76,9 +78,9 @@ impl Bridge {
         Ok(bridge)
     }
 
-    /// Looks after the ports and reads what they have shown.
+    /// Updates the list of ports and reads their frames.
     pub(super) fn tick(&self, now: Instant) {
-        // Another worker's look is as good.
+        // If another worker is doing this now, that suffices.
         let mut state = match self.state.try_lock() {
             Ok(state) => state,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -93,7 +95,7 @@ impl Bridge {
         }
     }
 
-    /// Notes which frame a queued packet of `sender` came in.
+    /// Stores the Ethernet address that a queued packet came from.
     pub(super) fn note(&self, queued: &Queued<'_>) {
         let (Some(crossing), Some(address)) = (Crossing::of(queued), queued.hardware_address) else { return };
         if let Some(sender) = frame::sender(queued.payload) {
@@ -104,7 +106,8 @@ impl Bridge {
     /// Sends `packet` to `to` behind port `port`, on behalf of `from` behind port `other`.
     ///
     /// # Errors
-    /// When it isn't known in which frames the two speak, or the port does not take it.
+    ///
+    /// The frames between the two are unknown, or the port does not accept the frame.
     pub(super) fn send(&self, packet: &[u8], to: (u32, IpAddr), from: (u32, IpAddr)) -> io::Result<()> {
         let mut state = self.state();
         state.read(to.0);
@@ -120,7 +123,7 @@ impl Bridge {
 }
 
 impl State {
-    /// Watches the ports that there are now, and no others.
+    /// Watches the present ports, and no others.
     fn list(&mut self, now: Instant) {
         self.listed = Some(now);
         self.enveloped = is_on("bridge-nf-filter-pppoe-tagged");
@@ -129,19 +132,19 @@ impl State {
         self.tagged.retain(|port| ports.contains(port));
         for port in ports {
             if self.watched.len() < PORT_LIMIT && !self.watched.contains_key(&port) {
-                // Where a port cannot be watched, the queue's word has to do.
+                // If a port cannot be watched, the queue's information has to suffice.
                 let Ok(socket) = FrameSocket::watching(port, &frame::OPENING) else { continue };
                 self.watched.insert(port, socket);
             }
         }
     }
 
-    /// Reads the frames that a port has shown.
+    /// Reads the frames that arrived on a port.
     fn read(&mut self, port: u32) {
         let Some(socket) = self.watched.get(&port) else { return };
         let mut buffer = [0; frame::LENGTH];
         for _ in 0..FRAMES {
-            // An error says that the port is down or gone, which the list will tell.
+            // An error means that the port is down or gone, which the next list shows.
             let Ok(Some(seen)) = socket.receive(&mut buffer) else { return };
             if seen.tag.is_some() && self.tagged.insert(port) && !is_on("bridge-nf-filter-vlan-tagged") {
                 tell(
@@ -155,17 +158,17 @@ impl State {
         }
     }
 
-    /// How the host of this address is spoken to behind this port.
+    /// Returns the Ethernet address and tag of a host behind this port.
     fn host(&mut self, (port, address): (u32, IpAddr)) -> io::Result<Host> {
         let host = self.hosts.get(port, address);
-        // The queue does not tell tags: where there are some, a frame without may lead nowhere.
+        // The queue does not report tags. If the port has tagged frames, an untagged one may not arrive.
         let unclear = self.enveloped || self.tagged.contains(&port);
         let known = host.filter(|host| host.witnessed || !unclear);
         known.ok_or_else(|| io::Error::new(io::ErrorKind::HostUnreachable, "its frames were never seen"))
     }
 }
 
-/// True if a switch of `br_netfilter` is on.
+/// True if a setting of `br_netfilter` is on.
 fn is_on(setting: &str) -> bool {
     let file = format!("/proc/sys/net/bridge/{setting}");
     std::fs::read_to_string(file).is_ok_and(|text| text.trim() != "0")

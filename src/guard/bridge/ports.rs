@@ -1,4 +1,4 @@
-//! The ports of all bridges of this network, as the kernel lists them (`rtnetlink(7)`).
+//! The ports of all bridges of this network namespace, as the kernel lists them (`rtnetlink(7)`).
 
 use std::collections::BTreeSet;
 use std::io;
@@ -8,19 +8,20 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
 };
 
-/// Octets of `struct nlmsghdr`.
+/// Length of `struct nlmsghdr`, in bytes.
 const HEADER: usize = 16;
-/// `AF_BRIDGE`: of all links, those that are a bridge's port.
+/// `AF_BRIDGE`: restricts the list of links to bridge ports.
 const BRIDGE: u8 = 7;
 const NEW_LINK: u16 = 16;
 const GET_LINK: u16 = 18;
 /// `NLM_F_REQUEST | NLM_F_DUMP`.
 const LIST: u16 = 0x301;
 
-/// The interface indices of all ports.
+/// Returns the interface indices of all ports.
 ///
 /// # Errors
-/// Where the kernel does not tell.
+///
+/// The kernel does not list them.
 pub(super) fn list() -> io::Result<BTreeSet<u32>> {
     // Protocol 0 is NETLINK_ROUTE.
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
@@ -42,7 +43,7 @@ pub(super) fn list() -> io::Result<BTreeSet<u32>> {
     }
 }
 
-/// Reads one part of the list; false where it was the last.
+/// Reads one part of the list. Returns false if it was the last.
 fn read(mut messages: &[u8], ports: &mut BTreeSet<u32>) -> bool {
     while let Some((length, kind)) = header(messages) {
         match kind {
@@ -50,16 +51,16 @@ fn read(mut messages: &[u8], ports: &mut BTreeSet<u32>) -> bool {
                 let index = messages.get(HEADER + 4..).and_then(<[u8]>::first_chunk);
                 ports.extend(index.map(|octets| u32::from_ne_bytes(*octets)));
             }
-            // NLMSG_DONE, NLMSG_ERROR, and whatever else was not asked for.
+            // NLMSG_DONE, NLMSG_ERROR, or an unrequested message.
             _ => return false,
         }
         messages = messages.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
-    // Octets that are no message: there is nothing behind them to go on with.
+    // Bytes that form no message end the list.
     messages.is_empty()
 }
 
-/// Length and type of the first message, which is there as a whole.
+/// Returns the length and type of the first message, if it is complete.
 fn header(messages: &[u8]) -> Option<(usize, u16)> {
     let length = u32::from_ne_bytes(*messages.first_chunk()?);
     let kind = u16::from_ne_bytes(*messages.get(4..)?.first_chunk()?);

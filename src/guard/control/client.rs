@@ -1,4 +1,4 @@
-//! The asking side of the control socket.
+//! The client of the control socket.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -8,17 +8,17 @@ use serde::de::DeserializeOwned;
 
 use super::{FOLDER, PEER, REPLY, Reply, Request, line, work};
 
-/// Reason why a guard did not do what it was asked for.
+/// Error of a request to a guard.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// No guard listens there.
+    /// No guard listens at the path.
     #[error(
         "no guard listens at {}: {source} (start one with `bannerwall guard`, or name the running one by its \
          --queue or --control)",
         path.display()
     )]
     NoGuard {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
@@ -29,7 +29,7 @@ pub enum ControlError {
         path.display()
     )]
     NotPermitted {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
@@ -37,7 +37,7 @@ pub enum ControlError {
     /// The guard did not reply as it should.
     #[error("the guard at {} did not reply: {source}", path.display())]
     Silent {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
@@ -47,9 +47,10 @@ pub enum ControlError {
     Refused(String),
 }
 
-/// Asks the guard that listens at one of these paths.
+/// Sends a request to the guard that listens at one of these paths.
 ///
 /// # Errors
+///
 /// No guard listens or replies, or it refuses.
 pub fn ask<T: DeserializeOwned>(places: &[PathBuf], request: &Request) -> Result<T, ControlError> {
     let (path, stream) = connect(places)?;
@@ -60,8 +61,8 @@ pub fn ask<T: DeserializeOwned>(places: &[PathBuf], request: &Request) -> Result
     }
 }
 
-/// Connects to the first path at which a guard listens. The error is about the path at which one most likely
-/// runs.
+/// Connects to the first path at which a guard listens. The error is about the path at which a guard most
+/// likely runs.
 fn connect(places: &[PathBuf]) -> Result<(&Path, UnixStream), ControlError> {
     let weight = |error: &io::Error| match error.kind() {
         io::ErrorKind::PermissionDenied => 0,

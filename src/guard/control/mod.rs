@@ -1,10 +1,11 @@
-//! The control socket: commands such as `bannerwall reload` and `bannerwall status` ask a running guard.
+//! The control socket, through which commands such as `bannerwall reload` and `bannerwall status` reach a
+//! running guard.
 //!
 //! A request is one line of JSON, `{"command":"reload"}`, and so is the reply: `{"result":{"rules":120}}` or
 //! `{"error":"…"}`. A connection carries one request. Requests, replies and the time of both are bounded.
 //!
-//! The socket's mode is 0600, or 0660 if the guard runs as another user: root, that user and its group may
-//! connect.
+//! The mode of the socket is 0600, or 0660 if the guard runs as another user: root, that user and its group
+//! may connect.
 
 mod client;
 mod server;
@@ -22,17 +23,17 @@ pub(super) use self::server::Control;
 use crate::guard::BanCommand;
 use crate::privileges::User;
 
-/// Bytes of a request.
+/// Maximum length of a request, in bytes.
 const REQUEST: u64 = 4 << 10;
-/// Bytes of a reply: all diagnostics that a load of rules keeps, and more.
+/// Maximum length of a reply, in bytes: more than all diagnostics that a load of rules keeps.
 const REPLY: u64 = 4 << 20;
-/// Time that a peer may take to send a request, or to read the reply.
+/// Limit of the time for which a peer may send a request or read the reply.
 const PEER: Duration = Duration::from_secs(2);
-/// Time that the guard may take to read its rules.
+/// Limit of the time for which the guard may read its rules.
 const RELOAD: Duration = Duration::from_secs(60);
-/// Time that the guard may take for any other request.
+/// Limit of the time for any other request.
 const WORK: Duration = Duration::from_secs(5);
-/// Folder of sockets without `--control`.
+/// Folder of the sockets without `--control`.
 pub(super) const FOLDER: &str = "/run/bannerwall";
 
 /// A request to a guard.
@@ -41,24 +42,24 @@ pub(super) const FOLDER: &str = "/run/bannerwall";
 pub enum Request {
     /// Read the rules again. The result is a [`RulesInForce`].
     Reload,
-    /// Report the run's state. The result is a [`GuardStatus`](super::GuardStatus).
+    /// Report the state of the run. The result is a [`GuardStatus`](super::GuardStatus).
     Status,
     /// Report the blocks of an address. The result is a [`WhyReport`](super::WhyReport).
     Why {
         /// The address of a client or a server.
         address: IpAddr,
-        /// Its port, if only that is meant.
+        /// Its port; absent for all ports.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         port: Option<u16>,
     },
-    /// Show or change who is banned. The result is a [`BanList`](crate::guard::BanList).
+    /// Show or change the bans. The result is a [`BanList`](crate::guard::BanList).
     Bans {
-        /// What to do.
+        /// The command.
         order: BanCommand,
     },
 }
 
-/// Time that the guard may take for a request.
+/// Returns the limit of the time for a request.
 pub(super) const fn work(request: &Request) -> Duration {
     match request {
         Request::Reload => RELOAD,
@@ -66,13 +67,13 @@ pub(super) const fn work(request: &Request) -> Duration {
     }
 }
 
-/// The guard's reply to a request.
+/// The reply of the guard.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Reply<T> {
-    /// The request was carried out.
+    /// The result of the request.
     Result(T),
-    /// It was not, for this reason.
+    /// The reason for which it failed.
     Error(String),
 }
 
@@ -83,24 +84,24 @@ pub struct RulesInForce {
     pub rules: usize,
 }
 
-/// The socket of the guard whose first queue is `queue`, in the network namespace of this process: each
-/// namespace numbers its queues by itself. A confined guard may not look at process 1, to learn which
-/// namespace is the machine's own, so each is named by its inode.
+/// Returns the path of the socket of the guard whose first queue is `queue`, in the network namespace of this
+/// process. Each namespace numbers its queues on its own. A confined guard may not look at process 1 to find
+/// the initial namespace, so each socket is named after the inode of its namespace.
 ///
-/// A guard that runs as another user makes it in that user's folder.
+/// A guard that runs as another user makes the socket in that user's folder.
 pub fn default_path(queue: u16, user: Option<&User>) -> PathBuf {
     let namespace = std::fs::metadata("/proc/self/ns/net").map_or(0, |found| found.ino());
     folder(user).join(format!("guard-{queue}-{namespace}.sock"))
 }
 
-/// Folder of sockets and accounts: a guard that runs as another user has its own.
+/// Returns the folder of sockets and accounts. A guard that runs as another user has its own.
 pub(super) fn folder(user: Option<&User>) -> PathBuf {
     let shared = PathBuf::from(FOLDER);
     user.map_or_else(|| shared.clone(), |user| shared.join(user.number().to_string()))
 }
 
-/// The paths at which such a guard may listen: [`default_path`], and the same name in the folder of each
-/// user.
+/// Returns the paths at which a guard of this queue may listen: [`default_path`], and the same name in the
+/// folder of each user.
 ///
 /// A killed guard leaves its socket behind, even in a namespace whose inode is used again, so there may be
 /// several.

@@ -1,4 +1,4 @@
-//! The guard's side of the control socket.
+//! The guard's end of the control socket.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::ops::ControlFlow;
@@ -10,14 +10,14 @@ use serde_json::Value;
 use super::{PEER, REPLY, REQUEST, Reply, Request, line};
 use crate::guard::private_socket::{PrivateSocket, UnboundSocket};
 
-/// The socket of a guard, and the thread that serves it; both end with this value.
+/// The socket of a guard and the thread that serves it. Both end when this value is dropped.
 #[derive(Debug)]
 pub(in crate::guard) struct Control {
     _socket: PrivateSocket,
 }
 
 impl Control {
-    /// Listens at `path`, in place of a socket that a dead guard left there; `handle` carries out requests.
+    /// Listens at `path`. A socket of a dead guard there is removed. `handle` executes requests.
     pub(in crate::guard) fn start(
         path: &Path,
         socket: UnboundSocket,
@@ -25,7 +25,7 @@ impl Control {
     ) -> io::Result<Self> {
         let mut socket = socket.bind(path)?;
         socket.serve("control", move |stream| {
-            // A peer that goes away or sends nonsense harms only itself.
+            // A peer that disconnects or sends an invalid request harms only itself.
             let _ = serve(&stream, &handle);
             ControlFlow::Continue(())
         })?;

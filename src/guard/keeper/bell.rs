@@ -1,4 +1,4 @@
-//! The thread that hears of changed rules and tells the keeper.
+//! The thread that receives notifications of changed rules and passes them to the keeper.
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -12,17 +12,18 @@ use super::Order;
 use crate::diagnostics::tell;
 use crate::hook::{Notice, Notices};
 
-/// The thread; ends with this value.
+/// The thread that receives notifications. It ends when this value is dropped.
 pub(super) struct Bell {
     stop: Arc<std::os::fd::OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Bell {
-    /// Listens for changes from now on.
+    /// Starts to listen for changes.
     ///
     /// # Errors
-    /// As [`Notices::open`], and where no thread can be had.
+    ///
+    /// As [`Notices::open`], or the system has no free thread.
     pub(super) fn hang(orders: Sender<Order>) -> io::Result<Self> {
         let mut notices = Notices::open()?;
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
@@ -49,9 +50,9 @@ impl Bell {
 
 impl Drop for Bell {
     fn drop(&mut self) {
-        // The eventfd takes any number below its highest.
+        // The write fails only when the counter would overflow.
         let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
-        // The thread does nothing that panics.
+        // The thread does nothing that can panic.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }

@@ -1,9 +1,9 @@
-//! The thread that keeps the hook: puts it up, looks after it, puts it back, takes it down, and keeps the
-//! accounts of what it has led to the guard.
+//! The thread that manages the hook: sets it up, checks it, restores it, takes it down, and keeps the
+//! accounts of the packets that it led to the guard.
 //!
-//! It alone runs iptables, so that neither packets nor signals ever wait for another program or its lock,
-//! and it has a descriptor table of its own, so that it can run programs when the rest of the process has
-//! no descriptor left; where another process runs them, it has the pipes to that one.
+//! Only this thread runs iptables, so that neither packets nor signals wait for another program or its lock.
+//! It has its own descriptor table, so that it can run programs when the rest of the process has no free
+//! descriptor. If another process runs the programs, this thread holds the pipes to it.
 
 mod bell;
 mod report;
@@ -30,50 +30,51 @@ use crate::hook::{
 };
 use crate::terms::Backoff;
 
-/// Interval at which the rules are looked at where the kernel tells of changes: a precaution.
+/// Interval between checks of the rules if the kernel notifies of changes: a precaution.
 const PRECAUTION: Duration = Duration::from_secs(5);
-/// Interval at which they are looked at where nobody tells: the legacy interface.
+/// Interval between checks if there are no notifications: the legacy interface.
 const UNTOLD: Duration = Duration::from_secs(1);
-/// Interval at which accounts are written, and the owner of the queues is looked at.
+/// Interval between writes of the accounts and checks of the owner of the queues.
 const RECORD: Duration = Duration::from_secs(1);
-/// Time for which a change may take to be whole: a reload is many.
+/// Time after a notification in which further changes are awaited: a reload of the rules causes many.
 const SETTLE: Duration = Duration::from_millis(50);
-/// The time between two looks at least, however much is changed.
+/// Minimum time between two checks, however many changes there are.
 const REST: Duration = Duration::from_millis(250);
-/// Time for which taking the hook down may take: iptables waits five seconds for its lock, a family each.
+/// Limit of the time to take the hook down: iptables waits up to five seconds for its lock, per address
+/// family.
 const PATIENCE: Duration = Duration::from_secs(12);
 
-/// Looks in a row that may fail before the bypass is ended for it.
+/// Number of consecutive checks that may fail before the bypass ends.
 const PATIENT_LOOKS: u8 = 2;
 
-/// Time for which a last look may take while packets wait for another process.
+/// Limit of the time for the last check, while packets wait for another process.
 const LAST_LOOK: Duration = Duration::from_secs(2);
 
-/// What the main thread wants, and what the kernel tells.
+/// Orders of the main thread, and notifications of the kernel.
 enum Order {
-    /// Put the hook up, and look after it from then on.
+    /// Set the hook up, and check it from then on.
     ///
-    /// Looks after it even where it is not up, if so told.
+    /// If the flag is set, a failure to set it up is retried.
     Raise(Sender<Result<(), GuardError>>, bool),
     /// Rules have changed.
     Changed,
     /// Take the hook down.
     TakeDown(Sender<Result<(), HookError>>),
-    /// Close the accounts of a run that ends so, and end.
+    /// Close the accounts of a run that ended this way, and end.
     Close(RunEnd),
-    /// Leave hook and accounts to the process that goes on.
+    /// Leave the hook and the accounts to the successor.
     HandOver(Sender<AccountState>),
-    /// Leave them to one that may never come: nobody reads any more.
+    /// Leave them to a process that may never start: no process reads packets any more.
     Leave(Sender<AccountState>),
 }
 
-/// What tells the keeper how much the workers have seen.
+/// Returns the counters of all workers.
 pub(super) type Seeing = Box<dyn Fn() -> Seen + Send>;
 
-/// A queue of this guard, and the netlink address of the socket that has bound it, if that is known.
+/// A queue of this guard, and the netlink address of the socket that has bound it, if known.
 pub(super) type OwnQueue = (u16, Option<u32>);
 
-/// The thread; it ends with this value and leaves the hook as it is.
+/// The handle of the thread. When it is dropped, the thread ends and leaves the hook as it is.
 pub(super) struct Keeper {
     orders: Option<Sender<Order>>,
     thread: Option<JoinHandle<()>>,
@@ -81,7 +82,7 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    /// Starts the thread; it looks after a hook of others at once, and after one of ours when it is up.
+    /// Starts the thread. It checks a third-party hook at once, and the guard's own once it is up.
     pub(super) fn start(
         config: &GuardConfig,
         programs: Programs,
@@ -92,7 +93,7 @@ impl Keeper {
         queues: Vec<OwnQueue>,
     ) -> io::Result<Self> {
         let (sender, orders) = unbounded();
-        // Without it (no CAP_NET_ADMIN, no nf_tables) there is still the look each second.
+        // Without notifications (no CAP_NET_ADMIN, no nf_tables) there is still the check each second.
         let bell = Bell::hang(sender.clone()).ok();
         let scope = Scope { variant: config.variant, families: config.families.clone(), programs };
         let keeping = Keeping {
@@ -119,53 +120,53 @@ impl Keeper {
         Ok(Self { orders: Some(sender), thread: Some(thread), bell })
     }
 
-    /// Puts the hook up; one that can't be is tried again later if `insists`.
+    /// Sets the hook up. If that fails and `insists` is true, the thread retries later.
     ///
     /// # Errors
-    /// As [`hook::up`], and where another living guard has the hook.
+    ///
+    /// As [`hook::up`], or another guard uses the hook.
     pub(super) fn raise(&self, insists: bool) -> Result<(), GuardError> {
         let (sender, answer) = bounded(1);
         self.order(Order::Raise(sender, insists));
-        // It ends only by a panic, which has been told.
+        // The thread ends early only by a panic, which is already on stderr.
         answer.recv().unwrap_or(Err(GuardError::Hook(HookError::Unanswered)))
     }
 
-    /// Has the hook taken down; the receiver is given how that ended, within [`PATIENCE`].
+    /// Starts to take the hook down. The receiver gets the result within [`PATIENCE`].
     pub(super) fn take_down(&self) -> Receiver<Result<(), HookError>> {
         let (sender, answer) = bounded(1);
         self.order(Order::TakeDown(sender));
         answer
     }
 
-    /// Closes the accounts, once the queues were given back, and ends.
+    /// Closes the accounts after the queues were released, and ends the thread.
     pub(super) fn close(self, end: RunEnd) {
         self.order(Order::Close(end));
     }
 
-    /// Looks after nothing any more; the accounts as they are, for whoever goes on. None where the thread
-    /// hangs.
+    /// Stops all checks, and returns the accounts for a successor; none if the thread hangs.
     pub(super) fn hand_over(&self) -> Option<AccountState> {
         let (sender, answer) = bounded(1);
         self.order(Order::HandOver(sender));
         answer.recv_timeout(PATIENCE).ok()
     }
 
-    /// As [`Keeper::hand_over`], once nobody reads any more, to a process that may never come. Packets wait
-    /// meanwhile.
+    /// Like [`Keeper::hand_over`], for a process that may never start, once no process reads packets any
+    /// more. Packets wait during the call.
     pub(super) fn leave(&self) -> Option<AccountState> {
         let (sender, answer) = bounded(1);
         self.order(Order::Leave(sender));
         answer.recv_timeout(LAST_LOOK).ok()
     }
 
-    /// Time for which [`Keeper::take_down`] may take.
+    /// Returns the limit of the time for [`Keeper::take_down`].
     pub(super) const fn patience() -> Duration {
         PATIENCE
     }
 
     fn order(&self, order: Order) {
         if let Some(orders) = &self.orders {
-            // A keeper that has panicked drops the answer's sender with the order.
+            // The thread of a keeper that has panicked drops the sender of the answer with the order.
             let _ = orders.send(order);
         }
     }
@@ -176,28 +177,28 @@ impl Drop for Keeper {
         self.bell = None;
         self.orders = None;
         let Some(thread) = self.thread.take() else { return };
-        // One that hangs in iptables is left to the end of the process.
+        // A thread that hangs in iptables ends with the process.
         let deadline = Instant::now() + PATIENCE;
         while !thread.is_finished() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
         }
         if thread.is_finished() {
-            // A panic has been told on stderr.
+            // The panic is already on stderr.
             let _ = thread.join();
         }
     }
 }
 
-/// What the thread owns.
+/// The state that the thread owns.
 struct Keeping {
     scope: Scope,
     hook: Option<HookConfig>,
     lookout: Lookout,
-    /// True if what we made is put back.
+    /// True if the thread restores the guard's own hook.
     repairs: bool,
-    /// True if the kernel tells of changes.
+    /// True if the kernel notifies of changes.
     is_told: bool,
-    /// When to look next.
+    /// Time of the next check.
     due: Option<Instant>,
     looked: Instant,
     backoff: Backoff,
@@ -205,15 +206,15 @@ struct Keeping {
     loss: Loss,
     seeing: Seeing,
     queues: Vec<OwnQueue>,
-    /// Time at which the accounts were written last.
+    /// Time of the last write of the accounts.
     recorded: Instant,
-    /// What forwards below netfilter; none where it is off.
+    /// The bypass; absent if it is off.
     bypass: Option<Arc<Bypass>>,
-    /// Looks in a row that did not show what the bypass would skip.
+    /// Number of consecutive checks that could not list the third-party rules which the bypass would skip.
     unseen: u8,
-    /// True if the hook was taken down by order.
+    /// True if an order took the hook down.
     is_down: bool,
-    /// True if it could not be put up and has to be.
+    /// True if the hook could not be set up and must be.
     is_owed: bool,
 }
 
@@ -236,22 +237,22 @@ impl Keeping {
                         self.is_owed = true;
                         self.due = Some(Instant::now() + REST);
                     }
-                    // The main thread waits for it.
+                    // The main thread waits for the answer.
                     let _ = answer.send(raised);
                 }
                 Ok(Order::Changed) => {
                     let soon = (Instant::now() + SETTLE).max(self.looked + REST);
                     self.due = self.due.map(|due| due.min(soon));
                 }
-                // Nobody waits any more where that took too long.
+                // After a timeout the receiver is gone.
                 Ok(Order::TakeDown(answer)) => drop(answer.send(self.take_down())),
                 Ok(Order::Close(end)) => return self.close(end),
-                // Nobody waits any more where that took too long.
+                // After a timeout the receiver is gone.
                 Ok(Order::HandOver(answer)) => {
                     self.due = None;
                     drop(answer.send(self.loss.hand_over()));
                 }
-                // Nobody waits any more where that took too long.
+                // After a timeout the receiver is gone.
                 Ok(Order::Leave(answer)) => {
                     self.due = None;
                     drop(answer.send(self.loss.leave(&self.lookout.look(), &self.seeing)));
@@ -277,7 +278,7 @@ impl Keeping {
         Ok(())
     }
 
-    /// Puts up what could not be put up at first, whether what is lost later is put back or not.
+    /// Sets up the hook that could not be set up at first, even if a hook removed later is not restored.
     fn raise_at_last(&mut self) {
         match self.raise() {
             Ok(()) => self.is_owed = false,
@@ -292,7 +293,7 @@ impl Keeping {
     fn take_down(&mut self) -> Result<(), HookError> {
         self.due = None;
         self.is_owed = false;
-        // What the rules have counted goes with them.
+        // The counters of the rules disappear with the hook.
         let look = self.lookout.look();
         self.loss.update(&look, &self.seeing);
         hook::down(self.scope.clone())?;
@@ -305,7 +306,7 @@ impl Keeping {
         self.loss.close(&look, &self.seeing, end);
     }
 
-    /// Looks once, puts back what is to be put back, and tells what is new.
+    /// Checks the hook once, restores it if needed, and reports changes.
     fn look(&mut self) {
         let mut look = self.lookout.look();
         self.looked = Instant::now();
@@ -334,7 +335,7 @@ impl Keeping {
         self.due = Some(self.looked + next);
     }
 
-    /// Ends the bypass where it would skip what others have set up meanwhile.
+    /// Ends the bypass if it would skip rules that other programs have set up since the start.
     fn watch_bypass(&mut self) {
         let Some(bypass) = &self.bypass else { return };
         let why = match neighbours::look(&self.scope.programs, bypass.interfaces()) {
@@ -343,7 +344,7 @@ impl Keeping {
                 return;
             }
             Ok(found) => BypassError::Neighbours(found),
-            // Rules that change while they are read are not read; nothing new need be among them.
+            // Rules that change during the read are unreadable, but need not contain anything new.
             Err(_) if self.unseen < PATIENT_LOOKS => {
                 self.unseen += 1;
                 return;
@@ -371,7 +372,7 @@ impl Keeping {
     }
 }
 
-/// True if a family is led to a queue that another program serves: whoever did that meant it.
+/// True if an address family leads to a queue that another program serves: such a change is intended.
 fn led_to_a_listener(look: &Look) -> bool {
     let mut queues = look.families.iter().filter_map(|(_, standing)| match standing {
         Standing::LedAway(queues) => Some(queues.numbers()),
@@ -380,13 +381,13 @@ fn led_to_a_listener(look: &Look) -> bool {
     queues.any(|mut numbers| numbers.any(may_be_served))
 }
 
-/// True if somebody listens on a queue, as far as it can be known: who may not read it takes it for served.
+/// True if a process listens on a queue, or if that is unknown.
 fn may_be_served(queue: u16) -> bool {
     !matches!(KernelCounters::of(queue), Ok(None))
 }
 
-/// A hook that leads to queues of a guard that lives is not ours to change: that guard would see
-/// nothing any more.
+/// Checks that the hook does not lead to the queues of a live guard, which would lose its packets if the hook
+/// were changed.
 fn leave_others_hook(hook: &HookConfig, scope: &Scope) -> Result<(), GuardError> {
     let mut found: Vec<Family> = Vec::new();
     for place in hook::status(scope.clone())? {

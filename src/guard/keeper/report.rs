@@ -1,4 +1,4 @@
-//! What is told of the hook: on stderr, as events, by metrics and `/readyz`. Each thing once.
+//! Reports about the hook: on stderr, as events, in metrics and in `/readyz`. Each change is reported once.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -13,17 +13,17 @@ use crate::guard::sinks::Sinks;
 use crate::hook::{Family, Look, Standing};
 use crate::metrics::{GuardMetrics, Health};
 
-/// Tells, and remembers what it has told.
+/// Reports changes, and stores what it has reported.
 pub(in crate::guard) struct Reporter {
     metrics: GuardMetrics,
     health: Arc<Health>,
     sinks: Sinks,
-    /// How each family stood at the last look.
+    /// State of each family at the last check.
     told: Vec<(Family, Standing)>,
     unknown: Option<String>,
     failure: Option<String>,
     is_waiting: bool,
-    /// What was last reported of the queues' owner.
+    /// The last report about the owner of the queues.
     disowned: Option<String>,
 }
 
@@ -33,7 +33,7 @@ impl Reporter {
         Self { metrics, health, sinks, told, unknown, failure, is_waiting: false, disowned }
     }
 
-    /// Tells what is not as it was at the last look.
+    /// Reports what has changed since the last check.
     pub(super) fn found(&mut self, look: &Look) {
         if look.unknown != self.unknown {
             self.unknown.clone_from(&look.unknown);
@@ -47,14 +47,14 @@ impl Reporter {
             let before = self.told.iter().position(|(known, _)| *known == family);
             let before = before.map(|index| self.told.swap_remove(index).1);
             self.told.push((family, standing.clone()));
-            // That it is up at first is no news.
+            // The first time that the hook is up is not reported.
             if standing != Standing::Up || before.is_some() {
                 self.say(&family.to_string(), standing.name(), standing.to_string());
             }
         }
     }
 
-    /// Shows how the hook stands after all that could be done.
+    /// Publishes the state of the hook after all repairs.
     pub(super) fn stands(&mut self, look: &Look) {
         if look.unknown.is_some() {
             return;
@@ -75,7 +75,7 @@ impl Reporter {
         self.health.hinder("hook", (!faults.is_empty()).then(|| faults.join("; ")));
     }
 
-    /// Shows that no hook leads here. Rules made by hand may: then packets come.
+    /// Publishes that no hook leads here. Rules made by hand may lead here: then packets arrive.
     pub(super) fn has_no_hook(&self, families: &[Family], has_packets: bool) {
         for family in families {
             if has_packets {
@@ -88,9 +88,9 @@ impl Reporter {
         self.health.hinder("hook", (!has_packets).then(|| why.to_owned()));
     }
 
-    /// Shows whether the queues are bound to this guard.
+    /// Publishes whether the queues are bound to this guard.
     pub(super) fn owns(&mut self, queues: &[OwnQueue]) {
-        // If the kernel's table can't be read, that was reported with the accounts.
+        // If the kernel's table is unreadable, the accounts have reported it.
         let Ok(table) = KernelCounters::all() else { return };
         let mut faults = Vec::new();
         for (number, own) in queues {
@@ -116,7 +116,7 @@ impl Reporter {
         self.health.hinder("queue", fault);
     }
 
-    /// The hook was put back.
+    /// Reports that the hook was restored.
     pub(super) fn restored(&mut self) {
         self.metrics.hook_repairs.inc();
         let faulty = self.told.iter().filter(|(_, standing)| *standing != Standing::Up);
@@ -124,7 +124,7 @@ impl Reporter {
         self.say(&families.join(", "), "restored", "put back".to_owned());
     }
 
-    /// The hook could not be put up or back.
+    /// Reports that the hook cannot be set up or restored.
     pub(super) fn cannot(&mut self, error: &impl ToString) {
         let why = error.to_string();
         if self.failure.as_ref() != Some(&why) {
@@ -133,7 +133,7 @@ impl Reporter {
         }
     }
 
-    /// Something takes the hook away again and again.
+    /// Reports that another program keeps removing the hook.
     pub(super) fn waits(&mut self, wait: Duration) {
         if !self.is_waiting {
             tell(format_args!(
@@ -144,7 +144,7 @@ impl Reporter {
         }
     }
 
-    /// Decided flows go the hook's way from here on.
+    /// Reports that the bypass has ended, so that decided flows pass through the hook again.
     pub(super) fn bypass_ended(&mut self, why: &BypassError) {
         self.metrics.bypass_up.set(0);
         let detail = format!("off until the guard is started again: {why}");

@@ -1,4 +1,4 @@
-//! Packets by our own binding of `libnetfilter_queue`.
+//! Packet source that uses our own binding of `libnetfilter_queue`.
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use bannerwall_ffi::queue::{Queue, QueueConfig, Verdict as Code, message::Packet
 use super::{Answer, BATCH, IDLE, Queued, Received, Source, SourceConfig, SourceError, Statistics, Verdict};
 use crate::event::Timestamp;
 
-/// A queue that is read and answered by the batch.
+/// A queue that is read and answered in batches.
 #[derive(Debug)]
 pub struct LibnetfilterQueue {
     queue: Queue,
@@ -26,7 +26,7 @@ impl LibnetfilterQueue {
         Ok(Self { queue: Queue::bind(&config)?, config })
     }
 
-    /// Takes a queue that another process has bound.
+    /// Takes over a queue that another process has bound.
     ///
     /// # Errors
     ///

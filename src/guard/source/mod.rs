@@ -1,8 +1,8 @@
-//! Where packets come from and where verdicts go: the seam between the guard and a netfilter queue.
+//! Interface between the guard and a netfilter queue: packets in, verdicts out.
 //!
-//! Two backends do the same work and pass the same tests: [`LibnetfilterQueue`] by our own binding of
-//! `libnetfilter_queue` (many packets a receive call, many verdicts a send call), and [`NfqCrate`] by
-//! the `nfq` crate (one packet and one verdict a call). Nothing here looks into a packet.
+//! Two backends do the same work and pass the same tests. [`LibnetfilterQueue`] uses our own binding of
+//! `libnetfilter_queue` (many packets per receive call, many verdicts per send call). [`NfqCrate`] uses the
+//! `nfq` crate (one packet and one verdict per call). Nothing here looks into a packet.
 
 mod libnetfilter_queue;
 mod nfq;
@@ -20,13 +20,13 @@ pub use self::nfq::NfqCrate;
 use crate::event::Timestamp;
 use crate::packet::Patch;
 
-/// Time for which a call waits for the first packet, so that the loop can tick, reload and stop.
+/// Limit of the wait for the first packet, so that the loop can tick, reload and stop.
 pub const IDLE: Duration = Duration::from_millis(100);
 
-/// Packets that one call answers at most.
+/// Maximum number of packets that one call answers.
 pub const BATCH: usize = 64;
 
-/// Which library talks to the kernel.
+/// The library that talks to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Backend {
     /// `libnetfilter_queue` through our own binding.
@@ -37,10 +37,10 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// Both of them, for tests and measurements.
+    /// All backends, for tests and measurements.
     pub const ALL: [Self; 2] = [Self::LibnetfilterQueue, Self::Nfq];
 
-    /// The name on the command line.
+    /// Returns the name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::LibnetfilterQueue => "libnetfilter_queue",
@@ -48,7 +48,7 @@ impl Backend {
         }
     }
 
-    /// What talks to the kernel in this build.
+    /// Returns the library that talks to the kernel in this build.
     pub const fn what(self) -> &'static str {
         match self {
             Self::LibnetfilterQueue if !cfg!(feature = "libnetfilter_queue") => {
@@ -59,28 +59,29 @@ impl Backend {
     }
 }
 
-/// What a queue is to be bound with.
+/// Settings of a queue.
 #[derive(Debug, Clone)]
 pub struct SourceConfig {
     /// Number of the queue.
     pub queue: u16,
-    /// Which library talks to the kernel.
+    /// The library that talks to the kernel.
     pub backend: Backend,
-    /// Octets of each packet to copy at first; [`MAXIMUM_COPY_RANGE`] at most.
+    /// Number of bytes of each packet to copy at first; at most [`MAXIMUM_COPY_RANGE`].
     pub copy_range: u32,
-    /// Packets that may wait for a verdict before the kernel calls the queue full.
+    /// Number of packets that may wait for a verdict before the kernel treats the queue as full.
     pub maximum_length: u32,
-    /// Octets to ask for as the socket's receive buffer.
+    /// Size to request for the socket's receive buffer, in bytes.
     pub receive_buffer: usize,
-    /// True: what cannot be queued or judged passes. False: it is dropped.
+    /// True if packets that cannot be queued or judged pass; false if they are dropped.
     pub fail_open: bool,
 }
 
 impl SourceConfig {
-    /// Defaults for queue `queue`: `libnetfilter_queue`, 512 octets a packet, 1024 packets, fail open.
+    /// Returns the defaults for queue `queue`: `libnetfilter_queue`, 512 bytes per packet, 1024 packets, fail
+    /// open.
     ///
-    /// A long queue loses nothing that a short one inspects, and holds a network up while a guard hangs
-    /// (measured: `bench/runs`, `bench/outage/hang`).
+    /// A longer queue saves no packets that a short one would lose, but it delays a network while a guard
+    /// hangs (measured: `bench/runs`, `bench/outage/hang`).
     pub fn new(queue: u16) -> Self {
         Self {
             queue,
@@ -96,7 +97,7 @@ impl SourceConfig {
     ///
     /// # Errors
     ///
-    /// When somebody else owns the queue, or when a permission or a kernel feature is missing.
+    /// Another process owns the queue, or a permission or a kernel feature is missing.
     pub fn open(&self) -> Result<Box<dyn Source>, SourceError> {
         Ok(match self.backend {
             Backend::LibnetfilterQueue => Box::new(LibnetfilterQueue::open(self)?),
@@ -104,27 +105,27 @@ impl SourceConfig {
         })
     }
 
-    /// Goes on with a queue that another process has bound; `marks_connections` is what it found out.
+    /// Takes over a queue that another process has bound. `marks_connections` is that process's finding.
     ///
     /// # Errors
     ///
-    /// When the socket is not that queue's, or the backend can't do that.
+    /// The socket has not bound that queue, or the backend does not support a takeover.
     pub fn adopt(&self, socket: OwnedFd, marks_connections: bool) -> Result<Box<dyn Source>, SourceError> {
         Ok(Box::new(LibnetfilterQueue::adopt(self, socket, marks_connections)?))
     }
 
-    /// Verdict of a packet that cannot be judged.
+    /// Returns the verdict on a packet that cannot be judged.
     fn failure(&self) -> Verdict {
         if self.fail_open { Verdict::Accept } else { Verdict::Drop }
     }
 }
 
-/// What is to become of a packet.
+/// The fate of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It leaves the hook; later rules of the chain that queued it are not asked.
+    /// It leaves the hook. Later rules of the chain that queued it do not see it.
     Accept,
-    /// It is gone.
+    /// It is dropped.
     Drop,
     /// It enters the same hook again from the start, with the answer's mark.
     Repeat,
@@ -133,20 +134,20 @@ pub enum Verdict {
 /// A verdict and what goes with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// What is to become of the packet.
+    /// The fate of the packet.
     pub verdict: Verdict,
     /// Replaces the packet's whole mark; `None` keeps it.
     pub mark: Option<u32>,
-    /// Replaces these bits of its connection's mark, where [`Source::marks_connections`] is true.
+    /// Replaces these bits of its connection's mark, if [`Source::marks_connections`] is true.
     pub connection_mark: Option<ConnectionMark>,
-    /// The copy range that has to be in force before the verdict takes effect.
+    /// The copy range that must be in effect before the verdict is.
     pub copy_range: Option<u32>,
     /// How the packet is changed before it goes on.
     pub patch: Option<Patch>,
 }
 
 impl Answer {
-    /// A verdict and nothing else.
+    /// Returns a plain verdict.
     pub const fn new(verdict: Verdict) -> Self {
         Self { verdict, mark: None, connection_mark: None, copy_range: None, patch: None }
     }
@@ -161,7 +162,7 @@ impl Answer {
         Self { connection_mark: Some(mark), ..Self::new(verdict) }
     }
 
-    /// Sends the packet around again, to come back with `octets` of itself.
+    /// Requeues the packet with a copy of `octets` bytes.
     ///
     /// A packet that comes back no longer than before (its copy range was [`MAXIMUM_COPY_RANGE`], or
     /// the kernel refused) must get another answer, or it goes around for ever.
@@ -173,91 +174,92 @@ impl Answer {
 /// A packet that waits for its answer.
 #[derive(Debug, Clone, Copy)]
 pub struct Queued<'a> {
-    /// The packet from its IP header on, cut at the copy range.
+    /// The packet from its IP header on, truncated at the copy range.
     pub payload: &'a [u8],
-    /// Length of the whole packet in octets.
+    /// Length of the whole packet, in bytes.
     pub wire_length: usize,
     /// Its mark.
     pub mark: u32,
-    /// True if the checksums were filled in, so that verifying them makes sense.
+    /// True if the checksums are filled in and can be verified.
     pub checksum_ready: bool,
-    /// Index of the interface that it came in by, 0 where there is none.
+    /// Index of the interface on which it arrived; 0 if there is none.
     pub input_interface: u32,
-    /// Index of the interface that it goes out by, 0 where there is none.
+    /// Index of the interface by which it leaves; 0 if there is none.
     pub output_interface: u32,
-    /// Index of the bridge port that it came in by, 0 where there is none.
+    /// Index of the bridge port on which it arrived; 0 if there is none.
     pub input_port: u32,
-    /// Index of the bridge port that it goes out by, 0 where there is none.
+    /// Index of the bridge port by which it leaves; 0 if there is none.
     pub output_port: u32,
-    /// The Ethernet address that its frame came from, where a bridge port received it.
+    /// The source Ethernet address of its frame, if a bridge port received it.
     pub hardware_address: Option<[u8; 6]>,
     /// `NF_INET_*`: 0 prerouting, 1 input, 2 forward, 3 output, 4 postrouting.
     pub hook: u8,
     /// `EtherType`: 0x0800 IPv4, 0x86dd IPv6.
     pub hardware_protocol: u16,
-    /// Time at which the kernel saw it; on hooks up to forward only.
+    /// Time when the kernel saw it; only on hooks up to forward.
     pub timestamp: Option<Timestamp>,
 }
 
 impl Queued<'_> {
-    /// Index of the interface to name: where it came in, by the port and not the bridge, or else goes out.
+    /// Returns the index of the interface for events: the one on which it arrived, as a port rather than a
+    /// bridge, or else the one by which it leaves.
     pub fn interface(&self) -> u32 {
         let known = [self.input_port, self.input_interface, self.output_interface];
         known.into_iter().find(|index| *index != 0).unwrap_or_default()
     }
 }
 
-/// What one call brought.
+/// The packets that one call handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Received {
-    /// Packets judged.
+    /// Number of packets judged.
     pub packets: usize,
-    /// Their octets on the wire.
+    /// Their length on the wire, in bytes.
     pub octets: u64,
 }
 
-/// What happened on a queue since it was bound: every packet that was or was not inspected.
+/// Counts of all events on a queue since it was bound: of every packet that was inspected or not.
 ///
-/// One loss is not in here because the kernel counts it nowhere: packets that passed by fail-open
-/// when the queue was full. They are (packets that reached the NFQUEUE rule) − `received` −
-/// (waiting).
+/// One loss is missing because the kernel does not count it: packets that passed by fail-open when the queue
+/// was full. Their number is (packets that reached the NFQUEUE rule) − `received` − (waiting).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Statistics {
-    /// Packets received.
+    /// Number of packets received.
     pub received: u64,
-    /// Receive calls that brought something.
+    /// Number of receive calls that returned messages.
     pub receive_calls: u64,
-    /// Sends of verdicts.
+    /// Number of calls that sent verdicts.
     pub send_calls: u64,
-    /// Packets that the kernel numbered and could not deliver, dropped or passed by fail-open.
+    /// Number of packets that the kernel numbered but could not deliver; it dropped them or let them pass by
+    /// fail-open.
     pub missed: u64,
-    /// Verdicts for packets that the kernel had already given up.
+    /// Number of verdicts on packets that the kernel had already given up.
     pub late_verdicts: u64,
-    /// Verdicts that could not be sent, other messages that the kernel refused, and calls that it was too
-    /// short of memory for.
+    /// Number of verdicts that could not be sent, of other messages that the kernel refused, and of calls
+    /// that failed for lack of memory.
     pub refused: u64,
-    /// Packets that got the failure verdict because nothing else answered them.
+    /// Number of packets that got the failure verdict because nothing else answered them.
     pub unanswered: u64,
-    /// Messages of the kernel that could not be read whole.
+    /// Number of messages of the kernel that could not be parsed.
     pub malformed: u64,
-    /// Receives that said that messages were lost (`ENOBUFS`).
+    /// Number of receive calls that reported lost messages (`ENOBUFS`).
     pub overruns: u64,
-    /// Receives that a signal interrupted.
+    /// Number of receive calls that a signal interrupted.
     pub interrupted: u64,
-    /// True if the kernel's counts could be read: those of the next three.
+    /// True if the kernel's counts are readable: those in the next three fields.
     pub knows_kernel: bool,
-    /// Packets that wait for a verdict now, the kernel's count.
+    /// Number of packets that wait for a verdict now, counted by the kernel.
     pub waiting: u64,
-    /// Packets dropped because the queue was full, the kernel's count (0 under fail-open).
+    /// Number of packets dropped because the queue was full, counted by the kernel (0 under fail-open).
     pub dropped_queue_full: u64,
-    /// Packets dropped because the socket was full, the kernel's count (0 under fail-open).
+    /// Number of packets dropped because the socket was full, counted by the kernel (0 under fail-open).
     pub dropped_socket_full: u64,
-    /// Messages that did not fit into the socket, the socket's own count (under fail-open too).
+    /// Number of messages that did not fit into the socket, counted by the socket (under fail-open too).
     pub socket_drops: u64,
 }
 
 impl Statistics {
-    /// Adds what the kernel counts for `queue`, as far as it can be read.
+    /// Adds the kernel's counts for `queue`, if they are readable.
     fn with_kernel_counters(mut self, queue: u16) -> Self {
         if let Ok(Some(kernel)) = KernelCounters::of(queue) {
             self.knows_kernel = true;
@@ -269,16 +271,16 @@ impl Statistics {
     }
 }
 
-/// Why a queue could not be bound, read or answered.
+/// Error of binding, reading or answering a queue.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// The binding's error, which says all there is to say.
+    /// Error of the binding.
     #[error(transparent)]
     Queue(#[from] QueueError),
 }
 
 impl SourceError {
-    /// True if a permission or a kernel feature is missing, for which the program ends with code 3.
+    /// True if a permission or a kernel feature is missing, so that the program exits with code 3.
     pub fn is_unsupported(&self) -> bool {
         let Self::Queue(error) = self;
         error.is_unsupported()
@@ -293,17 +295,17 @@ impl From<CallError> for SourceError {
 
 /// A bound queue, for one thread.
 pub trait Source: Send {
-    /// Waits up to [`IDLE`] for packets, has each judged, and sends the answers.
+    /// Waits up to [`IDLE`] for packets, has each judged, and sends the verdicts.
     ///
     /// # Errors
     ///
-    /// When packets can no longer be received or answered. Signals, overruns and late verdicts are
-    /// counted events, not errors.
+    /// Packets can no longer be received or answered. Signals, overruns and late verdicts are counted rather
+    /// than returned as errors.
     fn next_batch(&mut self, judge: &mut dyn FnMut(&Queued<'_>) -> Answer) -> Result<Received, SourceError> {
         self.batch(IDLE, judge)
     }
 
-    /// As [`Source::next_batch`] with a wait of `patience`; zero takes only what is there.
+    /// Like [`Source::next_batch`] with a wait of `patience`. Zero takes only packets that have arrived.
     ///
     /// # Errors
     ///
@@ -314,75 +316,75 @@ pub trait Source: Send {
         judge: &mut dyn FnMut(&Queued<'_>) -> Answer,
     ) -> Result<Received, SourceError>;
 
-    /// Octets of each packet that the kernel copies.
+    /// Returns the number of bytes of each packet that the kernel copies.
     fn copy_range(&self) -> u32;
 
-    /// Changes the copy range for packets that are queued from now on, where the backend can.
+    /// Changes the copy range for packets queued from now on, if the backend can.
     ///
     /// # Errors
     ///
-    /// When the kernel cannot be told.
+    /// The kernel does not accept the message.
     fn set_copy_range(&mut self, octets: u32) -> Result<(), SourceError>;
 
-    /// Begins to read a queue that was adopted, whose packets were copied up to `octets` so far.
+    /// Starts to read an adopted queue, whose packets were copied up to `octets` bytes so far.
     ///
     /// # Errors
     ///
-    /// When the kernel cannot be told.
+    /// The kernel does not accept the message.
     fn resume(&mut self, octets: u32) -> Result<(), SourceError> {
         self.set_copy_range(octets)
     }
 
-    /// Gives the failure verdict to packets of a queue that was adopted which another process has read, and
-    /// is gone: nobody else answers them. Gives how many there were, where that can be known.
+    /// Gives the failure verdict to packets of an adopted queue that another process had read before it
+    /// exited, since no other process answers them. Returns their number, if known.
     ///
     /// # Errors
     ///
-    /// When the kernel cannot be told.
+    /// The kernel does not accept the message.
     fn answer_read(&mut self) -> Result<Option<u64>, SourceError> {
         Ok(Some(0))
     }
 
-    /// Binds a queue that was adopted once more, where another process has given it back.
+    /// Binds an adopted queue again after another process has released it.
     ///
     /// # Errors
     ///
-    /// When the kernel refuses, or the backend can't.
+    /// The kernel refuses, or the backend does not support it.
     fn bind_again(&mut self) -> Result<(), SourceError> {
         let source = io::Error::from(io::ErrorKind::Unsupported);
         Err(CallError { call: "nfqnl_recv_config", source }.into())
     }
 
-    /// True if the kernel has said that nothing comes to a queue that was adopted: it is not its socket's any
-    /// more.
+    /// True if the kernel has reported that an adopted queue is no longer bound to its socket, so that no
+    /// packets arrive.
     fn is_lost(&self) -> bool {
         false
     }
 
-    /// The netlink port id of the queue's socket, if the backend tells it.
+    /// Returns the netlink port id of the queue's socket, if the backend knows it.
     fn port_id(&self) -> Option<u32> {
         None
     }
 
-    /// The socket, where another process can go on with it.
+    /// Returns the socket, if another process can take it over.
     fn socket(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// Netlink address of the socket that has bound the queue, where the backend knows it.
+    /// Returns the netlink address of the socket that has bound the queue, if the backend knows it.
     fn address(&self) -> Option<u32> {
         None
     }
 
-    /// True if a verdict can mark the packet's connection: not by every backend, nor in every kernel.
+    /// True if a verdict can mark the packet's connection, which depends on the backend and the kernel.
     fn marks_connections(&self) -> bool {
         false
     }
 
-    /// What happened so far; reads the kernel's counters, so not for the packet path.
+    /// Returns the counts so far. It reads the kernel's counters, so the packet path must not call it.
     fn statistics(&self) -> Statistics;
 
-    /// Answers what is in hand until nothing is left or `limit` has passed; call it after the hook is
+    /// Answers the remaining packets until none are left or `limit` has passed. Call it after the hook is
     /// gone and before [`Source::close`].
     ///
     /// # Errors
@@ -404,16 +406,17 @@ pub trait Source: Send {
             if idle || Instant::now() >= deadline {
                 return Ok(total);
             }
-            // What the kernel counts as waiting but has not put into the socket is on its way there.
+            // Packets that the kernel counts as waiting but that are not in the socket are on their way
+            // there.
             patience = if received.packets == 0 { IDLE } else { Duration::ZERO };
         }
     }
 
-    /// Gives the queue back; the kernel drops what still waits in it.
+    /// Releases the queue. The kernel drops the packets that still wait in it.
     ///
     /// # Errors
     ///
-    /// When the kernel refuses.
+    /// The kernel refuses.
     fn close(self: Box<Self>) -> Result<(), SourceError>;
 }
 

@@ -1,12 +1,13 @@
-//! Packets by the `nfq` crate.
+//! Packet source that uses the `nfq` crate.
 //!
-//! One packet a receive call and one verdict a send call. Two of the crate's ways decide the rest:
+//! It takes one packet per receive call and sends one verdict per send call. Two properties of the crate
+//! determine the rest:
 //!
-//! - `Queue::set_copy_range` throws away every packet that arrives before its acknowledgement, so it
-//!   can only be called before packets come. The queue is therefore bound with the whole packet as its
-//!   copy range, and [`Source::set_copy_range`] leaves it there.
-//! - `Queue::bind` sets the copy mode in a second message. Packets that the kernel queues in between
-//!   are dropped: bind first, then send packets there.
+//! - `Queue::set_copy_range` discards every packet that arrives before its acknowledgement, so it can only be
+//!   called before packets arrive. So the queue is bound with the whole packet as its copy range, and
+//!   [`Source::set_copy_range`] does not change it.
+//! - `Queue::bind` sets the copy mode in a second message. The kernel drops packets that it queues in
+//!   between, so the queue must be bound before packets are led to it.
 
 use std::io;
 use std::time::Duration;
@@ -19,7 +20,7 @@ use super::{
     Verdict,
 };
 
-/// What a kernel that is short of memory is given to find some.
+/// Pause after a call that failed for lack of kernel memory.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// A queue that is read and answered packet by packet.
@@ -58,7 +59,7 @@ impl NfqCrate {
         })
     }
 
-    /// Receives one packet; `None` where there is none.
+    /// Receives one packet; `None` if none has arrived.
     fn receive(&mut self) -> Result<Option<nfq::Message>, SourceError> {
         loop {
             match self.queue.recv() {
@@ -80,7 +81,7 @@ impl NfqCrate {
         self.last_packet = id;
     }
 
-    /// Signals, overruns, late verdicts and want of memory are events; the rest are errors.
+    /// Counts signals, overruns, late verdicts and lack of memory. Returns all other errors.
     fn note(&mut self, source: io::Error) -> Result<(), SourceError> {
         match source.raw_os_error() {
             Some(libc::EINTR) => self.counters.interrupted += 1,
@@ -89,9 +90,9 @@ impl NfqCrate {
                 self.counters.refused += 1;
                 std::thread::sleep(PAUSE);
             }
-            // The kernel's answer to a verdict for a packet that it had already given up.
+            // The kernel's answer to a verdict on a packet that it had already given up.
             Some(libc::ENOENT) => self.counters.late_verdicts += 1,
-            // The crate's word for a message that is longer than its buffer.
+            // The crate's error for a message that is longer than its buffer.
             Some(libc::ENOSPC) => self.counters.malformed += 1,
             _ => return Err(CallError { call: "recv(AF_NETLINK)", source }.into()),
         }
@@ -146,12 +147,12 @@ impl Source for NfqCrate {
     }
 }
 
-/// True if a send failed for a reason that passes by itself.
+/// True if a send failed for a temporary reason.
 fn is_passing(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM))
 }
 
-/// A packet that gets the failure verdict when it is dropped without one.
+/// A packet that gets the failure verdict if it is dropped without another one.
 struct Pending<'a> {
     queue: &'a mut nfq::Queue,
     counters: &'a mut Statistics,
@@ -160,7 +161,7 @@ struct Pending<'a> {
 }
 
 impl Pending<'_> {
-    /// Has the packet judged; returns the answer and the packet's length on the wire.
+    /// Has the packet judged. Returns the verdict and the packet's length on the wire.
     fn judge(&mut self, judge: &mut dyn FnMut(&Queued<'_>) -> Answer) -> (Answer, u64) {
         let Some(message) = &self.message else {
             return (Answer::new(self.failure), 0);
@@ -194,8 +195,8 @@ impl Pending<'_> {
         }
         self.counters.send_calls += 1;
         match self.queue.verdict(message) {
-            // The crate has taken the message, so that it cannot be sent again: the packet waits until the
-            // queue is given back.
+            // The crate has consumed the message, so it cannot be sent again: the packet waits until the
+            // queue is released.
             Err(error) if is_passing(&error) => {
                 self.counters.refused += 1;
                 std::thread::sleep(PAUSE);
@@ -210,7 +211,7 @@ impl Drop for Pending<'_> {
     fn drop(&mut self) {
         if self.message.is_some() {
             self.counters.unanswered += 1;
-            // There is nobody to tell: this happens while a panic unwinds.
+            // Errors are ignored, since this happens while a panic unwinds.
             let _ = self.answer(Answer::new(self.failure));
         }
     }
@@ -239,7 +240,7 @@ fn queued(message: &nfq::Message) -> Queued<'_> {
     }
 }
 
-/// What a refused `bind` means; see `bannerwall_ffi::queue` for why errno alone cannot tell.
+/// Returns the error for a refused `bind`. `bannerwall_ffi::queue` explains why errno alone is ambiguous.
 fn refusal(queue: u16, socket: &ForeignSocket, source: io::Error) -> SourceError {
     let own = socket.portid().ok();
     let owner = KernelCounters::of(queue).ok().flatten().map(|counters| counters.portid);

@@ -1,5 +1,5 @@
-//! The new guard's side: sockets first, while the old one still judges, and what it knew when all is ready
-//! here.
+//! The new guard's part of a takeover: it gets the sockets while its predecessor still judges packets, and
+//! the state once it is ready.
 
 use std::collections::VecDeque;
 use std::io::{self, Read as _};
@@ -20,22 +20,22 @@ use crate::guard::config::GuardConfig;
 use crate::guard::private_socket::is_trusted;
 use crate::privileges::User;
 
-/// How long the old guard may take for a word: it may be amid a look at the hook.
+/// Limit of the wait for an answer of the predecessor, which may be in the middle of a check of the hook.
 const PEER: Duration = Duration::from_secs(15);
 
-/// Time for which a word is waited for before something else is looked at.
+/// Limit of one wait for a message, before other work continues.
 const GLANCE: Duration = Duration::from_millis(50);
 
-/// What another process has left, or will leave once it is told to.
+/// The sockets and the state of another process, now or once it is told to stop.
 #[derive(Debug)]
 pub(in crate::guard) struct Estate {
     sockets: Vec<Inherited>,
     left: Left,
-    /// Where it was kept, and the names there of what is true once.
+    /// The store that held them, and the names in it of the states, which are valid only once.
     store: Option<(Store, Vec<String>)>,
 }
 
-/// A socket of the other process's.
+/// A socket of the other process.
 #[derive(Debug)]
 struct Inherited {
     name: String,
@@ -43,44 +43,45 @@ struct Inherited {
     marks_connections: bool,
 }
 
-/// Where states come from.
+/// The source of the states.
 #[derive(Debug)]
 enum Left {
-    /// A guard that still judges.
+    /// A guard that still judges packets.
     Guard(UnixStream),
-    /// One that was not understood, until it ends.
+    /// A guard that sent an incomprehensible message; only its end is awaited.
     Unintelligible(UnixStream),
-    /// A guard that is gone.
+    /// None: the guard has exited, and these are its states.
     Nobody(VecDeque<Legacy>),
 }
 
-/// What was heard of another process that is to stop.
+/// A message from the predecessor.
 #[derive(Debug)]
 pub(in crate::guard) enum Heard {
-    /// Nothing for now: it may still judge.
+    /// None yet: it may still judge packets.
     Nothing,
-    /// A piece of what it knew.
+    /// Part of its state.
     Legacy(Legacy),
-    /// It judges no longer, and nothing follows.
+    /// The end: it no longer judges packets, and nothing follows.
     Last,
-    /// It does not let go of its queues, whatever it has offered, and says why.
+    /// It keeps its queues although it offered them, with the reason.
     Refused(String),
 }
 
-/// What somebody knew.
+/// The state of a worker or of a run.
 #[derive(Debug)]
 pub(in crate::guard) enum Legacy {
-    /// The loop of this queue.
+    /// State of this queue's worker.
     Queue(u16, Box<QueueState>),
-    /// The rest of the run.
+    /// State of the rest of the run.
     Run(Box<RunState>),
 }
 
 impl Estate {
-    /// What the guard at `--takeover` offers, or what the service manager has kept.
+    /// Returns the offer of the guard at `--takeover`, or the sockets that the service manager stored.
     ///
     /// # Errors
-    /// Where that guard refuses or does not answer; it goes on then.
+    ///
+    /// The guard refuses or does not answer. Then it keeps running.
     pub(in crate::guard) fn find(
         config: &GuardConfig,
         store: Option<&Store>,
@@ -96,7 +97,7 @@ impl Estate {
     fn from_guard(config: &GuardConfig, path: &Path) -> Result<Option<Self>, String> {
         let stream = match UnixStream::connect(path) {
             Ok(stream) => stream,
-            // The first guard, or one that died and left its socket.
+            // This is the first guard, or the last one died and left its socket.
             Err(error) if is_nobody(&error) => return Ok(None),
             Err(error) => return Err(error.to_string()),
         };
@@ -140,7 +141,7 @@ impl Estate {
             {
                 sockets.push(kept);
             } else {
-                // As long as somebody has it, packets would wait in a queue that nobody reads.
+                // While any process holds the socket, packets would wait in a queue that no process reads.
                 store.remove(&kept.name);
                 is_foreign = true;
             }
@@ -158,36 +159,36 @@ impl Estate {
         if estate.sockets.iter().any(|it| it.queue().is_some()) {
             return Some(estate);
         }
-        // Of flows whose queues are gone nothing is true any more.
+        // Without their queues, the states of flows are stale.
         estate.spend();
         if !estate.sockets.is_empty() {
-            // Nobody can listen there before the manager has closed it.
+            // No process can listen at the address before the manager has closed the socket.
             store.remove(METRICS);
             store.wait();
         }
         None
     }
 
-    /// Has the manager forget what is true once.
+    /// Removes the states from the manager's store, since they are valid only once.
     fn spend(&self) {
         if let Some((store, spent)) = &self.store {
             spent.iter().for_each(|name| store.remove(name));
         }
     }
 
-    /// The socket of a queue, and whether the kernel marks connections with its verdicts.
+    /// Returns the socket of a queue, and whether verdicts can mark connections.
     pub(in crate::guard) fn queue(&mut self, number: u16) -> Option<(OwnedFd, bool)> {
         let at = self.sockets.iter().position(|it| it.queue() == Some(number))?;
         let Inherited { socket, marks_connections, .. } = self.sockets.swap_remove(at);
         Some((socket, marks_connections))
     }
 
-    /// The listener of metrics, if it is at this address; any port will do for port 0. One that is elsewhere
-    /// is closed.
+    /// Returns the metrics listener if it is at this address; port 0 stands for any port. A listener at
+    /// another address is closed.
     pub(in crate::guard) fn metrics(&mut self, address: Option<SocketAddr>) -> Option<TcpListener> {
         let at = self.sockets.iter().position(|it| it.name == METRICS)?;
         let listener = TcpListener::from(self.sockets.swap_remove(at).socket);
-        // What is no such socket has no such address.
+        // A descriptor of another kind has no such address.
         let is_at = |bound: SocketAddr, wanted: SocketAddr| {
             bound.ip() == wanted.ip() && (wanted.port() == 0 || bound.port() == wanted.port())
         };
@@ -195,21 +196,24 @@ impl Estate {
         let fits = bound.is_some_and(|(bound, wanted)| is_at(bound, wanted));
         if let (false, Some((store, _))) = (fits, &self.store) {
             store.remove(METRICS);
-            // Nobody can listen on every address of that port, say, before the manager has closed it.
+            // For example, a listener on every address of that port must wait until the manager has closed
+            // this one.
             store.wait();
         }
         fits.then_some(listener)
     }
 
-    /// True if a guard still judges until it is told to stop.
+    /// True if a guard still judges packets until it is told to stop.
     pub(in crate::guard) const fn is_of_a_guard(&self) -> bool {
         matches!(self.left, Left::Guard(_))
     }
 
-    /// Has the other guard stop.
+    /// Tells the predecessor to stop.
     ///
     /// # Errors
-    /// It has refused meanwhile and goes on, or it is gone, and what becomes of its packets is not known.
+    ///
+    /// It has refused in the meantime and keeps running, or it is gone and the fate of its packets is
+    /// unknown.
     pub(in crate::guard) fn begin(&self) -> Result<(), String> {
         match &self.left {
             Left::Guard(stream) => say(stream, &Word::Go, None).map_err(|error| match hear(stream) {
@@ -224,10 +228,10 @@ impl Estate {
         }
     }
 
-    /// What it knew, piece by piece. What can't be used is told, and left out.
+    /// Returns the next part of the predecessor's state. Unusable parts are reported and left out.
     ///
-    /// As long as the other process lives it may read its queues: only its last word or its end, which closes
-    /// the stream, says that it does not.
+    /// While the other process lives it may read its queues. Only its last message, or its end, which closes
+    /// the stream, shows that it no longer does.
     pub(in crate::guard) fn next(&mut self) -> Heard {
         let (stream, is_understood) = match &mut self.left {
             Left::Guard(stream) => (stream, true),
@@ -238,7 +242,7 @@ impl Estate {
             return Heard::Nothing;
         }
         if !is_understood {
-            // Its end is all that can be heard.
+            // Only the end of the stream counts.
             return match stream.read(&mut [0; 4096]) {
                 Ok(octets) if octets > 0 => Heard::Nothing,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted || is_slow(&error) => Heard::Nothing,
@@ -274,13 +278,13 @@ impl Estate {
     }
 }
 
-/// True if there is something to hear, which is waited for a little; the end is something.
+/// Waits a moment for input. Returns true if there is some, including the end of the stream.
 fn says_something(stream: &UnixStream) -> bool {
     let limit = Timespec { tv_sec: 0, tv_nsec: GLANCE.subsec_nanos().into() };
     poll(&mut [PollFd::new(stream, PollFlags::IN)], Some(&limit)).is_ok_and(|ready| ready > 0)
 }
 
-/// True if the other process has closed the stream, which it does by its end.
+/// True if the other process has closed the stream, as its end does.
 fn is_end(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -293,13 +297,13 @@ fn is_slow(error: &io::Error) -> bool {
 }
 
 impl Inherited {
-    /// The number of the queue that it is the socket of.
+    /// Returns the number of the queue that the socket belongs to.
     fn queue(&self) -> Option<u16> {
         self.name.strip_prefix(QUEUE)?.parse().ok()
     }
 }
 
-/// What a state holds; told where it holds nothing that can be used.
+/// Returns the contents of a state. An unusable state is reported.
 fn legacy(name: &str, descriptor: Option<OwnedFd>) -> Option<Legacy> {
     let read = || -> Result<Option<Legacy>, StateError> {
         let octets = unsealed(descriptor.ok_or(StateError::Foreign)?)?;
@@ -307,7 +311,7 @@ fn legacy(name: &str, descriptor: Option<OwnedFd>) -> Option<Legacy> {
             return Ok(Some(Legacy::Run(Box::new(RunState::read(&octets)?))));
         }
         let number = name.strip_prefix(STATE).and_then(|name| name.strip_prefix(QUEUE)?.parse().ok());
-        // Of a version that knows more.
+        // A later version may send states of other kinds.
         let Some(number) = number else { return Ok(None) };
         Ok(Some(Legacy::Queue(number, Box::new(QueueState::read(&octets)?))))
     };
@@ -320,12 +324,12 @@ fn legacy(name: &str, descriptor: Option<OwnedFd>) -> Option<Legacy> {
     })
 }
 
-/// What is said of a refusal.
+/// Returns the message of a refusal.
 fn refused(why: &str) -> String {
     format!("refused: {why}")
 }
 
-/// True if nobody listens.
+/// True if no process listens.
 fn is_nobody(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
 }

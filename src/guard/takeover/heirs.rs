@@ -1,4 +1,4 @@
-//! The old guard's side: who wants to go on in its place is heard here, and given what there is.
+//! The old guard's part of a takeover: it receives successors and hands its sockets and state over.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -18,10 +18,10 @@ use crate::guard::Message;
 use crate::guard::private_socket::{PrivateSocket, UnboundSocket, is_trusted};
 use crate::metrics::{GuardMetrics, TakeoverResult};
 
-/// Time for which a peer may take for a word.
+/// Limit of the wait for a message of the peer.
 const PEER: Duration = Duration::from_secs(5);
-/// How long it may take from the last socket on until it is ready: it opens its inventory and event files
-/// meanwhile.
+/// Limit of the time between the last socket and the peer's readiness. The peer opens its inventory and event
+/// files in between.
 const START: Duration = Duration::from_secs(60);
 
 /// A socket to hand over.
@@ -32,22 +32,22 @@ pub(in crate::guard) struct Gift {
     pub(in crate::guard) marks_connections: bool,
 }
 
-/// The listener for guards that want to take over, and its thread; both end with this value.
+/// The listener for successors, and its thread. Both end when this value is dropped.
 #[derive(Debug)]
 pub(in crate::guard) struct Heirs {
     socket: PrivateSocket,
-    /// Set once this guard ends without one that goes on.
+    /// Set when this guard ends without a successor.
     is_over: Arc<AtomicBool>,
 }
 
-/// A guard that is ready to go on in this one's place; it is refused where that is never begun.
+/// A guard that is ready to take over. It is refused when this value is dropped before the handover starts.
 #[derive(Debug)]
 pub(in crate::guard) struct Heir {
     stream: UnixStream,
     is_served: AtomicBool,
 }
 
-/// What the thread owns.
+/// The state that the thread owns.
 struct Reception {
     terms: Terms,
     gifts: Vec<Gift>,
@@ -57,7 +57,7 @@ struct Reception {
     is_over: Arc<AtomicBool>,
 }
 
-/// Why a guard did not take over.
+/// The reason why a guard did not take over.
 #[derive(Debug, thiserror::Error)]
 enum Refusal {
     #[error("only root and the guard's own user are heard")]
@@ -78,10 +78,11 @@ enum Refusal {
 }
 
 impl Heirs {
-    /// Listens at `path`; whoever may, and fits, is offered `gifts`.
+    /// Listens at `path`, and offers `gifts` to a permitted peer with the same settings.
     ///
     /// # Errors
-    /// Where the socket or the thread can't be had.
+    ///
+    /// The system has no free descriptor or thread.
     pub(in crate::guard) fn listen(
         (path, socket): (&Path, UnboundSocket),
         terms: Terms,
@@ -95,7 +96,7 @@ impl Heirs {
         let reception =
             Reception { terms, gifts, messages, metrics, has_manager, is_over: Arc::clone(&is_over) };
         socket.serve("takeover", move |stream| match reception.receive(&stream) {
-            // Nobody else gets anything from then on; the main thread is gone only when it was forced to end.
+            // From then on no other peer gets anything. The main thread is gone only after a forced stop.
             Ok(()) => {
                 let _ = reception.messages.send(Message::HandOver(Heir::of(stream)));
                 ControlFlow::Break(())
@@ -108,8 +109,7 @@ impl Heirs {
         Ok(Self { socket, is_over })
     }
 
-    /// Lets nobody go on in this guard's place any more, who is ready by now neither: its queues are given
-    /// back.
+    /// Stops accepting successors, including one that is already waiting: the queues are released.
     pub(in crate::guard) fn close(&self) {
         self.is_over.store(true, Ordering::Release);
         self.socket.close();
@@ -123,7 +123,7 @@ impl Drop for Heirs {
 }
 
 impl Reception {
-    /// Offers everything, and waits until the other one is ready.
+    /// Offers the sockets, and waits until the peer is ready.
     fn receive(&self, stream: &UnixStream) -> Result<(), Refusal> {
         wait_up_to(stream, PEER)?;
         if !is_trusted(stream)? {
@@ -162,31 +162,33 @@ impl Heir {
         Self { stream, is_served: AtomicBool::new(false) }
     }
 
-    /// Notes that this guard's loops are told to stop now: from then on the other one reads the queues, and
-    /// is not refused any more.
+    /// Records that this guard's loops are told to stop now. From then on the successor reads the queues and
+    /// is no longer refused.
     pub(in crate::guard) fn note_served(&self) {
         self.is_served.store(true, Ordering::Relaxed);
     }
 
-    /// Leaves the stream open until this process has ended, which is then what tells the other one that its
-    /// queues are not read here any more.
+    /// Keeps the stream open until this process ends. The end of the stream then tells the successor that
+    /// this process no longer reads the queues.
     pub(in crate::guard) fn outlive(&self) {
-        // Without a descriptor it is heard a moment too early, when this value goes.
+        // If the duplication fails, the stream ends a moment too early, with this value.
         self.stream.try_clone().map(std::mem::forget).ok();
     }
 
-    /// Gives what somebody knew.
+    /// Sends a state.
     ///
     /// # Errors
-    /// The other one is gone.
+    ///
+    /// The successor has disconnected.
     pub(in crate::guard) fn give(&self, name: String, state: &OwnedFd) -> io::Result<()> {
         say(&self.stream, &Word::State { name }, Some(state.as_fd()))
     }
 
-    /// Says that this was all.
+    /// Sends the end of the states.
     ///
     /// # Errors
-    /// The other one is gone.
+    ///
+    /// The successor has disconnected.
     pub(in crate::guard) fn finish(&self) -> io::Result<()> {
         say(&self.stream, &Word::Done, None)
     }
@@ -195,7 +197,7 @@ impl Heir {
 impl Drop for Heir {
     fn drop(&mut self) {
         if !*self.is_served.get_mut() {
-            // Who is gone needs no answer.
+            // A peer that has disconnected needs no answer.
             let _ = say(&self.stream, &Word::Refused { why: Refusal::Over.to_string() }, None);
         }
     }

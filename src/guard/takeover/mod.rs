@@ -1,27 +1,28 @@
-//! Another process goes on in this one's place, and no packet notices.
+//! Takeover: another process continues in place of this one without a loss of packets.
 //!
-//! An NFQUEUE binding belongs to the netlink socket's address, not to a process: whoever holds the socket
-//! reads what waits in its queue and answers it. So the sockets are handed over, by one of two ways:
+//! An NFQUEUE binding belongs to the address of the netlink socket rather than to a process: the process that
+//! holds the socket reads and answers the packets of its queue. So the sockets are handed over, in one of two
+//! ways:
 //!
-//! - **`--takeover PATH`**: a guard listens at PATH, and one that is started with the same flag asks there.
-//!   The new one has read its rules and options by then; the old one sends duplicates of its sockets
-//!   (`SCM_RIGHTS`) and goes on judging, while the new one confines itself and opens all else. Only when it
-//!   says `go` do the old one's loops end, each behind a batch that is answered, and what they know follows,
-//!   queue by queue. Whatever fails before that leaves the old guard as it was. It ends with code 0 and
-//!   leaves the hook alone.
-//! - **`--fd-store`**: the service manager keeps the sockets (`sd_pid_notify_with_fds(3)`, `FDSTORE=1`),
-//!   those of queues from the start on, so that packets wait even where a guard is killed, and what is known
-//!   once this one is told to end.
+//! - **`--takeover PATH`**: a guard listens at PATH, and a guard that starts with the same flag connects
+//!   there. By then the new guard has read its rules and options. The old one sends duplicates of its sockets
+//!   (`SCM_RIGHTS`) and keeps judging while the new one confines itself and opens everything else. Only when
+//!   the new one sends `go` do the loops of the old one end, each after an answered batch, and their state
+//!   follows queue by queue. If a step before that fails, the old guard is unaffected. At the end it exits
+//!   with code 0 and leaves the hook alone.
+//! - **`--fd-store`**: the service manager stores the sockets (`sd_pid_notify_with_fds(3)`, `FDSTORE=1`). It
+//!   stores those of queues from the start, so that packets wait even if a guard is killed, and the state
+//!   once the guard is told to end.
 //!
-//! What is known goes as a file without a name, sealed ([`state`]): flows that are decided by their key, of
-//! flows that are not the packets themselves ([`crate::inline::State`]), which the next engine is shown
-//! again, counters by name, and how far the accounts of the hook are. No version needs to know how another
-//! one remembers. What can't be read is refused as a whole and told; flows are then picked up in their
-//! middle, as those are that are older than a guard.
+//! The state is a sealed anonymous file ([`state`]). It holds the keys of decided flows, the packets of
+//! undecided flows ([`crate::inline::State`]), which the next engine inspects again, counters by name, and
+//! the accounts of the hook. So no version needs to know the internal state of another one. A state that is
+//! unreadable is rejected as a whole and reported. Its flows are then picked up mid-stream, like flows that
+//! are older than a guard.
 //!
-//! Both sides look at each other's user (`SO_PEERCRED`), and go on only where queues, mark and network are
-//! the same. Of what a service manager has kept, sockets of the same queues in the same network are taken,
-//! whatever else has changed.
+//! Both processes check each other's user (`SO_PEERCRED`), and continue only if queues, mark and network
+//! namespace are the same. From the sockets that a service manager stored, a guard takes those of the same
+//! queues in the same network namespace, whatever else has changed.
 
 mod estate;
 mod heirs;
@@ -39,44 +40,44 @@ pub(super) use self::store::{Kept, Store};
 use super::config::GuardConfig;
 use bannerwall_ffi::namespace::cookie;
 
-/// What goes by this name is the listener of metrics.
+/// Name of the metrics listener.
 pub(super) const METRICS: &str = "metrics";
-/// What the name of a queue's socket begins with.
+/// Prefix of the names of queue sockets.
 const QUEUE: &str = "queue-";
-/// What the names of states begin with.
+/// Prefix of the names of states.
 const STATE: &str = "state-";
-/// What the name of a state is that belongs to no queue.
+/// Name of the state that belongs to no queue.
 const RUN: &str = "state-run";
 
-/// The name of a queue's socket.
+/// Returns the name of a queue's socket.
 pub(super) fn queue_name(queue: u16) -> String {
     format!("{QUEUE}{queue}")
 }
 
-/// The name of what a queue's loop knows.
+/// Returns the name of the state of a queue's worker.
 pub(super) fn state_name(queue: u16) -> String {
     format!("{STATE}{QUEUE}{queue}")
 }
 
-/// The name of what the rest of a run knows.
+/// Returns the name of the state of the rest of a run.
 pub(super) fn run_name() -> String {
     RUN.to_owned()
 }
 
-/// What two guards must have in common for one to go on in the other's place.
+/// Settings that two guards must share for a takeover.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Terms {
-    /// The program's version, for people.
+    /// The program's version, for messages.
     version: String,
     queues: String,
-    /// Our bits of the mark.
+    /// The bits of the mark that bannerwall uses.
     mark: u32,
-    /// The network namespace, where the kernel numbers them.
+    /// Cookie of the network namespace, in which the kernel numbers the queues.
     network: Option<u64>,
 }
 
 impl Terms {
-    /// Those of a guard.
+    /// Returns the settings of a guard.
     pub(super) fn of(config: &GuardConfig) -> Self {
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -86,7 +87,7 @@ impl Terms {
         }
     }
 
-    /// Why a guard of `other` terms can't go on in the place of one of these.
+    /// Returns the reason why a guard of `other` settings cannot take over from one of these.
     fn differs_from(&self, other: &Self) -> Option<String> {
         if self.queues != other.queues {
             return Some(format!("this guard serves queue {}, not {}", self.queues, other.queues));

@@ -1,9 +1,8 @@
-//! What a guard knows, as octets: a magic word with the format's version, records, and one that says that
-//! those were all.
+//! Serialized state of a guard: a magic number with the format's version, records, and an end record.
 //!
-//! A record is its kind (8 bits), its length (32 bits) and its body; numbers are little-endian. Kinds that
-//! are not known are passed over, so that a later version may add some. Whoever reads trusts nothing: what is
-//! cut, too large or contradicts itself is refused as a whole.
+//! A record is its kind (8 bits), its length (32 bits) and its body. Numbers are little-endian. Unknown kinds
+//! are skipped, so that a later version may add some. The reader trusts nothing: a state that is truncated,
+//! too large or contradictory is rejected as a whole.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -26,11 +25,11 @@ use crate::inline::{Kept, Remembered, State, Unseen};
 use crate::metrics::Counts;
 use crate::rules::Mark;
 
-/// What a state begins with; its last octet is the version.
+/// First bytes of a state. The last one is the version.
 const MAGIC: [u8; 8] = *b"bwstate\x01";
-/// Octets of a state at most.
+/// Maximum length of a state, in bytes.
 const LIMIT: u64 = 512 << 20;
-/// Octets of a packet, and of an interface's name, at most.
+/// Maximum lengths of a packet and of an interface name, in bytes.
 const PACKET: usize = 1 << 16;
 const NAME: usize = 64;
 
@@ -41,7 +40,7 @@ const KEPT: u8 = 3;
 const UNSEEN: u8 = 4;
 const END: u8 = 255;
 
-/// Why a state is refused.
+/// The reason why a state is rejected.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::guard) enum StateError {
     #[error("it is no state of a guard")]
@@ -58,29 +57,29 @@ pub(in crate::guard) enum StateError {
     Read(#[from] io::Error),
 }
 
-/// What a queue's loop knows.
+/// State of a queue's worker.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(in crate::guard) struct QueueState {
     pub(in crate::guard) known: Known,
     pub(in crate::guard) flows: State,
 }
 
-/// What of it are numbers.
+/// The numbers in the state of a worker.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(in crate::guard) struct Known {
-    /// Octets of each packet that the kernel copies; those that wait are as long.
+    /// Number of bytes of each packet that the kernel copies, including packets that wait.
     pub(in crate::guard) copy_range: Option<u32>,
     pub(in crate::guard) marks_connections: bool,
-    /// Packets received.
+    /// Number of packets received.
     pub(in crate::guard) received: u64,
-    /// What the kernel has counted of this queue and socket, and was shown already.
+    /// The kernel's counts of this queue and socket that are already published.
     pub(in crate::guard) dropped: Option<[u64; 3]>,
-    /// When this was written, by the clock that runs since the machine was started, in nanoseconds.
+    /// Time of writing on the clock that runs since the boot of the machine, in nanoseconds.
     pub(in crate::guard) written: u64,
 }
 
-/// What belongs to no queue.
+/// State that belongs to no queue.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(in crate::guard) struct RunState {
@@ -90,10 +89,11 @@ pub(in crate::guard) struct RunState {
 }
 
 impl QueueState {
-    /// Its octets.
+    /// Returns the serialized state.
     ///
     /// # Errors
-    /// Never in practice: only where plain data can't be written as JSON.
+    ///
+    /// Plain data cannot be written as JSON, which does not happen in practice.
     pub(in crate::guard) fn octets(&self) -> io::Result<Vec<u8>> {
         let mut octets = MAGIC.to_vec();
         let known = Known { written: now(), ..self.known.clone() };
@@ -121,9 +121,10 @@ impl QueueState {
         Ok(octets)
     }
 
-    /// Reads it; ages grow by the time since it was written.
+    /// Reads a state, and adds the time since its writing to all ages.
     ///
     /// # Errors
+    ///
     /// [`StateError`].
     pub(in crate::guard) fn read(octets: &[u8]) -> Result<Self, StateError> {
         let mut state = Self::default();
@@ -153,9 +154,10 @@ impl QueueState {
 }
 
 impl RunState {
-    /// Its octets.
+    /// Returns the serialized state.
     ///
     /// # Errors
+    ///
     /// As [`QueueState::octets`].
     pub(in crate::guard) fn octets(&self) -> io::Result<Vec<u8>> {
         let mut octets = MAGIC.to_vec();
@@ -164,19 +166,21 @@ impl RunState {
         Ok(octets)
     }
 
-    /// Reads it.
+    /// Reads a state.
     ///
     /// # Errors
+    ///
     /// [`StateError`].
     pub(in crate::guard) fn read(octets: &[u8]) -> Result<Self, StateError> {
         head(octets)
     }
 }
 
-/// A file without a name that holds `octets`, and that nobody can change any more.
+/// Returns a sealed anonymous file that holds `octets`.
 ///
 /// # Errors
-/// Where the kernel has no room for it.
+///
+/// The kernel has no room for it.
 pub(in crate::guard) fn sealed(name: &str, octets: &[u8]) -> io::Result<OwnedFd> {
     let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     let mut file = File::from(file);
@@ -185,10 +189,11 @@ pub(in crate::guard) fn sealed(name: &str, octets: &[u8]) -> io::Result<OwnedFd>
     Ok(file.into())
 }
 
-/// What such a file holds.
+/// Returns the contents of a sealed file.
 ///
 /// # Errors
-/// Where it is none, or too large.
+///
+/// The file is not sealed or too large.
 pub(super) fn unsealed(file: OwnedFd) -> Result<Vec<u8>, StateError> {
     let seals = fcntl_get_seals(file.as_fd()).map_err(|_| StateError::Foreign)?;
     if !seals.contains(SealFlags::WRITE | SealFlags::SHRINK) {
@@ -199,7 +204,7 @@ pub(super) fn unsealed(file: OwnedFd) -> Result<Vec<u8>, StateError> {
         return Err(StateError::Malformed("it is too large"));
     }
     let mut octets = vec![0; usize::try_from(size).unwrap_or_default()];
-    // The position is everybody's who has the file.
+    // All holders of the file share its position, so this read leaves it alone.
     File::from(file).read_exact_at(&mut octets, 0)?;
     Ok(octets)
 }
@@ -215,7 +220,8 @@ fn head<T: DeserializeOwned>(octets: &[u8]) -> Result<T, StateError> {
     head.ok_or(StateError::Malformed("no head"))
 }
 
-/// Nanoseconds since the machine was started, by a clock that nobody sets and all processes share.
+/// Returns the nanoseconds since the boot of the machine, by a clock that cannot be set and that all
+/// processes share.
 fn now() -> u64 {
     let time = clock_gettime(ClockId::Boottime);
     let (seconds, nanos) =
@@ -239,7 +245,7 @@ fn record(
     Ok(())
 }
 
-/// Goes over the records of a state that is whole.
+/// Calls `take` for each record of a complete state.
 fn records(
     octets: &[u8],
     mut take: impl FnMut(u8, &[u8]) -> Result<(), StateError>,
@@ -269,7 +275,7 @@ fn records(
     }
 }
 
-/// What of a record is not read yet.
+/// The rest of a record's body.
 struct Body<'a>(&'a [u8]);
 
 impl<'a> Body<'a> {
@@ -380,7 +386,7 @@ fn read_kept(octets: &[u8]) -> Result<Kept, StateError> {
     let checksums = if body.octet()? == 0 { Checksums::NotReady } else { Checksums::Verify };
     let length = usize::from(body.octet()?);
     let name = std::str::from_utf8(body.slice(length)?).map_err(|_| StateError::Malformed("an interface"))?;
-    // Its length on the wire is what the kernel said, and may be far more (BIG TCP).
+    // The length on the wire comes from the kernel, and may be far larger (BIG TCP).
     if body.0.len() > PACKET || length > NAME {
         return Err(StateError::Malformed("the length of a packet"));
     }

@@ -1,4 +1,4 @@
-//! The service manager's store of descriptors (`sd_pid_notify_with_fds(3)`, `sd_listen_fds(3)`).
+//! The descriptor store of the service manager (`sd_pid_notify_with_fds(3)`, `sd_listen_fds(3)`).
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -14,7 +14,7 @@ use crate::guard::config::GuardConfig;
 use crate::guard::notify::Notifier;
 use crate::guard::source::SourceConfig;
 
-/// How long the manager may take until it has heard everything.
+/// Limit of the wait until the manager has handled all messages.
 const HEARD: Duration = Duration::from_secs(5);
 
 /// The store of the manager that started this process.
@@ -22,14 +22,14 @@ const HEARD: Duration = Duration::from_secs(5);
 pub(in crate::guard) struct Store(Arc<Notifier>);
 
 impl Store {
-    /// The store of this manager.
+    /// Returns the store of this manager.
     pub(in crate::guard) const fn of(manager: Arc<Notifier>) -> Self {
         Self(manager)
     }
 
-    /// Puts a descriptor in.
+    /// Stores a descriptor.
     pub(in crate::guard) fn keep(&self, name: &str, descriptor: BorrowedFd<'_>) {
-        // A queue's socket that has lost messages is no reason to forget it.
+        // Without this, the manager would remove a queue's socket that has lost messages.
         let poll = if name.starts_with(QUEUE) || name == METRICS { "\nFDPOLL=0" } else { "" };
         let words = format!("FDSTORE=1\nFDNAME={name}{poll}");
         if let Err(error) = self.0.send_surely(&words, Some(descriptor)) {
@@ -37,7 +37,7 @@ impl Store {
         }
     }
 
-    /// Takes descriptors of this name out.
+    /// Removes the descriptors of this name.
     pub(in crate::guard) fn remove(&self, name: &str) {
         let removed = self.0.send_surely(&format!("FDSTOREREMOVE=1\nFDNAME={name}"), None);
         if let Err(error) = removed {
@@ -45,14 +45,14 @@ impl Store {
         }
     }
 
-    /// Takes everything out that a guard of this configuration has put in, and `names`: as long as somebody
-    /// has a queue's socket, packets wait in a queue that nobody reads.
+    /// Removes everything that a guard of this configuration stored, and `names`: while any process holds a
+    /// queue's socket, packets wait in a queue that no process reads.
     pub(in crate::guard) fn abandon(&self, config: &GuardConfig, names: &[String]) {
         self.let_go(config, names);
         self.wait();
     }
 
-    /// As [`Store::abandon`], without waiting for the manager.
+    /// Like [`Store::abandon`], without the wait for the manager.
     pub(in crate::guard) fn let_go(&self, config: &GuardConfig, names: &[String]) {
         let own = config.queues.numbers().flat_map(|queue| [queue_name(queue), state_name(queue)]);
         let own = own.chain([METRICS.to_owned(), RUN.to_owned()]);
@@ -60,7 +60,7 @@ impl Store {
         all.iter().for_each(|name| self.remove(name));
     }
 
-    /// Waits, not for long, until the manager has heard all that was said (`sd_notify_barrier(3)`).
+    /// Waits for a limited time until the manager has handled all messages (`sd_notify_barrier(3)`).
     pub(in crate::guard) fn wait(&self) {
         let Ok((reader, writer)) = std::io::pipe() else { return };
         if self.0.send_surely("BARRIER=1", Some(writer.as_fd())).is_err() {
@@ -68,18 +68,18 @@ impl Store {
         }
         drop(writer);
         let limit = Timespec { tv_sec: HEARD.as_secs().cast_signed(), tv_nsec: 0 };
-        // The manager closes its end when it has got so far. One that does not is not waited for.
+        // The manager closes its end when it reaches the message. After the limit the guard stops waiting.
         let _ = poll(&mut [PollFd::new(&reader, PollFlags::empty())], Some(&limit));
     }
 }
 
-/// What a manager has kept of the process before.
+/// The descriptors that a manager stored of the last process.
 #[derive(Debug, Default)]
 pub(in crate::guard) struct Kept(pub(super) Vec<(String, OwnedFd)>);
 
 impl Kept {
-    /// What is there, whether it is asked for or not: no program that this process starts is to have it.
-    /// There is nothing the second time.
+    /// Takes all stored descriptors, even if they are not needed, so that programs which this process starts
+    /// do not inherit them. A second call returns none.
     pub(in crate::guard) fn take() -> Self {
         match descriptors::inherited() {
             Ok(descriptors) => Self(descriptors.into_iter().filter(|(name, _)| is_ours(name)).collect()),
@@ -90,12 +90,12 @@ impl Kept {
         }
     }
 
-    /// The names of all.
+    /// Returns the names of all descriptors.
     pub(in crate::guard) fn names(&self) -> Vec<String> {
         self.0.iter().map(|(name, _)| name.clone()).collect()
     }
 
-    /// Gives queues back that this run does not go on with, and has the manager forget all.
+    /// Releases the queues that this run does not continue, and removes everything from the manager's store.
     pub(in crate::guard) fn give_back(self, manager: Option<&Arc<Notifier>>) {
         if self.0.is_empty() {
             return;
@@ -108,8 +108,8 @@ impl Kept {
             }
             let queue = name.strip_prefix(QUEUE).and_then(|number| number.parse().ok());
             let source = queue.map(|queue| SourceConfig::new(queue).adopt(socket, false));
-            // At once, whoever else has the socket. What is none, or was given back, ends with its last
-            // descriptor.
+            // Unbinds at once, whichever process else holds the socket. A descriptor that is no queue socket,
+            // or whose queue was released, just closes.
             if let Some(Ok(source)) = source
                 && let Err(error) = source.close()
             {
@@ -122,7 +122,7 @@ impl Kept {
     }
 }
 
-/// True if a guard has put something of this name in.
+/// True if a guard stored the descriptor of this name.
 fn is_ours(name: &str) -> bool {
     name == METRICS || name.starts_with(QUEUE) || name.starts_with(STATE)
 }

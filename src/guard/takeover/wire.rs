@@ -1,7 +1,7 @@
-//! What two guards say to each other, with at most one descriptor a word.
+//! Messages between two guards, each with at most one descriptor.
 //!
-//! A word is its length in octets (32 bits, little-endian) and as much JSON. Neither side trusts the other
-//! one further than its user: a word is bounded, and so is the time that one may take.
+//! A message is its length in bytes (32 bits, little-endian), followed by JSON. Neither guard trusts the
+//! other one further than its user: the length of a message and the time for it are bounded.
 
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
 use std::mem::MaybeUninit;
@@ -17,36 +17,37 @@ use serde::{Deserialize, Serialize};
 
 use super::Terms;
 
-/// Octets of a word: a refusal is the longest.
+/// Maximum length of a message, in bytes. A refusal is the longest.
 const WORD: usize = 16 << 10;
 
-/// What is said.
+/// A message between two guards.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "word", rename_all = "lowercase")]
 pub(super) enum Word {
-    /// The new guard wants to go on in the old one's place.
+    /// The new guard asks to take over.
     Ask(Terms),
-    /// It can't.
+    /// The old guard refuses.
     Refused { why: String },
     /// A socket, with its descriptor.
     Socket { name: String, marks_connections: bool },
-    /// Those were all; the old guard goes on until it hears the next word.
+    /// The last socket was sent. The old guard keeps running until the next message.
     Offered,
     /// The new guard is ready.
     Go,
-    /// What a loop has known, or the rest of the run, with its descriptor.
+    /// The state of a worker or of the rest of the run, with its descriptor.
     State { name: String },
-    /// The old guard has given all that it has.
+    /// The old guard has sent all states.
     Done,
-    /// What a later version says.
+    /// A message of a later version.
     #[serde(other)]
     Unknown,
 }
 
-/// Says something, with a descriptor.
+/// Sends a message with an optional descriptor.
 ///
 /// # Errors
-/// Where the other one is gone, or too slow.
+///
+/// The peer has disconnected, or is too slow.
 pub(super) fn say(mut stream: &UnixStream, word: &Word, with: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let json = serde_json::to_vec(word)?;
     let length = u32::try_from(json.len()).map_err(io::Error::other)?;
@@ -61,10 +62,11 @@ pub(super) fn say(mut stream: &UnixStream, word: &Word, with: Option<BorrowedFd<
     stream.write_all(octets.get(sent..).unwrap_or_default())
 }
 
-/// Hears something, and takes the descriptor that came with it.
+/// Receives a message and its descriptor.
 ///
 /// # Errors
-/// Where the other one is gone, too slow, or says what nobody understands.
+///
+/// The peer has disconnected, is too slow, or sent an invalid message.
 pub(super) fn hear(mut stream: &UnixStream) -> io::Result<(Word, Option<OwnedFd>)> {
     let mut length = [0; 4];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -87,16 +89,17 @@ pub(super) fn hear(mut stream: &UnixStream) -> io::Result<(Word, Option<OwnedFd>
     }
     let mut json = vec![0; length];
     stream.read_exact(&mut json)?;
-    // That its end is missing is not the end of the stream.
+    // Invalid JSON is another error than the end of the stream.
     let word =
         serde_json::from_slice(&json).map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))?;
     Ok((word, descriptor))
 }
 
-/// Gives the other one so much time for each word.
+/// Sets the time limit for each message of the peer.
 ///
 /// # Errors
-/// Where the kernel refuses.
+///
+/// The kernel refuses.
 pub(super) fn wait_up_to(stream: &UnixStream, time: Duration) -> io::Result<()> {
     stream.set_read_timeout(Some(time))?;
     stream.set_write_timeout(Some(time))
