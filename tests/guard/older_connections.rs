@@ -59,8 +59,9 @@ struct Older {
 
 impl Older {
     fn open(line: &Line, address: &str) -> Self {
-        let any: SocketAddr = (address.parse::<IpAddr>().expect("an address"), 0).into();
-        let listener = line.server.listen(any);
+        // Of a connection whose SYN was not seen the lower port is taken for the server's.
+        let place: SocketAddr = (address.parse::<IpAddr>().expect("an address"), 22).into();
+        let listener = line.server.listen(place);
         let client = line.client.connect(listener.local_addr().expect("it is bound")).expect("no guard");
         let (server, _) = listener.accept().expect("no guard");
         for end in [&client, &server] {
@@ -90,16 +91,25 @@ fn idle_connections_that_are_older_than_the_guard_go_on() {
             let line = Line::new();
             let mut older: Vec<_> = [Line::SERVER_V4, Line::SERVER_V6]
                 .into_iter()
-                .flat_map(|address| [0, 1].map(|_| Older::open(&line, address)))
+                .flat_map(|address| [0, 1, 2].map(|_| Older::open(&line, address)))
                 .collect();
             let flags = format!("--hook forward --enforce --backend {backend} {JUDGES_ALL}");
             let _guard = Guard::start(&line.router, PROGRAM, Cargo::RULES, &flags);
             let long = vec![0x8f; 300_000];
             for (number, connection) in older.iter_mut().enumerate() {
-                match number % 2 {
+                match number % 3 {
                     0 => connection.exchange(b"SSH-2.0-OpenSSH_9.9\r\n"),
                     // More than one segment at once.
-                    _ => connection.exchange(&long),
+                    1 => connection.exchange(&long),
+                    _ => {
+                        connection.server.write_all(Cargo::Ssh.message(Role::Server, true)).expect("open");
+                        connection.client.set_read_timeout(Some(Duration::from_secs(2))).expect("a time");
+                        let mut read = [0; 100];
+                        assert!(
+                            connection.client.read(&mut read).is_err(),
+                            "a forbidden greeting is stopped"
+                        );
+                    }
                 }
             }
         }
