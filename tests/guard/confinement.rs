@@ -88,14 +88,9 @@ impl Place {
 
     /// The program as nobody with ambient capabilities, as a unit with `User=` starts it.
     fn as_nobody(&self) -> Command {
-        let program = self.folder.path().join("bannerwall");
-        fs::copy(PROGRAM, &program).expect("there is room");
         self.is_open_to_nobody();
-        let mut command = self.network.command("setpriv");
-        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
-        command.args(["--inh-caps=-all,+net_admin,+net_raw", "--ambient-caps=-all,+net_admin,+net_raw"]);
-        command.arg(program);
-        command
+        let capabilities = "-all,+net_admin,+net_raw";
+        self.network.command_as_nobody(PROGRAM, self.folder.path(), capabilities)
     }
 
     /// Its guard.

@@ -207,18 +207,6 @@ fn half_requests_for_metrics_leave_a_guard_its_descriptors() {
     });
 }
 
-/// The program as another user with these capabilities and no others; a copy, since its own folder may be
-/// closed to others.
-fn as_nobody(namespace: &Namespace, folder: &Path, capabilities: &str) -> Command {
-    let program = folder.join("bannerwall");
-    std::fs::copy(PROGRAM, &program).expect("there is room");
-    let mut command = namespace.command("setpriv");
-    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
-    command.args([format!("--inh-caps={capabilities}"), format!("--ambient-caps={capabilities}")]);
-    command.arg(program);
-    command
-}
-
 #[test]
 fn another_user_with_two_capabilities_guards_and_one_is_enough_to_watch() {
     as_root(|| {
@@ -230,7 +218,7 @@ fn another_user_with_two_capabilities_guards_and_one_is_enough_to_watch() {
         let namespace = Namespace::new();
         let _nginx = Nginx::start(&namespace, 80, "");
         namespace.run(&format!("{PROGRAM} hook up --chains input"));
-        let watching = as_nobody(&namespace, folder.path(), "-all,+net_admin");
+        let watching = namespace.command_as_nobody(PROGRAM, folder.path(), "-all,+net_admin");
         let guard = Guard::start_as(watching, "drop", "");
         assert!(ask(&namespace, "sqlmap/1.7", "http://127.0.0.1/").is_some(), "it only watches");
         eventually("an alert", || {
@@ -239,7 +227,7 @@ fn another_user_with_two_capabilities_guards_and_one_is_enough_to_watch() {
         });
         guard.stop();
         namespace.run(&format!("{PROGRAM} hook down"));
-        let enforcing = as_nobody(&namespace, folder.path(), "-all,+net_admin,+net_raw");
+        let enforcing = namespace.command_as_nobody(PROGRAM, folder.path(), "-all,+net_admin,+net_raw");
         let guard = Guard::start_as(enforcing, "drop", "--hook input --enforce");
         assert_judged(&namespace, "http://127.0.0.1/", "as nobody, with its own hook");
         guard.stop();
@@ -263,7 +251,7 @@ fn another_user_is_told_of_the_lock_of_legacy_iptables_and_may_name_another() {
         // Makes the lock, as root.
         namespace.run("iptables-legacy -w -t mangle -S");
         let hook = |lock: Option<&Path>| {
-            let mut command = as_nobody(&namespace, folder.path(), "-all,+net_admin,+net_raw");
+            let mut command = namespace.command_as_nobody(PROGRAM, folder.path(), "-all,+net_admin,+net_raw");
             if let Some(lock) = lock {
                 command.env("XTABLES_LOCKFILE", lock);
             }

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -41,6 +42,25 @@ impl Namespace {
     /// The id of a process inside, as `ip link set … netns` takes it.
     pub fn id(&self) -> u32 {
         self.anchor.id()
+    }
+
+    /// A command that runs a copy of `program` as nobody with these capabilities and no others
+    /// (`-all,+net_admin`), as a unit with `User=` starts it. The copy is in `folder`: the program's own folder may
+    /// be closed to other users.
+    ///
+    /// # Panics
+    /// When it cannot be copied.
+    pub fn command_as_nobody(&self, program: &str, folder: &Path, capabilities: &str) -> Command {
+        let copy = folder.join("bannerwall");
+        // `cp` has the copy open for writing, not this process: another thread's child would hold it open until
+        // its exec, and the kernel refuses to execute it as long (ETXTBSY).
+        let copied = Command::new("cp").arg("--remove-destination").arg(program).arg(&copy).status();
+        assert!(copied.is_ok_and(|status| status.success()), "there is room");
+        let mut command = self.command("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+        command.args([format!("--inh-caps={capabilities}"), format!("--ambient-caps={capabilities}")]);
+        command.arg(copy);
+        command
     }
 
     /// A command that will run inside.
