@@ -67,7 +67,7 @@ use crate::event::{
 };
 use crate::flow::{Class, FlowKey};
 use crate::packet::{
-    self, Fragment, PacketError, Parsed, Reassembled, Reassembler, ReassemblyLimits, Segment,
+    self, Fragment, PacketError, Parsed, Patch, Reassembled, Reassembler, ReassemblyLimits, Segment,
 };
 use crate::rules::RuleSet;
 use crate::rules::fingerprint::Fingerprints;
@@ -267,8 +267,9 @@ impl Engine {
                 match packet::parse(whole.ip, whole.wire_length) {
                     Ok(Parsed::Tcp(segment)) => {
                         let inspected = self.inspect_segment(&segment, &whole, sink);
-                        // The bytes to change are not in the fragment that came last.
-                        let changed = matches!(inspected.decision, Decision::Patch(_));
+                        // The bytes to change are not in the fragment that came last. A whole packet can
+                        // take its place.
+                        let changed = matches!(inspected.decision, Decision::Patch(Patch::Write { .. }));
                         if changed { Decision::Drop.into() } else { inspected }
                     }
                     Ok(Parsed::Udp(datagram)) => {

@@ -41,6 +41,18 @@ fn a_decoy_that_its_receiver_has_acknowledged_before_is_not_read() {
 }
 
 #[test]
+fn the_last_fragment_of_what_is_disputed_makes_way_for_the_probe() {
+    let mut talk = amid();
+    let at = talk.server_next() - u32::try_from(GOOD.len()).unwrap();
+    let fragments = talk.server_segment(GOOD).sequence(at).fragments(16);
+    let (last, first) = fragments.split_last().unwrap();
+    for fragment in first {
+        assert_eq!(talk.inspect_cut(fragment, fragment.len()).decision, Decision::Undecided);
+    }
+    assert_eq!(probed(&talk.inspect_cut(last, last.len()).decision), Some(at - 1));
+}
+
+#[test]
 fn what_one_flight_brings_before_the_receiver_has_answered_does_not_pass() {
     let mut talk = amid();
     let at = talk.server_next();
