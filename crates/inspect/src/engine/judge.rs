@@ -330,7 +330,7 @@ impl Judge<'_> {
         let anomaly = Anomaly::AlertsCut;
         self.shared.counters.count_anomaly(anomaly);
         let detail = format!("{}: {rules}", anomaly.detail());
-        self.tell(AnomalyFacts { layer: anomaly.layer(), name: anomaly.name(), detail });
+        self.tell(AnomalyFacts::new(anomaly, detail));
     }
 
     /// Notes what was odd about a packet or stream: an event for the first of its kind in a flow.

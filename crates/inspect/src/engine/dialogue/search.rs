@@ -110,8 +110,8 @@ impl Search {
         for at in memchr::memmem::find_iter(new, &RECORD) {
             let start = from + at;
             let before = start.checked_sub(1).map_or(self.before, |before| self.held.get(before).copied());
-            let known = self.candidates.iter().any(|candidate| candidate.start == start);
-            if !known && (!line_starts || before == Some(b'\n')) {
+            // Each has a fresh byte, so that none was found before.
+            if !line_starts || before == Some(b'\n') {
                 self.candidates.push(Candidate { start, records: Records::default(), begun: false });
             }
         }

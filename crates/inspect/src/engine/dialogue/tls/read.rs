@@ -27,16 +27,16 @@ impl Dialogue {
             }
         }
         let mut records = std::mem::take(&mut hello.records);
-        let needed = loop {
+        let goes_on = loop {
             match records.next(turn.input) {
-                Piece::More(needed) => break Some(needed),
-                Piece::Message(CLIENT_HELLO, body) if !self.tls.take_hello(body, context) => break None,
-                Piece::Never => break None,
+                Piece::More(_) => break true,
+                Piece::Message(CLIENT_HELLO, body) if !self.tls.take_hello(body, context) => break false,
+                Piece::Never => break false,
                 _ => {}
             }
         };
         let hello = &mut self.direction_mut(Side::Client).hello;
-        if needed.is_none() {
+        if !goes_on {
             hello.stop();
             return None;
         }
