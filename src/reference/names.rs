@@ -8,23 +8,16 @@ use crate::inventory::Database;
 use crate::rules::Allowed;
 use crate::terms::{Anomaly, Protocol};
 
-/// Returns the class that `--on-anomaly` knows an anomaly by.
-fn class(anomaly: Anomaly) -> &'static str {
-    let has = |class: &&str| {
-        let policy: Result<AnomalyPolicy, _> = format!("alert,{class}=drop").parse();
-        policy.is_ok_and(|policy| policy.drops(anomaly))
-    };
-    ["packet", "tcp", "quic", "banner", "budget"].into_iter().find(has).expect("each has a class")
-}
-
 #[test]
 fn the_anomalies_are_as_their_page_says() {
     let drops = AnomalyPolicy::default();
     let of = |wanted: &str| {
-        let rows = Anomaly::ALL.iter().filter(|anomaly| class(**anomaly) == wanted).map(|anomaly| {
-            let default = if drops.drops(*anomaly) { "drop" } else { "alert" };
-            [code(anomaly.name()), default.to_owned(), prose(anomaly.detail())]
-        });
+        let rows = Anomaly::ALL.iter().filter(|anomaly| AnomalyPolicy::class_of(**anomaly) == wanted).map(
+            |anomaly| {
+                let default = if drops.drops(*anomaly) { "drop" } else { "alert" };
+                [code(anomaly.name()), default.to_owned(), prose(anomaly.detail())]
+            },
+        );
         table(["Anomaly", "With `--enforce`", "Meaning"], rows)
     };
     let classes = ["packet", "tcp", "quic", "banner", "budget"];

@@ -62,34 +62,34 @@ impl AnomalyPolicy {
         }
     }
 
+    /// The class that an anomaly is named with on the command line.
+    pub const fn class_of(anomaly: Anomaly) -> &'static str {
+        match (anomaly, anomaly.layer()) {
+            (Anomaly::BudgetSpent, _) => "budget",
+            (
+                Anomaly::QuicUnknownVersion
+                | Anomaly::QuicUnreadable
+                | Anomaly::QuicMalformed
+                | Anomaly::QuicConflict
+                | Anomaly::QuicCrowd,
+                _,
+            ) => "quic",
+            (_, AnomalyLayer::Decode) => "packet",
+            (_, AnomalyLayer::Stream) => "tcp",
+            (_, AnomalyLayer::Application) => "banner",
+        }
+    }
+
     /// Sets a class or a single anomaly; false where there is none of this name.
     fn set_named(&mut self, name: &str, action: AnomalyAction) -> bool {
         let mut known = false;
         for anomaly in Anomaly::ALL {
-            if name == anomaly.name() || name == class(*anomaly) {
+            if name == anomaly.name() || name == Self::class_of(*anomaly) {
                 known = true;
                 self.set(*anomaly, action);
             }
         }
         known
-    }
-}
-
-/// The class that an anomaly is named with on the command line.
-const fn class(anomaly: Anomaly) -> &'static str {
-    match (anomaly, anomaly.layer()) {
-        (Anomaly::BudgetSpent, _) => "budget",
-        (
-            Anomaly::QuicUnknownVersion
-            | Anomaly::QuicUnreadable
-            | Anomaly::QuicMalformed
-            | Anomaly::QuicConflict
-            | Anomaly::QuicCrowd,
-            _,
-        ) => "quic",
-        (_, AnomalyLayer::Decode) => "packet",
-        (_, AnomalyLayer::Stream) => "tcp",
-        (_, AnomalyLayer::Application) => "banner",
     }
 }
 
