@@ -135,23 +135,18 @@ impl Runner {
 pub(super) const GONE: &str =
     "the helper process for scans has exited: restart `bannerwall serve` to scan again";
 
-fn gone() -> io::Error {
-    io::Error::new(io::ErrorKind::BrokenPipe, GONE)
-}
-
 /// Makes this process exit with the helper process that started it, as if interrupted. A scan that no page
 /// started is unaffected.
 ///
 /// # Errors
 ///
 /// The helper process has already exited, or the kernel refuses.
-/// The runner has ended already, or the kernel refuses.
 pub(crate) fn end_with_parent() -> io::Result<()> {
     let Some(parent) = std::env::var_os(PARENT) else { return Ok(()) };
     set_parent_process_death_signal(Some(Signal::TERM))?;
     // The parent may have exited before the signal was requested.
     let is_there = getppid().is_some_and(|pid| parent == pid.as_raw_pid().to_string().as_str());
-    if is_there { Ok(()) } else { Err(gone()) }
+    if is_there { Ok(()) } else { Err(io::Error::new(io::ErrorKind::BrokenPipe, GONE)) }
 }
 
 /// Handles requests on stdin until its end; this is `bannerwall scan-runner`.
