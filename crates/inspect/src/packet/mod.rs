@@ -23,7 +23,7 @@ mod patch;
 mod segment;
 #[doc(hidden)]
 pub mod testing;
-mod urgent;
+mod unambiguous;
 
 pub use build::{Addresses, Reset, probe, reset};
 pub use datagram::Datagram;
