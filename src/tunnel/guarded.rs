@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn a_patched_packet_needs_no_header_and_segments_are_not_patched() {
-        let patch = Patch::Write { at: 2, octets: [9; 7] };
+        let patch = Patch::Write { at: 2, octets: vec![9; 7] };
         let packet = [0x45, 1, 2, 3, 4, 5, 6, 7, 8, 10];
         let header = |kind: u8| [1, kind, 0, 0, 0, 0, 0, 0, 0, 0];
         let wanted = [0x45, 1, 9, 9, 9, 9, 9, 9, 9, 10].to_vec();

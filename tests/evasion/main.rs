@@ -7,6 +7,7 @@ mod differential;
 mod floods;
 mod http_differential;
 mod moments;
+mod multipath;
 mod packets;
 mod requests;
 mod tricks;

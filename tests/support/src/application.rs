@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use socket2::{Domain, Socket, Type};
+use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::Namespace;
 
@@ -39,8 +39,8 @@ impl Application {
     ///
     /// # Panics
     /// When the address cannot be had.
-    pub fn serve(namespace: &Namespace, address: IpAddr, talk: Talk) -> Self {
-        let listener = namespace.inside(|| bound(address));
+    pub fn serve(namespace: &Namespace, address: IpAddr, protocol: Protocol, talk: Talk) -> Self {
+        let listener = namespace.inside(|| bound(address, protocol));
         listener.listen(8).expect("it is bound");
         Self::start(listener, move |listener| listener.accept().ok().map(|(socket, _)| socket), true, talk)
     }
@@ -49,8 +49,14 @@ impl Application {
     ///
     /// # Panics
     /// When the address cannot be had.
-    pub fn connect(namespace: &Namespace, address: IpAddr, server: SocketAddr, talk: Talk) -> Self {
-        let socket = namespace.inside(|| bound(address));
+    pub fn connect(
+        namespace: &Namespace,
+        address: IpAddr,
+        server: SocketAddr,
+        protocol: Protocol,
+        talk: Talk,
+    ) -> Self {
+        let socket = namespace.inside(|| bound(address, protocol));
         Self::start(
             socket,
             move |socket| {
@@ -129,9 +135,9 @@ impl Drop for Application {
     }
 }
 
-fn bound(address: IpAddr) -> Socket {
+fn bound(address: IpAddr, protocol: Protocol) -> Socket {
     let address = SocketAddr::new(address, 0);
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).expect("a socket");
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(protocol)).expect("a socket");
     let _ = socket.set_linger(Some(Duration::ZERO));
     socket.bind(&address.into()).expect("the address is there");
     socket

@@ -7,8 +7,8 @@ pub enum Patch {
     Write {
         /// Where, counted from the start of the IP header.
         at: usize,
-        /// A TCP header from its flags to its urgent pointer.
-        octets: [u8; 7],
+        /// A TCP header.
+        octets: Vec<u8>,
     },
     /// This packet takes its place.
     Replace(Vec<u8>),
@@ -21,7 +21,7 @@ impl Patch {
             Self::Replace(packet) => Some(packet.clone()),
             Self::Write { at, octets } => {
                 let mut packet = packet.get(..wire_length)?.to_vec();
-                *packet.get_mut(*at..)?.first_chunk_mut()? = *octets;
+                packet.get_mut(*at..)?.get_mut(..octets.len())?.copy_from_slice(octets);
                 Some(packet)
             }
         }
@@ -34,7 +34,7 @@ mod tests {
 
     #[test]
     fn octets_are_written_into_whole_packets_only() {
-        let patch = Patch::Write { at: 40, octets: [7; 7] };
+        let patch = Patch::Write { at: 40, octets: vec![7; 7] };
         assert_eq!(patch.apply(&[0; 46], 46), None, "it is too short");
         assert_eq!(patch.apply(&[0; 47], 48), None, "it was cut");
         assert_eq!(patch.apply(&[0; 47], 47), Some([[0; 40].as_slice(), &[7; 7]].concat()));

@@ -1,11 +1,13 @@
 //! One TCP segment in its packet: accessors that cannot fail, since its headers are whole.
 
 use std::net::IpAddr;
+use std::ops::Range;
 
 use etherparse::checksum::Sum16BitWords;
 use etherparse::err::tcp::HeaderSliceError as TcpError;
 use etherparse::{Ipv4HeaderSlice, Ipv6HeaderSlice, TcpSlice};
 
+use super::unambiguous::MULTIPATH;
 use super::{Addresses, Extent, PacketError, Parsed};
 use crate::event::{Endpoint, PacketHeader};
 
@@ -209,22 +211,30 @@ impl<'a> Segment<'a> {
 
     /// The bytes of the first TCP option of this kind, after its kind and length (RFC 9293 section 3.1).
     pub fn option(&self, kind: u8) -> Option<&'a [u8]> {
-        let mut options = self.tcp.header_slice().get(TCP_OPTIONS..).unwrap_or_default();
-        loop {
-            let (&found, rest) = options.split_first()?;
-            match found {
-                0 => return None,
-                1 => options = rest,
-                _ => {
-                    let length = usize::from(*rest.first()?);
-                    let option = options.get(2..length)?;
-                    if found == kind {
-                        return Some(option);
+        let (_, place) = self.options().find(|(found, _)| *found == kind)?;
+        self.tcp.header_slice().get(place.start + 2..place.end)
+    }
+
+    /// Kinds and positions in the header of the TCP options that have a length, up to one that can't be read.
+    pub(super) fn options(&self) -> impl Iterator<Item = (u8, Range<usize>)> {
+        let header = self.tcp.header_slice();
+        let mut at = TCP_OPTIONS;
+        std::iter::from_fn(move || {
+            loop {
+                match header.get(at..)? {
+                    [] | [0, ..] | [_] => return None,
+                    [1, ..] => at += 1,
+                    [kind, length, ..] => {
+                        let place = at..at + usize::from(*length);
+                        if place.len() < 2 || place.end > header.len() {
+                            return None;
+                        }
+                        at = place.end;
+                        return Some((*kind, place));
                     }
-                    options = options.get(length..)?;
                 }
             }
-        }
+        })
     }
 
     /// True if the segment is signed: TCP MD5 (RFC 2385) or TCP-AO (RFC 5925).
@@ -234,7 +244,7 @@ impl<'a> Segment<'a> {
 
     /// True if a SYN asks to join a Multipath TCP connection (RFC 8684 section 3.2).
     pub fn joins_multipath(&self) -> bool {
-        self.option(30).and_then(<[u8]>::first).is_some_and(|first| first >> 4 == 1)
+        self.option(MULTIPATH).and_then(<[u8]>::first).is_some_and(|first| first >> 4 == 1)
     }
 
     /// IPv4 time to live or IPv6 hop limit.

@@ -138,6 +138,13 @@ impl SegmentBuilder {
         self
     }
 
+    /// TCP options in place of all others, with the padding that they have.
+    #[must_use]
+    pub fn all_options(mut self, options: &[u8]) -> Self {
+        self.raw_options = options.to_vec();
+        self
+    }
+
     /// One more TCP option.
     #[must_use]
     pub fn option(mut self, option: TcpOptionElement) -> Self {

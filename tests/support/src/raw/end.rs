@@ -73,6 +73,8 @@ pub struct RawEnd<M> {
     pub start: u32,
     /// Where the other end's data begins.
     pub peer_start: u32,
+    /// The options of the other end's SYN.
+    pub peer_options: Vec<u8>,
     /// What the other end sends next, as far as it came in order.
     pub peer_next: u32,
     /// The last acknowledgement of the other end.
@@ -100,6 +102,7 @@ impl<M: Medium> RawEnd<M> {
             remote,
             start,
             peer_start: 0,
+            peer_options: Vec::new(),
             peer_next: 0,
             acknowledged: start,
             heard: Vec::new(),
@@ -256,6 +259,7 @@ impl<M: Medium> RawEnd<M> {
         let peer_start = packet.sequence.wrapping_add(1);
         if packet.has(Flags::SYN) && self.peer_start != peer_start {
             (self.peer_start, self.peer_next) = (peer_start, peer_start);
+            self.peer_options.clone_from(&packet.options);
             self.remote = packet.source;
         }
         if let Some(trace) = &mut self.trace {

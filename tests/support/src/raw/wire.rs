@@ -118,22 +118,33 @@ impl Battlefield {
     }
 
     /// A raw end and the real application that it will talk with.
+    pub fn pair(&self, role: Role, v6: bool, talk: Talk) -> (AnyEnd<'static>, Application) {
+        self.pair_by(Protocol::TCP, role, v6, talk)
+    }
+
+    /// As [`Battlefield::pair`], with an application whose socket speaks this protocol.
     ///
     /// # Panics
     /// When a socket cannot be had.
-    pub fn pair(&self, role: Role, v6: bool, talk: Talk) -> (AnyEnd<'static>, Application) {
+    pub fn pair_by(
+        &self,
+        protocol: Protocol,
+        role: Role,
+        v6: bool,
+        talk: Talk,
+    ) -> (AnyEnd<'static>, Application) {
         let wire = self.wire(v6);
         let (local, real) = (wire.local, Self::real_address(v6));
         let start = 1_000_000 + u32::from(local.port()) * 77;
         let wire: Box<dyn Medium> = Box::new(wire);
         match role {
             Role::Client => {
-                let application = Application::serve(&self.real, real, talk);
+                let application = Application::serve(&self.real, real, protocol, talk);
                 let remote = application.address;
                 (RawEnd::new(wire, role, local, remote, start), application)
             }
             Role::Server => {
-                let application = Application::connect(&self.real, real, local, talk);
+                let application = Application::connect(&self.real, real, local, protocol, talk);
                 let remote = application.address;
                 (RawEnd::new(wire, role, local, remote, start), application)
             }

@@ -69,6 +69,7 @@
 //! | data without ACK, SYN with FIN | ignored and dropped | `data_without_ack`, `contradictory_flags` |
 //! | headers that contradict themselves, more than 16 IPv6 extension headers | dropped | `malformed_packet` |
 //! | more out of order, or unacknowledged, than is held | dropped, and sent again | `reorder_limit` |
+//! | Multipath TCP, whose mappings put bytes into another order | its options are taken off each SYN and SYN-ACK, so that both ends fall back to TCP; dropped where that can't be done | |
 //! | a further path of a Multipath TCP connection (`--on-anomaly mptcp_join=alert` lets it pass) | dropped | `mptcp_join` |
 //! | data in a SYN (Fast Open) | inspected with the SYN | |
 //! | data in a SYN for ports that are in use | dropped, always: senders try again without | `data_in_reopening_syn` |
@@ -144,8 +145,8 @@
 //!   seen counts as one only after its other end has answered none of three probes.
 //! * Somebody who can send packets in the name of an end, from anywhere that leads through the guard, and
 //!   sees its sequence numbers, can acknowledge for it: filter such packets (`rp_filter`).
-//! * One path of a Multipath TCP connection may still map its bytes to another order than it sends them
-//!   in. Linux does so only with further paths, which are refused; a made-up sender could.
+//! * A Multipath TCP connection whose handshake the guard has not seen may map its bytes to another order than
+//!   it sends them in. Linux does so only with further paths, which are refused; a made-up sender could.
 //! * Under `--on-failure open` what the queue has no room for passes unseen, and a gap in a connection is
 //!   told (`gap`) and read on behind.
 //! * Bytes behind a beginning that the guard has not seen, or has forgotten (a table full of others), are read

@@ -6,8 +6,8 @@ use super::tests::{BAD, GOOD, RULES};
 use crate::engine::testing::{Conversation, Setup};
 use crate::engine::{Decision, OnFailure};
 use crate::event::{Endpoint, EventKind};
-use crate::packet::Flags;
 use crate::packet::testing::SegmentBuilder;
+use crate::packet::{Flags, Parsed, parse};
 
 fn open() -> Conversation {
     Setup::enforcing(RULES).open()
@@ -337,8 +337,27 @@ fn a_second_path_of_a_multipath_connection_is_refused() {
     let join = talk.segment(true).sequence(client - 1).flags(Flags::SYN).raw_options(&[30, 12, 0x10]);
     assert_eq!(talk.show(&join), Decision::Drop);
     assert_eq!(talk.anomalies(), ["mptcp_join"]);
-    let capable = talk.segment(true).sequence(client - 1).flags(Flags::SYN).raw_options(&[30, 4, 0x01]);
-    assert_eq!(talk.show(&capable), Decision::Undecided);
+}
+
+#[test]
+fn a_handshake_of_multipath_tcp_goes_on_as_one_of_tcp() {
+    let mut talk = Setup::enforcing(RULES).midstream();
+    let (client, server) = (talk.client_next(), talk.server_next());
+    let capable = |segment: SegmentBuilder| segment.raw_options(&[30, 4, 0x01]);
+    let syn = capable(talk.segment(true).sequence(client - 1).flags(Flags::SYN));
+    let answer = talk.segment(false).sequence(server - 1).acknowledgement(client);
+    let answer = capable(answer.flags(Flags::SYN | Flags::ACK));
+    for segment in [syn.clone(), syn, answer] {
+        let packet = segment.build();
+        let Decision::Patch(patch) = talk.show(&segment) else { panic!("both ends would speak it") };
+        let patched = patch.apply(&packet, packet.len()).expect("it is whole");
+        let Ok(Parsed::Tcp(plain)) = parse(&patched, patched.len()) else { panic!("a segment") };
+        assert!(plain.option(30).is_none() && plain.checksums_valid());
+    }
+    assert_eq!(talk.client(b"GET / HTTP/1.1\r\n"), Decision::Undecided, "the flow goes on");
+    let mut monitored = Setup::monitoring(RULES).midstream();
+    let syn = capable(monitored.segment(true).sequence(client - 1).flags(Flags::SYN));
+    assert_eq!(monitored.show(&syn), Decision::Undecided, "a monitor changes nothing");
 }
 
 #[test]

@@ -89,7 +89,8 @@ impl SegmentInspector<'_> {
             }
         }
         let verify = packet.checksums == Checksums::Verify;
-        let needs_all = verify && !segment.payload().is_empty() || self.takes_pointer_off(segment);
+        let needs_patch = self.needs_patch(segment);
+        let needs_all = verify && !segment.payload().is_empty() || needs_patch;
         if needs_all && !segment.is_whole() && self.context.may_ask_for_more(packet) {
             // What counts before its checksum was verified may be what the receiver throws away.
             return Decision::More { octets: segment.wire_length() }.into();
@@ -114,11 +115,7 @@ impl SegmentInspector<'_> {
             return SegmentInspection::new(self, seen, sink).refuse(Anomaly::BadChecksum);
         }
         let inspected = self.inspect_undecided(seen, sink);
-        if self.takes_pointer_off(segment) {
-            without_urgent_pointer(inspected, segment, packet)
-        } else {
-            inspected
-        }
+        if needs_patch { patched(inspected, segment, packet) } else { inspected }
     }
 
     /// The flow of a segment, if it has lost its place and its verdict was kept. A reset needs none: it
@@ -137,11 +134,10 @@ impl SegmentInspector<'_> {
         self.flows.recall((key, guess_client(segment, from)), packet.now, &mut self.context.session(sink))
     }
 
-    /// True if a segment of an undecided flow has an urgent pointer that its receiver must not see: bytes
-    /// that it would take out of the stream are judged as part of it.
-    fn takes_pointer_off(&self, segment: &Segment<'_>) -> bool {
+    /// True if a segment of an undecided flow may be read otherwise by its receiver than by the engine.
+    fn needs_patch(&self, segment: &Segment<'_>) -> bool {
         let settings = &self.context.settings;
-        segment.flags().urg()
+        segment.is_ambiguous()
             && settings.tracking == Tracking::Inline
             && settings.enforces(&FlowKey::of(segment).0)
     }
@@ -409,16 +405,12 @@ fn facts_of_untracked(segment: &Segment<'_>, packet: &PacketInput<'_>) -> FlowFa
     FlowFacts::new(key, packet.now, guess_client(segment, from))
 }
 
-/// What lets a segment through takes its urgent pointer off, or drops it where that can't be done.
-fn without_urgent_pointer(
-    inspected: Inspected,
-    segment: &Segment<'_>,
-    packet: &PacketInput<'_>,
-) -> Inspected {
+/// Patches a segment that passes so that it has only one meaning, or drops it where that can't be done.
+fn patched(inspected: Inspected, segment: &Segment<'_>, packet: &PacketInput<'_>) -> Inspected {
     if !matches!(inspected.decision, Decision::Undecided | Decision::Pass) {
         return inspected;
     }
-    let patch = segment.without_urgent_pointer(packet.ip, packet.checksums == Checksums::Verify);
+    let patch = segment.unambiguous(packet.ip, packet.checksums == Checksums::Verify);
     let decision = patch.map_or(Decision::Drop, Decision::Patch);
     Inspected { decision, ..inspected }
 }
