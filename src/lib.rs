@@ -17,6 +17,7 @@
 //! | [`fleet`] | scans in shards that many workers take from a PostgreSQL database, and one truth of them |
 //! | [`scan`] | targets to results: a session a scan, rings of connections, one module a probe |
 //! | [`inventory`] | what is on the network, since when, and what changed: a store of what events say |
+//! | [`database`] | connections to an SQLite file or a PostgreSQL server, statements for both, back-off |
 //! | [`bypass`] | decided flows forwarded below netfilter, by a program of eBPF |
 //! | [`hook`] | the iptables rules that lead packets to the guard; sees no packet |
 //! | [`output`] | events to EVE JSON, text, CSV; the thread that writes them |
@@ -40,6 +41,7 @@ mod bypass;
 mod cli;
 mod confinement;
 mod conntrack;
+mod database;
 mod diagnostics;
 mod doctor;
 mod files;

@@ -13,8 +13,9 @@ use ipnet::IpNet;
 
 use super::Failure;
 use crate::banner::disclosure::{Disclosure, Secrets};
+use crate::database::Place;
 use crate::engine::{AnomalyAction, AnomalyPolicy, EnforceOnly, HttpInspect};
-use crate::inventory::{Place, Receiver, RecordConfig, SpillConfig, Telling, parse_age, parse_url};
+use crate::inventory::{Receiver, RecordConfig, SpillConfig, Telling, parse_age, parse_url};
 use crate::output::csv::Csv;
 use crate::output::eve::{Eve, EveOptions};
 use crate::output::text::{Colour, Text};

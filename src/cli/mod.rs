@@ -43,8 +43,8 @@ use rustix::thread::CapabilitySet;
 pub use exit::{Exit, Failure};
 
 use crate::confinement::Confinement;
+use crate::database::process;
 use crate::hook::runner;
-use crate::inventory::connections;
 use crate::privileges::{self, FILES, NETWORK};
 
 /// Find, watch and block vulnerable or forbidden software by its banners: SSH, HTTP, TLS and more.
@@ -124,7 +124,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
     let outcome = match arguments.as_slice() {
         [_, only] if only == runner::SUBCOMMAND => run_programs(),
         [_, only] if only == crate::serve::runner::SUBCOMMAND => run_scans(),
-        [_, only] if only == connections::SUBCOMMAND => run_connections(),
+        [_, only] if only == process::SUBCOMMAND => run_connections(),
         [_, only] if only == crate::inventory::NOTIFIER => run_notifier(),
         _ => parse(arguments).and_then(|cli| run(&cli)),
     };
@@ -165,7 +165,7 @@ fn leave_root_owning<'a>(needed: CapabilitySet, files: impl Iterator<Item = &'a 
 
 /// Connects to a database for a guard. Only guards start this hidden subcommand.
 fn run_connections() -> Result<Exit, Failure> {
-    connections::serve()?;
+    process::serve()?;
     Ok(Exit::Done)
 }
 

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::flags::InventoryFlags;
+use crate::database::Place;
 use crate::guard::EventReader;
-use crate::inventory::Place;
 use crate::run;
 use crate::serve::{ScanConfig, ServeConfig};
 

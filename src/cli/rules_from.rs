@@ -8,8 +8,8 @@ use minisign_verify::PublicKey;
 
 use super::flags::{duration, inventory_place};
 use super::rule_paths::LOCAL_FLAG;
+use crate::database::Place;
 use crate::fleet::rules::{KeyError, PublicKeys, RulesFrom, read_public};
-use crate::inventory::Place;
 use crate::rules::Selection;
 
 /// Shortest interval between two polls.

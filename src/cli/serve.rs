@@ -12,8 +12,8 @@ use signal_hook::iterator::Signals;
 use super::flags::inventory_place;
 use super::rule_paths::{RulesFlag, Use};
 use super::{Exit, Failure};
+use crate::database::Place;
 use crate::diagnostics::tell;
-use crate::inventory::Place;
 use crate::serve::{Bounds, ScanConfig, ServeConfig};
 
 /// Flags of `bannerwall serve`.

@@ -14,8 +14,9 @@ use rustix::thread::CapabilitySet;
 use super::queue::{Queue, inbox};
 use super::{FleetError, PAUSE};
 use crate::confinement::Confinement;
+use crate::database::{Absence, Pauses, Place};
 use crate::diagnostics::tell;
-use crate::inventory::{Absence, Merger, Pauses, Place, StoreError};
+use crate::inventory::{Merger, StoreError};
 use crate::privileges::keep_or_tell;
 
 /// Number of batches that are taken at once.

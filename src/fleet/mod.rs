@@ -44,7 +44,8 @@ pub use worker::{Ended, Stop, Task, Until, WorkerConfig, run};
 
 use std::time::Duration;
 
-use crate::inventory::{DatabaseError, StoreError};
+use crate::database::DatabaseError;
+use crate::inventory::StoreError;
 
 /// First pause before a server that is away is asked again.
 const PAUSE: Duration = Duration::from_millis(100);

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::queue::{Queue, ScanEnd};
 use super::{FleetError, PAUSE};
+use crate::database::{Absence, Pauses, Place};
 use crate::diagnostics::tell;
-use crate::inventory::{Absence, Pauses, Place};
 
 /// First and last pause between queries. The last one bounds the time between a signal and the end.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));

@@ -8,8 +8,9 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use rustix::thread::CapabilitySet;
 
-use super::database::{Inbox, Place};
+use super::database::Inbox;
 use super::store::StoreError;
+use crate::database::Place;
 use crate::diagnostics::tell;
 use crate::privileges::keep_or_tell;
 

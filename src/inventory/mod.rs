@@ -4,7 +4,6 @@
 //! them up, and a [`store::Store`] keeps them. This module decides nothing about traffic, and the packet
 //! path never waits for it.
 
-mod absence;
 mod alert;
 mod batch;
 mod database;
@@ -25,15 +24,13 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-pub use absence::{Absence, Pauses};
 pub use alert::Alert;
 pub use batch::{Batch, Unread};
 pub use database::{
-    Beside, Change, Contact, Count, Cursor, Database, DatabaseError, Desk, Findings, Found, History,
-    HostRecord, HostRow, Interrupter, Keeper, Merger, Overview, PastOrder, PastRun, Place, Row, Rule, Said,
-    Schedule, Sent, Service, Time, Value, schema_of_server, shown,
+    Beside, Change, Contact, Count, Cursor, Database, Desk, Findings, Found, History, HostRecord, HostRow,
+    Keeper, Merger, Overview, PastOrder, PastRun, Rule, Said, Schedule, Sent, Service, Time,
+    schema_of_server,
 };
-pub(crate) use database::{connections, values};
 pub use filter::Filter;
 pub use impact::{Impact, impact};
 pub use moment::{Moment, parse_age};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ahash::AHashSet;
 
-use super::database::{Inbox, Place, Writer};
+use super::database::{Inbox, Writer};
 use super::heartbeat::Heartbeat;
 use super::notify::Receivers;
 use super::outlet::Outlet;
@@ -14,6 +14,7 @@ use super::post::{Backlog, Found, Post, Spill, SpillConfig, find};
 use super::recorder::{Losses, Recorder};
 use super::sighting::concerns;
 use super::store::{Run, Store, StoreError};
+use crate::database::Place;
 use crate::event::{Event, EventSink as _, Source};
 use crate::output::consumer::Feed;
 use crate::output::{Handle, Overflow, WriterConfig};

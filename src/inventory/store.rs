@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::database::{Change, DatabaseError, Place};
+use super::database::Change;
 use super::sighting::{Asset, Software, What};
+use crate::database::{DatabaseError, Place};
 use crate::event::Timestamp;
 
 /// All equal sightings of an asset since the last write.

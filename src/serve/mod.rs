@@ -35,8 +35,9 @@ use self::scans::Scans;
 pub(crate) use self::scans::runner;
 pub use self::scans::{Bounds, ScanConfig};
 use crate::confinement::Confinement;
+use crate::database::Place;
 use crate::fleet::Background;
-use crate::inventory::{Database, Place, StoreError};
+use crate::inventory::{Database, StoreError};
 use crate::privileges::{FILES, leave_root_or_tell};
 use crate::web::bind;
 

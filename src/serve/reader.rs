@@ -9,7 +9,8 @@ use super::alerts::Board;
 use super::answer::Fault;
 use super::pages::Recent;
 use super::scans::Scans;
-use crate::inventory::{Database, Interrupter, Place, StoreError};
+use crate::database::{Interrupter, Place};
+use crate::inventory::{Database, StoreError};
 
 /// Limit of concurrent queries.
 pub(super) const AT_ONCE: usize = 4;

@@ -11,9 +11,9 @@ use super::Database;
 use crate::cli::flags::inventory_place;
 use crate::cli::{Exit, Failure};
 use crate::confinement::{Confinement, tell_unheld};
+use crate::database::Place;
 use crate::diagnostics::tell;
 use crate::fleet::{Group, Member, MergeConfig, Merged, Queue, check_name};
-use crate::inventory::Place;
 use crate::privileges::leave_root_or_tell;
 
 /// Flags of `bannerwall fleet init`.

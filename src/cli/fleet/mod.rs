@@ -24,12 +24,13 @@ use super::rules::several;
 use super::scan::ordered::{Given, task};
 use super::{Exit, Failure, Global};
 use crate::confinement::{Confinement, tell_unheld};
+use crate::database::Place;
 use crate::diagnostics::tell;
 use crate::fleet::{
     Cron, Ended, FleetError, LARGEST_SHARD, NetworkRate, Queue, SHARD, SHARDS, ScanEnd, Stop, Submission,
     Until, WaitConfig, Waited, WorkerConfig,
 };
-use crate::inventory::{Place, parse_age};
+use crate::inventory::parse_age;
 use crate::privileges::leave_root_or_tell;
 
 /// Flags of `bannerwall fleet`.

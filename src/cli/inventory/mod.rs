@@ -17,8 +17,9 @@ use self::rows::{Output, Rows};
 use super::flags::{check_output, inventory_place};
 use super::rule_paths::{RulesFlag, Use};
 use super::{Exit, Failure};
+use crate::database::Place;
 use crate::diagnostics::tell;
-use crate::inventory::{Database, Filter, Moment, Place, StoreError, Time, impact, parse_age};
+use crate::inventory::{Database, Filter, Moment, StoreError, Time, impact, parse_age};
 use crate::output::Escaped;
 use crate::rules::Rule;
 

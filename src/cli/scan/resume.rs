@@ -9,7 +9,7 @@ use clap::{ArgMatches, Command};
 
 use super::Request;
 use crate::cli::Failure;
-use crate::inventory::shown;
+use crate::database::shown;
 use crate::scan::checkpoint::Checkpoint;
 use crate::scan::session::Keep;
 

@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::init::{Group, literal, names};
 use super::{Queue, TABLES};
+use crate::database::{DatabaseError, values};
 use crate::fleet::FleetError;
-use crate::inventory::{DatabaseError, Desk, schema_of_server, values};
+use crate::inventory::{Desk, schema_of_server};
 
 /// Every fact about roles and tables.
 const FACTS: &str = include_str!("borders.sql");

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{Queue, VERSION, values, version};
+use crate::database::{DatabaseError, Row};
 use crate::fleet::FleetError;
-use crate::inventory::{Batch, Database, DatabaseError, Desk, Row, Sent, Time, Unread};
+use crate::inventory::{Batch, Database, Desk, Sent, Time, Unread};
 
 /// Runs of sensors are forgotten that were not heard of for so long: 90 days, in milliseconds.
 const FORGOTTEN: i64 = 90 * 86_400_000;

@@ -1,8 +1,9 @@
 //! What makes a fleet: tables, roles, and what each role may do.
 
 use super::{TABLES, VERSION};
+use crate::database::{DatabaseError, Row, values};
 use crate::fleet::FleetError;
-use crate::inventory::{Beside, DatabaseError, Desk, Row, schema_of_server, values};
+use crate::inventory::{Beside, Desk, schema_of_server};
 
 /// A group that roles are members of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -22,7 +22,8 @@ pub use status::{ScanEnd, ScanState, Status};
 pub(super) use work::{Beat, Lease, Ordered, Rows, Share, Written, write};
 
 use super::FleetError;
-use crate::inventory::{Beside, DatabaseError, Desk, Place, Row, Value, values};
+use crate::database::{DatabaseError, Place, Row, Value, values};
+use crate::inventory::{Beside, Desk};
 
 /// Version of the tables that this program writes.
 pub(super) const VERSION: i64 = TABLES.len() as i64;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::Queue;
+use crate::database::values;
 use crate::fleet::{FleetError, Order};
-use crate::inventory::values;
 
 /// A scan that is to be entered.
 #[derive(Debug, Clone)]

@@ -3,9 +3,10 @@
 use serde::Serialize;
 
 use super::{Queue, values};
+use crate::database::{DatabaseError, Place};
 use crate::fleet::FleetError;
 use crate::fleet::rules::LARGEST;
-use crate::inventory::{Beside, DatabaseError, Place, StoreError, Time};
+use crate::inventory::{Beside, StoreError, Time};
 
 /// Versions that are listed.
 const LISTED: i64 = 100;
@@ -198,7 +199,7 @@ pub(in crate::fleet) struct Offer {
 }
 
 impl Offer {
-    fn read(row: &crate::inventory::Row<'_>) -> Result<Self, DatabaseError> {
+    fn read(row: &crate::database::Row<'_>) -> Result<Self, DatabaseError> {
         Ok(Self { serial: row.get(0)?, who: row.get(1)?, percent: row.get(2)?, signature: row.get(3)? })
     }
 

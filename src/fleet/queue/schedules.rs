@@ -4,9 +4,10 @@ use serde::Serialize;
 
 use super::Queue;
 use super::orders::Entry;
+use crate::database::{DatabaseError, Row, Value, values};
 use crate::diagnostics::tell;
 use crate::fleet::{Cron, FleetError, Submission};
-use crate::inventory::{DatabaseError, Row, Time, Value, values};
+use crate::inventory::Time;
 
 /// How much later than it was due a scan may begin, in milliseconds: what is due longer was missed.
 const LATE: i64 = 5 * 60_000;

@@ -3,8 +3,9 @@
 use serde::Serialize;
 
 use super::Queue;
+use crate::database::{DatabaseError, Row, values};
 use crate::fleet::FleetError;
-use crate::inventory::{DatabaseError, Row, Time, values};
+use crate::inventory::Time;
 use crate::scan::targets::Counts;
 
 /// Scans that are listed.

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use super::orders::What;
 use super::{Queue, values};
+use crate::database::{DatabaseError, Row, Value};
 use crate::fleet::Order;
 use crate::fleet::over::Over;
-use crate::inventory::{DatabaseError, Desk, Row, Time, Value};
+use crate::inventory::{Desk, Time};
 use crate::scan::targets::Counts;
 
 /// Time for which a worker is remembered that is not heard of any more, in milliseconds.

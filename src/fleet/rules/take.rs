@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use super::key::PublicKeys;
 use super::pack::Pack;
 use super::{PackError, kept};
+use crate::database::Place;
 use crate::diagnostics::tell;
 use crate::fleet::queue::{Offer, Shelf};
-use crate::inventory::{Place, StoreError};
+use crate::inventory::StoreError;
 use crate::rules::{Profiles, RuleSet, Selection};
 use crate::terms::cut;
 

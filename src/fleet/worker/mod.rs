@@ -15,8 +15,9 @@ use std::time::{Duration, Instant};
 use super::merge::Background;
 use super::queue::{Beat, Queue};
 use super::{FleetError, Order, PAUSE};
+use crate::database::{Absence, DatabaseError, Place};
 use crate::diagnostics::tell;
-use crate::inventory::{Absence, DatabaseError, Place, StoreError};
+use crate::inventory::StoreError;
 use crate::output::eve::EveOptions;
 use crate::scan::session::Options;
 

@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 
 use super::report::{Answer, Message, Told};
+use crate::database::{Absence, Value};
 use crate::diagnostics::tell;
 use crate::event::{Event, EventKind};
 use crate::fleet::queue::{Lease, Rows, Written, write};
-use crate::inventory::{Absence, Findings, Keeper, StoreError, Value};
+use crate::inventory::{Findings, Keeper, StoreError};
 use crate::output::Format as _;
 use crate::output::csv::Csv;
 use crate::output::eve::{Eve, EveOptions};

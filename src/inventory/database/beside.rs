@@ -4,8 +4,9 @@
 
 use rusqlite::OpenFlags;
 
-use super::link::{Link, Row, Value};
-use super::{Database, DatabaseError, Place};
+use super::Database;
+use crate::database::{DatabaseError, Place};
+use crate::database::{Link, Row, Value};
 use crate::inventory::store::StoreError;
 
 /// A connection to a server for tables of other modules.

@@ -1,7 +1,8 @@
 //! The inbox of a sensor: a table of the fleet into which it may only insert rows. This module sends; the
 //! fleet processes the batches.
 
-use super::{Beside, DatabaseError, Desk, Place, Writer, values};
+use super::{Beside, Desk, Writer};
+use crate::database::{DatabaseError, Place, values};
 use crate::inventory::store::{Run, StoreError};
 
 /// A batch to send.

@@ -1,15 +1,13 @@
 //! The inventory in a database: an SQLite file, which `sqlite3` can also read, or a database of a
-//! PostgreSQL server for several machines. Tables and queries are the same in both; [`link`] handles the
-//! differences.
+//! PostgreSQL server for several machines. Tables and queries are the same in both; [`crate::database`]
+//! handles the differences.
 //!
 //! Times are milliseconds since the Unix epoch. A file is in WAL mode: readers and a writer do not block
 //! each other, and a killed process leaves a consistent database.
 
 mod beside;
 mod inbox;
-mod link;
 mod orders;
-mod place;
 mod read;
 mod schema;
 mod size;
@@ -24,11 +22,7 @@ use rusqlite::OpenFlags;
 
 pub use self::beside::{Beside, Desk};
 pub(super) use self::inbox::{Inbox, Parcel, Standing};
-pub use self::link::{DatabaseError, Interrupter, Row, Value};
-use self::link::{File, Link, Session};
-pub(crate) use self::link::{process as connections, values};
 pub use self::orders::{PastOrder, Schedule};
-pub use self::place::{Place, shown};
 pub(super) use self::read::SaidTo;
 pub use self::read::{
     Change, Contact, Count, Cursor, Found, History, HostRecord, HostRow, Overview, PastRun, Rule, Said,
@@ -38,6 +32,7 @@ pub use self::schema::schema_of_server;
 pub(super) use self::write::Writer;
 pub use self::write::{Findings, Keeper, Merger, Sent};
 use super::store::StoreError;
+use crate::database::{DatabaseError, File, Interrupter, Link, Place, Session};
 use crate::event::Timestamp;
 
 /// An open inventory.

@@ -2,8 +2,9 @@
 
 use serde::Serialize;
 
-use super::link::{Link, Row};
-use super::{Database, DatabaseError, Time, values};
+use super::{Database, Time};
+use crate::database::{DatabaseError, values};
+use crate::database::{Link, Row, Value};
 use crate::inventory::store::StoreError;
 
 /// Number of scans that are kept.
@@ -230,7 +231,7 @@ impl Database {
         take(&self.link, schedule, next, missed).map_err(|error| self.fault(error))
     }
 
-    fn change(&self, query: &str, values: &[super::link::Value<'_>]) -> Result<usize, StoreError> {
+    fn change(&self, query: &str, values: &[Value<'_>]) -> Result<usize, StoreError> {
         self.link.execute(query, values).map_err(|error: DatabaseError| self.fault(error))
     }
 }

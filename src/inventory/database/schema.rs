@@ -1,7 +1,8 @@
 //! The tables, and the upgrades from older versions.
 
-use super::link::{Link, Transaction, dialect_of_server};
-use super::{Database, DatabaseError, File, StoreError, values};
+use super::{Database, StoreError};
+use crate::database::{DatabaseError, File, values};
+use crate::database::{Link, Transaction, dialect_of_server};
 
 /// Identifies an inventory among SQLite databases: `bwiv`, its `application_id`.
 const APPLICATION: i64 = 0x6277_6976;

@@ -4,9 +4,9 @@
 //! those unseen for longest, are removed to make space. The log beside the file (`-wal`) is limited as
 //! well.
 
-use super::link::{File, Link, Transaction};
 use super::tend::{clear_up, give_back};
-use super::{DatabaseError, values};
+use crate::database::{DatabaseError, values};
+use crate::database::{File, Link, Transaction};
 
 /// Number of bytes of the log that are kept between writes.
 const LOG: i64 = 4 << 20;

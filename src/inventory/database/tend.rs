@@ -5,8 +5,9 @@ use std::ops::ControlFlow;
 use rusqlite::OpenFlags;
 use serde::Serialize;
 
-use super::link::{Link, Transaction};
-use super::{Database, DatabaseError, Place, Time, schema, values};
+use super::{Database, Time, schema};
+use crate::database::{DatabaseError, Place, values};
+use crate::database::{Link, Transaction};
 use crate::inventory::store::StoreError;
 
 /// Numbers of removed rows.

@@ -12,9 +12,10 @@ use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
 
-use super::database::{Place, Writer};
+use super::database::Writer;
 use super::sighting::{Asset, Banner, Kind, Software, What};
 use super::store::{Record, Run, Store as _, StoreError};
+use crate::database::Place;
 use crate::event::Timestamp;
 
 /// Number of sightings that are written together.

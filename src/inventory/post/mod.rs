@@ -6,8 +6,9 @@
 mod spill;
 
 use super::batch::{Author, FORMAT};
-use super::database::{Inbox, Parcel, Place, Standing, Time};
+use super::database::{Inbox, Parcel, Standing, Time};
 use super::store::{Record, Run, Store, StoreError, Taken};
+use crate::database::Place;
 pub use spill::SpillConfig;
 pub(super) use spill::{Backlog, Spill};
 

@@ -51,8 +51,7 @@ impl Way {
                 }
             }
         });
-        let place =
-            Place { place: super::super::Place::parse(by_us.into()).unwrap(), url: Some(url), ..place };
+        let place = Place { place: database::Place::parse(by_us.into()).unwrap(), url: Some(url), ..place };
         Some(Self { place, mode, dead, comers })
     }
 

@@ -14,6 +14,7 @@ use super::observer::{RecordConfig, Telling};
 use super::recorder::{Losses, Recorder};
 use super::store::{Record, Run, Store, StoreError, Taken};
 use super::{Filter, Inventory, Service};
+use crate::database;
 use crate::event::*;
 use crate::output::Consumer as _;
 
@@ -106,7 +107,7 @@ impl Store for Broken {
 
 /// An inventory of its own: in a folder, or in a database of a server.
 struct Place {
-    place: super::Place,
+    place: database::Place,
     _folder: tempfile::TempDir,
     url: Option<String>,
 }
@@ -116,7 +117,7 @@ fn on_both(test: impl Fn(&Place)) {
     test(&Place::new());
     if let Some(server) = Postgres::shared() {
         let url = server.database();
-        let place = super::Place::parse(url.clone().into()).unwrap();
+        let place = database::Place::parse(url.clone().into()).unwrap();
         test(&Place { place, url: Some(url), ..Place::new() });
     }
 }
@@ -497,7 +498,7 @@ fn records_gather_where_the_store_wants_it_but_not_without_end() {
 }
 
 /// What becomes of a guard's run.
-fn run(place: &super::Place) -> Result<u64, String> {
+fn run(place: &database::Place) -> Result<u64, String> {
     let config = RecordConfig {
         place: place.clone(),
         sensor: "edge".to_owned(),
@@ -534,7 +535,7 @@ fn only_an_inventory_that_is_understood_is_opened() {
 fn a_file_that_is_no_inventory_is_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("foreign.db");
-    let place = super::Place::from(path.clone());
+    let place = database::Place::from(path.clone());
     std::fs::write(&path, "").unwrap();
     assert!(Database::open(&place).unwrap_err().to_string().contains("no inventory"));
     rusqlite::Connection::open(&path).unwrap().execute_batch("CREATE TABLE a (b)").unwrap();
@@ -545,7 +546,7 @@ fn a_file_that_is_no_inventory_is_left_alone() {
     )
     .unwrap();
     assert!(run(&place).unwrap_err().contains("not a database"));
-    let nowhere = super::Place::from(folder.path().join("no/such/folder.db"));
+    let nowhere = database::Place::from(folder.path().join("no/such/folder.db"));
     assert!(run(&nowhere).unwrap_err().contains("No such file"));
 }
 

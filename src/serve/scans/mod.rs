@@ -23,8 +23,9 @@ pub(super) use self::order::{Mode, Order};
 pub(super) use self::rhythm::Rhythm;
 use self::runner::{Job, Runner, Setup};
 use super::answer::Fault;
+use crate::database::Place;
 use crate::diagnostics::tell;
-use crate::inventory::{Database, PastOrder, Place, Schedule, StoreError, Time};
+use crate::inventory::{Database, PastOrder, Schedule, StoreError, Time};
 
 /// Interval of checks for ended and due scans.
 const PAUSE: Duration = Duration::from_secs(1);

@@ -21,8 +21,8 @@ use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_dea
 use serde::{Deserialize, Serialize};
 
 use super::order::{Bounds, Order};
+use crate::database::Place;
 use crate::helper::{self, HelperProcess, Requests};
-use crate::inventory::Place;
 
 /// Subcommand of such a process.
 pub(crate) const SUBCOMMAND: &str = "scan-runner";

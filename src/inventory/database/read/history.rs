@@ -7,11 +7,9 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 
-use super::{
-    Database, DatabaseError, FOUND, Found, Row, SERVICES, Service, Time, address_of, condition, found,
-    octets, service, values,
-};
-use crate::inventory::database::link::Link;
+use super::{Database, FOUND, Found, SERVICES, Service, Time, address_of, condition, found, octets, service};
+use crate::database::Link;
+use crate::database::{DatabaseError, Row, values};
 use crate::inventory::filter::Filter;
 use crate::inventory::moment::Moment;
 use crate::inventory::store::StoreError;

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{Database, DatabaseError, SEVERITIES, Time, values};
+use super::{Database, SEVERITIES, Time};
+use crate::database::{DatabaseError, values};
 use crate::inventory::store::StoreError;
 
 /// Numbers of the inventory, and recent changes.

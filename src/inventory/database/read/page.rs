@@ -8,10 +8,8 @@ use std::str::FromStr;
 use serde::Serialize;
 
 use super::history::{CHANGES, VERSION, change, latest_change};
-use super::{
-    Change, Database, DatabaseError, Found, SERVICES, Service, Time, Value, condition, octets, rank, service,
-    values,
-};
+use super::{Change, Database, Found, SERVICES, Service, Time, condition, octets, rank, service};
+use crate::database::{DatabaseError, Value, values};
 use crate::inventory::filter::Filter;
 use crate::inventory::store::StoreError;
 

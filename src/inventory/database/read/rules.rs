@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use super::{Database, DatabaseError, Row, Time, condition, rank};
+use super::{Database, Time, condition, rank};
+use crate::database::{DatabaseError, Row};
 use crate::inventory::filter::Filter;
 use crate::inventory::store::StoreError;
 

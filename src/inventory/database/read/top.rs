@@ -5,7 +5,8 @@ use std::ops::ControlFlow;
 
 use serde::Serialize;
 
-use super::{Database, DatabaseError, Time, condition};
+use super::{Database, Time, condition};
+use crate::database::DatabaseError;
 use crate::inventory::filter::Filter;
 use crate::inventory::store::StoreError;
 

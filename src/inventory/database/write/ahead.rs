@@ -5,10 +5,10 @@ use std::net::IpAddr;
 
 use ahash::{AHashMap, AHashSet};
 
-use super::super::link::{self, Link, Value};
 use super::super::read::address_of;
 use super::pen::Span;
-use super::{DatabaseError, Known, KnownHost, Memory, Row, octets};
+use super::{Known, KnownHost, Memory, Row, octets};
+use crate::database::{self, DatabaseError, Link, Value};
 use crate::event::Side;
 use crate::inventory::sighting::{Asset, Banner, Kind, What};
 use crate::inventory::store::Record;
@@ -161,7 +161,7 @@ impl Memory {
         }
         let asked = [asked.into_iter().map(octets).collect()];
         let hosts = "SELECT id, octets, first_seen FROM hosts WHERE octets = ANY(?1)";
-        let read = |row: &link::Row<'_>| {
+        let read = |row: &database::Row<'_>| {
             Ok((address_of(row, 1)?, KnownHost { id: row.get(0)?, first: row.get(2)? }))
         };
         for (address, host) in link.all(hosts, &asked, read)? {

@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use ahash::AHashSet;
 
 use super::super::beside::Desk;
-use super::{Ahead, DatabaseError, Place, Record, Run, StoreError, Writer};
+use super::{Ahead, Record, Run, StoreError, Writer};
+use crate::database::{DatabaseError, Place};
 use crate::event::Event;
 use crate::inventory::sighting;
 use crate::inventory::store::Store as _;

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use ahash::AHashMap;
 
+use super::Row;
 use super::pen::{Pen, Span};
-use super::{DatabaseError, Row, link, values};
+use crate::database::{self, DatabaseError, values};
 use crate::inventory::sighting::Finding;
 
 /// Numbers that a batch adds to the sum of a rule.
@@ -83,7 +84,7 @@ impl Pen<'_> {
         let ended = "UPDATE findings SET state = 'gone'
              WHERE service = ANY(?1) AND state = 'open' AND banner <> (SELECT banner FROM services WHERE id = service)
              RETURNING service, rule";
-        let read = |row: &link::Row<'_>| Ok((row.get::<i64>(0)?, row.get::<String>(1)?));
+        let read = |row: &database::Row<'_>| Ok((row.get::<i64>(0)?, row.get::<String>(1)?));
         let mut gone: AHashMap<i64, BTreeSet<String>> = AHashMap::new();
         for (service, rule) in self.link.of_each(ended, &services, read)? {
             gone.entry(service).or_default().insert(rule);

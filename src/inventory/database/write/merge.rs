@@ -5,9 +5,8 @@ use std::collections::VecDeque;
 use ahash::AHashMap;
 
 use super::super::beside::Desk;
-use super::super::link::Link;
-use super::super::values;
-use super::{Ahead, Database, DatabaseError, Memory, Place, Row, StoreError};
+use super::{Ahead, Database, Memory, Row, StoreError};
+use crate::database::{DatabaseError, Link, Place, values};
 use crate::inventory::batch::Batch;
 
 /// Number of sensors' runs whose earlier sightings are cached.

@@ -14,12 +14,12 @@ use std::time::SystemTime;
 
 use ahash::{AHashMap, AHashSet};
 
-use super::link::{self, Link, Numbered, Value};
 use super::read::{Change, Time, address_of, changes_since, latest_change};
 use super::schema;
 use super::size::Bound;
 use super::tend::prune;
-use super::{Database, DatabaseError, FileIdentity, Place, file_identity, millis, octets, values};
+use super::{Database, FileIdentity, file_identity, millis, octets};
+use crate::database::{self, DatabaseError, Link, Place, values};
 use crate::event::Timestamp;
 use crate::inventory::sighting::{Asset, Banner};
 use crate::inventory::store::{Record, Run, Store, StoreError, Taken};
@@ -272,7 +272,7 @@ impl Writer {
 
 impl Known {
     /// Reads the first columns of a row.
-    fn read(row: &link::Row<'_>) -> Result<Self, DatabaseError> {
+    fn read(row: &database::Row<'_>) -> Result<Self, DatabaseError> {
         Ok(Self {
             id: row.get(0)?,
             banner: row.get(1)?,

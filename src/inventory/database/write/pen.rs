@@ -5,7 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use ahash::AHashMap;
 
 use super::findings::Tally;
-use super::{DatabaseError, Known, Link, Memory, Row, millis, octets, values};
+use super::{Known, Memory, Row, millis, octets};
+use crate::database::{DatabaseError, Link, values};
 use crate::event::Side;
 use crate::inventory::sighting::{Asset, Banner, Kind, Software, What};
 use crate::inventory::store::Record;

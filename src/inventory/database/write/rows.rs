@@ -3,7 +3,8 @@
 use std::net::IpAddr;
 
 use super::pen::{Pen, Span};
-use super::{DatabaseError, Known, KnownHost, Numbered, Row, Value, octets, values};
+use super::{Known, KnownHost, Row, octets};
+use crate::database::{DatabaseError, Numbered, Value, values};
 use crate::event::Side;
 use crate::inventory::sighting::{Asset, Banner, Software, UNKNOWN};
 

@@ -6,9 +6,9 @@
 use rustix::io::Errno;
 use rustix::process::{Pid, getpid, test_kill_process};
 
-use super::super::link::Link;
-use super::super::{Database, DatabaseError, values};
+use super::super::Database;
 use super::now;
+use crate::database::{DatabaseError, Link, values};
 use crate::diagnostics::tell;
 use crate::inventory::store::Run;
 

@@ -32,10 +32,11 @@ use self::name::RunName;
 pub(in crate::inventory) use self::queue::Backlog;
 use self::queue::Shared;
 use self::sender::{Sender, take_over};
-use super::super::database::{DatabaseError, Inbox, Parcel, Place};
+use super::super::database::{Inbox, Parcel};
 use super::super::recorder::Losses;
 use super::super::store::{Record, Run, Store, StoreError, Taken};
 use super::{Found, Writer, find};
+use crate::database::{DatabaseError, Place};
 use crate::diagnostics::tell;
 use crate::privileges::{FILES, User, keep_or_tell};
 

@@ -8,10 +8,11 @@ use super::super::random;
 use super::adopt::adopt;
 use super::name::Aside;
 use super::queue::{Job, Shared, Unsendable};
+use crate::database::Absence;
+use crate::database::Place;
 use crate::diagnostics::tell;
-use crate::inventory::Absence;
 use crate::inventory::batch::{Lines, sightings};
-use crate::inventory::database::{Inbox, Parcel, Place, Standing};
+use crate::inventory::database::{Inbox, Parcel, Standing};
 use crate::inventory::store::StoreError;
 
 /// First and longest pause while the server is away.

@@ -16,10 +16,11 @@ use rustix::net::{
     socketpair,
 };
 
-use super::super::connection::PATIENCE;
-use super::super::{DatabaseError, Result};
-use super::server::{SUBCOMMAND, Setup};
-use super::{End, ProcessEnd, Unread, Work, read_answer, write_frame};
+use super::frame::{End, ProcessEnd, Unread, read_answer, write_frame};
+use super::setup::{SUBCOMMAND, Setup};
+use crate::database::connection::PATIENCE;
+use crate::database::error::{DatabaseError, Result};
+use crate::database::work::Work;
 use crate::diagnostics::tell;
 use crate::helper;
 
@@ -31,7 +32,7 @@ const SOON: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 
 /// The process that starts a helper for each connection; dropping this value ends it.
 #[derive(Debug)]
-pub(in crate::inventory::database) struct ConnectionStarter {
+pub struct ConnectionStarter {
     /// Name of the server, for messages.
     server: String,
     /// A datagram requests a connection. It carries the other end of its stream, and the pipe that
@@ -45,7 +46,7 @@ impl ConnectionStarter {
     ///
     /// # Errors
     /// This program can't be started again.
-    pub(in crate::inventory::database) fn start(server: String, setup: &Setup) -> io::Result<Self> {
+    pub(in crate::database) fn start(server: String, setup: &Setup) -> io::Result<Self> {
         let (control, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         let child = helper::command(SUBCOMMAND).stdin(theirs).stdout(Stdio::null()).spawn()?;
@@ -75,7 +76,7 @@ impl ConnectionStarter {
     ///
     /// # Errors
     /// The error of the process, or none can be started.
-    pub(in crate::inventory::database::link) fn connect(&self) -> Result<ProcessConnection> {
+    pub(in crate::database) fn connect(&self) -> Result<ProcessConnection> {
         let (stream, theirs) = UnixStream::pair()?;
         let (end, reporter) = io::pipe()?;
         stream.set_read_timeout(Some(PATIENCE + LONGER))?;
@@ -103,7 +104,7 @@ fn gone() -> io::Error {
 }
 
 /// A connection to a server by a process of its own, which ends with this value.
-pub(in crate::inventory::database::link) struct ProcessConnection {
+pub(in crate::database) struct ProcessConnection {
     server: String,
     stream: UnixStream,
     /// The starter writes the process's end into it.
@@ -112,17 +113,18 @@ pub(in crate::inventory::database::link) struct ProcessConnection {
 }
 
 impl ProcessConnection {
-    pub(in crate::inventory::database::link) fn is_lost(&self) -> bool {
+    /// True if the connection is unusable.
+    pub(in crate::database) fn is_lost(&self) -> bool {
         self.is_lost.get()
     }
 
     /// What ends a question from another thread, and the connection with it.
-    pub(in crate::inventory::database::link) fn interrupter(&self) -> Option<UnixStream> {
+    pub(in crate::database) fn interrupter(&self) -> Option<UnixStream> {
         self.stream.try_clone().ok()
     }
 
     /// Has the server work; the rows of its answer, and how many it changed.
-    pub(in crate::inventory::database::link) fn run(&self, work: &Work<'_>) -> Result<(Vec<u8>, u64)> {
+    pub(in crate::database) fn run(&self, work: &Work<'_>) -> Result<(Vec<u8>, u64)> {
         if self.is_lost.get() {
             return Err(DatabaseError::Silent);
         }

@@ -16,7 +16,7 @@ const WORDS: [(&str, &str); 6] = [
 ];
 
 /// A statement for PostgreSQL.
-pub(in crate::inventory::database) fn postgres(text: &str) -> String {
+pub fn postgres(text: &str) -> String {
     let text = WORDS.iter().fold(text.to_owned(), |text, (ours, theirs)| text.replace(ours, theirs));
     let (mut out, mut count) = (String::with_capacity(text.len() + 8), 0);
     let mut rest = text.as_str();

@@ -11,11 +11,14 @@ use std::sync::Arc;
 
 use tokio_postgres::Config;
 
+use super::cell::{Row, Value};
 use super::connection::Connection;
-use super::process::{ConnectionStarter, ProcessConnection, Work, WorkKind, rows};
+use super::error::{DatabaseError, Result};
+use super::interrupter::Interrupter;
+use super::process::{ConnectionStarter, ProcessConnection, rows};
 use super::tls::Tls;
 use super::waiting::{Numbered, Waiting};
-use super::{DatabaseError, Interrupter, Result, Row, Value};
+use super::work::{Work, WorkKind};
 
 /// Lock for a turn to write. Readers continue, and only a role with the right to write the table can take
 /// it. The table is seldom vacuumed; a vacuum waits for the lock.
@@ -35,7 +38,7 @@ const FETCHED: (usize, usize) = (128, 512);
 
 /// Kind of connection to a server.
 #[derive(Clone)]
-pub(in crate::inventory::database) enum Access {
+pub enum Access {
     /// In this process.
     Direct(Box<(Config, Tls)>),
     /// In a helper process.
@@ -56,7 +59,7 @@ enum Rows {
 }
 
 /// A session with a server.
-pub(in crate::inventory::database) struct Session {
+pub struct Session {
     access: Access,
     client: Client,
     /// Queued statements that are not sent yet.
@@ -101,7 +104,8 @@ impl Rows {
 }
 
 impl Session {
-    pub(in crate::inventory::database) fn open(access: Access) -> Result<Self> {
+    /// Connects to a server.
+    pub(crate) fn open(access: Access) -> Result<Self> {
         Ok(Self {
             client: Client::open(&access)?,
             access,
@@ -112,7 +116,7 @@ impl Session {
     }
 
     /// Reconnects if the connection is lost; returns true if it was.
-    pub(in crate::inventory::database) fn revive(&mut self) -> Result<bool> {
+    pub(crate) fn revive(&mut self) -> Result<bool> {
         if !self.is_lost() {
             return Ok(false);
         }
@@ -125,7 +129,7 @@ impl Session {
     }
 
     /// True if the connection is unusable.
-    pub(in crate::inventory::database) fn is_lost(&self) -> bool {
+    pub(crate) fn is_lost(&self) -> bool {
         match &self.client {
             Client::Direct(connection) => connection.is_lost(),
             Client::Process(connection) => connection.is_lost(),
@@ -204,7 +208,8 @@ impl Session {
         next(self).ok_or(DatabaseError::Column(0))
     }
 
-    pub(in crate::inventory::database) fn batch(&self, text: &str) -> Result<()> {
+    /// Runs several statements without parameters.
+    pub(crate) fn batch(&self, text: &str) -> Result<()> {
         self.run(WorkKind::Batch, text, &[]).map(drop)
     }
 

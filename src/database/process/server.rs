@@ -14,20 +14,18 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use rustix::process::{
     Pid, PidfdFlags, Resource, Rlimit, WaitId, WaitIdOptions, pidfd_open, setrlimit, waitid,
 };
-use serde::{Deserialize, Serialize};
 use tokio_postgres::Config;
 
-use super::super::connection::{Canceller, Connection};
-use super::super::tls::Tls;
-use super::{Cell, END, End, ProcessEnd, ROW, read_body, read_length, write_frame};
+use super::frame::{END, End, Fault, ProcessEnd, ROW, read_body, read_length, write_frame};
+use super::setup::Setup;
 use crate::confinement::Confinement;
+use crate::database::cell::Cell;
+use crate::database::connection::{Canceller, Connection};
+use crate::database::tls::Tls;
+use crate::database::url;
 use crate::diagnostics::tell;
 use crate::helper;
-use crate::inventory::database::Place;
 use crate::privileges::give_up_everything;
-
-/// The subcommand of such a process.
-pub(crate) const SUBCOMMAND: &str = "database-connections";
 
 /// Name of the processes in lists.
 const NAME: &std::ffi::CStr = c"bannerwall-db";
@@ -45,16 +43,6 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// Time limit for cancelling a query whose result is not needed any more.
 const CANCELLING: Duration = Duration::from_secs(2);
 
-/// Settings of the connections.
-#[derive(Serialize, Deserialize)]
-pub(in crate::inventory::database) struct Setup {
-    pub(in crate::inventory::database) url: String,
-    /// The password; it must not be shown on a command line.
-    pub(in crate::inventory::database) password: Option<Vec<u8>>,
-    /// Number of the user that the process becomes; if absent, it drops root as the guard does.
-    pub(in crate::inventory::database) user: Option<u32>,
-}
-
 /// Runs `bannerwall database-connections`: makes connections on request until stdin ends.
 ///
 /// # Errors
@@ -68,7 +56,7 @@ pub(crate) fn serve() -> io::Result<()> {
     drop(word);
     // Only root may be able to read the files of certificates.
     let password = setup.password.map(String::from_utf8).transpose().map_err(io::Error::other)?;
-    let how = Place::server(&setup.url, password).map_err(io::Error::other)?;
+    let how = url::connect_settings(&setup.url, password).map_err(io::Error::other)?;
     give_up_everything(setup.user)?;
     setrlimit(Resource::Data, Rlimit { current: Some(MEMORY), maximum: Some(MEMORY) })?;
     confinement().forking().apply_or_tell(true);
@@ -225,7 +213,7 @@ fn write_row(out: &mut impl Write, row: &tokio_postgres::Row) -> io::Result<()> 
     write_frame(out, Some(ROW), &bytes)
 }
 
-fn write_end(out: &mut impl Write, outcome: Result<u64, super::Fault>, is_lost: bool) -> io::Result<()> {
+fn write_end(out: &mut impl Write, outcome: Result<u64, Fault>, is_lost: bool) -> io::Result<()> {
     let end = postcard::to_allocvec(&End { outcome, is_lost }).map_err(io::Error::other)?;
     write_frame(out, Some(END), &end)?;
     out.flush()

@@ -12,20 +12,15 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
-use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::Config;
 use tokio_postgres::config::{SslMode, SslNegotiation};
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::DatabaseError;
+use super::error::{ANSWER, DatabaseError, Violation};
 use super::route::{Route, Socket};
 use super::tls::Tls;
-
-/// Largest size of an answer in bytes, with the overhead of messages and columns. A row of published
-/// rules has 32 MiB, a sensor's batch 4 MiB; all others are far smaller.
-pub(super) const ANSWER: u64 = 40 << 20;
 
 /// Bytes of a message at most that describes parameters or columns; statements are kept with what it says.
 const DESCRIPTION: u32 = 16 << 10;
@@ -35,23 +30,6 @@ pub(super) const BESIDE: (u64, u64) = (256, 24);
 
 /// The code of the message that wants the password as it is.
 const CLEARTEXT: u32 = 3;
-
-/// Violation of a limit or of the protocol by a server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
-pub enum Violation {
-    /// A message of so many bytes, which none is that was asked for.
-    #[error("the server sent an unexpected message of {0} bytes: is it PostgreSQL?")]
-    Message(u32),
-    /// More than any answer has.
-    #[error("the server's answer is larger than {most} MiB and was not read to its end", most = ANSWER >> 20)]
-    Answer,
-    /// The server requests the password, but its identity is not verified.
-    #[error(
-        "the server asks for the password in clear text, and is not verified, so that it gets none: use \
-         sslmode=verify-full&sslrootcert=FILE, or scram-sha-256 in the server's pg_hba.conf"
-    )]
-    Cleartext,
-}
 
 /// Received bytes of the current answer, and the violation that ended the connection.
 #[derive(Debug, Clone, Default)]
@@ -249,10 +227,8 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::super::Place;
-    use super::super::Session;
     use super::*;
-    use crate::inventory::database::link::values;
+    use crate::database::{Place, Session, values};
 
     fn message(letter: u8, length: u32, body: &[u8]) -> Vec<u8> {
         [&[letter][..], &length.to_be_bytes(), body].concat()

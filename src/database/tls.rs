@@ -1,5 +1,5 @@
 //! TLS to a PostgreSQL server. `sslmode` and `sslrootcert` verify the same as in libpq
-//! (<https://www.postgresql.org/docs/current/libpq-ssl.html>). Also explains TLS errors.
+//! (<https://www.postgresql.org/docs/current/libpq-ssl.html>).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,18 +10,15 @@ use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
-use rustls::{
-    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore,
-    SignatureScheme,
-};
+use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use crate::inventory::database::place::PlaceError;
+use super::error::PlaceError;
 
 /// TLS settings of a connection.
 #[derive(Clone)]
-pub(in crate::inventory::database) struct Tls {
+pub(crate) struct Tls {
     pub(super) connector: MakeRustlsConnect,
     /// True if the server proves that it is the one in the URL, or that a trusted authority has certified
     /// it.
@@ -30,7 +27,7 @@ pub(in crate::inventory::database) struct Tls {
 
 /// The extent to which a server's certificate is verified.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(in crate::inventory::database) enum Verification {
+pub(crate) enum Verification {
     /// Nothing: TLS only protects from eavesdropping.
     #[default]
     Nothing,
@@ -42,14 +39,14 @@ pub(in crate::inventory::database) enum Verification {
 
 /// PEM files in a URL, by libpq's names, and the extent of verification.
 #[derive(Debug, Clone, Default)]
-pub(in crate::inventory::database) struct Certificates {
-    pub(in crate::inventory::database) verification: Verification,
+pub(crate) struct Certificates {
+    pub(crate) verification: Verification,
     /// `sslrootcert`: the trusted authorities; the system's if absent.
-    pub(in crate::inventory::database) authorities: Option<PathBuf>,
+    pub(crate) authorities: Option<PathBuf>,
     /// `sslcert`: the client's chain, its own certificate first.
-    pub(in crate::inventory::database) own: Option<PathBuf>,
+    pub(crate) own: Option<PathBuf>,
     /// `sslkey`: the key of the client's certificate.
-    pub(in crate::inventory::database) key: Option<PathBuf>,
+    pub(crate) key: Option<PathBuf>,
 }
 
 impl Certificates {
@@ -59,7 +56,7 @@ impl Certificates {
     ///
     /// # Errors
     /// A file is unusable, or there are no trusted authorities.
-    pub(in crate::inventory::database) fn tls(&self) -> Result<Tls, PlaceError> {
+    pub(crate) fn tls(&self) -> Result<Tls, PlaceError> {
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
@@ -193,74 +190,5 @@ fn is_valid(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(), Certi
         Err(CertificateError::Expired)
     } else {
         Ok(())
-    }
-}
-
-/// Explains a TLS error and its fix.
-pub(super) fn words(error: &Error) -> String {
-    match error {
-        Error::InvalidCertificate(fault) => of_certificate(fault),
-        Error::AlertReceived(alert) => of_alert(*alert),
-        Error::PeerIncompatible(_) => {
-            "the server speaks no TLS that is spoken here: let it speak TLS 1.2 or 1.3".to_owned()
-        }
-        Error::InvalidMessage(_) => "the server answers with something that is not TLS".to_owned(),
-        other => other.to_string(),
-    }
-}
-
-fn of_certificate(fault: &CertificateError) -> String {
-    match fault {
-        CertificateError::UnknownIssuer => "no trusted authority has signed the server's certificate: name the CA's \
-             certificate by sslrootcert=FILE"
-            .to_owned(),
-        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-            let (wanted, shown) = match fault {
-                CertificateError::NotValidForNameContext { expected, presented } => {
-                    (expected.to_str().into_owned(), presented.join(", "))
-                }
-                _ => ("that host".to_owned(), String::new()),
-            };
-            let shown = if shown.is_empty() { "no host (subjectAltName)".to_owned() } else { shown };
-            format!(
-                "the server's certificate is not for {wanted}, but for {shown}: connect by that name, or use \
-                 sslmode=verify-ca, which does not check it"
-            )
-        }
-        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-            "the server's certificate has expired: renew it".to_owned()
-        }
-        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-            "the server's certificate is not valid yet: look at the clocks of both machines".to_owned()
-        }
-        // Its type belongs to a dependency of rustls.
-        CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
-            "the server's certificate is that of a CA (CA:TRUE): name this very certificate by sslrootcert=FILE, or give \
-             the server one with CA:FALSE"
-                .to_owned()
-        }
-        CertificateError::BadSignature => "the signature of the server's certificate is wrong".to_owned(),
-        CertificateError::Revoked => "the server's certificate is revoked: renew it".to_owned(),
-        _ => "the server's certificate cannot be verified: give the server one that `openssl verify` accepts".to_owned(),
-    }
-}
-
-fn of_alert(alert: AlertDescription) -> String {
-    match alert {
-        AlertDescription::UnknownCA => {
-            "the server does not know the CA of the certificate that it was shown: name another one by sslcert=FILE&sslkey=FILE"
-                .to_owned()
-        }
-        AlertDescription::CertificateRequired | AlertDescription::HandshakeFailure => {
-            "the server wants a certificate: name one by sslcert=FILE&sslkey=FILE".to_owned()
-        }
-        AlertDescription::BadCertificate
-        | AlertDescription::CertificateExpired
-        | AlertDescription::CertificateRevoked
-        | AlertDescription::CertificateUnknown
-        | AlertDescription::UnsupportedCertificate => {
-            "the server refuses the certificate of sslcert: renew it, or name another one".to_owned()
-        }
-        other => format!("the server ends TLS by alert {}: its log says why", u8::from(other)),
     }
 }

@@ -4,7 +4,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::error::Error as _;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
@@ -18,12 +17,12 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{CancelToken, Client, Config, Error, SimpleQueryMessage, Statement};
 
 use super::dialect::{of_many, postgres};
+use super::error::{DatabaseError, Result};
 use super::messages::{Guarded, Messages, Received};
-use super::process::{Work, WorkKind};
 use super::route::{Route, routes};
-use super::tls::{self, Tls};
+use super::tls::Tls;
 use super::waiting::Sending;
-use super::{DatabaseError, Result};
+use super::work::{Work, WorkKind};
 
 /// Longest time to wait for an answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
@@ -50,27 +49,6 @@ pub(super) struct Connection {
     of_many: RefCell<HashMap<String, Statement>>,
     /// True if the connection is unusable.
     is_lost: Cell<bool>,
-}
-
-/// Returns the text of an error, including its causes.
-pub(super) fn words(error: &Error) -> String {
-    if let Some(told) = error.as_db_error() {
-        return told.message().to_owned();
-    }
-    let (mut text, mut source) = (error.to_string(), error.source());
-    while let Some(error) = source {
-        // The inner error of a stream's error is not its source.
-        let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-        let more = match inner.and_then(|inner| inner.downcast_ref()) {
-            Some(fault) => tls::words(fault),
-            None => error.to_string(),
-        };
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        source = error.source();
-    }
-    text
 }
 
 impl Connection {

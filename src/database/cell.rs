@@ -8,7 +8,7 @@ use rusqlite::types::{ToSqlOutput, ValueRef};
 use serde::{Deserialize, Serialize};
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
-use super::{DatabaseError, Result, process};
+use super::error::{DatabaseError, Result};
 
 /// Replacement of U+0000, which PostgreSQL's texts cannot hold: its symbol.
 const NUL: &str = "\u{2400}";
@@ -36,7 +36,7 @@ pub enum Value<'a> {
 
 /// Values for parameters, in their order.
 macro_rules! values {
-    ($($value:expr),* $(,)?) => { &[$(crate::inventory::Value::from($value)),*] };
+    ($($value:expr),* $(,)?) => { &[$(crate::database::Value::from($value)),*] };
 }
 pub(crate) use values;
 
@@ -218,7 +218,7 @@ impl Row<'_> {
                 ValueRef::Real(_) => return Err(DatabaseError::Column(column)),
             },
             Self::Postgres(row) => row.try_get(column)?,
-            Self::Process(row) => process::cell(row, column).ok_or(DatabaseError::Column(column))?,
+            Self::Process(row) => cell_of_process(row, column).ok_or(DatabaseError::Column(column))?,
         };
         T::from_cell(cell).ok_or(DatabaseError::Column(column))
     }
@@ -275,4 +275,13 @@ impl<T: FromCell> FromCell for Option<T> {
     fn from_cell(cell: Cell<'_>) -> Option<Self> {
         if let Cell::Null = cell { Some(None) } else { T::from_cell(cell).map(Some) }
     }
+}
+
+/// Returns the value in a column of a row, counted from 0. It reads no more than it has to, so a row
+/// allocates no memory.
+pub(super) fn cell_of_process(mut row: &[u8], column: usize) -> Option<Cell<'_>> {
+    for _ in 0..column {
+        row = postcard::take_from_bytes::<Cell<'_>>(row).ok()?.1;
+    }
+    Some(postcard::take_from_bytes(row).ok()?.0)
 }

@@ -50,7 +50,7 @@ impl Absence {
     }
 
     /// Sets the longest pause.
-    pub(super) const fn up_to(self, longest: Duration) -> Self {
+    pub const fn up_to(self, longest: Duration) -> Self {
         Self { pauses: Pauses { longest, ..self.pauses }, ..self }
     }
 

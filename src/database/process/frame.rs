@@ -1,79 +1,31 @@
-//! Helper processes that speak to a PostgreSQL server, so that a server's answer cannot harm a guard.
-//!
-//! A [`ConnectionStarter`] is this program again (`bannerwall database-connections`), started before the
-//! guard is confined. It has the URL and the password, and forks a process for each connection
-//! ([`server`]), which holds the socket and speaks TLS. Such a process may do nothing else, has bounded
-//! memory, and may die: the guard then has lost a connection, and the next one starts another process.
-//! The starter reads nothing but the guard's requests. If it dies, its parent forks another one, because
-//! a confined guard could not start this program again.
-//!
-//! Work goes to the process as a frame: its length (32 bits, little-endian) and that many bytes of
-//! postcard. A letter precedes each frame of the answer: rows, then the end. This side limits the rows
-//! again.
+//! Frames between a helper process and the process that uses its connection.
 
-mod server;
-mod starter;
-
-use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, Read, Write};
 
 use rustix::process::WaitIdStatus;
 use serde::{Deserialize, Serialize};
 
-pub(in crate::inventory::database) use self::server::Setup;
-pub(crate) use self::server::{SUBCOMMAND, serve};
-pub(in crate::inventory::database) use self::starter::ConnectionStarter;
-pub(super) use self::starter::ProcessConnection;
-use super::cell::{Cell, Value};
-use super::messages::{ANSWER, BESIDE, Violation};
-use super::waiting::Sending;
-use super::{DatabaseError, ServerError};
-
-/// Work for a server.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Work<'a> {
-    pub(super) kind: WorkKind,
-    /// Queued statements that are sent first.
-    #[serde(borrow)]
-    pub(super) before: Cow<'a, [Sending<'a>]>,
-    /// A statement, or several of a batch; may be empty in a batch.
-    #[serde(borrow)]
-    pub(super) text: Cow<'a, str>,
-    #[serde(borrow)]
-    pub(super) values: Cow<'a, [Value<'a>]>,
-}
-
-/// Kind of work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum WorkKind {
-    /// Reads rows.
-    Query,
-    /// Reads rows of a cursor.
-    Fetch,
-    /// Changes rows.
-    Execute,
-    /// Runs statements without parameters.
-    Batch,
-}
+use crate::database::error::{ANSWER, DatabaseError, ServerError, Violation};
+use crate::database::messages::BESIDE;
 
 /// The letter of a row.
-const ROW: u8 = b'R';
+pub(super) const ROW: u8 = b'R';
 /// The letter of an answer's end.
-const END: u8 = b'E';
+pub(super) const END: u8 = b'E';
 
 /// The end of an answer.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct End {
+pub(super) struct End {
     /// Number of changed rows.
-    outcome: Result<u64, Fault>,
+    pub(super) outcome: Result<u64, Fault>,
     /// True if the connection is unusable.
-    is_lost: bool,
+    pub(super) is_lost: bool,
 }
 
 /// The end of a connection's process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-enum ProcessEnd {
+pub(super) enum ProcessEnd {
     /// It exited with this status.
     Exited(i32),
     /// This signal killed it.
@@ -85,10 +37,10 @@ enum ProcessEnd {
 
 impl ProcessEnd {
     /// Largest size of its encoding in bytes.
-    const LONGEST: usize = 512;
+    pub(super) const LONGEST: usize = 512;
 
     /// True if the process was not needed any more.
-    fn is_clean(&self) -> bool {
+    pub(super) fn is_clean(&self) -> bool {
         *self == Self::Exited(0)
     }
 }
@@ -119,7 +71,7 @@ impl fmt::Display for ProcessEnd {
 
 /// An error that a process reports.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum Fault {
+pub(super) enum Fault {
     Server(ServerError),
     Silent,
     Violation(Violation),
@@ -151,7 +103,7 @@ impl From<Fault> for DatabaseError {
 }
 
 /// Writes a frame, after its letter if it has one.
-fn write_frame(out: &mut impl Write, letter: Option<u8>, bytes: &[u8]) -> io::Result<()> {
+pub(super) fn write_frame(out: &mut impl Write, letter: Option<u8>, bytes: &[u8]) -> io::Result<()> {
     let length = u32::try_from(bytes.len()).map_err(io::Error::other)?;
     out.write_all(letter.as_slice())?;
     out.write_all(&length.to_le_bytes())?;
@@ -159,7 +111,7 @@ fn write_frame(out: &mut impl Write, letter: Option<u8>, bytes: &[u8]) -> io::Re
 }
 
 /// Reads the length of a frame; none at the end.
-fn read_length(input: &mut impl Read) -> io::Result<Option<u32>> {
+pub(super) fn read_length(input: &mut impl Read) -> io::Result<Option<u32>> {
     let mut length = [0; 4];
     match input.read_exact(&mut length) {
         Ok(()) => Ok(Some(u32::from_le_bytes(length))),
@@ -169,14 +121,14 @@ fn read_length(input: &mut impl Read) -> io::Result<Option<u32>> {
 }
 
 /// Appends the body of a frame.
-fn read_body(input: &mut impl Read, length: u32, to: &mut Vec<u8>) -> io::Result<()> {
+pub(super) fn read_body(input: &mut impl Read, length: u32, to: &mut Vec<u8>) -> io::Result<()> {
     let read = input.take(length.into()).read_to_end(to)?;
     if read == length as usize { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
 /// The reason why an answer was not read to its end.
 #[derive(Debug)]
-enum Unread {
+pub(super) enum Unread {
     System(io::Error),
     Violation(Violation),
     /// The process sent something invalid.
@@ -190,7 +142,7 @@ impl From<io::Error> for Unread {
 }
 
 /// Reads an answer: its rows, each after its length, and its end.
-fn read_answer(input: &mut impl Read) -> Result<(Vec<u8>, End), Unread> {
+pub(super) fn read_answer(input: &mut impl Read) -> Result<(Vec<u8>, End), Unread> {
     let (mut rows, mut received) = (Vec::new(), 0);
     loop {
         let mut letter = [0];
@@ -217,7 +169,7 @@ fn read_answer(input: &mut impl Read) -> Result<(Vec<u8>, End), Unread> {
 }
 
 /// Returns the rows of an answer.
-pub(super) fn rows(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(in crate::database) fn rows(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let (length, rest) = bytes.split_first_chunk()?;
         let (row, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
@@ -226,21 +178,14 @@ pub(super) fn rows(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Returns the value in a column of a row, counted from 0. It reads no more than it has to, so a row
-/// allocates no memory.
-pub(super) fn cell(mut row: &[u8], column: usize) -> Option<Cell<'_>> {
-    for _ in 0..column {
-        row = postcard::take_from_bytes::<Cell<'_>>(row).ok()?.1;
-    }
-    Some(postcard::take_from_bytes(row).ok()?.0)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::inventory::database::link::values;
+    use crate::database::cell::{Cell, Value, cell_of_process as cell};
+    use crate::database::values;
+    use crate::database::work::{Work, WorkKind};
 
     fn answer(rows: &[Vec<Cell<'_>>], end: &End) -> Vec<u8> {
         let mut out = Vec::new();

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use rusqlite::{Connection, InterruptHandle, OpenFlags, OptionalExtension as _, params_from_iter};
 
-use super::{DatabaseError, Result, Row, Value};
+use super::cell::{Row, Value};
+use super::error::{DatabaseError, Result};
 
 /// Longest wait for another process that writes.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -16,10 +17,11 @@ const STATEMENTS: usize = 64;
 
 /// An open file.
 #[derive(Debug)]
-pub(in crate::inventory::database) struct File(Connection);
+pub struct File(Connection);
 
 impl File {
-    pub(in crate::inventory::database) fn open(path: &Path, flags: OpenFlags) -> Result<Self> {
+    /// Opens a file.
+    pub(crate) fn open(path: &Path, flags: OpenFlags) -> Result<Self> {
         let connection = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
         connection.busy_timeout(PATIENCE)?;
         // A confined process may create no other file than the inventory's.
@@ -29,17 +31,18 @@ impl File {
     }
 
     /// Returns the number that a pragma has.
-    pub(in crate::inventory::database) fn pragma(&self, name: &str) -> Result<i64> {
+    pub(crate) fn pragma(&self, name: &str) -> Result<i64> {
         Ok(self.0.pragma_query_value(None, name, |row| row.get(0))?)
     }
 
-    pub(in crate::inventory::database) fn set_pragma(&self, name: &str, value: i64) -> Result<()> {
+    /// Sets a pragma to a number.
+    pub(crate) fn set_pragma(&self, name: &str, value: i64) -> Result<()> {
         // Some pragmas return a row.
         Ok(self.0.pragma_update_and_check(None, name, value, |_| Ok(())).optional().map(drop)?)
     }
 
     /// Returns the number that a query without parameters returns.
-    pub(in crate::inventory::database) fn count(&self, text: &str) -> Result<i64> {
+    pub(crate) fn count(&self, text: &str) -> Result<i64> {
         Ok(self.0.query_row(text, [], |row| row.get(0))?)
     }
 
@@ -89,7 +92,8 @@ impl File {
         Ok(self.0.last_insert_rowid())
     }
 
-    pub(in crate::inventory::database) fn batch(&self, text: &str) -> Result<()> {
+    /// Runs several statements without parameters.
+    pub(crate) fn batch(&self, text: &str) -> Result<()> {
         Ok(self.0.execute_batch(text)?)
     }
 }

@@ -1,18 +1,14 @@
-//! Location of an inventory: a file, or the URL of a server.
+//! Reads and shows URLs of servers.
 
-use std::ffi::OsString;
-use std::fmt;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 
-use super::link::process::{ConnectionStarter, Setup};
-use super::link::{Access, Certificates, Tls, Verification};
-use crate::privileges::User;
+use super::error::PlaceError;
+use super::tls::{Certificates, Tls, Verification};
 
 /// Time limit of connecting to a server, if its URL sets none.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -29,154 +25,16 @@ const USUAL: u16 = 5432;
 /// Prefixes of a URL.
 const SCHEMES: [&str; 2] = ["postgresql://", "postgres://"];
 
-/// A file, or a database of a PostgreSQL server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
-    /// An SQLite file.
-    File(PathBuf),
-    /// A server.
-    Server(Box<Server>),
-}
-
-/// A database of a PostgreSQL server, with the role that connects.
-#[derive(Clone)]
-pub struct Server {
-    /// The URL as given, without a password.
-    url: String,
-    pub(super) config: Config,
-    /// Created together with the place, while the process may still read the system's certificates.
-    pub(super) tls: Tls,
-    /// Starter of helper processes for connections, once it is set; shared by all copies.
-    starter: Arc<OnceLock<Arc<ConnectionStarter>>>,
-}
-
-impl Server {
-    /// Returns the kind of connection.
-    pub(super) fn access(&self) -> Access {
-        match self.starter.get() {
-            Some(starter) => Access::Process(Arc::clone(starter)),
-            None => Access::Direct(Box::new((self.config.clone(), self.tls.clone()))),
-        }
-    }
-}
-
-impl PartialEq for Server {
-    fn eq(&self, other: &Self) -> bool {
-        self.config == other.config
-    }
-}
-
-impl Eq for Server {}
-
-/// Error of a URL. It does not repeat the URL, which may contain a password.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PlaceError {
-    /// It is malformed.
-    #[error(
-        "no URL of a PostgreSQL server, as in postgresql://user@host/database?sslmode=verify-full; characters of a password \
-         that mean something in URLs are written as %40"
-    )]
-    Url,
-    /// It requires a verified certificate, but there are no trusted authorities.
-    #[error("no CA certificates are installed to verify the server's by: name its CA by sslrootcert=FILE")]
-    Certificates,
-    /// It requires an unsupported mode.
-    #[error("sslmode={0} is not known here: use disable, prefer, require, verify-ca or verify-full")]
-    Mode(String),
-    /// It names trusted authorities, but requires no verification.
-    #[error("sslrootcert verifies nothing with sslmode={0}: use verify-full, verify-ca or require")]
-    Unverified(String),
-    /// Any of the system's authorities could sign a certificate for another server.
-    #[error(
-        "sslmode={0} does not check the host, which the system's authorities make useless: use verify-full, or name the \
-        server's CA by sslrootcert=FILE"
-    )]
-    Weak(String),
-    /// A client certificate without its key, or the other way round.
-    #[error("{0} is missing: sslcert and sslkey go together")]
-    Half(&'static str),
-    /// A file is unusable.
-    #[error("{name}={}: {why}", .path.display())]
-    File {
-        /// The parameter.
-        name: &'static str,
-        /// Path of the file.
-        path: PathBuf,
-        /// The reason.
-        why: String,
-    },
-}
-
-impl Place {
-    /// Parses the value of a flag: a URL, or the path of a file.
-    ///
-    /// # Errors
-    /// It is a malformed URL, or requires a verification that is impossible here.
-    pub fn parse(text: OsString) -> Result<Self, PlaceError> {
-        match text.to_str().filter(|text| is_url(text)) {
-            Some(url) => {
-                let bare = without_password(url)?;
-                let (config, tls) = Self::server(url, std::env::var("PGPASSWORD").ok())?;
-                Ok(Self::Server(Box::new(Server { url: bare, config, tls, starter: Arc::default() })))
-            }
-            None => Ok(Self::File(text.into())),
-        }
-    }
-
-    /// Returns the settings of a URL's connection.
-    pub(super) fn server(url: &str, password: Option<String>) -> Result<(Config, Tls), PlaceError> {
-        let config = config(url, password)?;
-        let (_, certificates) = certificates(url)?;
-        Ok((config, certificates.tls()?))
-    }
-
-    /// Shares the helper processes of `other`, if it is the same place.
-    #[must_use]
-    pub(crate) fn sharing(self, other: &Self) -> Self {
-        match (&self, other) {
-            (Self::Server(one), Self::Server(two)) if one == two && one.url == two.url => other.clone(),
-            _ => self,
-        }
-    }
-
-    /// From here on, helper processes of `user` (or of the user that root drops to) connect to the server
-    /// for this place and all its copies. It does nothing for a file.
-    ///
-    /// # Errors
-    /// The process cannot be started.
-    pub(crate) fn separate(&self, user: Option<&User>) -> std::io::Result<()> {
-        let Self::Server(server) = self else { return Ok(()) };
-        if server.starter.get().is_none() {
-            let password = server.config.get_password().map(<[u8]>::to_vec);
-            let setup = Setup { url: server.url.clone(), password, user: user.map(User::number) };
-            let starter = Arc::new(ConnectionStarter::start(server.to_string(), &setup)?);
-            // If another thread was faster, its starter is as good.
-            let _ = server.starter.set(starter);
-        }
-        Ok(())
-    }
-
-    /// Returns the form for a command line, which others may see, and the password, which they may not
-    /// see.
-    pub(crate) fn word(&self) -> (OsString, Option<Vec<u8>>) {
-        match self {
-            Self::File(path) => (path.into(), None),
-            Self::Server(server) => {
-                let password = server.config.get_password().map(<[u8]>::to_vec);
-                (OsString::from(&server.url), password)
-            }
-        }
-    }
-
-    /// Returns the file, if it is one.
-    pub fn file(&self) -> Option<&Path> {
-        if let Self::File(path) = self { Some(path) } else { None }
-    }
+/// Returns the settings of a URL's connection.
+pub(super) fn connect_settings(url: &str, password: Option<String>) -> Result<(Config, Tls), PlaceError> {
+    let config = config(url, password)?;
+    let (_, certificates) = certificates(url)?;
+    Ok((config, certificates.tls()?))
 }
 
 /// Returns a URL without its password. It is split as in [`Config`]: everything before the first `@` is
 /// user and password, including `/` and `?`.
-fn without_password(url: &str) -> Result<String, PlaceError> {
+pub(super) fn without_password(url: &str) -> Result<String, PlaceError> {
     let (scheme, rest) = url.split_once("://").ok_or(PlaceError::Url)?;
     let (user, way) = match rest.split_once('@') {
         Some((credentials, way)) => (credentials.split(':').next().map(|user| format!("{user}@")), way),
@@ -249,28 +107,6 @@ fn certificates(url: &str) -> Result<(String, Certificates), PlaceError> {
     Ok((with_pairs(&format!("{credentials}{way}"), &others), found))
 }
 
-impl From<PathBuf> for Place {
-    fn from(path: PathBuf) -> Self {
-        Self::File(path)
-    }
-}
-
-impl From<&Path> for Place {
-    fn from(path: &Path) -> Self {
-        Self::File(path.to_owned())
-    }
-}
-
-/// Without the password.
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File(path) => path.display().fmt(f),
-            Self::Server(server) => server.fmt(f),
-        }
-    }
-}
-
 /// Returns the settings of a URL's connection.
 fn config(url: &str, password: Option<String>) -> Result<Config, PlaceError> {
     let (url, _) = certificates(url)?;
@@ -291,21 +127,8 @@ fn config(url: &str, password: Option<String>) -> Result<Config, PlaceError> {
     Ok(config)
 }
 
-/// Without the password.
-impl fmt::Display for Server {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&named(&self.config))
-    }
-}
-
-impl fmt::Debug for Server {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
 /// A URL without the password.
-fn named(config: &Config) -> String {
+pub(super) fn named(config: &Config) -> String {
     let user = config.get_user().map_or_else(String::new, |user| format!("{user}@"));
     let hosts = config.get_hosts().iter().enumerate().map(|(number, host)| {
         let port = config.get_ports().get(number).or(config.get_ports().first());
@@ -319,7 +142,7 @@ fn named(config: &Config) -> String {
     format!("postgresql://{user}{hosts}/{}", config.get_dbname().or(config.get_user()).unwrap_or_default())
 }
 
-fn is_url(text: &str) -> bool {
+pub(super) fn is_url(text: &str) -> bool {
     SCHEMES.iter().any(|scheme| text.starts_with(scheme))
 }
 
@@ -336,46 +159,7 @@ pub fn shown(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_command_line_has_the_url_but_not_the_password() {
-        for (url, named) in [
-            (
-                "postgresql://ann:s3%40cret@db.example:5433/net?sslmode=require",
-                "postgresql://ann@db.example:5433/net?sslmode=require",
-            ),
-            (
-                "postgresql:///net?host=/tmp&user=ann&password=s3%40cret",
-                "postgresql:///net?host=/tmp&user=ann",
-            ),
-            ("postgres://ann@db.example/net?password=s3%40cret", "postgres://ann@db.example/net"),
-        ] {
-            let place = Place::parse(url.into()).unwrap();
-            assert_eq!(place.word(), (named.into(), Some(b"s3@cret".to_vec())));
-            let Place::Server(again) = Place::parse(named.into()).unwrap() else { panic!("a server") };
-            assert_eq!(again.config.get_user(), Some("ann"));
-        }
-    }
-
-    #[test]
-    fn whatever_stands_in_a_password_is_on_no_command_line() {
-        for password in ["s3/cret", "s3?cret", "s3:cret", "/?&=#", "s3?password=cret"] {
-            let url = format!("postgresql://ann:{password}@db.example/net?sslmode=disable");
-            let place = Place::parse(url.into()).unwrap();
-            let (word, told) = place.word();
-            assert_eq!(word, "postgresql://ann@db.example/net?sslmode=disable");
-            assert_eq!(told.as_deref(), Some(password.as_bytes()));
-        }
-        // A user of that name, and no password.
-        let place = Place::parse("postgresql:///net?user=ann@db".into()).unwrap();
-        let Place::Server(server) = &place else { panic!("a server") };
-        let Place::Server(again) = Place::parse(place.word().0).unwrap() else { panic!("a server") };
-        assert_eq!((again.config.get_user(), server), (server.config.get_user(), &again));
-        assert_eq!(
-            Place::parse("postgresql://ann@db/net?p%61ssword=s3cret".into()).unwrap_err(),
-            PlaceError::Url
-        );
-    }
+    use crate::database::Place;
 
     #[test]
     fn what_a_url_says_of_certificates_is_known_or_refused_by_name() {

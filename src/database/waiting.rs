@@ -13,9 +13,12 @@ use super::dialect::key;
 
 /// A table whose rows have numbers that others reference, in the order of inserting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::inventory::database) enum Numbered {
+pub enum Numbered {
+    /// The table of hosts.
     Hosts,
+    /// The table of banners.
     Banners,
+    /// The table of services.
     Services,
 }
 
@@ -122,8 +125,8 @@ impl Alike {
 
 #[cfg(test)]
 mod tests {
-    use super::super::values;
     use super::*;
+    use crate::database::values;
 
     #[test]
     fn what_is_put_by_one_statement_is_sent_as_one() {

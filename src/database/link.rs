@@ -1,0 +1,251 @@
+//! Runs statements on either database of an inventory, and returns rows.
+//!
+//! Statements are written once, in the SQL that SQLite and PostgreSQL share, with parameters `?1` or `?`.
+//! Different spellings of PostgreSQL are translated when a statement is prepared ([`super::dialect`]). So
+//! the callers need not know the database.
+
+use std::borrow::Cow;
+use std::ops::ControlFlow;
+
+use super::cell::{Row, Value, values, without_nul};
+use super::dialect;
+use super::error::{DatabaseError, Result};
+use super::interrupter::Interrupter;
+use super::postgres::Session;
+use super::sqlite::File;
+use super::waiting::Numbered;
+
+/// A connection to a database.
+#[derive(Debug)]
+pub enum Link {
+    /// To a file.
+    Sqlite(File),
+    /// To a server.
+    Postgres(Box<Session>),
+}
+
+impl Link {
+    /// Reconnects to a server that was away.
+    pub fn revive(&mut self) -> Result<()> {
+        match self {
+            Self::Postgres(session) => session.revive().map(drop),
+            Self::Sqlite(_) => Ok(()),
+        }
+    }
+
+    /// Returns the first row of an answer.
+    pub fn one<T>(
+        &self,
+        text: &str,
+        values: &[Value<'_>],
+        read: impl FnOnce(&Row<'_>) -> Result<T>,
+    ) -> Result<Option<T>> {
+        match self {
+            Self::Sqlite(file) => file.one(text, values, read),
+            Self::Postgres(session) => {
+                let mut read = Some(read);
+                let read = |row: &Row<'_>| read.take().map(|read| read(row)).transpose();
+                Ok(session.all(text, values, 1, read)?.pop().flatten())
+            }
+        }
+    }
+
+    /// Returns the only row of an answer that always has one.
+    pub fn sole<T>(
+        &self,
+        text: &str,
+        values: &[Value<'_>],
+        read: impl FnOnce(&Row<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.one(text, values, read)?.ok_or(DatabaseError::Column(0))
+    }
+
+    /// Returns every row of a short answer.
+    pub fn all<T>(
+        &self,
+        text: &str,
+        values: &[Value<'_>],
+        mut read: impl FnMut(&Row<'_>) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        match self {
+            Self::Sqlite(file) => {
+                let mut all = Vec::new();
+                file.each(text, values, |row| -> Result<_> {
+                    all.push(read(row)?);
+                    Ok(ControlFlow::Continue(()))
+                })?;
+                Ok(all)
+            }
+            Self::Postgres(session) => session.all(text, values, usize::MAX, read),
+        }
+    }
+
+    /// Passes the rows of an answer of any length until the callback stops. Other queries may run
+    /// meanwhile.
+    pub fn each<E: From<DatabaseError>>(
+        &self,
+        text: &str,
+        values: &[Value<'_>],
+        show: impl FnMut(&Row<'_>) -> std::result::Result<ControlFlow<()>, E>,
+    ) -> std::result::Result<(), E> {
+        match self {
+            Self::Sqlite(file) => file.each(text, values, show),
+            Self::Postgres(session) => session.each(text, values, show),
+        }
+    }
+
+    /// Changes rows and returns their number.
+    pub fn execute(&self, text: &str, values: &[Value<'_>]) -> Result<usize> {
+        match self {
+            Self::Sqlite(file) => file.execute(text, values),
+            Self::Postgres(session) => session.execute(text, values),
+        }
+    }
+
+    /// Queues a change of a row; it is sent before any other query and before the transaction ends, and
+    /// its error is reported then. [`super::waiting`] explains which order is kept.
+    pub fn put(&self, text: &'static str, values: &[Value<'_>]) -> Result<()> {
+        match self {
+            Self::Sqlite(file) => file.execute(text, values).map(drop),
+            Self::Postgres(session) => session.put(text, values),
+        }
+    }
+
+    /// Queues an insert, whose first parameter is the row's number; returns the number.
+    pub fn enter(&self, table: Numbered, text: &'static str, values: &[Value<'_>]) -> Result<i64> {
+        match self {
+            Self::Sqlite(file) => file.enter(text, values),
+            Self::Postgres(session) => session.enter(table, text, values),
+        }
+    }
+
+    /// Returns the answers of a query about any of several rows (`= ANY(?1)`).
+    pub fn of_each<T>(
+        &self,
+        text: &str,
+        ids: &[i64],
+        mut read: impl FnMut(&Row<'_>) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        if let Self::Postgres(_) = self {
+            return self.all(text, &[ids.iter().copied().collect()], read);
+        }
+        let (text, mut all) = (text.replace("ANY(?1)", "?1"), Vec::new());
+        for id in ids {
+            all.append(&mut self.all(&text, values![*id], &mut read)?);
+        }
+        Ok(all)
+    }
+
+    /// Returns a text as it would be read back.
+    pub fn kept<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        match self {
+            Self::Sqlite(_) => Cow::Borrowed(text),
+            Self::Postgres(_) => without_nul(text),
+        }
+    }
+
+    /// Makes statements of this transaction use the indexes. A server that does not yet know the tables'
+    /// size would scan all of them for a batch.
+    pub fn look_up_by_keys(&self) -> Result<()> {
+        match self {
+            Self::Sqlite(_) => Ok(()),
+            Self::Postgres(session) => session.batch(
+                "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL enable_seqscan = off",
+            ),
+        }
+    }
+
+    /// Runs several statements without parameters.
+    pub fn batch(&self, text: &str) -> Result<()> {
+        match self {
+            Self::Sqlite(file) => file.batch(text),
+            Self::Postgres(session) => session.batch(text),
+        }
+    }
+
+    /// Runs statements that create tables.
+    pub fn script(&self, text: &str) -> Result<()> {
+        match self {
+            Self::Sqlite(file) => file.batch(text),
+            Self::Postgres(session) => session.batch(&dialect::postgres(text)),
+        }
+    }
+
+    /// Starts a transaction in which no other process writes.
+    pub fn transaction(&self) -> Result<Transaction<'_>> {
+        match self {
+            Self::Sqlite(file) => file.batch("BEGIN IMMEDIATE")?,
+            Self::Postgres(session) => session.begin()?,
+        }
+        Ok(Transaction { link: self, is_over: false })
+    }
+
+    /// Starts a transaction in which no other process creates the tables of an empty database.
+    pub fn transaction_to_make(&self) -> Result<Transaction<'_>> {
+        match self {
+            Self::Sqlite(_) => return self.transaction(),
+            Self::Postgres(session) => session.begin_making()?,
+        }
+        Ok(Transaction { link: self, is_over: false })
+    }
+
+    /// Starts a transaction in which others may write until it [waits for its turn](Self::wait_for_turn).
+    pub fn transaction_of_own(&self) -> Result<Transaction<'_>> {
+        self.batch("BEGIN")?;
+        Ok(Transaction { link: self, is_over: false })
+    }
+
+    /// From here on, no other process writes until the transaction ends.
+    pub fn wait_for_turn(&self) -> Result<()> {
+        match self {
+            Self::Sqlite(_) => Ok(()),
+            Self::Postgres(session) => session.wait_for_turn(),
+        }
+    }
+
+    /// Returns a handle that interrupts a query from another thread.
+    pub fn interrupter(&self) -> Interrupter {
+        match self {
+            Self::Sqlite(file) => Interrupter::Sqlite(file.interrupter()),
+            Self::Postgres(session) => session.interrupter(),
+        }
+    }
+}
+
+/// A transaction; it is rolled back if it is dropped without a commit.
+pub struct Transaction<'a> {
+    link: &'a Link,
+    is_over: bool,
+}
+
+impl Transaction<'_> {
+    /// Commits it.
+    pub fn commit(mut self) -> Result<()> {
+        self.link.batch("COMMIT")?;
+        self.is_over = true;
+        Ok(())
+    }
+}
+
+impl std::ops::Deref for Transaction<'_> {
+    type Target = Link;
+
+    fn deref(&self) -> &Link {
+        self.link
+    }
+}
+
+impl Drop for Transaction<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            match self.link {
+                // Some errors end the transaction, so this may fail.
+                Link::Sqlite(file) => drop(file.batch("ROLLBACK")),
+                Link::Postgres(session) => session.roll_back(),
+            }
+        }
+    }
+}

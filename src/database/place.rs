@@ -1,0 +1,194 @@
+//! Location of an inventory: a file, or the URL of a server.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use tokio_postgres::Config;
+
+use super::error::PlaceError;
+use super::postgres::Access;
+use super::process::{ConnectionStarter, Setup};
+use super::tls::Tls;
+use super::url::{connect_settings, is_url, named, without_password};
+use crate::privileges::User;
+
+/// A file, or a database of a PostgreSQL server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// An SQLite file.
+    File(PathBuf),
+    /// A server.
+    Server(Box<Server>),
+}
+
+/// A database of a PostgreSQL server, with the role that connects.
+#[derive(Clone)]
+pub struct Server {
+    /// The URL as given, without a password.
+    url: String,
+    pub(super) config: Config,
+    /// Created together with the place, while the process may still read the system's certificates.
+    pub(super) tls: Tls,
+    /// Starter of helper processes for connections, once it is set; shared by all copies.
+    starter: Arc<OnceLock<Arc<ConnectionStarter>>>,
+}
+
+impl Server {
+    /// Returns the kind of connection.
+    pub fn access(&self) -> Access {
+        match self.starter.get() {
+            Some(starter) => Access::Process(Arc::clone(starter)),
+            None => Access::Direct(Box::new((self.config.clone(), self.tls.clone()))),
+        }
+    }
+}
+
+impl PartialEq for Server {
+    fn eq(&self, other: &Self) -> bool {
+        self.config == other.config
+    }
+}
+
+impl Eq for Server {}
+
+impl Place {
+    /// Parses the value of a flag: a URL, or the path of a file.
+    ///
+    /// # Errors
+    /// It is a malformed URL, or requires a verification that is impossible here.
+    pub fn parse(text: OsString) -> Result<Self, PlaceError> {
+        match text.to_str().filter(|text| is_url(text)) {
+            Some(url) => {
+                let bare = without_password(url)?;
+                let (config, tls) = connect_settings(url, std::env::var("PGPASSWORD").ok())?;
+                Ok(Self::Server(Box::new(Server { url: bare, config, tls, starter: Arc::default() })))
+            }
+            None => Ok(Self::File(text.into())),
+        }
+    }
+
+    /// Shares the helper processes of `other`, if it is the same place.
+    #[must_use]
+    pub(crate) fn sharing(self, other: &Self) -> Self {
+        match (&self, other) {
+            (Self::Server(one), Self::Server(two)) if one == two && one.url == two.url => other.clone(),
+            _ => self,
+        }
+    }
+
+    /// From here on, helper processes of `user` (or of the user that root drops to) connect to the server
+    /// for this place and all its copies. It does nothing for a file.
+    ///
+    /// # Errors
+    /// The process cannot be started.
+    pub(crate) fn separate(&self, user: Option<&User>) -> std::io::Result<()> {
+        let Self::Server(server) = self else { return Ok(()) };
+        if server.starter.get().is_none() {
+            let password = server.config.get_password().map(<[u8]>::to_vec);
+            let setup = Setup { url: server.url.clone(), password, user: user.map(User::number) };
+            let starter = Arc::new(ConnectionStarter::start(server.to_string(), &setup)?);
+            // If another thread was faster, its starter is as good.
+            let _ = server.starter.set(starter);
+        }
+        Ok(())
+    }
+
+    /// Returns the form for a command line, which others may see, and the password, which they may not
+    /// see.
+    pub(crate) fn word(&self) -> (OsString, Option<Vec<u8>>) {
+        match self {
+            Self::File(path) => (path.into(), None),
+            Self::Server(server) => {
+                let password = server.config.get_password().map(<[u8]>::to_vec);
+                (OsString::from(&server.url), password)
+            }
+        }
+    }
+
+    /// Returns the file, if it is one.
+    pub fn file(&self) -> Option<&Path> {
+        if let Self::File(path) = self { Some(path) } else { None }
+    }
+}
+
+impl From<PathBuf> for Place {
+    fn from(path: PathBuf) -> Self {
+        Self::File(path)
+    }
+}
+
+impl From<&Path> for Place {
+    fn from(path: &Path) -> Self {
+        Self::File(path.to_owned())
+    }
+}
+
+/// Without the password.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => path.display().fmt(f),
+            Self::Server(server) => server.fmt(f),
+        }
+    }
+}
+
+/// Without the password.
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&named(&self.config))
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_line_has_the_url_but_not_the_password() {
+        for (url, named) in [
+            (
+                "postgresql://ann:s3%40cret@db.example:5433/net?sslmode=require",
+                "postgresql://ann@db.example:5433/net?sslmode=require",
+            ),
+            (
+                "postgresql:///net?host=/tmp&user=ann&password=s3%40cret",
+                "postgresql:///net?host=/tmp&user=ann",
+            ),
+            ("postgres://ann@db.example/net?password=s3%40cret", "postgres://ann@db.example/net"),
+        ] {
+            let place = Place::parse(url.into()).unwrap();
+            assert_eq!(place.word(), (named.into(), Some(b"s3@cret".to_vec())));
+            let Place::Server(again) = Place::parse(named.into()).unwrap() else { panic!("a server") };
+            assert_eq!(again.config.get_user(), Some("ann"));
+        }
+    }
+
+    #[test]
+    fn whatever_stands_in_a_password_is_on_no_command_line() {
+        for password in ["s3/cret", "s3?cret", "s3:cret", "/?&=#", "s3?password=cret"] {
+            let url = format!("postgresql://ann:{password}@db.example/net?sslmode=disable");
+            let place = Place::parse(url.into()).unwrap();
+            let (word, told) = place.word();
+            assert_eq!(word, "postgresql://ann@db.example/net?sslmode=disable");
+            assert_eq!(told.as_deref(), Some(password.as_bytes()));
+        }
+        // A user of that name, and no password.
+        let place = Place::parse("postgresql:///net?user=ann@db".into()).unwrap();
+        let Place::Server(server) = &place else { panic!("a server") };
+        let Place::Server(again) = Place::parse(place.word().0).unwrap() else { panic!("a server") };
+        assert_eq!((again.config.get_user(), server), (server.config.get_user(), &again));
+        assert_eq!(
+            Place::parse("postgresql://ann@db/net?p%61ssword=s3cret".into()).unwrap_err(),
+            PlaceError::Url
+        );
+    }
+}
