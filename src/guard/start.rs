@@ -85,8 +85,7 @@ pub(super) fn start(
     let health = Arc::new(Health::default());
     let mut predecessor = Estate::find(config, store.as_ref(), kept)?;
     let sources = bind(config, predecessor.as_mut(), store.as_ref())?;
-    let shown = config.metrics.as_ref().map(|shown| shown.address);
-    let listener = predecessor.as_mut().and_then(|estate| estate.metrics(shown));
+    let listener = predecessor.as_mut().and_then(|estate| inherit_listener(estate, config));
     let injector = config.engine().enforce.then(|| open_injector(config, &metrics)).transpose()?;
     let (bypass, entries) = start_bypass(config, &metrics)?;
     // A confined process cannot open this socket.
@@ -99,8 +98,6 @@ pub(super) fn start(
     let succeeds = predecessor.as_ref().is_some_and(Estate::is_of_a_guard);
     let host = Host::start(loaded, metrics, outputs, readers, succeeds)?;
     let gifts = gifts(config, &sources);
-    let port_id = |(number, bound): (u16, &Bound)| (number, bound.source.port_id());
-    let port_ids = config.queues.numbers().zip(&sources).map(port_id).collect();
     let now = SystemTime::now().into();
     let publisher =
         source.map(|source| start_polling(source, sender.clone(), host.metrics.clone())).transpose()?;
@@ -128,7 +125,7 @@ pub(super) fn start(
         started: now,
         loaded: now,
         last_reload: None,
-        port_ids,
+        port_ids: port_ids(config, &sources),
         blocks: Arc::default(),
         publisher,
         _listener: signals,
@@ -140,6 +137,16 @@ pub(super) fn start(
     let parts = Parts { run: &run, bans, injector, cpus: allowed_cpus(config.queues), listeners };
     let queues = parts.queues(sources, entries);
     Ok((run, queues))
+}
+
+/// Returns the predecessor's socket for metrics, if it has this guard's address.
+fn inherit_listener(estate: &mut Estate, config: &GuardConfig) -> Option<TcpListener> {
+    estate.metrics(config.metrics.as_ref().map(|shown| shown.address))
+}
+
+/// Returns the queues, with the netlink port ids of their sockets.
+fn port_ids(config: &GuardConfig, sources: &[Bound]) -> Vec<(u16, Option<u32>)> {
+    config.queues.numbers().zip(sources).map(|(number, bound)| (number, bound.source.port_id())).collect()
 }
 
 /// Enables the kernel's timestamps of packets if they are needed to measure how long packets wait in the
