@@ -132,7 +132,7 @@ impl Hand {
             return Ok(true);
         }
         let (mut taken, most) = (inbox::Taken::default(), self.most);
-        match self.merger.merge(&mut |desk| inbox::take(desk, most, &mut taken)) {
+        match self.merger.merge(&mut |link| inbox::take(link, most, &mut taken)) {
             Ok(()) => {}
             Err(error) if Merger::refuses(&error) => {
                 // A batch that fails alone, with freshly read rows, is itself at fault.
@@ -140,7 +140,7 @@ impl Hand {
                 let before = std::mem::replace(&mut self.suspect, alone);
                 self.most = 1;
                 if let Some(id) = alone.filter(|_| before == alone) {
-                    self.merger.ask(|desk| inbox::refuse(desk, id, &error.to_string()))?;
+                    self.merger.ask(|link| inbox::refuse(link, id, &error.to_string()))?;
                     taken.refused = vec![format!("a batch is set aside: {error}")];
                     self.count(0, &taken.refused);
                 }

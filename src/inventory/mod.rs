@@ -27,9 +27,8 @@ mod tests;
 pub use alert::Alert;
 pub use batch::{Batch, Unread};
 pub use database::{
-    Beside, Change, Contact, Count, Cursor, Database, Desk, Findings, Found, History, HostRecord, HostRow,
-    Keeper, Merger, Overview, PastOrder, PastRun, Rule, Said, Schedule, Sent, Service, Time,
-    schema_of_server,
+    Beside, Change, Contact, Count, Cursor, Database, Findings, Found, History, HostRecord, HostRow, Keeper,
+    Merger, Overview, PastOrder, PastRun, Rule, Said, Schedule, Sent, Service, Time, schema_of_server,
 };
 pub use filter::Filter;
 pub use impact::{Impact, impact};

@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::init::{Group, literal, names};
 use super::{Queue, TABLES};
-use crate::database::{DatabaseError, values};
+use crate::database::{DatabaseError, Link, values};
 use crate::fleet::FleetError;
-use crate::inventory::{Desk, schema_of_server};
+use crate::inventory::schema_of_server;
 
 /// Every fact about roles and tables.
 const FACTS: &str = include_str!("borders.sql");
@@ -50,25 +50,25 @@ impl Queue {
     /// # Errors
     /// What the database says.
     pub fn check_borders(&self) -> Result<Vec<BorderCheck>, FleetError> {
-        let desk = self.beside.desk();
-        let checked = desk.batch("BEGIN; SET LOCAL lock_timeout = '10s'").and_then(|()| check(desk));
-        let rolled_back = desk.batch("ROLLBACK");
+        let link = self.beside.link();
+        let checked = link.batch("BEGIN; SET LOCAL lock_timeout = '10s'").and_then(|()| check(link));
+        let rolled_back = link.batch("ROLLBACK");
         checked.and_then(|checks| rolled_back.map(|()| checks)).map_err(|error| self.fault(error))
     }
 }
 
-fn check(desk: Desk<'_>) -> Result<Vec<BorderCheck>, DatabaseError> {
-    let groups = names(desk)?;
+fn check(link: &Link) -> Result<Vec<BorderCheck>, DatabaseError> {
+    let groups = names(link)?;
     let group_names = || groups.iter().map(String::as_str).collect();
-    let members = desk.all(MEMBERS, &[group_names()], |row| row.get::<String>(0))?;
+    let members = link.all(MEMBERS, &[group_names()], |row| row.get::<String>(0))?;
     let labelled = Group::ALL.map(label).into_iter().zip(groups.iter().cloned());
-    let real = facts(desk, labelled.chain(members.iter().map(|name| (name.clone(), name.clone()))))?;
-    let may_make = desk.one(MAY_MAKE, values![], |row| row.get::<bool>(0))? == Some(true);
+    let real = facts(link, labelled.chain(members.iter().map(|name| (name.clone(), name.clone()))))?;
+    let may_make = link.one(MAY_MAKE, values![], |row| row.get::<bool>(0))? == Some(true);
     let members = members.iter().flat_map(|member| beyond_groups(&real, &groups, member)).collect();
     let of_public = told("PUBLIC", "", of(&real, "PUBLIC"), "REVOKE it");
     let owner = of(&real, "owner");
     let (groups, tables) = if may_make {
-        let meant = reference(desk)?;
+        let meant = reference(link)?;
         let groups = Group::ALL.iter().flat_map(|group| difference(&real, &meant, &label(*group)));
         (Ok(groups.collect()), Ok(difference(&real, &meant, "tables")))
     } else {
@@ -93,11 +93,11 @@ fn of(facts: &Facts, label: &str) -> BTreeSet<String> {
     facts.get(label).cloned().unwrap_or_default()
 }
 
-fn facts(desk: Desk<'_>, roles: impl Iterator<Item = (String, String)>) -> Result<Facts, DatabaseError> {
+fn facts(link: &Link, roles: impl Iterator<Item = (String, String)>) -> Result<Facts, DatabaseError> {
     let (labels, names): (Vec<String>, Vec<String>) = roles.unzip();
     let (labels, names) = (labels.iter().map(String::as_str), names.iter().map(String::as_str));
     let mut facts = Facts::new();
-    let rows = desk.all(FACTS, &[labels.collect(), names.collect()], |row| {
+    let rows = link.all(FACTS, &[labels.collect(), names.collect()], |row| {
         Ok((row.get::<String>(0)?, row.get::<String>(1)?))
     })?;
     for (label, fact) in rows {
@@ -107,15 +107,15 @@ fn facts(desk: Desk<'_>, roles: impl Iterator<Item = (String, String)>) -> Resul
 }
 
 /// What is so of tables and groups that are made now.
-fn reference(desk: Desk<'_>) -> Result<Facts, DatabaseError> {
-    desk.batch("ALTER SCHEMA bannerwall RENAME TO bannerwall_before")?;
-    desk.batch(&(schema_of_server() + &TABLES.concat()))?;
+fn reference(link: &Link) -> Result<Facts, DatabaseError> {
+    link.batch("ALTER SCHEMA bannerwall RENAME TO bannerwall_before")?;
+    link.batch(&(schema_of_server() + &TABLES.concat()))?;
     let name = |group: Group| format!("bannerwall_reference_{}", group.word());
     for group in Group::ALL {
-        desk.batch(&format!("CREATE ROLE {}", name(group)))?;
-        desk.batch(&group.rights(&literal(&name(group))))?;
+        link.batch(&format!("CREATE ROLE {}", name(group)))?;
+        link.batch(&group.rights(&literal(&name(group))))?;
     }
-    facts(desk, Group::ALL.into_iter().map(|group| (label(group), name(group))))
+    facts(link, Group::ALL.into_iter().map(|group| (label(group), name(group))))
 }
 
 /// What is so and is not to be, and what is to be and is not.

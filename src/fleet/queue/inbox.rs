@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{Queue, VERSION, values, version};
-use crate::database::{DatabaseError, Row};
+use crate::database::{DatabaseError, Link, Row};
 use crate::fleet::FleetError;
-use crate::inventory::{Batch, Database, Desk, Sent, Time, Unread};
+use crate::inventory::{Batch, Database, Sent, Time, Unread};
 
 /// Runs of sensors are forgotten that were not heard of for so long: 90 days, in milliseconds.
 const FORGOTTEN: i64 = 90 * 86_400_000;
@@ -88,19 +88,15 @@ struct Stream {
 
 /// Takes batches of a sensor that nobody else has in hand, at most so many, in its order; what they tell goes
 /// into `sent`.
-pub(in crate::fleet) fn take(
-    desk: Desk<'_>,
-    most: i64,
-    taken: &mut Taken,
-) -> Result<Vec<Sent>, DatabaseError> {
+pub(in crate::fleet) fn take(link: &Link, most: i64, taken: &mut Taken) -> Result<Vec<Sent>, DatabaseError> {
     *taken = Taken::default();
-    let Some(sensor) = next_sensor(desk)? else { return Ok(Vec::new()) };
-    let letters = letters(desk, &sensor, most)?;
+    let Some(sensor) = next_sensor(link)? else { return Ok(Vec::new()) };
+    let letters = letters(link, &sensor, most)?;
     let Some(last) = letters.last() else { return Ok(Vec::new()) };
     taken.rows = letters.len();
     let (skew, waiting) = (last.sent_at.saturating_sub(last.received_at), last.waiting);
     let heard = last.received_at;
-    let (mut streams, mut sent, mut lost) = (streams(desk, &sensor, &letters)?, Vec::new(), 0);
+    let (mut streams, mut sent, mut lost) = (streams(link, &sensor, &letters)?, Vec::new(), 0);
     let (mut over, mut sightings) = (Vec::new(), 0);
     for letter in letters {
         let stream = streams.entry(letter.stream.clone()).or_default();
@@ -114,108 +110,121 @@ pub(in crate::fleet) fn take(
             over.push(letter.id);
             continue;
         }
-        match Batch::read_most(letter.version, &letter.text) {
-            Ok((mut batch, unread)) => {
-                let late = batch.bound_times(letter.received_at.saturating_add(TOLERATED));
-                if late > 0 {
-                    taken.notes.push(format!(
-                        "sensor {sensor}: {late} records of batch {} are of a time after it came, and are taken for as old as that: set its clock right",
-                        letter.number
-                    ));
-                }
-                sightings += i64::try_from(batch.sightings()).unwrap_or(i64::MAX);
-                taken.last = Some(letter.id);
-                if let Some(Unread { records, text, error }) = unread {
-                    let update = "UPDATE fleet_inbox SET refused = ?2, batch = ?3 WHERE id = ?1";
-                    desk.execute(update, values![letter.id, error.to_string(), text])?;
-                    taken.refused.push(format!(
-                        "sensor {sensor}: {records} records of batch {} are set aside: {error}",
-                        letter.number
-                    ));
-                } else {
-                    over.push(letter.id);
-                }
-                sent.push(Sent { sensor: sensor.clone(), stream: letter.stream, batch, lost: letter.lost });
-            }
-            Err(error) => {
-                let error = error.to_string();
-                refuse(desk, letter.id, &error)?;
-                taken.refused.push(format!("sensor {sensor}: batch {} is set aside: {error}", letter.number));
-            }
+        let (batch, is_over) = read(link, &sensor, &letter, taken)?;
+        if is_over {
+            over.push(letter.id);
+        }
+        if let Some(batch) = batch {
+            sightings += i64::try_from(batch.sightings()).unwrap_or(i64::MAX);
+            taken.last = Some(letter.id);
+            sent.push(Sent { sensor: sensor.clone(), stream: letter.stream, batch, lost: letter.lost });
         }
     }
     taken.merged = sent.len();
-    desk.execute("DELETE FROM fleet_inbox WHERE id = ANY(?1)", &[over.into_iter().collect()])?;
+    link.execute("DELETE FROM fleet_inbox WHERE id = ANY(?1)", &[over.into_iter().collect()])?;
     for (name, stream) in &streams {
         let upsert =
             "INSERT INTO fleet_streams (sensor, stream, number, heard, lost) VALUES (?1, ?2, ?3, ?4, ?5)
              ON CONFLICT (sensor, stream) DO UPDATE SET number = excluded.number, heard = excluded.heard,
                lost = excluded.lost";
-        desk.execute(upsert, values![&sensor, name, stream.number, stream.heard, stream.lost])?;
+        link.execute(upsert, values![&sensor, name, stream.number, stream.heard, stream.lost])?;
     }
     let merged = i64::try_from(taken.merged).unwrap_or(i64::MAX);
     let update = "UPDATE fleet_sensors SET heard = ?2, skew = ?3, waiting = ?4, merged = fleet_now(),
            batches = batches + ?5, sightings = sightings + ?6, lost = lost + ?7 WHERE sensor = ?1";
-    desk.execute(update, values![&sensor, heard, skew, waiting, merged, sightings, lost])?;
+    link.execute(update, values![&sensor, heard, skew, waiting, merged, sightings, lost])?;
     let forget = "DELETE FROM fleet_streams WHERE sensor = ?1 AND heard < fleet_now() - ?2";
-    desk.execute(forget, values![&sensor, FORGOTTEN])?;
+    link.execute(forget, values![&sensor, FORGOTTEN])?;
     Ok(sent)
 }
 
+/// Reads a batch, and sets aside the parts that cannot be read. Returns the readable part, and true if nothing
+/// is set aside.
+fn read(
+    link: &Link,
+    sensor: &str,
+    letter: &Letter,
+    taken: &mut Taken,
+) -> Result<(Option<Batch>, bool), DatabaseError> {
+    let number = letter.number;
+    let (mut batch, unread) = match Batch::read_most(letter.version, &letter.text) {
+        Ok(read) => read,
+        Err(error) => {
+            let error = error.to_string();
+            refuse(link, letter.id, &error)?;
+            taken.refused.push(format!("sensor {sensor}: batch {number} is set aside: {error}"));
+            return Ok((None, false));
+        }
+    };
+    let late = batch.bound_times(letter.received_at.saturating_add(TOLERATED));
+    if late > 0 {
+        taken.notes.push(format!(
+            "sensor {sensor}: {late} records of batch {number} are of a time after it came, and are taken for as old as that: set its clock right"
+        ));
+    }
+    let Some(Unread { records, text, error }) = unread else { return Ok((Some(batch), true)) };
+    let update = "UPDATE fleet_inbox SET refused = ?2, batch = ?3 WHERE id = ?1";
+    link.execute(update, values![letter.id, error.to_string(), text])?;
+    taken
+        .refused
+        .push(format!("sensor {sensor}: {records} records of batch {number} are set aside: {error}"));
+    Ok((Some(batch), false))
+}
+
 /// Sets a batch aside that cannot be merged.
-pub(in crate::fleet) fn refuse(desk: Desk<'_>, id: i64, why: &str) -> Result<(), DatabaseError> {
-    desk.execute("UPDATE fleet_inbox SET refused = ?2 WHERE id = ?1", values![id, why]).map(drop)
+pub(in crate::fleet) fn refuse(link: &Link, id: i64, why: &str) -> Result<(), DatabaseError> {
+    link.execute("UPDATE fleet_inbox SET refused = ?2 WHERE id = ?1", values![id, why]).map(drop)
 }
 
 /// Has all batches tried once more that were set aside; how many.
-pub(in crate::fleet) fn retry(desk: Desk<'_>) -> Result<usize, DatabaseError> {
-    desk.execute("UPDATE fleet_inbox SET refused = NULL, again = true WHERE refused IS NOT NULL", &[])
+pub(in crate::fleet) fn retry(link: &Link) -> Result<usize, DatabaseError> {
+    link.execute("UPDATE fleet_inbox SET refused = NULL, again = true WHERE refused IS NOT NULL", &[])
 }
 
 /// Ends sessions of the fleet's roles that have kept others waiting for too long; whose they were.
-pub(in crate::fleet) fn unblock(desk: Desk<'_>) -> Result<Vec<String>, DatabaseError> {
-    desk.all("SELECT fleet_unblock()", &[], |row| row.get(0))
+pub(in crate::fleet) fn unblock(link: &Link) -> Result<Vec<String>, DatabaseError> {
+    link.all("SELECT fleet_unblock()", &[], |row| row.get(0))
 }
 
 /// Whether there is anything to merge.
-pub(in crate::fleet) fn is_waiting(desk: Desk<'_>) -> Result<bool, DatabaseError> {
+pub(in crate::fleet) fn is_waiting(link: &Link) -> Result<bool, DatabaseError> {
     let query = "SELECT EXISTS (SELECT FROM fleet_inbox WHERE refused IS NULL)";
-    Ok(desk.one(query, &[], |row| row.get(0))?.unwrap_or_default())
+    Ok(link.one(query, &[], |row| row.get(0))?.unwrap_or_default())
 }
 
 /// Whether who asks may merge.
-pub(in crate::fleet) fn may_merge(desk: Desk<'_>) -> Result<bool, DatabaseError> {
+pub(in crate::fleet) fn may_merge(link: &Link) -> Result<bool, DatabaseError> {
     let query =
         "SELECT has_table_privilege('fleet_inbox', 'DELETE') AND has_table_privilege('services', 'INSERT')";
-    Ok(desk.one(query, &[], |row| row.get(0))?.unwrap_or_default())
+    Ok(link.one(query, &[], |row| row.get(0))?.unwrap_or_default())
 }
 
 /// The sensor of which something waits for longest, locked to the end of the transaction.
-fn next_sensor(desk: Desk<'_>) -> Result<Option<String>, DatabaseError> {
+fn next_sensor(link: &Link) -> Result<Option<String>, DatabaseError> {
     let query = "SELECT sensor FROM fleet_sensors s WHERE EXISTS (SELECT FROM fleet_inbox i
            WHERE i.sensor = s.sensor AND i.refused IS NULL)
          ORDER BY merged NULLS FIRST LIMIT 1 FOR UPDATE SKIP LOCKED";
-    if let Some(sensor) = desk.one(query, &[], |row| row.get(0))? {
+    if let Some(sensor) = link.one(query, &[], |row| row.get(0))? {
         return Ok(Some(sensor));
     }
     // Who was made a sensor without `fleet init` is known from its first batch on.
     let enter =
         "INSERT INTO fleet_sensors (sensor) SELECT DISTINCT sensor FROM fleet_inbox i WHERE refused IS NULL
            AND NOT EXISTS (SELECT FROM fleet_sensors s WHERE s.sensor = i.sensor) ON CONFLICT DO NOTHING";
-    match desk.execute(enter, &[])? {
+    match link.execute(enter, &[])? {
         0 => Ok(None),
-        _ => desk.one(query, &[], |row| row.get(0)),
+        _ => link.one(query, &[], |row| row.get(0)),
     }
 }
 
-fn letters(desk: Desk<'_>, sensor: &str, most: i64) -> Result<Vec<Letter>, DatabaseError> {
+fn letters(link: &Link, sensor: &str, most: i64) -> Result<Vec<Letter>, DatabaseError> {
     // The first of them, however large, and those behind it that a turn has room for.
     let query = "SELECT id, stream, number, sent_at, received_at, waiting, lost, version, batch, again
          FROM fleet_inbox JOIN (SELECT id, sum(octets) OVER (ORDER BY id) - octets AS before
              FROM (SELECT id, octet_length(batch) AS octets FROM fleet_inbox
                WHERE sensor = ?1 AND refused IS NULL ORDER BY id LIMIT ?2) queued) taken USING (id)
          WHERE before < ?3 ORDER BY id";
-    desk.all(query, values![sensor, most, TURN], |row| {
+    link.all(query, values![sensor, most, TURN], |row| {
         Ok(Letter {
             id: row.get(0)?,
             stream: row.get(1)?,
@@ -232,15 +241,11 @@ fn letters(desk: Desk<'_>, sensor: &str, most: i64) -> Result<Vec<Letter>, Datab
 }
 
 /// How far the runs were merged of which there are letters.
-fn streams(
-    desk: Desk<'_>,
-    sensor: &str,
-    letters: &[Letter],
-) -> Result<BTreeMap<String, Stream>, DatabaseError> {
+fn streams(link: &Link, sensor: &str, letters: &[Letter]) -> Result<BTreeMap<String, Stream>, DatabaseError> {
     let query =
         "SELECT stream, number, lost, heard FROM fleet_streams WHERE sensor = ?1 AND stream = ANY(?2)";
     let names = letters.iter().map(|letter| letter.stream.as_str()).collect();
-    let found = desk.all(query, &[sensor.into(), names], |row| {
+    let found = link.all(query, &[sensor.into(), names], |row| {
         Ok((row.get(0)?, Stream { number: row.get(1)?, lost: row.get(2)?, heard: row.get(3)? }))
     })?;
     Ok(found.into_iter().collect())
@@ -256,13 +261,13 @@ impl Queue {
     /// # Errors
     /// One is not known, or something of it waits to be merged.
     pub fn forget_sensors(&self, names: &[String]) -> Result<Vec<usize>, FleetError> {
-        let outcome = self.beside.together(|desk| {
+        let outcome = self.beside.together(|link| {
             for name in names {
-                if let Some(error) = in_the_way(desk, name)? {
+                if let Some(error) = in_the_way(link, name)? {
                     return Ok(Err(error));
                 }
             }
-            names.iter().map(|name| forget(desk, name)).collect::<Result<_, _>>().map(Ok)
+            names.iter().map(|name| forget(link, name)).collect::<Result<_, _>>().map(Ok)
         });
         outcome.map_err(|error| self.fault(error))?
     }
@@ -272,20 +277,20 @@ impl Queue {
     /// # Errors
     /// What the database says.
     pub fn sensors(&self) -> Result<Vec<SensorState>, FleetError> {
-        sensors(self.beside.desk()).map_err(|error| self.fault(error))
+        sensors(self.beside.link()).map_err(|error| self.fault(error))
     }
 }
 
 /// Why a sensor is not to be forgotten; nobody merges anything of it up to the end of the transaction.
-fn in_the_way(desk: Desk<'_>, name: &str) -> Result<Option<FleetError>, DatabaseError> {
-    desk.one("SELECT FROM fleet_sensors WHERE sensor = ?1 FOR UPDATE", values![name], |_| Ok(()))?;
+fn in_the_way(link: &Link, name: &str) -> Result<Option<FleetError>, DatabaseError> {
+    link.one("SELECT FROM fleet_sensors WHERE sensor = ?1 FOR UPDATE", values![name], |_| Ok(()))?;
     let query = "SELECT count(*) FILTER (WHERE refused IS NULL), count(*) > 0
              OR EXISTS (SELECT FROM fleet_sensors WHERE sensor = ?1)
              OR EXISTS (SELECT FROM fleet_heartbeats WHERE sensor = ?1)
              OR EXISTS (SELECT FROM fleet_rules_taken WHERE sensor = ?1)
          FROM fleet_inbox WHERE sensor = ?1";
     let (waiting, is_known) =
-        desk.one(query, values![name], |row| Ok((row.get(0)?, row.get(1)?)))?.unwrap_or((0, false));
+        link.one(query, values![name], |row| Ok((row.get(0)?, row.get(1)?)))?.unwrap_or((0, false));
     Ok(match (waiting, is_known) {
         (_, false) => Some(FleetError::NoSensor(name.to_owned())),
         (0, true) => None,
@@ -294,11 +299,11 @@ fn in_the_way(desk: Desk<'_>, name: &str) -> Result<Option<FleetError>, Database
 }
 
 /// Takes a sensor out of the tables; how many batches of it were set aside.
-fn forget(desk: Desk<'_>, name: &str) -> Result<usize, DatabaseError> {
+fn forget(link: &Link, name: &str) -> Result<usize, DatabaseError> {
     for table in OF_SENSOR {
-        desk.execute(&format!("DELETE FROM {table} WHERE sensor = ?1"), values![name])?;
+        link.execute(&format!("DELETE FROM {table} WHERE sensor = ?1"), values![name])?;
     }
-    desk.execute("DELETE FROM fleet_inbox WHERE sensor = ?1 AND refused IS NOT NULL", values![name])
+    link.execute("DELETE FROM fleet_inbox WHERE sensor = ?1 AND refused IS NOT NULL", values![name])
 }
 
 /// All sensors that send to the fleet beside an inventory; none where there is none that this program knows.
@@ -306,13 +311,13 @@ fn forget(desk: Desk<'_>, name: &str) -> Result<usize, DatabaseError> {
 /// # Errors
 /// What the database says.
 pub fn sensors_of(inventory: &Database) -> Result<Option<Vec<SensorState>>, DatabaseError> {
-    match inventory.desk() {
-        Some(desk) if version(desk)? == VERSION => sensors(desk).map(Some),
+    match inventory.link() {
+        Some(link) if version(link)? == VERSION => sensors(link).map(Some),
         _ => Ok(None),
     }
 }
 
-fn sensors(desk: Desk<'_>) -> Result<Vec<SensorState>, DatabaseError> {
+fn sensors(link: &Link) -> Result<Vec<SensorState>, DatabaseError> {
     let query = "SELECT sensor, greatest(s.heard, i.heard) AS heard, greatest(s.heard, i.heard, h.at) AS alive, s.skew,
            coalesce(i.inbox, 0), coalesce(i.waiting, s.waiting), coalesce(i.refused, 0), coalesce(s.batches, 0),
            coalesce(s.sightings, 0), coalesce(s.lost, 0), fleet_now() - greatest(s.heard, i.heard, h.at),
@@ -323,7 +328,7 @@ fn sensors(desk: Desk<'_>) -> Result<Vec<SensorState>, DatabaseError> {
              (array_agg(waiting ORDER BY id DESC))[1] AS waiting
            FROM fleet_inbox GROUP BY sensor) i USING (sensor)
          FULL JOIN fleet_heartbeats h USING (sensor) ORDER BY sensor";
-    desk.all(query, &[], sensor)
+    link.all(query, &[], sensor)
 }
 
 fn sensor(row: &Row<'_>) -> Result<SensorState, DatabaseError> {

@@ -1,9 +1,9 @@
 //! What makes a fleet: tables, roles, and what each role may do.
 
 use super::{TABLES, VERSION};
-use crate::database::{DatabaseError, Row, values};
+use crate::database::{DatabaseError, Link, Row, values};
 use crate::fleet::FleetError;
-use crate::inventory::{Beside, Desk, schema_of_server};
+use crate::inventory::{Beside, schema_of_server};
 
 /// A group that roles are members of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,15 +156,15 @@ pub(super) fn literal(name: &str) -> String {
 
 /// Makes the roles of a fleet whose tables are there.
 pub(super) fn make(beside: &Beside, members: &[Member]) -> Result<(), DatabaseError> {
-    beside.together(|desk| desk.batch(&roles(members)))
+    beside.together(|link| link.batch(&roles(members)))
 }
 
 /// Lets the groups that are there do what is new in the tables.
-pub(super) fn grant(desk: Desk<'_>) -> Result<(), DatabaseError> {
+pub(super) fn grant(link: &Link) -> Result<(), DatabaseError> {
     for group in Group::ALL {
         let there = format!("SELECT FROM pg_roles WHERE rolname = {}", group.name());
-        if desk.one(&there, &[], |_| Ok(()))?.is_some() {
-            desk.batch(&group.rights(&group.name()))?;
+        if link.one(&there, &[], |_| Ok(()))?.is_some() {
+            link.batch(&group.rights(&group.name()))?;
         }
     }
     Ok(())
@@ -176,14 +176,14 @@ const MEMBERS: &str = "SELECT g.rolname::text FROM pg_auth_members m JOIN pg_rol
 
 /// Looks which roles are there, and whether they may become what they are to be; what there is to make.
 pub(super) fn look(beside: &Beside, members: &[Member]) -> Result<Vec<String>, FleetError> {
-    let desk = beside.desk();
+    let link = beside.link();
     let is_there = |name: &str| {
         let there = "SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = ?1";
-        desk.one(there, values![name], |row| row.get::<bool>(0))
+        link.one(there, values![name], |row| row.get::<bool>(0))
     };
     let fault = |error: DatabaseError| FleetError::Store(beside.fault(error));
     let mut told = vec![format!("tables of the fleet: version {VERSION}")];
-    let groups = names(desk).map_err(fault)?;
+    let groups = names(link).map_err(fault)?;
     for group in &groups {
         let found = is_there(group).map_err(fault)?;
         told.push(format!("role {group}: {}", if found.is_some() { "was there" } else { "made" }));
@@ -194,7 +194,7 @@ pub(super) fn look(beside: &Beside, members: &[Member]) -> Result<Vec<String>, F
         let is_of = |groups: &[String]| {
             let query = format!("{MEMBERS} WHERE r.rolname = ?1 AND g.rolname = ANY(?2) LIMIT 1");
             let groups = groups.iter().map(String::as_str).collect();
-            desk.one(&query, &[name.into(), groups], |row| row.get::<String>(0)).map_err(fault)
+            link.one(&query, &[name.into(), groups], |row| row.get::<String>(0)).map_err(fault)
         };
         if *group != Group::Sensor {
             if is_of(std::slice::from_ref(sensors))?.is_some() {
@@ -218,10 +218,10 @@ pub(super) fn look(beside: &Beside, members: &[Member]) -> Result<Vec<String>, F
 }
 
 /// The names of the groups' roles in this database, in the order of [`Group::ALL`].
-pub(super) fn names(desk: Desk<'_>) -> Result<[String; 5], DatabaseError> {
+pub(super) fn names(link: &Link) -> Result<[String; 5], DatabaseError> {
     let query = format!("SELECT {}", Group::ALL.map(Group::name).join(", "));
     let read = |row: &Row<'_>| Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?]);
-    desk.one(&query, &[], read)?.ok_or(DatabaseError::Column(0))
+    link.one(&query, &[], read)?.ok_or(DatabaseError::Column(0))
 }
 
 #[cfg(test)]

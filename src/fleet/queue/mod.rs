@@ -22,8 +22,8 @@ pub use status::{ScanEnd, ScanState, Status};
 pub(super) use work::{Beat, Lease, Ordered, Rows, Share, Written, write};
 
 use super::FleetError;
-use crate::database::{DatabaseError, Place, Row, Value, values};
-use crate::inventory::{Beside, Desk};
+use crate::database::{DatabaseError, Link, Place, Row, Value, values};
+use crate::inventory::Beside;
 
 /// Version of the tables that this program writes.
 pub(super) const VERSION: i64 = TABLES.len() as i64;
@@ -94,20 +94,20 @@ impl Queue {
 
     /// Upgrades the tables, and grants the new rights to existing groups.
     fn climb(&self) -> Result<(), DatabaseError> {
-        if version(self.beside.desk())? >= VERSION {
+        if version(self.beside.link())? >= VERSION {
             return Ok(());
         }
-        self.beside.together(|desk| {
-            desk.wait_for_turn()?;
+        self.beside.together(|link| {
+            link.wait_for_turn()?;
             // Another process may have been quicker.
-            let found = usize::try_from(version(desk)?).unwrap_or_default();
-            TABLES.iter().skip(found).try_for_each(|step| desk.batch(step))?;
-            init::grant(desk)
+            let found = usize::try_from(version(link)?).unwrap_or_default();
+            TABLES.iter().skip(found).try_for_each(|step| link.batch(step))?;
+            init::grant(link)
         })
     }
 
     fn version(&self) -> Result<i64, FleetError> {
-        version(self.beside.desk()).map_err(|error| self.fault(error))
+        version(self.beside.link()).map_err(|error| self.fault(error))
     }
 
     /// Reconnects if the connection is lost.
@@ -129,7 +129,7 @@ impl Queue {
         values: &[Value<'_>],
         read: impl FnOnce(&Row<'_>) -> Result<T, DatabaseError>,
     ) -> Result<Option<T>, FleetError> {
-        self.beside.desk().one(text, values, read).map_err(|error| self.fault(error))
+        self.beside.link().one(text, values, read).map_err(|error| self.fault(error))
     }
 
     fn all<T>(
@@ -138,16 +138,16 @@ impl Queue {
         values: &[Value<'_>],
         read: impl FnMut(&Row<'_>) -> Result<T, DatabaseError>,
     ) -> Result<Vec<T>, FleetError> {
-        self.beside.desk().all(text, values, read).map_err(|error| self.fault(error))
+        self.beside.link().all(text, values, read).map_err(|error| self.fault(error))
     }
 }
 
 /// Returns the version of the tables; 0 if there are none.
-fn version(desk: Desk<'_>) -> Result<i64, DatabaseError> {
+fn version(link: &Link) -> Result<i64, DatabaseError> {
     let there = "SELECT to_regclass('bannerwall.fleet_version') IS NOT NULL";
-    if desk.one(there, &[], |row| row.get::<bool>(0))? != Some(true) {
+    if link.one(there, &[], |row| row.get::<bool>(0))? != Some(true) {
         return Ok(0);
     }
-    let found = desk.one("SELECT max(version) FROM fleet_version", values![], |row| row.get(0))?;
+    let found = link.one("SELECT max(version) FROM fleet_version", values![], |row| row.get(0))?;
     Ok(found.unwrap_or_default())
 }

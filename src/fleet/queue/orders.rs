@@ -1,9 +1,10 @@
 //! What those ask who give orders: a scan to begin, to end, to be tried again; and what came of it.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use super::Queue;
-use crate::database::values;
+use crate::database::{Row, values};
 use crate::fleet::{FleetError, Order};
 
 /// A scan that is to be entered.
@@ -52,13 +53,13 @@ impl Queue {
     /// # Errors
     /// There is none of that number, or it is over.
     pub fn cancel(&self, scan: i64) -> Result<(), FleetError> {
-        let outcome = self.beside.together(|desk| {
+        let outcome = self.beside.together(|link| {
             let ended = "UPDATE fleet_scans SET state = 'cancelled', ended = fleet_now() WHERE id = ?1 AND state = 'open'";
-            if desk.execute(ended, values![scan])? == 0 {
+            if link.execute(ended, values![scan])? == 0 {
                 return Ok(false);
             }
             let shards = "UPDATE fleet_shards SET state = 'cancelled' WHERE scan = ?1 AND state IN ('ready', 'parked')";
-            desk.execute(shards, values![scan]).map(|_| true)
+            link.execute(shards, values![scan]).map(|_| true)
         });
         match outcome.map_err(|error| self.fault(error))? {
             true => Ok(()),
@@ -74,12 +75,12 @@ impl Queue {
         if self.status(scan)?.state == "cancelled" {
             return Err(FleetError::Over(scan, "was cancelled: submit it anew"));
         }
-        let again = self.beside.together(|desk| {
+        let again = self.beside.together(|link| {
             let shards =
                 "UPDATE fleet_shards SET state = 'ready', attempts = 0 WHERE scan = ?1 AND state = 'parked'";
-            let shards = desk.execute(shards, values![scan])?;
+            let shards = link.execute(shards, values![scan])?;
             if shards > 0 {
-                desk.execute(
+                link.execute(
                     "UPDATE fleet_scans SET state = 'open', ended = NULL WHERE id = ?1",
                     values![scan],
                 )?;
@@ -100,8 +101,8 @@ impl Queue {
             }
         }
         let query = "DELETE FROM fleet_scans WHERE id = ?1 AND state <> 'open'";
-        let forgotten = self.beside.together(|desk| {
-            scans.iter().try_for_each(|scan| desk.execute(query, values![*scan]).map(|_| ()))
+        let forgotten = self.beside.together(|link| {
+            scans.iter().try_for_each(|scan| link.execute(query, values![*scan]).map(|_| ()))
         });
         forgotten.map_err(|error| self.fault(error))
     }
@@ -113,7 +114,7 @@ impl Queue {
     pub fn forget_older(&self, time: Duration) -> Result<usize, FleetError> {
         let millis = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
         let query = "DELETE FROM fleet_scans WHERE state <> 'open' AND ended <= fleet_now() - ?1::bigint";
-        self.beside.desk().execute(query, values![millis]).map_err(|error| self.fault(error))
+        self.beside.link().execute(query, values![millis]).map_err(|error| self.fault(error))
     }
 
     /// Shows what came of a scan's targets, as events in JSON or as records; in no other order than that of
@@ -130,7 +131,8 @@ impl Queue {
         self.status(scan)?;
         let column = if as_csv { "csv" } else { "json" };
         let query = format!("SELECT {column} FROM fleet_results WHERE scan = ?1 ORDER BY shard, position");
-        self.beside.desk().each(&query, values![scan], |row| show(&row.get::<String>(0)?))
+        let show = |row: &Row<'_>| show(&row.get::<String>(0)?).map(ControlFlow::Continue);
+        self.beside.link().each(&query, values![scan], show)
     }
 }
 

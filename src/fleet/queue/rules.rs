@@ -94,7 +94,7 @@ impl Queue {
              WHERE NOT EXISTS (SELECT FROM fleet_rules WHERE serial >= ?1 AND who = session_user) ON CONFLICT DO NOTHING";
         let Published { serial, pack, signature, percent, rules, note } = version;
         let values = values![*serial, pack.as_slice(), signature, *percent, *rules, note];
-        let entered = self.beside.desk().execute(query, values);
+        let entered = self.beside.link().execute(query, values);
         if entered.map_err(|error| self.fault(error))? == 0 {
             Err(FleetError::NotNewer(*serial))
         } else {
@@ -143,7 +143,7 @@ impl Queue {
     pub fn roll_out(&self, serial: i64, percent: i64) -> Result<(), FleetError> {
         let query = "UPDATE fleet_rules SET percent = ?2 WHERE serial = ?1";
         let values = values![serial, percent];
-        let changed = self.beside.desk().execute(query, values).map_err(|error| self.fault(error))?;
+        let changed = self.beside.link().execute(query, values).map_err(|error| self.fault(error))?;
         if changed == 0 { Err(FleetError::NoRules(serial)) } else { Ok(()) }
     }
 
@@ -234,7 +234,7 @@ impl Shelf {
     /// # Errors
     /// What the database says.
     pub(in crate::fleet) fn sensor(&self) -> Result<String, StoreError> {
-        let found = self.beside.desk().one("SELECT session_user::text", values![], |row| row.get(0));
+        let found = self.beside.link().one("SELECT session_user::text", values![], |row| row.get(0));
         Ok(found.map_err(|error| self.beside.fault(error))?.unwrap_or_default())
     }
 
@@ -243,7 +243,7 @@ impl Shelf {
     /// # Errors
     /// What the database says.
     pub(in crate::fleet) fn offers(&self, above: i64) -> Result<Vec<Offer>, StoreError> {
-        let found = self.beside.desk().all(OFFERS, values![above, OFFERED, SIGNATURE], Offer::read);
+        let found = self.beside.link().all(OFFERS, values![above, OFFERED, SIGNATURE], Offer::read);
         found.map_err(|error| self.beside.fault(error))
     }
 
@@ -254,7 +254,7 @@ impl Shelf {
     pub(in crate::fleet) fn pack(&self, offer: &Offer) -> Result<Option<Vec<u8>>, StoreError> {
         let query = "SELECT substring(pack, 1, ?2) FROM fleet_rules WHERE serial = ?1 AND who = ?3";
         let values = values![offer.serial, asked(), &offer.who];
-        let found = self.beside.desk().one(query, values, |row| row.get::<Vec<u8>>(0));
+        let found = self.beside.link().one(query, values, |row| row.get::<Vec<u8>>(0));
         let found = found.map_err(|error| self.beside.fault(error))?;
         Ok(found.filter(|octets| octets.len() <= LARGEST))
     }
@@ -272,7 +272,7 @@ impl Shelf {
              ON CONFLICT (sensor) DO UPDATE SET serial = excluded.serial, refused = excluded.refused,
                reason = excluded.reason";
         let (refused, reason) = refused.map(|(serial, reason)| (*serial, reason.as_str())).unzip();
-        let told = self.beside.desk().execute(query, values![serial, refused, reason]);
+        let told = self.beside.link().execute(query, values![serial, refused, reason]);
         told.map(drop).map_err(|error| self.beside.fault(error))
     }
 }

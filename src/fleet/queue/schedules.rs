@@ -73,7 +73,7 @@ impl Queue {
     /// # Errors
     /// There is none of that number.
     pub fn unschedule(&self, id: i64) -> Result<(), FleetError> {
-        let gone = self.beside.desk().execute("DELETE FROM fleet_schedules WHERE id = ?1", values![id]);
+        let gone = self.beside.link().execute("DELETE FROM fleet_schedules WHERE id = ?1", values![id]);
         match gone.map_err(|error| self.fault(error))? {
             0 => Err(FleetError::NoSchedule(id)),
             _ => Ok(()),
@@ -114,8 +114,8 @@ impl Queue {
     pub(in crate::fleet) fn begin_due(&self, now: Time) -> Result<(), DatabaseError> {
         let due = "SELECT id, cron, due, EXISTS (SELECT FROM fleet_scans f WHERE f.schedule = s.id AND f.state = 'open')
              FROM fleet_schedules s WHERE due <= ?1 ORDER BY id LIMIT 1";
-        let desk = self.beside.desk();
-        let Some(Due { id, cron, due, runs }) = desk.one(due, values![now.millis()], Due::read)? else {
+        let link = self.beside.link();
+        let Some(Due { id, cron, due, runs }) = link.one(due, values![now.millis()], Due::read)? else {
             return Ok(());
         };
         let cron = cron.parse::<Cron>().ok();
@@ -131,7 +131,7 @@ impl Queue {
         let times = i64::try_from(missed).unwrap_or(i64::MAX);
         let values = [id.into(), next.into(), i64::from(begins).into(), times.into(), Value::from(why)];
         let begun: Option<Option<i64>> =
-            desk.one("SELECT fleet_begin(?1, ?2, ?3 = 1, ?4, ?5)", &values, |row| row.get(0))?;
+            link.one("SELECT fleet_begin(?1, ?2, ?3 = 1, ?4, ?5)", &values, |row| row.get(0))?;
         // None where another worker was quicker.
         let Some(scan) = begun.flatten() else { return Ok(()) };
         if scan > 0 {

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use super::orders::What;
 use super::{Queue, values};
-use crate::database::{DatabaseError, Row, Value};
+use crate::database::{DatabaseError, Link, Row, Value};
 use crate::fleet::Order;
 use crate::fleet::over::Over;
-use crate::inventory::{Desk, Time};
+use crate::inventory::Time;
 use crate::scan::targets::Counts;
 
 /// Time for which a worker is remembered that is not heard of any more, in milliseconds.
@@ -95,11 +95,11 @@ impl Queue {
     pub(in crate::fleet) fn join(&self, name: &str, lease: Duration) -> Result<i64, DatabaseError> {
         let forget = "DELETE FROM fleet_workers WHERE expires < fleet_now() - ?1
              AND NOT EXISTS (SELECT FROM fleet_shards WHERE worker = fleet_workers.id AND state = 'leased')";
-        self.beside.desk().execute(forget, values![REMEMBERED])?;
+        self.beside.link().execute(forget, values![REMEMBERED])?;
         let join =
             "INSERT INTO fleet_workers (name, seen, expires) VALUES (?1, fleet_now(), fleet_now() + ?2)
              RETURNING id";
-        let id = self.beside.desk().one(join, values![name, millis(lease)], |row| row.get(0))?;
+        let id = self.beside.link().one(join, values![name, millis(lease)], |row| row.get(0))?;
         id.ok_or(DatabaseError::Column(0))
     }
 
@@ -112,7 +112,7 @@ impl Queue {
         scan: Option<i64>,
     ) -> Result<Option<Beat>, DatabaseError> {
         let query = "SELECT fleet_beat(?1, ?2), coalesce((SELECT state = 'open' FROM fleet_scans WHERE id = ?3), false)";
-        let told = self.beside.desk().one(query, values![worker, millis(lease), scan], |row| {
+        let told = self.beside.link().one(query, values![worker, millis(lease), scan], |row| {
             Ok((row.get::<Option<i64>>(0)?, row.get::<bool>(1)?))
         })?;
         Ok(told.and_then(|(now, is_open)| Some(Beat { now: Time::from_millis(now?), is_open })))
@@ -130,13 +130,13 @@ impl Queue {
         let query = "SELECT granted, fair FROM fleet_share(?1, ?2, ?3, ?4, ?5)";
         let values = values![scan, number, worker, used, millis(lease)];
         let read = |row: &Row<'_>| Ok(Share { granted: unsigned(row.get(0)?), fair: unsigned(row.get(1)?) });
-        self.beside.desk().one(query, values, read)?.ok_or(DatabaseError::Column(0))
+        self.beside.link().one(query, values, read)?.ok_or(DatabaseError::Column(0))
     }
 
     /// The numbers of a scan's limits.
     pub(in crate::fleet) fn limits(&self, scan: i64) -> Result<Vec<i64>, DatabaseError> {
         let query = "SELECT number FROM fleet_limits WHERE scan = ?1 ORDER BY number";
-        self.beside.desk().all(query, values![scan], |row| row.get(0))
+        self.beside.link().all(query, values![scan], |row| row.get(0))
     }
 
     /// The oldest scan of which there is something to take, but for these.
@@ -144,20 +144,20 @@ impl Queue {
         let query = "SELECT f.id FROM fleet_scans f WHERE f.state = 'open' AND f.id <> ALL(?1::bigint[])
                AND EXISTS (SELECT FROM fleet_shards s WHERE s.scan = f.id AND s.state = 'ready')
              ORDER BY f.id LIMIT 1";
-        self.beside.desk().one(query, &[but.iter().copied().collect()], |row| row.get(0))
+        self.beside.link().one(query, &[but.iter().copied().collect()], |row| row.get(0))
     }
 
     /// Whether there is a scan that is not over, whoever works on it.
     pub(in crate::fleet) fn has_open(&self) -> Result<bool, DatabaseError> {
         let query = "SELECT EXISTS (SELECT FROM fleet_scans f WHERE state = 'open'
                AND EXISTS (SELECT FROM fleet_shards s WHERE s.scan = f.id AND s.state IN ('ready', 'leased')))";
-        Ok(self.beside.desk().one(query, &[], |row| row.get(0))?.unwrap_or_default())
+        Ok(self.beside.link().one(query, &[], |row| row.get(0))?.unwrap_or_default())
     }
 
     /// What is scanned, and into how many shards it is cut; why not, where the order cannot be read.
     pub(in crate::fleet) fn order(&self, scan: i64) -> Result<Result<Ordered, String>, DatabaseError> {
         let query = "SELECT what, shards, about FROM fleet_scans WHERE id = ?1";
-        let found = self.beside.desk().one(query, values![scan], |row| {
+        let found = self.beside.link().one(query, values![scan], |row| {
             Ok((row.get::<String>(0)?, unsigned(row.get(1)?), row.get::<String>(2)?))
         })?;
         let Some((what, shards, about)) = found else { return Ok(Err("it is gone".to_owned())) };
@@ -178,7 +178,7 @@ impl Queue {
                ORDER BY number LIMIT ?3 FOR UPDATE SKIP LOCKED)
              RETURNING number, total, token, step, over_to, over_bits, counts";
         let most = i64::try_from(most).unwrap_or(i64::MAX);
-        let mut leases = self.beside.desk().all(query, values![worker, scan, most], Lease::read)?;
+        let mut leases = self.beside.link().all(query, values![worker, scan, most], Lease::read)?;
         leases.sort_unstable_by_key(|lease| lease.number);
         Ok(leases)
     }
@@ -188,7 +188,7 @@ impl Queue {
         let query =
             "UPDATE fleet_scans SET state = 'done', ended = fleet_now() WHERE id = ?1 AND state = 'open'
                AND NOT EXISTS (SELECT FROM fleet_shards WHERE scan = ?1 AND state IN ('ready', 'leased'))";
-        self.beside.desk().execute(query, values![scan]).map(drop)
+        self.beside.link().execute(query, values![scan]).map(drop)
     }
 
     /// Gives back what a worker has of a scan: others go on where it stands. With `error` it has failed.
@@ -203,24 +203,24 @@ impl Queue {
                state = CASE WHEN f.state = 'cancelled' THEN 'cancelled'
                             WHEN s.attempts + ?3 >= f.attempts THEN 'parked' ELSE 'ready' END
              FROM fleet_scans f WHERE f.id = s.scan AND s.worker = ?1 AND s.scan = ?2 AND s.state = 'leased'";
-        self.beside.desk().execute(query, values![worker, scan, i64::from(error.is_some()), error])
+        self.beside.link().execute(query, values![worker, scan, i64::from(error.is_some()), error])
     }
 
     /// A worker goes, and leaves its shares to others.
     pub(in crate::fleet) fn leave(&self, worker: i64) -> Result<(), DatabaseError> {
-        self.beside.together(|desk| {
-            desk.execute("DELETE FROM fleet_shares WHERE worker = ?1", values![worker])?;
+        self.beside.together(|link| {
+            link.execute("DELETE FROM fleet_shares WHERE worker = ?1", values![worker])?;
             // Whose shards could not be given back is looked for by others.
             let gone = "DELETE FROM fleet_workers WHERE id = ?1
                  AND NOT EXISTS (SELECT FROM fleet_shards WHERE worker = ?1 AND state = 'leased')";
-            desk.execute(gone, values![worker]).map(drop)
+            link.execute(gone, values![worker]).map(drop)
         })
     }
 
     /// A worker works no more on a scan, and leaves its shares of that to others.
     pub(in crate::fleet) fn turn_away(&self, worker: i64, scan: i64) -> Result<(), DatabaseError> {
         let query = "DELETE FROM fleet_shares WHERE worker = ?1 AND scan = ?2";
-        self.beside.desk().execute(query, values![worker, scan]).map(drop)
+        self.beside.link().execute(query, values![worker, scan]).map(drop)
     }
 }
 
@@ -250,7 +250,7 @@ impl Lease {
 /// Writes how far shards are, each as its lease says, and the results that came of it: of all of them, or of
 /// none.
 pub(in crate::fleet) fn write(
-    desk: Desk<'_>,
+    link: &Link,
     scan: i64,
     leases: &[&Lease],
     rows: &Rows,
@@ -279,22 +279,22 @@ pub(in crate::fleet) fn write(
         parts.iter().map(|(_, bits)| bits.as_slice()).collect(),
         counts.collect(),
     ];
-    let written: Vec<u64> = desk.all(query, &values, |row| Ok(unsigned(row.get(0)?)))?;
+    let written: Vec<u64> = link.all(query, &values, |row| Ok(unsigned(row.get(0)?)))?;
     if written.len() < leases.len() {
-        return why_not(desk, scan, leases, &written, [keys, tokens, numbers(&|it| it.step + 1)]);
+        return why_not(link, scan, leases, &written, [keys, tokens, numbers(&|it| it.step + 1)]);
     }
     if !rows.is_empty() {
         let query = "INSERT INTO fleet_results (scan, shard, position, address, port, state, matched, json, csv)
              SELECT ?1::bigint, given.* FROM unnest(?2::bigint[], ?3::bigint[], ?4::text[], ?5::bigint[], ?6::text[],
                ?7::text[]::boolean[], ?8::text[], ?9::text[]) AS given";
-        desk.execute(query, &rows.values)?;
+        link.execute(query, &rows.values)?;
     }
     Ok(Written::Now)
 }
 
 /// Why not all of a batch could be written: it was before, or shards are others'.
 fn why_not(
-    desk: Desk<'_>,
+    link: &Link,
     scan: i64,
     leases: &[&Lease],
     written: &[u64],
@@ -303,7 +303,7 @@ fn why_not(
     let query = "SELECT count(*) FROM fleet_shards s JOIN unnest(?2::bigint[], ?3::bigint[], ?4::bigint[])
            AS given (number, token, step) USING (number, token, step) WHERE s.scan = ?1";
     // Those that were written a moment ago, in this transaction, have that step as well.
-    let before = desk.one(query, &[scan.into(), keys, tokens, steps], |row| row.get::<i64>(0))?;
+    let before = link.one(query, &[scan.into(), keys, tokens, steps], |row| row.get::<i64>(0))?;
     if before.unwrap_or_default() > signed(written.len() as u64) {
         return Ok(Written::Before);
     }

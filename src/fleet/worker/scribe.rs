@@ -163,9 +163,9 @@ impl Scribe {
         let mut said = Written::Now;
         // A writer that is stopped in mid-transaction blocks others no longer than its lease.
         let bound = format!("SET LOCAL idle_in_transaction_session_timeout = {}", self.lease.as_millis());
-        self.keeper.write(findings, &mut |desk| {
-            desk.batch(&bound)?;
-            said = write(desk, scan, &leases, rows)?;
+        self.keeper.write(findings, &mut |link| {
+            link.batch(&bound)?;
+            said = write(link, scan, &leases, rows)?;
             Ok(said == Written::Now)
         })?;
         Ok(said)

@@ -1,8 +1,8 @@
 //! The inbox of a sensor: a table of the fleet into which it may only insert rows. This module sends; the
 //! fleet processes the batches.
 
-use super::{Beside, Desk, Writer};
-use crate::database::{DatabaseError, Place, values};
+use super::{Beside, Writer};
+use crate::database::{DatabaseError, Link, Place, values};
 use crate::inventory::store::{Run, StoreError};
 
 /// A batch to send.
@@ -51,7 +51,7 @@ impl Inbox {
         let query = "SELECT session_user::text FROM pg_class WHERE relname = 'fleet_inbox'
              AND relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = 'bannerwall')
              AND has_column_privilege(oid, 'batch', 'INSERT') AND NOT has_table_privilege(oid, 'SELECT')";
-        let found = self.beside.desk().one(query, values![], |row| row.get(0));
+        let found = self.beside.link().one(query, values![], |row| row.get(0));
         found.map_err(|error| self.beside.fault(error))
     }
 
@@ -60,7 +60,7 @@ impl Inbox {
     /// # Errors
     /// What the database says.
     pub(in crate::inventory) fn beat(&self) -> Result<(), StoreError> {
-        let told = self.beside.desk().one("SELECT true FROM fleet_heard()", &[], |_| Ok(()));
+        let told = self.beside.link().one("SELECT true FROM fleet_heard()", &[], |_| Ok(()));
         told.map(drop).map_err(|error| self.beside.fault(error))
     }
 
@@ -89,7 +89,7 @@ impl Inbox {
         parcel: &Parcel,
         standing: Standing,
     ) -> Result<(), StoreError> {
-        let outcome = self.beside.revive().and_then(|()| enter(self.beside.desk(), parcel, standing));
+        let outcome = self.beside.revive().and_then(|()| enter(self.beside.link(), parcel, standing));
         outcome.map_err(|error| self.beside.fault(error))
     }
 
@@ -102,17 +102,17 @@ impl Inbox {
         parcel: &Parcel,
         standing: Standing,
     ) -> Result<(), StoreError> {
-        let attempt = |desk: Desk<'_>| {
-            desk.batch("BEGIN")?;
-            let outcome = enter(desk, parcel, standing);
-            desk.batch("ROLLBACK").and(outcome)
+        let attempt = |link: &Link| {
+            link.batch("BEGIN")?;
+            let outcome = enter(link, parcel, standing);
+            link.batch("ROLLBACK").and(outcome)
         };
-        let outcome = self.beside.revive().and_then(|()| attempt(self.beside.desk()));
+        let outcome = self.beside.revive().and_then(|()| attempt(self.beside.link()));
         outcome.map_err(|error| self.beside.fault(error))
     }
 }
 
-fn enter(desk: Desk<'_>, parcel: &Parcel, standing: Standing) -> Result<(), DatabaseError> {
+fn enter(link: &Link, parcel: &Parcel, standing: Standing) -> Result<(), DatabaseError> {
     // No conflict target, because naming one requires the right to read.
     let query = "INSERT INTO fleet_inbox (stream, number, sent_at, waiting, lost, version, batch)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT DO NOTHING";
@@ -126,5 +126,5 @@ fn enter(desk: Desk<'_>, parcel: &Parcel, standing: Standing) -> Result<(), Data
         parcel.format,
         &parcel.text
     ];
-    desk.execute(query, values).map(drop)
+    link.execute(query, values).map(drop)
 }

@@ -20,7 +20,7 @@ use std::path::Path;
 
 use rusqlite::OpenFlags;
 
-pub use self::beside::{Beside, Desk};
+pub use self::beside::Beside;
 pub(super) use self::inbox::{Inbox, Parcel, Standing};
 pub use self::orders::{PastOrder, Schedule};
 pub(super) use self::read::SaidTo;

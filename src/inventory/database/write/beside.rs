@@ -4,9 +4,8 @@ use std::net::SocketAddr;
 
 use ahash::AHashSet;
 
-use super::super::beside::Desk;
 use super::{Ahead, Record, Run, StoreError, Writer};
-use crate::database::{DatabaseError, Place};
+use crate::database::{DatabaseError, Link, Place};
 use crate::event::Event;
 use crate::inventory::sighting;
 use crate::inventory::store::Store as _;
@@ -68,7 +67,7 @@ impl Keeper {
     pub fn write(
         &mut self,
         batch: &Findings,
-        beside: &mut dyn FnMut(Desk<'_>) -> Result<bool, DatabaseError>,
+        beside: &mut dyn FnMut(&Link) -> Result<bool, DatabaseError>,
     ) -> Result<bool, StoreError> {
         let writer = &mut self.writer;
         writer.memory.bound();
@@ -98,11 +97,11 @@ impl Writer {
     fn try_write_beside(
         &mut self,
         batch: &[Record],
-        beside: &mut dyn FnMut(Desk<'_>) -> Result<bool, DatabaseError>,
+        beside: &mut dyn FnMut(&Link) -> Result<bool, DatabaseError>,
     ) -> Result<bool, DatabaseError> {
         // The caller's own rows need no turn: others may write the inventory meanwhile.
         let transaction = self.database.link.transaction_of_own()?;
-        if !beside(Desk::new(&transaction))? {
+        if !beside(&transaction)? {
             return Ok(false);
         }
         if !batch.is_empty() {

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 
 use ahash::AHashMap;
 
-use super::super::beside::Desk;
 use super::{Ahead, Database, Memory, Row, StoreError};
 use crate::database::{DatabaseError, Link, Place, values};
 use crate::inventory::batch::Batch;
@@ -57,7 +56,7 @@ impl Merger {
     /// Nothing is known to be written.
     pub fn merge(
         &mut self,
-        take: &mut dyn FnMut(Desk<'_>) -> Result<Vec<Sent>, DatabaseError>,
+        take: &mut dyn FnMut(&Link) -> Result<Vec<Sent>, DatabaseError>,
     ) -> Result<(), StoreError> {
         self.memory.bound();
         let outcome = self.revive().and_then(|()| self.try_merge(take));
@@ -72,11 +71,8 @@ impl Merger {
     ///
     /// # Errors
     /// What the database says.
-    pub fn ask<T>(
-        &mut self,
-        work: impl FnOnce(Desk<'_>) -> Result<T, DatabaseError>,
-    ) -> Result<T, StoreError> {
-        let outcome = self.revive().and_then(|()| work(Desk::new(&self.database.link)));
+    pub fn ask<T>(&mut self, work: impl FnOnce(&Link) -> Result<T, DatabaseError>) -> Result<T, StoreError> {
+        let outcome = self.revive().and_then(|()| work(&self.database.link));
         outcome.map_err(|error| self.database.fault(error))
     }
 
@@ -91,10 +87,10 @@ impl Merger {
 
     fn try_merge(
         &mut self,
-        take: &mut dyn FnMut(Desk<'_>) -> Result<Vec<Sent>, DatabaseError>,
+        take: &mut dyn FnMut(&Link) -> Result<Vec<Sent>, DatabaseError>,
     ) -> Result<(), DatabaseError> {
         let transaction = self.database.link.transaction_of_own()?;
-        let sent = take(Desk::new(&transaction))?;
+        let sent = take(&transaction)?;
         if !sent.is_empty() {
             transaction.wait_for_turn()?;
         }
