@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, bail};
-use bannerwall::workbench::guard::source::{Answer, Backend, SourceConfig, Verdict};
+use bannerwall::workbench::guard::source::{PacketAnswer, PacketVerdict, QueueBackend, SourceConfig};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 fn main() -> anyhow::Result<()> {
@@ -18,14 +18,14 @@ fn main() -> anyhow::Result<()> {
     };
     let queue = queue.parse().context("QUEUE is a number up to 65535")?;
     let backend =
-        Backend::ALL.into_iter().find(|known| known.name() == backend).context("no such backend")?;
+        QueueBackend::ALL.into_iter().find(|known| known.name() == backend).context("no such backend")?;
     let stop = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGTERM, Arc::clone(&stop))?;
     signal_hook::flag::register(SIGINT, Arc::clone(&stop))?;
     let mut source = SourceConfig { backend, ..SourceConfig::new(queue) }.open()?;
     eprintln!("ready");
     while !stop.load(Ordering::Relaxed) {
-        source.next_batch(&mut |_packet| Answer::new(Verdict::Accept))?;
+        source.next_batch(&mut |_packet| PacketAnswer::new(PacketVerdict::Accept))?;
     }
     eprintln!("{:?}", source.statistics());
     source.close()?;

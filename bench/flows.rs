@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use bannerwall_ffi::queue::KernelCounters;
 use bannerwall_inspect::event::Endpoint;
-use bannerwall_inspect::packet::Flags;
+use bannerwall_inspect::packet::TcpFlags;
 use bannerwall_inspect::packet::testing::SegmentBuilder;
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -69,11 +69,11 @@ fn flow(kind: Kind, number: u32) -> anyhow::Result<Vec<Vec<u8>>> {
     let sent = |from, to, sequence, acknowledgement| {
         SegmentBuilder::new(from, to).sequence(sequence).acknowledgement(acknowledgement)
     };
-    let opening = sent(client, SERVER, ours, 0).flags(Flags::SYN);
+    let opening = sent(client, SERVER, ours, 0).flags(TcpFlags::SYN);
     let mut segments = vec![opening];
     let data = |banner: &[u8]| sent(client, SERVER, ours + 1, theirs.wrapping_add(1)).payload(banner);
     if kind != Kind::Opening {
-        segments.push(sent(SERVER, client, theirs, ours + 1).flags(Flags::SYN | Flags::ACK));
+        segments.push(sent(SERVER, client, theirs, ours + 1).flags(TcpFlags::SYN | TcpFlags::ACK));
         segments.push(sent(client, SERVER, ours + 1, theirs.wrapping_add(1)));
     }
     match kind {

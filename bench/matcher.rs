@@ -5,8 +5,8 @@
 use std::fmt::Write as _;
 use std::hint::black_box;
 
-use bannerwall_inspect::banner::{Banner, Progress, Side, SshBanner, http, ssh};
-use bannerwall_inspect::rules::{Context, RuleSet};
+use bannerwall_inspect::banner::{Banner, ParseProgress, Side, SshBanner, http, ssh};
+use bannerwall_inspect::rules::{BannerContext, RuleSet};
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 
 const COUNTS: [usize; 4] = [10, 100, 1_000, 10_000];
@@ -59,9 +59,11 @@ fn benchmark(criterion: &mut Criterion) {
     let identification = ssh::parse_line(line).0;
     let banner = Banner::Ssh(SshBanner { from: Side::Server, identification, kex: None });
     let head = b"HTTP/1.1 200 OK\r\nDate: Sat, 21 Nov 2026 12:00:00 GMT\r\nServer: nginx/1.27.3\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: 6124\r\nConnection: keep-alive\r\nX-Powered-By: PHP/8.3.1\r\nStrict-Transport-Security: max-age=31536000\r\nX-Frame-Options: DENY\r\n\r\n";
-    let Progress::Done { value: response, .. } = http::parse_response(head) else { panic!("a response") };
+    let ParseProgress::Done { value: response, .. } = http::parse_response(head) else {
+        panic!("a response")
+    };
     let response = Banner::Response(response.message);
-    let context = Context::default();
+    let context = BannerContext::default();
     for (name, banner) in [("ssh, nothing matches", &banner), ("http, nothing matches", &response)] {
         let mut group = criterion.benchmark_group(name);
         for count in COUNTS {

@@ -67,14 +67,14 @@ const BY_SOURCE: u32 = 1 | 8 | 16;
 
 /// One direction of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Tuple {
+pub struct ConntrackTuple {
     /// From where.
     pub source: Endpoint,
     /// To where.
     pub destination: Endpoint,
 }
 
-impl Tuple {
+impl ConntrackTuple {
     /// The direction of a segment.
     pub fn of(segment: &Segment<'_>) -> Self {
         Self { source: segment.source(), destination: segment.destination() }
@@ -90,9 +90,9 @@ impl Tuple {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TrackedConnection {
     /// From the end that opened it, to the address that it has dialled.
-    pub original: Tuple,
+    pub original: ConntrackTuple,
     /// From the end that accepted it, to the address that it was dialled from.
-    pub reply: Tuple,
+    pub reply: ConntrackTuple,
 }
 
 impl TrackedConnection {
@@ -105,12 +105,12 @@ impl TrackedConnection {
 
 /// A socket to the tracking.
 #[derive(Debug)]
-pub struct Conntrack {
+pub struct ConntrackSocket {
     socket: OwnedFd,
     number: u32,
 }
 
-impl Conntrack {
+impl ConntrackSocket {
     /// Opens it in the calling thread's network namespace.
     ///
     /// # Errors
@@ -122,7 +122,7 @@ impl Conntrack {
         let mut conntrack = Self { socket, number: 0 };
         // One that cannot be: whatever else the kernel says of it is about the kernel.
         let nowhere = Endpoint { address: IpAddr::from([0; 4]), port: 0 };
-        conntrack.find(&Tuple { source: nowhere, destination: nowhere })?;
+        conntrack.find(&ConntrackTuple { source: nowhere, destination: nowhere })?;
         Ok(conntrack)
     }
 
@@ -130,7 +130,7 @@ impl Conntrack {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn find(&mut self, tuple: &Tuple) -> io::Result<Option<TrackedConnection>> {
+    pub fn find(&mut self, tuple: &ConntrackTuple) -> io::Result<Option<TrackedConnection>> {
         self.request(GET, 0, tuple, &[nested(ORIGINAL, &direction(tuple))])?;
         let mut found = None;
         let result = self.receive(|connection| {
@@ -148,7 +148,7 @@ impl Conntrack {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn find_between(&mut self, ends: &Tuple) -> io::Result<Option<TrackedConnection>> {
+    pub fn find_between(&mut self, ends: &ConntrackTuple) -> io::Result<Option<TrackedConnection>> {
         for ends in [*ends, ends.reversed()] {
             let filter = FILTERED.map(|side| attribute(side, &BY_SOURCE.to_ne_bytes()));
             let sources = [
@@ -178,7 +178,7 @@ impl Conntrack {
     /// # Errors
     /// There is no such connection, or one whose addresses are translated (its rule may be gone), or the
     /// kernel refuses.
-    pub fn loosen(&mut self, tuple: &Tuple) -> io::Result<()> {
+    pub fn loosen(&mut self, tuple: &ConntrackTuple) -> io::Result<()> {
         let flags = FLAGS.map(|direction| attribute(direction, &LIBERAL));
         let state = [nested(PROTOCOL_STATE, &[nested(STATE_OF_TCP, &flags)])];
         // Where it is translated, what is forwarded one way or the other is not what conntrack expects of its
@@ -192,20 +192,26 @@ impl Conntrack {
     ///
     /// # Errors
     /// There is no such connection, or the kernel refuses.
-    pub fn close(&mut self, tuple: &Tuple) -> io::Result<()> {
+    pub fn close(&mut self, tuple: &ConntrackTuple) -> io::Result<()> {
         let [from, to] = FLAGS.map(|direction| attribute(direction, &REOPENS));
         let state = nested(STATE_OF_TCP, &[attribute(STATE, &[CLOSED]), from, to]);
         let timeout = attribute(TIMEOUT, &CLOSED_TIMEOUT.to_be_bytes());
         self.change(tuple, &[nested(PROTOCOL_STATE, &[state]), timeout])
     }
 
-    fn change(&mut self, tuple: &Tuple, attributes: &[Vec<u8>]) -> io::Result<()> {
+    fn change(&mut self, tuple: &ConntrackTuple, attributes: &[Vec<u8>]) -> io::Result<()> {
         let body = [&[nested(ORIGINAL, &direction(tuple))], attributes].concat();
         self.request(NEW, ACKNOWLEDGED, tuple, &body)?;
         self.receive(|_| false)
     }
 
-    fn request(&mut self, kind: u16, flags: u16, tuple: &Tuple, attributes: &[Vec<u8>]) -> io::Result<()> {
+    fn request(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        tuple: &ConntrackTuple,
+        attributes: &[Vec<u8>],
+    ) -> io::Result<()> {
         self.number = self.number.wrapping_add(1);
         let family = if tuple.source.address.is_ipv4() { 2 } else { 10 };
         let message = message((kind, flags | REQUEST), family, self.number, attributes);
@@ -220,12 +226,12 @@ impl Conntrack {
             // The kernel has answered before `send` returns, and goes on with a list before `recv` does.
             let (count, _) = recv(&self.socket, &mut buffer[..], RecvFlags::DONTWAIT)?;
             let mut rest = buffer.get(..count).unwrap_or_default();
-            while let Some((answer, behind)) = Answer::split(rest, self.number) {
+            while let Some((answer, behind)) = ConntrackMessage::split(rest, self.number) {
                 rest = behind;
                 match answer {
-                    Answer::End(result) => return result,
-                    Answer::Connection(body) if take(connection(body)) => return Ok(()),
-                    Answer::Connection(_) | Answer::Other => {}
+                    ConntrackMessage::End(result) => return result,
+                    ConntrackMessage::Connection(body) if take(connection(body)) => return Ok(()),
+                    ConntrackMessage::Connection(_) | ConntrackMessage::Other => {}
                 }
             }
         }
@@ -233,7 +239,7 @@ impl Conntrack {
 }
 
 /// One message of the kernel.
-enum Answer<'a> {
+enum ConntrackMessage<'a> {
     /// The request is done.
     End(io::Result<()>),
     /// Attributes of a connection.
@@ -242,7 +248,7 @@ enum Answer<'a> {
     Other,
 }
 
-impl<'a> Answer<'a> {
+impl<'a> ConntrackMessage<'a> {
     fn split(octets: &'a [u8], number: u32) -> Option<(Self, &'a [u8])> {
         let length = usize::try_from(u32::from_ne_bytes(*octets.first_chunk()?)).ok()?;
         let message = octets.get(..length).filter(|message| message.len() >= HEADER)?;
@@ -276,7 +282,7 @@ fn connection(body: &[u8]) -> Option<TrackedConnection> {
             let port = find(protocol, *PROTOCOL.get(side + 1)?)?;
             Some(Endpoint { address, port: u16::from_be_bytes(*port.first_chunk()?) })
         };
-        Some(Tuple { source: endpoint(0)?, destination: endpoint(1)? })
+        Some(ConntrackTuple { source: endpoint(0)?, destination: endpoint(1)? })
     };
     Some(TrackedConnection { original: tuple(ORIGINAL)?, reply: tuple(REPLY)? })
 }
@@ -294,7 +300,7 @@ fn find(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
     }
 }
 
-fn direction(tuple: &Tuple) -> [Vec<u8>; 2] {
+fn direction(tuple: &ConntrackTuple) -> [Vec<u8>; 2] {
     let address = |kinds: [u16; 2], endpoint: Endpoint| match endpoint.address {
         IpAddr::V4(address) => attribute(kinds[0], &address.octets()),
         IpAddr::V6(address) => attribute(kinds[1], &address.octets()),
@@ -339,17 +345,17 @@ fn nested(kind: u16, attributes: &[Vec<u8>]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    fn tuple(source: &str, destination: &str) -> Tuple {
+    fn tuple(source: &str, destination: &str) -> ConntrackTuple {
         let endpoint = |text: &str| {
             let address: std::net::SocketAddr = text.parse().unwrap();
             Endpoint { address: address.ip(), port: address.port() }
         };
-        Tuple { source: endpoint(source), destination: endpoint(destination) }
+        ConntrackTuple { source: endpoint(source), destination: endpoint(destination) }
     }
 
     #[test]
     fn a_message_is_what_ctnetlink_takes() {
-        let sent = |tuple: &Tuple| {
+        let sent = |tuple: &ConntrackTuple| {
             message((NEW, REQUEST | ACKNOWLEDGED), 2, 7, &[nested(ORIGINAL, &direction(tuple))])
         };
         let message = sent(&tuple("192.0.2.1:4660", "198.51.100.2:22"));
@@ -397,9 +403,11 @@ mod tests {
             ]
             .concat()
         };
-        let first = |octets: &[u8]| match Answer::split(octets, 7)?.0 {
-            Answer::End(result) => Some(result.map_err(|error| error.raw_os_error().unwrap_or_default())),
-            Answer::Connection(_) | Answer::Other => None,
+        let first = |octets: &[u8]| match ConntrackMessage::split(octets, 7)?.0 {
+            ConntrackMessage::End(result) => {
+                Some(result.map_err(|error| error.raw_os_error().unwrap_or_default()))
+            }
+            ConntrackMessage::Connection(_) | ConntrackMessage::Other => None,
         };
         assert_eq!(first(&told(ANSWER, 7, 0)), Some(Ok(())));
         assert_eq!(first(&told(ANSWER, 7, -2)), Some(Err(2)));

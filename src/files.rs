@@ -25,18 +25,18 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     if there.as_ref().is_some_and(|there| !there.is_file()) {
         return File::options().write(true).open(&place)?.write_all(bytes);
     }
-    Replacement::open(&place)?.put(bytes)
+    ReplacementFile::open(&place)?.put(bytes)
 }
 
 /// Temporary file that replaces another one later. It keeps its owner and mode if the process switches to
 /// another user meanwhile.
 #[derive(Debug)]
-pub(crate) struct Replacement {
+pub(crate) struct ReplacementFile {
     place: PathBuf,
     file: NamedTempFile,
 }
 
-impl Replacement {
+impl ReplacementFile {
     /// Creates the temporary file in the folder of `place`, with the mode of the file there.
     ///
     /// # Errors
@@ -70,7 +70,7 @@ impl Replacement {
 /// Two files that replace each other by turns. A process that has switched to another user can so replace a
 /// file repeatedly, and both files keep their owner.
 #[derive(Debug)]
-pub(crate) struct Alternation {
+pub(crate) struct AlternatingFile {
     place: PathBuf,
     /// Path of the file that waits.
     beside: PathBuf,
@@ -79,7 +79,7 @@ pub(crate) struct Alternation {
     is_empty: bool,
 }
 
-impl Alternation {
+impl AlternatingFile {
     /// Replaces the file at `place` by one with these bytes, readable by its owner only, and creates the other
     /// file.
     ///
@@ -131,7 +131,7 @@ impl Alternation {
     }
 }
 
-impl Drop for Alternation {
+impl Drop for AlternatingFile {
     fn drop(&mut self) {
         // If it cannot be removed, the next start replaces it.
         let _ = remove(&self.beside);
@@ -223,7 +223,7 @@ mod tests {
             ["state", "state.new", "treasure"].map(|name| folder.path().join(name));
         std::fs::write(&treasure, "gold").unwrap();
         std::os::unix::fs::symlink(&treasure, &beside).unwrap();
-        let mut files = Alternation::open(&place, b"a long beginning").unwrap();
+        let mut files = AlternatingFile::open(&place, b"a long beginning").unwrap();
         for text in ["first", "second", "third"] {
             files.put(text.as_bytes()).unwrap();
             assert_eq!((std::fs::read_to_string(&place).unwrap(), mode(&place)), (text.to_owned(), 0o600));
@@ -241,7 +241,7 @@ mod tests {
             std::fs::read_dir(folder.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
         assert_eq!(left, ["treasure"]);
         // Where nothing was put, nothing stays.
-        drop(Alternation::open(&place, b"").unwrap());
+        drop(AlternatingFile::open(&place, b"").unwrap());
         assert!(!place.exists());
     }
 

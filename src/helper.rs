@@ -19,13 +19,13 @@ const LINE: u64 = 64 << 20;
 pub(crate) struct HelperProcess {
     child: Mutex<Child>,
     /// `None` once an exchange has failed: what comes next would answer another request.
-    pipes: Mutex<Option<Pipes>>,
+    pipes: Mutex<Option<HelperPipes>>,
     /// Message once it has exited.
     gone: &'static str,
 }
 
 #[derive(Debug)]
-struct Pipes {
+struct HelperPipes {
     requests: ChildStdin,
     answers: BufReader<ChildStdout>,
 }
@@ -62,7 +62,8 @@ impl HelperProcess {
     pub(crate) fn start(subcommand: &str, gone: &'static str) -> io::Result<Self> {
         let mut child = command(subcommand).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let pipes = child.stdin.take().zip(child.stdout.take());
-        let pipes = pipes.map(|(requests, answers)| Pipes { requests, answers: BufReader::new(answers) });
+        let pipes =
+            pipes.map(|(requests, answers)| HelperPipes { requests, answers: BufReader::new(answers) });
         Ok(Self { child: Mutex::new(child), pipes: Mutex::new(pipes), gone })
     }
 
@@ -91,7 +92,10 @@ impl HelperProcess {
         matches!(child.try_wait(), Ok(Some(_)) | Err(_)) || self.pipes().is_none()
     }
 
-    fn with_pipes<T>(&self, exchange: impl FnOnce(&mut Pipes) -> io::Result<Option<T>>) -> io::Result<T> {
+    fn with_pipes<T>(
+        &self,
+        exchange: impl FnOnce(&mut HelperPipes) -> io::Result<Option<T>>,
+    ) -> io::Result<T> {
         let gone = || io::Error::new(io::ErrorKind::BrokenPipe, self.gone);
         let mut pipes = self.pipes();
         let outcome = exchange(pipes.as_mut().ok_or_else(gone)?).and_then(|answer| answer.ok_or_else(gone));
@@ -101,7 +105,7 @@ impl HelperProcess {
         outcome.map_err(|error| if error.kind() == io::ErrorKind::BrokenPipe { gone() } else { error })
     }
 
-    fn pipes(&self) -> MutexGuard<'_, Option<Pipes>> {
+    fn pipes(&self) -> MutexGuard<'_, Option<HelperPipes>> {
         self.pipes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -116,9 +120,9 @@ impl Drop for HelperProcess {
 
 /// The side of the helper: requests on stdin, answers on stdout.
 #[derive(Debug)]
-pub(crate) struct Requests(BufReader<io::Stdin>);
+pub(crate) struct HelperRequests(BufReader<io::Stdin>);
 
-impl Requests {
+impl HelperRequests {
     /// Returns the requests of the parent.
     pub(crate) fn of_parent() -> Self {
         Self(BufReader::new(io::stdin()))

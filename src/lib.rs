@@ -66,4 +66,4 @@ pub mod workbench;
 
 use bannerwall_import as import;
 use bannerwall_inspect::{banner, engine, event, flow, inline, packet, rules, terms};
-pub use cli::{Exit, main};
+pub use cli::{CliExitCode, main};

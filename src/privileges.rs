@@ -45,13 +45,13 @@ pub(crate) fn may_answer() -> bool {
 
 /// User to switch to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct User {
+pub struct UnprivilegedUser {
     uid: Uid,
     /// Groups, the user's own first.
     groups: Vec<Gid>,
 }
 
-impl User {
+impl UnprivilegedUser {
     /// Looks a user up by name or number (`getpwnam`, `getpwuid`).
     ///
     /// # Errors
@@ -144,9 +144,9 @@ fn is_mapped(user: u32) -> bool {
 ///
 /// # Errors
 ///
-/// As [`User::become_keeping`] and [`keep`].
+/// As [`UnprivilegedUser::become_keeping`] and [`keep`].
 pub(crate) fn leave_root(needed: CapabilitySet) -> io::Result<()> {
-    match User::in_place_of_root() {
+    match UnprivilegedUser::in_place_of_root() {
         Some(user) if capabilities(None)?.effective.contains(CHANGE_USER) => user.become_keeping(needed),
         _ => keep(needed),
     }
@@ -174,11 +174,11 @@ pub(crate) fn leave_root_with_programs(needed: CapabilitySet) -> io::Result<()> 
 ///
 /// # Errors
 ///
-/// See [`User::find`] and [`leave_root`].
+/// See [`UnprivilegedUser::find`] and [`leave_root`].
 pub(crate) fn give_up_everything(user: Option<u32>) -> io::Result<()> {
     set_no_new_privs(true)?;
     match user {
-        Some(number) => User::find(&number.to_string())?.become_keeping(CapabilitySet::empty()),
+        Some(number) => UnprivilegedUser::find(&number.to_string())?.become_keeping(CapabilitySet::empty()),
         None => leave_root(CapabilitySet::empty()),
     }
 }

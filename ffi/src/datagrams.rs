@@ -10,11 +10,11 @@ use std::ptr;
 use libc::{c_int, socklen_t};
 
 use crate::error::CallError;
-use crate::message::{self, Beside};
+use crate::message::{self, ControlPayload};
 
 /// The datagrams of one receive call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Train {
+pub struct DatagramTrain {
     /// Number of bytes in all.
     pub length: usize,
     /// Number of bytes of each datagram except the last, which may be shorter; 0 if there is only one.
@@ -65,18 +65,21 @@ pub fn join(socket: &UdpSocket) -> Result<(), CallError> {
 ///
 /// # Errors
 /// The same as `recvmsg(2)`, including errors of earlier datagrams such as `ECONNREFUSED`.
-pub fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Train> {
-    let (length, each) = message::receive::<Each>(socket.as_fd(), buffer, 0)?;
-    Ok(Train { length, each: each.and_then(|Each(each)| usize::try_from(each).ok()).unwrap_or(0) })
+pub fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<DatagramTrain> {
+    let (length, each) = message::receive::<SegmentSize>(socket.as_fd(), buffer, 0)?;
+    Ok(DatagramTrain {
+        length,
+        each: each.and_then(|SegmentSize(each)| usize::try_from(each).ok()).unwrap_or(0),
+    })
 }
 
 /// Number of bytes of each datagram, if the kernel has joined several.
 #[derive(Debug, Clone, Copy)]
 #[repr(transparent)]
-struct Each(c_int);
+struct SegmentSize(c_int);
 
 // SAFETY: an integer.
-unsafe impl Beside for Each {
+unsafe impl ControlPayload for SegmentSize {
     const KIND: (c_int, c_int) = (libc::SOL_UDP, libc::UDP_GRO);
 }
 
@@ -112,8 +115,8 @@ mod tests {
         assert_eq!(received, sent);
         // The size is that of one call.
         send(&from, &[IoSlice::new(&sent)], None).unwrap();
-        assert_eq!(receive(&to, &mut buffer).unwrap(), Train { length: sent.len(), each: 0 });
+        assert_eq!(receive(&to, &mut buffer).unwrap(), DatagramTrain { length: sent.len(), each: 0 });
         send(&from, &[IoSlice::new(b"short")], Some(1000)).unwrap();
-        assert_eq!(receive(&to, &mut buffer).unwrap(), Train { length: 5, each: 0 });
+        assert_eq!(receive(&to, &mut buffer).unwrap(), DatagramTrain { length: 5, each: 0 });
     }
 }

@@ -9,15 +9,15 @@ use std::ptr;
 use libc::{c_int, sockaddr_ll, socklen_t, tpacket_auxdata};
 
 use crate::error::CallError;
-use crate::message::{self, Beside};
+use crate::message::{self, ControlPayload};
 
 /// One instruction of a classic BPF program: code, jump if true, jump if false, operand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Instruction(pub u16, pub u8, pub u8, pub u32);
+pub struct BpfInstruction(pub u16, pub u8, pub u8, pub u32);
 
 /// The VLAN tag of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Tag {
+pub struct VlanTag {
     /// `EtherType` of the tag: 0x8100 or 0x88a8.
     pub protocol: u16,
     /// Priority and VLAN id.
@@ -26,11 +26,11 @@ pub struct Tag {
 
 /// A frame that an interface received; its start was copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Seen<'a> {
+pub struct ReceivedFrame<'a> {
     /// The bytes from its destination address on, without its outer tag.
     pub octets: &'a [u8],
     /// The outer tag.
-    pub tag: Option<Tag>,
+    pub tag: Option<VlanTag>,
 }
 
 /// A packet socket that never blocks.
@@ -62,7 +62,7 @@ impl FrameSocket {
     ///
     /// The same as [`FrameSocket::sending`]; also if there is no such interface, or if the filter is
     /// invalid.
-    pub fn watching(interface: u32, filter: &[Instruction]) -> Result<Self, CallError> {
+    pub fn watching(interface: u32, filter: &[BpfInstruction]) -> Result<Self, CallError> {
         let socket = Self::sending()?;
         socket.filter(filter)?;
         socket.switch_on(libc::PACKET_AUXDATA, "setsockopt(PACKET_AUXDATA)")?;
@@ -100,7 +100,7 @@ impl FrameSocket {
     /// # Errors
     ///
     /// The interface is down or gone.
-    pub fn receive<'a>(&self, buffer: &'a mut [u8]) -> io::Result<Option<Seen<'a>>> {
+    pub fn receive<'a>(&self, buffer: &'a mut [u8]) -> io::Result<Option<ReceivedFrame<'a>>> {
         let (length, data) = match message::receive(self.0.as_fd(), buffer, libc::MSG_DONTWAIT) {
             Ok(received) => received,
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
@@ -109,13 +109,13 @@ impl FrameSocket {
             Err(error) => return Err(error),
         };
         let tag = data.and_then(|data: tpacket_auxdata| tag_of(&data));
-        Ok(buffer.get(..length).map(|octets| Seen { octets, tag }))
+        Ok(buffer.get(..length).map(|octets| ReceivedFrame { octets, tag }))
     }
 
-    fn filter(&self, filter: &[Instruction]) -> Result<(), CallError> {
+    fn filter(&self, filter: &[BpfInstruction]) -> Result<(), CallError> {
         let mut program: Vec<libc::sock_filter> = filter
             .iter()
-            .map(|&Instruction(code, jt, jf, k)| libc::sock_filter { code, jt, jf, k })
+            .map(|&BpfInstruction(code, jt, jf, k)| libc::sock_filter { code, jt, jf, k })
             .collect();
         let length = u16::try_from(program.len()).unwrap_or(u16::MAX);
         let program = libc::sock_fprog { len: length, filter: program.as_mut_ptr() };
@@ -156,14 +156,14 @@ fn address(interface: u32, protocol: c_int) -> sockaddr_ll {
 }
 
 // SAFETY: a structure of numbers.
-unsafe impl Beside for tpacket_auxdata {
+unsafe impl ControlPayload for tpacket_auxdata {
     const KIND: (c_int, c_int) = (libc::SOL_PACKET, libc::PACKET_AUXDATA);
 }
 
-fn tag_of(data: &tpacket_auxdata) -> Option<Tag> {
+fn tag_of(data: &tpacket_auxdata) -> Option<VlanTag> {
     const IEEE_802_1Q: u16 = 0x8100;
     let has = |bit: u32| data.tp_status & bit != 0;
-    has(libc::TP_STATUS_VLAN_VALID).then(|| Tag {
+    has(libc::TP_STATUS_VLAN_VALID).then(|| VlanTag {
         protocol: if has(libc::TP_STATUS_VLAN_TPID_VALID) { data.tp_vlan_tpid } else { IEEE_802_1Q },
         control: data.tp_vlan_tci,
     })

@@ -12,7 +12,7 @@ use libc::{c_int, c_void};
 /// # Safety
 ///
 /// Any bytes of its size are a valid value.
-pub(crate) unsafe trait Beside: Copy {
+pub(crate) unsafe trait ControlPayload: Copy {
     /// Level and type of the control message.
     const KIND: (c_int, c_int);
 }
@@ -22,19 +22,19 @@ const CONTROL: usize = 64;
 
 /// A buffer that is aligned for `struct cmsghdr`.
 #[repr(C, align(8))]
-struct Control([u8; CONTROL]);
+struct ControlBuffer([u8; CONTROL]);
 
 /// Receives a message into `buffer`. Returns its length, and the content of its first control message if
 /// that is a `T`.
 ///
 /// # Errors
 /// The same as `recvmsg(2)`.
-pub(crate) fn receive<T: Beside>(
+pub(crate) fn receive<T: ControlPayload>(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
     flags: c_int,
 ) -> io::Result<(usize, Option<T>)> {
-    let mut control = Control([0; CONTROL]);
+    let mut control = ControlBuffer([0; CONTROL]);
     let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
     // SAFETY: a msghdr is pointers and numbers, for which zero is a valid value.
     let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -54,16 +54,16 @@ pub(crate) fn receive<T: Beside>(
 
 /// A control message of two bytes, in the layout of `cmsg(3)`.
 #[repr(C)]
-struct Short {
+struct ShortControlMessage {
     header: libc::cmsghdr,
     octets: [u8; 2],
     rest: [u8; size_of::<usize>() - 2],
 }
 
 // SAFETY: both compute from a number.
-const _: () = assert!(offset_of!(Short, octets) == unsafe { libc::CMSG_LEN(0) } as usize);
+const _: () = assert!(offset_of!(ShortControlMessage, octets) == unsafe { libc::CMSG_LEN(0) } as usize);
 // SAFETY: as above.
-const _: () = assert!(size_of::<Short>() == unsafe { libc::CMSG_SPACE(2) } as usize);
+const _: () = assert!(size_of::<ShortControlMessage>() == unsafe { libc::CMSG_SPACE(2) } as usize);
 
 /// Sends `parts`, one after the other, to the peer of `socket`. `beside` is a control message: its level,
 /// its type and its two bytes. Returns the number of sent bytes.
@@ -77,7 +77,7 @@ pub(crate) fn send(
 ) -> io::Result<usize> {
     // SAFETY: a cmsghdr is numbers, for which zero is a valid value.
     let header: libc::cmsghdr = unsafe { MaybeUninit::zeroed().assume_init() };
-    let mut control = Short { header, octets: [0; 2], rest: [0; _] };
+    let mut control = ShortControlMessage { header, octets: [0; 2], rest: [0; _] };
     // SAFETY: a msghdr is pointers and numbers, for which zero is a valid value.
     let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
     // An `IoSlice` has the layout of an iovec, and the kernel writes nothing there.
@@ -86,10 +86,10 @@ pub(crate) fn send(
     if let Some(((level, kind), octets)) = beside {
         control.header.cmsg_level = level;
         control.header.cmsg_type = kind;
-        control.header.cmsg_len = (offset_of!(Short, octets) + octets.len()) as _;
+        control.header.cmsg_len = (offset_of!(ShortControlMessage, octets) + octets.len()) as _;
         control.octets = octets;
         message.msg_control = (&raw mut control).cast();
-        message.msg_controllen = size_of::<Short>() as _;
+        message.msg_controllen = size_of::<ShortControlMessage>() as _;
     }
     // SAFETY: everything that `message` points to is live, and as long as said; the kernel only reads it.
     let length = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, 0) };
@@ -101,7 +101,7 @@ pub(crate) fn send(
 /// # Safety
 ///
 /// `header` is null, or a live and aligned header with as many bytes as it says.
-unsafe fn said<T: Beside>(header: *const libc::cmsghdr) -> Option<T> {
+unsafe fn said<T: ControlPayload>(header: *const libc::cmsghdr) -> Option<T> {
     // SAFETY: null or a whole header, says the caller.
     let kind = unsafe { header.as_ref() }?;
     // SAFETY: computes from a number.

@@ -1,6 +1,8 @@
 //! The message reader against messages as the kernel writes them, whole, cut and mangled.
 
-use bannerwall_ffi::queue::message::{About, AnswerMessage, Malformed, Message, PacketMessage, messages};
+use bannerwall_ffi::queue::message::{
+    AnswerMessage, AnswerSubject, MalformedMessage, PacketMessage, QueueMessage, messages,
+};
 use proptest::prelude::*;
 
 const PACKET: u16 = 0x0300;
@@ -62,7 +64,7 @@ fn answer(errno: i32, kind: u16, sequence: u32) -> Vec<u8> {
     message(ERROR, &body)
 }
 
-fn only(datagram: &[u8]) -> Result<Message<'_>, Malformed> {
+fn only(datagram: &[u8]) -> Result<QueueMessage<'_>, MalformedMessage> {
     let mut read: Vec<_> = messages(datagram).collect();
     assert_eq!(read.len(), 1, "{read:?}");
     read.remove(0)
@@ -91,21 +93,21 @@ fn a_packet_is_read_whole() {
         payload: b"octets",
     };
     assert!(expected.is_truncated() && !expected.checksums_ready() && expected.is_segmented_later());
-    assert_eq!(only(&datagram), Ok(Message::Packet(expected)));
+    assert_eq!(only(&datagram), Ok(QueueMessage::Packet(expected)));
 }
 
 #[test]
 fn a_late_verdict_and_an_acknowledgement_are_told_apart() {
-    let late = AnswerMessage { errno: 2, about: About::Verdict, sequence: 0 };
-    assert_eq!(only(&answer(2, 0x0301, 0)), Ok(Message::Answer(late)));
-    let acknowledged = AnswerMessage { errno: 0, about: About::Configuration, sequence: 5 };
-    assert_eq!(only(&answer(0, 0x0302, 5)), Ok(Message::Answer(acknowledged)));
+    let late = AnswerMessage { errno: 2, about: AnswerSubject::Verdict, sequence: 0 };
+    assert_eq!(only(&answer(2, 0x0301, 0)), Ok(QueueMessage::Answer(late)));
+    let acknowledged = AnswerMessage { errno: 0, about: AnswerSubject::Configuration, sequence: 5 };
+    assert_eq!(only(&answer(0, 0x0302, 5)), Ok(QueueMessage::Answer(acknowledged)));
 }
 
 #[test]
 fn a_packet_without_its_header_is_malformed() {
-    assert_eq!(only(&message(PACKET, &[0, 0, 0, 7])), Err(Malformed { packet: None }));
-    assert_eq!(only(&message(PACKET, &[])), Err(Malformed { packet: None }));
+    assert_eq!(only(&message(PACKET, &[0, 0, 0, 7])), Err(MalformedMessage { packet: None }));
+    assert_eq!(only(&message(PACKET, &[])), Err(MalformedMessage { packet: None }));
 }
 
 #[test]
@@ -113,14 +115,14 @@ fn an_attribute_shorter_than_its_own_header_is_malformed_and_the_packet_still_kn
     let mut datagram = packet(9, 0, 0, b"");
     let end = datagram.len();
     datagram[end - 4..end - 2].copy_from_slice(&3_u16.to_ne_bytes());
-    assert_eq!(only(&datagram), Err(Malformed { packet: Some(9) }));
+    assert_eq!(only(&datagram), Err(MalformedMessage { packet: Some(9) }));
 }
 
 #[test]
 fn the_largest_errno_does_not_overflow() {
     let mut datagram = answer(1, 0x0301, 0);
     datagram[16..20].copy_from_slice(&i32::MIN.to_ne_bytes());
-    assert_eq!(only(&datagram), Err(Malformed { packet: None }));
+    assert_eq!(only(&datagram), Err(MalformedMessage { packet: None }));
 }
 
 proptest! {
@@ -145,7 +147,7 @@ proptest! {
         }
         datagram.truncate(cut.index(datagram.len() + 1));
         for message in messages(&datagram) {
-            if let Ok(Message::Packet(packet)) = message {
+            if let Ok(QueueMessage::Packet(packet)) = message {
                 prop_assert!(packet.payload.len() <= datagram.len());
                 prop_assert!(packet.wire_length >= packet.payload.len());
             }
@@ -161,7 +163,7 @@ proptest! {
         let keep = 32 + keep.index(datagram.len() - 31);
         let cut = &datagram[..keep];
         match only(cut) {
-            Ok(Message::Packet(packet)) => {
+            Ok(QueueMessage::Packet(packet)) => {
                 prop_assert_eq!(packet.id, 77);
                 prop_assert!(payload.starts_with(packet.payload));
                 // The payload may be cut or missing, but it is never taken for the whole packet.
@@ -169,7 +171,7 @@ proptest! {
                 prop_assert_eq!(packet.wire_length, if seen { payload.len() } else { 0 });
             }
             Ok(other) => prop_assert!(false, "{:?}", other),
-            Err(malformed) => prop_assert_eq!(malformed, Malformed { packet: Some(77) }),
+            Err(malformed) => prop_assert_eq!(malformed, MalformedMessage { packet: Some(77) }),
         }
     }
 
@@ -182,7 +184,7 @@ proptest! {
     ) {
         let whole = u32::try_from(payload.len()).expect("short") + longer;
         let datagram = packet(id, mark, whole, &payload);
-        let Ok(Message::Packet(packet)) = only(&datagram) else {
+        let Ok(QueueMessage::Packet(packet)) = only(&datagram) else {
             return Err(TestCaseError::fail("no packet"));
         };
         prop_assert_eq!((packet.id, packet.mark), (id, mark));

@@ -9,7 +9,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use bannerwall_ring::{Completed, Family, Link, Operation, Options, Ring, Socket, Unattended};
+use bannerwall_ring::{
+    DetachedOperation, DirectSocket, Operation, OperationLink, Ring, RingCompletion, RingOptions,
+    SocketFamily,
+};
 
 /// How long all of them have together.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -28,7 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err("usage: greetings ADDRESS:PORT …".into());
     }
     let sockets = u32::try_from(servers.len())?;
-    let mut ring = Ring::new(&Options {
+    let mut ring = Ring::new(&RingOptions {
         submissions: 64,
         operations: sockets.saturating_mul(2),
         sockets,
@@ -38,17 +41,17 @@ fn main() -> Result<(), Box<dyn Error>> {
     })?;
     for (place, address) in (0..).zip(servers) {
         // One chain a server; what is behind a connect that fails is cancelled.
-        let socket = Socket(place);
+        let socket = DirectSocket(place);
         ring.reserve(3)?;
-        ring.push_unattended(Unattended::Open { socket, family: Family::of(&address) }, true)?;
-        ring.push(Operation::Connect { socket, address }, Link::Success, Asked::Connect(address))?;
-        ring.push(Operation::Receive { socket }, Link::End, Asked::Receive(address))?;
+        ring.push_unattended(DetachedOperation::Open { socket, family: SocketFamily::of(&address) }, true)?;
+        ring.push(Operation::Connect { socket, address }, OperationLink::Success, Asked::Connect(address))?;
+        ring.push(Operation::Receive { socket }, OperationLink::End, Asked::Receive(address))?;
     }
     let end = Instant::now() + PATIENCE;
     while ring.in_flight() > 0 && Instant::now() < end {
         ring.submit_and_wait(1, end.saturating_duration_since(Instant::now()))?;
         while let Some(completed) = ring.pop() {
-            let Completed::Operation(completion) = completed else { continue };
+            let RingCompletion::Operation(completion) = completed else { continue };
             match (completion.state, completion.result) {
                 (Asked::Connect(_), Ok(_)) | (Asked::Receive(_), Err(libc::ECANCELED)) => {}
                 (Asked::Receive(address), Ok(0)) => println!("{address}: closed without a word"),

@@ -8,9 +8,10 @@ use std::error::Error;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use bannerwall_ring::timers::{Nanos, Timers};
+use bannerwall_ring::timers::{Nanos, TimeoutList};
 use bannerwall_ring::{
-    Completed, Family, Key, Link, Operation, Options, Ring, RingError, Socket, Unattended,
+    DetachedOperation, DirectSocket, Operation, OperationKey, OperationLink, Ring, RingCompletion, RingError,
+    RingOptions, SocketFamily,
 };
 
 /// Connections under way at most: as many as the usual limit of open files allows with ease.
@@ -39,7 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// A connect under way.
 struct Asked {
-    socket: Socket,
+    socket: DirectSocket,
     port: u16,
 }
 
@@ -47,10 +48,10 @@ struct Asked {
 struct Scan {
     ring: Ring<Asked>,
     /// Sockets that nobody uses.
-    free: Vec<Socket>,
+    free: Vec<DirectSocket>,
     /// The connect under way on each socket.
-    connects: Vec<Option<Key>>,
-    patience: Timers,
+    connects: Vec<Option<OperationKey>>,
+    patience: TimeoutList,
     epoch: Instant,
     open: Vec<u16>,
     refused: u32,
@@ -60,7 +61,7 @@ struct Scan {
 
 impl Scan {
     fn new() -> Result<Self, RingError> {
-        let ring = Ring::new(&Options {
+        let ring = Ring::new(&RingOptions {
             submissions: SOCKETS,
             operations: SOCKETS,
             sockets: SOCKETS,
@@ -70,9 +71,9 @@ impl Scan {
         })?;
         Ok(Self {
             ring,
-            free: (0..SOCKETS).map(Socket).collect(),
+            free: (0..SOCKETS).map(DirectSocket).collect(),
             connects: (0..SOCKETS).map(|_| None).collect(),
-            patience: Timers::new(PATIENCE, 0),
+            patience: TimeoutList::new(PATIENCE, 0),
             epoch: Instant::now(),
             open: Vec::new(),
             refused: 0,
@@ -99,7 +100,7 @@ impl Scan {
             let wait = self.patience.deadline().map_or(0, |deadline| deadline.saturating_sub(self.now()));
             self.ring.submit_and_wait(1, Duration::from_nanos(wait))?;
             while let Some(completed) = self.ring.pop() {
-                if let Completed::Operation(completion) = completed {
+                if let RingCompletion::Operation(completion) = completed {
                     self.told(&completion.state, completion.result);
                 }
             }
@@ -107,17 +108,18 @@ impl Scan {
             while let Some(late) = self.patience.expired(now) {
                 if let Some(operation) = self.connects[late as usize] {
                     self.ring.reserve(1)?;
-                    self.ring.push_unattended(Unattended::Cancel { operation }, false)?;
+                    self.ring.push_unattended(DetachedOperation::Cancel { operation }, false)?;
                 }
             }
         }
     }
 
-    fn ask(&mut self, socket: Socket, address: SocketAddr) -> Result<(), RingError> {
+    fn ask(&mut self, socket: DirectSocket, address: SocketAddr) -> Result<(), RingError> {
         self.ring.reserve(2)?;
-        self.ring.push_unattended(Unattended::Open { socket, family: Family::of(&address) }, true)?;
+        self.ring
+            .push_unattended(DetachedOperation::Open { socket, family: SocketFamily::of(&address) }, true)?;
         let asked = Asked { socket, port: address.port() };
-        let key = self.ring.push(Operation::Connect { socket, address }, Link::End, asked)?;
+        let key = self.ring.push(Operation::Connect { socket, address }, OperationLink::End, asked)?;
         self.connects[socket.0 as usize] = Some(key);
         let now = self.now();
         self.patience.start(socket.0, now);

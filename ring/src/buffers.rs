@@ -19,7 +19,7 @@ const PAGE: usize = 4096;
 
 /// The buffers of a ring, and the small ring that passes them to the kernel.
 #[derive(Debug)]
-pub(super) struct Buffers {
+pub(super) struct ReceiveBuffers {
     /// `count` ring entries, then, from `data` on, `count` buffers of `size` bytes.
     memory: Option<NonNull<u8>>,
     layout: Layout,
@@ -34,9 +34,9 @@ pub(super) struct Buffers {
 
 // SAFETY: the memory belongs to this value alone (and to the kernel, which does not care about
 // threads); nothing else points to it.
-unsafe impl Send for Buffers {}
+unsafe impl Send for ReceiveBuffers {}
 
-impl Buffers {
+impl ReceiveBuffers {
     /// Allocates `count` buffers of `size` bytes and gives them to the kernel.
     pub(super) fn register(ring: &IoUring, count: u16, size: u32) -> Result<Self, RingError> {
         let size = usize::try_from(size).unwrap_or(usize::MAX);
@@ -122,7 +122,7 @@ impl Buffers {
     }
 }
 
-impl Drop for Buffers {
+impl Drop for ReceiveBuffers {
     fn drop(&mut self) {
         if let Some(memory) = self.memory {
             // SAFETY: allocated with this layout in `register`, and freed nowhere else.

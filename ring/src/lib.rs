@@ -25,6 +25,6 @@ mod slab;
 pub mod timers;
 
 pub use error::RingError;
-pub use operation::{Family, Link, Operation, Socket, Unattended};
-pub use ring::{Completed, Completion, Options, Ring};
-pub use slab::Key;
+pub use operation::{DetachedOperation, DirectSocket, Operation, OperationLink, SocketFamily};
+pub use ring::{Completion, Ring, RingCompletion, RingOptions};
+pub use slab::OperationKey;

@@ -6,7 +6,7 @@ use std::ptr;
 use io_uring::{opcode, squeue, types};
 
 use crate::buffers::GROUP;
-use crate::slab::{Address, Key, Slab};
+use crate::slab::{OperationKey, OperationSlab, RawSocketAddress};
 
 /// Operations that [`crate::Ring::new`] requires.
 pub(super) const REQUIRED: [(u8, &str); 6] = [
@@ -40,18 +40,18 @@ pub(super) const FLAGS: squeue::Flags = squeue::Flags::FIXED_FILE
 
 /// A direct socket: an index into the ring's own table of descriptors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Socket(pub u32);
+pub struct DirectSocket(pub u32);
 
 /// Address family of a new socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Family {
+pub enum SocketFamily {
     /// IPv4.
     Inet,
     /// IPv6.
     Inet6,
 }
 
-impl Family {
+impl SocketFamily {
     /// The family of an address.
     pub fn of(address: &SocketAddr) -> Self {
         if address.is_ipv4() { Self::Inet } else { Self::Inet6 }
@@ -67,7 +67,7 @@ impl Family {
 
 /// The link of an operation to the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Link {
+pub enum OperationLink {
     /// None: the operation ends its chain.
     End,
     /// The next one starts when this one succeeds, and is cancelled when it fails.
@@ -76,7 +76,7 @@ pub enum Link {
     Order,
 }
 
-impl Link {
+impl OperationLink {
     pub(super) fn flags(self) -> squeue::Flags {
         match self {
             Self::End => squeue::Flags::empty(),
@@ -92,19 +92,19 @@ pub enum Operation {
     /// Connects a socket.
     Connect {
         /// The socket, of the address's family.
-        socket: Socket,
+        socket: DirectSocket,
         /// The address to connect to.
         address: SocketAddr,
     },
     /// Receives available data into one of the ring's buffers; read it with [`crate::Ring::received`].
     Receive {
         /// A connected socket.
-        socket: Socket,
+        socket: DirectSocket,
     },
     /// Sends `octets[from..]`; the result is the number of bytes sent.
     Send {
         /// A connected socket.
-        socket: Socket,
+        socket: DirectSocket,
         /// The bytes, which the completion returns.
         octets: Vec<u8>,
         /// Number of leading bytes to skip.
@@ -114,17 +114,17 @@ pub enum Operation {
 
 impl Operation {
     /// The socket of the operation.
-    pub(super) fn socket(&self) -> Socket {
+    pub(super) fn socket(&self) -> DirectSocket {
         match self {
             Self::Connect { socket, .. } | Self::Receive { socket } | Self::Send { socket, .. } => *socket,
         }
     }
 
     /// Moves the operation's data to the entry of `key`, and makes a submission entry that points there.
-    pub(super) fn prepare<T>(self, slab: &mut Slab<T>, key: Key) -> squeue::Entry {
+    pub(super) fn prepare<T>(self, slab: &mut OperationSlab<T>, key: OperationKey) -> squeue::Entry {
         match self {
             Self::Connect { socket, address } => {
-                let (pointer, length) = slab.keep_address(key, Address::from(address));
+                let (pointer, length) = slab.keep_address(key, RawSocketAddress::from(address));
                 opcode::Connect::new(types::Fixed(socket.0), pointer, length).build()
             }
             // The kernel takes the length from the buffer that it chooses.
@@ -146,40 +146,40 @@ impl Operation {
 
 /// An operation whose success is not reported. It owns no memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unattended {
+pub enum DetachedOperation {
     /// Creates a TCP socket at this index, in place of the previous one.
     Open {
         /// The index.
-        socket: Socket,
+        socket: DirectSocket,
         /// Its address family.
-        family: Family,
+        family: SocketFamily,
     },
     /// Sends small segments at once (`TCP_NODELAY`), even if data is unacknowledged; disconnecting keeps
-    /// the setting. It does nothing on a ring without [`crate::Options::no_delay`], or on a kernel before
+    /// the setting. It does nothing on a ring without [`crate::RingOptions::no_delay`], or on a kernel before
     /// Linux 6.7. Its failure is never reported: bytes only arrive later.
     NoDelay {
         /// The socket.
-        socket: Socket,
+        socket: DirectSocket,
     },
     /// Disconnects a socket, with a reset if it was connected (`connect(AF_UNSPEC)`), so that it can
     /// connect again.
     Disconnect {
         /// The socket.
-        socket: Socket,
+        socket: DirectSocket,
     },
     /// Closes a socket normally.
     Close {
         /// The socket.
-        socket: Socket,
+        socket: DirectSocket,
     },
     /// Cancels an operation in flight, which then completes with `ECANCELED`.
     Cancel {
         /// The operation to cancel.
-        operation: Key,
+        operation: OperationKey,
     },
 }
 
-/// Marks the user data of unattended operations; a [`Key`] never has this bit.
+/// Marks the user data of unattended operations; a [`OperationKey`] never has this bit.
 const UNATTENDED: u64 = 1 << 63;
 /// Shift of an unattended operation's kind in its user data.
 const KIND_SHIFT: u32 = 32;
@@ -193,7 +193,7 @@ static ON: libc::c_int = 1;
 /// Level and name of `TCP_NODELAY`.
 const NO_DELAY: (u32, u32) = (libc::IPPROTO_TCP.cast_unsigned(), libc::TCP_NODELAY.cast_unsigned());
 
-impl Unattended {
+impl DetachedOperation {
     pub(super) fn prepare(self) -> squeue::Entry {
         match self {
             Self::Open { socket, family } => {
@@ -216,7 +216,7 @@ impl Unattended {
     }
 
     /// The socket of the operation; none for a cancellation.
-    pub(super) fn socket(self) -> Option<Socket> {
+    pub(super) fn socket(self) -> Option<DirectSocket> {
         match self {
             Self::Open { socket, .. }
             | Self::NoDelay { socket }
@@ -228,23 +228,23 @@ impl Unattended {
 
     pub(super) fn user_data(self) -> u64 {
         let (kind, socket) = match self {
-            Self::Open { socket, .. } => (Kind::Open, socket),
-            Self::Disconnect { socket } => (Kind::Disconnect, socket),
-            Self::Close { socket } => (Kind::Close, socket),
-            Self::NoDelay { socket } => (Kind::NoDelay, socket),
-            Self::Cancel { .. } => (Kind::Cancel, NO_SOCKET),
+            Self::Open { socket, .. } => (DetachedKind::Open, socket),
+            Self::Disconnect { socket } => (DetachedKind::Disconnect, socket),
+            Self::Close { socket } => (DetachedKind::Close, socket),
+            Self::NoDelay { socket } => (DetachedKind::NoDelay, socket),
+            Self::Cancel { .. } => (DetachedKind::Cancel, NO_SOCKET),
         };
         UNATTENDED | (kind as u64) << KIND_SHIFT | u64::from(socket.0)
     }
 }
 
 /// No particular socket.
-const NO_SOCKET: Socket = Socket(u32::MAX);
+const NO_SOCKET: DirectSocket = DirectSocket(u32::MAX);
 
 /// The kind of an unattended operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Kind {
+pub(super) enum DetachedKind {
     Open,
     Disconnect,
     Close,
@@ -254,21 +254,22 @@ pub(super) enum Kind {
 
 /// The unattended operation that a completion is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Ended {
-    pub(super) kind: Kind,
+pub(super) struct DetachedCompletion {
+    pub(super) kind: DetachedKind,
     /// Its socket; [`NO_SOCKET`] for a cancellation.
-    pub(super) socket: Socket,
+    pub(super) socket: DirectSocket,
 }
 
-impl Ended {
+impl DetachedCompletion {
     /// Decodes user data; `None` if it belongs to an operation whose completion is reported.
     pub(super) fn of_user_data(user_data: u64) -> Option<Self> {
         if user_data & UNATTENDED == 0 {
             return None;
         }
         let [a, b, c, d, kind, ..] = user_data.to_le_bytes();
-        let kinds = [Kind::Open, Kind::Disconnect, Kind::Close, Kind::NoDelay];
-        let kind = kinds.get(usize::from(kind)).copied().unwrap_or(Kind::Cancel);
-        Some(Self { kind, socket: Socket(u32::from_le_bytes([a, b, c, d])) })
+        let kinds =
+            [DetachedKind::Open, DetachedKind::Disconnect, DetachedKind::Close, DetachedKind::NoDelay];
+        let kind = kinds.get(usize::from(kind)).copied().unwrap_or(DetachedKind::Cancel);
+        Some(Self { kind, socket: DirectSocket(u32::from_le_bytes([a, b, c, d])) })
     }
 }

@@ -5,7 +5,7 @@ use std::ptr;
 
 /// Identifies an operation in flight; a reused entry gets another key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Key {
+pub struct OperationKey {
     index: u32,
     generation: u32,
 }
@@ -13,7 +13,7 @@ pub struct Key {
 /// Number of generations: 31 bits, because the highest bit of user data is reserved.
 const GENERATIONS: u32 = 1 << 31;
 
-impl Key {
+impl OperationKey {
     pub(super) fn user_data(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.index)
     }
@@ -26,13 +26,13 @@ impl Key {
 
 /// A socket address in the kernel's form.
 #[derive(Debug)]
-pub(super) enum Address {
+pub(super) enum RawSocketAddress {
     None,
     V4(libc::sockaddr_in),
     V6(libc::sockaddr_in6),
 }
 
-impl From<SocketAddr> for Address {
+impl From<SocketAddr> for RawSocketAddress {
     fn from(address: SocketAddr) -> Self {
         match address {
             SocketAddr::V4(address) => Self::V4(libc::sockaddr_in {
@@ -56,7 +56,7 @@ fn family(family: i32) -> libc::sa_family_t {
     libc::sa_family_t::try_from(family).unwrap_or_default()
 }
 
-impl Address {
+impl RawSocketAddress {
     /// Returns pointer and length of the address for the kernel.
     fn raw(&self) -> (*const libc::sockaddr, libc::socklen_t) {
         let length = |octets: usize| libc::socklen_t::try_from(octets).unwrap_or_default();
@@ -69,10 +69,10 @@ impl Address {
 }
 
 #[derive(Debug)]
-struct Entry<T> {
+struct SlabEntry<T> {
     state: Option<T>,
     octets: Vec<u8>,
-    address: Address,
+    address: RawSocketAddress,
     generation: u32,
     /// Index of the next free entry, if this one is free.
     next: u32,
@@ -84,15 +84,15 @@ const NONE: u32 = u32::MAX;
 /// A table of at most `capacity` values. Entries are reused last-in first-out, so few operations in
 /// flight touch little memory. Entries that were never used are never touched.
 #[derive(Debug)]
-pub(super) struct Slab<T> {
+pub(super) struct OperationSlab<T> {
     /// Allocated once: it never grows beyond its first capacity, so entries do not move.
-    entries: Vec<Entry<T>>,
+    entries: Vec<SlabEntry<T>>,
     capacity: usize,
     free: u32,
     length: usize,
 }
 
-impl<T> Slab<T> {
+impl<T> OperationSlab<T> {
     pub(super) fn with_capacity(capacity: u32) -> Self {
         let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
         Self { entries: Vec::with_capacity(capacity), capacity, free: NONE, length: 0 }
@@ -103,7 +103,7 @@ impl<T> Slab<T> {
     }
 
     /// Adds `state`; `None` if the table is full.
-    pub(super) fn insert(&mut self, state: T) -> Option<Key> {
+    pub(super) fn insert(&mut self, state: T) -> Option<OperationKey> {
         let index = match self.free {
             NONE => self.extend()?,
             index => index,
@@ -113,7 +113,7 @@ impl<T> Slab<T> {
         entry.generation = (entry.generation + 1) % GENERATIONS;
         entry.state = Some(state);
         self.length += 1;
-        Some(Key { index, generation: entry.generation })
+        Some(OperationKey { index, generation: entry.generation })
     }
 
     fn extend(&mut self) -> Option<u32> {
@@ -121,10 +121,10 @@ impl<T> Slab<T> {
             return None;
         }
         let index = u32::try_from(self.entries.len()).ok()?;
-        self.entries.push(Entry {
+        self.entries.push(SlabEntry {
             state: None,
             octets: Vec::new(),
-            address: Address::None,
+            address: RawSocketAddress::None,
             generation: 0,
             next: NONE,
         });
@@ -133,7 +133,7 @@ impl<T> Slab<T> {
 
     /// Removes a finished operation and returns its value and bytes; `None` if there is no such
     /// operation.
-    pub(super) fn remove(&mut self, key: Key) -> Option<(T, Vec<u8>)> {
+    pub(super) fn remove(&mut self, key: OperationKey) -> Option<(T, Vec<u8>)> {
         let entry = self.entries.get_mut(usize::try_from(key.index).ok()?)?;
         if entry.generation != key.generation {
             return None;
@@ -148,20 +148,20 @@ impl<T> Slab<T> {
     /// Stores an address with the operation and returns its position.
     pub(super) fn keep_address(
         &mut self,
-        key: Key,
-        address: Address,
+        key: OperationKey,
+        address: RawSocketAddress,
     ) -> (*const libc::sockaddr, libc::socklen_t) {
         match self.entry(key) {
             Some(entry) => {
                 entry.address = address;
                 entry.address.raw()
             }
-            None => Address::None.raw(),
+            None => RawSocketAddress::None.raw(),
         }
     }
 
     /// Stores bytes with the operation and returns their position.
-    pub(super) fn keep_octets(&mut self, key: Key, octets: Vec<u8>) -> &[u8] {
+    pub(super) fn keep_octets(&mut self, key: OperationKey, octets: Vec<u8>) -> &[u8] {
         match self.entry(key) {
             Some(entry) => {
                 entry.octets = octets;
@@ -171,7 +171,7 @@ impl<T> Slab<T> {
         }
     }
 
-    fn entry(&mut self, key: Key) -> Option<&mut Entry<T>> {
+    fn entry(&mut self, key: OperationKey) -> Option<&mut SlabEntry<T>> {
         self.entries.get_mut(usize::try_from(key.index).ok()?)
     }
 

@@ -24,7 +24,7 @@ pub type Nanos = u64;
 const NONE: u32 = u32::MAX;
 
 #[derive(Debug, Clone, Copy)]
-struct Entry {
+struct TimerEntry {
     previous: u32,
     next: u32,
     /// Its end; [`STOPPED`] if it is not in the list.
@@ -38,14 +38,14 @@ const STOPPED: Nanos = Nanos::MAX;
 ///
 /// `u32::MAX` is not a valid number.
 #[derive(Debug)]
-pub struct Timers {
+pub struct TimeoutList {
     length: Nanos,
-    entries: Vec<Entry>,
+    entries: Vec<TimerEntry>,
     first: u32,
     last: u32,
 }
 
-impl Timers {
+impl TimeoutList {
     /// Creates timeouts of `length`; numbers below `capacity` need no further memory.
     pub fn new(length: Duration, capacity: usize) -> Self {
         let length = Nanos::try_from(length.as_nanos()).unwrap_or(STOPPED);
@@ -61,11 +61,11 @@ impl Timers {
         self.stop(number);
         let index = at(number);
         if index >= self.entries.len() {
-            self.entries.resize(index + 1, Entry { previous: NONE, next: NONE, deadline: STOPPED });
+            self.entries.resize(index + 1, TimerEntry { previous: NONE, next: NONE, deadline: STOPPED });
         }
         let last = self.last;
         if let Some(entry) = self.entries.get_mut(index) {
-            *entry = Entry { previous: last, next: NONE, deadline: now.saturating_add(self.length) };
+            *entry = TimerEntry { previous: last, next: NONE, deadline: now.saturating_add(self.length) };
         }
         match self.entries.get_mut(at(last)) {
             Some(previous) => previous.next = number,
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn the_number_that_names_none_starts_nothing() {
-        let mut timers = Timers::new(Duration::from_nanos(100), 0);
+        let mut timers = TimeoutList::new(Duration::from_nanos(100), 0);
         timers.start(NONE, 0);
         assert_eq!(timers.deadline(), None);
     }
@@ -143,7 +143,7 @@ mod tests {
         /// Whatever is started, restarted and stopped, each ends once, in time, in order.
         #[test]
         fn behaves_as_a_sorted_map(steps in prop::collection::vec((0..12_u32, 0..3_u8, 0..40_u64), 1..200)) {
-            let mut timers = Timers::new(Duration::from_nanos(100), 0);
+            let mut timers = TimeoutList::new(Duration::from_nanos(100), 0);
             let mut model = BTreeMap::new();
             let mut now = 0;
             for (number, what, passed) in steps {

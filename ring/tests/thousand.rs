@@ -4,9 +4,10 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use bannerwall_ring::timers::{Nanos, Timers};
+use bannerwall_ring::timers::{Nanos, TimeoutList};
 use bannerwall_ring::{
-    Completed, Completion, Family, Key, Link, Operation, Options, Ring, Socket, Unattended,
+    Completion, DetachedOperation, DirectSocket, Operation, OperationKey, OperationLink, Ring,
+    RingCompletion, RingOptions, SocketFamily,
 };
 
 const CONNECTIONS: u32 = 1000;
@@ -69,13 +70,13 @@ enum Phase {
 }
 
 struct Client {
-    ring: Ring<(Socket, Phase)>,
+    ring: Ring<(DirectSocket, Phase)>,
     address: SocketAddr,
     /// The connection on each socket, with its receive.
-    on: Vec<Option<(u32, Key)>>,
+    on: Vec<Option<(u32, OperationKey)>>,
     /// Operations in flight on each socket.
     pending: Vec<u32>,
-    silent: Timers,
+    silent: TimeoutList,
     epoch: Instant,
     next: u32,
     fates: Vec<Vec<Fate>>,
@@ -83,7 +84,7 @@ struct Client {
 
 impl Client {
     fn new(address: SocketAddr) -> Self {
-        let options = Options {
+        let options = RingOptions {
             submissions: 32,
             operations: SOCKETS * 3,
             sockets: SOCKETS,
@@ -96,7 +97,7 @@ impl Client {
             address,
             on: vec![None; SOCKETS as usize],
             pending: vec![0; SOCKETS as usize],
-            silent: Timers::new(Duration::from_secs(5), 0),
+            silent: TimeoutList::new(Duration::from_secs(5), 0),
             epoch: Instant::now(),
             next: 0,
             fates: vec![Vec::new(); CONNECTIONS as usize],
@@ -108,7 +109,7 @@ impl Client {
     }
 
     /// Takes up the next connection on a socket that is free.
-    fn begin(&mut self, socket: Socket) {
+    fn begin(&mut self, socket: DirectSocket) {
         let (number, address) = (self.next, self.address);
         self.next += 1;
         let mut octets = number.to_be_bytes().to_vec();
@@ -117,12 +118,13 @@ impl Client {
         }
         let ring = &mut self.ring;
         ring.reserve(4).expect("enter works");
-        ring.push_unattended(Unattended::Open { socket, family: Family::of(&address) }, true).expect("room");
-        ring.push(Operation::Connect { socket, address }, Link::Success, (socket, Phase::Connect))
+        ring.push_unattended(DetachedOperation::Open { socket, family: SocketFamily::of(&address) }, true)
+            .expect("room");
+        ring.push(Operation::Connect { socket, address }, OperationLink::Success, (socket, Phase::Connect))
             .expect("room");
         let send = Operation::Send { socket, octets, from: 0 };
-        ring.push(send, Link::Success, (socket, Phase::Send)).expect("room");
-        let receive = ring.push(Operation::Receive { socket }, Link::End, (socket, Phase::Receive));
+        ring.push(send, OperationLink::Success, (socket, Phase::Send)).expect("room");
+        let receive = ring.push(Operation::Receive { socket }, OperationLink::End, (socket, Phase::Receive));
         let at = socket.0 as usize;
         self.on[at] = Some((number, receive.expect("room")));
         self.pending[at] = 3;
@@ -130,7 +132,7 @@ impl Client {
         self.silent.start(socket.0, now);
     }
 
-    fn told(&mut self, completion: &Completion<(Socket, Phase)>) {
+    fn told(&mut self, completion: &Completion<(DirectSocket, Phase)>) {
         let (socket, phase) = completion.state;
         let at = socket.0 as usize;
         self.pending[at] -= 1;
@@ -141,7 +143,7 @@ impl Client {
             (Phase::Receive, Err(libc::ENOBUFS)) => {
                 let again = Operation::Receive { socket };
                 self.ring.reserve(1).expect("enter works");
-                let key = self.ring.push(again, Link::End, (socket, Phase::Receive)).expect("room");
+                let key = self.ring.push(again, OperationLink::End, (socket, Phase::Receive)).expect("room");
                 self.on[at] = Some((number, key));
                 self.pending[at] += 1;
             }
@@ -170,7 +172,7 @@ impl Client {
         loop {
             for place in 0..SOCKETS {
                 if self.on[place as usize].is_none() && self.next < CONNECTIONS {
-                    self.begin(Socket(place));
+                    self.begin(DirectSocket(place));
                 }
             }
             if self.ring.in_flight() == 0 {
@@ -179,15 +181,15 @@ impl Client {
             self.ring.submit_and_wait(1, Duration::from_millis(20)).expect("enter works");
             while let Some(completed) = self.ring.pop() {
                 match completed {
-                    Completed::Operation(completion) => self.told(&completion),
-                    Completed::Failed { socket, error } => panic!("{socket:?}: {error}"),
+                    RingCompletion::Operation(completion) => self.told(&completion),
+                    RingCompletion::Failed { socket, error } => panic!("{socket:?}: {error}"),
                 }
             }
             let now = self.now();
             while let Some(late) = self.silent.expired(now) {
                 let (_, operation) = self.on[late as usize].expect("a connection");
                 self.ring.reserve(1).expect("enter works");
-                self.ring.push_unattended(Unattended::Cancel { operation }, false).expect("room");
+                self.ring.push_unattended(DetachedOperation::Cancel { operation }, false).expect("room");
             }
         }
     }

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use aya::maps::{HashMap, MapData};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::State;
-use crate::conntrack::{Conntrack, Tuple};
+use super::BypassState;
+use crate::conntrack::{ConntrackSocket, ConntrackTuple};
 use crate::packet::{Addresses, Segment};
 
 /// `BPF_NOEXIST`.
@@ -19,17 +19,17 @@ type Key = [u8; 40];
 type Value = [u8; 24];
 
 /// Map of flows, with a worker's other state.
-pub struct Entries {
+pub struct BypassFlows {
     flows: HashMap<MapData, Key, Value>,
-    state: Arc<State>,
-    connections: Conntrack,
+    state: Arc<BypassState>,
+    connections: ConntrackSocket,
 }
 
-impl Entries {
+impl BypassFlows {
     pub(super) fn new(
         flows: HashMap<MapData, Key, Value>,
-        connections: Conntrack,
-        state: Arc<State>,
+        connections: ConntrackSocket,
+        state: Arc<BypassState>,
     ) -> Self {
         Self { flows, state, connections }
     }
@@ -38,14 +38,14 @@ impl Entries {
     /// connection inserts nothing. Neither does one that connection tracking does not know: its flow could
     /// not return to the hook.
     pub fn insert(&mut self, segment: &Segment<'_>, came_in: u32, goes_out: u32) {
-        let State { is_on, interfaces, .. } = &*self.state;
+        let BypassState { is_on, interfaces, .. } = &*self.state;
         let is_between = [came_in, goes_out].iter().all(|index| interfaces.contains(index));
         let may = is_on.load(Ordering::Relaxed) && is_between && came_in != goes_out;
         if !may || changes_connection(segment) {
             return;
         }
         let [key, other] = keys(segment);
-        if self.connections.loosen(&Tuple::of(segment)).is_err() {
+        if self.connections.loosen(&ConntrackTuple::of(segment)).is_err() {
             return self.remove(segment);
         }
         let now = monotonic();
@@ -128,7 +128,7 @@ fn key(addresses: Addresses, source: u16, destination: u16) -> Key {
 mod tests {
     use super::*;
     use crate::packet::testing::{SegmentBuilder, endpoint};
-    use crate::packet::{self, Flags, Parsed};
+    use crate::packet::{self, ParsedPacket, TcpFlags};
 
     #[test]
     fn the_directions_of_a_flow_are_each_others_reverse() {
@@ -136,8 +136,8 @@ mod tests {
             [["192.0.2.1:4000", "198.51.100.2:80"], ["[2001:db8::1]:4000", "[2001:db8::2]:80"]]
         {
             let segment = |from: &str, to: &str| {
-                let octets = SegmentBuilder::new(endpoint(from), endpoint(to)).flags(Flags::ACK).build();
-                let Ok(Parsed::Tcp(segment)) = packet::parse(&octets, octets.len()) else {
+                let octets = SegmentBuilder::new(endpoint(from), endpoint(to)).flags(TcpFlags::ACK).build();
+                let Ok(ParsedPacket::Tcp(segment)) = packet::parse(&octets, octets.len()) else {
                     panic!("a segment")
                 };
                 keys(&segment)

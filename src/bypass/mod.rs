@@ -33,7 +33,7 @@
 //! # Connection tracking
 //!
 //! Conntrack has seen the start, and sees little of the rest: a FIN is far outside of its known window.
-//! [`Conntrack::loosen`] makes it accept such segments, so it keeps state and mark. A flow that leaves the map
+//! [`ConntrackSocket::loosen`] makes it accept such segments, so it keeps state and mark. A flow that leaves the map
 //! continues by its mark, whether the guard still runs or not. One segment in thirty seconds still passes
 //! conntrack, which would otherwise drop the connection. Connections unknown to conntrack are not bypassed.
 //!
@@ -61,9 +61,9 @@ use aya::programs::tc::TcAttachOptions;
 use aya::programs::{LinkOrder, ProgramError, SchedClassifier, TcAttachType};
 use aya::{Ebpf, EbpfLoader};
 
-pub use self::entries::Entries;
-use self::neighbours::Interface;
-use crate::conntrack::Conntrack;
+pub use self::entries::BypassFlows;
+use self::neighbours::BypassInterface;
+use crate::conntrack::ConntrackSocket;
 
 /// Built by `scripts/bypass-object` from the source in this folder.
 static OBJECT: &[u8] = include_bytes!("bypass.bpf.o");
@@ -156,17 +156,17 @@ fn told(error: &dyn std::error::Error) -> String {
 
 /// Program on its interfaces.
 pub struct Bypass {
-    interfaces: Vec<Interface>,
-    phase: Mutex<Phase>,
+    interfaces: Vec<BypassInterface>,
+    phase: Mutex<BypassPhase>,
     /// Totals that were already reported.
-    told: Mutex<Totals>,
-    state: Arc<State>,
+    told: Mutex<BypassTotals>,
+    state: Arc<BypassState>,
 }
 
 /// State of the program: active, or stopped with its totals.
-enum Phase {
-    On(Box<Active>),
-    Off(Totals),
+enum BypassPhase {
+    On(Box<ActiveBypass>),
+    Off(BypassTotals),
 }
 
 impl fmt::Debug for Bypass {
@@ -177,7 +177,7 @@ impl fmt::Debug for Bypass {
 
 /// State shared with the workers.
 #[derive(Debug)]
-struct State {
+struct BypassState {
     is_on: AtomicBool,
     interfaces: Vec<u32>,
     /// Number of inserted flows.
@@ -185,7 +185,7 @@ struct State {
 }
 
 /// Resources of the active bypass.
-struct Active {
+struct ActiveBypass {
     /// The program; its attachments end with it.
     program: Ebpf,
     flows: MapData,
@@ -194,7 +194,7 @@ struct Active {
 
 /// Totals of the bypass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Totals {
+pub struct BypassTotals {
     /// Number of inserted flows.
     pub flows: u64,
     /// Number of forwarded segments.
@@ -235,15 +235,20 @@ impl Bypass {
         totals.get(&0, 0).map_err(refused)?;
         let named = config.interfaces.iter().zip(&interfaces);
         let named =
-            named.map(|(name, index)| Interface { name: name.clone(), index: Some(*index) }).collect();
-        let state = State { is_on: AtomicBool::new(true), interfaces, handed: AtomicU64::new(0) };
-        let active = Box::new(Active { program, flows, totals });
-        let told = Mutex::new(Totals::default());
-        Ok(Self { interfaces: named, phase: Mutex::new(Phase::On(active)), told, state: Arc::new(state) })
+            named.map(|(name, index)| BypassInterface { name: name.clone(), index: Some(*index) }).collect();
+        let state = BypassState { is_on: AtomicBool::new(true), interfaces, handed: AtomicU64::new(0) };
+        let active = Box::new(ActiveBypass { program, flows, totals });
+        let told = Mutex::new(BypassTotals::default());
+        Ok(Self {
+            interfaces: named,
+            phase: Mutex::new(BypassPhase::On(active)),
+            told,
+            state: Arc::new(state),
+        })
     }
 
     /// Returns the interfaces of the program.
-    pub(crate) fn interfaces(&self) -> &[Interface] {
+    pub(crate) fn interfaces(&self) -> &[BypassInterface] {
         &self.interfaces
     }
 
@@ -252,41 +257,42 @@ impl Bypass {
     /// # Errors
     ///
     /// No descriptor is left.
-    pub fn entries(&self) -> Result<Entries, BypassError> {
+    pub fn entries(&self) -> Result<BypassFlows, BypassError> {
         let failed = |why: String| BypassError::Kernel(why);
         let phase = self.phase.lock().unwrap_or_else(PoisonError::into_inner);
-        let Phase::On(active) = &*phase else { return Err(failed("the bypass is stopped".to_owned())) };
+        let BypassPhase::On(active) = &*phase else { return Err(failed("the bypass is stopped".to_owned())) };
         let copy = active.flows.fd().as_fd().try_clone_to_owned();
         let data = copy.map_err(|error| failed(told(&error)))?;
         let data = MapData::from_fd(data).map_err(|error| failed(told(&error)))?;
         let flows = HashMap::try_from(Map::LruHashMap(data)).map_err(|error| failed(told(&error)))?;
-        let connections = Conntrack::open().map_err(|error| BypassError::Tracking(error.to_string()))?;
-        Ok(Entries::new(flows, connections, Arc::clone(&self.state)))
+        let connections =
+            ConntrackSocket::open().map_err(|error| BypassError::Tracking(error.to_string()))?;
+        Ok(BypassFlows::new(flows, connections, Arc::clone(&self.state)))
     }
 
     /// Detaches the program; all flows return to the hook.
     pub fn end(&self) {
         self.state.is_on.store(false, Ordering::Relaxed);
         let mut phase = self.phase.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = std::mem::replace(&mut *phase, Phase::Off(Totals::default()));
-        *phase = Phase::Off(match before {
-            Phase::On(active) => {
-                let Active { program, totals, .. } = *active;
+        let before = std::mem::replace(&mut *phase, BypassPhase::Off(BypassTotals::default()));
+        *phase = BypassPhase::Off(match before {
+            BypassPhase::On(active) => {
+                let ActiveBypass { program, totals, .. } = *active;
                 drop(program);
                 self.sum(&totals)
             }
-            Phase::Off(totals) => totals,
+            BypassPhase::Off(totals) => totals,
         });
     }
 
     /// Returns the totals since the last call.
-    pub fn news(&self) -> Totals {
+    pub fn news(&self) -> BypassTotals {
         let now = match &*self.phase.lock().unwrap_or_else(PoisonError::into_inner) {
-            Phase::On(active) => self.sum(&active.totals),
-            Phase::Off(totals) => *totals,
+            BypassPhase::On(active) => self.sum(&active.totals),
+            BypassPhase::Off(totals) => *totals,
         };
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let news = Totals {
+        let news = BypassTotals {
             flows: now.flows.saturating_sub(told.flows),
             packets: now.packets.saturating_sub(told.packets),
             octets: now.octets.saturating_sub(told.octets),
@@ -297,11 +303,12 @@ impl Bypass {
         news
     }
 
-    fn sum(&self, totals: &PerCpuArray<MapData, [u64; 2]>) -> Totals {
-        let start = Totals { flows: self.state.handed.load(Ordering::Relaxed), ..Totals::default() };
+    fn sum(&self, totals: &PerCpuArray<MapData, [u64; 2]>) -> BypassTotals {
+        let start =
+            BypassTotals { flows: self.state.handed.load(Ordering::Relaxed), ..BypassTotals::default() };
         // If the totals are unreadable, nothing is reported.
         let values = totals.get(&0, 0).ok();
-        values.iter().flat_map(|values| values.iter()).fold(start, |sum, [packets, octets]| Totals {
+        values.iter().flat_map(|values| values.iter()).fold(start, |sum, [packets, octets]| BypassTotals {
             packets: sum.packets + packets,
             octets: sum.octets + octets,
             ..sum
@@ -319,7 +326,7 @@ pub(crate) fn try_out() -> Result<(), BypassError> {
     // A query succeeds even if no program is attached.
     match SchedClassifier::query_tcx("lo", TcAttachType::Ingress) {
         Err(error) if !told(&error).contains("(os error 2)") => Err(refused(error)),
-        _ => Conntrack::open().map(drop).map_err(|error| BypassError::Tracking(error.to_string())),
+        _ => ConntrackSocket::open().map(drop).map_err(|error| BypassError::Tracking(error.to_string())),
     }
 }
 

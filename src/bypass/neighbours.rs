@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::hook::{self, Family, Programs, Question};
+use crate::hook::{self, IpFamily, MachineQuery, ProgramRunner};
 
 /// Hooks of `nf_tables` on the path of a forwarded packet.
 const MET: [&str; 5] = ["prerouting", "forward", "postrouting", "ingress", "egress"];
@@ -17,7 +17,7 @@ const IPSEC: &str = "/proc/sys/net/core/xfrm_acq_expires";
 
 /// Interface of the bypass.
 #[derive(Debug, Clone)]
-pub(crate) struct Interface {
+pub(crate) struct BypassInterface {
     /// Name of the interface.
     pub(crate) name: String,
     /// Index at the program's attachment; none before.
@@ -30,29 +30,29 @@ pub(crate) struct Interface {
 /// # Errors
 ///
 /// The configuration cannot be read, with the reason.
-pub(crate) fn look(programs: &Programs, interfaces: &[Interface]) -> Result<Vec<String>, String> {
-    let ask = |question: Question| {
+pub(crate) fn look(programs: &ProgramRunner, interfaces: &[BypassInterface]) -> Result<Vec<String>, String> {
+    let ask = |question: MachineQuery| {
         let ended = programs.look(question).map_err(|error| format!("`{question}`: {error}"))?;
         let said = || ended.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
         if ended.code == Some(0) { Ok(ended.stdout) } else { Err(format!("`{question}` failed: {}", said())) }
     };
-    let ask_json = |question: Question| {
+    let ask_json = |question: MachineQuery| {
         let text = ask(question)?;
         let text = if text.trim().is_empty() { "[]" } else { &text };
         serde_json::from_str::<Value>(text).map_err(|error| format!("`{question}`: {error}"))
     };
-    let mut found = nft(&ask_json(Question::Nft)?);
-    for family in Family::ALL {
-        found.extend(legacy(family, &ask(Question::Legacy(family))?));
-        found.extend(routing(family, &ask_json(Question::Routing(family))?));
+    let mut found = nft(&ask_json(MachineQuery::Nft)?);
+    for family in IpFamily::ALL {
+        found.extend(legacy(family, &ask(MachineQuery::Legacy(family))?));
+        found.extend(routing(family, &ask_json(MachineQuery::Routing(family))?));
     }
     // A kernel without IPsec has no policies.
-    if Path::new(IPSEC).exists() && !ask(Question::Policies)?.trim().is_empty() {
+    if Path::new(IPSEC).exists() && !ask(MachineQuery::Policies)?.trim().is_empty() {
         found.push("IPsec policies (`ip xfrm policy`)".to_owned());
     }
     if !interfaces.is_empty() {
-        found.extend(links(&ask_json(Question::Links)?, interfaces));
-        found.extend(disciplines(&ask_json(Question::Disciplines)?, interfaces));
+        found.extend(links(&ask_json(MachineQuery::Links)?, interfaces));
+        found.extend(disciplines(&ask_json(MachineQuery::Disciplines)?, interfaces));
     }
     Ok(found)
 }
@@ -90,7 +90,7 @@ fn nft(ruleset: &Value) -> Vec<String> {
 }
 
 /// Returns chains of the legacy iptables, from the output of `iptables-save`.
-fn legacy(family: Family, saved: &str) -> Vec<String> {
+fn legacy(family: IpFamily, saved: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let mut table = "";
     for line in saved.lines() {
@@ -116,7 +116,7 @@ fn is_met(chain: &str) -> bool {
 }
 
 /// Returns routing rules beyond the default ones: some match marks, which a bypassed packet never gets.
-fn routing(family: Family, rules: &Value) -> Option<String> {
+fn routing(family: IpFamily, rules: &Value) -> Option<String> {
     let is_usual = |rule: &Value| {
         let asks = |key: &String| !matches!(key.as_str(), "priority" | "src" | "table" | "protocol");
         rule["src"] == "all"
@@ -128,9 +128,9 @@ fn routing(family: Family, rules: &Value) -> Option<String> {
 }
 
 /// Returns interfaces that are not plain Ethernet, or were replaced.
-fn links(links: &Value, interfaces: &[Interface]) -> Vec<String> {
+fn links(links: &Value, interfaces: &[BypassInterface]) -> Vec<String> {
     let of = |name: &str| links.as_array().into_iter().flatten().find(|link| link["ifname"] == *name);
-    let wrong = |Interface { name, index }: &Interface| {
+    let wrong = |BypassInterface { name, index }: &BypassInterface| {
         let Some(link) = of(name) else { return Some(format!("interface {name}, which does not exist")) };
         if index.is_some_and(|index| link["ifindex"] != index) {
             return Some(format!("interface {name}, which was recreated"));
@@ -149,7 +149,7 @@ fn links(links: &Value, interfaces: &[Interface]) -> Vec<String> {
 }
 
 /// Returns ingress filters of `tc`, which run before the program.
-fn disciplines(disciplines: &Value, interfaces: &[Interface]) -> Vec<String> {
+fn disciplines(disciplines: &Value, interfaces: &[BypassInterface]) -> Vec<String> {
     let is_ours = |discipline: &&Value| interfaces.iter().any(|it| discipline["dev"] == *it.name.as_str());
     let kinds = disciplines.as_array().into_iter().flatten().filter(is_ours);
     let ingress =
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn legacy_rules_and_policies_are_found() {
-        let found = |saved: &str| legacy(Family::V4, saved);
+        let found = |saved: &str| legacy(IpFamily::V4, saved);
         assert!(found("*mangle\n:PREROUTING ACCEPT [0:0]\n:BANNERWALL - [0:0]\n-A FORWARD -p tcp -j BANNERWALL\nCOMMIT\n").is_empty());
         assert_eq!(
             found(
@@ -219,16 +219,16 @@ mod tests {
     #[test]
     fn routing_interfaces_and_filters_are_looked_at() {
         let usual = json!([{"priority": 0, "src": "all", "table": "local"}, {"priority": 32766, "src": "all", "table": "main"}]);
-        assert_eq!(routing(Family::V4, &usual), None);
+        assert_eq!(routing(IpFamily::V4, &usual), None);
         for foreign in [
             json!([{"priority": 5, "src": "all", "table": "main", "fwmark": "0x2"}]),
             json!([{"priority": 5, "src": "192.0.2.1", "table": "main"}]),
             json!([{"priority": 5, "src": "all", "table": "7"}]),
         ] {
-            assert!(routing(Family::V4, &foreign).is_some(), "{foreign}");
+            assert!(routing(IpFamily::V4, &foreign).is_some(), "{foreign}");
         }
         let there = json!([{"ifname": "a", "ifindex": 5, "link_type": "ether"}, {"ifname": "b", "link_type": "ether", "master": "br0"}, {"ifname": "br0", "link_type": "ether", "linkinfo": {"info_kind": "bridge"}}, {"ifname": "t", "link_type": "none"}]);
-        let named = |name: &str, index| Interface { name: name.to_owned(), index };
+        let named = |name: &str, index| BypassInterface { name: name.to_owned(), index };
         let found =
             |names: &[&str]| links(&there, &names.iter().map(|name| named(name, None)).collect::<Vec<_>>());
         assert!(found(&["a"]).is_empty());

@@ -7,11 +7,14 @@ use clap::{Args, ValueEnum};
 
 use super::flags::{check_output, output_file};
 use super::rules::several;
-use super::{Exit, Failure, print};
+use super::{CliExitCode, CommandFailure, print};
 use crate::diagnostics::tell;
-use crate::event::{Action, Severity, Verdict};
+use crate::event::{AdvisoryVerdict, RuleAction, Severity};
 use crate::files;
-use crate::import::{self, Exploited, Fault, Imported, LeftOut, Products, Wanted};
+use crate::import::{
+    self, AdvisoryImportError, ExploitedWeaknesses, ImportSelection, ImportedRules, OmittedWeaknesses,
+    ProductMap,
+};
 
 /// Flags of `bannerwall rules import debian`.
 #[derive(Debug, Args)]
@@ -106,55 +109,59 @@ enum VerdictName {
 }
 
 /// Runs `bannerwall rules import debian`.
-pub(super) fn debian(flags: &DebianFlags, quiet: bool) -> Result<Exit, Failure> {
+pub(super) fn debian(flags: &DebianFlags, quiet: bool) -> Result<CliExitCode, CommandFailure> {
     let (products, wanted) = flags.wanted.wanted(std::slice::from_ref(&flags.file))?;
-    let imported = import::debian(&flags.file, &products, &wanted).map_err(Failure::usage)?;
+    let imported = import::debian(&flags.file, &products, &wanted).map_err(CommandFailure::usage)?;
     flags.wanted.write(&imported, quiet)
 }
 
 /// Runs `bannerwall rules import osv`.
-pub(super) fn osv(flags: &OsvFlags, quiet: bool) -> Result<Exit, Failure> {
+pub(super) fn osv(flags: &OsvFlags, quiet: bool) -> Result<CliExitCode, CommandFailure> {
     let (products, wanted) = flags.wanted.wanted(&flags.paths)?;
-    let imported = import::osv(&flags.paths, &products, &wanted).map_err(Failure::usage)?;
+    let imported = import::osv(&flags.paths, &products, &wanted).map_err(CommandFailure::usage)?;
     flags.wanted.write(&imported, quiet)
 }
 
 /// Runs `bannerwall rules import` for files that `import` reads.
 pub(super) fn files(
     flags: &FilesFlags,
-    import: fn(&[PathBuf], &Products, &Wanted) -> Result<Imported, Fault>,
+    import: fn(&[PathBuf], &ProductMap, &ImportSelection) -> Result<ImportedRules, AdvisoryImportError>,
     quiet: bool,
-) -> Result<Exit, Failure> {
+) -> Result<CliExitCode, CommandFailure> {
     let (products, wanted) = flags.wanted.wanted(&flags.files)?;
-    let imported = import(&flags.files, &products, &wanted).map_err(Failure::usage)?;
+    let imported = import(&flags.files, &products, &wanted).map_err(CommandFailure::usage)?;
     flags.wanted.write(&imported, quiet)
 }
 
 impl WantedFlags {
-    fn wanted(&self, files: &[PathBuf]) -> Result<(Products, Wanted), Failure> {
+    fn wanted(&self, files: &[PathBuf]) -> Result<(ProductMap, ImportSelection), CommandFailure> {
         let read = [&self.products, &self.kev].into_iter().flatten().chain(files);
         check_output(self.output.as_deref(), read.map(PathBuf::as_path))?;
         let products = match &self.products {
-            Some(path) => Products::read(path),
-            None => Products::shipped(),
+            Some(path) => ProductMap::read(path),
+            None => ProductMap::shipped(),
         };
-        let products = products.map_err(Failure::usage)?;
+        let products = products.map_err(CommandFailure::usage)?;
         if let Some(unknown) = self.product.iter().find(|name| !products.has(name)) {
             let known: Vec<&str> = products.packages().collect();
             let known = known.join(", ");
             let message =
                 anyhow!("--product {unknown}: no known banner shows this package; known packages: {known}");
-            return Err(Failure::Usage(message));
+            return Err(CommandFailure::Usage(message));
         }
         self.refuse_idle()?;
-        let exploited = self.kev.as_deref().map(Exploited::read).transpose().map_err(Failure::usage)?;
-        let wanted = Wanted {
+        let exploited =
+            self.kev.as_deref().map(ExploitedWeaknesses::read).transpose().map_err(CommandFailure::usage)?;
+        let wanted = ImportSelection {
             packages: self.product.clone(),
             since: self.since.clone(),
             severity: self.severity.into(),
             exploited: exploited.unwrap_or_default(),
             action: self.action.into(),
-            report: self.report.as_ref().map(|report| report.iter().copied().map(Verdict::from).collect()),
+            report: self
+                .report
+                .as_ref()
+                .map(|report| report.iter().copied().map(AdvisoryVerdict::from).collect()),
             block_unknown: self.block_unknown,
             date: self.date.clone(),
             changed: files.iter().filter_map(|file| changed(file)).max().unwrap_or_default(),
@@ -163,7 +170,7 @@ impl WantedFlags {
     }
 
     /// Refuses a choice that has no effect.
-    fn refuse_idle(&self) -> Result<(), Failure> {
+    fn refuse_idle(&self) -> Result<(), CommandFailure> {
         let why = match (self.block_unknown, self.action) {
             (true, ActionName::Alert) => "these rules block nothing; pass --action drop or --action reject",
             (true, _) if self.report.as_ref().is_some_and(|it| !it.contains(&VerdictName::Unknown)) => {
@@ -171,24 +178,24 @@ impl WantedFlags {
             }
             _ => return Ok(()),
         };
-        Err(Failure::Usage(anyhow!("--block-unknown: {why}")))
+        Err(CommandFailure::Usage(anyhow!("--block-unknown: {why}")))
     }
 
     /// Writes the rules, all or none of them.
-    fn write(&self, imported: &Imported, quiet: bool) -> Result<Exit, Failure> {
+    fn write(&self, imported: &ImportedRules, quiet: bool) -> Result<CliExitCode, CommandFailure> {
         let exit = match &self.output {
             None => print(imported.text.as_bytes())?,
             Some(path) => {
                 // `replace` renames a finished file into place, so a guard never reads half of the rules.
                 files::replace(path, imported.text.as_bytes())
                     .with_context(|| path.display().to_string())
-                    .map_err(Failure::Usage)?;
-                Exit::Done
+                    .map_err(CommandFailure::Usage)?;
+                CliExitCode::Done
             }
         };
         if !quiet {
             tell(several(imported.rules, "rule"));
-            if imported.left_out != LeftOut::default() {
+            if imported.left_out != OmittedWeaknesses::default() {
                 tell(format_args!("left out: {}", imported.left_out));
             }
         }
@@ -231,7 +238,7 @@ impl From<SeverityName> for Severity {
     }
 }
 
-impl From<ActionName> for Action {
+impl From<ActionName> for RuleAction {
     fn from(name: ActionName) -> Self {
         match name {
             ActionName::Alert => Self::Alert,
@@ -241,7 +248,7 @@ impl From<ActionName> for Action {
     }
 }
 
-impl From<VerdictName> for Verdict {
+impl From<VerdictName> for AdvisoryVerdict {
     fn from(name: VerdictName) -> Self {
         match name {
             VerdictName::Vulnerable => Self::Vulnerable,

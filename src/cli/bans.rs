@@ -7,12 +7,12 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::control::GuardSocketFlags;
-use super::table::{Output, Table};
-use super::{Exit, Failure};
+use super::table::{ResultTable, TableOutputFlags};
+use super::{CliExitCode, CommandFailure};
 use crate::diagnostics::tell;
-use crate::guard::control::Request;
+use crate::guard::control::ControlRequest;
 use crate::guard::{BanCommand, BanInfo, BanList};
-use crate::output::Escaped;
+use crate::output::EscapedText;
 
 /// Flags of `bannerwall bans`.
 #[derive(Debug, Args)]
@@ -33,7 +33,7 @@ enum BansCommand {
     #[command(after_help = "Examples:\n  bannerwall bans list\n  bannerwall bans list --format json")]
     List {
         #[command(flatten)]
-        output: Output,
+        output: TableOutputFlags,
         #[command(flatten)]
         guard: GuardSocketFlags,
     },
@@ -59,7 +59,7 @@ enum BansCommand {
 }
 
 /// Runs `bannerwall bans`.
-pub(super) fn run(arguments: &BansArgs, quiet: bool) -> Result<Exit, Failure> {
+pub(super) fn run(arguments: &BansArgs, quiet: bool) -> Result<CliExitCode, CommandFailure> {
     match &arguments.command {
         BansCommand::List { output, guard } => list(&ask(guard, BanCommand::List)?, output, quiet),
         BansCommand::Add { address, time, guard } => {
@@ -73,16 +73,16 @@ pub(super) fn run(arguments: &BansArgs, quiet: bool) -> Result<Exit, Failure> {
     }
 }
 
-fn ask(guard: &GuardSocketFlags, order: BanCommand) -> Result<BanList, Failure> {
-    Ok(guard.ask(&Request::Bans { order })?)
+fn ask(guard: &GuardSocketFlags, order: BanCommand) -> Result<BanList, CommandFailure> {
+    Ok(guard.ask(&ControlRequest::Bans { order })?)
 }
 
-fn list(list: &BanList, output: &Output, quiet: bool) -> Result<Exit, Failure> {
-    let mut table = Table::new(&["address", "seconds", "rule", "banner"]);
+fn list(list: &BanList, output: &TableOutputFlags, quiet: bool) -> Result<CliExitCode, CommandFailure> {
+    let mut table = ResultTable::new(&["address", "seconds", "rule", "banner"]);
     for BanInfo { address, seconds, rule, banner } in &list.bans {
         let left = friendly(*seconds);
         let by = match rule {
-            Some(rule) => format!("{rule}  {}", Escaped(banner)),
+            Some(rule) => format!("{rule}  {}", EscapedText(banner)),
             None => "manual".to_owned(),
         };
         let object = json!({"address": address, "seconds": seconds, "rule": rule, "banner": banner});
@@ -92,14 +92,14 @@ fn list(list: &BanList, output: &Output, quiet: bool) -> Result<Exit, Failure> {
         table.say(format!("{} more are not shown", list.total - list.bans.len()));
     }
     table.write(output)?;
-    Ok(Exit::Done)
+    Ok(CliExitCode::Done)
 }
 
-fn say(quiet: bool, message: &str) -> Result<Exit, Failure> {
+fn say(quiet: bool, message: &str) -> Result<CliExitCode, CommandFailure> {
     if !quiet {
         tell(message);
     }
-    Ok(Exit::Done)
+    Ok(CliExitCode::Done)
 }
 
 /// Formats seconds as `9m 58s`.

@@ -17,14 +17,14 @@ use anyhow::{Context as _, anyhow, bail};
 use clap::parser::ValueSource;
 use clap::{ArgAction, ArgMatches, Command};
 
-use super::Failure;
+use super::CommandFailure;
 use crate::rules::nesting;
 
 /// Limit of the file's size, in bytes.
 const LIMIT: u64 = 1 << 20;
 
 /// Adds the flags of `--config` for the subcommand to `arguments`.
-pub(super) fn fill(command: &Command, arguments: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
+pub(super) fn fill(command: &Command, arguments: Vec<OsString>) -> Result<Vec<OsString>, CommandFailure> {
     // The first parse tolerates errors: required arguments may still come from the file.
     let Ok(matches) = command.clone().ignore_errors(true).try_get_matches_from(&arguments) else {
         return Ok(arguments);
@@ -35,7 +35,7 @@ pub(super) fn fill(command: &Command, arguments: Vec<OsString>) -> Result<Vec<Os
     command.build();
     additions(&command, &matches, &file)
         .map(|added| arguments.into_iter().chain(added).collect())
-        .map_err(Failure::Usage)
+        .map_err(CommandFailure::Usage)
 }
 
 /// Resolves a relative `--config` against `folder`.

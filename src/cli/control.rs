@@ -6,17 +6,17 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Exit, Failure, print};
+use super::{CliExitCode, CommandFailure, print};
 use crate::event::Timestamp;
-use crate::guard::control::{self, ControlError, Request};
-use crate::hook::Queues;
+use crate::guard::control::{self, ControlError, ControlRequest};
+use crate::hook::QueueRange;
 
 /// Flags that select the guard.
 #[derive(Debug, Args)]
 pub(super) struct GuardSocketFlags {
     /// The queues of the guard.
     #[arg(long, value_name = "N|A:B", default_value = "0")]
-    queue: Queues,
+    queue: QueueRange,
     /// The guard's control socket, if it was started with `--control`.
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
@@ -24,7 +24,7 @@ pub(super) struct GuardSocketFlags {
 
 impl GuardSocketFlags {
     /// Sends the guard a request, and waits for the result.
-    pub(super) fn ask<T: DeserializeOwned>(&self, request: &Request) -> Result<T, ControlError> {
+    pub(super) fn ask<T: DeserializeOwned>(&self, request: &ControlRequest) -> Result<T, ControlError> {
         let places = match &self.control {
             Some(path) => vec![path.clone()],
             None => control::places(self.queue.first),
@@ -33,7 +33,7 @@ impl GuardSocketFlags {
     }
 }
 
-impl From<ControlError> for Failure {
+impl From<ControlError> for CommandFailure {
     fn from(error: ControlError) -> Self {
         match error {
             ControlError::NotPermitted { .. } => Self::unsupported(error),
@@ -64,10 +64,10 @@ impl ReplyFormat {
         &self,
         reply: &impl Serialize,
         describe: impl FnOnce() -> String,
-    ) -> Result<Exit, Failure> {
+    ) -> Result<CliExitCode, CommandFailure> {
         let text = match self.format {
             ReplyFormatName::Text => describe(),
-            ReplyFormatName::Json => serde_json::to_string(reply).map_err(Failure::usage)? + "\n",
+            ReplyFormatName::Json => serde_json::to_string(reply).map_err(CommandFailure::usage)? + "\n",
         };
         print(text.as_bytes())
     }

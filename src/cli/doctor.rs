@@ -7,9 +7,9 @@ use std::path::Path;
 use clap::{Args, ValueEnum};
 
 use super::hook::{FamilyFlag, VariantFlag};
-use super::{Command, Exit, Failure, print};
-use crate::doctor::{self, Finding, GuardSettings, Question, State, Unreadable};
-use crate::hook::{MarkField, Programs, Scope};
+use super::{CliCommand, CliExitCode, CommandFailure, print};
+use crate::doctor::{self, CheckState, DoctorFinding, DoctorOptions, GuardReadError, GuardSettings};
+use crate::hook::{IptablesScope, MarkField, ProgramRunner};
 
 /// Flags of `bannerwall doctor`.
 #[derive(Debug, Args)]
@@ -45,14 +45,14 @@ pub(super) enum DoctorFormat {
 }
 
 /// Runs `bannerwall doctor`.
-pub(super) fn run(arguments: &DoctorArgs) -> Result<Exit, Failure> {
-    let findings = doctor::examine(&Question {
+pub(super) fn run(arguments: &DoctorArgs) -> Result<CliExitCode, CommandFailure> {
+    let findings = doctor::examine(&DoctorOptions {
         queue: arguments.queue,
         mark: arguments.mark.and_then(MarkField::new),
-        scope: Scope {
+        scope: IptablesScope {
             variant: arguments.variant.variant(),
             families: arguments.families.families(),
-            programs: Programs::Here,
+            programs: ProgramRunner::Here,
         },
         read_guard: &read_guard,
     });
@@ -60,7 +60,7 @@ pub(super) fn run(arguments: &DoctorArgs) -> Result<Exit, Failure> {
 }
 
 /// Prints findings, and returns the exit code of the worst.
-pub(super) fn show(findings: &[Finding], format: DoctorFormat) -> Result<Exit, Failure> {
+pub(super) fn show(findings: &[DoctorFinding], format: DoctorFormat) -> Result<CliExitCode, CommandFailure> {
     let mut text = String::new();
     for finding in findings {
         // Writing to a String cannot fail.
@@ -74,27 +74,27 @@ pub(super) fn show(findings: &[Finding], format: DoctorFormat) -> Result<Exit, F
 }
 
 /// Returns the exit code: faults first, then checks that could not run.
-fn exit(findings: &[Finding]) -> Exit {
-    if findings.iter().any(|finding| finding.state == State::Fault) {
-        Exit::Findings
-    } else if findings.iter().any(|finding| finding.state != State::Fine) {
-        Exit::Unsupported
+fn exit(findings: &[DoctorFinding]) -> CliExitCode {
+    if findings.iter().any(|finding| finding.state == CheckState::Fault) {
+        CliExitCode::Findings
+    } else if findings.iter().any(|finding| finding.state != CheckState::Fine) {
+        CliExitCode::Unsupported
     } else {
-        Exit::Done
+        CliExitCode::Done
     }
 }
 
-fn line(finding: &Finding) -> String {
+fn line(finding: &DoctorFinding) -> String {
     let (state, not_checked) = match finding.state {
-        State::Fine => ("ok", ""),
-        State::Fault => ("FAULT", ""),
-        State::Denied => ("DENIED", ""),
-        State::NotChecked => ("?", "not checked: "),
+        CheckState::Fine => ("ok", ""),
+        CheckState::Fault => ("FAULT", ""),
+        CheckState::Denied => ("DENIED", ""),
+        CheckState::NotChecked => ("?", "not checked: "),
     };
     format!("{state:5} {}: {not_checked}{}", finding.check, finding.message)
 }
 
-fn object(finding: &Finding) -> serde_json::Value {
+fn object(finding: &DoctorFinding) -> serde_json::Value {
     serde_json::json!({
         "check": finding.check,
         "state": finding.state.name(),
@@ -103,10 +103,10 @@ fn object(finding: &Finding) -> serde_json::Value {
 }
 
 /// Returns the settings of a guard with this command line and working folder.
-fn read_guard(arguments: Vec<OsString>, folder: &Path) -> Result<Option<GuardSettings>, Unreadable> {
-    let cli = super::parse(super::config::from_folder(arguments, folder)).map_err(|_| Unreadable)?;
+fn read_guard(arguments: Vec<OsString>, folder: &Path) -> Result<Option<GuardSettings>, GuardReadError> {
+    let cli = super::parse(super::config::from_folder(arguments, folder)).map_err(|_| GuardReadError)?;
     Ok(match cli.command {
-        Command::Guard(guard) => Some(guard.settings()),
+        CliCommand::Guard(guard) => Some(guard.settings()),
         _ => None,
     })
 }
@@ -115,19 +115,19 @@ fn read_guard(arguments: Vec<OsString>, folder: &Path) -> Result<Option<GuardSet
 mod tests {
     use super::*;
 
-    fn finding(state: State) -> Finding {
-        Finding { check: "mark", state, message: "said".to_owned() }
+    fn finding(state: CheckState) -> DoctorFinding {
+        DoctorFinding { check: "mark", state, message: "said".to_owned() }
     }
 
     #[test]
     fn the_exit_code_is_that_of_the_worst_finding() {
         let [fine, fault, denied, unseen] =
-            [State::Fine, State::Fault, State::Denied, State::NotChecked].map(finding);
-        assert_eq!(exit(std::slice::from_ref(&fine)), Exit::Done);
+            [CheckState::Fine, CheckState::Fault, CheckState::Denied, CheckState::NotChecked].map(finding);
+        assert_eq!(exit(std::slice::from_ref(&fine)), CliExitCode::Done);
         assert_eq!(line(&denied), "DENIED mark: said", "no fault, of which the exit code tells otherwise");
-        assert_eq!(exit(&[fine.clone(), denied]), Exit::Unsupported);
-        assert_eq!(exit(&[fine, unseen.clone()]), Exit::Unsupported);
-        assert_eq!(exit(&[unseen.clone(), fault]), Exit::Findings);
+        assert_eq!(exit(&[fine.clone(), denied]), CliExitCode::Unsupported);
+        assert_eq!(exit(&[fine, unseen.clone()]), CliExitCode::Unsupported);
+        assert_eq!(exit(&[unseen.clone(), fault]), CliExitCode::Findings);
         assert_eq!(line(&unseen), "?     mark: not checked: said");
     }
 
@@ -145,6 +145,9 @@ mod tests {
             );
         }
         assert_eq!(read_guard(words("bannerwall hook status"), folder.path()), Ok(None));
-        assert_eq!(read_guard(words("bannerwall guard --config no.toml"), folder.path()), Err(Unreadable));
+        assert_eq!(
+            read_guard(words("bannerwall guard --config no.toml"), folder.path()),
+            Err(GuardReadError)
+        );
     }
 }

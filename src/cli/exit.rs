@@ -10,7 +10,7 @@ use crate::diagnostics::tell;
 
 /// Exit codes that users and scripts rely on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Exit {
+pub enum CliExitCode {
     /// 0: done.
     Done,
     /// 1: done, with findings, if the command is a check; or a wait failed or timed out.
@@ -27,7 +27,7 @@ pub enum Exit {
     Interrupted,
 }
 
-impl Exit {
+impl CliExitCode {
     /// Returns the number for the shell.
     pub const fn code(self) -> u8 {
         match self {
@@ -42,18 +42,18 @@ impl Exit {
     }
 }
 
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> Self {
+impl From<CliExitCode> for ExitCode {
+    fn from(exit: CliExitCode) -> Self {
         Self::from(exit.code())
     }
 }
 
 /// Returns a flag that SIGINT and SIGTERM set. A second signal exits at once, since the program may wait
 /// forever for standard input or a server.
-pub(super) fn interrupt_flag() -> Result<Arc<AtomicBool>, Failure> {
+pub(super) fn interrupt_flag() -> Result<Arc<AtomicBool>, CommandFailure> {
     let flag = Arc::<AtomicBool>::default();
     for signal in [SIGINT, SIGTERM] {
-        let interrupted = i32::from(Exit::Interrupted.code());
+        let interrupted = i32::from(CliExitCode::Interrupted.code());
         // The conditional shutdown is registered first: it must see the flag of an earlier signal, not of
         // this one.
         signal_hook::flag::register_conditional_shutdown(signal, interrupted, Arc::clone(&flag))?;
@@ -64,7 +64,7 @@ pub(super) fn interrupt_flag() -> Result<Arc<AtomicBool>, Failure> {
 
 /// Failure of a command, with its exit code.
 #[derive(Debug)]
-pub enum Failure {
+pub enum CommandFailure {
     /// Clap's own message: bad usage, or `--help` and `--version`, which are not failures.
     Clap(clap::Error),
     /// The input is invalid.
@@ -73,7 +73,7 @@ pub enum Failure {
     Unsupported(anyhow::Error),
 }
 
-impl Failure {
+impl CommandFailure {
     /// Wraps an error of the input: exit code 2.
     pub fn usage(error: impl Into<anyhow::Error>) -> Self {
         Self::Usage(error.into())
@@ -85,15 +85,15 @@ impl Failure {
     }
 
     /// Prints the message to the right stream, and returns the exit code.
-    pub(super) fn report(&self) -> Exit {
+    pub(super) fn report(&self) -> CliExitCode {
         let (error, exit) = match self {
             Self::Clap(error) => {
                 // If stdout or stderr is closed, no reader is left for the message.
                 let _ = error.print();
-                return if error.use_stderr() { Exit::Usage } else { Exit::Done };
+                return if error.use_stderr() { CliExitCode::Usage } else { CliExitCode::Done };
             }
-            Self::Usage(error) => (error, Exit::Usage),
-            Self::Unsupported(error) => (error, Exit::Unsupported),
+            Self::Usage(error) => (error, CliExitCode::Usage),
+            Self::Unsupported(error) => (error, CliExitCode::Unsupported),
         };
         tell(format_args!("bannerwall: {}", told_once(error)));
         exit
@@ -113,13 +113,13 @@ fn told_once(error: &anyhow::Error) -> String {
     told
 }
 
-impl From<clap::Error> for Failure {
+impl From<clap::Error> for CommandFailure {
     fn from(error: clap::Error) -> Self {
         Self::Clap(error)
     }
 }
 
-impl From<std::io::Error> for Failure {
+impl From<std::io::Error> for CommandFailure {
     fn from(error: std::io::Error) -> Self {
         Self::Usage(error.into())
     }

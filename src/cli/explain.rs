@@ -7,14 +7,14 @@ use std::path::Path;
 use anyhow::{Context as _, anyhow};
 use serde_json::json;
 
-use super::rule_paths::Use;
+use super::rule_paths::RulePurpose;
 use super::rules::{SideName, TestArgs, several};
-use super::table::Table;
-use super::{Exit, Failure};
+use super::table::ResultTable;
+use super::{CliExitCode, CommandFailure};
 use crate::diagnostics::tell;
 use crate::event::Protocol;
-use crate::rules::fingerprint::Fingerprints;
-use crate::rules::{Ends, Example, Explanation, Sender};
+use crate::rules::fingerprint::FingerprintSet;
+use crate::rules::{AssumedConnection, BannerSender, RuleExample, RuleExplanation};
 
 /// Columns for each rule.
 const COLUMNS: &[&str] =
@@ -24,37 +24,45 @@ const COLUMNS: &[&str] =
 const KEXINIT_OCTETS: u64 = 1 << 20;
 
 /// Prints the result of each rule for one banner.
-pub(super) fn explain(arguments: &TestArgs, banner: &str, quiet: bool) -> Result<Exit, Failure> {
-    let set = arguments.files.flag().load(Use::Rules, quiet)?;
-    let told = arguments.protocol.or_else(|| Example::protocol_of(banner));
+pub(super) fn explain(
+    arguments: &TestArgs,
+    banner: &str,
+    quiet: bool,
+) -> Result<CliExitCode, CommandFailure> {
+    let set = arguments.files.flag().load(RulePurpose::Rules, quiet)?;
+    let told = arguments.protocol.or_else(|| RuleExample::protocol_of(banner));
     if told.is_none() && !quiet {
         tell("--banner starts like no known protocol: tested as `other`; pass --protocol to change that");
     }
     let protocol = told.unwrap_or(Protocol::Other);
     let from = match arguments.from {
-        Some(SideName::Server) => Sender::Server,
-        Some(SideName::Client) => Sender::Client,
-        None if protocol == Protocol::Http && !banner.starts_with("HTTP/") => Sender::Client,
+        Some(SideName::Server) => BannerSender::Server,
+        Some(SideName::Client) => BannerSender::Client,
+        None if protocol == Protocol::Http && !banner.starts_with("HTTP/") => BannerSender::Client,
         // For TLS, bare text is a client's SNI name.
-        None if protocol == Protocol::Tls => Sender::Client,
-        None => Sender::Server,
+        None if protocol == Protocol::Tls => BannerSender::Client,
+        None => BannerSender::Server,
     };
     // HTTP heads and unknown bytes need line ends, which a shell argument can only give as escapes.
     let escaped = matches!(protocol, Protocol::Http | Protocol::Other);
     let text = if escaped { unescape(banner) } else { banner.to_owned() };
-    let example = Example::from_text(&text, protocol, from)
-        .map_err(|reason| Failure::Usage(anyhow!("--banner is not a valid banner: {reason}")))?;
+    let example = RuleExample::from_text(&text, protocol, from)
+        .map_err(|reason| CommandFailure::Usage(anyhow!("--banner is not a valid banner: {reason}")))?;
     let example = match &arguments.fingerprints {
-        Some(path) => example.identified(from, &Fingerprints::load(path).map_err(Failure::usage)?),
+        Some(path) => example.identified(from, &FingerprintSet::load(path).map_err(CommandFailure::usage)?),
         None => example,
     };
     let example = match &arguments.kexinit {
         Some(path) => with_kexinit(example, path)?,
         None => example,
     };
-    let mut table = Table::new(COLUMNS);
+    let mut table = ResultTable::new(COLUMNS);
     let mut foreign = 0;
-    let ends = Ends { source: arguments.source, destination: arguments.destination, port: arguments.port };
+    let ends = AssumedConnection {
+        source: arguments.source,
+        destination: arguments.destination,
+        port: arguments.port,
+    };
     for explanation in set.explain(&example, from, ends) {
         if explanation.rule.protocol() == protocol {
             table.add(explained(&explanation), explanation_text(&explanation));
@@ -68,17 +76,19 @@ pub(super) fn explain(arguments: &TestArgs, banner: &str, quiet: bool) -> Result
         table.say(format!("{} about other protocols {verb} not tested", several(foreign, "rule")));
     }
     table.write(&arguments.files.output)?;
-    Ok(Exit::Done)
+    Ok(CliExitCode::Done)
 }
 
-fn with_kexinit(example: Example, path: &Path) -> Result<Example, Failure> {
+fn with_kexinit(example: RuleExample, path: &Path) -> Result<RuleExample, CommandFailure> {
     let mut octets = Vec::new();
     let read = File::open(path).and_then(|file| file.take(KEXINIT_OCTETS).read_to_end(&mut octets));
-    read.with_context(|| format!("cannot read {}", path.display())).map_err(Failure::Usage)?;
-    example.with_kexinit(&octets).map_err(|reason| Failure::Usage(anyhow!("{}: {reason}", path.display())))
+    read.with_context(|| format!("cannot read {}", path.display())).map_err(CommandFailure::Usage)?;
+    example
+        .with_kexinit(&octets)
+        .map_err(|reason| CommandFailure::Usage(anyhow!("{}: {reason}", path.display())))
 }
 
-fn explained(explanation: &Explanation<'_>) -> serde_json::Value {
+fn explained(explanation: &RuleExplanation<'_>) -> serde_json::Value {
     let told = explanation.verdict.as_ref();
     json!({
         "rule": explanation.rule.id(),
@@ -93,7 +103,7 @@ fn explained(explanation: &Explanation<'_>) -> serde_json::Value {
     })
 }
 
-fn explanation_text(explanation: &Explanation<'_>) -> String {
+fn explanation_text(explanation: &RuleExplanation<'_>) -> String {
     let rule = explanation.rule;
     let mark = if explanation.matches { explanation.action.name() } else { "-" };
     format!("{mark:<7} {}: {}", rule.id(), explanation.reason)

@@ -4,10 +4,10 @@
 use clap::Args;
 use serde_json::json;
 
-use super::rule_paths::Use;
-use super::rules::Files;
-use super::table::Table;
-use super::{Exit, Failure};
+use super::rule_paths::RulePurpose;
+use super::rules::RuleFilesArgs;
+use super::table::ResultTable;
+use super::{CliExitCode, CommandFailure};
 use crate::rules::{BODY_OCTETS, Rule, RuleSet};
 
 /// Limit of rules in a list; the rest is only counted.
@@ -19,31 +19,31 @@ pub(super) struct ExplainArgs {
     #[arg(long, required = true)]
     inspection: bool,
     #[command(flatten)]
-    pub(super) files: Files,
+    pub(super) files: RuleFilesArgs,
 }
 
 /// Inspected part of one direction.
-struct Extent {
+struct DirectionExtent {
     direction: &'static str,
     read: &'static str,
     reason: String,
 }
 
 /// Prints the inspected parts of both directions.
-pub(super) fn explain(arguments: &ExplainArgs, quiet: bool) -> Result<Exit, Failure> {
-    let set = arguments.files.flag().load(Use::Rules, quiet)?;
-    let mut table = Table::new(&["direction", "read", "reason"]);
-    for Extent { direction, read, reason } in [of_client(&set), of_server(&set)] {
+pub(super) fn explain(arguments: &ExplainArgs, quiet: bool) -> Result<CliExitCode, CommandFailure> {
+    let set = arguments.files.flag().load(RulePurpose::Rules, quiet)?;
+    let mut table = ResultTable::new(&["direction", "read", "reason"]);
+    for DirectionExtent { direction, read, reason } in [of_client(&set), of_server(&set)] {
         table.add(
             json!({"direction": direction, "read": read, "reason": reason}),
             format!("{direction}: {read}: {reason}"),
         );
     }
     table.write(&arguments.files.output)?;
-    Ok(Exit::Done)
+    Ok(CliExitCode::Done)
 }
 
-fn of_client(set: &RuleSet) -> Extent {
+fn of_client(set: &RuleSet) -> DirectionExtent {
     let blocking = named(set, Rule::blocks_requests);
     let (read, reason) = match blocking {
         Some(rules) => (
@@ -55,19 +55,19 @@ fn of_client(set: &RuleSet) -> Extent {
             "no rule in force can block a later one (--http-inspect all reads all)".to_owned(),
         ),
     };
-    Extent { direction: "from the client", read, reason }
+    DirectionExtent { direction: "from the client", read, reason }
 }
 
-fn of_server(set: &RuleSet) -> Extent {
+fn of_server(set: &RuleSet) -> DirectionExtent {
     let direction = "from the server";
     if !set.needs().every_request {
         let reason = "the kernel passes the rest once both ends have the first response".to_owned();
-        return Extent { direction, read: "the first response", reason };
+        return DirectionExtent { direction, read: "the first response", reason };
     }
     let Some(blocking) = named(set, Rule::blocks_beside_requests) else {
         let reason = "no rule in force can block anything but a request, so later responses pass in the kernel \
                       (--http-inspect all reads them, and so does --on-anomaly if it drops malformed messages)";
-        return Extent { direction, read: "the first response", reason: reason.to_owned() };
+        return DirectionExtent { direction, read: "the first response", reason: reason.to_owned() };
     };
     match named(set, Rule::needs_body) {
         Some(rules) => {
@@ -75,13 +75,13 @@ fn of_server(set: &RuleSet) -> Extent {
                 "{blocking} can block more than requests, and {rules} need the first {BODY_OCTETS} bytes of a body; the rest \
                  of a long one passes in the kernel"
             );
-            Extent { direction, read: "every response up to there", reason }
+            DirectionExtent { direction, read: "every response up to there", reason }
         }
         None => {
             let reason = format!(
                 "{blocking} can block more than requests; no rule needs bodies, so long ones pass in the kernel"
             );
-            Extent { direction, read: "the head of every response", reason }
+            DirectionExtent { direction, read: "the head of every response", reason }
         }
     }
 }

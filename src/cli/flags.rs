@@ -11,18 +11,20 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
 
-use super::Failure;
-use crate::banner::disclosure::{Disclosure, Secrets};
-use crate::database::Place;
+use super::CommandFailure;
+use crate::banner::disclosure::{DisclosureLimits, SecretMasking};
+use crate::database::DatabaseLocation;
 use crate::engine::{AnomalyAction, AnomalyPolicy, EnforceOnly, HttpInspect};
-use crate::inventory::{Receiver, RecordConfig, SpillConfig, Telling, parse_age, parse_url};
-use crate::output::csv::Csv;
-use crate::output::eve::{Eve, EveOptions};
-use crate::output::text::{Colour, Text};
-use crate::output::{self, Destination};
-use crate::rules::fingerprint::Fingerprints;
+use crate::inventory::{
+    ChangeReporting, NotificationReceiver, RecordConfig, SpillConfig, parse_age, parse_url,
+};
+use crate::output::csv::CsvFormat;
+use crate::output::eve::{EveFormat, EveOptions};
+use crate::output::text::{ColourMode, TextFormat};
+use crate::output::{self, OutputDestination};
+use crate::rules::fingerprint::FingerprintSet;
 use crate::rules::parse_network;
-use crate::terms::{Greeting, Protocol};
+use crate::terms::{GreetingProtocol, Protocol};
 
 /// Parses `3s`, `500ms` or `1m 30s`.
 pub(super) fn duration(text: &str) -> anyhow::Result<Duration> {
@@ -53,7 +55,7 @@ pub(super) fn output_file(text: &str) -> anyhow::Result<PathBuf> {
 pub(super) fn check_output<'p>(
     output: Option<&Path>,
     inputs: impl IntoIterator<Item = &'p Path>,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     // Device and inode identify a file: two paths may name the same one through links.
     let identity = |path: &Path| {
         let file = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
@@ -61,7 +63,7 @@ pub(super) fn check_output<'p>(
     };
     let Some((output, own)) = output.and_then(|path| Some((path, identity(path)?))) else { return Ok(()) };
     if inputs.into_iter().any(|input| identity(input) == Some(own)) {
-        return Err(Failure::Usage(anyhow!(
+        return Err(CommandFailure::Usage(anyhow!(
             "{}: is both input and output; choose another output file",
             output.display()
         )));
@@ -76,13 +78,13 @@ pub(super) fn protocol() -> impl TypedValueParser<Value = Protocol> {
 }
 
 /// Parser for a flag that names a greeting protocol.
-pub(super) fn greeting() -> impl TypedValueParser<Value = Greeting> {
-    PossibleValuesParser::new(Greeting::all().map(Greeting::name))
-        .try_map(|name| Greeting::named(&name).ok_or("no such protocol"))
+pub(super) fn greeting() -> impl TypedValueParser<Value = GreetingProtocol> {
+    PossibleValuesParser::new(GreetingProtocol::all().map(GreetingProtocol::name))
+        .try_map(|name| GreetingProtocol::named(&name).ok_or("no such protocol"))
 }
 
 /// Parser for a flag that locates an inventory.
-pub(super) fn inventory_place() -> impl TypedValueParser<Value = Place> {
+pub(super) fn inventory_place() -> impl TypedValueParser<Value = DatabaseLocation> {
     PlaceParser
 }
 
@@ -91,15 +93,15 @@ pub(super) fn inventory_place() -> impl TypedValueParser<Value = Place> {
 struct PlaceParser;
 
 impl TypedValueParser for PlaceParser {
-    type Value = Place;
+    type Value = DatabaseLocation;
 
     fn parse_ref(
         &self,
         command: &clap::Command,
         argument: Option<&clap::Arg>,
         value: &OsStr,
-    ) -> Result<Place, clap::Error> {
-        Place::parse(value.to_owned()).map_err(|error| {
+    ) -> Result<DatabaseLocation, clap::Error> {
+        DatabaseLocation::parse(value.to_owned()).map_err(|error| {
             let flag = argument.and_then(clap::Arg::get_long).unwrap_or("inventory");
             let text = format!("invalid value for '--{flag}': {error}\n");
             clap::Error::raw(clap::error::ErrorKind::ValueValidation, text).with_cmd(command)
@@ -139,7 +141,7 @@ pub(super) struct InventoryFlags {
     /// Record hosts, services, clients, banners, findings and changes in FILE (SQLite, created if missing) or
     /// in a PostgreSQL database (`postgresql://user@host/database`).
     #[arg(long, value_name = "FILE|URL", help_heading = "Inventory", value_parser = inventory_place())]
-    inventory: Option<Place>,
+    inventory: Option<DatabaseLocation>,
     /// Name of this sensor in the inventory [default: the host's name].
     #[arg(long, value_name = "NAME", requires = "inventory", help_heading = "Inventory")]
     sensor: Option<String>,
@@ -179,7 +181,7 @@ struct TellingFlags {
     learn_for: Option<Duration>,
     /// Post changes to URL (http or https) as JSON.
     #[arg(long, value_name = "URL", requires = "inventory", help_heading = "Inventory", value_parser = parse_url)]
-    notify: Vec<Receiver>,
+    notify: Vec<NotificationReceiver>,
     /// Run COMMAND in a shell, with the same JSON on its standard input. It has no capabilities. If root
     /// starts bannerwall, it runs as the user `bannerwall`.
     #[arg(long, value_name = "COMMAND", requires = "inventory", help_heading = "Inventory")]
@@ -187,9 +189,9 @@ struct TellingFlags {
 }
 
 impl TellingFlags {
-    fn telling(&self) -> Telling {
-        let commands = self.notify_command.iter().cloned().map(Receiver::Command);
-        Telling {
+    fn telling(&self) -> ChangeReporting {
+        let commands = self.notify_command.iter().cloned().map(NotificationReceiver::Command);
+        ChangeReporting {
             as_events: self.change_events,
             receivers: self.notify.iter().cloned().chain(commands).collect(),
             learn_for: self.learn_for,
@@ -199,18 +201,18 @@ impl TellingFlags {
 
 impl InventoryFlags {
     /// Returns the value of `--inventory`.
-    pub(super) fn place(&self) -> Option<&Place> {
+    pub(super) fn place(&self) -> Option<&DatabaseLocation> {
         self.inventory.as_ref()
     }
 
     /// True if the inventory is in a PostgreSQL server.
     pub(super) fn is_of_server(&self) -> bool {
-        matches!(self.inventory, Some(Place::Server(_)))
+        matches!(self.inventory, Some(DatabaseLocation::Server(_)))
     }
 
     /// Returns the path of `--inventory`, if it is a file.
     pub(super) fn path(&self) -> Option<&Path> {
-        self.inventory.as_ref().and_then(Place::file)
+        self.inventory.as_ref().and_then(DatabaseLocation::file)
     }
 
     /// Returns the files to write: the inventory's file, and one in the folder of `--spill`.
@@ -257,9 +259,9 @@ impl FingerprintsFlag {
     /// # Errors
     ///
     /// The fingerprints are unreadable or invalid. The message names the file and line.
-    pub(super) fn load(&self) -> Result<Option<Arc<Fingerprints>>, Failure> {
-        let loaded = self.path.as_deref().map(Fingerprints::load).transpose();
-        Ok(loaded.map_err(Failure::usage)?.map(Arc::new))
+    pub(super) fn load(&self) -> Result<Option<Arc<FingerprintSet>>, CommandFailure> {
+        let loaded = self.path.as_deref().map(FingerprintSet::load).transpose();
+        Ok(loaded.map_err(CommandFailure::usage)?.map(Arc::new))
     }
 }
 
@@ -359,12 +361,12 @@ impl LogHeadersFlag {
     }
 
     /// Returns the disclosure of secrets in events.
-    pub(super) fn disclosure(self) -> Disclosure {
+    pub(super) fn disclosure(self) -> DisclosureLimits {
         let secrets = match self.log_headers {
-            LogHeaders::All => Secrets::Shown,
-            LogHeaders::Masked | LogHeaders::None => Secrets::Masked,
+            LogHeaders::All => SecretMasking::Shown,
+            LogHeaders::Masked | LogHeaders::None => SecretMasking::Masked,
         };
-        Disclosure { secrets, ..Disclosure::default() }
+        DisclosureLimits { secrets, ..DisclosureLimits::default() }
     }
 
     /// True if events have EVE's lists of header fields.
@@ -386,14 +388,18 @@ pub(super) enum FormatName {
 
 impl FormatName {
     /// Returns the format of events. Colours are used only on a terminal.
-    pub(super) fn events(self, eve: EveOptions, destination: &Destination) -> Box<dyn output::Format> {
+    pub(super) fn events(
+        self,
+        eve: EveOptions,
+        destination: &OutputDestination,
+    ) -> Box<dyn output::OutputFormat> {
         match (self, destination) {
-            (Self::Json, _) => Box::new(Eve(eve)),
-            (Self::Csv, _) => Box::new(Csv),
-            (Self::Text, Destination::Stdout) => {
-                Box::new(Text { colour: Colour::for_stream(&std::io::stdout()) })
+            (Self::Json, _) => Box::new(EveFormat(eve)),
+            (Self::Csv, _) => Box::new(CsvFormat),
+            (Self::Text, OutputDestination::Stdout) => {
+                Box::new(TextFormat { colour: ColourMode::for_stream(&std::io::stdout()) })
             }
-            (Self::Text, _) => Box::new(Text { colour: Colour::Never }),
+            (Self::Text, _) => Box::new(TextFormat { colour: ColourMode::Never }),
         }
     }
 }

@@ -11,18 +11,18 @@ use super::hook::{FamilyFlag, VariantFlag, unique};
 use super::inspection::InspectionFlags;
 use super::metrics::MetricsFlags;
 use super::page::PageFlags;
-use super::rule_paths::Use;
+use super::rule_paths::RulePurpose;
 use super::rules_from::RulesFromFlags;
-use super::{Exit, Failure};
+use super::{CliExitCode, CommandFailure};
 use crate::bypass::{self, BypassConfig};
 use crate::doctor::GuardSettings;
 use crate::engine::OnFailure;
-use crate::fleet::rules::RulesFrom;
-use crate::guard::source::{Backend, MAXIMUM_COPY_RANGE, SourceConfig};
+use crate::fleet::rules::FleetRulesConfig;
+use crate::guard::source::{MAXIMUM_COPY_RANGE, QueueBackend, SourceConfig};
 use crate::guard::{self, ConfigFile, ControlPlace, GuardConfig, GuardError, control};
-use crate::hook::{Chain, HookConfig, MarkField, Ports, Queues};
-use crate::privileges::User;
-use crate::rules::Selection;
+use crate::hook::{BaseChain, HookConfig, MarkField, PortList, QueueRange};
+use crate::privileges::UnprivilegedUser;
+use crate::rules::RuleSelection;
 use crate::run;
 
 /// Rarely used flags of `guard`. The help hides them; the documentation lists them.
@@ -75,18 +75,18 @@ pub(super) struct GuardArgs {
 
     /// Queue number, or a range with one worker each.
     #[arg(long, value_name = "N|A:B", default_value = "0", help_heading = "Packets")]
-    queue: Queues,
+    queue: QueueRange,
     /// Interface to the kernel's queue.
     #[arg(long, value_name = "NAME", default_value = "libnetfilter_queue", help_heading = "Packets")]
     backend: BackendName,
     /// Put the iptables hook up at the start, and take it down at the end. Chains: input, output, forward,
     /// separated by commas.
     #[arg(long, value_name = "CHAINS", value_delimiter = ',', help_heading = "Packets")]
-    hook: Vec<Chain>,
+    hook: Vec<BaseChain>,
     /// With --hook: reaction to changes of the hook by others (a firewall's reload, another `hook down`).
     /// `on` restores the hook, `off` only logs the change.
     #[arg(long, value_name = "MODE", default_value = "on", requires = "hook")]
-    hook_repair: Switch,
+    hook_repair: OnOffSwitch,
     /// With --hook: leave the hook up at the end of the run. Until the next run packets pass (--on-failure
     /// open) or are dropped (closed). With closed no packet passes during a restart.
     #[arg(long, requires = "hook", help_heading = "Packets")]
@@ -95,11 +95,11 @@ pub(super) struct GuardArgs {
     families: FamilyFlag,
     /// With --hook: queue only TCP with these source or destination ports (22,80,8000-8010).
     #[arg(long, value_name = "LIST", requires = "hook", help_heading = "Packets")]
-    ports: Option<Ports>,
+    ports: Option<PortList>,
     /// With --hook: also queue UDP with these source or destination ports, to inspect QUIC (443) [default:
     /// none].
     #[arg(long, value_name = "LIST", requires = "hook", help_heading = "Packets")]
-    hook_udp: Option<Ports>,
+    hook_udp: Option<PortList>,
     #[command(flatten)]
     variant: VariantFlag,
     /// Bytes of each packet to copy at first. The guard raises this number if a flow needs more.
@@ -139,8 +139,8 @@ pub(super) struct GuardArgs {
 
     /// Switch to this user (a name or a number) once queues and sockets are open. The user has no special
     /// rights over files: it must be able to read the rules and to write into the folders of event files.
-    #[arg(long, value_name = "NAME", help_heading = "General", value_parser = User::find)]
-    user: Option<User>,
+    #[arg(long, value_name = "NAME", help_heading = "General", value_parser = UnprivilegedUser::find)]
+    user: Option<UnprivilegedUser>,
     /// Check configuration, rules and fingerprints as a start would, report faults, and exit. Binds no queue
     /// and no socket, and puts no hook up.
     #[arg(long, help_heading = "General")]
@@ -181,7 +181,7 @@ fn max_wait(text: &str) -> anyhow::Result<MaxWait> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Switch {
+enum OnOffSwitch {
     /// Enable it.
     On,
     /// Disable it.
@@ -207,7 +207,7 @@ enum BackendName {
 }
 
 /// Runs `bannerwall guard`.
-pub(super) fn run(arguments: &GuardArgs, config_file: Option<&Path>) -> Result<Exit, Failure> {
+pub(super) fn run(arguments: &GuardArgs, config_file: Option<&Path>) -> Result<CliExitCode, CommandFailure> {
     let outputs = arguments.inspection.outputs();
     let inventory = arguments.inspection.inventory.place();
     let rules_from = arguments.rules_from.config(&arguments.published(), inventory);
@@ -223,10 +223,10 @@ pub(super) fn run(arguments: &GuardArgs, config_file: Option<&Path>) -> Result<E
         guard::run(&config, outputs, readers, source)
     };
     match ended {
-        Ok(()) => Ok(Exit::Done),
-        Err(GuardError::Forced) => Ok(Exit::Interrupted),
-        Err(error) if error.is_unsupported() => Err(Failure::unsupported(error)),
-        Err(error) => Err(Failure::usage(error)),
+        Ok(()) => Ok(CliExitCode::Done),
+        Err(GuardError::Forced) => Ok(CliExitCode::Interrupted),
+        Err(error) if error.is_unsupported() => Err(CommandFailure::unsupported(error)),
+        Err(error) => Err(CommandFailure::usage(error)),
     }
 }
 
@@ -241,9 +241,9 @@ impl GuardArgs {
     }
 
     /// Returns the limit of a packet's time in the queue. The nfq crate does not report that time.
-    fn longest_wait(&self) -> Result<Option<Duration>, Failure> {
+    fn longest_wait(&self) -> Result<Option<Duration>, CommandFailure> {
         match (self.backend, self.max_wait) {
-            (BackendName::Nfq, Some(MaxWait(Some(_)))) => Err(Failure::Usage(anyhow!(
+            (BackendName::Nfq, Some(MaxWait(Some(_)))) => Err(CommandFailure::Usage(anyhow!(
                 "--max-wait: --backend nfq does not report the time in the queue; leave one of them out"
             ))),
             (BackendName::Nfq, _) | (_, Some(MaxWait(None))) => Ok(None),
@@ -253,19 +253,19 @@ impl GuardArgs {
     }
 
     /// Checks the flags of a guard that hands its queues to a successor.
-    fn check_handover(&self) -> Result<(), Failure> {
+    fn check_handover(&self) -> Result<(), CommandFailure> {
         let flag = match (&self.takeover, self.fd_store) {
             (Some(_), _) => "--takeover",
             (None, true) => "--fd-store",
             (None, false) => return Ok(()),
         };
         if self.backend == BackendName::Nfq {
-            return Err(Failure::usage(anyhow::anyhow!(
+            return Err(CommandFailure::usage(anyhow::anyhow!(
                 "{flag}: --backend nfq cannot take over a queue; leave one of them out"
             )));
         }
         if self.fd_store && !self.hook.is_empty() && !self.hook_keep {
-            return Err(Failure::usage(anyhow::anyhow!(
+            return Err(CommandFailure::usage(anyhow::anyhow!(
                 "--fd-store needs --hook-keep: otherwise packets pass between the runs, while the hook is down"
             )));
         }
@@ -273,16 +273,16 @@ impl GuardArgs {
     }
 
     /// Returns the selection of a guard with published rules: the profiles alone, since it has no rule files.
-    fn published(&self) -> Selection {
+    fn published(&self) -> RuleSelection {
         let inspection = &self.inspection;
-        inspection.learning(inspection.rules.only(Vec::new(), Vec::new(), Use::Guard))
+        inspection.learning(inspection.rules.only(Vec::new(), Vec::new(), RulePurpose::Guard))
     }
 
     fn config(
         &self,
         config_file: Option<&Path>,
-        rules_from: Option<&RulesFrom>,
-    ) -> Result<GuardConfig, Failure> {
+        rules_from: Option<&FleetRulesConfig>,
+    ) -> Result<GuardConfig, CommandFailure> {
         self.check_handover()?;
         let mark = MarkField::new(self.mark).unwrap_or_default();
         let inspection = &self.inspection;
@@ -307,12 +307,12 @@ impl GuardArgs {
             config_file: config_file.map(ConfigFile::read).transpose()?,
             queues: self.queue,
             backend: match self.backend {
-                BackendName::LibnetfilterQueue => Backend::LibnetfilterQueue,
-                BackendName::Nfq => Backend::Nfq,
+                BackendName::LibnetfilterQueue => QueueBackend::LibnetfilterQueue,
+                BackendName::Nfq => QueueBackend::Nfq,
             },
             ban_exempt: self.ban_exempt.clone(),
             hook: (!hook.chains.is_empty()).then_some(hook),
-            hook_repair: self.hook_repair == Switch::On,
+            hook_repair: self.hook_repair == OnOffSwitch::On,
             hook_keep: self.hook_keep,
             families: self.families.families(),
             variant: self.variant.variant(),

@@ -7,20 +7,20 @@ use clap::{Args, Subcommand};
 
 use super::advisories::{self, DebianFlags, FilesFlags, OsvFlags};
 use super::flags::{check_output, output_file};
-use super::{Exit, Failure, print};
+use super::{CliExitCode, CommandFailure, print};
 use crate::diagnostics::tell;
 use crate::import::{self, recog};
-use crate::rules::fingerprint::{Document, Fingerprints, subjects};
+use crate::rules::fingerprint::{FingerprintFile, FingerprintSet, subjects};
 
 /// Flags of `bannerwall rules import`.
 #[derive(Debug, Args)]
-pub(super) struct ImportArgs {
+pub(super) struct RulesImportArgs {
     #[command(subcommand)]
-    from: From,
+    from: ImportSource,
 }
 
 #[derive(Debug, Subcommand)]
-enum From {
+enum ImportSource {
     /// Turn Recog's XML databases into one fingerprint file (TOML) for --fingerprints.
     ///
     /// The import tests every example against the result. It leaves out patterns that need more than linear
@@ -74,22 +74,22 @@ struct RecogFlags {
     output: Option<PathBuf>,
 }
 
-pub(super) fn run(arguments: &ImportArgs, quiet: bool) -> Result<Exit, Failure> {
+pub(super) fn run(arguments: &RulesImportArgs, quiet: bool) -> Result<CliExitCode, CommandFailure> {
     match &arguments.from {
-        From::Recog(flags) => import_recog(flags, quiet),
-        From::Debian(flags) => advisories::debian(flags, quiet),
-        From::Osv(flags) => advisories::osv(flags, quiet),
-        From::Nvd(flags) => advisories::files(flags, import::nvd, quiet),
-        From::Alpine(flags) => advisories::files(flags, import::alpine, quiet),
-        From::Redhat(flags) => advisories::files(flags, import::redhat, quiet),
+        ImportSource::Recog(flags) => import_recog(flags, quiet),
+        ImportSource::Debian(flags) => advisories::debian(flags, quiet),
+        ImportSource::Osv(flags) => advisories::osv(flags, quiet),
+        ImportSource::Nvd(flags) => advisories::files(flags, import::nvd, quiet),
+        ImportSource::Alpine(flags) => advisories::files(flags, import::alpine, quiet),
+        ImportSource::Redhat(flags) => advisories::files(flags, import::redhat, quiet),
     }
 }
 
-fn import_recog(flags: &RecogFlags, quiet: bool) -> Result<Exit, Failure> {
+fn import_recog(flags: &RecogFlags, quiet: bool) -> Result<CliExitCode, CommandFailure> {
     check_output(flags.output.as_deref(), flags.files.iter().map(PathBuf::as_path))?;
-    let mut document = Document::default();
+    let mut document = FingerprintFile::default();
     for path in &flags.files {
-        let imported = recog::import(path).map_err(Failure::usage)?;
+        let imported = recog::import(path).map_err(CommandFailure::usage)?;
         for remark in &imported.remarks {
             tell(format_args!("{}:{remark}", path.display()));
         }
@@ -100,9 +100,9 @@ fn import_recog(flags: &RecogFlags, quiet: bool) -> Result<Exit, Failure> {
                 path.display()
             ));
         }
-        let alone = Document { database: vec![imported.database] };
+        let alone = FingerprintFile { database: vec![imported.database] };
         let fingerprints =
-            Fingerprints::compile(&path.display().to_string(), &alone).map_err(Failure::usage)?;
+            FingerprintSet::compile(&path.display().to_string(), &alone).map_err(CommandFailure::usage)?;
         let (examples, mismatches) =
             alone.database.first().map_or((0, Vec::new()), |database| recog::verify(database, &fingerprints));
         for mismatch in &mismatches {
@@ -118,18 +118,20 @@ fn import_recog(flags: &RecogFlags, quiet: bool) -> Result<Exit, Failure> {
         }
         document.database.extend(alone.database);
     }
-    let text = written(&document).map_err(Failure::usage)?;
+    let text = written(&document).map_err(CommandFailure::usage)?;
     match &flags.output {
         None => print(text.as_bytes()),
         Some(path) => {
-            std::fs::write(path, text).with_context(|| path.display().to_string()).map_err(Failure::Usage)?;
-            Ok(Exit::Done)
+            std::fs::write(path, text)
+                .with_context(|| path.display().to_string())
+                .map_err(CommandFailure::Usage)?;
+            Ok(CliExitCode::Done)
         }
     }
 }
 
 /// Returns the file's text, with the notice that Recog's license requires.
-fn written(document: &Document) -> Result<String, toml::ser::Error> {
+fn written(document: &FingerprintFile) -> Result<String, toml::ser::Error> {
     let notice = "# Converted by `bannerwall rules import recog` from Recog, https://github.com/rapid7/recog,\n\
                   # Copyright Rapid7, Inc., under the BSD 2-Clause License.\n\n";
     Ok(notice.to_owned() + &toml::to_string_pretty(document)?)

@@ -4,20 +4,20 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::Failure;
+use super::CommandFailure;
 use super::flags::{
     EnforceOnlyFlag, FingerprintsFlag, FormatName, HttpExtent, InventoryFlags, LogHeadersFlag, OnAnomalyFlag,
     output_file,
 };
 use super::hook::OnFailureFlag;
-use super::rule_paths::{RulesFlag, Use};
+use super::rule_paths::{RulePurpose, RulesFlag};
 use crate::confinement::tell_unheld;
 use crate::engine::{EngineConfig, OnFailure};
-use crate::guard::{InspectionConfig, Output};
-use crate::output::Destination;
-use crate::output::eve::{Eve, EveOptions};
-use crate::output::learn::Learning;
-use crate::rules::Selection;
+use crate::guard::{EventOutput, InspectionConfig};
+use crate::output::OutputDestination;
+use crate::output::eve::{EveFormat, EveOptions};
+use crate::output::learn::PolicyFileFormat;
+use crate::rules::RuleSelection;
 
 /// Limit of `--flow-limit`: the engine allocates an index for that number at the start.
 const MOST_FLOWS: u64 = 1 << 26;
@@ -97,18 +97,18 @@ impl InspectionFlags {
     /// # Errors
     ///
     /// See [`RulesFlag::selection`].
-    pub(super) fn selection(&self) -> Result<Selection, Failure> {
-        Ok(self.learning(self.rules.selection_told(Use::Guard)?))
+    pub(super) fn selection(&self) -> Result<RuleSelection, CommandFailure> {
+        Ok(self.learning(self.rules.selection_told(RulePurpose::Guard)?))
     }
 
     /// Returns the selection that also alerts about traffic that no policy can allow, if policies are to be
     /// learned.
-    pub(super) fn learning(&self, selection: Selection) -> Selection {
-        Selection { learns: self.learn.is_some(), ..selection }
+    pub(super) fn learning(&self, selection: RuleSelection) -> RuleSelection {
+        RuleSelection { learns: self.learn.is_some(), ..selection }
     }
 
     /// Returns the configuration of the inspection, with these rules.
-    pub(super) fn config(&self, rules: Selection, no_sandbox: bool) -> InspectionConfig {
+    pub(super) fn config(&self, rules: RuleSelection, no_sandbox: bool) -> InspectionConfig {
         if no_sandbox {
             tell_unheld("a packet");
         }
@@ -148,28 +148,31 @@ impl InspectionFlags {
     /// # Errors
     ///
     /// They are not.
-    pub(super) fn check_files(&self) -> Result<(), Failure> {
+    pub(super) fn check_files(&self) -> Result<(), CommandFailure> {
         self.learn.as_deref().map_or(Ok(()), super::check_learn)
     }
 
     /// Returns the destinations of events: the event file, and stdout or `--output`, unless only the event
     /// file was requested.
-    pub(super) fn outputs(&self) -> Vec<Output> {
+    pub(super) fn outputs(&self) -> Vec<EventOutput> {
         let eve = EveOptions { strict: self.eve_strict, headers: self.log_headers.lists() };
         let mut outputs = Vec::new();
         if let Some(file) = &self.events {
-            outputs.push(Output { destination: Destination::Log(file.clone()), format: Box::new(Eve(eve)) });
+            outputs.push(EventOutput {
+                destination: OutputDestination::Log(file.clone()),
+                format: Box::new(EveFormat(eve)),
+            });
         }
         if let Some(file) = &self.learn {
-            let destination = Destination::Other(Box::new(std::io::sink()));
-            outputs.push(Output { destination, format: Box::new(Learning::new(file.clone())) });
+            let destination = OutputDestination::Other(Box::new(std::io::sink()));
+            outputs.push(EventOutput { destination, format: Box::new(PolicyFileFormat::new(file.clone())) });
         }
         if self.events.is_some() && self.format.is_none() && self.output.is_none() {
             return outputs;
         }
-        let destination = self.output.clone().map_or(Destination::Stdout, Destination::Log);
+        let destination = self.output.clone().map_or(OutputDestination::Stdout, OutputDestination::Log);
         let format = self.format.unwrap_or(FormatName::Text).events(eve, &destination);
-        outputs.push(Output { destination, format });
+        outputs.push(EventOutput { destination, format });
         outputs
     }
 

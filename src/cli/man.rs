@@ -7,7 +7,7 @@ use clap::{Args, Command};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
-use super::{Exit, Failure, print};
+use super::{CliExitCode, CommandFailure, print};
 
 /// Flags of `bannerwall man`.
 #[derive(Debug, Args)]
@@ -63,7 +63,7 @@ const FILES: [(&str, &str, &[&str]); 6] = [
 ];
 
 /// Runs `bannerwall man` for the program's `command`.
-pub(super) fn run(arguments: &ManArgs, command: Command) -> Result<Exit, Failure> {
+pub(super) fn run(arguments: &ManArgs, command: Command) -> Result<CliExitCode, CommandFailure> {
     let command = built(command);
     let Some(folder) = &arguments.all else {
         let page = find(&command, &arguments.subcommand)?;
@@ -73,9 +73,9 @@ pub(super) fn run(arguments: &ManArgs, command: Command) -> Result<Exit, Failure
         let file = folder.join(format!("{}.1", name_of(page)));
         std::fs::write(&file, render(page, path_of(page)))
             .with_context(|| format!("--all: cannot write {}", file.display()))
-            .map_err(Failure::Usage)?;
+            .map_err(CommandFailure::Usage)?;
     }
-    Ok(Exit::Done)
+    Ok(CliExitCode::Done)
 }
 
 /// Returns the command with everything that clap adds while parsing, except for the `help` subcommands, which
@@ -95,10 +95,10 @@ fn all(command: &Command) -> Vec<&Command> {
     std::iter::once(command).chain(command.get_subcommands().flat_map(all)).collect()
 }
 
-fn find<'a>(command: &'a Command, path: &[String]) -> Result<&'a Command, Failure> {
+fn find<'a>(command: &'a Command, path: &[String]) -> Result<&'a Command, CommandFailure> {
     path.iter().try_fold(command, |command, name| {
         let found = command.find_subcommand(name);
-        found.ok_or_else(|| Failure::Usage(anyhow!("{} has no subcommand `{name}`", path_of(command))))
+        found.ok_or_else(|| CommandFailure::Usage(anyhow!("{} has no subcommand `{name}`", path_of(command))))
     })
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use clap::Args;
 
-use super::Failure;
+use super::CommandFailure;
 use crate::diagnostics::tell;
 use crate::metrics::MetricsConfig;
 use crate::web::WebConfig;
@@ -25,10 +25,10 @@ pub(super) struct MetricsFlags {
 
 impl MetricsFlags {
     /// Returns the configuration, with certificates and key loaded.
-    pub(super) fn config(&self) -> Result<Option<MetricsConfig>, Failure> {
+    pub(super) fn config(&self) -> Result<Option<MetricsConfig>, CommandFailure> {
         let Some(address) = self.metrics else { return Ok(None) };
         let read = |path: &PathBuf| WebConfig::read(path).context("--metrics-web-config");
-        let web = self.metrics_web_config.as_ref().map(read).transpose().map_err(Failure::Usage)?;
+        let web = self.metrics_web_config.as_ref().map(read).transpose().map_err(CommandFailure::Usage)?;
         if web.as_ref().is_some_and(WebConfig::shows_passwords) && !address.ip().to_canonical().is_loopback()
         {
             tell(

@@ -40,7 +40,7 @@ use std::path::Path;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use rustix::thread::CapabilitySet;
 
-pub use exit::{Exit, Failure};
+pub use exit::{CliExitCode, CommandFailure};
 
 use crate::confinement::Confinement;
 use crate::database::process;
@@ -55,14 +55,14 @@ use crate::privileges::{self, FILES, NETWORK};
 #[command(name = "bannerwall", version, max_term_width = 100, propagate_version = true)]
 pub struct Cli {
     #[command(flatten)]
-    global: Global,
+    global: GlobalFlags,
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
 }
 
 /// Flags of every subcommand.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Global {
+pub struct GlobalFlags {
     /// Read flags from a TOML file: one table for each subcommand, keys named as the flags. Flags of the
     /// command line win.
     #[arg(long, global = true, value_name = "FILE", help_heading = "General")]
@@ -76,7 +76,7 @@ pub struct Global {
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum CliCommand {
     /// Put up iptables rules that lead packets to the guard, and take them down.
     Hook(hook::HookArgs),
     /// Check, list and test rule files.
@@ -119,7 +119,7 @@ enum Command {
 }
 
 /// Runs the program with `arguments` (the program's name first).
-pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> CliExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let outcome = match arguments.as_slice() {
         [_, only] if only == runner::SUBCOMMAND => run_programs(),
@@ -135,26 +135,26 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
 }
 
 /// Runs iptables for a guard that is not permitted to run programs. Only guards start this hidden subcommand.
-fn run_programs() -> Result<Exit, Failure> {
+fn run_programs() -> Result<CliExitCode, CommandFailure> {
     privileges::leave_root_with_programs(NETWORK | FILES)?;
     Confinement::default().starting_programs().filter_or_tell();
     runner::serve()?;
-    Ok(Exit::Done)
+    Ok(CliExitCode::Done)
 }
 
 /// Starts scans for a page that is not permitted to run programs. Only pages start this hidden subcommand.
-fn run_scans() -> Result<Exit, Failure> {
+fn run_scans() -> Result<CliExitCode, CommandFailure> {
     // The scans need these capabilities: files to write, and memory to lock for the ring.
     privileges::leave_root_with_programs(FILES | CapabilitySet::IPC_LOCK)?;
     // Scans submit through io_uring, and the filter is inherited.
     Confinement::default().starting_programs().submitting().filter_or_tell();
     crate::serve::runner::serve()?;
-    Ok(Exit::Done)
+    Ok(CliExitCode::Done)
 }
 
 /// Leaves root before any thread starts. It creates these files first, so they stay root's.
 fn leave_root_owning<'a>(needed: CapabilitySet, files: impl Iterator<Item = &'a Path>) {
-    if privileges::User::in_place_of_root().is_some() {
+    if privileges::UnprivilegedUser::in_place_of_root().is_some() {
         for file in files.filter(|file| std::fs::symlink_metadata(file).is_err()) {
             // The later writer reports an error of this file, with its flag.
             let _ = crate::output::create(file);
@@ -164,15 +164,15 @@ fn leave_root_owning<'a>(needed: CapabilitySet, files: impl Iterator<Item = &'a 
 }
 
 /// Connects to a database for a guard. Only guards start this hidden subcommand.
-fn run_connections() -> Result<Exit, Failure> {
+fn run_connections() -> Result<CliExitCode, CommandFailure> {
     process::serve()?;
-    Ok(Exit::Done)
+    Ok(CliExitCode::Done)
 }
 
 /// Delivers notifications for a process that reads bytes from the network. Only such processes start it.
-fn run_notifier() -> Result<Exit, Failure> {
+fn run_notifier() -> Result<CliExitCode, CommandFailure> {
     crate::inventory::serve_notifier()?;
-    Ok(Exit::Done)
+    Ok(CliExitCode::Done)
 }
 
 /// Returns the command line; the help of `guard` hides its rare flags.
@@ -186,56 +186,56 @@ pub(crate) fn command() -> clap::Command {
 }
 
 /// Parses the command line, with defaults from `--config`.
-fn parse(arguments: Vec<OsString>) -> Result<Cli, Failure> {
+fn parse(arguments: Vec<OsString>) -> Result<Cli, CommandFailure> {
     let command = command();
     let arguments = config::fill(&command, scan::fill(&command, arguments)?)?;
     let matches = command.clone().try_get_matches_from(arguments)?;
     Ok(Cli::from_arg_matches(&matches)?)
 }
 
-fn run(cli: &Cli) -> Result<Exit, Failure> {
+fn run(cli: &Cli) -> Result<CliExitCode, CommandFailure> {
     match &cli.command {
-        Command::Guard(arguments) => guard::run(arguments, cli.global.config.as_deref()),
-        Command::Reload(arguments) => reload::run(arguments, cli.global.quiet),
-        Command::Status(arguments) => status::run(arguments),
-        Command::Why(arguments) => why::run(arguments),
-        Command::Bans(arguments) => bans::run(arguments, cli.global.quiet),
-        Command::Inventory(arguments) => inventory::run(arguments, cli.global.quiet),
-        Command::Tunnel(arguments) => tunnel::run(arguments),
-        Command::Doctor(arguments) => doctor::run(arguments),
-        Command::Serve(arguments) => serve::run(arguments, cli.global.quiet),
-        Command::Hook(arguments) => hook::run(arguments, cli.global.quiet),
-        Command::Rules(arguments) => rules::run(arguments, cli.global.quiet, cli.global.verbose),
-        Command::Scan(arguments) => scan::run(arguments, &cli.global),
-        Command::Fleet(arguments) => fleet::run(arguments, &cli.global),
-        Command::Replay(arguments) => replay::run(arguments, cli.global.quiet),
-        Command::Completions { shell } => {
+        CliCommand::Guard(arguments) => guard::run(arguments, cli.global.config.as_deref()),
+        CliCommand::Reload(arguments) => reload::run(arguments, cli.global.quiet),
+        CliCommand::Status(arguments) => status::run(arguments),
+        CliCommand::Why(arguments) => why::run(arguments),
+        CliCommand::Bans(arguments) => bans::run(arguments, cli.global.quiet),
+        CliCommand::Inventory(arguments) => inventory::run(arguments, cli.global.quiet),
+        CliCommand::Tunnel(arguments) => tunnel::run(arguments),
+        CliCommand::Doctor(arguments) => doctor::run(arguments),
+        CliCommand::Serve(arguments) => serve::run(arguments, cli.global.quiet),
+        CliCommand::Hook(arguments) => hook::run(arguments, cli.global.quiet),
+        CliCommand::Rules(arguments) => rules::run(arguments, cli.global.quiet, cli.global.verbose),
+        CliCommand::Scan(arguments) => scan::run(arguments, &cli.global),
+        CliCommand::Fleet(arguments) => fleet::run(arguments, &cli.global),
+        CliCommand::Replay(arguments) => replay::run(arguments, cli.global.quiet),
+        CliCommand::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut command(), "bannerwall", &mut script);
             print(&script)
         }
-        Command::Man(arguments) => man::run(arguments, command()),
+        CliCommand::Man(arguments) => man::run(arguments, command()),
     }
 }
 
 /// Checks that `--learn` can write to `path` at the end of the run.
-fn check_learn(path: &std::path::Path) -> Result<(), Failure> {
+fn check_learn(path: &std::path::Path) -> Result<(), CommandFailure> {
     let fault = |error| anyhow::anyhow!("--learn {}: {error}", path.display());
-    crate::output::learn::check(path).map_err(fault).map_err(Failure::Usage)
+    crate::output::learn::check(path).map_err(fault).map_err(CommandFailure::Usage)
 }
 
 /// Fails a scan or replay if the inventory lost sightings.
-fn check_kept(lost: u64) -> Result<(), Failure> {
+fn check_kept(lost: u64) -> Result<(), CommandFailure> {
     match lost {
         0 => Ok(()),
-        lost => Err(Failure::Usage(anyhow::anyhow!("the inventory lacks sightings: {lost}"))),
+        lost => Err(CommandFailure::Usage(anyhow::anyhow!("the inventory lacks sightings: {lost}"))),
     }
 }
 
 /// Writes a finished text to stdout; a closed pipe is not an error.
-fn print(text: &[u8]) -> Result<Exit, Failure> {
+fn print(text: &[u8]) -> Result<CliExitCode, CommandFailure> {
     match std::io::stdout().write_all(text) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(Exit::Done),
+        _ => Ok(CliExitCode::Done),
     }
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::flags::InventoryFlags;
-use crate::database::Place;
+use crate::database::DatabaseLocation;
 use crate::guard::EventReader;
 use crate::run;
 use crate::serve::{ScanConfig, ServeConfig};
@@ -46,7 +46,7 @@ impl PageFlags {
     }
 
     /// Returns the page's configuration, if there is one.
-    fn config(&self, inventory: Option<&Place>) -> Option<ServeConfig> {
+    fn config(&self, inventory: Option<&DatabaseLocation>) -> Option<ServeConfig> {
         Some(ServeConfig {
             inventory: inventory?.clone(),
             listen: self.serve?,

@@ -5,8 +5,8 @@ use clap::Args;
 
 use super::control::GuardSocketFlags;
 use super::rules::several;
-use super::{Exit, Failure, print};
-use crate::guard::control::{ControlError, Request, RulesInForce};
+use super::{CliExitCode, CommandFailure, print};
+use crate::guard::control::{ControlError, ControlRequest, RulesInForce};
 
 /// Flags of `bannerwall reload`.
 #[derive(Debug, Args)]
@@ -22,15 +22,16 @@ pub(super) struct ReloadArgs {
 }
 
 /// Runs `bannerwall reload`.
-pub(super) fn run(arguments: &ReloadArgs, quiet: bool) -> Result<Exit, Failure> {
-    let in_force: RulesInForce = arguments.guard.ask(&Request::Reload).map_err(|error| match error {
-        ControlError::Refused(why) => {
-            Failure::Usage(anyhow!("{why}\nnot reloaded: the old rules stay in force"))
-        }
-        error => error.into(),
-    })?;
+pub(super) fn run(arguments: &ReloadArgs, quiet: bool) -> Result<CliExitCode, CommandFailure> {
+    let in_force: RulesInForce =
+        arguments.guard.ask(&ControlRequest::Reload).map_err(|error| match error {
+            ControlError::Refused(why) => {
+                CommandFailure::Usage(anyhow!("{why}\nnot reloaded: the old rules stay in force"))
+            }
+            error => error.into(),
+        })?;
     match quiet {
-        true => Ok(Exit::Done),
+        true => Ok(CliExitCode::Done),
         false => print(format!("reloaded: {} in force\n", several(in_force.rules, "rule")).as_bytes()),
     }
 }

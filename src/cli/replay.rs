@@ -17,21 +17,21 @@ use super::flags::{
     check_output, output_file,
 };
 use super::leave_root_owning;
-use super::rule_paths::{RulesFlag, Use};
-use super::{Exit, Failure};
+use super::rule_paths::{RulePurpose, RulesFlag};
+use super::{CliExitCode, CommandFailure};
 use crate::confinement::{Confinement, tell_unheld};
 use crate::diagnostics::tell;
-use crate::engine::{Checksums, EngineConfig};
-use crate::event::{Event, EventSink, Source};
-use crate::files::Replacement;
-use crate::inventory::{Inventory, Observer, RecordConfig};
+use crate::engine::{ChecksumState, EngineConfig};
+use crate::event::{Event, EventSink, EventSource};
+use crate::files::ReplacementFile;
+use crate::inventory::{Inventory, InventorySender, RecordConfig};
 use crate::output::eve::EveOptions;
-use crate::output::learn::Learner;
-use crate::output::{self, Destination, Handle, Writer, WriterConfig};
+use crate::output::learn::PolicyLearner;
+use crate::output::{self, ChannelHandle, OutputDestination, OutputWriter, WriterConfig};
 use crate::privileges::{FILES, REPLACE_FILES};
-use crate::replay::input::Input;
-use crate::replay::{Onlooker, Replay, ReplayConfig, Session};
-use crate::rules::{RuleSet, Selection};
+use crate::replay::input::CaptureInput;
+use crate::replay::{CaptureReplay, ReplayConfig, ReplayObserver, ReplaySession};
+use crate::rules::{RuleSelection, RuleSet};
 
 /// Bytes of a response's body to read for its title, even if no rule needs them.
 const TITLE_OCTETS: usize = 4 << 10;
@@ -101,7 +101,7 @@ enum ChecksumFlag {
 }
 
 /// Runs `bannerwall replay`.
-pub(super) fn run(arguments: &ReplayArgs, quiet: bool) -> Result<Exit, Failure> {
+pub(super) fn run(arguments: &ReplayArgs, quiet: bool) -> Result<CliExitCode, CommandFailure> {
     if let Some(file) = &arguments.learn {
         super::check_learn(file)?;
     }
@@ -121,14 +121,14 @@ pub(super) fn run(arguments: &ReplayArgs, quiet: bool) -> Result<Exit, Failure> 
     let interrupted = interrupt_flag()?;
     let started = Instant::now();
     let (files, join) = (arguments.files.clone(), arguments.join);
-    let mut session = Session::new(arguments.config(), rules, fingerprints, files, join);
+    let mut session = ReplaySession::new(arguments.config(), rules, fingerprints, files, join);
     let (writer, inventory) = early.map_or_else(|| arguments.start_writing(kept.as_ref()), Ok)?;
-    let mut sink = Listeners {
+    let mut sink = ReplaySinks {
         events: writer.handle(),
-        learner: arguments.learn.is_some().then(Learner::default),
+        learner: arguments.learn.is_some().then(PolicyLearner::default),
         inventory: inventory.as_ref().map(Inventory::observer),
     };
-    let mut terminal = Terminal {
+    let mut terminal = ReplayTerminal {
         quiet,
         on_screen: arguments.output.is_none() && std::io::stdout().is_terminal(),
         interrupted: &interrupted,
@@ -150,27 +150,27 @@ pub(super) fn run(arguments: &ReplayArgs, quiet: bool) -> Result<Exit, Failure> 
         tell(summary(session.replay(), started));
     }
     if outcome.is_break() && interrupted.load(Relaxed) {
-        return Ok(Exit::Interrupted);
+        return Ok(CliExitCode::Interrupted);
     }
     super::check_kept(unkept)?;
     if let Some(error) = report.first_error {
-        return Err(Failure::usage(anyhow!("{} events could not be written: {error}", report.failed)));
+        return Err(CommandFailure::usage(anyhow!("{} events could not be written: {error}", report.failed)));
     }
-    Ok(if failed { Exit::Usage } else { Exit::Done })
+    Ok(if failed { CliExitCode::Usage } else { CliExitCode::Done })
 }
 
 impl ReplayArgs {
     /// Loads the rules. Without `--rules` and without installed rules a replay only reports banners.
-    fn load_rules(&self, quiet: bool) -> Result<Arc<RuleSet>, Failure> {
+    fn load_rules(&self, quiet: bool) -> Result<Arc<RuleSet>, CommandFailure> {
         let missing = self.rules.missing()?;
         if let (Some(why), false) = (&missing, quiet) {
             tell(format_args!("bannerwall: banners are reported but not matched: {why}"));
         }
         let selection = match missing {
-            Some(_) => Selection::default(),
-            None => self.rules.selection(Use::Guard)?,
+            Some(_) => RuleSelection::default(),
+            None => self.rules.selection(RulePurpose::Guard)?,
         };
-        let selection = Selection { learns: self.learn.is_some(), ..selection };
+        let selection = RuleSelection { learns: self.learn.is_some(), ..selection };
         super::rule_paths::load(&selection, quiet).map(Arc::new)
     }
 
@@ -188,40 +188,43 @@ impl ReplayArgs {
                 ..EngineConfig::default()
             },
             checksums: match self.checksums {
-                ChecksumFlag::Verify => Checksums::Verify,
-                ChecksumFlag::Ignore => Checksums::NotReady,
+                ChecksumFlag::Verify => ChecksumState::Verify,
+                ChecksumFlag::Ignore => ChecksumState::NotReady,
             },
         }
     }
 
     /// Starts the writer of events, and the inventory if there is one.
-    fn start_writing(&self, kept: Option<&RecordConfig>) -> Result<(Writer, Option<Inventory>), Failure> {
-        let writer = Writer::start(WriterConfig::WAITING, self.destination(), self.format())
+    fn start_writing(
+        &self,
+        kept: Option<&RecordConfig>,
+    ) -> Result<(OutputWriter, Option<Inventory>), CommandFailure> {
+        let writer = OutputWriter::start(WriterConfig::WAITING, self.destination(), self.format())
             .with_context(|| self.output.as_ref().map_or_else(String::new, |file| file.display().to_string()))
-            .map_err(Failure::usage)?;
-        let started = kept.map(|kept| kept.start(Source::Replay, vec![writer.handle()])).transpose();
-        let inventory = started.map_err(|error| Failure::Usage(anyhow!("--inventory {error}")))?;
+            .map_err(CommandFailure::usage)?;
+        let started = kept.map(|kept| kept.start(EventSource::Replay, vec![writer.handle()])).transpose();
+        let inventory = started.map_err(|error| CommandFailure::Usage(anyhow!("--inventory {error}")))?;
         Ok((writer, inventory))
     }
 
     /// Returns the inventory, if there is one, with what it needs once the program is confined.
-    fn kept(&self) -> Result<Option<RecordConfig>, Failure> {
+    fn kept(&self) -> Result<Option<RecordConfig>, CommandFailure> {
         let names: Vec<String> = self.files.iter().map(|file| file.display().to_string()).collect();
         let config = self.inventory.config(names.join(" "));
         let prepared = config.as_ref().map_or(Ok(()), |config| config.prepare(None));
-        prepared.map_err(|error| Failure::Usage(anyhow!("--inventory {error}")))?;
+        prepared.map_err(|error| CommandFailure::Usage(anyhow!("--inventory {error}")))?;
         Ok(config)
     }
 
     /// The file that policies are written to at the end. They may be in force later, so that it stays root's.
-    fn learnt(&self) -> Result<Option<Replacement>, Failure> {
+    fn learnt(&self) -> Result<Option<ReplacementFile>, CommandFailure> {
         let Some(path) = &self.learn else { return Ok(None) };
-        Replacement::open(path).map(Some).map_err(|error| self.cannot_learn(&error))
+        ReplacementFile::open(path).map(Some).map_err(|error| self.cannot_learn(&error))
     }
 
-    fn cannot_learn(&self, error: &std::io::Error) -> Failure {
+    fn cannot_learn(&self, error: &std::io::Error) -> CommandFailure {
         let path = self.learn.as_deref().unwrap_or(Path::new(""));
-        Failure::Usage(anyhow!("--learn {}: {error}", path.display()))
+        CommandFailure::Usage(anyhow!("--learn {}: {error}", path.display()))
     }
 
     /// Leaves root before any thread starts. Root may read captures of other users, such as tcpdump's.
@@ -250,11 +253,11 @@ impl ReplayArgs {
         confinement.apply_or_tell(quiet);
     }
 
-    fn destination(&self) -> Destination {
-        self.output.clone().map_or(Destination::Stdout, Destination::File)
+    fn destination(&self) -> OutputDestination {
+        self.output.clone().map_or(OutputDestination::Stdout, OutputDestination::File)
     }
 
-    fn format(&self) -> Box<dyn output::Format> {
+    fn format(&self) -> Box<dyn output::OutputFormat> {
         self.format.events(
             EveOptions { strict: self.eve_strict, headers: self.log_headers.lists() },
             &self.destination(),
@@ -263,13 +266,13 @@ impl ReplayArgs {
 }
 
 /// Receivers of events: the writer, and the learner and the inventory if there are any.
-struct Listeners {
-    events: Handle,
-    learner: Option<Learner>,
-    inventory: Option<Observer>,
+struct ReplaySinks {
+    events: ChannelHandle,
+    learner: Option<PolicyLearner>,
+    inventory: Option<InventorySender>,
 }
 
-impl EventSink for Listeners {
+impl EventSink for ReplaySinks {
     fn emit(&mut self, event: Event) {
         if let Some(learner) = &mut self.learner {
             learner.take(&event);
@@ -282,19 +285,19 @@ impl EventSink for Listeners {
 }
 
 /// Progress and errors on the terminal.
-struct Terminal<'a> {
+struct ReplayTerminal<'a> {
     quiet: bool,
     /// True if events go to the same screen.
     on_screen: bool,
     interrupted: &'a AtomicBool,
-    events: Handle,
+    events: ChannelHandle,
     /// Progress bar of the current file, and the position in it.
     file: Option<(ProgressBar, Arc<AtomicU64>)>,
     failed: bool,
 }
 
-impl Onlooker for Terminal<'_> {
-    fn opened(&mut self, input: &Input) {
+impl ReplayObserver for ReplayTerminal<'_> {
+    fn opened(&mut self, input: &CaptureInput) {
         self.file = Some((self.progress_bar(input), input.position()));
     }
 
@@ -321,9 +324,9 @@ impl Onlooker for Terminal<'_> {
     }
 }
 
-impl Terminal<'_> {
+impl ReplayTerminal<'_> {
     /// Returns a bar on stderr, hidden if events go to the same screen.
-    fn progress_bar(&self, input: &Input) -> ProgressBar {
+    fn progress_bar(&self, input: &CaptureInput) -> ProgressBar {
         match input.length() {
             Some(length) if !self.quiet && !self.on_screen && length >= PROGRESS_FROM => {
                 let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr());
@@ -337,7 +340,7 @@ impl Terminal<'_> {
     }
 }
 
-fn summary(replay: &Replay, started: Instant) -> String {
+fn summary(replay: &CaptureReplay, started: Instant) -> String {
     let totals = replay.totals();
     let counters = replay.counters();
     let elapsed = started.elapsed().as_secs_f64();

@@ -6,9 +6,9 @@ use std::time::SystemTime;
 use anyhow::anyhow;
 use clap::Args;
 
-use super::Failure;
+use super::CommandFailure;
 use crate::diagnostics::tell;
-use crate::rules::{Loaded, Profiles, RuleSet, Selection};
+use crate::rules::{LoadedRules, ProfileFilter, RuleSelection, RuleSet};
 
 /// Default folders of rules: the administrator's, then the installed ones.
 const DEFAULT_FOLDERS: &[&str] =
@@ -45,7 +45,7 @@ pub(super) struct RulesFlag {
 
 /// Use of the rules, which selects the default profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Use {
+pub(super) enum RulePurpose {
     /// Traffic, live or from captures.
     Guard,
     /// Servers under a scan.
@@ -70,30 +70,30 @@ impl RulesFlag {
     /// # Errors
     ///
     /// None were given and none of the default folders exists.
-    pub(super) fn selection(&self, by: Use) -> Result<Selection, Failure> {
+    pub(super) fn selection(&self, by: RulePurpose) -> Result<RuleSelection, CommandFailure> {
         let local = match self.local.as_slice() {
             [] if !self.no_local && Path::new(LOCAL_FOLDER).is_dir() => vec![PathBuf::from(LOCAL_FOLDER)],
             named => named.to_vec(),
         };
-        Ok(Selection {
+        Ok(RuleSelection {
             rules: self.paths()?,
             // The machine's overrides cover all installed rules; with --rules some of those may be missing.
             partial: self.local.is_empty() && !self.rules.is_empty(),
             local,
             profiles: self.profiles(by),
             // Packets carry their own time.
-            now: (by != Use::Guard).then(|| SystemTime::now().into()),
-            ..Selection::default()
+            now: (by != RulePurpose::Guard).then(|| SystemTime::now().into()),
+            ..RuleSelection::default()
         })
     }
 
     /// Returns a selection of only these files, with the profiles of these flags.
-    pub(super) fn only(&self, rules: Vec<PathBuf>, local: Vec<PathBuf>, by: Use) -> Selection {
-        Selection { rules, local, partial: true, profiles: self.profiles(by), ..Selection::default() }
+    pub(super) fn only(&self, rules: Vec<PathBuf>, local: Vec<PathBuf>, by: RulePurpose) -> RuleSelection {
+        RuleSelection { rules, local, partial: true, profiles: self.profiles(by), ..RuleSelection::default() }
     }
 
     /// Returns the paths of the rules, or an error if there are none.
-    pub(super) fn paths(&self) -> Result<Vec<PathBuf>, Failure> {
+    pub(super) fn paths(&self) -> Result<Vec<PathBuf>, CommandFailure> {
         if !self.rules.is_empty() {
             return Ok(self.rules.clone());
         }
@@ -107,7 +107,7 @@ impl RulesFlag {
             return Ok(vec![working.to_owned()]);
         }
         let folders = DEFAULT_FOLDERS.join(", ");
-        Err(Failure::Usage(anyhow!(
+        Err(CommandFailure::Usage(anyhow!(
             "no rules: none of {folders} and ./{WORKING_FOLDER} exists; say where with --rules PATH"
         )))
     }
@@ -118,24 +118,24 @@ impl RulesFlag {
     /// # Errors
     ///
     /// There are no rules, but other flags refer to them.
-    pub(super) fn missing(&self) -> Result<Option<anyhow::Error>, Failure> {
+    pub(super) fn missing(&self) -> Result<Option<anyhow::Error>, CommandFailure> {
         match self.paths() {
-            Err(Failure::Usage(why)) if self.rules.is_empty() => {
+            Err(CommandFailure::Usage(why)) if self.rules.is_empty() => {
                 let asked = !self.local.is_empty() || !self.profile.is_empty();
-                if asked { Err(Failure::Usage(why)) } else { Ok(Some(why)) }
+                if asked { Err(CommandFailure::Usage(why)) } else { Ok(Some(why)) }
             }
             _ => Ok(None),
         }
     }
 
-    fn profiles(&self, by: Use) -> Profiles {
-        let own = |name: &str| Profiles::Named(vec![name.to_owned()]);
+    fn profiles(&self, by: RulePurpose) -> ProfileFilter {
+        let own = |name: &str| ProfileFilter::Named(vec![name.to_owned()]);
         match (self.profile.is_empty(), by) {
-            (false, _) if self.profile.iter().any(|name| name == "all") => Profiles::All,
-            (false, _) => Profiles::Named(self.profile.clone()),
-            (true, Use::Guard) => own("guard"),
-            (true, Use::Scan) => own("scan"),
-            (true, Use::Rules) => Profiles::All,
+            (false, _) if self.profile.iter().any(|name| name == "all") => ProfileFilter::All,
+            (false, _) => ProfileFilter::Named(self.profile.clone()),
+            (true, RulePurpose::Guard) => own("guard"),
+            (true, RulePurpose::Scan) => own("scan"),
+            (true, RulePurpose::Rules) => ProfileFilter::All,
         }
     }
 
@@ -145,7 +145,7 @@ impl RulesFlag {
     /// # Errors
     ///
     /// As [`RulesFlag::selection`].
-    pub(super) fn selection_told(&self, by: Use) -> Result<Selection, Failure> {
+    pub(super) fn selection_told(&self, by: RulePurpose) -> Result<RuleSelection, CommandFailure> {
         let selection = self.selection(by)?;
         if let Some(local) = selection.rules.iter().find(|path| self.rules.is_empty() && path.is_relative()) {
             let here = std::env::current_dir().unwrap_or_default().join(local);
@@ -159,7 +159,7 @@ impl RulesFlag {
     /// # Errors
     ///
     /// There are none, or they are refused: the message names every fault.
-    pub(super) fn load(&self, by: Use, quiet: bool) -> Result<RuleSet, Failure> {
+    pub(super) fn load(&self, by: RulePurpose, quiet: bool) -> Result<RuleSet, CommandFailure> {
         load(&self.selection(by)?, quiet)
     }
 }
@@ -169,8 +169,8 @@ impl RulesFlag {
 /// # Errors
 ///
 /// They are refused: the message names every fault.
-pub(super) fn load(selection: &Selection, quiet: bool) -> Result<RuleSet, Failure> {
-    let Loaded { rules, warnings } = RuleSet::load(selection).map_err(Failure::usage)?;
+pub(super) fn load(selection: &RuleSelection, quiet: bool) -> Result<RuleSet, CommandFailure> {
+    let LoadedRules { rules, warnings } = RuleSet::load(selection).map_err(CommandFailure::usage)?;
     if !quiet {
         for warning in &warnings {
             tell(format_args!("{warning}\n"));
@@ -181,17 +181,17 @@ pub(super) fn load(selection: &Selection, quiet: bool) -> Result<RuleSet, Failur
 
 /// Checks that an unnamed folder in the working directory is trustworthy. Another user could put one where
 /// root happens to work (/tmp, a home). Git refuses such repositories, too (`safe.directory`).
-fn own(folder: &Path) -> Result<(), Failure> {
+fn own(folder: &Path) -> Result<(), CommandFailure> {
     use std::os::unix::fs::MetadataExt as _;
     let user = rustix::process::geteuid().as_raw();
     let shown = folder.display();
     let metadata = std::fs::metadata(folder)
-        .map_err(|error| Failure::Usage(anyhow!("cannot read ./{shown}: {error}")))?;
+        .map_err(|error| CommandFailure::Usage(anyhow!("cannot read ./{shown}: {error}")))?;
     let writable = metadata.mode() & 0o002 != 0;
     if !writable && (user != 0 || metadata.uid() == 0 || invoked_by() == Some(metadata.uid())) {
         return Ok(());
     }
-    Err(Failure::Usage(anyhow!(
+    Err(CommandFailure::Usage(anyhow!(
         "no rules: another user owns ./{shown} or can write to it; if you trust it, pass --rules {shown}"
     )))
 }

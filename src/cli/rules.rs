@@ -10,13 +10,13 @@ use serde_json::json;
 use super::explain::explain;
 use super::extent::{self, ExplainArgs};
 use super::flags::{FormatName, check_output};
-use super::import::{self, ImportArgs};
-use super::rule_paths::{RulesFlag, Use};
-use super::table::{Output, Table};
-use super::trial::{self, FlowEnds, FlowVerdict, Step};
-use super::{Exit, Failure};
+use super::import::{self, RulesImportArgs};
+use super::rule_paths::{RulePurpose, RulesFlag};
+use super::table::{ResultTable, TableOutputFlags};
+use super::trial::{self, FlowEnds, FlowTestStep, FlowTestVerdict};
+use super::{CliExitCode, CommandFailure};
 use crate::event::{Protocol, signature_id};
-use crate::rules::{Diagnostic, Loaded, Policy, Rule, RuleSet, Trial};
+use crate::rules::{ExampleResult, LoadedRules, Policy, Rule, RuleDiagnostic, RuleSet};
 
 /// Flags of `bannerwall rules`.
 #[derive(Debug, Args)]
@@ -36,10 +36,10 @@ enum RulesCommand {
     #[command(
         after_help = "Examples:\n  bannerwall rules check\n  bannerwall rules check mine.toml --format json"
     )]
-    Check(Files),
+    Check(RuleFilesArgs),
     /// List the rules in the order of evaluation.
     #[command(after_help = "Example:\n  bannerwall rules list --format csv > rules.csv")]
-    List(Files),
+    List(RuleFilesArgs),
     /// Test every example and counterexample, or explain the result of each rule for one banner.
     #[command(
         after_help = "Examples:\n  bannerwall rules test rules/\n  bannerwall rules test --banner 'SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u2'\n  bannerwall rules test --protocol http --banner 'HTTP/1.1 200 OK\\r\\nServer: Apache/2.4.49'\n  bannerwall rules test --protocol http --from client --banner 'GET /.env HTTP/1.1'\n  bannerwall rules test --banner 'SSH-2.0-OpenSSH_7.4' --source 192.0.2.7 --destination 198.51.100.2\n  bannerwall rules test debian.toml --banner SSH-2.0-OpenSSH_9.2p1 --kexinit said\n  bannerwall rules test --flow '203.0.113.7 > 192.0.2.1:22' --say 'server: RFB 003.008\\n' --expect drop"
@@ -50,25 +50,25 @@ enum RulesCommand {
     Explain(ExplainArgs),
     /// Turn other projects' databases into our formats.
     #[command(after_help = "Example:\n  bannerwall rules import recog ssh_banners.xml -o fingerprints.toml")]
-    Import(ImportArgs),
+    Import(RulesImportArgs),
 }
 
 /// Selected rules, and the output's format.
 #[derive(Debug, Args)]
-pub(super) struct Files {
+pub(super) struct RuleFilesArgs {
     /// Rule files, or folders of *.toml files [default: that of --rules].
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
     #[command(flatten)]
     rules: RulesFlag,
     #[command(flatten)]
-    pub(super) output: Output,
+    pub(super) output: TableOutputFlags,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct TestArgs {
     #[command(flatten)]
-    pub(super) files: Files,
+    pub(super) files: RuleFilesArgs,
     /// SSH identification line, or head of an HTTP message, with \r and \n for line ends.
     #[arg(long, value_name = "STRING")]
     pub(super) banner: Option<String>,
@@ -99,10 +99,10 @@ pub(super) struct TestArgs {
     /// Data that one end sends (`client: TEXT`, `server: TEXT`, with \r, \n, \t, \\ and \xHH for bytes), or a
     /// silence (`wait: 10s`); can be given several times, in order.
     #[arg(long, value_name = "STEP", requires = "flow", conflicts_with = "banner")]
-    say: Vec<Step>,
+    say: Vec<FlowTestStep>,
     /// Expected verdict of the connection; exit code 1 for any other.
     #[arg(long, value_name = "VERDICT", requires = "flow", conflicts_with = "banner")]
-    expect: Option<FlowVerdict>,
+    expect: Option<FlowTestVerdict>,
     /// Fingerprint file or folder, to identify the banner's product.
     #[arg(long, value_name = "PATH", requires = "banner", conflicts_with = "flow")]
     pub(super) fingerprints: Option<PathBuf>,
@@ -115,7 +115,7 @@ pub(super) enum SideName {
 }
 
 /// Runs `bannerwall rules`.
-pub(super) fn run(arguments: &RulesArgs, quiet: bool, verbose: u8) -> Result<Exit, Failure> {
+pub(super) fn run(arguments: &RulesArgs, quiet: bool, verbose: u8) -> Result<CliExitCode, CommandFailure> {
     if let RulesCommand::Check(files)
     | RulesCommand::List(files)
     | RulesCommand::Explain(ExplainArgs { files, .. })
@@ -136,24 +136,24 @@ pub(super) fn run(arguments: &RulesArgs, quiet: bool, verbose: u8) -> Result<Exi
     }
 }
 
-impl Files {
+impl RuleFilesArgs {
     /// Returns the flags with PATH as further `--rules`.
     pub(super) fn flag(&self) -> RulesFlag {
         self.rules.with_paths(&self.paths)
     }
 }
 
-fn check(files: &Files, quiet: bool) -> Result<Exit, Failure> {
-    let checked = RuleSet::check(&files.flag().selection(Use::Rules)?);
+fn check(files: &RuleFilesArgs, quiet: bool) -> Result<CliExitCode, CommandFailure> {
+    let checked = RuleSet::check(&files.flag().selection(RulePurpose::Rules)?);
     let now = std::time::SystemTime::now().into();
-    let ended: Vec<Diagnostic> = checked.iter().flat_map(|loaded| loaded.rules.ended(now)).collect();
+    let ended: Vec<RuleDiagnostic> = checked.iter().flat_map(|loaded| loaded.rules.ended(now)).collect();
     let findings = match &checked {
-        Ok(Loaded { warnings, .. }) => warnings.as_slice(),
+        Ok(LoadedRules { warnings, .. }) => warnings.as_slice(),
         // A machine reads the faults as results; a person on stderr, like those of every subcommand.
         Err(error) if files.output.format() != FormatName::Text => error.diagnostics.as_slice(),
         Err(_) => &[],
     };
-    let mut table = Table::new(&["level", "file", "line", "column", "rule", "message", "help"]);
+    let mut table = ResultTable::new(&["level", "file", "line", "column", "rule", "message", "help"]);
     for one in findings.iter().chain(&ended) {
         table.add(finding(one), format!("{one}\n"));
     }
@@ -166,9 +166,9 @@ fn check(files: &Files, quiet: bool) -> Result<Exit, Failure> {
     }
     table.write(&files.output)?;
     match checked {
-        Ok(_) if !table.is_empty() => Ok(Exit::Findings),
-        Ok(_) => Ok(Exit::Done),
-        Err(error) => Err(Failure::usage(error)),
+        Ok(_) if !table.is_empty() => Ok(CliExitCode::Findings),
+        Ok(_) => Ok(CliExitCode::Done),
+        Err(error) => Err(CommandFailure::usage(error)),
     }
 }
 
@@ -196,7 +196,7 @@ pub(super) fn several(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-fn finding(one: &Diagnostic) -> serde_json::Value {
+fn finding(one: &RuleDiagnostic) -> serde_json::Value {
     json!({
         "level": one.level.name(),
         "file": one.file,
@@ -208,9 +208,9 @@ fn finding(one: &Diagnostic) -> serde_json::Value {
     })
 }
 
-fn list(files: &Files, quiet: bool) -> Result<Exit, Failure> {
-    let set = files.flag().load(Use::Rules, quiet)?;
-    let mut table = Table::new(&[
+fn list(files: &RuleFilesArgs, quiet: bool) -> Result<CliExitCode, CommandFailure> {
+    let set = files.flag().load(RulePurpose::Rules, quiet)?;
+    let mut table = ResultTable::new(&[
         "id",
         "action",
         "severity",
@@ -242,7 +242,7 @@ fn list(files: &Files, quiet: bool) -> Result<Exit, Failure> {
         table.add(listed(rule), listed_text(rule, widths));
     }
     table.write(&files.output)?;
-    Ok(Exit::Done)
+    Ok(CliExitCode::Done)
 }
 
 /// Formats a rule as one line, with the changes by overrides below.
@@ -319,10 +319,10 @@ fn listed_policy(policy: &Policy) -> serde_json::Value {
     })
 }
 
-fn test(files: &Files, quiet: bool, verbose: u8) -> Result<Exit, Failure> {
-    let set = files.flag().load(Use::Rules, quiet)?;
+fn test(files: &RuleFilesArgs, quiet: bool, verbose: u8) -> Result<CliExitCode, CommandFailure> {
+    let set = files.flag().load(RulePurpose::Rules, quiet)?;
     let mut table =
-        Table::new(&["rule", "example", "expected", "matches", "passed", "reason", "file", "line"]);
+        ResultTable::new(&["rule", "example", "expected", "matches", "passed", "reason", "file", "line"]);
     let (mut tried, mut failed) = (0_usize, 0_usize);
     for trial in set.trials() {
         tried += 1;
@@ -336,10 +336,10 @@ fn test(files: &Files, quiet: bool, verbose: u8) -> Result<Exit, Failure> {
         table.say(format!("{examples} of {rules}, {failed} failed"));
     }
     table.write(&files.output)?;
-    Ok(if failed > 0 { Exit::Findings } else { Exit::Done })
+    Ok(if failed > 0 { CliExitCode::Findings } else { CliExitCode::Done })
 }
 
-fn tried_out(trial: &Trial<'_>) -> serde_json::Value {
+fn tried_out(trial: &ExampleResult<'_>) -> serde_json::Value {
     json!({
         "rule": trial.rule.id(),
         "example": trial.example.summary(),
@@ -352,7 +352,7 @@ fn tried_out(trial: &Trial<'_>) -> serde_json::Value {
     })
 }
 
-fn trial_text(trial: &Trial<'_>) -> String {
+fn trial_text(trial: &ExampleResult<'_>) -> String {
     let verdict = if trial.passed() { "ok    " } else { "FAILED" };
     let kind = if trial.expected { "example" } else { "counterexample" };
     let said = if trial.explanation.matches { "matches" } else { "does not match" };
@@ -367,11 +367,11 @@ fn trial_text(trial: &Trial<'_>) -> String {
 }
 
 /// Runs one connection through policies and rules, as in an enforcing guard.
-fn try_flow(arguments: &TestArgs, quiet: bool) -> Result<Exit, Failure> {
-    let Some(ends) = &arguments.flow else { return Ok(Exit::Done) };
-    let set = Arc::new(arguments.files.flag().load(Use::Rules, quiet)?);
+fn try_flow(arguments: &TestArgs, quiet: bool) -> Result<CliExitCode, CommandFailure> {
+    let Some(ends) = &arguments.flow else { return Ok(CliExitCode::Done) };
+    let set = Arc::new(arguments.files.flag().load(RulePurpose::Rules, quiet)?);
     let trial = trial::run(&set, ends, &arguments.say);
-    let mut table = Table::new(&["step", "octets", "passed", "decision", "because"]);
+    let mut table = ResultTable::new(&["step", "octets", "passed", "decision", "because"]);
     for step in &trial.steps {
         let object = json!({
             "step": step.said, "octets": step.octets, "passed": step.passed,
@@ -389,8 +389,8 @@ fn try_flow(arguments: &TestArgs, quiet: bool) -> Result<Exit, Failure> {
     }
     table.write(&arguments.files.output)?;
     Ok(if arguments.expect.is_none_or(|wanted| wanted == trial.verdict) {
-        Exit::Done
+        CliExitCode::Done
     } else {
-        Exit::Findings
+        CliExitCode::Findings
     })
 }

@@ -8,9 +8,9 @@ use minisign_verify::PublicKey;
 
 use super::flags::{duration, inventory_place};
 use super::rule_paths::LOCAL_FLAG;
-use crate::database::Place;
-use crate::fleet::rules::{KeyError, PublicKeys, RulesFrom, read_public};
-use crate::rules::Selection;
+use crate::database::DatabaseLocation;
+use crate::fleet::rules::{FleetRulesConfig, PublicKeys, SigningKeyError, read_public};
+use crate::rules::RuleSelection;
 
 /// Shortest interval between two polls.
 const SHORTEST: Duration = Duration::from_millis(100);
@@ -23,7 +23,7 @@ pub(super) struct RulesFromFlags {
     /// ones. Use `postgresql://sensor@host/database?sslmode=verify-full`, with the password in PGPASSWORD.
     #[arg(long, value_name = "URL", value_parser = inventory_place(), requires = "rules_key",
           conflicts_with_all = ["rules", LOCAL_FLAG, "no_local"])]
-    rules_from: Option<Place>,
+    rules_from: Option<DatabaseLocation>,
     /// Public key of minisign that signs the rules, or a file with it; can be given several times.
     #[arg(long, value_name = "KEY|FILE", value_parser = public_key, requires = "rules_from")]
     rules_key: Vec<PublicKey>,
@@ -36,20 +36,24 @@ pub(super) struct RulesFromFlags {
 }
 
 /// Parses a public key.
-pub(super) fn public_key(text: &str) -> Result<PublicKey, KeyError> {
+pub(super) fn public_key(text: &str) -> Result<PublicKey, SigningKeyError> {
     read_public(text)
 }
 
 impl RulesFromFlags {
     /// Returns the source of published rules, if these flags name one. It shares the process that connects
     /// with the inventory, if both are in the same database.
-    pub(super) fn config(&self, rules: &Selection, inventory: Option<&Place>) -> Option<RulesFrom> {
+    pub(super) fn config(
+        &self,
+        rules: &RuleSelection,
+        inventory: Option<&DatabaseLocation>,
+    ) -> Option<FleetRulesConfig> {
         let place = self.rules_from.clone()?;
         let place = match inventory {
             Some(inventory) => place.sharing(inventory),
             None => place,
         };
-        Some(RulesFrom {
+        Some(FleetRulesConfig {
             place,
             keys: PublicKeys(self.rules_key.clone()),
             state: self.rules_state.clone(),

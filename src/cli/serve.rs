@@ -10,11 +10,11 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::flags::inventory_place;
-use super::rule_paths::{RulesFlag, Use};
-use super::{Exit, Failure};
-use crate::database::Place;
+use super::rule_paths::{RulePurpose, RulesFlag};
+use super::{CliExitCode, CommandFailure};
+use crate::database::DatabaseLocation;
 use crate::diagnostics::tell;
-use crate::serve::{Bounds, ScanConfig, ServeConfig};
+use crate::serve::{ScanConfig, ScanPermissions, ServeConfig};
 
 /// Flags of `bannerwall serve`.
 #[derive(Debug, Args)]
@@ -29,7 +29,7 @@ Filters of pages and of `q` are those of `bannerwall inventory list`. /api/opena
 pub(super) struct ServeArgs {
     /// Inventory that guard, scan and replay write with --inventory.
     #[arg(long, value_name = "FILE|URL", value_parser = inventory_place())]
-    inventory: Place,
+    inventory: DatabaseLocation,
     /// Address to listen on. Any address but loopback needs a login and TLS.
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8642")]
     listen: SocketAddr,
@@ -58,7 +58,7 @@ pub(super) struct ServeArgs {
 }
 
 /// Runs `bannerwall serve` until it is interrupted.
-pub(super) fn run(arguments: &ServeArgs, quiet: bool) -> Result<Exit, Failure> {
+pub(super) fn run(arguments: &ServeArgs, quiet: bool) -> Result<CliExitCode, CommandFailure> {
     let config = ServeConfig {
         inventory: arguments.inventory.clone(),
         listen: arguments.listen,
@@ -66,7 +66,7 @@ pub(super) fn run(arguments: &ServeArgs, quiet: bool) -> Result<Exit, Failure> {
         htpasswd: arguments.htpasswd.clone(),
         tls: arguments.tls_cert.clone().zip(arguments.tls_key.clone()),
         scans: ScanConfig {
-            bounds: Bounds { allowed: arguments.scan_allow.clone(), rate: arguments.scan_rate },
+            bounds: ScanPermissions { allowed: arguments.scan_allow.clone(), rate: arguments.scan_rate },
             rules: arguments.scan_rules.clone(),
         },
         merges: true,
@@ -76,16 +76,16 @@ pub(super) fn run(arguments: &ServeArgs, quiet: bool) -> Result<Exit, Failure> {
         // Each scan loads the same rules: report their errors at the start.
         let rules = RulesFlag::default().with_paths(&arguments.scan_rules);
         if rules.missing()?.is_none() {
-            rules.load(Use::Scan, true)?;
+            rules.load(RulePurpose::Scan, true)?;
         }
     }
     let mut signals =
-        Signals::new([SIGINT, SIGTERM]).context("cannot register signals").map_err(Failure::Usage)?;
-    let server = config.start_confined().map_err(Failure::usage)?;
+        Signals::new([SIGINT, SIGTERM]).context("cannot register signals").map_err(CommandFailure::Usage)?;
+    let server = config.start_confined().map_err(CommandFailure::usage)?;
     if !quiet {
         tell(format_args!("bannerwall: the page is at {}", server.url()));
     }
     signals.forever().next();
     drop(server);
-    Ok(Exit::Done)
+    Ok(CliExitCode::Done)
 }

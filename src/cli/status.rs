@@ -6,11 +6,11 @@ use std::time::Duration;
 use clap::Args;
 
 use super::control::{GuardSocketFlags, ReplyFormat, ago};
-use super::{Exit, Failure, print};
+use super::{CliExitCode, CommandFailure, print};
 use crate::event::{OverrideFacts, Timestamp};
-use crate::guard::control::{ControlError, Request};
-use crate::guard::{Gaps, GuardStatus, QueueOwner, QueueStatus};
-use crate::output::Escaped;
+use crate::guard::control::{ControlError, ControlRequest};
+use crate::guard::{GuardStatus, LossTotals, QueueOwner, QueueStatus};
+use crate::output::EscapedText;
 
 /// Remaining time from which an override's end is announced.
 const SOON: Duration = Duration::from_secs(14 * 86_400);
@@ -30,17 +30,17 @@ pub(super) struct StatusArgs {
 }
 
 /// Runs `bannerwall status`.
-pub(super) fn run(arguments: &StatusArgs) -> Result<Exit, Failure> {
-    let status: GuardStatus = match arguments.guard.ask(&Request::Status) {
+pub(super) fn run(arguments: &StatusArgs) -> Result<CliExitCode, CommandFailure> {
+    let status: GuardStatus = match arguments.guard.ask(&ControlRequest::Status) {
         Ok(status) => status,
         Err(error @ (ControlError::Silent { .. } | ControlError::Refused(_))) => {
             print(format!("fault: {error}\n").as_bytes())?;
-            return Ok(Exit::Findings);
+            return Ok(CliExitCode::Findings);
         }
         Err(error) => return Err(error.into()),
     };
     arguments.format.print(&status, || describe(&status, Timestamp::from(std::time::SystemTime::now())))?;
-    Ok(if status.faults.is_empty() { Exit::Done } else { Exit::Findings })
+    Ok(if status.faults.is_empty() { CliExitCode::Done } else { CliExitCode::Findings })
 }
 
 fn describe(status: &GuardStatus, now: Timestamp) -> String {
@@ -71,21 +71,26 @@ fn describe(status: &GuardStatus, now: Timestamp) -> String {
     );
     if let Some(file) = &status.configuration {
         let path = file.path.display().to_string();
-        let _ = writeln!(text, "configuration: {}; SHA-256 {}", Escaped(&path), file.sha256);
+        let _ = writeln!(text, "configuration: {}; SHA-256 {}", EscapedText(&path), file.sha256);
     }
     let _ = match &status.last_reload {
         None => writeln!(text, "last reload: none since the start"),
         Some(reload) => match &reload.error {
             None => writeln!(text, "last reload: {}, done", ago(reload.at, now)),
             Some(why) => {
-                writeln!(text, "last reload: {}, refused: {}", ago(reload.at, now), Escaped(why.trim_end()))
+                writeln!(
+                    text,
+                    "last reload: {}, refused: {}",
+                    ago(reload.at, now),
+                    EscapedText(why.trim_end())
+                )
             }
         },
     };
     describe_overrides(&mut text, &status.overrides, now);
     describe_gaps(&mut text, &status.gaps);
     for fault in &status.faults {
-        let _ = writeln!(text, "fault: {}", Escaped(fault));
+        let _ = writeln!(text, "fault: {}", EscapedText(fault));
     }
     text
 }
@@ -109,11 +114,11 @@ fn describe_queue(text: &mut String, queue: &QueueStatus) {
 fn describe_overrides(text: &mut String, overrides: &[OverrideFacts], now: Timestamp) {
     for one in overrides.iter().filter(|one| !one.is_in_force(now.after(SOON))) {
         let word = if one.is_in_force(now) { "ends soon" } else { "has ended" };
-        let _ = writeln!(text, "override {word}: {}", Escaped(&one.to_string()));
+        let _ = writeln!(text, "override {word}: {}", EscapedText(&one.to_string()));
     }
 }
 
-fn describe_gaps(text: &mut String, gaps: &Gaps) {
+fn describe_gaps(text: &mut String, gaps: &LossTotals) {
     let uninspected = gaps.uninspected.map_or("unknown".to_owned(), |count| count.to_string());
     let _ = writeln!(text, "packets that passed uninspected: {uninspected}");
     let dropped = [

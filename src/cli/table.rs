@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use clap::Args;
 
-use super::Failure;
+use super::CommandFailure;
 use super::flags::{FormatName, output_file};
 
 /// Format and destination of results.
 #[derive(Debug, Args)]
-pub(super) struct Output {
+pub(super) struct TableOutputFlags {
     /// Output format.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     format: FormatName,
@@ -20,7 +20,7 @@ pub(super) struct Output {
     output: Option<PathBuf>,
 }
 
-impl Output {
+impl TableOutputFlags {
     pub(super) const fn format(&self) -> FormatName {
         self.format
     }
@@ -32,14 +32,14 @@ impl Output {
 }
 
 /// Results in every format, written at the end.
-pub(super) struct Table {
+pub(super) struct ResultTable {
     columns: &'static [&'static str],
     /// Each row for a program and, unless the text leaves it out, for a person.
     rows: Vec<(serde_json::Value, Option<String>)>,
     summary: Option<String>,
 }
 
-impl Table {
+impl ResultTable {
     pub(super) fn new(columns: &'static [&'static str]) -> Self {
         Self { columns, rows: Vec::new(), summary: None }
     }
@@ -62,14 +62,14 @@ impl Table {
         self.summary = Some(summary);
     }
 
-    pub(super) fn write(&self, output: &Output) -> Result<(), Failure> {
+    pub(super) fn write(&self, output: &TableOutputFlags) -> Result<(), CommandFailure> {
         let text = self.render(output.format)?;
         let Some(path) = &output.output else { return super::print(&text).map(|_| ()) };
         let written = std::fs::write(path, &text).with_context(|| format!("cannot write {}", path.display()));
-        written.map_err(Failure::Usage)
+        written.map_err(CommandFailure::Usage)
     }
 
-    fn render(&self, format: FormatName) -> Result<Vec<u8>, Failure> {
+    fn render(&self, format: FormatName) -> Result<Vec<u8>, CommandFailure> {
         let mut octets = Vec::new();
         match format {
             FormatName::Text => {
@@ -84,11 +84,11 @@ impl Table {
             }
             FormatName::Csv => {
                 let mut writer = csv::Writer::from_writer(&mut octets);
-                writer.write_record(self.columns).map_err(Failure::usage)?;
+                writer.write_record(self.columns).map_err(CommandFailure::usage)?;
                 for (object, _) in &self.rows {
                     writer
                         .write_record(self.columns.iter().map(|name| cell(&object[*name])))
-                        .map_err(Failure::usage)?;
+                        .map_err(CommandFailure::usage)?;
                 }
                 writer.flush()?;
             }

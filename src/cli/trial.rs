@@ -9,8 +9,8 @@ use anyhow::{Context as _, anyhow, bail};
 use clap::ValueEnum;
 use etherparse::PacketBuilder;
 
-use crate::engine::{AnomalyPolicy, Checksums, Decision, Engine, EngineConfig, PacketInput};
-use crate::event::{Action, Endpoint, Endpoints, Event, EventKind, Side, Timestamp};
+use crate::engine::{AnomalyPolicy, ChecksumState, Decision, Engine, EngineConfig, PacketInput};
+use crate::event::{Endpoint, Event, EventKind, FlowEndpoints, RuleAction, Side, Timestamp};
 use crate::rules::{Policy, RuleSet};
 
 /// Client's port: no rule refers to it.
@@ -31,7 +31,7 @@ pub(super) struct FlowEnds {
 
 /// Event of the simulated connection.
 #[derive(Debug, Clone)]
-pub(super) enum Step {
+pub(super) enum FlowTestStep {
     /// Data from one side.
     Say(Side, Vec<u8>),
     /// Silence of both sides for this time.
@@ -40,7 +40,7 @@ pub(super) enum Step {
 
 /// Verdict about the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum FlowVerdict {
+pub(super) enum FlowTestVerdict {
     /// The connection passes without an alert.
     Pass,
     /// The connection passes with an alert.
@@ -51,7 +51,7 @@ pub(super) enum FlowVerdict {
     Reject,
 }
 
-impl FlowVerdict {
+impl FlowTestVerdict {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Pass => "pass",
@@ -63,15 +63,15 @@ impl FlowVerdict {
 }
 
 /// Result of a simulated connection.
-pub(super) struct Trial<'r> {
-    pub(super) steps: Vec<Tried>,
-    pub(super) verdict: FlowVerdict,
+pub(super) struct FlowTestResult<'r> {
+    pub(super) steps: Vec<FlowStepResult>,
+    pub(super) verdict: FlowTestVerdict,
     /// Policy of the connection's port, if there is one.
     pub(super) policy: Option<&'r Policy>,
 }
 
 /// Result of one step.
-pub(super) struct Tried {
+pub(super) struct FlowStepResult {
     pub(super) said: String,
     pub(super) octets: usize,
     /// Number of passed bytes.
@@ -112,7 +112,7 @@ impl FromStr for FlowEnds {
 }
 
 /// Parses `client: TEXT`, `server: TEXT` or `wait: 10s`.
-impl FromStr for Step {
+impl FromStr for FlowTestStep {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> Result<Self, anyhow::Error> {
@@ -159,12 +159,16 @@ fn octets(text: &str) -> Result<Vec<u8>, anyhow::Error> {
 }
 
 /// Runs a connection through an enforcing engine.
-pub(super) fn run<'r>(rules: &'r Arc<RuleSet>, ends: &FlowEnds, steps: &[Step]) -> Trial<'r> {
+pub(super) fn run<'r>(
+    rules: &'r Arc<RuleSet>,
+    ends: &FlowEnds,
+    steps: &[FlowTestStep],
+) -> FlowTestResult<'r> {
     let end = |address: SocketAddr| Endpoint { address: address.ip(), port: address.port() };
-    let both = Endpoints { client: end(ends.client), server: end(ends.server) };
+    let both = FlowEndpoints { client: end(ends.client), server: end(ends.server) };
     let config =
         EngineConfig { enforce: true, on_anomaly: AnomalyPolicy::default(), ..EngineConfig::default() };
-    let mut wire = Wire {
+    let mut wire = SimulatedConnection {
         engine: Engine::new(config, Arc::clone(rules), None),
         events: Vec::new(),
         ends: *ends,
@@ -180,16 +184,16 @@ pub(super) fn run<'r>(rules: &'r Arc<RuleSet>, ends: &FlowEnds, steps: &[Step]) 
     let alerted = wire.events.iter().any(|event| matches!(event.kind, EventKind::Alert(_)));
     let dropped = wire.events.iter().any(|event| matches!(event.kind, EventKind::Drop(_)));
     let verdict = match (wire.rejected, dropped, alerted) {
-        (true, ..) => FlowVerdict::Reject,
-        (_, true, _) => FlowVerdict::Drop,
-        (_, _, true) => FlowVerdict::Alert,
-        _ => FlowVerdict::Pass,
+        (true, ..) => FlowTestVerdict::Reject,
+        (_, true, _) => FlowTestVerdict::Drop,
+        (_, _, true) => FlowTestVerdict::Alert,
+        _ => FlowTestVerdict::Pass,
     };
-    Trial { steps: tried, verdict, policy: rules.policy(&both).map(AsRef::as_ref) }
+    FlowTestResult { steps: tried, verdict, policy: rules.policy(&both).map(AsRef::as_ref) }
 }
 
 /// The connection and the engine that inspects it.
-struct Wire {
+struct SimulatedConnection {
     engine: Engine,
     events: Vec<Event>,
     ends: FlowEnds,
@@ -199,7 +203,7 @@ struct Wire {
     rejected: bool,
 }
 
-impl Wire {
+impl SimulatedConnection {
     fn shake_hands(&mut self) {
         let [client, server] = self.next;
         let (syn, answer) = (client.wrapping_sub(1), server.wrapping_sub(1));
@@ -208,10 +212,10 @@ impl Wire {
         self.send(Side::Client, client, Some(server), false, &[]);
     }
 
-    fn take(&mut self, step: &Step, rules: &RuleSet) -> Tried {
+    fn take(&mut self, step: &FlowTestStep, rules: &RuleSet) -> FlowStepResult {
         let known = self.events.len();
         let (said, octets, passed, mut stopped) = match step {
-            Step::Wait(time) => {
+            FlowTestStep::Wait(time) => {
                 self.now = self.now.after(*time);
                 self.engine.tick(self.now, &mut self.events);
                 // After a rejected silence the reset goes out with the next packet, which this trial does not
@@ -221,7 +225,7 @@ impl Wire {
                 self.rejected |= refused;
                 (format!("silence for {} s", time.as_secs()), 0, 0, refused)
             }
-            Step::Say(side, octets) => {
+            FlowTestStep::Say(side, octets) => {
                 let passed = self.say(*side, octets);
                 let said = format!("{} {}", side.name(), octets.escape_ascii());
                 (said, octets.len(), passed, passed < octets.len())
@@ -230,7 +234,7 @@ impl Wire {
         let new = self.events.get(known..).unwrap_or_default();
         stopped |= new.iter().any(|event| matches!(event.kind, EventKind::Drop(_)));
         let because = new.iter().filter_map(|event| because(event, rules)).collect();
-        Tried { said, octets, passed, decision: if stopped { "stopped" } else { "passes" }, because }
+        FlowStepResult { said, octets, passed, decision: if stopped { "stopped" } else { "passes" }, because }
     }
 
     /// Sends bytes in segments, and returns the number of passed bytes.
@@ -273,7 +277,7 @@ impl Wire {
             now: self.now,
             ip: &packet,
             wire_length: packet.len(),
-            checksums: Checksums::NotReady,
+            checksums: ChecksumState::NotReady,
             interface: None,
             vlan: &[],
             packet_number: None,
@@ -315,7 +319,7 @@ fn six(address: IpAddr) -> [u8; 16] {
 
 /// True if the alert resets the connection.
 fn is_rejection(event: &Event) -> bool {
-    matches!(&event.kind, EventKind::Alert(facts) if facts.blocked && facts.action == Action::Reject)
+    matches!(&event.kind, EventKind::Alert(facts) if facts.blocked && facts.action == RuleAction::Reject)
 }
 
 /// Describes the rule or policy behind an alert, with its place in the file.
@@ -324,7 +328,7 @@ fn because(event: &Event, rules: &RuleSet) -> Option<String> {
     let action = facts.action.name();
     if let Some(policy) = rules.policies().iter().find(|policy| policy.id() == facts.rule) {
         let what = match &facts.application {
-            crate::event::Application::Other(facts) => facts.name,
+            crate::event::ApplicationFacts::Other(facts) => facts.name,
             said => said.protocol().name(),
         };
         return Some(format!("{action} by the policy {policy}: {what} is not {}", policy.allows()));
@@ -345,10 +349,14 @@ mod tests {
         for text in ["", "x", "192.0.2.1", "2001:db8::1 > 192.0.2.1:22", "70000", "a > 192.0.2.1:22"] {
             assert!(text.parse::<FlowEnds>().is_err(), "{text}");
         }
-        assert!(matches!("server: a\\x00\\n".parse(), Ok(Step::Say(Side::Server, said)) if said == b"a\0\n"));
-        assert!(matches!("wait: 10s".parse(), Ok(Step::Wait(time)) if time == Duration::from_secs(10)));
+        assert!(
+            matches!("server: a\\x00\\n".parse(), Ok(FlowTestStep::Say(Side::Server, said)) if said == b"a\0\n")
+        );
+        assert!(
+            matches!("wait: 10s".parse(), Ok(FlowTestStep::Wait(time)) if time == Duration::from_secs(10))
+        );
         for text in ["server", "me: x", "wait: long", "client: \\q", "client: \\xg1", "client: \\"] {
-            assert!(text.parse::<Step>().is_err(), "{text}");
+            assert!(text.parse::<FlowTestStep>().is_err(), "{text}");
         }
     }
 
@@ -357,14 +365,14 @@ mod tests {
         let text = "[[policy]]\nport = 22\nsource = \"203.0.113.0/24\"\nallow = \"ssh\"\notherwise = \"reject\"\nsilent_after = \"5s\"\n";
         let rules = Arc::new(RuleSet::parse("a.toml", text).unwrap().rules);
         for (flow, said, verdict) in [
-            ("22", &["server: SSH-2.0-x\\r\\n", "client: SSH-2.0-y\\r\\n"][..], FlowVerdict::Pass),
-            ("22", &["server: RFB 003.008\\n"], FlowVerdict::Reject),
-            ("192.0.2.9 > 192.0.2.1:22", &["server: RFB 003.008\\n"], FlowVerdict::Pass),
-            ("[2001:db8::1]:22", &["server: RFB 003.008\\n"], FlowVerdict::Pass),
-            ("22", &["wait: 10s"], FlowVerdict::Reject),
-            ("22", &["wait: 1s", "client: SSH-"], FlowVerdict::Pass),
+            ("22", &["server: SSH-2.0-x\\r\\n", "client: SSH-2.0-y\\r\\n"][..], FlowTestVerdict::Pass),
+            ("22", &["server: RFB 003.008\\n"], FlowTestVerdict::Reject),
+            ("192.0.2.9 > 192.0.2.1:22", &["server: RFB 003.008\\n"], FlowTestVerdict::Pass),
+            ("[2001:db8::1]:22", &["server: RFB 003.008\\n"], FlowTestVerdict::Pass),
+            ("22", &["wait: 10s"], FlowTestVerdict::Reject),
+            ("22", &["wait: 1s", "client: SSH-"], FlowTestVerdict::Pass),
         ] {
-            let steps: Vec<Step> = said.iter().map(|text| text.parse().unwrap()).collect();
+            let steps: Vec<FlowTestStep> = said.iter().map(|text| text.parse().unwrap()).collect();
             let trial = run(&rules, &flow.parse().unwrap(), &steps);
             assert_eq!(trial.verdict, verdict, "{flow} {said:?}");
         }

@@ -11,9 +11,9 @@ use super::inspection::InspectionFlags;
 use super::metrics::MetricsFlags;
 use super::page::PageFlags;
 use super::rule_paths::LOCAL_FLAG;
-use super::{Exit, Failure, print};
-use crate::guard::{EventReader, InspectionConfig, Output};
-use crate::tunnel::{self, Key, Keys, Protection, TunnelConfig};
+use super::{CliExitCode, CommandFailure, print};
+use crate::guard::{EventOutput, EventReader, InspectionConfig};
+use crate::tunnel::{self, PathProtection, TunnelConfig, TunnelKey, TunnelKeys};
 
 /// `bannerwall tunnel`: a run, or a command about keys.
 #[derive(Debug, Args)]
@@ -38,7 +38,7 @@ pub(super) struct TunnelArgs {
     #[command(flatten)]
     metrics: MetricsFlags,
     #[command(flatten)]
-    inspection: Renamed,
+    inspection: TunnelInspectionFlags,
     #[command(flatten)]
     page: PageFlags,
 }
@@ -98,9 +98,9 @@ struct TunnelFlags {
 
 /// Flags of the guard, with `--local PATH` renamed to `--local-rules PATH`.
 #[derive(Debug)]
-struct Renamed(InspectionFlags);
+struct TunnelInspectionFlags(InspectionFlags);
 
-impl Args for Renamed {
+impl Args for TunnelInspectionFlags {
     fn augment_args(command: clap::Command) -> clap::Command {
         InspectionFlags::augment_args(command).mut_arg(LOCAL_FLAG, |flag| flag.long("local-rules"))
     }
@@ -110,7 +110,7 @@ impl Args for Renamed {
     }
 }
 
-impl FromArgMatches for Renamed {
+impl FromArgMatches for TunnelInspectionFlags {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         InspectionFlags::from_arg_matches(matches).map(Self)
     }
@@ -121,38 +121,44 @@ impl FromArgMatches for Renamed {
 }
 
 /// Runs `bannerwall tunnel`.
-pub(super) fn run(arguments: &TunnelArgs) -> Result<Exit, Failure> {
-    let Renamed(inspection) = &arguments.inspection;
+pub(super) fn run(arguments: &TunnelArgs) -> Result<CliExitCode, CommandFailure> {
+    let TunnelInspectionFlags(inspection) = &arguments.inspection;
     match (&arguments.command, &arguments.flags) {
         (Some(KeyCommand::Keygen { file }), _) => {
-            let key = Key::generate().map_err(Failure::usage)?;
-            let public = key.public().map_err(Failure::usage)?;
-            key.write_new(file).map_err(Failure::usage)?;
+            let key = TunnelKey::generate().map_err(CommandFailure::usage)?;
+            let public = key.public().map_err(CommandFailure::usage)?;
+            key.write_new(file).map_err(CommandFailure::usage)?;
             print(format!("{public}\n").as_bytes())
         }
         (Some(KeyCommand::Public { file }), _) => {
-            let public = Key::read(file).and_then(|key| key.public()).map_err(Failure::usage)?;
+            let public = TunnelKey::read(file).and_then(|key| key.public()).map_err(CommandFailure::usage)?;
             print(format!("{public}\n").as_bytes())
         }
         (None, Some(flags)) => {
             let config = flags.config(arguments, inspection)?;
             let readers = flags.readers(inspection, &arguments.page);
             match tunnel::run(&config, flags.outputs(inspection), readers) {
-                Ok(()) => Ok(Exit::Done),
-                Err(error) if error.is_unsupported() => Err(Failure::unsupported(error)),
-                Err(error) => Err(Failure::usage(error)),
+                Ok(()) => Ok(CliExitCode::Done),
+                Err(error) if error.is_unsupported() => Err(CommandFailure::unsupported(error)),
+                Err(error) => Err(CommandFailure::usage(error)),
             }
         }
-        (None, None) => Err(Failure::usage(anyhow!("pass --local, --peer and --device"))),
+        (None, None) => Err(CommandFailure::usage(anyhow!("pass --local, --peer and --device"))),
     }
 }
 
 impl TunnelFlags {
-    fn config(&self, arguments: &TunnelArgs, inspection: &InspectionFlags) -> Result<TunnelConfig, Failure> {
+    fn config(
+        &self,
+        arguments: &TunnelArgs,
+        inspection: &InspectionFlags,
+    ) -> Result<TunnelConfig, CommandFailure> {
         let protection = match (&self.key, &self.peer_key) {
-            (Some(key), Some(peer)) => Protection::Keys(Keys::read(key, peer).map_err(Failure::usage)?),
-            _ if self.plain => Protection::Plain,
-            _ => Protection::Loopback,
+            (Some(key), Some(peer)) => {
+                PathProtection::Keys(TunnelKeys::read(key, peer).map_err(CommandFailure::usage)?)
+            }
+            _ if self.plain => PathProtection::Plain,
+            _ => PathProtection::Loopback,
         };
         Ok(TunnelConfig {
             local: self.local,
@@ -167,10 +173,10 @@ impl TunnelFlags {
     }
 
     /// Returns the configuration of the inspection, if there is one.
-    fn guard(&self, inspection: &InspectionFlags) -> Result<Option<InspectionConfig>, Failure> {
+    fn guard(&self, inspection: &InspectionFlags) -> Result<Option<InspectionConfig>, CommandFailure> {
         if !self.guard {
             return match inspection.given() {
-                Some(flags) => Err(Failure::usage(anyhow!("{flags}: pass --guard, too"))),
+                Some(flags) => Err(CommandFailure::usage(anyhow!("{flags}: pass --guard, too"))),
                 None => Ok(None),
             };
         }
@@ -186,7 +192,7 @@ impl TunnelFlags {
         page.readers(&inspection.inventory, format!("tunnel {}", self.device))
     }
 
-    fn outputs(&self, inspection: &InspectionFlags) -> Vec<Output> {
+    fn outputs(&self, inspection: &InspectionFlags) -> Vec<EventOutput> {
         if self.guard { inspection.outputs() } else { Vec::new() }
     }
 }

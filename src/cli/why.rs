@@ -8,11 +8,11 @@ use std::time::SystemTime;
 use clap::Args;
 
 use super::control::{GuardSocketFlags, ReplyFormat, ago};
-use super::{Exit, Failure};
+use super::{CliExitCode, CommandFailure};
 use crate::event::Timestamp;
-use crate::guard::control::Request;
+use crate::guard::control::ControlRequest;
 use crate::guard::{ExplainedBlock, WhyReport};
-use crate::output::Escaped;
+use crate::output::EscapedText;
 
 /// Flags of `bannerwall why`.
 #[derive(Debug, Args)]
@@ -25,7 +25,7 @@ Exit code 2 if no guard listens, 3 if this user may not use the guard's socket."
 pub(super) struct WhyArgs {
     /// Address of a client or a server, with its port if you know it.
     #[arg(value_name = "ADDRESS[:PORT]")]
-    subject: Subject,
+    subject: AddressQuery,
     #[command(flatten)]
     guard: GuardSocketFlags,
     #[command(flatten)]
@@ -34,12 +34,12 @@ pub(super) struct WhyArgs {
 
 /// An address, with or without a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Subject {
+struct AddressQuery {
     address: IpAddr,
     port: Option<u16>,
 }
 
-impl FromStr for Subject {
+impl FromStr for AddressQuery {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -54,9 +54,9 @@ impl FromStr for Subject {
 }
 
 /// Runs `bannerwall why`.
-pub(super) fn run(arguments: &WhyArgs) -> Result<Exit, Failure> {
-    let Subject { address, port } = arguments.subject;
-    let report: WhyReport = arguments.guard.ask(&Request::Why { address, port })?;
+pub(super) fn run(arguments: &WhyArgs) -> Result<CliExitCode, CommandFailure> {
+    let AddressQuery { address, port } = arguments.subject;
+    let report: WhyReport = arguments.guard.ask(&ControlRequest::Why { address, port })?;
     arguments.format.print(&report, || describe(&report, address, Timestamp::from(SystemTime::now())))
 }
 
@@ -91,23 +91,23 @@ fn describe_block(explained: &ExplainedBlock, now: Timestamp) -> String {
             writeln!(
                 text,
                 "  by {} ({}:{}): {}",
-                Escaped(rule),
-                Escaped(&place.file),
+                EscapedText(rule),
+                EscapedText(&place.file),
                 place.line,
-                Escaped(&place.title)
+                EscapedText(&place.title)
             )
         }
-        (Some(rule), None) => writeln!(text, "  by {}, which is no longer in force", Escaped(rule)),
+        (Some(rule), None) => writeln!(text, "  by {}, which is no longer in force", EscapedText(rule)),
         (None, _) => {
             let reason = block.reason.as_deref().unwrap_or_default();
-            writeln!(text, "  without a rule: {}", Escaped(reason))
+            writeln!(text, "  without a rule: {}", EscapedText(reason))
         }
     };
     if !block.banner.is_empty() {
-        let _ = writeln!(text, "  the {} sent: {}", block.from, Escaped(&block.banner));
+        let _ = writeln!(text, "  the {} sent: {}", block.from, EscapedText(&block.banner));
     }
     if let Some(matched) = &block.matched {
-        let _ = writeln!(text, "  matched: {} = {}", matched.field, Escaped(&matched.text));
+        let _ = writeln!(text, "  matched: {} = {}", matched.field, EscapedText(&matched.text));
     }
     match remedy {
         Some(toml) => {
@@ -140,11 +140,11 @@ mod tests {
             ("[2001:db8::1]", "2001:db8::1", None),
             ("[::1]:22", "::1", Some(22)),
         ] {
-            let expected = Subject { address: address.parse().unwrap(), port };
-            assert_eq!(text.parse::<Subject>(), Ok(expected), "{text}");
+            let expected = AddressQuery { address: address.parse().unwrap(), port };
+            assert_eq!(text.parse::<AddressQuery>(), Ok(expected), "{text}");
         }
         for text in ["", "x", "192.0.2.7:", "192.0.2.7:70000", "[::1", "host:22"] {
-            assert!(text.parse::<Subject>().is_err(), "{text}");
+            assert!(text.parse::<AddressQuery>().is_err(), "{text}");
         }
     }
 }

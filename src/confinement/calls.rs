@@ -15,7 +15,7 @@ use super::ConfinementError;
 
 /// Activities of a thread beyond computing and reading the files that Landlock leaves it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Activities {
+pub(super) struct PermittedActivities {
     /// Talks TCP and UDP.
     pub(super) network: bool,
     /// Listens for TCP, and connects to nobody.
@@ -375,7 +375,7 @@ const SIOCGIFINDEX: u64 = 0x8933;
 const PR_GET_AUXV: u64 = 0x4155_5856;
 const PR_SET_VMA: u64 = 0x5356_4d41;
 
-impl Activities {
+impl PermittedActivities {
     /// Refuses every other call to the calling thread and to those that it starts.
     ///
     /// # Errors
@@ -502,11 +502,11 @@ mod tests {
         }
     }
 
-    fn is_allowed(activities: Activities, call: i64, arguments: [u64; 6]) -> bool {
+    fn is_allowed(activities: PermittedActivities, call: i64, arguments: [u64; 6]) -> bool {
         answer(&activities.program().unwrap(), call, arguments) == ALLOW
     }
 
-    const ALL: Activities = Activities {
+    const ALL: PermittedActivities = PermittedActivities {
         network: true,
         listens: true,
         netlink: true,
@@ -522,9 +522,11 @@ mod tests {
     #[cfg(target_arch = "x86_64")]
     #[test]
     fn no_number_is_allowed_that_stands_in_no_list() {
-        let (network, programs) =
-            (Activities { network: true, ..Activities::default() }, Activities { programs: true, ..ALL });
-        for activities in [Activities::default(), ALL, network, programs] {
+        let (network, programs) = (
+            PermittedActivities { network: true, ..PermittedActivities::default() },
+            PermittedActivities { programs: true, ..ALL },
+        );
+        for activities in [PermittedActivities::default(), ALL, network, programs] {
             let (program, listed) = (activities.program().unwrap(), activities.allowed().unwrap());
             for call in 0..NUMBERS {
                 for arguments in [[0; 6], [u64::MAX; 6], [1; 6]] {
@@ -541,12 +543,13 @@ mod tests {
     #[test]
     fn nothing_else_is_possible_with_the_arguments_of_a_call() {
         let socket = |family: i32, kind: i32| [family as u64, kind as u64, 0, 0, 0, 0];
-        let (unix, network) = (socket(libc::AF_UNIX, libc::SOCK_STREAM), Activities { network: true, ..ALL });
-        let alone = Activities { network: true, ..Activities::default() };
-        let listening = Activities { listens: true, ..Activities::default() };
+        let (unix, network) =
+            (socket(libc::AF_UNIX, libc::SOCK_STREAM), PermittedActivities { network: true, ..ALL });
+        let alone = PermittedActivities { network: true, ..PermittedActivities::default() };
+        let listening = PermittedActivities { listens: true, ..PermittedActivities::default() };
         for (activities, call, arguments, wanted) in [
             (alone, libc::SYS_socket, unix, false),
-            (Activities { unix: false, ..network }, libc::SYS_socket, unix, false),
+            (PermittedActivities { unix: false, ..network }, libc::SYS_socket, unix, false),
             (ALL, libc::SYS_socket, unix, true),
             (listening, libc::SYS_socket, socket(libc::AF_INET6, libc::SOCK_STREAM), true),
             (listening, libc::SYS_socket, socket(libc::AF_INET, libc::SOCK_DGRAM), false),
@@ -555,7 +558,7 @@ mod tests {
             (ALL, libc::SYS_socket, socket(libc::AF_INET6, libc::SOCK_RAW), false),
             (ALL, libc::SYS_socket, socket(libc::AF_VSOCK, libc::SOCK_STREAM), false),
             (
-                Activities { forks: false, ..ALL },
+                PermittedActivities { forks: false, ..ALL },
                 libc::SYS_clone,
                 [libc::SIGCHLD as u64, 0, 0, 0, 0, 0],
                 false,
@@ -577,7 +580,7 @@ mod tests {
         ] {
             assert_eq!(is_allowed(activities, call, arguments), wanted, "{call} {arguments:x?}");
         }
-        let programs = Activities { programs: true, ..Activities::default() };
+        let programs = PermittedActivities { programs: true, ..PermittedActivities::default() };
         for (call, arguments, wanted) in [
             (libc::SYS_execve, [0; 6], true),
             (libc::SYS_socket, socket(libc::AF_INET, libc::SOCK_RAW), true),

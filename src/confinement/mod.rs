@@ -9,7 +9,7 @@ mod calls;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use self::calls::Activities;
+use self::calls::PermittedActivities;
 use crate::diagnostics::tell;
 use crate::files::folder_of;
 use landlock::{
@@ -37,7 +37,7 @@ const NAMES: [&str; 6] = [
 /// Needs of a process; all other rights are removed.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Confinement {
-    activities: Activities,
+    activities: PermittedActivities,
     reads: Vec<PathBuf>,
     writes: Vec<PathBuf>,
     makes: Vec<PathBuf>,
@@ -98,7 +98,8 @@ impl Confinement {
     /// Permits starting programs, which inherit the list of system calls. Use it with
     /// [`filter_or_tell`](Self::filter_or_tell) only.
     pub(crate) fn starting_programs(mut self) -> Self {
-        self.activities = Activities { programs: true, netlink: true, writes: true, ..self.activities };
+        self.activities =
+            PermittedActivities { programs: true, netlink: true, writes: true, ..self.activities };
         self
     }
 
@@ -154,13 +155,13 @@ impl Confinement {
     /// # Errors
     ///
     /// The kernel enforces less than it announced.
-    pub(crate) fn apply(&self) -> Result<Held, ConfinementError> {
+    pub(crate) fn apply(&self) -> Result<ConfinementResult, ConfinementError> {
         let files = self.restrict_files();
         // Before its filter, seccompiler sets `PR_SET_NO_NEW_PRIVS`: started programs then gain no rights,
         // with Landlock or without.
         let writes = !self.writes.is_empty() || !self.makes.is_empty();
-        Activities { writes, ..self.activities }.enforce()?;
-        Ok(Held { files: files?.ruleset })
+        PermittedActivities { writes, ..self.activities }.enforce()?;
+        Ok(ConfinementResult { files: files?.ruleset })
     }
 
     /// Confines the calling thread and everything that it starts to system calls only, without files; reports
@@ -186,8 +187,10 @@ impl Confinement {
             .handle_access(AccessFs::from_all(NEWEST))?
             .scope(scope())?;
         match self.activities {
-            Activities { network: true, .. } => {}
-            Activities { listens: true, .. } => handled = handled.handle_access(AccessNet::ConnectTcp)?,
+            PermittedActivities { network: true, .. } => {}
+            PermittedActivities { listens: true, .. } => {
+                handled = handled.handle_access(AccessNet::ConnectTcp)?
+            }
             _ => handled = handled.handle_access(AccessNet::from_all(NEWEST))?,
         }
         let mut rules = handled.create()?;
@@ -220,7 +223,7 @@ fn scope() -> BitFlags<Scope> {
 
 /// Landlock support of the running kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Support {
+pub(crate) enum LandlockSupport {
     /// All requested features.
     Whole,
     /// An older version.
@@ -230,15 +233,15 @@ pub(crate) enum Support {
 }
 
 /// Queries the running kernel, and changes nothing.
-pub(crate) fn support() -> Support {
+pub(crate) fn support() -> LandlockSupport {
     let files = |version| {
         let rules = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
         rules.handle_access(AccessFs::from_all(version))
     };
     match (files(ABI::V1), files(NEWEST).and_then(|rules| rules.scope(Scope::from_all(NEWEST)))) {
-        (_, Ok(_)) => Support::Whole,
-        (Ok(_), Err(_)) => Support::Part,
-        (Err(_), Err(_)) => Support::None,
+        (_, Ok(_)) => LandlockSupport::Whole,
+        (Ok(_), Err(_)) => LandlockSupport::Part,
+        (Err(_), Err(_)) => LandlockSupport::None,
     }
 }
 
@@ -261,18 +264,18 @@ fn written_in() -> BitFlags<AccessFs> {
 
 /// Result of the confinement.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct ConfinementResult {
     files: RulesetStatus,
 }
 
-impl Held {
+impl ConfinementResult {
     /// True if the kernel enforces all of it.
     pub(crate) fn wholly(&self) -> bool {
         self.files == RulesetStatus::FullyEnforced
     }
 }
 
-impl fmt::Display for Held {
+impl fmt::Display for ConfinementResult {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self.files {
             RulesetStatus::FullyEnforced => "files, ports and system calls are confined",

@@ -7,13 +7,13 @@ const LONGEST: Duration = Duration::from_secs(2);
 
 /// Exponential back-off between attempts that fail.
 #[derive(Debug)]
-pub struct Pauses {
+pub struct RetryBackoff {
     first: Duration,
     longest: Duration,
     next: Duration,
 }
 
-impl Pauses {
+impl RetryBackoff {
     /// Creates a back-off with its first and its longest pause.
     pub const fn new(first: Duration, longest: Duration) -> Self {
         Self { first, longest, next: first }
@@ -38,20 +38,20 @@ impl Pauses {
 
 /// State of the connection to a server.
 #[derive(Debug)]
-pub struct Absence {
-    pauses: Pauses,
+pub struct OutageTracker {
+    pauses: RetryBackoff,
     is_told: bool,
 }
 
-impl Absence {
+impl OutageTracker {
     /// Creates the state of a server that is reachable, with the first pause after a failure.
     pub const fn new(first: Duration) -> Self {
-        Self { pauses: Pauses::new(first, LONGEST), is_told: false }
+        Self { pauses: RetryBackoff::new(first, LONGEST), is_told: false }
     }
 
     /// Sets the longest pause.
     pub const fn up_to(self, longest: Duration) -> Self {
-        Self { pauses: Pauses { longest, ..self.pauses }, ..self }
+        Self { pauses: RetryBackoff { longest, ..self.pauses }, ..self }
     }
 
     /// Records a failure. Calls `tell` at the first one, and returns the pause before the next attempt.
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn what_is_asked_in_vain_is_asked_ever_more_rarely() {
-        let mut rest = Pauses::new(Duration::from_millis(250), Duration::from_secs(5));
+        let mut rest = RetryBackoff::new(Duration::from_millis(250), Duration::from_secs(5));
         let mut pauses = || [(); 7].map(|()| rest.pause().as_millis());
         assert_eq!(pauses(), [250, 500, 1_000, 2_000, 4_000, 5_000, 5_000]);
         assert!(rest.have_begun());
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn it_is_told_once_and_asked_ever_more_rarely() {
-        let mut absence = Absence::new(Duration::from_millis(500));
+        let mut absence = OutageTracker::new(Duration::from_millis(500));
         assert!(!absence.is_over());
         for _ in 0..2 {
             let mut told = 0;

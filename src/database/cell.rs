@@ -20,7 +20,7 @@ pub(super) fn without_nul(text: &str) -> Cow<'_, str> {
 
 /// A value for a parameter.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Value<'a> {
+pub enum SqlParameter<'a> {
     /// None.
     Null,
     /// A number.
@@ -31,101 +31,101 @@ pub enum Value<'a> {
     /// Bytes.
     Octets(Cow<'a, [u8]>),
     /// Several values, for which SQLite has no type.
-    Many(Vec<Value<'a>>),
+    Many(Vec<SqlParameter<'a>>),
 }
 
 /// Values for parameters, in their order.
 macro_rules! values {
-    ($($value:expr),* $(,)?) => { &[$(crate::database::Value::from($value)),*] };
+    ($($value:expr),* $(,)?) => { &[$(crate::database::SqlParameter::from($value)),*] };
 }
 pub(crate) use values;
 
-impl Value<'_> {
+impl SqlParameter<'_> {
     /// Returns an owned copy.
-    pub(super) fn to_owned(&self) -> Value<'static> {
+    pub(super) fn to_owned(&self) -> SqlParameter<'static> {
         match self {
-            Self::Null => Value::Null,
-            Self::Integer(number) => Value::Integer(*number),
-            Self::Text(text) => Value::Text(Cow::Owned(text.clone().into_owned())),
-            Self::Octets(octets) => Value::Octets(Cow::Owned(octets.clone().into_owned())),
-            Self::Many(many) => Value::Many(many.iter().map(Self::to_owned).collect()),
+            Self::Null => SqlParameter::Null,
+            Self::Integer(number) => SqlParameter::Integer(*number),
+            Self::Text(text) => SqlParameter::Text(Cow::Owned(text.clone().into_owned())),
+            Self::Octets(octets) => SqlParameter::Octets(Cow::Owned(octets.clone().into_owned())),
+            Self::Many(many) => SqlParameter::Many(many.iter().map(Self::to_owned).collect()),
         }
     }
 }
 
-impl<'a> From<&Value<'a>> for Value<'a> {
-    fn from(value: &Value<'a>) -> Self {
+impl<'a> From<&SqlParameter<'a>> for SqlParameter<'a> {
+    fn from(value: &SqlParameter<'a>) -> Self {
         value.clone()
     }
 }
 
-impl From<i64> for Value<'_> {
+impl From<i64> for SqlParameter<'_> {
     fn from(number: i64) -> Self {
         Self::Integer(number)
     }
 }
 
-impl From<i32> for Value<'_> {
+impl From<i32> for SqlParameter<'_> {
     fn from(number: i32) -> Self {
         Self::Integer(number.into())
     }
 }
 
-impl From<u16> for Value<'_> {
+impl From<u16> for SqlParameter<'_> {
     fn from(number: u16) -> Self {
         Self::Integer(number.into())
     }
 }
 
-impl<'a> From<&'a str> for Value<'a> {
+impl<'a> From<&'a str> for SqlParameter<'a> {
     fn from(text: &'a str) -> Self {
         Self::Text(Cow::Borrowed(text))
     }
 }
 
-impl<'a> From<&'a String> for Value<'a> {
+impl<'a> From<&'a String> for SqlParameter<'a> {
     fn from(text: &'a String) -> Self {
         Self::Text(Cow::Borrowed(text))
     }
 }
 
-impl From<String> for Value<'_> {
+impl From<String> for SqlParameter<'_> {
     fn from(text: String) -> Self {
         Self::Text(Cow::Owned(text))
     }
 }
 
-impl From<Vec<u8>> for Value<'_> {
+impl From<Vec<u8>> for SqlParameter<'_> {
     fn from(octets: Vec<u8>) -> Self {
         Self::Octets(Cow::Owned(octets))
     }
 }
 
-impl<'a> From<&'a [u8]> for Value<'a> {
+impl<'a> From<&'a [u8]> for SqlParameter<'a> {
     fn from(octets: &'a [u8]) -> Self {
         Self::Octets(Cow::Borrowed(octets))
     }
 }
 
-impl<'a, T> FromIterator<T> for Value<'a>
+impl<'a, T> FromIterator<T> for SqlParameter<'a>
 where
-    Value<'a>: From<T>,
+    SqlParameter<'a>: From<T>,
 {
     fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Self {
         Self::Many(values.into_iter().map(Self::from).collect())
     }
 }
 
-impl<'a, T> From<Option<T>> for Value<'a>
+impl<'a, T> From<Option<T>> for SqlParameter<'a>
 where
-    Value<'a>: From<T>,
+    SqlParameter<'a>: From<T>,
 {
     fn from(value: Option<T>) -> Self {
         value.map_or(Self::Null, Self::from)
     }
 }
 
-impl rusqlite::ToSql for Value<'_> {
+impl rusqlite::ToSql for SqlParameter<'_> {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         Ok(ToSqlOutput::Borrowed(match self {
             Self::Null => ValueRef::Null,
@@ -137,7 +137,7 @@ impl rusqlite::ToSql for Value<'_> {
     }
 }
 
-impl ToSql for Value<'_> {
+impl ToSql for SqlParameter<'_> {
     fn to_sql(
         &self,
         kind: &Type,
@@ -163,7 +163,7 @@ impl ToSql for Value<'_> {
 
 /// A value in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Cell<'a> {
+pub enum SqlValue<'a> {
     /// None.
     Null,
     /// A number, or a Boolean as 0 or 1.
@@ -174,7 +174,7 @@ pub enum Cell<'a> {
     Octets(&'a [u8]),
 }
 
-impl<'a> FromSql<'a> for Cell<'a> {
+impl<'a> FromSql<'a> for SqlValue<'a> {
     fn from_sql(kind: &Type, raw: &'a [u8]) -> std::result::Result<Self, Box<dyn Error + Sync + Send>> {
         Ok(match *kind {
             Type::INT8 => Self::Integer(i64::from_sql(kind, raw)?),
@@ -195,7 +195,7 @@ impl<'a> FromSql<'a> for Cell<'a> {
 }
 
 /// A row of an answer.
-pub enum Row<'a> {
+pub enum QueryRow<'a> {
     /// A row of a file.
     Sqlite(&'a rusqlite::Row<'a>),
     /// A row of a server.
@@ -204,17 +204,17 @@ pub enum Row<'a> {
     Process(&'a [u8]),
 }
 
-impl Row<'_> {
+impl QueryRow<'_> {
     /// Returns the value of a column, counted from 0.
-    pub fn get<T: FromCell>(&self, column: usize) -> Result<T> {
+    pub fn get<T: FromSqlValue>(&self, column: usize) -> Result<T> {
         let cell = match self {
             Self::Sqlite(row) => match row.get_ref(column)? {
-                ValueRef::Null => Cell::Null,
-                ValueRef::Integer(number) => Cell::Integer(number),
+                ValueRef::Null => SqlValue::Null,
+                ValueRef::Integer(number) => SqlValue::Integer(number),
                 ValueRef::Text(text) => {
-                    Cell::Text(std::str::from_utf8(text).map_err(|_| DatabaseError::Column(column))?)
+                    SqlValue::Text(std::str::from_utf8(text).map_err(|_| DatabaseError::Column(column))?)
                 }
-                ValueRef::Blob(octets) => Cell::Octets(octets),
+                ValueRef::Blob(octets) => SqlValue::Octets(octets),
                 ValueRef::Real(_) => return Err(DatabaseError::Column(column)),
             },
             Self::Postgres(row) => row.try_get(column)?,
@@ -225,63 +225,63 @@ impl Row<'_> {
 }
 
 /// A type that can be read from a column.
-pub trait FromCell: Sized {
+pub trait FromSqlValue: Sized {
     /// Returns the value, if it has this type.
-    fn from_cell(cell: Cell<'_>) -> Option<Self>;
+    fn from_cell(cell: SqlValue<'_>) -> Option<Self>;
 }
 
-impl FromCell for i64 {
-    fn from_cell(cell: Cell<'_>) -> Option<Self> {
-        if let Cell::Integer(number) = cell { Some(number) } else { None }
+impl FromSqlValue for i64 {
+    fn from_cell(cell: SqlValue<'_>) -> Option<Self> {
+        if let SqlValue::Integer(number) = cell { Some(number) } else { None }
     }
 }
 
-impl FromCell for i32 {
-    fn from_cell(cell: Cell<'_>) -> Option<Self> {
+impl FromSqlValue for i32 {
+    fn from_cell(cell: SqlValue<'_>) -> Option<Self> {
         i64::from_cell(cell)?.try_into().ok()
     }
 }
 
-impl FromCell for u16 {
-    fn from_cell(cell: Cell<'_>) -> Option<Self> {
+impl FromSqlValue for u16 {
+    fn from_cell(cell: SqlValue<'_>) -> Option<Self> {
         i64::from_cell(cell)?.try_into().ok()
     }
 }
 
-impl FromCell for bool {
-    fn from_cell(cell: Cell<'_>) -> Option<Self> {
+impl FromSqlValue for bool {
+    fn from_cell(cell: SqlValue<'_>) -> Option<Self> {
         i64::from_cell(cell).map(|number| number != 0)
     }
 }
 
-impl FromCell for String {
-    fn from_cell(cell: Cell<'_>) -> Option<Self> {
+impl FromSqlValue for String {
+    fn from_cell(cell: SqlValue<'_>) -> Option<Self> {
         match cell {
-            Cell::Text(text) => Some(text.to_owned()),
+            SqlValue::Text(text) => Some(text.to_owned()),
             // A port is counted as a text, like any other field.
-            Cell::Integer(number) => Some(number.to_string()),
-            Cell::Null | Cell::Octets(_) => None,
+            SqlValue::Integer(number) => Some(number.to_string()),
+            SqlValue::Null | SqlValue::Octets(_) => None,
         }
     }
 }
 
-impl FromCell for Vec<u8> {
-    fn from_cell(cell: Cell<'_>) -> Option<Self> {
-        if let Cell::Octets(octets) = cell { Some(octets.to_vec()) } else { None }
+impl FromSqlValue for Vec<u8> {
+    fn from_cell(cell: SqlValue<'_>) -> Option<Self> {
+        if let SqlValue::Octets(octets) = cell { Some(octets.to_vec()) } else { None }
     }
 }
 
-impl<T: FromCell> FromCell for Option<T> {
-    fn from_cell(cell: Cell<'_>) -> Option<Self> {
-        if let Cell::Null = cell { Some(None) } else { T::from_cell(cell).map(Some) }
+impl<T: FromSqlValue> FromSqlValue for Option<T> {
+    fn from_cell(cell: SqlValue<'_>) -> Option<Self> {
+        if let SqlValue::Null = cell { Some(None) } else { T::from_cell(cell).map(Some) }
     }
 }
 
 /// Returns the value in a column of a row, counted from 0. It reads no more than it has to, so a row
 /// allocates no memory.
-pub(super) fn cell_of_process(mut row: &[u8], column: usize) -> Option<Cell<'_>> {
+pub(super) fn cell_of_process(mut row: &[u8], column: usize) -> Option<SqlValue<'_>> {
     for _ in 0..column {
-        row = postcard::take_from_bytes::<Cell<'_>>(row).ok()?.1;
+        row = postcard::take_from_bytes::<SqlValue<'_>>(row).ok()?.1;
     }
     Some(postcard::take_from_bytes(row).ok()?.0)
 }

@@ -18,11 +18,11 @@ use tokio_postgres::{CancelToken, Client, Config, Error, SimpleQueryMessage, Sta
 
 use super::dialect::{of_many, postgres};
 use super::error::{DatabaseError, Result};
-use super::messages::{Guarded, Messages, Received};
-use super::route::{Route, routes};
-use super::tls::Tls;
-use super::waiting::Sending;
-use super::work::{Work, WorkKind};
+use super::messages::{CheckedStream, CheckedTls, ReceiveState};
+use super::route::{ServerRoute, routes};
+use super::tls::PostgresTls;
+use super::waiting::QueuedStatement;
+use super::work::{ServerWork, WorkKind};
 
 /// Longest time to wait for an answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
@@ -37,13 +37,13 @@ const SETTINGS: &str =
 const STATEMENTS: usize = 128;
 
 /// A connection.
-pub(super) struct Connection {
+pub(super) struct DirectConnection {
     config: Config,
     runtime: Option<Runtime>,
     client: Client,
-    route: Route,
-    received: Received,
-    tls: Tls,
+    route: ServerRoute,
+    received: ReceiveState,
+    tls: PostgresTls,
     statements: RefCell<HashMap<String, Statement>>,
     /// Prepared statements for many rows.
     of_many: RefCell<HashMap<String, Statement>>,
@@ -51,10 +51,10 @@ pub(super) struct Connection {
     is_lost: Cell<bool>,
 }
 
-impl Connection {
-    pub(super) fn open(config: &Config, tls: &Tls) -> Result<Self> {
+impl DirectConnection {
+    pub(super) fn open(config: &Config, tls: &PostgresTls) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
-        let Connected { client, route, received } = connect(&runtime, config, tls)?;
+        let ConnectedClient { client, route, received } = connect(&runtime, config, tls)?;
         Ok(Self {
             config: config.clone(),
             runtime: Some(runtime),
@@ -73,13 +73,13 @@ impl Connection {
         self.is_lost.get() || self.client.is_closed()
     }
 
-    pub(super) fn canceller(&self) -> Canceller {
+    pub(super) fn canceller(&self) -> QueryCanceller {
         let (token, route) = (self.client.cancel_token(), self.route.clone());
-        Canceller { token, config: route.config(&self.config), route, tls: self.tls.clone() }
+        QueryCanceller { token, config: route.config(&self.config), route, tls: self.tls.clone() }
     }
 
     /// Runs work on the server; returns the rows of its answer, and the number of changed rows.
-    pub(super) fn run(&self, work: &Work<'_>) -> Result<(Vec<tokio_postgres::Row>, u64)> {
+    pub(super) fn run(&self, work: &ServerWork<'_>) -> Result<(Vec<tokio_postgres::Row>, u64)> {
         self.wait(async {
             let waiting = &*work.before;
             let before = self.prepare(waiting).await?;
@@ -111,7 +111,7 @@ impl Connection {
         })
     }
 
-    async fn prepare(&self, waiting: &[Sending<'_>]) -> std::result::Result<Vec<Statement>, Error> {
+    async fn prepare(&self, waiting: &[QueuedStatement<'_>]) -> std::result::Result<Vec<Statement>, Error> {
         let mut statements = Vec::with_capacity(waiting.len());
         for (text, _) in waiting {
             statements.push(self.statement_of_many(text).await?);
@@ -123,7 +123,7 @@ impl Connection {
     async fn send(
         &self,
         statements: &[Statement],
-        waiting: &[Sending<'_>],
+        waiting: &[QueuedStatement<'_>],
     ) -> std::result::Result<(), Error> {
         let all = statements.iter().zip(waiting);
         let mut answers: Vec<Pin<Box<dyn Future<Output = _> + '_>>> = Vec::with_capacity(waiting.len());
@@ -193,7 +193,7 @@ impl Connection {
     }
 }
 
-impl Drop for Connection {
+impl Drop for DirectConnection {
     fn drop(&mut self) {
         // It may be dropped on another runtime's thread, which must not block.
         if let Some(runtime) = self.runtime.take() {
@@ -210,36 +210,36 @@ fn ends(error: &Error) -> bool {
 
 /// Cancels a connection's work by another connection to the same server.
 #[derive(Clone)]
-pub struct Canceller {
+pub struct QueryCanceller {
     token: CancelToken,
-    route: Route,
+    route: ServerRoute,
     config: Config,
-    tls: Tls,
+    tls: PostgresTls,
 }
 
-impl Canceller {
+impl QueryCanceller {
     pub(super) async fn cancel(&self) -> Result<()> {
         let stream = self.route.open(&self.config).await?;
-        let (stream, received) = Messages::new(stream, &self.route, &self.config);
-        let tls = Guarded::new(&self.tls, &self.route, received);
+        let (stream, received) = CheckedStream::new(stream, &self.route, &self.config);
+        let tls = CheckedTls::new(&self.tls, &self.route, received);
         Ok(self.token.cancel_query_raw(stream, tls).await?)
     }
 }
 
 /// A connection, and facts about it.
-struct Connected {
+struct ConnectedClient {
     client: Client,
-    route: Route,
-    received: Received,
+    route: ServerRoute,
+    received: ReceiveState,
 }
 
-fn connect(runtime: &Runtime, config: &Config, tls: &Tls) -> Result<Connected> {
+fn connect(runtime: &Runtime, config: &Config, tls: &PostgresTls) -> Result<ConnectedClient> {
     let outcome = runtime.block_on(async { tokio::time::timeout(PATIENCE, connect_any(config, tls)).await });
     outcome.map_err(|_| DatabaseError::Silent)?
 }
 
 /// Connects by the first route that leads to a suitable server.
-async fn connect_any(config: &Config, tls: &Tls) -> Result<Connected> {
+async fn connect_any(config: &Config, tls: &PostgresTls) -> Result<ConnectedClient> {
     let mut why = DatabaseError::Silent;
     for route in routes(config).await? {
         match connect_by(route, config, tls).await {
@@ -252,10 +252,10 @@ async fn connect_any(config: &Config, tls: &Tls) -> Result<Connected> {
     Err(why)
 }
 
-async fn connect_by(route: Route, config: &Config, tls: &Tls) -> Result<Connected> {
+async fn connect_by(route: ServerRoute, config: &Config, tls: &PostgresTls) -> Result<ConnectedClient> {
     let config = &route.config(config);
-    let (stream, received) = Messages::new(route.open(config).await?, &route, config);
-    let tls = Guarded::new(tls, &route, received.clone());
+    let (stream, received) = CheckedStream::new(route.open(config).await?, &route, config);
+    let tls = CheckedTls::new(tls, &route, received.clone());
     let connected = config.connect_raw(stream, tls).await;
     let (client, connection) = connected.map_err(|error| received.or(error))?;
     // Later calls report how the connection ends.
@@ -270,7 +270,7 @@ async fn connect_by(route: Route, config: &Config, tls: &Tls) -> Result<Connecte
         )
         .into());
     }
-    Ok(Connected { client, route, received })
+    Ok(ConnectedClient { client, route, received })
 }
 
 /// True if the server accepts writes, or refuses them, as the URL requires (`target_session_attrs`).

@@ -34,7 +34,7 @@ pub enum DatabaseError {
     System(#[from] std::io::Error),
     /// The server violates a limit or the protocol.
     #[error(transparent)]
-    Violation(#[from] Violation),
+    Violation(#[from] ProtocolViolation),
     /// A column has an unexpected type.
     #[error("column {0} of an answer holds what does not belong there")]
     Column(usize),
@@ -128,7 +128,7 @@ fn words(error: &tokio_postgres::Error) -> String {
 
 /// Violation of a limit or of the protocol by a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
-pub enum Violation {
+pub enum ProtocolViolation {
     /// A message of so many bytes, which none is that was asked for.
     #[error("the server sent an unexpected message of {0} bytes: is it PostgreSQL?")]
     Message(u32),
@@ -145,7 +145,7 @@ pub enum Violation {
 
 /// Error of a URL. It does not repeat the URL, which may contain a password.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PlaceError {
+pub enum DatabaseLocationError {
     /// It is malformed.
     #[error(
         "no URL of a PostgreSQL server, as in postgresql://user@host/database?sslmode=verify-full; characters of a password \

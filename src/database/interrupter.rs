@@ -3,20 +3,20 @@
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 
-use super::connection::Canceller;
+use super::connection::QueryCanceller;
 
 /// Interrupts a connection's work from another thread.
-pub enum Interrupter {
+pub enum QueryInterrupter {
     /// In this process.
     Sqlite(rusqlite::InterruptHandle),
     /// By a cancel request to the server.
-    Postgres(Box<Canceller>),
+    Postgres(Box<QueryCanceller>),
     /// By closing the helper process's stream; the process then sends that request. None if the
     /// connection is lost.
     Process(Option<UnixStream>),
 }
 
-impl Interrupter {
+impl QueryInterrupter {
     /// Interrupts the query, if one is running. It does not wait for the server, so a runtime of tokio
     /// must exist.
     pub fn interrupt(&self) {

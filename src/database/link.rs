@@ -7,24 +7,24 @@
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 
-use super::cell::{Row, Value, values, without_nul};
+use super::cell::{QueryRow, SqlParameter, values, without_nul};
 use super::dialect;
 use super::error::{DatabaseError, Result};
-use super::interrupter::Interrupter;
-use super::postgres::Session;
-use super::sqlite::File;
-use super::waiting::Numbered;
+use super::interrupter::QueryInterrupter;
+use super::postgres::PostgresSession;
+use super::sqlite::SqliteFile;
+use super::waiting::NumberedTable;
 
 /// A connection to a database.
 #[derive(Debug)]
-pub enum Link {
+pub enum DatabaseConnection {
     /// To a file.
-    Sqlite(File),
+    Sqlite(SqliteFile),
     /// To a server.
-    Postgres(Box<Session>),
+    Postgres(Box<PostgresSession>),
 }
 
-impl Link {
+impl DatabaseConnection {
     /// Reconnects to a server that was away.
     pub fn revive(&mut self) -> Result<()> {
         match self {
@@ -37,14 +37,14 @@ impl Link {
     pub fn one<T>(
         &self,
         text: &str,
-        values: &[Value<'_>],
-        read: impl FnOnce(&Row<'_>) -> Result<T>,
+        values: &[SqlParameter<'_>],
+        read: impl FnOnce(&QueryRow<'_>) -> Result<T>,
     ) -> Result<Option<T>> {
         match self {
             Self::Sqlite(file) => file.one(text, values, read),
             Self::Postgres(session) => {
                 let mut read = Some(read);
-                let read = |row: &Row<'_>| read.take().map(|read| read(row)).transpose();
+                let read = |row: &QueryRow<'_>| read.take().map(|read| read(row)).transpose();
                 Ok(session.all(text, values, 1, read)?.pop().flatten())
             }
         }
@@ -54,8 +54,8 @@ impl Link {
     pub fn sole<T>(
         &self,
         text: &str,
-        values: &[Value<'_>],
-        read: impl FnOnce(&Row<'_>) -> Result<T>,
+        values: &[SqlParameter<'_>],
+        read: impl FnOnce(&QueryRow<'_>) -> Result<T>,
     ) -> Result<T> {
         self.one(text, values, read)?.ok_or(DatabaseError::Column(0))
     }
@@ -64,8 +64,8 @@ impl Link {
     pub fn all<T>(
         &self,
         text: &str,
-        values: &[Value<'_>],
-        mut read: impl FnMut(&Row<'_>) -> Result<T>,
+        values: &[SqlParameter<'_>],
+        mut read: impl FnMut(&QueryRow<'_>) -> Result<T>,
     ) -> Result<Vec<T>> {
         match self {
             Self::Sqlite(file) => {
@@ -85,8 +85,8 @@ impl Link {
     pub fn each<E: From<DatabaseError>>(
         &self,
         text: &str,
-        values: &[Value<'_>],
-        show: impl FnMut(&Row<'_>) -> std::result::Result<ControlFlow<()>, E>,
+        values: &[SqlParameter<'_>],
+        show: impl FnMut(&QueryRow<'_>) -> std::result::Result<ControlFlow<()>, E>,
     ) -> std::result::Result<(), E> {
         match self {
             Self::Sqlite(file) => file.each(text, values, show),
@@ -95,7 +95,7 @@ impl Link {
     }
 
     /// Changes rows and returns their number.
-    pub fn execute(&self, text: &str, values: &[Value<'_>]) -> Result<usize> {
+    pub fn execute(&self, text: &str, values: &[SqlParameter<'_>]) -> Result<usize> {
         match self {
             Self::Sqlite(file) => file.execute(text, values),
             Self::Postgres(session) => session.execute(text, values),
@@ -104,7 +104,7 @@ impl Link {
 
     /// Queues a change of a row; it is sent before any other query and before the transaction ends, and
     /// its error is reported then. [`super::waiting`] explains which order is kept.
-    pub fn put(&self, text: &'static str, values: &[Value<'_>]) -> Result<()> {
+    pub fn put(&self, text: &'static str, values: &[SqlParameter<'_>]) -> Result<()> {
         match self {
             Self::Sqlite(file) => file.execute(text, values).map(drop),
             Self::Postgres(session) => session.put(text, values),
@@ -112,7 +112,12 @@ impl Link {
     }
 
     /// Queues an insert, whose first parameter is the row's number; returns the number.
-    pub fn enter(&self, table: Numbered, text: &'static str, values: &[Value<'_>]) -> Result<i64> {
+    pub fn enter(
+        &self,
+        table: NumberedTable,
+        text: &'static str,
+        values: &[SqlParameter<'_>],
+    ) -> Result<i64> {
         match self {
             Self::Sqlite(file) => file.enter(text, values),
             Self::Postgres(session) => session.enter(table, text, values),
@@ -124,7 +129,7 @@ impl Link {
         &self,
         text: &str,
         ids: &[i64],
-        mut read: impl FnMut(&Row<'_>) -> Result<T>,
+        mut read: impl FnMut(&QueryRow<'_>) -> Result<T>,
     ) -> Result<Vec<T>> {
         if ids.is_empty() {
             return Ok(Vec::new());
@@ -175,27 +180,27 @@ impl Link {
     }
 
     /// Starts a transaction in which no other process writes.
-    pub fn transaction(&self) -> Result<Transaction<'_>> {
+    pub fn transaction(&self) -> Result<DatabaseTransaction<'_>> {
         match self {
             Self::Sqlite(file) => file.batch("BEGIN IMMEDIATE")?,
             Self::Postgres(session) => session.begin()?,
         }
-        Ok(Transaction { link: self, is_over: false })
+        Ok(DatabaseTransaction { link: self, is_over: false })
     }
 
     /// Starts a transaction in which no other process creates the tables of an empty database.
-    pub fn transaction_to_make(&self) -> Result<Transaction<'_>> {
+    pub fn transaction_to_make(&self) -> Result<DatabaseTransaction<'_>> {
         match self {
             Self::Sqlite(_) => return self.transaction(),
             Self::Postgres(session) => session.begin_making()?,
         }
-        Ok(Transaction { link: self, is_over: false })
+        Ok(DatabaseTransaction { link: self, is_over: false })
     }
 
     /// Starts a transaction in which others may write until it [waits for its turn](Self::wait_for_turn).
-    pub fn transaction_of_own(&self) -> Result<Transaction<'_>> {
+    pub fn transaction_of_own(&self) -> Result<DatabaseTransaction<'_>> {
         self.batch("BEGIN")?;
-        Ok(Transaction { link: self, is_over: false })
+        Ok(DatabaseTransaction { link: self, is_over: false })
     }
 
     /// From here on, no other process writes until the transaction ends.
@@ -207,21 +212,21 @@ impl Link {
     }
 
     /// Returns a handle that interrupts a query from another thread.
-    pub fn interrupter(&self) -> Interrupter {
+    pub fn interrupter(&self) -> QueryInterrupter {
         match self {
-            Self::Sqlite(file) => Interrupter::Sqlite(file.interrupter()),
+            Self::Sqlite(file) => QueryInterrupter::Sqlite(file.interrupter()),
             Self::Postgres(session) => session.interrupter(),
         }
     }
 }
 
 /// A transaction; it is rolled back if it is dropped without a commit.
-pub struct Transaction<'a> {
-    link: &'a Link,
+pub struct DatabaseTransaction<'a> {
+    link: &'a DatabaseConnection,
     is_over: bool,
 }
 
-impl Transaction<'_> {
+impl DatabaseTransaction<'_> {
     /// Commits it.
     pub fn commit(mut self) -> Result<()> {
         self.link.batch("COMMIT")?;
@@ -230,21 +235,21 @@ impl Transaction<'_> {
     }
 }
 
-impl std::ops::Deref for Transaction<'_> {
-    type Target = Link;
+impl std::ops::Deref for DatabaseTransaction<'_> {
+    type Target = DatabaseConnection;
 
-    fn deref(&self) -> &Link {
+    fn deref(&self) -> &DatabaseConnection {
         self.link
     }
 }
 
-impl Drop for Transaction<'_> {
+impl Drop for DatabaseTransaction<'_> {
     fn drop(&mut self) {
         if !self.is_over {
             match self.link {
                 // Some errors end the transaction, so this may fail.
-                Link::Sqlite(file) => drop(file.batch("ROLLBACK")),
-                Link::Postgres(session) => session.roll_back(),
+                DatabaseConnection::Sqlite(file) => drop(file.batch("ROLLBACK")),
+                DatabaseConnection::Postgres(session) => session.roll_back(),
             }
         }
     }

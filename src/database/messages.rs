@@ -18,9 +18,9 @@ use tokio_postgres::config::{SslMode, SslNegotiation};
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::error::{ANSWER, DatabaseError, Violation};
-use super::route::{Route, Socket};
-use super::tls::Tls;
+use super::error::{ANSWER, DatabaseError, ProtocolViolation};
+use super::route::{ServerRoute, ServerSocket};
+use super::tls::PostgresTls;
 
 /// Bytes of a message at most that describes parameters or columns; statements are kept with what it says.
 const DESCRIPTION: u32 = 16 << 10;
@@ -33,9 +33,9 @@ const CLEARTEXT: u32 = 3;
 
 /// Received bytes of the current answer, and the violation that ended the connection.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Received(Arc<(AtomicU64, OnceLock<Violation>)>);
+pub(super) struct ReceiveState(Arc<(AtomicU64, OnceLock<ProtocolViolation>)>);
 
-impl Received {
+impl ReceiveState {
     /// Returns the violation if there was one, else the connection's error.
     pub(super) fn or(&self, error: impl Into<DatabaseError>) -> DatabaseError {
         self.0.1.get().map_or_else(|| error.into(), |violation| (*violation).into())
@@ -46,15 +46,15 @@ impl Received {
         self.0.0.store(0, Relaxed);
     }
 
-    fn add(&self, octets: u64) -> std::result::Result<(), Violation> {
+    fn add(&self, octets: u64) -> std::result::Result<(), ProtocolViolation> {
         let before = self.0.0.fetch_add(octets, Relaxed);
-        if before.saturating_add(octets) > ANSWER { Err(Violation::Answer) } else { Ok(()) }
+        if before.saturating_add(octets) > ANSWER { Err(ProtocolViolation::Answer) } else { Ok(()) }
     }
 }
 
 /// Position of a byte stream in a message.
 #[derive(Debug, Default)]
-struct Frames {
+struct MessagePosition {
     /// True if the next byte answers the request for TLS, which is no message.
     is_asked: bool,
     /// True if the password may be sent in clear text.
@@ -70,9 +70,13 @@ struct Frames {
     said: u32,
 }
 
-impl Frames {
+impl MessagePosition {
     /// Reads more bytes.
-    fn read(&mut self, mut octets: &[u8], received: &Received) -> std::result::Result<(), Violation> {
+    fn read(
+        &mut self,
+        mut octets: &[u8],
+        received: &ReceiveState,
+    ) -> std::result::Result<(), ProtocolViolation> {
         while let Some((first, others)) = octets.split_first() {
             if self.rest > 0 && self.looked_at == 0 {
                 let count = octets.len().min(self.rest as usize);
@@ -94,7 +98,7 @@ impl Frames {
     }
 
     /// Reads a byte of a head.
-    fn begin(&mut self, octet: u8, received: &Received) -> std::result::Result<(), Violation> {
+    fn begin(&mut self, octet: u8, received: &ReceiveState) -> std::result::Result<(), ProtocolViolation> {
         if self.head == 0 {
             (self.letter, self.length) = (octet, 0);
         } else {
@@ -106,7 +110,7 @@ impl Frames {
         }
         let most = if matches!(self.letter, b'T' | b't') { DESCRIPTION.into() } else { ANSWER };
         if u64::from(self.length) > most {
-            return Err(Violation::Message(self.length));
+            return Err(ProtocolViolation::Message(self.length));
         }
         self.rest = self.length.saturating_sub(4);
         self.said = 0;
@@ -119,12 +123,12 @@ impl Frames {
     }
 
     /// Reads a byte at the start of a body.
-    fn look(&mut self, octet: u8, received: &Received) -> std::result::Result<(), Violation> {
+    fn look(&mut self, octet: u8, received: &ReceiveState) -> std::result::Result<(), ProtocolViolation> {
         self.said = self.said << 8 | u32::from(octet);
         self.rest -= 1;
         self.looked_at -= 1;
         match (self.looked_at, self.letter) {
-            (0, b'R') if self.said == CLEARTEXT && !self.takes_cleartext => Err(Violation::Cleartext),
+            (0, b'R') if self.said == CLEARTEXT && !self.takes_cleartext => Err(ProtocolViolation::Cleartext),
             (0, b'D') => received.add(u64::from(self.said) * BESIDE.1),
             _ => Ok(()),
         }
@@ -133,24 +137,25 @@ impl Frames {
 
 /// A stream whose messages are checked.
 #[derive(Debug)]
-pub(super) struct Messages<S> {
+pub(super) struct CheckedStream<S> {
     stream: S,
-    frames: Frames,
-    received: Received,
+    frames: MessagePosition,
+    received: ReceiveState,
 }
 
-impl Messages<Socket> {
+impl CheckedStream<ServerSocket> {
     /// Checks the messages of a socket, unless TLS comes in between; also returns the counter.
-    pub(super) fn new(stream: Socket, route: &Route, config: &Config) -> (Self, Received) {
+    pub(super) fn new(stream: ServerSocket, route: &ServerRoute, config: &Config) -> (Self, ReceiveState) {
         let is_asked = config.get_ssl_mode() != SslMode::Disable
             && config.get_ssl_negotiation() == SslNegotiation::Postgres;
-        let frames = Frames { is_asked, takes_cleartext: route.is_local(), ..Frames::default() };
-        let received = Received::default();
+        let frames =
+            MessagePosition { is_asked, takes_cleartext: route.is_local(), ..MessagePosition::default() };
+        let received = ReceiveState::default();
         (Self { stream, frames, received: received.clone() }, received)
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Messages<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for CheckedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -169,7 +174,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Messages<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Messages<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for CheckedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, octets: &[u8]) -> Poll<Result<usize>> {
         Pin::new(&mut self.stream).poll_write(context, octets)
     }
@@ -183,39 +188,39 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Messages<S> {
     }
 }
 
-impl<S: TlsStream + Unpin> TlsStream for Messages<S> {
+impl<S: TlsStream + Unpin> TlsStream for CheckedStream<S> {
     fn channel_binding(&self) -> ChannelBinding {
         self.stream.channel_binding()
     }
 }
 
 /// TLS whose inner stream is checked.
-pub(super) struct Guarded<'a> {
-    tls: &'a Tls,
-    route: &'a Route,
-    received: Received,
+pub(super) struct CheckedTls<'a> {
+    tls: &'a PostgresTls,
+    route: &'a ServerRoute,
+    received: ReceiveState,
 }
 
-impl<'a> Guarded<'a> {
-    pub(super) fn new(tls: &'a Tls, route: &'a Route, received: Received) -> Self {
+impl<'a> CheckedTls<'a> {
+    pub(super) fn new(tls: &'a PostgresTls, route: &'a ServerRoute, received: ReceiveState) -> Self {
         Self { tls, route, received }
     }
 }
 
-impl<'a> TlsConnect<Messages<Socket>> for Guarded<'a> {
-    type Stream = Messages<<MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
+impl<'a> TlsConnect<CheckedStream<ServerSocket>> for CheckedTls<'a> {
+    type Stream = CheckedStream<<MakeRustlsConnect as MakeTlsConnect<ServerSocket>>::Stream>;
     type Error = Error;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Stream>> + Send + 'a>>;
 
-    fn connect(self, raw: Messages<Socket>) -> Self::Future {
+    fn connect(self, raw: CheckedStream<ServerSocket>) -> Self::Future {
         Box::pin(async move {
             let mut connector = self.tls.connector.clone();
             let Ok(connect) =
-                MakeTlsConnect::<Socket>::make_tls_connect(&mut connector, self.route.hostname());
+                MakeTlsConnect::<ServerSocket>::make_tls_connect(&mut connector, self.route.hostname());
             let stream = connect.connect(raw.stream).await?;
             let takes_cleartext = self.tls.verifies || self.route.is_local();
-            let frames = Frames { takes_cleartext, ..Frames::default() };
-            Ok(Messages { stream, frames, received: self.received })
+            let frames = MessagePosition { takes_cleartext, ..MessagePosition::default() };
+            Ok(CheckedStream { stream, frames, received: self.received })
         })
     }
 }
@@ -228,7 +233,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::database::{Place, Session, values};
+    use crate::database::{DatabaseLocation, PostgresSession, values};
 
     fn message(letter: u8, length: u32, body: &[u8]) -> Vec<u8> {
         [&[letter][..], &length.to_be_bytes(), body].concat()
@@ -245,19 +250,19 @@ mod tests {
             }
             octets.extend(message(b'T', DESCRIPTION, &[]));
             let read = |octets: &[u8]| {
-                let mut frames = Frames { is_asked: asked, ..Frames::default() };
-                let received = Received::default();
+                let mut frames = MessagePosition { is_asked: asked, ..MessagePosition::default() };
+                let received = ReceiveState::default();
                 octets.chunks(cut).try_for_each(|part| frames.read(part, &received))
             };
             prop_assert_eq!(read(&octets), Ok(()));
             let end = octets.len() - 4;
             octets.splice(end.., (DESCRIPTION + 1).to_be_bytes());
-            prop_assert_eq!(read(&octets), Err(Violation::Message(DESCRIPTION + 1)));
+            prop_assert_eq!(read(&octets), Err(ProtocolViolation::Message(DESCRIPTION + 1)));
         }
     }
 
     /// A server that says this to whoever comes, one after the other, and then waits.
-    fn liar(folder: &std::path::Path, answers: Vec<Vec<u8>>) -> Place {
+    fn liar(folder: &std::path::Path, answers: Vec<Vec<u8>>) -> DatabaseLocation {
         let listener = UnixListener::bind(folder.join(".s.PGSQL.5432")).unwrap();
         std::thread::spawn(move || {
             let (mut client, _) = listener.accept().unwrap();
@@ -271,15 +276,15 @@ mod tests {
             // Until the other end is gone.
             let _ = client.read_to_end(&mut Vec::new());
         });
-        Place::parse(format!("postgresql:///net?user=a&host={}", folder.display()).into()).unwrap()
+        DatabaseLocation::parse(format!("postgresql:///net?user=a&host={}", folder.display()).into()).unwrap()
     }
 
     fn opened(
         folder: &std::path::Path,
         answers: Vec<Vec<u8>>,
-    ) -> std::result::Result<Session, DatabaseError> {
-        let Place::Server(server) = liar(folder, answers) else { unreachable!() };
-        Session::open(server.access())
+    ) -> std::result::Result<PostgresSession, DatabaseError> {
+        let DatabaseLocation::Server(server) = liar(folder, answers) else { unreachable!() };
+        PostgresSession::open(server.access())
     }
 
     /// What takes a client in, and what answers its settings.
@@ -296,8 +301,7 @@ mod tests {
             let lie = message(at as u8, huge, &[0; 64]);
             let answers = taken().into_iter().take(before).chain([lie]).collect();
             let error = opened(folder.path(), answers).unwrap_err();
-            let is_named =
-                matches!(error, DatabaseError::Violation(Violation::Message(length)) if length == huge);
+            let is_named = matches!(error, DatabaseError::Violation(ProtocolViolation::Message(length)) if length == huge);
             assert!(is_named && !error.is_of_absence(), "{error:?}");
             assert!(error.to_string().contains("1073741824 bytes"), "{error}");
         }
@@ -334,7 +338,7 @@ mod tests {
             let rows = [message(b'2', 4, &[]), row.repeat(count)].concat();
             let session = opened(folder.path(), [taken(), vec![described(columns), rows]].concat()).unwrap();
             let error = session.execute("SELECT 1", values![]).unwrap_err();
-            let is_named = matches!(error, DatabaseError::Violation(Violation::Answer));
+            let is_named = matches!(error, DatabaseError::Violation(ProtocolViolation::Answer));
             assert!(is_named && session.is_lost(), "{count}: {error:?}");
         }
     }
@@ -344,10 +348,10 @@ mod tests {
         let asks = message(b'R', 8, &CLEARTEXT.to_be_bytes());
         let sasl = message(b'R', 8, &10_u32.to_be_bytes());
         for (asked, takes_cleartext, expected) in
-            [(&asks, false, Err(Violation::Cleartext)), (&asks, true, Ok(())), (&sasl, false, Ok(()))]
+            [(&asks, false, Err(ProtocolViolation::Cleartext)), (&asks, true, Ok(())), (&sasl, false, Ok(()))]
         {
-            let mut frames = Frames { takes_cleartext, ..Frames::default() };
-            assert_eq!(frames.read(asked, &Received::default()), expected);
+            let mut frames = MessagePosition { takes_cleartext, ..MessagePosition::default() };
+            assert_eq!(frames.read(asked, &ReceiveState::default()), expected);
         }
     }
 }

@@ -7,63 +7,63 @@ use std::sync::{Arc, OnceLock};
 
 use tokio_postgres::Config;
 
-use super::error::PlaceError;
-use super::postgres::Access;
-use super::process::{ConnectionStarter, Setup};
-use super::tls::Tls;
+use super::error::DatabaseLocationError;
+use super::postgres::ConnectMethod;
+use super::process::{ConnectionSettings, ConnectionStarter};
+use super::tls::PostgresTls;
 use super::url::{connect_settings, is_url, named, without_password};
-use crate::privileges::User;
+use crate::privileges::UnprivilegedUser;
 
 /// A file, or a database of a PostgreSQL server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum DatabaseLocation {
     /// An SQLite file.
     File(PathBuf),
     /// A server.
-    Server(Box<Server>),
+    Server(Box<PostgresServer>),
 }
 
 /// A database of a PostgreSQL server, with the role that connects.
 #[derive(Clone)]
-pub struct Server {
+pub struct PostgresServer {
     /// The URL as given, without a password.
     url: String,
     pub(super) config: Config,
     /// Created together with the place, while the process may still read the system's certificates.
-    pub(super) tls: Tls,
+    pub(super) tls: PostgresTls,
     /// Starter of helper processes for connections, once it is set; shared by all copies.
     starter: Arc<OnceLock<Arc<ConnectionStarter>>>,
 }
 
-impl Server {
+impl PostgresServer {
     /// Returns the kind of connection.
-    pub fn access(&self) -> Access {
+    pub fn access(&self) -> ConnectMethod {
         match self.starter.get() {
-            Some(starter) => Access::Process(Arc::clone(starter)),
-            None => Access::Direct(Box::new((self.config.clone(), self.tls.clone()))),
+            Some(starter) => ConnectMethod::Process(Arc::clone(starter)),
+            None => ConnectMethod::Direct(Box::new((self.config.clone(), self.tls.clone()))),
         }
     }
 }
 
-impl PartialEq for Server {
+impl PartialEq for PostgresServer {
     fn eq(&self, other: &Self) -> bool {
         self.config == other.config
     }
 }
 
-impl Eq for Server {}
+impl Eq for PostgresServer {}
 
-impl Place {
+impl DatabaseLocation {
     /// Parses the value of a flag: a URL, or the path of a file.
     ///
     /// # Errors
     /// It is a malformed URL, or requires a verification that is impossible here.
-    pub fn parse(text: OsString) -> Result<Self, PlaceError> {
+    pub fn parse(text: OsString) -> Result<Self, DatabaseLocationError> {
         match text.to_str().filter(|text| is_url(text)) {
             Some(url) => {
                 let bare = without_password(url)?;
                 let (config, tls) = connect_settings(url, std::env::var("PGPASSWORD").ok())?;
-                Ok(Self::Server(Box::new(Server { url: bare, config, tls, starter: Arc::default() })))
+                Ok(Self::Server(Box::new(PostgresServer { url: bare, config, tls, starter: Arc::default() })))
             }
             None => Ok(Self::File(text.into())),
         }
@@ -83,11 +83,15 @@ impl Place {
     ///
     /// # Errors
     /// The process cannot be started.
-    pub(crate) fn separate(&self, user: Option<&User>) -> std::io::Result<()> {
+    pub(crate) fn separate(&self, user: Option<&UnprivilegedUser>) -> std::io::Result<()> {
         let Self::Server(server) = self else { return Ok(()) };
         if server.starter.get().is_none() {
             let password = server.config.get_password().map(<[u8]>::to_vec);
-            let setup = Setup { url: server.url.clone(), password, user: user.map(User::number) };
+            let setup = ConnectionSettings {
+                url: server.url.clone(),
+                password,
+                user: user.map(UnprivilegedUser::number),
+            };
             let starter = Arc::new(ConnectionStarter::start(server.to_string(), &setup)?);
             // If another thread was faster, its starter is as good.
             let _ = server.starter.set(starter);
@@ -113,20 +117,20 @@ impl Place {
     }
 }
 
-impl From<PathBuf> for Place {
+impl From<PathBuf> for DatabaseLocation {
     fn from(path: PathBuf) -> Self {
         Self::File(path)
     }
 }
 
-impl From<&Path> for Place {
+impl From<&Path> for DatabaseLocation {
     fn from(path: &Path) -> Self {
         Self::File(path.to_owned())
     }
 }
 
 /// Without the password.
-impl fmt::Display for Place {
+impl fmt::Display for DatabaseLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(path) => path.display().fmt(f),
@@ -136,13 +140,13 @@ impl fmt::Display for Place {
 }
 
 /// Without the password.
-impl fmt::Display for Server {
+impl fmt::Display for PostgresServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&named(&self.config))
     }
 }
 
-impl fmt::Debug for Server {
+impl fmt::Debug for PostgresServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -165,9 +169,11 @@ mod tests {
             ),
             ("postgres://ann@db.example/net?password=s3%40cret", "postgres://ann@db.example/net"),
         ] {
-            let place = Place::parse(url.into()).unwrap();
+            let place = DatabaseLocation::parse(url.into()).unwrap();
             assert_eq!(place.word(), (named.into(), Some(b"s3@cret".to_vec())));
-            let Place::Server(again) = Place::parse(named.into()).unwrap() else { panic!("a server") };
+            let DatabaseLocation::Server(again) = DatabaseLocation::parse(named.into()).unwrap() else {
+                panic!("a server")
+            };
             assert_eq!(again.config.get_user(), Some("ann"));
         }
     }
@@ -176,19 +182,21 @@ mod tests {
     fn whatever_stands_in_a_password_is_on_no_command_line() {
         for password in ["s3/cret", "s3?cret", "s3:cret", "/?&=#", "s3?password=cret"] {
             let url = format!("postgresql://ann:{password}@db.example/net?sslmode=disable");
-            let place = Place::parse(url.into()).unwrap();
+            let place = DatabaseLocation::parse(url.into()).unwrap();
             let (word, told) = place.word();
             assert_eq!(word, "postgresql://ann@db.example/net?sslmode=disable");
             assert_eq!(told.as_deref(), Some(password.as_bytes()));
         }
         // A user of that name, and no password.
-        let place = Place::parse("postgresql:///net?user=ann@db".into()).unwrap();
-        let Place::Server(server) = &place else { panic!("a server") };
-        let Place::Server(again) = Place::parse(place.word().0).unwrap() else { panic!("a server") };
+        let place = DatabaseLocation::parse("postgresql:///net?user=ann@db".into()).unwrap();
+        let DatabaseLocation::Server(server) = &place else { panic!("a server") };
+        let DatabaseLocation::Server(again) = DatabaseLocation::parse(place.word().0).unwrap() else {
+            panic!("a server")
+        };
         assert_eq!((again.config.get_user(), server), (server.config.get_user(), &again));
         assert_eq!(
-            Place::parse("postgresql://ann@db/net?p%61ssword=s3cret".into()).unwrap_err(),
-            PlaceError::Url
+            DatabaseLocation::parse("postgresql://ann@db/net?p%61ssword=s3cret".into()).unwrap_err(),
+            DatabaseLocationError::Url
         );
     }
 }

@@ -1,7 +1,7 @@
 //! Queries to a PostgreSQL server, through a connection in this process or in [another
 //! one](super::process).
 //!
-//! Rows that are only [put](Session::put) are sent together: see [`super::waiting`].
+//! Rows that are only [put](PostgresSession::put) are sent together: see [`super::waiting`].
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -11,14 +11,14 @@ use std::sync::Arc;
 
 use tokio_postgres::Config;
 
-use super::cell::{Row, Value};
-use super::connection::Connection;
+use super::cell::{QueryRow, SqlParameter};
+use super::connection::DirectConnection;
 use super::error::{DatabaseError, Result};
-use super::interrupter::Interrupter;
+use super::interrupter::QueryInterrupter;
 use super::process::{ConnectionStarter, ProcessConnection, rows};
-use super::tls::Tls;
-use super::waiting::{Numbered, Waiting};
-use super::work::{Work, WorkKind};
+use super::tls::PostgresTls;
+use super::waiting::{NumberedTable, StatementQueue};
+use super::work::{ServerWork, WorkKind};
 
 /// Lock for a turn to write. Readers continue, and only a role with the right to write the table can take
 /// it. The table is seldom vacuumed; a vacuum waits for the lock.
@@ -38,76 +38,78 @@ const FETCHED: (usize, usize) = (128, 512);
 
 /// Kind of connection to a server.
 #[derive(Clone)]
-pub enum Access {
+pub enum ConnectMethod {
     /// In this process.
-    Direct(Box<(Config, Tls)>),
+    Direct(Box<(Config, PostgresTls)>),
     /// In a helper process.
     Process(Arc<ConnectionStarter>),
 }
 
 /// A connection of either kind.
-enum Client {
-    Direct(Box<Connection>),
+enum PostgresConnection {
+    Direct(Box<DirectConnection>),
     Process(ProcessConnection),
 }
 
 /// Rows of an answer.
-enum Rows {
+enum QueryRows {
     Direct(Vec<tokio_postgres::Row>),
     /// As a helper process sends them.
     Process(Vec<u8>),
 }
 
 /// A session with a server.
-pub struct Session {
-    access: Access,
-    client: Client,
+pub struct PostgresSession {
+    access: ConnectMethod,
+    client: PostgresConnection,
     /// Queued statements that are not sent yet.
-    waiting: RefCell<Waiting>,
+    waiting: RefCell<StatementQueue>,
     /// Reserved numbers for rows.
-    numbers: RefCell<[VecDeque<i64>; Numbered::COUNT]>,
+    numbers: RefCell<[VecDeque<i64>; NumberedTable::COUNT]>,
     /// Number of long answers that are being read.
     cursors: Cell<usize>,
 }
 
-impl std::fmt::Debug for Session {
+impl std::fmt::Debug for PostgresSession {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Session").field("is_lost", &self.is_lost()).finish_non_exhaustive()
+        f.debug_struct("PostgresSession").field("is_lost", &self.is_lost()).finish_non_exhaustive()
     }
 }
 
-impl Client {
-    fn open(access: &Access) -> Result<Self> {
+impl PostgresConnection {
+    fn open(access: &ConnectMethod) -> Result<Self> {
         Ok(match access {
-            Access::Direct(how) => Self::Direct(Box::new(Connection::open(&how.0, &how.1)?)),
-            Access::Process(starter) => Self::Process(starter.connect()?),
+            ConnectMethod::Direct(how) => Self::Direct(Box::new(DirectConnection::open(&how.0, &how.1)?)),
+            ConnectMethod::Process(starter) => Self::Process(starter.connect()?),
         })
     }
 
-    fn run(&self, work: &Work<'_>) -> Result<(Rows, u64)> {
+    fn run(&self, work: &ServerWork<'_>) -> Result<(QueryRows, u64)> {
         match self {
-            Self::Direct(connection) => connection.run(work).map(|(rows, count)| (Rows::Direct(rows), count)),
+            Self::Direct(connection) => {
+                connection.run(work).map(|(rows, count)| (QueryRows::Direct(rows), count))
+            }
             Self::Process(connection) => {
-                connection.run(work).map(|(rows, count)| (Rows::Process(rows), count))
+                connection.run(work).map(|(rows, count)| (QueryRows::Process(rows), count))
             }
         }
     }
 }
 
-impl Rows {
-    fn iter(&self) -> Box<dyn Iterator<Item = Row<'_>> + '_> {
+impl QueryRows {
+    fn iter(&self) -> Box<dyn Iterator<Item = QueryRow<'_>> + '_> {
         match self {
-            Self::Direct(all) => Box::new(all.iter().map(Row::Postgres)),
-            Self::Process(bytes) => Box::new(rows(bytes).map(Row::Process)),
+            Self::Direct(all) => Box::new(all.iter().map(QueryRow::Postgres)),
+            Self::Process(bytes) => Box::new(rows(bytes).map(QueryRow::Process)),
         }
     }
 }
 
-impl Session {
+impl PostgresSession {
     /// Connects to a server.
-    pub(crate) fn open(access: Access) -> Result<Self> {
+    pub(crate) fn open(access: ConnectMethod) -> Result<Self> {
         Ok(Self {
-            client: Client::open(&access)?,
+            client: PostgresConnection::open(&access)?,
             access,
             waiting: RefCell::default(),
             numbers: RefCell::default(),
@@ -120,7 +122,7 @@ impl Session {
         if !self.is_lost() {
             return Ok(false);
         }
-        self.client = Client::open(&self.access)?;
+        self.client = PostgresConnection::open(&self.access)?;
         self.waiting.take();
         // A server that has crashed may assign the reserved numbers again.
         self.numbers.take();
@@ -131,27 +133,29 @@ impl Session {
     /// True if the connection is unusable.
     pub(crate) fn is_lost(&self) -> bool {
         match &self.client {
-            Client::Direct(connection) => connection.is_lost(),
-            Client::Process(connection) => connection.is_lost(),
+            PostgresConnection::Direct(connection) => connection.is_lost(),
+            PostgresConnection::Process(connection) => connection.is_lost(),
         }
     }
 
-    pub(super) fn interrupter(&self) -> Interrupter {
+    pub(super) fn interrupter(&self) -> QueryInterrupter {
         match &self.client {
-            Client::Direct(connection) => Interrupter::Postgres(Box::new(connection.canceller())),
-            Client::Process(connection) => Interrupter::Process(connection.interrupter()),
+            PostgresConnection::Direct(connection) => {
+                QueryInterrupter::Postgres(Box::new(connection.canceller()))
+            }
+            PostgresConnection::Process(connection) => QueryInterrupter::Process(connection.interrupter()),
         }
     }
 
     /// Runs work on the server, after the queued statements.
-    fn run(&self, kind: WorkKind, text: &str, values: &[Value<'_>]) -> Result<(Rows, u64)> {
+    fn run(&self, kind: WorkKind, text: &str, values: &[SqlParameter<'_>]) -> Result<(QueryRows, u64)> {
         let before = self.waiting.take().into_sendings().into();
-        self.client.run(&Work { kind, before, text: text.into(), values: values.into() })
+        self.client.run(&ServerWork { kind, before, text: text.into(), values: values.into() })
     }
 
     /// Runs work while statements may stay queued.
-    fn ask(&self, kind: WorkKind, text: &str) -> Result<Rows> {
-        let work = Work { kind, before: Cow::default(), text: text.into(), values: Cow::default() };
+    fn ask(&self, kind: WorkKind, text: &str) -> Result<QueryRows> {
+        let work = ServerWork { kind, before: Cow::default(), text: text.into(), values: Cow::default() };
         Ok(self.client.run(&work)?.0)
     }
 
@@ -159,41 +163,46 @@ impl Session {
     pub(super) fn all<T>(
         &self,
         text: &str,
-        values: &[Value<'_>],
+        values: &[SqlParameter<'_>],
         most: usize,
-        mut read: impl FnMut(&Row<'_>) -> Result<T>,
+        mut read: impl FnMut(&QueryRow<'_>) -> Result<T>,
     ) -> Result<Vec<T>> {
         let (rows, _) = self.run(WorkKind::Query, text, values)?;
         rows.iter().take(most).map(|row| read(&row)).collect()
     }
 
-    pub(super) fn execute(&self, text: &str, values: &[Value<'_>]) -> Result<usize> {
+    pub(super) fn execute(&self, text: &str, values: &[SqlParameter<'_>]) -> Result<usize> {
         let (_, count) = self.run(WorkKind::Execute, text, values)?;
         Ok(usize::try_from(count).unwrap_or(usize::MAX))
     }
 
-    pub(super) fn put(&self, text: &'static str, values: &[Value<'_>]) -> Result<()> {
+    pub(super) fn put(&self, text: &'static str, values: &[SqlParameter<'_>]) -> Result<()> {
         self.keep(None, text, &mut values.iter())
     }
 
-    pub(super) fn enter(&self, table: Numbered, text: &'static str, values: &[Value<'_>]) -> Result<i64> {
+    pub(super) fn enter(
+        &self,
+        table: NumberedTable,
+        text: &'static str,
+        values: &[SqlParameter<'_>],
+    ) -> Result<i64> {
         let number = self.number(table)?;
-        self.keep(Some(table), text, &mut std::iter::once(&Value::Integer(number)).chain(values))?;
+        self.keep(Some(table), text, &mut std::iter::once(&SqlParameter::Integer(number)).chain(values))?;
         Ok(number)
     }
 
     fn keep<'v>(
         &self,
-        enters: Option<Numbered>,
+        enters: Option<NumberedTable>,
         text: &'static str,
-        values: &mut dyn Iterator<Item = &'v Value<'v>>,
+        values: &mut dyn Iterator<Item = &'v SqlParameter<'v>>,
     ) -> Result<()> {
         let count = self.waiting.borrow_mut().put(enters, text, values);
         if count >= TOGETHER { self.send_all() } else { Ok(()) }
     }
 
     /// Returns a number for a row of a table.
-    fn number(&self, table: Numbered) -> Result<i64> {
+    fn number(&self, table: NumberedTable) -> Result<i64> {
         let next = |session: &Self| session.numbers.borrow_mut()[table as usize].pop_front();
         if let Some(number) = next(self) {
             return Ok(number);
@@ -248,8 +257,8 @@ impl Session {
     pub(super) fn each<E: From<DatabaseError>>(
         &self,
         text: &str,
-        values: &[Value<'_>],
-        show: impl FnMut(&Row<'_>) -> std::result::Result<ControlFlow<()>, E>,
+        values: &[SqlParameter<'_>],
+        show: impl FnMut(&QueryRow<'_>) -> std::result::Result<ControlFlow<()>, E>,
     ) -> std::result::Result<(), E> {
         let number = self.cursors.get();
         if number == 0 {
@@ -273,8 +282,8 @@ impl Session {
         &self,
         number: usize,
         text: &str,
-        values: &[Value<'_>],
-        mut show: impl FnMut(&Row<'_>) -> std::result::Result<ControlFlow<()>, E>,
+        values: &[SqlParameter<'_>],
+        mut show: impl FnMut(&QueryRow<'_>) -> std::result::Result<ControlFlow<()>, E>,
     ) -> std::result::Result<(), E> {
         self.execute(&format!("DECLARE c{number} NO SCROLL CURSOR FOR {text}"), values)?;
         let mut wanted = FETCHED.0;

@@ -18,15 +18,15 @@ use tokio_postgres::config::{Host, LoadBalanceHosts, SslMode};
 const USUAL: u16 = 5432;
 
 /// A stream of bytes in both directions.
-trait Octets: AsyncRead + AsyncWrite + Send + Unpin {}
+trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl Octets for TcpStream {}
-impl Octets for UnixStream {}
+impl ByteStream for TcpStream {}
+impl ByteStream for UnixStream {}
 
 /// A connected socket.
-pub(super) struct Socket(Box<dyn Octets>);
+pub(super) struct ServerSocket(Box<dyn ByteStream>);
 
-impl AsyncRead for Socket {
+impl AsyncRead for ServerSocket {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -36,7 +36,7 @@ impl AsyncRead for Socket {
     }
 }
 
-impl AsyncWrite for Socket {
+impl AsyncWrite for ServerSocket {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, octets: &[u8]) -> Poll<Result<usize>> {
         Pin::new(&mut self.0).poll_write(context, octets)
     }
@@ -52,13 +52,13 @@ impl AsyncWrite for Socket {
 
 /// A route to a server.
 #[derive(Debug, Clone)]
-pub(super) struct Route {
-    end: End,
+pub(super) struct ServerRoute {
+    end: ServerAddress,
     hostname: String,
 }
 
 #[derive(Debug, Clone)]
-enum End {
+enum ServerAddress {
     Tcp(SocketAddr),
     Unix(PathBuf),
 }
@@ -67,7 +67,7 @@ enum End {
 ///
 /// # Errors
 /// A name cannot be resolved, and no other leads to an address.
-pub(super) async fn routes(config: &Config) -> Result<Vec<Route>> {
+pub(super) async fn routes(config: &Config) -> Result<Vec<ServerRoute>> {
     let (hosts, addresses, ports) = (config.get_hosts(), config.get_hostaddrs(), config.get_ports());
     let count = hosts.len().max(addresses.len());
     let fits = |length: usize| length <= 1 || length == count;
@@ -84,12 +84,12 @@ pub(super) async fn routes(config: &Config) -> Result<Vec<Route>> {
             // The certificate has to be valid for the address then.
             None => addresses.get(at).map(ToString::to_string).unwrap_or_default(),
         };
-        let tcp = |end| Route { end: End::Tcp(end), hostname: hostname.clone() };
+        let tcp = |end| ServerRoute { end: ServerAddress::Tcp(end), hostname: hostname.clone() };
         match (addresses.get(at), hosts.get(at)) {
             (Some(address), _) => routes.push(tcp(SocketAddr::new(*address, port))),
             (None, Some(Host::Unix(folder))) => {
-                let end = End::Unix(folder.join(format!(".s.PGSQL.{port}")));
-                routes.push(Route { end, hostname });
+                let end = ServerAddress::Unix(folder.join(format!(".s.PGSQL.{port}")));
+                routes.push(ServerRoute { end, hostname });
             }
             (None, _) => match lookup_host((&*hostname, port)).await {
                 Ok(known) => routes.extend(known.map(tcp)),
@@ -109,7 +109,7 @@ pub(super) async fn routes(config: &Config) -> Result<Vec<Route>> {
 }
 
 /// Rotates the list to a random start.
-fn turn(routes: &mut [Route]) {
+fn turn(routes: &mut [ServerRoute]) {
     let octet = ring::rand::generate::<[u8; 1]>(&ring::rand::SystemRandom::new());
     if let (Ok(octet), 2..) = (octet, routes.len()) {
         let [octet] = octet.expose();
@@ -117,7 +117,7 @@ fn turn(routes: &mut [Route]) {
     }
 }
 
-impl Route {
+impl ServerRoute {
     /// Returns the name that a certificate must have; empty for a local socket.
     pub(super) fn hostname(&self) -> &str {
         &self.hostname
@@ -126,8 +126,8 @@ impl Route {
     /// True if the server is on this machine, so that no attacker can be in between.
     pub(super) fn is_local(&self) -> bool {
         match self.end {
-            End::Tcp(address) => address.ip().to_canonical().is_loopback(),
-            End::Unix(_) => true,
+            ServerAddress::Tcp(address) => address.ip().to_canonical().is_loopback(),
+            ServerAddress::Unix(_) => true,
         }
     }
 
@@ -135,7 +135,7 @@ impl Route {
     /// `sslmode`.
     pub(super) fn config(&self, config: &Config) -> Config {
         let mut config = config.clone();
-        if matches!(self.end, End::Unix(_)) {
+        if matches!(self.end, ServerAddress::Unix(_)) {
             config.ssl_mode(SslMode::Disable);
         }
         config
@@ -145,21 +145,21 @@ impl Route {
     ///
     /// # Errors
     /// No server listens there, or does not accept in time.
-    pub(super) async fn open(&self, config: &Config) -> Result<Socket> {
+    pub(super) async fn open(&self, config: &Config) -> Result<ServerSocket> {
         let patience = config.get_connect_timeout().copied().unwrap_or(Duration::MAX);
         let late = |_| Error::new(std::io::ErrorKind::TimedOut, "the server did not answer in time");
-        let octets: Box<dyn Octets> = match &self.end {
-            End::Tcp(address) => {
+        let octets: Box<dyn ByteStream> = match &self.end {
+            ServerAddress::Tcp(address) => {
                 let stream =
                     tokio::time::timeout(patience, TcpStream::connect(address)).await.map_err(late)??;
                 set(&stream, config)?;
                 Box::new(stream)
             }
-            End::Unix(path) => {
+            ServerAddress::Unix(path) => {
                 Box::new(tokio::time::timeout(patience, UnixStream::connect(path)).await.map_err(late)??)
             }
         };
-        Ok(Socket(octets))
+        Ok(ServerSocket(octets))
     }
 }
 
@@ -190,9 +190,9 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let config: Config = url.parse().unwrap();
         let routes = runtime.block_on(routes(&config))?;
-        let end = |route: &Route| match &route.end {
-            End::Tcp(address) => format!("{address} {}", route.hostname()),
-            End::Unix(path) => path.display().to_string(),
+        let end = |route: &ServerRoute| match &route.end {
+            ServerAddress::Tcp(address) => format!("{address} {}", route.hostname()),
+            ServerAddress::Unix(path) => path.display().to_string(),
         };
         Ok(routes.iter().map(end).collect())
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, InterruptHandle, OpenFlags, OptionalExtension as _, params_from_iter};
 
-use super::cell::{Row, Value};
+use super::cell::{QueryRow, SqlParameter};
 use super::error::{DatabaseError, Result};
 
 /// Longest wait for another process that writes.
@@ -17,9 +17,9 @@ const STATEMENTS: usize = 64;
 
 /// An open file.
 #[derive(Debug)]
-pub struct File(Connection);
+pub struct SqliteFile(Connection);
 
-impl File {
+impl SqliteFile {
     /// Opens a file.
     pub(crate) fn open(path: &Path, flags: OpenFlags) -> Result<Self> {
         let connection = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
@@ -53,13 +53,13 @@ impl File {
     pub(super) fn one<T>(
         &self,
         text: &str,
-        values: &[Value<'_>],
-        read: impl FnOnce(&Row<'_>) -> Result<T>,
+        values: &[SqlParameter<'_>],
+        read: impl FnOnce(&QueryRow<'_>) -> Result<T>,
     ) -> Result<Option<T>> {
         let mut statement = self.0.prepare_cached(text)?;
         let mut rows = statement.query(params_from_iter(values))?;
         match rows.next()? {
-            Some(row) => read(&Row::Sqlite(row)).map(Some),
+            Some(row) => read(&QueryRow::Sqlite(row)).map(Some),
             None => Ok(None),
         }
     }
@@ -67,27 +67,27 @@ impl File {
     pub(super) fn each<E: From<DatabaseError>>(
         &self,
         text: &str,
-        values: &[Value<'_>],
-        mut show: impl FnMut(&Row<'_>) -> std::result::Result<ControlFlow<()>, E>,
+        values: &[SqlParameter<'_>],
+        mut show: impl FnMut(&QueryRow<'_>) -> std::result::Result<ControlFlow<()>, E>,
     ) -> std::result::Result<(), E> {
         let fault = |error: rusqlite::Error| E::from(error.into());
         let mut statement = self.0.prepare_cached(text).map_err(fault)?;
         let mut rows = statement.query(params_from_iter(values)).map_err(fault)?;
         while let Some(row) = rows.next().map_err(fault)? {
-            if show(&Row::Sqlite(row))?.is_break() {
+            if show(&QueryRow::Sqlite(row))?.is_break() {
                 break;
             }
         }
         Ok(())
     }
 
-    pub(super) fn execute(&self, text: &str, values: &[Value<'_>]) -> Result<usize> {
+    pub(super) fn execute(&self, text: &str, values: &[SqlParameter<'_>]) -> Result<usize> {
         Ok(self.0.prepare_cached(text)?.execute(params_from_iter(values))?)
     }
 
     /// The number is NULL, so that SQLite assigns one.
-    pub(super) fn enter(&self, text: &str, values: &[Value<'_>]) -> Result<i64> {
-        let values = std::iter::once(&Value::Null).chain(values);
+    pub(super) fn enter(&self, text: &str, values: &[SqlParameter<'_>]) -> Result<i64> {
+        let values = std::iter::once(&SqlParameter::Null).chain(values);
         self.0.prepare_cached(text)?.execute(params_from_iter(values))?;
         Ok(self.0.last_insert_rowid())
     }

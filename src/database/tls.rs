@@ -14,11 +14,11 @@ use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, RootC
 use tokio_postgres_rustls::MakeRustlsConnect;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use super::error::PlaceError;
+use super::error::DatabaseLocationError;
 
 /// TLS settings of a connection.
 #[derive(Clone)]
-pub(crate) struct Tls {
+pub(crate) struct PostgresTls {
     pub(super) connector: MakeRustlsConnect,
     /// True if the server proves that it is the one in the URL, or that a trusted authority has certified
     /// it.
@@ -27,7 +27,7 @@ pub(crate) struct Tls {
 
 /// The extent to which a server's certificate is verified.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Verification {
+pub(crate) enum VerificationLevel {
     /// Nothing: TLS only protects from eavesdropping.
     #[default]
     Nothing,
@@ -39,8 +39,8 @@ pub(crate) enum Verification {
 
 /// PEM files in a URL, by libpq's names, and the extent of verification.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Certificates {
-    pub(crate) verification: Verification,
+pub(crate) struct PostgresTlsOptions {
+    pub(crate) verification: VerificationLevel,
     /// `sslrootcert`: the trusted authorities; the system's if absent.
     pub(crate) authorities: Option<PathBuf>,
     /// `sslcert`: the client's chain, its own certificate first.
@@ -49,47 +49,52 @@ pub(crate) struct Certificates {
     pub(crate) key: Option<PathBuf>,
 }
 
-impl Certificates {
+impl PostgresTlsOptions {
     /// Returns the TLS settings of the URL.
     ///
     /// It reads the files, so it must run before the process is confined.
     ///
     /// # Errors
     /// A file is unusable, or there are no trusted authorities.
-    pub(crate) fn tls(&self) -> Result<Tls, PlaceError> {
+    pub(crate) fn tls(&self) -> Result<PostgresTls, DatabaseLocationError> {
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
-            .map_err(|_| PlaceError::Certificates)?;
-        let verifies = self.verification != Verification::Nothing;
+            .map_err(|_| DatabaseLocationError::Certificates)?;
+        let verifies = self.verification != VerificationLevel::Nothing;
         let (trusted, roots) =
             if verifies { self.authorities()? } else { (Vec::new(), RootCertStore::empty()) };
-        let verifier = Verifier { provider, verification: self.verification, trusted, roots };
+        let verifier = CertificateVerifier { provider, verification: self.verification, trusted, roots };
         let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
         let config = match (&self.own, &self.key) {
             (None, None) => builder.with_no_client_auth(),
             (Some(own), Some(path)) => {
-                let fault = |why: String| PlaceError::File { name: "sslkey", path: path.clone(), why };
+                let fault =
+                    |why: String| DatabaseLocationError::File { name: "sslkey", path: path.clone(), why };
                 let chain = read("sslcert", own)?;
                 let key = PrivateKeyDer::from_pem_file(path).map_err(|error| fault(reason(error)))?;
                 builder.with_client_auth_cert(chain, key).map_err(|error| fault(error.to_string()))?
             }
-            (Some(_), None) => return Err(PlaceError::Half("sslkey")),
-            (None, Some(_)) => return Err(PlaceError::Half("sslcert")),
+            (Some(_), None) => return Err(DatabaseLocationError::Half("sslkey")),
+            (None, Some(_)) => return Err(DatabaseLocationError::Half("sslcert")),
         };
-        Ok(Tls { connector: MakeRustlsConnect::new(config), verifies })
+        Ok(PostgresTls { connector: MakeRustlsConnect::new(config), verifies })
     }
 
     /// Returns the trusted certificates of the URL's file, and a root store with them.
-    fn authorities(&self) -> Result<(Vec<CertificateDer<'static>>, RootCertStore), PlaceError> {
+    fn authorities(&self) -> Result<(Vec<CertificateDer<'static>>, RootCertStore), DatabaseLocationError> {
         let mut roots = RootCertStore::empty();
         let Some(path) = &self.authorities else {
             let (known, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-            return if known == 0 { Err(PlaceError::Certificates) } else { Ok((Vec::new(), roots)) };
+            return if known == 0 {
+                Err(DatabaseLocationError::Certificates)
+            } else {
+                Ok((Vec::new(), roots))
+            };
         };
         let trusted = read("sslrootcert", path)?;
         for certificate in &trusted {
-            let fault = |_| PlaceError::File {
+            let fault = |_| DatabaseLocationError::File {
                 name: "sslrootcert",
                 path: path.clone(),
                 why: "it holds a certificate that cannot be read: use X.509 in PEM".to_owned(),
@@ -101,8 +106,8 @@ impl Certificates {
 }
 
 /// Returns the certificates of a file, at least one.
-fn read(name: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, PlaceError> {
-    let fault = |why: String| PlaceError::File { name, path: path.to_owned(), why };
+fn read(name: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, DatabaseLocationError> {
+    let fault = |why: String| DatabaseLocationError::File { name, path: path.to_owned(), why };
     let certificates = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let certificates = certificates.map_err(|error| fault(reason(error)))?;
     if certificates.is_empty() { Err(fault("no certificate in PEM".to_owned())) } else { Ok(certificates) }
@@ -118,15 +123,15 @@ fn reason(error: pem::Error) -> String {
 
 /// Verifies a server's certificate as far as the URL requires.
 #[derive(Debug)]
-struct Verifier {
+struct CertificateVerifier {
     provider: Arc<CryptoProvider>,
-    verification: Verification,
+    verification: VerificationLevel,
     /// Certificates of `sslrootcert`: if the server presents one of them itself, no other has to sign it.
     trusted: Vec<CertificateDer<'static>>,
     roots: RootCertStore,
 }
 
-impl ServerCertVerifier for Verifier {
+impl ServerCertVerifier for CertificateVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -135,7 +140,7 @@ impl ServerCertVerifier for Verifier {
         _ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        if self.verification == Verification::Nothing {
+        if self.verification == VerificationLevel::Nothing {
             return Ok(ServerCertVerified::assertion());
         }
         let certificate = ParsedCertificate::try_from(end_entity)?;
@@ -151,7 +156,7 @@ impl ServerCertVerifier for Verifier {
                 algorithms,
             )?;
         }
-        if self.verification == Verification::Host {
+        if self.verification == VerificationLevel::Host {
             verify_server_name(&certificate, server_name)?;
         }
         Ok(ServerCertVerified::assertion())

@@ -7,8 +7,8 @@ use percent_encoding::percent_decode_str;
 use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 
-use super::error::PlaceError;
-use super::tls::{Certificates, Tls, Verification};
+use super::error::DatabaseLocationError;
+use super::tls::{PostgresTls, PostgresTlsOptions, VerificationLevel};
 
 /// Time limit of connecting to a server, if its URL sets none.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -26,7 +26,10 @@ const USUAL: u16 = 5432;
 const SCHEMES: [&str; 2] = ["postgresql://", "postgres://"];
 
 /// Returns the settings of a URL's connection.
-pub(super) fn connect_settings(url: &str, password: Option<String>) -> Result<(Config, Tls), PlaceError> {
+pub(super) fn connect_settings(
+    url: &str,
+    password: Option<String>,
+) -> Result<(Config, PostgresTls), DatabaseLocationError> {
     let config = config(url, password)?;
     let (_, certificates) = certificates(url)?;
     Ok((config, certificates.tls()?))
@@ -34,8 +37,8 @@ pub(super) fn connect_settings(url: &str, password: Option<String>) -> Result<(C
 
 /// Returns a URL without its password. It is split as in [`Config`]: everything before the first `@` is
 /// user and password, including `/` and `?`.
-pub(super) fn without_password(url: &str) -> Result<String, PlaceError> {
-    let (scheme, rest) = url.split_once("://").ok_or(PlaceError::Url)?;
+pub(super) fn without_password(url: &str) -> Result<String, DatabaseLocationError> {
+    let (scheme, rest) = url.split_once("://").ok_or(DatabaseLocationError::Url)?;
     let (user, way) = match rest.split_once('@') {
         Some((credentials, way)) => (credentials.split(':').next().map(|user| format!("{user}@")), way),
         None => (None, rest),
@@ -45,7 +48,7 @@ pub(super) fn without_password(url: &str) -> Result<String, PlaceError> {
     let bare = with_pairs(&format!("{scheme}://{}{way}", user.unwrap_or_default()), &others);
     // An escaped name of the parameter (`p%61ssword`) cannot be removed, so it is refused.
     let is_bare = config(&bare, None)?.get_password().is_none();
-    is_bare.then_some(bare).ok_or(PlaceError::Url)
+    is_bare.then_some(bare).ok_or(DatabaseLocationError::Url)
 }
 
 /// Splits a URL after its credentials at its parameters.
@@ -62,16 +65,16 @@ fn with_pairs(url: &str, pairs: &[&str]) -> String {
 /// Splits libpq's parameters about certificates from a URL, and returns the URL for [`Config`] and these
 /// (<https://www.postgresql.org/docs/current/libpq-connect.html>). The modes have the same meaning;
 /// without one, `sslrootcert` implies `verify-full`.
-fn certificates(url: &str) -> Result<(String, Certificates), PlaceError> {
+fn certificates(url: &str) -> Result<(String, PostgresTlsOptions), DatabaseLocationError> {
     let behind = url.find('@').map_or(0, |at| at + 1);
     let (credentials, way) = url.split_at(behind);
     let (way, pairs) = pairs(way);
-    let (mut found, mut mode, mut others) = (Certificates::default(), None, Vec::new());
+    let (mut found, mut mode, mut others) = (PostgresTlsOptions::default(), None, Vec::new());
     let mut roots = None;
     for pair in pairs {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let path = || {
-            let decoded = percent_decode_str(value).decode_utf8().map_err(|_| PlaceError::Url)?;
+            let decoded = percent_decode_str(value).decode_utf8().map_err(|_| DatabaseLocationError::Url)?;
             Ok((!decoded.is_empty()).then(|| PathBuf::from(decoded.as_ref())))
         };
         match name {
@@ -86,16 +89,16 @@ fn certificates(url: &str) -> Result<(String, Certificates), PlaceError> {
     // libpq's word for the system's authorities.
     found.authorities = roots.filter(|path| path.as_os_str() != "system");
     found.verification = match mode {
-        Some("verify-full") => Verification::Host,
-        None if has_roots => Verification::Host,
+        Some("verify-full") => VerificationLevel::Host,
+        None if has_roots => VerificationLevel::Host,
         Some(lax @ ("disable" | "prefer")) if has_roots => {
-            return Err(PlaceError::Unverified(lax.to_owned()));
+            return Err(DatabaseLocationError::Unverified(lax.to_owned()));
         }
-        Some("require") if !has_roots => Verification::Nothing,
-        Some("require" | "verify-ca") if found.authorities.is_some() => Verification::Authority,
-        Some(weak @ ("require" | "verify-ca")) => return Err(PlaceError::Weak(weak.to_owned())),
-        None | Some("disable" | "prefer") => Verification::Nothing,
-        Some(other) => return Err(PlaceError::Mode(other.to_owned())),
+        Some("require") if !has_roots => VerificationLevel::Nothing,
+        Some("require" | "verify-ca") if found.authorities.is_some() => VerificationLevel::Authority,
+        Some(weak @ ("require" | "verify-ca")) => return Err(DatabaseLocationError::Weak(weak.to_owned())),
+        None | Some("disable" | "prefer") => VerificationLevel::Nothing,
+        Some(other) => return Err(DatabaseLocationError::Mode(other.to_owned())),
     };
     let mode = match mode {
         Some(lax @ ("disable" | "prefer")) => Some(lax),
@@ -108,9 +111,9 @@ fn certificates(url: &str) -> Result<(String, Certificates), PlaceError> {
 }
 
 /// Returns the settings of a URL's connection.
-fn config(url: &str, password: Option<String>) -> Result<Config, PlaceError> {
+fn config(url: &str, password: Option<String>) -> Result<Config, DatabaseLocationError> {
     let (url, _) = certificates(url)?;
-    let mut config: Config = url.parse().map_err(|_| PlaceError::Url)?;
+    let mut config: Config = url.parse().map_err(|_| DatabaseLocationError::Url)?;
     if config.get_hosts().is_empty() {
         config.host_path(SOCKETS);
     }
@@ -159,7 +162,7 @@ pub fn shown(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::database::Place;
+    use crate::database::DatabaseLocation;
 
     #[test]
     fn what_a_url_says_of_certificates_is_known_or_refused_by_name() {
@@ -180,12 +183,14 @@ mod tests {
             (&format!("sslrootcert={junk}"), "a b.pem: no certificate in PEM"),
             (&format!("sslcert={junk}&sslkey=/x"), "sslcert="),
         ] {
-            let fault = Place::parse(format!("postgresql://ann:s3cret@db/net?{query}").into()).unwrap_err();
+            let fault = DatabaseLocation::parse(format!("postgresql://ann:s3cret@db/net?{query}").into())
+                .unwrap_err();
             let fault = fault.to_string();
             assert!(fault.contains(told) && !fault.contains("s3cret"), "{query}: {fault}");
         }
         // Not what stands in a password.
-        let place = Place::parse("postgresql://ann:sslmode=verify-ca&sslcert=x@db/net".into()).unwrap();
+        let place =
+            DatabaseLocation::parse("postgresql://ann:sslmode=verify-ca&sslcert=x@db/net".into()).unwrap();
         assert_eq!(place.word().1.as_deref(), Some(&b"sslmode=verify-ca&sslcert=x"[..]));
         let (url, _) = certificates("postgresql://ann@db/net?sslrootcert=/x&connect_timeout=3").unwrap();
         assert_eq!(url, "postgresql://ann@db/net?connect_timeout=3&sslmode=require");
@@ -193,7 +198,7 @@ mod tests {
 
     #[test]
     fn sslmode_means_what_it_means_to_libpq() {
-        use Verification::{Authority, Host, Nothing};
+        use VerificationLevel::{Authority, Host, Nothing};
         for (query, mode, verification) in [
             ("", "", Nothing),
             ("sslmode=disable", "?sslmode=disable", Nothing),
@@ -224,15 +229,18 @@ mod tests {
             ("postgresql:///net?host=/tmp&user=ann&password=s3cret", "postgresql://ann@/tmp/net"),
             ("postgresql://ann:s3cret@/net", "postgresql://ann@/var/run/postgresql/net"),
         ] {
-            let place = Place::parse(url.into()).unwrap();
+            let place = DatabaseLocation::parse(url.into()).unwrap();
             assert_eq!(place.to_string(), told);
             assert!(!format!("{place:?}").contains("s3cret"), "{place:?}");
             assert_eq!(shown(&format!("--inventory={url}")), format!("--inventory={told}"));
         }
         let wrong = "postgresql://ann:s3cret@db:port/net?what=ever";
-        assert!(!Place::parse(wrong.into()).unwrap_err().to_string().contains("s3cret"));
+        assert!(!DatabaseLocation::parse(wrong.into()).unwrap_err().to_string().contains("s3cret"));
         assert_eq!(shown(wrong), "postgresql://…");
         assert_eq!(shown("-p22"), "-p22");
-        assert_eq!(Place::parse("postgresql.db".into()).unwrap(), Place::File("postgresql.db".into()));
+        assert_eq!(
+            DatabaseLocation::parse("postgresql.db".into()).unwrap(),
+            DatabaseLocation::File("postgresql.db".into())
+        );
     }
 }

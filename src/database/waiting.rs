@@ -8,12 +8,12 @@ use std::borrow::Cow;
 
 use ahash::AHashMap;
 
-use super::cell::Value;
+use super::cell::SqlParameter;
 use super::dialect::key;
 
 /// A table whose rows have numbers that others reference, in the order of inserting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Numbered {
+pub enum NumberedTable {
     /// The table of hosts.
     Hosts,
     /// The table of banners.
@@ -22,7 +22,7 @@ pub enum Numbered {
     Services,
 }
 
-impl Numbered {
+impl NumberedTable {
     pub(super) const COUNT: usize = 3;
 
     pub(super) const fn name(self) -> &'static str {
@@ -36,8 +36,8 @@ impl Numbered {
 
 /// The queue.
 #[derive(Debug, Default)]
-pub(super) struct Waiting {
-    statements: Vec<Alike>,
+pub(super) struct StatementQueue {
+    statements: Vec<StatementBatch>,
     /// Index of each statement in the list.
     known: AHashMap<&'static str, usize>,
     count: usize,
@@ -45,35 +45,35 @@ pub(super) struct Waiting {
 
 /// All rows of one statement.
 #[derive(Debug)]
-struct Alike {
+struct StatementBatch {
     text: &'static str,
     /// The table into which it inserts, if others may reference its rows.
-    enters: Option<Numbered>,
+    enters: Option<NumberedTable>,
     /// Indices of the values that identify a row.
     key: Vec<usize>,
     /// Number of writes of each row.
-    times: AHashMap<Vec<Value<'static>>, usize>,
+    times: AHashMap<Vec<SqlParameter<'static>>, usize>,
     /// Rows that are sent together: for each parameter, the value of each row.
-    sendings: Vec<Vec<Vec<Value<'static>>>>,
+    sendings: Vec<Vec<Vec<SqlParameter<'static>>>>,
 }
 
 /// A statement and the arrays that are its parameters.
-pub(super) type Sending<'a> = (Cow<'a, str>, Vec<Value<'a>>);
+pub(super) type QueuedStatement<'a> = (Cow<'a, str>, Vec<SqlParameter<'a>>);
 
-impl Waiting {
+impl StatementQueue {
     /// Queues a row; returns the number of queued rows.
     pub(super) fn put<'v>(
         &mut self,
-        enters: Option<Numbered>,
+        enters: Option<NumberedTable>,
         text: &'static str,
-        values: impl Iterator<Item = &'v Value<'v>>,
+        values: impl Iterator<Item = &'v SqlParameter<'v>>,
     ) -> usize {
         let at = *self.known.entry(text).or_insert_with(|| {
             let (times, sendings) = (AHashMap::new(), Vec::new());
-            self.statements.push(Alike { text, enters, key: key(text), times, sendings });
+            self.statements.push(StatementBatch { text, enters, key: key(text), times, sendings });
             self.statements.len() - 1
         });
-        self.statements[at].add(values.map(Value::to_owned).collect());
+        self.statements[at].add(values.map(SqlParameter::to_owned).collect());
         self.count += 1;
         self.count
     }
@@ -83,9 +83,9 @@ impl Waiting {
     }
 
     /// Returns all statements in the order of sending.
-    pub(super) fn into_sendings(mut self) -> Vec<Sending<'static>> {
+    pub(super) fn into_sendings(mut self) -> Vec<QueuedStatement<'static>> {
         // Inserts come first; each kind keeps the order of queueing.
-        self.statements.sort_by_key(|it| it.enters.map_or(Numbered::COUNT, |table| table as usize));
+        self.statements.sort_by_key(|it| it.enters.map_or(NumberedTable::COUNT, |table| table as usize));
         let mut sendings: Vec<_> =
             self.statements.into_iter().map(|it| (it.text, it.sendings.into_iter())).collect();
         let mut all = Vec::with_capacity(sendings.len());
@@ -93,10 +93,9 @@ impl Waiting {
             let before = all.len();
             for (text, sendings) in &mut sendings {
                 let arrays = sendings.next();
-                all.extend(
-                    arrays
-                        .map(|arrays| (Cow::Borrowed(*text), arrays.into_iter().map(Value::Many).collect())),
-                );
+                all.extend(arrays.map(|arrays| {
+                    (Cow::Borrowed(*text), arrays.into_iter().map(SqlParameter::Many).collect())
+                }));
             }
             if all.len() == before {
                 return all;
@@ -105,8 +104,8 @@ impl Waiting {
     }
 }
 
-impl Alike {
-    fn add(&mut self, row: Vec<Value<'static>>) {
+impl StatementBatch {
+    fn add(&mut self, row: Vec<SqlParameter<'static>>) {
         let mut sending = 0;
         if !self.key.is_empty() {
             let key = self.key.iter().filter_map(|at| row.get(*at).cloned()).collect();
@@ -132,14 +131,14 @@ mod tests {
     fn what_is_put_by_one_statement_is_sent_as_one() {
         let (seen, change) = ("UPDATE t SET n = ?2 WHERE id = ?1", "INSERT INTO changes (a) VALUES (?1)");
         let enter = "INSERT INTO hosts (id, a) VALUES (?1, ?2)";
-        let mut waiting = Waiting::default();
+        let mut waiting = StatementQueue::default();
         waiting.put(None, seen, values![1, 10].iter());
         waiting.put(None, change, values![7].iter());
         waiting.put(None, seen, values![2, 20].iter());
-        waiting.put(Some(Numbered::Hosts), enter, values![5, "x"].iter());
+        waiting.put(Some(NumberedTable::Hosts), enter, values![5, "x"].iter());
         waiting.put(None, seen, values![1, 11].iter());
         assert_eq!(waiting.put(None, change, values![7].iter()), 6);
-        let array = |values: &[Value<'static>]| values.iter().collect::<Value<'static>>();
+        let array = |values: &[SqlParameter<'static>]| values.iter().collect::<SqlParameter<'static>>();
         assert_eq!(
             waiting.into_sendings(),
             [

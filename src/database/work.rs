@@ -4,21 +4,21 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use super::cell::Value;
-use super::waiting::Sending;
+use super::cell::SqlParameter;
+use super::waiting::QueuedStatement;
 
 /// Work for a server.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Work<'a> {
+pub(super) struct ServerWork<'a> {
     pub(super) kind: WorkKind,
     /// Queued statements that are sent first.
     #[serde(borrow)]
-    pub(super) before: Cow<'a, [Sending<'a>]>,
+    pub(super) before: Cow<'a, [QueuedStatement<'a>]>,
     /// A statement, or several of a batch; may be empty in a batch.
     #[serde(borrow)]
     pub(super) text: Cow<'a, str>,
     #[serde(borrow)]
-    pub(super) values: Cow<'a, [Value<'a>]>,
+    pub(super) values: Cow<'a, [SqlParameter<'a>]>,
 }
 
 /// Kind of work.

@@ -2,25 +2,25 @@
 
 use serde_json::Value;
 
-use super::Report;
+use super::CheckReport;
 use super::look::ask_json;
-use super::scene::Scene;
-use crate::hook::{Chain, inspect};
+use super::scene::MachineState;
+use crate::hook::{BaseChain, inspect};
 
 /// Switches of the kernel, one for each family.
 const SWITCHES: [(&str, &str); 2] =
     [("bridge-nf-call-iptables", "nf_call_iptables"), ("bridge-nf-call-ip6tables", "nf_call_ip6tables")];
 
-pub(super) fn check(scene: &Scene) -> Report {
+pub(super) fn check(scene: &MachineState) -> CheckReport {
     let links = match ask_json("ip", "iproute2", &["-j", "-d", "link"]) {
         Ok(links) => links,
-        Err(blind) => return Report::blind(blind.to_string()),
+        Err(blind) => return CheckReport::blind(blind.to_string()),
     };
     let forwarding =
-        inspect::hooks(scene.places()).any(|(_, config)| config.chains.contains(&Chain::Forward));
+        inspect::hooks(scene.places()).any(|(_, config)| config.chains.contains(&BaseChain::Forward));
     let is_up = inspect::hooks(scene.places()).next().is_some();
     if is_up && !forwarding {
-        return Report::fine("the hook does not cover forwarded traffic");
+        return CheckReport::fine("the hook does not cover forwarded traffic");
     }
     let global = |name: &str| {
         std::fs::read_to_string(format!("/proc/sys/net/bridge/{name}")).is_ok_and(|text| text.trim() == "1")
@@ -28,7 +28,7 @@ pub(super) fn check(scene: &Scene) -> Report {
     let blind = unseen(&links, SWITCHES.map(|(sysctl, _)| global(sysctl)));
     if blind.is_empty() {
         let tags = unseen(&links, [false; 2]).is_empty() || global("bridge-nf-filter-vlan-tagged");
-        return Report::fine(match tags {
+        return CheckReport::fine(match tags {
             true => "no bridge forwards frames past iptables",
             false => {
                 "no bridge forwards frames past iptables, except for frames with VLAN tags; sysctl \
@@ -36,7 +36,7 @@ pub(super) fn check(scene: &Scene) -> Report {
             }
         });
     }
-    Report::fault(format!(
+    CheckReport::fault(format!(
         "iptables does not see frames that {} forwards; `modprobe br_netfilter` and sysctl \
          net.bridge.bridge-nf-call-iptables=1 net.bridge.bridge-nf-call-ip6tables=1 show it to the hook",
         blind.join(", ")

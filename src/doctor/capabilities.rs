@@ -2,9 +2,9 @@
 
 use rustix::thread::{CapabilitySet, capabilities};
 
-use super::Report;
+use super::CheckReport;
 
-pub(super) fn check() -> Report {
+pub(super) fn check() -> CheckReport {
     let held = capabilities(None).map_or_else(|_| CapabilitySet::empty(), |sets| sets.effective);
     let needed = [
         (CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN (queues, marks, iptables)"),
@@ -13,9 +13,9 @@ pub(super) fn check() -> Report {
     let missing: Vec<&str> =
         needed.iter().filter(|(capability, _)| !held.contains(*capability)).map(|(_, name)| *name).collect();
     if missing.is_empty() {
-        Report::fine("this process has CAP_NET_ADMIN and CAP_NET_RAW")
+        CheckReport::fine("this process has CAP_NET_ADMIN and CAP_NET_RAW")
     } else {
-        Report::denied(format!("missing {}; run as root or grant them", missing.join(" and ")))
+        CheckReport::denied(format!("missing {}; run as root or grant them", missing.join(" and ")))
     }
 }
 

@@ -1,9 +1,9 @@
 //! Check for connection tracking, whose marks offload decided flows.
 
-use super::Report;
-use super::scene::Scene;
+use super::CheckReport;
+use super::scene::MachineState;
 
-pub(super) fn check(scene: &Scene) -> Report {
+pub(super) fn check(scene: &MachineState) -> CheckReport {
     let mut report = table();
     let led = scene.led();
     let untracked: Vec<String> = scene
@@ -30,21 +30,21 @@ fn is_notrack(rule: &str) -> bool {
     rule.split(' ').any(|word| matches!(word, "--notrack" | "NOTRACK"))
 }
 
-fn table() -> Report {
+fn table() -> CheckReport {
     let read = |name: &str| -> Option<u64> {
         std::fs::read_to_string(format!("/proc/sys/net/netfilter/{name}")).ok()?.trim().parse().ok()
     };
     let (Some(count), Some(most)) = (read("nf_conntrack_count"), read("nf_conntrack_max")) else {
-        return Report::fine("not loaded; the hook's rules load it (CONFIG_NF_CONNTRACK)");
+        return CheckReport::fine("not loaded; the hook's rules load it (CONFIG_NF_CONNTRACK)");
     };
     // 0 means no limit.
     if most > 0 && count > most / 10 * 9 {
-        return Report::fault(format!(
+        return CheckReport::fault(format!(
             "{count} of {most} connections are tracked: the kernel will soon drop new ones; raise sysctl \
              net.netfilter.nf_conntrack_max"
         ));
     }
-    Report::fine(format!("{count} of {most} connections are tracked"))
+    CheckReport::fine(format!("{count} of {most} connections are tracked"))
 }
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
 //! Check for flowtables, which forward packets past every hook.
 
-use super::Report;
-use super::scene::Scene;
+use super::CheckReport;
+use super::scene::MachineState;
 
-pub(super) fn check(scene: &Scene) -> Report {
+pub(super) fn check(scene: &MachineState) -> CheckReport {
     let nft = match &scene.nft {
         Ok(nft) => nft,
-        Err(blind) => return Report::blind(blind.to_string()),
+        Err(blind) => return CheckReport::blind(blind.to_string()),
     };
     let led = scene.led();
     let offloading: Vec<String> = nft
@@ -20,9 +20,9 @@ pub(super) fn check(scene: &Scene) -> Report {
         )
         .collect();
     if offloading.is_empty() {
-        return Report::fine("no rule uses a flowtable");
+        return CheckReport::fine("no rule uses a flowtable");
     }
-    Report::fault(format!(
+    CheckReport::fault(format!(
         "the guard does not see all packets of flows in a flowtable; exclude the hook's traffic \
          from: {}",
         offloading.join("; ")

@@ -4,16 +4,16 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
-use super::Report;
-use super::scene::Scene;
+use super::CheckReport;
+use super::scene::MachineState;
 use crate::hook::inspect;
-use crate::hook::{FamilyStatus, HookConfig, MarkField, Queues};
+use crate::hook::{FamilyStatus, HookConfig, MarkField, QueueRange};
 
 /// Settings of a running guard that its hook must agree with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GuardSettings {
     /// Queues of the guard.
-    pub queues: Queues,
+    pub queues: QueueRange,
     /// Mark bits of the guard.
     pub mark: MarkField,
     /// True if packets that it cannot inspect pass (`--on-failure open`).
@@ -22,23 +22,23 @@ pub struct GuardSettings {
 
 /// Parses a command line (the program's name first) relative to a working folder. Returns `Ok(None)` for
 /// another subcommand, and an error for an invalid one.
-pub type ReadGuard<'a> = &'a dyn Fn(Vec<OsString>, &Path) -> Result<Option<GuardSettings>, Unreadable>;
+pub type ReadGuard<'a> = &'a dyn Fn(Vec<OsString>, &Path) -> Result<Option<GuardSettings>, GuardReadError>;
 
 /// Error of an unreadable command line or configuration file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Unreadable;
+pub struct GuardReadError;
 
-pub(super) fn check(scene: &Scene, read: ReadGuard<'_>) -> Report {
+pub(super) fn check(scene: &MachineState, read: ReadGuard<'_>) -> CheckReport {
     let network = match std::fs::read_link("/proc/self/ns/net") {
         Ok(network) => network,
-        Err(error) => return Report::blind(format!("/proc/self/ns/net: {error}")),
+        Err(error) => return CheckReport::blind(format!("/proc/self/ns/net: {error}")),
     };
     let (mut running, mut hidden) = (Vec::new(), Vec::new());
     for process in named_like_us() {
         match std::fs::read_link(process.join("ns/net")) {
             Ok(there) if there == network => match settings(&process, read) {
                 Ok(guard) => running.extend(guard.map(|guard| (id_of(&process), guard))),
-                Err(Unreadable) => hidden.push(id_of(&process)),
+                Err(GuardReadError) => hidden.push(id_of(&process)),
             },
             Ok(_) => {}
             // The process has exited meanwhile.
@@ -48,7 +48,8 @@ pub(super) fn check(scene: &Scene, read: ReadGuard<'_>) -> Report {
     }
     let told: Vec<String> =
         running.iter().map(|(id, guard)| format!("process {id} serves queue {}", guard.queues)).collect();
-    let mut report = Report::fine(if told.is_empty() { "no guard runs".to_owned() } else { told.join(", ") });
+    let mut report =
+        CheckReport::fine(if told.is_empty() { "no guard runs".to_owned() } else { told.join(", ") });
     if scene.hook.is_err() && !running.is_empty() {
         report.add_blind("hook of the guards: the hook could not be read (see iptables)");
     }
@@ -85,7 +86,7 @@ fn id_of(process: &Path) -> String {
     process.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-fn settings(process: &Path, read: ReadGuard<'_>) -> Result<Option<GuardSettings>, Unreadable> {
+fn settings(process: &Path, read: ReadGuard<'_>) -> Result<Option<GuardSettings>, GuardReadError> {
     let line = std::fs::read(process.join("cmdline")).unwrap_or_default();
     let Some(line) = line.strip_suffix(&[0]) else {
         // It has exited, and its parent has not reaped it yet.
@@ -135,15 +136,15 @@ fn disagreements(places: &[FamilyStatus], guard: &GuardSettings) -> Vec<String> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hook::{Counters, Family, Installed, Variant};
+    use crate::hook::{HookCounters, InstalledHook, IpFamily, IptablesVariant};
 
     #[test]
     fn a_hook_that_is_not_what_the_guard_was_told_is_a_fault() {
         let hook = HookConfig { queues: "0:1".parse().expect("queues"), ..HookConfig::default() };
         let place = FamilyStatus {
-            family: Family::V4,
-            variant: Variant::Nft,
-            installed: Installed::Complete(hook.clone(), Counters::default()),
+            family: IpFamily::V4,
+            variant: IptablesVariant::Nft,
+            installed: InstalledHook::Complete(hook.clone(), HookCounters::default()),
             jumps: Vec::new(),
         };
         let agreed = GuardSettings { queues: hook.queues, mark: hook.mark, open: true };

@@ -2,27 +2,27 @@
 
 use std::collections::BTreeMap;
 
-use super::Report;
-use super::scene::Scene;
+use super::CheckReport;
+use super::scene::MachineState;
 use crate::hook::inspect;
-use crate::hook::{self, Family, FamilyStatus, Installed, Listener};
+use crate::hook::{self, FamilyStatus, InstalledHook, IpFamily, QueueListener};
 
-pub(super) fn check(scene: &Scene) -> Report {
+pub(super) fn check(scene: &MachineState) -> CheckReport {
     let Ok(places) = &scene.hook else {
-        return Report::blind("the hook could not be read (see iptables)");
+        return CheckReport::blind("the hook could not be read (see iptables)");
     };
-    if places.iter().all(|place| place.installed == Installed::Absent) {
-        return Report::fine("no hook is up; a guard sees no packets without one");
+    if places.iter().all(|place| place.installed == InstalledHook::Absent) {
+        return CheckReport::fine("no hook is up; a guard sees no packets without one");
     }
-    let mut report = Report::fine(describe(places));
+    let mut report = CheckReport::fine(describe(places));
     for place in places {
-        if let Installed::Damaged(why) = &place.installed {
+        if let InstalledHook::Damaged(why) = &place.installed {
             report.add_fault(format!(
                 "{} ({}): damaged: {why}; repair it with `bannerwall hook down` and `up`",
                 place.family, place.variant
             ));
         }
-        if let Installed::Unknown(why) = &place.installed {
+        if let InstalledHook::Unknown(why) = &place.installed {
             report.add_blind(format!("{}: {why}", place.family));
         }
         for flaw in place.flaws() {
@@ -32,7 +32,7 @@ pub(super) fn check(scene: &Scene) -> Report {
             ));
         }
     }
-    for family in Family::ALL {
+    for family in IpFamily::ALL {
         add_coverage(&mut report, places, family);
     }
     match hook::listeners() {
@@ -43,7 +43,7 @@ pub(super) fn check(scene: &Scene) -> Report {
 }
 
 /// Checks that each family has one hook: without one its packets pass, with two they are queued twice.
-fn add_coverage(report: &mut Report, places: &[FamilyStatus], family: Family) {
+fn add_coverage(report: &mut CheckReport, places: &[FamilyStatus], family: IpFamily) {
     if !places.iter().any(|place| place.family == family) {
         return;
     }
@@ -61,11 +61,11 @@ fn add_coverage(report: &mut Report, places: &[FamilyStatus], family: Family) {
     }
 }
 
-fn add_unserved(report: &mut Report, places: &[FamilyStatus], listeners: &BTreeMap<u16, Listener>) {
-    for queue in inspect::unserved(places, |queue| listeners.get(&queue) == Some(&Listener::Guard)) {
+fn add_unserved(report: &mut CheckReport, places: &[FamilyStatus], listeners: &BTreeMap<u16, QueueListener>) {
+    for queue in inspect::unserved(places, |queue| listeners.get(&queue) == Some(&QueueListener::Guard)) {
         let fault = inspect::fault_of_queue(places, queue, listeners.get(&queue));
         match listeners.get(&queue) {
-            Some(Listener::Hidden) => report.add_blind(format!("queue {queue}: {fault}")),
+            Some(QueueListener::Hidden) => report.add_blind(format!("queue {queue}: {fault}")),
             Some(_) => report.add_fault(format!("it leads to queue {queue}: {fault}")),
             None => report.add_fault(format!(
                 "it leads to queue {queue}: {fault}; start a guard with --queue {queue}, or run `bannerwall hook down`"

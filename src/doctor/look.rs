@@ -5,7 +5,7 @@ use std::process::Command;
 
 /// Reason of a failed query.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Blind {
+pub(super) enum ProgramQueryError {
     /// The program is missing.
     NoProgram {
         /// Program.
@@ -22,7 +22,7 @@ pub(super) enum Blind {
     },
 }
 
-impl std::fmt::Display for Blind {
+impl std::fmt::Display for ProgramQueryError {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::NoProgram { program, package } => {
@@ -38,10 +38,14 @@ impl std::fmt::Display for Blind {
 /// # Errors
 ///
 /// The program is missing, or fails.
-pub(super) fn ask(program: &'static str, package: &'static str, words: &[&str]) -> Result<String, Blind> {
+pub(super) fn ask(
+    program: &'static str,
+    package: &'static str,
+    words: &[&str],
+) -> Result<String, ProgramQueryError> {
     let output = Command::new(program).args(words).output().map_err(|error| match error.kind() {
-        ErrorKind::NotFound => Blind::NoProgram { program, package },
-        _ => Blind::Failed { program, message: error.to_string() },
+        ErrorKind::NotFound => ProgramQueryError::NoProgram { program, package },
+        _ => ProgramQueryError::Failed { program, message: error.to_string() },
     })?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
@@ -49,7 +53,7 @@ pub(super) fn ask(program: &'static str, package: &'static str, words: &[&str]) 
     let said = String::from_utf8_lossy(&output.stderr);
     let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
     let message = if said.is_empty() { output.status.to_string() } else { said };
-    Err(Blind::Failed { program, message })
+    Err(ProgramQueryError::Failed { program, message })
 }
 
 /// Returns the output of a program as JSON.
@@ -61,7 +65,8 @@ pub(super) fn ask_json(
     program: &'static str,
     package: &'static str,
     words: &[&str],
-) -> Result<serde_json::Value, Blind> {
+) -> Result<serde_json::Value, ProgramQueryError> {
     let text = ask(program, package, words)?;
-    serde_json::from_str(&text).map_err(|error| Blind::Failed { program, message: error.to_string() })
+    serde_json::from_str(&text)
+        .map_err(|error| ProgramQueryError::Failed { program, message: error.to_string() })
 }

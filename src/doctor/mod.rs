@@ -23,37 +23,37 @@ mod queue;
 mod receive_buffer;
 mod scene;
 
-pub use guards::{GuardSettings, ReadGuard, Unreadable};
+pub use guards::{GuardReadError, GuardSettings, ReadGuard};
 
-use crate::hook::{MarkField, Scope};
-use scene::Scene;
+use crate::hook::{IptablesScope, MarkField};
+use scene::MachineState;
 
 /// Options of the checks.
-pub struct Question<'a> {
+pub struct DoctorOptions<'a> {
     /// Unused queue, to bind briefly.
     pub queue: u16,
     /// Expected mark bits; by default those of the active hook.
     pub mark: Option<MarkField>,
     /// Implementation of iptables and address families.
-    pub scope: Scope,
+    pub scope: IptablesScope,
     /// Parser of a running guard's command line.
     pub read_guard: ReadGuard<'a>,
 }
 
 /// Result of one check.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
+pub struct DoctorFinding {
     /// Name of the check.
     pub check: &'static str,
     /// State.
-    pub state: State,
+    pub state: CheckState,
     /// Observation, its meaning and the fix.
     pub message: String,
 }
 
 /// State of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub enum CheckState {
     /// Inspected and in order.
     Fine,
     /// Needs a fix.
@@ -64,7 +64,7 @@ pub enum State {
     NotChecked,
 }
 
-impl State {
+impl CheckState {
     /// Returns the name for programs.
     pub const fn name(self) -> &'static str {
         match self {
@@ -77,8 +77,8 @@ impl State {
 }
 
 /// Runs every check.
-pub fn examine(question: &Question<'_>) -> Vec<Finding> {
-    let scene = Scene::read(&question.scope);
+pub fn examine(question: &DoctorOptions<'_>) -> Vec<DoctorFinding> {
+    let scene = MachineState::read(&question.scope);
     let mark = question.mark.unwrap_or_else(|| scene.mark());
     let checks = [
         ("capabilities", capabilities::check()),
@@ -103,12 +103,12 @@ pub fn examine(question: &Question<'_>) -> Vec<Finding> {
 
 /// Result of a check: faults and failed queries, or the observation if there are neither.
 #[derive(Debug, Default)]
-struct Report {
+struct CheckReport {
     fine: String,
-    spots: Vec<(State, String)>,
+    spots: Vec<(CheckState, String)>,
 }
 
-impl Report {
+impl CheckReport {
     /// Returns a report without faults so far; `seen` is its message if none are added.
     fn fine(seen: impl Into<String>) -> Self {
         Self { fine: seen.into(), spots: Vec::new() }
@@ -127,25 +127,25 @@ impl Report {
     }
 
     fn denied(what: impl Into<String>) -> Self {
-        Self { spots: vec![(State::Denied, what.into())], ..Self::default() }
+        Self { spots: vec![(CheckState::Denied, what.into())], ..Self::default() }
     }
 
     fn add_fault(&mut self, what: impl Into<String>) {
-        self.spots.push((State::Fault, what.into()));
+        self.spots.push((CheckState::Fault, what.into()));
     }
 
     /// Adds a failed query, once for each reason.
     fn add_blind(&mut self, why: impl Into<String>) {
-        let spot = (State::NotChecked, why.into());
+        let spot = (CheckState::NotChecked, why.into());
         if !self.spots.contains(&spot) {
             self.spots.push(spot);
         }
     }
 
-    fn findings(self, check: &'static str) -> Vec<Finding> {
+    fn findings(self, check: &'static str) -> Vec<DoctorFinding> {
         if self.spots.is_empty() {
-            return vec![Finding { check, state: State::Fine, message: self.fine }];
+            return vec![DoctorFinding { check, state: CheckState::Fine, message: self.fine }];
         }
-        self.spots.into_iter().map(|(state, message)| Finding { check, state, message }).collect()
+        self.spots.into_iter().map(|(state, message)| DoctorFinding { check, state, message }).collect()
     }
 }

@@ -7,7 +7,7 @@ use std::fmt;
 use serde_json::Value;
 
 use crate::hook;
-use crate::hook::inspect::Led;
+use crate::hook::inspect::HookedTraffic;
 
 /// One rule.
 #[derive(Debug, Clone)]
@@ -29,11 +29,11 @@ impl fmt::Display for NftRule {
 
 /// All third-party rules.
 #[derive(Debug, Default)]
-pub(super) struct Nft {
+pub(super) struct NftRuleset {
     pub(super) rules: Vec<NftRule>,
 }
 
-impl Nft {
+impl NftRuleset {
     pub(super) fn read(ruleset: &Value) -> Self {
         let objects = ruleset["nftables"].as_array().map_or(&[][..], Vec::as_slice);
         let rules = objects.iter().filter_map(|object| object.get("rule")).filter_map(NftRule::read);
@@ -41,12 +41,12 @@ impl Nft {
     }
 
     /// Returns rules that exclude the hook's traffic from connection tracking.
-    pub(super) fn untracking(&self, led: &[Led]) -> impl Iterator<Item = &NftRule> {
+    pub(super) fn untracking(&self, led: &[HookedTraffic]) -> impl Iterator<Item = &NftRule> {
         self.rules.iter().filter(|rule| rule.does("notrack") && rule.may_meet(led))
     }
 
     /// Returns rules that add flows of the hook's traffic to a flowtable.
-    pub(super) fn offloading(&self, led: &[Led]) -> impl Iterator<Item = &NftRule> {
+    pub(super) fn offloading(&self, led: &[HookedTraffic]) -> impl Iterator<Item = &NftRule> {
         self.rules.iter().filter(|rule| rule.does("flow") && rule.may_meet(led))
     }
 }
@@ -68,7 +68,7 @@ impl NftRule {
     }
 
     /// True if every match of the rule includes some of the hook's traffic.
-    fn may_meet(&self, led: &[Led]) -> bool {
+    fn may_meet(&self, led: &[HookedTraffic]) -> bool {
         let matches = || self.statements.iter().filter_map(|statement| statement.get("match"));
         led.iter().any(|led| matches().all(|condition| match_meets(condition, led)))
     }
@@ -76,7 +76,7 @@ impl NftRule {
 
 /// True if a match includes some of the hook's traffic: `meta l4proto`, `ip protocol`, `ip6 nexthdr`, or a
 /// field of a transport header, which implies its protocol.
-fn match_meets(condition: &Value, led: &Led) -> bool {
+fn match_meets(condition: &Value, led: &HookedTraffic) -> bool {
     const TRANSPORTS: [&str; 9] = ["tcp", "udp", "udplite", "icmp", "icmpv6", "sctp", "dccp", "esp", "ah"];
     let left = &condition["left"];
     if let Some(name) = left["payload"]["protocol"].as_str().filter(|name| TRANSPORTS.contains(name)) {
@@ -127,17 +127,23 @@ mod tests {
             rule("e", &json!([{"flow": {"op": "add", "flowtable": "@f"}}])),
             rule("BANNERWALL", &json!([{"notrack": null}])),
         ]});
-        let nft = Nft::read(&ruleset);
+        let nft = NftRuleset::read(&ruleset);
         let chains = |rules: Vec<&NftRule>| rules.iter().map(|rule| rule.chain.clone()).collect::<Vec<_>>();
         let all_of_tcp = HookConfig::default();
-        let led: Vec<Led> = Led::by(&all_of_tcp).collect();
+        let led: Vec<HookedTraffic> = HookedTraffic::by(&all_of_tcp).collect();
         assert_eq!(chains(nft.untracking(&led).collect()), ["a", "d"]);
         assert_eq!(chains(nft.offloading(&led).collect()), ["e"]);
         let ports = |list: &str| Some(list.parse().unwrap());
         let quic = HookConfig { ports: ports("443"), udp: ports("443"), ..all_of_tcp.clone() };
-        assert_eq!(chains(nft.untracking(&Led::by(&quic).collect::<Vec<_>>()).collect()), ["c", "d"]);
+        assert_eq!(
+            chains(nft.untracking(&HookedTraffic::by(&quic).collect::<Vec<_>>()).collect()),
+            ["c", "d"]
+        );
         let other = HookConfig { ports: ports("22"), udp: ports("50-60"), ..all_of_tcp };
-        assert_eq!(chains(nft.untracking(&Led::by(&other).collect::<Vec<_>>()).collect()), ["b", "c", "d"]);
+        assert_eq!(
+            chains(nft.untracking(&HookedTraffic::by(&other).collect::<Vec<_>>()).collect()),
+            ["b", "c", "d"]
+        );
         assert_eq!(nft.rules[0].to_string(), "nft rule inet t a handle 4");
     }
 }

@@ -2,10 +2,12 @@
 
 use serde_json::Value;
 
-use super::look::{Blind, ask, ask_json};
-use super::nft::Nft;
-use crate::hook::inspect::{self, Led};
-use crate::hook::{self, Family, FamilyStatus, HookConfig, HookError, MarkField, Scope, Variant};
+use super::look::{ProgramQueryError, ask, ask_json};
+use super::nft::NftRuleset;
+use crate::hook::inspect::{self, HookedTraffic};
+use crate::hook::{
+    self, FamilyStatus, HookConfig, HookError, IpFamily, IptablesScope, IptablesVariant, MarkField,
+};
 
 /// Third-party rule, in the notation of the program that lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,23 +19,24 @@ pub(super) struct ForeignRule {
 }
 
 /// State of the machine.
-pub(super) struct Scene {
+pub(super) struct MachineState {
     /// The hook, or the error of reading it.
     pub(super) hook: Result<Vec<FamilyStatus>, HookError>,
     /// Third-party rules of iptables, in both variants and families.
-    pub(super) iptables: Vec<Result<Vec<ForeignRule>, Blind>>,
+    pub(super) iptables: Vec<Result<Vec<ForeignRule>, ProgramQueryError>>,
     /// Rules of `nf_tables`.
-    pub(super) nft: Result<Nft, Blind>,
+    pub(super) nft: Result<NftRuleset, ProgramQueryError>,
     /// Routing rules of each family.
-    pub(super) routing: Vec<Result<Value, Blind>>,
+    pub(super) routing: Vec<Result<Value, ProgramQueryError>>,
 }
 
-impl Scene {
-    pub(super) fn read(scope: &Scope) -> Self {
+impl MachineState {
+    pub(super) fn read(scope: &IptablesScope) -> Self {
         Self {
             hook: hook::status(scope.clone()),
             iptables: SAVES.iter().filter_map(read_save).collect(),
-            nft: ask_json("nft", "nftables", &["-j", "list", "ruleset"]).map(|ruleset| Nft::read(&ruleset)),
+            nft: ask_json("nft", "nftables", &["-j", "list", "ruleset"])
+                .map(|ruleset| NftRuleset::read(&ruleset)),
             routing: ["-4", "-6"]
                 .iter()
                 .map(|family| ask_json("ip", "iproute2", &["-j", family, "rule"]))
@@ -47,9 +50,10 @@ impl Scene {
     }
 
     /// Returns the traffic that the active hooks queue; all TCP if there is none.
-    pub(super) fn led(&self) -> Vec<Led> {
-        let led: Vec<Led> = inspect::hooks(self.places()).flat_map(|(_, config)| Led::by(config)).collect();
-        if led.is_empty() { Led::by(&HookConfig::default()).collect() } else { led }
+    pub(super) fn led(&self) -> Vec<HookedTraffic> {
+        let led: Vec<HookedTraffic> =
+            inspect::hooks(self.places()).flat_map(|(_, config)| HookedTraffic::by(config)).collect();
+        if led.is_empty() { HookedTraffic::by(&HookConfig::default()).collect() } else { led }
     }
 
     /// Returns the mark bits of the active hook, or the default ones.
@@ -63,42 +67,42 @@ impl Scene {
     }
 
     /// Returns the errors of reading rules.
-    pub(super) fn unread_rules(&self) -> impl Iterator<Item = &Blind> {
+    pub(super) fn unread_rules(&self) -> impl Iterator<Item = &ProgramQueryError> {
         self.iptables.iter().filter_map(|read| read.as_ref().err()).chain(self.nft.as_ref().err())
     }
 }
 
 /// Program that lists the rules of one variant and family.
-struct Save {
-    family: Family,
-    variant: Variant,
+struct IptablesSave {
+    family: IpFamily,
+    variant: IptablesVariant,
     program: &'static str,
     /// File with the kernel's existing legacy tables.
     legacy_tables: &'static str,
 }
 
-const SAVES: [Save; 4] = [
-    Save {
-        family: Family::V4,
-        variant: Variant::Nft,
+const SAVES: [IptablesSave; 4] = [
+    IptablesSave {
+        family: IpFamily::V4,
+        variant: IptablesVariant::Nft,
         program: "iptables-nft-save",
         legacy_tables: "/proc/net/ip_tables_names",
     },
-    Save {
-        family: Family::V6,
-        variant: Variant::Nft,
+    IptablesSave {
+        family: IpFamily::V6,
+        variant: IptablesVariant::Nft,
         program: "ip6tables-nft-save",
         legacy_tables: "/proc/net/ip6_tables_names",
     },
-    Save {
-        family: Family::V4,
-        variant: Variant::Legacy,
+    IptablesSave {
+        family: IpFamily::V4,
+        variant: IptablesVariant::Legacy,
         program: "iptables-legacy-save",
         legacy_tables: "/proc/net/ip_tables_names",
     },
-    Save {
-        family: Family::V6,
-        variant: Variant::Legacy,
+    IptablesSave {
+        family: IpFamily::V6,
+        variant: IptablesVariant::Legacy,
         program: "ip6tables-legacy-save",
         legacy_tables: "/proc/net/ip6_tables_names",
     },
@@ -106,13 +110,15 @@ const SAVES: [Save; 4] = [
 
 /// Returns the rules from a program; `None` if the kernel can have none, since the query itself would create
 /// a table.
-fn read_save(save: &Save) -> Option<Result<Vec<ForeignRule>, Blind>> {
+fn read_save(save: &IptablesSave) -> Option<Result<Vec<ForeignRule>, ProgramQueryError>> {
     let program = save.program;
-    if save.variant == Variant::Legacy {
+    if save.variant == IptablesVariant::Legacy {
         match std::fs::read_to_string(save.legacy_tables) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
             Ok(names) if names.trim().is_empty() => return None,
-            Err(error) => return Some(Err(Blind::Failed { program, message: error.to_string() })),
+            Err(error) => {
+                return Some(Err(ProgramQueryError::Failed { program, message: error.to_string() }));
+            }
             Ok(_) => {}
         }
     }
@@ -121,7 +127,7 @@ fn read_save(save: &Save) -> Option<Result<Vec<ForeignRule>, Blind>> {
 }
 
 /// Returns the third-party rules of a listing: not in one of the hook's chains, and not a jump to one.
-fn foreign(family: Family, program: &str, listing: &str) -> Vec<ForeignRule> {
+fn foreign(family: IpFamily, program: &str, listing: &str) -> Vec<ForeignRule> {
     let mut table = "";
     let mut rules = Vec::new();
     for line in listing.lines() {
@@ -147,7 +153,7 @@ mod tests {
         let listing = "# made\n*mangle\n:FORWARD ACCEPT [0:0]\n:BANNERWALL - [0:0]\n\
                        -A FORWARD -p tcp -j BANNERWALL\n-A BANNERWALL -j DROP\n\
                        -A FORWARD -j MARK --set-xmark 0x1/0xff\nCOMMIT\n*raw\n-A PREROUTING -j CT --notrack\n";
-        let rules = foreign(Family::V4, "iptables-nft-save", listing);
+        let rules = foreign(IpFamily::V4, "iptables-nft-save", listing);
         let texts: Vec<String> = rules.iter().map(|rule| format!("{}: {}", rule.place, rule.text)).collect();
         assert_eq!(
             texts,

@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use rustix::thread::CapabilitySet;
 
-use super::queue::{Queue, inbox};
+use super::queue::{FleetDatabase, inbox};
 use super::{FleetError, PAUSE};
 use crate::confinement::Confinement;
-use crate::database::{Absence, Pauses, Place};
+use crate::database::{DatabaseLocation, OutageTracker, RetryBackoff};
 use crate::diagnostics::tell;
-use crate::inventory::{Merger, StoreError};
+use crate::inventory::{BatchMerger, StoreError};
 use crate::privileges::keep_or_tell;
 
 /// Number of batches that are taken at once.
@@ -38,7 +38,7 @@ const AGAIN: &str = "bannerwall: what sensors have sent is merged again";
 #[derive(Debug, Clone)]
 pub struct MergeConfig {
     /// The database.
-    pub place: Place,
+    pub place: DatabaseLocation,
     /// True if the merge continues when the inbox is empty or the server is away.
     pub follows: bool,
     /// True if batches that were set aside are tried again.
@@ -47,7 +47,7 @@ pub struct MergeConfig {
 
 /// Numbers of merged batches.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Merged {
+pub struct MergeCounts {
     /// Number of batches.
     pub batches: usize,
     /// Number of batches that were set aside.
@@ -60,34 +60,34 @@ pub struct Merged {
 /// # Errors
 ///
 /// The database cannot be used. A server that disappears later is an error only without `follows`.
-pub fn merge(config: &MergeConfig, stopped: &Receiver<()>) -> Result<Merged, FleetError> {
-    Hand::open(config)?.work(config.follows, stopped)
+pub fn merge(config: &MergeConfig, stopped: &Receiver<()>) -> Result<MergeCounts, FleetError> {
+    MergeState::open(config)?.work(config.follows, stopped)
 }
 
 /// The state of a merge.
-struct Hand {
-    merger: Merger,
+struct MergeState {
+    merger: BatchMerger,
     /// Number of batches to take at once: one if one of them is at fault.
     most: i64,
     /// The batch that was refused alone a moment ago.
     suspect: Option<i64>,
     /// The pauses of an inbox that stays empty.
-    rests: Pauses,
+    rests: RetryBackoff,
     /// Time of the last check for sessions that block others.
     unblocked: Option<Instant>,
-    merged: Merged,
+    merged: MergeCounts,
 }
 
-impl Hand {
+impl MergeState {
     fn open(config: &MergeConfig) -> Result<Self, FleetError> {
-        drop(Queue::open(&config.place)?);
+        drop(FleetDatabase::open(&config.place)?);
         let mut hand = Self {
-            merger: Merger::open(&config.place)?,
+            merger: BatchMerger::open(&config.place)?,
             most: TOGETHER,
             suspect: None,
-            rests: Pauses::new(LOOKS.0, LOOKS.1),
+            rests: RetryBackoff::new(LOOKS.0, LOOKS.1),
             unblocked: None,
-            merged: Merged::default(),
+            merged: MergeCounts::default(),
         };
         if !hand.merger.ask(inbox::may_merge)? {
             return Err(FleetError::MayNotMerge);
@@ -99,8 +99,8 @@ impl Hand {
         Ok(hand)
     }
 
-    fn work(mut self, follows: bool, stopped: &Receiver<()>) -> Result<Merged, FleetError> {
-        let (mut absence, mut pause) = (Absence::new(PAUSE), Duration::ZERO);
+    fn work(mut self, follows: bool, stopped: &Receiver<()>) -> Result<MergeCounts, FleetError> {
+        let (mut absence, mut pause) = (OutageTracker::new(PAUSE), Duration::ZERO);
         while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
             pause = match self.step() {
                 Ok(is_empty) => {
@@ -131,10 +131,10 @@ impl Hand {
         if self.rests.have_begun() && !self.merger.ask(inbox::is_waiting)? {
             return Ok(true);
         }
-        let (mut taken, most) = (inbox::Taken::default(), self.most);
+        let (mut taken, most) = (inbox::InboxMergeResult::default(), self.most);
         match self.merger.merge(&mut |link| inbox::take(link, most, &mut taken)) {
             Ok(()) => {}
-            Err(error) if Merger::refuses(&error) => {
+            Err(error) if BatchMerger::refuses(&error) => {
                 // A batch that fails alone, with freshly read rows, is itself at fault.
                 let alone = taken.last.filter(|_| taken.merged == 1);
                 let before = std::mem::replace(&mut self.suspect, alone);
@@ -181,18 +181,18 @@ impl Hand {
 
 /// Merges on a separate thread until this value is dropped.
 #[derive(Debug)]
-pub struct Background {
+pub struct BackgroundMerge {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Background {
+impl BackgroundMerge {
     /// Starts the thread, even if there is no fleet yet. The thread confines itself.
     ///
     /// # Errors
     ///
     /// The system has no free thread.
-    pub fn start(place: &Place, confinement: Option<Confinement>) -> std::io::Result<Self> {
+    pub fn start(place: &DatabaseLocation, confinement: Option<Confinement>) -> std::io::Result<Self> {
         let (stop, stopped) = bounded(0);
         let config = MergeConfig { place: place.clone(), follows: true, tries_again: false };
         let merging = move || {
@@ -210,10 +210,10 @@ impl Background {
 
 /// Merges until the other end of `stopped` is gone. An obstacle is reported once, and checked again.
 fn tend(config: &MergeConfig, stopped: &Receiver<()>) {
-    let (mut absence, mut pause) = (Absence::new(PAUSE), Duration::ZERO);
+    let (mut absence, mut pause) = (OutageTracker::new(PAUSE), Duration::ZERO);
     let mut told = None;
     while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
-        let error = match Hand::open(config) {
+        let error = match MergeState::open(config) {
             Ok(hand) => {
                 if absence.is_over() || told.is_some() {
                     tell(AGAIN);
@@ -257,7 +257,7 @@ fn others_first(error: &FleetError) -> Option<String> {
     }
 }
 
-impl Drop for Background {
+impl Drop for BackgroundMerge {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {

@@ -32,15 +32,15 @@ pub mod rules;
 mod wait;
 mod worker;
 
-pub use merge::{Background, MergeConfig, Merged, merge};
-pub use order::{FileKind, NetworkRate, Order, RuleFile, leads_down};
+pub use merge::{BackgroundMerge, MergeConfig, MergeCounts, merge};
+pub use order::{FileKind, NetworkRate, RuleFile, ScanOrder, leads_down};
 pub use queue::{
-    Group, Member, Planned, Published, PublishedState, Queue, ScanEnd, ScanState, SensorState, Status,
-    Submission, TakenState, check_name, script, sensors_of,
+    FleetDatabase, FleetRole, RoleGroup, RulesPublication, RulesVersionState, ScanEnd, ScanState, ScanStatus,
+    ScanSubmission, ScheduledScan, SensorRulesState, SensorState, check_name, script, sensors_of,
 };
-pub use rhythm::Cron;
-pub use wait::{WaitConfig, Waited, wait};
-pub use worker::{Ended, Stop, Task, Until, WorkerConfig, run};
+pub use rhythm::CronSchedule;
+pub use wait::{WaitConfig, WaitOutcome, wait};
+pub use worker::{ExitCondition, ScanTask, StopRequests, WorkerConfig, WorkerSummary, run};
 
 use std::time::Duration;
 

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// The order of a scan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Order {
+pub struct ScanOrder {
     /// `ssh`, `http`, …
     pub mode: String,
     /// Flags of `scan` that decide how it probes.

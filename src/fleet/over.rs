@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 /// Positions that are finished.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Over {
+pub(super) struct FinishedTargets {
     /// All positions below this multiple of 8 are finished.
     to: u64,
     /// One bit per position above, the lowest bit first.
@@ -13,7 +13,7 @@ pub(super) struct Over {
     count: u64,
 }
 
-impl Over {
+impl FinishedTargets {
     /// Reads the set from the columns of a row.
     pub(super) fn new(to: u64, bits: &[u8]) -> Self {
         let behind: u64 = bits.iter().map(|octet| u64::from(octet.count_ones())).sum();
@@ -66,13 +66,13 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn what_was_added_is_over_and_nothing_else(all in proptest::collection::vec(0_u64..200, 0..300), cut in 0_usize..300) {
-            let (mut over, mut set) = (Over::default(), BTreeSet::new());
+            let (mut over, mut set) = (FinishedTargets::default(), BTreeSet::new());
             for (at, position) in all.iter().enumerate() {
                 proptest::prop_assert_eq!(over.add(*position), set.insert(*position));
                 if at == cut {
                     // Another worker goes on.
                     let (to, bits) = over.parts();
-                    over = Over::new(to, &bits);
+                    over = FinishedTargets::new(to, &bits);
                 }
             }
             proptest::prop_assert_eq!(over.count(), set.len() as u64);
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn what_is_over_in_order_takes_no_room() {
-        let mut over = Over::default();
+        let mut over = FinishedTargets::default();
         assert!((0..65_536).all(|position| over.add(position)));
         assert_eq!((over.parts(), over.count()), ((65_536, Vec::new()), 65_536));
     }

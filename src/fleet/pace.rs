@@ -7,11 +7,11 @@
 
 use std::time::{Duration, Instant};
 
-use super::queue::Share;
+use super::queue::GrantedRate;
 
 /// A worker's share of one limit, in targets per thousand seconds.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Allowance {
+pub(super) struct RateShare {
     /// Number of the limit in the scan.
     pub(super) number: i64,
     rate: u64,
@@ -19,7 +19,7 @@ pub(super) struct Allowance {
     until: Option<Instant>,
 }
 
-impl Allowance {
+impl RateShare {
     pub(super) fn new(number: i64) -> Self {
         Self { number, rate: 0, fair: 0, until: None }
     }
@@ -41,7 +41,7 @@ impl Allowance {
     }
 
     /// Stores the share that the database granted for a request at `asked`.
-    pub(super) fn take(&mut self, share: Share, asked: Instant, lease: Duration) {
+    pub(super) fn take(&mut self, share: GrantedRate, asked: Instant, lease: Duration) {
         (self.rate, self.fair, self.until) = (share.granted, share.fair, Some(asked + lease));
     }
 }
@@ -53,7 +53,7 @@ mod tests {
     const LEASE: Duration = Duration::from_secs(10);
 
     /// What the database does.
-    fn share(shares: &[(u64, Instant)], me: usize, used: u64, total: u64, now: Instant) -> Share {
+    fn share(shares: &[(u64, Instant)], me: usize, used: u64, total: u64, now: Instant) -> GrantedRate {
         let there: Vec<u64> = shares
             .iter()
             .enumerate()
@@ -61,13 +61,13 @@ mod tests {
             .map(|(_, (rate, _))| *rate)
             .collect();
         let fair = total / (there.len() as u64 + 1);
-        Share { granted: (total - there.iter().sum::<u64>()).min(used.max(fair)), fair }
+        GrantedRate { granted: (total - there.iter().sum::<u64>()).min(used.max(fair)), fair }
     }
 
     #[test]
     fn workers_that_come_and_go_never_use_more_than_there_is_and_soon_all_of_it() {
         let (total, start) = (10_000, Instant::now());
-        let mut workers: Vec<Option<Allowance>> = vec![None; 5];
+        let mut workers: Vec<Option<RateShare>> = vec![None; 5];
         let mut shares = vec![(0, start); 5];
         for second in 0..200_u64 {
             let now = start + Duration::from_secs(second);
@@ -76,7 +76,7 @@ mod tests {
                 let begins = me as u64 * 20;
                 let dies = if me < 2 { 110 + me as u64 * 30 } else { 1_000 };
                 if second == begins {
-                    workers[me] = Some(Allowance::new(0));
+                    workers[me] = Some(RateShare::new(0));
                 }
                 let Some(allowance) = workers[me].as_mut().filter(|_| second < dies) else { continue };
                 let used = allowance.lower(now);

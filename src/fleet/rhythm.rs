@@ -3,23 +3,23 @@
 
 use cronexpr::{Crontab, FallbackTimezoneOption, MakeTimestamp, ParseOptions, parse_crontab_with};
 
-use crate::inventory::Time;
+use crate::inventory::InventoryTime;
 
 /// Number of runs that are compared to find the shortest interval: eight years of a daily one.
 const LOOKED_AT: usize = 3_000;
 
 /// A crontab: minute, hour, day, month, day of the week, time zone.
 #[derive(Debug, Clone)]
-pub struct Cron {
+pub struct CronSchedule {
     text: String,
     read: Crontab,
 }
 
 /// Minutes in which nothing is scanned.
 #[derive(Debug, Clone, Default)]
-pub struct Exclusions(Vec<Cron>);
+pub struct ExclusionWindows(Vec<CronSchedule>);
 
-impl std::str::FromStr for Cron {
+impl std::str::FromStr for CronSchedule {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -32,22 +32,22 @@ impl std::str::FromStr for Cron {
     }
 }
 
-impl Cron {
+impl CronSchedule {
     /// Returns the text of the crontab.
     pub fn text(&self) -> &str {
         &self.text
     }
 
     /// Returns the first time after another one; none if there is none for years.
-    pub fn next(&self, after: Time) -> Option<Time> {
+    pub fn next(&self, after: InventoryTime) -> Option<InventoryTime> {
         let after = MakeTimestamp::from_millisecond(after.millis()).ok()?;
         let next = self.read.find_next(after).ok()?;
-        Some(Time::from_millis(next.timestamp().as_millisecond()))
+        Some(InventoryTime::from_millis(next.timestamp().as_millisecond()))
     }
 
     /// Returns how often it is due after a time and up to another one, and when last. Counts at most `most`
     /// times.
-    pub fn due(&self, after: Time, to: Time, most: u64) -> (u64, Time) {
+    pub fn due(&self, after: InventoryTime, to: InventoryTime, most: u64) -> (u64, InventoryTime) {
         let (mut count, mut last) = (0, after);
         while let Some(due) = self.next(last).filter(|due| *due <= to && count < most) {
             (count, last) = (count + 1, due);
@@ -57,7 +57,7 @@ impl Cron {
 
     /// Returns the shortest time between two runs after a time, in milliseconds; none if there are no two
     /// runs.
-    pub fn gap(&self, after: Time) -> Option<i64> {
+    pub fn gap(&self, after: InventoryTime) -> Option<i64> {
         let mut last = self.next(after)?;
         let runs = std::iter::from_fn(|| {
             let next = self.next(last)?;
@@ -67,13 +67,13 @@ impl Cron {
     }
 
     /// True if the crontab includes the minute of a time.
-    fn names(&self, at: Time) -> bool {
+    fn names(&self, at: InventoryTime) -> bool {
         let minute = at.millis() - at.millis().rem_euclid(60_000);
         MakeTimestamp::from_millisecond(minute).is_ok_and(|at| self.read.matches(at).unwrap_or(false))
     }
 }
 
-impl Exclusions {
+impl ExclusionWindows {
     /// Reads crontabs.
     ///
     /// # Errors
@@ -89,7 +89,7 @@ impl Exclusions {
     }
 
     /// True if nothing may be scanned at a time.
-    pub fn cover(&self, at: Time) -> bool {
+    pub fn cover(&self, at: InventoryTime) -> bool {
         self.0.iter().any(|cron| cron.names(at))
     }
 }
@@ -98,34 +98,34 @@ impl Exclusions {
 mod tests {
     use super::*;
 
-    fn time(text: &str) -> Time {
-        Time::from_millis(text.parse::<jiff::Timestamp>().unwrap().as_millisecond())
+    fn time(text: &str) -> InventoryTime {
+        InventoryTime::from_millis(text.parse::<jiff::Timestamp>().unwrap().as_millisecond())
     }
 
     #[test]
     fn a_crontab_is_due_by_its_own_time_zone() {
-        let cron: Cron = "30 3 * * 1-5 Europe/Berlin".parse().unwrap();
+        let cron: CronSchedule = "30 3 * * 1-5 Europe/Berlin".parse().unwrap();
         // A Sunday in winter, and a Friday in summer.
         assert_eq!(cron.next(time("2026-11-22T12:00:00Z")), Some(time("2026-11-23T02:30:00Z")));
         assert_eq!(cron.next(time("2026-07-03T01:30:00Z")), Some(time("2026-07-06T01:30:00Z")));
-        let hourly: Cron = "0 * * * *".parse().unwrap();
+        let hourly: CronSchedule = "0 * * * *".parse().unwrap();
         let (from, to) = (time("2026-11-22T12:00:00Z"), time("2026-11-22T15:59:00Z"));
         assert_eq!(hourly.due(from, to, 100), (3, time("2026-11-22T15:00:00Z")));
         assert_eq!(hourly.due(from, to, 2), (2, time("2026-11-22T14:00:00Z")));
         assert_eq!(hourly.due(to, to, 2), (0, to));
-        let gap = |text: &str| text.parse::<Cron>().unwrap().gap(to).map(|gap| gap / 60_000);
+        let gap = |text: &str| text.parse::<CronSchedule>().unwrap().gap(to).map(|gap| gap / 60_000);
         assert_eq!(gap("*/10 * * * *"), Some(10));
         // When the clock is put forward.
         assert_eq!(gap("30 3 * * * Europe/Berlin"), Some(23 * 60));
         assert_eq!(gap("0 3 * * 1"), Some(7 * 24 * 60));
         for wrong in ["", "* * * *", "61 * * * *", "30 3 * * * Europe/Nowhere", "daily"] {
-            assert!(wrong.parse::<Cron>().is_err(), "{wrong}");
+            assert!(wrong.parse::<CronSchedule>().is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn excluded_are_the_minutes_that_a_crontab_names() {
-        let office = Exclusions::read(&["* 8-17 * * 1-5 Europe/Berlin".to_owned()]).unwrap();
+        let office = ExclusionWindows::read(&["* 8-17 * * 1-5 Europe/Berlin".to_owned()]).unwrap();
         for (at, is_covered) in [
             ("2026-11-23T06:59:59Z", false),
             ("2026-11-23T07:00:00Z", true),
@@ -136,7 +136,7 @@ mod tests {
         ] {
             assert_eq!(office.cover(time(at)), is_covered, "{at}");
         }
-        assert!(!Exclusions::default().cover(time("2026-11-23T12:00:00Z")));
-        assert!(Exclusions::read(&["whenever".to_owned()]).is_err());
+        assert!(!ExclusionWindows::default().cover(time("2026-11-23T12:00:00Z")));
+        assert!(ExclusionWindows::read(&["whenever".to_owned()]).is_err());
     }
 }

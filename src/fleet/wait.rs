@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use super::queue::{Queue, ScanEnd};
+use super::queue::{FleetDatabase, ScanEnd};
 use super::{FleetError, PAUSE};
-use crate::database::{Absence, Pauses, Place};
+use crate::database::{DatabaseLocation, OutageTracker, RetryBackoff};
 use crate::diagnostics::tell;
 
 /// First and last pause between queries. The last one bounds the time between a signal and the end.
@@ -15,7 +15,7 @@ const LOOKS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 #[derive(Debug, Clone)]
 pub struct WaitConfig {
     /// The database.
-    pub place: Place,
+    pub place: DatabaseLocation,
     /// The scans.
     pub scans: Vec<i64>,
     /// Limit of the wait by this machine's clock; no limit if absent.
@@ -24,7 +24,7 @@ pub struct WaitConfig {
 
 /// The reason why the wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Waited {
+pub enum WaitOutcome {
     /// All scans have ended.
     Over,
     /// The time is over, but this scan has not ended.
@@ -43,11 +43,11 @@ pub fn wait(
     config: &WaitConfig,
     stop: &AtomicBool,
     mut show: impl FnMut(i64, ScanEnd),
-) -> Result<Waited, FleetError> {
+) -> Result<WaitOutcome, FleetError> {
     let begun = Instant::now();
-    let mut queue = Queue::open(&config.place)?;
+    let mut queue = FleetDatabase::open(&config.place)?;
     for scan in &config.scans {
-        let (mut looks, mut absence) = (Pauses::new(LOOKS.0, LOOKS.1), Absence::new(PAUSE));
+        let (mut looks, mut absence) = (RetryBackoff::new(LOOKS.0, LOOKS.1), OutageTracker::new(PAUSE));
         loop {
             let found = queue.revive().map_err(FleetError::from).and_then(|()| queue.end(*scan));
             let pause = match found {
@@ -70,13 +70,13 @@ pub fn wait(
             };
             let left = config.patience.map(|patience| patience.saturating_sub(begun.elapsed()));
             if stop.load(Relaxed) {
-                return Ok(Waited::Stopped(*scan));
+                return Ok(WaitOutcome::Stopped(*scan));
             }
             if left.is_some_and(|left| left.is_zero()) {
-                return Ok(Waited::Late(*scan));
+                return Ok(WaitOutcome::Late(*scan));
             }
             std::thread::sleep(left.map_or(pause, |left| pause.min(left)));
         }
     }
-    Ok(Waited::Over)
+    Ok(WaitOutcome::Over)
 }

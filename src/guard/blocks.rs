@@ -21,7 +21,7 @@ const TEXT: usize = 256;
 
 /// Connections of one client that were blocked for the same reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Block {
+pub struct BlockEntry {
     /// Time of the first connection.
     pub first: Timestamp,
     /// Time of the last connection.
@@ -48,7 +48,7 @@ pub struct Block {
     pub matched: Option<MatchedText>,
 }
 
-impl Block {
+impl BlockEntry {
     /// Returns the block that an event reports.
     fn of(event: &Event) -> Option<Self> {
         if !matches!(event.kind, EventKind::Alert(_) | EventKind::Drop(_)) {
@@ -115,17 +115,17 @@ fn address(end: Endpoint) -> SocketAddr {
 
 /// The blocks that all threads of a guard share. The packet path takes the lock only for blocked connections.
 #[derive(Debug, Default)]
-pub(super) struct BlockLog(Mutex<HashMap<IpAddr, VecDeque<Block>>>);
+pub(super) struct BlockLog(Mutex<HashMap<IpAddr, VecDeque<BlockEntry>>>);
 
 impl BlockLog {
     /// Stores the block that an event reports, if it reports one.
     pub(super) fn show(&self, event: &Event) {
-        if let Some(block) = Block::of(event) {
+        if let Some(block) = BlockEntry::of(event) {
             self.add(block);
         }
     }
 
-    fn add(&self, mut block: Block) {
+    fn add(&self, mut block: BlockEntry) {
         let mut clients = self.lock();
         let entries = clients.entry(block.client.ip()).or_default();
         if let Some(known) = entries.iter().position(|known| known.is_like(&block))
@@ -139,34 +139,34 @@ impl BlockLog {
         }
         entries.push_back(block);
         if clients.len() > CLIENTS {
-            let last = |entries: &VecDeque<Block>| entries.back().map(|block| block.last);
+            let last = |entries: &VecDeque<BlockEntry>| entries.back().map(|block| block.last);
             let oldest = clients.iter().min_by_key(|(_, entries)| last(entries)).map(|(client, _)| *client);
             oldest.map(|client| clients.remove(&client));
         }
     }
 
     /// Returns the blocks of connections from or to an address, the latest first.
-    pub(super) fn of(&self, address: IpAddr, port: Option<u16>) -> Vec<Block> {
+    pub(super) fn of(&self, address: IpAddr, port: Option<u16>) -> Vec<BlockEntry> {
         let address = address.to_canonical();
-        let mut found: Vec<Block> =
+        let mut found: Vec<BlockEntry> =
             self.lock().values().flatten().filter(|block| block.involves(address, port)).cloned().collect();
         found.sort_by_key(|block| std::cmp::Reverse(block.last));
         found
     }
 
     /// Returns all blocks, for the guard that takes over.
-    pub(super) fn all(&self) -> Vec<Block> {
-        let mut all: Vec<Block> = self.lock().values().flatten().cloned().collect();
+    pub(super) fn all(&self) -> Vec<BlockEntry> {
+        let mut all: Vec<BlockEntry> = self.lock().values().flatten().cloned().collect();
         all.sort_by_key(|block| block.last);
         all
     }
 
     /// Adds the blocks of the guard that this one takes over from.
-    pub(super) fn go_on_from(&self, blocks: Vec<Block>) {
+    pub(super) fn go_on_from(&self, blocks: Vec<BlockEntry>) {
         blocks.into_iter().for_each(|block| self.add(block));
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, VecDeque<Block>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, VecDeque<BlockEntry>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -175,9 +175,9 @@ impl BlockLog {
 mod tests {
     use super::*;
 
-    fn block(client: u32, port: u16, rule: &str, second: u64) -> Block {
+    fn block(client: u32, port: u16, rule: &str, second: u64) -> BlockEntry {
         let at = Timestamp::from_nanos(second * 1_000_000_000);
-        Block {
+        BlockEntry {
             first: at,
             last: at,
             count: 1,

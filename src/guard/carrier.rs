@@ -7,16 +7,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use super::GuardError;
-use super::config::{InspectionConfig, Output};
+use super::config::{EventOutput, InspectionConfig};
 use super::hold;
-use super::host::{Host, Inspection, Loaded};
+use super::host::{InspectionPipeline, InspectionRuntime, RulesAndFingerprints};
 use super::reader::{self, EventReader};
-use super::resets::Outcomes;
-use super::source::Verdict;
-use crate::engine::{Checksums, Decision, OnFailure, PacketInput, Resets};
-use crate::metrics::{GuardMetrics, Registry};
-use crate::packet::Patch;
-use crate::rules::Selection;
+use super::resets::ResetOutcomes;
+use super::source::PacketVerdict;
+use crate::engine::{ChecksumState, Decision, OnFailure, PacketInput, ResetPair};
+use crate::metrics::{GuardMetrics, MetricsRegistry};
+use crate::packet::PacketPatch;
+use crate::rules::RuleSelection;
 
 /// Queue number in the metrics of carried packets.
 const NO_QUEUE: u16 = 0;
@@ -27,7 +27,7 @@ pub struct CarriedPacket<'a> {
     /// The packet from its IP header on, in parts. The first part holds all headers, or the whole packet.
     pub parts: &'a [IoSlice<'a>],
     /// State of its checksums.
-    pub checksums: Checksums,
+    pub checksums: ChecksumState,
     /// The interface on which it arrived or leaves.
     pub interface: &'a str,
 }
@@ -38,15 +38,15 @@ pub enum CarriedVerdict {
     /// Forward the packet.
     Pass,
     /// Forward the packet with these bytes replaced.
-    Patch(Patch),
+    Patch(PacketPatch),
     /// Drop the packet.
     Stop,
 }
 
 /// A running guard that inspects carried packets.
 pub struct CarrierGuard {
-    host: Host,
-    selection: Selection,
+    host: InspectionRuntime,
+    selection: RuleSelection,
     inspector: Arc<CarrierInspector>,
 }
 
@@ -68,18 +68,18 @@ impl CarrierGuard {
     /// One of these steps fails.
     pub fn start(
         config: InspectionConfig,
-        outputs: Vec<Output>,
+        outputs: Vec<EventOutput>,
         readers: Vec<Box<dyn EventReader>>,
-        registry: &Registry,
+        registry: &MetricsRegistry,
     ) -> Result<Self, GuardError> {
-        let loaded = Loaded::read(&config, &readers)?;
+        let loaded = RulesAndFingerprints::read(&config, &readers)?;
         if config.is_confined {
             let attached = reader::confinement(&readers).speaking();
             hold::files(&config, &loaded.rules, attached).apply_or_tell(false);
         }
         let metrics = GuardMetrics::new(registry)?;
         metrics.enforcing.set(i64::from(config.engine.enforce));
-        let mut host = Host::start(loaded, metrics, outputs, readers, false)?;
+        let mut host = InspectionRuntime::start(loaded, metrics, outputs, readers, false)?;
         host.readers
             .iter_mut()
             .try_for_each(|reader| reader.open().map(drop))
@@ -89,7 +89,7 @@ impl CarrierGuard {
             OnFailure::Closed => CarriedVerdict::Stop,
         };
         let inspection = host.inspection(config.engine, NO_QUEUE, host.sinks());
-        let carried = Carried { inspection, whole: Vec::new(), failure, is_over: false };
+        let carried = CarrierInspectorState { inspection, whole: Vec::new(), failure, is_over: false };
         let inspector = CarrierInspector { carried: Mutex::new(carried), metrics: host.metrics.clone() };
         Ok(Self { host, selection: config.rules, inspector: Arc::new(inspector) })
     }
@@ -128,13 +128,13 @@ impl CarrierGuard {
 
 /// Inspects carried packets. Threads share it.
 pub struct CarrierInspector {
-    carried: Mutex<Carried>,
+    carried: Mutex<CarrierInspectorState>,
     metrics: GuardMetrics,
 }
 
 /// The state behind the lock of a [`CarrierInspector`].
-struct Carried {
-    inspection: Inspection,
+struct CarrierInspectorState {
+    inspection: InspectionPipeline,
     /// Buffer for a packet whose first part was too short.
     whole: Vec<u8>,
     /// The verdict on packets that cannot be inspected.
@@ -145,19 +145,27 @@ struct Carried {
 
 impl CarrierInspector {
     /// Inspects a packet. If both ends of its connection are to be reset, `send` sends the resets.
-    pub fn judge(&self, packet: CarriedPacket<'_>, send: impl FnOnce(&Resets) -> Outcomes) -> CarriedVerdict {
+    pub fn judge(
+        &self,
+        packet: CarriedPacket<'_>,
+        send: impl FnOnce(&ResetPair) -> ResetOutcomes,
+    ) -> CarriedVerdict {
         let mut carried = self.lock();
         carried.inspection.tally.receive();
         let (verdict, outcomes) = carried.judge(packet, send);
         let is_stopped = verdict == CarriedVerdict::Stop;
-        carried.inspection.answers.count(if is_stopped { Verdict::Drop } else { Verdict::Accept });
+        carried.inspection.answers.count(if is_stopped {
+            PacketVerdict::Drop
+        } else {
+            PacketVerdict::Accept
+        });
         if let Some(outcomes) = outcomes {
             outcomes.count(&self.metrics);
         }
         verdict
     }
 
-    fn lock(&self) -> MutexGuard<'_, Carried> {
+    fn lock(&self) -> MutexGuard<'_, CarrierInspectorState> {
         self.carried.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -168,12 +176,12 @@ impl fmt::Debug for CarrierInspector {
     }
 }
 
-impl Carried {
+impl CarrierInspectorState {
     fn judge(
         &mut self,
         packet: CarriedPacket<'_>,
-        send: impl FnOnce(&Resets) -> Outcomes,
-    ) -> (CarriedVerdict, Option<Outcomes>) {
+        send: impl FnOnce(&ResetPair) -> ResetOutcomes,
+    ) -> (CarriedVerdict, Option<ResetOutcomes>) {
         let Some(first) = packet.parts.first().filter(|_| !self.is_over) else {
             return (CarriedVerdict::Stop, None);
         };
@@ -208,7 +216,7 @@ impl Carried {
             Decision::Drop | Decision::Block => CarriedVerdict::Stop,
             Decision::Reject(resets) => {
                 let sent =
-                    if inspection.allowance.admit(instant) { send(&resets) } else { Outcomes::LIMITED };
+                    if inspection.allowance.admit(instant) { send(&resets) } else { ResetOutcomes::LIMITED };
                 let events = inspection.sink.held_since(held);
                 inspection.sink.complete(events, &sent);
                 outcomes = Some(sent);

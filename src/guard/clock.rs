@@ -8,7 +8,7 @@ use crate::event::Timestamp;
 /// A monotonic clock that starts at the time of day, together with the last reading of the wall clock. If the
 /// wall clock is set, flows neither expire early nor live longer.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Clock {
+pub(super) struct MonotonicClock {
     start: Instant,
     anchor: Timestamp,
     /// The monotonic time at which the wall clock was last read, and the wall clock's time then.
@@ -18,9 +18,9 @@ pub(super) struct Clock {
 
 /// Nanoseconds by which the wall clock is ahead of the monotonic clock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Step(i64);
+pub(super) struct WallClockOffset(i64);
 
-impl Clock {
+impl MonotonicClock {
     /// Starts a clock at this time of day.
     pub(super) const fn start(start: Instant, wall: Timestamp) -> Self {
         Self { start, anchor: wall, read: wall, wall }
@@ -37,12 +37,12 @@ impl Clock {
     }
 
     /// Returns the difference between the wall clock and the monotonic clock.
-    pub(super) const fn step(&self) -> Step {
-        Step(self.wall.as_nanos().cast_signed().saturating_sub(self.read.as_nanos().cast_signed()))
+    pub(super) const fn step(&self) -> WallClockOffset {
+        WallClockOffset(self.wall.as_nanos().cast_signed().saturating_sub(self.read.as_nanos().cast_signed()))
     }
 }
 
-impl Step {
+impl WallClockOffset {
     /// Returns the time of day for a monotonic time.
     pub(super) const fn of_day(self, even: Timestamp) -> Timestamp {
         Timestamp::from_nanos(even.as_nanos().saturating_add_signed(self.0))
@@ -59,7 +59,7 @@ mod tests {
     fn a_wall_clock_that_is_set_changes_events_and_not_ages() {
         let (start, day) = (Instant::now(), Timestamp::from_nanos(1_800_000_000_000_000_000));
         for (hours, forward) in [(5, true), (5, false), (0, true)] {
-            let mut clock = Clock::start(start, day);
+            let mut clock = MonotonicClock::start(start, day);
             let later = start + Duration::from_secs(10);
             let shift = Duration::from_secs(hours * 3600);
             let wall = match forward {

@@ -5,22 +5,22 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::source::Backend;
+use super::source::QueueBackend;
 use crate::bypass::BypassConfig;
 use crate::engine::EngineConfig;
-use crate::hook::{Family, HookConfig, MarkField, Queues, Variant};
+use crate::hook::{HookConfig, IpFamily, IptablesVariant, MarkField, QueueRange};
 use crate::metrics::MetricsConfig;
-use crate::output::{Destination, Format};
-use crate::privileges::User;
-use crate::rules::Selection;
-use crate::terms::hash::Digest;
+use crate::output::{OutputDestination, OutputFormat};
+use crate::privileges::UnprivilegedUser;
+use crate::rules::RuleSelection;
+use crate::terms::hash::Sha256Digest;
 
 /// An event output: a destination and a format.
-pub struct Output {
+pub struct EventOutput {
     /// Destination of the events.
-    pub destination: Destination,
+    pub destination: OutputDestination,
     /// Format of the events.
-    pub format: Box<dyn Format>,
+    pub format: Box<dyn OutputFormat>,
 }
 
 /// Path of the control socket.
@@ -38,7 +38,7 @@ pub struct ConfigFile {
     /// Its path.
     pub path: PathBuf,
     /// SHA-256 of its bytes.
-    pub digest: Digest,
+    pub digest: Sha256Digest,
 }
 
 impl ConfigFile {
@@ -48,7 +48,7 @@ impl ConfigFile {
     /// The file is unreadable.
     pub fn read(path: &Path) -> std::io::Result<Self> {
         let bytes = std::fs::read(path)?;
-        Ok(Self { path: path.to_owned(), digest: Digest::of(&bytes) })
+        Ok(Self { path: path.to_owned(), digest: Sha256Digest::of(&bytes) })
     }
 }
 
@@ -56,7 +56,7 @@ impl ConfigFile {
 #[derive(Debug, Clone)]
 pub struct InspectionConfig {
     /// Selection of the rules.
-    pub rules: Selection,
+    pub rules: RuleSelection,
     /// Path of the fingerprint database.
     pub fingerprints: Option<PathBuf>,
     /// Settings of the engines, which divide the limits of flows and buffers among them.
@@ -75,9 +75,9 @@ pub struct GuardConfig {
     /// The configuration file, if there is one.
     pub config_file: Option<ConfigFile>,
     /// The queues, each with one worker.
-    pub queues: Queues,
+    pub queues: QueueRange,
     /// The library that talks to the kernel.
-    pub backend: Backend,
+    pub backend: QueueBackend,
     /// Networks that are never banned.
     pub ban_exempt: Vec<IpNet>,
     /// The hook to set up for the run.
@@ -87,9 +87,9 @@ pub struct GuardConfig {
     /// True if that hook stays after the end of the run.
     pub hook_keep: bool,
     /// Address families that may have a hook.
-    pub families: Vec<Family>,
+    pub families: Vec<IpFamily>,
     /// The iptables variant that manages the hook.
-    pub variant: Variant,
+    pub variant: IptablesVariant,
     /// True if the kernel passes or drops packets of decided flows without the guard.
     pub offload: bool,
     /// The interfaces between which packets of decided flows bypass netfilter.
@@ -112,7 +112,7 @@ pub struct GuardConfig {
     /// The metrics endpoint.
     pub metrics: Option<MetricsConfig>,
     /// The user that the guard switches to after the privileged part of the start.
-    pub user: Option<User>,
+    pub user: Option<UnprivilegedUser>,
 }
 
 impl GuardConfig {

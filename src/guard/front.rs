@@ -9,36 +9,36 @@ use std::sync::Arc;
 use crossbeam_channel::Sender;
 
 use super::config::GuardConfig;
-use super::control::Control;
+use super::control::ControlServer;
 use super::own_listeners::OwnListeners;
-use super::private_socket::{Access, UnboundSocket};
+use super::private_socket::{SocketAccess, UnboundSocket};
 use super::reader::RunningReader;
 use super::requests::forward;
-use super::takeover::{Gift, Heirs, METRICS, Store, Terms};
-use super::{GuardError, Message};
+use super::takeover::{DescriptorStore, HandoverSocket, METRICS, SuccessorListener, TakeoverSettings};
+use super::{GuardError, GuardMessage};
 use crate::diagnostics::tell;
-use crate::metrics::{Endpoint, GuardMetrics, Health, Registry};
-use crate::privileges::User;
+use crate::metrics::{GuardMetrics, MetricsEndpoint, MetricsRegistry, ProgramHealth};
+use crate::privileges::UnprivilegedUser;
 
 /// The open endpoints. All of them close when this value is dropped.
 #[derive(Debug, Default)]
-pub(super) struct Front {
-    _endpoint: Option<Endpoint>,
-    _control: Option<Control>,
-    heirs: Option<Heirs>,
+pub(super) struct GuardEndpoints {
+    _endpoint: Option<MetricsEndpoint>,
+    _control: Option<ControlServer>,
+    heirs: Option<SuccessorListener>,
 }
 
-/// Everything that is needed to open a [`Front`].
-pub(super) struct Facade {
-    pub(super) registry: Registry,
-    pub(super) health: Arc<Health>,
+/// Everything that is needed to open a [`GuardEndpoints`].
+pub(super) struct PendingEndpoints {
+    pub(super) registry: MetricsRegistry,
+    pub(super) health: Arc<ProgramHealth>,
     pub(super) metrics: GuardMetrics,
-    pub(super) messages: Sender<Message>,
+    pub(super) messages: Sender<GuardMessage>,
     /// The metrics listener that the predecessor handed over.
     pub(super) listener: Option<TcpListener>,
     /// The queue sockets, for a successor.
-    pub(super) gifts: Vec<Gift>,
-    pub(super) store: Option<Store>,
+    pub(super) gifts: Vec<HandoverSocket>,
+    pub(super) store: Option<DescriptorStore>,
     pub(super) unbound: UnboundSockets,
     /// Receives the addresses of the metrics endpoint and the page.
     pub(super) own_listeners: OwnListeners,
@@ -60,18 +60,22 @@ impl UnboundSockets {
     ///
     /// The system has no free descriptor.
     pub(super) fn open(config: &GuardConfig) -> io::Result<Self> {
-        let user = config.user.clone().or_else(User::in_place_of_root);
+        let user = config.user.clone().or_else(UnprivilegedUser::in_place_of_root);
         // The group of root is not a group of the guard.
         let is_root = user.is_none() && rustix::process::geteuid().is_root();
-        let access = if is_root { Access::Owner } else { Access::Group };
+        let access = if is_root { SocketAccess::Owner } else { SocketAccess::Group };
         Ok(Self {
             control: config.control.is_some().then(|| UnboundSocket::open(access)).transpose()?,
-            takeover: config.takeover.is_some().then(|| UnboundSocket::open(Access::Owner)).transpose()?,
+            takeover: config
+                .takeover
+                .is_some()
+                .then(|| UnboundSocket::open(SocketAccess::Owner))
+                .transpose()?,
         })
     }
 }
 
-impl Front {
+impl GuardEndpoints {
     /// Stops accepting successors.
     pub(super) fn close_to_heirs(&self) {
         if let Some(heirs) = &self.heirs {
@@ -82,29 +86,35 @@ impl Front {
     /// Opens what can be opened, and returns the errors of the rest.
     pub(super) fn open(
         config: &GuardConfig,
-        facade: Facade,
+        facade: PendingEndpoints,
         readers: &mut [Box<dyn RunningReader>],
     ) -> (Self, Vec<GuardError>) {
-        let Facade { registry, health, metrics, messages, listener, mut gifts, store, unbound, .. } = facade;
+        let PendingEndpoints {
+            registry, health, metrics, messages, listener, mut gifts, store, unbound, ..
+        } = facade;
         let (own_listeners, has_manager) = (facade.own_listeners, facade.has_manager);
         let mut failed = Vec::new();
         let endpoint = match (&config.metrics, listener) {
-            (Some(shown), Some(listener)) => Some(Endpoint::go_on(shown, listener, registry, health)),
-            (Some(shown), None) => Some(Endpoint::start(shown, registry, health)),
+            (Some(shown), Some(listener)) => Some(MetricsEndpoint::go_on(shown, listener, registry, health)),
+            (Some(shown), None) => Some(MetricsEndpoint::start(shown, registry, health)),
             (None, _) => None,
         };
         let endpoint = endpoint.and_then(|it| it.map_err(|error| failed.push(error.into())).ok());
-        if let Some(listener) = endpoint.as_ref().and_then(Endpoint::listener) {
+        if let Some(listener) = endpoint.as_ref().and_then(MetricsEndpoint::listener) {
             if let Some(store) = &store {
                 store.keep(METRICS, listener.as_fd());
             }
-            gifts.push(Gift { name: METRICS.to_owned(), socket: listener.into(), marks_connections: false });
+            gifts.push(HandoverSocket {
+                name: METRICS.to_owned(),
+                socket: listener.into(),
+                marks_connections: false,
+            });
         }
         let control = listen(config, unbound.control, messages.clone())
             .map_err(|error| failed.push(error))
             .ok()
             .flatten();
-        let mut served: Vec<_> = endpoint.iter().map(Endpoint::address).collect();
+        let mut served: Vec<_> = endpoint.iter().map(MetricsEndpoint::address).collect();
         for reader in readers {
             match reader.open() {
                 Ok(address) => served.extend(address),
@@ -113,11 +123,18 @@ impl Front {
         }
         own_listeners.set(served);
         let heirs = config.takeover.as_ref().zip(unbound.takeover).and_then(|(path, socket)| {
-            Heirs::listen((path, socket), Terms::of(config), gifts, messages, metrics, has_manager)
-                .map_err(|error| {
-                    failed.push(GuardError::Takeover { path: path.clone(), why: error.to_string() });
-                })
-                .ok()
+            SuccessorListener::listen(
+                (path, socket),
+                TakeoverSettings::of(config),
+                gifts,
+                messages,
+                metrics,
+                has_manager,
+            )
+            .map_err(|error| {
+                failed.push(GuardError::Takeover { path: path.clone(), why: error.to_string() });
+            })
+            .ok()
         });
         (Self { _endpoint: endpoint, _control: control, heirs }, failed)
     }
@@ -127,10 +144,10 @@ impl Front {
 fn listen(
     config: &GuardConfig,
     socket: Option<UnboundSocket>,
-    messages: Sender<Message>,
-) -> Result<Option<Control>, GuardError> {
+    messages: Sender<GuardMessage>,
+) -> Result<Option<ControlServer>, GuardError> {
     let Some((place, socket)) = config.control.as_ref().zip(socket) else { return Ok(None) };
-    match Control::start(&place.path, socket, move |request| forward(&messages, request)) {
+    match ControlServer::start(&place.path, socket, move |request| forward(&messages, request)) {
         Ok(control) => Ok(Some(control)),
         Err(source) if place.asked => Err(GuardError::Control { path: place.path.clone(), source }),
         Err(error) => {

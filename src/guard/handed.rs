@@ -15,7 +15,7 @@ const TOO_MANY: u64 = 10;
 /// Compares the packets of already decided connections with the newly decided connections. Only packets that
 /// were already in the queue should follow a decision.
 #[derive(Debug)]
-pub(super) struct Handed {
+pub(super) struct OffloadCheck {
     queue: u16,
     /// Number of verdicts with a decision, and of those about already decided connections, at the last check.
     counted: (u64, u64),
@@ -25,7 +25,7 @@ pub(super) struct Handed {
     is_reported: bool,
 }
 
-impl Handed {
+impl OffloadCheck {
     pub(super) fn new(queue: u16) -> Self {
         Self { queue, counted: (0, 0), decided: 0, is_reported: false }
     }
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn packets_behind_a_decision_are_no_sign_and_those_that_go_on_coming_are() {
-        let mut handed = Handed::new(0);
+        let mut handed = OffloadCheck::new(0);
         assert!(!handed.is_lost(99, 99), "a few packets that were queued before");
         assert!(
             !handed.is_lost(5_099, 3_099),
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn connections_that_live_long_before_they_are_decided_are_no_sign() {
-        let mut handed = Handed::new(0);
+        let mut handed = OffloadCheck::new(0);
         // Kept-alive connections that were begun long ago are decided at one moment, each with a few packets
         // behind it.
         assert!(!handed.is_lost(4_000, 3_000));
@@ -81,6 +81,6 @@ mod tests {
 
     #[test]
     fn without_offload_nothing_is_lost() {
-        assert!(!Handed::new(0).is_lost(0, 100_000));
+        assert!(!OffloadCheck::new(0).is_lost(0, 100_000));
     }
 }

@@ -10,7 +10,7 @@
 //! | user id 0 | not kept: the guard becomes the user `bannerwall` if it exists and `--user` names no other |
 //! | rule files, event files, the inventory, `/run/bannerwall` | reloads and rotation |
 //!
-//! A separate process, [`Runner`], runs programs. It starts earlier and only changes the hook.
+//! A separate process, [`ProgramHelper`], runs programs. It starts earlier and only changes the hook.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -22,14 +22,14 @@ use rustix::thread::CapabilitySet;
 
 use super::GuardError;
 use super::config::{GuardConfig, InspectionConfig};
-use super::ledger::{self, Ledger};
+use super::ledger::{self, AccountFile};
 use super::reader::{self, EventReader};
 use super::rule_source::RuleSource;
 use crate::confinement::Confinement;
-use crate::hook::Programs;
-use crate::hook::runner::Runner;
-use crate::privileges::{self, CHANGE_USER, FILES, NETWORK, PROGRAMS, User};
-use crate::rules::{RuleSet, Texts};
+use crate::hook::ProgramRunner;
+use crate::hook::runner::ProgramHelper;
+use crate::privileges::{self, CHANGE_USER, FILES, NETWORK, PROGRAMS, UnprivilegedUser};
+use crate::rules::{RuleSet, TextSource};
 
 /// Files of the kernel that the guard reads: counters of queues, tables of iptables, settings of bridges.
 const KERNEL_FILES: [&str; 2] = ["/proc/self", "/proc/sys/net"];
@@ -55,7 +55,7 @@ pub(super) fn begin(
     if let Some(user) = &config.user {
         let _ = user.own(&folder);
         // The accounts of an earlier guard of root are stale once this one has run.
-        Ledger::of(config.queues, None).remove();
+        AccountFile::of(config.queues, None).remove();
     }
     Ok(privileges::keep_for_good(needed)?)
 }
@@ -75,11 +75,11 @@ pub(super) fn give_up(
     config: &GuardConfig,
     rules: &RuleSet,
     attached: Confinement,
-) -> Result<Programs, GuardError> {
+) -> Result<ProgramRunner, GuardError> {
     if config.user.is_none() && !config.inspection.is_confined {
-        return Ok(Programs::Here);
+        return Ok(ProgramRunner::Here);
     }
-    let runner = Runner::start()?;
+    let runner = ProgramHelper::start()?;
     // Bound queues make the file of counters appear. Without it there are no accounts, which is reported when
     // they are due.
     let _ = hold_table();
@@ -94,14 +94,15 @@ pub(super) fn give_up(
     if config.inspection.is_confined {
         confinement(config, rules, attached).apply_or_tell(false);
     }
-    Ok(Programs::Beside(Arc::new(runner)))
+    Ok(ProgramRunner::Beside(Arc::new(runner)))
 }
 
-fn become_user(user: &User, needed: CapabilitySet, writes: &[PathBuf]) -> Result<(), GuardError> {
+fn become_user(user: &UnprivilegedUser, needed: CapabilitySet, writes: &[PathBuf]) -> Result<(), GuardError> {
     user.become_keeping(needed).map_err(GuardError::User)?;
     // Checked here because at the end of a run it is too late to report the error.
     for path in writes {
-        User::may_write(path).map_err(|source| GuardError::Unwritable { path: path.clone(), source })?;
+        UnprivilegedUser::may_write(path)
+            .map_err(|source| GuardError::Unwritable { path: path.clone(), source })?;
     }
     Ok(())
 }
@@ -111,7 +112,7 @@ fn become_user(user: &User, needed: CapabilitySet, writes: &[PathBuf]) -> Result
 pub(super) fn files(config: &InspectionConfig, rules: &RuleSet, attached: Confinement) -> Confinement {
     let InspectionConfig { rules: selection, writes, .. } = config;
     let mut confinement = attached.watching_kernel();
-    let are_files = matches!(selection.texts, Texts::Files);
+    let are_files = matches!(selection.texts, TextSource::Files);
     let anew = selection.rules.iter().chain(&selection.local).chain(rules.files()).filter(|_| are_files);
     confinement = anew.map(PathBuf::as_path).fold(confinement, Confinement::reading_anew);
     confinement = KERNEL_FILES.map(Path::new).into_iter().fold(confinement, Confinement::reading);

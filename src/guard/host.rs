@@ -8,33 +8,33 @@ use std::time::{Duration, Instant, SystemTime};
 use arc_swap::ArcSwap;
 
 use super::GuardError;
-use super::clock::Clock;
-use super::config::{InspectionConfig, Output};
+use super::clock::MonotonicClock;
+use super::config::{EventOutput, InspectionConfig};
 use super::control::RulesInForce;
 use super::reader::{EventReader, ReaderStart, RunningReader};
 use super::readers::{ReadersShown, finish_readers};
-use super::resets::Allowance;
-use super::sinks::Sinks;
-use super::tally::{Answers, Publisher, Tally};
+use super::resets::ResetRateLimit;
+use super::sinks::EventDistributor;
+use super::tally::{MetricsPublisher, SharedWorkerCounts, VerdictCounts};
 use crate::diagnostics::tell;
-use crate::engine::{EngineConfig, Inspected, PacketInput};
+use crate::engine::{EngineConfig, InspectionResult, PacketInput};
 use crate::event::Timestamp;
-use crate::inline::Inspector;
+use crate::inline::InlineInspector;
 use crate::metrics::{GuardMetrics, ReloadResult};
-use crate::output::{Writer, WriterConfig};
-use crate::rules::fingerprint::Fingerprints;
-use crate::rules::{RuleSet, Selection};
+use crate::output::{OutputWriter, WriterConfig};
+use crate::rules::fingerprint::FingerprintSet;
+use crate::rules::{RuleSelection, RuleSet};
 
 /// Interval between checks for expired flows, reloads and metrics.
 pub(super) const TICK: Duration = Duration::from_millis(100);
 
 /// Rules and fingerprints, read from their files.
-pub(super) struct Loaded {
+pub(super) struct RulesAndFingerprints {
     pub(super) rules: RuleSet,
-    fingerprints: Option<Arc<Fingerprints>>,
+    fingerprints: Option<Arc<FingerprintSet>>,
 }
 
-impl Loaded {
+impl RulesAndFingerprints {
     /// Reads the rules and fingerprints, and checks the settings of all readers before any of them creates a
     /// file.
     pub(super) fn read(
@@ -42,41 +42,44 @@ impl Loaded {
         readers: &[Box<dyn EventReader>],
     ) -> Result<Self, GuardError> {
         let rules = load_rules(&config.rules)?;
-        let fingerprints = config.fingerprints.as_deref().map(Fingerprints::load).transpose()?.map(Arc::new);
+        let fingerprints =
+            config.fingerprints.as_deref().map(FingerprintSet::load).transpose()?.map(Arc::new);
         readers.iter().try_for_each(|reader| reader.check()).map_err(GuardError::Attached)?;
         Ok(Self { rules, fingerprints })
     }
 }
 
 /// Rules in force, outputs, readers and metrics of one process.
-pub(super) struct Host {
+pub(super) struct InspectionRuntime {
     pub(super) rules: Arc<ArcSwap<RuleSet>>,
-    fingerprints: Option<Arc<Fingerprints>>,
+    fingerprints: Option<Arc<FingerprintSet>>,
     pub(super) metrics: GuardMetrics,
-    pub(super) writers: Vec<Writer>,
+    pub(super) writers: Vec<OutputWriter>,
     pub(super) readers: Vec<Box<dyn RunningReader>>,
     /// The totals of writers and readers that the metrics last included.
     shown: ReadersShown,
 }
 
-impl Host {
+impl InspectionRuntime {
     /// Opens the outputs and starts the readers. `succeeds` is true if this process takes over from another
     /// one that is about to exit.
     pub(super) fn start(
-        Loaded { rules, fingerprints }: Loaded,
+        RulesAndFingerprints { rules, fingerprints }: RulesAndFingerprints,
         metrics: GuardMetrics,
-        outputs: Vec<Output>,
+        outputs: Vec<EventOutput>,
         readers: Vec<Box<dyn EventReader>>,
         succeeds: bool,
     ) -> Result<Self, GuardError> {
         if rules.rules().is_empty() && rules.policies().is_empty() {
             tell("bannerwall: no rule is in force: nothing is alerted about or blocked");
         }
-        let write = |output: Output| Writer::start(WriterConfig::COUNTING, output.destination, output.format);
-        let writers: Vec<Writer> =
+        let write = |output: EventOutput| {
+            OutputWriter::start(WriterConfig::COUNTING, output.destination, output.format)
+        };
+        let writers: Vec<OutputWriter> =
             outputs.into_iter().map(write).collect::<Result<_, _>>().map_err(GuardError::Output)?;
         let start = |reader: Box<dyn EventReader>| {
-            let outputs = writers.iter().map(Writer::handle).collect();
+            let outputs = writers.iter().map(OutputWriter::handle).collect();
             reader.start(ReaderStart { outputs, succeeds })
         };
         let readers =
@@ -93,28 +96,33 @@ impl Host {
     }
 
     /// Returns the event sinks of one thread, which lead to all outputs and readers.
-    pub(super) fn sinks(&self) -> Sinks {
-        let writers = self.writers.iter().map(Writer::handle).collect();
-        Sinks::new(writers, self.readers.iter().map(|reader| reader.sender()).collect())
+    pub(super) fn sinks(&self) -> EventDistributor {
+        let writers = self.writers.iter().map(OutputWriter::handle).collect();
+        EventDistributor::new(writers, self.readers.iter().map(|reader| reader.sender()).collect())
     }
 
     /// Returns an engine with its own flows. Its packets are counted under this queue.
-    pub(super) fn inspection(&self, engine: EngineConfig, queue: u16, sink: Sinks) -> Inspection {
-        Inspection {
-            inspector: Inspector::new(engine, Arc::clone(&self.rules), self.fingerprints.clone(), TICK),
+    pub(super) fn inspection(
+        &self,
+        engine: EngineConfig,
+        queue: u16,
+        sink: EventDistributor,
+    ) -> InspectionPipeline {
+        InspectionPipeline {
+            inspector: InlineInspector::new(engine, Arc::clone(&self.rules), self.fingerprints.clone(), TICK),
             sink,
-            clock: Clock::start(Instant::now(), time_of_day()),
-            allowance: Allowance::default(),
-            publisher: Publisher::new(self.metrics.clone(), queue, &self.rules.load()),
-            tally: Arc::new(Tally::default()),
-            answers: Answers::default(),
+            clock: MonotonicClock::start(Instant::now(), time_of_day()),
+            allowance: ResetRateLimit::default(),
+            publisher: MetricsPublisher::new(self.metrics.clone(), queue, &self.rules.load()),
+            tally: Arc::new(SharedWorkerCounts::default()),
+            answers: VerdictCounts::default(),
         }
     }
 
     /// Puts new rules in force, and returns once every worker uses them. Invalid rules change nothing. An empty
     /// set is invalid if rules are in force.
-    pub(super) fn exchange(&self, selection: &Selection) -> Result<RulesInForce, String> {
-        let selection = Selection { complete: self.rule_count() > 0, ..selection.clone() };
+    pub(super) fn exchange(&self, selection: &RuleSelection) -> Result<RulesInForce, String> {
+        let selection = RuleSelection { complete: self.rule_count() > 0, ..selection.clone() };
         let (result, answer) = match load_rules(&selection) {
             Ok(rules) => {
                 let count = rules.rules().len();
@@ -158,25 +166,25 @@ impl Host {
 }
 
 /// An engine with its clock, its event sinks and its counts.
-pub(super) struct Inspection {
-    pub(super) inspector: Inspector,
-    pub(super) sink: Sinks,
-    pub(super) clock: Clock,
+pub(super) struct InspectionPipeline {
+    pub(super) inspector: InlineInspector,
+    pub(super) sink: EventDistributor,
+    pub(super) clock: MonotonicClock,
     /// Limit of the resets that may still be sent.
-    pub(super) allowance: Allowance,
-    pub(super) publisher: Publisher,
-    pub(super) tally: Arc<Tally>,
-    pub(super) answers: Answers,
+    pub(super) allowance: ResetRateLimit,
+    pub(super) publisher: MetricsPublisher,
+    pub(super) tally: Arc<SharedWorkerCounts>,
+    pub(super) answers: VerdictCounts,
 }
 
-impl Inspection {
+impl InspectionPipeline {
     /// Returns the monotonic time, by which flows age.
     pub(super) fn now(&self) -> Timestamp {
         self.clock.even(Instant::now())
     }
 
     /// Inspects a packet.
-    pub(super) fn inspect(&mut self, packet: &PacketInput<'_>) -> Inspected {
+    pub(super) fn inspect(&mut self, packet: &PacketInput<'_>) -> InspectionResult {
         self.inspector.inspect(packet, &mut self.sink)
     }
 
@@ -218,7 +226,7 @@ fn until_released(old: &Arc<RuleSet>) {
 }
 
 /// Reads the rules and prints their warnings on stderr.
-fn load_rules(selection: &Selection) -> Result<RuleSet, GuardError> {
+fn load_rules(selection: &RuleSelection) -> Result<RuleSet, GuardError> {
     let loaded = RuleSet::load(selection)?;
     for warning in &loaded.warnings {
         tell(warning);

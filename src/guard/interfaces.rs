@@ -7,14 +7,14 @@ use rustix::net::{AddressFamily, SocketType, netdevice};
 
 /// Cache of interface names. Without it each packet would cost a system call.
 #[derive(Debug)]
-pub(super) struct Interfaces {
+pub(super) struct InterfaceNameCache {
     socket: Option<OwnedFd>,
     names: HashMap<u32, Option<String>, ahash::RandomState>,
     /// The last index and its name. The next packet most often has the same index.
     latest: (u32, Option<String>),
 }
 
-impl Interfaces {
+impl InterfaceNameCache {
     pub(super) fn new() -> Self {
         // Any socket serves for the query, and a confined guard may open this one. Without a socket, events
         // have no interface names.
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn loopback_has_its_name_and_nothing_has_none() {
-        let mut interfaces = Interfaces::new();
+        let mut interfaces = InterfaceNameCache::new();
         assert_eq!(interfaces.name(1), Some("lo"));
         assert_eq!(interfaces.name(0), None);
         assert_eq!([interfaces.index("lo"), interfaces.index("nowhere")], [1, 0]);

@@ -14,8 +14,8 @@ use bannerwall_ffi::namespace::cookie;
 use serde::{Deserialize, Serialize};
 
 use super::control;
-use crate::hook::Queues;
-use crate::privileges::User;
+use crate::hook::QueueRange;
+use crate::privileges::UnprivilegedUser;
 
 /// Padded length of the line in the file, in bytes, which exceeds that of any accounts.
 const LENGTH: usize = 255;
@@ -35,7 +35,7 @@ pub(super) enum RunEnd {
 
 /// The accounts of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(super) struct LedgerEntry {
+pub(super) struct AccountRecord {
     /// The way the run ended.
     pub(super) end: RunEnd,
     /// Number of packets of the hook's count that were inspected, dropped by the kernel or reported as lost;
@@ -54,19 +54,19 @@ pub(super) struct LedgerEntry {
 }
 
 /// Returns the folder of the accounts.
-pub(super) fn folder(user: Option<&User>) -> PathBuf {
+pub(super) fn folder(user: Option<&UnprivilegedUser>) -> PathBuf {
     std::env::var_os("RUNTIME_DIRECTORY").map_or_else(|| control::folder(user), PathBuf::from)
 }
 
 /// The file that holds the accounts.
 #[derive(Debug)]
-pub(super) struct Ledger {
+pub(super) struct AccountFile {
     path: PathBuf,
 }
 
-impl Ledger {
+impl AccountFile {
     /// Returns the ledger of a guard with these queues, in this network namespace.
-    pub(super) fn of(queues: Queues, user: Option<&User>) -> Self {
+    pub(super) fn of(queues: QueueRange, user: Option<&UnprivilegedUser>) -> Self {
         let namespace = cookie().map_or_else(
             |_older| {
                 let inode = std::fs::metadata("/proc/self/ns/net").map_or(0, |metadata| metadata.ino());
@@ -85,12 +85,12 @@ impl Ledger {
     }
 
     /// Returns the accounts of the last run; none if there was no run or the file is unreadable.
-    pub(super) fn read(&self) -> Option<LedgerEntry> {
+    pub(super) fn read(&self) -> Option<AccountRecord> {
         serde_json::from_slice(&std::fs::read(&self.path).ok()?).ok()
     }
 
     /// Writes the accounts for the next run. Without a writable folder there are none.
-    pub(super) fn write(&self, entry: &LedgerEntry) {
+    pub(super) fn write(&self, entry: &AccountRecord) {
         let _ = self.replace(entry);
     }
 
@@ -99,7 +99,7 @@ impl Ledger {
         let _ = std::fs::remove_file(&self.path);
     }
 
-    fn replace(&self, entry: &LedgerEntry) -> io::Result<()> {
+    fn replace(&self, entry: &AccountRecord) -> io::Result<()> {
         if let Some(folder) = self.path.parent() {
             std::fs::create_dir_all(folder)?;
         }
@@ -118,15 +118,15 @@ mod tests {
     #[test]
     fn what_a_run_leaves_the_next_one_finds() {
         let folder = tempfile::tempdir().unwrap();
-        let ledger = Ledger { path: folder.path().join("run/accounts") };
+        let ledger = AccountFile { path: folder.path().join("run/accounts") };
         assert_eq!(ledger.read(), None);
         for settled in [None, Some(u64::MAX), Some(0)] {
             let entry =
-                LedgerEntry { settled, end: RunEnd::Failed, failed_runs: 3, ..LedgerEntry::default() };
+                AccountRecord { settled, end: RunEnd::Failed, failed_runs: 3, ..AccountRecord::default() };
             ledger.write(&entry);
             assert_eq!(ledger.read(), Some(entry));
         }
-        let most = LedgerEntry {
+        let most = AccountRecord {
             end: RunEnd::Stopped,
             settled: Some(u64::MAX),
             waiting: u64::MAX,
@@ -149,7 +149,7 @@ mod tests {
         let (target, path) = (folder.path().join("target"), folder.path().join("accounts"));
         std::fs::write(&target, "mine").unwrap();
         std::os::unix::fs::symlink(&target, &path).unwrap();
-        Ledger { path }.write(&LedgerEntry::default());
+        AccountFile { path }.write(&AccountRecord::default());
         assert_eq!(std::fs::read_to_string(target).unwrap(), "mine");
     }
 }

@@ -17,39 +17,39 @@ use bannerwall_ffi::queue::KernelCounters;
 use serde::{Deserialize, Serialize};
 
 use super::config::GuardConfig;
-use super::ledger::{Ledger, LedgerEntry, RunEnd};
-use super::tally::Tally;
+use super::ledger::{AccountFile, AccountRecord, RunEnd};
+use super::tally::SharedWorkerCounts;
 use crate::diagnostics::tell;
 use crate::engine::OnFailure;
-use crate::hook::{Counters, Family, HookConfig, Look, MarkField, Queues};
-use crate::metrics::{GuardMetrics, Knowable, QueueDrop};
+use crate::hook::{HookCheckResult, HookConfig, HookCounters, IpFamily, MarkField, QueueRange};
+use crate::metrics::{GuardMetrics, OptionalCounter, QueueDrop};
 
 /// Compares the counters of the hook with those of the guard.
-pub(super) struct Loss {
-    queues: Queues,
+pub(super) struct UninspectedCount {
+    queues: QueueRange,
     mark: MarkField,
     on_failure: OnFailure,
     metrics: GuardMetrics,
-    uninspected: Knowable,
+    uninspected: OptionalCounter,
     account: AccountState,
-    ledger: Ledger,
+    ledger: AccountFile,
     /// The accounts of the last run, until the first successful read of the hook.
-    previous: Option<LedgerEntry>,
+    previous: Option<AccountRecord>,
     /// True if this run took over the queues of the last one, whose accounts then end there.
     has_queues_of_previous: bool,
     /// The last reported reason why the count is unknown.
-    told: Option<Unknown>,
+    told: Option<CountUnknownReason>,
     /// True if the hook led to these queues at the last read; absent before the first read.
     was_here: Option<bool>,
 }
 
 /// The reason why the counters of the hook cannot be compared with those of the guard.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-enum Unknown {
+enum CountUnknownReason {
     #[error("no hook leads packets to queue {0}; `bannerwall hook up` makes one")]
-    NoHook(Queues),
+    NoHook(QueueRange),
     #[error("the hook that is up leads to queue {0}, and this guard serves queue {1}")]
-    Elsewhere(Queues, Queues),
+    Elsewhere(QueueRange, QueueRange),
     #[error("{0}")]
     Unreadable(String),
     #[error(
@@ -61,7 +61,7 @@ enum Unknown {
 
 /// Sum of the counters of all workers.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Seen {
+pub(super) struct WorkerTotals {
     pub(super) received: u64,
     pub(super) waiting: u64,
     pub(super) dropped: u64,
@@ -71,10 +71,10 @@ pub(super) struct Seen {
     pub(super) is_blind: bool,
 }
 
-impl Seen {
+impl WorkerTotals {
     /// Adds the counters of one worker. The kernel is read first: a packet that is received between the reads
     /// then counts twice, but is never missed.
-    pub(super) fn add(&mut self, queue: u16, tally: &Tally) {
+    pub(super) fn add(&mut self, queue: u16, tally: &SharedWorkerCounts) {
         match KernelCounters::of(queue) {
             Ok(Some(kernel)) => {
                 self.waiting += kernel.waiting;
@@ -92,19 +92,19 @@ impl Seen {
     }
 }
 
-impl Loss {
+impl UninspectedCount {
     /// Returns accounts that continue those of the last run.
     pub(super) fn new(config: &GuardConfig, metrics: &GuardMetrics) -> Self {
-        let ledger = Ledger::of(config.queues, config.user.as_ref());
+        let ledger = AccountFile::of(config.queues, config.user.as_ref());
         Self::with(config.queues, config.mark, config.engine().on_failure, metrics, ledger)
     }
 
     fn with(
-        queues: Queues,
+        queues: QueueRange,
         mark: MarkField,
         on_failure: OnFailure,
         metrics: &GuardMetrics,
-        ledger: Ledger,
+        ledger: AccountFile,
     ) -> Self {
         Self {
             queues,
@@ -153,13 +153,13 @@ impl Loss {
 
     /// Returns the accounts for a successor that may never start. They are also closed, so that the next run
     /// starts from the end of this one in any case. Nothing may be received any more.
-    pub(super) fn leave(&mut self, look: &Look, seen: impl Fn() -> Seen) -> AccountState {
+    pub(super) fn leave(&mut self, look: &HookCheckResult, seen: impl Fn() -> WorkerTotals) -> AccountState {
         self.close(look, seen, RunEnd::Stopped);
         self.account.clone()
     }
 
     /// Updates the metric after a read of the hook. `seen` is called afterwards.
-    pub(super) fn update(&mut self, look: &Look, seen: impl Fn() -> Seen) {
+    pub(super) fn update(&mut self, look: &HookCheckResult, seen: impl Fn() -> WorkerTotals) {
         let measured = self.measured(look, &seen);
         self.uninspected.set_known(measured.is_ok());
         match &measured {
@@ -180,13 +180,13 @@ impl Loss {
     }
 
     /// Writes the accounts without a read of the hook.
-    pub(super) fn record(&self, seen: impl Fn() -> Seen) {
+    pub(super) fn record(&self, seen: impl Fn() -> WorkerTotals) {
         self.write(RunEnd::Open, self.account.settled(seen()), seen());
     }
 
     /// Closes the accounts after the queues were released: the next run starts from the end of this one. A
     /// hook that was taken down at the end is not reported.
-    pub(super) fn close(&mut self, look: &Look, seen: impl Fn() -> Seen, end: RunEnd) {
+    pub(super) fn close(&mut self, look: &HookCheckResult, seen: impl Fn() -> WorkerTotals, end: RunEnd) {
         let settled = self.measured(look, &seen).ok().map(|(reached, seen)| {
             self.settle(reached, seen);
             reached
@@ -194,8 +194,8 @@ impl Loss {
         self.write(end, settled, seen());
     }
 
-    fn write(&self, end: RunEnd, settled: Option<u64>, seen: Seen) {
-        self.ledger.write(&LedgerEntry {
+    fn write(&self, end: RunEnd, settled: Option<u64>, seen: WorkerTotals) {
+        self.ledger.write(&AccountRecord {
             end,
             settled,
             waiting: seen.waiting,
@@ -207,7 +207,7 @@ impl Loss {
     }
 
     /// Counts newly lost packets; at first those that reached the hook since the accounts of the last run.
-    fn settle(&mut self, reached: u64, seen: Seen) {
+    fn settle(&mut self, reached: u64, seen: WorkerTotals) {
         let previous = self.previous.take();
         let previous = previous.filter(|previous| previous.settled.is_some_and(|settled| settled <= reached));
         let Some((previous, settled)) = previous.and_then(|previous| Some((previous, previous.settled?)))
@@ -248,25 +248,34 @@ impl Loss {
     }
 
     /// Returns the rules' count, and the guard's counters, read after it.
-    fn measured(&mut self, look: &Look, seen: impl Fn() -> Seen) -> Result<(u64, Seen), Unknown> {
+    fn measured(
+        &mut self,
+        look: &HookCheckResult,
+        seen: impl Fn() -> WorkerTotals,
+    ) -> Result<(u64, WorkerTotals), CountUnknownReason> {
         let reached = self.reached(look)?;
         let seen = seen();
-        if seen.is_blind { Err(Unknown::NoCounters) } else { Ok((reached, seen)) }
+        if seen.is_blind { Err(CountUnknownReason::NoCounters) } else { Ok((reached, seen)) }
     }
 
     /// Returns the hooks that lead to these queues.
-    fn hooks_here<'a>(&self, look: &'a Look) -> impl Iterator<Item = &'a (Family, HookConfig, Counters)> {
+    fn hooks_here<'a>(
+        &self,
+        look: &'a HookCheckResult,
+    ) -> impl Iterator<Item = &'a (IpFamily, HookConfig, HookCounters)> {
         let queues = self.queues;
         look.hooks.iter().filter(move |(_, hook, _)| hook.queues == queues)
     }
 
     /// Returns the count of the rules that lead to these queues.
-    fn reached(&mut self, look: &Look) -> Result<u64, Unknown> {
+    fn reached(&mut self, look: &HookCheckResult) -> Result<u64, CountUnknownReason> {
         let reached = match (&look.unknown, self.hooks_here(look).next(), look.hooks.first()) {
-            (Some(why), _, _) => Err(Unknown::Unreadable(why.clone())),
+            (Some(why), _, _) => Err(CountUnknownReason::Unreadable(why.clone())),
             (None, Some(_), _) => Ok(self.hooks_here(look).map(|(_, _, counters)| counters.queued).sum()),
-            (None, None, Some((_, other, _))) => Err(Unknown::Elsewhere(other.queues, self.queues)),
-            (None, None, None) => Err(Unknown::NoHook(self.queues)),
+            (None, None, Some((_, other, _))) => {
+                Err(CountUnknownReason::Elsewhere(other.queues, self.queues))
+            }
+            (None, None, None) => Err(CountUnknownReason::NoHook(self.queues)),
         };
         let was_here = self.was_here.replace(reached.is_ok());
         if was_here != Some(reached.is_ok()) {
@@ -283,7 +292,7 @@ impl Loss {
     }
 
     /// Warns if the hook was made with other options than this guard has.
-    fn tell_disagreement(&self, family: Family, hook: &HookConfig) {
+    fn tell_disagreement(&self, family: IpFamily, hook: &HookConfig) {
         if hook.mark != self.mark {
             tell(format_args!(
                 "bannerwall: the hook ({family}) uses other bits of the mark than this guard: make both with the same --mark"
@@ -323,7 +332,7 @@ impl AccountState {
     }
 
     /// Returns how many of the packets that the rules counted are accounted for, without those that wait.
-    fn settled(&self, seen: Seen) -> Option<u64> {
+    fn settled(&self, seen: WorkerTotals) -> Option<u64> {
         let (first_reached, first_accounted) = self.base?;
         let accounted = (seen.received + seen.dropped).saturating_sub(first_accounted);
         Some(first_reached + accounted + self.reported).filter(|_| !seen.is_blind)
@@ -337,7 +346,7 @@ impl AccountState {
     }
 
     /// Returns the number of newly lost packets.
-    fn lost(&mut self, reached: u64, seen: Seen) -> u64 {
+    fn lost(&mut self, reached: u64, seen: WorkerTotals) -> u64 {
         if reached < self.last {
             // The hook was made again, and its counters restarted.
             self.rebase();
@@ -357,25 +366,31 @@ impl AccountState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::Registry;
+    use crate::metrics::MetricsRegistry;
 
-    const fn seen(received: u64, waiting: u64, dropped: u64) -> Seen {
-        Seen { received, waiting, dropped, enqueued: 0, is_blind: false }
+    const fn seen(received: u64, waiting: u64, dropped: u64) -> WorkerTotals {
+        WorkerTotals { received, waiting, dropped, enqueued: 0, is_blind: false }
     }
 
     /// Accounts of queue 0, with a ledger of their own.
-    fn loss(folder: &tempfile::TempDir) -> Loss {
-        let metrics = GuardMetrics::new(&Registry::new().unwrap()).unwrap();
-        let ledger = Ledger::at(folder.path().join("accounts"));
-        Loss::with("0".parse().unwrap(), HookConfig::default().mark, OnFailure::Open, &metrics, ledger)
+    fn loss(folder: &tempfile::TempDir) -> UninspectedCount {
+        let metrics = GuardMetrics::new(&MetricsRegistry::new().unwrap()).unwrap();
+        let ledger = AccountFile::at(folder.path().join("accounts"));
+        UninspectedCount::with(
+            "0".parse().unwrap(),
+            HookConfig::default().mark,
+            OnFailure::Open,
+            &metrics,
+            ledger,
+        )
     }
 
     /// A hook that has led so many packets to queue 0.
-    fn led(queued: u64) -> Look {
+    fn led(queued: u64) -> HookCheckResult {
         let hook = HookConfig { queues: "0".parse().unwrap(), ..HookConfig::default() };
-        Look {
-            hooks: vec![(Family::V4, hook, Counters { queued, ..Counters::default() })],
-            ..Look::default()
+        HookCheckResult {
+            hooks: vec![(IpFamily::V4, hook, HookCounters { queued, ..HookCounters::default() })],
+            ..HookCheckResult::default()
         }
     }
 
@@ -393,13 +408,13 @@ mod tests {
             assert_eq!(next.ledger.read().map(|entry| entry.end), Some(RunEnd::Open));
             assert_eq!(next.uninspected.get(), Some(3000), "those before are counted already");
             // Another hook counts from zero.
-            next.update(&Look::default(), || seen(1060, 0, 0));
+            next.update(&HookCheckResult::default(), || seen(1060, 0, 0));
             next.update(&led(9000), || seen(1060, 0, 0));
             assert_eq!(next.uninspected.get(), Some(3000));
         }
         // A hook that is gone meanwhile.
         let mut next = loss(&folder).going_on(Some(first.hand_over()));
-        next.update(&Look::default(), || seen(60, 0, 0));
+        next.update(&HookCheckResult::default(), || seen(60, 0, 0));
         next.update(&led(9000), || seen(60, 0, 0));
         assert_eq!(next.uninspected.get(), Some(0));
     }
@@ -446,14 +461,14 @@ mod tests {
     fn queues_that_outlive_a_killed_run_tell_how_much_it_has_inspected() {
         let folder = tempfile::tempdir().unwrap();
         let mut first = loss(&folder);
-        first.update(&led(1000), || Seen { enqueued: u32::MAX, ..seen(50, 0, 0) });
-        first.record(|| Seen { enqueued: 99, ..seen(140, 10, 0) });
+        first.update(&led(1000), || WorkerTotals { enqueued: u32::MAX, ..seen(50, 0, 0) });
+        first.record(|| WorkerTotals { enqueued: 99, ..seen(140, 10, 0) });
         // Killed when 50 more were inspected; 60 have waited since, and 5 did not fit.
         let mut next = loss(&folder).going_on(None);
         next.start();
-        next.update(&led(1215), || Seen { enqueued: 209, ..seen(40, 20, 0) });
+        next.update(&led(1215), || WorkerTotals { enqueued: 209, ..seen(40, 20, 0) });
         assert_eq!(next.uninspected.get(), Some(5));
-        next.update(&led(1235), || Seen { enqueued: 229, ..seen(80, 0, 0) });
+        next.update(&led(1235), || WorkerTotals { enqueued: 229, ..seen(80, 0, 0) });
         assert_eq!(next.uninspected.get(), Some(5));
     }
 

@@ -48,12 +48,12 @@ mod worker;
 
 pub use bans::{BanCommand, BanInfo, BanList};
 pub use carrier::{CarriedPacket, CarriedVerdict, CarrierGuard, CarrierInspector};
-pub use config::{ConfigFile, ControlPlace, GuardConfig, InspectionConfig, Output};
+pub use config::{ConfigFile, ControlPlace, EventOutput, GuardConfig, InspectionConfig};
 pub use reader::{AttachedError, EventReader, EventSender, ReaderCounts, ReaderStart, RunningReader};
 pub use requests::{ExplainedBlock, WhyReport};
-pub use resets::Outcomes;
+pub use resets::ResetOutcomes;
 pub use rule_source::{Enforce, PollCounts, RuleSource};
-pub use status::{Gaps, GuardStatus, QueueOwner, QueueStatus};
+pub use status::{GuardStatus, LossTotals, QueueOwner, QueueStatus};
 
 use std::io;
 
@@ -67,7 +67,7 @@ use crate::engine::OnFailure;
 use crate::hook::HookError;
 use crate::metrics::MetricsError;
 use crate::rules::fingerprint::FingerprintError;
-use crate::rules::{LoadError, Selection};
+use crate::rules::{LoadError, RuleSelection};
 use source::SourceError;
 
 /// Error of a guard run.
@@ -179,7 +179,7 @@ impl GuardError {
 }
 
 /// Messages to the main thread.
-enum Message {
+enum GuardMessage {
     /// End the run (SIGINT, SIGTERM).
     Stop,
     /// Reopen the event files and read the rules again (SIGHUP).
@@ -187,13 +187,13 @@ enum Message {
     /// Read the rules again (SIGUSR2).
     ReloadRules,
     /// Carry out a request of the control socket.
-    Request(control::Request, Sender<Result<Value, String>>),
+    Request(control::ControlRequest, Sender<Result<Value, String>>),
     /// Put a published version of the rules in force, and return the result.
-    TakeRules(Box<Selection>, Sender<Result<RulesInForce, String>>),
+    TakeRules(Box<RuleSelection>, Sender<Result<RulesInForce, String>>),
     /// Reopen the event files and emit a stats event (SIGUSR1).
     Reopen,
     /// A successor is ready to take over.
-    HandOver(takeover::Heir),
+    HandOver(takeover::ConnectedSuccessor),
     /// The sealed state of a queue's worker at its end, for a successor.
     Left(u16, io::Result<std::os::fd::OwnedFd>),
     /// A worker has ended: normally, by an error, or by a panic (`None`).
@@ -212,7 +212,7 @@ pub fn check(
     mut source: Option<Box<dyn RuleSource>>,
 ) -> Result<(), GuardError> {
     let config = rule_source::with_first_rules(config, &mut source)?;
-    host::Loaded::read(&config.inspection, readers).map(drop)
+    host::RulesAndFingerprints::read(&config.inspection, readers).map(drop)
 }
 
 /// Inspects packets until a signal ends the run. It prints `ready` with the queues on stderr once it judges
@@ -224,11 +224,11 @@ pub fn check(
 /// again.
 pub fn run(
     config: &GuardConfig,
-    outputs: Vec<Output>,
+    outputs: Vec<EventOutput>,
     readers: Vec<Box<dyn EventReader>>,
     source: Option<Box<dyn RuleSource>>,
 ) -> Result<(), GuardError> {
-    let left = start::Left::take(config);
+    let left = start::ManagerContext::take(config);
     let (store, names) = (left.store.clone(), left.kept.names());
     let ended = hold::begin(config, &readers, source.as_deref())
         .and_then(|()| start::start(config, outputs, readers, source, left))

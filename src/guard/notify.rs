@@ -21,12 +21,12 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// The connection to the service manager that started this process.
 #[derive(Debug)]
-pub(super) struct Notifier {
+pub(super) struct ServiceNotifier {
     socket: UnixDatagram,
     manager: SocketAddr,
 }
 
-impl Notifier {
+impl ServiceNotifier {
     /// Returns the manager that `NOTIFY_SOCKET` names, if it is set.
     ///
     /// # Errors
@@ -126,7 +126,7 @@ mod tests {
             (format!("@{abstracted}").into(), UnixDatagram::bind_addr(&address).unwrap()),
         ];
         for (name, manager) in managers {
-            let notifier = Notifier::to(&name).unwrap();
+            let notifier = ServiceNotifier::to(&name).unwrap();
             // Far more than a socket holds: the rest is lost, and nobody hangs.
             (0..100_000).for_each(|_| notifier.send("READY=1"));
             let mut buffer = [0; 16];
@@ -135,7 +135,7 @@ mod tests {
             drop(manager);
             notifier.send("STOPPING=1");
         }
-        assert!(Notifier::to(OsStr::new(&"x".repeat(1000))).is_err());
+        assert!(ServiceNotifier::to(OsStr::new(&"x".repeat(1000))).is_err());
     }
 
     #[test]

@@ -4,8 +4,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 
-use super::source::Queued;
-use crate::packet::{self, Parsed};
+use super::source::QueuedPacket;
+use crate::packet::{self, ParsedPacket};
 
 /// `NF_INET_LOCAL_IN`.
 const INPUT: u8 = 1;
@@ -26,7 +26,7 @@ impl OwnListeners {
     }
 
     /// True if the packet belongs to a connection to one of these addresses.
-    pub(super) fn serve(&self, queued: &Queued<'_>) -> bool {
+    pub(super) fn serve(&self, queued: &QueuedPacket<'_>) -> bool {
         let Some(addresses) = self.0.get().filter(|addresses| !addresses.is_empty()) else { return false };
         // Another machine may use the same port, so the address must also be local.
         let (is_source_local, is_destination_local) = match queued.hook {
@@ -34,7 +34,7 @@ impl OwnListeners {
             OUTPUT => (true, queued.output_interface == LOOPBACK),
             _ => return false,
         };
-        let Ok(Parsed::Tcp(segment)) = packet::parse(queued.payload, queued.wire_length) else {
+        let Ok(ParsedPacket::Tcp(segment)) = packet::parse(queued.payload, queued.wire_length) else {
             return false;
         };
         let (source, destination) = (segment.source(), segment.destination());

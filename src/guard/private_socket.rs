@@ -25,14 +25,14 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// The users who may connect besides root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Access {
+pub(super) enum SocketAccess {
     /// The guard's own user.
     Owner,
     /// The guard's own user and group.
     Group,
 }
 
-impl Access {
+impl SocketAccess {
     const fn mode(self) -> u32 {
         match self {
             Self::Owner => 0o600,
@@ -68,7 +68,7 @@ impl UnboundSocket {
     /// # Errors
     ///
     /// The system has no free descriptor.
-    pub(super) fn open(access: Access) -> io::Result<Self> {
+    pub(super) fn open(access: SocketAccess) -> io::Result<Self> {
         let open = || Socket::new(Domain::UNIX, Type::STREAM, None);
         let socket = open()?;
         // The file gets the mode of the unbound socket (`unix_bind_bsd` of net/unix/af_unix.c), which only

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use super::notify::Notifier;
+use super::notify::ServiceNotifier;
 
 /// Interval between checks of the main thread.
 const LOOK: Duration = Duration::from_secs(1);
@@ -21,28 +21,28 @@ const FEEDS: u32 = 4;
 
 /// The state that all loops of a run share.
 #[derive(Debug)]
-pub(super) struct Rounds {
+pub(super) struct LoopRounds {
     completed: AtomicU64,
     missing: AtomicUsize,
     /// The last round that each loop took part in, counted from 1.
     taken: Box<[AtomicU64]>,
-    feed: Option<Feed>,
+    feed: Option<WatchdogFeed>,
 }
 
 /// The watchdog, and the time when it was last fed.
 #[derive(Debug)]
-struct Feed {
-    notifier: Arc<Notifier>,
+struct WatchdogFeed {
+    notifier: Arc<ServiceNotifier>,
     every: Duration,
     start: Instant,
     /// Nanoseconds since the start. Only the loop that completes a round writes it.
     last: AtomicU64,
 }
 
-impl Rounds {
+impl LoopRounds {
     /// Returns rounds of this many loops, which feed a watchdog within its interval.
-    pub(super) fn new(loops: usize, watchdog: Option<(Arc<Notifier>, Duration)>) -> Arc<Self> {
-        let feed = watchdog.map(|(notifier, interval)| Feed {
+    pub(super) fn new(loops: usize, watchdog: Option<(Arc<ServiceNotifier>, Duration)>) -> Arc<Self> {
+        let feed = watchdog.map(|(notifier, interval)| WatchdogFeed {
             notifier,
             every: interval / FEEDS,
             start: Instant::now(),
@@ -75,13 +75,13 @@ impl Rounds {
 
 /// The part of one loop.
 #[derive(Debug)]
-pub(super) struct Pulse {
-    rounds: Arc<Rounds>,
+pub(super) struct LoopHeartbeat {
+    rounds: Arc<LoopRounds>,
     index: usize,
 }
 
-impl Pulse {
-    pub(super) fn new(rounds: Arc<Rounds>, index: usize) -> Self {
+impl LoopHeartbeat {
+    pub(super) fn new(rounds: Arc<LoopRounds>, index: usize) -> Self {
         Self { rounds, index }
     }
 
@@ -101,15 +101,15 @@ impl Pulse {
 
 /// The main thread's check of the rounds.
 #[derive(Debug)]
-pub(super) struct Observer {
-    rounds: Arc<Rounds>,
+pub(super) struct HangDetector {
+    rounds: Arc<LoopRounds>,
     looked: Instant,
     round: u64,
     same: u32,
 }
 
-impl Observer {
-    pub(super) fn new(rounds: Arc<Rounds>, now: Instant) -> Self {
+impl HangDetector {
+    pub(super) fn new(rounds: Arc<LoopRounds>, now: Instant) -> Self {
         Self { rounds, looked: now, round: 0, same: 0 }
     }
 
@@ -135,9 +135,10 @@ mod tests {
     #[test]
     fn the_loop_that_is_missing_from_a_round_is_named_after_enough_looks_and_no_earlier() {
         let start = Instant::now();
-        let rounds = Rounds::new(3, None);
-        let pulses: Vec<Pulse> = (0..3).map(|index| Pulse::new(Arc::clone(&rounds), index)).collect();
-        let mut observer = Observer::new(Arc::clone(&rounds), start);
+        let rounds = LoopRounds::new(3, None);
+        let pulses: Vec<LoopHeartbeat> =
+            (0..3).map(|index| LoopHeartbeat::new(Arc::clone(&rounds), index)).collect();
+        let mut observer = HangDetector::new(Arc::clone(&rounds), start);
         for second in 1..=20 {
             pulses.iter().for_each(|pulse| pulse.beat(start));
             assert_eq!(observer.look(start + Duration::from_secs(second)), None);
@@ -164,9 +165,10 @@ mod tests {
         let path = folder.path().join("notify");
         let manager = UnixDatagram::bind(&path).unwrap();
         manager.set_nonblocking(true).unwrap();
-        let notifier = Arc::new(Notifier::to(path.as_os_str()).unwrap());
-        let rounds = Rounds::new(2, Some((notifier, Duration::from_secs(4))));
-        let (one, other) = (Pulse::new(Arc::clone(&rounds), 0), Pulse::new(Arc::clone(&rounds), 1));
+        let notifier = Arc::new(ServiceNotifier::to(path.as_os_str()).unwrap());
+        let rounds = LoopRounds::new(2, Some((notifier, Duration::from_secs(4))));
+        let (one, other) =
+            (LoopHeartbeat::new(Arc::clone(&rounds), 0), LoopHeartbeat::new(Arc::clone(&rounds), 1));
         let start = Instant::now();
         let fed = || std::iter::from_fn(|| manager.recv(&mut [0; 16]).ok()).count();
         (0..100).for_each(|tenth| one.beat(start + Duration::from_millis(tenth * 100)));

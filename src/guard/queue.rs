@@ -3,21 +3,21 @@
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::source::SourceError;
-use super::worker::Worker;
+use super::worker::QueueWorker;
 use crate::diagnostics::tell;
 use crate::privileges::{NETWORK, keep_or_tell};
 
 /// A worker that is ready to run on a thread of its own.
-pub(super) struct Queue {
+pub(super) struct ReadyWorker {
     pub(super) number: u16,
-    pub(super) worker: Worker,
+    pub(super) worker: QueueWorker,
     /// True if another process bound the queue.
     pub(super) is_adopted: bool,
     /// The CPU that the thread is bound to.
     pub(super) cpu: Option<usize>,
 }
 
-impl Queue {
+impl ReadyWorker {
     /// Runs the worker on the calling thread.
     pub(super) fn run(self) -> Result<(), SourceError> {
         if let Some(cpu) = self.cpu {

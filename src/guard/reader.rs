@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use crate::confinement::Confinement;
 use crate::event::Event;
-use crate::output::Handle;
-use crate::privileges::User;
+use crate::output::ChannelHandle;
+use crate::privileges::UnprivilegedUser;
 
 /// Error of a reader or rule source of the guard. Its message names the flag.
 pub type AttachedError = Box<dyn Error + Send + Sync>;
@@ -33,7 +33,7 @@ pub trait EventReader {
     /// # Errors
     ///
     /// The system's error.
-    fn prepare(&self, _user: Option<&User>) -> Result<(), AttachedError> {
+    fn prepare(&self, _user: Option<&UnprivilegedUser>) -> Result<(), AttachedError> {
         Ok(())
     }
 
@@ -56,7 +56,10 @@ pub trait EventReader {
 /// # Errors
 ///
 /// As [`EventReader::prepare`].
-pub(super) fn prepare(readers: &[Box<dyn EventReader>], user: Option<&User>) -> Result<(), AttachedError> {
+pub(super) fn prepare(
+    readers: &[Box<dyn EventReader>],
+    user: Option<&UnprivilegedUser>,
+) -> Result<(), AttachedError> {
     readers.iter().try_for_each(|reader| reader.prepare(user))
 }
 
@@ -68,7 +71,7 @@ pub(super) fn confinement(readers: &[Box<dyn EventReader>]) -> Confinement {
 /// Everything that a reader gets at its start.
 pub struct ReaderStart {
     /// The outputs, for the reader's own events. They finish after the reader.
-    pub outputs: Vec<Handle>,
+    pub outputs: Vec<ChannelHandle>,
     /// True if the reader takes over from another process that is about to exit.
     pub succeeds: bool,
 }

@@ -7,7 +7,7 @@ use super::reader::{ReaderCounts, RunningReader};
 use super::tally::signed;
 use crate::diagnostics::tell;
 use crate::metrics::GuardMetrics;
-use crate::output::Writer;
+use crate::output::OutputWriter;
 
 /// Limit of the time for which an output or reader may take the last events.
 const WRITERS_END: Duration = Duration::from_secs(2);
@@ -22,7 +22,7 @@ impl ReadersShown {
     pub(super) fn show(
         &self,
         metrics: &GuardMetrics,
-        writers: &[Writer],
+        writers: &[OutputWriter],
         readers: &[Box<dyn RunningReader>],
     ) {
         let lost = writers.iter().map(|writer| writer.handle().lost()).sum();
@@ -58,7 +58,7 @@ impl ReadersShown {
 /// Waits for a limited time until all outputs and readers have taken all events, and publishes the final
 /// totals.
 pub(super) fn finish_readers(
-    writers: Vec<Writer>,
+    writers: Vec<OutputWriter>,
     readers: Vec<Box<dyn RunningReader>>,
     shown: &ReadersShown,
     metrics: &GuardMetrics,
@@ -86,7 +86,7 @@ pub(super) fn finish_readers(
 mod tests {
     use super::*;
     use crate::guard::EventSender;
-    use crate::metrics::Registry;
+    use crate::metrics::MetricsRegistry;
 
     /// A reader with these losses, and one more at its end.
     struct LossyReader(u64);
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn metrics_show_the_sum_of_all_readers_once() {
-        let metrics = GuardMetrics::new(&Registry::new().unwrap()).unwrap();
+        let metrics = GuardMetrics::new(&MetricsRegistry::new().unwrap()).unwrap();
         let shown = ReadersShown::default();
         let readers: Vec<Box<dyn RunningReader>> = vec![Box::new(LossyReader(2)), Box::new(LossyReader(3))];
         shown.show(&metrics, &[], &readers);

@@ -12,13 +12,13 @@ const TELLING: usize = 60;
 
 /// Hashes of packets. A new one replaces the oldest.
 #[derive(Debug, Clone)]
-pub(super) struct Recent {
+pub(super) struct RecentPackets {
     hashes: Vec<u64>,
     next: usize,
     hasher: ahash::RandomState,
 }
 
-impl Recent {
+impl RecentPackets {
     pub(super) fn new() -> Self {
         Self { hashes: Vec::with_capacity(KEPT), next: 0, hasher: ahash::RandomState::new() }
     }
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn a_reset_is_known_again_by_what_the_kernel_leaves_alone() {
         for version in [4, 6] {
-            let mut recent = Recent::new();
+            let mut recent = RecentPackets::new();
             let reset = packet(version, 0x14, 0);
             assert!(!recent.has_sent(&reset));
             recent.sends(&reset);
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_packet_that_comes_again_to_the_same_hook_is_known() {
-        let mut recent = Recent::new();
+        let mut recent = RecentPackets::new();
         let packet = packet(4, 0x10, 1);
         assert!(!recent.meets_again(3, &packet));
         assert!(!recent.meets_again(1, &packet), "another hook");

@@ -9,10 +9,10 @@ use crossbeam_channel::{Sender, bounded};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::Message;
-use super::blocks::Block;
-use super::control::{self, Request};
-use super::supervise::Run;
+use super::GuardMessage;
+use super::blocks::BlockEntry;
+use super::control::{self, ControlRequest};
+use super::supervise::GuardRun;
 use crate::event::Timestamp;
 use crate::rules::RuleSet;
 
@@ -30,7 +30,7 @@ pub struct WhyReport {
 pub struct ExplainedBlock {
     /// The block.
     #[serde(flatten)]
-    pub block: Block,
+    pub block: BlockEntry,
     /// The rule or policy; absent if it is no longer in force.
     pub place: Option<RulePlace>,
     /// TOML for a local file that exempts the address; absent if only a flag can.
@@ -55,9 +55,9 @@ pub(super) type ReplySender = Sender<Result<Value, String>>;
 const REMEDY: Duration = Duration::from_secs(30 * 86_400);
 
 /// Passes a request of the control socket to the main thread and waits for the reply.
-pub(super) fn forward(messages: &Sender<Message>, request: &Request) -> Result<Value, String> {
+pub(super) fn forward(messages: &Sender<GuardMessage>, request: &ControlRequest) -> Result<Value, String> {
     let (sender, receiver) = bounded(1);
-    let message = Message::Request(request.clone(), sender);
+    let message = GuardMessage::Request(request.clone(), sender);
     messages.send(message).map_err(|_| "the guard stops".to_owned())?;
     let limit: Duration = control::work(request);
     receiver.recv_timeout(limit).unwrap_or_else(|_| {
@@ -65,14 +65,14 @@ pub(super) fn forward(messages: &Sender<Message>, request: &Request) -> Result<V
     })
 }
 
-impl Run {
+impl GuardRun {
     /// Executes a request, or passes it to the thread that manages bans. Error texts are for the user.
-    pub(super) fn answer(&mut self, request: &Request, client: ReplySender) {
+    pub(super) fn answer(&mut self, request: &ControlRequest, client: ReplySender) {
         let reply = match request {
-            Request::Reload => self.reload().and_then(value),
-            Request::Status => value(self.status()),
-            Request::Why { address, port } => value(self.why(*address, *port)),
-            Request::Bans { order } => {
+            ControlRequest::Reload => self.reload().and_then(value),
+            ControlRequest::Status => value(self.status()),
+            ControlRequest::Why { address, port } => value(self.why(*address, *port)),
+            ControlRequest::Bans { order } => {
                 if let Some(bans) = &self.bans {
                     bans.handle.command(*order, client);
                 }
@@ -100,7 +100,7 @@ fn day(time: Timestamp) -> String {
     time.to_string().chars().take_while(|character| *character != 'T').collect()
 }
 
-fn explain(block: Block, address: IpAddr, rules: &RuleSet) -> ExplainedBlock {
+fn explain(block: BlockEntry, address: IpAddr, rules: &RuleSet) -> ExplainedBlock {
     let address = address.to_canonical();
     let end = if block.client.ip() == address { "source" } else { "destination" };
     let id = block.rule.as_deref().unwrap_or_default();

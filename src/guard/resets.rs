@@ -14,13 +14,13 @@ use std::time::Instant;
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-use super::bridge::{Bridge, Crossing};
-use super::source::Queued;
-use crate::conntrack::{Conntrack, TrackedConnection, Tuple};
-use crate::engine::Resets;
+use super::bridge::{BridgePortPair, BridgeTracker};
+use super::source::QueuedPacket;
+use crate::conntrack::{ConntrackSocket, ConntrackTuple, TrackedConnection};
+use crate::engine::ResetPair;
 use crate::event::{Endpoint, ResetOutcome};
 use crate::metrics::{GuardMetrics, ResetResult};
-use crate::packet::{Addresses, Parsed, Reset, parse, reset};
+use crate::packet::{Addresses, ParsedPacket, Reset, parse, reset};
 
 /// `IPPROTO_RAW`: the kernel takes whole packets with their header for IPv4 (`raw(7)`) and for IPv6
 /// (`net/ipv6/raw.c`, `rawv6_init_sk`), and delivers none to the socket.
@@ -38,20 +38,20 @@ const LOOKUP_RATE: u32 = 8;
 
 /// A bucket of tokens, one a pair of resets.
 #[derive(Debug)]
-pub(super) struct Allowance {
+pub(super) struct ResetRateLimit {
     burst: u32,
     rate: u32,
     /// Time at which the bucket was last looked at, and what it held.
     last: Option<(Instant, f64)>,
 }
 
-impl Default for Allowance {
+impl Default for ResetRateLimit {
     fn default() -> Self {
         Self { burst: BURST, rate: RATE, last: None }
     }
 }
 
-impl Allowance {
+impl ResetRateLimit {
     /// True if a pair of resets may be sent now.
     pub(super) fn admit(&mut self, now: Instant) -> bool {
         let full = f64::from(self.burst);
@@ -67,21 +67,21 @@ impl Allowance {
 
 /// The paths to the two ends of a connection, as the blocked segment shows them.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Ways {
+pub(super) struct ResetPaths {
     /// Index of the interface towards the receiver. Only link-local addresses need it.
     receiving: u32,
     /// Index of the interface towards the sender.
     sending: u32,
     /// The bridge ports on the two sides.
-    crossing: Option<Crossing>,
+    crossing: Option<BridgePortPair>,
 }
 
-impl Ways {
-    pub(super) fn of(queued: &Queued<'_>) -> Self {
+impl ResetPaths {
+    pub(super) fn of(queued: &QueuedPacket<'_>) -> Self {
         Self {
             receiving: queued.output_interface,
             sending: queued.input_interface,
-            crossing: Crossing::of(queued),
+            crossing: BridgePortPair::of(queued),
         }
     }
 
@@ -95,14 +95,14 @@ impl Ways {
 
 /// Outcomes of the resets for the receiver and the sender of the blocked segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outcomes {
+pub struct ResetOutcomes {
     /// Outcome of the reset for the receiver.
     pub receiver: ResetOutcome,
     /// Outcome of the reset for the sender.
     pub sender: ResetOutcome,
 }
 
-impl Outcomes {
+impl ResetOutcomes {
     /// Outcome of resets over the limit, which are not sent.
     pub(super) const LIMITED: Self = Self { receiver: ResetOutcome::Limited, sender: ResetOutcome::Limited };
 
@@ -120,23 +120,23 @@ impl Outcomes {
 
 /// The kernel's tracking of connections, for all workers.
 #[derive(Debug)]
-struct Translations {
-    conntrack: Conntrack,
-    lookups: Allowance,
+struct NatLookup {
+    conntrack: ConntrackSocket,
+    lookups: ResetRateLimit,
 }
 
 /// One raw socket for each address family, and the bridges.
 #[derive(Debug)]
-pub(super) struct Injector {
+pub(super) struct ResetInjector {
     v4: Socket,
     v6: Option<Socket>,
-    bridge: Option<Bridge>,
+    bridge: Option<BridgeTracker>,
     /// Absent in a kernel that tracks no connections.
-    translations: Option<Mutex<Translations>>,
+    translations: Option<Mutex<NatLookup>>,
     metrics: GuardMetrics,
 }
 
-impl Injector {
+impl ResetInjector {
     /// Opens the sockets. `mark` is set on every packet that they send.
     ///
     /// # Errors
@@ -149,34 +149,35 @@ impl Injector {
             Err(error) if error.raw_os_error() == Some(libc::EAFNOSUPPORT) => None,
             socket => Some(socket?),
         };
-        let bridge = match Bridge::open() {
+        let bridge = match BridgeTracker::open() {
             // On a kernel without packet sockets, resets of bridged connections follow the routing table.
             Err(error) if error.raw_os_error() == Some(libc::EAFNOSUPPORT) => None,
             bridge => Some(bridge?),
         };
-        let lookups = Allowance { burst: LOOKUP_BURST, rate: LOOKUP_RATE, last: None };
-        let translations = Conntrack::open().map(|conntrack| Mutex::new(Translations { conntrack, lookups }));
+        let lookups = ResetRateLimit { burst: LOOKUP_BURST, rate: LOOKUP_RATE, last: None };
+        let translations =
+            ConntrackSocket::open().map(|conntrack| Mutex::new(NatLookup { conntrack, lookups }));
         Ok(Self { v4, v6, bridge, translations: translations.ok(), metrics })
     }
 
     /// Returns the bridges, if the kernel allows frames to be sent.
-    pub(super) fn bridge(&self) -> Option<&Bridge> {
+    pub(super) fn bridge(&self) -> Option<&BridgeTracker> {
         self.bridge.as_ref()
     }
 
     /// Sends both resets.
-    pub(super) fn send(&self, resets: &Resets, ways: Ways) -> Outcomes {
+    pub(super) fn send(&self, resets: &ResetPair, ways: ResetPaths) -> ResetOutcomes {
         let outcomes = match (&self.bridge, ways.crossing) {
-            (Some(bridge), Some(Crossing { input, output })) => {
+            (Some(bridge), Some(BridgePortPair { input, output })) => {
                 let (receiver, sender) = ((output, resets.receiver), (input, resets.sender));
-                let outcomes = Outcomes {
+                let outcomes = ResetOutcomes {
                     receiver: self.cross(bridge, &resets.to_receiver, receiver, sender, ways.receiving),
                     sender: self.cross(bridge, &resets.to_sender, sender, receiver, ways.sending),
                 };
                 self.close(&resets.to_sender);
                 outcomes
             }
-            _ => Outcomes {
+            _ => ResetOutcomes {
                 receiver: self.route(&resets.to_receiver, resets.receiver, ways.receiving),
                 sender: self.route(&resets.to_sender, resets.sender, ways.sending),
             },
@@ -187,13 +188,13 @@ impl Injector {
 
     /// The resets as their receivers know the connection, if the kernel translates both of its addresses; that
     /// connection is over for its tracking. `None` if it is not known, for too many have been looked up.
-    pub(super) fn address(&self, resets: Resets, ways: Ways, now: Instant) -> Option<Resets> {
+    pub(super) fn address(&self, resets: ResetPair, ways: ResetPaths, now: Instant) -> Option<ResetPair> {
         let Some(translations) = self.translations.as_ref().filter(|_| ways.crossing.is_none()) else {
             return Some(resets);
         };
         let Some(seen) = tuple(&resets.to_receiver) else { return Some(resets) };
         let mut translations = translations.lock().unwrap_or_else(PoisonError::into_inner);
-        let Translations { conntrack, lookups } = &mut *translations;
+        let NatLookup { conntrack, lookups } = &mut *translations;
         // By one translation alone, what is forwarded is a direction of the connection, and the kernel
         // translates the resets.
         let is_known = |found: io::Result<Option<TrackedConnection>>| !matches!(found, Ok(None));
@@ -207,7 +208,7 @@ impl Injector {
         // Where the kernel does not take it, the connection is forgotten later.
         let _ = conntrack.close(&connection.original);
         let from_peer = |packet: &[u8], end| connection.peer_of(end).and_then(|peer| sent_by(packet, peer));
-        Some(Resets {
+        Some(ResetPair {
             to_receiver: from_peer(&resets.to_receiver, seen.destination).unwrap_or(resets.to_receiver),
             to_sender: from_peer(&resets.to_sender, seen.source).unwrap_or(resets.to_sender),
             ..resets
@@ -223,16 +224,16 @@ impl Injector {
     }
 
     /// Counts resets that are not sent, as there were too many.
-    pub(super) fn hold_back(&self) -> Outcomes {
-        Outcomes::LIMITED.count(&self.metrics);
-        Outcomes::LIMITED
+    pub(super) fn hold_back(&self) -> ResetOutcomes {
+        ResetOutcomes::LIMITED.count(&self.metrics);
+        ResetOutcomes::LIMITED
     }
 
     /// Sends a reset by a bridge port. If that fails, tries the routing table, which works if the bridge has
     /// an address.
     fn cross(
         &self,
-        bridge: &Bridge,
+        bridge: &BridgeTracker,
         packet: &[u8],
         to: (u32, IpAddr),
         from: (u32, IpAddr),
@@ -266,14 +267,14 @@ impl Injector {
 }
 
 /// The direction that a reset is of.
-fn tuple(packet: &[u8]) -> Option<Tuple> {
-    let Ok(Parsed::Tcp(segment)) = parse(packet, packet.len()) else { return None };
-    Some(Tuple::of(&segment))
+fn tuple(packet: &[u8]) -> Option<ConntrackTuple> {
+    let Ok(ParsedPacket::Tcp(segment)) = parse(packet, packet.len()) else { return None };
+    Some(ConntrackTuple::of(&segment))
 }
 
 /// The same reset from another peer.
 fn sent_by(packet: &[u8], peer: Endpoint) -> Option<Vec<u8>> {
-    let Ok(Parsed::Tcp(segment)) = parse(packet, packet.len()) else { return None };
+    let Ok(ParsedPacket::Tcp(segment)) = parse(packet, packet.len()) else { return None };
     let addresses = match (segment.addresses(), peer.address) {
         (Addresses::V4(_, destination), IpAddr::V4(source)) => Addresses::V4(source.octets(), destination),
         (Addresses::V6(_, destination), IpAddr::V6(source)) => Addresses::V6(source.octets(), destination),
@@ -304,8 +305,8 @@ mod tests {
 
     #[test]
     fn a_flood_of_resets_is_held_to_a_burst_and_a_rate() {
-        let (mut allowance, start) = (Allowance::default(), Instant::now());
-        let sent = |allowance: &mut Allowance, now| (0..10_000).filter(|_| allowance.admit(now)).count();
+        let (mut allowance, start) = (ResetRateLimit::default(), Instant::now());
+        let sent = |allowance: &mut ResetRateLimit, now| (0..10_000).filter(|_| allowance.admit(now)).count();
         assert_eq!(sent(&mut allowance, start), 256);
         assert_eq!(sent(&mut allowance, start + Duration::from_secs(1)), 64);
         assert_eq!(sent(&mut allowance, start + Duration::from_secs(3600)), 256);

@@ -9,11 +9,11 @@ use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 
 use super::config::GuardConfig;
 use super::reader::AttachedError;
-use super::{GuardError, Message};
+use super::{GuardError, GuardMessage};
 use crate::diagnostics::tell;
 use crate::metrics::GuardMetrics;
-use crate::privileges::{FILES, User, keep_or_tell};
-use crate::rules::Selection;
+use crate::privileges::{FILES, UnprivilegedUser, keep_or_tell};
+use crate::rules::RuleSelection;
 
 /// A source of rule versions.
 pub trait RuleSource: Send {
@@ -22,14 +22,14 @@ pub trait RuleSource: Send {
     /// # Errors
     ///
     /// The source has no rules.
-    fn first(&mut self) -> Result<Selection, AttachedError>;
+    fn first(&mut self) -> Result<RuleSelection, AttachedError>;
 
     /// Creates what the source needs as `user`, while the process still has all its privileges.
     ///
     /// # Errors
     ///
     /// The system's error.
-    fn prepare(&self, _user: Option<&User>) -> Result<(), AttachedError> {
+    fn prepare(&self, _user: Option<&UnprivilegedUser>) -> Result<(), AttachedError> {
         Ok(())
     }
 
@@ -47,7 +47,7 @@ pub trait RuleSource: Send {
 }
 
 /// Puts rules in force, or returns the reason for their refusal; returns nothing if the guard has stopped.
-pub type Enforce<'a> = dyn FnMut(&Selection) -> Option<Result<(), String>> + 'a;
+pub type Enforce<'a> = dyn FnMut(&RuleSelection) -> Option<Result<(), String>> + 'a;
 
 /// Totals of a source of rules.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -75,7 +75,7 @@ pub(super) fn with_first_rules(
 /// Polls at intervals, and on each message through the returned channel, until the channel is closed.
 pub(super) fn start_polling(
     mut source: Box<dyn RuleSource>,
-    messages: Sender<Message>,
+    messages: Sender<GuardMessage>,
     metrics: GuardMetrics,
 ) -> io::Result<Sender<()>> {
     let (sender, asked) = bounded(1);
@@ -84,9 +84,9 @@ pub(super) fn start_polling(
     }
     std::thread::Builder::new().name("rules".to_owned()).spawn(move || {
         keep_or_tell("rules", FILES);
-        let mut enforce = |selection: &Selection| {
+        let mut enforce = |selection: &RuleSelection| {
             let (asker, answer) = bounded(1);
-            messages.send(Message::TakeRules(Box::new(selection.clone()), asker)).ok()?;
+            messages.send(GuardMessage::TakeRules(Box::new(selection.clone()), asker)).ok()?;
             Some(answer.recv().ok()?.map(drop))
         };
         // The metrics may continue from another process, so only differences are added.
@@ -129,7 +129,7 @@ fn whatever_happens(metrics: &GuardMetrics, look: impl FnOnce() -> bool) -> bool
 mod tests {
     use super::*;
     use crate::guard::control::RulesInForce;
-    use crate::metrics::Registry;
+    use crate::metrics::MetricsRegistry;
 
     /// A source that has one version, and offers it until it is in force.
     #[derive(Default)]
@@ -139,7 +139,7 @@ mod tests {
     }
 
     impl RuleSource for OneVersion {
-        fn first(&mut self) -> Result<Selection, AttachedError> {
+        fn first(&mut self) -> Result<RuleSelection, AttachedError> {
             Err("no rules".into())
         }
 
@@ -157,7 +157,7 @@ mod tests {
 
         fn poll(&mut self, enforce: &mut Enforce<'_>) -> bool {
             self.counts.polls += 1;
-            match enforce(&Selection::default()) {
+            match enforce(&RuleSelection::default()) {
                 Some(Ok(())) => self.version = Some(7),
                 Some(Err(_)) => self.counts.refusals += 1,
                 None => return false,
@@ -168,11 +168,11 @@ mod tests {
 
     #[test]
     fn versions_are_offered_until_the_guard_is_gone() {
-        let metrics = GuardMetrics::new(&Registry::new().unwrap()).unwrap();
+        let metrics = GuardMetrics::new(&MetricsRegistry::new().unwrap()).unwrap();
         let (sender, messages) = crossbeam_channel::unbounded();
         let wake = start_polling(Box::new(OneVersion::default()), sender, metrics.clone()).unwrap();
         for answer in [Err("bad".to_owned()), Ok(RulesInForce { rules: 1 })] {
-            let Ok(Message::TakeRules(_, asker)) = messages.recv() else { panic!("no version") };
+            let Ok(GuardMessage::TakeRules(_, asker)) = messages.recv() else { panic!("no version") };
             asker.send(answer).unwrap();
             wake.send(()).unwrap();
         }
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_panic_is_counted_and_is_not_the_end() {
-        let metrics = GuardMetrics::new(&Registry::new().unwrap()).unwrap();
+        let metrics = GuardMetrics::new(&MetricsRegistry::new().unwrap()).unwrap();
         assert!(whatever_happens(&metrics, || panic!("a fault")));
         assert_eq!(metrics.rules_poll_failures.get(), 1);
         assert!(!whatever_happens(&metrics, || false));

@@ -7,29 +7,29 @@ use crossbeam_channel::Sender;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::{Handle, Signals};
 
-use super::Message;
+use super::GuardMessage;
 use crate::privileges::give_up_all;
 
 /// The thread that turns signals into messages. It ends when this value is dropped.
-pub(super) struct Listener {
+pub(super) struct SignalListener {
     handle: Handle,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Listener {
+impl SignalListener {
     /// Handles SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2. SIGUSR2 means the same as with Suricata; without
     /// a handler it would end the guard.
-    pub(super) fn start(messages: Sender<Message>) -> io::Result<Self> {
+    pub(super) fn start(messages: Sender<GuardMessage>) -> io::Result<Self> {
         let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2])?;
         let handle = signals.handle();
         let thread = std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
             give_up_all("signals");
             for signal in signals.forever() {
                 let message = match signal {
-                    SIGHUP => Message::Reload,
-                    SIGUSR1 => Message::Reopen,
-                    SIGUSR2 => Message::ReloadRules,
-                    _ => Message::Stop,
+                    SIGHUP => GuardMessage::Reload,
+                    SIGUSR1 => GuardMessage::Reopen,
+                    SIGUSR2 => GuardMessage::ReloadRules,
+                    _ => GuardMessage::Stop,
                 };
                 // At the very end of a run the receiver is gone.
                 let _ = messages.send(message);
@@ -39,7 +39,7 @@ impl Listener {
     }
 }
 
-impl Drop for Listener {
+impl Drop for SignalListener {
     fn drop(&mut self) {
         self.handle.close();
         // The thread does nothing that can panic.

@@ -4,28 +4,28 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::blocks::BlockLog;
-use super::clock::Step;
+use super::clock::WallClockOffset;
 use super::reader::EventSender;
-use super::resets::Outcomes;
-use crate::event::{Action, Event, EventKind, EventSink, ResetFacts, Side};
-use crate::output::Handle;
+use super::resets::ResetOutcomes;
+use crate::event::{Event, EventKind, EventSink, ResetFacts, RuleAction, Side};
+use crate::output::ChannelHandle;
 
 /// Passes each event to every output and every reader, with the time of day.
-pub(super) struct Sinks {
-    writers: Vec<Handle>,
+pub(super) struct EventDistributor {
+    writers: Vec<ChannelHandle>,
     readers: Vec<EventSender>,
     /// The last blocked connections.
     blocks: Option<Arc<BlockLog>>,
-    step: Step,
+    step: WallClockOffset,
     /// Events that are held back, in their order.
     held: Vec<Event>,
     holding: bool,
 }
 
-impl Sinks {
+impl EventDistributor {
     /// Returns sinks for these outputs and readers.
-    pub(super) fn new(writers: Vec<Handle>, readers: Vec<EventSender>) -> Self {
-        let (step, held, holding) = (Step::default(), Vec::new(), false);
+    pub(super) fn new(writers: Vec<ChannelHandle>, readers: Vec<EventSender>) -> Self {
+        let (step, held, holding) = (WallClockOffset::default(), Vec::new(), false);
         Self { writers, readers, blocks: None, step, held, holding }
     }
 
@@ -35,11 +35,11 @@ impl Sinks {
     }
 
     /// Sets the difference between the clock of events and the time of day.
-    pub(super) fn set_step(&mut self, step: Step) {
+    pub(super) fn set_step(&mut self, step: WallClockOffset) {
         self.step = step;
     }
 
-    pub(super) fn step(&self) -> Step {
+    pub(super) fn step(&self) -> WallClockOffset {
         self.step
     }
 
@@ -55,7 +55,7 @@ impl Sinks {
     }
 
     /// Adds the outcomes of resets to these events.
-    pub(super) fn complete(&mut self, events: Range<usize>, outcomes: &Outcomes) {
+    pub(super) fn complete(&mut self, events: Range<usize>, outcomes: &ResetOutcomes) {
         let Some(events) = self.held.get_mut(events) else { return };
         let sender = events.iter().find_map(|event| match &event.kind {
             EventKind::Drop(_) => event.flow.as_ref()?.from,
@@ -63,7 +63,7 @@ impl Sinks {
         });
         // Without a drop event there is no packet whose sender could have been reset.
         let Some(sender) = sender else { return };
-        let Outcomes { receiver: to_receiver, sender: to_sender } = outcomes.clone();
+        let ResetOutcomes { receiver: to_receiver, sender: to_sender } = outcomes.clone();
         let resets = match sender {
             Side::Client => ResetFacts { to_client: to_sender, to_server: to_receiver },
             Side::Server => ResetFacts { to_client: to_receiver, to_server: to_sender },
@@ -71,7 +71,7 @@ impl Sinks {
         for event in events {
             match &mut event.kind {
                 EventKind::Drop(facts) if facts.rejected => facts.resets = Some(Box::new(resets.clone())),
-                EventKind::Alert(facts) if facts.action == Action::Reject => {
+                EventKind::Alert(facts) if facts.action == RuleAction::Reject => {
                     Arc::make_mut(facts).resets = Some(Box::new(resets.clone()));
                 }
                 _ => {}
@@ -97,7 +97,7 @@ impl Sinks {
     }
 }
 
-impl EventSink for Sinks {
+impl EventSink for EventDistributor {
     fn emit(&mut self, mut event: Event) {
         event.timestamp = self.step.of_day(event.timestamp);
         if let EventKind::Flow(record) = &mut event.kind {
@@ -114,7 +114,7 @@ mod tests {
     use std::time::{Duration, SystemTime};
 
     use super::*;
-    use crate::event::{Source, StatsFacts};
+    use crate::event::{EventSource, StatsFacts};
 
     #[test]
     fn readers_share_one_event() {
@@ -123,10 +123,11 @@ mod tests {
             let sender = sender.clone();
             Box::new(move |event| sender.send(Arc::clone(event)).unwrap())
         };
-        let mut sinks = Sinks::new(Vec::new(), vec![reader(), reader()]);
+        let mut sinks = EventDistributor::new(Vec::new(), vec![reader(), reader()]);
         let facts = StatsFacts { uptime: Duration::ZERO, counters: Vec::new() };
         let kind = EventKind::Stats(Box::new(facts));
-        let event = Event { timestamp: SystemTime::now().into(), source: Source::Guard, flow: None, kind };
+        let event =
+            Event { timestamp: SystemTime::now().into(), source: EventSource::Guard, flow: None, kind };
         sinks.hold();
         sinks.emit(event);
         assert!(received.is_empty(), "events are held");

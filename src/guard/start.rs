@@ -11,79 +11,79 @@ use crossbeam_channel::unbounded;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
 use super::bans::{BanConfig, BanHandle, BanKeeper};
-use super::config::{GuardConfig, Output};
-use super::front::{Facade, Front, UnboundSockets};
-use super::handed::Handed;
+use super::config::{EventOutput, GuardConfig};
+use super::front::{GuardEndpoints, PendingEndpoints, UnboundSockets};
+use super::handed::OffloadCheck;
 use super::hold;
-use super::host::{Host, Loaded};
-use super::interfaces::Interfaces;
-use super::notify::{self, Notifier};
+use super::host::{InspectionRuntime, RulesAndFingerprints};
+use super::interfaces::InterfaceNameCache;
+use super::notify::{self, ServiceNotifier};
 use super::own_listeners::OwnListeners;
-use super::policy::{Offload, Policy};
-use super::pulse::{Pulse, Rounds};
-use super::queue::Queue;
+use super::policy::{OffloadMethod, VerdictTranslator};
+use super::pulse::{LoopHeartbeat, LoopRounds};
+use super::queue::ReadyWorker;
 use super::reader::{self, EventReader};
-use super::recent::Recent;
-use super::resets::Injector;
+use super::recent::RecentPackets;
+use super::resets::ResetInjector;
 use super::rule_source::{RuleSource, start_polling, with_first_rules};
-use super::source::{MAXIMUM_COPY_RANGE, Source, SourceConfig, SourceError, Verdict};
-use super::supervise::{Beginning, Run};
-use super::takeover::{Estate, Gift, Kept, Store, queue_name};
-use super::waiting::Waiting;
-use super::worker::{Judge, Shared, Worker};
-use super::{GuardError, Message, signals};
-use crate::bypass::neighbours::{self, Interface};
-use crate::bypass::{Bypass, BypassError, Entries};
+use super::source::{MAXIMUM_COPY_RANGE, PacketSource, PacketVerdict, SourceConfig, SourceError};
+use super::supervise::{GuardRun, RunStart};
+use super::takeover::{DescriptorStore, HandoverSocket, Predecessor, StoredDescriptors, queue_name};
+use super::waiting::PacketAgeLimit;
+use super::worker::{PacketHandler, QueueWorker, WorkerContext};
+use super::{GuardError, GuardMessage, signals};
+use crate::bypass::neighbours::{self, BypassInterface};
+use crate::bypass::{Bypass, BypassError, BypassFlows};
 use crate::diagnostics::tell;
 use crate::engine::{EngineConfig, OnFailure};
-use crate::hook::{MarkState, Programs, Queues};
-use crate::metrics::{GuardMetrics, Health, Registry};
+use crate::hook::{MarkState, ProgramRunner, QueueRange};
+use crate::metrics::{GuardMetrics, MetricsRegistry, ProgramHealth};
 use crate::privileges::may_answer;
 
 /// Limit of the bytes of undecided flows' packets that are kept for a successor, over all queues.
 const JOURNAL: usize = 64 << 20;
 
 /// The service manager and the sockets that it stored.
-pub(super) struct Left {
-    manager: Option<Arc<Notifier>>,
-    pub(super) store: Option<Store>,
-    pub(super) kept: Kept,
+pub(super) struct ManagerContext {
+    manager: Option<Arc<ServiceNotifier>>,
+    pub(super) store: Option<DescriptorStore>,
+    pub(super) kept: StoredDescriptors,
 }
 
-impl Left {
+impl ManagerContext {
     /// Takes the sockets that the manager stored, before anything is opened.
     pub(super) fn take(config: &GuardConfig) -> Self {
-        let kept = Kept::take();
+        let kept = StoredDescriptors::take();
         let manager = service_manager();
         let store = store(config, manager.as_ref());
         if store.is_some() {
             return Self { manager, store, kept };
         }
         kept.give_back(manager.as_ref());
-        Self { manager, store, kept: Kept::default() }
+        Self { manager, store, kept: StoredDescriptors::default() }
     }
 }
 
 /// Closes the sockets that the manager stored, if this process does not run a guard.
 pub(super) fn give_back() {
-    Kept::take().give_back(service_manager().as_ref());
+    StoredDescriptors::take().give_back(service_manager().as_ref());
 }
 
 /// Opens everything. A failed start leaves nothing behind.
 pub(super) fn start(
     config: &GuardConfig,
-    outputs: Vec<Output>,
+    outputs: Vec<EventOutput>,
     readers: Vec<Box<dyn EventReader>>,
     mut source: Option<Box<dyn RuleSource>>,
-    Left { manager, store, kept }: Left,
-) -> Result<(Run, Vec<Queue>), GuardError> {
+    ManagerContext { manager, store, kept }: ManagerContext,
+) -> Result<(GuardRun, Vec<ReadyWorker>), GuardError> {
     let config = &with_first_rules(config, &mut source)?;
-    let loaded = Loaded::read(&config.inspection, &readers)?;
-    let registry = Registry::new()?;
+    let loaded = RulesAndFingerprints::read(&config.inspection, &readers)?;
+    let registry = MetricsRegistry::new()?;
     let metrics = GuardMetrics::new(&registry)?;
     metrics.enforcing.set(i64::from(config.engine().enforce));
-    let health = Arc::new(Health::default());
-    let mut predecessor = Estate::find(config, store.as_ref(), kept)?;
+    let health = Arc::new(ProgramHealth::default());
+    let mut predecessor = Predecessor::find(config, store.as_ref(), kept)?;
     let sources = bind(config, predecessor.as_mut(), store.as_ref())?;
     let listener = predecessor.as_mut().and_then(|estate| inherit_listener(estate, config));
     let injector = config.engine().enforce.then(|| open_injector(config, &metrics)).transpose()?;
@@ -93,20 +93,20 @@ pub(super) fn start(
     // No other thread runs yet, so privileges given up here are gone for all threads.
     let unbound = UnboundSockets::open(config)?;
     let programs = hold::give_up(config, &loaded.rules, reader::confinement(&readers))?;
-    let (sender, messages) = unbounded::<Message>();
-    let signals = signals::Listener::start(sender.clone())?;
-    let succeeds = predecessor.as_ref().is_some_and(Estate::is_of_a_guard);
-    let host = Host::start(loaded, metrics, outputs, readers, succeeds)?;
+    let (sender, messages) = unbounded::<GuardMessage>();
+    let signals = signals::SignalListener::start(sender.clone())?;
+    let succeeds = predecessor.as_ref().is_some_and(Predecessor::is_of_a_guard);
+    let host = InspectionRuntime::start(loaded, metrics, outputs, readers, succeeds)?;
     let gifts = gifts(config, &sources);
     let now = SystemTime::now().into();
     let publisher =
         source.map(|source| start_polling(source, sender.clone(), host.metrics.clone())).transpose()?;
     let watchdog = manager.clone().zip(notify::watchdog());
-    let mut run = Run {
+    let mut run = GuardRun {
         config: config.clone(),
         programs,
         bypass,
-        rounds: Rounds::new(config.queues.numbers().len(), watchdog),
+        rounds: LoopRounds::new(config.queues.numbers().len(), watchdog),
         manager,
         stop: Arc::new(AtomicBool::new(false)),
         leaves: Arc::new(AtomicBool::new(false)),
@@ -119,8 +119,8 @@ pub(super) fn start(
         bans: None,
         predecessor,
         facade: None,
-        front: Front::default(),
-        beginning: Beginning::Fresh,
+        front: GuardEndpoints::default(),
+        beginning: RunStart::Fresh,
         store,
         started: now,
         loaded: now,
@@ -134,18 +134,18 @@ pub(super) fn start(
     let bans = run.start_bans()?;
     let listeners = OwnListeners::default();
     run.face(listener, gifts, unbound, listeners.clone())?;
-    let parts = Parts { run: &run, bans, injector, cpus: allowed_cpus(config.queues), listeners };
+    let parts = WorkerResources { run: &run, bans, injector, cpus: allowed_cpus(config.queues), listeners };
     let queues = parts.queues(sources, entries);
     Ok((run, queues))
 }
 
 /// Returns the predecessor's socket for metrics, if it has this guard's address.
-fn inherit_listener(estate: &mut Estate, config: &GuardConfig) -> Option<TcpListener> {
+fn inherit_listener(estate: &mut Predecessor, config: &GuardConfig) -> Option<TcpListener> {
     estate.metrics(config.metrics.as_ref().map(|shown| shown.address))
 }
 
 /// Returns the queues, with the netlink port ids of their sockets.
-fn port_ids(config: &GuardConfig, sources: &[Bound]) -> Vec<(u16, Option<u32>)> {
+fn port_ids(config: &GuardConfig, sources: &[BoundQueue]) -> Vec<(u16, Option<u32>)> {
     config.queues.numbers().zip(sources).map(|(number, bound)| (number, bound.source.port_id())).collect()
 }
 
@@ -166,11 +166,11 @@ fn ask_for_stamps(config: &GuardConfig) -> Option<PacketStamps> {
 fn start_bypass(
     config: &GuardConfig,
     metrics: &GuardMetrics,
-) -> Result<(Option<Arc<Bypass>>, Vec<Entries>), GuardError> {
+) -> Result<(Option<Arc<Bypass>>, Vec<BypassFlows>), GuardError> {
     let Some(bypass) = &config.bypass else { return Ok((None, Vec::new())) };
-    let named = |name: &String| Interface { name: name.clone(), index: None };
-    let interfaces: Vec<Interface> = bypass.interfaces.iter().map(named).collect();
-    let found = neighbours::look(&Programs::Here, &interfaces).map_err(BypassError::Blind)?;
+    let named = |name: &String| BypassInterface { name: name.clone(), index: None };
+    let interfaces: Vec<BypassInterface> = bypass.interfaces.iter().map(named).collect();
+    let found = neighbours::look(&ProgramRunner::Here, &interfaces).map_err(BypassError::Blind)?;
     if !found.is_empty() {
         return Err(BypassError::Neighbours(found).into());
     }
@@ -181,7 +181,7 @@ fn start_bypass(
     Ok((Some(Arc::new(started)), entries))
 }
 
-impl Run {
+impl GuardRun {
     /// Starts the thread that manages bans.
     fn start_bans(&mut self) -> Result<BanHandle, GuardError> {
         let enforces = self.config.engine().enforce;
@@ -199,11 +199,11 @@ impl Run {
     fn face(
         &mut self,
         listener: Option<TcpListener>,
-        gifts: Vec<Gift>,
+        gifts: Vec<HandoverSocket>,
         unbound: UnboundSockets,
         own_listeners: OwnListeners,
     ) -> Result<(), GuardError> {
-        let facade = Facade {
+        let facade = PendingEndpoints {
             registry: self.registry.clone(),
             health: Arc::clone(&self.health),
             metrics: self.host.metrics.clone(),
@@ -219,7 +219,7 @@ impl Run {
             self.facade = Some(facade);
             return Ok(());
         }
-        let (front, failed) = Front::open(&self.config, facade, &mut self.host.readers);
+        let (front, failed) = GuardEndpoints::open(&self.config, facade, &mut self.host.readers);
         failed.into_iter().next().map_or(Ok(()), Err)?;
         self.front = front;
         Ok(())
@@ -227,24 +227,24 @@ impl Run {
 }
 
 /// Returns the service manager that expects notifications, if there is one.
-fn service_manager() -> Option<Arc<Notifier>> {
-    Notifier::from_environment().map(|notifier| notifier.map(Arc::new)).unwrap_or_else(|error| {
+fn service_manager() -> Option<Arc<ServiceNotifier>> {
+    ServiceNotifier::from_environment().map(|notifier| notifier.map(Arc::new)).unwrap_or_else(|error| {
         tell(format_args!("bannerwall: the service manager of NOTIFY_SOCKET cannot be told: {error}"));
         None
     })
 }
 
 /// Returns the manager's store, if it is configured.
-fn store(config: &GuardConfig, manager: Option<&Arc<Notifier>>) -> Option<Store> {
+fn store(config: &GuardConfig, manager: Option<&Arc<ServiceNotifier>>) -> Option<DescriptorStore> {
     if config.fd_store && manager.is_none() {
         tell("bannerwall: --fd-store: no service manager is there to keep anything (NOTIFY_SOCKET)");
     }
-    manager.filter(|_| config.fd_store).cloned().map(Store::of)
+    manager.filter(|_| config.fd_store).cloned().map(DescriptorStore::of)
 }
 
 /// A bound queue.
-struct Bound {
-    source: Box<dyn Source>,
+struct BoundQueue {
+    source: Box<dyn PacketSource>,
     /// True if another process bound it.
     is_adopted: bool,
 }
@@ -252,9 +252,9 @@ struct Bound {
 /// Binds the queues, except those that another process has bound.
 fn bind(
     config: &GuardConfig,
-    mut predecessor: Option<&mut Estate>,
-    store: Option<&Store>,
-) -> Result<Vec<Bound>, GuardError> {
+    mut predecessor: Option<&mut Predecessor>,
+    store: Option<&DescriptorStore>,
+) -> Result<Vec<BoundQueue>, GuardError> {
     let mut open = |queue: u16| {
         let source = SourceConfig {
             backend: config.backend,
@@ -286,32 +286,36 @@ fn bind(
         if let Some((store, socket)) = store.zip(source.socket()) {
             store.keep(&queue_name(queue), socket);
         }
-        Ok(Bound { source, is_adopted })
+        Ok(BoundQueue { source, is_adopted })
     };
     config.queues.numbers().map(&mut open).collect()
 }
 
 /// Returns duplicates of the sockets, for a successor.
-fn gifts(config: &GuardConfig, bound: &[Bound]) -> Vec<Gift> {
+fn gifts(config: &GuardConfig, bound: &[BoundQueue]) -> Vec<HandoverSocket> {
     if config.takeover.is_none() {
         return Vec::new();
     }
     let numbered = config.queues.numbers().zip(bound);
-    let gifts = numbered.filter_map(|(number, Bound { source, .. })| {
+    let gifts = numbered.filter_map(|(number, BoundQueue { source, .. })| {
         let socket = source.socket()?.try_clone_to_owned().ok()?;
-        Some(Gift { name: queue_name(number), socket, marks_connections: source.marks_connections() })
+        Some(HandoverSocket {
+            name: queue_name(number),
+            socket,
+            marks_connections: source.marks_connections(),
+        })
     });
     gifts.collect()
 }
 
-fn open_injector(config: &GuardConfig, metrics: &GuardMetrics) -> Result<Arc<Injector>, GuardError> {
+fn open_injector(config: &GuardConfig, metrics: &GuardMetrics) -> Result<Arc<ResetInjector>, GuardError> {
     let mark = config.mark.value(MarkState::Ours);
-    Injector::open(mark, metrics.clone()).map(Arc::new).map_err(GuardError::Resets)
+    ResetInjector::open(mark, metrics.clone()).map(Arc::new).map_err(GuardError::Resets)
 }
 
 /// Returns the CPUs that the workers of several queues are pinned to, in order. The worker of a single queue
 /// is not pinned.
-fn allowed_cpus(queues: Queues) -> Vec<usize> {
+fn allowed_cpus(queues: QueueRange) -> Vec<usize> {
     if queues.numbers().len() < 2 {
         return Vec::new();
     }
@@ -320,61 +324,68 @@ fn allowed_cpus(queues: Queues) -> Vec<usize> {
 }
 
 /// Everything that the workers need.
-struct Parts<'a> {
-    run: &'a Run,
-    injector: Option<Arc<Injector>>,
+struct WorkerResources<'a> {
+    run: &'a GuardRun,
+    injector: Option<Arc<ResetInjector>>,
     cpus: Vec<usize>,
     bans: BanHandle,
     listeners: OwnListeners,
 }
 
-impl Parts<'_> {
-    fn queues(&self, sources: Vec<Bound>, entries: Vec<Entries>) -> Vec<Queue> {
+impl WorkerResources<'_> {
+    fn queues(&self, sources: Vec<BoundQueue>, entries: Vec<BypassFlows>) -> Vec<ReadyWorker> {
         let mut entries = entries.into_iter();
         let numbered = self.run.config.queues.numbers().zip(sources).enumerate();
         let queue = |(index, (number, bound))| self.queue(index, number, bound, entries.next());
         numbered.map(queue).collect()
     }
 
-    fn queue(&self, index: usize, number: u16, bound: Bound, bypass: Option<Entries>) -> Queue {
+    fn queue(
+        &self,
+        index: usize,
+        number: u16,
+        bound: BoundQueue,
+        bypass: Option<BypassFlows>,
+    ) -> ReadyWorker {
         let run = self.run;
-        let Bound { source, is_adopted } = bound;
+        let BoundQueue { source, is_adopted } = bound;
         let mut inspection = run.host.inspection(self.engine_config(), number, run.sinks());
         if run.config.leaves_queues() {
             inspection.inspector.keep_journal(JOURNAL / run.config.queues.numbers().len().max(1));
         }
         let copy_range = source.copy_range();
         let offload = match (run.config.offload, source.marks_connections()) {
-            (false, _) => Offload::Never,
-            (true, false) => Offload::Hook,
-            (true, true) => Offload::Verdict,
+            (false, _) => OffloadMethod::Never,
+            (true, false) => OffloadMethod::Hook,
+            (true, true) => OffloadMethod::Verdict,
         };
-        let judge = Judge {
+        let judge = PacketHandler {
             inspection,
-            policy: Policy::new(run.config.mark, offload, self.failure(), copy_range),
+            policy: VerdictTranslator::new(run.config.mark, offload, self.failure(), copy_range),
             injector: self.injector.clone(),
             resets: Vec::new(),
-            own: Recent::new(),
+            own: RecentPackets::new(),
             listeners: self.listeners.clone(),
-            interfaces: Interfaces::new(),
+            interfaces: InterfaceNameCache::new(),
             grown: None,
             bypass,
             bans: self.bans.clone(),
         };
-        let shared = Shared {
+        let shared = WorkerContext {
             number,
             stop: Arc::clone(&run.stop),
             leaves: Arc::clone(&run.leaves),
             messages: run.sender.clone(),
         };
-        let waiting = Waiting::new(number, run.config.max_wait, self.failure(), run.host.metrics.clone());
-        let handed = Handed::new(number);
-        let pulse = Pulse::new(Arc::clone(&run.rounds), index);
+        let waiting =
+            PacketAgeLimit::new(number, run.config.max_wait, self.failure(), run.host.metrics.clone());
+        let handed = OffloadCheck::new(number);
+        let pulse = LoopHeartbeat::new(Arc::clone(&run.rounds), index);
         let (inherited, is_doubtful) = (None, false);
         let worker =
-            Worker { source, judge, shared, copy_range, waiting, handed, pulse, inherited, is_doubtful };
+            QueueWorker { source, judge, shared, copy_range, waiting, handed, pulse, inherited, is_doubtful };
         let cpu = (!self.cpus.is_empty()).then(|| self.cpus.get(index % self.cpus.len()).copied()).flatten();
-        Queue { number, worker, is_adopted, cpu }
+        ReadyWorker { number, worker, is_adopted, cpu }
     }
 
     fn engine_config(&self) -> EngineConfig {
@@ -390,10 +401,10 @@ impl Parts<'_> {
     }
 
     /// Returns the verdict on a packet that cannot be judged.
-    fn failure(&self) -> Verdict {
+    fn failure(&self) -> PacketVerdict {
         match self.run.config.engine().on_failure {
-            OnFailure::Open => Verdict::Accept,
-            OnFailure::Closed => Verdict::Drop,
+            OnFailure::Open => PacketVerdict::Accept,
+            OnFailure::Closed => PacketVerdict::Drop,
         }
     }
 }

@@ -2,15 +2,15 @@
 
 use std::sync::LazyLock;
 
-use super::tally::{Latest, total};
-use crate::engine::{Anomaly, Counters};
+use super::tally::{WorkerCounts, total};
+use crate::engine::{Anomaly, EngineCounters};
 use crate::event::{Protocol, Side};
 
 /// Name of the count of packets that the kernel dropped. Not every user may read it.
 const KERNEL_DROPS: &str = "capture.kernel_drops";
 
 /// Returns the sums over all workers. A counter that one of them does not know is left out.
-pub(super) fn counters(workers: impl Iterator<Item = Latest>) -> Vec<(&'static str, u64)> {
+pub(super) fn counters(workers: impl Iterator<Item = WorkerCounts>) -> Vec<(&'static str, u64)> {
     let mut sums: Vec<(&'static str, u64)> = Vec::new();
     let mut knows_kernel = true;
     for worker in workers {
@@ -28,8 +28,8 @@ pub(super) fn counters(workers: impl Iterator<Item = Latest>) -> Vec<(&'static s
     sums
 }
 
-fn of(worker: &Latest) -> Vec<(&'static str, u64)> {
-    let Latest { statistics, engine, answers } = worker;
+fn of(worker: &WorkerCounts) -> Vec<(&'static str, u64)> {
+    let WorkerCounts { statistics, engine, answers } = worker;
     let mut counters = vec![
         ("capture.kernel_packets", statistics.received),
         (KERNEL_DROPS, statistics.dropped_queue_full + statistics.dropped_socket_full),
@@ -69,7 +69,7 @@ fn of(worker: &Latest) -> Vec<(&'static str, u64)> {
 }
 
 /// Returns the number of banners by protocol, from clients and servers together.
-fn banners(engine: &Counters) -> impl Iterator<Item = (&'static str, u64)> {
+fn banners(engine: &EngineCounters) -> impl Iterator<Item = (&'static str, u64)> {
     static NAMES: LazyLock<Vec<String>> =
         LazyLock::new(|| Protocol::all().map(|protocol| format!("banners.{}", protocol.name())).collect());
     let sum = |protocol| engine.banners(protocol, Side::Client) + engine.banners(protocol, Side::Server);
@@ -77,7 +77,7 @@ fn banners(engine: &Counters) -> impl Iterator<Item = (&'static str, u64)> {
 }
 
 /// Returns the anomalies that EVE counts too.
-fn anomalies(engine: &Counters) -> [(&'static str, u64); 3] {
+fn anomalies(engine: &EngineCounters) -> [(&'static str, u64); 3] {
     [
         ("tcp.invalid_checksum", engine.anomalies(Anomaly::BadChecksum)),
         ("tcp.overlap_diff_data", engine.anomalies(Anomaly::OverlapDifferentData)),
@@ -91,13 +91,13 @@ mod tests {
 
     #[test]
     fn workers_are_summed_up_name_by_name() {
-        let mut worker = Latest::default();
+        let mut worker = WorkerCounts::default();
         worker.engine.octets = 10;
         worker.statistics.received = 3;
         worker.answers.drop = 1;
         worker.statistics.knows_kernel = true;
         worker.statistics.dropped_queue_full = 2;
-        let blind = Latest::default();
+        let blind = WorkerCounts::default();
         let names = counters([worker.clone(), blind].into_iter());
         assert!(names.iter().all(|(path, _)| *path != KERNEL_DROPS), "who does not know does not say 0");
         let sums = counters([worker.clone(), worker].into_iter());
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn each_counter_stands_in_the_reference() {
-        let counters = counters([Latest::default()].into_iter());
+        let counters = counters([WorkerCounts::default()].into_iter());
         let names = counters.iter().filter(|(path, _)| !path.starts_with("banners."));
         let names = names.filter_map(|(path, _)| path.split('.').next_back());
         bannerwall_test_support::reference::assert_named("reference/events.md", names);

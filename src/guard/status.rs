@@ -6,11 +6,11 @@ use std::time::SystemTime;
 use bannerwall_ffi::queue::KernelCounters;
 use serde::{Deserialize, Serialize};
 
-use super::supervise::{Beginning, Run};
+use super::supervise::{GuardRun, RunStart};
 use crate::engine::OnFailure;
 use crate::event::{OverrideFacts, Timestamp};
 use crate::metrics::QueueDrop;
-use crate::rules::Drift;
+use crate::rules::RuleFileDrift;
 
 /// Seconds without a turn after which a worker's loop is late. A loop turns ten times a second.
 const LATE: u64 = 3;
@@ -43,7 +43,7 @@ pub struct GuardStatus {
     /// Overrides with an end, in the order of files and lines.
     pub overrides: Vec<OverrideFacts>,
     /// Lost packets and events.
-    pub gaps: Gaps,
+    pub gaps: LossTotals,
     /// Descriptions of all faults; empty if there are none.
     pub faults: Vec<String>,
 }
@@ -123,7 +123,7 @@ pub struct ReloadRecord {
 
 /// Number of packets and events lost since the first of the runs that continue one another.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Gaps {
+pub struct LossTotals {
     /// Number of packets that passed without inspection; absent if unknown.
     pub uninspected: Option<u64>,
     /// Number of packets dropped because the queue was full.
@@ -140,7 +140,7 @@ pub struct Gaps {
     pub events: u64,
 }
 
-impl Run {
+impl GuardRun {
     /// Returns the state of the run.
     pub(super) fn status(&self) -> GuardStatus {
         let rules = self.host.rules.load();
@@ -152,7 +152,7 @@ impl Run {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             process: std::process::id(),
             started: self.started,
-            continues: matches!(self.beginning, Beginning::Succeeds(_)),
+            continues: matches!(self.beginning, RunStart::Succeeds(_)),
             enforcing: self.config.engine().enforce,
             on_failure: match self.config.engine().on_failure {
                 OnFailure::Open => "open".to_owned(),
@@ -207,16 +207,17 @@ impl Run {
     fn drift(&self) -> Vec<FileDrift> {
         let rules = self.host.rules.load().drift(&self.config.inspection.rules);
         let config = self.config.config_file.iter();
-        let config = config.filter_map(|file| Some((file.path.clone(), Drift::of(&file.path, file.digest)?)));
+        let config =
+            config.filter_map(|file| Some((file.path.clone(), RuleFileDrift::of(&file.path, file.digest)?)));
         let rules = rules.into_iter().map(|(path, drift)| (path, drift, true));
         let config = config.map(|(path, drift)| (path, drift, false));
         let all = rules.chain(config);
         all.map(|(path, drift, by_reload)| FileDrift { path, change: drift.to_string(), by_reload }).collect()
     }
 
-    fn gaps(&self) -> Gaps {
+    fn gaps(&self) -> LossTotals {
         let dropped = |reason| self.host.metrics.queue_dropped(reason).get();
-        Gaps {
+        LossTotals {
             uninspected: self.host.metrics.uninspected_packets.get(),
             queue_full: dropped(QueueDrop::QueueFull),
             socket_overrun: dropped(QueueDrop::SocketOverrun),

@@ -6,12 +6,15 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::front::Front;
-use super::keeper::Keeper;
-use super::queue::Queue;
-use super::supervise::{Beginning, MOMENT, Run, failure};
-use super::takeover::{Estate, Heard, Heir, Legacy, RunState, Store, run_name, sealed, state_name};
-use super::{GuardError, Message};
+use super::front::GuardEndpoints;
+use super::keeper::HookKeeper;
+use super::queue::ReadyWorker;
+use super::supervise::{GuardRun, MOMENT, RunStart, failure};
+use super::takeover::{
+    ConnectedSuccessor, DescriptorStore, HandoverState, Predecessor, PredecessorMessage, SharedRunState,
+    run_name, sealed, state_name,
+};
+use super::{GuardError, GuardMessage};
 use crate::diagnostics::tell;
 use crate::rules::Rule;
 
@@ -21,9 +24,9 @@ const LOOPS_END: Duration = Duration::from_secs(5);
 /// The process that takes over from this one.
 pub(super) enum Successor {
     /// A guard that waits to take over.
-    Guard(Heir),
+    Guard(ConnectedSuccessor),
     /// The next guard that the service manager starts.
-    Stored(Store),
+    Stored(DescriptorStore),
 }
 
 impl Successor {
@@ -62,9 +65,9 @@ impl Successor {
     }
 }
 
-impl Run {
+impl GuardRun {
     /// Starts the workers, with the state of the process that had these queues.
-    pub(super) fn begin(&mut self, queues: Vec<Queue>) -> Result<(), GuardError> {
+    pub(super) fn begin(&mut self, queues: Vec<ReadyWorker>) -> Result<(), GuardError> {
         let Some(estate) = self.predecessor.take() else { return self.spawn_all(queues) };
         let of_a_guard = estate.is_of_a_guard();
         let state = self.succeed(estate, queues)?;
@@ -77,7 +80,7 @@ impl Run {
         self.registry.go_on_from(&state.counts, &ids.collect());
         drop(rules);
         self.blocks.go_on_from(state.blocks);
-        self.beginning = Beginning::Succeeds(state.account);
+        self.beginning = RunStart::Succeeds(state.account);
         self.host.metrics.note_takeover();
         if let Some(bans) = &self.bans {
             bans.adopt();
@@ -92,7 +95,7 @@ impl Run {
         // The predecessor has exited, so errors from here on do not stop the run: packets are judged without
         // these endpoints.
         if let Some(facade) = self.facade.take() {
-            let (front, failed) = Front::open(&self.config, facade, &mut self.host.readers);
+            let (front, failed) = GuardEndpoints::open(&self.config, facade, &mut self.host.readers);
             failed.iter().for_each(|error| tell(format_args!("bannerwall: goes on without: {error}")));
             self.front = front;
         }
@@ -102,29 +105,29 @@ impl Run {
     /// Stops the other process, and starts each worker once its counterpart has stopped.
     fn succeed(
         &mut self,
-        mut estate: Estate,
-        mut waiting: Vec<Queue>,
-    ) -> Result<Option<RunState>, GuardError> {
+        mut estate: Predecessor,
+        mut waiting: Vec<ReadyWorker>,
+    ) -> Result<Option<SharedRunState>, GuardError> {
         if let Err(why) = estate.begin() {
             let path = self.config.takeover.clone().unwrap_or_default();
             return Err(GuardError::Takeover { path, why });
         }
-        let (mut run, mut is_whole) = (None::<RunState>, true);
+        let (mut run, mut is_whole) = (None::<SharedRunState>, true);
         loop {
             let legacy = match estate.next() {
-                Heard::Legacy(legacy) => legacy,
-                Heard::Nothing => {
+                PredecessorMessage::Legacy(legacy) => legacy,
+                PredecessorMessage::Nothing => {
                     self.look_meanwhile()?;
                     continue;
                 }
-                Heard::Last => break,
-                Heard::Refused(why) => {
+                PredecessorMessage::Last => break,
+                PredecessorMessage::Refused(why) => {
                     let path = self.config.takeover.clone().unwrap_or_default();
                     return Err(GuardError::Takeover { path, why });
                 }
             };
             match legacy {
-                Legacy::Queue(number, state) => {
+                HandoverState::Queue(number, state) => {
                     let Some(at) = waiting.iter().position(|queue| queue.number == number) else { continue };
                     let mut queue = waiting.swap_remove(at);
                     is_whole &= queue.is_adopted;
@@ -135,7 +138,7 @@ impl Run {
                     }
                     self.start_worker(queue)?;
                 }
-                Legacy::Run(state) => run = Some(*state),
+                HandoverState::Run(state) => run = Some(*state),
             }
         }
         for mut queue in waiting {
@@ -162,8 +165,8 @@ impl Run {
         let mut later = Vec::new();
         while let Ok(message) = self.messages.try_recv() {
             match message {
-                Message::Stop => return Err(GuardError::Forced),
-                Message::Ended(queue, outcome) => {
+                GuardMessage::Stop => return Err(GuardError::Forced),
+                GuardMessage::Ended(queue, outcome) => {
                     return Err(failure(queue, outcome).unwrap_or(GuardError::Worker(queue)));
                 }
                 other => later.push(other),
@@ -177,7 +180,7 @@ impl Run {
     /// Stops, and hands the state over to `successor`.
     pub(super) fn hand_over(
         &mut self,
-        keeper: &Keeper,
+        keeper: &HookKeeper,
         successor: &Successor,
         started: Instant,
     ) -> Result<(), GuardError> {
@@ -192,11 +195,11 @@ impl Run {
         let deadline = Instant::now() + LOOPS_END;
         while Instant::now() < deadline {
             match self.messages.recv_timeout(MOMENT) {
-                Ok(Message::Left(queue, left)) => {
+                Ok(GuardMessage::Left(queue, left)) => {
                     lost(&state_name(queue), left.and_then(|left| successor.give(state_name(queue), &left)));
                 }
-                Ok(Message::Stop) => return Err(GuardError::Forced),
-                Ok(Message::Ended(queue, outcome)) => {
+                Ok(GuardMessage::Stop) => return Err(GuardError::Forced),
+                Ok(GuardMessage::Ended(queue, outcome)) => {
                     if let Some(failed) = failure(queue, outcome) {
                         tell(format_args!("bannerwall: {failed}; what it knew is lost to whoever goes on"));
                     }
@@ -217,12 +220,12 @@ impl Run {
             account = keeper.leave();
         }
         self.stop_bans();
-        self.front = Front::default();
+        self.front = GuardEndpoints::default();
         self.host.readers.iter_mut().for_each(|reader| reader.close());
         self.emit_stats(started);
         // The outcome of the last events counts too.
         self.finish_readers();
-        let state = RunState { counts: self.registry.counts(), account, blocks: self.blocks.all() };
+        let state = SharedRunState { counts: self.registry.counts(), account, blocks: self.blocks.all() };
         let state = state.octets().and_then(|octets| sealed(&run_name(), &octets));
         lost(&run_name(), state.and_then(|state| successor.give(run_name(), &state)));
         let gone = successor.finish().map_err(GuardError::HeirGone);

@@ -12,29 +12,29 @@ use super::bans::BanKeeper;
 use super::blocks::BlockLog;
 use super::config::GuardConfig;
 use super::control::RulesInForce;
-use super::front::{Facade, Front};
-use super::host::Host;
-use super::keeper::{Keeper, Reporter};
+use super::front::{GuardEndpoints, PendingEndpoints};
+use super::host::InspectionRuntime;
+use super::keeper::{HookKeeper, HookReporter};
 use super::ledger::RunEnd;
-use super::loss::{AccountState, Loss, Seen};
-use super::notify::Notifier;
-use super::pulse::{Observer, Rounds};
-use super::queue::Queue;
-use super::signals::Listener;
-use super::sinks::Sinks;
+use super::loss::{AccountState, UninspectedCount, WorkerTotals};
+use super::notify::ServiceNotifier;
+use super::pulse::{HangDetector, LoopRounds};
+use super::queue::ReadyWorker;
+use super::signals::SignalListener;
+use super::sinks::EventDistributor;
 use super::source::SourceError;
 use super::status::ReloadRecord;
 use super::succession::Successor;
-use super::takeover::{Estate, Store};
-use super::tally::Tally;
-use super::{GuardError, Message};
+use super::takeover::{DescriptorStore, Predecessor};
+use super::tally::SharedWorkerCounts;
+use super::{GuardError, GuardMessage};
 use crate::bypass::Bypass;
 use crate::diagnostics::tell;
 use crate::engine::OnFailure;
 use crate::event::{self, Event, EventKind, StatsFacts, Timestamp};
-use crate::hook::{HookError, Programs};
-use crate::metrics::{Health, Registry};
-use crate::rules::Selection;
+use crate::hook::{HookError, ProgramRunner};
+use crate::metrics::{MetricsRegistry, ProgramHealth};
+use crate::rules::RuleSelection;
 
 /// Interval between updates of the accounts.
 const ACCOUNTS: Duration = Duration::from_secs(1);
@@ -44,35 +44,35 @@ pub(super) const MOMENT: Duration = Duration::from_millis(2);
 const OTHERS_END: Duration = Duration::from_secs(1);
 
 /// A run: the state that all workers share, and the workers.
-pub(super) struct Run {
+pub(super) struct GuardRun {
     pub(super) config: GuardConfig,
     /// The process that runs iptables.
-    pub(super) programs: Programs,
+    pub(super) programs: ProgramRunner,
     /// The bypass of decided flows.
     pub(super) bypass: Option<Arc<Bypass>>,
     pub(super) stop: Arc<AtomicBool>,
     /// True if another process takes over after this one stops.
     pub(super) leaves: Arc<AtomicBool>,
-    pub(super) host: Host,
-    pub(super) registry: Registry,
-    pub(super) health: Arc<Health>,
-    pub(super) messages: Receiver<Message>,
-    pub(super) sender: Sender<Message>,
-    pub(super) workers: Vec<Running>,
+    pub(super) host: InspectionRuntime,
+    pub(super) registry: MetricsRegistry,
+    pub(super) health: Arc<ProgramHealth>,
+    pub(super) messages: Receiver<GuardMessage>,
+    pub(super) sender: Sender<GuardMessage>,
+    pub(super) workers: Vec<WorkerThread>,
     /// The thread that manages bans.
     pub(super) bans: Option<BanKeeper>,
     /// The rounds that detect hung workers.
-    pub(super) rounds: Arc<Rounds>,
+    pub(super) rounds: Arc<LoopRounds>,
     /// The service manager that started this process and expects notifications.
-    pub(super) manager: Option<Arc<Notifier>>,
+    pub(super) manager: Option<Arc<ServiceNotifier>>,
     /// The state of the predecessor, until the workers start.
-    pub(super) predecessor: Option<Estate>,
+    pub(super) predecessor: Option<Predecessor>,
     /// Everything that is needed to open the front after the predecessor has exited.
-    pub(super) facade: Option<Facade>,
-    pub(super) front: Front,
-    pub(super) beginning: Beginning,
+    pub(super) facade: Option<PendingEndpoints>,
+    pub(super) front: GuardEndpoints,
+    pub(super) beginning: RunStart,
     /// The store in which the next process finds the state of this one.
-    pub(super) store: Option<Store>,
+    pub(super) store: Option<DescriptorStore>,
     /// Start of the process.
     pub(super) started: Timestamp,
     /// Time when the rules came into force.
@@ -84,13 +84,13 @@ pub(super) struct Run {
     pub(super) blocks: Arc<BlockLog>,
     /// Triggers an immediate poll for published rules.
     pub(super) publisher: Option<Sender<()>>,
-    pub(super) _listener: Listener,
+    pub(super) _listener: SignalListener,
     /// While it lives, the kernel timestamps packets, which measures how long they wait in the queue.
     pub(super) _stamps: Option<PacketStamps>,
 }
 
 /// The way a run begins.
-pub(super) enum Beginning {
+pub(super) enum RunStart {
     /// Without a predecessor.
     Fresh,
     /// In place of another process, with its accounts if it handed them over.
@@ -98,16 +98,16 @@ pub(super) enum Beginning {
 }
 
 /// A worker with its thread.
-pub(super) struct Running {
+pub(super) struct WorkerThread {
     pub(super) number: u16,
     /// Netlink address of the socket that has bound the queue.
     address: Option<u32>,
-    tally: Arc<Tally>,
+    tally: Arc<SharedWorkerCounts>,
     pub(super) thread: JoinHandle<()>,
 }
 
 /// The way a run ends.
-enum End {
+enum ShutdownMode {
     /// The hook is taken down, and the queues are released.
     Stop,
     /// The hook and the queues stay for the successor.
@@ -115,30 +115,30 @@ enum End {
 }
 
 /// Reports to the main thread how a worker ended, even after a panic.
-struct Farewell {
+struct WorkerExitNotifier {
     number: u16,
     outcome: Option<Result<(), SourceError>>,
-    sender: Sender<Message>,
+    sender: Sender<GuardMessage>,
 }
 
-impl Farewell {
+impl WorkerExitNotifier {
     /// Does the work of a worker, and reports how it ended.
-    fn behind(number: u16, sender: Sender<Message>, work: impl FnOnce() -> Result<(), SourceError>) {
+    fn behind(number: u16, sender: Sender<GuardMessage>, work: impl FnOnce() -> Result<(), SourceError>) {
         let mut farewell = Self { number, outcome: None, sender };
         farewell.outcome = Some(work());
     }
 }
 
-impl Drop for Farewell {
+impl Drop for WorkerExitNotifier {
     fn drop(&mut self) {
         // The main thread is gone only after a forced stop.
-        let _ = self.sender.send(Message::Ended(self.number, self.outcome.take()));
+        let _ = self.sender.send(GuardMessage::Ended(self.number, self.outcome.take()));
     }
 }
 
-impl Run {
+impl GuardRun {
     /// Runs the workers until a signal or a failure ends the run.
-    pub(super) fn guard(mut self, queues: Vec<Queue>) -> Result<(), GuardError> {
+    pub(super) fn guard(mut self, queues: Vec<ReadyWorker>) -> Result<(), GuardError> {
         let started = Instant::now();
         let keeper = self.begin(queues).and_then(|()| self.keeper());
         let (keeper, served) = match keeper {
@@ -154,7 +154,7 @@ impl Run {
             self.count_bypassed();
         }
         let ended = match (&served, &keeper) {
-            (Ok(End::Leave(successor)), Some(keeper)) => self.hand_over(keeper, successor, started),
+            (Ok(ShutdownMode::Leave(successor)), Some(keeper)) => self.hand_over(keeper, successor, started),
             (served, _) => {
                 // A successor must not start to read a queue that is released.
                 self.front.close_to_heirs();
@@ -168,7 +168,7 @@ impl Run {
             // Whatever has not ended ends with the process.
             return ended;
         }
-        if let (Some(keeper), Ok(End::Stop) | Err(_)) = (keeper, &served) {
+        if let (Some(keeper), Ok(ShutdownMode::Stop) | Err(_)) = (keeper, &served) {
             keeper.close(if served.is_ok() && ended.is_ok() { RunEnd::Stopped } else { RunEnd::Failed });
         }
         self.stop_bans();
@@ -187,40 +187,48 @@ impl Run {
     }
 
     /// Returns the event sinks of one thread.
-    pub(super) fn sinks(&self) -> Sinks {
+    pub(super) fn sinks(&self) -> EventDistributor {
         self.host.sinks().remembering(Arc::clone(&self.blocks))
     }
 
-    fn keeper(&self) -> Result<Keeper, GuardError> {
+    fn keeper(&self) -> Result<HookKeeper, GuardError> {
         let config = &self.config;
-        let reporter = Reporter::new(self.host.metrics.clone(), Arc::clone(&self.health), self.sinks());
-        let mut loss = Loss::new(config, &self.host.metrics);
-        if let Beginning::Succeeds(account) = &self.beginning {
+        let reporter = HookReporter::new(self.host.metrics.clone(), Arc::clone(&self.health), self.sinks());
+        let mut loss = UninspectedCount::new(config, &self.host.metrics);
+        if let RunStart::Succeeds(account) = &self.beginning {
             loss = loss.going_on(account.clone());
         }
         loss.start();
         let queues = self.workers.iter().map(|worker| (worker.number, worker.address)).collect();
-        let tallies: Vec<(u16, Arc<Tally>)> =
+        let tallies: Vec<(u16, Arc<SharedWorkerCounts>)> =
             self.workers.iter().map(|worker| (worker.number, Arc::clone(&worker.tally))).collect();
         let seeing = move || {
-            let mut seen = Seen::default();
+            let mut seen = WorkerTotals::default();
             tallies.iter().for_each(|(queue, tally)| seen.add(*queue, tally));
             seen
         };
         let bypass = self.bypass.clone();
-        Ok(Keeper::start(config, self.programs.clone(), bypass, reporter, loss, Box::new(seeing), queues)?)
+        Ok(HookKeeper::start(
+            config,
+            self.programs.clone(),
+            bypass,
+            reporter,
+            loss,
+            Box::new(seeing),
+            queues,
+        )?)
     }
 
     /// Serves from the setup of the hook until its removal.
-    fn serve(&mut self, keeper: &Keeper, started: Instant) -> Result<End, GuardError> {
+    fn serve(&mut self, keeper: &HookKeeper, started: Instant) -> Result<ShutdownMode, GuardError> {
         self.raise(keeper)?;
         self.health.set_ready(true);
         let ready = self.ready_line();
         tell(&ready);
         // A manager that started another process learns which process is its guard now.
         let own = match self.beginning {
-            Beginning::Succeeds(_) => format!("\nMAINPID={}", std::process::id()),
-            Beginning::Fresh => String::new(),
+            RunStart::Succeeds(_) => format!("\nMAINPID={}", std::process::id()),
+            RunStart::Fresh => String::new(),
         };
         self.notify(&format!("READY=1\nSTATUS={ready}{own}"));
         let watched = self.watch(started);
@@ -228,16 +236,16 @@ impl Run {
         if watched.is_err() {
             self.let_pass();
         }
-        if !matches!(watched, Ok(End::Leave(Successor::Guard(_)))) {
+        if !matches!(watched, Ok(ShutdownMode::Leave(Successor::Guard(_)))) {
             self.front.close_to_heirs();
         }
         match watched {
-            Ok(End::Leave(Successor::Guard(_))) => watched,
-            Ok(End::Leave(Successor::Stored(_))) => {
+            Ok(ShutdownMode::Leave(Successor::Guard(_))) => watched,
+            Ok(ShutdownMode::Leave(Successor::Stored(_))) => {
                 self.notify("STOPPING=1");
                 watched
             }
-            Ok(End::Stop) | Err(_) => {
+            Ok(ShutdownMode::Stop) | Err(_) => {
                 self.notify("STOPPING=1");
                 let lowered = self.lower_hook(keeper, watched.is_err());
                 watched.and_then(|end| lowered.map(|()| end))
@@ -247,8 +255,8 @@ impl Run {
 
     /// Sets up the hook. If the predecessor has exited already, the run must continue: then the existing hook
     /// serves.
-    fn raise(&self, keeper: &Keeper) -> Result<(), GuardError> {
-        if let Beginning::Fresh = self.beginning {
+    fn raise(&self, keeper: &HookKeeper) -> Result<(), GuardError> {
+        if let RunStart::Fresh = self.beginning {
             return keeper.raise(false);
         }
         if let Err(error) = keeper.raise(true) {
@@ -266,7 +274,7 @@ impl Run {
 
     /// Takes the hook down, unless it must stay: because the user asked for it, or because packets must not
     /// pass after a failure.
-    pub(super) fn lower_hook(&self, keeper: &Keeper, has_failed: bool) -> Result<(), GuardError> {
+    pub(super) fn lower_hook(&self, keeper: &HookKeeper, has_failed: bool) -> Result<(), GuardError> {
         let config = &self.config;
         if config.hook.is_none() {
             return Ok(());
@@ -283,7 +291,7 @@ impl Run {
         // The table of bans is removed with the hook, so the ban thread must not restore it.
         self.stop_bans();
         let answer = keeper.take_down();
-        let deadline = Instant::now() + Keeper::patience();
+        let deadline = Instant::now() + HookKeeper::patience();
         loop {
             match answer.recv_timeout(MOMENT) {
                 Ok(lowered) => return lowered.map_err(GuardError::from),
@@ -292,7 +300,7 @@ impl Run {
             }
             // Only a second signal ends the wait for iptables. The end of a worker is visible from its
             // thread.
-            if let Ok(Message::Stop) = self.messages.try_recv() {
+            if let Ok(GuardMessage::Stop) = self.messages.try_recv() {
                 return Err(GuardError::Forced);
             }
         }
@@ -305,25 +313,25 @@ impl Run {
         }
     }
 
-    pub(super) fn spawn_all(&mut self, queues: Vec<Queue>) -> Result<(), GuardError> {
+    pub(super) fn spawn_all(&mut self, queues: Vec<ReadyWorker>) -> Result<(), GuardError> {
         queues.into_iter().try_for_each(|queue| self.start_worker(queue))
     }
 
-    pub(super) fn start_worker(&mut self, queue: Queue) -> Result<(), GuardError> {
+    pub(super) fn start_worker(&mut self, queue: ReadyWorker) -> Result<(), GuardError> {
         let running = self.spawn(queue)?;
         self.workers.push(running);
         Ok(())
     }
 
-    fn spawn(&self, queue: Queue) -> Result<Running, GuardError> {
+    fn spawn(&self, queue: ReadyWorker) -> Result<WorkerThread, GuardError> {
         let number = queue.number;
         let tally = Arc::clone(&queue.worker.judge.inspection.tally);
         let address = queue.worker.source.address();
         let sender = self.sender.clone();
         let thread = std::thread::Builder::new().name(format!("queue-{number}")).spawn(move || {
-            Farewell::behind(number, sender, || queue.run());
+            WorkerExitNotifier::behind(number, sender, || queue.run());
         })?;
-        Ok(Running { number, address, tally, thread })
+        Ok(WorkerThread { number, address, tally, thread })
     }
 
     /// Returns the line that reports that packets are judged now.
@@ -347,35 +355,35 @@ impl Run {
     }
 
     /// Serves messages until the run must end.
-    fn watch(&mut self, started: Instant) -> Result<End, GuardError> {
-        let mut observer = Observer::new(Arc::clone(&self.rounds), Instant::now());
+    fn watch(&mut self, started: Instant) -> Result<ShutdownMode, GuardError> {
+        let mut observer = HangDetector::new(Arc::clone(&self.rounds), Instant::now());
         loop {
             match self.messages.recv_timeout(ACCOUNTS) {
-                Ok(Message::Stop) => {
+                Ok(GuardMessage::Stop) => {
                     let stored = self.store.clone().map(Successor::Stored);
-                    return Ok(stored.map_or(End::Stop, End::Leave));
+                    return Ok(stored.map_or(ShutdownMode::Stop, ShutdownMode::Leave));
                 }
-                Ok(Message::HandOver(heir)) => return Ok(End::Leave(Successor::Guard(heir))),
-                Ok(Message::Reload) => {
+                Ok(GuardMessage::HandOver(heir)) => return Ok(ShutdownMode::Leave(Successor::Guard(heir))),
+                Ok(GuardMessage::Reload) => {
                     self.host.reopen();
                     // The outcome is on stderr already.
                     drop(self.reload());
                 }
                 // The outcome is on stderr already.
-                Ok(Message::ReloadRules) => drop(self.reload()),
-                Ok(Message::Request(request, client)) => self.answer(&request, client),
-                Ok(Message::TakeRules(selection, asker)) => {
+                Ok(GuardMessage::ReloadRules) => drop(self.reload()),
+                Ok(GuardMessage::Request(request, client)) => self.answer(&request, client),
+                Ok(GuardMessage::TakeRules(selection, asker)) => {
                     let _ = asker.send(self.take_rules(*selection));
                 }
-                Ok(Message::Reopen) => {
+                Ok(GuardMessage::Reopen) => {
                     self.host.reopen();
                     self.emit_stats(started);
                 }
-                Ok(Message::Ended(queue, outcome)) => {
+                Ok(GuardMessage::Ended(queue, outcome)) => {
                     self.health.set_failed();
                     return Err(failure(queue, outcome).unwrap_or(GuardError::Worker(queue)));
                 }
-                Ok(Message::Left(..)) | Err(_) => {}
+                Ok(GuardMessage::Left(..)) | Err(_) => {}
             }
             if let Some(hung) = observer.look(Instant::now()).and_then(|index| self.workers.get(index)) {
                 self.health.set_failed();
@@ -398,7 +406,7 @@ impl Run {
     }
 
     /// Puts a published version of the rules in force. An invalid one changes nothing.
-    fn take_rules(&mut self, selection: Selection) -> Result<RulesInForce, String> {
+    fn take_rules(&mut self, selection: RuleSelection) -> Result<RulesInForce, String> {
         let answer = self.exchange(&selection);
         if answer.is_ok() {
             self.config.inspection.rules = selection;
@@ -416,7 +424,7 @@ impl Run {
         self.exchange(&self.config.inspection.rules.clone())
     }
 
-    fn exchange(&mut self, selection: &Selection) -> Result<RulesInForce, String> {
+    fn exchange(&mut self, selection: &RuleSelection) -> Result<RulesInForce, String> {
         let at = SystemTime::now().into();
         let answer = self.host.exchange(selection);
         if answer.is_ok() {
@@ -436,8 +444,8 @@ impl Run {
         // A worker reports its end shortly before its thread ends, and sends nothing more.
         while self.workers.iter().any(|worker| !worker.thread.is_finished()) && !is_over() {
             match self.messages.recv_timeout(MOMENT) {
-                Ok(Message::Stop) => return Err(GuardError::Forced),
-                Ok(Message::Ended(queue, ended)) => {
+                Ok(GuardMessage::Stop) => return Err(GuardError::Forced),
+                Ok(GuardMessage::Ended(queue, ended)) => {
                     outcome = outcome.and(failure(queue, ended).map_or(Ok(()), Err));
                 }
                 Ok(_) | Err(_) => {}
@@ -466,7 +474,7 @@ impl Run {
         }
         let event = Event {
             timestamp: SystemTime::now().into(),
-            source: event::Source::Guard,
+            source: event::EventSource::Guard,
             flow: None,
             kind: EventKind::Stats(Box::new(StatsFacts { uptime: started.elapsed(), counters })),
         };
@@ -506,8 +514,8 @@ mod tests {
     fn a_worker_that_panics_has_failed_as_one_that_tells_why() {
         let ended = |work: fn() -> Result<(), SourceError>| {
             let (sender, receiver) = crossbeam_channel::bounded(1);
-            let worker = std::thread::spawn(move || Farewell::behind(7, sender, work));
-            let Ok(Message::Ended(7, outcome)) = receiver.recv() else { panic!("a farewell") };
+            let worker = std::thread::spawn(move || WorkerExitNotifier::behind(7, sender, work));
+            let Ok(GuardMessage::Ended(7, outcome)) = receiver.recv() else { panic!("a farewell") };
             (failure(7, outcome).map(|error| error.to_string()), worker.join().is_err())
         };
         let failed = Some("the worker of queue 7 has failed".to_owned());

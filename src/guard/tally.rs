@@ -6,30 +6,30 @@ use std::time::Duration;
 
 use prometheus::{IntCounter, IntGauge};
 
-use super::source::{Received, Statistics, Verdict};
-use crate::engine::{Counters, FlowCounts};
-use crate::event::{Action, Protocol, Side, Timestamp};
-use crate::inline::News;
-use crate::metrics::{GuardMetrics, QueueDrop, Verdict as Label};
+use super::source::{BatchCounts, PacketVerdict, QueueStatistics};
+use crate::engine::{EngineCounters, FlowCounts};
+use crate::event::{Protocol, RuleAction, Side, Timestamp};
+use crate::inline::TakeoverCounts;
+use crate::metrics::{GuardMetrics, QueueDrop, VerdictLabel as Label};
 use crate::rules::RuleSet;
 use crate::terms::Anomaly;
 
 /// Counts that other threads may read at any time.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct SharedWorkerCounts {
     received: AtomicU64,
-    latest: Mutex<Latest>,
+    latest: Mutex<WorkerCounts>,
 }
 
 /// The counts of a worker at its last tick.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Latest {
-    pub(super) statistics: Statistics,
-    pub(super) engine: Counters,
-    pub(super) answers: Answers,
+pub(super) struct WorkerCounts {
+    pub(super) statistics: QueueStatistics,
+    pub(super) engine: EngineCounters,
+    pub(super) answers: VerdictCounts,
 }
 
-impl Tally {
+impl SharedWorkerCounts {
     /// Counts a packet before it is answered. While it waits for its verdict the kernel counts it too, so
     /// that the sum of both cannot miss it.
     pub(super) fn receive(&self) {
@@ -47,35 +47,35 @@ impl Tally {
         self.received.store(received, Ordering::Release);
     }
 
-    pub(super) fn latest(&self) -> Latest {
+    pub(super) fn latest(&self) -> WorkerCounts {
         self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn store(&self, latest: Latest) {
+    fn store(&self, latest: WorkerCounts) {
         *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = latest;
     }
 }
 
 /// Numbers of packets by verdict.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Answers {
+pub(super) struct VerdictCounts {
     pub(super) accept: u64,
     pub(super) drop: u64,
     pub(super) repeat: u64,
 }
 
-impl Answers {
-    pub(super) fn count(&mut self, verdict: Verdict) {
+impl VerdictCounts {
+    pub(super) fn count(&mut self, verdict: PacketVerdict) {
         match verdict {
-            Verdict::Accept => self.accept += 1,
-            Verdict::Drop => self.drop += 1,
-            Verdict::Repeat => self.repeat += 1,
+            PacketVerdict::Accept => self.accept += 1,
+            PacketVerdict::Drop => self.drop += 1,
+            PacketVerdict::Repeat => self.repeat += 1,
         }
     }
 }
 
 /// Adds the counts of one worker to the metrics that all workers share.
-pub(super) struct Publisher {
+pub(super) struct MetricsPublisher {
     metrics: GuardMetrics,
     packets: [IntCounter; 3],
     queue: u16,
@@ -88,17 +88,17 @@ pub(super) struct Publisher {
     blocked: [IntCounter; 2],
     suppressed: [IntCounter; 2],
     last_turn: IntGauge,
-    before: Latest,
+    before: WorkerCounts,
     /// Number of packets of all queues that passed uninspected, at the last read.
     missed: Option<u64>,
 }
 
-impl Publisher {
+impl MetricsPublisher {
     pub(super) fn new(metrics: GuardMetrics, queue: u16, rules: &RuleSet) -> Self {
         let packets = [Label::Accept, Label::Drop, Label::Repeat].map(|label| metrics.packets(queue, label));
         let flows = STATES.map(|state| metrics.flows(state));
         let evictions = STATES.map(|state| metrics.flow_evictions(state));
-        let blocked = [Action::Drop, Action::Reject].map(|action| metrics.flows_blocked(action));
+        let blocked = [RuleAction::Drop, RuleAction::Reject].map(|action| metrics.flows_blocked(action));
         let suppressed = ["alert", "anomaly"].map(|kind| metrics.events_suppressed(kind));
         let anomalies = Anomaly::ALL.iter().map(|anomaly| metrics.anomalies(anomaly.name())).collect();
         let last_turn = metrics.last_turn(queue);
@@ -113,17 +113,17 @@ impl Publisher {
             blocked,
             suppressed,
             last_turn,
-            before: Latest::default(),
+            before: WorkerCounts::default(),
             missed: None,
         };
-        publisher.set_rules(rules, &Counters::default());
+        publisher.set_rules(rules, &EngineCounters::default());
         publisher
     }
 
     /// Counts matches of another rule set from now on. `engine` holds the counts of an engine that has this
     /// set already. All of them were published before, so the counts that it kept for unchanged rules are not
     /// new.
-    pub(super) fn set_rules(&mut self, rules: &RuleSet, engine: &Counters) {
+    pub(super) fn set_rules(&mut self, rules: &RuleSet, engine: &EngineCounters) {
         let handle = |rule: &crate::rules::Rule| self.metrics.rule_matches(rule.id(), rule.action());
         self.matches = rules.rules().iter().map(handle).collect();
         for policy in rules.policies() {
@@ -142,7 +142,12 @@ impl Publisher {
 
     /// Continues the metrics of another process. It has published the kernel's counts up to `statistics`, and
     /// the counts of the flows in `engine`, except the `news`.
-    pub(super) fn go_on_from(&mut self, statistics: Statistics, engine: &Counters, news: &News) {
+    pub(super) fn go_on_from(
+        &mut self,
+        statistics: QueueStatistics,
+        engine: &EngineCounters,
+        news: &TakeoverCounts,
+    ) {
         self.before.statistics = statistics;
         let mut before = engine.clone();
         before.flows_dropped = before.flows_dropped.saturating_sub(news.dropped);
@@ -166,7 +171,7 @@ impl Publisher {
     }
 
     /// Adds the packets of a batch, and the time that they waited for their verdicts, if known.
-    pub(super) fn batch(&mut self, received: Received, waited: Option<Duration>) {
+    pub(super) fn batch(&mut self, received: BatchCounts, waited: Option<Duration>) {
         if let Some(waited) = waited {
             self.metrics.verdict_latency.observe(waited, received.packets as u64);
         }
@@ -174,7 +179,13 @@ impl Publisher {
     }
 
     /// Publishes everything counted since the last call.
-    pub(super) fn publish(&mut self, tally: &Tally, engine: &Counters, answers: Answers, now: Timestamp) {
+    pub(super) fn publish(
+        &mut self,
+        tally: &SharedWorkerCounts,
+        engine: &EngineCounters,
+        answers: VerdictCounts,
+        now: Timestamp,
+    ) {
         self.last_turn.set(signed(now.as_nanos() / 1_000_000_000));
         self.publish_answers(answers);
         self.publish_engine(engine);
@@ -183,7 +194,7 @@ impl Publisher {
     }
 
     /// Publishes the counts of the kernel and of the queue's socket.
-    pub(super) fn publish_statistics(&mut self, now: Statistics) {
+    pub(super) fn publish_statistics(&mut self, now: QueueStatistics) {
         let before = self.before.statistics;
         let metrics = &self.metrics;
         // Series of unknown values are absent rather than 0.
@@ -206,7 +217,7 @@ impl Publisher {
         self.before.statistics = now;
     }
 
-    fn publish_answers(&mut self, now: Answers) {
+    fn publish_answers(&mut self, now: VerdictCounts) {
         let before = self.before.answers;
         let differences = [now.accept - before.accept, now.drop - before.drop, now.repeat - before.repeat];
         for (counter, difference) in self.packets.iter().zip(differences) {
@@ -215,7 +226,7 @@ impl Publisher {
         self.before.answers = now;
     }
 
-    fn publish_engine(&mut self, now: &Counters) {
+    fn publish_engine(&mut self, now: &EngineCounters) {
         let before = &self.before.engine;
         let metrics = &self.metrics;
         for (counter, new, old) in [

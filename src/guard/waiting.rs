@@ -7,25 +7,30 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::source::Verdict;
+use super::source::PacketVerdict;
 use crate::diagnostics::tell;
 use crate::event::Timestamp;
 use crate::metrics::{GuardMetrics, QueueDrop};
 
 /// Checks the packets of one queue.
-pub(super) struct Waiting {
+pub(super) struct PacketAgeLimit {
     queue: u16,
     limit: Option<Duration>,
     /// Verdict on packets that waited too long.
-    failure: Verdict,
+    failure: PacketVerdict,
     metrics: GuardMetrics,
     /// Numbers of packets that are not published yet, and that are not reported yet.
     new: u64,
     untold: u64,
 }
 
-impl Waiting {
-    pub(super) fn new(queue: u16, limit: Option<Duration>, failure: Verdict, metrics: GuardMetrics) -> Self {
+impl PacketAgeLimit {
+    pub(super) fn new(
+        queue: u16,
+        limit: Option<Duration>,
+        failure: PacketVerdict,
+        metrics: GuardMetrics,
+    ) -> Self {
         Self { queue, limit, failure, metrics, new: 0, untold: 0 }
     }
 
@@ -57,13 +62,18 @@ impl Waiting {
         self.untold += new;
         if new > 0 {
             match self.failure {
-                Verdict::Accept => self.metrics.uninspected_packets.inc_by(new),
-                Verdict::Drop | Verdict::Repeat => self.metrics.queue_dropped(QueueDrop::Overdue).inc_by(new),
+                PacketVerdict::Accept => self.metrics.uninspected_packets.inc_by(new),
+                PacketVerdict::Drop | PacketVerdict::Repeat => {
+                    self.metrics.queue_dropped(QueueDrop::Overdue).inc_by(new)
+                }
             }
         } else if self.untold > 0 {
             let limit = self.limit.unwrap_or_default().as_secs_f64();
-            let fate =
-                if self.failure == Verdict::Accept { "they passed uninspected" } else { "they were dropped" };
+            let fate = if self.failure == PacketVerdict::Accept {
+                "they passed uninspected"
+            } else {
+                "they were dropped"
+            };
             tell(format_args!(
                 "bannerwall: queue {}: {} packets had waited longer than {limit} s: {fate}",
                 self.queue, self.untold
@@ -76,13 +86,13 @@ impl Waiting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::Registry;
+    use crate::metrics::MetricsRegistry;
 
     const NOW: Timestamp = Timestamp::from_nanos(1_800_000_000_000_000_000);
 
-    fn waiting(limit: Option<Duration>) -> Waiting {
-        let metrics = GuardMetrics::new(&Registry::default()).unwrap();
-        Waiting::new(0, limit, Verdict::Drop, metrics)
+    fn waiting(limit: Option<Duration>) -> PacketAgeLimit {
+        let metrics = GuardMetrics::new(&MetricsRegistry::default()).unwrap();
+        PacketAgeLimit::new(0, limit, PacketVerdict::Drop, metrics)
     }
 
     #[test]

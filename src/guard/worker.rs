@@ -10,25 +10,27 @@ use std::time::{Duration, Instant};
 use bannerwall_ffi::queue::KernelCounters;
 use crossbeam_channel::Sender;
 
-use super::Message;
+use super::GuardMessage;
 use super::bans::BanHandle;
-use super::handed::Handed;
-use super::host::Inspection;
-use super::interfaces::Interfaces;
+use super::handed::OffloadCheck;
+use super::host::InspectionPipeline;
+use super::interfaces::InterfaceNameCache;
 use super::own_listeners::OwnListeners;
-use super::policy::Policy;
-use super::pulse::Pulse;
-use super::recent::Recent;
-use super::resets::{Injector, Ways};
-use super::source::{Answer, MAXIMUM_COPY_RANGE, Queued, Source, SourceError, Statistics, Verdict};
-use super::takeover::{Known, QueueState, sealed, state_name};
-use super::waiting::Waiting;
-use crate::bypass::Entries;
+use super::policy::VerdictTranslator;
+use super::pulse::LoopHeartbeat;
+use super::recent::RecentPackets;
+use super::resets::{ResetInjector, ResetPaths};
+use super::source::{
+    MAXIMUM_COPY_RANGE, PacketAnswer, PacketSource, PacketVerdict, QueueStatistics, QueuedPacket, SourceError,
+};
+use super::takeover::{QueueState, QueueStateNumbers, sealed, state_name};
+use super::waiting::PacketAgeLimit;
+use crate::bypass::BypassFlows;
 use crate::diagnostics::tell;
-use crate::engine::{Checksums, Decision, Inspected, PacketInput, Resets};
+use crate::engine::{ChecksumState, Decision, InspectionResult, PacketInput, ResetPair};
 use crate::event::{EventSink as _, Timestamp};
-use crate::inline::{Rejection, Taken};
-use crate::packet::{self, Parsed, Segment};
+use crate::inline::{RejectedFlow, TakenOverFlows};
+use crate::packet::{self, ParsedPacket, Segment};
 
 /// Interval at which the kernel's counters are read.
 const STATISTICS: Duration = Duration::from_secs(1);
@@ -41,7 +43,7 @@ const DRAIN: Duration = Duration::from_secs(1);
 
 /// The state that a worker shares with the main thread.
 #[derive(Debug, Clone)]
-pub(super) struct Shared {
+pub(super) struct WorkerContext {
     /// The queue.
     pub(super) number: u16,
     /// Set once, when the run ends.
@@ -49,22 +51,22 @@ pub(super) struct Shared {
     /// Set before `stop` if another process takes over.
     pub(super) leaves: Arc<AtomicBool>,
     /// The main thread, which receives the worker's state at a handover.
-    pub(super) messages: Sender<Message>,
+    pub(super) messages: Sender<GuardMessage>,
 }
 
 /// One queue with its own engine.
-pub(super) struct Worker {
-    pub(super) source: Box<dyn Source>,
-    pub(super) judge: Judge,
-    pub(super) shared: Shared,
+pub(super) struct QueueWorker {
+    pub(super) source: Box<dyn PacketSource>,
+    pub(super) judge: PacketHandler,
+    pub(super) shared: WorkerContext,
     /// The copy range to return to.
     pub(super) copy_range: u32,
     /// Age of the packets.
-    pub(super) waiting: Waiting,
+    pub(super) waiting: PacketAgeLimit,
     /// Check that the kernel stores decisions.
-    pub(super) handed: Handed,
+    pub(super) handed: OffloadCheck,
     /// Shows that the loop goes around.
-    pub(super) pulse: Pulse,
+    pub(super) pulse: LoopHeartbeat,
     /// The state of the process that had this queue.
     pub(super) inherited: Option<Box<QueueState>>,
     /// True if that process may have released the queue: it left no state.
@@ -72,22 +74,22 @@ pub(super) struct Worker {
 }
 
 /// Everything that is needed to judge a packet.
-pub(super) struct Judge {
-    pub(super) inspection: Inspection,
-    pub(super) policy: Policy,
+pub(super) struct PacketHandler {
+    pub(super) inspection: InspectionPipeline,
+    pub(super) policy: VerdictTranslator,
     /// Absent in monitor mode, which rejects nothing.
-    pub(super) injector: Option<Arc<Injector>>,
+    pub(super) injector: Option<Arc<ResetInjector>>,
     /// Resets that wait until the verdicts of the batch are sent.
     pub(super) resets: Vec<PendingResets>,
     /// Sent resets, to recognise them if third-party rules cleared their mark.
-    pub(super) own: Recent,
+    pub(super) own: RecentPackets,
     /// The guard's own listeners, whose connections are not inspected.
     pub(super) listeners: OwnListeners,
-    pub(super) interfaces: Interfaces,
+    pub(super) interfaces: InterfaceNameCache,
     /// Time of the last request for more bytes of a packet.
     pub(super) grown: Option<Timestamp>,
     /// Flows that bypass netfilter.
-    pub(super) bypass: Option<Entries>,
+    pub(super) bypass: Option<BypassFlows>,
     /// Receiver of requests for bans.
     pub(super) bans: BanHandle,
 }
@@ -95,18 +97,18 @@ pub(super) struct Judge {
 /// Resets with the paths to their receivers.
 #[derive(Debug)]
 pub(super) struct PendingResets {
-    resets: Resets,
-    ways: Ways,
+    resets: ResetPair,
+    ways: ResetPaths,
     /// The events that wait for the outcome of the resets.
     events: Range<usize>,
 }
 
-impl Judge {
-    fn judge(&mut self, now: Timestamp, queued: &Queued<'_>) -> Answer {
+impl PacketHandler {
+    fn judge(&mut self, now: Timestamp, queued: &QueuedPacket<'_>) -> PacketAnswer {
         self.note_bypassed(queued);
         let answer = match self.policy.known(queued) {
             Some(answer) => answer,
-            None if self.own.has_sent(queued.payload) => Answer::new(Verdict::Accept),
+            None if self.own.has_sent(queued.payload) => PacketAnswer::new(PacketVerdict::Accept),
             None if self.listeners.serve(queued) => self.policy.answer(queued, &Decision::Pass, None),
             None => self.inspect(now, queued),
         };
@@ -115,13 +117,13 @@ impl Judge {
     }
 
     /// Returns the answer to a packet that has waited too long to be judged.
-    fn pass_over(&mut self, now: Timestamp, queued: &Queued<'_>) -> Answer {
+    fn pass_over(&mut self, now: Timestamp, queued: &QueuedPacket<'_>) -> PacketAnswer {
         self.note_bypassed(queued);
         let answer = self.policy.known(queued).unwrap_or_else(|| {
             let answer = self.policy.failed(queued);
-            if answer.verdict == Verdict::Accept {
+            if answer.verdict == PacketVerdict::Accept {
                 let packet = input(&mut self.interfaces, now, queued);
-                let Inspection { inspector, sink, .. } = &mut self.inspection;
+                let InspectionPipeline { inspector, sink, .. } = &mut self.inspection;
                 inspector.pass_by(&packet, sink);
             }
             answer
@@ -132,7 +134,7 @@ impl Judge {
 
     /// Takes a flow back from the bypass when it begins or ends, so that a new connection with the same
     /// addresses is inspected.
-    fn note_bypassed(&mut self, queued: &Queued<'_>) {
+    fn note_bypassed(&mut self, queued: &QueuedPacket<'_>) {
         let Some(entries) = &mut self.bypass else { return };
         if let Some(segment) = segment(queued) {
             entries.note(&segment);
@@ -140,7 +142,7 @@ impl Judge {
     }
 
     /// Puts a flow into the bypass if nothing of it is left to inspect; otherwise takes it back.
-    fn bypass(&mut self, queued: &Queued<'_>, inspected: &Inspected) {
+    fn bypass(&mut self, queued: &QueuedPacket<'_>, inspected: &InspectionResult) {
         let Some(entries) = &mut self.bypass else { return };
         let Some(segment) = segment(queued) else { return };
         match inspected.decision {
@@ -152,7 +154,7 @@ impl Judge {
         }
     }
 
-    fn inspect(&mut self, now: Timestamp, queued: &Queued<'_>) -> Answer {
+    fn inspect(&mut self, now: Timestamp, queued: &QueuedPacket<'_>) -> PacketAnswer {
         let packet = input(&mut self.interfaces, now, queued);
         if let Some(bridge) = self.injector.as_ref().and_then(|injector| injector.bridge()) {
             bridge.note(queued);
@@ -167,7 +169,7 @@ impl Judge {
         match inspected.decision {
             Decision::Reject(resets) => {
                 let events = self.inspection.sink.held_since(held.unwrap_or_default());
-                self.resets.push(PendingResets { resets, ways: Ways::of(queued), events });
+                self.resets.push(PendingResets { resets, ways: ResetPaths::of(queued), events });
             }
             Decision::More { .. } => self.grown = Some(now),
             _ => {}
@@ -192,7 +194,7 @@ impl Judge {
     }
 
     /// Sends a pair of resets, if it may be sent, and says in `events` what became of it.
-    fn reset(&mut self, now: Instant, resets: Resets, ways: Ways, events: Range<usize>) {
+    fn reset(&mut self, now: Instant, resets: ResetPair, ways: ResetPaths, events: Range<usize>) {
         let Some(injector) = &self.injector else { return };
         let admitted = self.inspection.allowance.admit(now);
         let resets = admitted.then(|| injector.address(resets, ways, now)).flatten();
@@ -209,25 +211,29 @@ impl Judge {
 
     /// Resets flows that another process let through but that the rules in force reject, and emits their
     /// events.
-    fn reject_taken(&mut self, rejections: Vec<Rejection>) {
-        for Rejection { resets, interface, events } in rejections {
+    fn reject_taken(&mut self, rejections: Vec<RejectedFlow>) {
+        for RejectedFlow { resets, interface, events } in rejections {
             let start = self.inspection.sink.hold();
             events.into_iter().for_each(|event| self.inspection.sink.emit(event));
             let events = self.inspection.sink.held_since(start);
             let index = interface.map_or(0, |name| self.interfaces.index(&name));
-            self.reset(Instant::now(), resets, Ways::by(index), events);
+            self.reset(Instant::now(), resets, ResetPaths::by(index), events);
         }
         self.inspection.sink.release();
     }
 }
 
 /// Converts a queued packet for the engine.
-fn input<'p>(interfaces: &'p mut Interfaces, now: Timestamp, queued: &Queued<'p>) -> PacketInput<'p> {
+fn input<'p>(
+    interfaces: &'p mut InterfaceNameCache,
+    now: Timestamp,
+    queued: &QueuedPacket<'p>,
+) -> PacketInput<'p> {
     PacketInput {
         now,
         ip: queued.payload,
         wire_length: queued.wire_length,
-        checksums: if queued.checksum_ready { Checksums::Verify } else { Checksums::NotReady },
+        checksums: if queued.checksum_ready { ChecksumState::Verify } else { ChecksumState::NotReady },
         interface: interfaces.name(queued.interface()),
         vlan: &[],
         packet_number: None,
@@ -235,14 +241,14 @@ fn input<'p>(interfaces: &'p mut Interfaces, now: Timestamp, queued: &Queued<'p>
 }
 
 /// Parses a queued packet as a TCP segment.
-fn segment<'a>(queued: &Queued<'a>) -> Option<Segment<'a>> {
+fn segment<'a>(queued: &QueuedPacket<'a>) -> Option<Segment<'a>> {
     match packet::parse(queued.payload, queued.wire_length) {
-        Ok(Parsed::Tcp(segment)) => Some(segment),
+        Ok(ParsedPacket::Tcp(segment)) => Some(segment),
         _ => None,
     }
 }
 
-impl Worker {
+impl QueueWorker {
     /// Judges packets until told to stop, then the remaining ones, and releases the queue.
     pub(super) fn run(mut self) -> Result<(), SourceError> {
         let mut read = Instant::now();
@@ -336,22 +342,22 @@ impl Worker {
         source.resume(copied)?;
         judge.policy.copy_range = source.copy_range();
         judge.grown = (source.copy_range() > self.copy_range).then_some(now);
-        let Taken { news, rejections } = {
-            let Inspection { inspector, sink, .. } = &mut judge.inspection;
+        let TakenOverFlows { news, rejections } = {
+            let InspectionPipeline { inspector, sink, .. } = &mut judge.inspection;
             inspector.take_over(&state.flows, now, sink)
         };
         judge.reject_taken(rejections);
         let statistics = match state.known.dropped {
-            Some([queue, socket, unread]) => Statistics {
+            Some([queue, socket, unread]) => QueueStatistics {
                 dropped_queue_full: queue,
                 dropped_socket_full: socket,
                 socket_drops: unread,
-                ..Statistics::default()
+                ..QueueStatistics::default()
             },
             // Counts from before this process are not its own to report.
             None => source.statistics(),
         };
-        let Inspection { publisher, inspector, .. } = &mut judge.inspection;
+        let InspectionPipeline { publisher, inspector, .. } = &mut judge.inspection;
         publisher.go_on_from(statistics, inspector.counters(), &news);
         Ok(())
     }
@@ -360,7 +366,7 @@ impl Worker {
     /// for ever, as part of the queue's limit.
     fn answer_read(&mut self) -> Result<(), SourceError> {
         let count = self.source.answer_read()?;
-        let fate = if self.judge.policy.failure == Verdict::Accept { "passed" } else { "were dropped" };
+        let fate = if self.judge.policy.failure == PacketVerdict::Accept { "passed" } else { "were dropped" };
         match count {
             Some(0) => {}
             Some(count) => {
@@ -398,7 +404,7 @@ impl Worker {
         let statistics = self.source.statistics();
         self.judge.inspection.publisher.publish_statistics(statistics);
         self.publish(now);
-        let known = Known {
+        let known = QueueStateNumbers {
             copy_range: Some(self.source.copy_range()),
             marks_connections: self.source.marks_connections(),
             received: self.judge.inspection.tally.received(),
@@ -407,13 +413,13 @@ impl Worker {
                 statistics.dropped_socket_full,
                 statistics.socket_drops,
             ]),
-            ..Known::default()
+            ..QueueStateNumbers::default()
         };
         let state = QueueState { known, flows: self.judge.inspection.inspector.hand_over(now) };
         let number = self.shared.number;
         let left = state.octets().and_then(|octets| sealed(&state_name(number), &octets));
         // The main thread is gone only after a forced stop.
-        let _ = self.shared.messages.send(Message::Left(number, left));
+        let _ = self.shared.messages.send(GuardMessage::Left(number, left));
         Ok(())
     }
 

@@ -16,7 +16,7 @@ use std::process::Stdio;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::programs::{Ended, Programs, run_with_input};
+use super::programs::{ProgramOutput, ProgramRunner, run_with_input};
 
 const FAMILY: &str = "inet";
 const TABLE: &str = "bannerwall";
@@ -97,7 +97,7 @@ pub(crate) enum BanError {
 /// # Errors
 ///
 /// `nft` is missing or refuses; nothing is changed then.
-pub(crate) fn change(programs: &Programs, call: &BanCall) -> Result<(), BanError> {
+pub(crate) fn change(programs: &ProgramRunner, call: &BanCall) -> Result<(), BanError> {
     let ended = programs.ban(call).map_err(BanError::Program)?;
     if ended.code == Some(0) { Ok(()) } else { Err(BanError::Refused(first_line(&ended.stderr))) }
 }
@@ -107,7 +107,7 @@ pub(crate) fn change(programs: &Programs, call: &BanCall) -> Result<(), BanError
 /// # Errors
 ///
 /// `nft` is missing, refuses, or prints invalid output.
-pub(crate) fn read(programs: &Programs, elements: bool) -> Result<Option<BanTable>, BanError> {
+pub(crate) fn read(programs: &ProgramRunner, elements: bool) -> Result<Option<BanTable>, BanError> {
     let ended = programs.ban(&BanCall::Read { elements }).map_err(BanError::Program)?;
     match ended.code {
         Some(0) => parse(&ended.stdout).map(Some).ok_or(BanError::Unreadable),
@@ -121,7 +121,7 @@ pub(crate) fn read(programs: &Programs, elements: bool) -> Result<Option<BanTabl
 /// # Errors
 ///
 /// `nft` refuses. Without `nft` there is no table.
-pub(super) fn remove(programs: &Programs) -> Result<bool, BanError> {
+pub(super) fn remove(programs: &ProgramRunner) -> Result<bool, BanError> {
     match read(programs, false) {
         Ok(Some(_)) => change(programs, &BanCall::Remove).map(|()| true),
         Ok(None) => Ok(false),
@@ -136,14 +136,14 @@ impl BanCall {
     /// # Errors
     ///
     /// `nft` cannot be run.
-    pub(super) fn run(&self) -> io::Result<Ended> {
+    pub(super) fn run(&self) -> io::Result<ProgramOutput> {
         let mut nft = std::process::Command::new("nft");
         nft.env("LC_ALL", "C");
         let commands = match self {
             Self::Read { elements } => {
                 let terse: &[&str] = if *elements { &[] } else { &["-t"] };
                 let list = nft.arg("-j").args(terse).args(["list", "table", FAMILY, TABLE]);
-                return Ok(Ended::of(&list.stdin(Stdio::null()).output()?));
+                return Ok(ProgramOutput::of(&list.stdin(Stdio::null()).output()?));
             }
             Self::Change { remove, add } => {
                 let mut commands = creation();

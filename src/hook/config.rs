@@ -12,13 +12,13 @@ use super::MarkState;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookConfig {
     /// Chains with a jump, without duplicates.
-    pub chains: Vec<Chain>,
+    pub chains: Vec<BaseChain>,
     /// Source or destination ports of TCP packets to queue; all if absent.
-    pub ports: Option<Ports>,
+    pub ports: Option<PortList>,
     /// Source or destination ports of UDP packets to queue; no UDP if absent.
-    pub udp: Option<Ports>,
+    pub udp: Option<PortList>,
     /// Queues that share the packets.
-    pub queues: Queues,
+    pub queues: QueueRange,
     /// Let packets pass while no guard listens (`--on-failure open`).
     pub bypass: bool,
     /// The two bits of the packet and connection mark.
@@ -40,10 +40,10 @@ impl HookConfig {
 impl Default for HookConfig {
     fn default() -> Self {
         Self {
-            chains: Chain::ALL.to_vec(),
+            chains: BaseChain::ALL.to_vec(),
             ports: None,
             udp: None,
-            queues: Queues::default(),
+            queues: QueueRange::default(),
             bypass: true,
             mark: MarkField::default(),
             releases: true,
@@ -53,7 +53,7 @@ impl Default for HookConfig {
 
 /// Base chain of the kernel that can lead to the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Chain {
+pub enum BaseChain {
     /// Packets for this machine.
     Input,
     /// Packets that this machine sends.
@@ -62,7 +62,7 @@ pub enum Chain {
     Forward,
 }
 
-impl Chain {
+impl BaseChain {
     /// All chains.
     pub const ALL: [Self; 3] = [Self::Input, Self::Output, Self::Forward];
 
@@ -85,7 +85,7 @@ impl Chain {
     }
 }
 
-impl FromStr for Chain {
+impl FromStr for BaseChain {
     type Err = ConfigError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -101,21 +101,21 @@ pub const MOST_QUEUES: u16 = 256;
 
 /// Range of queue numbers, with one worker each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Queues {
+pub struct QueueRange {
     /// First number.
     pub first: u16,
     /// Last number, not below the first.
     pub last: u16,
 }
 
-impl Queues {
+impl QueueRange {
     /// Returns the numbers in order.
     pub fn numbers(self) -> RangeInclusive<u16> {
         self.first..=self.last
     }
 }
 
-impl FromStr for Queues {
+impl FromStr for QueueRange {
     type Err = ConfigError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -131,7 +131,7 @@ impl FromStr for Queues {
     }
 }
 
-impl fmt::Display for Queues {
+impl fmt::Display for QueueRange {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.first == self.last {
             write!(formatter, "{}", self.first)
@@ -143,16 +143,16 @@ impl fmt::Display for Queues {
 
 /// List of TCP ports and ranges.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ports(Vec<RangeInclusive<u16>>);
+pub struct PortList(Vec<RangeInclusive<u16>>);
 
-impl Ports {
+impl PortList {
     /// Returns the ranges in the given order; a single port is a range of one.
     pub fn ranges(&self) -> &[RangeInclusive<u16>] {
         &self.0
     }
 }
 
-impl FromStr for Ports {
+impl FromStr for PortList {
     type Err = ConfigError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -169,7 +169,7 @@ impl FromStr for Ports {
     }
 }
 
-impl fmt::Display for Ports {
+impl fmt::Display for PortList {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, range) in self.0.iter().enumerate() {
             let separator = if index == 0 { "" } else { "," };
@@ -206,23 +206,23 @@ mod tests {
 
     #[test]
     fn queues_are_a_number_or_a_range() {
-        assert_eq!("7".parse(), Ok(Queues { first: 7, last: 7 }));
-        assert_eq!("65280:65535".parse(), Ok(Queues { first: 65280, last: 65535 }));
+        assert_eq!("7".parse(), Ok(QueueRange { first: 7, last: 7 }));
+        assert_eq!("65280:65535".parse(), Ok(QueueRange { first: 65280, last: 65535 }));
         let wide = "0:256".to_owned();
-        assert_eq!(wide.parse::<Queues>(), Err(ConfigError::TooManyQueues(wide)));
+        assert_eq!(wide.parse::<QueueRange>(), Err(ConfigError::TooManyQueues(wide)));
         for wrong in ["", "x", "3:2", "1:", ":1", "65536", "-1", "1-2"] {
-            assert_eq!(wrong.parse::<Queues>(), Err(ConfigError::Queues(wrong.to_owned())));
+            assert_eq!(wrong.parse::<QueueRange>(), Err(ConfigError::Queues(wrong.to_owned())));
         }
     }
 
     #[test]
     fn ports_are_a_list_of_numbers_and_ranges() {
-        let ports: Ports = "22,80,8000-8010".parse().expect("ports");
+        let ports: PortList = "22,80,8000-8010".parse().expect("ports");
         assert_eq!(ports.ranges(), [22..=22, 80..=80, 8000..=8010]);
         assert_eq!(ports.to_string(), "22,80,8000-8010");
-        assert_eq!("8000:8010".parse::<Ports>().expect("colon").to_string(), "8000-8010");
+        assert_eq!("8000:8010".parse::<PortList>().expect("colon").to_string(), "8000-8010");
         for wrong in ["", "22,", "ssh", "10-9", "70000", "0", "443,0", "0-1023"] {
-            assert!(wrong.parse::<Ports>().is_err(), "{wrong}");
+            assert!(wrong.parse::<PortList>().is_err(), "{wrong}");
         }
     }
 }

@@ -4,14 +4,16 @@
 
 use std::fmt;
 
-use super::tables::Listing;
-use super::{Chain, Family, FamilyStatus, HookConfig, Installed, Listener, Ports, passing, plan};
+use super::tables::TableListing;
+use super::{
+    BaseChain, FamilyStatus, HookConfig, InstalledHook, IpFamily, PortList, QueueListener, passing, plan,
+};
 
 /// Jump to bannerwall's chain in a base chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Jump {
+pub struct HookJump {
     /// Base chain that holds it.
-    pub chain: Chain,
+    pub chain: BaseChain,
     /// Position in the chain, counted from 1 as iptables does.
     pub position: usize,
     /// Rule, as `iptables -S` prints it after `-A CHAIN`.
@@ -24,31 +26,31 @@ pub struct Jump {
 
 /// Fault of a hook with all its rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Flaw {
+pub enum HookFlaw {
     /// A base chain has several jumps: each packet is queued several times.
     Doubled {
         /// Base chain.
-        chain: Chain,
+        chain: BaseChain,
         /// Number of jumps.
         times: usize,
     },
     /// Third-party rules before the jump let packets leave the chain uninspected.
     Skipped {
         /// Base chain.
-        chain: Chain,
+        chain: BaseChain,
         /// Rules.
         rules: Vec<String>,
     },
     /// Third-party rules stand after the jump: queued packets never meet them.
     Behind {
         /// Base chain.
-        chain: Chain,
+        chain: BaseChain,
         /// Rules.
         rules: Vec<String>,
     },
 }
 
-impl fmt::Display for Flaw {
+impl fmt::Display for HookFlaw {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Doubled { chain, times } => {
@@ -73,33 +75,33 @@ impl fmt::Display for Flaw {
 
 /// State of the hook over all families and variants, the most important fault first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub enum HookState {
     /// There is no hook.
     Down,
     /// Part of the hook is missing: a family, or some of its rules.
     Half,
     /// The hook leads to a queue that no guard reads.
     LedNowhere,
-    /// The hook works with faults, see [`Flaw`].
+    /// The hook works with faults, see [`HookFlaw`].
     Flawed,
     /// The hook is complete, in its place, and served.
     Up,
 }
 
 /// Evaluates the result of [`status`](super::status()); `serves` returns true if a guard reads the queue.
-pub fn state(places: &[FamilyStatus], serves: impl Fn(u16) -> bool) -> State {
-    if places.iter().all(|place| place.installed == Installed::Absent) {
-        return State::Down;
+pub fn state(places: &[FamilyStatus], serves: impl Fn(u16) -> bool) -> HookState {
+    if places.iter().all(|place| place.installed == InstalledHook::Absent) {
+        return HookState::Down;
     }
-    let damaged = places.iter().any(|place| matches!(place.installed, Installed::Damaged(_)));
-    let covered = |family: Family| hooks(places).any(|(place, _)| place.family == family);
+    let damaged = places.iter().any(|place| matches!(place.installed, InstalledHook::Damaged(_)));
+    let covered = |family: IpFamily| hooks(places).any(|(place, _)| place.family == family);
     if damaged || !places.iter().all(|place| covered(place.family)) {
-        return State::Half;
+        return HookState::Half;
     }
     if !unserved(places, serves).is_empty() {
-        return State::LedNowhere;
+        return HookState::LedNowhere;
     }
-    if places.iter().all(|place| place.flaws().is_empty()) { State::Up } else { State::Flawed }
+    if places.iter().all(|place| place.flaws().is_empty()) { HookState::Up } else { HookState::Flawed }
 }
 
 /// Returns the unserved queues of a hook, sorted and without duplicates.
@@ -112,7 +114,7 @@ pub fn unserved(places: &[FamilyStatus], serves: impl Fn(u16) -> bool) -> Vec<u1
 }
 
 /// Describes the fault of a queue, and the handling of its packets.
-pub fn fault_of_queue(places: &[FamilyStatus], queue: u16, listener: Option<&Listener>) -> String {
+pub fn fault_of_queue(places: &[FamilyStatus], queue: u16, listener: Option<&QueueListener>) -> String {
     listener.map_or_else(|| format!("no guard listens: {}", fate(places, queue)), ToString::to_string)
 }
 
@@ -129,29 +131,29 @@ fn fate(places: &[FamilyStatus], queue: u16) -> &'static str {
 /// Returns the complete hooks with their options.
 pub fn hooks(places: &[FamilyStatus]) -> impl Iterator<Item = (&FamilyStatus, &HookConfig)> {
     places.iter().filter_map(|place| match &place.installed {
-        Installed::Complete(config, _) => Some((place, config)),
-        Installed::Absent | Installed::Unknown(_) | Installed::Damaged(_) => None,
+        InstalledHook::Complete(config, _) => Some((place, config)),
+        InstalledHook::Absent | InstalledHook::Unknown(_) | InstalledHook::Damaged(_) => None,
     })
 }
 
 impl FamilyStatus {
     /// Returns the faults of the jumps' places.
-    pub fn flaws(&self) -> Vec<Flaw> {
-        Chain::ALL.into_iter().flat_map(|chain| self.flaws_of(chain)).collect()
+    pub fn flaws(&self) -> Vec<HookFlaw> {
+        BaseChain::ALL.into_iter().flat_map(|chain| self.flaws_of(chain)).collect()
     }
 
-    fn flaws_of(&self, chain: Chain) -> Vec<Flaw> {
-        let jumps: Vec<&Jump> = self.jumps.iter().filter(|jump| jump.chain == chain).collect();
+    fn flaws_of(&self, chain: BaseChain) -> Vec<HookFlaw> {
+        let jumps: Vec<&HookJump> = self.jumps.iter().filter(|jump| jump.chain == chain).collect();
         let mut flaws = Vec::new();
-        for carried in [Carried::Tcp, Carried::Udp] {
+        for carried in [HookTransport::Tcp, HookTransport::Udp] {
             let mut jumps = jumps.iter().filter(|jump| may_meet(&jump.rule, carried));
             let Some(first) = jumps.next() else { continue };
             let times = 1 + jumps.count();
             if times > 1 {
-                flaws.push(Flaw::Doubled { chain, times });
+                flaws.push(HookFlaw::Doubled { chain, times });
             }
-            let skipped = Flaw::Skipped { chain, rules: first.before.clone() };
-            let behind = Flaw::Behind { chain, rules: first.behind.clone() };
+            let skipped = HookFlaw::Skipped { chain, rules: first.before.clone() };
+            let behind = HookFlaw::Behind { chain, rules: first.behind.clone() };
             for (flaw, rules) in [(skipped, &first.before), (behind, &first.behind)] {
                 if !rules.is_empty() && !flaws.contains(&flaw) {
                     flaws.push(flaw);
@@ -164,20 +166,21 @@ impl FamilyStatus {
 
 /// Returns the jumps in the base chains that lead packets to the guard, with the misplaced third-party rules
 /// of each; `led` are the hook's packets.
-pub(super) fn jumps(listing: &Listing, led: &[Led]) -> Vec<Jump> {
+pub(super) fn jumps(listing: &TableListing, led: &[HookedTraffic]) -> Vec<HookJump> {
     let forms = plan::jump_forms();
     let is_ours = |rule: &str| forms.iter().any(|form| form == rule);
-    let in_chain = |chain: Chain| {
+    let in_chain = |chain: BaseChain| {
         let rules: Vec<&str> = listing.rules(chain.base()).collect();
         let jump = |(index, rule): (usize, &&str)| {
-            let led: Vec<Led> = led.iter().filter(|led| may_meet(rule, led.carried)).cloned().collect();
+            let led: Vec<HookedTraffic> =
+                led.iter().filter(|led| may_meet(rule, led.carried)).cloned().collect();
             let (before, behind) = rules.split_at(index);
             let others = |rules: &[&str], is_wrong: &dyn Fn(&str) -> bool| {
                 let wrong = rules.iter().filter(|other| !is_ours(other) && is_wrong(other));
                 wrong.map(|other| (*other).to_owned()).collect()
             };
             let lets_pass = |other: &str| !is_apart(rule, other) && passing::lets_pass(listing, other, &led);
-            Jump {
+            HookJump {
                 chain,
                 position: index + 1,
                 rule: (*rule).to_owned(),
@@ -188,11 +191,11 @@ pub(super) fn jumps(listing: &Listing, led: &[Led]) -> Vec<Jump> {
         let leads_to_us = |rule: &str| is_ours(rule) && !rule.ends_with(plan::CLEAN);
         rules.iter().enumerate().filter(|(_, rule)| leads_to_us(rule)).map(jump).collect::<Vec<_>>()
     };
-    Chain::ALL.into_iter().flat_map(in_chain).collect()
+    BaseChain::ALL.into_iter().flat_map(in_chain).collect()
 }
 
 /// Returns the number of packets that rules before the jumps let pass uninspected.
-pub(super) fn skipped(listing: &Listing, jumps: &[Jump], led: &[Led]) -> u64 {
+pub(super) fn skipped(listing: &TableListing, jumps: &[HookJump], led: &[HookedTraffic]) -> u64 {
     let mut seen = Vec::new();
     let mut packets = 0_u64;
     for jump in jumps {
@@ -213,14 +216,14 @@ fn is_apart(jump: &str, other: &str) -> bool {
 
 /// Transport protocol of a hook's packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Carried {
+pub enum HookTransport {
     /// TCP.
     Tcp,
     /// UDP, if enabled.
     Udp,
 }
 
-impl Carried {
+impl HookTransport {
     /// Returns the name in rules.
     pub const fn name(self) -> &'static str {
         match self {
@@ -240,18 +243,18 @@ impl Carried {
 
 /// Packets that a hook leads to the queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Led {
+pub struct HookedTraffic {
     /// Protocol.
-    pub carried: Carried,
+    pub carried: HookTransport,
     /// Source or destination ports; any if absent.
-    pub ports: Option<Ports>,
+    pub ports: Option<PortList>,
 }
 
-impl Led {
+impl HookedTraffic {
     /// Returns the packets of a hook with these options.
     pub fn by(config: &HookConfig) -> impl Iterator<Item = Self> {
-        let udp = config.udp.clone().map(|ports| Self { carried: Carried::Udp, ports: Some(ports) });
-        [Self { carried: Carried::Tcp, ports: config.ports.clone() }].into_iter().chain(udp)
+        let udp = config.udp.clone().map(|ports| Self { carried: HookTransport::Udp, ports: Some(ports) });
+        [Self { carried: HookTransport::Tcp, ports: config.ports.clone() }].into_iter().chain(udp)
     }
 
     /// True if packets with this port are led to the queue.
@@ -270,7 +273,7 @@ impl Led {
 }
 
 /// True if a rule's protocol includes this one.
-pub(super) fn may_meet(rule: &str, carried: Carried) -> bool {
+pub(super) fn may_meet(rule: &str, carried: HookTransport) -> bool {
     let words: Vec<&str> = rule.split(' ').collect();
     let asked = words.windows(2).enumerate().find(|(_, pair)| matches!(pair[0], "-p" | "--protocol"));
     let Some((index, pair)) = asked else { return true };
@@ -280,89 +283,94 @@ pub(super) fn may_meet(rule: &str, carried: Carried) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Counters, Variant};
+    use super::super::{HookCounters, IptablesVariant};
     use super::*;
 
-    fn place(family: Family, variant: Variant, installed: Installed) -> FamilyStatus {
+    fn place(family: IpFamily, variant: IptablesVariant, installed: InstalledHook) -> FamilyStatus {
         FamilyStatus { family, variant, installed, jumps: Vec::new() }
     }
 
-    fn jumps_of(listing: &Listing) -> Vec<Jump> {
+    fn jumps_of(listing: &TableListing) -> Vec<HookJump> {
         let udp = Some("443".parse().expect("ports"));
-        jumps(listing, &Led::by(&HookConfig { udp, ..HookConfig::default() }).collect::<Vec<_>>())
+        jumps(listing, &HookedTraffic::by(&HookConfig { udp, ..HookConfig::default() }).collect::<Vec<_>>())
     }
 
-    fn whole() -> Installed {
-        Installed::Complete(HookConfig::default(), Counters::default())
+    fn whole() -> InstalledHook {
+        InstalledHook::Complete(HookConfig::default(), HookCounters::default())
     }
 
     #[test]
     fn up_means_a_whole_and_served_hook_for_each_family_in_some_variant() {
-        let v4 = place(Family::V4, Variant::Nft, whole());
-        let v6 = place(Family::V6, Variant::Nft, Installed::Absent);
-        let v6_legacy = place(Family::V6, Variant::Legacy, whole());
+        let v4 = place(IpFamily::V4, IptablesVariant::Nft, whole());
+        let v6 = place(IpFamily::V6, IptablesVariant::Nft, InstalledHook::Absent);
+        let v6_legacy = place(IpFamily::V6, IptablesVariant::Legacy, whole());
         let all = [v4.clone(), v6.clone(), v6_legacy.clone()];
-        assert_eq!(state(std::slice::from_ref(&v6), |_| true), State::Down);
-        assert_eq!(state(&[v4.clone(), v6.clone()], |_| true), State::Half);
-        assert_eq!(state(&all, |queue| queue == 0), State::Up);
-        assert_eq!(state(&all, |_| false), State::LedNowhere);
-        let damaged = place(Family::V4, Variant::Legacy, Installed::Damaged("half".to_owned()));
-        assert_eq!(state(&[v4, damaged, v6, v6_legacy], |_| true), State::Half);
+        assert_eq!(state(std::slice::from_ref(&v6), |_| true), HookState::Down);
+        assert_eq!(state(&[v4.clone(), v6.clone()], |_| true), HookState::Half);
+        assert_eq!(state(&all, |queue| queue == 0), HookState::Up);
+        assert_eq!(state(&all, |_| false), HookState::LedNowhere);
+        let damaged = place(IpFamily::V4, IptablesVariant::Legacy, InstalledHook::Damaged("half".to_owned()));
+        assert_eq!(state(&[v4, damaged, v6, v6_legacy], |_| true), HookState::Half);
     }
 
     #[test]
     fn jumps_for_tcp_and_udp_are_two_and_each_has_its_own_rules_behind_it() {
-        let listing = Listing::read(
+        let listing = TableListing::read(
             "-N BANNERWALL\n-A FORWARD -p tcp -j BANNERWALL\n-A FORWARD -p udp -j BANNERWALL\n\
              -A FORWARD -p 17 -j DROP\n-A INPUT -p tcp -j BANNERWALL\n-A INPUT -p udp -j DROP",
         );
-        let found = FamilyStatus { jumps: jumps_of(&listing), ..place(Family::V4, Variant::Nft, whole()) };
-        let behind = Flaw::Behind { chain: Chain::Forward, rules: vec!["-p 17 -j DROP".to_owned()] };
+        let found =
+            FamilyStatus { jumps: jumps_of(&listing), ..place(IpFamily::V4, IptablesVariant::Nft, whole()) };
+        let behind = HookFlaw::Behind { chain: BaseChain::Forward, rules: vec!["-p 17 -j DROP".to_owned()] };
         assert_eq!(found.flaws(), [behind]);
     }
 
     #[test]
     fn queues_without_a_listener_are_told_once() {
         let config = HookConfig { queues: "2:4".parse().expect("queues"), ..HookConfig::default() };
-        let installed = Installed::Complete(config, Counters::default());
-        let places = Family::ALL.map(|family| place(family, Variant::Nft, installed.clone()));
+        let installed = InstalledHook::Complete(config, HookCounters::default());
+        let places = IpFamily::ALL.map(|family| place(family, IptablesVariant::Nft, installed.clone()));
         assert_eq!(unserved(&places, |queue| queue == 3), [2, 4]);
     }
 
     #[test]
     fn rules_on_the_wrong_side_of_the_jump_and_doubled_jumps_are_flaws() {
-        let listing = Listing::read(
+        let listing = TableListing::read(
             "-N BANNERWALL\n-A FORWARD -s 192.0.2.1/32 -j ACCEPT\n-A FORWARD -p tcp -j BANNERWALL\n\
              -A FORWARD -p tcp -m tcp --tcp-flags SYN,RST SYN -j TCPMSS --set-mss 1000\n\
              -A FORWARD -p udp -j ACCEPT\n-A FORWARD -p tcp -j BANNERWALL\n-A FORWARD ! -p tcp -j ACCEPT\n\
              -A INPUT -p tcp -j BANNERWALL\n-A INPUT ! -p udp -j DROP",
         );
-        let found = FamilyStatus { jumps: jumps_of(&listing), ..place(Family::V4, Variant::Nft, whole()) };
-        let positions: Vec<(Chain, usize)> =
+        let found =
+            FamilyStatus { jumps: jumps_of(&listing), ..place(IpFamily::V4, IptablesVariant::Nft, whole()) };
+        let positions: Vec<(BaseChain, usize)> =
             found.jumps.iter().map(|jump| (jump.chain, jump.position)).collect();
-        assert_eq!(positions, [(Chain::Input, 1), (Chain::Forward, 2), (Chain::Forward, 5)]);
+        assert_eq!(positions, [(BaseChain::Input, 1), (BaseChain::Forward, 2), (BaseChain::Forward, 5)]);
         assert_eq!(
             found.flaws(),
             [
-                Flaw::Behind { chain: Chain::Input, rules: vec!["! -p udp -j DROP".to_owned()] },
-                Flaw::Doubled { chain: Chain::Forward, times: 2 },
-                Flaw::Skipped { chain: Chain::Forward, rules: vec!["-s 192.0.2.1/32 -j ACCEPT".to_owned()] },
-                Flaw::Behind {
-                    chain: Chain::Forward,
+                HookFlaw::Behind { chain: BaseChain::Input, rules: vec!["! -p udp -j DROP".to_owned()] },
+                HookFlaw::Doubled { chain: BaseChain::Forward, times: 2 },
+                HookFlaw::Skipped {
+                    chain: BaseChain::Forward,
+                    rules: vec!["-s 192.0.2.1/32 -j ACCEPT".to_owned()]
+                },
+                HookFlaw::Behind {
+                    chain: BaseChain::Forward,
                     rules: vec!["-p tcp -m tcp --tcp-flags SYN,RST SYN -j TCPMSS --set-mss 1000".to_owned()]
                 },
             ]
         );
-        assert_eq!(state(&[found], |_| true), State::Flawed);
+        assert_eq!(state(&[found], |_| true), HookState::Flawed);
     }
 
     #[test]
     fn packets_that_pass_before_the_jump_are_counted_once_and_loopback_where_it_is_left_out_is_none() {
-        let listing = Listing::read(
+        let listing = TableListing::read(
             ":BANNERWALL - [0:0]\n[7:1] -A OUTPUT -o lo -j ACCEPT\n[0:0] -A OUTPUT ! -o lo -p tcp -j BANNERWALL\n\
              [5:1] -A INPUT -p 6 -j RETURN\n[1:1] -A INPUT -p tcp -j BANNERWALL\n[1:1] -A INPUT -p tcp -j BANNERWALL",
         );
-        let led: Vec<Led> = Led::by(&HookConfig::default()).collect();
+        let led: Vec<HookedTraffic> = HookedTraffic::by(&HookConfig::default()).collect();
         let jumps = jumps(&listing, &led);
         assert_eq!(skipped(&listing, &jumps, &led), 5, "{jumps:?}");
     }

@@ -16,7 +16,7 @@ const NETFILTER: &str = "12";
 
 /// Program that listens on a queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Listener {
+pub enum QueueListener {
     /// Running guard.
     Guard,
     /// Guard that a signal has stopped: process id.
@@ -27,14 +27,14 @@ pub enum Listener {
     Hidden,
 }
 
-impl Listener {
+impl QueueListener {
     /// True unless the queue's packets certainly reach no guard.
     pub const fn may_judge(&self) -> bool {
         matches!(self, Self::Guard | Self::Hidden)
     }
 }
 
-impl fmt::Display for Listener {
+impl fmt::Display for QueueListener {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Guard => formatter.write_str("a guard listens"),
@@ -60,7 +60,7 @@ impl fmt::Display for Listener {
 /// # Errors
 ///
 /// The kernel's table of queues cannot be read.
-pub fn listeners() -> Result<BTreeMap<u16, Listener>, CallError> {
+pub fn listeners() -> Result<BTreeMap<u16, QueueListener>, CallError> {
     let queues = KernelCounters::all()?;
     if queues.is_empty() {
         return Ok(BTreeMap::new());
@@ -68,11 +68,11 @@ pub fn listeners() -> Result<BTreeMap<u16, Listener>, CallError> {
     let table = fs::read_to_string("/proc/thread-self/net/netlink").unwrap_or_default();
     let sockets: Vec<(u16, Option<String>)> =
         queues.iter().map(|queue| (queue.queue, inode(&table, queue.portid))).collect();
-    let mut holders: BTreeMap<String, Vec<Process>> = BTreeMap::new();
+    let mut holders: BTreeMap<String, Vec<SocketOwner>> = BTreeMap::new();
     for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let held = held_by(&process.path(), &sockets);
         for inode in held {
-            holders.entry(inode).or_default().extend(Process::read(&process.path()));
+            holders.entry(inode).or_default().extend(SocketOwner::read(&process.path()));
         }
     }
     let own = fs::read_to_string("/proc/self/comm").unwrap_or_default();
@@ -102,13 +102,13 @@ fn held_by(process: &Path, sockets: &[(u16, Option<String>)]) -> Vec<String> {
 
 /// Process with an open socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Process {
+struct SocketOwner {
     id: u32,
     name: String,
     is_stopped: bool,
 }
 
-impl Process {
+impl SocketOwner {
     fn read(folder: &Path) -> Option<Self> {
         let id = folder.file_name()?.to_str()?.parse().ok()?;
         let status = fs::read_to_string(folder.join("status")).ok()?;
@@ -120,13 +120,13 @@ impl Process {
 
 /// Evaluates the processes that hold a queue's socket, with `own` as the name of guards. A service manager
 /// may hold the socket, too.
-fn judge(holders: &[Process], own: &str) -> Listener {
+fn judge(holders: &[SocketOwner], own: &str) -> QueueListener {
     let mut guards = holders.iter().filter(|process| process.name == own);
     match (guards.clone().find(|guard| !guard.is_stopped), guards.next(), holders.first()) {
-        (Some(_), _, _) => Listener::Guard,
-        (None, Some(guard), _) => Listener::Stopped(guard.id),
-        (None, None, Some(other)) => Listener::Foreign(other.id, other.name.clone()),
-        (None, None, None) => Listener::Hidden,
+        (Some(_), _, _) => QueueListener::Guard,
+        (None, Some(guard), _) => QueueListener::Stopped(guard.id),
+        (None, None, Some(other)) => QueueListener::Foreign(other.id, other.name.clone()),
+        (None, None, None) => QueueListener::Hidden,
     }
 }
 
@@ -147,13 +147,13 @@ mod tests {
 
     #[test]
     fn one_guard_that_runs_is_enough_and_other_programs_are_named() {
-        let process = |id, name: &str, is_stopped| Process { id, name: name.to_owned(), is_stopped };
+        let process = |id, name: &str, is_stopped| SocketOwner { id, name: name.to_owned(), is_stopped };
         let (manager, stopped) = (process(1, "systemd", false), process(7, "bannerwall", true));
-        let judge = |holders: &[Process]| judge(holders, "bannerwall");
-        assert_eq!(judge(&[]), Listener::Hidden);
-        assert_eq!(judge(std::slice::from_ref(&manager)), Listener::Foreign(1, "systemd".to_owned()));
-        assert_eq!(judge(&[manager.clone(), stopped.clone()]), Listener::Stopped(7));
-        assert_eq!(judge(&[manager, stopped, process(8, "bannerwall", false)]), Listener::Guard);
-        assert!(Listener::Hidden.may_judge() && !Listener::Stopped(7).may_judge());
+        let judge = |holders: &[SocketOwner]| judge(holders, "bannerwall");
+        assert_eq!(judge(&[]), QueueListener::Hidden);
+        assert_eq!(judge(std::slice::from_ref(&manager)), QueueListener::Foreign(1, "systemd".to_owned()));
+        assert_eq!(judge(&[manager.clone(), stopped.clone()]), QueueListener::Stopped(7));
+        assert_eq!(judge(&[manager, stopped, process(8, "bannerwall", false)]), QueueListener::Guard);
+        assert!(QueueListener::Hidden.may_judge() && !QueueListener::Stopped(7).may_judge());
     }
 }

@@ -2,29 +2,31 @@
 
 use std::fmt;
 
-use super::inspect::Flaw;
-use super::status::{self, FamilyStatus, Installed};
-use super::tables::Tables;
-use super::{Counters, Family, HookConfig, HookError, Queues, Scope, Up, Variant};
+use super::inspect::HookFlaw;
+use super::status::{self, FamilyStatus, InstalledHook};
+use super::tables::IptablesInstance;
+use super::{
+    HookConfig, HookCounters, HookError, HookUpResult, IpFamily, IptablesScope, IptablesVariant, QueueRange,
+};
 
 /// State of one family's hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Standing {
+pub enum FamilyHookState {
     /// In order.
     Up,
     /// Removed.
     Gone,
     /// Leads to other queues.
-    LedAway(Queues),
+    LedAway(QueueRange),
     /// Has other options than at its creation.
     Changed,
     /// Incomplete, with the reason.
     Damaged(String),
     /// Complete, but misplaced.
-    Flawed(Vec<Flaw>),
+    Flawed(Vec<HookFlaw>),
 }
 
-impl Standing {
+impl FamilyHookState {
     /// Returns one word for events.
     pub fn name(&self) -> &'static str {
         match self {
@@ -33,14 +35,18 @@ impl Standing {
             Self::LedAway(_) => "led_away",
             Self::Changed => "changed",
             Self::Damaged(_) => "damaged",
-            Self::Flawed(flaws) if flaws.iter().any(|flaw| matches!(flaw, Flaw::Skipped { .. })) => "skipped",
-            Self::Flawed(flaws) if flaws.iter().any(|flaw| matches!(flaw, Flaw::Doubled { .. })) => "doubled",
+            Self::Flawed(flaws) if flaws.iter().any(|flaw| matches!(flaw, HookFlaw::Skipped { .. })) => {
+                "skipped"
+            }
+            Self::Flawed(flaws) if flaws.iter().any(|flaw| matches!(flaw, HookFlaw::Doubled { .. })) => {
+                "doubled"
+            }
             Self::Flawed(_) => "not_last",
         }
     }
 }
 
-impl fmt::Display for Standing {
+impl fmt::Display for FamilyHookState {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Up => formatter.write_str("up"),
@@ -58,48 +64,48 @@ impl fmt::Display for Standing {
 
 /// Result of one check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Look {
+pub struct HookCheckResult {
     /// State of each family's hook; a family that never had one is left out.
-    pub families: Vec<(Family, Standing)>,
+    pub families: Vec<(IpFamily, FamilyHookState)>,
     /// Reason why a place could not be inspected.
     pub unknown: Option<String>,
     /// All complete hooks, for any queue, with their counters.
-    pub hooks: Vec<(Family, HookConfig, Counters)>,
+    pub hooks: Vec<(IpFamily, HookConfig, HookCounters)>,
     /// True if a place uses the legacy interface, which sends no notifications of changes.
     pub has_legacy: bool,
 }
 
-impl Look {
+impl HookCheckResult {
     /// True if all found hooks are in order.
     pub fn is_sound(&self) -> bool {
-        self.families.iter().all(|(_, standing)| *standing == Standing::Up)
+        self.families.iter().all(|(_, standing)| *standing == FamilyHookState::Up)
     }
 }
 
 /// Checks the hook that leads to given queues.
 #[derive(Debug)]
-pub struct Lookout {
-    scope: Scope,
-    queues: Queues,
+pub struct HookMonitor {
+    scope: IptablesScope,
+    queues: QueueRange,
     /// Expected hook; without one, any hook that leads to the queues.
     wanted: Option<HookConfig>,
     /// Places to check; empty if they must be determined again.
-    places: Vec<Tables>,
+    places: Vec<IptablesInstance>,
     /// Families that have had a hook to these queues.
-    known: Vec<Family>,
+    known: Vec<IpFamily>,
 }
 
-impl Lookout {
+impl HookMonitor {
     /// Watches the hooks that lead to `queues`, and expects `wanted` if it is given.
-    pub fn new(scope: impl Into<Scope>, queues: Queues, wanted: Option<HookConfig>) -> Self {
+    pub fn new(scope: impl Into<IptablesScope>, queues: QueueRange, wanted: Option<HookConfig>) -> Self {
         let scope = scope.into();
         let known = if wanted.is_some() { scope.families().collect() } else { Vec::new() };
         Self { scope, queues, wanted, places: Vec::new(), known }
     }
 
     /// Checks once: an `iptables-save` for each family and variant, some 4 ms each.
-    pub fn look(&mut self) -> Look {
-        let mut look = Look::default();
+    pub fn look(&mut self) -> HookCheckResult {
+        let mut look = HookCheckResult::default();
         let mut statuses = Vec::new();
         if self.places.is_empty() {
             for (_, tables) in self.scope.places() {
@@ -110,7 +116,7 @@ impl Lookout {
             }
         }
         for tables in &self.places {
-            look.has_legacy |= tables.variant() == Variant::Legacy;
+            look.has_legacy |= tables.variant() == IptablesVariant::Legacy;
             match status::of(tables) {
                 Ok(status) => statuses.push(status),
                 Err(error) => look.unknown = Some(error.to_string()),
@@ -118,7 +124,7 @@ impl Lookout {
         }
         look.hooks = statuses.iter().filter_map(whole).collect();
         if look.unknown.is_none() {
-            let families: Vec<Family> = self.scope.families().collect();
+            let families: Vec<IpFamily> = self.scope.families().collect();
             for family in families {
                 let of_family: Vec<&FamilyStatus> =
                     statuses.iter().filter(|status| status.family == family).collect();
@@ -137,54 +143,54 @@ impl Lookout {
     /// # Errors
     ///
     /// As [`up`](super::up).
-    pub fn mend(&mut self) -> Result<Up, HookError> {
+    pub fn mend(&mut self) -> Result<HookUpResult, HookError> {
         match &self.wanted {
             Some(wanted) => super::up(wanted, self.scope.clone()),
-            None => Ok(Up::Unchanged),
+            None => Ok(HookUpResult::Unchanged),
         }
     }
 
     /// Returns the state of a family's hook over all its places; `None` if it never had one.
-    fn standing(&mut self, family: Family, places: &[&FamilyStatus]) -> Option<Standing> {
+    fn standing(&mut self, family: IpFamily, places: &[&FamilyStatus]) -> Option<FamilyHookState> {
         if let Some(place) = places.iter().find(|place| self.leads_here(place)) {
             if !self.known.contains(&family) {
                 self.known.push(family);
             }
             let flaws = place.flaws();
-            return Some(if flaws.is_empty() { Standing::Up } else { Standing::Flawed(flaws) });
+            return Some(if flaws.is_empty() { FamilyHookState::Up } else { FamilyHookState::Flawed(flaws) });
         }
         if !self.known.contains(&family) {
             return None;
         }
         let elsewhere = places.iter().find_map(|place| match &place.installed {
-            Installed::Complete(config, _) if !overlap(config.queues, self.queues) => {
-                Some(Standing::LedAway(config.queues))
+            InstalledHook::Complete(config, _) if !overlap(config.queues, self.queues) => {
+                Some(FamilyHookState::LedAway(config.queues))
             }
-            Installed::Complete(..) => Some(Standing::Changed),
-            Installed::Damaged(why) => Some(Standing::Damaged(why.clone())),
-            Installed::Absent | Installed::Unknown(_) => None,
+            InstalledHook::Complete(..) => Some(FamilyHookState::Changed),
+            InstalledHook::Damaged(why) => Some(FamilyHookState::Damaged(why.clone())),
+            InstalledHook::Absent | InstalledHook::Unknown(_) => None,
         });
-        Some(elsewhere.unwrap_or(Standing::Gone))
+        Some(elsewhere.unwrap_or(FamilyHookState::Gone))
     }
 
     /// True if a place holds the expected hook, or any that leads to the queues if none is expected.
     fn leads_here(&self, place: &FamilyStatus) -> bool {
         match (&place.installed, &self.wanted) {
-            (Installed::Complete(config, _), Some(wanted)) => wanted.is_served_by(config),
-            (Installed::Complete(config, _), None) => overlap(config.queues, self.queues),
+            (InstalledHook::Complete(config, _), Some(wanted)) => wanted.is_served_by(config),
+            (InstalledHook::Complete(config, _), None) => overlap(config.queues, self.queues),
             _ => false,
         }
     }
 }
 
-fn whole(place: &FamilyStatus) -> Option<(Family, HookConfig, Counters)> {
+fn whole(place: &FamilyStatus) -> Option<(IpFamily, HookConfig, HookCounters)> {
     match &place.installed {
-        Installed::Complete(config, counters) => Some((place.family, config.clone(), *counters)),
-        Installed::Absent | Installed::Unknown(_) | Installed::Damaged(_) => None,
+        InstalledHook::Complete(config, counters) => Some((place.family, config.clone(), *counters)),
+        InstalledHook::Absent | InstalledHook::Unknown(_) | InstalledHook::Damaged(_) => None,
     }
 }
 
-fn overlap(one: Queues, other: Queues) -> bool {
+fn overlap(one: QueueRange, other: QueueRange) -> bool {
     one.first <= other.last && other.first <= one.last
 }
 
@@ -192,36 +198,36 @@ fn overlap(one: Queues, other: Queues) -> bool {
 mod tests {
     use super::*;
 
-    fn place(installed: Installed) -> FamilyStatus {
-        FamilyStatus { family: Family::V4, variant: Variant::Nft, installed, jumps: Vec::new() }
+    fn place(installed: InstalledHook) -> FamilyStatus {
+        FamilyStatus { family: IpFamily::V4, variant: IptablesVariant::Nft, installed, jumps: Vec::new() }
     }
 
-    fn hook(queues: &str) -> Installed {
+    fn hook(queues: &str) -> InstalledHook {
         let queues = queues.parse().expect("queues");
-        Installed::Complete(HookConfig { queues, ..HookConfig::default() }, Counters::default())
+        InstalledHook::Complete(HookConfig { queues, ..HookConfig::default() }, HookCounters::default())
     }
 
     #[test]
     fn a_hook_that_is_wanted_has_to_be_there_as_it_was_made() {
         let wanted = Some(HookConfig::default());
-        let mut lookout = Lookout::new(Variant::Nft, Queues::default(), wanted);
-        let mut standing = |installed| lookout.standing(Family::V4, &[&place(installed)]);
-        assert_eq!(standing(Installed::Absent), Some(Standing::Gone));
-        assert_eq!(standing(hook("0")), Some(Standing::Up));
-        assert_eq!(standing(hook("7")), Some(Standing::LedAway(Queues { first: 7, last: 7 })));
-        assert_eq!(standing(hook("0:3")), Some(Standing::Changed));
-        let damaged = Installed::Damaged("half".to_owned());
-        assert_eq!(standing(damaged), Some(Standing::Damaged("half".to_owned())));
+        let mut lookout = HookMonitor::new(IptablesVariant::Nft, QueueRange::default(), wanted);
+        let mut standing = |installed| lookout.standing(IpFamily::V4, &[&place(installed)]);
+        assert_eq!(standing(InstalledHook::Absent), Some(FamilyHookState::Gone));
+        assert_eq!(standing(hook("0")), Some(FamilyHookState::Up));
+        assert_eq!(standing(hook("7")), Some(FamilyHookState::LedAway(QueueRange { first: 7, last: 7 })));
+        assert_eq!(standing(hook("0:3")), Some(FamilyHookState::Changed));
+        let damaged = InstalledHook::Damaged("half".to_owned());
+        assert_eq!(standing(damaged), Some(FamilyHookState::Damaged("half".to_owned())));
     }
 
     #[test]
     fn a_hook_of_others_is_told_of_once_it_was_found() {
-        let mut lookout = Lookout::new(Variant::Nft, Queues::default(), None);
-        let mut standing = |installed| lookout.standing(Family::V4, &[&place(installed)]);
-        assert_eq!(standing(Installed::Absent), None);
+        let mut lookout = HookMonitor::new(IptablesVariant::Nft, QueueRange::default(), None);
+        let mut standing = |installed| lookout.standing(IpFamily::V4, &[&place(installed)]);
+        assert_eq!(standing(InstalledHook::Absent), None);
         assert_eq!(standing(hook("7")), None, "another guard's");
-        assert_eq!(standing(hook("0:3")), Some(Standing::Up));
-        assert_eq!(standing(hook("7")), Some(Standing::LedAway(Queues { first: 7, last: 7 })));
-        assert_eq!(standing(Installed::Absent), Some(Standing::Gone));
+        assert_eq!(standing(hook("0:3")), Some(FamilyHookState::Up));
+        assert_eq!(standing(hook("7")), Some(FamilyHookState::LedAway(QueueRange { first: 7, last: 7 })));
+        assert_eq!(standing(InstalledHook::Absent), Some(FamilyHookState::Gone));
     }
 }

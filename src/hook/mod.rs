@@ -33,7 +33,7 @@
 //! packet, so rules after the jump (a `TCPMSS` clamp, for example) would miss the first packets of a
 //! connection. They stand *before* the first rule that lets packets leave the chain (`ACCEPT`, `RETURN`,
 //! another program's `NFQUEUE`, a chain with such a rule), since its packets would pass uninspected.
-//! [`status()`] and [`Lookout`] detect misplaced rules that are added later, and the next [`up`] moves the
+//! [`status()`] and [`HookMonitor`] detect misplaced rules that are added later, and the next [`up`] moves the
 //! jumps.
 //!
 //! # Bodies
@@ -80,28 +80,28 @@ mod tables;
 
 use std::fmt;
 
-pub use config::{Chain, HookConfig, Ports, Queues};
-pub use listeners::{Listener, listeners};
-pub use lookout::{Look, Lookout, Standing};
+pub use config::{BaseChain, HookConfig, PortList, QueueRange};
+pub use listeners::{QueueListener, listeners};
+pub use lookout::{FamilyHookState, HookCheckResult, HookMonitor};
 pub use mark::{MarkField, MarkState};
-pub use notices::{Notice, Notices};
-pub use programs::Programs;
-pub(crate) use programs::Question;
-pub use status::{Counters, FamilyStatus, Installed};
+pub use notices::{RuleChangeSocket, WakeReason};
+pub(crate) use programs::MachineQuery;
+pub use programs::ProgramRunner;
+pub use status::{FamilyStatus, HookCounters, InstalledHook};
 
 use serde::{Deserialize, Serialize};
-use tables::{Listing, Tables};
+use tables::{IptablesInstance, TableListing};
 
 /// Address family, which iptables keeps apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Family {
+pub enum IpFamily {
     /// `iptables`.
     V4,
     /// `ip6tables`.
     V6,
 }
 
-impl Family {
+impl IpFamily {
     /// Both families.
     pub const ALL: [Self; 2] = [Self::V4, Self::V6];
 
@@ -113,14 +113,14 @@ impl Family {
         }
     }
 
-    const fn program(self, variant: Variant) -> &'static str {
+    const fn program(self, variant: IptablesVariant) -> &'static str {
         match (self, variant) {
-            (Self::V4, Variant::System) => "iptables",
-            (Self::V4, Variant::Legacy) => "iptables-legacy",
-            (Self::V4, Variant::Nft) => "iptables-nft",
-            (Self::V6, Variant::System) => "ip6tables",
-            (Self::V6, Variant::Legacy) => "ip6tables-legacy",
-            (Self::V6, Variant::Nft) => "ip6tables-nft",
+            (Self::V4, IptablesVariant::System) => "iptables",
+            (Self::V4, IptablesVariant::Legacy) => "iptables-legacy",
+            (Self::V4, IptablesVariant::Nft) => "iptables-nft",
+            (Self::V6, IptablesVariant::System) => "ip6tables",
+            (Self::V6, IptablesVariant::Legacy) => "ip6tables-legacy",
+            (Self::V6, IptablesVariant::Nft) => "ip6tables-nft",
         }
     }
 
@@ -130,7 +130,7 @@ impl Family {
     }
 }
 
-impl fmt::Display for Family {
+impl fmt::Display for IpFamily {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Self::V4 => "IPv4",
@@ -141,7 +141,7 @@ impl fmt::Display for Family {
 
 /// Implementation of iptables; their rules do not see one another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-pub enum Variant {
+pub enum IptablesVariant {
     /// The machine's `iptables`.
     #[default]
     System,
@@ -151,7 +151,7 @@ pub enum Variant {
     Nft,
 }
 
-impl fmt::Display for Variant {
+impl fmt::Display for IptablesVariant {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Self::System => "system",
@@ -170,7 +170,7 @@ pub enum HookError {
     )]
     Program {
         /// Address family of the program.
-        family: Family,
+        family: IpFamily,
         /// Program.
         program: String,
         /// Reason.
@@ -200,7 +200,7 @@ pub enum HookError {
     #[error("this kernel does not support {family}: {message}")]
     NoFamily {
         /// Address family.
-        family: Family,
+        family: IpFamily,
         /// Output of iptables.
         message: String,
     },
@@ -236,7 +236,7 @@ impl HookError {
 
 /// Result of [`up`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Up {
+pub enum HookUpResult {
     /// The same hook existed already.
     Unchanged,
     /// A hook with other options was replaced, without a gap.
@@ -247,32 +247,32 @@ pub enum Up {
 
 /// Implementation of iptables and address families.
 #[derive(Debug, Clone)]
-pub struct Scope {
+pub struct IptablesScope {
     /// Implementation of iptables.
-    pub variant: Variant,
+    pub variant: IptablesVariant,
     /// Address families; those that this kernel does not support are left out.
-    pub families: Vec<Family>,
+    pub families: Vec<IpFamily>,
     /// Runner of the programs.
-    pub programs: Programs,
+    pub programs: ProgramRunner,
 }
 
-impl Scope {
-    fn families(&self) -> impl Iterator<Item = Family> {
+impl IptablesScope {
+    fn families(&self) -> impl Iterator<Item = IpFamily> {
         self.families.iter().copied().filter(|family| family.is_enabled())
     }
 
     /// Opens the tables of the requested variant for every family; fails if one is missing.
-    fn open(&self) -> Result<Vec<Tables>, HookError> {
-        self.families().map(|family| Tables::open(family, self.variant, &self.programs)).collect()
+    fn open(&self) -> Result<Vec<IptablesInstance>, HookError> {
+        self.families().map(|family| IptablesInstance::open(family, self.variant, &self.programs)).collect()
     }
 
     /// Returns every place that may hold a hook: the requested variant and, if that is the system's choice,
     /// the other one as well.
-    fn places(&self) -> impl Iterator<Item = (Family, Result<Tables, HookError>)> {
+    fn places(&self) -> impl Iterator<Item = (IpFamily, Result<IptablesInstance, HookError>)> {
         self.families().flat_map(|family| {
-            let tables = Tables::open(family, self.variant, &self.programs);
+            let tables = IptablesInstance::open(family, self.variant, &self.programs);
             let other = match (&tables, self.variant) {
-                (Ok(tables), Variant::System) => tables.other(),
+                (Ok(tables), IptablesVariant::System) => tables.other(),
                 _ => None,
             };
             [Some(tables), other.map(Ok)].into_iter().flatten().map(move |place| (family, place))
@@ -281,17 +281,17 @@ impl Scope {
 }
 
 /// All families.
-impl From<Variant> for Scope {
-    fn from(variant: Variant) -> Self {
-        Self { variant, families: Family::ALL.to_vec(), programs: Programs::Here }
+impl From<IptablesVariant> for IptablesScope {
+    fn from(variant: IptablesVariant) -> Self {
+        Self { variant, families: IpFamily::ALL.to_vec(), programs: ProgramRunner::Here }
     }
 }
 
 /// Returns the commands that put the hook up on a machine without one, for every requested family.
 ///
 /// Needs no privilege.
-pub fn print(config: &HookConfig, scope: impl Into<Scope>) -> String {
-    let Scope { variant, families, .. } = scope.into();
+pub fn print(config: &HookConfig, scope: impl Into<IptablesScope>) -> String {
+    let IptablesScope { variant, families, .. } = scope.into();
     families.iter().map(|family| print_family(config, family.program(variant))).collect()
 }
 
@@ -320,13 +320,13 @@ fn print_family(config: &HookConfig, program: &str) -> String {
 /// # Errors
 ///
 /// iptables is missing or refuses; everything is then as before.
-pub fn up(config: &HookConfig, scope: impl Into<Scope>) -> Result<Up, HookError> {
+pub fn up(config: &HookConfig, scope: impl Into<IptablesScope>) -> Result<HookUpResult, HookError> {
     let places = scope.into().open()?;
-    let listings = places.iter().map(Tables::list).collect::<Result<Vec<Listing>, _>>()?;
-    let mut done = Up::Unchanged;
+    let listings = places.iter().map(IptablesInstance::list).collect::<Result<Vec<TableListing>, _>>()?;
+    let mut done = HookUpResult::Unchanged;
     for (index, (tables, listing)) in places.iter().zip(&listings).enumerate() {
         match up_family(tables, listing, config) {
-            Ok(Up::Unchanged) => {}
+            Ok(HookUpResult::Unchanged) => {}
             Ok(up) => done = up,
             Err(error) => {
                 for (tables, before) in places.iter().zip(&listings).take(index) {
@@ -340,7 +340,11 @@ pub fn up(config: &HookConfig, scope: impl Into<Scope>) -> Result<Up, HookError>
 }
 
 /// Puts the hook up with all matches that the kernel has.
-fn up_family(tables: &Tables, there: &Listing, config: &HookConfig) -> Result<Up, HookError> {
+fn up_family(
+    tables: &IptablesInstance,
+    there: &TableListing,
+    config: &HookConfig,
+) -> Result<HookUpResult, HookError> {
     match change_family(tables, there, config) {
         Err(HookError::Refused { .. }) if config.releases => {
             let plain = HookConfig { releases: false, ..config.clone() };
@@ -350,17 +354,21 @@ fn up_family(tables: &Tables, there: &Listing, config: &HookConfig) -> Result<Up
     }
 }
 
-fn change_family(tables: &Tables, there: &Listing, config: &HookConfig) -> Result<Up, HookError> {
+fn change_family(
+    tables: &IptablesInstance,
+    there: &TableListing,
+    config: &HookConfig,
+) -> Result<HookUpResult, HookError> {
     let changes = plan::changes(config, there);
     if changes.is_empty() {
-        return Ok(Up::Unchanged);
+        return Ok(HookUpResult::Unchanged);
     }
     tables.apply(&changes)?;
-    Ok(if there.has_chain(plan::MAIN) { Up::Replaced } else { Up::Created })
+    Ok(if there.has_chain(plan::MAIN) { HookUpResult::Replaced } else { HookUpResult::Created })
 }
 
 /// Restores a family's hook; the first error is the one to report, so errors here are ignored.
-fn put_back(tables: &Tables, before: &Listing) {
+fn put_back(tables: &IptablesInstance, before: &TableListing) {
     let _ = match status::read_config(before) {
         Some(config) => tables.list().and_then(|now| up_family(tables, &now, &config)).map(drop),
         None => down_family(tables).map(drop),
@@ -387,7 +395,7 @@ pub fn is_ours(line: &str) -> bool {
 ///
 /// iptables is missing or refuses, or third-party rules lead to our chains. The other families are removed
 /// all the same.
-pub fn down(scope: impl Into<Scope>) -> Result<bool, HookError> {
+pub fn down(scope: impl Into<IptablesScope>) -> Result<bool, HookError> {
     let mut removed = false;
     let mut failed = None;
     let scope = scope.into();
@@ -404,7 +412,7 @@ pub fn down(scope: impl Into<Scope>) -> Result<bool, HookError> {
     failed.map_or(Ok(removed), Err)
 }
 
-fn down_family(tables: &Tables) -> Result<bool, HookError> {
+fn down_family(tables: &IptablesInstance) -> Result<bool, HookError> {
     let listing = tables.list()?;
     let (mut jumps, chains) = plan::removal(&listing);
     if jumps.is_empty() && chains.is_empty() {
@@ -427,12 +435,12 @@ fn down_family(tables: &Tables) -> Result<bool, HookError> {
 }
 
 /// Returns the hook's state, one entry for every family and variant of this machine. A place that cannot be
-/// inspected is [`Installed::Unknown`].
+/// inspected is [`InstalledHook::Unknown`].
 ///
 /// # Errors
 ///
 /// No place can be inspected.
-pub fn status(scope: impl Into<Scope>) -> Result<Vec<FamilyStatus>, HookError> {
+pub fn status(scope: impl Into<IptablesScope>) -> Result<Vec<FamilyStatus>, HookError> {
     let scope = scope.into();
     let mut places = Vec::new();
     let mut failed = None;
@@ -445,6 +453,6 @@ pub fn status(scope: impl Into<Scope>) -> Result<Vec<FamilyStatus>, HookError> {
             }
         }
     }
-    let all_failed = places.iter().all(|place| matches!(place.installed, Installed::Unknown(_)));
+    let all_failed = places.iter().all(|place| matches!(place.installed, InstalledHook::Unknown(_)));
     failed.filter(|_| all_failed).map_or(Ok(places), Err)
 }

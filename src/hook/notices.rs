@@ -26,21 +26,21 @@ const HEADERS: (usize, usize) = (16, 4);
 
 /// Socket for notifications of changed rules.
 #[derive(Debug)]
-pub struct Notices {
+pub struct RuleChangeSocket {
     socket: OwnedFd,
     buffer: Vec<u8>,
 }
 
 /// Result of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Notice {
+pub enum WakeReason {
     /// A table that may hold the hook has changed.
     Changed,
     /// The other descriptor became readable.
     Woken,
 }
 
-impl Notices {
+impl RuleChangeSocket {
     /// Opens the socket in the calling thread's network namespace.
     ///
     /// # Errors
@@ -58,7 +58,7 @@ impl Notices {
     /// # Errors
     ///
     /// The socket fails, except for a signal or an overrun.
-    pub fn wait(&mut self, wake: BorrowedFd<'_>) -> io::Result<Notice> {
+    pub fn wait(&mut self, wake: BorrowedFd<'_>) -> io::Result<WakeReason> {
         loop {
             let mut ready =
                 [PollFd::new(&self.socket, PollFlags::IN), PollFd::from_borrowed_fd(wake, PollFlags::IN)];
@@ -67,12 +67,12 @@ impl Notices {
                 result => result?,
             };
             if !ready[1].revents().is_empty() {
-                return Ok(Notice::Woken);
+                return Ok(WakeReason::Woken);
             }
             match recv(&self.socket, &mut self.buffer[..], RecvFlags::DONTWAIT) {
                 Ok((octets, _)) if !may_concern_us(self.buffer.get(..octets).unwrap_or_default()) => {}
                 // A notification lost in an overrun may have been about this table.
-                Ok(_) | Err(Errno::NOBUFS) => return Ok(Notice::Changed),
+                Ok(_) | Err(Errno::NOBUFS) => return Ok(WakeReason::Changed),
                 Err(Errno::INTR | Errno::AGAIN) => {}
                 Err(error) => return Err(error.into()),
             }

@@ -4,15 +4,15 @@
 //! A packet that the guard accepts leaves its base chain (`NF_ACCEPT`), so that a rule behind the jump that
 //! only accepts changes nothing. One before the jump does: its packets pass unseen.
 
-use super::inspect::Led;
-use super::tables::Listing;
+use super::inspect::HookedTraffic;
+use super::tables::TableListing;
 
 /// Limit of nested chains before they count as letting packets pass; the kernel allows 16.
 const DEPTH: usize = 16;
 
 /// Destination of a rule's packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Target<'a> {
+enum RuleTarget<'a> {
     /// Leaves the base chain, towards the next hook.
     Out,
     /// Returns to the calling chain; leaves a base chain.
@@ -25,8 +25,8 @@ enum Target<'a> {
     Stay,
 }
 
-impl<'a> Target<'a> {
-    fn of(rule: &'a str, there: &Listing) -> Self {
+impl<'a> RuleTarget<'a> {
+    fn of(rule: &'a str, there: &TableListing) -> Self {
         let mut words = rule.split(' ').skip_while(|word| !matches!(*word, "-j" | "-g"));
         match (words.next(), words.next()) {
             (Some("-g"), Some(chain)) => Self::Goto(chain),
@@ -39,39 +39,39 @@ impl<'a> Target<'a> {
 }
 
 /// True if a rule of a base chain lets some of `led` leave the chain before its end.
-pub(super) fn lets_pass(there: &Listing, rule: &str, led: &[Led]) -> bool {
+pub(super) fn lets_pass(there: &TableListing, rule: &str, led: &[HookedTraffic]) -> bool {
     meets(rule, led)
-        && match Target::of(rule, there) {
-            Target::Out | Target::Return | Target::Goto(_) => true,
-            Target::Call(chain) => leads_out(there, chain, led, DEPTH).any(),
-            Target::Stay => false,
+        && match RuleTarget::of(rule, there) {
+            RuleTarget::Out | RuleTarget::Return | RuleTarget::Goto(_) => true,
+            RuleTarget::Call(chain) => leads_out(there, chain, led, DEPTH).any(),
+            RuleTarget::Stay => false,
         }
 }
 
 /// Returns the number of packets that such a rule let pass. It is a lower bound if other rules use the called
 /// chains, too.
-pub(super) fn passed(there: &Listing, rule: &str, packets: u64, led: &[Led]) -> u64 {
-    match Target::of(rule, there) {
-        Target::Call(chain) => leads_out(there, chain, led, DEPTH).packets.min(packets),
+pub(super) fn passed(there: &TableListing, rule: &str, packets: u64, led: &[HookedTraffic]) -> u64 {
+    match RuleTarget::of(rule, there) {
+        RuleTarget::Call(chain) => leads_out(there, chain, led, DEPTH).packets.min(packets),
         _ => packets,
     }
 }
 
 /// True if some of `led` misses a rule after the jump that does more than accept.
-pub(super) fn misses(there: &Listing, rule: &str, led: &[Led]) -> bool {
+pub(super) fn misses(there: &TableListing, rule: &str, led: &[HookedTraffic]) -> bool {
     meets(rule, led) && !matches!(rule_target(rule), Some("ACCEPT" | "RETURN")) && !is_idle(there, rule)
 }
 
 /// True if a rule calls a chain without rules.
-fn is_idle(there: &Listing, rule: &str) -> bool {
-    matches!(Target::of(rule, there), Target::Call(chain) if there.rules(chain).next().is_none())
+fn is_idle(there: &TableListing, rule: &str) -> bool {
+    matches!(RuleTarget::of(rule, there), RuleTarget::Call(chain) if there.rules(chain).next().is_none())
 }
 
 fn rule_target(rule: &str) -> Option<&str> {
     rule.split(' ').skip_while(|word| *word != "-j").nth(1)
 }
 
-fn meets(rule: &str, led: &[Led]) -> bool {
+fn meets(rule: &str, led: &[HookedTraffic]) -> bool {
     led.iter().any(|led| led.may_meet(rule))
 }
 
@@ -93,15 +93,17 @@ impl WaysOut {
     }
 }
 
-fn leads_out(there: &Listing, chain: &str, led: &[Led], depth: usize) -> WaysOut {
+fn leads_out(there: &TableListing, chain: &str, led: &[HookedTraffic], depth: usize) -> WaysOut {
     let mut found = WaysOut::default();
     for (rule, packets) in there.counted(chain).filter(|(rule, _)| meets(rule, led)) {
         let one = WaysOut { rules: 1, packets };
-        found.add(match (Target::of(rule, there), depth.checked_sub(1)) {
-            (Target::Out, _) => one,
-            (Target::Call(_) | Target::Goto(_), None) => one,
-            (Target::Call(next) | Target::Goto(next), Some(depth)) => leads_out(there, next, led, depth),
-            (Target::Return | Target::Stay, _) => WaysOut::default(),
+        found.add(match (RuleTarget::of(rule, there), depth.checked_sub(1)) {
+            (RuleTarget::Out, _) => one,
+            (RuleTarget::Call(_) | RuleTarget::Goto(_), None) => one,
+            (RuleTarget::Call(next) | RuleTarget::Goto(next), Some(depth)) => {
+                leads_out(there, next, led, depth)
+            }
+            (RuleTarget::Return | RuleTarget::Stay, _) => WaysOut::default(),
         });
     }
     found
@@ -112,14 +114,14 @@ mod tests {
     use super::super::HookConfig;
     use super::*;
 
-    fn led(ports: Option<&str>) -> Vec<Led> {
+    fn led(ports: Option<&str>) -> Vec<HookedTraffic> {
         let ports = ports.map(|ports| ports.parse().expect("ports"));
-        Led::by(&HookConfig { ports, ..HookConfig::default() }).collect()
+        HookedTraffic::by(&HookConfig { ports, ..HookConfig::default() }).collect()
     }
 
     #[test]
     fn rules_that_end_the_base_chain_for_what_is_led_let_it_pass() {
-        let there = Listing::read(
+        let there = TableListing::read(
             ":NONE - [0:0]\n:DROPS - [0:0]\n:ACCEPTS - [0:0]\n:CALLS - [0:0]\n:JUMPS - [0:0]\n:OTHER - [0:0]\n\
              [9:1] -A DROPS -j DROP\n[9:1] -A DROPS -j RETURN\n[2:1] -A ACCEPTS -p tcp -j ACCEPT\n\
              [4:1] -A CALLS -s 192.0.2.1/32 -j ACCEPTS\n[3:1] -A JUMPS -g ACCEPTS\n[3:1] -A OTHER -p icmp -j ACCEPT",
@@ -150,13 +152,13 @@ mod tests {
 
     #[test]
     fn chains_that_call_one_another_for_ever_end() {
-        let there = Listing::read(":A - [0:0]\n:B - [0:0]\n-A A -j B\n-A B -j A");
+        let there = TableListing::read(":A - [0:0]\n:B - [0:0]\n-A A -j B\n-A B -j A");
         assert!(lets_pass(&there, "-j A", &led(None)));
     }
 
     #[test]
     fn behind_the_jump_only_what_does_more_than_accept_is_missed() {
-        let there = Listing::read(":EMPTY - [0:0]\n:FULL - [0:0]\n-A FULL -j LOG");
+        let there = TableListing::read(":EMPTY - [0:0]\n:FULL - [0:0]\n-A FULL -j LOG");
         for (rule, is_missed) in [
             ("-p tcp -j ACCEPT", false),
             ("-j RETURN", false),

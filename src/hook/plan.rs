@@ -3,11 +3,11 @@
 //! Rules are spelled exactly as `iptables -S` prints them, so expected and existing rules can be compared.
 //! The legacy and the `nf_tables` variant print the same text.
 
-use super::inspect::{Carried, Led};
+use super::inspect::{HookTransport, HookedTraffic};
 use super::passing;
 use super::release;
-use super::tables::Listing;
-use super::{Chain, HookConfig, MarkState, Ports, Queues};
+use super::tables::TableListing;
+use super::{BaseChain, HookConfig, MarkState, PortList, QueueRange};
 
 /// Table of the hook. It comes before `filter`, so packets are inspected before a filter rule accepts them.
 /// Its base chains see both local and forwarded traffic.
@@ -130,13 +130,13 @@ fn main_rules(config: &HookConfig) -> Vec<String> {
 fn queue_target(config: &HookConfig) -> String {
     let bypass = if config.bypass { " --queue-bypass" } else { "" };
     match config.queues {
-        Queues { first, last } if first == last => format!("-j NFQUEUE --queue-num {first}{bypass}"),
-        Queues { first, last } => format!("-j NFQUEUE --queue-balance {first}:{last}{bypass}"),
+        QueueRange { first, last } if first == last => format!("-j NFQUEUE --queue-num {first}{bypass}"),
+        QueueRange { first, last } => format!("-j NFQUEUE --queue-balance {first}:{last}{bypass}"),
     }
 }
 
 /// Returns one `multiport` match for every 15 ports, or one empty match for all ports.
-fn port_matches(ports: Option<&Ports>) -> Vec<String> {
+fn port_matches(ports: Option<&PortList>) -> Vec<String> {
     let Some(ports) = ports else { return vec![String::new()] };
     let mut groups: Vec<(usize, Vec<String>)> = Vec::new();
     for range in ports.ranges() {
@@ -159,12 +159,12 @@ fn port_matches(ports: Option<&Ports>) -> Vec<String> {
 
 /// Returns the jumps of the base chains, in their order: `(base chain, rule)`.
 pub(super) fn jumps(config: &HookConfig) -> Vec<(&'static str, String)> {
-    let both = config.chains.contains(&Chain::Input) && config.chains.contains(&Chain::Output);
-    let of = |carried: Carried| {
+    let both = config.chains.contains(&BaseChain::Input) && config.chains.contains(&BaseChain::Output);
+    let of = |carried: HookTransport| {
         let [plain, without_loopback, clean] = forms_of(carried);
-        let jump = move |chain: &Chain| {
+        let jump = move |chain: &BaseChain| {
             // A packet over loopback passes OUTPUT and INPUT; one inspection is enough.
-            let rule = if both && *chain == Chain::Output { &without_loopback } else { &plain };
+            let rule = if both && *chain == BaseChain::Output { &without_loopback } else { &plain };
             (chain.base(), rule.clone())
         };
         let cleaning = ROUTED_BEHIND.map(|base| (base, clean.clone()));
@@ -174,19 +174,19 @@ pub(super) fn jumps(config: &HookConfig) -> Vec<(&'static str, String)> {
 }
 
 /// Returns the protocols to queue.
-fn carried(config: &HookConfig) -> Vec<Carried> {
-    let udp = config.udp.as_ref().map(|_| Carried::Udp);
-    [Some(Carried::Tcp), udp].into_iter().flatten().collect()
+fn carried(config: &HookConfig) -> Vec<HookTransport> {
+    let udp = config.udp.as_ref().map(|_| HookTransport::Udp);
+    [Some(HookTransport::Tcp), udp].into_iter().flatten().collect()
 }
 
 /// Returns every form of jump that bannerwall has ever used, for any base chain.
 pub(super) fn jump_forms() -> [String; 6] {
-    let ([a, b, c], [d, e, f]) = (forms_of(Carried::Tcp), forms_of(Carried::Udp));
+    let ([a, b, c], [d, e, f]) = (forms_of(HookTransport::Tcp), forms_of(HookTransport::Udp));
     [a, b, c, d, e, f]
 }
 
 /// Returns the forms of jump for one protocol; the last leads to [`CLEAN`].
-fn forms_of(carried: Carried) -> [String; 3] {
+fn forms_of(carried: HookTransport) -> [String; 3] {
     let name = carried.name();
     [format!("-p {name} -j {MAIN}"), format!("! -o lo -p {name} -j {MAIN}"), format!("-p {name} -j {CLEAN}")]
 }
@@ -195,7 +195,7 @@ fn forms_of(carried: Carried) -> [String; 3] {
 /// hook.
 ///
 /// A correct chain is left alone, which keeps its counters.
-pub(super) fn changes(config: &HookConfig, there: &Listing) -> Vec<String> {
+pub(super) fn changes(config: &HookConfig, there: &TableListing) -> Vec<String> {
     let mut changes = Vec::new();
     for (chain, rules) in chains(config) {
         if there.has_chain(chain) && there.rules(chain).eq(rules.iter().map(String::as_str)) {
@@ -206,7 +206,7 @@ pub(super) fn changes(config: &HookConfig, there: &Listing) -> Vec<String> {
         changes.extend(rules.iter().map(|rule| format!("-A {chain} {rule}")));
     }
     let wanted = jumps(config);
-    let led: Vec<Led> = Led::by(config).collect();
+    let led: Vec<HookedTraffic> = HookedTraffic::by(config).collect();
     for base in BASES {
         let wanted: Vec<&str> = in_base(&wanted, base).collect();
         let place = place(there, base, &led);
@@ -224,7 +224,7 @@ pub(super) fn changes(config: &HookConfig, there: &Listing) -> Vec<String> {
 
 /// Returns the changes that remove the hook from a table with the content `there`: first the jumps, then the
 /// chains.
-pub(super) fn removal(there: &Listing) -> (Vec<String>, Vec<String>) {
+pub(super) fn removal(there: &TableListing) -> (Vec<String>, Vec<String>) {
     let jumps = BASES.into_iter().flat_map(|base| {
         our_jumps(there, base).map(move |rule| format!("-D {base} {rule}")).collect::<Vec<_>>()
     });
@@ -306,28 +306,34 @@ pub(super) fn in_base<'a>(
 }
 
 /// Returns the hook's jumps in a base chain, with duplicates.
-pub(super) fn our_jumps<'a>(there: &'a Listing, base: &'a str) -> impl Iterator<Item = &'a str> {
+pub(super) fn our_jumps<'a>(there: &'a TableListing, base: &'a str) -> impl Iterator<Item = &'a str> {
     let forms = jump_forms();
     there.rules(base).filter(move |rule| forms.iter().any(|form| form == rule))
 }
 
 /// Returns the third-party rules in `base`, in order.
-fn foreign<'a>(there: &'a Listing, base: &'a str) -> impl Iterator<Item = &'a str> {
+fn foreign<'a>(there: &'a TableListing, base: &'a str) -> impl Iterator<Item = &'a str> {
     let forms = jump_forms();
     there.rules(base).filter(move |rule| forms.iter().all(|form| form != rule))
 }
 
 /// Returns the number of third-party rules before the jumps. All belong there, since queued packets miss
 /// later rules. The exceptions are the first rule that lets packets pass uninspected, and the rules after it.
-fn place(there: &Listing, base: &str, led: &[Led]) -> usize {
+fn place(there: &TableListing, base: &str, led: &[HookedTraffic]) -> usize {
     let all = foreign(there, base).count();
-    let leads = Chain::ALL.iter().any(|chain| chain.base() == base);
+    let leads = BaseChain::ALL.iter().any(|chain| chain.base() == base);
     let mut rules = foreign(there, base).take(if leads { all } else { 0 });
     rules.position(|rule| passing::lets_pass(there, rule, led)).unwrap_or(all)
 }
 
 /// True if `base` holds exactly these jumps, and every relevant third-party rule is on the right side.
-fn are_in_place(there: &Listing, base: &str, wanted: &[&str], place: usize, led: &[Led]) -> bool {
+fn are_in_place(
+    there: &TableListing,
+    base: &str,
+    wanted: &[&str],
+    place: usize,
+    led: &[HookedTraffic],
+) -> bool {
     if !our_jumps(there, base).eq(wanted.iter().copied()) {
         return false;
     }
@@ -391,29 +397,29 @@ mod tests {
 
     #[test]
     fn loopback_is_left_out_of_output_only_where_input_sees_it() {
-        let jumps_of = |chains: &[Chain]| {
+        let jumps_of = |chains: &[BaseChain]| {
             let mut jumps = jumps(&HookConfig { chains: chains.to_vec(), ..config() });
             jumps.retain(|(_, rule)| !rule.ends_with(CLEAN));
             jumps
         };
         assert_eq!(
-            jumps_of(&[Chain::Input, Chain::Output]),
+            jumps_of(&[BaseChain::Input, BaseChain::Output]),
             [
                 ("INPUT", "-p tcp -j BANNERWALL".to_owned()),
                 ("OUTPUT", "! -o lo -p tcp -j BANNERWALL".to_owned())
             ]
         );
         assert_eq!(
-            jumps_of(&[Chain::Output, Chain::Forward]),
+            jumps_of(&[BaseChain::Output, BaseChain::Forward]),
             [("OUTPUT", "-p tcp -j BANNERWALL".to_owned()), ("FORWARD", "-p tcp -j BANNERWALL".to_owned())]
         );
     }
 
     /// A table that holds the hook, with more lines of `iptables-save` behind it.
-    fn table(config: &HookConfig, more: &[&str]) -> Listing {
-        let mut lines = changes(config, &Listing::default());
+    fn table(config: &HookConfig, more: &[&str]) -> TableListing {
+        let mut lines = changes(config, &TableListing::default());
         lines.extend(more.iter().map(|line| (*line).to_owned()));
-        Listing::read(&lines.join("\n"))
+        TableListing::read(&lines.join("\n"))
     }
 
     #[test]
@@ -442,10 +448,10 @@ mod tests {
         let accept = "-A FORWARD -p tcp -m tcp --dport 80 -j ACCEPT";
         let jump = "-A FORWARD -p tcp -j BANNERWALL";
         let with = |forward: &[&str]| {
-            let mut lines = changes(&config(), &Listing::default());
+            let mut lines = changes(&config(), &TableListing::default());
             lines.retain(|line| line != jump);
             lines.extend(forward.iter().map(|line| (*line).to_owned()));
-            changes(&config(), &Listing::read(&lines.join("\n")))
+            changes(&config(), &TableListing::read(&lines.join("\n")))
         };
         let moved = |number: u16| {
             [

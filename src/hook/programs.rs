@@ -9,27 +9,27 @@ use serde::{Deserialize, Serialize};
 
 use super::bans::BanCall;
 use super::plan::{self, TABLE};
-use super::runner::Runner;
-use super::{Family, Variant};
+use super::runner::ProgramHelper;
+use super::{IpFamily, IptablesVariant};
 
 /// Files with the kernel's existing legacy tables; without one, a query would create them.
-const LEGACY_TABLES: [(Family, &str); 2] =
-    [(Family::V4, "/proc/net/ip_tables_names"), (Family::V6, "/proc/net/ip6_tables_names")];
+const LEGACY_TABLES: [(IpFamily, &str); 2] =
+    [(IpFamily::V4, "/proc/net/ip_tables_names"), (IpFamily::V6, "/proc/net/ip6_tables_names")];
 
 /// Seconds that a change waits for other iptables programs (legacy; `nf_tables` needs no lock).
 const LOCK_WAIT: &str = "5";
 
 /// Runner of the programs.
 #[derive(Debug, Clone, Default)]
-pub enum Programs {
+pub enum ProgramRunner {
     /// This process.
     #[default]
     Here,
     /// A separate process, for one that is not permitted to run programs.
-    Beside(Arc<Runner>),
+    Beside(Arc<ProgramHelper>),
 }
 
-impl Programs {
+impl ProgramRunner {
     /// True if the separate process has exited.
     pub(crate) fn are_gone(&self) -> bool {
         match self {
@@ -43,21 +43,21 @@ impl Programs {
     /// # Errors
     ///
     /// The program cannot be run.
-    pub(crate) fn look(&self, question: Question) -> io::Result<Ended> {
+    pub(crate) fn look(&self, question: MachineQuery) -> io::Result<ProgramOutput> {
         match self {
             Self::Here => question.ask(),
             Self::Beside(runner) => runner.ask(question),
         }
     }
 
-    pub(super) fn ban(&self, call: &BanCall) -> io::Result<Ended> {
+    pub(super) fn ban(&self, call: &BanCall) -> io::Result<ProgramOutput> {
         match self {
             Self::Here => call.run(),
             Self::Beside(runner) => runner.ban(call),
         }
     }
 
-    pub(super) fn call(&self, call: &Call) -> io::Result<Ended> {
+    pub(super) fn call(&self, call: &IptablesCall) -> io::Result<ProgramOutput> {
         match self {
             Self::Here => call.run(),
             Self::Beside(runner) => runner.call(call),
@@ -67,13 +67,13 @@ impl Programs {
 
 /// Read-only queries of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Question {
+pub(crate) enum MachineQuery {
     /// All rules of `nf_tables`, as JSON.
     Nft,
     /// All rules of the legacy iptables.
-    Legacy(Family),
+    Legacy(IpFamily),
     /// Routing rules, as JSON.
-    Routing(Family),
+    Routing(IpFamily),
     /// Policies of xfrm.
     Policies,
     /// Interfaces, as JSON.
@@ -83,23 +83,23 @@ pub(crate) enum Question {
     /// Addresses of this machine, as JSON.
     Addresses,
     /// Default routes, as JSON.
-    DefaultRoutes(Family),
+    DefaultRoutes(IpFamily),
 }
 
-impl Question {
+impl MachineQuery {
     fn words(self) -> &'static [&'static str] {
         match self {
             Self::Nft => &["nft", "-j", "list", "ruleset"],
-            Self::Legacy(Family::V4) => &["iptables-legacy-save"],
-            Self::Legacy(Family::V6) => &["ip6tables-legacy-save"],
-            Self::Routing(Family::V4) => &["ip", "-j", "-4", "rule"],
-            Self::Routing(Family::V6) => &["ip", "-j", "-6", "rule"],
+            Self::Legacy(IpFamily::V4) => &["iptables-legacy-save"],
+            Self::Legacy(IpFamily::V6) => &["ip6tables-legacy-save"],
+            Self::Routing(IpFamily::V4) => &["ip", "-j", "-4", "rule"],
+            Self::Routing(IpFamily::V6) => &["ip", "-j", "-6", "rule"],
             Self::Policies => &["ip", "xfrm", "policy", "list", "nosock"],
             Self::Links => &["ip", "-j", "-d", "link"],
             Self::Disciplines => &["tc", "-j", "qdisc", "show"],
             Self::Addresses => &["ip", "-j", "addr", "show"],
-            Self::DefaultRoutes(Family::V4) => &["ip", "-j", "-4", "route", "show", "default"],
-            Self::DefaultRoutes(Family::V6) => &["ip", "-j", "-6", "route", "show", "default"],
+            Self::DefaultRoutes(IpFamily::V4) => &["ip", "-j", "-4", "route", "show", "default"],
+            Self::DefaultRoutes(IpFamily::V6) => &["ip", "-j", "-6", "route", "show", "default"],
         }
     }
 
@@ -108,23 +108,23 @@ impl Question {
     /// # Errors
     ///
     /// The program cannot be run.
-    pub(super) fn ask(self) -> io::Result<Ended> {
-        let none = || Ended { code: Some(0), stdout: String::new(), stderr: String::new() };
+    pub(super) fn ask(self) -> io::Result<ProgramOutput> {
+        let none = || ProgramOutput { code: Some(0), stdout: String::new(), stderr: String::new() };
         match self {
             Self::Legacy(family) if !has_legacy_tables(family)? => return Ok(none()),
-            Self::Routing(Family::V6) | Self::DefaultRoutes(Family::V6) if !Family::V6.is_enabled() => {
+            Self::Routing(IpFamily::V6) | Self::DefaultRoutes(IpFamily::V6) if !IpFamily::V6.is_enabled() => {
                 return Ok(none());
             }
             _ => {}
         }
         let (program, arguments) = self.words().split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let output = Command::new(program).args(arguments).stdin(Stdio::null()).output()?;
-        Ok(Ended::of(&output))
+        Ok(ProgramOutput::of(&output))
     }
 }
 
 /// Returns true if the legacy interface may have rules.
-fn has_legacy_tables(family: Family) -> io::Result<bool> {
+fn has_legacy_tables(family: IpFamily) -> io::Result<bool> {
     let named =
         LEGACY_TABLES.iter().find(|(of, _)| *of == family).map(|(_, path)| std::fs::read_to_string(path));
     match named {
@@ -134,7 +134,7 @@ fn has_legacy_tables(family: Family) -> io::Result<bool> {
     }
 }
 
-impl fmt::Display for Question {
+impl fmt::Display for MachineQuery {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.words().join(" "))
     }
@@ -142,7 +142,7 @@ impl fmt::Display for Question {
 
 /// Program of a family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Program {
+pub(super) enum IptablesProgram {
     /// `iptables`, to print its version.
     Version,
     /// `iptables-save`.
@@ -154,10 +154,10 @@ pub(super) enum Program {
 /// One run of a program, and the only permitted kinds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Call {
-    pub(super) family: Family,
-    pub(super) variant: Variant,
-    pub(super) program: Program,
+pub(super) struct IptablesCall {
+    pub(super) family: IpFamily,
+    pub(super) variant: IptablesVariant,
+    pub(super) program: IptablesProgram,
     /// Input lines of `iptables-restore`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) changes: Vec<String>,
@@ -165,7 +165,7 @@ pub(super) struct Call {
 
 /// Exit status and output of a program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Ended {
+pub(crate) struct ProgramOutput {
     /// Exit status; none after a signal.
     pub(crate) code: Option<i32>,
     /// Standard output.
@@ -174,7 +174,7 @@ pub(crate) struct Ended {
     pub(crate) stderr: String,
 }
 
-impl Ended {
+impl ProgramOutput {
     pub(super) fn of(output: &Output) -> Self {
         Self {
             code: output.status.code(),
@@ -184,22 +184,22 @@ impl Ended {
     }
 }
 
-impl Call {
+impl IptablesCall {
     /// Returns the program's name.
     pub(super) fn name(&self) -> String {
         let rules = self.family.program(self.variant);
         match self.program {
-            Program::Version => rules.to_owned(),
-            Program::Save => format!("{rules}-save"),
-            Program::Restore => format!("{rules}-restore"),
+            IptablesProgram::Version => rules.to_owned(),
+            IptablesProgram::Save => format!("{rules}-save"),
+            IptablesProgram::Restore => format!("{rules}-restore"),
         }
     }
 
     fn arguments(&self) -> &'static [&'static str] {
         match self.program {
-            Program::Version => &["--version"],
-            Program::Save => &["-c", "-t", TABLE],
-            Program::Restore => &["-w", LOCK_WAIT, "--noflush"],
+            IptablesProgram::Version => &["--version"],
+            IptablesProgram::Save => &["-c", "-t", TABLE],
+            IptablesProgram::Restore => &["-w", LOCK_WAIT, "--noflush"],
         }
     }
 
@@ -218,10 +218,10 @@ impl Call {
     /// # Errors
     ///
     /// The program cannot be run.
-    pub(super) fn run(&self) -> io::Result<Ended> {
+    pub(super) fn run(&self) -> io::Result<ProgramOutput> {
         let input = match self.program {
-            Program::Restore => format!("*{TABLE}\n{}\nCOMMIT\n", self.changes.join("\n")),
-            Program::Version | Program::Save => String::new(),
+            IptablesProgram::Restore => format!("*{TABLE}\n{}\nCOMMIT\n", self.changes.join("\n")),
+            IptablesProgram::Version | IptablesProgram::Save => String::new(),
         };
         run_with_input(Command::new(self.name()).args(self.arguments()), input.as_bytes())
     }
@@ -232,11 +232,11 @@ impl Call {
 /// # Errors
 ///
 /// The program cannot be run.
-pub(super) fn run_with_input(command: &mut Command, input: &[u8]) -> io::Result<Ended> {
+pub(super) fn run_with_input(command: &mut Command, input: &[u8]) -> io::Result<ProgramOutput> {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     if let Some(mut pipe) = child.stdin.take() {
         // A program that exits before it has read all input prints its own error.
         let _ = pipe.write_all(input);
     }
-    Ok(Ended::of(&child.wait_with_output()?))
+    Ok(ProgramOutput::of(&child.wait_with_output()?))
 }

@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use super::{HookConfig, MarkState};
 
 /// Instruction of classic BPF: code, jumps if true and if false, operand (`linux/filter.h`).
-struct Instruction(u16, u8, u8, u32);
+struct XtBpfInstruction(u16, u8, u8, u32);
 
 const LOAD_BYTE: u16 = 0x30;
 const LOAD_BYTE_INDEXED: u16 = 0x50;
@@ -27,49 +27,49 @@ const JUMP_EQUAL: u16 = 0x15;
 const JUMP_EQUAL_X: u16 = 0x1d;
 const RETURN: u16 = 0x06;
 
-const PROGRAM: [Instruction; 21] = [
+const PROGRAM: [XtBpfInstruction; 21] = [
     //  0: ldb [0]                version
-    Instruction(LOAD_BYTE, 0, 0, 0),
+    XtBpfInstruction(LOAD_BYTE, 0, 0, 0),
     //  1: rsh #4
-    Instruction(SHIFT_RIGHT, 0, 0, 4),
+    XtBpfInstruction(SHIFT_RIGHT, 0, 0, 4),
     //  2: jeq #6, 11, 3
-    Instruction(JUMP_EQUAL, 8, 0, 6),
+    XtBpfInstruction(JUMP_EQUAL, 8, 0, 6),
     //  3: ldxb 4*([0]&0xf)       IPv4: length of its header
-    Instruction(LOAD_HEADER_LENGTH, 0, 0, 0),
+    XtBpfInstruction(LOAD_HEADER_LENGTH, 0, 0, 0),
     //  4: ldb [x+12]             data offset, in 32-bit words, in the upper four bits
-    Instruction(LOAD_BYTE_INDEXED, 0, 0, 12),
+    XtBpfInstruction(LOAD_BYTE_INDEXED, 0, 0, 12),
     //  5: and #0xf0
-    Instruction(AND, 0, 0, 0xf0),
+    XtBpfInstruction(AND, 0, 0, 0xf0),
     //  6: rsh #2                 in bytes
-    Instruction(SHIFT_RIGHT, 0, 0, 2),
+    XtBpfInstruction(SHIFT_RIGHT, 0, 0, 2),
     //  7: add x
-    Instruction(ADD_X, 0, 0, 0),
+    XtBpfInstruction(ADD_X, 0, 0, 0),
     //  8: tax
-    Instruction(A_TO_X, 0, 0, 0),
+    XtBpfInstruction(A_TO_X, 0, 0, 0),
     //  9: ldh [2]                total length
-    Instruction(LOAD_HALF, 0, 0, 2),
+    XtBpfInstruction(LOAD_HALF, 0, 0, 2),
     // 10: ja 18
-    Instruction(JUMP, 0, 0, 7),
+    XtBpfInstruction(JUMP, 0, 0, 7),
     // 11: ldb [6]                IPv6: what follows its header
-    Instruction(LOAD_BYTE, 0, 0, 6),
+    XtBpfInstruction(LOAD_BYTE, 0, 0, 6),
     // 12: jeq #6, 13, 20         TCP
-    Instruction(JUMP_EQUAL, 0, 7, 6),
+    XtBpfInstruction(JUMP_EQUAL, 0, 7, 6),
     // 13: ldb [52]               data offset
-    Instruction(LOAD_BYTE, 0, 0, 52),
+    XtBpfInstruction(LOAD_BYTE, 0, 0, 52),
     // 14: and #0xf0
-    Instruction(AND, 0, 0, 0xf0),
+    XtBpfInstruction(AND, 0, 0, 0xf0),
     // 15: rsh #2
-    Instruction(SHIFT_RIGHT, 0, 0, 2),
+    XtBpfInstruction(SHIFT_RIGHT, 0, 0, 2),
     // 16: tax
-    Instruction(A_TO_X, 0, 0, 0),
+    XtBpfInstruction(A_TO_X, 0, 0, 0),
     // 17: ldh [4]                payload length
-    Instruction(LOAD_HALF, 0, 0, 4),
+    XtBpfInstruction(LOAD_HALF, 0, 0, 4),
     // 18: jeq x, 19, 20
-    Instruction(JUMP_EQUAL_X, 0, 1, 0),
+    XtBpfInstruction(JUMP_EQUAL_X, 0, 1, 0),
     // 19: ret #65535
-    Instruction(RETURN, 0, 0, 0xffff),
+    XtBpfInstruction(RETURN, 0, 0, 0xffff),
     // 20: ret #0
-    Instruction(RETURN, 0, 0, 0),
+    XtBpfInstruction(RETURN, 0, 0, 0),
 ];
 
 /// Flags of segments that neither start nor end a connection.
@@ -135,7 +135,7 @@ pub(super) fn rules(config: &HookConfig, save: &str) -> Vec<String> {
 /// Returns the match as iptables accepts and prints it.
 fn bare_match() -> String {
     let mut text = format!("-m bpf --bytecode \"{}", PROGRAM.len());
-    for Instruction(code, jump_true, jump_false, operand) in PROGRAM {
+    for XtBpfInstruction(code, jump_true, jump_false, operand) in PROGRAM {
         // Writing to a String cannot fail.
         let _ = write!(text, ",{code} {jump_true} {jump_false} {operand}");
     }
@@ -154,7 +154,7 @@ mod tests {
         let half = |at: u32| Some(octet(at)? << 8 | octet(at + 1)?);
         let (mut a, mut x, mut at) = (0, 0, 0);
         loop {
-            let Instruction(code, jump_true, jump_false, operand) = PROGRAM[at];
+            let XtBpfInstruction(code, jump_true, jump_false, operand) = PROGRAM[at];
             at += 1;
             // A load beyond the packet ends the program with 0.
             let loaded = match code {

@@ -1,16 +1,16 @@
 //! Helper process that runs iptables for a guard that is not permitted to run programs.
 //!
 //! It is a helper process ([`crate::helper`], `bannerwall runner`), started before the guard gives up its
-//! rights. It reads nothing from the network. A request is a [`Call`] (read the table, or change the hook's
-//! chains and jumps), a [`BanCall`] for the table of bans, or a [`Question`] about the machine.
+//! rights. It reads nothing from the network. A request is a [`IptablesCall`] (read the table, or change the hook's
+//! chains and jumps), a [`BanCall`] for the table of bans, or a [`MachineQuery`] about the machine.
 
 use std::io;
 
 use serde::{Deserialize, Serialize};
 
 use super::bans::BanCall;
-use super::programs::{Call, Ended, Question};
-use crate::helper::{self, HelperProcess, Requests};
+use super::programs::{IptablesCall, MachineQuery, ProgramOutput};
+use crate::helper::{self, HelperProcess, HelperRequests};
 
 /// Subcommand of such a process.
 pub(crate) const SUBCOMMAND: &str = "runner";
@@ -20,25 +20,25 @@ const NAME: &std::ffi::CStr = c"bannerwall-run";
 /// Request to the helper process.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
-enum Request {
-    Look(Question),
+enum ProgramHelperRequest {
+    Look(MachineQuery),
     Ban(BanCall),
-    Call(Call),
+    Call(IptablesCall),
 }
 
 /// Result of a request.
 #[derive(Debug, Serialize, Deserialize)]
-enum Answer {
-    Ended(Ended),
+enum ProgramHelperReply {
+    Ended(ProgramOutput),
     /// The program could not be run.
     Failed(String),
 }
 
 /// Handle of the helper process, which exits when this is dropped.
 #[derive(Debug)]
-pub struct Runner(HelperProcess);
+pub struct ProgramHelper(HelperProcess);
 
-impl Runner {
+impl ProgramHelper {
     /// Starts the process, with the current rights.
     ///
     /// # Errors
@@ -58,7 +58,7 @@ impl Runner {
     /// # Errors
     ///
     /// The program cannot be run, or the process has exited.
-    pub(super) fn call(&self, call: &Call) -> io::Result<Ended> {
+    pub(super) fn call(&self, call: &IptablesCall) -> io::Result<ProgramOutput> {
         self.request(call)
     }
 
@@ -66,7 +66,7 @@ impl Runner {
     ///
     /// # Errors
     /// As [`Self::call`].
-    pub(super) fn ban(&self, call: &BanCall) -> io::Result<Ended> {
+    pub(super) fn ban(&self, call: &BanCall) -> io::Result<ProgramOutput> {
         self.request(call)
     }
 
@@ -75,14 +75,14 @@ impl Runner {
     /// # Errors
     ///
     /// As [`Self::call`].
-    pub(super) fn ask(&self, question: Question) -> io::Result<Ended> {
+    pub(super) fn ask(&self, question: MachineQuery) -> io::Result<ProgramOutput> {
         self.request(&question)
     }
 
-    fn request(&self, request: &impl Serialize) -> io::Result<Ended> {
+    fn request(&self, request: &impl Serialize) -> io::Result<ProgramOutput> {
         match self.0.request(request)? {
-            Answer::Ended(ended) => Ok(ended),
-            Answer::Failed(why) => Err(io::Error::other(why)),
+            ProgramHelperReply::Ended(ended) => Ok(ended),
+            ProgramHelperReply::Failed(why) => Err(io::Error::other(why)),
         }
     }
 }
@@ -94,32 +94,32 @@ impl Runner {
 /// A request is invalid, or a pipe breaks.
 pub(crate) fn serve() -> io::Result<()> {
     helper::begin(NAME)?;
-    Requests::of_parent().answer(|request| {
+    HelperRequests::of_parent().answer(|request| {
         let ended = match request {
-            Request::Look(question) => question.ask(),
-            Request::Ban(call) => call.run(),
-            Request::Call(call) if call.is_ours() => call.run(),
-            Request::Call(_) => Err(io::Error::new(
+            ProgramHelperRequest::Look(question) => question.ask(),
+            ProgramHelperRequest::Ban(call) => call.run(),
+            ProgramHelperRequest::Call(call) if call.is_ours() => call.run(),
+            ProgramHelperRequest::Call(_) => Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
                 "refused: the rules do not belong to the hook",
             )),
         };
-        ended.map_or_else(|error| Answer::Failed(error.to_string()), Answer::Ended)
+        ended.map_or_else(|error| ProgramHelperReply::Failed(error.to_string()), ProgramHelperReply::Ended)
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::bans::BanElement;
-    use super::super::programs::Program;
-    use super::super::{Family, Variant};
+    use super::super::programs::IptablesProgram;
+    use super::super::{IpFamily, IptablesVariant};
     use super::*;
 
-    fn call(changes: &[&str]) -> Call {
-        Call {
-            family: Family::V4,
-            variant: Variant::Nft,
-            program: Program::Restore,
+    fn call(changes: &[&str]) -> IptablesCall {
+        IptablesCall {
+            family: IpFamily::V4,
+            variant: IptablesVariant::Nft,
+            program: IptablesProgram::Restore,
             changes: changes.iter().map(|change| (*change).to_owned()).collect(),
         }
     }
@@ -169,20 +169,20 @@ mod tests {
             BanCall::Try,
         ] {
             let text = serde_json::to_string(&call).unwrap();
-            let request: Request = serde_json::from_str(&text).unwrap();
-            assert!(matches!(request, Request::Ban(read) if read == call), "{text}");
+            let request: ProgramHelperRequest = serde_json::from_str(&text).unwrap();
+            assert!(matches!(request, ProgramHelperRequest::Ban(read) if read == call), "{text}");
         }
         for wrong in [r#"{"Change":{"remove":["-f"],"add":[]}}"#, r#"{"Read":{"table":"filter"}}"#] {
-            assert!(serde_json::from_str::<Request>(wrong).is_err(), "{wrong}");
+            assert!(serde_json::from_str::<ProgramHelperRequest>(wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn a_line_is_a_call_and_nothing_else() {
         let text = serde_json::to_string(&call(&["-F BANNERWALL"])).unwrap();
-        assert_eq!(serde_json::from_str::<Call>(&text).unwrap(), call(&["-F BANNERWALL"]));
+        assert_eq!(serde_json::from_str::<IptablesCall>(&text).unwrap(), call(&["-F BANNERWALL"]));
         for wrong in ["{}", r#"{"program":"sh"}"#] {
-            assert!(serde_json::from_str::<Call>(wrong).is_err(), "{wrong}");
+            assert!(serde_json::from_str::<IptablesCall>(wrong).is_err(), "{wrong}");
         }
     }
 }

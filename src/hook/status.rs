@@ -1,32 +1,32 @@
 //! State of the hook: its options, read from the rules, and the rules' counters.
 
-use super::inspect::{self, Jump, Led};
+use super::inspect::{self, HookJump, HookedTraffic};
 use super::plan::{self, MAIN};
-use super::tables::{Listing, Tables};
-use super::{Chain, Family, HookConfig, HookError, MarkField, Ports, Queues, Variant};
+use super::tables::{IptablesInstance, TableListing};
+use super::{BaseChain, HookConfig, HookError, IpFamily, IptablesVariant, MarkField, PortList, QueueRange};
 
 /// Hook of one family and variant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FamilyStatus {
     /// Address family.
-    pub family: Family,
-    /// Implementation of iptables; [`Variant::System`] only if it is unknown.
-    pub variant: Variant,
+    pub family: IpFamily,
+    /// Implementation of iptables; [`IptablesVariant::System`] only if it is unknown.
+    pub variant: IptablesVariant,
     /// State of the hook.
-    pub installed: Installed,
+    pub installed: InstalledHook,
     /// Jumps to the hook's chain, even if that is missing.
-    pub jumps: Vec<Jump>,
+    pub jumps: Vec<HookJump>,
 }
 
 impl FamilyStatus {
-    pub(super) fn unknown(family: Family, variant: Variant, error: &HookError) -> Self {
-        Self { family, variant, installed: Installed::Unknown(error.to_string()), jumps: Vec::new() }
+    pub(super) fn unknown(family: IpFamily, variant: IptablesVariant, error: &HookError) -> Self {
+        Self { family, variant, installed: InstalledHook::Unknown(error.to_string()), jumps: Vec::new() }
     }
 }
 
 /// State of one hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Installed {
+pub enum InstalledHook {
     /// No rule of the hook.
     Absent,
     /// Not inspected, with the reason.
@@ -34,12 +34,12 @@ pub enum Installed {
     /// Rules that differ from those of [`up`](super::up).
     Damaged(String),
     /// Hook with these options and counters.
-    Complete(HookConfig, Counters),
+    Complete(HookConfig, HookCounters),
 }
 
 /// Numbers of packets that matched the rules since their creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counters {
+pub struct HookCounters {
     /// Packets that reached a queue rule, inspected or not.
     pub queued: u64,
     /// Packets of connections that were already decided to pass.
@@ -52,52 +52,52 @@ pub struct Counters {
     pub skipped: u64,
 }
 
-pub(super) fn of(tables: &Tables) -> Result<FamilyStatus, HookError> {
+pub(super) fn of(tables: &IptablesInstance) -> Result<FamilyStatus, HookError> {
     let listing = tables.list()?;
     let mut installed = installed(&listing);
-    let led: Vec<Led> = match &installed {
-        Installed::Complete(config, _) => Led::by(config).collect(),
-        _ => Led::by(&HookConfig::default()).collect(),
+    let led: Vec<HookedTraffic> = match &installed {
+        InstalledHook::Complete(config, _) => HookedTraffic::by(config).collect(),
+        _ => HookedTraffic::by(&HookConfig::default()).collect(),
     };
     let jumps = inspect::jumps(&listing, &led);
-    if let Installed::Complete(_, counters) = &mut installed {
+    if let InstalledHook::Complete(_, counters) = &mut installed {
         counters.skipped = inspect::skipped(&listing, &jumps, &led);
     }
     Ok(FamilyStatus { family: tables.family(), variant: tables.variant(), installed, jumps })
 }
 
-fn installed(listing: &Listing) -> Installed {
+fn installed(listing: &TableListing) -> InstalledHook {
     if !listing.has_chain(MAIN) {
         let has_jumps = plan::BASES.into_iter().any(|base| plan::our_jumps(listing, base).next().is_some());
         return match has_jumps {
-            true => Installed::Damaged(format!("its jumps lead to a missing chain {MAIN}")),
-            false => Installed::Absent,
+            true => InstalledHook::Damaged(format!("its jumps lead to a missing chain {MAIN}")),
+            false => InstalledHook::Absent,
         };
     }
     let Some(config) = read_config(listing) else {
-        return Installed::Damaged(format!("chain {MAIN} differs from bannerwall's rules"));
+        return InstalledHook::Damaged(format!("chain {MAIN} differs from bannerwall's rules"));
     };
     for (chain, rules) in plan::chains(&config) {
         if !listing.rules(chain).eq(rules.iter().map(String::as_str)) {
-            return Installed::Damaged(format!("chain {chain} differs from bannerwall's rules"));
+            return InstalledHook::Damaged(format!("chain {chain} differs from bannerwall's rules"));
         }
     }
     if config.chains.is_empty() {
-        return Installed::Damaged("no base chain leads to it".to_owned());
+        return InstalledHook::Damaged("no base chain leads to it".to_owned());
     }
     let wanted = plan::jumps(&config);
     for base in plan::BASES {
         let mut there: Vec<&str> = plan::our_jumps(listing, base).collect();
         there.dedup();
         if !plan::in_base(&wanted, base).eq(there) {
-            return Installed::Damaged(format!("the jumps in {base} differ from bannerwall's"));
+            return InstalledHook::Damaged(format!("the jumps in {base} differ from bannerwall's"));
         }
     }
-    Installed::Complete(config, read_counters(listing))
+    InstalledHook::Complete(config, read_counters(listing))
 }
 
 /// Returns the options behind the existing main chain and jumps.
-pub(super) fn read_config(listing: &Listing) -> Option<HookConfig> {
+pub(super) fn read_config(listing: &TableListing) -> Option<HookConfig> {
     let first = listing.rules(MAIN).next()?;
     let (_, mask) = option(first, "--mark")?.split_once("/0x")?;
     let mark = MarkField::from_mask(u32::from_str_radix(mask, 16).ok()?)?;
@@ -107,12 +107,12 @@ pub(super) fn read_config(listing: &Listing) -> Option<HookConfig> {
     let (queue_rules, udp_rules) = (queue_rules("-p tcp"), queue_rules("-p udp"));
     let queue_rule = queue_rules.first()?;
     let queues = option(queue_rule, "--queue-num").or_else(|| option(queue_rule, "--queue-balance"))?;
-    let leads = |chain: &Chain| plan::our_jumps(listing, chain.base()).any(|rule| rule.ends_with(MAIN));
+    let leads = |chain: &BaseChain| plan::our_jumps(listing, chain.base()).any(|rule| rule.ends_with(MAIN));
     Some(HookConfig {
-        chains: Chain::ALL.into_iter().filter(leads).collect(),
+        chains: BaseChain::ALL.into_iter().filter(leads).collect(),
         ports: read_ports(&queue_rules)?,
         udp: if udp_rules.is_empty() { None } else { read_ports(&udp_rules)? },
-        queues: queues.parse::<Queues>().ok()?,
+        queues: queues.parse::<QueueRange>().ok()?,
         bypass: queue_rule.ends_with("--queue-bypass"),
         mark,
         releases: listing.rules(MAIN).any(|rule| rule.contains("--bytecode")),
@@ -120,7 +120,7 @@ pub(super) fn read_config(listing: &Listing) -> Option<HookConfig> {
 }
 
 /// Returns the ports of all queue rules; `Some(None)` if every port is queued.
-fn read_ports(queue_rules: &[&str]) -> Option<Option<Ports>> {
+fn read_ports(queue_rules: &[&str]) -> Option<Option<PortList>> {
     let lists: Option<Vec<&str>> = queue_rules.iter().map(|rule| option(rule, "--ports")).collect();
     match lists {
         Some(lists) => lists.join(",").parse().ok().map(Some),
@@ -133,8 +133,8 @@ fn option<'a>(rule: &'a str, name: &str) -> Option<&'a str> {
     rule.split(' ').skip_while(|word| *word != name).nth(1)
 }
 
-pub(super) fn read_counters(listing: &Listing) -> Counters {
-    let mut counters = Counters::default();
+pub(super) fn read_counters(listing: &TableListing) -> HookCounters {
+    let mut counters = HookCounters::default();
     for (rule, packets) in listing.counted(MAIN) {
         match option(rule, "-j") {
             Some("NFQUEUE") => counters.queued += packets,
@@ -151,17 +151,17 @@ pub(super) fn read_counters(listing: &Listing) -> Counters {
 mod tests {
     use super::*;
 
-    fn listing_of(config: &HookConfig) -> Listing {
-        Listing::read(&plan::changes(config, &Listing::default()).join("\n"))
+    fn listing_of(config: &HookConfig) -> TableListing {
+        TableListing::read(&plan::changes(config, &TableListing::default()).join("\n"))
     }
 
     #[test]
     fn the_options_are_read_back_from_the_rules_they_make() {
         let configs = [
             HookConfig::default(),
-            HookConfig { chains: vec![Chain::Forward], bypass: false, ..HookConfig::default() },
+            HookConfig { chains: vec![BaseChain::Forward], bypass: false, ..HookConfig::default() },
             HookConfig {
-                queues: Queues { first: 3, last: 9 },
+                queues: QueueRange { first: 3, last: 9 },
                 mark: MarkField::new(4).expect("within the mark"),
                 ports: Some("1,2,3,4,5,6,7,8,9,10,11,12,13,14,8000-8010,22".parse().expect("ports")),
                 ..HookConfig::default()
@@ -171,37 +171,40 @@ mod tests {
         ];
         for config in configs {
             let listing = listing_of(&config);
-            assert_eq!(installed(&listing), Installed::Complete(config, Counters::default()));
+            assert_eq!(installed(&listing), InstalledHook::Complete(config, HookCounters::default()));
         }
     }
 
     /// The hook with lines of `iptables-save` behind it.
-    fn with(more: &str) -> Listing {
-        let lines = plan::changes(&HookConfig::default(), &Listing::default()).join("\n");
-        Listing::read(&format!("{lines}\n{more}"))
+    fn with(more: &str) -> TableListing {
+        let lines = plan::changes(&HookConfig::default(), &TableListing::default()).join("\n");
+        TableListing::read(&format!("{lines}\n{more}"))
     }
 
     #[test]
     fn a_foreign_rule_in_our_chain_and_a_missing_jump_are_damage() {
-        assert!(matches!(installed(&with("")), Installed::Complete(..)));
-        assert!(matches!(installed(&with("-A BANNERWALL -j ACCEPT")), Installed::Damaged(_)));
-        let lines = plan::changes(&HookConfig::default(), &Listing::default());
+        assert!(matches!(installed(&with("")), InstalledHook::Complete(..)));
+        assert!(matches!(installed(&with("-A BANNERWALL -j ACCEPT")), InstalledHook::Damaged(_)));
+        let lines = plan::changes(&HookConfig::default(), &TableListing::default());
         for jump in lines.iter().filter(|line| line.starts_with("-A PREROUTING")) {
             let rest: Vec<&str> = lines.iter().filter(|line| *line != jump).map(String::as_str).collect();
-            assert!(matches!(installed(&Listing::read(&rest.join("\n"))), Installed::Damaged(_)), "{jump}");
+            assert!(
+                matches!(installed(&TableListing::read(&rest.join("\n"))), InstalledHook::Damaged(_)),
+                "{jump}"
+            );
         }
-        assert_eq!(installed(&Listing::read("-A INPUT -p udp -j DROP")), Installed::Absent);
+        assert_eq!(installed(&TableListing::read("-A INPUT -p udp -j DROP")), InstalledHook::Absent);
     }
 
     #[test]
     fn a_doubled_jump_is_still_a_whole_hook() {
         let listing = with("-A INPUT -p tcp -j BANNERWALL");
-        assert!(matches!(installed(&listing), Installed::Complete(..)));
+        assert!(matches!(installed(&listing), InstalledHook::Complete(..)));
     }
 
     #[test]
     fn counters_are_told_apart_by_what_their_rule_does() {
-        let counted = Listing::read(
+        let counted = TableListing::read(
             "[1:40] -A BANNERWALL -m mark --mark 0xc0000000/0xc0000000 -j RETURN\n\
              [2:80] -A BANNERWALL -m connmark --mark 0x80000000/0xc0000000 -j DROP\n\
              [3:120] -A BANNERWALL -m connmark --mark 0x40000000/0xc0000000 -j RETURN\n\
@@ -211,7 +214,7 @@ mod tests {
         );
         assert_eq!(
             read_counters(&counted),
-            Counters { queued: 9, passed: 3, blocked: 2, released: 6, skipped: 0 }
+            HookCounters { queued: 9, passed: 3, blocked: 2, released: 6, skipped: 0 }
         );
     }
 }

@@ -8,27 +8,31 @@
 use std::path::Path;
 
 use super::plan::TABLE;
-use super::programs::{Call, Ended, Program, Programs};
-use super::{Family, HookError, Variant};
+use super::programs::{IptablesCall, IptablesProgram, ProgramOutput, ProgramRunner};
+use super::{HookError, IpFamily, IptablesVariant};
 
 /// iptables of one address family and variant.
 #[derive(Debug, Clone)]
-pub(super) struct Tables {
-    family: Family,
-    /// Actual variant, never [`Variant::System`].
-    variant: Variant,
+pub(super) struct IptablesInstance {
+    family: IpFamily,
+    /// Actual variant, never [`IptablesVariant::System`].
+    variant: IptablesVariant,
     /// Variant in the programs' names.
-    named: Variant,
-    programs: Programs,
+    named: IptablesVariant,
+    programs: ProgramRunner,
 }
 
-impl Tables {
-    /// Opens the programs of `variant`, and resolves [`Variant::System`].
-    pub(super) fn open(family: Family, variant: Variant, programs: &Programs) -> Result<Self, HookError> {
+impl IptablesInstance {
+    /// Opens the programs of `variant`, and resolves [`IptablesVariant::System`].
+    pub(super) fn open(
+        family: IpFamily,
+        variant: IptablesVariant,
+        programs: &ProgramRunner,
+    ) -> Result<Self, HookError> {
         let mut tables = Self { family, variant, named: variant, programs: programs.clone() };
-        if variant == Variant::System {
-            let is_nft = tables.execute(Program::Version, &[])?.contains("nf_tables");
-            tables.variant = if is_nft { Variant::Nft } else { Variant::Legacy };
+        if variant == IptablesVariant::System {
+            let is_nft = tables.execute(IptablesProgram::Version, &[])?.contains("nf_tables");
+            tables.variant = if is_nft { IptablesVariant::Nft } else { IptablesVariant::Legacy };
         }
         Ok(tables)
     }
@@ -37,37 +41,38 @@ impl Tables {
     /// create a kernel table. If the table's existence is hidden, the module's is enough.
     pub(super) fn other(&self) -> Option<Self> {
         let variant = match self.variant {
-            Variant::Legacy => Variant::Nft,
-            Variant::Nft | Variant::System => Variant::Legacy,
+            IptablesVariant::Legacy => IptablesVariant::Nft,
+            IptablesVariant::Nft | IptablesVariant::System => IptablesVariant::Legacy,
         };
-        if variant == Variant::Legacy && !legacy_table_exists(self.family) {
+        if variant == IptablesVariant::Legacy && !legacy_table_exists(self.family) {
             return None;
         }
         let other = Self { family: self.family, variant, named: variant, programs: self.programs.clone() };
-        other.execute(Program::Version, &[]).is_ok().then_some(other)
+        other.execute(IptablesProgram::Version, &[]).is_ok().then_some(other)
     }
 
-    pub(super) fn family(&self) -> Family {
+    pub(super) fn family(&self) -> IpFamily {
         self.family
     }
 
-    pub(super) fn variant(&self) -> Variant {
+    pub(super) fn variant(&self) -> IptablesVariant {
         self.variant
     }
 
     /// Returns every chain and rule of the table with the counters.
-    pub(super) fn list(&self) -> Result<Listing, HookError> {
-        self.execute(Program::Save, &[]).map(|text| Listing::read(&text))
+    pub(super) fn list(&self) -> Result<TableListing, HookError> {
+        self.execute(IptablesProgram::Save, &[]).map(|text| TableListing::read(&text))
     }
 
     /// Applies all changes (lines of `iptables-restore`) or none.
     pub(super) fn apply(&self, changes: &[String]) -> Result<(), HookError> {
-        self.execute(Program::Restore, changes).map(drop)
+        self.execute(IptablesProgram::Restore, changes).map(drop)
     }
 
     /// Runs a program and returns its stdout; an error has the command and iptables' message.
-    fn execute(&self, program: Program, changes: &[String]) -> Result<String, HookError> {
-        let call = Call { family: self.family, variant: self.named, program, changes: changes.to_vec() };
+    fn execute(&self, program: IptablesProgram, changes: &[String]) -> Result<String, HookError> {
+        let call =
+            IptablesCall { family: self.family, variant: self.named, program, changes: changes.to_vec() };
         let ended = self.programs.call(&call).map_err(|error| HookError::Program {
             family: self.family,
             program: call.name(),
@@ -76,7 +81,7 @@ impl Tables {
         if ended.code == Some(0) { Ok(ended.stdout) } else { Err(self.failure(call.command(), &ended)) }
     }
 
-    fn failure(&self, command: String, ended: &Ended) -> HookError {
+    fn failure(&self, command: String, ended: &ProgramOutput) -> HookError {
         let message = ended.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
         if message.contains("lock file") {
             return HookError::Lock { command, message };
@@ -94,10 +99,10 @@ impl Tables {
 
 /// True if the legacy kernel interface already has the table; reading the list does not create it. If the
 /// list is hidden from this user, a possible table counts as existing: a hook must not stay behind.
-fn legacy_table_exists(family: Family) -> bool {
+fn legacy_table_exists(family: IpFamily) -> bool {
     let (names, modules) = match family {
-        Family::V4 => ("/proc/thread-self/net/ip_tables_names", ["ip_tables", "iptable_mangle"]),
-        Family::V6 => ("/proc/thread-self/net/ip6_tables_names", ["ip6_tables", "ip6table_mangle"]),
+        IpFamily::V4 => ("/proc/thread-self/net/ip_tables_names", ["ip_tables", "iptable_mangle"]),
+        IpFamily::V6 => ("/proc/thread-self/net/ip6_tables_names", ["ip6_tables", "ip6table_mangle"]),
     };
     match std::fs::read_to_string(names) {
         Ok(text) => text.lines().any(|name| name == TABLE),
@@ -117,21 +122,21 @@ fn may_be_loaded(modules: &Path, [interface, table]: [&str; 2]) -> bool {
 
 /// Content of a table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Listing {
+pub(super) struct TableListing {
     chains: Vec<String>,
-    rules: Vec<Rule>,
+    rules: Vec<CountedRule>,
 }
 
 /// Rule with its packet counter.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Rule {
+struct CountedRule {
     chain: String,
     /// Text without `-A CHAIN`.
     text: String,
     packets: u64,
 }
 
-impl Listing {
+impl TableListing {
     /// Parses the output of `iptables-save -c`: `:CHAIN POLICY [0:0]` and `[PACKETS:BYTES] -A CHAIN RULE`.
     pub(super) fn read(text: &str) -> Self {
         let mut listing = Self::default();
@@ -147,7 +152,7 @@ impl Listing {
             let Some((chain, rule)) = line.strip_prefix("-A ").and_then(|rule| rule.split_once(' ')) else {
                 continue;
             };
-            listing.rules.push(Rule {
+            listing.rules.push(CountedRule {
                 chain: chain.to_owned(),
                 text: rule.to_owned(),
                 packets: packets.unwrap_or(0),
@@ -181,7 +186,7 @@ impl Listing {
         within: &'a [&str],
         known: &'a [(&'static str, String)],
     ) -> impl Iterator<Item = String> {
-        let leads = move |rule: &&Rule| {
+        let leads = move |rule: &&CountedRule| {
             let mut words = rule.text.split(' ').skip_while(|word| !matches!(*word, "-j" | "-g")).skip(1);
             words.next() == Some(chain)
                 && !within.contains(&rule.chain.as_str())
@@ -208,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_saved_table_is_read_with_its_counters() {
-        let listing = Listing::read(
+        let listing = TableListing::read(
             "# Generated by iptables-save\n*mangle\n:INPUT ACCEPT [5:300]\n:OURS - [0:0]\n\
              [7:420] -A INPUT -p tcp -j OURS\n[3:180] -A OURS -j DROP\nCOMMIT\n",
         );

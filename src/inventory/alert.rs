@@ -3,16 +3,16 @@
 
 use serde::Serialize;
 
-use super::database::Time;
-use super::filter::{Filter, Term, Test};
-use super::sighting::{What, of_events};
+use super::database::InventoryTime;
+use super::filter::{FilterTerm, ServiceFilter, TermTest};
+use super::sighting::{SightingContent, of_events};
 use crate::event::{Event, EventKind};
 
 /// A match of a rule about a connection.
 #[derive(Debug, Clone, Serialize)]
-pub struct Alert {
+pub struct LiveAlert {
     /// Time of the alert.
-    pub at: Time,
+    pub at: InventoryTime,
     /// The host of the service or client that the rule is about.
     pub address: String,
     /// Its TCP port, 0 for a client.
@@ -51,12 +51,12 @@ pub struct Alert {
     pub sensor: String,
 }
 
-impl Alert {
+impl LiveAlert {
     /// Returns the alert of an event, if it is one.
     pub fn of(event: &Event, sensor: &str) -> Option<Self> {
         let (EventKind::Alert(facts), Some(flow)) = (&event.kind, &event.flow) else { return None };
         let sighting = of_events(std::slice::from_ref(event)).into_iter().next()?;
-        let What::Found(banner, finding) = sighting.what else { return None };
+        let SightingContent::Found(banner, finding) = sighting.what else { return None };
         let peer = match facts.from {
             crate::event::Side::Server => flow.endpoints.client,
             crate::event::Side::Client => flow.endpoints.server,
@@ -86,22 +86,22 @@ impl Alert {
     }
 }
 
-impl Filter {
+impl ServiceFilter {
     /// True if the filter selects the alert's service. It counts as seen now, and its finding as open.
-    pub fn takes(&self, alert: &Alert) -> bool {
+    pub fn takes(&self, alert: &LiveAlert) -> bool {
         self.admits(alert.version.as_deref())
-            && self.terms.iter().all(|Term { holds, test }| match test {
-                Test::Version(_) => true,
+            && self.terms.iter().all(|FilterTerm { holds, test }| match test {
+                TermTest::Version(_) => true,
                 test => passes(test, alert) == *holds,
             })
     }
 }
 
-fn passes(test: &Test, alert: &Alert) -> bool {
+fn passes(test: &TermTest, alert: &LiveAlert) -> bool {
     let is =
         |value: Option<&str>, wanted: &str| value.is_some_and(|value| value.eq_ignore_ascii_case(wanted));
     match test {
-        Test::Is(column, wanted) => match *column {
+        TermTest::Is(column, wanted) => match *column {
             "b.product" => is(alert.product.as_deref(), wanted),
             "b.vendor" => is(alert.vendor.as_deref(), wanted),
             "b.cpe" => is(alert.cpe.as_deref(), wanted),
@@ -111,17 +111,17 @@ fn passes(test: &Test, alert: &Alert) -> bool {
             "b.side" => is(Some(&alert.side), wanted),
             _ => is(Some("open"), wanted),
         },
-        Test::OneOf(versions) => alert.version.as_ref().is_some_and(|version| versions.contains(version)),
+        TermTest::OneOf(versions) => alert.version.as_ref().is_some_and(|version| versions.contains(version)),
         // An alert holds the banner, not the key of the server.
-        Test::HostKey(_) => false,
-        Test::Says(text) => alert.banner.to_lowercase().contains(&text.to_lowercase()),
-        Test::Version(_) | Test::Within(..) => true,
-        Test::Net(network) => {
+        TermTest::HostKey(_) => false,
+        TermTest::Says(text) => alert.banner.to_lowercase().contains(&text.to_lowercase()),
+        TermTest::Version(_) | TermTest::Within(..) => true,
+        TermTest::Net(network) => {
             alert.address.parse().is_ok_and(|address: std::net::IpAddr| network.contains(&address))
         }
-        Test::Port(port) => alert.port == *port,
-        Test::Finding(text) => alert.rule == *text || is(Some(&alert.severity), text),
-        Test::Sensor(text) => {
+        TermTest::Port(port) => alert.port == *port,
+        TermTest::Finding(text) => alert.rule == *text || is(Some(&alert.severity), text),
+        TermTest::Sensor(text) => {
             alert.sensor == *text || alert.sensor.split_once('/').is_some_and(|(_, name)| name == text)
         }
     }

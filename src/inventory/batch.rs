@@ -7,10 +7,14 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
-use super::sighting::{Asset, Banner, Finding, Kind, Software, UNKNOWN, What};
-use super::store::{Record, Run};
-use crate::banner::other::Name;
-use crate::event::{Action, ProductFacts, Protocol, Severity, Side, Source, Timestamp, Verdict};
+use super::sighting::{
+    AssetBanner, AssetKey, BannerKind, NamedSoftware, RuleFinding, SightingContent, UNKNOWN,
+};
+use super::store::{RunDescription, SightingRecord};
+use crate::banner::other::OtherProtocol;
+use crate::event::{
+    AdvisoryVerdict, EventSource, ProductFacts, Protocol, RuleAction, Severity, Side, Timestamp,
+};
 use crate::terms::cut;
 
 /// The version of the format that is written.
@@ -43,7 +47,7 @@ pub enum BatchError {
 
 /// A parsed batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Batch {
+pub struct SensorBatch {
     /// Guard, scan or replay.
     pub(super) source: &'static str,
     /// Description of the run's targets or files, for a person.
@@ -53,13 +57,13 @@ pub struct Batch {
     /// Start of the run, and its end if this is its last batch: milliseconds by the sensor's clock.
     pub(super) started: i64,
     pub(super) ended: Option<i64>,
-    pub(super) records: Vec<Record>,
+    pub(super) records: Vec<SightingRecord>,
 }
 
 /// The first line.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Head {
+struct BatchHeader {
     source: String,
     about: String,
     once: bool,
@@ -71,12 +75,12 @@ struct Head {
 /// A record's line. Times are nanoseconds since the epoch.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Line {
+struct RecordLine {
     address: IpAddr,
     port: u16,
     side: String,
     protocol: String,
-    what: Told,
+    what: RecordContent,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     software: Vec<Option<String>>,
     first: u64,
@@ -86,9 +90,9 @@ struct Line {
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-enum Told {
+enum RecordContent {
     Said { kind: String, text: String },
-    Found { kind: String, text: String, finding: Alerted },
+    Found { kind: String, text: String, finding: BatchFinding },
     Met(IpAddr),
     SaidTo { kind: String, text: String, peer: SocketAddr, rule: String },
     Gone,
@@ -96,7 +100,7 @@ enum Told {
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Alerted {
+struct BatchFinding {
     rule: String,
     title: String,
     severity: String,
@@ -107,20 +111,20 @@ struct Alerted {
 
 /// Writes the batches of a run.
 #[derive(Debug, Clone)]
-pub(super) struct Author(Head);
+pub(super) struct BatchEncoder(BatchHeader);
 
-impl Author {
-    pub(super) fn new(run: &Run, started: i64) -> Self {
+impl BatchEncoder {
+    pub(super) fn new(run: &RunDescription, started: i64) -> Self {
         let about = cut(&run.about, ABOUT).to_owned();
-        Self(Head { source: run.source.to_owned(), about, once: run.once, started, ended: None })
+        Self(BatchHeader { source: run.source.to_owned(), about, once: run.once, started, ended: None })
     }
 
     /// Writes as many of the first records as fit into a batch, at least one. Returns their number and
     /// the batch.
-    pub(super) fn write(&self, records: &[Record]) -> (usize, String) {
+    pub(super) fn write(&self, records: &[SightingRecord]) -> (usize, String) {
         let (mut text, mut count) = (line(&self.0), 0);
         for record in records {
-            let more = line(&Line::from(record));
+            let more = line(&RecordLine::from(record));
             if count > 0 && text.len() + more.len() > OCTETS {
                 break;
             }
@@ -147,7 +151,7 @@ impl Author {
 
     /// Returns the last batch, which ends the run.
     pub(super) fn end(&self, ended: i64) -> String {
-        line(&Head { ended: Some(ended), ..self.0.clone() })
+        line(&BatchHeader { ended: Some(ended), ..self.0.clone() })
     }
 }
 
@@ -160,12 +164,12 @@ fn line(value: &impl Serialize) -> String {
 
 /// A batch as text, split into the run's line and those of its records.
 #[derive(Debug)]
-pub(super) struct Lines<'a> {
+pub(super) struct BatchText<'a> {
     head: &'a str,
     records: Vec<&'a str>,
 }
 
-impl<'a> Lines<'a> {
+impl<'a> BatchText<'a> {
     pub(super) fn of(text: &'a str) -> Self {
         let mut lines = text.split_inclusive('\n');
         Self { head: lines.next().unwrap_or_default(), records: lines.collect() }
@@ -185,15 +189,15 @@ impl<'a> Lines<'a> {
 /// Returns the number of sightings in a line; none if it cannot be read.
 pub(super) fn sightings(line: &str) -> u64 {
     #[derive(Deserialize)]
-    struct Counted {
+    struct RecordCount {
         count: u32,
     }
-    serde_json::from_str::<Counted>(line).map_or(0, |line| line.count.into())
+    serde_json::from_str::<RecordCount>(line).map_or(0, |line| line.count.into())
 }
 
 /// The unreadable part of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unread {
+pub struct UnreadableRecords {
     /// Number of unreadable records.
     pub records: usize,
     /// A batch of only these, for a newer version of the program.
@@ -202,17 +206,17 @@ pub struct Unread {
     pub error: BatchError,
 }
 
-impl Batch {
+impl SensorBatch {
     /// Reads the readable part of a batch of a version, and returns the rest.
     ///
     /// # Errors
     /// Nothing of it is readable.
-    pub fn read_most(version: i64, text: &str) -> Result<(Self, Option<Unread>), BatchError> {
+    pub fn read_most(version: i64, text: &str) -> Result<(Self, Option<UnreadableRecords>), BatchError> {
         let (mut records, mut lines, mut first) = (Vec::new(), Vec::new(), None);
         let head = Self::begin(version, text)?;
         for (number, line) in text.lines().enumerate().skip(1) {
-            let read = serde_json::from_str::<Line>(line).map_err(|error| error.to_string());
-            match read.and_then(Line::record) {
+            let read = serde_json::from_str::<RecordLine>(line).map_err(|error| error.to_string());
+            match read.and_then(RecordLine::record) {
                 Ok(record) => records.push(record),
                 Err(fault) => {
                     lines.push(line);
@@ -227,9 +231,10 @@ impl Batch {
             Some(error) if batch.records.is_empty() && batch.ended.is_none() => return Err(error),
             Some(error) => {
                 // The run must end only once.
-                let author = Author::of(text).map(|Author(head)| line(&Head { ended: None, ..head }));
+                let author = BatchEncoder::of(text)
+                    .map(|BatchEncoder(head)| line(&BatchHeader { ended: None, ..head }));
                 let text = format!("{}{}\n", author.unwrap_or_default(), lines.join("\n"));
-                Some(Unread { records: lines.len(), text, error })
+                Some(UnreadableRecords { records: lines.len(), text, error })
             }
         };
         Ok((batch, unread))
@@ -254,8 +259,8 @@ impl Batch {
         }
         let fault = |fault: String| BatchError::Fault { line: 1, fault };
         let head = text.lines().next().unwrap_or_default();
-        let head: Head = serde_json::from_str(head).map_err(|error| fault(error.to_string()))?;
-        let sources = [Source::Guard, Source::Replay, Source::Scan].map(Source::name);
+        let head: BatchHeader = serde_json::from_str(head).map_err(|error| fault(error.to_string()))?;
+        let sources = [EventSource::Guard, EventSource::Replay, EventSource::Scan].map(EventSource::name);
         let source = one_of(sources, &head.source, "source").map_err(fault)?;
         let moments = [Some(head.started), head.ended].into_iter().flatten();
         if moments.into_iter().any(|moment| !(0..LATEST).contains(&moment)) {
@@ -274,7 +279,7 @@ impl Batch {
     /// Limits all times to `latest`, in milliseconds; returns the number of changed records.
     pub fn bound_times(&mut self, latest: i64) -> usize {
         let bound = Timestamp::from_nanos(u64::try_from(latest).unwrap_or(0).saturating_mul(1_000_000));
-        let late = |record: &&mut Record| record.last > bound;
+        let late = |record: &&mut SightingRecord| record.last > bound;
         let mut count = 0;
         for record in self.records.iter_mut().filter(late) {
             (record.first, record.last) = (record.first.min(bound), bound);
@@ -294,18 +299,18 @@ impl Batch {
 /// The year 9999, in milliseconds since the epoch.
 const LATEST: i64 = 253_402_300_800_000;
 
-impl From<&Record> for Line {
-    fn from(record: &Record) -> Self {
-        let Asset { address, port, side, protocol } = &record.asset;
-        let said = |banner: &Banner| (banner.kind.name().to_owned(), banner.text.clone());
+impl From<&SightingRecord> for RecordLine {
+    fn from(record: &SightingRecord) -> Self {
+        let AssetKey { address, port, side, protocol } = &record.asset;
+        let said = |banner: &AssetBanner| (banner.kind.name().to_owned(), banner.text.clone());
         let what = match &record.what {
-            What::Said(banner) => {
+            SightingContent::Said(banner) => {
                 let (kind, text) = said(banner);
-                Told::Said { kind, text }
+                RecordContent::Said { kind, text }
             }
-            What::Found(banner, finding) => {
+            SightingContent::Found(banner, finding) => {
                 let (kind, text) = said(banner);
-                let finding = Alerted {
+                let finding = BatchFinding {
                     rule: cut(&finding.rule, TEXT).to_owned(),
                     title: cut(&finding.title, TEXT).to_owned(),
                     severity: finding.severity.to_owned(),
@@ -313,14 +318,14 @@ impl From<&Record> for Line {
                     verdict: finding.verdict.map(str::to_owned),
                     blocked: finding.blocked,
                 };
-                Told::Found { kind, text, finding }
+                RecordContent::Found { kind, text, finding }
             }
-            What::Met(client) => Told::Met(*client),
-            What::SaidTo(banner, peer, rule) => {
+            SightingContent::Met(client) => RecordContent::Met(*client),
+            SightingContent::SaidTo(banner, peer, rule) => {
                 let ((kind, text), rule) = (said(banner), cut(rule, TEXT).to_owned());
-                Told::SaidTo { kind, text, peer: *peer, rule }
+                RecordContent::SaidTo { kind, text, peer: *peer, rule }
             }
-            What::Gone => Told::Gone,
+            SightingContent::Gone => RecordContent::Gone,
         };
         let ProductFacts { vendor, product, version, cpe, os } = &record.software.product;
         let named = [vendor, product, version, cpe, os, &record.software.patch];
@@ -339,8 +344,8 @@ impl From<&Record> for Line {
     }
 }
 
-impl Line {
-    fn record(self) -> Result<Record, String> {
+impl RecordLine {
+    fn record(self) -> Result<SightingRecord, String> {
         let side = [Side::Server, Side::Client].into_iter().find(|side| side.name() == self.side);
         let side = side.ok_or_else(|| format!("no side is named {:?}", self.side))?;
         if (side == Side::Client) != (self.port == 0) {
@@ -351,23 +356,25 @@ impl Line {
             return Err("it was seen last before it was seen first".to_owned());
         }
         let what = match self.what {
-            Told::Said { kind, text } => What::Said(banner(&kind, &text)?),
-            Told::Found { kind, text, finding } => What::Found(banner(&kind, &text)?, finding.read()?),
-            Told::Met(client) => What::Met(client.to_canonical()),
-            Told::SaidTo { kind, text, peer, rule } => {
-                let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
-                What::SaidTo(banner(&kind, &text)?, peer, bounded(Some(rule))?.unwrap_or_default())
+            RecordContent::Said { kind, text } => SightingContent::Said(banner(&kind, &text)?),
+            RecordContent::Found { kind, text, finding } => {
+                SightingContent::Found(banner(&kind, &text)?, finding.read()?)
             }
-            Told::Gone => What::Gone,
+            RecordContent::Met(client) => SightingContent::Met(client.to_canonical()),
+            RecordContent::SaidTo { kind, text, peer, rule } => {
+                let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+                SightingContent::SaidTo(banner(&kind, &text)?, peer, bounded(Some(rule))?.unwrap_or_default())
+            }
+            RecordContent::Gone => SightingContent::Gone,
         };
         let mut software = self.software.into_iter();
         let mut next = || bounded(software.next().flatten());
         let product =
             ProductFacts { vendor: next()?, product: next()?, version: next()?, cpe: next()?, os: next()? };
-        let software = Software { product, patch: next()? };
+        let software = NamedSoftware { product, patch: next()? };
         let protocol = protocol(&self.protocol)?;
-        Ok(Record {
-            asset: Asset { address: self.address.to_canonical(), port: self.port, side, protocol },
+        Ok(SightingRecord {
+            asset: AssetKey { address: self.address.to_canonical(), port: self.port, side, protocol },
             what,
             software,
             first: Timestamp::from_nanos(self.first),
@@ -377,40 +384,42 @@ impl Line {
     }
 }
 
-impl Alerted {
-    fn read(self) -> Result<Finding, String> {
+impl BatchFinding {
+    fn read(self) -> Result<RuleFinding, String> {
         const SEVERITIES: [Severity; 5] =
             [Severity::Info, Severity::Low, Severity::Medium, Severity::High, Severity::Critical];
-        const ACTIONS: [Action; 7] = [
-            Action::Accept,
-            Action::Alert,
-            Action::Drop,
-            Action::Reject,
-            Action::Ban,
-            Action::Mark,
-            Action::Allow,
+        const ACTIONS: [RuleAction; 7] = [
+            RuleAction::Accept,
+            RuleAction::Alert,
+            RuleAction::Drop,
+            RuleAction::Reject,
+            RuleAction::Ban,
+            RuleAction::Mark,
+            RuleAction::Allow,
         ];
-        let verdicts = Verdict::NAMES.map(|(name, _)| name);
+        let verdicts = AdvisoryVerdict::NAMES.map(|(name, _)| name);
         let verdict = self.verdict.map(|name| one_of(verdicts, &name, "verdict"));
-        Ok(Finding {
+        Ok(RuleFinding {
             rule: bounded(Some(self.rule))?.unwrap_or_default(),
             title: bounded(Some(self.title))?.unwrap_or_default(),
             severity: one_of(SEVERITIES.map(Severity::name), &self.severity, "severity")?,
-            action: one_of(ACTIONS.map(Action::name), &self.action, "action")?,
+            action: one_of(ACTIONS.map(RuleAction::name), &self.action, "action")?,
             verdict: verdict.transpose()?,
             blocked: self.blocked,
         })
     }
 }
 
-fn banner(kind: &str, text: &str) -> Result<Banner, String> {
-    let kinds = [Kind::Banner, Kind::Hassh, Kind::Certificate, Kind::HostKey];
+fn banner(kind: &str, text: &str) -> Result<AssetBanner, String> {
+    let kinds = [BannerKind::Banner, BannerKind::Hassh, BannerKind::Certificate, BannerKind::HostKey];
     let kind = kinds.into_iter().find(|known| known.name() == kind);
-    Ok(Banner::new(kind.ok_or("no such kind of a banner")?, text))
+    Ok(AssetBanner::new(kind.ok_or("no such kind of a banner")?, text))
 }
 
 fn protocol(name: &str) -> Result<&'static str, String> {
-    let read = Protocol::named(name).map(Protocol::name).or_else(|| Name::named(name).map(Name::name));
+    let read = Protocol::named(name)
+        .map(Protocol::name)
+        .or_else(|| OtherProtocol::named(name).map(OtherProtocol::name));
     read.or((name == UNKNOWN).then_some(UNKNOWN)).ok_or_else(|| format!("no protocol is named {name:?}"))
 }
 
@@ -430,15 +439,22 @@ fn bounded(text: Option<String>) -> Result<Option<String>, String> {
 mod tests {
     use super::*;
 
-    fn run() -> Run {
-        Run { source: "guard", once: false, tells: false, sensor: "east".into(), about: "queue 0".into() }
+    fn run() -> RunDescription {
+        RunDescription {
+            source: "guard",
+            once: false,
+            tells: false,
+            sensor: "east".into(),
+            about: "queue 0".into(),
+        }
     }
 
-    fn records() -> Vec<Record> {
-        let asset = |port, side| Asset { address: "192.0.2.1".parse().unwrap(), port, side, protocol: "ssh" };
+    fn records() -> Vec<SightingRecord> {
+        let asset =
+            |port, side| AssetKey { address: "192.0.2.1".parse().unwrap(), port, side, protocol: "ssh" };
         let server = || asset(22, Side::Server);
         let product = ProductFacts { product: Some("OpenSSH".into()), ..ProductFacts::default() };
-        let finding = Finding {
+        let finding = RuleFinding {
             rule: "T-1".into(),
             title: "old\n\"one\"".into(),
             severity: "high",
@@ -446,21 +462,24 @@ mod tests {
             verdict: Some("vulnerable"),
             blocked: true,
         };
-        let said = || Banner::new(Kind::Banner, "SSH-2.0-OpenSSH_9.2p1\u{0}ü");
+        let said = || AssetBanner::new(BannerKind::Banner, "SSH-2.0-OpenSSH_9.2p1\u{0}ü");
         let whats = [
-            (server(), What::Said(said())),
-            (server(), What::Said(Banner::new(Kind::HostKey, "SHA256:x ssh-ed25519"))),
-            (server(), What::Found(said(), finding)),
-            (server(), What::Met("2001:db8::1".parse().unwrap())),
-            (server(), What::Gone),
-            (asset(0, Side::Client), What::SaidTo(said(), "[2001:db8::2]:22".parse().unwrap(), "T-1".into())),
+            (server(), SightingContent::Said(said())),
+            (server(), SightingContent::Said(AssetBanner::new(BannerKind::HostKey, "SHA256:x ssh-ed25519"))),
+            (server(), SightingContent::Found(said(), finding)),
+            (server(), SightingContent::Met("2001:db8::1".parse().unwrap())),
+            (server(), SightingContent::Gone),
+            (
+                asset(0, Side::Client),
+                SightingContent::SaidTo(said(), "[2001:db8::2]:22".parse().unwrap(), "T-1".into()),
+            ),
         ];
         whats
             .into_iter()
-            .map(|(asset, what)| Record {
+            .map(|(asset, what)| SightingRecord {
                 asset,
                 what,
-                software: Software { product: product.clone(), patch: Some("Debian-2".into()) },
+                software: NamedSoftware { product: product.clone(), patch: Some("Debian-2".into()) },
                 first: Timestamp::from_nanos(1_700_000_000_000_000_001),
                 last: Timestamp::from_nanos(1_700_000_000_500_000_002),
                 count: 7,
@@ -470,19 +489,19 @@ mod tests {
 
     #[test]
     fn what_was_written_is_read() {
-        let (author, records) = (Author::new(&run(), 1_000), records());
+        let (author, records) = (BatchEncoder::new(&run(), 1_000), records());
         let (count, text) = author.write(&records);
         assert_eq!(count, records.len());
-        let batch = Batch::read(FORMAT, &text).unwrap();
+        let batch = SensorBatch::read(FORMAT, &text).unwrap();
         assert_eq!((batch.sightings(), &batch.records, batch.ended), (42, &records, None));
         assert_eq!((batch.source, batch.about.as_str(), batch.started), ("guard", "queue 0", 1_000));
-        assert_eq!(Batch::read(FORMAT, &author.end(2_000)).unwrap().ended, Some(2_000));
+        assert_eq!(SensorBatch::read(FORMAT, &author.end(2_000)).unwrap().ended, Some(2_000));
     }
 
     #[test]
     fn no_record_is_later_than_it_may_be() {
-        let (_, text) = Author::new(&run(), 1_800_000_000_000).write(&records());
-        let mut batch = Batch::read(FORMAT, &text).unwrap();
+        let (_, text) = BatchEncoder::new(&run(), 1_800_000_000_000).write(&records());
+        let mut batch = SensorBatch::read(FORMAT, &text).unwrap();
         assert_eq!(batch.bound_times(1_700_000_000_501), 0);
         assert_eq!(batch.records, records());
         assert_eq!(batch.bound_times(1_600_000_000_000), records().len());
@@ -493,12 +512,12 @@ mod tests {
 
     #[test]
     fn many_records_are_several_batches() {
-        let records: Vec<Record> = records().into_iter().cycle().take(20_000).collect();
+        let records: Vec<SightingRecord> = records().into_iter().cycle().take(20_000).collect();
         let (mut rest, mut batches) = (&records[..], 0);
         while !rest.is_empty() {
-            let (count, text) = Author::new(&run(), 0).write(rest);
+            let (count, text) = BatchEncoder::new(&run(), 0).write(rest);
             assert!(count > 0 && text.len() <= OCTETS);
-            assert_eq!(Batch::read(FORMAT, &text).unwrap().records, rest[..count]);
+            assert_eq!(SensorBatch::read(FORMAT, &text).unwrap().records, rest[..count]);
             rest = &rest[count..];
             batches += 1;
         }
@@ -507,42 +526,45 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_of_a_batch_is_given_back_without_the_rest() {
-        let author = Author::new(&run(), 1_000);
+        let author = BatchEncoder::new(&run(), 1_000);
         let (_, whole) = author.write(&records());
-        assert_eq!(Batch::read_most(FORMAT, &whole).unwrap(), (Batch::read(FORMAT, &whole).unwrap(), None));
+        assert_eq!(
+            SensorBatch::read_most(FORMAT, &whole).unwrap(),
+            (SensorBatch::read(FORMAT, &whole).unwrap(), None)
+        );
         let newer = whole.replace("\"met\"", "\"newer\"");
-        let (batch, unread) = Batch::read_most(FORMAT, &newer).unwrap();
+        let (batch, unread) = SensorBatch::read_most(FORMAT, &newer).unwrap();
         let (rest, unread) = ([&records()[..3], &records()[4..]].concat(), unread.unwrap());
         assert_eq!((batch.records, unread.records), (rest, 1));
         assert!(unread.error.to_string().starts_with("line 5: unknown variant `newer`"), "{unread:?}");
         // A newer program reads that.
-        let again = Batch::read(FORMAT, &unread.text.replace("\"newer\"", "\"met\"")).unwrap();
+        let again = SensorBatch::read(FORMAT, &unread.text.replace("\"newer\"", "\"met\"")).unwrap();
         assert_eq!((again.records, again.ended), (records()[3..4].to_vec(), None));
         // One end of a run is enough.
         let ended = author.end(2_000) + "no record\n";
-        let (batch, unread) = Batch::read_most(FORMAT, &ended).unwrap();
+        let (batch, unread) = SensorBatch::read_most(FORMAT, &ended).unwrap();
         assert_eq!((batch.ended, unread.unwrap().text), (Some(2_000), author.head() + "no record\n"));
-        assert!(Batch::read_most(FORMAT, &(author.head() + "no record\n")).is_err());
-        assert!(Batch::read_most(FORMAT, "no head\n").is_err());
+        assert!(SensorBatch::read_most(FORMAT, &(author.head() + "no record\n")).is_err());
+        assert!(SensorBatch::read_most(FORMAT, "no head\n").is_err());
     }
 
     #[test]
     fn a_batch_is_taken_apart_by_records() {
-        let (_, whole) = Author::new(&run(), 0).write(&records());
-        let lines = Lines::of(&whole);
+        let (_, whole) = BatchEncoder::new(&run(), 0).write(&records());
+        let lines = BatchText::of(&whole);
         assert_eq!((lines.records().len(), lines.with(lines.records())), (records().len(), whole.clone()));
         assert_eq!(lines.records().iter().map(|line| sightings(line)).sum::<u64>(), 42);
         assert_eq!(
-            Batch::read(FORMAT, &lines.with(&lines.records()[1..3])).unwrap().records,
+            SensorBatch::read(FORMAT, &lines.with(&lines.records()[1..3])).unwrap().records,
             records()[1..3]
         );
-        assert_eq!((Lines::of("").with(&[]), sightings("x")), (String::new(), 0));
+        assert_eq!((BatchText::of("").with(&[]), sightings("x")), (String::new(), 0));
     }
 
     #[test]
     fn what_is_no_batch_is_refused_with_its_line() {
-        let (_, whole) = Author::new(&run(), 0).write(&records());
-        assert!(Batch::read(FORMAT, &whole).is_ok());
+        let (_, whole) = BatchEncoder::new(&run(), 0).write(&records());
+        assert!(SensorBatch::read(FORMAT, &whole).is_ok());
         for (old, new, said) in [
             ("guard", "gu4rd", "line 1: no source"),
             ("\"started\":0", "\"started\":-1", "line 1: no time"),
@@ -556,12 +578,12 @@ mod tests {
             ("OpenSSH\"", &format!("{}\"", "x".repeat(3_000)), "line 2: a text of 3000 bytes"),
             ("\n", "\n\n", "line 2: "),
         ] {
-            let error = Batch::read(FORMAT, &whole.replacen(old, new, 1)).unwrap_err().to_string();
+            let error = SensorBatch::read(FORMAT, &whole.replacen(old, new, 1)).unwrap_err().to_string();
             assert!(error.starts_with(said), "{old}: {error}");
         }
-        assert!(Batch::read(2, &whole).unwrap_err().to_string().contains("version 2"));
+        assert!(SensorBatch::read(2, &whole).unwrap_err().to_string().contains("version 2"));
         for text in ["", "\n", "{}", "[]", "\u{0}"] {
-            assert!(Batch::read(FORMAT, text).is_err(), "{text:?}");
+            assert!(SensorBatch::read(FORMAT, text).is_err(), "{text:?}");
         }
     }
 }

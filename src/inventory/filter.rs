@@ -6,30 +6,30 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::moment;
-use crate::rules::Requirement;
+use crate::rules::VersionRequirement;
 
 /// Selects the services for which every term holds.
 #[derive(Debug, Clone, Default)]
-pub struct Filter {
-    pub(super) terms: Vec<Term>,
+pub struct ServiceFilter {
+    pub(super) terms: Vec<FilterTerm>,
 }
 
 /// One term; a leading `!` negates it.
 #[derive(Debug, Clone)]
-pub(super) struct Term {
+pub(super) struct FilterTerm {
     pub(super) holds: bool,
-    pub(super) test: Test,
+    pub(super) test: TermTest,
 }
 
 /// The test of a term.
 #[derive(Debug, Clone)]
-pub(super) enum Test {
+pub(super) enum TermTest {
     /// A column equals this text, ignoring case.
     Is(&'static str, String),
     /// The banner contains this text, ignoring case.
     Says(String),
     /// The version fits; a service without a version does not.
-    Version(Requirement),
+    Version(VersionRequirement),
     /// The version is one of these.
     OneOf(Vec<String>),
     /// The host key has this fingerprint.
@@ -80,7 +80,7 @@ const COLUMNS: [(&str, &str); 8] = [
     ("state", "s.state"),
 ];
 
-impl Filter {
+impl ServiceFilter {
     /// Parses terms.
     ///
     /// # Errors
@@ -112,8 +112,9 @@ impl Filter {
     /// Returns only the terms about banners that are not negated.
     pub(super) fn of_banners(&self) -> Self {
         let names = self.names_banners();
-        let asks =
-            |term: &&Term| names && term.test.is_of_banners() && !matches!(term.test, Test::Version(_));
+        let asks = |term: &&FilterTerm| {
+            names && term.test.is_of_banners() && !matches!(term.test, TermTest::Version(_))
+        };
         Self { terms: self.terms.iter().filter(asks).cloned().collect() }
     }
 
@@ -124,18 +125,18 @@ impl Filter {
 
     /// True if a term is about versions.
     pub(super) fn asks_versions(&self) -> bool {
-        self.terms.iter().any(|term| matches!(term.test, Test::Version(_)))
+        self.terms.iter().any(|term| matches!(term.test, TermTest::Version(_)))
     }
 
     /// Replaces tests of versions by the names of all known versions that fit, because SQL can look these
     /// up, but cannot compare versions. If there are too many names, the tests stay.
     pub(super) fn naming(&self, versions: &[String]) -> Self {
-        let named = |term: &Term| match &term.test {
-            Test::Version(wanted) => {
+        let named = |term: &FilterTerm| match &term.test {
+            TermTest::Version(wanted) => {
                 let is_wanted = |version: &&String| wanted.admits(version.as_bytes());
                 let names: Vec<String> = versions.iter().filter(is_wanted).cloned().collect();
-                let test = if names.len() > NAMED { term.test.clone() } else { Test::OneOf(names) };
-                Term { holds: term.holds, test }
+                let test = if names.len() > NAMED { term.test.clone() } else { TermTest::OneOf(names) };
+                FilterTerm { holds: term.holds, test }
             }
             _ => term.clone(),
         };
@@ -145,7 +146,7 @@ impl Filter {
     /// Tests the version with the terms that SQL cannot express.
     pub(super) fn admits(&self, version: Option<&str>) -> bool {
         self.terms.iter().all(|term| match &term.test {
-            Test::Version(wanted) => {
+            TermTest::Version(wanted) => {
                 version.is_some_and(|version| wanted.admits(version.as_bytes())) == term.holds
             }
             _ => true,
@@ -168,42 +169,42 @@ fn words(text: &str) -> Vec<String> {
     words
 }
 
-fn term(word: &str) -> Result<Term, FilterError> {
+fn term(word: &str) -> Result<FilterTerm, FilterError> {
     let (holds, rest) = match word.strip_prefix('!') {
         Some(rest) => (false, rest),
         None => (true, word),
     };
     let fault = |why: &str| FilterError::Value { word: word.to_owned(), why: why.to_owned() };
     let Some((field, value)) = rest.split_once(':') else {
-        return Ok(Term { holds, test: Test::Says(rest.to_owned()) });
+        return Ok(FilterTerm { holds, test: TermTest::Says(rest.to_owned()) });
     };
     if value.is_empty() {
         return Err(fault("no value after the colon"));
     }
     let text = value.to_owned();
     let test = match field {
-        "banner" => Test::Says(text),
+        "banner" => TermTest::Says(text),
         "version" => {
             let bounds = if value.starts_with(['<', '>', '=', '!']) { text } else { format!("={value}") };
-            Test::Version(Requirement::parse(&bounds).map_err(|error| fault(&error.message))?)
+            TermTest::Version(VersionRequirement::parse(&bounds).map_err(|error| fault(&error.message))?)
         }
-        "net" | "host" => Test::Net(network(value).ok_or_else(|| fault("no address or network"))?),
-        "hostkey" => Test::HostKey(text),
-        "port" => Test::Port(value.parse().map_err(|_| fault("no port"))?),
+        "net" | "host" => TermTest::Net(network(value).ok_or_else(|| fault("no address or network"))?),
+        "hostkey" => TermTest::HostKey(text),
+        "port" => TermTest::Port(value.parse().map_err(|_| fault("no port"))?),
         "seen" => return within("s.last_seen", value, holds).ok_or_else(|| fault(AGES)),
         "first" => return within("s.first_seen", value, holds).ok_or_else(|| fault(AGES)),
-        "finding" => Test::Finding(text),
-        "sensor" => Test::Sensor(text),
+        "finding" => TermTest::Finding(text),
+        "sensor" => TermTest::Sensor(text),
         _ => {
             let column = COLUMNS.iter().find(|(name, _)| *name == field);
             let Some((_, column)) = column else { return Err(FilterError::Field(word.to_owned())) };
-            Test::Is(column, text)
+            TermTest::Is(column, text)
         }
     };
-    Ok(Term { holds, test })
+    Ok(FilterTerm { holds, test })
 }
 
-impl Test {
+impl TermTest {
     /// True if the banner alone decides the test.
     pub(super) fn is_of_banners(&self) -> bool {
         match self {
@@ -222,13 +223,13 @@ fn network(text: &str) -> Option<IpNet> {
 }
 
 /// Parses `<24h`: more recent than that; `>7d`: older.
-fn within(column: &'static str, value: &str, holds: bool) -> Option<Term> {
+fn within(column: &'static str, value: &str, holds: bool) -> Option<FilterTerm> {
     let (is_within, age) = match (value.strip_prefix('<'), value.strip_prefix('>')) {
         (Some(age), _) => (true, age),
         (_, Some(age)) => (false, age),
         (None, None) => return None,
     };
-    Some(Term { holds: holds == is_within, test: Test::Within(column, moment::age(age)?) })
+    Some(FilterTerm { holds: holds == is_within, test: TermTest::Within(column, moment::age(age)?) })
 }
 
 #[cfg(test)]
@@ -239,12 +240,12 @@ mod tests {
     fn words_are_read_or_refused() {
         let good = "product:openssh version:<9.6 version:9.6 net:198.51.100.7/24 host:2001:db8::1 !port:22 seen:>7d \
                     first:<24h finding:critical sensor:edge side:client state:gone debian banner:x:y hostkey:SHA256:x";
-        let filter = Filter::parse(good.split(' ')).unwrap();
+        let filter = ServiceFilter::parse(good.split(' ')).unwrap();
         assert_eq!(filter.terms.len(), 15);
-        assert!(matches!(&filter.terms[3].test, Test::Net(net) if net.to_string() == "198.51.100.0/24"));
+        assert!(matches!(&filter.terms[3].test, TermTest::Net(net) if net.to_string() == "198.51.100.0/24"));
         assert!(!filter.terms[5].holds && !filter.terms[6].holds && filter.terms[7].holds);
         for bad in ["colour:red", "port:ssh", "net:here", "seen:7d", "seen:>soon", "version:<", "product:"] {
-            assert!(Filter::parse([bad]).is_err(), "{bad}");
+            assert!(ServiceFilter::parse([bad]).is_err(), "{bad}");
         }
     }
 
@@ -255,26 +256,26 @@ mod tests {
             ["product:Apache httpd", "net:::1", "a b"]
         );
         assert!(words("  \"\" ").is_empty());
-        assert!(Filter::from_text("").unwrap().is_empty());
-        assert!(Filter::from_text("product:ssh colour:red").is_err());
+        assert!(ServiceFilter::from_text("").unwrap().is_empty());
+        assert!(ServiceFilter::from_text("product:ssh colour:red").is_err());
     }
 
     #[test]
     fn versions_are_named_where_they_are_not_too_many() {
         let versions = |count: usize| (0..count).map(|it| format!("9.{it}")).collect::<Vec<_>>();
-        let filter = Filter::parse(["!version:<9.6", "product:openssh"]).unwrap();
+        let filter = ServiceFilter::parse(["!version:<9.6", "product:openssh"]).unwrap();
         let few = filter.naming(&versions(10));
-        assert!(matches!(&few.terms[0].test, Test::OneOf(names) if *names == versions(6)), "{few:?}");
+        assert!(matches!(&few.terms[0].test, TermTest::OneOf(names) if *names == versions(6)), "{few:?}");
         assert!(!few.terms[0].holds && !few.asks_versions() && few.is_of_banners());
-        let many = Filter::parse(["version:>=9"]).unwrap().naming(&versions(NAMED + 1));
+        let many = ServiceFilter::parse(["version:>=9"]).unwrap().naming(&versions(NAMED + 1));
         assert!(many.asks_versions() && !many.admits(Some("8")));
     }
 
     #[test]
     fn a_version_is_compared_as_rules_compare_it() {
-        let filter = Filter::parse(["version:<9.6"]).unwrap();
+        let filter = ServiceFilter::parse(["version:<9.6"]).unwrap();
         assert!(filter.admits(Some("9.2p1")) && !filter.admits(Some("9.10p1")) && !filter.admits(None));
-        let filter = Filter::parse(["!version:<9.6"]).unwrap();
+        let filter = ServiceFilter::parse(["!version:<9.6"]).unwrap();
         assert!(filter.admits(None) && !filter.admits(Some("9.2p1")));
     }
 

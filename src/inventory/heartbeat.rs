@@ -8,9 +8,9 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use rustix::thread::CapabilitySet;
 
-use super::database::Inbox;
+use super::database::SensorInbox;
 use super::store::StoreError;
-use crate::database::Place;
+use crate::database::DatabaseLocation;
 use crate::diagnostics::tell;
 use crate::privileges::keep_or_tell;
 
@@ -19,22 +19,22 @@ const EVERY: Duration = Duration::from_secs(60);
 
 /// Sends heartbeats while it lives.
 #[derive(Debug)]
-pub(super) struct Heartbeat {
+pub(super) struct SensorHeartbeat {
     _stop: Sender<()>,
 }
 
-impl Heartbeat {
+impl SensorHeartbeat {
     /// Starts at once.
     ///
     /// # Errors
     /// The system has no thread left.
-    pub(super) fn start(place: &Place) -> std::io::Result<Self> {
+    pub(super) fn start(place: &DatabaseLocation) -> std::io::Result<Self> {
         let (stop, stopped) = bounded(0);
         let place = place.clone();
         // The thread is never joined: a server that does not answer would delay the end of the program.
         std::thread::Builder::new().name("heartbeat".to_owned()).spawn(move || {
             keep_or_tell("heartbeat", CapabilitySet::empty());
-            beat(&stopped, EVERY, || Inbox::open(&place).and_then(|inbox| inbox.beat()));
+            beat(&stopped, EVERY, || SensorInbox::open(&place).and_then(|inbox| inbox.beat()));
         })?;
         Ok(Self { _stop: stop })
     }

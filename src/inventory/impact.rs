@@ -6,19 +6,19 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::Serialize;
 
-use super::database::{Contact, Database, SaidTo, Service, Time};
-use super::filter::Filter;
+use super::database::{ClientContact, InventoryDatabase, InventoryTime, PeerBanner, ServiceRecord};
+use super::filter::ServiceFilter;
 use super::sighting::UNKNOWN;
 use super::store::StoreError;
-use crate::event::{Endpoint, Endpoints, Protocol, Side};
-use crate::rules::{Allowed, Ends, Example, Policy, Rule, RuleSet, Sender};
+use crate::event::{Endpoint, FlowEndpoints, Protocol, Side};
+use crate::rules::{AssumedConnection, BannerSender, Policy, PolicyProtocol, Rule, RuleExample, RuleSet};
 
 /// Largest number of banners whose judgement is cached.
 const REMEMBERED: usize = 1 << 16;
 
 /// Connections with one banner of a service or client that one rule or policy would block.
 #[derive(Debug, Clone, Serialize)]
-pub struct Impact {
+pub struct RuleImpact {
     /// The rule or policy.
     pub rule: String,
     /// `rule` or `policy`.
@@ -44,7 +44,7 @@ pub struct Impact {
     /// that saw it.
     pub connections: i64,
     /// Time of the last one.
-    pub last_seen: Time,
+    pub last_seen: InventoryTime,
     /// The sensors that saw the service or client, `guard/edge`.
     pub sensors: Vec<String>,
 }
@@ -54,12 +54,12 @@ pub struct Impact {
 /// # Errors
 /// Errors of the database or of `show`.
 pub fn impact<E: From<StoreError>>(
-    inventory: &Database,
+    inventory: &InventoryDatabase,
     rules: &RuleSet,
-    filter: &Filter,
-    mut show: impl FnMut(Impact) -> Result<(), E>,
+    filter: &ServiceFilter,
+    mut show: impl FnMut(RuleImpact) -> Result<(), E>,
 ) -> Result<(), E> {
-    let mut judge = Judge { inventory, rules, stoppable: HashMap::new() };
+    let mut judge = ImpactEvaluator { inventory, rules, stoppable: HashMap::new() };
     inventory.services(filter, |service| -> Result<(), E> {
         if service.state == "open" {
             judge.service(&service)?.into_iter().try_for_each(&mut show)?;
@@ -70,39 +70,41 @@ pub fn impact<E: From<StoreError>>(
 }
 
 /// Judges services and clients one after the other.
-struct Judge<'a> {
-    inventory: &'a Database,
+struct ImpactEvaluator<'a> {
+    inventory: &'a InventoryDatabase,
     rules: &'a RuleSet,
     /// Banners by protocol, side and text, with true if a rule may block them somewhere.
     stoppable: HashMap<(String, String, String), bool>,
 }
 
 /// Connections with one peer and one banner.
-struct Seen<'a> {
+struct ObservedConnections<'a> {
     banner: &'a str,
     /// The other end; none if no connection was seen.
     peer: Option<SocketAddr>,
     connections: i64,
-    last_seen: Time,
+    last_seen: InventoryTime,
 }
 
-impl<'a> From<&'a SaidTo> for Seen<'a> {
-    fn from(said: &'a SaidTo) -> Self {
-        let SaidTo { banner, peer, connections, last_seen, .. } = said;
+impl<'a> From<&'a PeerBanner> for ObservedConnections<'a> {
+    fn from(said: &'a PeerBanner) -> Self {
+        let PeerBanner { banner, peer, connections, last_seen, .. } = said;
         Self { banner, peer: Some(*peer), connections: *connections, last_seen: *last_seen }
     }
 }
 
-impl Judge<'_> {
-    fn service(&mut self, service: &Service) -> Result<Vec<Impact>, StoreError> {
+impl ImpactEvaluator<'_> {
+    fn service(&mut self, service: &ServiceRecord) -> Result<Vec<RuleImpact>, StoreError> {
         let all = self.inventory.said_to(service)?;
-        let (said, told): (Vec<&SaidTo>, Vec<&SaidTo>) = all.iter().partition(|it| it.rule.is_empty());
-        let mut said: Vec<Seen<'_>> = said.into_iter().map(Seen::from).collect();
+        let (said, told): (Vec<&PeerBanner>, Vec<&PeerBanner>) =
+            all.iter().partition(|it| it.rule.is_empty());
+        let mut said: Vec<ObservedConnections<'_>> =
+            said.into_iter().map(ObservedConnections::from).collect();
         if said.iter().all(|it| it.banner != service.banner) {
             let last_seen = service.last_seen;
-            said.push(Seen { banner: &service.banner, peer: None, connections: 0, last_seen });
+            said.push(ObservedConnections { banner: &service.banner, peer: None, connections: 0, last_seen });
         }
-        let mut gathered = Gathered { service, impacts: Vec::new() };
+        let mut gathered = ServiceImpacts { service, impacts: Vec::new() };
         for seen in &said {
             // A policy blocks a connection before it sends anything that rules could judge, and the first
             // policy does so before all others.
@@ -110,7 +112,7 @@ impl Judge<'_> {
                 continue;
             }
             if let Some(rule) = self.stopping(service, seen).first() {
-                gathered.add(Cause::rule(rule, "banner"), seen);
+                gathered.add(BlockCause::rule(rule, "banner"), seen);
             }
         }
         self.told(&told, &mut gathered);
@@ -121,14 +123,14 @@ impl Judge<'_> {
     }
 
     /// Returns the rules that would block these connections because of their banner.
-    fn stopping(&mut self, service: &Service, seen: &Seen<'_>) -> Vec<&Rule> {
+    fn stopping(&mut self, service: &ServiceRecord, seen: &ObservedConnections<'_>) -> Vec<&Rule> {
         let Some(said) = example(service, seen.banner) else { return Vec::new() };
         let (rules, side) = (self.rules, side(service));
         let key = (service.protocol.clone(), service.side.clone(), seen.banner.to_owned());
         if self.stoppable.len() >= REMEMBERED {
             self.stoppable.clear();
         }
-        let judged = || !rules.would_stop(&said, side, Ends::default()).is_empty();
+        let judged = || !rules.would_stop(&said, side, AssumedConnection::default()).is_empty();
         if !*self.stoppable.entry(key).or_insert_with(judged) {
             return Vec::new();
         }
@@ -137,44 +139,56 @@ impl Judge<'_> {
 
     /// Adds the connections that rules would block for more than a banner: those that a rule of the same
     /// name has matched before.
-    fn told(&self, told: &[&SaidTo], gathered: &mut Gathered<'_>) {
+    fn told(&self, told: &[&PeerBanner], gathered: &mut ServiceImpacts<'_>) {
         let service = gathered.service;
         for rule in self.rules.unforeseen() {
-            let mut seen: Vec<Seen<'_>> =
-                told.iter().filter(|it| it.rule == rule.id()).map(|it| Seen::from(*it)).collect();
+            let mut seen: Vec<ObservedConnections<'_>> = told
+                .iter()
+                .filter(|it| it.rule == rule.id())
+                .map(|it| ObservedConnections::from(*it))
+                .collect();
             let found = service.findings.iter().find(|it| it.rule == rule.id() && it.state == "open");
             if let (true, Some(found)) = (seen.is_empty(), found) {
                 let last_seen = found.last_seen;
-                seen.push(Seen { banner: &service.banner, peer: None, connections: 0, last_seen });
+                seen.push(ObservedConnections {
+                    banner: &service.banner,
+                    peer: None,
+                    connections: 0,
+                    last_seen,
+                });
             }
             // Connections that the banner decides are counted already.
             seen.retain(|it| rule.admits(ends(service, it.peer)) && !gathered.has(rule, it));
             seen.retain(|it| !self.refuses_all(service, it.peer));
             for seen in &seen {
-                gathered.add(Cause::rule(rule, "told"), seen);
+                gathered.add(BlockCause::rule(rule, "told"), seen);
             }
         }
     }
 
     /// Adds the connections that policies would block.
-    fn policies(&self, said: &[Seen<'_>], gathered: &mut Gathered<'_>) -> Result<(), StoreError> {
+    fn policies(
+        &self,
+        said: &[ObservedConnections<'_>],
+        gathered: &mut ServiceImpacts<'_>,
+    ) -> Result<(), StoreError> {
         let service = gathered.service;
         let clients = self.inventory.clients(service)?;
-        let met = |client: &Contact| {
+        let met = |client: &ClientContact| {
             let address = client.address.parse::<IpAddr>().ok()?;
             let (banner, peer) = (service.banner.as_str(), Some(SocketAddr::new(address, 0)));
-            Some(Seen { banner, peer, connections: client.count, last_seen: client.last_seen })
+            Some(ObservedConnections { banner, peer, connections: client.count, last_seen: client.last_seen })
         };
-        let mut all: Vec<Seen<'_>> = clients.iter().filter_map(met).collect();
+        let mut all: Vec<ObservedConnections<'_>> = clients.iter().filter_map(met).collect();
         // An open port that only a scan has seen may speak any protocol.
         if all.is_empty() && service.protocol != UNKNOWN {
             let (banner, last_seen) = (service.banner.as_str(), service.last_seen);
-            all.push(Seen { banner, peer: None, connections: 0, last_seen });
+            all.push(ObservedConnections { banner, peer: None, connections: 0, last_seen });
         }
         for seen in &all {
             let Some(policy) = self.refusing(service, seen.peer) else { continue };
-            let cause = Cause::policy(policy, "protocol");
-            let is_allowed = |it: &Seen<'_>| {
+            let cause = BlockCause::policy(policy, "protocol");
+            let is_allowed = |it: &ObservedConnections<'_>| {
                 example(service, it.banner).is_some_and(|said| self.rules.is_allowed_by(policy, &said))
             };
             let mut of_peer = said.iter().filter(|it| it.peer == seen.peer).peekable();
@@ -191,25 +205,26 @@ impl Judge<'_> {
     /// service.
     fn unanswered<E: From<StoreError>>(
         &self,
-        filter: &Filter,
-        mut show: impl FnMut(Impact) -> Result<(), E>,
+        filter: &ServiceFilter,
+        mut show: impl FnMut(RuleImpact) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut held: Vec<Impact> = Vec::new();
+        let mut held: Vec<RuleImpact> = Vec::new();
         if self.rules.policies().is_empty() {
             return Ok(());
         }
         self.inventory.unanswered(filter, |service, client, connections| -> Result<(), E> {
-            let place = |it: &Impact| (it.address.clone(), it.port, it.protocol.clone());
+            let place = |it: &RuleImpact| (it.address.clone(), it.port, it.protocol.clone());
             let own = (service.address.clone(), service.port, service.protocol.clone());
             if held.first().is_some_and(|it| place(it) != own) {
                 held.drain(..).try_for_each(&mut show)?;
             }
             let peer = Some(SocketAddr::new(client, 0));
             let policy = self.refusing(&service, peer).filter(|_| self.refuses_all(&service, peer));
-            let mut gathered = Gathered { service: &service, impacts: std::mem::take(&mut held) };
+            let mut gathered = ServiceImpacts { service: &service, impacts: std::mem::take(&mut held) };
             if let Some(policy) = policy {
-                let seen = Seen { banner: "", peer, connections, last_seen: service.last_seen };
-                gathered.add(Cause::policy(policy, "client"), &seen);
+                let seen =
+                    ObservedConnections { banner: "", peer, connections, last_seen: service.last_seen };
+                gathered.add(BlockCause::policy(policy, "client"), &seen);
             }
             held = gathered.impacts;
             Ok(())
@@ -218,37 +233,37 @@ impl Judge<'_> {
     }
 
     /// True if a policy would block every connection of a service with a peer.
-    fn refuses_all(&self, service: &Service, peer: Option<SocketAddr>) -> bool {
+    fn refuses_all(&self, service: &ServiceRecord, peer: Option<SocketAddr>) -> bool {
         self.refusing(service, peer).is_some_and(|policy| policy.allow_rules().next().is_none())
     }
 
     /// Returns the policy that would block a service's connections with a client, unless an allow rule of
     /// it matches.
-    fn refusing(&self, service: &Service, peer: Option<SocketAddr>) -> Option<&Policy> {
+    fn refusing(&self, service: &ServiceRecord, peer: Option<SocketAddr>) -> Option<&Policy> {
         // An unknown end gets an address that no policy's network contains.
         let end = |known: Option<IpAddr>, port| Endpoint {
             address: known.unwrap_or(IpAddr::from([0, 0, 0, 0])),
             port,
         };
-        let Ends { source, destination, port } = ends(service, peer);
-        let both = Endpoints { client: end(source, 0), server: end(destination, port?) };
+        let AssumedConnection { source, destination, port } = ends(service, peer);
+        let both = FlowEndpoints { client: end(source, 0), server: end(destination, port?) };
         let policy = self.rules.policy(&both)?;
         let lets_pass = policy.allows_any()
-            || policy.allow().iter().any(|allowed: &Allowed| allowed.name() == service.protocol);
+            || policy.allow().iter().any(|allowed: &PolicyProtocol| allowed.name() == service.protocol);
         (policy.otherwise().blocks() && !lets_pass).then_some(policy.as_ref())
     }
 }
 
 /// The reason why connections would be blocked.
 #[derive(Clone, Copy)]
-struct Cause<'a> {
+struct BlockCause<'a> {
     kind: &'static str,
     id: &'a str,
     action: &'static str,
     evidence: &'static str,
 }
 
-impl<'a> Cause<'a> {
+impl<'a> BlockCause<'a> {
     fn rule(rule: &'a Rule, evidence: &'static str) -> Self {
         Self { kind: "rule", id: rule.id(), action: rule.action().name(), evidence }
     }
@@ -259,14 +274,14 @@ impl<'a> Cause<'a> {
 }
 
 /// The blocked connections of one service or client, by rule and banner.
-struct Gathered<'a> {
-    service: &'a Service,
-    impacts: Vec<Impact>,
+struct ServiceImpacts<'a> {
+    service: &'a ServiceRecord,
+    impacts: Vec<RuleImpact>,
 }
 
-impl Gathered<'_> {
+impl ServiceImpacts<'_> {
     /// True if a rule would block these connections because of their banner.
-    fn has(&self, rule: &Rule, seen: &Seen<'_>) -> bool {
+    fn has(&self, rule: &Rule, seen: &ObservedConnections<'_>) -> bool {
         let peer = self.peer(seen);
         self.impacts.iter().any(|it| {
             let is_of_peer = peer.as_ref().is_none_or(|peer| it.peers.contains(peer));
@@ -274,11 +289,12 @@ impl Gathered<'_> {
         })
     }
 
-    fn add(&mut self, cause: Cause<'_>, seen: &Seen<'_>) {
+    fn add(&mut self, cause: BlockCause<'_>, seen: &ObservedConnections<'_>) {
         let peer = self.peer(seen);
-        let is_it = |it: &Impact| it.kind == cause.kind && it.rule == cause.id && it.banner == seen.banner;
+        let is_it =
+            |it: &RuleImpact| it.kind == cause.kind && it.rule == cause.id && it.banner == seen.banner;
         let at = self.impacts.iter().position(is_it).unwrap_or_else(|| {
-            self.impacts.push(Impact {
+            self.impacts.push(RuleImpact {
                 rule: cause.id.to_owned(),
                 kind: cause.kind,
                 action: cause.action,
@@ -306,28 +322,30 @@ impl Gathered<'_> {
         impact.peers.extend(peer.filter(|peer| !impact.peers.contains(peer)));
     }
 
-    fn peer(&self, seen: &Seen<'_>) -> Option<String> {
+    fn peer(&self, seen: &ObservedConnections<'_>) -> Option<String> {
         let peer = seen.peer?;
         Some(super::place(&peer.ip().to_string(), peer.port()))
     }
 }
 
-fn side(service: &Service) -> Side {
+fn side(service: &ServiceRecord) -> Side {
     if service.side == "client" { Side::Client } else { Side::Server }
 }
 
 /// Returns the connection of a service or client with a peer.
-fn ends(service: &Service, peer: Option<SocketAddr>) -> Ends {
+fn ends(service: &ServiceRecord, peer: Option<SocketAddr>) -> AssumedConnection {
     let own: Option<IpAddr> = service.address.parse().ok();
     let other = peer.map(|peer| peer.ip());
     match side(service) {
-        Side::Server => Ends { source: other, destination: own, port: Some(service.port) },
-        Side::Client => Ends { source: own, destination: other, port: peer.map(|peer| peer.port()) },
+        Side::Server => AssumedConnection { source: other, destination: own, port: Some(service.port) },
+        Side::Client => {
+            AssumedConnection { source: own, destination: other, port: peer.map(|peer| peer.port()) }
+        }
     }
 }
 
 /// Returns a banner as an example for rules; none if rules cannot judge it.
-fn example(service: &Service, banner: &str) -> Option<Example> {
+fn example(service: &ServiceRecord, banner: &str) -> Option<RuleExample> {
     if banner.is_empty() {
         return None;
     }
@@ -339,6 +357,6 @@ fn example(service: &Service, banner: &str) -> Option<Example> {
         }
         _ => banner.to_owned(),
     };
-    let sender = if side == Side::Client { Sender::Client } else { Sender::Server };
-    Example::from_text(&text, protocol, sender).ok()
+    let sender = if side == Side::Client { BannerSender::Client } else { BannerSender::Server };
+    RuleExample::from_text(&text, protocol, sender).ok()
 }

@@ -1,7 +1,7 @@
 //! The inventory: which host runs which software, since when, who saw it, and what changed.
 //!
-//! Guard, scan and replay pass their events to an [`Observer`]. A [`recorder`] on its own thread sums
-//! them up, and a [`store::Store`] keeps them. This module decides nothing about traffic, and the packet
+//! Guard, scan and replay pass their events to an [`InventorySender`]. A [`recorder`] on its own thread sums
+//! them up, and a [`store::SightingStore`] keeps them. This module decides nothing about traffic, and the packet
 //! path never waits for it.
 
 mod alert;
@@ -24,18 +24,20 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-pub use alert::Alert;
-pub use batch::{Batch, Unread};
+pub use alert::LiveAlert;
+pub use batch::{SensorBatch, UnreadableRecords};
 pub use database::{
-    Beside, Change, Contact, Count, Cursor, Database, Findings, Found, History, HostRecord, HostRow, Keeper,
-    Merger, Overview, PastOrder, PastRun, Rule, Said, Schedule, Sent, Service, Time, schema_of_server,
+    BatchMerger, BatchRecords, ClientContact, HostRecord, HostRow, InventoryChange, InventoryDatabase,
+    InventoryOverview, InventoryTime, PastPageScan, PastRun, PostgresClient, ReceivedBatch, RuleSummary,
+    ScanSchedule, ServiceBanner, ServiceCursor, ServiceFinding, ServiceHistory, ServiceRecord,
+    TransactionalWriter, ValueCount, schema_of_server,
 };
-pub use filter::Filter;
-pub use impact::{Impact, impact};
-pub use moment::{Moment, parse_age};
-pub use notify::{Receiver, parse_url};
+pub use filter::ServiceFilter;
+pub use impact::{RuleImpact, impact};
+pub use moment::{TimeReference, parse_age};
+pub use notify::{NotificationReceiver, parse_url};
 pub(crate) use notify::{SUBCOMMAND as NOTIFIER, serve as serve_notifier};
-pub use observer::{Inventory, Observer, RecordConfig, Telling};
+pub use observer::{ChangeReporting, Inventory, InventorySender, RecordConfig};
 pub use post::SpillConfig;
 pub use store::StoreError;
 

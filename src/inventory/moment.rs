@@ -5,21 +5,21 @@ use std::time::Duration;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
-use super::database::Time;
+use super::database::InventoryTime;
 use crate::event::Timestamp;
 
 /// `24h` ago, `2026-11-20`, `2026-11-20T08:30`, or the end of run `#3`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Moment {
+pub enum TimeReference {
     /// A time before now.
     Ago(Duration),
     /// This time.
-    At(Time),
+    At(InventoryTime),
     /// The end of this run.
     Run(i64),
 }
 
-impl std::str::FromStr for Moment {
+impl std::str::FromStr for TimeReference {
     type Err = &'static str;
 
     /// Times without an offset are UTC; a date means its midnight.
@@ -30,7 +30,7 @@ impl std::str::FromStr for Moment {
         let of_day =
             || text.parse::<DateTime>().ok()?.to_zoned(TimeZone::UTC).ok().map(|time| time.timestamp());
         if let Some(time) = text.parse::<jiff::Timestamp>().ok().or_else(of_day) {
-            return Ok(Self::At(Time::from_millis(time.as_millisecond())));
+            return Ok(Self::At(InventoryTime::from_millis(time.as_millisecond())));
         }
         age(text)
             .map(Self::Ago)
@@ -38,11 +38,11 @@ impl std::str::FromStr for Moment {
     }
 }
 
-impl Moment {
+impl TimeReference {
     /// Returns the time; none for a run.
-    pub(super) fn time(self, now: Timestamp) -> Option<Time> {
+    pub(super) fn time(self, now: Timestamp) -> Option<InventoryTime> {
         match self {
-            Self::Ago(age) => Some(Time::from(now).before(age)),
+            Self::Ago(age) => Some(InventoryTime::from(now).before(age)),
             Self::At(time) => Some(time),
             Self::Run(_) => None,
         }
@@ -77,12 +77,12 @@ mod tests {
             ("2026-11-20T08:30", "2026-11-20 08:30:00"),
             ("2026-11-20T08:30:00+01:00", "2026-11-20 07:30:00"),
         ] {
-            let moment: Moment = text.parse().unwrap_or_else(|error| panic!("{text}: {error}"));
+            let moment: TimeReference = text.parse().unwrap_or_else(|error| panic!("{text}: {error}"));
             assert_eq!(moment.time(now).map(|time| time.to_string()).as_deref(), Some(said), "{text}");
         }
-        assert_eq!("#3".parse(), Ok(Moment::Run(3)));
+        assert_eq!("#3".parse(), Ok(TimeReference::Run(3)));
         for text in ["", "soon", "#", "#x", "2026-13-01", "7"] {
-            assert!(text.parse::<Moment>().is_err(), "{text}");
+            assert!(text.parse::<TimeReference>().is_err(), "{text}");
         }
     }
 }

@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use ahash::AHashSet;
 
-use super::database::{Inbox, Writer};
-use super::heartbeat::Heartbeat;
-use super::notify::Receivers;
-use super::outlet::Outlet;
-use super::post::{Backlog, Found, Post, Spill, SpillConfig, find};
-use super::recorder::{Losses, Recorder};
+use super::database::{RunWriter, SensorInbox};
+use super::heartbeat::SensorHeartbeat;
+use super::notify::NotificationReceivers;
+use super::outlet::ChangeEmitter;
+use super::post::{DirectSender, GrantedAccess, SharedBacklog, SpillConfig, SpillStore, find};
+use super::recorder::{SharedLosses, SightingRecorder};
 use super::sighting::concerns;
-use super::store::{Run, Store, StoreError};
-use crate::database::Place;
-use crate::event::{Event, EventSink as _, Source};
-use crate::output::consumer::Feed;
-use crate::output::{Handle, Overflow, WriterConfig};
-use crate::privileges::User;
+use super::store::{RunDescription, SightingStore, StoreError};
+use crate::database::DatabaseLocation;
+use crate::event::{Event, EventSink as _, EventSource};
+use crate::output::consumer::ConsumerThread;
+use crate::output::{ChannelHandle, OverflowPolicy, WriterConfig};
+use crate::privileges::UnprivilegedUser;
 
 /// Time for which a guard waits at its end for unsent batches: the next run sends the rest.
 const SENT_LAST: Duration = Duration::from_secs(1);
@@ -27,7 +27,7 @@ const SENT_LAST: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordConfig {
     /// The file, or the database of a server.
-    pub place: Place,
+    pub place: DatabaseLocation,
     /// The name of this sensor.
     pub sensor: String,
     /// True if `--sensor` was given.
@@ -43,16 +43,16 @@ pub struct RecordConfig {
     /// The directory in which a sensor's batches wait.
     pub spill: Option<SpillConfig>,
     /// Reports of changes.
-    pub telling: Telling,
+    pub telling: ChangeReporting,
 }
 
 /// Settings of reports about changes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Telling {
+pub struct ChangeReporting {
     /// True to emit events in every output.
     pub as_events: bool,
     /// URLs and commands that are notified.
-    pub receivers: Receivers,
+    pub receivers: NotificationReceivers,
     /// Age of the inventory before which changes are not reported.
     pub learn_for: Option<Duration>,
 }
@@ -60,7 +60,7 @@ pub struct Telling {
 impl RecordConfig {
     /// For the packet path, which never waits: space for events that come while the disk is busy.
     const COUNTING: WriterConfig =
-        WriterConfig { capacity: 1 << 16, octets: 64 << 20, overflow: Overflow::Count };
+        WriterConfig { capacity: 1 << 16, octets: 64 << 20, overflow: OverflowPolicy::Count };
 
     /// Opens or creates the inventory and starts the thread that writes it. If wanted, changes are also
     /// emitted to `outputs`, which must not be finished before the inventory. A guard never waits for it;
@@ -68,65 +68,70 @@ impl RecordConfig {
     ///
     /// # Errors
     /// See [`StoreError`].
-    pub fn start(&self, source: Source, outputs: Vec<Handle>) -> Result<Inventory, StoreError> {
+    pub fn start(&self, source: EventSource, outputs: Vec<ChannelHandle>) -> Result<Inventory, StoreError> {
         let telling = &self.telling;
-        let run = Run {
+        let run = RunDescription {
             source: source.name(),
-            once: source == Source::Replay,
+            once: source == EventSource::Replay,
             tells: telling.as_events || !telling.receivers.is_empty(),
             sensor: self.sensor.clone(),
             about: self.about.clone(),
         };
-        if let (Some(_), Place::Server(_)) = (self.max_size, &self.place) {
+        if let (Some(_), DatabaseLocation::Server(_)) = (self.max_size, &self.place) {
             let why = "a server has no file whose size could be bounded; --keep bounds what is kept";
             return Err(StoreError::NoFile(self.place.clone(), why));
         }
         let channel = match source {
-            Source::Guard => Self::COUNTING,
-            Source::Replay => WriterConfig::WAITING,
-            Source::Scan => WriterConfig::BATCHES,
+            EventSource::Guard => Self::COUNTING,
+            EventSource::Replay => WriterConfig::WAITING,
+            EventSource::Scan => WriterConfig::BATCHES,
         };
         let fault = |error| StoreError::File { path: self.place.to_string().into(), error };
-        let losses = Losses::default();
-        let (post, backlog): (Box<dyn Store>, _) = match self.way(&run, source, &losses)? {
-            Way::Inbox(inbox) => (Box::new(Post::new(inbox, &run)?), None),
-            Way::Folder(spill, backlog) => (spill, Some(backlog)),
-            Way::Tables(store) => return self.record(source, outputs, &run, (*store, channel, losses)),
+        let losses = SharedLosses::default();
+        let (post, backlog): (Box<dyn SightingStore>, _) = match self.way(&run, source, &losses)? {
+            SightingDestination::Inbox(inbox) => (Box::new(DirectSender::new(inbox, &run)?), None),
+            SightingDestination::Folder(spill, backlog) => (spill, Some(backlog)),
+            SightingDestination::Tables(store) => {
+                return self.record(source, outputs, &run, (*store, channel, losses));
+            }
         };
-        let recorder = Recorder::new(post, losses.clone());
-        let feed = Feed::open("inventory", channel, recorder).map_err(fault)?;
-        let heartbeat = Some(Heartbeat::start(&self.place).map_err(fault)?);
+        let recorder = SightingRecorder::new(post, losses.clone());
+        let feed = ConsumerThread::open("inventory", channel, recorder).map_err(fault)?;
+        let heartbeat = Some(SensorHeartbeat::start(&self.place).map_err(fault)?);
         Ok(Inventory { feed, losses, known: Arc::default(), backlog, _heartbeat: heartbeat })
     }
 
     /// Starts a recorder that writes the tables of the inventory.
     fn record(
         &self,
-        source: Source,
-        outputs: Vec<Handle>,
-        run: &Run,
-        (store, channel, losses): (Writer, WriterConfig, Losses),
+        source: EventSource,
+        outputs: Vec<ChannelHandle>,
+        run: &RunDescription,
+        (store, channel, losses): (RunWriter, WriterConfig, SharedLosses),
     ) -> Result<Inventory, StoreError> {
         let telling = &self.telling;
         let fault = |error| StoreError::File { path: self.place.to_string().into(), error };
         let store = store.bounded(self.max_size)?;
         let known = match source {
-            Source::Scan => Arc::new(store.known_servers()?),
-            Source::Guard | Source::Replay => Arc::default(),
+            EventSource::Scan => Arc::new(store.known_servers()?),
+            EventSource::Guard | EventSource::Replay => Arc::default(),
         };
         let outlet = if run.tells {
             let outputs = if telling.as_events { outputs } else { Vec::new() };
             let learned =
                 telling.learn_for.map(|age| store.begun().map(|begun| begun.after(age))).transpose()?;
-            Some(Outlet::open(source, &run.sensor, outputs, &telling.receivers, learned).map_err(fault)?)
+            Some(
+                ChangeEmitter::open(source, &run.sensor, outputs, &telling.receivers, learned)
+                    .map_err(fault)?,
+            )
         } else {
             None
         };
-        let recorder = Recorder::new(Box::new(store), losses.clone())
+        let recorder = SightingRecorder::new(Box::new(store), losses.clone())
             .keeping(self.keep)
             .giving_up_after(self.gone_after)
             .telling(outlet);
-        let feed = Feed::open("inventory", channel, recorder).map_err(fault)?;
+        let feed = ConsumerThread::open("inventory", channel, recorder).map_err(fault)?;
         Ok(Inventory { feed, losses, known, backlog: None, _heartbeat: None })
     }
 
@@ -141,7 +146,7 @@ impl RecordConfig {
     ///
     /// # Errors
     /// One of them cannot be created.
-    pub fn prepare(&self, user: Option<&User>) -> Result<(), StoreError> {
+    pub fn prepare(&self, user: Option<&UnprivilegedUser>) -> Result<(), StoreError> {
         self.telling.receivers.start_delivery(user).map_err(StoreError::Notifier)?;
         // A spill directory for a file is refused later.
         let spill = self.spill.as_ref().filter(|_| self.place.file().is_none());
@@ -149,7 +154,12 @@ impl RecordConfig {
     }
 
     /// Returns the destination of sightings: a fleet's inbox if this is a sensor, else the tables.
-    fn way(&self, run: &Run, source: Source, losses: &Losses) -> Result<Way, StoreError> {
+    fn way(
+        &self,
+        run: &RunDescription,
+        source: EventSource,
+        losses: &SharedLosses,
+    ) -> Result<SightingDestination, StoreError> {
         let sensor = self.is_named.then_some(&*self.sensor);
         let way = match &self.spill {
             Some(spill) if self.place.file().is_some() => {
@@ -157,17 +167,19 @@ impl RecordConfig {
                 return Err(StoreError::Spill { folder: spill.folder.clone(), why: why.to_owned() });
             }
             Some(spill) => {
-                let patience = (source == Source::Guard).then_some(SENT_LAST);
+                let patience = (source == EventSource::Guard).then_some(SENT_LAST);
                 let (spill, backlog) =
-                    Spill::start(spill, &self.place, sensor, run, losses.clone(), patience)?;
-                Way::Folder(Box::new(spill), backlog)
+                    SpillStore::start(spill, &self.place, sensor, run, losses.clone(), patience)?;
+                SightingDestination::Folder(Box::new(spill), backlog)
             }
             None if self.place.file().is_some() => {
-                return Writer::open(&self.place, run).map(Box::new).map(Way::Tables);
+                return RunWriter::open(&self.place, run).map(Box::new).map(SightingDestination::Tables);
             }
             None => match find(&self.place, sensor)? {
-                Found::Writer(inbox) => return inbox.into_writer(run).map(Box::new).map(Way::Tables),
-                Found::Sensor(_, inbox) => Way::Inbox(inbox),
+                GrantedAccess::Writer(inbox) => {
+                    return inbox.into_writer(run).map(Box::new).map(SightingDestination::Tables);
+                }
+                GrantedAccess::Sensor(_, inbox) => SightingDestination::Inbox(inbox),
             },
         };
         let asked = [
@@ -183,35 +195,35 @@ impl RecordConfig {
 }
 
 /// Destination of sightings.
-enum Way {
+enum SightingDestination {
     /// A file, or a server with full access.
-    Tables(Box<Writer>),
+    Tables(Box<RunWriter>),
     /// A server that accepts batches only.
-    Inbox(Inbox),
+    Inbox(SensorInbox),
     /// A directory from which batches are sent.
-    Folder(Box<Spill>, Backlog),
+    Folder(Box<SpillStore>, SharedBacklog),
 }
 
 /// The inventory that a run writes; it must be finished at the end of the run.
 #[derive(Debug)]
 pub struct Inventory {
-    feed: Feed<Recorder>,
-    losses: Losses,
+    feed: ConsumerThread<SightingRecorder>,
+    losses: SharedLosses,
     /// Servers that were known before a scan.
     known: Arc<AHashSet<SocketAddr>>,
-    backlog: Option<Backlog>,
+    backlog: Option<SharedBacklog>,
     /// Keeps this sensor of a fleet alive.
-    _heartbeat: Option<Heartbeat>,
+    _heartbeat: Option<SensorHeartbeat>,
 }
 
 impl Inventory {
     /// Returns a sender of events.
-    pub fn observer(&self) -> Observer {
-        Observer { handle: self.feed.handle() }
+    pub fn observer(&self) -> InventorySender {
+        InventorySender { handle: self.feed.handle() }
     }
 
     /// Returns its channel, and the servers that were known before a scan.
-    pub fn scan_feed(&self) -> (Handle, Arc<AHashSet<SocketAddr>>) {
+    pub fn scan_feed(&self) -> (ChannelHandle, Arc<AHashSet<SocketAddr>>) {
         (self.feed.handle(), Arc::clone(&self.known))
     }
 
@@ -252,7 +264,7 @@ impl Inventory {
     pub fn finish(self) -> u64 {
         let (handle, losses, backlog) = (self.feed.handle(), self.losses, self.backlog);
         drop(self.feed.finish());
-        Finished::of(&handle, &losses, backlog.as_ref()).missing()
+        InventoryLosses::of(&handle, &losses, backlog.as_ref()).missing()
     }
 
     /// Does the same as [`Inventory::finish`], but gives up on a store that is blocked for `patience`;
@@ -260,16 +272,16 @@ impl Inventory {
     ///
     /// # Panics
     /// The same as [`Inventory::finish`].
-    pub fn finish_within(self, patience: Duration) -> Option<Finished> {
+    pub fn finish_within(self, patience: Duration) -> Option<InventoryLosses> {
         let (handle, losses, backlog) = (self.feed.handle(), self.losses, self.backlog);
         self.feed.finish_within(patience)?;
-        Some(Finished::of(&handle, &losses, backlog.as_ref()))
+        Some(InventoryLosses::of(&handle, &losses, backlog.as_ref()))
     }
 }
 
 /// Losses of a finished inventory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Finished {
+pub struct InventoryLosses {
     /// Number of events that did not fit, and of sightings that the store refused.
     pub lost: u64,
     /// Number of sightings that were dropped from the spill directory.
@@ -278,8 +290,8 @@ pub struct Finished {
     pub set_aside: u64,
 }
 
-impl Finished {
-    fn of(handle: &Handle, losses: &Losses, backlog: Option<&Backlog>) -> Self {
+impl InventoryLosses {
+    fn of(handle: &ChannelHandle, losses: &SharedLosses, backlog: Option<&SharedBacklog>) -> Self {
         let (dropped, set_aside) = backlog.map_or((0, 0), |it| (it.dropped(), it.set_aside()));
         Self { lost: handle.lost() + losses.count(), dropped, set_aside }
     }
@@ -292,11 +304,11 @@ impl Finished {
 
 /// Sender of events to the inventory; one for each thread.
 #[derive(Debug, Clone)]
-pub struct Observer {
-    handle: Handle,
+pub struct InventorySender {
+    handle: ChannelHandle,
 }
 
-impl Observer {
+impl InventorySender {
     /// Passes an event that other readers share.
     pub fn share(&self, event: &Arc<Event>) {
         if concerns(event) {

@@ -2,39 +2,40 @@
 
 use std::io;
 
-use super::database::{Change, Time};
-use super::notify::{Notifier, Receivers};
-use crate::event::{ChangeFacts, Event, EventKind, EventSink as _, Source, Timestamp};
-use crate::output::Handle;
+use super::database::{InventoryChange, InventoryTime};
+use super::notify::{ChangeNotifier, NotificationReceivers};
+use crate::event::{ChangeFacts, Event, EventKind, EventSink as _, EventSource, Timestamp};
+use crate::output::ChannelHandle;
 
 /// Emits changes.
-pub(super) struct Outlet {
-    source: Source,
-    outputs: Vec<Handle>,
-    notifier: Option<Notifier>,
+pub(super) struct ChangeEmitter {
+    source: EventSource,
+    outputs: Vec<ChannelHandle>,
+    notifier: Option<ChangeNotifier>,
     /// Time before which nothing is emitted.
-    learned: Option<Time>,
+    learned: Option<InventoryTime>,
 }
 
-impl Outlet {
+impl ChangeEmitter {
     /// Opens the outputs; nothing is emitted before `learned`.
     ///
     /// # Errors
     /// The system has no thread left.
     pub(super) fn open(
-        source: Source,
+        source: EventSource,
         sensor: &str,
-        outputs: Vec<Handle>,
-        receivers: &Receivers,
-        learned: Option<Time>,
+        outputs: Vec<ChannelHandle>,
+        receivers: &NotificationReceivers,
+        learned: Option<InventoryTime>,
     ) -> io::Result<Self> {
-        let notifier = if receivers.is_empty() { None } else { Some(Notifier::start(sensor, receivers)?) };
+        let notifier =
+            if receivers.is_empty() { None } else { Some(ChangeNotifier::start(sensor, receivers)?) };
         Ok(Self { source, outputs, notifier, learned })
     }
 
     /// Emits changes, unless the inventory is still learning.
-    pub(super) fn tell(&self, changes: Vec<Change>) {
-        if changes.is_empty() || self.learned.is_some_and(|learned| Time::now() < learned) {
+    pub(super) fn tell(&self, changes: Vec<InventoryChange>) {
+        if changes.is_empty() || self.learned.is_some_and(|learned| InventoryTime::now() < learned) {
             return;
         }
         for output in &self.outputs {
@@ -46,7 +47,7 @@ impl Outlet {
         }
     }
 
-    fn event(&self, change: &Change) -> Event {
+    fn event(&self, change: &InventoryChange) -> Event {
         let millis = u64::try_from(change.at.millis()).unwrap_or_default();
         let facts = ChangeFacts {
             kind: change.kind.clone(),

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 use ahash::{AHashMap, AHashSet};
 
-use super::outlet::Outlet;
-use super::sighting::{self, Asset, Sighting, Software, What};
-use super::store::{Record, Store, StoreError};
+use super::outlet::ChangeEmitter;
+use super::sighting::{self, AssetKey, NamedSoftware, Sighting, SightingContent};
+use super::store::{SightingRecord, SightingStore, StoreError};
 use crate::diagnostics::tell;
 use crate::event::{Event, Timestamp};
-use crate::output::Consumer;
+use crate::output::EventConsumer;
 
 /// Time for which repeated sightings are only counted.
 const QUIET: Duration = Duration::from_secs(60);
@@ -43,8 +43,8 @@ const LOOKING: (Duration, Duration) = (Duration::from_secs(1), Duration::from_se
 
 /// Written and unwritten sightings of an asset.
 #[derive(Debug)]
-struct Recent {
-    software: Software,
+struct RecentSighting {
+    software: NamedSoftware,
     told: Timestamp,
     first: Timestamp,
     last: Timestamp,
@@ -74,7 +74,7 @@ impl FlowMemory {
 
 /// Counters of lost and removed data, shared with metrics.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Losses(Arc<LossCounters>);
+pub(super) struct SharedLosses(Arc<LossCounters>);
 
 #[derive(Debug, Default)]
 struct LossCounters {
@@ -84,7 +84,7 @@ struct LossCounters {
     file_fault: Mutex<Option<String>>,
 }
 
-impl Losses {
+impl SharedLosses {
     pub(super) fn count(&self) -> u64 {
         self.0.lost.load(Relaxed)
     }
@@ -110,18 +110,18 @@ impl Losses {
 }
 
 /// The consumer of events that feeds a store.
-pub(super) struct Recorder {
-    store: Box<dyn Store>,
-    recent: AHashMap<(Asset, What), Recent>,
+pub(super) struct SightingRecorder {
+    store: Box<dyn SightingStore>,
+    recent: AHashMap<(AssetKey, SightingContent), RecentSighting>,
     flows: FlowMemory,
-    batch: Vec<Record>,
+    batch: Vec<SightingRecord>,
     since: Option<Instant>,
     /// Time of the last successful write.
     written: Option<Instant>,
     swept: Instant,
     /// Time of the file's last check.
     looked: Instant,
-    losses: Losses,
+    losses: SharedLosses,
     /// Time for which data is kept after its last sighting, and time of the last removal.
     keep: Option<(Duration, Option<Instant>)>,
     /// Time without a sighting after which a server is gone, and time of the last search.
@@ -129,16 +129,16 @@ pub(super) struct Recorder {
     /// Number of losses when the store began to fail, and time of the last failure.
     failing: Option<(u64, Instant)>,
     /// Output of changes.
-    outlet: Option<Outlet>,
+    outlet: Option<ChangeEmitter>,
 }
 
-impl std::fmt::Debug for Recorder {
+impl std::fmt::Debug for SightingRecorder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Recorder").field("waiting", &self.batch.len()).finish_non_exhaustive()
+        f.debug_struct("SightingRecorder").field("waiting", &self.batch.len()).finish_non_exhaustive()
     }
 }
 
-impl Consumer for Recorder {
+impl EventConsumer for SightingRecorder {
     fn take(&mut self, event: &Event) {
         self.group(std::slice::from_ref(event));
     }
@@ -191,8 +191,8 @@ impl Consumer for Recorder {
     }
 }
 
-impl Recorder {
-    pub(super) fn new(store: Box<dyn Store>, losses: Losses) -> Self {
+impl SightingRecorder {
+    pub(super) fn new(store: Box<dyn SightingStore>, losses: SharedLosses) -> Self {
         Self {
             store,
             recent: AHashMap::new(),
@@ -221,7 +221,7 @@ impl Recorder {
     }
 
     /// Sets the output of changes.
-    pub(super) fn telling(self, outlet: Option<Outlet>) -> Self {
+    pub(super) fn telling(self, outlet: Option<ChangeEmitter>) -> Self {
         Self { outlet, ..self }
     }
 
@@ -274,16 +274,21 @@ impl Recorder {
 
     fn see(&mut self, sighting: Sighting) {
         let Sighting { asset, what, software, at, flow, is_unanswered } = sighting;
-        if matches!(what, What::Gone) {
-            self.push(Record { asset, what, software, first: at, last: at, count: 1 });
+        if matches!(what, SightingContent::Gone) {
+            self.push(SightingRecord { asset, what, software, first: at, last: at, count: 1 });
             return;
         }
         let key = (asset, what);
         // A server that answers in another protocol has answered.
-        if matches!(key.1, What::Met(_)) && !self.flows.is_first(flow, &key.0.address) && is_unanswered {
+        if matches!(key.1, SightingContent::Met(_))
+            && !self.flows.is_first(flow, &key.0.address)
+            && is_unanswered
+        {
             return;
         }
-        if matches!(key.1, What::Met(_) | What::SaidTo(..)) && !self.flows.is_first(flow, &key) {
+        if matches!(key.1, SightingContent::Met(_) | SightingContent::SaidTo(..))
+            && !self.flows.is_first(flow, &key)
+        {
             return;
         }
         if let Some(recent) = self.recent.get_mut(&key) {
@@ -300,7 +305,7 @@ impl Recorder {
             self.tell_counts();
             self.recent.clear();
         }
-        let record = Record {
+        let record = SightingRecord {
             asset: key.0.clone(),
             what: key.1.clone(),
             software: software.clone(),
@@ -308,11 +313,11 @@ impl Recorder {
             last: at,
             count: 1,
         };
-        self.recent.insert(key, Recent { software, told: at, first: at, last: at, count: 0 });
+        self.recent.insert(key, RecentSighting { software, told: at, first: at, last: at, count: 0 });
         self.push(record);
     }
 
-    fn push(&mut self, record: Record) {
+    fn push(&mut self, record: SightingRecord) {
         self.since.get_or_insert_with(Instant::now);
         self.batch.push(record);
     }
@@ -414,7 +419,7 @@ impl Recorder {
 
     /// Drops the first waiting record.
     fn lose_first(&mut self) {
-        let Record { asset, what, count, .. } = self.batch.remove(0);
+        let SightingRecord { asset, what, count, .. } = self.batch.remove(0);
         let counted = self.recent.remove(&(asset, what)).map_or(0, |recent| recent.count);
         self.losses.0.lost.fetch_add(count + counted, Relaxed);
     }
@@ -443,7 +448,7 @@ fn ago(age: Duration) -> Timestamp {
     Timestamp::from(SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH))
 }
 
-impl Recent {
+impl RecentSighting {
     /// Counts a sighting.
     fn add(&mut self, at: Timestamp) {
         if self.count == 0 {
@@ -454,8 +459,8 @@ impl Recent {
     }
 
     /// Returns the unwritten sightings as a record.
-    fn take(&mut self, (asset, what): &(Asset, What)) -> Record {
-        Record {
+    fn take(&mut self, (asset, what): &(AssetKey, SightingContent)) -> SightingRecord {
+        SightingRecord {
             asset: asset.clone(),
             what: what.clone(),
             software: self.software.clone(),

@@ -4,8 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::product::named;
 use crate::event::{
-    AlertFacts, Application, Endpoint, Event, EventKind, FlowContext, HttpFacts, PortState, ProductFacts,
-    Side, Signature, Source, SshFacts, SshSide, Timestamp,
+    AlertFacts, ApplicationFacts, Endpoint, Event, EventKind, EventSource, FlowContext, HttpFacts, PortState,
+    ProductFacts, Side, SignatureResult, SshFacts, SshSide, Timestamp,
 };
 
 /// Largest number of characters of a text.
@@ -19,7 +19,7 @@ pub(super) const UNKNOWN: &str = "unknown";
 
 /// Software at an address: a server at its port, or a client, with port 0.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Asset {
+pub(super) struct AssetKey {
     /// Its address; an IPv4-mapped one as IPv4.
     pub(super) address: IpAddr,
     /// A server's TCP port, 0 for a client.
@@ -32,16 +32,16 @@ pub(super) struct Asset {
 
 /// The part of an asset's banner that is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Banner {
+pub(super) struct AssetBanner {
     /// Its kind.
-    pub(super) kind: Kind,
+    pub(super) kind: BannerKind,
     /// The text; empty if it names no software.
     pub(super) text: String,
 }
 
-impl Banner {
+impl AssetBanner {
     /// Creates a banner; cuts a text that is too long.
-    pub(super) fn new(kind: Kind, text: &str) -> Self {
+    pub(super) fn new(kind: BannerKind, text: &str) -> Self {
         // The replacement of U+0000 in PostgreSQL has three bytes.
         let octets = |letter: char| if letter == '\0' { 3 } else { letter.len_utf8() };
         let mut room = OCTETS;
@@ -56,7 +56,7 @@ impl Banner {
 
 /// Kind of a banner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Kind {
+pub(super) enum BannerKind {
     /// Text that names the software: an SSH identification, a `Server` or `User-Agent` field, a
     /// greeting's line.
     Banner,
@@ -68,7 +68,7 @@ pub(super) enum Kind {
     HostKey,
 }
 
-impl Kind {
+impl BannerKind {
     /// The name in the database.
     pub(super) const fn name(self) -> &'static str {
         match self {
@@ -82,7 +82,7 @@ impl Kind {
 
 /// Match of a rule for a banner.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Finding {
+pub(super) struct RuleFinding {
     pub(super) rule: String,
     pub(super) title: String,
     pub(super) severity: &'static str,
@@ -95,15 +95,15 @@ pub(super) struct Finding {
 
 /// Content of a sighting.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum What {
+pub(super) enum SightingContent {
     /// The asset sent this banner.
-    Said(Banner),
+    Said(AssetBanner),
     /// The asset sent this banner, which a rule matched.
-    Found(Banner, Finding),
+    Found(AssetBanner, RuleFinding),
     /// This client connected to it.
     Met(IpAddr),
     /// It sent this banner to a client, whose port is 0, or to a server.
-    SaidTo(Banner, SocketAddr, RuleId),
+    SaidTo(AssetBanner, SocketAddr, RuleId),
     /// A scan's connection to it was refused.
     Gone,
 }
@@ -113,7 +113,7 @@ pub(super) type RuleId = String;
 
 /// The software that a banner names; it does not distinguish sightings.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Software {
+pub(super) struct NamedSoftware {
     /// Vendor, product, version, CPE, operating system.
     pub(super) product: ProductFacts,
     /// The package's revision: `Debian-2+deb12u3`.
@@ -123,9 +123,9 @@ pub(super) struct Software {
 /// One sighting.
 #[derive(Debug, Clone)]
 pub(super) struct Sighting {
-    pub(super) asset: Asset,
-    pub(super) what: What,
-    pub(super) software: Software,
+    pub(super) asset: AssetKey,
+    pub(super) what: SightingContent,
+    pub(super) software: NamedSoftware,
     pub(super) at: Timestamp,
     /// The connection; a banner to the same peer counts once in it.
     pub(super) flow: u64,
@@ -153,17 +153,17 @@ pub(super) fn of_events(events: &[Event]) -> Vec<Sighting> {
     let mut sightings = Vec::new();
     for event in events {
         let Some(flow) = &event.flow else { continue };
-        let mut teller = Teller { event, flow, sightings: &mut sightings };
+        let mut teller = SightingExtractor { event, flow, sightings: &mut sightings };
         match &event.kind {
             EventKind::Application(said) => teller.said(said),
             EventKind::Alert(facts) if !facts.is_exempt() => teller.alert(facts),
             EventKind::Connect(facts) if facts.state == PortState::Open && !spoke => {
                 let asset = teller.server(UNKNOWN);
-                teller.tell(asset, What::Said(banner("")), Software::default());
+                teller.tell(asset, SightingContent::Said(banner("")), NamedSoftware::default());
             }
             EventKind::Connect(facts) if matches!(facts.state, PortState::Closed | PortState::Filtered) => {
                 let asset = teller.server(UNKNOWN);
-                teller.tell(asset, What::Gone, Software::default());
+                teller.tell(asset, SightingContent::Gone, NamedSoftware::default());
             }
             _ => {}
         }
@@ -172,17 +172,17 @@ pub(super) fn of_events(events: &[Event]) -> Vec<Sighting> {
 }
 
 /// Converts one event.
-struct Teller<'a> {
+struct SightingExtractor<'a> {
     event: &'a Event,
     flow: &'a FlowContext,
     sightings: &'a mut Vec<Sighting>,
 }
 
-impl Teller<'_> {
-    fn tell(&mut self, asset: Asset, what: What, software: Software) {
+impl SightingExtractor<'_> {
+    fn tell(&mut self, asset: AssetKey, what: SightingContent, software: NamedSoftware) {
         let (at, flow) = (self.event.timestamp, self.flow.id);
         let is_unanswered = match (&what, &self.event.kind) {
-            (What::Met(_), EventKind::Application(said)) => {
+            (SightingContent::Met(_), EventKind::Application(said)) => {
                 sides(said).iter().all(|(side, ..)| *side == Side::Client)
             }
             _ => false,
@@ -192,8 +192,8 @@ impl Teller<'_> {
 
     /// Counts the connection in which an asset sent a banner or a rule matched it. In a scan, the client
     /// is the scan itself.
-    fn said_to(&mut self, asset: &Asset, banner: Banner, rule: &str) {
-        if self.event.source == Source::Scan {
+    fn said_to(&mut self, asset: &AssetKey, banner: AssetBanner, rule: &str) {
+        if self.event.source == EventSource::Scan {
             return;
         }
         let ends = &self.flow.endpoints;
@@ -201,52 +201,60 @@ impl Teller<'_> {
             Side::Server => SocketAddr::new(canonical(ends.client), 0),
             Side::Client => SocketAddr::new(canonical(ends.server), ends.server.port),
         };
-        self.tell(asset.clone(), What::SaidTo(banner, peer, rule.to_owned()), Software::default());
+        self.tell(
+            asset.clone(),
+            SightingContent::SaidTo(banner, peer, rule.to_owned()),
+            NamedSoftware::default(),
+        );
     }
 
-    fn said(&mut self, said: &Application) {
+    fn said(&mut self, said: &ApplicationFacts) {
         for (side, text, software) in sides(said) {
             self.side(side, name_of(said), text, software);
         }
-        if let Application::Ssh(facts) = said {
+        if let ApplicationFacts::Ssh(facts) = said {
             let sides = [(Side::Server, &facts.server), (Side::Client, &facts.client)];
             for (side, hassh) in sides.map(|(side, it)| (side, it.as_ref().and_then(|it| it.hassh.as_ref())))
             {
                 let (Some(hassh), Some(asset)) = (hassh, self.asset(side, "ssh")) else { continue };
-                let banner = Banner::new(Kind::Hassh, &hassh.hash);
-                self.tell(asset, What::Said(banner), Software::default());
+                let banner = AssetBanner::new(BannerKind::Hassh, &hassh.hash);
+                self.tell(asset, SightingContent::Said(banner), NamedSoftware::default());
             }
             self.host_key(facts);
         }
-        if let Application::Tls(facts) = said
+        if let ApplicationFacts::Tls(facts) = said
             && let Some(shown) = facts.server.as_ref().and_then(|server| server.certificates.first())
             && let Some(asset) = self.asset(Side::Server, "tls")
         {
             let text = format!("{} {}", shown.sha256, shown.subject);
-            let banner = Banner::new(Kind::Certificate, &text);
-            self.tell(asset, What::Said(banner), Software::default());
+            let banner = AssetBanner::new(BannerKind::Certificate, &text);
+            self.tell(asset, SightingContent::Said(banner), NamedSoftware::default());
         }
         // In a scan, the client is the scan itself.
-        if self.event.source != Source::Scan {
+        if self.event.source != EventSource::Scan {
             let asset = self.server(name_of(said));
-            self.tell(asset, What::Met(canonical(self.flow.endpoints.client)), Software::default());
+            self.tell(
+                asset,
+                SightingContent::Met(canonical(self.flow.endpoints.client)),
+                NamedSoftware::default(),
+            );
         }
     }
 
     /// Adds the key of an SSH server, unless its signature is another key's: anyone can present such a
     /// key.
     fn host_key(&mut self, facts: &SshFacts) {
-        if let Some(key) = facts.host_key().filter(|key| key.signature != Signature::Bad)
+        if let Some(key) = facts.host_key().filter(|key| key.signature != SignatureResult::Bad)
             && let Some(asset) = self.asset(Side::Server, "ssh")
         {
-            let banner = Banner::new(Kind::HostKey, &key.name());
-            self.tell(asset, What::Said(banner), Software::default());
+            let banner = AssetBanner::new(BannerKind::HostKey, &key.name());
+            self.tell(asset, SightingContent::Said(banner), NamedSoftware::default());
         }
     }
 
-    fn side(&mut self, side: Side, protocol: &'static str, text: &str, software: Software) {
+    fn side(&mut self, side: Side, protocol: &'static str, text: &str, software: NamedSoftware) {
         if let Some(asset) = self.asset(side, protocol) {
-            self.tell(asset.clone(), What::Said(banner(text)), software);
+            self.tell(asset.clone(), SightingContent::Said(banner(text)), software);
             self.said_to(&asset, banner(text), "");
         }
     }
@@ -257,8 +265,8 @@ impl Teller<'_> {
         let (text, software) = sides(said)
             .into_iter()
             .find(|(side, ..)| *side == facts.from)
-            .map_or(("", Software::default()), |(_, text, software)| (text, software));
-        let finding = Finding {
+            .map_or(("", NamedSoftware::default()), |(_, text, software)| (text, software));
+        let finding = RuleFinding {
             rule: facts.rule.clone(),
             title: facts.title.clone(),
             severity: facts.severity.name(),
@@ -266,22 +274,22 @@ impl Teller<'_> {
             verdict: facts.verdict.as_ref().map(|told| told.verdict.name()),
             blocked: facts.blocked,
         };
-        self.tell(asset.clone(), What::Found(banner(text), finding), software);
+        self.tell(asset.clone(), SightingContent::Found(banner(text), finding), software);
         self.said_to(&asset, banner(text), &facts.rule);
     }
 
-    fn server(&self, protocol: &'static str) -> Asset {
+    fn server(&self, protocol: &'static str) -> AssetKey {
         let end = self.flow.endpoints.server;
-        Asset { address: canonical(end), port: end.port, side: Side::Server, protocol }
+        AssetKey { address: canonical(end), port: end.port, side: Side::Server, protocol }
     }
 
     /// Returns the asset at one end; none for the scan itself.
-    fn asset(&self, side: Side, protocol: &'static str) -> Option<Asset> {
+    fn asset(&self, side: Side, protocol: &'static str) -> Option<AssetKey> {
         match side {
             Side::Server => Some(self.server(protocol)),
-            Side::Client if self.event.source == Source::Scan => None,
+            Side::Client if self.event.source == EventSource::Scan => None,
             Side::Client => {
-                Some(Asset { address: canonical(self.flow.endpoints.client), port: 0, side, protocol })
+                Some(AssetKey { address: canonical(self.flow.endpoints.client), port: 0, side, protocol })
             }
         }
     }
@@ -292,56 +300,56 @@ fn canonical(end: Endpoint) -> IpAddr {
 }
 
 /// Returns a banner with this text.
-pub(super) fn banner(text: &str) -> Banner {
-    Banner::new(Kind::Banner, text)
+pub(super) fn banner(text: &str) -> AssetBanner {
+    AssetBanner::new(BannerKind::Banner, text)
 }
 
-fn name_of(said: &Application) -> &'static str {
+fn name_of(said: &ApplicationFacts) -> &'static str {
     match said {
-        Application::Other(facts) => facts.name,
+        ApplicationFacts::Other(facts) => facts.name,
         said => said.protocol().name(),
     }
 }
 
 /// Returns the banner of each side, with its software.
-fn sides(said: &Application) -> Vec<(Side, &str, Software)> {
+fn sides(said: &ApplicationFacts) -> Vec<(Side, &str, NamedSoftware)> {
     match said {
-        Application::Ssh(facts) => {
+        ApplicationFacts::Ssh(facts) => {
             let sides = [(Side::Server, facts.server.as_ref()), (Side::Client, facts.client.as_ref())];
             let heard = sides.into_iter().filter_map(|(side, said)| said.map(|said| (side, said)));
             heard.map(|(side, said)| (side, said.banner.as_str(), ssh(said))).collect()
         }
-        Application::Http(facts) => http(facts),
-        Application::Greeting(facts) => {
+        ApplicationFacts::Http(facts) => http(facts),
+        ApplicationFacts::Greeting(facts) => {
             let text = facts.lines.first().map_or("", String::as_str);
             let product = facts.fingerprint.clone().unwrap_or_default();
-            vec![(Side::Server, text, Software { product, patch: None })]
+            vec![(Side::Server, text, NamedSoftware { product, patch: None })]
         }
         // The server's choice depends on the client's offer, and the name is the client's claim.
-        Application::Tls(facts) => {
-            facts.server.iter().map(|_| (Side::Server, "", Software::default())).collect()
+        ApplicationFacts::Tls(facts) => {
+            facts.server.iter().map(|_| (Side::Server, "", NamedSoftware::default())).collect()
         }
         // First bytes are as often random as they name something.
-        Application::Other(_) => vec![(Side::Server, "", Software::default())],
+        ApplicationFacts::Other(_) => vec![(Side::Server, "", NamedSoftware::default())],
     }
 }
 
-fn ssh(said: &SshSide) -> Software {
+fn ssh(said: &SshSide) -> NamedSoftware {
     let patch = said.software_version.split_once(' ').map(|(_, comments)| comments.trim().to_owned());
     let patch = patch.filter(|comments| !comments.is_empty());
     let product = said.fingerprint.clone().unwrap_or_else(|| named(&said.software_version));
-    Software { product, patch }
+    NamedSoftware { product, patch }
 }
 
-fn http(facts: &HttpFacts) -> Vec<(Side, &str, Software)> {
+fn http(facts: &HttpFacts) -> Vec<(Side, &str, NamedSoftware)> {
     let mut sides = Vec::new();
     if let Some(response) = &facts.response {
         let text = response.header("Server").unwrap_or_default();
         let product = response.fingerprint.clone().unwrap_or_else(|| named(text));
-        sides.push((Side::Server, text, Software { product, patch: None }));
+        sides.push((Side::Server, text, NamedSoftware { product, patch: None }));
     }
     if let Some(agent) = facts.request.as_ref().and_then(|request| request.header("User-Agent")) {
-        sides.push((Side::Client, agent, Software { product: named(agent), patch: None }));
+        sides.push((Side::Client, agent, NamedSoftware { product: named(agent), patch: None }));
     }
     sides
 }

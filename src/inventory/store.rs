@@ -3,17 +3,17 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::database::Change;
-use super::sighting::{Asset, Software, What};
-use crate::database::{DatabaseError, Place};
+use super::database::InventoryChange;
+use super::sighting::{AssetKey, NamedSoftware, SightingContent};
+use crate::database::{DatabaseError, DatabaseLocation};
 use crate::event::Timestamp;
 
 /// All equal sightings of an asset since the last write.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Record {
-    pub(super) asset: Asset,
-    pub(super) what: What,
-    pub(super) software: Software,
+pub(super) struct SightingRecord {
+    pub(super) asset: AssetKey,
+    pub(super) what: SightingContent,
+    pub(super) software: NamedSoftware,
     pub(super) first: Timestamp,
     pub(super) last: Timestamp,
     pub(super) count: u64,
@@ -21,7 +21,7 @@ pub(super) struct Record {
 
 /// Source and purpose of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Run {
+pub struct RunDescription {
     /// Guard, scan or replay, or the program whose files are imported.
     pub source: &'static str,
     /// True if sightings from before a time already recorded are not counted again: a file may be read
@@ -37,22 +37,22 @@ pub struct Run {
 
 /// Result of writing a batch.
 #[derive(Debug, Default)]
-pub(super) struct Taken {
+pub(super) struct WriteResult {
     /// Number of written records, from the first on. It is less than all if an earlier call wrote these
     /// but its answer was lost. The caller writes the others again.
     pub(super) records: usize,
-    /// The changes that they caused, if the run [wants](Run::tells) them.
-    pub(super) changes: Vec<Change>,
+    /// The changes that they caused, if the run [wants](RunDescription::tells) them.
+    pub(super) changes: Vec<InventoryChange>,
 }
 
 /// Keeps sightings: all of a batch or nothing of it.
-pub(super) trait Store: Send {
+pub(super) trait SightingStore: Send {
     /// Writes a batch. The caller repeats a refused one from its start, perhaps with further records, or
     /// drops it.
     ///
     /// # Errors
     /// Nothing is known to be written.
-    fn write(&mut self, batch: &[Record]) -> Result<Taken, StoreError>;
+    fn write(&mut self, batch: &[SightingRecord]) -> Result<WriteResult, StoreError>;
 
     /// Reopens a file that was deleted or replaced; returns true if it was.
     ///
@@ -75,7 +75,7 @@ pub(super) trait Store: Send {
     ///
     /// # Errors
     /// None is marked as gone.
-    fn unseen(&mut self, _before: Timestamp) -> Result<Vec<Change>, StoreError> {
+    fn unseen(&mut self, _before: Timestamp) -> Result<Vec<InventoryChange>, StoreError> {
         Ok(Vec::new())
     }
 
@@ -122,10 +122,10 @@ pub enum StoreError {
     Notifier(std::io::Error),
     /// There is no inventory to read.
     #[error("{0}: no such inventory; guard, scan and replay make one with --inventory")]
-    Missing(Place),
+    Missing(DatabaseLocation),
     /// It is a database, but no inventory.
     #[error("{0}: a database, but no inventory of bannerwall")]
-    Foreign(Place),
+    Foreign(DatabaseLocation),
     /// No run of that number has ended.
     #[error("#{0}: no run of that number has ended; `bannerwall inventory runs` lists them")]
     Run(i64),
@@ -135,7 +135,7 @@ pub enum StoreError {
     )]
     Newer {
         /// The inventory.
-        place: Place,
+        place: DatabaseLocation,
         /// Its version.
         found: i64,
         /// The newest that is known.
@@ -145,7 +145,7 @@ pub enum StoreError {
     #[error("{place}: its schema is version {found}, and cannot be brought to version {known}: {error}")]
     Older {
         /// The inventory.
-        place: Place,
+        place: DatabaseLocation,
         /// Its version.
         found: i64,
         /// The newest that is known.
@@ -155,15 +155,15 @@ pub enum StoreError {
     },
     /// The operation needs a file, which it does not have.
     #[error("{0}: {1}")]
-    NoFile(Place, &'static str),
+    NoFile(DatabaseLocation, &'static str),
     /// The role is a sensor's, which may only insert batches.
     #[error("{0}: its role is a sensor's, which may only insert batches: {1}")]
-    Sensor(Place, &'static str),
+    Sensor(DatabaseLocation, &'static str),
     /// The role belongs to another sensor.
     #[error("{place}: its role is that of sensor {known}, and --sensor says {named}")]
     OtherSensor {
         /// The inventory.
-        place: Place,
+        place: DatabaseLocation,
         /// The sensor whose role it is.
         known: String,
         /// The one that was named.
@@ -171,7 +171,7 @@ pub enum StoreError {
     },
     /// The role is no sensor's, but a sensor is required.
     #[error("{0}: its role is no sensor's, but --spill is only for sensors")]
-    NoSensor(Place),
+    NoSensor(DatabaseLocation),
     /// The spill directory cannot be used.
     #[error("with --spill {}: {why}", folder.display())]
     Spill {
@@ -184,7 +184,7 @@ pub enum StoreError {
     #[error("{place}: {error}")]
     Database {
         /// The inventory.
-        place: Place,
+        place: DatabaseLocation,
         /// The error.
         error: DatabaseError,
     },

@@ -8,7 +8,7 @@ use prometheus::proto::MetricFamily;
 use prometheus::{IntCounter, IntCounterVec};
 use serde::{Deserialize, Serialize};
 
-use super::{Latency, Registry};
+use super::{LatencyHistogram, MetricsRegistry};
 use crate::diagnostics::tell;
 
 /// Largest number of series that are transferred; a rule has a few.
@@ -16,14 +16,14 @@ const SERIES: usize = 1 << 16;
 
 /// Values of the counters at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counts {
-    series: Vec<Series>,
-    spreads: Vec<Spread>,
+pub struct CounterSnapshot {
+    series: Vec<CounterValue>,
+    spreads: Vec<HistogramValue>,
 }
 
 /// A counter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Series {
+struct CounterValue {
     name: String,
     labels: Vec<(String, String)>,
     value: u64,
@@ -31,7 +31,7 @@ struct Series {
 
 /// A histogram.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Spread {
+struct HistogramValue {
     name: String,
     buckets: Vec<u64>,
     nanos: u64,
@@ -39,27 +39,27 @@ struct Spread {
 
 /// A counter or histogram, by the family's name.
 #[derive(Debug, Clone)]
-pub(super) enum Counting {
+pub(super) enum HandoverMetric {
     One(String, IntCounter),
     Many(String, IntCounterVec),
-    Spread(Latency),
+    Spread(LatencyHistogram),
 }
 
 /// All counters of a registry.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Carried(Arc<Mutex<Vec<Counting>>>);
+pub(super) struct HandoverCounters(Arc<Mutex<Vec<HandoverMetric>>>);
 
-impl Carried {
-    pub(super) fn add(&self, counting: Counting) {
+impl HandoverCounters {
+    pub(super) fn add(&self, counting: HandoverMetric) {
         self.lock().push(counting);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Counting>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<HandoverMetric>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Counts {
+impl CounterSnapshot {
     /// Drops series of rules if there are too many, with a warning.
     fn cut_to(&mut self, limit: usize) {
         let mut surplus = self.series.len().saturating_sub(limit);
@@ -75,7 +75,7 @@ impl Counts {
     }
 }
 
-impl Series {
+impl CounterValue {
     /// Returns the rule or policy that it counts for.
     fn id(&self) -> Option<&str> {
         let ids = self.labels.iter().filter(|(label, _)| matches!(&**label, "rule" | "policy"));
@@ -83,21 +83,21 @@ impl Series {
     }
 }
 
-impl Registry {
+impl MetricsRegistry {
     /// Returns the values of all counters.
-    pub fn counts(&self) -> Counts {
-        let mut counts = Counts::default();
+    pub fn counts(&self) -> CounterSnapshot {
+        let mut counts = CounterSnapshot::default();
         for counting in self.carried.lock().iter() {
             match counting {
-                Counting::One(name, counter) => counts.series.push(Series {
+                HandoverMetric::One(name, counter) => counts.series.push(CounterValue {
                     name: name.clone(),
                     labels: Vec::new(),
                     value: counter.get(),
                 }),
-                Counting::Many(name, family) => counts.series.extend(members(name, family)),
-                Counting::Spread(latency) => {
+                HandoverMetric::Many(name, family) => counts.series.extend(members(name, family)),
+                HandoverMetric::Spread(latency) => {
                     let (buckets, nanos) = latency.counts();
-                    counts.spreads.push(Spread { name: latency.name().to_owned(), buckets, nanos });
+                    counts.spreads.push(HistogramValue { name: latency.name().to_owned(), buckets, nanos });
                 }
             }
         }
@@ -109,16 +109,18 @@ impl Registry {
 
     /// Adds the predecessor's values. Values that are not counted here are dropped, and so are those of
     /// rules or policies that are not in `ids`.
-    pub fn go_on_from(&self, counts: &Counts, ids: &HashSet<&str>) {
+    pub fn go_on_from(&self, counts: &CounterSnapshot, ids: &HashSet<&str>) {
         let carried = self.carried.lock();
         let in_force = counts.series.iter().filter(|series| series.id().is_none_or(|id| ids.contains(id)));
         for series in in_force {
             for counting in carried.iter() {
                 match counting {
-                    Counting::One(name, counter) if *name == series.name && series.labels.is_empty() => {
+                    HandoverMetric::One(name, counter)
+                        if *name == series.name && series.labels.is_empty() =>
+                    {
                         counter.inc_by(series.value);
                     }
-                    Counting::Many(name, family) if *name == series.name => {
+                    HandoverMetric::Many(name, family) if *name == series.name => {
                         let labels: HashMap<&str, &str> = series
                             .labels
                             .iter()
@@ -133,7 +135,7 @@ impl Registry {
             }
         }
         for counting in carried.iter() {
-            let Counting::Spread(latency) = counting else { continue };
+            let HandoverMetric::Spread(latency) = counting else { continue };
             if let Some(spread) = counts.spreads.iter().find(|spread| spread.name == latency.name()) {
                 latency.add(&spread.buckets, spread.nanos);
             }
@@ -141,7 +143,7 @@ impl Registry {
     }
 }
 
-fn members(name: &str, family: &IntCounterVec) -> Vec<Series> {
+fn members(name: &str, family: &IntCounterVec) -> Vec<CounterValue> {
     let families = family.collect();
     let metrics = families.iter().flat_map(MetricFamily::get_metric);
     let series = metrics.map(|metric| {
@@ -152,7 +154,7 @@ fn members(name: &str, family: &IntCounterVec) -> Vec<Series> {
             labels.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         // The counter's own integer, because the displayed value is floating-point.
         let value = family.get_metric_with(&by_name).map_or(0, |counter| counter.get());
-        Series { name: name.to_owned(), labels, value }
+        CounterValue { name: name.to_owned(), labels, value }
     });
     series.collect()
 }
@@ -162,11 +164,11 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::event::Action;
-    use crate::metrics::{GuardMetrics, QueueDrop, ReloadResult, TakeoverResult, Verdict};
+    use crate::event::RuleAction;
+    use crate::metrics::{GuardMetrics, QueueDrop, ReloadResult, TakeoverResult, VerdictLabel};
 
-    fn guard() -> (Registry, GuardMetrics) {
-        let registry = Registry::new().expect("families agree");
+    fn guard() -> (MetricsRegistry, GuardMetrics) {
+        let registry = MetricsRegistry::new().expect("families agree");
         let metrics = GuardMetrics::new(&registry).expect("no family twice");
         (registry, metrics)
     }
@@ -175,22 +177,22 @@ mod tests {
     fn counters_go_on_in_another_process() {
         let (registry, metrics) = guard();
         metrics.bytes.inc_by(1 << 60);
-        metrics.packets(3, Verdict::Drop).inc_by(7);
-        metrics.rule_matches("a\"rule", Action::Reject).inc();
-        metrics.rule_matches("a rule of before", Action::Reject).inc();
-        metrics.rule_matches("never matched", Action::Alert).inc_by(0);
+        metrics.packets(3, VerdictLabel::Drop).inc_by(7);
+        metrics.rule_matches("a\"rule", RuleAction::Reject).inc();
+        metrics.rule_matches("a rule of before", RuleAction::Reject).inc();
+        metrics.rule_matches("never matched", RuleAction::Alert).inc_by(0);
         metrics.verdict_latency.observe(Duration::from_micros(7), 5);
         metrics.uninspected_packets.inc_by(2);
         metrics.rules.set(9);
         let text = serde_json::to_string(&registry.counts()).expect("plain data");
-        let counts: Counts = serde_json::from_str(&text).expect("as it was written");
+        let counts: CounterSnapshot = serde_json::from_str(&text).expect("as it was written");
         let (next, its) = guard();
         its.bytes.inc_by(5);
         its.uninspected_packets.set_known(true);
         next.go_on_from(&counts, &HashSet::from(["a\"rule", "never matched"]));
         assert_eq!(its.bytes.get(), (1 << 60) + 5);
-        assert_eq!(its.packets(3, Verdict::Drop).get(), 7);
-        assert_eq!(its.rule_matches("a\"rule", Action::Reject).get(), 1);
+        assert_eq!(its.packets(3, VerdictLabel::Drop).get(), 7);
+        assert_eq!(its.rule_matches("a\"rule", RuleAction::Reject).get(), 1);
         assert_eq!(its.uninspected_packets.get(), Some(2));
         assert_eq!(its.rules.get(), 0, "what is no counter is not taken along");
         assert_eq!(its.reloads(ReloadResult::Success).get(), 0);
@@ -205,7 +207,7 @@ mod tests {
         metrics.bytes.inc();
         metrics.takeovers(TakeoverResult::Success).inc();
         for rule in ["one", "two", "three"] {
-            metrics.rule_matches(rule, Action::Alert).inc();
+            metrics.rule_matches(rule, RuleAction::Alert).inc();
         }
         let mut counts = registry.counts();
         let all = counts.series.len();

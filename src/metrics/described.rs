@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::{Metric, MetricFamily, MetricType};
 
-use super::Registry;
+use super::MetricsRegistry;
 
 /// A family.
 #[derive(Debug)]
@@ -23,9 +23,9 @@ pub(crate) struct DescribedFamily {
 
 /// The descriptions so far.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Descriptions(Arc<Mutex<Vec<(Desc, MetricType)>>>);
+pub(super) struct MetricDescriptions(Arc<Mutex<Vec<(Desc, MetricType)>>>);
 
-impl Descriptions {
+impl MetricDescriptions {
     pub(super) fn add(&self, collector: &impl Collector) {
         // A counter whose value is unknown has no family yet.
         let kind = collector.collect().first().map_or(MetricType::COUNTER, MetricFamily::get_field_type);
@@ -34,7 +34,7 @@ impl Descriptions {
     }
 }
 
-impl Registry {
+impl MetricsRegistry {
     /// Returns all families. Versions are left out of the values of labels.
     pub(crate) fn described(&self) -> Vec<DescribedFamily> {
         let shown = self.families.gather();

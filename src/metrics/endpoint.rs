@@ -11,14 +11,14 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-use super::{Health, MetricsError, Registry};
+use super::{MetricsError, MetricsRegistry, ProgramHealth};
 use crate::diagnostics::tell;
 use crate::privileges::give_up_all;
-use crate::web::{Gate, Limits, Server, WebConfig, bind, names_this_machine};
+use crate::web::{LoginLayer, WebConfig, WebServer, WebServerLimits, bind, names_this_machine};
 
 /// Few connections at once, and a quarter of them for one address, so that three networks can't block all
 /// others. Scrapes are seconds apart, so no connection needs to be kept alive.
-const LIMITS: Limits = Limits {
+const LIMITS: WebServerLimits = WebServerLimits {
     connections: (32, 8),
     head: Duration::from_secs(5),
     whole: Duration::from_secs(15),
@@ -37,26 +37,26 @@ pub struct MetricsConfig {
 
 /// The running HTTP server; stops when dropped.
 #[derive(Debug)]
-pub struct Endpoint {
-    server: Server,
+pub struct MetricsEndpoint {
+    server: WebServer,
     listener: TcpListener,
 }
 
 #[derive(Clone)]
-struct Shown {
-    registry: Registry,
-    health: Arc<Health>,
+struct EndpointState {
+    registry: MetricsRegistry,
+    health: Arc<ProgramHealth>,
 }
 
-impl Endpoint {
+impl MetricsEndpoint {
     /// Listens and answers until it is dropped.
     ///
     /// # Errors
     /// Returns an error if it cannot listen on the address; the message names the flag.
     pub fn start(
         config: &MetricsConfig,
-        registry: Registry,
-        health: Arc<Health>,
+        registry: MetricsRegistry,
+        health: Arc<ProgramHealth>,
     ) -> Result<Self, MetricsError> {
         let address = config.address;
         let listener = bind(address).map_err(|source| MetricsError::Listen { address, source })?;
@@ -74,22 +74,22 @@ impl Endpoint {
     pub fn go_on(
         config: &MetricsConfig,
         listener: TcpListener,
-        registry: Registry,
-        health: Arc<Health>,
+        registry: MetricsRegistry,
+        health: Arc<ProgramHealth>,
     ) -> Result<Self, MetricsError> {
         listener.set_nonblocking(true).map_err(MetricsError::Start)?;
         let own = listener.try_clone().map_err(MetricsError::Start)?;
         let (tls, users) = config.web.as_ref().map_or((None, None), WebConfig::parts);
-        let mut router = router(Shown { registry, health });
+        let mut router = router(EndpointState { registry, health });
         if let Some(users) = users {
-            router = router.layer(from_fn_with_state(Arc::new(Gate::new(users)), Gate::check));
+            router = router.layer(from_fn_with_state(Arc::new(LoginLayer::new(users)), LoginLayer::check));
         }
         let address = listener.local_addr().map_err(MetricsError::Start)?.ip();
         if address.to_canonical().is_loopback() {
             router = router.layer(from_fn_with_state(address, check_host));
         }
         let begin = |_: &_| give_up_all("metrics");
-        let server = Server::start("metrics", listener, tls, router, LIMITS, begin);
+        let server = WebServer::start("metrics", listener, tls, router, LIMITS, begin);
         Ok(Self { server: server.map_err(MetricsError::Start)?, listener: own })
     }
 
@@ -104,7 +104,7 @@ impl Endpoint {
     }
 }
 
-fn router(shown: Shown) -> Router {
+fn router(shown: EndpointState) -> Router {
     Router::new()
         .route("/metrics", get(metrics))
         .route("/healthz", get(healthz))
@@ -121,14 +121,14 @@ async fn check_host(State(own): State<IpAddr>, request: Request, next: Next) -> 
     (StatusCode::MISDIRECTED_REQUEST, "metrics are on localhost: ask for them by that name\n").into_response()
 }
 
-async fn metrics(State(shown): State<Shown>) -> Response {
+async fn metrics(State(shown): State<EndpointState>) -> Response {
     match shown.registry.render() {
         Ok(text) => ([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
     }
 }
 
-async fn healthz(State(shown): State<Shown>) -> (StatusCode, &'static str) {
+async fn healthz(State(shown): State<EndpointState>) -> (StatusCode, &'static str) {
     if shown.health.has_failed() {
         (StatusCode::SERVICE_UNAVAILABLE, "failed\n")
     } else {
@@ -136,7 +136,7 @@ async fn healthz(State(shown): State<Shown>) -> (StatusCode, &'static str) {
     }
 }
 
-async fn readyz(State(shown): State<Shown>) -> (StatusCode, String) {
+async fn readyz(State(shown): State<EndpointState>) -> (StatusCode, String) {
     match shown.health.obstacles() {
         None => (StatusCode::OK, "ready\n".to_owned()),
         Some(obstacles) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready\n{obstacles}")),
@@ -154,11 +154,11 @@ mod tests {
         MetricsConfig { address, web: None }
     }
 
-    fn start() -> (Endpoint, Arc<Health>) {
-        let health = Arc::new(Health::default());
-        let registry = Registry::new().expect("families agree");
+    fn start() -> (MetricsEndpoint, Arc<ProgramHealth>) {
+        let health = Arc::new(ProgramHealth::default());
+        let registry = MetricsRegistry::new().expect("families agree");
         let config = at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
-        (Endpoint::start(&config, registry, Arc::clone(&health)).expect("a free port"), health)
+        (MetricsEndpoint::start(&config, registry, Arc::clone(&health)).expect("a free port"), health)
     }
 
     fn get(address: SocketAddr, path: &str) -> String {
@@ -254,8 +254,9 @@ mod tests {
     #[test]
     fn a_taken_address_is_an_error_that_names_the_flag() {
         let (endpoint, health) = start();
-        let error = Endpoint::start(&at(endpoint.server.address()), Registry::default(), health)
-            .expect_err("it is taken");
+        let error =
+            MetricsEndpoint::start(&at(endpoint.server.address()), MetricsRegistry::default(), health)
+                .expect_err("it is taken");
         assert!(error.to_string().contains("--metrics: cannot listen on 127.0.0.1:"), "{error}");
     }
 }

@@ -2,12 +2,12 @@
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 
-use super::{Knowable, Latency, MetricsError, Registry};
-use crate::event::{Action, Protocol, Side};
+use super::{LatencyHistogram, MetricsError, MetricsRegistry, OptionalCounter};
+use crate::event::{Protocol, RuleAction, Side};
 
 /// The verdict for a queued packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum VerdictLabel {
     /// The packet passes.
     Accept,
     /// Dropped.
@@ -65,14 +65,14 @@ macro_rules! families {
         /// The guard's families; clones share them.
         #[derive(Debug, Clone)]
         pub struct GuardMetrics {
-            labelled: Labelled,
+            labelled: LabelledFamilies,
             /// Number of packets that passed without inspection, at the hook's queue rule or by a rule
             /// before its jump; absent while it is unknown.
-            pub uninspected_packets: Knowable,
+            pub uninspected_packets: OptionalCounter,
             /// Time from arrival in this process to the verdict.
-            pub verdict_latency: Latency,
+            pub verdict_latency: LatencyHistogram,
             /// Time from the kernel's receipt to arrival in this process, if the kernel stamps packets.
-            pub queue_wait: Latency,
+            pub queue_wait: LatencyHistogram,
             $($(#[doc = $doc])+ $visibility $field: families!(@type $kind),)+
         }
 
@@ -81,14 +81,14 @@ macro_rules! families {
             ///
             /// # Errors
             /// Returns an error if the registry has them already.
-            pub fn new(registry: &Registry) -> Result<Self, MetricsError> {
+            pub fn new(registry: &MetricsRegistry) -> Result<Self, MetricsError> {
                 let uninspected =
                     "Packets that passed without inspection, at the hook's queue rule or by a rule before its jump";
                 let metrics = Self {
-                    labelled: Labelled::new(registry)?,
-                    uninspected_packets: Knowable::new(registry, "uninspected_packets_total", uninspected)?,
-                    verdict_latency: Latency::verdict(registry)?,
-                    queue_wait: Latency::queue_wait(registry)?,
+                    labelled: LabelledFamilies::new(registry)?,
+                    uninspected_packets: OptionalCounter::new(registry, "uninspected_packets_total", uninspected)?,
+                    verdict_latency: LatencyHistogram::verdict(registry)?,
+                    queue_wait: LatencyHistogram::queue_wait(registry)?,
                     $($field: registry.$kind($name, $help)?,)+
                 };
                 metrics.start_at_zero();
@@ -192,17 +192,17 @@ families! {
 macro_rules! labelled {
     (@type counter) => { IntCounterVec };
     (@type gauge) => { IntGaugeVec };
-    (@register counter) => { Registry::counters };
-    (@register gauge) => { Registry::gauges };
+    (@register counter) => { MetricsRegistry::counters };
+    (@register gauge) => { MetricsRegistry::gauges };
     ($($field:ident: $kind:ident $name:literal by [$($label:literal),+] $help:literal,)+) => {
         /// Families with labels.
         #[derive(Debug, Clone)]
-        struct Labelled {
+        struct LabelledFamilies {
             $($field: labelled!(@type $kind),)+
         }
 
-        impl Labelled {
-            fn new(registry: &Registry) -> Result<Self, MetricsError> {
+        impl LabelledFamilies {
+            fn new(registry: &MetricsRegistry) -> Result<Self, MetricsError> {
                 Ok(Self { $($field: labelled!(@register $kind)(registry, $name, $help, &[$($label),+])?,)+ })
             }
         }
@@ -253,7 +253,7 @@ impl GuardMetrics {
         for result in [ResetResult::Sent, ResetResult::Failed, ResetResult::Limited] {
             self.resets(result);
         }
-        for action in [Action::Drop, Action::Reject] {
+        for action in [RuleAction::Drop, RuleAction::Reject] {
             self.flows_blocked(action);
         }
         for result in ["banned", "extended", "exempt", "failed", "lost"] {
@@ -281,11 +281,11 @@ impl GuardMetrics {
     }
 
     /// Number of packets of `queue` with `verdict`.
-    pub fn packets(&self, queue: u16, verdict: Verdict) -> IntCounter {
+    pub fn packets(&self, queue: u16, verdict: VerdictLabel) -> IntCounter {
         let verdict = match verdict {
-            Verdict::Accept => "accept",
-            Verdict::Drop => "drop",
-            Verdict::Repeat => "repeat",
+            VerdictLabel::Accept => "accept",
+            VerdictLabel::Drop => "drop",
+            VerdictLabel::Repeat => "repeat",
         };
         self.labelled.packets.with_label_values(&[&*queue.to_string(), verdict])
     }
@@ -301,7 +301,7 @@ impl GuardMetrics {
     }
 
     /// Number of banners that the rule with this id matched.
-    pub fn rule_matches(&self, rule: &str, action: Action) -> IntCounter {
+    pub fn rule_matches(&self, rule: &str, action: RuleAction) -> IntCounter {
         self.labelled.rule_matches.with_label_values(&[rule, action.name()])
     }
 
@@ -377,7 +377,7 @@ impl GuardMetrics {
     }
 
     /// Number of flows that were really stopped, by action: dropped, or also reset.
-    pub fn flows_blocked(&self, action: Action) -> IntCounter {
+    pub fn flows_blocked(&self, action: RuleAction) -> IntCounter {
         self.labelled.flows_blocked.with_label_values(&[action.name()])
     }
 

@@ -7,14 +7,14 @@ use std::sync::{Mutex, PoisonError};
 
 /// Health of the program; shared by its parts and by the endpoint.
 #[derive(Debug, Default)]
-pub struct Health {
+pub struct ProgramHealth {
     ready: AtomicBool,
     failed: AtomicBool,
     /// Reasons why it is not ready, by the part that reported them.
     obstacles: Mutex<BTreeMap<&'static str, String>>,
 }
 
-impl Health {
+impl ProgramHealth {
     /// Sets whether the program does its work: `/readyz`.
     pub fn set_ready(&self, ready: bool) {
         self.ready.store(ready, Ordering::Relaxed);

@@ -6,22 +6,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use prometheus::core::{Collector, Desc};
 use prometheus::{IntCounter, proto};
 
-use super::carried::Counting;
-use super::{MetricsError, Registry, full_name, options};
+use super::carried::HandoverMetric;
+use super::{MetricsError, MetricsRegistry, full_name, options};
 
 /// A counter that is shown only once its value is known; clones share it.
 #[derive(Debug, Clone)]
-pub struct Knowable {
+pub struct OptionalCounter {
     counter: IntCounter,
     known: Arc<AtomicBool>,
 }
 
-impl Knowable {
-    pub(super) fn new(registry: &Registry, name: &str, help: &str) -> Result<Self, MetricsError> {
+impl OptionalCounter {
+    pub(super) fn new(registry: &MetricsRegistry, name: &str, help: &str) -> Result<Self, MetricsError> {
         let counter = IntCounter::with_opts(options(name, help))?;
         let knowable = Self { counter, known: Arc::default() };
         registry.register(&knowable)?;
-        registry.carried.add(Counting::One(full_name(name), knowable.counter.clone()));
+        registry.carried.add(HandoverMetric::One(full_name(name), knowable.counter.clone()));
         Ok(knowable)
     }
 
@@ -46,7 +46,7 @@ impl Knowable {
     }
 }
 
-impl Collector for Knowable {
+impl Collector for OptionalCounter {
     fn desc(&self) -> Vec<&Desc> {
         self.counter.desc()
     }
@@ -62,8 +62,8 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_absent() {
-        let registry = Registry::default();
-        let lost = Knowable::new(&registry, "lost_total", "Lost").expect("the first one");
+        let registry = MetricsRegistry::default();
+        let lost = OptionalCounter::new(&registry, "lost_total", "Lost").expect("the first one");
         lost.inc_by(3);
         let shown = || registry.render().expect("it can be shown");
         assert!(!shown().contains("bannerwall_lost_total"), "{}", shown());

@@ -14,8 +14,8 @@ use std::time::Duration;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::{self, MetricType};
 
-use super::carried::Counting;
-use super::{MetricsError, Registry};
+use super::carried::HandoverMetric;
+use super::{MetricsError, MetricsRegistry};
 
 /// Upper bounds of the buckets in nanoseconds; a last one without a bound follows.
 const BOUNDS: [u64; 15] = [
@@ -38,39 +38,39 @@ const BOUNDS: [u64; 15] = [
 
 /// A histogram that takes a whole batch at once; clones share it.
 #[derive(Debug, Clone)]
-pub struct Latency {
+pub struct LatencyHistogram {
     name: &'static str,
     help: &'static str,
     description: Desc,
-    counts: Arc<Counts>,
+    counts: Arc<LatencyCounts>,
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct LatencyCounts {
     /// Number of packets by bucket, not cumulative.
     buckets: [AtomicU64; BOUNDS.len() + 1],
     /// Sum of the waiting times in nanoseconds.
     nanos: AtomicU64,
 }
 
-impl Latency {
+impl LatencyHistogram {
     /// Creates the histogram of the time from arrival in this process to the verdict.
-    pub(super) fn verdict(registry: &Registry) -> Result<Self, MetricsError> {
+    pub(super) fn verdict(registry: &MetricsRegistry) -> Result<Self, MetricsError> {
         let help = "Time from a packet's arrival in this process to its verdict's departure, in seconds";
         Self::new(registry, "bannerwall_verdict_latency_seconds", help)
     }
 
     /// Creates the histogram of the time from receipt by the kernel to arrival in this process.
-    pub(super) fn queue_wait(registry: &Registry) -> Result<Self, MetricsError> {
+    pub(super) fn queue_wait(registry: &MetricsRegistry) -> Result<Self, MetricsError> {
         let help = "Time from a packet's receipt by the kernel to its arrival in this process, in seconds, if the kernel stamps packets";
         Self::new(registry, "bannerwall_queue_wait_seconds", help)
     }
 
-    fn new(registry: &Registry, name: &'static str, help: &'static str) -> Result<Self, MetricsError> {
+    fn new(registry: &MetricsRegistry, name: &'static str, help: &'static str) -> Result<Self, MetricsError> {
         let description = Desc::new(name.to_owned(), help.to_owned(), Vec::new(), HashMap::new())?;
         let latency = Self { name, help, description, counts: Arc::default() };
         registry.register(&latency)?;
-        registry.carried.add(Counting::Spread(latency.clone()));
+        registry.carried.add(HandoverMetric::Spread(latency.clone()));
         Ok(latency)
     }
 
@@ -131,7 +131,7 @@ fn seconds(nanos: u64) -> f64 {
     Duration::from_nanos(nanos).as_secs_f64()
 }
 
-impl Collector for Latency {
+impl Collector for LatencyHistogram {
     fn desc(&self) -> Vec<&Desc> {
         vec![&self.description]
     }
@@ -152,7 +152,7 @@ impl Collector for Latency {
 mod tests {
     use super::*;
 
-    fn lines(latency: &Latency, registry: &Registry) -> Vec<String> {
+    fn lines(latency: &LatencyHistogram, registry: &MetricsRegistry) -> Vec<String> {
         assert_eq!(latency.desc().len(), 1);
         let text = registry.render().expect("a histogram can be shown");
         text.lines().filter(|line| line.starts_with(latency.name)).map(str::to_owned).collect()
@@ -160,8 +160,8 @@ mod tests {
 
     #[test]
     fn buckets_are_cumulative_and_a_bound_belongs_to_its_own() {
-        let registry = Registry::default();
-        let latency = Latency::verdict(&registry).expect("the first one");
+        let registry = MetricsRegistry::default();
+        let latency = LatencyHistogram::verdict(&registry).expect("the first one");
         latency.observe(Duration::from_nanos(10_000), 3);
         latency.observe(Duration::from_nanos(10_001), 4);
         latency.clone().observe(Duration::from_secs(2), 1);

@@ -15,14 +15,14 @@ mod latency;
 mod scan;
 mod tunnel;
 
-pub use carried::Counts;
-pub use endpoint::{Endpoint, MetricsConfig};
-pub use guard::{GuardMetrics, QueueDrop, ReloadResult, ResetResult, TakeoverResult, Verdict};
-pub use health::Health;
-pub use knowable::Knowable;
-pub use latency::Latency;
+pub use carried::CounterSnapshot;
+pub use endpoint::{MetricsConfig, MetricsEndpoint};
+pub use guard::{GuardMetrics, QueueDrop, ReloadResult, ResetResult, TakeoverResult, VerdictLabel};
+pub use health::ProgramHealth;
+pub use knowable::OptionalCounter;
+pub use latency::LatencyHistogram;
 pub use scan::ScanMetrics;
-pub use tunnel::{TunnelDrop, TunnelMetrics, Way};
+pub use tunnel::{TunnelDirection, TunnelDrop, TunnelMetrics};
 
 use std::net::SocketAddr;
 
@@ -30,7 +30,7 @@ use prometheus::core::Collector;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, TextEncoder};
 
-use carried::{Carried, Counting};
+use carried::{HandoverCounters, HandoverMetric};
 
 /// Error of setting up metrics.
 #[derive(Debug, thiserror::Error)]
@@ -53,14 +53,14 @@ pub enum MetricsError {
 
 /// The metric families of this process.
 #[derive(Debug, Clone, Default)]
-pub struct Registry {
+pub struct MetricsRegistry {
     families: prometheus::Registry,
-    carried: Carried,
+    carried: HandoverCounters,
     #[cfg(test)]
-    described: described::Descriptions,
+    described: described::MetricDescriptions,
 }
 
-impl Registry {
+impl MetricsRegistry {
     /// Creates a registry with the program's version and its start time.
     ///
     /// # Errors
@@ -99,14 +99,14 @@ impl Registry {
     fn counter(&self, name: &str, help: &str) -> Result<IntCounter, MetricsError> {
         let counter = IntCounter::with_opts(options(name, help))?;
         self.register(&counter)?;
-        self.carried.add(Counting::One(full_name(name), counter.clone()));
+        self.carried.add(HandoverMetric::One(full_name(name), counter.clone()));
         Ok(counter)
     }
 
     fn counters(&self, name: &str, help: &str, labels: &[&str]) -> Result<IntCounterVec, MetricsError> {
         let counters = IntCounterVec::new(options(name, help), labels)?;
         self.register(&counters)?;
-        self.carried.add(Counting::Many(full_name(name), counters.clone()));
+        self.carried.add(HandoverMetric::Many(full_name(name), counters.clone()));
         Ok(counters)
     }
 
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_registry_shows_what_runs() {
-        let text = Registry::new().expect("families agree").render().expect("they can be shown");
+        let text = MetricsRegistry::new().expect("families agree").render().expect("they can be shown");
         let version = env!("CARGO_PKG_VERSION");
         assert!(text.contains(&format!("bannerwall_build_info{{version=\"{version}\"}} 1\n")), "{text}");
         assert!(text.contains("# TYPE bannerwall_start_time_seconds gauge\n"), "{text}");
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_registry_shows_what_the_process_uses() {
-        let text = Registry::new().expect("families agree").render().expect("they can be shown");
+        let text = MetricsRegistry::new().expect("families agree").render().expect("they can be shown");
         for name in
             ["cpu_seconds_total", "open_fds", "max_fds", "resident_memory_bytes", "start_time_seconds"]
         {
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn all_can_share_a_registry() {
-        let registry = Registry::new().expect("families agree");
+        let registry = MetricsRegistry::new().expect("families agree");
         GuardMetrics::new(&registry).expect("no family twice");
         ScanMetrics::new(&registry).expect("no family twice");
         TunnelMetrics::new(&registry).expect("no family twice");

@@ -2,7 +2,7 @@
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge};
 
-use super::{MetricsError, Registry};
+use super::{MetricsError, MetricsRegistry};
 use crate::event::PortState;
 
 /// The scan's families; clones share them.
@@ -18,7 +18,7 @@ impl ScanMetrics {
     ///
     /// # Errors
     /// Returns an error if the registry has them already.
-    pub fn new(registry: &Registry) -> Result<Self, MetricsError> {
+    pub fn new(registry: &MetricsRegistry) -> Result<Self, MetricsError> {
         let metrics = Self {
             targets: registry.counters("scan_targets_total", "Finished targets, by state", &["state"])?,
             inflight: registry.gauge("scan_inflight", "Open connections")?,
@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn every_state_is_there_from_the_start() {
-        let registry = Registry::default();
+        let registry = MetricsRegistry::default();
         let metrics = ScanMetrics::new(&registry).expect("no family twice");
         metrics.targets(PortState::Open).inc_by(3);
         metrics.inflight.set(2);

@@ -2,18 +2,18 @@
 
 use prometheus::{IntCounter, IntGauge};
 
-use super::{MetricsError, Registry};
+use super::{MetricsError, MetricsRegistry};
 
 /// Direction of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum TunnelDirection {
     /// From the device to the peer.
     Sent,
     /// From the peer to the device.
     Received,
 }
 
-impl Way {
+impl TunnelDirection {
     const ALL: [Self; 2] = [Self::Sent, Self::Received];
 
     /// The name as a label and in text.
@@ -103,10 +103,10 @@ impl TunnelMetrics {
     ///
     /// # Errors
     /// Returns an error if the registry has them already.
-    pub fn new(registry: &Registry) -> Result<Self, MetricsError> {
+    pub fn new(registry: &MetricsRegistry) -> Result<Self, MetricsError> {
         let both_ways = |name, help| {
             let family = registry.counters(name, help, &["way"])?;
-            Ok::<_, MetricsError>(Way::ALL.map(|way| family.with_label_values(&[way.name()])))
+            Ok::<_, MetricsError>(TunnelDirection::ALL.map(|way| family.with_label_values(&[way.name()])))
         };
         let dropped = registry.counters(
             "tunnel_dropped_total",
@@ -129,17 +129,17 @@ impl TunnelMetrics {
     }
 
     /// Number of packets in this direction.
-    pub fn packets(&self, way: Way) -> &IntCounter {
+    pub fn packets(&self, way: TunnelDirection) -> &IntCounter {
         &self.packets[way as usize]
     }
 
     /// Number of bytes of these packets.
-    pub fn octets(&self, way: Way) -> &IntCounter {
+    pub fn octets(&self, way: TunnelDirection) -> &IntCounter {
         &self.octets[way as usize]
     }
 
     /// Number of datagrams sent to the peer, or received from it.
-    pub fn datagrams(&self, way: Way) -> &IntCounter {
+    pub fn datagrams(&self, way: TunnelDirection) -> &IntCounter {
         &self.datagrams[way as usize]
     }
 
@@ -155,12 +155,12 @@ mod tests {
 
     #[test]
     fn every_label_is_there_from_the_start_and_its_own() {
-        let registry = Registry::default();
+        let registry = MetricsRegistry::default();
         let metrics = TunnelMetrics::new(&registry).expect("no family twice");
         for (index, reason) in TunnelDrop::ALL.iter().enumerate() {
             metrics.dropped(*reason).inc_by(index as u64);
         }
-        metrics.packets(Way::Received).inc_by(3);
+        metrics.packets(TunnelDirection::Received).inc_by(3);
         let text = registry.render().expect("they can be shown");
         let has = |line: &str| text.lines().any(|there| there == line);
         for (index, reason) in TunnelDrop::ALL.iter().enumerate() {

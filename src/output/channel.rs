@@ -9,7 +9,7 @@ use crate::event::{Event, EventSink};
 
 /// Behavior of a full channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Overflow {
+pub enum OverflowPolicy {
     /// The event is dropped and counted; the caller never waits.
     Count,
     /// The caller waits until there is space.
@@ -24,21 +24,21 @@ pub struct WriterConfig {
     /// Approximate number of bytes that the events in the channel may take.
     pub octets: usize,
     /// Behavior of a full channel.
-    pub overflow: Overflow,
+    pub overflow: OverflowPolicy,
 }
 
 impl WriterConfig {
     /// For the packet path: never wait.
-    pub const COUNTING: Self = Self { capacity: 8192, octets: 16 << 20, overflow: Overflow::Count };
+    pub const COUNTING: Self = Self { capacity: 8192, octets: 16 << 20, overflow: OverflowPolicy::Count };
     /// For events in batches, none of which may be lost.
-    pub const BATCHES: Self = Self { capacity: 16, octets: 32 << 20, overflow: Overflow::Wait };
+    pub const BATCHES: Self = Self { capacity: 16, octets: 32 << 20, overflow: OverflowPolicy::Wait };
     /// For callers whose events may not be lost.
-    pub const WAITING: Self = Self { capacity: 4096, octets: 16 << 20, overflow: Overflow::Wait };
+    pub const WAITING: Self = Self { capacity: 4096, octets: 16 << 20, overflow: OverflowPolicy::Wait };
 }
 
 /// Counters that the consumer's thread and all handles share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct ChannelCounters {
     /// Number of events that entered the channel.
     pub(super) accepted: AtomicU64,
     /// Number of events that the destination accepted.
@@ -53,14 +53,14 @@ pub(super) struct Shared {
     /// Number of bytes that the events in the channel take.
     octets: AtomicUsize,
     limit: usize,
-    overflow: Overflow,
+    overflow: OverflowPolicy,
     /// True if the consumer has stopped, so there will never be space again. The lock also guards the
     /// wait for space.
     ended: Mutex<bool>,
     freed: Condvar,
 }
 
-pub(super) enum Message {
+pub(super) enum ChannelMessage {
     One(Arc<Event>, usize),
     Groups(Vec<Vec<Event>>, usize),
     /// Write everything before, then confirm by dropping the sender.
@@ -68,22 +68,22 @@ pub(super) enum Message {
 }
 
 /// The consumer's end of the channel.
-pub(super) struct Queue {
-    pub(super) messages: Receiver<Message>,
-    shared: Arc<Shared>,
+pub(super) struct ChannelReceiver {
+    pub(super) messages: Receiver<ChannelMessage>,
+    shared: Arc<ChannelCounters>,
 }
 
 /// The sender's end of the channel, to be cloned for each thread with events.
 #[derive(Debug, Clone)]
-pub struct Handle {
-    channel: Sender<Message>,
-    pub(super) shared: Arc<Shared>,
+pub struct ChannelHandle {
+    channel: Sender<ChannelMessage>,
+    pub(super) shared: Arc<ChannelCounters>,
 }
 
 /// Creates a channel and returns both ends.
-pub(super) fn channel(config: WriterConfig) -> (Handle, Queue) {
+pub(super) fn channel(config: WriterConfig) -> (ChannelHandle, ChannelReceiver) {
     let (sender, messages) = bounded(config.capacity);
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(ChannelCounters {
         accepted: AtomicU64::new(0),
         written: AtomicU64::new(0),
         overflowed: AtomicU64::new(0),
@@ -96,29 +96,29 @@ pub(super) fn channel(config: WriterConfig) -> (Handle, Queue) {
         ended: Mutex::new(false),
         freed: Condvar::new(),
     });
-    let queue = Queue { messages, shared: Arc::clone(&shared) };
-    (Handle { channel: sender, shared }, queue)
+    let queue = ChannelReceiver { messages, shared: Arc::clone(&shared) };
+    (ChannelHandle { channel: sender, shared }, queue)
 }
 
-impl Handle {
+impl ChannelHandle {
     /// Sends an event that other readers share.
     pub fn share(&self, event: &Arc<Event>) {
         let weight = event.weight();
-        self.send(Message::One(Arc::clone(event), weight), weight);
+        self.send(ChannelMessage::One(Arc::clone(event), weight), weight);
     }
 
     /// Sends groups of events. No event of another thread comes between the events of a group.
     pub fn emit_groups(&self, groups: Vec<Vec<Event>>) {
         if !groups.is_empty() {
             let weight = groups.iter().flatten().map(Event::weight).sum();
-            self.send(Message::Groups(groups, weight), weight);
+            self.send(ChannelMessage::Groups(groups, weight), weight);
         }
     }
 
     /// Waits until every event that was emitted before is written (or lost and counted).
     pub fn sync(&self) {
         let (done, written) = bounded::<()>(0);
-        if self.channel.send(Message::Sync(done)).is_ok() {
+        if self.channel.send(ChannelMessage::Sync(done)).is_ok() {
             // Nothing is ever sent: the consumer drops the sender when it is done.
             let _ = written.recv();
         }
@@ -144,15 +144,15 @@ impl Handle {
         self.shared.reopen.store(true, Relaxed);
     }
 
-    fn send(&self, message: Message, weight: usize) {
+    fn send(&self, message: ChannelMessage, weight: usize) {
         let events = message.len();
         let sent = match self.shared.overflow {
-            Overflow::Wait => {
+            OverflowPolicy::Wait => {
                 self.shared.wait_for_room(weight);
                 // This fails only if the consumer has stopped.
                 self.channel.send(message).is_ok()
             }
-            Overflow::Count => {
+            OverflowPolicy::Count => {
                 self.shared.take_room(weight)
                     && match self.channel.try_send(message) {
                         Ok(()) => true,
@@ -168,14 +168,14 @@ impl Handle {
     }
 }
 
-impl EventSink for Handle {
+impl EventSink for ChannelHandle {
     fn emit(&mut self, event: Event) {
         let weight = event.weight();
-        self.send(Message::One(Arc::new(event), weight), weight);
+        self.send(ChannelMessage::One(Arc::new(event), weight), weight);
     }
 }
 
-impl Queue {
+impl ChannelReceiver {
     pub(super) fn give_back(&self, weight: usize) {
         self.shared.give_back(weight);
     }
@@ -185,8 +185,8 @@ impl Queue {
     }
 }
 
-impl Shared {
-    pub(super) fn overflow(&self) -> Overflow {
+impl ChannelCounters {
+    pub(super) fn overflow(&self) -> OverflowPolicy {
         self.overflow
     }
 
@@ -212,7 +212,7 @@ impl Shared {
 
     fn give_back(&self, weight: usize) {
         self.octets.fetch_sub(weight, Relaxed);
-        if self.overflow == Overflow::Wait {
+        if self.overflow == OverflowPolicy::Wait {
             // The lock ensures that this does not come between a waiting caller's check and its sleep.
             let _ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
             self.freed.notify_all();
@@ -221,14 +221,14 @@ impl Shared {
 }
 
 /// Wakes callers that wait for space when the consumer stops, also by a panic.
-impl Drop for Queue {
+impl Drop for ChannelReceiver {
     fn drop(&mut self) {
         *self.shared.ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.shared.freed.notify_all();
     }
 }
 
-impl Message {
+impl ChannelMessage {
     fn len(&self) -> u64 {
         match self {
             Self::One(..) => 1,

@@ -1,6 +1,6 @@
 //! Consumers of events, which run off the path on which the events arise.
 //!
-//! A [`Consumer`] runs on its own thread behind a channel that is bounded in events and in bytes. One
+//! A [`EventConsumer`] runs on its own thread behind a channel that is bounded in events and in bytes. One
 //! writes events in an output format, another keeps an inventory.
 
 use std::io;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, select};
 
-use super::channel::{Handle, Message, Overflow, Queue, WriterConfig, channel};
+use super::channel::{ChannelHandle, ChannelMessage, ChannelReceiver, OverflowPolicy, WriterConfig, channel};
 use crate::event::Event;
 use crate::privileges::{FILES, keep_or_tell};
 
@@ -25,7 +25,7 @@ const GATHER: Duration = Duration::from_millis(10);
 const LOOK_UP: Duration = Duration::from_millis(500);
 
 /// Takes events, in order.
-pub trait Consumer: Send {
+pub trait EventConsumer: Send {
     /// Called before the first event.
     fn begin(&mut self) {}
 
@@ -57,13 +57,13 @@ pub trait Consumer: Send {
 
 /// A consumer on its thread; it must be finished at the end of the run.
 #[derive(Debug)]
-pub struct Feed<C> {
-    handle: Handle,
+pub struct ConsumerThread<C> {
+    handle: ChannelHandle,
     stop: Sender<()>,
     thread: JoinHandle<C>,
 }
 
-impl<C: Consumer + 'static> Feed<C> {
+impl<C: EventConsumer + 'static> ConsumerThread<C> {
     /// Starts a thread of this name with a new channel.
     ///
     /// # Errors
@@ -73,15 +73,19 @@ impl<C: Consumer + 'static> Feed<C> {
     }
 
     /// Starts a thread of this name for an existing channel. If no event may be lost, callers
-    /// [wait](Overflow::Wait) for space. Such a consumer must not be used on the packet path, except for
+    /// [wait](OverflowPolicy::Wait) for space. Such a consumer must not be used on the packet path, except for
     /// rare events (a new host, for instance).
     ///
     /// # Errors
     /// The system has no thread left.
-    pub(super) fn start(name: &str, (handle, queue): (Handle, Queue), mut consumer: C) -> io::Result<Self> {
+    pub(super) fn start(
+        name: &str,
+        (handle, queue): (ChannelHandle, ChannelReceiver),
+        mut consumer: C,
+    ) -> io::Result<Self> {
         let (stop, stopped) = bounded(1);
         // No pause if callers wait for space: it would make them wait longer.
-        let gather = handle.shared.overflow() == Overflow::Count;
+        let gather = handle.shared.overflow() == OverflowPolicy::Count;
         let thread = std::thread::Builder::new().name(name.to_owned());
         let name = name.to_owned();
         let thread = thread.spawn(move || {
@@ -93,7 +97,7 @@ impl<C: Consumer + 'static> Feed<C> {
     }
 
     /// Returns a sender for the consumer.
-    pub fn handle(&self) -> Handle {
+    pub fn handle(&self) -> ChannelHandle {
         self.handle.clone()
     }
 
@@ -106,11 +110,11 @@ impl<C: Consumer + 'static> Feed<C> {
         self.end()
     }
 
-    /// Does the same as [`Feed::finish`], but gives up on a consumer that has not stopped after
+    /// Does the same as [`ConsumerThread::finish`], but gives up on a consumer that has not stopped after
     /// `patience`.
     ///
     /// # Panics
-    /// The same as [`Feed::finish`].
+    /// The same as [`ConsumerThread::finish`].
     pub fn finish_within(self, patience: Duration) -> Option<C> {
         self.tell_to_stop();
         let start = Instant::now();
@@ -134,7 +138,7 @@ impl<C: Consumer + 'static> Feed<C> {
 }
 
 /// Passes events from the channel to `consumer` until the stop signal, and then the rest of the channel.
-fn run(consumer: &mut dyn Consumer, queue: &Queue, stopped: &Receiver<()>, gather: bool) {
+fn run(consumer: &mut dyn EventConsumer, queue: &ChannelReceiver, stopped: &Receiver<()>, gather: bool) {
     consumer.begin();
     while let Some(message) = next(consumer, queue, stopped, gather) {
         match message {
@@ -157,17 +161,17 @@ fn run(consumer: &mut dyn Consumer, queue: &Queue, stopped: &Receiver<()>, gathe
     consumer.flush();
 }
 
-fn take(consumer: &mut dyn Consumer, queue: &Queue, message: Message) {
+fn take(consumer: &mut dyn EventConsumer, queue: &ChannelReceiver, message: ChannelMessage) {
     match message {
-        Message::One(event, weight) => {
+        ChannelMessage::One(event, weight) => {
             queue.give_back(weight);
             consumer.take(&event);
         }
-        Message::Groups(groups, weight) => {
+        ChannelMessage::Groups(groups, weight) => {
             queue.give_back(weight);
             groups.iter().for_each(|events| consumer.group(events));
         }
-        Message::Sync(done) => {
+        ChannelMessage::Sync(done) => {
             consumer.flush();
             drop(done);
         }
@@ -176,11 +180,11 @@ fn take(consumer: &mut dyn Consumer, queue: &Queue, message: Message) {
 
 /// Returns the next message; `Some(None)` if a deadline has passed, `None` if it must stop.
 fn next(
-    consumer: &dyn Consumer,
-    queue: &Queue,
+    consumer: &dyn EventConsumer,
+    queue: &ChannelReceiver,
     stopped: &Receiver<()>,
     gather: bool,
-) -> Option<Option<Message>> {
+) -> Option<Option<ChannelMessage>> {
     if let Ok(message) = queue.messages.try_recv() {
         return Some(Some(message));
     }

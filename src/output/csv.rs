@@ -7,14 +7,14 @@ use std::borrow::Cow;
 use std::io;
 
 use crate::event::{
-    Action, AlertFacts, AnomalyFacts, Application, ChangeFacts, ConnectFacts, DropFacts, Endpoint, Event,
-    EventKind, FlowRecord, ProductFacts, Protocol, Side,
+    AlertFacts, AnomalyFacts, ApplicationFacts, ChangeFacts, ConnectFacts, DropFacts, Endpoint, Event,
+    EventKind, FlowRecord, ProductFacts, Protocol, RuleAction, Side,
 };
 
-use super::identity::Identity;
-use super::text::{BanLine, Changed};
+use super::identity::ServiceIdentity;
+use super::text::{BanLine, ChangeLine};
 use super::time::EveTime;
-use super::{Format, escape};
+use super::{OutputFormat, escape};
 
 /// The columns in order; new ones are added only at the end.
 pub const COLUMNS: [&str; 30] = [
@@ -50,17 +50,17 @@ pub const COLUMNS: [&str; 30] = [
     "host_key",
 ];
 
-/// CSV records as a [`Format`].
+/// CSV records as a [`OutputFormat`].
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Csv;
+pub struct CsvFormat;
 
-impl Format for Csv {
+impl OutputFormat for CsvFormat {
     fn begin(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
         record(out, COLUMNS)
     }
 
     fn event(&mut self, event: &Event, out: &mut Vec<u8>) -> io::Result<()> {
-        record(out, Row::new(event).cells().iter().map(|cell| plain(cell)))
+        record(out, CsvRow::new(event).cells().iter().map(|cell| plain(cell)))
     }
 }
 
@@ -87,7 +87,7 @@ fn inert(cell: &str) -> Cow<'_, str> {
 
 /// The values of an event for the columns; empty where it has none.
 #[derive(Debug, Default)]
-struct Row<'a> {
+struct CsvRow<'a> {
     timestamp: String,
     source: &'static str,
     event_type: &'static str,
@@ -115,7 +115,7 @@ struct Row<'a> {
     host_key: String,
 }
 
-impl<'a> Row<'a> {
+impl<'a> CsvRow<'a> {
     fn new(event: &'a Event) -> Self {
         let mut row = Self {
             timestamp: EveTime(event.timestamp).to_string(),
@@ -159,27 +159,27 @@ impl<'a> Row<'a> {
         self.banner = facts.new.as_deref().or(facts.old.as_deref()).unwrap_or_default().into();
         self.rule = facts.rule.as_deref().unwrap_or_default();
         self.reason = &facts.kind;
-        self.detail = Changed(facts).to_string().into();
+        self.detail = ChangeLine(facts).to_string().into();
     }
 
-    fn application(&mut self, said: &'a Application) {
+    fn application(&mut self, said: &'a ApplicationFacts) {
         let summary = said.summary();
         self.event_type = said.name();
         self.protocol = Some(said.protocol());
         self.from = summary.from;
         self.banner = summary.banner.unwrap_or_default();
         let named = summary.product.filter(|facts| facts.product.is_some()).map(Cow::Borrowed);
-        self.product = named.or_else(|| Identity::of(said).map(|said| Cow::Owned(said.into())));
+        self.product = named.or_else(|| ServiceIdentity::of(said).map(|said| Cow::Owned(said.into())));
         self.status = summary.status;
         self.reason = summary.reason.unwrap_or_default();
         self.protocol_version = summary.protocol_version.unwrap_or_default();
         self.url = summary.url.unwrap_or_default();
-        if let Application::Ssh(facts) = said {
+        if let ApplicationFacts::Ssh(facts) = said {
             self.host_key = facts.host_key().map(ToString::to_string).unwrap_or_default();
         }
         self.detail = match (summary.client, said) {
             (Some((banner, _)), _) => format!("client={banner}").into(),
-            (None, Application::Tls(facts)) => facts.certified().unwrap_or_default().into(),
+            (None, ApplicationFacts::Tls(facts)) => facts.certified().unwrap_or_default().into(),
             (None, _) => summary.title.unwrap_or_default().into(),
         };
     }
@@ -208,7 +208,7 @@ impl<'a> Row<'a> {
         self.rule = facts.rule.as_deref().unwrap_or_default();
         self.reason = facts.reason.name();
         if let Some(resets) = &facts.resets {
-            self.action = Action::Reject.name();
+            self.action = RuleAction::Reject.name();
             self.detail = resets.complaint().unwrap_or_default().into();
         }
         self.blocked = Some(true);
@@ -298,14 +298,14 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
-    use crate::event::{HttpFacts, HttpResponseFacts, PortState, Source};
+    use crate::event::{EventSource, HttpFacts, HttpResponseFacts, PortState};
     use crate::event::{SshFacts, SshSide, Timestamp};
 
     fn read(events: &[Event]) -> Vec<Vec<String>> {
         let mut out = Vec::new();
-        Csv.begin(&mut out).unwrap();
+        CsvFormat.begin(&mut out).unwrap();
         for event in events {
-            Csv.event(event, &mut out).unwrap();
+            CsvFormat.event(event, &mut out).unwrap();
         }
         assert_eq!(
             out.iter().filter(|octet| **octet == b'\n').count(),
@@ -317,7 +317,7 @@ mod tests {
     }
 
     fn event(kind: EventKind) -> Event {
-        Event { timestamp: Timestamp::default(), source: Source::Scan, flow: None, kind }
+        Event { timestamp: Timestamp::default(), source: EventSource::Scan, flow: None, kind }
     }
 
     #[test]
@@ -351,7 +351,7 @@ mod tests {
         let ssh = SshFacts { client: None, server: Some(side.into()) };
         let rows = read(&[
             event(EventKind::Connect(connect)),
-            event(EventKind::Application(Application::Ssh(Arc::new(ssh)))),
+            event(EventKind::Application(ApplicationFacts::Ssh(Arc::new(ssh)))),
         ]);
         assert_eq!(rows[0], COLUMNS);
         let cell = |row: usize, name| &rows[row][COLUMNS.iter().position(|column| *column == name).unwrap()];
@@ -370,7 +370,7 @@ mod tests {
                 ..HttpResponseFacts::default()
             }),
         };
-        let rows = read(&[event(EventKind::Application(Application::Http(Arc::new(answer))))]);
+        let rows = read(&[event(EventKind::Application(ApplicationFacts::Http(Arc::new(answer))))]);
         let cell = |name| rows[1][COLUMNS.iter().position(|column| *column == name).unwrap()].as_str();
         assert_eq!(
             (cell("protocol_version"), cell("status"), cell("reason")),

@@ -3,25 +3,25 @@
 use std::borrow::Cow;
 use std::net::SocketAddr;
 
-use super::identity::Identity;
+use super::identity::ServiceIdentity;
 use crate::event::{
-    AlertFacts, Application, ConnectFacts, Endpoint, Event, EventKind, HostKey, HttpFacts, HttpResponseFacts,
-    PortState, ProductFacts, SshSide, Timestamp, TlsFacts,
+    AlertFacts, ApplicationFacts, ConnectFacts, Endpoint, Event, EventKind, HostKey, HttpFacts,
+    HttpResponseFacts, PortState, ProductFacts, SshSide, Timestamp, TlsFacts,
 };
 
 /// A borrowed view of one target's events.
 #[derive(Debug)]
-pub(super) struct Finding<'a> {
+pub(super) struct TargetReport<'a> {
     pub(super) timestamp: Timestamp,
     pub(super) target: SocketAddr,
     pub(super) connect: Option<&'a ConnectFacts>,
     /// The exchanges in order: several responses of an HTTP server, else one banner.
-    pub(super) said: Vec<&'a Application>,
+    pub(super) said: Vec<&'a ApplicationFacts>,
     /// The first alert of each rule: a rule may match several responses of one target.
     pub(super) alerts: Vec<&'a AlertFacts>,
 }
 
-impl<'a> Finding<'a> {
+impl<'a> TargetReport<'a> {
     /// Gathers `events`; returns none if they are not about a target.
     pub(super) fn new(events: &'a [Event]) -> Option<Self> {
         let last = events.last()?;
@@ -69,8 +69,8 @@ impl<'a> Finding<'a> {
     }
 
     /// Returns the product that the software itself names, if its banner has a known form.
-    pub(super) fn identity(&self) -> Option<Identity> {
-        self.said.iter().find_map(|said| Identity::of(said))
+    pub(super) fn identity(&self) -> Option<ServiceIdentity> {
+        self.said.iter().find_map(|said| ServiceIdentity::of(said))
     }
 
     /// Returns the product that the fingerprint database names, else the one that a rule captured.
@@ -83,19 +83,19 @@ impl<'a> Finding<'a> {
 
     /// Returns nmap's name of the service.
     pub(super) fn service(&self) -> Option<&'static str> {
-        let within = self.said.iter().find(|said| !matches!(said, Application::Tls(_)));
+        let within = self.said.iter().find(|said| !matches!(said, ApplicationFacts::Tls(_)));
         within.or(self.said.first()).map(|said| said.protocol().name())
     }
 
     /// True if the exchange was within TLS.
     pub(super) fn is_within_tls(&self) -> bool {
-        self.said.len() > 1 && matches!(self.said.first(), Some(Application::Tls(_)))
+        self.said.len() > 1 && matches!(self.said.first(), Some(ApplicationFacts::Tls(_)))
     }
 
     /// Handshakes of TLS.
     pub(super) fn tls(&self) -> impl Iterator<Item = &'a TlsFacts> {
         self.said.iter().filter_map(|said| match said {
-            Application::Tls(facts) => Some(facts.as_ref()),
+            ApplicationFacts::Tls(facts) => Some(facts.as_ref()),
             _ => None,
         })
     }
@@ -109,7 +109,7 @@ impl<'a> Finding<'a> {
     /// Returns the banner that the server sent unasked.
     pub(super) fn banner(&self) -> Option<Cow<'a, str>> {
         match self.said.first()? {
-            Application::Http(_) => None,
+            ApplicationFacts::Http(_) => None,
             said => said.summary().banner,
         }
     }
@@ -122,7 +122,7 @@ impl<'a> Finding<'a> {
     /// The identification of an SSH server.
     pub(super) fn ssh(&self) -> Option<&'a SshSide> {
         self.said.iter().find_map(|said| match said {
-            Application::Ssh(facts) => facts.server.as_deref(),
+            ApplicationFacts::Ssh(facts) => facts.server.as_deref(),
             _ => None,
         })
     }
@@ -135,7 +135,7 @@ impl<'a> Finding<'a> {
     /// HTTP transactions.
     pub(super) fn http(&self) -> impl Iterator<Item = &'a HttpFacts> {
         self.said.iter().filter_map(|said| match said {
-            Application::Http(facts) => Some(facts.as_ref()),
+            ApplicationFacts::Http(facts) => Some(facts.as_ref()),
             _ => None,
         })
     }

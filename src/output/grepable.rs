@@ -5,27 +5,27 @@ use std::io::{self, Write as _};
 
 use crate::event::{Event, Timestamp};
 
-use super::finding::Finding;
+use super::finding::TargetReport;
 use super::time::LongTime;
-use super::{Format, escape};
+use super::{OutputFormat, escape};
 
-/// A scan's results as a [`Format`]; it needs the events of a target together.
+/// A scan's results as a [`OutputFormat`]; it needs the events of a target together.
 #[derive(Debug, Clone)]
-pub struct Grepable {
+pub struct GrepableFormat {
     arguments: String,
     start: Timestamp,
     last: Timestamp,
     targets: u64,
 }
 
-impl Grepable {
+impl GrepableFormat {
     /// Creates the format for a scan with these `arguments`.
     pub fn new(arguments: String, start: Timestamp) -> Self {
         Self { arguments, start, last: start, targets: 0 }
     }
 }
 
-impl Format for Grepable {
+impl OutputFormat for GrepableFormat {
     fn begin(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
         let version = env!("CARGO_PKG_VERSION");
         let (start, arguments) = (LongTime(self.start), escape(&self.arguments));
@@ -38,7 +38,7 @@ impl Format for Grepable {
     }
 
     fn group(&mut self, events: &[Event], out: &mut Vec<u8>) -> io::Result<()> {
-        let Some(finding) = Finding::new(events) else { return Ok(()) };
+        let Some(finding) = TargetReport::new(events) else { return Ok(()) };
         self.targets += 1;
         self.last = self.last.max(finding.timestamp);
         let state = finding.state().name();
@@ -73,7 +73,7 @@ impl Format for Grepable {
 
 /// Returns product and version, or the banner if there is no name for it. A slash separates fields, so it
 /// is written as nmap does.
-fn version(finding: &Finding<'_>) -> String {
+fn version(finding: &TargetReport<'_>) -> String {
     let spell = |product: &str, version: Option<&str>| {
         format!("{product} {}", version.unwrap_or_default()).trim_end().to_owned()
     };
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn every_target_has_a_line_of_nmaps_fields() {
-        let text = spelled(Grepable::new("bannerwall scan\n".to_owned(), NOON), &all());
+        let text = spelled(GrepableFormat::new("bannerwall scan\n".to_owned(), NOON), &all());
         let (comments, lines): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| line.starts_with('#'));
         let [first, last] = comments.as_slice() else { panic!("{comments:?}") };
         assert!(first.contains("scan initiated") && first.ends_with("as: bannerwall scan\\n"), "{first}");

@@ -1,11 +1,11 @@
 //! Product and version that software names itself, in the terms of nmap's service detection. Used if no
 //! fingerprint database names them.
 
-use crate::event::{Application, ProductFacts};
+use crate::event::{ApplicationFacts, ProductFacts};
 
 /// The product of an identification.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Identity {
+pub(super) struct ServiceIdentity {
     pub(super) product: String,
     pub(super) version: Option<String>,
     /// Further parts: a system, modules.
@@ -24,13 +24,13 @@ const PRODUCTS: [(&str, &str, &str); 6] = [
     ("lighttpd", "lighttpd", "cpe:/a:lighttpd:lighttpd:"),
 ];
 
-impl Identity {
+impl ServiceIdentity {
     /// Reads a server's banner.
-    pub(super) fn of(said: &Application) -> Option<Self> {
+    pub(super) fn of(said: &ApplicationFacts) -> Option<Self> {
         match said {
-            Application::Ssh(facts) => Self::of_ssh(&facts.server.as_ref()?.software_version),
-            Application::Http(facts) => Self::of_server(facts.response.as_ref()?.header("Server")?),
-            Application::Tls(_) | Application::Greeting(_) | Application::Other(_) => None,
+            ApplicationFacts::Ssh(facts) => Self::of_ssh(&facts.server.as_ref()?.software_version),
+            ApplicationFacts::Http(facts) => Self::of_server(facts.response.as_ref()?.header("Server")?),
+            ApplicationFacts::Tls(_) | ApplicationFacts::Greeting(_) | ApplicationFacts::Other(_) => None,
         }
     }
 
@@ -71,9 +71,9 @@ impl Identity {
     }
 }
 
-impl From<Identity> for ProductFacts {
-    fn from(identity: Identity) -> Self {
-        let Identity { product, version, cpe, .. } = identity;
+impl From<ServiceIdentity> for ProductFacts {
+    fn from(identity: ServiceIdentity) -> Self {
+        let ServiceIdentity { product, version, cpe, .. } = identity;
         Self { product: Some(product), version, cpe, ..Self::default() }
     }
 }
@@ -89,8 +89,8 @@ fn split<'a>(word: &'a str, separators: &[char]) -> Option<(&'a str, &'a str)> {
 mod tests {
     use super::*;
 
-    fn told(identity: Option<Identity>) -> (String, String, String, String) {
-        let Identity { product, version, extra, cpe } = identity.unwrap_or_default();
+    fn told(identity: Option<ServiceIdentity>) -> (String, String, String, String) {
+        let ServiceIdentity { product, version, extra, cpe } = identity.unwrap_or_default();
         (product, version.unwrap_or_default(), extra.unwrap_or_default(), cpe.unwrap_or_default())
     }
 
@@ -123,7 +123,7 @@ mod tests {
             ("OpenSSH_9.2\u{e9} x", "OpenSSH", "9.2\u{e9}", ""),
         ] {
             let expected = (product.to_owned(), version.to_owned(), String::new(), cpe.to_owned());
-            assert_eq!(told(Identity::of_ssh(software)), expected, "{software}");
+            assert_eq!(told(ServiceIdentity::of_ssh(software)), expected, "{software}");
         }
     }
 
@@ -144,7 +144,7 @@ mod tests {
             ("", "", "", "", ""),
         ] {
             let expected = (product.to_owned(), version.to_owned(), extra.to_owned(), cpe.to_owned());
-            assert_eq!(told(Identity::of_server(server)), expected, "{server}");
+            assert_eq!(told(ServiceIdentity::of_server(server)), expected, "{server}");
         }
     }
 }

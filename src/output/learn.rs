@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
 
-use super::Format;
+use super::OutputFormat;
 use crate::banner::other::UNKNOWN;
-use crate::event::{Application, Event, EventKind};
-use crate::files::{self, Replacement, folder_of};
+use crate::event::{ApplicationFacts, Event, EventKind};
+use crate::files::{self, ReplacementFile, folder_of};
 use crate::rules::LEARNING_POLICY;
 
 /// Number of distinct ports and server networks.
@@ -29,11 +29,11 @@ const SOURCES: usize = 64;
 const THINGS: usize = 64;
 
 /// Port and network of a server.
-type Place = (u16, IpNet);
+type PortAndNetwork = (u16, IpNet);
 
 /// A protocol or product that a server speaks.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Thing {
+enum ProtocolOrProduct {
     /// A protocol with a name in policies.
     Protocol(&'static str),
     /// A protocol and the product that speaks it, by the product's own name in lower case.
@@ -41,8 +41,8 @@ enum Thing {
 }
 
 #[derive(Debug, Default)]
-struct Seen {
-    things: BTreeSet<Thing>,
+struct ObservedTraffic {
+    things: BTreeSet<ProtocolOrProduct>,
     servers: BTreeSet<IpAddr>,
     sources: BTreeSet<IpNet>,
     /// True if a further client network did not fit.
@@ -56,17 +56,17 @@ struct Seen {
 
 /// Learns policies from events.
 #[derive(Debug, Default)]
-pub struct Learner {
-    places: BTreeMap<Place, Seen>,
+pub struct PolicyLearner {
+    places: BTreeMap<PortAndNetwork, ObservedTraffic>,
     left_out: u64,
 }
 
-impl Learner {
+impl PolicyLearner {
     /// Records the server of an event.
     pub fn take(&mut self, event: &Event) {
         let Some(flow) = &event.flow else { return };
         let (thing, sample) = match &event.kind {
-            EventKind::Application(said) => (Thing::of(said), None),
+            EventKind::Application(said) => (ProtocolOrProduct::of(said), None),
             EventKind::Alert(facts) if facts.rule == LEARNING_POLICY => (None, Some(&facts.banner)),
             _ => return,
         };
@@ -135,19 +135,19 @@ impl Learner {
     ///
     /// # Errors
     /// The system's error.
-    pub fn put(&self, file: Replacement) -> io::Result<()> {
+    pub fn put(&self, file: ReplacementFile) -> io::Result<()> {
         file.put(self.render().as_bytes())
     }
 
-    fn products(&self) -> BTreeSet<&Thing> {
-        let things = self.places.values().flat_map(Seen::allowed);
-        things.filter(|thing| matches!(thing, Thing::Product(..))).collect()
+    fn products(&self) -> BTreeSet<&ProtocolOrProduct> {
+        let things = self.places.values().flat_map(ObservedTraffic::allowed);
+        things.filter(|thing| matches!(thing, ProtocolOrProduct::Product(..))).collect()
     }
 }
 
-impl Thing {
+impl ProtocolOrProduct {
     /// Returns the protocol or product that an event shows.
-    fn of(said: &Application) -> Option<Self> {
+    fn of(said: &ApplicationFacts) -> Option<Self> {
         let product = |protocol: &'static str, text: &str| {
             let end = text.find(|it: char| !it.is_ascii_alphabetic()).unwrap_or(text.len());
             let name = text.get(..end.min(40)).unwrap_or_default();
@@ -158,15 +158,15 @@ impl Thing {
             }
         };
         Some(match said {
-            Application::Ssh(facts) => product("ssh", &facts.server.as_ref()?.software_version),
-            Application::Http(facts) => match facts.response.as_ref()?.header("Server") {
+            ApplicationFacts::Ssh(facts) => product("ssh", &facts.server.as_ref()?.software_version),
+            ApplicationFacts::Http(facts) => match facts.response.as_ref()?.header("Server") {
                 Some(server) => product("http", server),
                 None => Self::Protocol("http"),
             },
-            Application::Tls(_) => Self::Protocol("tls"),
-            Application::Greeting(facts) => Self::Protocol(facts.greeting.name()),
-            Application::Other(facts) if facts.name == UNKNOWN => return None,
-            Application::Other(facts) => Self::Protocol(facts.name),
+            ApplicationFacts::Tls(_) => Self::Protocol("tls"),
+            ApplicationFacts::Greeting(facts) => Self::Protocol(facts.greeting.name()),
+            ApplicationFacts::Other(facts) if facts.name == UNKNOWN => return None,
+            ApplicationFacts::Other(facts) => Self::Protocol(facts.name),
         })
     }
 
@@ -195,14 +195,14 @@ impl Thing {
     }
 }
 
-impl Seen {
+impl ObservedTraffic {
     /// Returns everything to allow. If a protocol was also seen without a product, its products need no
     /// rules.
-    fn allowed(&self) -> impl Iterator<Item = &Thing> {
-        let whole = |protocol: &'static str| self.things.contains(&Thing::Protocol(protocol));
+    fn allowed(&self) -> impl Iterator<Item = &ProtocolOrProduct> {
+        let whole = |protocol: &'static str| self.things.contains(&ProtocolOrProduct::Protocol(protocol));
         self.things.iter().filter(move |thing| match thing {
-            Thing::Product(protocol, _) => !whole(protocol),
-            Thing::Protocol(_) => true,
+            ProtocolOrProduct::Product(protocol, _) => !whole(protocol),
+            ProtocolOrProduct::Protocol(_) => true,
         })
     }
 
@@ -212,8 +212,9 @@ impl Seen {
             quoted.join(", ")
         };
         let named = |products: bool| {
-            let is = move |thing: &&Thing| matches!(thing, Thing::Product(..)) == products;
-            let mut ids: Vec<String> = self.allowed().filter(is).map(Thing::id).collect();
+            let is =
+                move |thing: &&ProtocolOrProduct| matches!(thing, ProtocolOrProduct::Product(..)) == products;
+            let mut ids: Vec<String> = self.allowed().filter(is).map(ProtocolOrProduct::id).collect();
             ids.dedup();
             ids
         };
@@ -274,19 +275,19 @@ pub fn check(path: &Path) -> io::Result<()> {
 
 /// A format that writes no line for an event, but the file of policies at its end.
 #[derive(Debug)]
-pub struct Learning {
-    learner: Learner,
+pub struct PolicyFileFormat {
+    learner: PolicyLearner,
     path: PathBuf,
 }
 
-impl Learning {
+impl PolicyFileFormat {
     /// Creates the format; it will write to `path`.
     pub fn new(path: PathBuf) -> Self {
-        Self { learner: Learner::default(), path }
+        Self { learner: PolicyLearner::default(), path }
     }
 }
 
-impl Format for Learning {
+impl OutputFormat for PolicyFileFormat {
     fn event(&mut self, event: &Event, _out: &mut Vec<u8>) -> io::Result<()> {
         self.learner.take(event);
         Ok(())
@@ -306,20 +307,20 @@ mod tests {
 
     use super::*;
     use crate::event::{
-        Action, AlertFacts, Endpoint, Endpoints, FlowContext, GreetingFacts, OtherFacts, ProductFacts,
-        Severity, Side, Source, SshFacts, SshSide, Timestamp, Transport,
+        AlertFacts, Endpoint, EventSource, FlowContext, FlowEndpoints, GreetingFacts, OtherFacts,
+        ProductFacts, RuleAction, Severity, Side, SshFacts, SshSide, Timestamp, TransportProtocol,
     };
     use crate::rules::RuleSet;
 
-    fn event(client: &str, server: &str, said: Application) -> Event {
+    fn event(client: &str, server: &str, said: ApplicationFacts) -> Event {
         let end = |text: &str| {
             let address: std::net::SocketAddr = text.parse().unwrap();
             Endpoint { address: address.ip(), port: address.port() }
         };
         let flow = FlowContext {
             id: 1,
-            transport: Transport::Tcp,
-            endpoints: Endpoints { client: end(client), server: end(server) },
+            transport: TransportProtocol::Tcp,
+            endpoints: FlowEndpoints { client: end(client), server: end(server) },
             from: None,
             interface: None,
             vlan: Vec::new(),
@@ -330,12 +331,12 @@ mod tests {
             midstream: false,
         };
         let kind = EventKind::Application(said);
-        Event { timestamp: Timestamp::default(), source: Source::Replay, flow: Some(flow), kind }
+        Event { timestamp: Timestamp::default(), source: EventSource::Replay, flow: Some(flow), kind }
     }
 
-    fn ssh(software: &str) -> Application {
+    fn ssh(software: &str) -> ApplicationFacts {
         let side = SshSide { software_version: software.to_owned(), ..SshSide::default() };
-        Application::Ssh(Arc::new(SshFacts { client: None, server: Some(side.into()) }))
+        ApplicationFacts::Ssh(Arc::new(SshFacts { client: None, server: Some(side.into()) }))
     }
 
     /// The alert of a connection that no policy can allow.
@@ -344,7 +345,7 @@ mod tests {
             rule: LEARNING_POLICY.to_owned(),
             title: String::new(),
             category: "policy".to_owned(),
-            action: Action::Alert,
+            action: RuleAction::Alert,
             blocked: false,
             severity: Severity::Medium,
             references: Vec::new(),
@@ -360,14 +361,19 @@ mod tests {
         Event { kind: EventKind::Alert(alert.into()), ..event(client, server, other(UNKNOWN, octets)) }
     }
 
-    fn other(name: &'static str, octets: &[u8]) -> Application {
+    fn other(name: &'static str, octets: &[u8]) -> ApplicationFacts {
         let from = Some(crate::event::Side::Client);
-        Application::Other(Arc::new(OtherFacts { name, from, client: octets.to_vec(), server: Vec::new() }))
+        ApplicationFacts::Other(Arc::new(OtherFacts {
+            name,
+            from,
+            client: octets.to_vec(),
+            server: Vec::new(),
+        }))
     }
 
     fn samples() -> Vec<Event> {
         let greeting = GreetingFacts {
-            greeting: crate::terms::Greeting::named("smtp").unwrap(),
+            greeting: crate::terms::GreetingProtocol::named("smtp").unwrap(),
             code: "220".to_owned(),
             lines: vec!["220 x".to_owned()],
             texts: vec!["x".to_owned()],
@@ -380,7 +386,7 @@ mod tests {
             event("[2001:db8::7]:4000", "[2001:db8::1]:22", ssh("dropbear_2022.83")),
             event("192.0.2.7:4000", "198.51.100.1:443", other("tls", b"\x16")),
             unlisted("192.0.2.7:4000", "198.51.100.1:9000", b"']]]\"\nx = 1 \x1b"),
-            event("192.0.2.7:4000", "198.51.100.1:25", Application::Greeting(Arc::new(greeting))),
+            event("192.0.2.7:4000", "198.51.100.1:25", ApplicationFacts::Greeting(Arc::new(greeting))),
             unlisted("192.0.2.7:4000", "198.51.100.1:2222", b"GET /b"),
             unlisted("192.0.2.7:4000", "198.51.100.1:2222", b"GET /a"),
             event("192.0.2.7:4000", "198.51.100.1:2222", ssh("\"'\n[[rule]]")),
@@ -390,7 +396,7 @@ mod tests {
     #[test]
     fn the_file_is_the_same_whatever_the_order_and_holds_what_was_seen() {
         let learn = |events: &mut dyn Iterator<Item = Event>| {
-            let mut learner = Learner::default();
+            let mut learner = PolicyLearner::default();
             events.for_each(|event| learner.take(&event));
             learner.render()
         };
@@ -422,7 +428,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_bounded() {
-        let mut learner = Learner::default();
+        let mut learner = PolicyLearner::default();
         for number in 0..u32::try_from(2 * PLACES).unwrap() {
             let [_, a, b, c] = number.to_be_bytes();
             let client = format!("10.{a}.{b}.{c}:4000");
@@ -445,11 +451,13 @@ mod tests {
         let pipe = folder.path().join("pipe");
         let mode = rustix::fs::Mode::RUSR;
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
-        assert!(Learner::default().write(&pipe).is_err() && check(&folder.path().join("no/such")).is_err());
+        assert!(
+            PolicyLearner::default().write(&pipe).is_err() && check(&folder.path().join("no/such")).is_err()
+        );
         std::fs::remove_file(&pipe).unwrap();
         let path = folder.path().join("learned.toml");
         std::fs::write(&path, "old").unwrap();
-        let mut learning = Learning::new(path.clone());
+        let mut learning = PolicyFileFormat::new(path.clone());
         samples().iter().for_each(|event| learning.event(event, &mut Vec::new()).unwrap());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
         learning.end(&mut Vec::new()).unwrap();

@@ -25,16 +25,16 @@ use std::io;
 
 use crate::event::Event;
 
-pub use channel::Overflow;
-pub use consumer::Consumer;
+pub use channel::OverflowPolicy;
+pub use consumer::EventConsumer;
 pub use sink::create;
-pub use text_safe::{Escaped, escape};
-pub use writer::{Destination, Handle, Report, Writer, WriterConfig};
+pub use text_safe::{EscapedText, escape};
+pub use writer::{ChannelHandle, OutputDestination, OutputWriter, WriteReport, WriterConfig};
 
 /// Writes events into a buffer, one after the other.
 ///
 /// A format may keep state between events (a header was written, an element is open).
-pub trait Format: Send {
+pub trait OutputFormat: Send {
     /// Writes the text before the first event.
     ///
     /// # Errors
@@ -76,9 +76,9 @@ pub trait Format: Send {
 }
 
 /// A format that continues the file of an earlier run, so that the file has only one header.
-pub struct Continued<F>(pub F);
+pub struct ContinuedFormat<F>(pub F);
 
-impl<F: Format> Format for Continued<F> {
+impl<F: OutputFormat> OutputFormat for ContinuedFormat<F> {
     fn event(&mut self, event: &Event, out: &mut Vec<u8>) -> io::Result<()> {
         self.0.event(event, out)
     }
@@ -96,7 +96,7 @@ impl<F: Format> Format for Continued<F> {
     }
 }
 
-impl<F: Format + ?Sized> Format for Box<F> {
+impl<F: OutputFormat + ?Sized> OutputFormat for Box<F> {
     fn begin(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
         (**self).begin(out)
     }

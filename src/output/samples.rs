@@ -13,8 +13,8 @@ fn event(server: (&str, u16), kind: EventKind) -> Event {
     let here = if server.0.contains(':') { "2001:db8::1" } else { "192.0.2.1" };
     let flow = FlowContext {
         id: 0,
-        transport: Transport::Tcp,
-        endpoints: Endpoints {
+        transport: TransportProtocol::Tcp,
+        endpoints: FlowEndpoints {
             client: Endpoint { address: here.parse().expect("an address"), port: 0 },
             server: Endpoint { address, port: server.1 },
         },
@@ -27,7 +27,7 @@ fn event(server: (&str, u16), kind: EventKind) -> Event {
         established: None,
         midstream: false,
     };
-    Event { timestamp: NOON, source: Source::Scan, flow: Some(flow), kind }
+    Event { timestamp: NOON, source: EventSource::Scan, flow: Some(flow), kind }
 }
 
 fn connect(state: PortState, reason: &'static str, said: &str) -> EventKind {
@@ -68,7 +68,7 @@ pub(super) fn ssh() -> Vec<Event> {
         host_key: Some(HostKey {
             algorithm: "ssh-ed25519",
             fingerprint: "SHA256:+DiY3wvvV6TuJJhbpZisF/zLDA0zPMSvHdkr4UvCOqU".to_owned(),
-            signature: Signature::Good,
+            signature: SignatureResult::Good,
         }),
         ..SshSide::default()
     };
@@ -77,14 +77,14 @@ pub(super) fn ssh() -> Vec<Event> {
         rule: "openssh-regresshion".to_owned(),
         title: "OpenSSH 8.5p1 to 9.7p1".to_owned(),
         category: String::new(),
-        action: Action::Drop,
+        action: RuleAction::Drop,
         blocked: false,
         severity: Severity::High,
         references: vec!["CVE-2024-6387".to_owned()],
         product: ProductFacts::default(),
         from: Side::Server,
         banner: banner.to_owned(),
-        application: Application::Ssh(Arc::new(facts.clone())),
+        application: ApplicationFacts::Ssh(Arc::new(facts.clone())),
         matched: None,
         let_pass: None,
         resets: None,
@@ -92,7 +92,7 @@ pub(super) fn ssh() -> Vec<Event> {
     };
     vec![
         event(server, connect(PortState::Open, "complete", "")),
-        event(server, EventKind::Application(Application::Ssh(Arc::new(facts)))),
+        event(server, EventKind::Application(ApplicationFacts::Ssh(Arc::new(facts)))),
         event(server, EventKind::Alert(Arc::new(alert))),
     ]
 }
@@ -112,7 +112,7 @@ pub(super) fn http() -> Vec<Event> {
         let request =
             HttpRequestFacts { method: "GET".into(), url: url.to_owned(), ..HttpRequestFacts::default() };
         let facts = HttpFacts { request: Some(request), response: Some(response) };
-        event(server, EventKind::Application(Application::Http(Arc::new(facts))))
+        event(server, EventKind::Application(ApplicationFacts::Http(Arc::new(facts))))
     };
     vec![
         event(server, connect(PortState::Open, "complete", "")),
@@ -127,7 +127,7 @@ pub(super) fn all() -> Vec<Vec<Event>> {
 }
 
 /// What `format` makes of a whole scan.
-pub(super) fn spelled(mut format: impl super::Format, groups: &[Vec<Event>]) -> String {
+pub(super) fn spelled(mut format: impl super::OutputFormat, groups: &[Vec<Event>]) -> String {
     let mut out = Vec::new();
     format.begin(&mut out).expect("memory");
     groups.iter().for_each(|group| format.group(group, &mut out).expect("memory"));

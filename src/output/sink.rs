@@ -17,19 +17,19 @@ const MODE: u32 = 0o640;
 const WORLD_WRITABLE: u32 = 0o002;
 
 /// Destination of the bytes.
-pub enum Destination {
+pub enum OutputDestination {
     /// Standard output.
     Stdout,
     /// A file, which is truncated when the run starts.
     File(PathBuf),
-    /// A file that is appended to, as logs are. [`Handle::reopen`](super::Handle::reopen) opens it again.
+    /// A file that is appended to, as logs are. [`ChannelHandle::reopen`](super::ChannelHandle::reopen) opens it again.
     Log(PathBuf),
     /// Any other writer, such as standard output under a progress bar.
     Other(Box<dyn Write + Send>),
 }
 
 /// An open destination, or a FIFO without a reader.
-pub(super) struct Sink {
+pub(super) struct OutputSink {
     out: Option<Box<dyn Write + Send>>,
     /// The same descriptor, if it is a regular file: there, an incomplete write can be undone.
     regular: Option<File>,
@@ -43,34 +43,34 @@ pub(super) struct Sink {
 }
 
 /// Progress of an incomplete write, and its error.
-pub(super) struct Broken {
+pub(super) struct PartialWrite {
     /// Number of bytes that were written.
     pub(super) taken: usize,
     /// The error of the system.
     pub(super) error: io::Error,
 }
 
-impl Sink {
+impl OutputSink {
     /// Opens a destination. With `no_waiting`, a FIFO without a reader is no error; else opening waits
     /// for the reader, so that it misses nothing.
-    pub(super) fn open(destination: Destination, no_waiting: bool) -> io::Result<Self> {
+    pub(super) fn open(destination: OutputDestination, no_waiting: bool) -> io::Result<Self> {
         let mut sink =
             Self { out: None, regular: None, path: None, log: false, fifo: false, torn: false, stale: false };
         match destination {
             // A separate descriptor, because the standard library's would buffer lines a second time.
-            Destination::Stdout => {
+            OutputDestination::Stdout => {
                 sink.out = Some(Box::new(File::from(io::stdout().as_fd().try_clone_to_owned()?)));
             }
-            Destination::Other(out) => sink.out = Some(out),
-            Destination::File(path) | Destination::Log(path) if no_waiting && is_fifo(&path) => {
+            OutputDestination::Other(out) => sink.out = Some(out),
+            OutputDestination::File(path) | OutputDestination::Log(path) if no_waiting && is_fifo(&path) => {
                 (sink.path, sink.log, sink.fifo) = (Some(path), true, true);
                 sink.reopen()?;
             }
-            Destination::File(path) => {
+            OutputDestination::File(path) => {
                 sink.attach(open(&path, false)?)?;
                 sink.path = Some(path);
             }
-            Destination::Log(path) => {
+            OutputDestination::Log(path) => {
                 sink.attach(open(&path, true)?)?;
                 (sink.path, sink.log) = (Some(path), true);
             }
@@ -124,16 +124,16 @@ impl Sink {
 
     /// Writes all of `bytes`. After an incomplete write, a line end comes first, so that the next line is
     /// complete.
-    pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), Broken> {
+    pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), PartialWrite> {
         if self.torn {
-            self.write_counting(b"\n").map_err(|broken| Broken { taken: 0, ..broken })?;
+            self.write_counting(b"\n").map_err(|broken| PartialWrite { taken: 0, ..broken })?;
         }
         self.write_counting(bytes)?;
         let flushed = self.out.as_mut().map_or(Ok(()), Write::flush);
-        flushed.map_err(|error| Broken { taken: 0, error })
+        flushed.map_err(|error| PartialWrite { taken: 0, error })
     }
 
-    fn write_counting(&mut self, bytes: &[u8]) -> Result<(), Broken> {
+    fn write_counting(&mut self, bytes: &[u8]) -> Result<(), PartialWrite> {
         let mut rest = bytes;
         while !rest.is_empty() {
             let written = match &mut self.out {
@@ -151,7 +151,7 @@ impl Sink {
             };
             let taken = bytes.len() - rest.len();
             self.break_off(bytes.get(..taken).unwrap_or_default());
-            return Err(Broken { taken, error });
+            return Err(PartialWrite { taken, error });
         }
         self.torn = false;
         Ok(())
@@ -247,9 +247,9 @@ mod tests {
     fn what_a_full_disk_cut_is_taken_back_unless_another_process_has_appended() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("eve.json");
-        for destination in [Destination::File(path.clone()), Destination::Log(path.clone())] {
+        for destination in [OutputDestination::File(path.clone()), OutputDestination::Log(path.clone())] {
             std::fs::write(&path, "").unwrap();
-            let mut sink = Sink::open(destination, true).unwrap_or_else(|error| panic!("{error}"));
+            let mut sink = OutputSink::open(destination, true).unwrap_or_else(|error| panic!("{error}"));
             assert!(sink.write(b"one\n").is_ok());
             let cut = b"two\nthr";
             sink.out.as_mut().unwrap().write_all(cut).unwrap();
@@ -258,8 +258,8 @@ mod tests {
             assert!(sink.write(b"four\n").is_ok());
             assert_eq!(std::fs::read_to_string(&path).unwrap(), "one\ntwo\nfour\n");
         }
-        let mut sink =
-            Sink::open(Destination::Log(path.clone()), true).unwrap_or_else(|error| panic!("{error}"));
+        let mut sink = OutputSink::open(OutputDestination::Log(path.clone()), true)
+            .unwrap_or_else(|error| panic!("{error}"));
         sink.out.as_mut().unwrap().write_all(b"fi").unwrap();
         let mut other = OpenOptions::new().append(true).open(&path).unwrap();
         other.write_all(b"six\n").unwrap();

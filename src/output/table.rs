@@ -4,13 +4,13 @@ use std::fmt::{self, Display};
 use std::io::{self, Write as _};
 
 use crate::event::{
-    AlertFacts, Application, ConnectFacts, Event, EventKind, HttpFacts, PortState, ProductFacts, Side,
+    AlertFacts, ApplicationFacts, ConnectFacts, Event, EventKind, HttpFacts, PortState, ProductFacts, Side,
     TlsFacts,
 };
 
-use super::finding::Finding;
-use super::text::{Changed, Colour, Span, milliseconds, severity_colour};
-use super::{Escaped, Format};
+use super::finding::TargetReport;
+use super::text::{ChangeLine, ColourMode, DurationText, milliseconds, severity_colour};
+use super::{EscapedText, OutputFormat};
 
 /// Width of the column of addresses: any IPv4 address with its port.
 const ADDRESS_WIDTH: usize = 21;
@@ -18,16 +18,16 @@ const ADDRESS_WIDTH: usize = 21;
 /// Width of the column of states.
 const STATE_WIDTH: usize = 8;
 
-/// A scan's results as a [`Format`]; it needs the events of a target together.
+/// A scan's results as a [`OutputFormat`]; it needs the events of a target together.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Table {
+pub struct TableFormat {
     /// Whether to color lines.
-    pub colour: Colour,
+    pub colour: ColourMode,
     /// True if fingerprints of key exchanges are shown.
     pub hassh: bool,
 }
 
-impl Format for Table {
+impl OutputFormat for TableFormat {
     fn event(&mut self, event: &Event, out: &mut Vec<u8>) -> io::Result<()> {
         self.group(std::slice::from_ref(event), out)
     }
@@ -35,32 +35,35 @@ impl Format for Table {
     fn group(&mut self, events: &[Event], out: &mut Vec<u8>) -> io::Result<()> {
         for event in events {
             if let EventKind::Change(facts) = &event.kind {
-                writeln!(out, "{:ADDRESS_WIDTH$}  changed   {}", "", Changed(facts))?;
+                writeln!(out, "{:ADDRESS_WIDTH$}  changed   {}", "", ChangeLine(facts))?;
             }
         }
-        let Some(finding) = Finding::new(events) else { return Ok(()) };
+        let Some(finding) = TargetReport::new(events) else { return Ok(()) };
         self.first_line(&finding, out)?;
-        finding.http().skip(1).try_for_each(|facts| writeln!(out, "{:33}{}", "", Http(facts)))?;
+        finding.http().skip(1).try_for_each(|facts| writeln!(out, "{:33}{}", "", HttpCell(facts)))?;
         let behind = finding.said.len() > 1;
-        finding.tls().filter(|_| behind).try_for_each(|facts| writeln!(out, "{:33}{}", "", Tls(facts)))?;
+        finding
+            .tls()
+            .filter(|_| behind)
+            .try_for_each(|facts| writeln!(out, "{:33}{}", "", TlsCell(facts)))?;
         finding.alerts.iter().try_for_each(|facts| self.alert(facts, out))
     }
 }
 
-impl Table {
-    fn first_line(&self, finding: &Finding<'_>, out: &mut Vec<u8>) -> io::Result<()> {
+impl TableFormat {
+    fn first_line(&self, finding: &TargetReport<'_>, out: &mut Vec<u8>) -> io::Result<()> {
         let state = finding.state();
         let colour = if state == PortState::Open { "32" } else { "2" };
         let state = format!("{:STATE_WIDTH$}", state.name());
         write!(out, "{:ADDRESS_WIDTH$}  {}  ", finding.target.to_string(), self.colour.paint(colour, state))?;
-        let within = finding.said.iter().find(|said| !matches!(said, Application::Tls(_)));
+        let within = finding.said.iter().find(|said| !matches!(said, ApplicationFacts::Tls(_)));
         match within.or(finding.said.first()) {
-            Some(Application::Http(facts)) => write!(out, "{}", Http(facts))?,
-            Some(Application::Tls(facts)) => write!(out, "{}", Tls(facts))?,
-            Some(said) => write!(out, "{}", Escaped(&said.summary().banner.unwrap_or_default()))?,
-            None => write!(out, "{}", Connect(finding.connect))?,
+            Some(ApplicationFacts::Http(facts)) => write!(out, "{}", HttpCell(facts))?,
+            Some(ApplicationFacts::Tls(facts)) => write!(out, "{}", TlsCell(facts))?,
+            Some(said) => write!(out, "{}", EscapedText(&said.summary().banner.unwrap_or_default()))?,
+            None => write!(out, "{}", ConnectCell(finding.connect))?,
         }
-        writeln!(out, "{}", Product(finding.product()))?;
+        writeln!(out, "{}", ProductCell(finding.product()))?;
         let hassh = finding.ssh().and_then(|side| side.hassh.as_ref()).filter(|_| self.hassh);
         hassh.map_or(Ok(()), |hassh| writeln!(out, "{:33}hassh {}", "", hassh.hash))?;
         finding.host_key().map_or(Ok(()), |key| writeln!(out, "{:33}host key {key}", ""))
@@ -73,68 +76,74 @@ impl Table {
             out,
             "{:ADDRESS_WIDTH$}  {severity}  {}: {}",
             "",
-            Escaped(&facts.rule),
-            Escaped(&facts.title)
+            EscapedText(&facts.rule),
+            EscapedText(&facts.title)
         )?;
         if let Some(reference) = facts.references.first() {
-            write!(out, " [{}]", Escaped(reference))?;
+            write!(out, " [{}]", EscapedText(reference))?;
         }
         match &facts.verdict {
-            Some(told) => writeln!(out, " {}: {}", told.verdict.name(), Escaped(&told.reason)),
+            Some(told) => writeln!(out, " {}: {}", told.verdict.name(), EscapedText(&told.reason)),
             None => writeln!(out),
         }
     }
 }
 
 /// The time of the connect, or the time spent waiting, and the reason if there is no more.
-struct Connect<'a>(Option<&'a ConnectFacts>);
+struct ConnectCell<'a>(Option<&'a ConnectFacts>);
 
-impl Display for Connect<'_> {
+impl Display for ConnectCell<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(facts) = self.0 else { return Ok(()) };
         f.write_str(&facts.reason)?;
         match (facts.waited_ms.map(milliseconds), facts.round_trip, facts.state) {
-            (Some(time), ..) => write!(f, ", waited {}", Span(time))?,
-            (None, Some(time), PortState::Open) => write!(f, ", {}", Span(time))?,
+            (Some(time), ..) => write!(f, ", waited {}", DurationText(time))?,
+            (None, Some(time), PortState::Open) => write!(f, ", {}", DurationText(time))?,
             _ => {}
         }
-        if facts.said.is_empty() { Ok(()) } else { write!(f, ": {}", Escaped(&facts.said)) }
+        if facts.said.is_empty() { Ok(()) } else { write!(f, ": {}", EscapedText(&facts.said)) }
     }
 }
 
 /// A response, with its request unless that was `/`.
-struct Http<'a>(&'a HttpFacts);
+struct HttpCell<'a>(&'a HttpFacts);
 
-impl Display for Http<'_> {
+impl Display for HttpCell<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let request = self.0.request.as_ref().filter(|request| request.method != "GET" || request.url != "/");
         if let Some(request) = request {
-            write!(f, "{} {}: ", Escaped(&request.method), Escaped(&request.url))?;
+            write!(f, "{} {}: ", EscapedText(&request.method), EscapedText(&request.url))?;
         }
         let Some(response) = &self.0.response else { return f.write_str("no answer") };
-        write!(f, "{} {} {}", Escaped(&response.version), response.status, Escaped(&response.reason))?;
+        write!(
+            f,
+            "{} {} {}",
+            EscapedText(&response.version),
+            response.status,
+            EscapedText(&response.reason)
+        )?;
         for field in response.headers.iter().filter(|field| field.name.eq_ignore_ascii_case("server")) {
-            write!(f, "  {}", Escaped(&field.value))?;
+            write!(f, "  {}", EscapedText(&field.value))?;
         }
         match &response.title {
-            Some(title) => write!(f, "  \"{}\"", Escaped(title)),
+            Some(title) => write!(f, "  \"{}\"", EscapedText(title)),
             None => Ok(()),
         }
     }
 }
 
 /// The parameters that a TLS server chose, and its certificate.
-struct Tls<'a>(&'a TlsFacts);
+struct TlsCell<'a>(&'a TlsFacts);
 
-impl Display for Tls<'_> {
+impl Display for TlsCell<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let facts = self.0;
-        write!(f, "{}", Escaped(&facts.line(Side::Server)))?;
+        write!(f, "{}", EscapedText(&facts.line(Side::Server)))?;
         if let Some(alpn) = facts.server.as_ref().and_then(|server| server.alpn.as_deref()) {
-            write!(f, "  {}", Escaped(alpn))?;
+            write!(f, "  {}", EscapedText(alpn))?;
         }
         if let Some(certified) = facts.certified() {
-            write!(f, "  {}", Escaped(&certified))?;
+            write!(f, "  {}", EscapedText(&certified))?;
         }
         match facts.alert.filter(|_| facts.server.is_some()) {
             Some(alert) => write!(f, "  alert {}", alert.code.name()),
@@ -143,16 +152,16 @@ impl Display for Tls<'_> {
     }
 }
 
-struct Product<'a>(Option<&'a ProductFacts>);
+struct ProductCell<'a>(Option<&'a ProductFacts>);
 
-impl Display for Product<'_> {
+impl Display for ProductCell<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(ProductFacts { product: Some(product), version: Some(version), .. }) => {
-                write!(f, "  ({} {})", Escaped(product), Escaped(version))
+                write!(f, "  ({} {})", EscapedText(product), EscapedText(version))
             }
             Some(ProductFacts { product: Some(product), version: None, .. }) => {
-                write!(f, "  ({})", Escaped(product))
+                write!(f, "  ({})", EscapedText(product))
             }
             _ => Ok(()),
         }
@@ -179,7 +188,7 @@ mod tests {
             "[2001:db8::20]:8080    open      HTTP/1.1 200 Fine  nginx/1.22  \"Welcome & <so on>\"\n",
             "                                 GET /server-status: HTTP/1.1 404 Fine  nginx/1.22\n",
         );
-        assert_eq!(spelled(Table { colour: Colour::Never, hassh: false }, &all()), expected);
+        assert_eq!(spelled(TableFormat { colour: ColourMode::Never, hassh: false }, &all()), expected);
     }
 
     #[test]
@@ -191,16 +200,16 @@ mod tests {
             round_trip: Some(Duration::from_micros(16_300)),
             waited_ms: Some(2004),
         };
-        assert_eq!(Connect(Some(&facts)).to_string(), "silent, waited 2.0 s");
+        assert_eq!(ConnectCell(Some(&facts)).to_string(), "silent, waited 2.0 s");
         let soon = ConnectFacts { reason: "ended".into(), waited_ms: Some(3), ..facts };
-        assert_eq!(Connect(Some(&soon)).to_string(), "ended, waited 3.0 ms");
+        assert_eq!(ConnectCell(Some(&soon)).to_string(), "ended, waited 3.0 ms");
     }
 
     #[test]
     fn a_rule_that_matched_several_answers_is_told_once() {
         let mut events = ssh();
         events.extend(events.last().cloned());
-        let text = spelled(Table { colour: Colour::Never, hassh: false }, &[events]);
+        let text = spelled(TableFormat { colour: ColourMode::Never, hassh: false }, &[events]);
         assert_eq!(text.matches("openssh-regresshion").count(), 1, "{text}");
     }
 }

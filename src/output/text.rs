@@ -8,17 +8,17 @@ use std::io::{self, IsTerminal, Write as _};
 use std::time::Duration;
 
 use crate::event::{
-    AlertFacts, AnomalyFacts, Application, BanFacts, ChangeFacts, ConnectFacts, DropFacts, Endpoint,
-    Endpoints, Event, EventKind, FlowRecord, GreetingFacts, HttpFacts, OtherFacts, PortState, ProductFacts,
-    Severity, Side, SshFacts, SshSide, StatsFacts, TlsFacts, Volume,
+    AlertFacts, AnomalyFacts, ApplicationFacts, BanFacts, ChangeFacts, ConnectFacts, DropFacts, Endpoint,
+    Event, EventKind, FlowEndpoints, FlowRecord, GreetingFacts, HttpFacts, OtherFacts, PortState,
+    ProductFacts, Severity, Side, SshFacts, SshSide, StatsFacts, TlsFacts, TrafficVolume,
 };
 
 use super::time::ClockTime;
-use super::{Escaped, Format};
+use super::{EscapedText, OutputFormat};
 
 /// Use of colors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Colour {
+pub enum ColourMode {
     /// Plain text.
     #[default]
     Never,
@@ -26,7 +26,7 @@ pub enum Colour {
     Always,
 }
 
-impl Colour {
+impl ColourMode {
     /// Returns colors for a terminal, unless `NO_COLOR` is set or the terminal is a dumb one.
     pub fn for_stream(stream: &impl IsTerminal) -> Self {
         let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
@@ -35,35 +35,35 @@ impl Colour {
     }
 
     /// Returns `text` in the SGR color `code`.
-    pub(super) fn paint(self, code: &'static str, text: impl Display) -> Painted<impl Display> {
-        Painted { colour: self, code, text }
+    pub(super) fn paint(self, code: &'static str, text: impl Display) -> ColouredText<impl Display> {
+        ColouredText { colour: self, code, text }
     }
 }
 
-/// Text lines as a [`Format`].
+/// Text lines as a [`OutputFormat`].
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Text {
+pub struct TextFormat {
     /// Whether to color lines.
-    pub colour: Colour,
+    pub colour: ColourMode,
 }
 
-impl Format for Text {
+impl OutputFormat for TextFormat {
     fn event(&mut self, event: &Event, out: &mut Vec<u8>) -> io::Result<()> {
-        writeln!(out, "{}", Line { event, colour: self.colour })
+        writeln!(out, "{}", EventLine { event, colour: self.colour })
     }
 }
 
-pub(super) struct Painted<T> {
-    colour: Colour,
+pub(super) struct ColouredText<T> {
+    colour: ColourMode,
     code: &'static str,
     text: T,
 }
 
-impl<T: Display> Display for Painted<T> {
+impl<T: Display> Display for ColouredText<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.colour {
-            Colour::Never => self.text.fmt(f),
-            Colour::Always => {
+            ColourMode::Never => self.text.fmt(f),
+            ColourMode::Always => {
                 write!(f, "\x1b[{}m", self.code)?;
                 self.text.fmt(f)?;
                 f.write_str("\x1b[0m")
@@ -72,20 +72,20 @@ impl<T: Display> Display for Painted<T> {
     }
 }
 
-struct Line<'a> {
+struct EventLine<'a> {
     event: &'a Event,
-    colour: Colour,
+    colour: ColourMode,
 }
 
-impl Display for Line<'_> {
+impl Display for EventLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ", self.colour.paint("2", ClockTime(self.event.timestamp)))?;
         match &self.event.kind {
-            EventKind::Application(Application::Ssh(facts)) => self.ssh(facts, f),
-            EventKind::Application(Application::Http(facts)) => self.http(facts, f),
-            EventKind::Application(Application::Tls(facts)) => self.tls(facts, f),
-            EventKind::Application(Application::Greeting(facts)) => self.greeting(facts, f),
-            EventKind::Application(Application::Other(facts)) => self.other(facts, f),
+            EventKind::Application(ApplicationFacts::Ssh(facts)) => self.ssh(facts, f),
+            EventKind::Application(ApplicationFacts::Http(facts)) => self.http(facts, f),
+            EventKind::Application(ApplicationFacts::Tls(facts)) => self.tls(facts, f),
+            EventKind::Application(ApplicationFacts::Greeting(facts)) => self.greeting(facts, f),
+            EventKind::Application(ApplicationFacts::Other(facts)) => self.other(facts, f),
             EventKind::Alert(facts) => self.alert(facts, f),
             EventKind::Drop(facts) => self.dropped(facts, f),
             EventKind::Anomaly(facts) => self.anomaly(facts, f),
@@ -93,10 +93,10 @@ impl Display for Line<'_> {
             EventKind::Connect(facts) => self.connect(facts, f),
             EventKind::Stats(facts) => stats(facts, f),
             EventKind::Hook(facts) => {
-                write!(f, "hook    {} {}: {}", facts.families, facts.state, Escaped(&facts.detail))
+                write!(f, "hook    {} {}: {}", facts.families, facts.state, EscapedText(&facts.detail))
             }
             EventKind::Ban(facts) => write!(f, "ban     {}", BanLine(facts)),
-            EventKind::Change(facts) => write!(f, "change  {}", Changed(facts)),
+            EventKind::Change(facts) => write!(f, "change  {}", ChangeLine(facts)),
         }
     }
 }
@@ -112,42 +112,42 @@ impl fmt::Display for BanLine<'_> {
             write!(f, " for {} s", time.as_secs_f64().round())?;
         }
         if let Some(rule) = rule {
-            write!(f, " by {rule}: {}", Escaped(banner))?;
+            write!(f, " by {rule}: {}", EscapedText(banner))?;
         }
         match detail {
-            Some(detail) => write!(f, " ({})", Escaped(detail)),
+            Some(detail) => write!(f, " ({})", EscapedText(detail)),
             None => Ok(()),
         }
     }
 }
 
 /// A change of the inventory in one line: service, kind, old and new value.
-pub(super) struct Changed<'a>(pub(super) &'a ChangeFacts);
+pub(super) struct ChangeLine<'a>(pub(super) &'a ChangeFacts);
 
-impl fmt::Display for Changed<'_> {
+impl fmt::Display for ChangeLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ChangeFacts { kind, protocol, old, new, rule, why, .. } = self.0;
         write!(f, "{}  {protocol} {}", self.0.place(), kind.replace('_', " "))?;
         if let Some(rule) = rule {
-            write!(f, "  {}", Escaped(rule))?;
+            write!(f, "  {}", EscapedText(rule))?;
         }
         if let Some(why) = why {
             write!(f, " ({why})")?;
         }
         match (old, new) {
-            (Some(old), Some(new)) => write!(f, "  {} -> {}", Escaped(old), Escaped(new)),
-            (Some(one), None) | (None, Some(one)) => write!(f, "  {}", Escaped(one)),
+            (Some(old), Some(new)) => write!(f, "  {} -> {}", EscapedText(old), EscapedText(new)),
+            (Some(one), None) | (None, Some(one)) => write!(f, "  {}", EscapedText(one)),
             (None, None) => Ok(()),
         }
     }
 }
 
-impl Line<'_> {
+impl EventLine<'_> {
     fn ssh(&self, facts: &SshFacts, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ssh     {}", self.ends())?;
         for (name, side) in [("server", &facts.server), ("client", &facts.client)] {
             let Some(SshSide { banner, fingerprint, .. }) = side.as_deref() else { continue };
-            write!(f, "  {name} {}", Escaped(banner))?;
+            write!(f, "  {name} {}", EscapedText(banner))?;
             product(fingerprint.as_ref(), f)?;
         }
         facts.host_key().map_or(Ok(()), |key| write!(f, "  host key {key}"))
@@ -157,15 +157,21 @@ impl Line<'_> {
         write!(f, "http    {}", self.ends())?;
         if let Some(request) = &facts.request {
             let host = request.header("Host").unwrap_or_default();
-            write!(f, "  {} {}{}", Escaped(&request.method), Escaped(host), Escaped(&request.url))?;
+            write!(
+                f,
+                "  {} {}{}",
+                EscapedText(&request.method),
+                EscapedText(host),
+                EscapedText(&request.url)
+            )?;
         }
         let Some(response) = &facts.response else { return f.write_str("  (no answer seen)") };
-        write!(f, "  {} {}", response.status, Escaped(&response.reason))?;
+        write!(f, "  {} {}", response.status, EscapedText(&response.reason))?;
         if let Some(server) = response.header("Server") {
-            write!(f, "  {}", Escaped(server))?;
+            write!(f, "  {}", EscapedText(server))?;
         }
         if let Some(title) = &response.title {
-            write!(f, "  \"{}\"", Escaped(title))?;
+            write!(f, "  \"{}\"", EscapedText(title))?;
         }
         product(response.fingerprint.as_ref(), f)
     }
@@ -178,14 +184,14 @@ impl Line<'_> {
         for side in [Side::Client, Side::Server] {
             let line = facts.line(side);
             if !line.is_empty() {
-                write!(f, "  {} {}", side.name(), Escaped(&line))?;
+                write!(f, "  {} {}", side.name(), EscapedText(&line))?;
             }
         }
         if let Some(client) = facts.client.as_ref().filter(|client| !client.ja4.is_empty()) {
             write!(f, "  ja4 {}", client.ja4)?;
         }
         if let Some(certified) = facts.certified() {
-            write!(f, "  certificate {}", Escaped(&certified))?;
+            write!(f, "  certificate {}", EscapedText(&certified))?;
         }
         match facts.alert {
             Some(alert) => write!(f, "  {} alerts {}", alert.from.name(), alert.code.name()),
@@ -196,7 +202,7 @@ impl Line<'_> {
     fn greeting(&self, facts: &GreetingFacts, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:<7} {}", facts.greeting.name(), self.ends())?;
         for (number, line) in facts.lines.iter().enumerate() {
-            write!(f, "{}{}", if number == 0 { "  " } else { " | " }, Escaped(line))?;
+            write!(f, "{}{}", if number == 0 { "  " } else { " | " }, EscapedText(line))?;
         }
         product(facts.fingerprint.as_ref(), f)
     }
@@ -218,17 +224,23 @@ impl Line<'_> {
             (false, _) => self.colour.paint("1;33", "ALERT  "),
         };
         let severity = self.colour.paint(severity_colour(facts.severity), facts.severity.name());
-        write!(f, "{word} {}  {severity}  {}: {}", self.ends(), Escaped(&facts.rule), Escaped(&facts.title))?;
+        write!(
+            f,
+            "{word} {}  {severity}  {}: {}",
+            self.ends(),
+            EscapedText(&facts.rule),
+            EscapedText(&facts.title)
+        )?;
         if !facts.blocked && facts.action.blocks() {
             write!(f, " (would {})", facts.action.name())?;
         }
         if let Some(let_pass) = &facts.let_pass {
-            write!(f, " (let pass by {})", Escaped(&let_pass.facts().to_string()))?;
+            write!(f, " (let pass by {})", EscapedText(&let_pass.facts().to_string()))?;
         }
-        write!(f, "  [{}] {}", facts.from.name(), Escaped(&facts.banner))?;
+        write!(f, "  [{}] {}", facts.from.name(), EscapedText(&facts.banner))?;
         product(Some(&facts.product), f)?;
         match &facts.verdict {
-            Some(told) => write!(f, "  {}: {}", told.verdict.name(), Escaped(&told.reason)),
+            Some(told) => write!(f, "  {}: {}", told.verdict.name(), EscapedText(&told.reason)),
             None => Ok(()),
         }
     }
@@ -237,11 +249,11 @@ impl Line<'_> {
         let word = self.colour.paint("31", "DROPPED");
         write!(f, "{word} {}  {} bytes, {}", self.ends(), facts.header.length, facts.reason.name())?;
         if let Some(rule) = &facts.rule {
-            write!(f, ", rule {}", Escaped(rule))?;
+            write!(f, ", rule {}", EscapedText(rule))?;
         }
         match (&facts.resets, facts.rejected) {
             (Some(resets), _) if resets.complaint().is_none() => f.write_str(", both ends reset"),
-            (Some(resets), _) => write!(f, ", {}", Escaped(&resets.complaint().unwrap_or_default())),
+            (Some(resets), _) => write!(f, ", {}", EscapedText(&resets.complaint().unwrap_or_default())),
             (None, true) => f.write_str(", would be reset"),
             (None, false) => Ok(()),
         }
@@ -254,13 +266,13 @@ impl Line<'_> {
         }
         write!(f, "{}, {}", facts.state.name(), facts.verdict.name())?;
         if let Some(rule) = &facts.rule {
-            write!(f, " by {}", Escaped(rule))?;
+            write!(f, " by {}", EscapedText(rule))?;
         }
-        let Volume { packets, octets } = facts.to_server;
+        let TrafficVolume { packets, octets } = facts.to_server;
         write!(f, "  {packets} packets, {octets} bytes to the server")?;
-        let Volume { packets, octets } = facts.to_client;
+        let TrafficVolume { packets, octets } = facts.to_client;
         write!(f, ", {packets} packets, {octets} bytes to the client")?;
-        write!(f, " in {}", Span(facts.last.since(facts.start)))?;
+        write!(f, " in {}", DurationText(facts.last.since(facts.start)))?;
         if facts.unseen > 0 {
             write!(f, ", and {} bytes of bodies", facts.unseen)?;
         }
@@ -270,7 +282,7 @@ impl Line<'_> {
     fn anomaly(&self, facts: &AnomalyFacts, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let word = self.colour.paint("35", "ANOMALY");
         let layer = facts.layer.name();
-        write!(f, "{word} {}  {layer} {}: {}", self.ends(), facts.name, Escaped(&facts.detail))
+        write!(f, "{word} {}  {layer} {}: {}", self.ends(), facts.name, EscapedText(&facts.detail))
     }
 
     fn connect(&self, facts: &ConnectFacts, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -278,14 +290,14 @@ impl Line<'_> {
         let state = self.colour.paint(colour, format_args!("{:<8}", facts.state.name())).to_string();
         write!(f, "connect {}  {}", self.ends(), state.trim_end())?;
         if !facts.reason.is_empty() {
-            write!(f, "  {}", Escaped(&facts.reason))?;
+            write!(f, "  {}", EscapedText(&facts.reason))?;
         }
         if !facts.said.is_empty() {
-            write!(f, "  {}", Escaped(&facts.said))?;
+            write!(f, "  {}", EscapedText(&facts.said))?;
         }
         match (facts.waited_ms.map(milliseconds), facts.round_trip) {
-            (Some(time), _) => write!(f, "  waited {}", Span(time)),
-            (None, Some(time)) => write!(f, "  {}", Span(time)),
+            (Some(time), _) => write!(f, "  waited {}", DurationText(time)),
+            (None, Some(time)) => write!(f, "  {}", DurationText(time)),
             (None, None) => Ok(()),
         }
     }
@@ -293,7 +305,7 @@ impl Line<'_> {
     /// Returns `client > server`, or only the server if the client's address is unknown (a scan).
     fn ends(&self) -> String {
         let Some(flow) = &self.event.flow else { return "-".to_owned() };
-        let Endpoints { client, server } = flow.endpoints;
+        let FlowEndpoints { client, server } = flow.endpoints;
         match client.address.is_unspecified() {
             true => end(server),
             false => format!("{} > {}", end(client), end(server)),
@@ -307,9 +319,9 @@ pub(super) fn milliseconds(count: u32) -> Duration {
 }
 
 /// A time in milliseconds, or in seconds from one second on.
-pub(super) struct Span(pub(super) Duration);
+pub(super) struct DurationText(pub(super) Duration);
 
-impl fmt::Display for Span {
+impl fmt::Display for DurationText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.as_secs_f64() {
             seconds if seconds < 1.0 => write!(f, "{:.1} ms", seconds * 1000.0),
@@ -326,8 +338,8 @@ fn end(endpoint: Endpoint) -> String {
 fn product(facts: Option<&ProductFacts>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let Some(ProductFacts { product: Some(product), version, .. }) = facts else { return Ok(()) };
     match version {
-        Some(version) => write!(f, "  ({} {})", Escaped(product), Escaped(version)),
-        None => write!(f, "  ({})", Escaped(product)),
+        Some(version) => write!(f, "  ({} {})", EscapedText(product), EscapedText(version)),
+        None => write!(f, "  ({})", EscapedText(product)),
     }
 }
 
@@ -355,18 +367,19 @@ mod tests {
     use std::sync::Arc;
 
     use crate::event::{
-        DropReason, FlowContext, PacketHeader, ResetFacts, ResetOutcome, Source, Timestamp, Transport,
+        DropReason, EventSource, FlowContext, PacketHeader, ResetFacts, ResetOutcome, Timestamp,
+        TransportProtocol,
     };
 
     fn event(kind: EventKind) -> Event {
         let end = |address: &str, port| Endpoint { address: address.parse().unwrap(), port };
-        let endpoints = Endpoints { client: end("2001:db8::1", 50000), server: end("2001:db8::2", 22) };
+        let endpoints = FlowEndpoints { client: end("2001:db8::1", 50000), server: end("2001:db8::2", 22) };
         Event {
             timestamp: Timestamp::from_nanos(1_769_860_800_123_456_789),
-            source: Source::Guard,
+            source: EventSource::Guard,
             flow: Some(FlowContext {
                 id: 1,
-                transport: Transport::Tcp,
+                transport: TransportProtocol::Tcp,
                 endpoints,
                 from: None,
                 interface: None,
@@ -381,15 +394,15 @@ mod tests {
         }
     }
 
-    fn line(kind: EventKind, colour: Colour) -> String {
+    fn line(kind: EventKind, colour: ColourMode) -> String {
         let mut out = Vec::new();
-        Text { colour }.event(&event(kind), &mut out).unwrap();
+        TextFormat { colour }.event(&event(kind), &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 
     fn ssh(banner: &str) -> EventKind {
         let side = SshSide { banner: banner.to_owned(), ..SshSide::default() };
-        EventKind::Application(Application::Ssh(Arc::new(SshFacts {
+        EventKind::Application(ApplicationFacts::Ssh(Arc::new(SshFacts {
             client: None,
             server: Some(side.into()),
         })))
@@ -398,7 +411,7 @@ mod tests {
     #[test]
     fn a_line_says_when_who_and_what() {
         assert_eq!(
-            line(ssh("SSH-2.0-OpenSSH_9.2p1"), Colour::Never),
+            line(ssh("SSH-2.0-OpenSSH_9.2p1"), ColourMode::Never),
             "2026-01-31 12:00:00.123 ssh     [2001:db8::1]:50000 > [2001:db8::2]:22  server SSH-2.0-OpenSSH_9.2p1\n"
         );
     }
@@ -411,7 +424,7 @@ mod tests {
             let header = PacketHeader::default();
             line(
                 EventKind::Drop(DropFacts { reason, rule: None, rejected: true, resets, header }),
-                Colour::Never,
+                ColourMode::Never,
             )
         };
         assert!(dropped(ResetOutcome::Routed).ends_with(", rules, both ends reset\n"));
@@ -421,7 +434,7 @@ mod tests {
 
     #[test]
     fn a_banner_cannot_command_the_terminal() {
-        let hostile = line(ssh("SSH-2.0-x\x1b[2J\r\n12:00:00 forged"), Colour::Never);
+        let hostile = line(ssh("SSH-2.0-x\x1b[2J\r\n12:00:00 forged"), ColourMode::Never);
         assert!(!hostile.contains('\x1b'));
         assert_eq!(hostile.matches('\n').count(), 1);
     }
@@ -435,8 +448,8 @@ mod tests {
             round_trip: None,
             waited_ms: None,
         };
-        let plain = line(EventKind::Connect(facts.clone()), Colour::Never);
+        let plain = line(EventKind::Connect(facts.clone()), ColourMode::Never);
         assert!(plain.ends_with("[2001:db8::2]:22  open\n"), "{plain:?}");
-        assert!(line(EventKind::Connect(facts), Colour::Always).contains("\x1b[32mopen"));
+        assert!(line(EventKind::Connect(facts), ColourMode::Always).contains("\x1b[32mopen"));
     }
 }

@@ -6,9 +6,9 @@ use std::fmt;
 /// Displays text with all characters escaped that a terminal could take for a command: C0 and C1 control
 /// characters, DEL, and characters that reverse the direction of writing.
 #[derive(Debug, Clone, Copy)]
-pub struct Escaped<'a>(pub &'a str);
+pub struct EscapedText<'a>(pub &'a str);
 
-impl fmt::Display for Escaped<'_> {
+impl fmt::Display for EscapedText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Nearly all text is plain ASCII.
         if self.0.bytes().all(|octet| matches!(octet, b' '..=b'~')) {
@@ -26,7 +26,7 @@ impl fmt::Display for Escaped<'_> {
 
 /// Returns the escaped text; borrowed if nothing had to be escaped.
 pub fn escape(text: &str) -> Cow<'_, str> {
-    if text.chars().any(is_unsafe) { Escaped(text).to_string().into() } else { text.into() }
+    if text.chars().any(is_unsafe) { EscapedText(text).to_string().into() } else { text.into() }
 }
 
 fn write_escape(f: &mut fmt::Formatter<'_>, character: char) -> fmt::Result {

@@ -4,11 +4,11 @@ use prometheus::core::Collector as _;
 use prometheus::process_collector::ProcessCollector;
 
 use super::{code, keep, prose, table};
-use crate::metrics::{GuardMetrics, MetricsError, Registry, ScanMetrics, TunnelMetrics};
+use crate::metrics::{GuardMetrics, MetricsError, MetricsRegistry, ScanMetrics, TunnelMetrics};
 
 /// Returns the families that `make` registers, by name.
-fn families<T>(make: impl FnOnce(&Registry) -> Result<T, MetricsError>) -> String {
-    let registry = Registry::default();
+fn families<T>(make: impl FnOnce(&MetricsRegistry) -> Result<T, MetricsError>) -> String {
+    let registry = MetricsRegistry::default();
     let _metrics = make(&registry).expect("no family twice");
     let mut families = registry.described();
     families.sort_by(|one, other| one.name.cmp(&other.name));
@@ -33,7 +33,7 @@ fn the_metrics_are_as_their_page_says() {
         "metrics.md",
         &[
             ("process", table(["Metric", "Meaning"], process)),
-            ("program", families(Registry::describe_program)),
+            ("program", families(MetricsRegistry::describe_program)),
             ("guard", families(GuardMetrics::new)),
             ("scan", families(ScanMetrics::new)),
             ("tunnel", families(TunnelMetrics::new)),

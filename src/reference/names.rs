@@ -4,8 +4,8 @@ use bannerwall_test_support::reference::assert_named;
 
 use super::{code, keep, prose, table};
 use crate::engine::AnomalyPolicy;
-use crate::inventory::Database;
-use crate::rules::Allowed;
+use crate::inventory::InventoryDatabase;
+use crate::rules::PolicyProtocol;
 use crate::terms::{Anomaly, Protocol};
 
 #[test]
@@ -26,7 +26,7 @@ fn the_anomalies_are_as_their_page_says() {
 
 #[test]
 fn each_protocol_has_its_name_on_the_page() {
-    assert_named("reference/protocols.md", Allowed::names().into_iter().filter(|name| *name != "any"));
+    assert_named("reference/protocols.md", PolicyProtocol::names().into_iter().filter(|name| *name != "any"));
     assert_named(
         "reference/protocols.md",
         Protocol::all().map(Protocol::name).filter(|name| *name != "other"),
@@ -46,5 +46,5 @@ fn each_path_of_the_api_stands_on_the_page() {
 
 #[test]
 fn each_field_that_can_be_counted_stands_on_the_page() {
-    assert_named("reference/filters.md", Database::fields());
+    assert_named("reference/filters.md", InventoryDatabase::fields());
 }

@@ -12,13 +12,13 @@ use flate2::read::MultiGzDecoder;
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
 /// Open file or standard input, decompressed if it is gzip.
-pub struct Input {
+pub struct CaptureInput {
     reader: Box<dyn Read + Send>,
     length: Option<u64>,
     position: Arc<AtomicU64>,
 }
 
-impl Input {
+impl CaptureInput {
     /// Opens `path`; `-` is standard input.
     ///
     /// # Errors
@@ -44,7 +44,7 @@ impl Input {
     /// The first bytes are unreadable.
     pub fn new(source: impl Read + Send + 'static, length: Option<u64>) -> io::Result<Self> {
         let position = Arc::new(AtomicU64::new(0));
-        let mut counted = Counted { source, position: Arc::clone(&position) };
+        let mut counted = CountingReader { source, position: Arc::clone(&position) };
         let mut magic = Vec::with_capacity(GZIP_MAGIC.len());
         counted.by_ref().take(GZIP_MAGIC.len() as u64).read_to_end(&mut magic)?;
         let compressed = magic == GZIP_MAGIC;
@@ -65,19 +65,19 @@ impl Input {
     }
 }
 
-impl Read for Input {
+impl Read for CaptureInput {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.reader.read(buffer)
     }
 }
 
 /// Counts the bytes read through it.
-struct Counted<R> {
+struct CountingReader<R> {
     source: R,
     position: Arc<AtomicU64>,
 }
 
-impl<R: Read> Read for Counted<R> {
+impl<R: Read> Read for CountingReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.source.read(buffer)?;
         self.position.fetch_add(count as u64, Relaxed);
@@ -93,7 +93,7 @@ mod tests {
 
     fn read(stored: &[u8]) -> Vec<u8> {
         let mut octets = Vec::new();
-        let mut input = Input::new(Cursor::new(stored.to_vec()), None).unwrap();
+        let mut input = CaptureInput::new(Cursor::new(stored.to_vec()), None).unwrap();
         input.read_to_end(&mut octets).unwrap();
         assert_eq!(input.position().load(Relaxed), stored.len() as u64);
         octets
@@ -113,6 +113,6 @@ mod tests {
 
     #[test]
     fn a_folder_is_refused() {
-        assert!(Input::open(Path::new("/")).is_err());
+        assert!(CaptureInput::open(Path::new("/")).is_err());
     }
 }

@@ -9,5 +9,5 @@ mod run;
 mod session;
 mod window;
 
-pub use run::{Replay, ReplayConfig};
-pub use session::{Onlooker, Session};
+pub use run::{CaptureReplay, ReplayConfig};
+pub use session::{ReplayObserver, ReplaySession};

@@ -5,16 +5,16 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::input::Input;
-use super::{Replay, ReplayConfig};
+use super::input::CaptureInput;
+use super::{CaptureReplay, ReplayConfig};
 use crate::event::EventSink;
 use crate::rules::RuleSet;
-use crate::rules::fingerprint::Fingerprints;
+use crate::rules::fingerprint::FingerprintSet;
 
 /// Observer of a replay: receives progress and errors, and can stop it.
-pub trait Onlooker {
+pub trait ReplayObserver {
     /// Called for each opened file.
-    fn opened(&mut self, input: &Input);
+    fn opened(&mut self, input: &CaptureInput);
 
     /// Called periodically, and returns whether to continue.
     fn look_up(&mut self) -> ControlFlow<()>;
@@ -28,27 +28,27 @@ pub trait Onlooker {
 
 /// One run over some files.
 #[derive(Debug)]
-pub struct Session {
-    replay: Replay,
+pub struct ReplaySession {
+    replay: CaptureReplay,
     files: Vec<PathBuf>,
     /// True if the files are parts of one capture.
     join: bool,
 }
 
-impl Session {
+impl ReplaySession {
     /// Returns a run over `files` in their order; `join` is true if they are parts of one capture.
     pub fn new(
         config: ReplayConfig,
         rules: Arc<RuleSet>,
-        fingerprints: Option<Arc<Fingerprints>>,
+        fingerprints: Option<Arc<FingerprintSet>>,
         files: Vec<PathBuf>,
         join: bool,
     ) -> Self {
-        Self { replay: Replay::new(config, rules, fingerprints), files, join }
+        Self { replay: CaptureReplay::new(config, rules, fingerprints), files, join }
     }
 
     /// Reads all files, or until the observer stops the run.
-    pub fn run(&mut self, sink: &mut impl EventSink, onlooker: &mut impl Onlooker) -> ControlFlow<()> {
+    pub fn run(&mut self, sink: &mut impl EventSink, onlooker: &mut impl ReplayObserver) -> ControlFlow<()> {
         let mut outcome = ControlFlow::Continue(());
         for file in std::mem::take(&mut self.files) {
             outcome = self.read(&file, sink, onlooker);
@@ -64,7 +64,7 @@ impl Session {
     }
 
     /// Returns the replay with its counters.
-    pub fn replay(&self) -> &Replay {
+    pub fn replay(&self) -> &CaptureReplay {
         &self.replay
     }
 
@@ -72,9 +72,9 @@ impl Session {
         &mut self,
         file: &Path,
         sink: &mut impl EventSink,
-        onlooker: &mut impl Onlooker,
+        onlooker: &mut impl ReplayObserver,
     ) -> ControlFlow<()> {
-        let input = match Input::open(file) {
+        let input = match CaptureInput::open(file) {
             Ok(input) => input,
             Err(error) => {
                 onlooker.blame(file, &error);

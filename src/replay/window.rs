@@ -6,7 +6,7 @@ use std::io::{self, Read};
 const USUAL: usize = 512 * 1024;
 
 /// Sliding window over `source`.
-pub(super) struct Window<R> {
+pub(super) struct StreamWindow<R> {
     source: R,
     buffer: Vec<u8>,
     start: usize,
@@ -16,7 +16,7 @@ pub(super) struct Window<R> {
     exhausted: bool,
 }
 
-impl<R: Read> Window<R> {
+impl<R: Read> StreamWindow<R> {
     pub(super) fn new(source: R) -> Self {
         Self { source, buffer: vec![0; USUAL], start: 0, end: 0, offset: 0, exhausted: false }
     }

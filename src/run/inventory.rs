@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use crate::diagnostics::tell;
-use crate::event::Source;
+use crate::event::EventSource;
 use crate::guard::{AttachedError, EventReader, EventSender, ReaderCounts, ReaderStart, RunningReader};
 use crate::inventory::{Inventory, RecordConfig, StoreError};
-use crate::privileges::User;
+use crate::privileges::UnprivilegedUser;
 
 /// Inventory that is not open yet.
 pub(super) struct InventoryReader(pub(super) RecordConfig);
@@ -20,7 +20,7 @@ struct RunningInventory(Inventory);
 pub(super) struct InventoryError(#[from] pub(super) StoreError);
 
 impl EventReader for InventoryReader {
-    fn prepare(&self, user: Option<&User>) -> Result<(), AttachedError> {
+    fn prepare(&self, user: Option<&UnprivilegedUser>) -> Result<(), AttachedError> {
         self.0.prepare(user).map_err(InventoryError)?;
         let started = self.0.place.separate(user);
         Ok(started.map_err(|error| format!("--inventory {}: {error}", self.0.place))?)
@@ -30,7 +30,7 @@ impl EventReader for InventoryReader {
         self: Box<Self>,
         ReaderStart { outputs, succeeds }: ReaderStart,
     ) -> Result<Box<dyn RunningReader>, AttachedError> {
-        let started = self.0.succeeding(succeeds).start(Source::Guard, outputs);
+        let started = self.0.succeeding(succeeds).start(EventSource::Guard, outputs);
         Ok(Box::new(RunningInventory(started.map_err(InventoryError)?)))
     }
 }

@@ -9,7 +9,7 @@ mod page;
 mod rules;
 mod scan;
 
-use crate::fleet::rules::{RulesFrom, Taker};
+use crate::fleet::rules::{FleetRulesConfig, RulePoller};
 use crate::guard::{EventReader, RuleSource};
 use crate::inventory::RecordConfig;
 use crate::scan::session::ResultStore;
@@ -28,8 +28,8 @@ pub fn readers(inventory: Option<RecordConfig>, page: Option<ServeConfig>) -> Ve
 }
 
 /// Returns the source of published rules.
-pub fn rule_source(from: RulesFrom) -> Box<dyn RuleSource> {
-    Box::new(PublishedRules(Taker::new(from)))
+pub fn rule_source(from: FleetRulesConfig) -> Box<dyn RuleSource> {
+    Box::new(PublishedRules(RulePoller::new(from)))
 }
 
 /// Returns the store of a scan's results in this inventory.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::confinement::Confinement;
 use crate::diagnostics::tell;
 use crate::guard::{AttachedError, EventReader, EventSender, ReaderCounts, ReaderStart, RunningReader};
-use crate::serve::{Alerts, ServeConfig, Server};
+use crate::serve::{AlertFeed, PageServer, ServeConfig};
 
 /// Page that is not served yet.
 pub(super) struct PageReader {
@@ -17,9 +17,9 @@ pub(super) struct PageReader {
 
 /// Page that receives alerts, and serves browsers while it is open.
 struct RunningPage {
-    alerts: Alerts,
+    alerts: AlertFeed,
     config: ServeConfig,
-    server: Option<Server>,
+    server: Option<PageServer>,
 }
 
 impl EventReader for PageReader {
@@ -32,7 +32,7 @@ impl EventReader for PageReader {
     }
 
     fn start(self: Box<Self>, _start: ReaderStart) -> Result<Box<dyn RunningReader>, AttachedError> {
-        let alerts = Alerts::start(format!("guard/{}", self.sensor))
+        let alerts = AlertFeed::start(format!("guard/{}", self.sensor))
             .map_err(|error| format!("cannot start a thread for alerts: {error}"))?;
         Ok(Box::new(RunningPage { alerts, config: self.config, server: None }))
     }

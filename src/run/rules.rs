@@ -2,20 +2,20 @@
 
 use std::time::Duration;
 
-use crate::fleet::rules::{Counts, Taker, Unenforced};
+use crate::fleet::rules::{ApplyRulesError, RulePollCounts, RulePoller};
 use crate::guard::{AttachedError, Enforce, PollCounts, RuleSource};
-use crate::privileges::User;
-use crate::rules::Selection;
+use crate::privileges::UnprivilegedUser;
+use crate::rules::RuleSelection;
 
 /// Versions of the rules in a database.
-pub(super) struct PublishedRules(pub(super) Taker);
+pub(super) struct PublishedRules(pub(super) RulePoller);
 
 impl RuleSource for PublishedRules {
-    fn first(&mut self) -> Result<Selection, AttachedError> {
+    fn first(&mut self) -> Result<RuleSelection, AttachedError> {
         Ok(self.0.first()?.selection)
     }
 
-    fn prepare(&self, user: Option<&User>) -> Result<(), AttachedError> {
+    fn prepare(&self, user: Option<&UnprivilegedUser>) -> Result<(), AttachedError> {
         let started = self.0.place().separate(user);
         Ok(started.map_err(|error| format!("--rules-from {}: {error}", self.0.place()))?)
     }
@@ -29,13 +29,13 @@ impl RuleSource for PublishedRules {
     }
 
     fn counts(&self) -> PollCounts {
-        let Counts { refusals, polls, failures } = self.0.counts();
+        let RulePollCounts { refusals, polls, failures } = self.0.counts();
         PollCounts { refusals, polls, failures }
     }
 
     fn poll(&mut self, enforce: &mut Enforce<'_>) -> bool {
         self.0.look(&mut |taken| {
-            enforce(&taken.selection).ok_or(Unenforced::Gone)?.map_err(Unenforced::Refused)
+            enforce(&taken.selection).ok_or(ApplyRulesError::Gone)?.map_err(ApplyRulesError::Refused)
         })
     }
 }

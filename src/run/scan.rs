@@ -1,9 +1,9 @@
 //! The inventory as a store of a scan's results.
 
 use super::inventory::InventoryError;
-use crate::event::Source;
+use crate::event::EventSource;
 use crate::inventory::{Inventory, RecordConfig};
-use crate::output::Handle;
+use crate::output::ChannelHandle;
 use crate::scan::session::{ResultFeed, ResultStore, StoreFault};
 
 /// Inventory of a scan.
@@ -26,8 +26,8 @@ impl ResultStore for ScanInventory {
         Ok(self.config.prepare(None).map_err(InventoryError)?)
     }
 
-    fn start(&mut self, outputs: Vec<Handle>) -> Result<ResultFeed, StoreFault> {
-        let inventory = self.config.start(Source::Scan, outputs).map_err(InventoryError)?;
+    fn start(&mut self, outputs: Vec<ChannelHandle>) -> Result<ResultFeed, StoreFault> {
+        let inventory = self.config.start(EventSource::Scan, outputs).map_err(InventoryError)?;
         let (handle, known) = inventory.scan_feed();
         self.inventory = Some(inventory);
         Ok(ResultFeed { handle, known })

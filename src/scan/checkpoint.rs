@@ -14,8 +14,8 @@ use std::time::Duration;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
-use super::targets::{Counts, Snapshot};
-use crate::files::Alternation;
+use super::targets::{FeedSnapshot, TargetCounts};
+use crate::files::AlternatingFile;
 
 /// Version of the file's layout; others are refused.
 const LAYOUT: u32 = 1;
@@ -80,7 +80,7 @@ pub struct Checkpoint {
     cursor: u64,
     /// Unfinished positions before the cursor, as half-open ranges.
     unfinished: Vec<(u64, u64)>,
-    counts: Counts,
+    counts: TargetCounts,
     elapsed_ms: u64,
 }
 
@@ -89,7 +89,7 @@ impl Checkpoint {
     pub fn new(
         arguments: Vec<String>,
         options: BTreeMap<String, String>,
-        snapshot: &Snapshot,
+        snapshot: &FeedSnapshot,
         elapsed: Duration,
     ) -> Self {
         Self {
@@ -185,8 +185,8 @@ impl Checkpoint {
     }
 
     /// Returns the scan's progress.
-    pub fn snapshot(&self) -> Snapshot {
-        Snapshot {
+    pub fn snapshot(&self) -> FeedSnapshot {
+        FeedSnapshot {
             cursor: self.cursor,
             unfinished: self.unfinished.iter().map(|(from, to)| *from..*to).collect(),
             counts: self.counts,
@@ -210,7 +210,7 @@ impl Checkpoint {
 #[derive(Debug)]
 pub struct CheckpointFile {
     path: PathBuf,
-    files: Alternation,
+    files: AlternatingFile,
 }
 
 impl CheckpointFile {
@@ -221,7 +221,7 @@ impl CheckpointFile {
     /// It cannot be made.
     pub fn open(path: &Path, loaded: Option<&Checkpoint>) -> Result<Self, CheckpointError> {
         let bytes = loaded.map_or_else(|| Ok(Vec::new()), Checkpoint::bytes);
-        let files = bytes.and_then(|bytes| Alternation::open(path, &bytes));
+        let files = bytes.and_then(|bytes| AlternatingFile::open(path, &bytes));
         let files = files.map_err(|error| CheckpointError::File { path: path.to_owned(), error })?;
         Ok(Self { path: path.to_owned(), files })
     }
@@ -267,10 +267,10 @@ mod tests {
     }
 
     fn checkpoint() -> Checkpoint {
-        let snapshot = Snapshot {
+        let snapshot = FeedSnapshot {
             cursor: 500,
             unfinished: vec![3..5, 499..500],
-            counts: Counts { open: 7, ..Counts::default() },
+            counts: TargetCounts { open: 7, ..TargetCounts::default() },
         };
         Checkpoint::new(
             vec!["bannerwall".to_owned(), "scan".to_owned()],

@@ -5,23 +5,23 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::tls::TlsOptions;
-use crate::banner::disclosure::Disclosure;
+use crate::banner::disclosure::DisclosureLimits;
 use crate::event::HeaderField;
 use crate::rules::RuleSet;
-use crate::rules::fingerprint::Fingerprints;
-use crate::terms::Greeting;
+use crate::rules::fingerprint::FingerprintSet;
+use crate::terms::GreetingProtocol;
 
 /// Settings of connections, probes and rules.
 #[derive(Debug, Clone)]
-pub struct Config {
+pub struct ScannerConfig {
     /// Probe for an open port.
     pub probe: ProbeOptions,
     /// Rules to match banners against.
     pub rules: Arc<RuleSet>,
     /// Fingerprints to identify products, if any.
-    pub fingerprints: Option<Arc<Fingerprints>>,
+    pub fingerprints: Option<Arc<FingerprintSet>>,
     /// Disclosure of secrets in events.
-    pub disclosure: Disclosure,
+    pub disclosure: DisclosureLimits,
     /// Concurrent connections, over all threads.
     pub window: usize,
     /// Limit of descriptors in one ring (`RLIMIT_NOFILE`). The window is spread over as many rings as needed.
@@ -33,7 +33,7 @@ pub struct Config {
     /// Timeout of a target in total.
     pub total_timeout: Duration,
     /// End of connections.
-    pub close: Close,
+    pub close: CloseMethod,
     /// Retries of a target that does not answer in time. By default [`Self::RETRIES`] while connection
     /// requests seem to get lost, and otherwise none.
     pub retries: Option<u32>,
@@ -43,19 +43,19 @@ pub struct Config {
     pub stop: Arc<AtomicBool>,
 }
 
-impl Default for Config {
+impl Default for ScannerConfig {
     fn default() -> Self {
         Self {
             probe: ProbeOptions::Connect,
             rules: Arc::default(),
             fingerprints: None,
-            disclosure: Disclosure::default(),
+            disclosure: DisclosureLimits::default(),
             window: 1024,
             descriptors_per_ring: 1024,
             connect_timeout: Duration::from_secs(3),
             first_byte_timeout: ProbeOptions::Connect.patience().0,
             total_timeout: ProbeOptions::Connect.patience().1,
-            close: Close::Reset,
+            close: CloseMethod::Reset,
             retries: None,
             shortages: 10,
             stop: Arc::default(),
@@ -63,14 +63,14 @@ impl Default for Config {
     }
 }
 
-impl Config {
+impl ScannerConfig {
     /// Default of retries while connection requests seem to get lost.
     pub const RETRIES: u32 = 3;
 }
 
 /// End of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Close {
+pub enum CloseMethod {
     /// Reset: the socket is reused at once, and neither side keeps `TIME_WAIT`.
     #[default]
     Reset,
@@ -89,7 +89,7 @@ pub enum ProbeOptions {
     /// Greeting of a server that sends first.
     Greeting {
         /// Expected protocol; without it the port and the greeting decide.
-        expected: Option<Greeting>,
+        expected: Option<GreetingProtocol>,
     },
     /// One or more HTTP requests.
     Http(HttpOptions),

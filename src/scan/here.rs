@@ -12,11 +12,11 @@ const MOST: usize = 4096;
 
 /// Cache of local addresses by the target's network.
 #[derive(Debug, Default)]
-pub(super) struct Here {
+pub(super) struct LocalAddressCache {
     known: AHashMap<IpAddr, IpAddr>,
 }
 
-impl Here {
+impl LocalAddressCache {
     /// Returns the local address toward `target`, or the unspecified address without a route.
     ///
     /// The lookup is cached for each /24 or /64, so routes of single hosts inside may give a wrong address.
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn loopback_is_reached_from_loopback_and_remembered_by_network() {
-        let mut here = Here::default();
+        let mut here = LocalAddressCache::default();
         let targets: [IpAddr; 2] = [Ipv4Addr::new(127, 0, 0, 1).into(), Ipv4Addr::new(127, 0, 0, 200).into()];
         assert!(targets.iter().all(|target| here.toward(*target).is_loopback()));
         assert_eq!(here.known.len(), 1);
@@ -65,6 +65,9 @@ mod tests {
     #[test]
     fn where_there_is_no_way_nothing_is_told() {
         // Port and address of no use to anybody: a broadcast may not be sent to unasked.
-        assert_eq!(Here::default().toward(Ipv4Addr::BROADCAST.into()), IpAddr::from(Ipv4Addr::UNSPECIFIED));
+        assert_eq!(
+            LocalAddressCache::default().toward(Ipv4Addr::BROADCAST.into()),
+            IpAddr::from(Ipv4Addr::UNSPECIFIED)
+        );
     }
 }

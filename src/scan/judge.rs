@@ -6,21 +6,23 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use super::Target;
-use super::probe::Scene;
-use crate::banner::disclosure::Disclosure;
-use crate::banner::{Anomaly, Banner, GreetingBanner, KnownLines, Request, Response, SshBanner, TlsBanner};
-use crate::event::{
-    Action, AlertFacts, AnomalyFacts, Application, Endpoint, Endpoints, Event, EventKind, FlowContext,
-    GreetingFacts, HostKey, HttpFacts, ProductFacts, Protocol, Side, Source, SshFacts, SshSide, TlsFacts,
-    Transport,
+use super::probe::ProbeContext;
+use crate::banner::disclosure::DisclosureLimits;
+use crate::banner::{
+    Anomaly, Banner, GreetingBanner, KnownLines, RequestHead, ResponseHead, SshBanner, TlsBanner,
 };
-use crate::rules::fingerprint::Fingerprints;
-use crate::rules::{Context, Match, Occasion, Rule, RuleSet};
+use crate::event::{
+    AlertFacts, AnomalyFacts, ApplicationFacts, Endpoint, Event, EventKind, EventSource, FlowContext,
+    FlowEndpoints, GreetingFacts, HostKey, HttpFacts, ProductFacts, Protocol, RuleAction, Side, SshFacts,
+    SshSide, TlsFacts, TransportProtocol,
+};
+use crate::rules::fingerprint::FingerprintSet;
+use crate::rules::{AlertContext, BannerContext, Rule, RuleMatch, RuleSet};
 
 /// Cached facts and alerts of an SSH identification line, shared by the events of all targets with that line.
 /// The scope of rules is still checked for each address and port.
 #[derive(Debug, Clone)]
-pub(super) struct Known {
+pub(super) struct CachedSshMatches {
     /// Facts of the identification.
     facts: Arc<SshFacts>,
     /// Rules that match it for any target: their positions in order, with their alerts; no alert for
@@ -30,29 +32,29 @@ pub(super) struct Known {
 
 /// Rules and fingerprints, shared by all probes of a scan.
 #[derive(Debug, Clone)]
-pub(super) struct Judge {
+pub(super) struct ResponseMatcher {
     rules: Arc<RuleSet>,
-    fingerprints: Option<Arc<Fingerprints>>,
-    disclosure: Disclosure,
+    fingerprints: Option<Arc<FingerprintSet>>,
+    disclosure: DisclosureLimits,
 }
 
 /// Complete response to one HTTP request.
-pub(super) struct Answer<'a> {
+pub(super) struct RequestAndResponse<'a> {
     /// Request.
-    pub(super) request: &'a Request<'a>,
+    pub(super) request: &'a RequestHead<'a>,
     /// Response, with the kept part of the body.
-    pub(super) response: &'a Response<'a>,
+    pub(super) response: &'a ResponseHead<'a>,
     /// Length of the body in bytes, kept or not.
     pub(super) body_length: u64,
     /// Number of the transaction on this target, from 0.
     pub(super) transaction: u32,
 }
 
-impl Judge {
+impl ResponseMatcher {
     pub(super) fn new(
         rules: Arc<RuleSet>,
-        fingerprints: Option<Arc<Fingerprints>>,
-        disclosure: Disclosure,
+        fingerprints: Option<Arc<FingerprintSet>>,
+        disclosure: DisclosureLimits,
     ) -> Self {
         Self { rules, fingerprints, disclosure }
     }
@@ -66,15 +68,15 @@ impl Judge {
         &self,
         banner: &SshBanner<'_>,
         host_key: Option<HostKey>,
-        known: &mut KnownLines<Known>,
-        scene: &mut Scene<'_>,
+        known: &mut KnownLines<CachedSshMatches>,
+        scene: &mut ProbeContext<'_>,
     ) {
-        let mut tell = |known: &Known| {
+        let mut tell = |known: &CachedSshMatches| {
             emit(
                 scene,
                 Protocol::Ssh,
                 None,
-                EventKind::Application(Application::Ssh(Arc::clone(&known.facts))),
+                EventKind::Application(ApplicationFacts::Ssh(Arc::clone(&known.facts))),
             );
             let context = context(scene.target, None, None);
             for (rule, alert) in &known.matches {
@@ -94,31 +96,31 @@ impl Judge {
     }
 
     /// Evaluates an SSH identification for any target.
-    fn know(&self, banner: &SshBanner<'_>, host_key: Option<HostKey>) -> Known {
+    fn know(&self, banner: &SshBanner<'_>, host_key: Option<HostKey>) -> CachedSshMatches {
         let mut side = SshSide { host_key, ..SshSide::from(banner) };
         if let Some(fingerprints) = &self.fingerprints {
             side.fingerprint = fingerprints.ssh(side.software_version.as_bytes());
         }
         let facts = Arc::new(SshFacts { client: None, server: Some(Arc::new(side)) });
         let product = facts.server.as_ref().and_then(|side| side.fingerprint.as_ref());
-        let context = Context { product, ..Context::default() };
+        let context = BannerContext { product, ..BannerContext::default() };
         let line = banner.identification.line;
         let found = self.rules.evaluate_anywhere(&Banner::Ssh(banner.clone()), &context);
         let matches = found.iter().filter(|matched| is_effective(matched.rule)).map(|matched| {
-            let accepts = matched.rule.action() == Action::Accept;
-            let application = || Application::Ssh(Arc::clone(&facts));
+            let accepts = matched.rule.action() == RuleAction::Accept;
+            let application = || ApplicationFacts::Ssh(Arc::clone(&facts));
             let alert = (!accepts)
                 .then(|| Arc::new(alert(matched, product, (line, &self.disclosure), application())));
             (matched.rule.index(), alert)
         });
-        Known { matches: matches.collect(), facts: Arc::clone(&facts) }
+        CachedSshMatches { matches: matches.collect(), facts: Arc::clone(&facts) }
     }
 
     /// Reports a greeting and the rules that match it.
-    pub(super) fn greeting(&self, banner: &GreetingBanner<'_>, scene: &mut Scene<'_>) {
+    pub(super) fn greeting(&self, banner: &GreetingBanner<'_>, scene: &mut ProbeContext<'_>) {
         let fingerprint = self.fingerprints.as_ref().and_then(|fingerprints| fingerprints.greeting(banner));
         let facts = Arc::new(GreetingFacts { fingerprint, ..GreetingFacts::from(banner) });
-        let said = Application::Greeting(Arc::clone(&facts));
+        let said = ApplicationFacts::Greeting(Arc::clone(&facts));
         let product = facts.fingerprint.as_ref();
         emit(scene, said.protocol(), None, EventKind::Application(said.clone()));
         for matched in self.effective(&Banner::Greeting(*banner), &context(scene.target, product, None)) {
@@ -128,13 +130,13 @@ impl Judge {
     }
 
     /// Reports a handshake and the rules that match it.
-    pub(super) fn tls(&self, facts: TlsFacts, scene: &mut Scene<'_>) {
+    pub(super) fn tls(&self, facts: TlsFacts, scene: &mut ProbeContext<'_>) {
         let facts = Arc::new(facts);
         let line = facts.line(Side::Server);
-        let said = Application::Tls(Arc::clone(&facts));
+        let said = ApplicationFacts::Tls(Arc::clone(&facts));
         emit(scene, Protocol::Tls, None, EventKind::Application(said.clone()));
         let banner = Banner::Tls(TlsBanner { from: Side::Server, facts: &facts, line: &line });
-        let context = Context { now: scene.now, ..context(scene.target, None, None) };
+        let context = BannerContext { now: scene.now, ..context(scene.target, None, None) };
         for matched in self.effective(&banner, &context) {
             let facts = alert(&matched, None, (banner.line(), &self.disclosure), said.clone());
             report(scene, Protocol::Tls, None, Arc::new(facts));
@@ -142,7 +144,7 @@ impl Judge {
     }
 
     /// Reports an HTTP transaction and the rules that match its response.
-    pub(super) fn http(&self, answer: &Answer<'_>, scene: &mut Scene<'_>) {
+    pub(super) fn http(&self, answer: &RequestAndResponse<'_>, scene: &mut ProbeContext<'_>) {
         let mut response = self.disclosure.response(answer.response);
         response.body_length = answer.body_length;
         if let Some(fingerprints) = &self.fingerprints {
@@ -160,17 +162,21 @@ impl Judge {
             scene,
             Protocol::Http,
             transaction,
-            EventKind::Application(Application::Http(Arc::clone(&facts))),
+            EventKind::Application(ApplicationFacts::Http(Arc::clone(&facts))),
         );
         for matched in self.effective(&banner, &context) {
-            let facts =
-                alert(&matched, product, (line, &self.disclosure), Application::Http(Arc::clone(&facts)));
+            let facts = alert(
+                &matched,
+                product,
+                (line, &self.disclosure),
+                ApplicationFacts::Http(Arc::clone(&facts)),
+            );
             report(scene, Protocol::Http, transaction, Arc::new(facts));
         }
     }
 
     /// Reports one anomaly of a response.
-    pub(super) fn anomaly(&self, anomaly: Anomaly, protocol: Protocol, scene: &mut Scene<'_>) {
+    pub(super) fn anomaly(&self, anomaly: Anomaly, protocol: Protocol, scene: &mut ProbeContext<'_>) {
         emit(scene, protocol, None, EventKind::Anomaly(AnomalyFacts::from(anomaly)));
     }
 
@@ -179,7 +185,7 @@ impl Judge {
         &self,
         anomalies: impl Iterator<Item = Anomaly>,
         protocol: Protocol,
-        scene: &mut Scene<'_>,
+        scene: &mut ProbeContext<'_>,
     ) {
         for anomaly in anomalies {
             self.anomaly(anomaly, protocol, scene);
@@ -187,9 +193,9 @@ impl Judge {
     }
 
     /// Returns the matching rules that take effect, without those that accept.
-    fn effective<'r>(&'r self, banner: &Banner<'_>, context: &Context<'_>) -> Vec<Match<'r>> {
+    fn effective<'r>(&'r self, banner: &Banner<'_>, context: &BannerContext<'_>) -> Vec<RuleMatch<'r>> {
         let mut matches = self.rules.evaluate(banner, context);
-        matches.retain(|matched| is_effective(matched.rule) && matched.rule.action() != Action::Accept);
+        matches.retain(|matched| is_effective(matched.rule) && matched.rule.action() != RuleAction::Accept);
         matches
     }
 }
@@ -197,41 +203,53 @@ impl Judge {
 /// True for rules that take effect in a scan. Rules that count matches of one client do not, since a scan
 /// sees a banner once. A counting rule with `accept` still ends the evaluation.
 fn is_effective(rule: &Rule) -> bool {
-    rule.action() == Action::Accept || rule.count().is_none()
+    rule.action() == RuleAction::Accept || rule.count().is_none()
 }
 
 fn context<'a>(
     target: &Target,
     product: Option<&'a ProductFacts>,
-    request: Option<&'a Request<'a>>,
-) -> Context<'a> {
-    Context {
+    request: Option<&'a RequestHead<'a>>,
+) -> BannerContext<'a> {
+    BannerContext {
         destination: Some(target.address.ip()),
         port: Some(target.address.port()),
         product,
         request,
-        ..Context::default()
+        ..BannerContext::default()
     }
 }
 
 fn alert(
-    matched: &Match<'_>,
+    matched: &RuleMatch<'_>,
     product: Option<&ProductFacts>,
-    (line, disclosure): (&[u8], &Disclosure),
-    application: Application,
+    (line, disclosure): (&[u8], &DisclosureLimits),
+    application: ApplicationFacts,
 ) -> AlertFacts {
-    matched.alert(Occasion { from: Side::Server, line, disclosure, product, application, enforced: false })
+    matched.alert(AlertContext {
+        from: Side::Server,
+        line,
+        disclosure,
+        product,
+        application,
+        enforced: false,
+    })
 }
 
-fn report(scene: &mut Scene<'_>, protocol: Protocol, transaction: Option<u32>, facts: Arc<AlertFacts>) {
+fn report(
+    scene: &mut ProbeContext<'_>,
+    protocol: Protocol,
+    transaction: Option<u32>,
+    facts: Arc<AlertFacts>,
+) {
     *scene.matches += 1;
     emit(scene, protocol, transaction, EventKind::Alert(facts));
 }
 
-fn emit(scene: &mut Scene<'_>, protocol: Protocol, transaction: Option<u32>, kind: EventKind) {
+fn emit(scene: &mut ProbeContext<'_>, protocol: Protocol, transaction: Option<u32>, kind: EventKind) {
     let flow = FlowContext {
         id: scene.target.index,
-        transport: Transport::Tcp,
+        transport: TransportProtocol::Tcp,
         endpoints: endpoints(scene.target),
         from: Some(Side::Server),
         interface: None,
@@ -242,16 +260,16 @@ fn emit(scene: &mut Scene<'_>, protocol: Protocol, transaction: Option<u32>, kin
         established: None,
         midstream: false,
     };
-    scene.sink.emit(Event { timestamp: scene.now, source: Source::Scan, flow: Some(flow), kind });
+    scene.sink.emit(Event { timestamp: scene.now, source: EventSource::Scan, flow: Some(flow), kind });
 }
 
 /// Returns the endpoints of a target. The local end of a direct socket cannot be queried.
-fn endpoints(target: &Target) -> Endpoints {
+fn endpoints(target: &Target) -> FlowEndpoints {
     let here = match target.address.ip() {
         IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
     };
-    Endpoints {
+    FlowEndpoints {
         client: Endpoint { address: here, port: 0 },
         server: Endpoint { address: target.address.ip(), port: target.address.port() },
     }

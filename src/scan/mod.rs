@@ -1,6 +1,6 @@
 //! The scan: probes the network, and matches the replies with the guard's matcher.
 //!
-//! Each thread has one [`Targets`] and [`Report`] pair. Threads share only the stop flag. This module does
+//! Each thread has one [`TargetSource`] and [`OutcomeSink`] pair. Threads share only the stop flag. This module does
 //! not depend on the command line. Only [`session`] uses output and metrics: its results go through the
 //! writer's handle. It never imports the guard's side (packets, flows, the engine).
 //!
@@ -66,9 +66,9 @@ pub mod target;
 pub mod targets;
 pub mod tls;
 
-pub use config::{Close, Config, HttpOptions, HttpRequest, ProbeOptions, SshOptions};
-pub use outcome::{Conversation, Outcome, Reason, Report};
-pub use target::{Next, Target, Targets};
+pub use config::{CloseMethod, HttpOptions, HttpRequest, ProbeOptions, ScannerConfig, SshOptions};
+pub use outcome::{ExchangeOutcome, OutcomeSink, PortStateReason, TargetOutcome};
+pub use target::{NextTarget, Target, TargetSource};
 
 mod here;
 mod judge;
@@ -82,8 +82,8 @@ use std::sync::Arc;
 
 use bannerwall_ring::RingError;
 
-use judge::Judge;
-use worker::Worker;
+use judge::ResponseMatcher;
+use worker::ScanThread;
 
 /// Error that stops a scan.
 #[derive(Debug, thiserror::Error)]
@@ -106,51 +106,56 @@ pub enum ScanError {
 }
 
 /// Runs a scan with one thread for each pair of `parts`, which share the window. Returns when every target is
-/// accounted for, or soon after [`Config::stop`] was set.
+/// accounted for, or soon after [`ScannerConfig::stop`] was set.
 ///
 /// # Errors
 ///
 /// A ring cannot be created (see [`RingError`]), or the kernel returns errors that no target causes. The
 /// other threads then stop.
-pub fn run<T, R>(config: &Config, parts: Vec<(T, R)>) -> Result<Vec<(T, R)>, ScanError>
+pub fn run<T, R>(config: &ScannerConfig, parts: Vec<(T, R)>) -> Result<Vec<(T, R)>, ScanError>
 where
-    T: Targets + Send,
-    R: Report + Send,
+    T: TargetSource + Send,
+    R: OutcomeSink + Send,
 {
-    let judge = Judge::new(Arc::clone(&config.rules), config.fingerprints.clone(), config.disclosure);
+    let judge =
+        ResponseMatcher::new(Arc::clone(&config.rules), config.fingerprints.clone(), config.disclosure);
     match &config.probe {
-        ProbeOptions::Connect => run_probe(config, parts, || probe::Connect),
-        ProbeOptions::Ssh(options) => run_probe(config, parts, || probe::Ssh::new(judge.clone(), *options)),
+        ProbeOptions::Connect => run_probe(config, parts, || probe::ConnectProbe),
+        ProbeOptions::Ssh(options) => {
+            run_probe(config, parts, || probe::SshProbe::new(judge.clone(), *options))
+        }
         ProbeOptions::Greeting { expected } => {
-            run_probe(config, parts, || probe::Greetings::new(judge.clone(), *expected))
+            run_probe(config, parts, || probe::GreetingProbe::new(judge.clone(), *expected))
         }
         ProbeOptions::Http(options) => run_probe(config, parts, || http(config, options, &judge)),
         ProbeOptions::Tls(tls) => {
             let offer = tls::client_config()?;
-            let secure = || probe::Secure::new(probe::Connect, judge.clone(), Arc::clone(&offer), tls);
+            let secure = || probe::TlsProbe::new(probe::ConnectProbe, judge.clone(), Arc::clone(&offer), tls);
             run_probe(config, parts, secure)
         }
         ProbeOptions::Https(options, tls) => {
             let offer = tls::client_config()?;
             let within = || http(config, options, &judge);
-            run_probe(config, parts, || probe::Secure::new(within(), judge.clone(), Arc::clone(&offer), tls))
+            run_probe(config, parts, || {
+                probe::TlsProbe::new(within(), judge.clone(), Arc::clone(&offer), tls)
+            })
         }
     }
 }
 
-fn http(config: &Config, options: &HttpOptions, judge: &Judge) -> probe::Http {
-    probe::Http::new(judge.clone(), options, config.first_byte_timeout)
+fn http(config: &ScannerConfig, options: &HttpOptions, judge: &ResponseMatcher) -> probe::HttpProbe {
+    probe::HttpProbe::new(judge.clone(), options, config.first_byte_timeout)
 }
 
 fn run_probe<P, T, R>(
-    config: &Config,
+    config: &ScannerConfig,
     parts: Vec<(T, R)>,
     probe: impl Fn() -> P + Sync,
 ) -> Result<Vec<(T, R)>, ScanError>
 where
     P: probe::Probe,
-    T: Targets + Send,
-    R: Report + Send,
+    T: TargetSource + Send,
+    R: OutcomeSink + Send,
 {
     let threads = parts.len().max(1);
     let probe = &probe;
@@ -158,7 +163,7 @@ where
         let mut running = Vec::with_capacity(threads);
         for (thread, (targets, mut report)) in parts.into_iter().enumerate() {
             let body = move || {
-                let outcome = Worker::new(config, (thread, threads), probe, targets)
+                let outcome = ScanThread::new(config, (thread, threads), probe, targets)
                     .and_then(|worker| worker.run(&mut report))
                     .map(|targets| (targets, report));
                 // The other threads must not continue a scan that will be reported as failed.

@@ -8,11 +8,11 @@ use crate::event::{ConnectFacts, EventSink, PortState};
 /// Receiver of a thread's results.
 ///
 /// Events (`ssh`, `http`, `alert`, anomalies) arrive through [`EventSink::emit`] while a target is under way.
-/// Then [`Report::finished`] is called exactly once for each target from [`super::Targets`], unless the scan
+/// Then [`OutcomeSink::finished`] is called exactly once for each target from [`super::TargetSource`], unless the scan
 /// was stopped before. A resumed scan probes such a target again.
-pub trait Report: EventSink {
+pub trait OutcomeSink: EventSink {
     /// Receives the result of a target.
-    fn finished(&mut self, outcome: &Outcome<'_>);
+    fn finished(&mut self, outcome: &TargetOutcome<'_>);
 
     /// Called after the loop handled all pending completions, at least ten times a second.
     fn turn(&mut self, _now: Instant) {}
@@ -23,19 +23,19 @@ pub trait Report: EventSink {
 
 /// Result of one target.
 #[derive(Debug, Clone, Copy)]
-pub struct Outcome<'a> {
+pub struct TargetOutcome<'a> {
     /// Target of this result.
     pub target: &'a Target,
     /// State of the port.
     pub state: PortState,
     /// Reason of the state.
-    pub reason: Reason,
+    pub reason: PortStateReason,
     /// Time from the connection request to its completion, if it completed.
     pub round_trip: Option<Duration>,
     /// Time from the accepted connection to the end of an incomplete exchange.
     pub waited: Option<Duration>,
     /// Progress of the exchange after the connect.
-    pub conversation: Conversation,
+    pub conversation: ExchangeOutcome,
     /// Number of matching rules.
     pub matches: u32,
     /// First bytes that this target sent (a banner, or a part of it), never another target's. Empty for the
@@ -43,7 +43,7 @@ pub struct Outcome<'a> {
     pub banner: &'a [u8],
 }
 
-impl Outcome<'_> {
+impl TargetOutcome<'_> {
     /// Returns the facts of a `connect` event.
     pub fn facts(&self) -> ConnectFacts {
         ConnectFacts {
@@ -58,7 +58,7 @@ impl Outcome<'_> {
 
 /// Reason of a port's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Reason {
+pub enum PortStateReason {
     /// The connection was accepted.
     Accepted,
     /// The connection was accepted, and reset at once.
@@ -71,7 +71,7 @@ pub enum Reason {
     Errno(i32),
 }
 
-impl Reason {
+impl PortStateReason {
     /// Returns a stable name: `accepted`, `refused`, `no-response`, or the error's C name.
     pub fn name(self) -> &'static str {
         match self {
@@ -101,7 +101,7 @@ impl Reason {
 
 /// Progress of the exchange with an open port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Conversation {
+pub enum ExchangeOutcome {
     /// No exchange: the port is not open, or the probe only connects.
     None,
     /// The banner, or every requested response, arrived.
@@ -124,7 +124,7 @@ pub enum Conversation {
     Failed(i32),
 }
 
-impl Conversation {
+impl ExchangeOutcome {
     /// True if the target did not complete the exchange in time.
     pub fn is_cut_short(self) -> bool {
         matches!(self, Self::Silent | Self::Ended | Self::Reset | Self::TimedOut | Self::Failed(_))

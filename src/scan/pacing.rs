@@ -21,7 +21,7 @@ const NEVER: u128 = PICOSECONDS * 366 * 86_400;
 
 /// Rate of targets a second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rate {
+pub enum ScanRate {
     /// Limit.
     Limited(NonZeroU32),
     /// No limit.
@@ -30,12 +30,12 @@ pub enum Rate {
 
 /// Token bucket with a fixed rate.
 #[derive(Debug, Clone)]
-pub struct Bucket {
-    schedule: Option<Schedule>,
+pub struct TokenBucket {
+    schedule: Option<TokenSchedule>,
 }
 
 #[derive(Debug, Clone)]
-struct Schedule {
+struct TokenSchedule {
     /// Picoseconds from one token to the next.
     interval: u128,
     start: Option<Instant>,
@@ -43,14 +43,14 @@ struct Schedule {
     due: u128,
 }
 
-impl Default for Rate {
+impl Default for ScanRate {
     /// Ten thousand, which is harmless for usual networks.
     fn default() -> Self {
         Self::Limited(const { NonZeroU32::new(10_000).unwrap() })
     }
 }
 
-impl std::str::FromStr for Rate {
+impl std::str::FromStr for ScanRate {
     type Err = String;
 
     /// Parses a number or `max`.
@@ -66,7 +66,7 @@ impl std::str::FromStr for Rate {
     }
 }
 
-impl std::fmt::Display for Rate {
+impl std::fmt::Display for ScanRate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Limited(rate) => rate.fmt(f),
@@ -75,12 +75,12 @@ impl std::fmt::Display for Rate {
     }
 }
 
-impl Bucket {
+impl TokenBucket {
     /// Returns a bucket for one of `shares` threads that share the `rate`.
-    pub fn new(rate: Rate, shares: usize) -> Self {
+    pub fn new(rate: ScanRate, shares: usize) -> Self {
         let schedule = match rate {
-            Rate::Max => None,
-            Rate::Limited(rate) => Some(Schedule {
+            ScanRate::Max => None,
+            ScanRate::Limited(rate) => Some(TokenSchedule {
                 interval: PICOSECONDS * shares as u128 / u128::from(rate.get()),
                 start: None,
                 due: 0,
@@ -95,7 +95,7 @@ impl Bucket {
             0 => NEVER,
             rate => PICOSECONDS * 1000 / u128::from(rate),
         };
-        let schedule = self.schedule.get_or_insert(Schedule { interval: 0, start: None, due: 0 });
+        let schedule = self.schedule.get_or_insert(TokenSchedule { interval: 0, start: None, due: 0 });
         if schedule.interval == interval {
             return;
         }
@@ -129,7 +129,7 @@ impl Bucket {
     }
 }
 
-impl Schedule {
+impl TokenSchedule {
     fn take(&mut self, now: Instant) -> Result<(), Duration> {
         let start = *self.start.get_or_insert(now);
         let elapsed = now.saturating_duration_since(start).as_nanos() * 1000;
@@ -147,12 +147,12 @@ impl Schedule {
 mod tests {
     use super::*;
 
-    fn bucket(rate: u32, shares: usize) -> Bucket {
-        Bucket::new(Rate::Limited(NonZeroU32::new(rate).unwrap()), shares)
+    fn bucket(rate: u32, shares: usize) -> TokenBucket {
+        TokenBucket::new(ScanRate::Limited(NonZeroU32::new(rate).unwrap()), shares)
     }
 
     /// Permissions within `length`, when the caller obeys every wait but wakes `late` each time.
-    fn permissions(bucket: &mut Bucket, length: Duration, late: Duration) -> u64 {
+    fn permissions(bucket: &mut TokenBucket, length: Duration, late: Duration) -> u64 {
         let start = Instant::now();
         let (mut now, mut taken) = (start, 0);
         while now.duration_since(start) < length {
@@ -199,7 +199,7 @@ mod tests {
     fn another_rate_holds_from_where_it_is_told() {
         let (mut bucket, start) = (bucket(1000, 1), Instant::now());
         let mut now = start;
-        let mut taken_by = |bucket: &mut Bucket, end: u64| {
+        let mut taken_by = |bucket: &mut TokenBucket, end: u64| {
             let mut taken = 0_u64;
             while now < start + Duration::from_secs(end) {
                 match bucket.take(now) {
@@ -242,10 +242,10 @@ mod tests {
         let mut bucket = bucket(10, 1);
         assert_eq!(bucket.take(now), Ok(()));
         assert_eq!(bucket.take(now), Err(LONGEST_WAIT));
-        assert_eq!("max".parse(), Ok(Rate::Max));
-        assert_eq!("2_500".parse(), Ok(Rate::Limited(NonZeroU32::new(2500).unwrap())));
-        assert!(["0", "-1", "1.5", "", "fast"].iter().all(|word| word.parse::<Rate>().is_err()));
-        let mut free = Bucket::new(Rate::Max, 1);
+        assert_eq!("max".parse(), Ok(ScanRate::Max));
+        assert_eq!("2_500".parse(), Ok(ScanRate::Limited(NonZeroU32::new(2500).unwrap())));
+        assert!(["0", "-1", "1.5", "", "fast"].iter().all(|word| word.parse::<ScanRate>().is_err()));
+        let mut free = TokenBucket::new(ScanRate::Max, 1);
         assert!((0..1000).all(|_| free.take(now).is_ok()));
     }
 }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use bannerwall_ring::{Family, Key};
+use bannerwall_ring::{OperationKey, SocketFamily};
 
-use super::outcome::Reason;
-use super::probe::Closed;
+use super::outcome::PortStateReason;
+use super::probe::CloseReason;
 use super::{HttpOptions, Target};
 use crate::event::PortState;
 use bannerwall_ring::timers::Nanos;
@@ -15,44 +15,44 @@ pub(super) const SESSION_CONNECTIONS: usize = HttpOptions::MOST_CONNECTIONS;
 
 /// Preparation that a socket needs before its next connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fitness {
+pub(super) enum SocketState {
     /// Needs to be created.
     Absent,
     /// Ready.
-    Fresh(Family),
+    Fresh(SocketFamily),
     /// Needs to be disconnected.
-    Used(Family),
+    Used(SocketFamily),
 }
 
 /// One direct socket and its operations.
 #[derive(Debug)]
-pub(super) struct Connection<C> {
+pub(super) struct ScanConnection<C> {
     /// Session of the connection.
     pub(super) session: u32,
     /// Number of operations in flight; at 0 the connection is released.
     pub(super) pending: u8,
     /// State of the socket.
-    pub(super) fitness: Fitness,
+    pub(super) fitness: SocketState,
     /// Reason of the end, once no further operation may start.
-    pub(super) ending: Option<Closed>,
+    pub(super) ending: Option<CloseReason>,
     /// Last error of a detached operation on the socket; 0 for none.
     pub(super) failure: i32,
     /// Operations in flight, for cancellation.
-    pub(super) connect: Option<Key>,
-    pub(super) receive: Option<Key>,
-    pub(super) send: Option<Key>,
+    pub(super) connect: Option<OperationKey>,
+    pub(super) receive: Option<OperationKey>,
+    pub(super) send: Option<OperationKey>,
     /// Bytes to send next.
     pub(super) out: Vec<u8>,
     /// State of the probe.
     pub(super) probe: C,
 }
 
-impl<C: Default> Connection<C> {
+impl<C: Default> ScanConnection<C> {
     pub(super) fn new() -> Self {
         Self {
             session: u32::MAX,
             pending: 0,
-            fitness: Fitness::Absent,
+            fitness: SocketState::Absent,
             ending: None,
             failure: 0,
             connect: None,
@@ -66,11 +66,11 @@ impl<C: Default> Connection<C> {
 
 /// One target under way.
 #[derive(Debug)]
-pub(super) struct Session<S> {
+pub(super) struct TargetSession<S> {
     /// Target; none if the slot is free.
     pub(super) target: Option<Target>,
     /// State of the port, once known.
-    pub(super) found: Option<(PortState, Reason)>,
+    pub(super) found: Option<(PortState, PortStateReason)>,
     /// Time of the last connection request.
     pub(super) started: Nanos,
     /// True once the target sent data.
@@ -86,14 +86,14 @@ pub(super) struct Session<S> {
     /// Number of matching rules.
     pub(super) matches: u32,
     /// Connections of the session.
-    pub(super) connections: Numbers,
+    pub(super) connections: ConnectionNumbers,
     /// True once the total timeout passed.
     pub(super) expired: bool,
     /// State of the probe.
     pub(super) probe: S,
 }
 
-impl<S: Default> Session<S> {
+impl<S: Default> TargetSession<S> {
     pub(super) fn new() -> Self {
         Self {
             target: None,
@@ -105,7 +105,7 @@ impl<S: Default> Session<S> {
             shortages: 0,
             retries: 0,
             matches: 0,
-            connections: Numbers::default(),
+            connections: ConnectionNumbers::default(),
             expired: false,
             probe: S::default(),
         }
@@ -127,12 +127,12 @@ impl<S: Default> Session<S> {
 
 /// Numbers of a session's connections.
 #[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Numbers {
+pub(super) struct ConnectionNumbers {
     numbers: [u32; SESSION_CONNECTIONS],
     length: usize,
 }
 
-impl Numbers {
+impl ConnectionNumbers {
     pub(super) fn push(&mut self, number: u32) {
         if let Some(place) = self.numbers.get_mut(self.length) {
             *place = number;

@@ -17,7 +17,7 @@ pub struct Target {
 
 /// Next action of a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Next {
+pub enum NextTarget {
     /// Connect to this target now.
     Target(Target),
     /// Call again after this time, because of the rate limit.
@@ -29,9 +29,9 @@ pub enum Next {
 /// Source of targets for one thread.
 ///
 /// The loop calls it while it has free slots, so it must be cheap.
-pub trait Targets {
+pub trait TargetSource {
     /// Returns the next target at the time `now`.
-    fn next(&mut self, now: Instant) -> Next;
+    fn next(&mut self, now: Instant) -> NextTarget;
 
     /// Reports retries: they count against the rate limit like first attempts.
     fn asked_again(&mut self, _times: u32) {}

@@ -37,7 +37,7 @@ const REMEMBERED: u64 = 16_384;
 
 /// Replies since the last adaptation.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Answers {
+pub(super) struct ReplyStatistics {
     count: u64,
     /// Sum of all round trips.
     whole: Nanos,
@@ -45,7 +45,7 @@ pub(super) struct Answers {
     longest: Nanos,
 }
 
-impl Answers {
+impl ReplyStatistics {
     /// Adds a reply after `round_trip`.
     pub(super) fn add(&mut self, round_trip: Nanos) {
         self.count += 1;
@@ -65,7 +65,7 @@ impl Answers {
 
 /// Limit of concurrent targets, adapted to replies.
 #[derive(Debug)]
-pub(super) struct Window {
+pub(super) struct ConcurrencyWindow {
     fewest: usize,
     most: usize,
     limit: usize,
@@ -92,7 +92,7 @@ pub(super) struct Window {
     lossy: Nanos,
 }
 
-impl Window {
+impl ConcurrencyWindow {
     /// Returns a small window with the limit `most`, for one of `threads` threads.
     pub(super) fn new(most: usize, threads: usize) -> Self {
         let fewest = (FEWEST / threads.max(1)).max(1);
@@ -147,7 +147,7 @@ impl Window {
     }
 
     /// Adapts the window to the replies of an epoch; `reached` is true if the window was full.
-    pub(super) fn adapt(&mut self, answers: Answers, reached: bool, now: Nanos) {
+    pub(super) fn adapt(&mut self, answers: ReplyStatistics, reached: bool, now: Nanos) {
         let length = now.saturating_sub(self.since).max(1);
         let mean = answers.whole / answers.count.max(1);
         self.since = now;
@@ -215,7 +215,7 @@ impl Window {
         true
     }
 
-    fn remember(&mut self, answers: &Answers) {
+    fn remember(&mut self, answers: &ReplyStatistics) {
         self.answered = self.answered.saturating_add(answers.count);
         // Halving both keeps the ratio, and lets recent targets weigh more.
         if self.begun >= REMEMBERED {
@@ -229,7 +229,7 @@ impl Window {
     }
 
     /// True if fewer than half of the targets under way answer, by Little's law.
-    fn is_mostly_silent(&self, answers: &Answers, length: Nanos) -> bool {
+    fn is_mostly_silent(&self, answers: &ReplyStatistics, length: Nanos) -> bool {
         u128::from(answers.whole) * 2 < u128::from(length) * self.limit as u128
     }
 }
@@ -240,14 +240,18 @@ mod tests {
 
     const MILLISECOND: Nanos = 1_000_000;
 
-    fn answers(count: usize, round_trip: Nanos) -> Answers {
-        let mut answers = Answers::default();
+    fn answers(count: usize, round_trip: Nanos) -> ReplyStatistics {
+        let mut answers = ReplyStatistics::default();
         (0..count).for_each(|_| answers.add(round_trip));
         answers
     }
 
     /// Runs a window over a network for `seconds`: of those under way `bring` gives the answers of an epoch.
-    fn run(window: &mut Window, seconds: u64, bring: impl Fn(usize, Nanos) -> Answers) -> usize {
+    fn run(
+        window: &mut ConcurrencyWindow,
+        seconds: u64,
+        bring: impl Fn(usize, Nanos) -> ReplyStatistics,
+    ) -> usize {
         let end = window.since + seconds * 1000 * MILLISECOND;
         let mut under_way = 0;
         while window.since < end {
@@ -261,7 +265,7 @@ mod tests {
     }
 
     /// All answer after `round_trip`, whatever their number.
-    fn far(round_trip: Nanos) -> impl Fn(usize, Nanos) -> Answers {
+    fn far(round_trip: Nanos) -> impl Fn(usize, Nanos) -> ReplyStatistics {
         move |limit, length| {
             let count = limit as u64 * length / round_trip;
             answers(usize::try_from(count).unwrap(), round_trip)
@@ -269,7 +273,7 @@ mod tests {
     }
 
     /// One server that answers so many a second: the more wait, the longer each waits.
-    fn server(a_second: u64) -> impl Fn(usize, Nanos) -> Answers {
+    fn server(a_second: u64) -> impl Fn(usize, Nanos) -> ReplyStatistics {
         move |limit, length| {
             let count = usize::try_from(a_second * length / (1000 * MILLISECOND)).unwrap();
             answers(count, limit as u64 * 1000 * MILLISECOND / a_second)
@@ -278,16 +282,19 @@ mod tests {
 
     #[test]
     fn silence_opens_it_within_a_few_epochs() {
-        let mut window = Window::new(65_536, 1);
-        (1..=9).for_each(|epoch| window.adapt(Answers::default(), true, epoch * EPOCH));
+        let mut window = ConcurrencyWindow::new(65_536, 1);
+        (1..=9).for_each(|epoch| window.adapt(ReplyStatistics::default(), true, epoch * EPOCH));
         assert_eq!(window.limit(), 65_536);
-        assert_eq!((Window::new(10, 1).limit(), Window::new(65_536, 4).limit()), (10, FEWEST / 4));
+        assert_eq!(
+            (ConcurrencyWindow::new(10, 1).limit(), ConcurrencyWindow::new(65_536, 4).limit()),
+            (10, FEWEST / 4)
+        );
     }
 
     #[test]
     fn a_server_that_queues_is_not_given_more_but_for_a_try_now_and_then() {
         for a_second in [5_000, 20_000, 100_000] {
-            let limit = run(&mut Window::new(65_536, 1), 10, server(a_second));
+            let limit = run(&mut ConcurrencyWindow::new(65_536, 1), 10, server(a_second));
             assert!((FEWEST..=FEWEST * 5 / 4).contains(&limit), "{limit} at {a_second}");
         }
     }
@@ -296,7 +303,7 @@ mod tests {
     fn a_far_network_is_given_what_its_distance_needs() {
         for round_trip in [MILLISECOND, 20 * MILLISECOND, 150 * MILLISECOND] {
             // The last step to the end may be too small to show that it is of use.
-            let limit = run(&mut Window::new(4096, 1), 10, far(round_trip));
+            let limit = run(&mut ConcurrencyWindow::new(4096, 1), 10, far(round_trip));
             assert!(limit * 5 / 4 >= 4096, "{limit} at {round_trip}");
         }
     }
@@ -304,12 +311,12 @@ mod tests {
     #[test]
     fn silent_targets_among_those_of_a_slow_server_do_not_hold_the_scan_up() {
         let some = |_: usize, _: Nanos| answers(5, 10 * MILLISECOND);
-        assert_eq!(run(&mut Window::new(65_536, 1), 1, some), 65_536);
+        assert_eq!(run(&mut ConcurrencyWindow::new(65_536, 1), 1, some), 65_536);
     }
 
     #[test]
     fn answers_to_requests_sent_again_close_it() {
-        let mut window = Window::new(65_536, 1);
+        let mut window = ConcurrencyWindow::new(65_536, 1);
         window.limit = 65_536;
         window.adapt(answers(65_536, 10 * MILLISECOND), false, EPOCH);
         // All late: an overrun server, once all that is under way waits for it.
@@ -319,8 +326,8 @@ mod tests {
     }
 
     /// A network in which everybody answered at once.
-    fn answering(most: usize) -> Window {
-        let mut window = Window::new(most, 1);
+    fn answering(most: usize) -> ConcurrencyWindow {
+        let mut window = ConcurrencyWindow::new(most, 1);
         for _ in 0..20 {
             (0..1000).for_each(|_| window.begin());
             let due = window.due();
@@ -334,7 +341,7 @@ mod tests {
         let mut window = answering(65_536);
         let (before, start) = (window.limit(), window.since);
         assert!(!window.sees_loss(start));
-        let silence = |_: usize, _: Nanos| Answers::default();
+        let silence = |_: usize, _: Nanos| ReplyStatistics::default();
         assert_eq!(run(&mut window, 1, silence), before, "an overrun server is not asked for more");
         assert!(window.sees_loss(window.since));
         assert_eq!(run(&mut window, 2, silence), 65_536, "there is nobody");
@@ -347,8 +354,8 @@ mod tests {
         let mut window = answering(65_536);
         run(&mut window, 1, |limit, _| answers(limit, SENT_AGAIN));
         assert!(window.sees_loss(window.since));
-        let mut window = Window::new(65_536, 1);
-        run(&mut window, 1, |_, _| Answers::default());
+        let mut window = ConcurrencyWindow::new(65_536, 1);
+        run(&mut window, 1, |_, _| ReplyStatistics::default());
         window.limit = 8192;
         run(&mut window, 1, |_, _| {
             let mut answers = answers(1, MILLISECOND);
@@ -360,7 +367,7 @@ mod tests {
 
     #[test]
     fn completions_gather_longer_where_round_trips_are_long() {
-        let mut window = Window::new(4096, 1);
+        let mut window = ConcurrencyWindow::new(4096, 1);
         assert_eq!(window.gathering(), Duration::from_millis(1));
         for (round_trip, expected) in [(150, 4000), (20, 2500), (1, 1000)] {
             window.adapt(answers(1, round_trip * MILLISECOND), false, window.due());
@@ -370,8 +377,8 @@ mod tests {
 
     #[test]
     fn what_is_not_used_does_not_grow() {
-        let mut window = Window::new(4096, 1);
-        window.adapt(Answers::default(), false, EPOCH);
+        let mut window = ConcurrencyWindow::new(4096, 1);
+        window.adapt(ReplyStatistics::default(), false, EPOCH);
         assert_eq!(window.limit(), FEWEST);
     }
 }

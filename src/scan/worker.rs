@@ -11,10 +11,10 @@ use std::time::{Duration, Instant, SystemTime};
 use bannerwall_ring::Ring;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::lane::{Lane, Now};
+use super::lane::{LoopTime, RingWorker};
 use super::probe::Probe;
-use super::window::{Answers, Window};
-use super::{Config, Next, Report, ScanError, Targets};
+use super::window::{ConcurrencyWindow, ReplyStatistics};
+use super::{NextTarget, OutcomeSink, ScanError, ScannerConfig, TargetSource};
 use crate::event::Timestamp;
 
 /// Longest time between two checks of the stop flag.
@@ -25,12 +25,12 @@ const LONGEST_WAIT: Duration = Duration::from_millis(100);
 const GATHERED: usize = 32;
 
 /// One thread of a scan.
-pub(super) struct Worker<'c, P: Probe, T> {
-    config: &'c Config,
-    lanes: Vec<Lane<P>>,
+pub(super) struct ScanThread<'c, P: Probe, T> {
+    config: &'c ScannerConfig,
+    lanes: Vec<RingWorker<P>>,
     targets: T,
     /// Limit of concurrent targets, over all rings.
-    open: Window,
+    open: ConcurrencyWindow,
     /// No new target before this time.
     pause_until: Instant,
     /// True once no targets are left.
@@ -41,18 +41,18 @@ pub(super) struct Worker<'c, P: Probe, T> {
 
 /// Reason why the thread stopped starting targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Filled {
+enum FillResult {
     /// The submission queue is full; there may be more targets.
     Batch,
     /// There is no target, or no free connection.
     All,
 }
 
-impl<'c, P: Probe, T: Targets> Worker<'c, P, T> {
+impl<'c, P: Probe, T: TargetSource> ScanThread<'c, P, T> {
     /// Returns the worker of one of `threads` threads, with its share of the window. It must run on the
     /// thread that creates it.
     pub(super) fn new(
-        config: &'c Config,
+        config: &'c ScannerConfig,
         (thread, threads): (usize, usize),
         probe: impl Fn() -> P,
         targets: T,
@@ -60,14 +60,14 @@ impl<'c, P: Probe, T: Targets> Worker<'c, P, T> {
         let window = share(config.window, threads, thread).max(1);
         let rings = window.div_ceil(config.descriptors_per_ring.max(1));
         let lanes = (0..rings)
-            .map(|ring| Lane::new(config, share(window, rings, ring), probe()))
+            .map(|ring| RingWorker::new(config, share(window, rings, ring), probe()))
             .collect::<Result<Vec<_>, _>>()?;
         let epoch = Instant::now();
         Ok(Self {
             config,
             lanes,
             targets,
-            open: Window::new(window, threads),
+            open: ConcurrencyWindow::new(window, threads),
             pause_until: epoch,
             ended: false,
             epoch,
@@ -76,7 +76,7 @@ impl<'c, P: Probe, T: Targets> Worker<'c, P, T> {
     }
 
     /// Probes every target, and returns their source.
-    pub(super) fn run(mut self, report: &mut impl Report) -> Result<T, ScanError> {
+    pub(super) fn run(mut self, report: &mut impl OutcomeSink) -> Result<T, ScanError> {
         while !self.config.stop.load(Ordering::Relaxed) {
             let (instant, now) = self.clock();
             let filled = self.fill_all(instant, now)?;
@@ -84,8 +84,8 @@ impl<'c, P: Probe, T: Targets> Worker<'c, P, T> {
                 break;
             }
             match filled {
-                Filled::Batch => self.submit()?,
-                Filled::All => self.wait(instant, now)?,
+                FillResult::Batch => self.submit()?,
+                FillResult::All => self.wait(instant, now)?,
             }
             let (instant, now) = self.clock();
             for lane in &mut self.lanes {
@@ -104,27 +104,27 @@ impl<'c, P: Probe, T: Targets> Worker<'c, P, T> {
         Ok(self.targets)
     }
 
-    fn clock(&self) -> (Instant, Now) {
+    fn clock(&self) -> (Instant, LoopTime) {
         let instant = Instant::now();
         let passed = instant.duration_since(self.epoch);
         let nanos = u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX);
-        (instant, Now { nanos, wall: self.epoch_wall.after(passed) })
+        (instant, LoopTime { nanos, wall: self.epoch_wall.after(passed) })
     }
 
     /// Starts targets on one ring after the other, until a submission queue is full or no target is
     /// available.
-    fn fill_all(&mut self, instant: Instant, now: Now) -> Result<Filled, ScanError> {
+    fn fill_all(&mut self, instant: Instant, now: LoopTime) -> Result<FillResult, ScanError> {
         // During a shortage of this machine more targets would only fail, too.
-        let mut room = match self.lanes.iter().any(Lane::is_short) {
+        let mut room = match self.lanes.iter().any(RingWorker::is_short) {
             true => 0,
             false => self.open.limit().saturating_sub(self.under_way()),
         };
         for lane in 0..self.lanes.len() {
-            if self.fill(lane, &mut room, instant, now)? == Filled::Batch {
-                return Ok(Filled::Batch);
+            if self.fill(lane, &mut room, instant, now)? == FillResult::Batch {
+                return Ok(FillResult::Batch);
             }
         }
-        Ok(Filled::All)
+        Ok(FillResult::All)
     }
 
     /// Starts up to `room` targets on one ring.
@@ -133,41 +133,41 @@ impl<'c, P: Probe, T: Targets> Worker<'c, P, T> {
         lane: usize,
         room: &mut usize,
         instant: Instant,
-        now: Now,
-    ) -> Result<Filled, ScanError> {
-        let Some(lane) = self.lanes.get_mut(lane) else { return Ok(Filled::All) };
+        now: LoopTime,
+    ) -> Result<FillResult, ScanError> {
+        let Some(lane) = self.lanes.get_mut(lane) else { return Ok(FillResult::All) };
         lane.resume(now)?;
         while *room > 0 && !self.ended && self.pause_until <= instant && lane.has_window_room() {
             if !lane.has_batch_room() {
-                return Ok(Filled::Batch);
+                return Ok(FillResult::Batch);
             }
             match self.targets.next(instant) {
-                Next::Target(target) => {
+                NextTarget::Target(target) => {
                     lane.begin(target, now)?;
                     self.open.begin();
                     *room -= 1;
                 }
-                Next::Wait(pause) => self.pause_until = instant + pause,
-                Next::End => self.ended = true,
+                NextTarget::Wait(pause) => self.pause_until = instant + pause,
+                NextTarget::End => self.ended = true,
             }
         }
         // Without new targets nothing reuses the sockets, so idle connections are closed here.
         if lane.has_window_room() && (self.ended || self.pause_until > instant) {
             lane.tidy()?;
         }
-        Ok(Filled::All)
+        Ok(FillResult::All)
     }
 
     fn under_way(&self) -> usize {
-        self.lanes.iter().map(Lane::under_way).sum()
+        self.lanes.iter().map(RingWorker::under_way).sum()
     }
 
     /// Adapts the window to the replies on all rings.
-    fn adapt(&mut self, now: Now) {
+    fn adapt(&mut self, now: LoopTime) {
         if !self.open.is_due(now.nanos) {
             return;
         }
-        let mut answers = Answers::default();
+        let mut answers = ReplyStatistics::default();
         self.lanes.iter_mut().for_each(|lane| answers.join(lane.take_answers()));
         let reached = !self.ended && self.under_way() >= self.open.limit();
         self.open.adapt(answers, reached, now.nanos);
@@ -176,12 +176,12 @@ impl<'c, P: Probe, T: Targets> Worker<'c, P, T> {
     }
 
     fn submit(&mut self) -> Result<(), ScanError> {
-        let mut queued = self.lanes.iter_mut().filter_map(Lane::queued_ring);
+        let mut queued = self.lanes.iter_mut().filter_map(RingWorker::queued_ring);
         Ok(queued.try_for_each(Ring::submit)?)
     }
 
     /// Submits, then waits for a completion or a timeout.
-    fn wait(&mut self, instant: Instant, now: Now) -> Result<(), ScanError> {
+    fn wait(&mut self, instant: Instant, now: LoopTime) -> Result<(), ScanError> {
         let timeout = self.patience(instant, now);
         if self.lanes.iter().filter(|lane| !lane.is_idle()).count() == 1 {
             let want = (self.under_way() / 16).clamp(1, GATHERED);
@@ -206,13 +206,13 @@ impl<'c, P: Probe, T: Targets> Worker<'c, P, T> {
     }
 
     /// Returns the time until something is due.
-    fn patience(&self, instant: Instant, now: Now) -> Duration {
+    fn patience(&self, instant: Instant, now: LoopTime) -> Duration {
         let mut timeout = LONGEST_WAIT;
         let mut due = |deadline: u64| {
             timeout = timeout.min(Duration::from_nanos(deadline.saturating_sub(now.nanos)));
         };
-        self.lanes.iter().filter_map(Lane::deadline).for_each(&mut due);
-        if self.ended || !self.lanes.iter().any(Lane::has_window_room) {
+        self.lanes.iter().filter_map(RingWorker::deadline).for_each(&mut due);
+        if self.ended || !self.lanes.iter().any(RingWorker::has_window_room) {
             return timeout;
         }
         if self.under_way() < self.open.limit() {

@@ -7,71 +7,72 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Notify;
 
 use crate::event::Event;
-use crate::inventory::Alert;
-use crate::output::consumer::Feed;
-use crate::output::{Consumer, Handle, Overflow, WriterConfig};
+use crate::inventory::LiveAlert;
+use crate::output::consumer::ConsumerThread;
+use crate::output::{ChannelHandle, EventConsumer, OverflowPolicy, WriterConfig};
 
 /// Number of kept alerts.
 const REMEMBERED: usize = 512;
 
 /// Queue of the alert feed; if it is full, further alerts are not shown. The guard never waits for it.
-const ROOM: WriterConfig = WriterConfig { capacity: 1 << 12, octets: 16 << 20, overflow: Overflow::Count };
+const ROOM: WriterConfig =
+    WriterConfig { capacity: 1 << 12, octets: 16 << 20, overflow: OverflowPolicy::Count };
 
 /// Alerts by their numbers, from 1.
 #[derive(Debug, Default)]
-struct Remembered {
-    alerts: VecDeque<Arc<Alert>>,
+struct AlertHistory {
+    alerts: VecDeque<Arc<LiveAlert>>,
     /// Number of the last alert.
     last: u64,
 }
 
 /// Alerts for the page's readers.
 #[derive(Debug, Default)]
-pub(super) struct Board {
-    remembered: Mutex<Remembered>,
+pub(super) struct RecentAlerts {
+    remembered: Mutex<AlertHistory>,
     news: Notify,
 }
 
 /// Feeds a guard's alerts to its page.
 #[derive(Debug)]
-pub struct Alerts {
-    feed: Feed<Crier>,
-    board: Arc<Board>,
+pub struct AlertFeed {
+    feed: ConsumerThread<AlertConsumer>,
+    board: Arc<RecentAlerts>,
 }
 
 /// Sender to the page, for one thread.
 #[derive(Debug, Clone)]
-pub struct Caller(Handle);
+pub struct AlertSender(ChannelHandle);
 
 #[derive(Debug)]
-struct Crier {
+struct AlertConsumer {
     sensor: String,
-    board: Arc<Board>,
+    board: Arc<RecentAlerts>,
 }
 
-impl Alerts {
+impl AlertFeed {
     /// Starts the thread that receives alerts; `sensor` names their source, `guard/edge`.
     ///
     /// # Errors
     ///
     /// The system cannot start a thread.
     pub fn start(sensor: String) -> io::Result<Self> {
-        let board = Arc::<Board>::default();
-        let feed = Feed::open("alerts", ROOM, Crier { sensor, board: Arc::clone(&board) })?;
+        let board = Arc::<RecentAlerts>::default();
+        let feed = ConsumerThread::open("alerts", ROOM, AlertConsumer { sensor, board: Arc::clone(&board) })?;
         Ok(Self { feed, board })
     }
 
     /// Returns a sender to the page.
-    pub fn caller(&self) -> Caller {
-        Caller(self.feed.handle())
+    pub fn caller(&self) -> AlertSender {
+        AlertSender(self.feed.handle())
     }
 
-    pub(super) fn board(&self) -> Arc<Board> {
+    pub(super) fn board(&self) -> Arc<RecentAlerts> {
         Arc::clone(&self.board)
     }
 }
 
-impl Caller {
+impl AlertSender {
     /// Sends an event to the page, if it is an alert. Never blocks.
     pub fn show(&self, event: &Arc<Event>) {
         if matches!(event.kind, crate::event::EventKind::Alert(_)) {
@@ -80,9 +81,9 @@ impl Caller {
     }
 }
 
-impl Consumer for Crier {
+impl EventConsumer for AlertConsumer {
     fn take(&mut self, event: &Event) {
-        if let Some(alert) = Alert::of(event, &self.sensor) {
+        if let Some(alert) = LiveAlert::of(event, &self.sensor) {
             self.board.put(alert);
         }
     }
@@ -90,8 +91,8 @@ impl Consumer for Crier {
     fn end(&mut self) {}
 }
 
-impl Board {
-    pub(super) fn put(&self, alert: Alert) {
+impl RecentAlerts {
+    pub(super) fn put(&self, alert: LiveAlert) {
         let mut remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
         if remembered.alerts.len() >= REMEMBERED {
             remembered.alerts.pop_front();
@@ -103,7 +104,7 @@ impl Board {
     }
 
     /// Returns the kept alerts after a number, each with its own number.
-    pub(super) fn behind(&self, number: u64) -> Vec<(u64, Arc<Alert>)> {
+    pub(super) fn behind(&self, number: u64) -> Vec<(u64, Arc<LiveAlert>)> {
         let remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
         let count = remembered.alerts.len() as u64;
         // A larger number comes from an earlier run of the guard, so the reader gets all alerts.
@@ -122,11 +123,11 @@ impl Board {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::inventory::Time;
+    use crate::inventory::InventoryTime;
 
-    pub(in super::super) fn alert(rule: &str) -> Alert {
-        Alert {
-            at: Time::now(),
+    pub(in super::super) fn alert(rule: &str) -> LiveAlert {
+        LiveAlert {
+            at: InventoryTime::now(),
             address: "198.51.100.1".to_owned(),
             port: 22,
             peer: "192.0.2.1".to_owned(),
@@ -150,7 +151,7 @@ pub(super) mod tests {
 
     #[test]
     fn the_last_alerts_are_remembered_by_number() {
-        let board = Board::default();
+        let board = RecentAlerts::default();
         assert!(board.behind(0).is_empty());
         (1..=600).for_each(|rule| board.put(alert(&rule.to_string())));
         let told = |number| {

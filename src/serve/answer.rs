@@ -26,7 +26,7 @@ const FIELDS: [(HeaderName, &str); 6] = [
 
 /// Error of a request.
 #[derive(Debug)]
-pub(super) enum Fault {
+pub(super) enum RequestError {
     /// The request is invalid.
     Bad(String),
     /// The object does not exist.
@@ -41,13 +41,13 @@ pub(super) enum Fault {
     Store(StoreError),
 }
 
-impl From<StoreError> for Fault {
+impl From<StoreError> for RequestError {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
     }
 }
 
-impl Fault {
+impl RequestError {
     /// Returns the error of an invalid request.
     pub(super) fn bad(why: impl std::fmt::Display) -> Self {
         Self::Bad(why.to_string())
@@ -80,33 +80,33 @@ impl Fault {
 
 #[derive(Template)]
 #[template(path = "fault.html")]
-struct FaultPage {
+struct ErrorPage {
     here: &'static str,
     why: String,
 }
 
 /// Renders the error as a page.
-impl IntoResponse for Fault {
+impl IntoResponse for RequestError {
     fn into_response(self) -> Response {
         let (status, why) = self.told();
-        (status, page(&FaultPage { here: "", why })).into_response()
+        (status, page(&ErrorPage { here: "", why })).into_response()
     }
 }
 
-/// [`Fault`] as JSON.
+/// [`RequestError`] as JSON.
 #[derive(Debug)]
-pub(super) struct JsonFault(Fault);
+pub(super) struct JsonError(RequestError);
 
-impl<E> From<E> for JsonFault
+impl<E> From<E> for JsonError
 where
-    Fault: From<E>,
+    RequestError: From<E>,
 {
     fn from(error: E) -> Self {
         Self(error.into())
     }
 }
 
-impl IntoResponse for JsonFault {
+impl IntoResponse for JsonError {
     fn into_response(self) -> Response {
         let (status, why) = self.0.told();
         (status, json(&serde_json::json!({ "error": why }))).into_response()

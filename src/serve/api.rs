@@ -13,14 +13,14 @@ use axum::routing::{delete, get, post};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::access::Who;
-use super::answer::{Fault, JsonFault, json};
-use super::pages::Asked;
-use super::reader::Reader;
-use super::scans::{Mode, Order, Rhythm, on};
+use super::access::RequestUser;
+use super::answer::{JsonError, RequestError, json};
+use super::pages::ListQuery;
+use super::reader::DatabaseReader;
+use super::scans::{PageScanMode, PageScanOrder, ScheduleTimes, on};
 use super::{attempt, live};
 use crate::fleet::sensors_of;
-use crate::inventory::{Database, Service, StoreError, Time};
+use crate::inventory::{InventoryDatabase, InventoryTime, ServiceRecord, StoreError};
 
 /// Description of this interface.
 const OPENAPI: &str = include_str!("openapi.json");
@@ -28,7 +28,7 @@ const OPENAPI: &str = include_str!("openapi.json");
 /// Default and largest number of rows in a response.
 const ROWS: (usize, usize) = (100, 1_000);
 
-pub(super) fn routes() -> Router<Arc<Reader>> {
+pub(super) fn routes() -> Router<Arc<DatabaseReader>> {
     Router::new()
         .route("/openapi.json", get(openapi))
         .route("/overview", get(overview))
@@ -48,79 +48,97 @@ pub(super) fn routes() -> Router<Arc<Reader>> {
         .fallback(nowhere)
 }
 
-type Answer = Result<Response, JsonFault>;
+type ApiResult = Result<Response, JsonError>;
 
 /// Parameters of a request, without unknown ones: a program with `?port=22` gets an error instead of all
 /// rows.
-pub(super) struct Strict(pub(super) Asked);
+pub(super) struct StrictParameters(pub(super) ListQuery);
 
-impl<S: Send + Sync> FromRequestParts<S> for Strict {
-    type Rejection = JsonFault;
+impl<S: Send + Sync> FromRequestParts<S> for StrictParameters {
+    type Rejection = JsonError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, JsonFault> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, JsonError> {
         let pairs = Query::<Vec<(String, String)>>::from_request_parts(parts, state).await;
-        let Query(pairs) = pairs.map_err(|refused| Fault::Bad(refused.body_text()))?;
-        if let Some((name, _)) = pairs.iter().find(|(name, _)| !Asked::NAMES.contains(&name.as_str())) {
-            return Err(Fault::bad(format_args!("{name}: may be {}", Asked::NAMES.join(", "))).into());
+        let Query(pairs) = pairs.map_err(|refused| RequestError::Bad(refused.body_text()))?;
+        if let Some((name, _)) = pairs.iter().find(|(name, _)| !ListQuery::NAMES.contains(&name.as_str())) {
+            return Err(
+                RequestError::bad(format_args!("{name}: may be {}", ListQuery::NAMES.join(", "))).into()
+            );
         }
-        let asked = Query::<Asked>::from_request_parts(parts, state).await;
-        Ok(Self(asked.map_err(|refused| Fault::Bad(refused.body_text()))?.0))
+        let asked = Query::<ListQuery>::from_request_parts(parts, state).await;
+        Ok(Self(asked.map_err(|refused| RequestError::Bad(refused.body_text()))?.0))
     }
 }
 
-async fn nowhere() -> JsonFault {
-    Fault::Missing("unknown path; /api/openapi.json lists the paths".to_owned()).into()
+async fn nowhere() -> JsonError {
+    RequestError::Missing("unknown path; /api/openapi.json lists the paths".to_owned()).into()
 }
 
 async fn openapi() -> Response {
     ([(header::CONTENT_TYPE, "application/json")], OPENAPI).into_response()
 }
 
-async fn overview(State(reader): State<Arc<Reader>>) -> Answer {
-    let overview = reader.ask(|inventory| inventory.overview(Time::now())).await?;
+async fn overview(State(reader): State<Arc<DatabaseReader>>) -> ApiResult {
+    let overview = reader.ask(|inventory| inventory.overview(InventoryTime::now())).await?;
     Ok(json(&overview))
 }
 
-async fn hosts(State(reader): State<Arc<Reader>>, Strict(asked): Strict) -> Answer {
+async fn hosts(
+    State(reader): State<Arc<DatabaseReader>>,
+    StrictParameters(asked): StrictParameters,
+) -> ApiResult {
     let (filter, after, most) = (asked.filter()?, asked.after_host()?, asked.most(ROWS)?);
     let mut hosts = reader.ask(move |inventory| inventory.hosts_behind(&filter, after, most + 1)).await?;
     let next = rest(&mut hosts, most).map(|host| host.address.clone());
     Ok(json(&json!({ "hosts": hosts, "next": next })))
 }
 
-async fn host(State(reader): State<Arc<Reader>>, Path(address): Path<String>) -> Answer {
-    let address: IpAddr = address.parse().map_err(|_| Fault::bad("not an address"))?;
+async fn host(State(reader): State<Arc<DatabaseReader>>, Path(address): Path<String>) -> ApiResult {
+    let address: IpAddr = address.parse().map_err(|_| RequestError::bad("not an address"))?;
     match reader.ask(move |inventory| inventory.host(address)).await? {
         Some(host) => Ok(json(&host)),
-        None => Err(Fault::Missing(format!("no record of {address}")).into()),
+        None => Err(RequestError::Missing(format!("no record of {address}")).into()),
     }
 }
 
-async fn services(State(reader): State<Arc<Reader>>, Strict(asked): Strict) -> Answer {
+async fn services(
+    State(reader): State<Arc<DatabaseReader>>,
+    StrictParameters(asked): StrictParameters,
+) -> ApiResult {
     let (filter, after, most) = (asked.filter()?, asked.after_service()?, asked.most(ROWS)?);
     let mut services =
         reader.ask(move |inventory| inventory.services_behind(&filter, after.as_ref(), most + 1)).await?;
-    let next = rest(&mut services, most).and_then(Service::cursor).map(|next| next.to_string());
+    let next = rest(&mut services, most).and_then(ServiceRecord::cursor).map(|next| next.to_string());
     Ok(json(&json!({ "services": services, "next": next })))
 }
 
-async fn top(State(reader): State<Arc<Reader>>, Path(field): Path<String>, Strict(asked): Strict) -> Answer {
-    if Database::fields().all(|known| known != field) {
-        let fields: Vec<&str> = Database::fields().collect();
-        return Err(Fault::Missing(format!("fields are {}", fields.join(", "))).into());
+async fn top(
+    State(reader): State<Arc<DatabaseReader>>,
+    Path(field): Path<String>,
+    StrictParameters(asked): StrictParameters,
+) -> ApiResult {
+    if InventoryDatabase::fields().all(|known| known != field) {
+        let fields: Vec<&str> = InventoryDatabase::fields().collect();
+        return Err(RequestError::Missing(format!("fields are {}", fields.join(", "))).into());
     }
     let (filter, most) = (asked.filter()?, asked.most(ROWS)?);
     let counts = reader.ask(move |inventory| inventory.top(&field, &filter, most)).await?;
     Ok(json(&json!({ "values": counts })))
 }
 
-async fn findings(State(reader): State<Arc<Reader>>, Strict(asked): Strict) -> Answer {
+async fn findings(
+    State(reader): State<Arc<DatabaseReader>>,
+    StrictParameters(asked): StrictParameters,
+) -> ApiResult {
     let filter = asked.filter()?;
     let rules = reader.ask(move |inventory| inventory.rules(&filter)).await?;
     Ok(json(&json!({ "rules": rules })))
 }
 
-async fn changes(State(reader): State<Arc<Reader>>, Strict(asked): Strict) -> Answer {
+async fn changes(
+    State(reader): State<Arc<DatabaseReader>>,
+    StrictParameters(asked): StrictParameters,
+) -> ApiResult {
     let (filter, before, most) = (asked.filter()?, asked.after_row()?, asked.most(ROWS)?);
     let mut changes =
         reader.ask(move |inventory| inventory.changes_before(&filter, before, most + 1)).await?;
@@ -128,33 +146,37 @@ async fn changes(State(reader): State<Arc<Reader>>, Strict(asked): Strict) -> An
     Ok(json(&json!({ "changes": changes, "next": next })))
 }
 
-async fn runs(State(reader): State<Arc<Reader>>) -> Answer {
-    let runs = reader.ask(Database::runs).await?;
+async fn runs(State(reader): State<Arc<DatabaseReader>>) -> ApiResult {
+    let runs = reader.ask(InventoryDatabase::runs).await?;
     Ok(json(&json!({ "runs": runs })))
 }
 
 /// Sensors of the fleet in the inventory's database, if there is a fleet.
-async fn sensors(State(reader): State<Arc<Reader>>) -> Answer {
+async fn sensors(State(reader): State<Arc<DatabaseReader>>) -> ApiResult {
     let sensors = reader.ask(|inventory| Ok::<_, StoreError>(sensors_of(inventory))).await?;
-    let sensors = sensors.map_err(|error| Fault::Busy(format!("sensors cannot be read: {error}")))?;
+    let sensors = sensors.map_err(|error| RequestError::Busy(format!("sensors cannot be read: {error}")))?;
     Ok(json(&json!({ "sensors": sensors.unwrap_or_default() })))
 }
 
 /// Takes rules, and returns the services and clients that they would block.
-async fn impact(State(reader): State<Arc<Reader>>, Strict(asked): Strict, rules: String) -> Answer {
+async fn impact(
+    State(reader): State<Arc<DatabaseReader>>,
+    StrictParameters(asked): StrictParameters,
+    rules: String,
+) -> ApiResult {
     let filter = asked.filter()?;
     let outcome = reader.ask(move |inventory| attempt::run(inventory, &rules, &filter)).await?;
     match outcome {
-        attempt::Outcome::Refused(why) => Err(Fault::Bad(why).into()),
-        attempt::Outcome::Judged(judged) => Ok(json(&judged)),
+        attempt::RuleTestOutcome::Refused(why) => Err(RequestError::Bad(why).into()),
+        attempt::RuleTestOutcome::Judged(judged) => Ok(json(&judged)),
     }
 }
 
 /// Requested scan, with its schedule.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wanted {
-    mode: Mode,
+struct ScanRequest {
+    mode: PageScanMode,
     targets: String,
     #[serde(default)]
     ports: String,
@@ -166,44 +188,44 @@ struct Wanted {
     when: Option<String>,
 }
 
-async fn scans(State(reader): State<Arc<Reader>>) -> Answer {
+async fn scans(State(reader): State<Arc<DatabaseReader>>) -> ApiResult {
     let scans = reader.scans()?;
     Ok(json(&reader.ask(move |inventory| scans.board(inventory)).await?))
 }
 
 async fn scan(
-    State(reader): State<Arc<Reader>>,
-    Extension(Who(who)): Extension<Who>,
+    State(reader): State<Arc<DatabaseReader>>,
+    Extension(RequestUser(who)): Extension<RequestUser>,
     wanted: String,
-) -> Answer {
+) -> ApiResult {
     let scans = reader.scans()?;
-    let Wanted { mode, targets, ports, rate, host_key, when } =
-        serde_json::from_str(&wanted).map_err(Fault::bad)?;
+    let ScanRequest { mode, targets, ports, rate, host_key, when } =
+        serde_json::from_str(&wanted).map_err(RequestError::bad)?;
     let rate = rate.unwrap_or_else(|| scans.bounds.usual_rate());
-    let order = Order { mode, targets, ports, rate, host_key };
+    let order = PageScanOrder { mode, targets, ports, rate, host_key };
     let Some(when) = when else {
         let number = on(&scans, move |scans| scans.begin(&order, &who)).await?;
         return Ok(json(&json!({ "scan": number })));
     };
-    let rhythm: Rhythm = when.parse().map_err(Fault::bad)?;
+    let rhythm: ScheduleTimes = when.parse().map_err(RequestError::bad)?;
     let id = on(&scans, move |scans| scans.schedule(&order, rhythm, &who)).await?;
     Ok(json(&json!({ "schedule": id })))
 }
 
 async fn end_scan(
-    State(reader): State<Arc<Reader>>,
-    Extension(Who(who)): Extension<Who>,
+    State(reader): State<Arc<DatabaseReader>>,
+    Extension(RequestUser(who)): Extension<RequestUser>,
     Path(number): Path<i64>,
-) -> Answer {
+) -> ApiResult {
     on(&reader.scans()?, move |scans| scans.cancel(number, &who)).await?;
     Ok(json(&json!({ "ended": number })))
 }
 
 async fn unschedule(
-    State(reader): State<Arc<Reader>>,
-    Extension(Who(who)): Extension<Who>,
+    State(reader): State<Arc<DatabaseReader>>,
+    Extension(RequestUser(who)): Extension<RequestUser>,
     Path(id): Path<i64>,
-) -> Answer {
+) -> ApiResult {
     on(&reader.scans()?, move |scans| scans.unschedule(id, &who)).await?;
     Ok(json(&json!({ "deleted": id })))
 }

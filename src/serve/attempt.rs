@@ -4,27 +4,27 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use crate::inventory::{Database, Filter, Impact, StoreError, impact};
+use crate::inventory::{InventoryDatabase, RuleImpact, ServiceFilter, StoreError, impact};
 use crate::rules::{Rule, RuleSet, nesting};
 
 /// Limit of listed results; the rest is only counted.
 const SHOWN: usize = 500;
 
 /// Result of a test.
-pub(super) enum Outcome {
+pub(super) enum RuleTestOutcome {
     /// The rules are invalid, for this reason.
     Refused(String),
     /// The rules would block this.
-    Judged(Judged),
+    Judged(RuleTestResult),
 }
 
 /// Services and clients that rules would block.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Judged {
+pub(super) struct RuleTestResult {
     /// Rules and policies that would block something.
-    pub(super) sums: Vec<Sum>,
+    pub(super) sums: Vec<RuleTestSum>,
     /// Affected services and clients, up to a limit.
-    pub(super) impacts: Vec<Impact>,
+    pub(super) impacts: Vec<RuleImpact>,
     /// Number of further ones.
     pub(super) more: usize,
     /// Rules that need more than names.
@@ -33,7 +33,7 @@ pub(super) struct Judged {
 
 /// Result of one rule or policy.
 #[derive(Debug, Serialize)]
-pub(super) struct Sum {
+pub(super) struct RuleTestSum {
     /// `rule` or `policy`.
     pub(super) kind: &'static str,
     /// Id of the rule or policy.
@@ -49,15 +49,19 @@ pub(super) struct Sum {
 /// # Errors
 ///
 /// Error of the database.
-pub(super) fn run(inventory: &Database, text: &str, filter: &Filter) -> Result<Outcome, StoreError> {
+pub(super) fn run(
+    inventory: &InventoryDatabase,
+    text: &str,
+    filter: &ServiceFilter,
+) -> Result<RuleTestOutcome, StoreError> {
     if let Some(why) = refusal(text) {
-        return Ok(Outcome::Refused(why));
+        return Ok(RuleTestOutcome::Refused(why));
     }
     let loaded = match RuleSet::parse("rules", text) {
         Ok(loaded) => loaded,
-        Err(error) => return Ok(Outcome::Refused(error.to_string())),
+        Err(error) => return Ok(RuleTestOutcome::Refused(error.to_string())),
     };
-    let mut judged = Judged::default();
+    let mut judged = RuleTestResult::default();
     let mut sums: BTreeMap<(&'static str, String), (BTreeSet<_>, i64)> = BTreeMap::new();
     impact(inventory, &loaded.rules, filter, |impact| -> Result<(), StoreError> {
         let sum = sums.entry((impact.kind, impact.rule.clone())).or_default();
@@ -70,7 +74,7 @@ pub(super) fn run(inventory: &Database, text: &str, filter: &Filter) -> Result<O
         }
         Ok(())
     })?;
-    let sum = |((kind, rule), (assets, connections)): (_, (BTreeSet<_>, i64))| Sum {
+    let sum = |((kind, rule), (assets, connections)): (_, (BTreeSet<_>, i64))| RuleTestSum {
         kind,
         rule,
         assets: assets.len(),
@@ -78,7 +82,7 @@ pub(super) fn run(inventory: &Database, text: &str, filter: &Filter) -> Result<O
     };
     judged.sums = sums.into_iter().map(sum).collect();
     judged.unforeseen = loaded.rules.unforeseen().map(Rule::id).map(str::to_owned).collect();
-    Ok(Outcome::Judged(judged))
+    Ok(RuleTestOutcome::Judged(judged))
 }
 
 /// Returns a reason to refuse a text before its rules are parsed: it would read files of this machine, or it

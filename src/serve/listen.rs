@@ -10,15 +10,15 @@ use tokio_rustls::rustls::ServerConfig;
 
 use super::ServeError;
 use super::reader::AT_ONCE;
-use super::scans::Scans;
+use super::scans::PageScans;
 use crate::confinement::Confinement;
 use crate::diagnostics::tell;
-use crate::fleet::Background;
+use crate::fleet::BackgroundMerge;
 use crate::privileges::{FILES, keep_or_tell};
-use crate::web::{File, Limits, Tls, TlsFault};
+use crate::web::{TlsFileError, TlsFileKind, WebServerLimits, WebTlsSettings};
 
 /// Live pages stay for an hour and reconnect. Threads are for queries of the inventory and for passwords.
-const LIMITS: Limits = Limits {
+const LIMITS: WebServerLimits = WebServerLimits {
     connections: (128, 32),
     head: Duration::from_secs(15),
     whole: Duration::from_secs(3_600),
@@ -28,18 +28,18 @@ const LIMITS: Limits = Limits {
 
 /// Running server; stops when dropped.
 #[derive(Debug)]
-pub struct Server {
-    web: crate::web::Server,
+pub struct PageServer {
+    web: crate::web::WebServer,
     /// Dropped after the server.
-    _scans: Option<Ending>,
-    _merging: Option<Background>,
+    _scans: Option<CloseScansOnDrop>,
+    _merging: Option<BackgroundMerge>,
 }
 
 /// Closes the scans of the page, which records interrupted ones.
 #[derive(Debug)]
-struct Ending(Arc<Scans>);
+struct CloseScansOnDrop(Arc<PageScans>);
 
-impl Drop for Ending {
+impl Drop for CloseScansOnDrop {
     fn drop(&mut self) {
         if let Err(error) = self.0.close() {
             tell(format_args!("bannerwall: cannot record the end of the page's scans: {error}"));
@@ -53,21 +53,21 @@ impl Drop for Ending {
 ///
 /// A file is unreadable or invalid; the message names the flag.
 pub(super) fn tls(flags: &str, certificates: &Path, key: &Path) -> Result<Arc<ServerConfig>, ServeError> {
-    Tls::new(certificates, key).config().map_err(|TlsFault { file, path, why }| {
-        let name = if file == File::Key { "tls-key" } else { "tls-cert" };
+    WebTlsSettings::new(certificates, key).config().map_err(|TlsFileError { file, path, why }| {
+        let name = if file == TlsFileKind::Key { "tls-key" } else { "tls-cert" };
         ServeError::Tls { flag: format!("{flags}{name}"), path, why }
     })
 }
 
-impl Server {
+impl PageServer {
     pub(super) fn start(
         listener: TcpListener,
         tls: Option<Arc<ServerConfig>>,
         router: Router,
-        (confinement, scans): (Confinement, Option<Arc<Scans>>),
+        (confinement, scans): (Confinement, Option<Arc<PageScans>>),
     ) -> Result<Self, ServeError> {
-        let ending = scans.clone().map(Ending);
-        let web = crate::web::Server::start("serve", listener, tls, router, LIMITS, move |runtime| {
+        let ending = scans.clone().map(CloseScansOnDrop);
+        let web = crate::web::WebServer::start("serve", listener, tls, router, LIMITS, move |runtime| {
             // The inventory may belong to another user.
             keep_or_tell("serve", FILES);
             // Warnings about missing kernel features would repeat at every start, so they are left out.
@@ -80,7 +80,7 @@ impl Server {
     }
 
     /// Adds the background thread that merges batches.
-    pub(super) fn beside(self, merging: Option<Background>) -> Self {
+    pub(super) fn beside(self, merging: Option<BackgroundMerge>) -> Self {
         Self { _merging: merging, ..self }
     }
 

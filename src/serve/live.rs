@@ -14,10 +14,10 @@ use axum::response::{IntoResponse as _, Response};
 use futures_util::Stream;
 use futures_util::stream::unfold;
 
-use super::answer::{Fault, JsonFault};
-use super::api::Strict;
-use super::reader::Reader;
-use crate::inventory::{Alert, Change, Database, Filter};
+use super::answer::{JsonError, RequestError};
+use super::api::StrictParameters;
+use super::reader::DatabaseReader;
+use crate::inventory::{InventoryChange, InventoryDatabase, LiveAlert, ServiceFilter};
 
 /// Interval between two queries of the inventory.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -26,53 +26,53 @@ const PAUSE: Duration = Duration::from_millis(500);
 const AT_ONCE: usize = 200;
 
 /// State of one watching browser.
-struct Watch {
-    reader: Arc<Reader>,
-    filter: Filter,
+struct WatchingBrowser {
+    reader: Arc<DatabaseReader>,
+    filter: ServiceFilter,
     /// Position of the last sent change and alert.
-    behind: Mark,
+    behind: StreamPosition,
     /// Position of the last queued change and alert.
-    reached: Mark,
-    waiting: VecDeque<Told>,
+    reached: StreamPosition,
+    waiting: VecDeque<StreamItem>,
 }
 
 /// Position in the streams: `change` or `change.alert` as text.
 #[derive(Debug, Clone, Copy)]
-struct Mark {
+struct StreamPosition {
     change: i64,
     alert: u64,
 }
 
 /// Item of the stream.
-enum Told {
-    Change(Box<Change>),
-    Alert(u64, Arc<Alert>),
+enum StreamItem {
+    Change(Box<InventoryChange>),
+    Alert(u64, Arc<LiveAlert>),
 }
 
 /// `/api/events`: changes from now on, or after `Last-Event-ID`.
 pub(super) async fn events(
-    State(reader): State<Arc<Reader>>,
-    Strict(asked): Strict,
+    State(reader): State<Arc<DatabaseReader>>,
+    StrictParameters(asked): StrictParameters,
     headers: HeaderMap,
-) -> Result<Response, JsonFault> {
+) -> Result<Response, JsonError> {
     let filter = asked.filter()?;
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok());
     let behind = match last {
-        Some(id) => id.parse().map_err(|()| Fault::bad("Last-Event-ID: not a number"))?,
-        None => Mark {
+        Some(id) => id.parse().map_err(|()| RequestError::bad("Last-Event-ID: not a number"))?,
+        None => StreamPosition {
             change: match asked.after_row()? {
                 Some(behind) => behind,
-                None => reader.ask(Database::latest_change).await?,
+                None => reader.ask(InventoryDatabase::latest_change).await?,
             },
             alert: 0,
         },
     };
-    let watch = Watch { reader, filter, behind, reached: behind, waiting: VecDeque::new() };
+    let watch = WatchingBrowser { reader, filter, behind, reached: behind, waiting: VecDeque::new() };
     Ok(Sse::new(stream(watch)).keep_alive(KeepAlive::default()).into_response())
 }
 
 /// Returns the stream. It stops if the inventory becomes unreadable; browsers then reconnect.
-fn stream(watch: Watch) -> impl Stream<Item = Result<Event, Infallible>> {
+fn stream(watch: WatchingBrowser) -> impl Stream<Item = Result<Event, Infallible>> {
     unfold(watch, |mut watch| async move {
         loop {
             if let Some(told) = watch.waiting.pop_front() {
@@ -85,7 +85,7 @@ fn stream(watch: Watch) -> impl Stream<Item = Result<Event, Infallible>> {
     })
 }
 
-impl Watch {
+impl WatchingBrowser {
     /// Looks for alerts and changes; returns true if there are any, and none if the inventory is unreadable.
     async fn look(&mut self) -> Option<bool> {
         self.hear();
@@ -97,7 +97,7 @@ impl Watch {
             self.reader.ask(move |inventory| inventory.changes_behind(&filter, behind, AT_ONCE)).await;
         let (changes, reached) = asked.ok()?;
         self.reached.change = reached;
-        self.waiting.extend(changes.into_iter().map(Box::new).map(Told::Change));
+        self.waiting.extend(changes.into_iter().map(Box::new).map(StreamItem::Change));
         Some(!self.waiting.is_empty())
     }
 
@@ -107,7 +107,7 @@ impl Watch {
         for (number, alert) in board.behind(self.reached.alert) {
             self.reached.alert = number;
             if self.filter.takes(&alert) {
-                self.waiting.push_back(Told::Alert(number, alert));
+                self.waiting.push_back(StreamItem::Alert(number, alert));
             }
         }
     }
@@ -127,14 +127,14 @@ impl Watch {
     }
 
     /// Formats an item as an event.
-    fn event(&mut self, told: &Told) -> Option<Event> {
+    fn event(&mut self, told: &StreamItem) -> Option<Event> {
         // JSON has no line ends, which would split the event.
         let (name, data) = match told {
-            Told::Change(change) => {
+            StreamItem::Change(change) => {
                 self.behind.change = change.id;
                 ("change", serde_json::to_string(change))
             }
-            Told::Alert(number, alert) => {
+            StreamItem::Alert(number, alert) => {
                 self.behind.alert = *number;
                 ("alert", serde_json::to_string(alert))
             }
@@ -143,13 +143,13 @@ impl Watch {
     }
 }
 
-impl fmt::Display for Mark {
+impl fmt::Display for StreamPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.change, self.alert)
     }
 }
 
-impl FromStr for Mark {
+impl FromStr for StreamPosition {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
@@ -162,18 +162,18 @@ impl FromStr for Mark {
 mod tests {
     use std::time::Instant;
 
-    use super::super::alerts::Board;
+    use super::super::alerts::RecentAlerts;
     use super::super::alerts::tests::alert;
     use super::*;
 
     #[test]
     fn alerts_that_a_filter_hides_wake_nobody() {
-        let board = Arc::<Board>::default();
+        let board = Arc::<RecentAlerts>::default();
         let place = std::path::Path::new("/nowhere.db").into();
-        let mark = Mark { change: 0, alert: 0 };
-        let mut watch = Watch {
-            reader: Arc::new(Reader::new(place, Some(Arc::clone(&board)), None)),
-            filter: Filter::parse(["finding:shown"]).unwrap(),
+        let mark = StreamPosition { change: 0, alert: 0 };
+        let mut watch = WatchingBrowser {
+            reader: Arc::new(DatabaseReader::new(place, Some(Arc::clone(&board)), None)),
+            filter: ServiceFilter::parse(["finding:shown"]).unwrap(),
             behind: mark,
             reached: mark,
             waiting: VecDeque::new(),

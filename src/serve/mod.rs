@@ -1,8 +1,8 @@
 //! `bannerwall serve`: the inventory as web pages and as JSON, over HTTP.
 //!
 //! Pages work without JavaScript, load nothing from other sites, and escape all data from the network
-//! ([`text::Shown`]). The page writes only the journal of [`scans`] into the inventory and, for a fleet,
-//! merged batches ([`Background`]). Guard, scan and replay never wait for it.
+//! ([`text::HtmlEscaper`]). The page writes only the journal of [`scans`] into the inventory and, for a fleet,
+//! merged batches ([`BackgroundMerge`]). Guard, scan and replay never wait for it.
 
 mod access;
 mod alerts;
@@ -27,17 +27,17 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use tokio_rustls::rustls::ServerConfig;
 
 pub use self::access::AccessError;
-use self::access::{Access, Login, check};
-pub use self::alerts::Alerts;
-pub use self::listen::Server;
-use self::reader::Reader;
-use self::scans::Scans;
+use self::access::{AccessControl, LoginMethod, check};
+pub use self::alerts::AlertFeed;
+pub use self::listen::PageServer;
+use self::reader::DatabaseReader;
+use self::scans::PageScans;
 pub(crate) use self::scans::runner;
-pub use self::scans::{Bounds, ScanConfig};
+pub use self::scans::{ScanConfig, ScanPermissions};
 use crate::confinement::Confinement;
-use crate::database::Place;
-use crate::fleet::Background;
-use crate::inventory::{Database, StoreError};
+use crate::database::DatabaseLocation;
+use crate::fleet::BackgroundMerge;
+use crate::inventory::{InventoryDatabase, StoreError};
 use crate::privileges::{FILES, leave_root_or_tell};
 use crate::web::bind;
 
@@ -48,7 +48,7 @@ const BODY: usize = 1 << 20;
 #[derive(Debug, Clone)]
 pub struct ServeConfig {
     /// The inventory.
-    pub inventory: Place,
+    pub inventory: DatabaseLocation,
     /// Listening address; port 0 picks a free port.
     pub listen: SocketAddr,
     /// File with the token to require.
@@ -127,11 +127,11 @@ pub enum ServeError {
 }
 
 /// Resources that a confined thread could not open.
-struct Opened {
+struct ServeResources {
     listener: TcpListener,
-    access: Access,
+    access: AccessControl,
     tls: Option<Arc<ServerConfig>>,
-    scans: Option<Arc<Scans>>,
+    scans: Option<Arc<PageScans>>,
 }
 
 impl ServeConfig {
@@ -141,7 +141,7 @@ impl ServeConfig {
     /// # Errors
     ///
     /// See [`ServeError`].
-    pub fn start_confined(&self) -> Result<Server, ServeError> {
+    pub fn start_confined(&self) -> Result<PageServer, ServeError> {
         let opened = self.open()?;
         // The inventory may belong to another user.
         leave_root_or_tell(FILES);
@@ -154,11 +154,11 @@ impl ServeConfig {
     /// # Errors
     ///
     /// See [`ServeError`].
-    pub fn start(&self, alerts: &Alerts) -> Result<Server, ServeError> {
+    pub fn start(&self, alerts: &AlertFeed) -> Result<PageServer, ServeError> {
         self.serve(self.open()?, Some(alerts))
     }
 
-    fn open(&self) -> Result<Opened, ServeError> {
+    fn open(&self) -> Result<ServeResources, ServeError> {
         let (address, flags) = (self.listen, self.flags);
         let (login, tls) = self.access()?;
         let listener = bind(address).map_err(|error| {
@@ -166,19 +166,19 @@ impl ServeConfig {
             ServeError::Listen { flag, address, error }
         })?;
         let scans = self.scans(listener.local_addr().unwrap_or(address))?;
-        Ok(Opened { listener, access: Access::new(login, address.ip()), tls, scans })
+        Ok(ServeResources { listener, access: AccessControl::new(login, address.ip()), tls, scans })
     }
 
     fn serve(
         &self,
-        Opened { listener, access, tls, scans }: Opened,
-        alerts: Option<&Alerts>,
-    ) -> Result<Server, ServeError> {
-        let reader = Reader::new(self.inventory.clone(), alerts.map(Alerts::board), scans.clone());
+        ServeResources { listener, access, tls, scans }: ServeResources,
+        alerts: Option<&AlertFeed>,
+    ) -> Result<PageServer, ServeError> {
+        let reader = DatabaseReader::new(self.inventory.clone(), alerts.map(AlertFeed::board), scans.clone());
         let router = router(Arc::new(reader), access);
-        let server = Server::start(listener, tls, router, (self.confinement(), scans))?;
+        let server = PageServer::start(listener, tls, router, (self.confinement(), scans))?;
         let merges = self.merges && self.inventory.file().is_none();
-        let merging = merges.then(|| Background::start(&self.inventory, Some(self.confinement())));
+        let merging = merges.then(|| BackgroundMerge::start(&self.inventory, Some(self.confinement())));
         Ok(server.beside(merging.transpose().map_err(ServeError::Merging)?))
     }
 
@@ -191,7 +191,7 @@ impl ServeConfig {
         self.access().map(drop)
     }
 
-    fn access(&self) -> Result<(Login, Option<Arc<ServerConfig>>), ServeError> {
+    fn access(&self) -> Result<(LoginMethod, Option<Arc<ServerConfig>>), ServeError> {
         let (address, flags) = (self.listen, self.flags);
         let login = self.login()?;
         let tls = self.tls.as_ref();
@@ -210,28 +210,28 @@ impl ServeConfig {
 
     /// Returns the starter of scans, if any are permitted; the inventory is then writable. The page's name is
     /// unique among running pages: machines may share a name, so it includes the boot id.
-    fn scans(&self, listening: SocketAddr) -> Result<Option<Arc<Scans>>, ServeError> {
+    fn scans(&self, listening: SocketAddr) -> Result<Option<Arc<PageScans>>, ServeError> {
         if self.scans.bounds.allowed.is_empty() {
-            return Ok(Database::open(&self.inventory).map(|_| None)?);
+            return Ok(InventoryDatabase::open(&self.inventory).map(|_| None)?);
         }
-        drop(Database::open_to_write(&self.inventory)?);
+        drop(InventoryDatabase::open_to_write(&self.inventory)?);
         let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let start = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let page = format!("{machine} {listening} ({})", start.get(..8).unwrap_or("unknown start"));
-        let scans = Scans::start(&self.scans, &self.inventory, page).map_err(ServeError::Scans)?;
+        let scans = PageScans::start(&self.scans, &self.inventory, page).map_err(ServeError::Scans)?;
         Ok(Some(Arc::new(scans)))
     }
 
-    fn login(&self) -> Result<Login, ServeError> {
+    fn login(&self) -> Result<LoginMethod, ServeError> {
         let (address, flags) = (self.listen, self.flags);
         let fault = |name: &str| {
             let flag = format!("{}{name}", flags.1);
             move |error| ServeError::Access { flag, error }
         };
         match (&self.token_file, &self.htpasswd) {
-            (Some(path), _) => Login::token(path).map_err(fault("token-file")),
-            (None, Some(path)) => Login::users(path).map_err(fault("htpasswd")),
-            (None, None) if address.ip().to_canonical().is_loopback() => Ok(Login::Local),
+            (Some(path), _) => LoginMethod::token(path).map_err(fault("token-file")),
+            (None, Some(path)) => LoginMethod::users(path).map_err(fault("htpasswd")),
+            (None, None) if address.ip().to_canonical().is_loopback() => Ok(LoginMethod::Local),
             (None, None) => Err(ServeError::NoLogin { address, flags }),
         }
     }
@@ -247,7 +247,7 @@ impl ServeConfig {
     }
 }
 
-fn router(reader: Arc<Reader>, access: Access) -> Router {
+fn router(reader: Arc<DatabaseReader>, access: AccessControl) -> Router {
     pages::routes()
         .nest("/api", api::routes())
         .fallback(pages::nowhere)

@@ -1,10 +1,10 @@
 //! SVG plots: converts numbers to coordinates.
 
-use crate::inventory::Time;
+use crate::inventory::InventoryTime;
 
 /// Bar of a column plot.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Column {
+pub(super) struct PlotColumn {
     /// Distance from the left.
     pub(super) x: usize,
     /// Distance from the top.
@@ -24,11 +24,11 @@ pub(super) const STEP: usize = 10;
 pub(super) const HEIGHT: i64 = 60;
 
 /// Returns columns for values. The highest fills the plot, and every positive value is visible.
-pub(super) fn columns(values: &[i64]) -> Vec<Column> {
+pub(super) fn columns(values: &[i64]) -> Vec<PlotColumn> {
     let most = values.iter().copied().max().unwrap_or_default().max(1);
     let column = |(at, value): (usize, &i64)| {
         let height = if *value > 0 { (value.saturating_mul(HEIGHT) / most).max(1) } else { 0 };
-        Column { x: at * STEP, y: HEIGHT - height, height, value: *value, ago: values.len() - 1 - at }
+        PlotColumn { x: at * STEP, y: HEIGHT - height, height, value: *value, ago: values.len() - 1 - at }
     };
     values.iter().enumerate().map(column).collect()
 }
@@ -43,7 +43,7 @@ pub(super) const LINE: i64 = 1_000;
 
 /// Time span as offset and width on a timeline of [`LINE`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Span {
+pub(super) struct TimelineSpan {
     /// Distance from the left.
     pub(super) x: i64,
     /// Width, at least a visible one.
@@ -52,26 +52,26 @@ pub(super) struct Span {
 
 /// Timeline.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Line {
+pub(super) struct PlotTimeline {
     from: i64,
     length: i64,
 }
 
-impl Line {
+impl PlotTimeline {
     /// Returns the timeline between two times.
-    pub(super) fn new(from: Time, to: Time) -> Self {
+    pub(super) fn new(from: InventoryTime, to: InventoryTime) -> Self {
         Self { from: from.millis(), length: to.millis().saturating_sub(from.millis()).max(1) }
     }
 
     /// Returns the position of a time span.
-    pub(super) fn span(self, from: Time, to: Time) -> Span {
-        let place = |time: Time| {
+    pub(super) fn span(self, from: InventoryTime, to: InventoryTime) -> TimelineSpan {
+        let place = |time: InventoryTime| {
             let passed = i128::from(time.millis()) - i128::from(self.from);
             let place = passed * i128::from(LINE) / i128::from(self.length);
             i64::try_from(place.clamp(0, i128::from(LINE))).unwrap_or(LINE)
         };
         let x = place(from).min(LINE - 8);
-        Span { x, width: (place(to) - x).max(8) }
+        TimelineSpan { x, width: (place(to) - x).max(8) }
     }
 }
 
@@ -92,11 +92,14 @@ mod tests {
 
     #[test]
     fn spans_stay_on_the_line() {
-        let time = Time::from_millis;
-        let line = Line::new(time(1_000), time(2_000));
-        assert_eq!(line.span(time(1_000), time(2_000)), Span { x: 0, width: LINE });
-        assert_eq!(line.span(time(1_500), time(1_500)), Span { x: 500, width: 8 });
-        assert_eq!(line.span(time(0), time(i64::MAX)), Span { x: 0, width: LINE });
-        assert_eq!(Line::new(time(5), time(5)).span(time(9), time(9)), Span { x: LINE - 8, width: 8 });
+        let time = InventoryTime::from_millis;
+        let line = PlotTimeline::new(time(1_000), time(2_000));
+        assert_eq!(line.span(time(1_000), time(2_000)), TimelineSpan { x: 0, width: LINE });
+        assert_eq!(line.span(time(1_500), time(1_500)), TimelineSpan { x: 500, width: 8 });
+        assert_eq!(line.span(time(0), time(i64::MAX)), TimelineSpan { x: 0, width: LINE });
+        assert_eq!(
+            PlotTimeline::new(time(5), time(5)).span(time(9), time(9)),
+            TimelineSpan { x: LINE - 8, width: 8 }
+        );
     }
 }

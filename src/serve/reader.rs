@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
-use super::alerts::Board;
-use super::answer::Fault;
-use super::pages::Recent;
-use super::scans::Scans;
-use crate::database::{Interrupter, Place};
-use crate::inventory::{Database, StoreError};
+use super::alerts::RecentAlerts;
+use super::answer::RequestError;
+use super::pages::CachedFacts;
+use super::scans::PageScans;
+use crate::database::{DatabaseLocation, QueryInterrupter};
+use crate::inventory::{InventoryDatabase, StoreError};
 
 /// Limit of concurrent queries.
 pub(super) const AT_ONCE: usize = 4;
@@ -21,27 +21,27 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Reader of the inventory. It opens a file for each query, since the file may have been replaced.
 /// Connections to a server are kept.
 #[derive(Debug)]
-pub(super) struct Reader {
-    place: Place,
+pub(super) struct DatabaseReader {
+    place: DatabaseLocation,
     seats: Arc<Semaphore>,
-    kept: Arc<Mutex<Vec<Database>>>,
+    kept: Arc<Mutex<Vec<InventoryDatabase>>>,
     /// Last facts of the overview.
-    pub(super) overview: Recent,
+    pub(super) overview: CachedFacts,
     /// Alerts of the guard that serves this page.
-    pub(super) board: Option<Arc<Board>>,
+    pub(super) board: Option<Arc<RecentAlerts>>,
     /// Starter of scans, if the page may start any.
-    scans: Option<Arc<Scans>>,
+    scans: Option<Arc<PageScans>>,
 }
 
 /// Interrupts the query of a request whose client is gone.
 #[derive(Default)]
-struct Running {
-    interrupter: Arc<OnceLock<Interrupter>>,
+struct RunningQuery {
+    interrupter: Arc<OnceLock<QueryInterrupter>>,
     /// True once the query is over: the connection may then run another query.
     is_over: bool,
 }
 
-impl Drop for Running {
+impl Drop for RunningQuery {
     fn drop(&mut self) {
         if let Some(interrupter) = self.interrupter.get().filter(|_| !self.is_over) {
             interrupter.interrupt();
@@ -49,10 +49,14 @@ impl Drop for Running {
     }
 }
 
-impl Reader {
-    pub(super) fn new(place: Place, board: Option<Arc<Board>>, scans: Option<Arc<Scans>>) -> Self {
+impl DatabaseReader {
+    pub(super) fn new(
+        place: DatabaseLocation,
+        board: Option<Arc<RecentAlerts>>,
+        scans: Option<Arc<PageScans>>,
+    ) -> Self {
         let seats = Arc::new(Semaphore::new(AT_ONCE));
-        Self { place, seats, kept: Arc::default(), overview: Recent::default(), board, scans }
+        Self { place, seats, kept: Arc::default(), overview: CachedFacts::default(), board, scans }
     }
 
     /// Returns the starter of scans.
@@ -60,9 +64,11 @@ impl Reader {
     /// # Errors
     ///
     /// The page may not start scans.
-    pub(super) fn scans(&self) -> Result<Arc<Scans>, Fault> {
+    pub(super) fn scans(&self) -> Result<Arc<PageScans>, RequestError> {
         let none = || {
-            Fault::Missing("this page cannot start scans: pass --scan-allow to `bannerwall serve`".to_owned())
+            RequestError::Missing(
+                "this page cannot start scans: pass --scan-allow to `bannerwall serve`".to_owned(),
+            )
         };
         self.scans.clone().ok_or_else(none)
     }
@@ -74,27 +80,29 @@ impl Reader {
     /// Error of the store, or a timeout.
     pub(super) async fn ask<T, E>(
         &self,
-        question: impl FnOnce(&Database) -> Result<T, E> + Send + 'static,
-    ) -> Result<T, Fault>
+        question: impl FnOnce(&InventoryDatabase) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, RequestError>
     where
         T: Send + 'static,
         E: Send + 'static,
-        Fault: From<E> + From<StoreError>,
+        RequestError: From<E> + From<StoreError>,
     {
-        let Ok(seat) = Arc::clone(&self.seats).acquire_owned().await else { return Err(Fault::TooLong) };
+        let Ok(seat) = Arc::clone(&self.seats).acquire_owned().await else {
+            return Err(RequestError::TooLong);
+        };
         let (place, kept) = (self.place.clone(), Arc::clone(&self.kept));
-        let mut running = Running::default();
+        let mut running = RunningQuery::default();
         let handle = Arc::clone(&running.interrupter);
         let asked = tokio::task::spawn_blocking(move || {
             let _seat = seat;
             let known = kept.lock().unwrap_or_else(PoisonError::into_inner).pop();
-            let inventory = match known.filter(Database::lasts) {
+            let inventory = match known.filter(InventoryDatabase::lasts) {
                 Some(inventory) => inventory,
-                None => Database::open(&place)?,
+                None => InventoryDatabase::open(&place)?,
             };
             // The cell is new and still empty.
             let _ = handle.set(inventory.interrupter());
-            let answer = question(&inventory).map_err(Fault::from);
+            let answer = question(&inventory).map_err(RequestError::from);
             // A connection with a failed query may be broken, so it is not kept.
             if answer.is_ok() && inventory.lasts() {
                 kept.lock().unwrap_or_else(PoisonError::into_inner).push(inventory);
@@ -105,7 +113,7 @@ impl Reader {
         running.is_over = answer.is_ok();
         match answer {
             Ok(Ok(answer)) => answer,
-            Ok(Err(_)) | Err(_) => Err(Fault::TooLong),
+            Ok(Err(_)) | Err(_) => Err(RequestError::TooLong),
         }
     }
 }

@@ -9,9 +9,9 @@ use crate::output::escape;
 /// Escaper for HTML text and quoted attributes. It also shows control characters, and those that change the
 /// direction of text, as escapes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Shown;
+pub(super) struct HtmlEscaper;
 
-impl Escaper for Shown {
+impl Escaper for HtmlEscaper {
     fn write_escaped_str<W: Write>(&self, dest: W, string: &str) -> fmt::Result {
         Html.write_escaped_str(dest, &escape(string))
     }
@@ -30,7 +30,7 @@ mod tests {
     fn nothing_of_a_text_is_markup_or_turns_around_what_follows() {
         let mut shown = String::new();
         let text = "<img src=x onerror=\"a('b')\">&\u{202e}\u{1b}[2J</script>";
-        Shown.write_escaped_str(&mut shown, text).unwrap();
+        HtmlEscaper.write_escaped_str(&mut shown, text).unwrap();
         assert!(!shown.contains(['<', '>', '"', '\'', '\u{202e}', '\u{1b}']), "{shown}");
         assert!(shown.contains("\\u{202e}\\x1b[2J"), "{shown}");
     }

@@ -3,24 +3,24 @@
 use std::io::IoSlice;
 
 use super::device::HEADER;
-use crate::metrics::{TunnelDrop as Reason, TunnelMetrics, Way};
+use crate::metrics::{TunnelDirection, TunnelDrop as Reason, TunnelMetrics};
 
 /// Counters of one direction.
 #[derive(Debug, Clone)]
-pub struct Account {
+pub struct DirectionCounters {
     metrics: TunnelMetrics,
-    way: Way,
+    way: TunnelDirection,
 }
 
-impl Account {
+impl DirectionCounters {
     /// Returns the counters of a direction.
-    pub fn new(metrics: TunnelMetrics, way: Way) -> Self {
+    pub fn new(metrics: TunnelMetrics, way: TunnelDirection) -> Self {
         Self { metrics, way }
     }
 
     /// Takes a packet. It is counted as dropped with [`Reason::Unfinished`] unless its result is recorded.
-    pub fn packet<'a>(&'a self, parts: &'a [IoSlice<'a>]) -> Packet<'a> {
-        Packet { parts, account: self, reason: Some(Reason::Unfinished) }
+    pub fn packet<'a>(&'a self, parts: &'a [IoSlice<'a>]) -> CountedPacket<'a> {
+        CountedPacket { parts, account: self, reason: Some(Reason::Unfinished) }
     }
 
     /// Counts sent or received datagrams.
@@ -38,13 +38,13 @@ impl Account {
 
 /// Packet on its way through the tunnel; dropping it counts it with its reason.
 #[derive(Debug)]
-pub struct Packet<'a> {
+pub struct CountedPacket<'a> {
     parts: &'a [IoSlice<'a>],
-    account: &'a Account,
+    account: &'a DirectionCounters,
     reason: Option<Reason>,
 }
 
-impl<'a> Packet<'a> {
+impl<'a> CountedPacket<'a> {
     /// Returns its bytes in parts, perhaps after a segmentation header.
     pub fn parts(&self) -> &'a [IoSlice<'a>] {
         self.parts
@@ -72,7 +72,7 @@ impl<'a> Packet<'a> {
     }
 }
 
-impl Drop for Packet<'_> {
+impl Drop for CountedPacket<'_> {
     fn drop(&mut self) {
         if let Some(reason) = self.reason {
             self.account.dropped(reason, 1);
@@ -83,19 +83,22 @@ impl Drop for Packet<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::Registry;
+    use crate::metrics::MetricsRegistry;
 
     #[test]
     fn a_packet_is_counted_whatever_becomes_of_it() {
-        let metrics = TunnelMetrics::new(&Registry::default()).expect("no family twice");
-        let account = Account::new(metrics.clone(), Way::Sent);
+        let metrics = TunnelMetrics::new(&MetricsRegistry::default()).expect("no family twice");
+        let account = DirectionCounters::new(metrics.clone(), TunnelDirection::Sent);
         let parts = [IoSlice::new(&[0; 10]), IoSlice::new(&[0x45; 10]), IoSlice::new(&[2; 5])];
         account.packet(&parts).forwarded();
         account.packet(&parts).discard(Reason::Unreachable);
         drop(account.packet(&parts));
         let counted = |reason| metrics.dropped(reason).get();
         assert_eq!((counted(Reason::Unreachable), counted(Reason::Unfinished)), (1, 1));
-        assert_eq!((metrics.packets(Way::Sent).get(), metrics.octets(Way::Sent).get()), (1, 15));
-        assert_eq!(metrics.packets(Way::Received).get(), 0);
+        assert_eq!(
+            (metrics.packets(TunnelDirection::Sent).get(), metrics.octets(TunnelDirection::Sent).get()),
+            (1, 15)
+        );
+        assert_eq!(metrics.packets(TunnelDirection::Received).get(), 0);
     }
 }

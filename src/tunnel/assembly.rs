@@ -6,7 +6,7 @@
 use std::io::IoSlice;
 use std::ops::Range;
 
-use super::place::{MOST_PIECES, Place};
+use super::place::{MOST_PIECES, PieceNumber};
 
 /// Limit of packets under reassembly.
 const SLOTS: usize = 16;
@@ -16,7 +16,7 @@ const LONGEST: usize = 65_535 + 40 + 10;
 
 /// Result of adding a piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pushed {
+pub enum PushResult {
     /// More pieces are missing.
     Waiting,
     /// The packet is complete, in the slot with this number.
@@ -27,8 +27,8 @@ pub enum Pushed {
 
 /// Incomplete packets.
 #[derive(Debug, Default)]
-pub struct Assembly {
-    slots: Vec<Slot>,
+pub struct PacketReassembler {
+    slots: Vec<ReassemblySlot>,
     /// Number of packets started.
     begun: u64,
     /// Number of packets evicted.
@@ -36,7 +36,7 @@ pub struct Assembly {
 }
 
 #[derive(Debug, Default)]
-struct Slot {
+struct ReassemblySlot {
     /// Session and number of the packet.
     packet: Option<(u32, u64)>,
     /// Number of packets started before it.
@@ -48,15 +48,15 @@ struct Slot {
     octets: Vec<u8>,
 }
 
-impl Assembly {
+impl PacketReassembler {
     /// Adds a piece with a number of `session`.
-    pub fn push(&mut self, session: u32, place: Place, octets: &[u8]) -> Pushed {
+    pub fn push(&mut self, session: u32, place: PieceNumber, octets: &[u8]) -> PushResult {
         let index = self.slot((session, place.packet));
-        let Some(slot) = self.slots.get_mut(index) else { return Pushed::Refused };
+        let Some(slot) = self.slots.get_mut(index) else { return PushResult::Refused };
         if !slot.take(place, octets) {
-            return Pushed::Refused;
+            return PushResult::Refused;
         }
-        if slot.is_whole() { Pushed::Whole(index) } else { Pushed::Waiting }
+        if slot.is_whole() { PushResult::Whole(index) } else { PushResult::Waiting }
     }
 
     /// Returns the parts of the complete packet in a slot, and frees the slot.
@@ -79,7 +79,7 @@ impl Assembly {
         }
         let index = self.slots.iter().position(|slot| slot.packet.is_none()).unwrap_or_else(|| {
             if self.slots.len() < SLOTS {
-                self.slots.push(Slot::default());
+                self.slots.push(ReassemblySlot::default());
                 return self.slots.len() - 1;
             }
             self.incomplete += 1;
@@ -94,7 +94,7 @@ impl Assembly {
     }
 }
 
-impl Slot {
+impl ReassemblySlot {
     fn begin(&mut self, packet: (u32, u64), before: u64) {
         self.packet = Some(packet);
         self.before = before;
@@ -103,7 +103,7 @@ impl Slot {
         self.octets.clear();
     }
 
-    fn take(&mut self, place: Place, octets: &[u8]) -> bool {
+    fn take(&mut self, place: PieceNumber, octets: &[u8]) -> bool {
         let index = usize::from(place.piece) % MOST_PIECES;
         let end = self.octets.len() + octets.len();
         let is_there = self.pieces.get(index).is_some_and(Option::is_some);
@@ -136,72 +136,78 @@ mod tests {
 
     use super::*;
 
-    fn whole(assembly: &mut Assembly, index: usize) -> Vec<u8> {
+    fn whole(assembly: &mut PacketReassembler, index: usize) -> Vec<u8> {
         assembly.parts(index).iter().flat_map(|part| part.iter().copied()).collect()
     }
 
-    fn place(packet: u64, piece: usize, pieces: usize) -> Place {
-        Place::new(packet, piece, pieces)
+    fn place(packet: u64, piece: usize, pieces: usize) -> PieceNumber {
+        PieceNumber::new(packet, piece, pieces)
     }
 
     #[test]
     fn pieces_of_several_packets_come_in_any_order() {
-        let mut assembly = Assembly::default();
-        assert_eq!(assembly.push(0, place(7, 2, 3), b"ef"), Pushed::Waiting);
-        assert_eq!(assembly.push(0, place(8, 0, 2), b"AB"), Pushed::Waiting);
-        assert_eq!(assembly.push(0, place(7, 0, 3), b"ab"), Pushed::Waiting);
-        assert_eq!(assembly.push(0, place(7, 0, 3), b"xx"), Pushed::Refused, "it is there");
-        let Pushed::Whole(index) = assembly.push(0, place(7, 1, 3), b"cd") else { panic!("all are there") };
+        let mut assembly = PacketReassembler::default();
+        assert_eq!(assembly.push(0, place(7, 2, 3), b"ef"), PushResult::Waiting);
+        assert_eq!(assembly.push(0, place(8, 0, 2), b"AB"), PushResult::Waiting);
+        assert_eq!(assembly.push(0, place(7, 0, 3), b"ab"), PushResult::Waiting);
+        assert_eq!(assembly.push(0, place(7, 0, 3), b"xx"), PushResult::Refused, "it is there");
+        let PushResult::Whole(index) = assembly.push(0, place(7, 1, 3), b"cd") else {
+            panic!("all are there")
+        };
         assert_eq!(whole(&mut assembly, index), b"abcdef");
-        let Pushed::Whole(index) = assembly.push(0, place(8, 1, 2), b"C") else { panic!("all are there") };
+        let PushResult::Whole(index) = assembly.push(0, place(8, 1, 2), b"C") else {
+            panic!("all are there")
+        };
         assert_eq!(whole(&mut assembly, index), b"ABC");
         assert_eq!(assembly.take_incomplete(), 0);
     }
 
     #[test]
     fn pieces_of_two_sessions_never_make_one_packet() {
-        let mut assembly = Assembly::default();
-        assert_eq!(assembly.push(1, place(7, 0, 2), b"ab"), Pushed::Waiting);
-        assert_eq!(assembly.push(2, place(7, 1, 2), b"cd"), Pushed::Waiting);
-        assert!(matches!(assembly.push(1, place(7, 1, 2), b"ef"), Pushed::Whole(_)));
+        let mut assembly = PacketReassembler::default();
+        assert_eq!(assembly.push(1, place(7, 0, 2), b"ab"), PushResult::Waiting);
+        assert_eq!(assembly.push(2, place(7, 1, 2), b"cd"), PushResult::Waiting);
+        assert!(matches!(assembly.push(1, place(7, 1, 2), b"ef"), PushResult::Whole(_)));
     }
 
     #[test]
     fn what_contradicts_is_refused() {
-        let mut assembly = Assembly::default();
-        assert_eq!(assembly.push(0, place(1, 1, 2), b"b"), Pushed::Waiting);
-        assert_eq!(assembly.push(0, place(1, 2, 3), b"c"), Pushed::Refused, "behind the end");
-        assert_eq!(assembly.push(0, place(1, 0, 1), b"a"), Pushed::Refused, "a second end");
-        assert_eq!(assembly.push(0, place(2, 0, 2), &vec![0; LONGEST]), Pushed::Waiting);
-        assert_eq!(assembly.push(0, place(2, 1, 2), b"b"), Pushed::Refused, "too long");
+        let mut assembly = PacketReassembler::default();
+        assert_eq!(assembly.push(0, place(1, 1, 2), b"b"), PushResult::Waiting);
+        assert_eq!(assembly.push(0, place(1, 2, 3), b"c"), PushResult::Refused, "behind the end");
+        assert_eq!(assembly.push(0, place(1, 0, 1), b"a"), PushResult::Refused, "a second end");
+        assert_eq!(assembly.push(0, place(2, 0, 2), &vec![0; LONGEST]), PushResult::Waiting);
+        assert_eq!(assembly.push(0, place(2, 1, 2), b"b"), PushResult::Refused, "too long");
     }
 
     #[test]
     fn the_oldest_gives_way_and_is_counted() {
-        let mut assembly = Assembly::default();
+        let mut assembly = PacketReassembler::default();
         for packet in 0..100 {
-            assert_eq!(assembly.push(0, place(packet, 0, 2), b"a"), Pushed::Waiting);
+            assert_eq!(assembly.push(0, place(packet, 0, 2), b"a"), PushResult::Waiting);
         }
         assert_eq!(assembly.take_incomplete(), 100 - SLOTS as u64);
-        assert!(matches!(assembly.push(0, place(99, 1, 2), b"b"), Pushed::Whole(_)));
-        assert_eq!(assembly.push(0, place(5, 1, 2), b"b"), Pushed::Waiting, "its start is gone");
+        assert!(matches!(assembly.push(0, place(99, 1, 2), b"b"), PushResult::Whole(_)));
+        assert_eq!(assembly.push(0, place(5, 1, 2), b"b"), PushResult::Waiting, "its start is gone");
     }
 
     #[test]
     fn who_came_later_into_a_slot_that_was_freed_is_not_the_oldest() {
-        let mut assembly = Assembly::default();
+        let mut assembly = PacketReassembler::default();
         let slots = SLOTS as u64;
         for packet in 0..slots {
-            assert_eq!(assembly.push(0, place(packet, 0, 2), b"a"), Pushed::Waiting);
+            assert_eq!(assembly.push(0, place(packet, 0, 2), b"a"), PushResult::Waiting);
         }
-        let Pushed::Whole(index) = assembly.push(0, place(0, 1, 2), b"b") else { panic!("both are there") };
+        let PushResult::Whole(index) = assembly.push(0, place(0, 1, 2), b"b") else {
+            panic!("both are there")
+        };
         assert_eq!(whole(&mut assembly, index), b"ab");
         // Into the first slot; then all that were begun before it give way.
         for packet in slots..2 * slots {
-            assert_eq!(assembly.push(0, place(packet, 0, 2), b"a"), Pushed::Waiting);
+            assert_eq!(assembly.push(0, place(packet, 0, 2), b"a"), PushResult::Waiting);
         }
         assert_eq!(assembly.take_incomplete(), slots - 1);
-        assert!(matches!(assembly.push(0, place(slots, 1, 2), b"b"), Pushed::Whole(_)));
+        assert!(matches!(assembly.push(0, place(slots, 1, 2), b"b"), PushResult::Whole(_)));
     }
 
     proptest! {
@@ -209,9 +215,9 @@ mod tests {
         fn any_pieces_leave_it_bounded(
             pieces in prop::collection::vec((0..40_u64, 0..128_usize, 1..129_usize, 0..3_000_usize), 0..600),
         ) {
-            let mut assembly = Assembly::default();
+            let mut assembly = PacketReassembler::default();
             for (packet, piece, count, length) in pieces {
-                if let Pushed::Whole(index) = assembly.push(0, place(packet, piece, count), &vec![1; length]) {
+                if let PushResult::Whole(index) = assembly.push(0, place(packet, piece, count), &vec![1; length]) {
                     prop_assert!(whole(&mut assembly, index).len() <= LONGEST);
                 }
                 prop_assert!(assembly.slots.len() <= SLOTS);

@@ -6,7 +6,7 @@ use std::io::{self, IoSlice};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-use bannerwall_ffi::datagrams::{self, Train};
+use bannerwall_ffi::datagrams::{self, DatagramTrain};
 use rustix::io::Errno;
 use rustix::net::sockopt::{
     Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, ip_mtu, ipv6_mtu, set_ip_mtu_discover, set_ipv6_mtu_discover,
@@ -32,7 +32,7 @@ const BUFFER: usize = 8 << 20;
 
 /// Socket to the peer.
 #[derive(Debug)]
-pub struct Carrier {
+pub struct PeerSocket {
     socket: UdpSocket,
     local: SocketAddr,
     peer: SocketAddr,
@@ -43,7 +43,7 @@ pub struct Carrier {
     cuts: AtomicBool,
 }
 
-impl Carrier {
+impl PeerSocket {
     /// Opens the socket from `local` to `peer`; `trains` enables many datagrams a call.
     ///
     /// # Errors
@@ -169,7 +169,7 @@ impl Carrier {
     /// # Errors
     ///
     /// The socket is unusable.
-    pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Train> {
+    pub fn receive(&self, buffer: &mut [u8]) -> io::Result<DatagramTrain> {
         loop {
             match datagrams::receive(&self.socket, buffer) {
                 Ok(train) => return Ok(train),
@@ -226,7 +226,7 @@ mod tests {
     fn a_train_is_cut_as_its_pieces_are_whatever_the_path_has_become() {
         let to = UdpSocket::bind("127.0.0.1:0").unwrap();
         let local = "127.0.0.1:0".parse().unwrap();
-        let carrier = Carrier::open(local, to.local_addr().unwrap(), true).unwrap();
+        let carrier = PeerSocket::open(local, to.local_addr().unwrap(), true).unwrap();
         let mut buffer = [0; 2000];
         for now in [100, 400, 1000] {
             carrier.each.store(now, Relaxed);

@@ -12,7 +12,7 @@ use etherparse::checksum::Sum16BitWords;
 use rustix::io::Errno;
 
 use super::TunnelError;
-use super::link::{self, Setting};
+use super::link::{self, LinkSetting};
 use crate::metrics::TunnelDrop as Reason;
 
 /// Size of `struct virtio_net_hdr` in bytes; it describes the offloads that a packet still needs
@@ -45,7 +45,7 @@ const GSO_BY_FRAGS: u16 = 0xffff;
 
 /// Tun device.
 #[derive(Debug)]
-pub struct Device {
+pub struct TunDevice {
     file: File,
     name: String,
     super_packets: bool,
@@ -54,14 +54,14 @@ pub struct Device {
 
 /// Result of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Read {
+pub enum DeviceRead {
     /// Number of bytes.
     Octets(usize),
     /// The device was deleted.
     Gone,
 }
 
-impl Device {
+impl TunDevice {
     /// Creates the device `name`, or opens an existing one; `super_packets` enables packets before
     /// segmentation.
     ///
@@ -105,7 +105,7 @@ impl Device {
     /// # Errors
     ///
     /// As [`link::set`].
-    pub fn set(&self, setting: Setting, value: usize) -> io::Result<()> {
+    pub fn set(&self, setting: LinkSetting, value: usize) -> io::Result<()> {
         link::set(&self.name, setting, u32::try_from(value).unwrap_or(u32::MAX))
     }
 
@@ -114,12 +114,12 @@ impl Device {
     /// # Errors
     ///
     /// The device exists, but is unreadable.
-    pub fn read(&self, buffer: &mut [u8]) -> io::Result<Read> {
+    pub fn read(&self, buffer: &mut [u8]) -> io::Result<DeviceRead> {
         loop {
             match (&self.file).read(buffer) {
-                Ok(octets) => return Ok(Read::Octets(octets)),
+                Ok(octets) => return Ok(DeviceRead::Octets(octets)),
                 Err(error) => match Errno::from_io_error(&error) {
-                    Some(Errno::BADFD) => return Ok(Read::Gone),
+                    Some(Errno::BADFD) => return Ok(DeviceRead::Gone),
                     // A read that waits during the deletion first gets EFAULT (tun_ring_recv).
                     Some(Errno::INTR | Errno::FAULT) => {}
                     _ => return Err(error),
@@ -191,7 +191,7 @@ pub fn fits(parts: &[IoSlice<'_>]) -> bool {
     if super::ip::is_ip(first) {
         return true;
     }
-    let Some((header, packet)) = Header::read(first) else { return false };
+    let Some((header, packet)) = VirtioNetHeader::read(first) else { return false };
     let length = parts.iter().map(|part| part.len()).sum::<usize>() - HEADER;
     let is_known = header.flags & !(NEEDS_CHECKSUM | CHECKSUM_IS_RIGHT) == 0;
     let has_checksum = !header.needs_checksum() || header.start + header.offset + 2 <= length;
@@ -207,7 +207,7 @@ pub fn fits(parts: &[IoSlice<'_>]) -> bool {
 /// Checksums that the kernel would write into a packet after the inspection: one at any offset
 /// (`skb_checksum_help`), or new ones into the segments of a packet with a checksum.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Unwritten {
+pub enum PendingChecksums {
     /// None, or the checksum of TCP or UDP at its usual place.
     Usual,
     /// Other checksum (GRE has one, and encapsulated protocols do). This is the packet with the checksum,
@@ -217,14 +217,14 @@ pub enum Unwritten {
     Unfit,
 }
 
-impl Unwritten {
+impl PendingChecksums {
     /// Evaluates the header before a packet, if there is one.
     pub fn of(parts: &[IoSlice<'_>]) -> Self {
         let Some(first) = parts.first() else { return Self::Unfit };
         if super::ip::is_ip(first) {
             return Self::Usual;
         }
-        let Some((header, packet)) = Header::read(first) else { return Self::Unfit };
+        let Some((header, packet)) = VirtioNetHeader::read(first) else { return Self::Unfit };
         if !header.needs_checksum() {
             return if header.kind == 0 { Self::Usual } else { Self::Unfit };
         }
@@ -255,7 +255,7 @@ fn asks_nothing(header: &[u8]) -> bool {
 
 /// `struct virtio_net_hdr`, little-endian.
 #[derive(Debug, Clone, Copy)]
-struct Header {
+struct VirtioNetHeader {
     flags: u8,
     /// Kind of the segments; 0 for none.
     kind: u8,
@@ -268,7 +268,7 @@ struct Header {
     offset: usize,
 }
 
-impl Header {
+impl VirtioNetHeader {
     /// Parses a header, and returns the bytes after it, too.
     fn read(octets: &[u8]) -> Option<(Self, &[u8])> {
         let (&[flags, kind, numbers @ ..], packet) = octets.split_first_chunk::<HEADER>()?;
@@ -365,7 +365,8 @@ mod tests {
     #[test]
     fn nothing_is_written_behind_the_judge_but_a_checksum_at_its_place() {
         for (start, packet) in [(20, tcp(false)), (40, tcp(true))] {
-            let stays = |octets: &[u8]| Unwritten::of(&[IoSlice::new(octets)]) == Unwritten::Usual;
+            let stays =
+                |octets: &[u8]| PendingChecksums::of(&[IoSlice::new(octets)]) == PendingChecksums::Usual;
             let with = |flags, kind, numbers| stays(&headed(flags, kind, numbers, &packet));
             assert!(stays(&packet) && !stays(&[1; 9]));
             assert!(with(0, 0, [0; 4]) && with(2, 0, [0, 0, 1, 1]));
@@ -400,7 +401,7 @@ mod tests {
             let octets = headed(1, 0, [0, 0, start, offset], &packet);
             let (first, rest) = octets.split_at(45);
             let parts = [IoSlice::new(first), IoSlice::new(rest)];
-            let Unwritten::Other(written) = Unwritten::of(&parts) else { panic!("another's") };
+            let PendingChecksums::Other(written) = PendingChecksums::of(&parts) else { panic!("another's") };
             let (start, at) = (usize::from(start), usize::from(start + offset));
             // The seed is the sum of what stands elsewhere.
             let seed = [packet[at], packet[at + 1]];
@@ -410,13 +411,13 @@ mod tests {
             assert_eq!(written, packet, "and nothing else was written");
         }
         let tcp = tcp(false);
-        let of = |octets: &[u8]| Unwritten::of(&[IoSlice::new(octets)]);
+        let of = |octets: &[u8]| PendingChecksums::of(&[IoSlice::new(octets)]);
         let with = |flags, kind, numbers| of(&headed(flags, kind, numbers, &tcp));
-        assert_eq!(with(1, 0, [0, 0, 20, 16]), Unwritten::Usual, "the kernel writes that");
-        assert_eq!((with(0, 0, [0; 4]), of(&tcp)), (Unwritten::Usual, Unwritten::Usual));
-        assert_eq!(with(1, 1, [40, 30, 20, 6]), Unwritten::Unfit, "each segment would need it");
-        assert_eq!(with(1, 0, [0, 0, 9999, 16]), Unwritten::Unfit, "it does not fit");
-        assert_eq!(Unwritten::of(&[]), Unwritten::Unfit);
+        assert_eq!(with(1, 0, [0, 0, 20, 16]), PendingChecksums::Usual, "the kernel writes that");
+        assert_eq!((with(0, 0, [0; 4]), of(&tcp)), (PendingChecksums::Usual, PendingChecksums::Usual));
+        assert_eq!(with(1, 1, [40, 30, 20, 6]), PendingChecksums::Unfit, "each segment would need it");
+        assert_eq!(with(1, 0, [0, 0, 9999, 16]), PendingChecksums::Unfit, "it does not fit");
+        assert_eq!(PendingChecksums::of(&[]), PendingChecksums::Unfit);
     }
 
     #[test]

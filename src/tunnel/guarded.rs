@@ -4,27 +4,32 @@
 use std::io::IoSlice;
 use std::sync::Arc;
 
-use super::device::{self, Device, HEADER};
+use super::device::{self, HEADER, TunDevice};
 use super::ip::is_ip;
-use super::outlet::Outlet;
-use crate::engine::Checksums;
+use super::outlet::TunnelSender;
+use crate::engine::ChecksumState;
 use crate::event::ResetOutcome;
-use crate::guard::{CarriedPacket, CarriedVerdict, CarrierInspector, Outcomes};
+use crate::guard::{CarriedPacket, CarriedVerdict, CarrierInspector, ResetOutcomes};
 use crate::metrics::TunnelDrop as Reason;
-use crate::packet::Patch;
+use crate::packet::PacketPatch;
 
 /// Inspector of a device's packets.
 #[derive(Debug, Clone)]
-pub struct Guarded {
+pub struct TunnelInspector {
     pub inspector: Arc<CarrierInspector>,
     /// Name of the device.
     pub interface: String,
 }
 
-impl Guarded {
+impl TunnelInspector {
     /// Inspects a packet to the peer.
-    pub fn judge_sent(&self, parts: &[IoSlice<'_>], device: &Device, outlet: &mut Outlet) -> CarriedVerdict {
-        self.judge(parts, |resets| Outcomes {
+    pub fn judge_sent(
+        &self,
+        parts: &[IoSlice<'_>],
+        device: &TunDevice,
+        outlet: &mut TunnelSender,
+    ) -> CarriedVerdict {
+        self.judge(parts, |resets| ResetOutcomes {
             receiver: outcome(outlet.send_octets(&resets.to_receiver)),
             sender: outcome(device.inject(&resets.to_sender)),
         })
@@ -34,10 +39,10 @@ impl Guarded {
     pub fn judge_received(
         &self,
         parts: &[IoSlice<'_>],
-        device: &Device,
-        outlet: &mut Outlet,
+        device: &TunDevice,
+        outlet: &mut TunnelSender,
     ) -> CarriedVerdict {
-        self.judge(parts, |resets| Outcomes {
+        self.judge(parts, |resets| ResetOutcomes {
             receiver: outcome(device.inject(&resets.to_receiver)),
             sender: outcome(outlet.send_octets(&resets.to_sender)),
         })
@@ -46,11 +51,12 @@ impl Guarded {
     fn judge(
         &self,
         parts: &[IoSlice<'_>],
-        send: impl FnOnce(&crate::engine::Resets) -> Outcomes,
+        send: impl FnOnce(&crate::engine::ResetPair) -> ResetOutcomes,
     ) -> CarriedVerdict {
         let mut parts = parts.to_vec();
         let Some(first) = parts.first_mut() else { return CarriedVerdict::Stop };
-        let checksums = if device::lacks_checksum(first) { Checksums::NotReady } else { Checksums::Verify };
+        let checksums =
+            if device::lacks_checksum(first) { ChecksumState::NotReady } else { ChecksumState::Verify };
         if !is_ip(first) {
             first.advance(HEADER.min(first.len()));
         }
@@ -60,9 +66,9 @@ impl Guarded {
 
 /// The packet that `patch` makes, among its bytes the checksum, so that it needs no header any more. None if it
 /// is written into a packet that is still to be segmented: each segment would need a patch of its own.
-pub fn patched(parts: &[IoSlice<'_>], patch: &Patch) -> Option<Vec<u8>> {
+pub fn patched(parts: &[IoSlice<'_>], patch: &PacketPatch) -> Option<Vec<u8>> {
     let whole: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
-    if matches!(patch, Patch::Write { .. }) && device::is_super_packet(&whole) {
+    if matches!(patch, PacketPatch::Write { .. }) && device::is_super_packet(&whole) {
         return None;
     }
     let packet = device::packet(&whole);
@@ -82,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_patched_packet_needs_no_header_and_segments_are_not_patched() {
-        let patch = Patch::Write { at: 2, octets: vec![9; 7] };
+        let patch = PacketPatch::Write { at: 2, octets: vec![9; 7] };
         let packet = [0x45, 1, 2, 3, 4, 5, 6, 7, 8, 10];
         let header = |kind: u8| [1, kind, 0, 0, 0, 0, 0, 0, 0, 0];
         let wanted = [0x45, 1, 9, 9, 9, 9, 9, 9, 9, 10].to_vec();
@@ -93,7 +99,7 @@ mod tests {
         assert_eq!(with(&header(0)), Some(wanted));
         assert_eq!(with(&header(1)), None);
         assert_eq!(patched(&[IoSlice::new(&packet[..8])], &patch), None, "it is too short");
-        let replaced = Patch::Replace(packet[..3].to_vec());
+        let replaced = PacketPatch::Replace(packet[..3].to_vec());
         let header = header(1);
         let parts = [IoSlice::new(&header), IoSlice::new(&packet)];
         assert_eq!(patched(&parts, &replaced), Some(packet[..3].to_vec()));

@@ -5,20 +5,20 @@ use std::io::IoSlice;
 use std::sync::Arc;
 use std::time::Instant;
 
-use bannerwall_ffi::datagrams::Train;
+use bannerwall_ffi::datagrams::DatagramTrain;
 
 use prometheus::IntCounter;
 
-use super::account::Account;
-use super::assembly::{Assembly, Pushed};
-use super::carrier::Carrier;
-use super::device::{self, Device, HEADER, Unwritten};
-use super::guarded::{self, Guarded};
+use super::account::DirectionCounters;
+use super::assembly::{PacketReassembler, PushResult};
+use super::carrier::PeerSocket;
+use super::device::{self, HEADER, PendingChecksums, TunDevice};
+use super::guarded::{self, TunnelInspector};
 use super::ip::is_ip;
-use super::loss::{Report, Tally, Trains};
-use super::noise::{Answer, INITIATION, Noise, RESPONSE};
-use super::outlet::{Cover, Outlet, PLAIN, PLAIN_HEADER};
-use super::place::Place;
+use super::loss::{LossReport, LossTally, TrainSwitch};
+use super::noise::{AgreementReply, INITIATION, NoiseSessions, RESPONSE};
+use super::outlet::{PLAIN, PLAIN_HEADER, PieceProtection, TunnelSender};
+use super::place::PieceNumber;
 use super::session;
 use crate::diagnostics::tell;
 use crate::guard::CarriedVerdict;
@@ -26,29 +26,29 @@ use crate::metrics::TunnelDrop as Reason;
 
 /// Receiving direction of the tunnel.
 #[derive(Debug)]
-pub struct Inlet {
-    pub carrier: Arc<Carrier>,
-    pub device: Arc<Device>,
-    pub cover: Cover,
-    pub account: Account,
-    pub assembly: Assembly,
+pub struct TunnelReceiver {
+    pub carrier: Arc<PeerSocket>,
+    pub device: Arc<TunDevice>,
+    pub cover: PieceProtection,
+    pub account: DirectionCounters,
+    pub assembly: PacketReassembler,
     /// Decrypted pieces, one after the other.
     pub opened: Vec<u8>,
     /// Sending direction, for key agreements.
-    pub outlet: Outlet,
-    pub agreed: Agreed,
+    pub outlet: TunnelSender,
+    pub agreed: AgreementCounter,
     /// Loss report to the peer, and reaction to the peer's reports.
-    pub tally: Tally,
-    pub trains: Arc<Trains>,
+    pub tally: LossTally,
+    pub trains: Arc<TrainSwitch>,
     /// Inspector of packets, if there is one.
-    pub guard: Option<Guarded>,
+    pub guard: Option<TunnelInspector>,
 }
 
 /// Counter of key agreements, which logs the first one.
 #[derive(Debug)]
-pub struct Agreed(pub IntCounter);
+pub struct AgreementCounter(pub IntCounter);
 
-impl Agreed {
+impl AgreementCounter {
     fn note(&self) {
         if self.0.get() == 0 {
             tell("bannerwall: connected to the peer, keys are agreed on");
@@ -59,20 +59,20 @@ impl Agreed {
 
 /// Piece of a packet, from one datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Piece<'a> {
+struct ReceivedPiece<'a> {
     /// Session of its number; 0 without keys.
     session: u32,
-    place: Place,
+    place: PieceNumber,
     octets: &'a [u8],
 }
 
-impl Piece<'_> {
+impl ReceivedPiece<'_> {
     fn follows(&self, other: &Self) -> bool {
         self.session == other.session && self.place.follows(other.place)
     }
 }
 
-impl Inlet {
+impl TunnelReceiver {
     /// Waits for datagrams and handles them.
     ///
     /// # Errors
@@ -84,7 +84,7 @@ impl Inlet {
         Ok(())
     }
 
-    fn take(&mut self, octets: &[u8], train: Train) {
+    fn take(&mut self, octets: &[u8], train: DatagramTrain) {
         let octets = octets.get(..train.length).unwrap_or_default();
         let each = if train.each == 0 { train.length } else { train.each };
         let datagrams = octets.chunks(each.max(1));
@@ -115,22 +115,26 @@ impl Inlet {
     }
 
     /// Parses a datagram; `None` if it carries no piece of a packet.
-    fn read<'a>(&mut self, datagram: &'a [u8], room: &mut &'a mut [u8]) -> Result<Option<Piece<'a>>, Reason> {
+    fn read<'a>(
+        &mut self,
+        datagram: &'a [u8],
+        room: &mut &'a mut [u8],
+    ) -> Result<Option<ReceivedPiece<'a>>, Reason> {
         match &self.cover {
-            Cover::Plain(_) => read_plain(datagram).map(Some).ok_or(Reason::Malformed),
-            Cover::Noise(noise) if matches!(datagram.first(), Some(&(INITIATION | RESPONSE))) => {
+            PieceProtection::Plain(_) => read_plain(datagram).map(Some).ok_or(Reason::Malformed),
+            PieceProtection::Noise(noise) if matches!(datagram.first(), Some(&(INITIATION | RESPONSE))) => {
                 let answer = noise.take(datagram, Instant::now())?;
                 self.answer(answer);
                 Ok(None)
             }
-            Cover::Noise(noise) => open(noise, &self.agreed, datagram, room),
+            PieceProtection::Noise(noise) => open(noise, &self.agreed, datagram, room),
         }
     }
 
-    fn answer(&mut self, answer: Answer) {
+    fn answer(&mut self, answer: AgreementReply) {
         let sent = match answer {
-            Answer::Send(message) => self.carrier.send_one(&message),
-            Answer::Confirm => {
+            AgreementReply::Send(message) => self.carrier.send_one(&message),
+            AgreementReply::Confirm => {
                 self.agreed.note();
                 self.outlet.send_octets(&[])
             }
@@ -141,7 +145,7 @@ impl Inlet {
     }
 
     /// Handles consecutive pieces of one packet.
-    fn take_run(&mut self, run: &[Piece<'_>]) {
+    fn take_run(&mut self, run: &[ReceivedPiece<'_>]) {
         let is_whole = matches!((run.first(), run.last()),
             (Some(first), Some(last)) if first.place.piece == 0 && last.place.is_last);
         if is_whole {
@@ -153,9 +157,9 @@ impl Inlet {
         let mut assembly = std::mem::take(&mut self.assembly);
         for piece in run {
             match assembly.push(piece.session, piece.place, piece.octets) {
-                Pushed::Waiting => {}
-                Pushed::Refused => self.account.dropped(Reason::Contradictory, 1),
-                Pushed::Whole(slot) => {
+                PushResult::Waiting => {}
+                PushResult::Refused => self.account.dropped(Reason::Contradictory, 1),
+                PushResult::Whole(slot) => {
                     self.tally.whole();
                     self.deliver(assembly.parts(slot).into_iter());
                 }
@@ -165,12 +169,12 @@ impl Inlet {
     }
 }
 
-impl Inlet {
+impl TunnelReceiver {
     /// Passes a packet to the device, or drops it.
     fn deliver<'a>(&mut self, pieces: impl Iterator<Item = IoSlice<'a>>) {
         let parts: Vec<IoSlice<'a>> = std::iter::once(IoSlice::new(&[])).chain(pieces).collect();
         let packet = parts.get(1..).unwrap_or_default();
-        if let Some(report) = Report::read(packet) {
+        if let Some(report) = LossReport::read(packet) {
             return self.trains.heard(report, &self.device, Instant::now());
         }
         // The peer never splits a packet inside its header. The inspector and the device could see different
@@ -180,10 +184,10 @@ impl Inlet {
             return self.account.packet(&parts).discard(Reason::Malformed);
         }
         let Some(guard) = &self.guard else { return write(&self.device, &self.account, parts) };
-        match Unwritten::of(packet) {
-            Unwritten::Usual => {}
-            Unwritten::Other(octets) => return self.deliver(std::iter::once(IoSlice::new(&octets))),
-            Unwritten::Unfit => return self.account.packet(&parts).discard(Reason::Malformed),
+        match PendingChecksums::of(packet) {
+            PendingChecksums::Usual => {}
+            PendingChecksums::Other(octets) => return self.deliver(std::iter::once(IoSlice::new(&octets))),
+            PendingChecksums::Unfit => return self.account.packet(&parts).discard(Reason::Malformed),
         }
         let patched = match guard.judge_received(packet, &self.device, &mut self.outlet) {
             CarriedVerdict::Pass => return write(&self.device, &self.account, parts),
@@ -200,7 +204,7 @@ impl Inlet {
 }
 
 /// Passes a packet, after an empty part, to the device.
-fn write(device: &Device, account: &Account, mut parts: Vec<IoSlice<'_>>) {
+fn write(device: &TunDevice, account: &DirectionCounters, mut parts: Vec<IoSlice<'_>>) {
     let dressed = device.dress(&mut parts);
     let packet = account.packet(&parts);
     match dressed.and_then(|()| device.write(packet.parts())) {
@@ -209,19 +213,19 @@ fn write(device: &Device, account: &Account, mut parts: Vec<IoSlice<'_>>) {
     }
 }
 
-fn read_plain(datagram: &[u8]) -> Option<Piece<'_>> {
+fn read_plain(datagram: &[u8]) -> Option<ReceivedPiece<'_>> {
     let (header, octets) = datagram.split_first_chunk::<PLAIN_HEADER>()?;
     let [PLAIN, place @ ..] = *header else { return None };
-    (!octets.is_empty()).then(|| Piece { session: 0, place: Place::from_octets(place), octets })
+    (!octets.is_empty()).then(|| ReceivedPiece { session: 0, place: PieceNumber::from_octets(place), octets })
 }
 
 /// Decrypts a datagram into the start of `room`, and shrinks `room` to the rest.
 fn open<'a>(
-    noise: &Noise,
-    agreed: &Agreed,
+    noise: &NoiseSessions,
+    agreed: &AgreementCounter,
     datagram: &[u8],
     room: &mut &'a mut [u8],
-) -> Result<Option<Piece<'a>>, Reason> {
+) -> Result<Option<ReceivedPiece<'a>>, Reason> {
     let (index, place, sealed) = session::read(datagram).ok_or(Reason::Malformed)?;
     let session = noise.session(index).ok_or(Reason::Forged)?;
     let all = std::mem::take(room);
@@ -238,7 +242,7 @@ fn open<'a>(
     let (octets, rest) = all.split_at_mut(length);
     *room = rest;
     // A datagram without a piece only proves that the peer has the keys.
-    Ok((length > 0).then_some(Piece { session: index.0, place, octets }))
+    Ok((length > 0).then_some(ReceivedPiece { session: index.0, place, octets }))
 }
 
 #[cfg(test)]
@@ -247,12 +251,12 @@ mod tests {
 
     #[test]
     fn only_pieces_of_a_tunnel_are_read() {
-        let place = Place::new(5, 0, 1);
+        let place = PieceNumber::new(5, 0, 1);
         let mut datagram = vec![PLAIN];
         datagram.extend(place.to_octets());
         assert_eq!(read_plain(&datagram), None, "nothing in it");
         datagram.push(0x45);
-        assert_eq!(read_plain(&datagram), Some(Piece { session: 0, place, octets: &[0x45] }));
+        assert_eq!(read_plain(&datagram), Some(ReceivedPiece { session: 0, place, octets: &[0x45] }));
         datagram[0] = 9;
         assert_eq!(read_plain(&datagram), None);
         assert_eq!(read_plain(&[]), None);

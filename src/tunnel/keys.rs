@@ -21,20 +21,20 @@ const LONGEST: u64 = 256;
 
 /// Private or public key.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Key(pub [u8; OCTETS]);
+pub struct TunnelKey(pub [u8; OCTETS]);
 
 /// Own private key and the peer's public key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Keys {
+pub struct TunnelKeys {
     /// Own private key.
-    pub private: Key,
+    pub private: TunnelKey,
     /// Public key of the peer.
-    pub peer: Key,
+    pub peer: TunnelKey,
 }
 
 /// Error of a key.
 #[derive(Debug, thiserror::Error)]
-pub enum KeyError {
+pub enum TunnelKeyError {
     /// The file is unreadable.
     #[error("cannot read {}: {source}", path.display())]
     Read {
@@ -62,16 +62,16 @@ pub enum KeyError {
     Curve,
 }
 
-impl Keys {
+impl TunnelKeys {
     /// Reads the own private key and the peer's public key.
     ///
     /// # Errors
     ///
     /// A file is unreadable or holds no key, or both keys are one pair.
-    pub fn read(private: &Path, peer: &Path) -> Result<Self, KeyError> {
-        let keys = Self { private: Key::read(private)?, peer: Key::read(peer)? };
+    pub fn read(private: &Path, peer: &Path) -> Result<Self, TunnelKeyError> {
+        let keys = Self { private: TunnelKey::read(private)?, peer: TunnelKey::read(peer)? };
         if keys.private.public()? == keys.peer {
-            return Err(KeyError::Ours(peer.to_owned()));
+            return Err(TunnelKeyError::Ours(peer.to_owned()));
         }
         if files::is_open_to_others(private) {
             tell(format_args!(
@@ -83,17 +83,17 @@ impl Keys {
     }
 }
 
-impl Key {
+impl TunnelKey {
     /// Reads a key from a file.
     ///
     /// # Errors
     ///
     /// The file is unreadable, or holds no key.
-    pub fn read(path: &Path) -> Result<Self, KeyError> {
-        let fault = |source| KeyError::Read { path: path.to_owned(), source };
+    pub fn read(path: &Path) -> Result<Self, TunnelKeyError> {
+        let fault = |source| TunnelKeyError::Read { path: path.to_owned(), source };
         let text = files::read_to(path, LONGEST).map_err(fault)?;
         let octets = STANDARD.decode(text.trim_ascii()).ok().and_then(|octets| octets.try_into().ok());
-        octets.map(Self).ok_or_else(|| KeyError::NoKey(path.to_owned()))
+        octets.map(Self).ok_or_else(|| TunnelKeyError::NoKey(path.to_owned()))
     }
 
     /// Generates a private key.
@@ -101,11 +101,11 @@ impl Key {
     /// # Errors
     ///
     /// The system has no random numbers.
-    pub fn generate() -> Result<Self, KeyError> {
-        let mut random = DefaultResolver.resolve_rng().ok_or(KeyError::Curve)?;
-        let mut pair = DefaultResolver.resolve_dh(&DHChoice::Curve25519).ok_or(KeyError::Curve)?;
-        pair.generate(&mut *random).map_err(|_| KeyError::Curve)?;
-        pair.privkey().try_into().map(Self).map_err(|_| KeyError::Curve)
+    pub fn generate() -> Result<Self, TunnelKeyError> {
+        let mut random = DefaultResolver.resolve_rng().ok_or(TunnelKeyError::Curve)?;
+        let mut pair = DefaultResolver.resolve_dh(&DHChoice::Curve25519).ok_or(TunnelKeyError::Curve)?;
+        pair.generate(&mut *random).map_err(|_| TunnelKeyError::Curve)?;
+        pair.privkey().try_into().map(Self).map_err(|_| TunnelKeyError::Curve)
     }
 
     /// Returns the public key of this private key.
@@ -113,10 +113,10 @@ impl Key {
     /// # Errors
     ///
     /// The library lacks Curve25519.
-    pub fn public(&self) -> Result<Self, KeyError> {
-        let mut pair = DefaultResolver.resolve_dh(&DHChoice::Curve25519).ok_or(KeyError::Curve)?;
+    pub fn public(&self) -> Result<Self, TunnelKeyError> {
+        let mut pair = DefaultResolver.resolve_dh(&DHChoice::Curve25519).ok_or(TunnelKeyError::Curve)?;
         pair.set(&self.0);
-        pair.pubkey().try_into().map(Self).map_err(|_| KeyError::Curve)
+        pair.pubkey().try_into().map(Self).map_err(|_| TunnelKeyError::Curve)
     }
 
     /// Writes a private key to a new file that only its owner can read.
@@ -124,20 +124,20 @@ impl Key {
     /// # Errors
     ///
     /// The file exists, or cannot be written.
-    pub fn write_new(&self, path: &Path) -> Result<(), KeyError> {
-        let fault = |source| KeyError::Write { path: path.to_owned(), source };
+    pub fn write_new(&self, path: &Path) -> Result<(), TunnelKeyError> {
+        let fault = |source| TunnelKeyError::Write { path: path.to_owned(), source };
         files::write_secret(path, format!("{self}\n").as_bytes()).map_err(fault)
     }
 }
 
-impl fmt::Display for Key {
+impl fmt::Display for TunnelKey {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&STANDARD.encode(self.0))
     }
 }
 
 /// Hides the key, since no message may contain a private key.
-impl fmt::Debug for Key {
+impl fmt::Debug for TunnelKey {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("Key(…)")
     }
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn a_public_key_is_what_the_standard_says() {
         // Worked out by the formulas of RFC 7748 section 5, in another language.
-        let private = Key(std::array::from_fn(|at| u8::try_from(at + 1).expect("32 octets")));
+        let private = TunnelKey(std::array::from_fn(|at| u8::try_from(at + 1).expect("32 octets")));
         let public = private.public().unwrap();
         assert_eq!(public.to_string(), "B6N8vBQgk8i3VdwbEOhstCY3StFqqFPtC9/AsrhtHHw=");
     }
@@ -161,17 +161,17 @@ mod tests {
     fn keys_come_from_files_and_nothing_else_is_one() {
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str| folder.path().join(name);
-        let private = Key::generate().unwrap();
+        let private = TunnelKey::generate().unwrap();
         private.write_new(&file("private")).unwrap();
         assert!(private.write_new(&file("private")).is_err(), "none is written over");
         assert_eq!(std::fs::metadata(file("private")).unwrap().mode() & 0o777, 0o600);
-        assert_eq!(Key::read(&file("private")).unwrap(), private);
+        assert_eq!(TunnelKey::read(&file("private")).unwrap(), private);
         std::fs::write(file("own"), format!("{}\n\n", private.public().unwrap())).unwrap();
-        let own = Keys::read(&file("private"), &file("own"));
-        assert!(matches!(own, Err(KeyError::Ours(_))), "{own:?}");
+        let own = TunnelKeys::read(&file("private"), &file("own"));
+        assert!(matches!(own, Err(TunnelKeyError::Ours(_))), "{own:?}");
         for bad in ["", "AAAA", "no key", &"A".repeat(45)] {
             std::fs::write(file("bad"), bad).unwrap();
-            assert!(matches!(Key::read(&file("bad")), Err(KeyError::NoKey(_))), "{bad}");
+            assert!(matches!(TunnelKey::read(&file("bad")), Err(TunnelKeyError::NoKey(_))), "{bad}");
         }
         assert_eq!(format!("{private:?}"), "Key(…)");
     }

@@ -16,7 +16,7 @@ const ANSWER: u16 = 2;
 
 /// Setting: `IFLA_MTU` or `IFLA_GSO_MAX_SIZE` (`linux/if_link.h`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Setting {
+pub enum LinkSetting {
     /// Limit of a packet.
     Mtu = 4,
     /// Limit of a packet before segmentation.
@@ -33,7 +33,7 @@ pub fn exists(name: &str) -> bool {
 /// # Errors
 ///
 /// `ENODEV` if there is no such device, `EPERM` without `CAP_NET_ADMIN`, `EINVAL` for an invalid value.
-pub fn set(name: &str, setting: Setting, value: u32) -> io::Result<()> {
+pub fn set(name: &str, setting: LinkSetting, value: u32) -> io::Result<()> {
     let socket = socket()?;
     let index = name_to_index(&socket, name)?;
     sendto(&socket, &request(index, setting, value), SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
@@ -53,7 +53,7 @@ fn socket() -> io::Result<OwnedFd> {
 }
 
 /// Builds `struct nlmsghdr`, `struct ifinfomsg` and one attribute, all in the machine's byte order.
-fn request(index: u32, setting: Setting, value: u32) -> Vec<u8> {
+fn request(index: u32, setting: LinkSetting, value: u32) -> Vec<u8> {
     const LENGTH: u32 = 16 + 16 + 8;
     let mut message = Vec::new();
     message.extend(LENGTH.to_ne_bytes());
@@ -100,12 +100,12 @@ mod tests {
         for length in 0..20 {
             assert!(outcome(&answer(ANSWER, 0)[..length]).is_err(), "{length}");
         }
-        assert_eq!(request(7, Setting::Mtu, 1400).len(), 40);
+        assert_eq!(request(7, LinkSetting::Mtu, 1400).len(), 40);
     }
 
     #[test]
     fn a_device_that_is_not_there_is_told() {
-        let error = set("no-such-device", Setting::Mtu, 1400).expect_err("there is none");
+        let error = set("no-such-device", LinkSetting::Mtu, 1400).expect_err("there is none");
         assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
     }
 }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use prometheus::IntGauge;
 
-use super::device::Device;
+use super::device::TunDevice;
 
 /// First byte of a report, and its length in bytes.
 const KIND: u8 = 0xf0;
@@ -38,12 +38,12 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(64);
 
 /// Numbers of packets that were sent in several pieces.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct LossReport {
     whole: u32,
     incomplete: u32,
 }
 
-impl Report {
+impl LossReport {
     /// Encodes the report.
     pub fn to_octets(self) -> [u8; OCTETS] {
         let mut octets = [KIND; OCTETS];
@@ -68,12 +68,12 @@ impl Report {
 
 /// Counters for the next report.
 #[derive(Debug, Default)]
-pub struct Tally {
-    next: Report,
+pub struct LossTally {
+    next: LossReport,
     sent: Option<Instant>,
 }
 
-impl Tally {
+impl LossTally {
     /// Counts a complete packet of several pieces.
     pub fn whole(&mut self) {
         self.next.whole = self.next.whole.saturating_add(1);
@@ -86,7 +86,7 @@ impl Tally {
     }
 
     /// Returns the report to send now, if any. The clock is read only if needed.
-    pub fn due(&mut self, now: impl FnOnce() -> Instant) -> Option<Report> {
+    pub fn due(&mut self, now: impl FnOnce() -> Instant) -> Option<LossReport> {
         if self.next.incomplete < LOSSES {
             return None;
         }
@@ -101,30 +101,30 @@ impl Tally {
 
 /// Switch between trains and single segments.
 #[derive(Debug)]
-pub struct Trains {
-    pace: Mutex<Pace>,
+pub struct TrainSwitch {
+    pace: Mutex<TrainSwitchState>,
     /// Metric: 1 while trains are sent.
     shown: IntGauge,
 }
 
-impl Trains {
+impl TrainSwitch {
     /// Enables trains, if the device supports them.
-    pub fn new(device: &Device, shown: IntGauge) -> Self {
+    pub fn new(device: &TunDevice, shown: IntGauge) -> Self {
         shown.set(i64::from(device.has_super_packets()));
         Self { pace: Mutex::default(), shown }
     }
 
     /// Handles a report of the peer.
-    pub fn heard(&self, report: Report, device: &Device, now: Instant) {
+    pub fn heard(&self, report: LossReport, device: &TunDevice, now: Instant) {
         self.change(device, |pace| pace.heard(report, now).then_some(false));
     }
 
     /// Enables trains again after the pause; called several times a second.
-    pub fn tick(&self, device: &Device, now: Instant) {
+    pub fn tick(&self, device: &TunDevice, now: Instant) {
         self.change(device, |pace| pace.tick(now).then_some(true));
     }
 
-    fn change(&self, device: &Device, decide: impl FnOnce(&mut Pace) -> Option<bool>) {
+    fn change(&self, device: &TunDevice, decide: impl FnOnce(&mut TrainSwitchState) -> Option<bool>) {
         if !device.has_super_packets() {
             return;
         }
@@ -141,7 +141,7 @@ impl Trains {
 
 /// State of the switch.
 #[derive(Debug)]
-struct Pace {
+struct TrainSwitchState {
     /// End of the current pause, if there is one.
     until: Option<Instant>,
     /// Start of the current period with trains.
@@ -150,15 +150,15 @@ struct Pace {
     pause: Duration,
 }
 
-impl Default for Pace {
+impl Default for TrainSwitchState {
     fn default() -> Self {
         Self { until: None, since: None, pause: PAUSE }
     }
 }
 
-impl Pace {
+impl TrainSwitchState {
     /// True if trains must stop now.
-    fn heard(&mut self, report: Report, now: Instant) -> bool {
+    fn heard(&mut self, report: LossReport, now: Instant) -> bool {
         if self.until.is_some() || !report.is_bad() {
             return false;
         }
@@ -184,33 +184,34 @@ mod tests {
 
     #[test]
     fn a_report_is_read_as_it_was_written_and_nothing_else_is_one() {
-        let report = Report { whole: 0x0102_0304, incomplete: 5 };
+        let report = LossReport { whole: 0x0102_0304, incomplete: 5 };
         let octets = report.to_octets();
         assert_eq!(octets, [0xf0, 1, 2, 3, 4, 0, 0, 0, 5]);
-        assert_eq!(Report::read(&[IoSlice::new(&octets)]), Some(report));
-        assert_eq!(Report::read(&[IoSlice::new(&octets[..8])]), None);
-        assert_eq!(Report::read(&[IoSlice::new(&[0x45; 9])]), None);
-        assert_eq!(Report::read(&[IoSlice::new(&octets), IoSlice::new(&[])]), None);
-        assert_eq!(Report::read(&[]), None);
+        assert_eq!(LossReport::read(&[IoSlice::new(&octets)]), Some(report));
+        assert_eq!(LossReport::read(&[IoSlice::new(&octets[..8])]), None);
+        assert_eq!(LossReport::read(&[IoSlice::new(&[0x45; 9])]), None);
+        assert_eq!(LossReport::read(&[IoSlice::new(&octets), IoSlice::new(&[])]), None);
+        assert_eq!(LossReport::read(&[]), None);
     }
 
     #[test]
     fn losses_are_told_a_few_times_a_second() {
-        let (mut tally, start) = (Tally::default(), Instant::now());
+        let (mut tally, start) = (LossTally::default(), Instant::now());
         tally.whole();
         tally.incomplete(3);
         assert_eq!(tally.due(|| panic!("too few")), None);
         tally.incomplete(1);
-        assert_eq!(tally.due(|| start), Some(Report { whole: 1, incomplete: 4 }));
+        assert_eq!(tally.due(|| start), Some(LossReport { whole: 1, incomplete: 4 }));
         tally.incomplete(u64::MAX);
         assert_eq!(tally.due(|| start + APART / 2), None);
-        assert_eq!(tally.due(|| start + APART), Some(Report { whole: 0, incomplete: u32::MAX }));
+        assert_eq!(tally.due(|| start + APART), Some(LossReport { whole: 0, incomplete: u32::MAX }));
     }
 
     #[test]
     fn trains_pause_where_many_are_lost_and_longer_where_they_are_again() {
-        let (mut pace, mut now) = (Pace::default(), Instant::now());
-        let (good, bad) = (Report { whole: 90, incomplete: 10 }, Report { whole: 89, incomplete: 10 });
+        let (mut pace, mut now) = (TrainSwitchState::default(), Instant::now());
+        let (good, bad) =
+            (LossReport { whole: 90, incomplete: 10 }, LossReport { whole: 89, incomplete: 10 });
         assert!(!pace.heard(good, now) && !pace.tick(now));
         for seconds in [4, 8, 16, 32, 64, 64] {
             assert!(pace.heard(bad, now));
@@ -222,6 +223,8 @@ mod tests {
         now += LONGEST_PAUSE;
         assert!(pace.heard(bad, now));
         assert!(pace.tick(now + PAUSE), "after a good time it begins anew");
-        assert!(Report { whole: u32::MAX, incomplete: u32::MAX }.is_bad() && !Report::default().is_bad());
+        assert!(
+            LossReport { whole: u32::MAX, incomplete: u32::MAX }.is_bad() && !LossReport::default().is_bad()
+        );
     }
 }

@@ -33,7 +33,7 @@ use bannerwall_ffi::error::CallError;
 use crate::guard::{GuardError, InspectionConfig};
 use crate::metrics::{MetricsConfig, MetricsError};
 
-pub use keys::{Key, Keys};
+pub use keys::{TunnelKey, TunnelKeys};
 pub use run::run;
 
 /// Configuration of a tunnel.
@@ -48,7 +48,7 @@ pub struct TunnelConfig {
     /// MTU of the device; by default a new device gets the largest that fits into one datagram.
     pub mtu: Option<u16>,
     /// Protection of the packets.
-    pub protection: Protection,
+    pub protection: PathProtection,
     /// True to pass packets before segmentation, with many datagrams a call.
     pub offload: bool,
     /// Inspection of the packets, if any.
@@ -59,13 +59,13 @@ pub struct TunnelConfig {
 
 /// Protection of packets on the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Protection {
+pub enum PathProtection {
     /// None needed: no packet leaves this machine.
     Loopback,
     /// None: everyone on the path can read and change packets.
     Plain,
     /// Encryption with these keys.
-    Keys(Keys),
+    Keys(TunnelKeys),
 }
 
 /// Error of starting or running a tunnel.

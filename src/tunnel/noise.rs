@@ -20,8 +20,8 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use snow::HandshakeState;
 use snow::params::NoiseParams;
 
-use super::keys::Keys;
-use super::session::{Index, Session};
+use super::keys::TunnelKeys;
+use super::session::{SessionIndex, TunnelSession};
 use crate::metrics::TunnelDrop as Reason;
 
 /// Kinds of datagrams.
@@ -47,7 +47,7 @@ const LONGEST: usize = 128;
 
 /// Result of a datagram of the agreement.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum AgreementReply {
     /// Send this datagram to the peer.
     Send(Vec<u8>),
     /// A new session is in use: send something with it, so that the peer uses it, too.
@@ -55,21 +55,21 @@ pub enum Answer {
 }
 
 /// All sessions with the peer.
-pub struct Noise {
-    keys: Keys,
+pub struct NoiseSessions {
+    keys: TunnelKeys,
     params: NoiseParams,
     /// Session for sending.
-    current: ArcSwapOption<Session>,
+    current: ArcSwapOption<TunnelSession>,
     /// Sessions for receiving.
-    known: ArcSwap<Vec<Arc<Session>>>,
-    agreement: Mutex<Agreement>,
+    known: ArcSwap<Vec<Arc<TunnelSession>>>,
+    agreement: Mutex<KeyAgreement>,
 }
 
 /// State of the agreement.
 #[derive(Default)]
-struct Agreement {
+struct KeyAgreement {
     /// Own initiation that waits for its response.
-    pending: Option<(Index, HandshakeState)>,
+    pending: Option<(SessionIndex, HandshakeState)>,
     /// Time of the last initiation.
     initiated: Option<Instant>,
     /// Time inside the peer's latest initiation.
@@ -80,13 +80,13 @@ struct Agreement {
     index: Option<u32>,
 }
 
-impl Noise {
+impl NoiseSessions {
     /// Returns a state without a session.
     ///
     /// # Errors
     ///
     /// The library lacks the protocol.
-    pub fn new(keys: Keys) -> Result<Self, snow::Error> {
+    pub fn new(keys: TunnelKeys) -> Result<Self, snow::Error> {
         let noise = Self {
             keys,
             params: PROTOCOL.parse()?,
@@ -98,18 +98,18 @@ impl Noise {
     }
 
     /// Returns the session for sending, if there is one.
-    pub fn current(&self) -> Option<Arc<Session>> {
+    pub fn current(&self) -> Option<Arc<TunnelSession>> {
         self.current.load_full()
     }
 
     /// Returns the session of an index.
-    pub fn session(&self, index: Index) -> Option<Arc<Session>> {
+    pub fn session(&self, index: SessionIndex) -> Option<Arc<TunnelSession>> {
         self.known.load().iter().find(|session| session.ours == index).cloned()
     }
 
     /// Confirms `session` after an authentic datagram: the peer has its keys, and it becomes the current one.
     /// True for the first such datagram.
-    pub fn confirm(&self, session: &Arc<Session>) -> bool {
+    pub fn confirm(&self, session: &Arc<TunnelSession>) -> bool {
         let is_news = !session.is_confirmed.load(Relaxed) && !session.is_confirmed.swap(true, Relaxed);
         if is_news {
             self.current.store(Some(Arc::clone(session)));
@@ -141,15 +141,15 @@ impl Noise {
     /// # Errors
     ///
     /// The datagram is invalid, forged or replayed.
-    pub fn take(&self, datagram: &[u8], now: Instant) -> Result<Answer, Reason> {
+    pub fn take(&self, datagram: &[u8], now: Instant) -> Result<AgreementReply, Reason> {
         match datagram.split_first() {
-            Some((&INITIATION, message)) => self.respond(message, now).map(Answer::Send),
-            Some((&RESPONSE, message)) => self.complete(message, now).map(|()| Answer::Confirm),
+            Some((&INITIATION, message)) => self.respond(message, now).map(AgreementReply::Send),
+            Some((&RESPONSE, message)) => self.complete(message, now).map(|()| AgreementReply::Confirm),
             _ => Err(Reason::Malformed),
         }
     }
 
-    fn initiate(&self, agreement: &mut Agreement, day: SystemTime) -> Result<Vec<u8>, snow::Error> {
+    fn initiate(&self, agreement: &mut KeyAgreement, day: SystemTime) -> Result<Vec<u8>, snow::Error> {
         let mut handshake = self.handshake(true)?;
         let since = day.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let time = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
@@ -169,7 +169,7 @@ impl Noise {
         let mut handshake = self.handshake(false).map_err(|_| Reason::Forged)?;
         let payload: [u8; 12] = read(&mut handshake, message)?;
         let [time @ .., a, b, c, d] = payload;
-        let (time, theirs) = (u64::from_be_bytes(time), Index(u32::from_be_bytes([a, b, c, d])));
+        let (time, theirs) = (u64::from_be_bytes(time), SessionIndex(u32::from_be_bytes([a, b, c, d])));
         if time <= agreement.latest {
             return Err(Reason::Replayed);
         }
@@ -185,7 +185,7 @@ impl Noise {
     fn complete(&self, message: &[u8], now: Instant) -> Result<(), Reason> {
         let (index, message) = message.split_first_chunk::<4>().ok_or(Reason::Malformed)?;
         let mut agreement = self.agreement();
-        let ours = Index(u32::from_be_bytes(*index));
+        let ours = SessionIndex(u32::from_be_bytes(*index));
         let Some((_, mut handshake)) = agreement.pending.take_if(|(pending, _)| *pending == ours) else {
             return Err(Reason::Forged);
         };
@@ -197,7 +197,7 @@ impl Noise {
                 return Err(reason);
             }
         };
-        let theirs = Index(u32::from_be_bytes(theirs));
+        let theirs = SessionIndex(u32::from_be_bytes(theirs));
         let session = self.add(handshake, ours, theirs, now).map_err(|_| Reason::Forged)?;
         self.current.store(Some(session));
         Ok(())
@@ -207,15 +207,15 @@ impl Noise {
     fn add(
         &self,
         handshake: HandshakeState,
-        ours: Index,
-        theirs: Index,
+        ours: SessionIndex,
+        theirs: SessionIndex,
         now: Instant,
-    ) -> Result<Arc<Session>, snow::Error> {
+    ) -> Result<Arc<TunnelSession>, snow::Error> {
         let transport = handshake.into_stateless_transport_mode()?;
-        let session = Arc::new(Session::new(ours, theirs, transport, now));
+        let session = Arc::new(TunnelSession::new(ours, theirs, transport, now));
         let current = self.current();
         let is_current =
-            |other: &Arc<Session>| current.as_ref().is_some_and(|current| Arc::ptr_eq(current, other));
+            |other: &Arc<TunnelSession>| current.as_ref().is_some_and(|current| Arc::ptr_eq(current, other));
         let mut known = Vec::clone(&self.known.load());
         known.insert(0, Arc::clone(&session));
         while known.len() > MOST_SESSIONS {
@@ -230,7 +230,7 @@ impl Noise {
     /// Drops expired keys.
     fn forget(&self, now: Instant) {
         let _held = self.agreement();
-        let is_old = |session: &Arc<Session>| now.saturating_duration_since(session.born) >= EXPIRE;
+        let is_old = |session: &Arc<TunnelSession>| now.saturating_duration_since(session.born) >= EXPIRE;
         if self.known.load().iter().any(is_old) {
             let kept = self.known.load().iter().filter(|session| !is_old(session)).cloned().collect();
             self.known.store(Arc::new(kept));
@@ -248,18 +248,18 @@ impl Noise {
         if begins { builder.build_initiator() } else { builder.build_responder() }
     }
 
-    fn agreement(&self) -> MutexGuard<'_, Agreement> {
+    fn agreement(&self) -> MutexGuard<'_, KeyAgreement> {
         self.agreement.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl fmt::Debug for Noise {
+impl fmt::Debug for NoiseSessions {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Noise").field("known", &self.known).finish_non_exhaustive()
+        formatter.debug_struct("NoiseSessions").field("known", &self.known).finish_non_exhaustive()
     }
 }
 
-impl Agreement {
+impl KeyAgreement {
     /// True if another initiation may be handled.
     fn admit(&mut self, now: Instant) -> bool {
         let (second, count) = self.counted.get_or_insert((now, 0));
@@ -270,13 +270,13 @@ impl Agreement {
         *count <= INITIATIONS
     }
 
-    fn next_index(&mut self) -> Result<Index, snow::Error> {
+    fn next_index(&mut self) -> Result<SessionIndex, snow::Error> {
         let next = match self.index {
             Some(last) => last.wrapping_add(1),
             None => random()?,
         };
         self.index = Some(next);
-        Ok(Index(next))
+        Ok(SessionIndex(next))
     }
 }
 
@@ -309,17 +309,18 @@ fn read<const LENGTH: usize>(handshake: &mut HandshakeState, message: &[u8]) -> 
 
 #[cfg(test)]
 mod tests {
-    use super::super::keys::Key;
-    use super::super::place::Place;
+    use super::super::keys::TunnelKey;
+    use super::super::place::PieceNumber;
     use super::super::session;
     use super::*;
 
     /// Two ends that know one another's keys.
-    fn ends() -> [Noise; 2] {
-        let private = [(); 2].map(|()| Key::generate().unwrap());
+    fn ends() -> [NoiseSessions; 2] {
+        let private = [(); 2].map(|()| TunnelKey::generate().unwrap());
         let public = private.map(|key| key.public().unwrap());
-        [(0, 1), (1, 0)]
-            .map(|(own, other)| Noise::new(Keys { private: private[own], peer: public[other] }).unwrap())
+        [(0, 1), (1, 0)].map(|(own, other)| {
+            NoiseSessions::new(TunnelKeys { private: private[own], peer: public[other] }).unwrap()
+        })
     }
 
     fn day(second: u64) -> SystemTime {
@@ -327,22 +328,22 @@ mod tests {
     }
 
     /// Agrees on keys, begun by `from`; gives the initiation.
-    fn agree(from: &Noise, to: &Noise, now: Instant, second: u64) -> Vec<u8> {
+    fn agree(from: &NoiseSessions, to: &NoiseSessions, now: Instant, second: u64) -> Vec<u8> {
         let initiation = from.tick(now, day(second)).expect("it is due");
-        let Ok(Answer::Send(response)) = to.take(&initiation, now) else { panic!("it is good") };
-        assert_eq!(from.take(&response, now), Ok(Answer::Confirm));
+        let Ok(AgreementReply::Send(response)) = to.take(&initiation, now) else { panic!("it is good") };
+        assert_eq!(from.take(&response, now), Ok(AgreementReply::Confirm));
         initiation
     }
 
-    fn seal(from: &Noise, packet: u64, piece: &[u8]) -> Vec<u8> {
+    fn seal(from: &NoiseSessions, packet: u64, piece: &[u8]) -> Vec<u8> {
         let mut room = vec![0; 2048];
         let session = from.current().expect("keys are agreed on");
-        let length = session.seal(Place::new(packet, 0, 1), piece, &mut room).unwrap();
+        let length = session.seal(PieceNumber::new(packet, 0, 1), piece, &mut room).unwrap();
         room.truncate(length);
         room
     }
 
-    fn open(to: &Noise, datagram: &[u8]) -> Result<Vec<u8>, Reason> {
+    fn open(to: &NoiseSessions, datagram: &[u8]) -> Result<Vec<u8>, Reason> {
         let (index, place, sealed) = session::read(datagram).ok_or(Reason::Malformed)?;
         let session = to.session(index).ok_or(Reason::Forged)?;
         let mut room = vec![0; 2048];
@@ -376,13 +377,13 @@ mod tests {
         for length in 0..initiation.len() {
             assert!(other.take(&initiation[..length], now + Duration::from_secs(9_999)).is_err(), "{length}");
         }
-        let Ok(Answer::Send(response)) = other.take(&initiation, now) else { panic!("it is good") };
+        let Ok(AgreementReply::Send(response)) = other.take(&initiation, now) else { panic!("it is good") };
         for at in 0..response.len() * 8 {
             let mut changed = response.clone();
             changed[at / 8] ^= 1 << (at % 8);
             assert!(one.take(&changed, now).is_err(), "bit {at}");
         }
-        assert_eq!(one.take(&response, now), Ok(Answer::Confirm), "forged ones change nothing");
+        assert_eq!(one.take(&response, now), Ok(AgreementReply::Confirm), "forged ones change nothing");
         let datagram = seal(&one, 0, b"hello");
         for at in 0..datagram.len() * 8 {
             let mut changed = datagram.clone();
@@ -435,10 +436,10 @@ mod tests {
     fn both_may_begin_at_once() {
         let ([one, other], now) = (ends(), Instant::now());
         let initiations = [&one, &other].map(|end| end.tick(now, day(0)).unwrap());
-        let Ok(Answer::Send(to_one)) = other.take(&initiations[0], now) else { panic!("it is good") };
-        let Ok(Answer::Send(to_other)) = one.take(&initiations[1], now) else { panic!("it is good") };
-        assert_eq!(one.take(&to_one, now), Ok(Answer::Confirm));
-        assert_eq!(other.take(&to_other, now), Ok(Answer::Confirm));
+        let Ok(AgreementReply::Send(to_one)) = other.take(&initiations[0], now) else { panic!("it is good") };
+        let Ok(AgreementReply::Send(to_other)) = one.take(&initiations[1], now) else { panic!("it is good") };
+        assert_eq!(one.take(&to_one, now), Ok(AgreementReply::Confirm));
+        assert_eq!(other.take(&to_other, now), Ok(AgreementReply::Confirm));
         for packet in 0..4 {
             assert_eq!(open(&other, &seal(&one, packet, b"there")).unwrap(), b"there");
             assert_eq!(open(&one, &seal(&other, packet, b"back")).unwrap(), b"back");
@@ -450,7 +451,7 @@ mod tests {
         let ([one, other], now) = (ends(), Instant::now());
         agree(&one, &other, now, 0);
         assert_eq!(open(&other, &seal(&one, 0, b"a")).unwrap(), b"a");
-        let anew = Noise::new(other.keys).unwrap();
+        let anew = NoiseSessions::new(other.keys).unwrap();
         assert_eq!(open(&anew, &seal(&one, 1, b"b")), Err(Reason::Forged));
         agree(&anew, &one, now + Duration::from_secs(5), 5);
         assert_eq!(open(&one, &seal(&anew, 0, b"c")).unwrap(), b"c");

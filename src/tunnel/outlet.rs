@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::SystemTime;
 
-use super::account::{Account, Packet};
-use super::carrier::{Carrier, MOST_SEGMENTS};
-use super::noise::Noise;
-use super::place::{self, MOST_PIECES, Place};
-use super::session::{self, Session};
+use super::account::{CountedPacket, DirectionCounters};
+use super::carrier::{MOST_SEGMENTS, PeerSocket};
+use super::noise::NoiseSessions;
+use super::place::{self, MOST_PIECES, PieceNumber};
+use super::session::{self, TunnelSession};
 use crate::metrics::TunnelDrop as Reason;
 
 /// Kind of a datagram with an unencrypted piece.
@@ -20,14 +20,14 @@ pub const PLAIN_HEADER: usize = 1 + place::OCTETS;
 
 /// Protection of sent pieces.
 #[derive(Debug, Clone)]
-pub enum Cover {
+pub enum PieceProtection {
     /// Unencrypted, with the counter of packet numbers.
     Plain(Arc<AtomicU64>),
     /// Encrypted.
-    Noise(Arc<Noise>),
+    Noise(Arc<NoiseSessions>),
 }
 
-impl Cover {
+impl PieceProtection {
     /// Returns an unencrypted cover. Its numbers start at the current time, since the peer may still wait for
     /// pieces of an earlier run.
     pub fn plain() -> Self {
@@ -46,10 +46,10 @@ impl Cover {
 
 /// Sending direction of one thread.
 #[derive(Debug)]
-pub struct Outlet {
-    carrier: Arc<Carrier>,
-    cover: Cover,
-    account: Account,
+pub struct TunnelSender {
+    carrier: Arc<PeerSocket>,
+    cover: PieceProtection,
+    account: DirectionCounters,
     headers: Vec<[u8; PLAIN_HEADER]>,
     /// Buffer for a train of encrypted pieces.
     sealed: Vec<u8>,
@@ -57,7 +57,7 @@ pub struct Outlet {
 
 /// Splitting of a packet.
 #[derive(Debug, Clone, Copy)]
-struct Cut {
+struct PacketSplit {
     /// Number of the packet.
     packet: u64,
     /// Number of its pieces.
@@ -68,18 +68,18 @@ struct Cut {
     each: usize,
 }
 
-impl Outlet {
+impl TunnelSender {
     /// Returns a sender over `carrier`.
-    pub fn new(carrier: Arc<Carrier>, cover: Cover, account: Account) -> Self {
+    pub fn new(carrier: Arc<PeerSocket>, cover: PieceProtection, account: DirectionCounters) -> Self {
         let sealed = match cover {
-            Cover::Plain(_) => Vec::new(),
-            Cover::Noise(_) => vec![0; 1 << 16],
+            PieceProtection::Plain(_) => Vec::new(),
+            PieceProtection::Noise(_) => vec![0; 1 << 16],
         };
         Self { carrier, cover, account, headers: vec![[0; PLAIN_HEADER]; MOST_SEGMENTS], sealed }
     }
 
     /// Sends a packet, or drops it.
-    pub fn send(&mut self, packet: Packet<'_>) {
+    pub fn send(&mut self, packet: CountedPacket<'_>) {
         // An outgoing packet has one part.
         let [octets] = packet.parts() else { return packet.discard(Reason::Malformed) };
         match self.send_octets(octets) {
@@ -110,15 +110,15 @@ impl Outlet {
         }
         let at_once = self.carrier.at_once(each);
         let session = match &self.cover {
-            Cover::Plain(_) => None,
-            Cover::Noise(noise) => Some(noise.current().ok_or(Reason::NoKey)?),
+            PieceProtection::Plain(_) => None,
+            PieceProtection::Noise(noise) => Some(noise.current().ok_or(Reason::NoKey)?),
         };
         let packet = match (&self.cover, &session) {
             (_, Some(session)) => session.next(),
-            (Cover::Plain(numbers), None) => numbers.fetch_add(1, Relaxed),
-            (Cover::Noise(_), None) => return Err(Reason::NoKey),
+            (PieceProtection::Plain(numbers), None) => numbers.fetch_add(1, Relaxed),
+            (PieceProtection::Noise(_), None) => return Err(Reason::NoKey),
         };
-        let cut = Cut { packet, pieces, room, each };
+        let cut = PacketSplit { packet, pieces, room, each };
         let mut first = 0;
         let mut rest = octets;
         while first < pieces {
@@ -135,7 +135,7 @@ impl Outlet {
     }
 
     /// Sends unencrypted pieces in one call.
-    fn send_plain(&mut self, cut: Cut, first: usize, train: &[u8]) -> Result<(), Reason> {
+    fn send_plain(&mut self, cut: PacketSplit, first: usize, train: &[u8]) -> Result<(), Reason> {
         let mut parts = [IoSlice::new(&[]); 2 * MOST_SEGMENTS];
         let count = train.len().div_ceil(cut.room);
         for (index, header) in self.headers.iter_mut().take(count).enumerate() {
@@ -150,7 +150,13 @@ impl Outlet {
     }
 
     /// Sends encrypted pieces in one call.
-    fn send_sealed(&mut self, session: &Session, cut: Cut, first: usize, train: &[u8]) -> Result<(), Reason> {
+    fn send_sealed(
+        &mut self,
+        session: &TunnelSession,
+        cut: PacketSplit,
+        first: usize,
+        train: &[u8],
+    ) -> Result<(), Reason> {
         let mut end = 0;
         // An empty train has one empty piece.
         let (start, others) = train.split_at(train.len().min(cut.room));
@@ -162,8 +168,8 @@ impl Outlet {
     }
 }
 
-impl Cut {
-    fn place(self, index: usize) -> Place {
-        Place::new(self.packet, index, self.pieces)
+impl PacketSplit {
+    fn place(self, index: usize) -> PieceNumber {
+        PieceNumber::new(self.packet, index, self.pieces)
     }
 }

@@ -20,7 +20,7 @@ const PACKETS: u64 = 1 << 48;
 
 /// Number of a piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct PieceNumber {
     /// Number of the packet, from its sender.
     pub packet: u64,
     /// Number of the piece, from 0.
@@ -29,7 +29,7 @@ pub struct Place {
     pub is_last: bool,
 }
 
-impl Place {
+impl PieceNumber {
     /// Returns the number of piece `index` of `pieces` of a packet.
     pub fn new(packet: u64, index: usize, pieces: usize) -> Self {
         let piece = u8::try_from(index % MOST_PIECES).unwrap_or_default();
@@ -67,23 +67,24 @@ mod tests {
 
     #[test]
     fn a_number_tells_packet_piece_and_end() {
-        let last = Place::new(0x1234_5678_9abc, 44, 45);
-        assert_eq!(last, Place { packet: 0x1234_5678_9abc, piece: 44, is_last: true });
+        let last = PieceNumber::new(0x1234_5678_9abc, 44, 45);
+        assert_eq!(last, PieceNumber { packet: 0x1234_5678_9abc, piece: 44, is_last: true });
         assert_eq!(last.to_octets(), [0x12, 0x34, 0x56, 0x78, 0x9a, 0xbc, 89]);
         for octets in [[0; 7], [0xff; 7], [1, 2, 3, 4, 5, 6, 7]] {
-            assert_eq!(Place::from_octets(octets).to_octets(), octets);
+            assert_eq!(PieceNumber::from_octets(octets).to_octets(), octets);
         }
-        assert!(last.follows(Place::new(0x1234_5678_9abc, 43, 45)));
-        assert!(!last.follows(Place::new(0x1234_5678_9abb, 43, 45)), "of another packet");
-        assert!(!last.follows(Place::new(0x1234_5678_9abc, 43, 44)), "behind the end");
-        assert_eq!(Place::new(PACKETS, 0, 1).packet, 0, "they go round");
+        assert!(last.follows(PieceNumber::new(0x1234_5678_9abc, 43, 45)));
+        assert!(!last.follows(PieceNumber::new(0x1234_5678_9abb, 43, 45)), "of another packet");
+        assert!(!last.follows(PieceNumber::new(0x1234_5678_9abc, 43, 44)), "behind the end");
+        assert_eq!(PieceNumber::new(PACKETS, 0, 1).packet, 0, "they go round");
     }
 
     #[test]
     fn no_two_pieces_have_one_number() {
         let mut numbers: Vec<u64> = Vec::new();
         for packet in 0..4 {
-            numbers.extend((0..MOST_PIECES).map(|piece| Place::new(packet, piece, MOST_PIECES).number()));
+            numbers
+                .extend((0..MOST_PIECES).map(|piece| PieceNumber::new(packet, piece, MOST_PIECES).number()));
         }
         let all = numbers.len();
         numbers.sort_unstable();

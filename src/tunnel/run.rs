@@ -9,20 +9,22 @@ use rustix::thread::CapabilitySet;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
-use super::account::Account;
-use super::assembly::Assembly;
-use super::carrier::Carrier;
-use super::device::{self, Device, HEADER, Read, Unwritten};
-use super::guarded::{self, Guarded};
-use super::inlet::{Agreed, Inlet};
-use super::link::Setting;
-use super::loss::{Tally, Trains};
-use super::noise::Noise;
-use super::outlet::{Cover, Outlet};
-use super::{Protection, TunnelConfig, TunnelError};
+use super::account::DirectionCounters;
+use super::assembly::PacketReassembler;
+use super::carrier::PeerSocket;
+use super::device::{self, DeviceRead, HEADER, PendingChecksums, TunDevice};
+use super::guarded::{self, TunnelInspector};
+use super::inlet::{AgreementCounter, TunnelReceiver};
+use super::link::LinkSetting;
+use super::loss::{LossTally, TrainSwitch};
+use super::noise::NoiseSessions;
+use super::outlet::{PieceProtection, TunnelSender};
+use super::{PathProtection, TunnelConfig, TunnelError};
 use crate::diagnostics::tell;
-use crate::guard::{CarriedVerdict, CarrierGuard, EventReader, InspectionConfig, Output};
-use crate::metrics::{Endpoint, Health, Registry, TunnelDrop as Reason, TunnelMetrics, Way};
+use crate::guard::{CarriedVerdict, CarrierGuard, EventOutput, EventReader, InspectionConfig};
+use crate::metrics::{
+    MetricsEndpoint, MetricsRegistry, ProgramHealth, TunnelDirection, TunnelDrop as Reason, TunnelMetrics,
+};
 use crate::privileges::{self, FILES};
 
 /// Size of the buffers: for the longest packet with its header, or the longest train.
@@ -32,7 +34,7 @@ const LONGEST: usize = 1 << 17;
 const LOOK: Duration = Duration::from_millis(250);
 
 /// Message to the main thread.
-enum Message {
+enum TunnelMessage {
     /// Stop the run (SIGINT, SIGTERM).
     Stop,
     /// Reload the rules, and reopen the event files (SIGHUP, SIGUSR1, SIGUSR2).
@@ -49,17 +51,17 @@ enum Message {
 /// A needed resource is missing or fails.
 pub fn run(
     config: &TunnelConfig,
-    outputs: Vec<Output>,
+    outputs: Vec<EventOutput>,
     readers: Vec<Box<dyn EventReader>>,
 ) -> Result<(), TunnelError> {
     let cover = cover(config)?;
-    let registry = Registry::new()?;
+    let registry = MetricsRegistry::new()?;
     let metrics = TunnelMetrics::new(&registry)?;
-    let health = Arc::new(Health::default());
+    let health = Arc::new(ProgramHealth::default());
     let (sender, messages) = unbounded();
     let signals = signals()?;
-    let carrier = Arc::new(Carrier::open(config.local, config.peer, config.offload)?);
-    let device = Arc::new(Device::open(&config.device, config.offload)?);
+    let carrier = Arc::new(PeerSocket::open(config.local, config.peer, config.offload)?);
+    let device = Arc::new(TunDevice::open(&config.device, config.offload)?);
     let mtu = settle(config, &cover, &carrier, &device)?;
     CarrierGuard::prepare(&readers)?;
     // All sockets and devices are open; only rules and event files of other users may be needed later.
@@ -67,41 +69,46 @@ pub fn run(
     let start = |config: &InspectionConfig| CarrierGuard::start(config.clone(), outputs, readers, &registry);
     let guard = config.guard.as_ref().map(start).transpose()?;
     hear(signals, sender.clone())?;
-    let show = |shown| Endpoint::start(shown, registry, Arc::clone(&health));
+    let show = |shown| MetricsEndpoint::start(shown, registry, Arc::clone(&health));
     let _endpoint = config.metrics.as_ref().map(show).transpose()?;
     let guarded = || {
         let inspector = guard.as_ref().map(CarrierGuard::inspector);
-        inspector.map(|inspector| Guarded { inspector, interface: device.name().to_owned() })
+        inspector.map(|inspector| TunnelInspector { inspector, interface: device.name().to_owned() })
     };
-    let account = |way| Account::new(metrics.clone(), way);
-    let outlet = |way| Outlet::new(Arc::clone(&carrier), cover.clone(), account(way));
-    let trains = Arc::new(Trains::new(&device, metrics.super_packets.clone()));
-    let outward = Outward {
+    let account = |way| DirectionCounters::new(metrics.clone(), way);
+    let outlet = |way| TunnelSender::new(Arc::clone(&carrier), cover.clone(), account(way));
+    let trains = Arc::new(TrainSwitch::new(&device, metrics.super_packets.clone()));
+    let outward = OutboundLoop {
         device: Arc::clone(&device),
         carrier: Arc::clone(&carrier),
-        account: account(Way::Sent),
-        outlet: outlet(Way::Sent),
+        account: account(TunnelDirection::Sent),
+        outlet: outlet(TunnelDirection::Sent),
         guard: guarded(),
     };
     spawn("to-peer", &sender, move || outward.run())?;
-    let inlet = Inlet {
+    let inlet = TunnelReceiver {
         carrier: Arc::clone(&carrier),
         device: Arc::clone(&device),
         cover: cover.clone(),
-        account: account(Way::Received),
-        assembly: Assembly::default(),
+        account: account(TunnelDirection::Received),
+        assembly: PacketReassembler::default(),
         opened: vec![0; LONGEST],
-        outlet: outlet(Way::Sent),
-        agreed: Agreed(metrics.handshakes.clone()),
-        tally: Tally::default(),
+        outlet: outlet(TunnelDirection::Sent),
+        agreed: AgreementCounter(metrics.handshakes.clone()),
+        tally: LossTally::default(),
         trains: Arc::clone(&trains),
         guard: guarded(),
     };
     spawn("from-peer", &sender, move || receive_all(inlet))?;
     health.set_ready(true);
     announce(config, &device, &cover, &mtu, guard.as_ref());
-    let watch =
-        Watch { carrier: &carrier, cover: &cover, metrics: &metrics, trains: &trains, guard: guard.as_ref() };
+    let watch = PeriodicWork {
+        carrier: &carrier,
+        cover: &cover,
+        metrics: &metrics,
+        trains: &trains,
+        guard: guard.as_ref(),
+    };
     let outcome = watch.run(&messages, &device);
     health.set_ready(false);
     finish(guard, &metrics);
@@ -118,21 +125,21 @@ fn finish(guard: Option<CarrierGuard>, metrics: &TunnelMetrics) {
 }
 
 /// Returns the protection of packets.
-fn cover(config: &TunnelConfig) -> Result<Cover, TunnelError> {
+fn cover(config: &TunnelConfig) -> Result<PieceProtection, TunnelError> {
     Ok(match config.protection {
-        Protection::Loopback if !config.peer.ip().to_canonical().is_loopback() => {
+        PathProtection::Loopback if !config.peer.ip().to_canonical().is_loopback() => {
             return Err(TunnelError::Plain(config.peer));
         }
-        Protection::Loopback | Protection::Plain => Cover::plain(),
-        Protection::Keys(keys) => Cover::Noise(Arc::new(Noise::new(keys)?)),
+        PathProtection::Loopback | PathProtection::Plain => PieceProtection::plain(),
+        PathProtection::Keys(keys) => PieceProtection::Noise(Arc::new(NoiseSessions::new(keys)?)),
     })
 }
 
 /// Reports that packets pass, and the settings.
 fn announce(
     config: &TunnelConfig,
-    device: &Device,
-    cover: &Cover,
+    device: &TunDevice,
+    cover: &PieceProtection,
     mtu: &str,
     carrier_guard: Option<&CarrierGuard>,
 ) {
@@ -142,7 +149,7 @@ fn announce(
         if device.is_ours() { "made" } else { "taken over" },
         config.local,
         config.peer,
-        if matches!(cover, Cover::Noise(_)) { "sealed" } else { "plain" },
+        if matches!(cover, PieceProtection::Noise(_)) { "sealed" } else { "plain" },
         if config.offload { "super-packets" } else { "packet by packet" },
     ));
     if let (Some(guard), Some(inspection)) = (carrier_guard, &config.guard) {
@@ -159,9 +166,9 @@ fn announce(
 /// Sets the device's sizes for the path to the peer, and returns its MTU for the report.
 fn settle(
     config: &TunnelConfig,
-    cover: &Cover,
-    carrier: &Carrier,
-    device: &Device,
+    cover: &PieceProtection,
+    carrier: &PeerSocket,
+    device: &TunDevice,
 ) -> Result<String, TunnelError> {
     let room = carrier.each().saturating_sub(cover.overhead());
     let header = if config.offload { HEADER } else { 0 };
@@ -169,12 +176,12 @@ fn settle(
     let chosen = config.mtu.map(usize::from);
     let mtu = chosen.or_else(|| device.is_ours().then(|| room.saturating_sub(header).min(65_535)));
     if let Some(mtu) = mtu {
-        device.set(Setting::Mtu, mtu).map_err(TunnelError::Mtu)?;
+        device.set(LinkSetting::Mtu, mtu).map_err(TunnelError::Mtu)?;
     }
     if config.offload {
         // A train carries this much. Without the permission, longer packets need two calls.
         let longest = room * carrier.at_once(carrier.each()) - HEADER;
-        if device.set(Setting::SuperPacket, longest.min(65_535)).is_err() {
+        if device.set(LinkSetting::SuperPacket, longest.min(65_535)).is_err() {
             tell("bannerwall: the device's gso_max_size cannot be set: the longest packets go by two calls");
         }
     }
@@ -182,22 +189,22 @@ fn settle(
 }
 
 /// Sending direction: from the device to the peer.
-struct Outward {
-    device: Arc<Device>,
-    carrier: Arc<Carrier>,
-    account: Account,
-    outlet: Outlet,
+struct OutboundLoop {
+    device: Arc<TunDevice>,
+    carrier: Arc<PeerSocket>,
+    account: DirectionCounters,
+    outlet: TunnelSender,
     /// Inspector of packets, if there is one.
-    guard: Option<Guarded>,
+    guard: Option<TunnelInspector>,
 }
 
-impl Outward {
+impl OutboundLoop {
     fn run(mut self) -> Result<(), TunnelError> {
         let mut buffer = vec![0; LONGEST];
         loop {
             let read = self.device.read(&mut buffer);
             let fault = |source| TunnelError::Device { name: self.device.name().to_owned(), source };
-            let Read::Octets(length) = read.map_err(fault)? else { return Ok(()) };
+            let DeviceRead::Octets(length) = read.map_err(fault)? else { return Ok(()) };
             self.forward(buffer.get(..length).unwrap_or_default());
         }
     }
@@ -213,13 +220,13 @@ impl Outward {
             None => CarriedVerdict::Pass,
             Some(guard) => {
                 // The kernel passes on the header of a virtual machine, which may request other checksums.
-                match Unwritten::of(&parts) {
-                    Unwritten::Usual => {}
-                    Unwritten::Other(octets) => {
+                match PendingChecksums::of(&parts) {
+                    PendingChecksums::Usual => {}
+                    PendingChecksums::Other(octets) => {
                         written = octets;
                         parts = [IoSlice::new(&written)];
                     }
-                    Unwritten::Unfit => return self.account.packet(&parts).discard(Reason::Malformed),
+                    PendingChecksums::Unfit => return self.account.packet(&parts).discard(Reason::Malformed),
                 }
                 guard.judge_sent(&parts, &self.device, &mut self.outlet)
             }
@@ -237,7 +244,7 @@ impl Outward {
 }
 
 /// Receives from the peer until an error.
-fn receive_all(mut inlet: Inlet) -> Result<(), TunnelError> {
+fn receive_all(mut inlet: TunnelReceiver) -> Result<(), TunnelError> {
     let mut buffer = vec![0; LONGEST];
     loop {
         inlet.receive(&mut buffer).map_err(TunnelError::Socket)?;
@@ -245,28 +252,28 @@ fn receive_all(mut inlet: Inlet) -> Result<(), TunnelError> {
 }
 
 /// Periodic work of the main thread.
-struct Watch<'a> {
-    carrier: &'a Carrier,
-    cover: &'a Cover,
+struct PeriodicWork<'a> {
+    carrier: &'a PeerSocket,
+    cover: &'a PieceProtection,
     metrics: &'a TunnelMetrics,
-    trains: &'a Trains,
+    trains: &'a TrainSwitch,
     guard: Option<&'a CarrierGuard>,
 }
 
-impl Watch<'_> {
-    fn run(&self, messages: &Receiver<Message>, device: &Device) -> Result<(), TunnelError> {
+impl PeriodicWork<'_> {
+    fn run(&self, messages: &Receiver<TunnelMessage>, device: &TunDevice) -> Result<(), TunnelError> {
         loop {
             self.look();
             self.trains.tick(device, Instant::now());
             match messages.recv_timeout(LOOK) {
-                Ok(Message::Stop) => return Ok(()),
-                Ok(Message::Reload) => self.guard.map_or((), CarrierGuard::reload),
-                Ok(Message::Ended(Some(Ok(())))) => {
+                Ok(TunnelMessage::Stop) => return Ok(()),
+                Ok(TunnelMessage::Reload) => self.guard.map_or((), CarrierGuard::reload),
+                Ok(TunnelMessage::Ended(Some(Ok(())))) => {
                     tell(format_args!("bannerwall: device {} was deleted", device.name()));
                     return Ok(());
                 }
-                Ok(Message::Ended(Some(Err(error)))) => return Err(error),
-                Ok(Message::Ended(None)) => return Err(TunnelError::Failed),
+                Ok(TunnelMessage::Ended(Some(Err(error)))) => return Err(error),
+                Ok(TunnelMessage::Ended(None)) => return Err(TunnelError::Failed),
                 Err(_) => {}
             }
         }
@@ -277,7 +284,7 @@ impl Watch<'_> {
         if let Ok(path) = self.carrier.look_at_path() {
             self.metrics.path_mtu.set(i64::try_from(path).unwrap_or(i64::MAX));
         }
-        if let Cover::Noise(noise) = self.cover
+        if let PieceProtection::Noise(noise) = self.cover
             && let Some(initiation) = noise.tick(Instant::now(), SystemTime::now())
         {
             // A lost initiation needs no retry here: the next one follows.
@@ -290,27 +297,27 @@ impl Watch<'_> {
 }
 
 /// Reports the end of a direction to the main thread, also after a panic.
-struct Farewell {
+struct DirectionExitNotifier {
     outcome: Option<Result<(), TunnelError>>,
-    sender: Sender<Message>,
+    sender: Sender<TunnelMessage>,
 }
 
-impl Drop for Farewell {
+impl Drop for DirectionExitNotifier {
     fn drop(&mut self) {
         // The main thread is gone only at the end of the process.
-        let _ = self.sender.send(Message::Ended(self.outcome.take()));
+        let _ = self.sender.send(TunnelMessage::Ended(self.outcome.take()));
     }
 }
 
 fn spawn(
     name: &'static str,
-    sender: &Sender<Message>,
+    sender: &Sender<TunnelMessage>,
     work: impl FnOnce() -> Result<(), TunnelError> + Send + 'static,
 ) -> Result<(), TunnelError> {
     let sender = sender.clone();
     std::thread::Builder::new().name(name.to_owned()).spawn(move || {
         privileges::give_up_all(name);
-        let mut farewell = Farewell { outcome: None, sender };
+        let mut farewell = DirectionExitNotifier { outcome: None, sender };
         farewell.outcome = Some(work());
     })?;
     Ok(())
@@ -322,11 +329,12 @@ fn signals() -> Result<Signals, TunnelError> {
 }
 
 /// Forwards signals from a thread. It starts after the confinement, which it would not inherit before.
-fn hear(mut signals: Signals, sender: Sender<Message>) -> Result<(), TunnelError> {
+fn hear(mut signals: Signals, sender: Sender<TunnelMessage>) -> Result<(), TunnelError> {
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         privileges::give_up_all("signals");
         for signal in signals.forever() {
-            let message = if matches!(signal, SIGINT | SIGTERM) { Message::Stop } else { Message::Reload };
+            let message =
+                if matches!(signal, SIGINT | SIGTERM) { TunnelMessage::Stop } else { TunnelMessage::Reload };
             // At the very end the receiver is gone.
             let _ = sender.send(message);
         }
@@ -335,8 +343,9 @@ fn hear(mut signals: Signals, sender: Sender<Message>) -> Result<(), TunnelError
 }
 
 fn summary(metrics: &TunnelMetrics) -> String {
-    let count = |way: Way| (metrics.packets(way).get(), metrics.octets(way).get());
-    let ((sent, sent_octets), (received, received_octets)) = (count(Way::Sent), count(Way::Received));
+    let count = |way: TunnelDirection| (metrics.packets(way).get(), metrics.octets(way).get());
+    let ((sent, sent_octets), (received, received_octets)) =
+        (count(TunnelDirection::Sent), count(TunnelDirection::Received));
     let dropped: Vec<String> = Reason::ALL
         .iter()
         .map(|reason| (reason.name(), metrics.dropped(*reason).get()))

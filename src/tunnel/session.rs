@@ -15,8 +15,8 @@ use std::time::Instant;
 
 use snow::StatelessTransportState;
 
-use super::place::{self, Place};
-use super::window::Window;
+use super::place::{self, PieceNumber};
+use super::window::ReplayWindow;
 use crate::metrics::TunnelDrop as Reason;
 
 /// Kind of a datagram with an encrypted piece.
@@ -28,28 +28,33 @@ pub const TAG: usize = 16;
 
 /// Index of a session, chosen by its receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Index(pub u32);
+pub struct SessionIndex(pub u32);
 
 /// Session.
-pub struct Session {
+pub struct TunnelSession {
     /// Index in received datagrams.
-    pub ours: Index,
+    pub ours: SessionIndex,
     /// Index in sent datagrams.
-    theirs: Index,
+    theirs: SessionIndex,
     transport: StatelessTransportState,
     next: AtomicU64,
-    window: Mutex<Window>,
+    window: Mutex<ReplayWindow>,
     /// Time of the key agreement.
     pub born: Instant,
     /// True once the peer has proved possession of the keys.
     pub is_confirmed: AtomicBool,
 }
 
-impl Session {
+impl TunnelSession {
     /// Returns a session with `transport`, agreed on at `born`.
-    pub fn new(ours: Index, theirs: Index, transport: StatelessTransportState, born: Instant) -> Self {
+    pub fn new(
+        ours: SessionIndex,
+        theirs: SessionIndex,
+        transport: StatelessTransportState,
+        born: Instant,
+    ) -> Self {
         let is_confirmed = AtomicBool::new(transport.is_initiator());
-        let (next, window) = (AtomicU64::new(0), Mutex::new(Window::new()));
+        let (next, window) = (AtomicU64::new(0), Mutex::new(ReplayWindow::new()));
         Self { ours, theirs, transport, next, window, born, is_confirmed }
     }
 
@@ -68,7 +73,7 @@ impl Session {
     /// # Errors
     ///
     /// `room` is too small.
-    pub fn seal(&self, place: Place, piece: &[u8], room: &mut [u8]) -> Result<usize, Reason> {
+    pub fn seal(&self, place: PieceNumber, piece: &[u8], room: &mut [u8]) -> Result<usize, Reason> {
         let (header, sealed) = room.split_first_chunk_mut::<HEADER>().ok_or(Reason::TooLong)?;
         let [kind, rest @ ..] = header;
         *kind = SEALED;
@@ -86,7 +91,7 @@ impl Session {
     /// # Errors
     ///
     /// The piece is forged or replayed.
-    pub fn open(&self, place: Place, sealed: &[u8], room: &mut [u8]) -> Result<usize, Reason> {
+    pub fn open(&self, place: PieceNumber, sealed: &[u8], room: &mut [u8]) -> Result<usize, Reason> {
         if room.len() < sealed.len() {
             return Err(Reason::Malformed);
         }
@@ -97,17 +102,17 @@ impl Session {
     }
 }
 
-impl fmt::Debug for Session {
+impl fmt::Debug for TunnelSession {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Session").field("ours", &self.ours).finish_non_exhaustive()
+        formatter.debug_struct("TunnelSession").field("ours", &self.ours).finish_non_exhaustive()
     }
 }
 
 /// Parses a datagram with an encrypted piece: its session, its number, and the encrypted bytes.
-pub fn read(datagram: &[u8]) -> Option<(Index, Place, &[u8])> {
+pub fn read(datagram: &[u8]) -> Option<(SessionIndex, PieceNumber, &[u8])> {
     let (header, sealed) = datagram.split_first_chunk::<HEADER>()?;
     let [SEALED, rest @ ..] = header else { return None };
     let (number, index) = rest.split_first_chunk::<{ place::OCTETS }>()?;
-    let index = Index(u32::from_be_bytes(index.try_into().ok()?));
-    (sealed.len() >= TAG).then(|| (index, Place::from_octets(*number), sealed))
+    let index = SessionIndex(u32::from_be_bytes(index.try_into().ok()?));
+    (sealed.len() >= TAG).then(|| (index, PieceNumber::from_octets(*number), sealed))
 }

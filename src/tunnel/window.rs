@@ -1,27 +1,27 @@
 //! Replay protection: records the received pieces under one key.
 
-use super::place::Place;
+use super::place::PieceNumber;
 
 /// Number of packets before the newest whose pieces are still accepted.
 const WIDTH: usize = 1024;
 
 /// Received pieces of the newest packets.
 #[derive(Debug)]
-pub struct Window {
+pub struct ReplayWindow {
     /// Number of the newest packet.
     newest: u64,
     /// Bits of the pieces, by the packet number's remainder.
     pieces: Vec<u128>,
 }
 
-impl Window {
+impl ReplayWindow {
     /// Returns an empty window.
     pub fn new() -> Self {
         Self { newest: 0, pieces: vec![0; WIDTH] }
     }
 
     /// Records an authentic piece; returns false for a duplicate or a too old piece.
-    pub fn admit(&mut self, place: Place) -> bool {
+    pub fn admit(&mut self, place: PieceNumber) -> bool {
         let width = WIDTH as u64;
         if place.packet + width <= self.newest {
             return false;
@@ -53,18 +53,18 @@ mod tests {
 
     use super::*;
 
-    fn place(packet: u64, piece: u8) -> Place {
-        Place { packet, piece, is_last: false }
+    fn place(packet: u64, piece: u8) -> PieceNumber {
+        PieceNumber { packet, piece, is_last: false }
     }
 
     #[test]
     fn a_piece_is_admitted_once_and_not_when_it_is_old() {
-        let mut window = Window::new();
+        let mut window = ReplayWindow::new();
         assert!(window.admit(place(0, 0)));
         assert!(!window.admit(place(0, 0)));
         assert!(window.admit(place(0, 127)));
         assert!(window.admit(place(5, 3)) && window.admit(place(4, 3)) && window.admit(place(5, 4)));
-        assert!(!window.admit(Place { is_last: true, ..place(5, 3) }), "another end changes nothing");
+        assert!(!window.admit(PieceNumber { is_last: true, ..place(5, 3) }), "another end changes nothing");
         assert!(window.admit(place(1023, 0)) && !window.admit(place(0, 0)));
         assert!(window.admit(place(1024, 0)));
         assert!(!window.admit(place(0, 9)), "too old");
@@ -78,7 +78,7 @@ mod tests {
             steps in prop::collection::vec((0..3_000_u64, 0..128_u8), 0..2_000),
             jumps in prop::collection::vec(0..5_000_u64, 0..4),
         ) {
-            let (mut window, mut admitted) = (Window::new(), HashSet::new());
+            let (mut window, mut admitted) = (ReplayWindow::new(), HashSet::new());
             for (index, (packet, piece)) in steps.iter().enumerate() {
                 let packet = packet + jumps.iter().take(index / 500).sum::<u64>();
                 if window.admit(place(packet, *piece)) {

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_saphyr::Spanned;
 use tokio_rustls::rustls::ServerConfig;
 
-use super::{ClientCertificates, File, Tls, TlsFault, Users};
+use super::{ClientCertificates, TlsFileError, TlsFileKind, WebTlsSettings, WebUsers};
 
 /// Limit of the file's size, in bytes.
 const LIMIT: u64 = 1 << 20;
@@ -24,7 +24,7 @@ const LIMIT: u64 = 1 << 20;
 #[derive(Debug, Clone)]
 pub struct WebConfig {
     tls: Option<Arc<ServerConfig>>,
-    users: Option<Arc<Users>>,
+    users: Option<Arc<WebUsers>>,
 }
 
 /// Error of a configuration file.
@@ -53,14 +53,14 @@ pub enum WebConfigError {
 /// Content of the file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Document {
-    tls_server_config: Option<Section>,
+struct WebConfigFile {
+    tls_server_config: Option<TlsSection>,
     basic_auth_users: Option<BTreeMap<String, Spanned<String>>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Section {
+struct TlsSection {
     cert_file: Option<Spanned<PathBuf>>,
     key_file: Option<Spanned<PathBuf>>,
     client_auth_type: Option<Spanned<String>>,
@@ -70,11 +70,11 @@ struct Section {
 }
 
 /// Line number, and the fault there.
-type Fault = (u64, String);
+type LineFault = (u64, String);
 
 impl WebConfig {
     /// Returns TLS and users for a server.
-    pub(crate) fn parts(&self) -> (Option<Arc<ServerConfig>>, Option<Arc<Users>>) {
+    pub(crate) fn parts(&self) -> (Option<Arc<ServerConfig>>, Option<Arc<WebUsers>>) {
         (self.tls.clone(), self.users.clone())
     }
 
@@ -110,8 +110,8 @@ fn text(path: &Path) -> io::Result<String> {
 }
 
 /// Parses a text; one without a value (empty, or only comments) is an empty configuration.
-fn parse(text: &str) -> Result<Document, Fault> {
-    let document: Result<Option<Document>, _> = serde_saphyr::from_str(text);
+fn parse(text: &str) -> Result<WebConfigFile, LineFault> {
+    let document: Result<Option<WebConfigFile>, _> = serde_saphyr::from_str(text);
     document.map(Option::unwrap_or_default).map_err(|error| {
         let line = error.location().map_or(1, |location| location.line());
         (line, reason(&error))
@@ -126,25 +126,25 @@ fn reason(error: &serde_saphyr::Error) -> String {
     first.find(" at line ").and_then(|at| first.get(..at)).unwrap_or(first).to_owned()
 }
 
-fn users(named: BTreeMap<String, Spanned<String>>) -> Result<Users, Fault> {
+fn users(named: BTreeMap<String, Spanned<String>>) -> Result<WebUsers, LineFault> {
     let mut hashes = HashMap::new();
     for (name, hash) in named {
-        if !Users::knows(&hash.value) {
+        if !WebUsers::knows(&hash.value) {
             let why = format!("basic_auth_users: {name}: not a bcrypt hash: create one with `htpasswd -nbB`");
             return Err((line(&hash), why));
         }
         hashes.insert(name, hash.value);
     }
-    Ok(Users::new(hashes))
+    Ok(WebUsers::new(hashes))
 }
 
 fn line<T>(value: &Spanned<T>) -> u64 {
     value.referenced.line()
 }
 
-impl Section {
+impl TlsSection {
     /// Loads the named files; none if it names none.
-    fn read(self, folder: &Path) -> Result<Option<Arc<ServerConfig>>, Fault> {
+    fn read(self, folder: &Path) -> Result<Option<Arc<ServerConfig>>, LineFault> {
         let (certificates, key) = match (&self.cert_file, &self.key_file) {
             (Some(certificates), Some(key)) => (certificates, key),
             (Some(lone), None) => return Err((line(lone), "cert_file without key_file".to_owned())),
@@ -155,16 +155,16 @@ impl Section {
         let place = |file: &Spanned<PathBuf>| folder.join(&file.value);
         let authorities = clients.as_ref().map(|(file, wanted)| (place(file), *wanted));
         let (chain, own) = (place(certificates), place(key));
-        let tls = Tls {
+        let tls = WebTlsSettings {
             clients: authorities.as_ref().map(|(path, wanted)| (path.as_path(), *wanted)),
             versions: self.versions()?,
-            ..Tls::new(&chain, &own)
+            ..WebTlsSettings::new(&chain, &own)
         };
-        let config = tls.config().map_err(|TlsFault { file, path, why }| {
+        let config = tls.config().map_err(|TlsFileError { file, path, why }| {
             let told = match file {
-                File::Certificates => Some(certificates),
-                File::Key => Some(key),
-                File::ClientAuthorities => self.client_ca_file.as_ref(),
+                TlsFileKind::Certificates => Some(certificates),
+                TlsFileKind::Key => Some(key),
+                TlsFileKind::ClientAuthorities => self.client_ca_file.as_ref(),
             };
             (told.map_or(1, line), format!("{}: {why}", path.display()))
         });
@@ -172,7 +172,7 @@ impl Section {
     }
 
     /// Checks that nothing else is set without a certificate, since there is no TLS then.
-    fn has_nothing(&self) -> Result<(), Fault> {
+    fn has_nothing(&self) -> Result<(), LineFault> {
         let words = [&self.client_auth_type, &self.min_version, &self.max_version];
         let lone = words.into_iter().flatten().map(line).chain(self.client_ca_file.as_ref().map(line)).min();
         match lone {
@@ -182,7 +182,7 @@ impl Section {
     }
 
     /// Returns the authorities of clients' certificates, if any are requested.
-    fn clients(&self) -> Result<Option<(&Spanned<PathBuf>, ClientCertificates)>, Fault> {
+    fn clients(&self) -> Result<Option<(&Spanned<PathBuf>, ClientCertificates)>, LineFault> {
         let wanted = match self.client_auth_type.as_ref().map(|wanted| (wanted, wanted.value.as_str())) {
             None | Some((_, "" | "NoClientCert")) => None,
             Some((it, "VerifyClientCertIfGiven")) => Some((it, ClientCertificates::IfGiven)),
@@ -217,7 +217,7 @@ impl Section {
     }
 
     /// Returns whether TLS 1.2 and 1.3 are enabled.
-    fn versions(&self) -> Result<(bool, bool), Fault> {
+    fn versions(&self) -> Result<(bool, bool), LineFault> {
         let read = |name: &str, it: &Option<Spanned<String>>, default: u8| match it {
             None => Ok((default, 0)),
             Some(it) => match it.value.as_str() {

@@ -1,7 +1,7 @@
 //! Limit of wrong logins from one address.
 //!
 //! A correct user may share an address with an attacker: behind one NAT, or in one IPv6 network. Logins that
-//! were correct before are never refused ([`Users::has_seen`](super::Users::has_seen), which costs nothing).
+//! were correct before are never refused ([`WebUsers::has_seen`](super::WebUsers::has_seen), which costs nothing).
 //! A new login is refused at first, like a guess. If it is repeated after a while, as a scraper's is, it is
 //! tried. An attacker must send each guess twice, and only one in a while is tried.
 
@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::Rates;
+use super::AddressRateLimits;
 
 /// Wrong logins of one address: burst and rate a second.
 const FAILURES: (f64, f64) = (10.0, 1.0 / 6.0);
@@ -24,23 +24,23 @@ const REMEMBERED: usize = 1 << 14;
 
 /// Wrong logins by address.
 #[derive(Debug)]
-pub(crate) struct Failures {
-    rates: Rates,
-    refused: Mutex<Refused>,
+pub(crate) struct LoginFailures {
+    rates: AddressRateLimits,
+    refused: Mutex<UntriedLogins>,
 }
 
 /// Untried logins, by their digests, with the time of their first attempt.
 #[derive(Debug, Default)]
-struct Refused {
+struct UntriedLogins {
     since: HashMap<[u8; 32], Instant>,
     /// Time of the last such try.
     tried: Option<Instant>,
 }
 
-impl Failures {
+impl LoginFailures {
     /// Returns an empty record.
     pub(crate) fn new() -> Self {
-        Self { rates: Rates::new(FAILURES), refused: Mutex::default() }
+        Self { rates: AddressRateLimits::new(FAILURES), refused: Mutex::default() }
     }
 
     /// True if a login that was not correct before may be tried.
@@ -55,7 +55,7 @@ impl Failures {
     }
 }
 
-impl Refused {
+impl UntriedLogins {
     /// True if it is the turn of a login that was refused before; stores a new one.
     fn comes_again(&mut self, login: [u8; 32], now: Instant) -> bool {
         let passed = |since: Instant| now.saturating_duration_since(since);
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_login_that_comes_again_is_tried_though_somebody_guesses_all_the_time() {
-        let (failures, start) = (Failures::new(), Instant::now());
+        let (failures, start) = (LoginFailures::new(), Instant::now());
         let (mut tried, mut own) = (0, None);
         for number in 0..20_000 {
             // A hundred guesses a second, and a scraper each fifteen seconds.
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn who_says_each_guess_twice_has_one_in_a_while_tried() {
-        let (failures, start) = (Failures::new(), Instant::now());
+        let (failures, start) = (LoginFailures::new(), Instant::now());
         (0..10).for_each(|_| failures.count(PEER, start));
         let mut tried = 0;
         for second in 1..=300_u32 {
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn no_more_logins_are_remembered_than_there_is_room_for() {
-        let (mut refused, now) = (Refused::default(), Instant::now());
+        let (mut refused, now) = (UntriedLogins::default(), Instant::now());
         (0..40_000).for_each(|number| _ = refused.comes_again(login(number), now));
         assert!(refused.since.len() <= REMEMBERED);
     }

@@ -9,27 +9,28 @@ use axum::http::{StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 
-use super::{Failures, Peer, Users, credentials};
+use super::{LoginFailures, PeerAddress, WebUsers, credentials};
 
 /// Layer that passes requests with a correct login (`Authorization: Basic`).
 #[derive(Debug)]
-pub(crate) struct Gate {
-    users: Arc<Users>,
-    failures: Failures,
+pub(crate) struct LoginLayer {
+    users: Arc<WebUsers>,
+    failures: LoginFailures,
 }
 
-impl Gate {
+impl LoginLayer {
     /// Returns a gate for these users.
-    pub(crate) fn new(users: Arc<Users>) -> Self {
-        Self { users, failures: Failures::new() }
+    pub(crate) fn new(users: Arc<WebUsers>) -> Self {
+        Self { users, failures: LoginFailures::new() }
     }
 
     /// Passes a request on, or refuses it.
     pub(crate) async fn check(State(gate): State<Arc<Self>>, request: Request, next: Next) -> Response {
-        let peer = request.extensions().get::<Peer>().map_or(IpAddr::from([0, 0, 0, 0]), |peer| peer.0);
+        let peer =
+            request.extensions().get::<PeerAddress>().map_or(IpAddr::from([0, 0, 0, 0]), |peer| peer.0);
         let told = credentials(request.headers());
         if let Some((Some(name), password)) = told {
-            let login = Users::digest(&name, &password);
+            let login = WebUsers::digest(&name, &password);
             let is_proven = gate.users.has_seen(&login);
             if !is_proven && !gate.failures.may_try(peer, login, Instant::now()) {
                 let why = "too many wrong logins; wait a minute\n";

@@ -16,10 +16,10 @@ mod users;
 
 pub(crate) use basic::credentials;
 pub use config::WebConfig;
-pub(crate) use failures::Failures;
-pub(crate) use gate::Gate;
+pub(crate) use failures::LoginFailures;
+pub(crate) use gate::LoginLayer;
 pub(crate) use host::names_this_machine;
-pub(crate) use rates::Rates;
-pub(crate) use server::{Limits, Peer, Server, bind};
-pub(crate) use tls::{ClientCertificates, File, Tls, TlsFault};
-pub(crate) use users::Users;
+pub(crate) use rates::AddressRateLimits;
+pub(crate) use server::{PeerAddress, WebServer, WebServerLimits, bind};
+pub(crate) use tls::{ClientCertificates, TlsFileError, TlsFileKind, WebTlsSettings};
+pub(crate) use users::WebUsers;

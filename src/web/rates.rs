@@ -10,19 +10,19 @@ const REMEMBERED: usize = 4_096;
 
 /// Token buckets, one for each address, full at first.
 #[derive(Debug)]
-pub(crate) struct Rates {
-    buckets: Mutex<HashMap<IpAddr, Bucket>>,
+pub(crate) struct AddressRateLimits {
+    buckets: Mutex<HashMap<IpAddr, AddressBucket>>,
     size: f64,
     a_second: f64,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Bucket {
+struct AddressBucket {
     level: f64,
     at: Instant,
 }
 
-impl Rates {
+impl AddressRateLimits {
     /// Returns buckets with this size and this rate a second.
     pub(crate) fn new((size, a_second): (f64, f64)) -> Self {
         Self { buckets: Mutex::default(), size, a_second }
@@ -37,8 +37,8 @@ impl Rates {
                 buckets.clear();
             }
         }
-        let bucket = buckets.entry(group(address)).or_insert(Bucket { level: self.size, at: now });
-        *bucket = Bucket { level: self.level(bucket, now), at: now };
+        let bucket = buckets.entry(group(address)).or_insert(AddressBucket { level: self.size, at: now });
+        *bucket = AddressBucket { level: self.level(bucket, now), at: now };
         let admitted = bucket.level >= 1.0;
         if admitted {
             bucket.level -= 1.0;
@@ -52,7 +52,7 @@ impl Rates {
         buckets.get(&group(address)).is_none_or(|bucket| self.level(bucket, now) >= 1.0)
     }
 
-    fn level(&self, bucket: &Bucket, now: Instant) -> f64 {
+    fn level(&self, bucket: &AddressBucket, now: Instant) -> f64 {
         let passed = now.saturating_duration_since(bucket.at).as_secs_f64();
         (bucket.level + passed * self.a_second).min(self.size)
     }
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn an_address_runs_dry_and_recovers_and_others_do_not_notice() {
-        let rates = Rates::new((3.0, 1.0));
+        let rates = AddressRateLimits::new((3.0, 1.0));
         let (one, now) = (IpAddr::from([192, 0, 2, 1]), Instant::now());
         assert_eq!([(); 5].map(|()| rates.admits(one, now)), [true, true, true, false, false]);
         assert!(!rates.has_room(one, now) && rates.has_room(IpAddr::from([192, 0, 2, 2]), now));
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn no_more_addresses_are_remembered_than_there_is_room_for() {
-        let (rates, now) = (Rates::new((2.0, 1.0)), Instant::now());
+        let (rates, now) = (AddressRateLimits::new((2.0, 1.0)), Instant::now());
         for number in 0..20_000_u32 {
             rates.admits(IpAddr::from(number.to_be_bytes()), now);
         }

@@ -8,7 +8,7 @@ use super::rates::group;
 
 /// Connection slots of a server.
 #[derive(Debug, Clone)]
-pub(crate) struct Seats {
+pub(crate) struct ConnectionLimit {
     taken: Arc<Mutex<HashMap<IpAddr, usize>>>,
     /// Limit in total.
     all: usize,
@@ -18,16 +18,16 @@ pub(crate) struct Seats {
 
 /// Slot of a connection, released on drop.
 #[derive(Debug)]
-pub(crate) struct Seat(Seats, IpAddr);
+pub(crate) struct ConnectionPermit(ConnectionLimit, IpAddr);
 
-impl Seats {
+impl ConnectionLimit {
     /// Returns slots with a limit in total and one for each address.
     pub(crate) fn new(all: usize, of_one: usize) -> Self {
         Self { taken: Arc::default(), all, of_one }
     }
 
     /// Takes a slot for a client, if one is free.
-    pub(crate) fn take(&self, client: IpAddr) -> Option<Seat> {
+    pub(crate) fn take(&self, client: IpAddr) -> Option<ConnectionPermit> {
         let client = group(client);
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let own = taken.get(&client).copied().unwrap_or_default();
@@ -35,11 +35,11 @@ impl Seats {
             return None;
         }
         taken.insert(client, own + 1);
-        Some(Seat(self.clone(), client))
+        Some(ConnectionPermit(self.clone(), client))
     }
 }
 
-impl Drop for Seat {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let mut taken = self.0.taken.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(own) = taken.get_mut(&self.1) {
@@ -57,9 +57,10 @@ mod tests {
 
     #[test]
     fn one_client_can_not_keep_all_others_out_by_however_many_addresses() {
-        let seats = Seats::new(4, 2);
+        let seats = ConnectionLimit::new(4, 2);
         let take = |address: &str| seats.take(address.parse().unwrap());
-        let own: Vec<Option<Seat>> = (1..=4).map(|last| take(&format!("2001:db8:0:{last}::1"))).collect();
+        let own: Vec<Option<ConnectionPermit>> =
+            (1..=4).map(|last| take(&format!("2001:db8:0:{last}::1"))).collect();
         assert_eq!(own.iter().flatten().count(), 2);
         let mapped = [take("192.0.2.1"), take("::ffff:192.0.2.1")];
         assert!(

@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
-use super::seats::{Seat, Seats};
+use super::seats::{ConnectionLimit, ConnectionPermit};
 
 /// Time for which a stop waits for responses being sent.
 const GRACE: Duration = Duration::from_secs(1);
@@ -27,7 +27,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Limits of a server.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
+pub(crate) struct WebServerLimits {
     /// Concurrent connections, in total and of one address.
     pub(crate) connections: (usize, usize),
     /// Timeout of a client's TLS handshake, and of a request's head.
@@ -42,11 +42,11 @@ pub(crate) struct Limits {
 
 /// Address of the client.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Peer(pub(crate) IpAddr);
+pub(crate) struct PeerAddress(pub(crate) IpAddr);
 
 /// Running server; stops when dropped.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub(crate) struct WebServer {
     address: SocketAddr,
     by_tls: bool,
     stop: Option<oneshot::Sender<()>>,
@@ -64,7 +64,7 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(listener)
 }
 
-impl Server {
+impl WebServer {
     /// Serves `router` on a thread with this name, which calls `begin` first.
     ///
     /// # Errors
@@ -75,7 +75,7 @@ impl Server {
         listener: TcpListener,
         tls: Option<Arc<ServerConfig>>,
         router: Router,
-        limits: Limits,
+        limits: WebServerLimits,
         begin: impl FnOnce(&Runtime) + Send + 'static,
     ) -> io::Result<Self> {
         let address = listener.local_addr()?;
@@ -90,7 +90,7 @@ impl Server {
         };
         let by_tls = tls.is_some();
         let (stop, stopped) = oneshot::channel();
-        let answerer = Answerer { tls: tls.map(TlsAcceptor::from), router, limits };
+        let answerer = ConnectionHandler { tls: tls.map(TlsAcceptor::from), router, limits };
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
             begin(&runtime);
             runtime.block_on(serve(listener, Arc::new(answerer), stopped));
@@ -111,7 +111,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for WebServer {
     fn drop(&mut self) {
         // The receiver is gone only if the server has stopped by itself.
         let _ = self.stop.take().map(|stop| stop.send(()));
@@ -121,20 +121,20 @@ impl Drop for Server {
 }
 
 /// State shared by all connections.
-struct Answerer {
+struct ConnectionHandler {
     tls: Option<TlsAcceptor>,
     router: Router,
-    limits: Limits,
+    limits: WebServerLimits,
 }
 
 /// Accepts connections until the stop (or until its sender is dropped), then finishes open ones.
 async fn serve(
     listener: tokio::net::TcpListener,
-    answerer: Arc<Answerer>,
+    answerer: Arc<ConnectionHandler>,
     mut stopped: oneshot::Receiver<()>,
 ) {
     let (all, of_one) = answerer.limits.connections;
-    let seats = Seats::new(all, of_one);
+    let seats = ConnectionLimit::new(all, of_one);
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -157,9 +157,14 @@ async fn serve(
     let _ = tokio::time::timeout(GRACE, rest).await;
 }
 
-impl Answerer {
-    async fn connection(self: Arc<Self>, stream: tokio::net::TcpStream, peer: IpAddr, seat: Seat) {
-        let router = self.router.clone().layer(Extension(Peer(peer)));
+impl ConnectionHandler {
+    async fn connection(
+        self: Arc<Self>,
+        stream: tokio::net::TcpStream,
+        peer: IpAddr,
+        seat: ConnectionPermit,
+    ) {
+        let router = self.router.clone().layer(Extension(PeerAddress(peer)));
         match &self.tls {
             None => self.answer(stream, router).await,
             Some(tls) => {

@@ -13,7 +13,7 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion
 
 /// TLS settings of a server; files are in PEM.
 #[derive(Debug, Clone)]
-pub(crate) struct Tls<'a> {
+pub(crate) struct WebTlsSettings<'a> {
     /// Certificate chain, the server's own first.
     pub(crate) certificates: &'a Path,
     /// Private key of the first certificate.
@@ -35,7 +35,7 @@ pub(crate) enum ClientCertificates {
 
 /// Kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum File {
+pub(crate) enum TlsFileKind {
     /// The server's chain.
     Certificates,
     /// The server's private key.
@@ -46,9 +46,9 @@ pub(crate) enum File {
 
 /// Error of a file.
 #[derive(Debug)]
-pub(crate) struct TlsFault {
+pub(crate) struct TlsFileError {
     /// Kind of the file.
-    pub(crate) file: File,
+    pub(crate) file: TlsFileKind,
     /// Path of the file.
     pub(crate) path: PathBuf,
     /// Reason.
@@ -57,7 +57,7 @@ pub(crate) struct TlsFault {
 
 const BOTH: [&SupportedProtocolVersion; 2] = [&TLS12, &TLS13];
 
-impl<'a> Tls<'a> {
+impl<'a> WebTlsSettings<'a> {
     /// Returns settings with certificates and key, without clients' certificates.
     pub(crate) const fn new(certificates: &'a Path, key: &'a Path) -> Self {
         Self { certificates, key, clients: None, versions: (true, true) }
@@ -68,12 +68,19 @@ impl<'a> Tls<'a> {
     /// # Errors
     ///
     /// A file is unreadable or invalid.
-    pub(crate) fn config(&self) -> Result<Arc<ServerConfig>, TlsFault> {
-        let fault = |why: String| TlsFault { file: File::Certificates, path: self.certificates.into(), why };
+    pub(crate) fn config(&self) -> Result<Arc<ServerConfig>, TlsFileError> {
+        let fault = |why: String| TlsFileError {
+            file: TlsFileKind::Certificates,
+            path: self.certificates.into(),
+            why,
+        };
         let chain = certificates(self.certificates).map_err(fault)?;
         let key = PrivateKeyDer::from_pem_file(self.key);
-        let key =
-            key.map_err(|error| TlsFault { file: File::Key, path: self.key.into(), why: error.to_string() })?;
+        let key = key.map_err(|error| TlsFileError {
+            file: TlsFileKind::Key,
+            path: self.key.into(),
+            why: error.to_string(),
+        })?;
         let chosen = [self.versions.0, self.versions.1];
         let versions: Vec<_> = BOTH.into_iter().zip(chosen).filter(|(_, is_spoken)| *is_spoken).collect();
         let versions: Vec<_> = versions.into_iter().map(|(version, _)| version).collect();
@@ -89,9 +96,10 @@ impl<'a> Tls<'a> {
         Ok(Arc::new(config))
     }
 
-    fn verifier(&self) -> Result<Option<Arc<dyn ClientCertVerifier>>, TlsFault> {
+    fn verifier(&self) -> Result<Option<Arc<dyn ClientCertVerifier>>, TlsFileError> {
         let Some((path, wanted)) = self.clients else { return Ok(None) };
-        let fault = |why: String| TlsFault { file: File::ClientAuthorities, path: path.into(), why };
+        let fault =
+            |why: String| TlsFileError { file: TlsFileKind::ClientAuthorities, path: path.into(), why };
         let mut authorities = RootCertStore::empty();
         for certificate in certificates(path).map_err(fault)? {
             authorities.add(certificate).map_err(|error| fault(error.to_string()))?;

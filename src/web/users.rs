@@ -14,15 +14,15 @@ const REMEMBERED: usize = 256;
 
 /// Users with their password hashes.
 #[derive(Debug)]
-pub(crate) struct Users {
+pub(crate) struct WebUsers {
     hashes: HashMap<String, String>,
     /// Digests of correct names and passwords.
     right: Mutex<Vec<[u8; 32]>>,
     trials: Arc<Semaphore>,
 }
 
-impl Users {
-    /// Returns users by name, with hashes that [`Users::knows`] accepts.
+impl WebUsers {
+    /// Returns users by name, with hashes that [`WebUsers::knows`] accepts.
     pub(crate) fn new(hashes: HashMap<String, String>) -> Self {
         Self { hashes, right: Mutex::default(), trials: Arc::new(Semaphore::new(AT_ONCE)) }
     }
@@ -84,18 +84,19 @@ mod tests {
     fn users_are_admitted_by_their_own_password() {
         let hash = |password: &str| bcrypt::hash(password, 4).unwrap();
         let hashes = [("ann", "a:b"), ("bob", "secret")];
-        let users = Users::new(hashes.map(|(name, word)| (name.to_owned(), hash(word))).into());
+        let users = WebUsers::new(hashes.map(|(name, word)| (name.to_owned(), hash(word))).into());
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let admit =
             |name: &str, password: &str| runtime.block_on(users.admit(name.to_owned(), password.to_owned()));
-        assert!(!users.has_seen(&Users::digest("ann", "a:b")));
+        assert!(!users.has_seen(&WebUsers::digest("ann", "a:b")));
         assert!(admit("ann", "a:b") && admit("ann", "a:b") && admit("bob", "secret"));
         assert!(
-            users.has_seen(&Users::digest("ann", "a:b")) && !users.has_seen(&Users::digest("anna", ":b"))
+            users.has_seen(&WebUsers::digest("ann", "a:b"))
+                && !users.has_seen(&WebUsers::digest("anna", ":b"))
         );
         assert!(
             !admit("ann", "secret") && !admit("eve", "secret") && !admit("eve", "") && !admit("an", "na:b")
         );
-        assert!(!Users::knows("$apr1$x$y") && !Users::knows("secret"));
+        assert!(!WebUsers::knows("$apr1$x$y") && !WebUsers::knows("secret"));
     }
 }

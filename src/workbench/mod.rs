@@ -10,7 +10,8 @@ pub mod guard {
     /// Items of [`crate::guard::source`].
     pub mod source {
         pub use crate::guard::source::{
-            Answer, Backend, MAXIMUM_COPY_RANGE, Queued, Received, Source, SourceConfig, Verdict,
+            BatchCounts, MAXIMUM_COPY_RANGE, PacketAnswer, PacketSource, PacketVerdict, QueueBackend,
+            QueuedPacket, SourceConfig,
         };
     }
 }
@@ -18,16 +19,16 @@ pub mod guard {
 /// Items of [`crate::hook`].
 pub mod hook {
     pub use crate::hook::{
-        Chain, Counters, HookConfig, Installed, MarkField, MarkState, Variant, status, up,
+        BaseChain, HookConfig, HookCounters, InstalledHook, IptablesVariant, MarkField, MarkState, status, up,
     };
 }
 
 /// Items of [`crate::replay`].
 pub mod replay {
-    pub use crate::replay::{Replay, ReplayConfig};
+    pub use crate::replay::{CaptureReplay, ReplayConfig};
 
     /// Items of [`crate::replay::input`].
     pub mod input {
-        pub use crate::replay::input::Input;
+        pub use crate::replay::input::CaptureInput;
     }
 }

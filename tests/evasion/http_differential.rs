@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
-use bannerwall_inspect::engine::{Checksums, Decision, Engine, EngineConfig, PacketInput};
+use bannerwall_inspect::engine::{ChecksumState, Decision, Engine, EngineConfig, PacketInput};
 use bannerwall_inspect::event::{Event, EventKind, Timestamp};
 use bannerwall_inspect::rules::RuleSet;
 use bannerwall_test_support::mutants::{AGENT, mutant};
@@ -201,7 +201,7 @@ fn judge(octets: &[u8]) -> Judged {
             now,
             ip: &ip,
             wire_length: ip.len(),
-            checksums: Checksums::Verify,
+            checksums: ChecksumState::Verify,
             interface: None,
             vlan: &[],
             packet_number: None,

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bannerwall_ffi::frames::{FrameSocket, Instruction};
+use bannerwall_ffi::frames::{BpfInstruction, FrameSocket};
 use bannerwall_test_support::{Guard, Line, Namespace, Signal, as_root, eventually};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const ENDS: [(&str, &str); 2] = [("192.0.2.1", "192.0.2.2"), ("2001:db8::1", "2001:db8::2")];
 
 /// Lets every frame by, whole.
-const EVERYTHING: [Instruction; 1] = [Instruction(0x06, 0, 0, u32::MAX)];
+const EVERYTHING: [BpfInstruction; 1] = [BpfInstruction(0x06, 0, 0, u32::MAX)];
 
 /// client — bridge — server: one network, with a bridge between that has no address.
 struct Bump {

@@ -7,13 +7,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use bannerwall::workbench::guard::source::{Answer, Backend, Queued, SourceConfig, Verdict};
+use bannerwall::workbench::guard::source::{
+    PacketAnswer, PacketVerdict, QueueBackend, QueuedPacket, SourceConfig,
+};
 use bannerwall::workbench::hook::{
-    self, Chain, Counters, HookConfig, Installed, MarkField, MarkState, Variant,
+    self, BaseChain, HookConfig, HookCounters, InstalledHook, IptablesVariant, MarkField, MarkState,
 };
 use bannerwall_test_support::{Line, Namespace, as_root, eventually};
 
-const VARIANTS: [Variant; 2] = [Variant::Legacy, Variant::Nft];
+const VARIANTS: [IptablesVariant; 2] = [IptablesVariant::Legacy, IptablesVariant::Nft];
 const LOOPBACKS: [&str; 2] = ["127.0.0.1", "::1"];
 
 /// What the judge saw of one packet.
@@ -24,7 +26,7 @@ struct Seen {
     data: bool,
 }
 
-fn look(queued: &Queued<'_>) -> Seen {
+fn look(queued: &QueuedPacket<'_>) -> Seen {
     let packet = queued.payload;
     let (ip, total) = match packet[0] >> 4 {
         4 => (usize::from(packet[0] & 15) * 4, queued.wire_length),
@@ -43,7 +45,7 @@ struct Judge {
 }
 
 impl Judge {
-    fn start(namespace: &Namespace, backend: Backend, decision: MarkState) -> Self {
+    fn start(namespace: &Namespace, backend: QueueBackend, decision: MarkState) -> Self {
         let (seen, stop) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
         let mut source =
             namespace.inside(|| SourceConfig { backend, ..SourceConfig::new(0) }.open()).expect("a queue");
@@ -51,13 +53,13 @@ impl Judge {
         let thread = std::thread::spawn(move || {
             let mark = MarkField::default();
             while !stopped.load(Ordering::Relaxed) {
-                let mut judge = |queued: &Queued<'_>| {
+                let mut judge = |queued: &QueuedPacket<'_>| {
                     let seen = look(queued);
                     log.lock().expect("no panic").push(seen);
                     if seen.data {
-                        Answer::with_mark(Verdict::Repeat, mark.write(queued.mark, decision))
+                        PacketAnswer::with_mark(PacketVerdict::Repeat, mark.write(queued.mark, decision))
                     } else {
-                        Answer::new(Verdict::Accept)
+                        PacketAnswer::new(PacketVerdict::Accept)
                     }
                 };
                 source.next_batch(&mut judge).expect("the queue works");
@@ -79,16 +81,16 @@ impl Drop for Judge {
     }
 }
 
-fn up(namespace: &Namespace, variant: Variant, chains: &[Chain]) {
+fn up(namespace: &Namespace, variant: IptablesVariant, chains: &[BaseChain]) {
     let config = HookConfig { chains: chains.to_vec(), ..HookConfig::default() };
     namespace.inside(|| hook::up(&config, variant)).expect("the hook goes up");
 }
 
 /// The counters of both families together.
-fn counters(namespace: &Namespace, variant: Variant) -> Counters {
-    let mut sum = Counters::default();
+fn counters(namespace: &Namespace, variant: IptablesVariant) -> HookCounters {
+    let mut sum = HookCounters::default();
     for place in namespace.inside(|| hook::status(variant)).expect("the hook can be read") {
-        let Installed::Complete(_, counters) = place.installed else { panic!("{place:?}") };
+        let InstalledHook::Complete(_, counters) = place.installed else { panic!("{place:?}") };
         sum.queued += counters.queued;
         sum.passed += counters.passed;
         sum.blocked += counters.blocked;
@@ -118,10 +120,10 @@ fn send(from: &mut TcpStream, to: &mut TcpStream, octets: &[u8]) {
 #[test]
 fn a_passed_connection_is_never_queued_again() {
     as_root(|| {
-        for (variant, backend) in VARIANTS.into_iter().zip(Backend::ALL) {
+        for (variant, backend) in VARIANTS.into_iter().zip(QueueBackend::ALL) {
             for address in LOOPBACKS {
                 let namespace = Namespace::new();
-                up(&namespace, variant, &Chain::ALL);
+                up(&namespace, variant, &BaseChain::ALL);
                 let judge = Judge::start(&namespace, backend, MarkState::Pass);
                 let (mut client, mut server) = connect(&namespace, address);
                 send(&mut server, &mut client, b"first");
@@ -144,8 +146,8 @@ fn loopback_is_queued_once_although_input_and_output_are_hooked() {
     as_root(|| {
         for address in LOOPBACKS {
             let namespace = Namespace::new();
-            up(&namespace, Variant::System, &Chain::ALL);
-            let judge = Judge::start(&namespace, Backend::default(), MarkState::Pass);
+            up(&namespace, IptablesVariant::System, &BaseChain::ALL);
+            let judge = Judge::start(&namespace, QueueBackend::default(), MarkState::Pass);
             let (mut client, mut server) = connect(&namespace, address);
             send(&mut client, &mut server, b"first");
             let seen = judge.seen();
@@ -159,14 +161,14 @@ fn loopback_is_queued_once_although_input_and_output_are_hooked() {
 fn routed_packets_are_queued_once_and_offloaded() {
     as_root(|| {
         let line = Line::new();
-        up(&line.router, Variant::System, &Chain::ALL);
-        let judge = Judge::start(&line.router, Backend::default(), MarkState::Pass);
+        up(&line.router, IptablesVariant::System, &BaseChain::ALL);
+        let judge = Judge::start(&line.router, QueueBackend::default(), MarkState::Pass);
         for address in [Line::SERVER_V4, Line::SERVER_V6] {
             let (mut client, mut server) = pair(&line.client, &line.server, address);
             send(&mut server, &mut client, b"first");
-            let decided = counters(&line.router, Variant::System);
+            let decided = counters(&line.router, IptablesVariant::System);
             send(&mut client, &mut server, b"later");
-            assert_eq!(counters(&line.router, Variant::System).queued, decided.queued);
+            assert_eq!(counters(&line.router, IptablesVariant::System).queued, decided.queued);
         }
         let seen = judge.seen();
         assert!(seen.iter().any(|packet| packet.syn), "{seen:?}");
@@ -180,8 +182,8 @@ fn a_blocked_connection_is_dropped_by_the_kernel_and_others_live_on() {
         for variant in VARIANTS {
             for address in LOOPBACKS {
                 let namespace = Namespace::new();
-                up(&namespace, variant, &[Chain::Input, Chain::Output]);
-                let judge = Judge::start(&namespace, Backend::default(), MarkState::Block);
+                up(&namespace, variant, &[BaseChain::Input, BaseChain::Output]);
+                let judge = Judge::start(&namespace, QueueBackend::default(), MarkState::Block);
                 let (mut client, mut server) = connect(&namespace, address);
                 let (_other_client, _other_server) = connect(&namespace, address);
                 server.write_all(b"banner").expect("it is connected");
@@ -211,7 +213,7 @@ fn marks_of_others_survive_on_packet_and_connection() {
     as_root(|| {
         for variant in VARIANTS {
             let namespace = Namespace::new();
-            let suffix = if variant == Variant::Legacy { "legacy" } else { "nft" };
+            let suffix = if variant == IptablesVariant::Legacy { "legacy" } else { "nft" };
             let iptables = |rule: &str| namespace.run(&format!("iptables-{suffix} -w -t {rule}"));
             iptables("mangle -A OUTPUT -p tcp -j MARK --set-xmark 0x5/0xff");
             iptables("mangle -A OUTPUT -p tcp -j CONNMARK --set-xmark 0x700/0xff00");
@@ -220,8 +222,8 @@ fn marks_of_others_survive_on_packet_and_connection() {
             iptables("filter -A INPUT -p tcp");
             iptables("filter -A INPUT -p tcp -m mark --mark 0x5");
             iptables("filter -A INPUT -p tcp -m connmark --mark 0x40000700");
-            up(&namespace, variant, &Chain::ALL);
-            let _judge = Judge::start(&namespace, Backend::default(), MarkState::Pass);
+            up(&namespace, variant, &BaseChain::ALL);
+            let _judge = Judge::start(&namespace, QueueBackend::default(), MarkState::Pass);
             let (mut client, mut server) = connect(&namespace, "127.0.0.1");
             send(&mut client, &mut server, b"first");
             send(&mut server, &mut client, b"later");
@@ -242,8 +244,8 @@ fn marks_of_others_survive_on_packet_and_connection() {
 fn a_reset_of_our_own_is_not_queued_and_nothing_else_goes_by_with_its_mark() {
     as_root(|| {
         let namespace = Namespace::new();
-        up(&namespace, Variant::System, &Chain::ALL);
-        let judge = Judge::start(&namespace, Backend::default(), MarkState::Pass);
+        up(&namespace, IptablesVariant::System, &BaseChain::ALL);
+        let judge = Judge::start(&namespace, QueueBackend::default(), MarkState::Pass);
         let listener = namespace.listen(([127, 0, 0, 1], 0));
         let address = listener.local_addr().expect("it is bound");
         let ours = MarkField::default().value(MarkState::Ours);

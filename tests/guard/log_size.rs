@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use bannerwall_inspect::packet::Flags;
+use bannerwall_inspect::packet::TcpFlags;
 use bannerwall_inspect::packet::testing::{SegmentBuilder, endpoint};
 use bannerwall_test_support::json_lines;
 
@@ -32,8 +32,8 @@ fn connection(request: &[u8], response: &[u8]) -> Vec<Vec<u8>> {
         SegmentBuilder::new(source, destination).sequence(sequence).acknowledgement(acknowledgement)
     };
     let mut packets = vec![
-        from(true, 99, 0).flags(Flags::SYN).build(),
-        from(false, 499, 100).flags(Flags::SYN | Flags::ACK).build(),
+        from(true, 99, 0).flags(TcpFlags::SYN).build(),
+        from(false, 499, 100).flags(TcpFlags::SYN | TcpFlags::ACK).build(),
         from(true, 100, 500).build(),
     ];
     let (mut asked, mut answered) = (100, 500);
@@ -45,8 +45,8 @@ fn connection(request: &[u8], response: &[u8]) -> Vec<Vec<u8>> {
         packets.push(from(false, answered, asked).payload(part).build());
         answered += u32::try_from(part.len()).unwrap();
     }
-    packets.push(from(false, answered, asked).flags(Flags::ACK | Flags::FIN).build());
-    packets.push(from(true, asked, answered + 1).flags(Flags::ACK | Flags::FIN).build());
+    packets.push(from(false, answered, asked).flags(TcpFlags::ACK | TcpFlags::FIN).build());
+    packets.push(from(true, asked, answered + 1).flags(TcpFlags::ACK | TcpFlags::FIN).build());
     packets.push(from(false, answered + 1, asked + 1).build());
     packets
 }

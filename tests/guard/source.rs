@@ -8,7 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bannerwall::workbench::guard::source::{
-    Answer, Backend, MAXIMUM_COPY_RANGE, Queued, Received, Source, SourceConfig, Verdict,
+    BatchCounts, MAXIMUM_COPY_RANGE, PacketAnswer, PacketSource, PacketVerdict, QueueBackend, QueuedPacket,
+    SourceConfig,
 };
 use bannerwall_ffi::queue::KernelCounters;
 use bannerwall_test_support::{Namespace, as_root};
@@ -19,8 +20,8 @@ const QUEUE: u16 = 7;
 
 /// Runs `body` with a source of each backend, each in a network of its own, and sees to it that
 /// nothing is left waiting.
-fn over_both(configure: impl Fn(&mut SourceConfig) + Sync, body: impl Fn(&mut dyn Source) + Sync) {
-    for backend in Backend::ALL {
+fn over_both(configure: impl Fn(&mut SourceConfig) + Sync, body: impl Fn(&mut dyn PacketSource) + Sync) {
+    for backend in QueueBackend::ALL {
         eprintln!("backend {}", backend.name());
         Namespace::new().inside(|| {
             let mut config = SourceConfig { backend, ..SourceConfig::new(QUEUE) };
@@ -45,7 +46,11 @@ fn run(line: &str) -> String {
 }
 
 /// Judges until `wanted` packets came.
-fn judge(source: &mut dyn Source, wanted: usize, mut answer: impl FnMut(&Queued<'_>) -> Answer) {
+fn judge(
+    source: &mut dyn PacketSource,
+    wanted: usize,
+    mut answer: impl FnMut(&QueuedPacket<'_>) -> PacketAnswer,
+) {
     let deadline = Instant::now() + PATIENCE;
     let mut seen = 0;
     while seen < wanted {
@@ -88,7 +93,7 @@ fn accept_passes_and_drop_does_not() {
                     assert_ne!(packet.output_interface, 0);
                     assert_eq!(packet.wire_length, packet.payload.len());
                     let drop = packet.payload.ends_with(b"drop");
-                    Answer::new(if drop { Verdict::Drop } else { Verdict::Accept })
+                    PacketAnswer::new(if drop { PacketVerdict::Drop } else { PacketVerdict::Accept })
                 });
                 let mut buffer = [0; 16];
                 let length = receiver.recv(&mut buffer).expect("one packet passes");
@@ -113,7 +118,7 @@ fn ipv6_is_queued_alike() {
                 judge(source, 1, |packet| {
                     assert_eq!(packet.hardware_protocol, 0x86dd);
                     assert_eq!(packet.payload.first().map(|octet| octet >> 4), Some(6));
-                    Answer::new(Verdict::Accept)
+                    PacketAnswer::new(PacketVerdict::Accept)
                 });
                 assert_eq!(receiver.recv(&mut [0; 16]).expect("passes"), 3);
             },
@@ -135,9 +140,9 @@ fn a_mark_reaches_later_rules() {
                 }
                 judge(source, 2, |packet| {
                     if packet.payload.ends_with(b"marked") {
-                        Answer::with_mark(Verdict::Accept, 0x4000_0001)
+                        PacketAnswer::with_mark(PacketVerdict::Accept, 0x4000_0001)
                     } else {
-                        Answer::new(Verdict::Accept)
+                        PacketAnswer::new(PacketVerdict::Accept)
                     }
                 });
                 for _packet in 0..2 {
@@ -162,8 +167,8 @@ fn a_repeated_packet_enters_its_hook_again_with_its_mark() {
                 judge(source, 3, |packet| {
                     rounds += 1;
                     assert_eq!(packet.mark, rounds - 1);
-                    let verdict = if rounds < 3 { Verdict::Repeat } else { Verdict::Accept };
-                    Answer::with_mark(verdict, rounds)
+                    let verdict = if rounds < 3 { PacketVerdict::Repeat } else { PacketVerdict::Accept };
+                    PacketAnswer::with_mark(verdict, rounds)
                 });
                 assert_eq!(receiver.recv(&mut [0; 16]).expect("passes"), 5);
             },
@@ -189,7 +194,11 @@ fn a_short_copy_range_truncates_and_grows_for_a_repeated_packet() {
                     assert_eq!(packet.wire_length, whole);
                     lengths.push(packet.payload.len());
                     let short = packet.payload.len() < whole;
-                    if short { Answer::again_with(65_000) } else { Answer::new(Verdict::Accept) }
+                    if short {
+                        PacketAnswer::again_with(65_000)
+                    } else {
+                        PacketAnswer::new(PacketVerdict::Accept)
+                    }
                 });
                 assert_eq!(lengths.last(), Some(&whole));
                 assert!(packets == 1 || lengths.first() == Some(&64));
@@ -239,7 +248,7 @@ fn a_second_listener_is_told_who_owns_the_queue() {
             |_config| {},
             |_source| {
                 let owner = KernelCounters::of(QUEUE).expect("readable").expect("bound").portid;
-                for backend in Backend::ALL {
+                for backend in QueueBackend::ALL {
                     let config = SourceConfig { backend, ..SourceConfig::new(QUEUE) };
                     let error = config.open().err().expect("the queue is taken");
                     assert!(
@@ -257,7 +266,7 @@ fn a_second_listener_is_told_who_owns_the_queue() {
 fn without_the_capability_the_error_names_it() {
     as_root(|| {
         Namespace::new().inside(|| {
-            for backend in Backend::ALL {
+            for backend in QueueBackend::ALL {
                 // A thread of its own, which loses its capabilities alone.
                 let refused = thread::spawn(move || {
                     use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
@@ -286,7 +295,7 @@ fn an_idle_queue_returns_soon_and_counts_nothing() {
                 let received = source
                     .next_batch(&mut |_packet| unreachable!("nothing is queued"))
                     .expect("the queue is readable");
-                assert_eq!(received, Received::default());
+                assert_eq!(received, BatchCounts::default());
                 // What the kernel counts can be read, and it has counted nothing.
                 let mut counted = source.statistics();
                 assert!(std::mem::take(&mut counted.knows_kernel));
@@ -314,7 +323,7 @@ fn a_full_queue_is_counted_when_it_drops_and_passes_when_it_fails_open() {
                         // Under closed failure the sender is told of its loss (EPERM).
                         let _ = sender.send_to(b"flood", target);
                     }
-                    judge(source, ROOM as usize, |_packet| Answer::new(Verdict::Accept));
+                    judge(source, ROOM as usize, |_packet| PacketAnswer::new(PacketVerdict::Accept));
                     let statistics = source.statistics();
                     assert_eq!(statistics.received, u64::from(ROOM));
                     let lost = SENT - u64::from(ROOM);
@@ -344,8 +353,9 @@ fn an_overrun_socket_is_counted() {
                 }
                 let mut received = 0;
                 loop {
-                    let batch =
-                        source.next_batch(&mut |_packet| Answer::new(Verdict::Accept)).expect("readable");
+                    let batch = source
+                        .next_batch(&mut |_packet| PacketAnswer::new(PacketVerdict::Accept))
+                        .expect("readable");
                     received += batch.packets as u64;
                     if batch.packets == 0 {
                         break;
@@ -353,7 +363,7 @@ fn an_overrun_socket_is_counted() {
                 }
                 // One more, behind the gap, tells how many are missing.
                 sender.send_to(b"last", target).expect("sends");
-                judge(source, 1, |_packet| Answer::new(Verdict::Accept));
+                judge(source, 1, |_packet| PacketAnswer::new(PacketVerdict::Accept));
                 let statistics = source.statistics();
                 assert!(received < 500);
                 assert_eq!(statistics.missed, 500 - received);
@@ -381,9 +391,9 @@ fn a_verdict_that_comes_too_late_is_counted() {
                 judge(source, 1, |_packet| {
                     // The kernel gives up what is queued for an interface that goes down.
                     run("ip link delete fleeting");
-                    Answer::new(Verdict::Accept)
+                    PacketAnswer::new(PacketVerdict::Accept)
                 });
-                let received = source.next_batch(&mut |_packet| Answer::new(Verdict::Accept));
+                let received = source.next_batch(&mut |_packet| PacketAnswer::new(PacketVerdict::Accept));
                 assert_eq!(received.expect("a late verdict is no error").packets, 0);
                 assert_eq!(source.statistics().late_verdicts, 1);
             },
@@ -403,7 +413,7 @@ fn a_drain_answers_what_is_in_hand() {
                     sender.send_to(b"in hand", target).expect("sends");
                 }
                 assert_eq!(source.statistics().waiting, 200);
-                let drained = source.drain(PATIENCE, &mut |_packet| Answer::new(Verdict::Accept));
+                let drained = source.drain(PATIENCE, &mut |_packet| PacketAnswer::new(PacketVerdict::Accept));
                 assert_eq!(drained.expect("readable").packets, 200);
                 for _packet in 0..200 {
                     receiver.recv(&mut [0; 16]).expect("passes");
@@ -444,9 +454,9 @@ fn a_connection_with_large_segments_passes_unharmed() {
                 let mut large = 0_usize;
                 while !(client.is_finished() && server.is_finished()) {
                     assert!(Instant::now() < deadline, "the transfer hangs");
-                    let mut accept = |packet: &Queued<'_>| {
+                    let mut accept = |packet: &QueuedPacket<'_>| {
                         large += usize::from(packet.wire_length > 1500 && !packet.checksum_ready);
-                        Answer::new(Verdict::Accept)
+                        PacketAnswer::new(PacketVerdict::Accept)
                     };
                     source.next_batch(&mut accept).expect("readable");
                 }
@@ -456,7 +466,7 @@ fn a_connection_with_large_segments_passes_unharmed() {
                 assert!(data.iter().enumerate().all(|(at, octet)| *octet == at.to_le_bytes()[0]));
                 assert!(large > 0, "segments came whole, with checksums to be filled in later");
                 source
-                    .drain(PATIENCE, &mut |_packet| Answer::new(Verdict::Accept))
+                    .drain(PATIENCE, &mut |_packet| PacketAnswer::new(PacketVerdict::Accept))
                     .expect("what the ends still send is answered");
             },
         );

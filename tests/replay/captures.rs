@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use bannerwall_inspect::packet::Flags;
+use bannerwall_inspect::packet::TcpFlags;
 use bannerwall_inspect::packet::testing::{SegmentBuilder, endpoint};
 use bannerwall_test_support::{Banner, Namespace, Running, Signal, as_root, eventually, json_lines};
 
@@ -31,7 +31,7 @@ fn transaction(port: u16, path: &str, answer: &[u8]) -> Vec<Vec<u8>> {
     let (client, server) = (endpoint(&format!("192.0.2.1:{port}")), endpoint("198.51.100.2:80"));
     let request = format!("GET {path} HTTP/1.1\r\nHost: example\r\n\r\n");
     let behind = 1 + u32::try_from(request.len()).unwrap();
-    let push = Flags::ACK | Flags::PSH;
+    let push = TcpFlags::ACK | TcpFlags::PSH;
     vec![
         SegmentBuilder::new(client, server)
             .flags(push)

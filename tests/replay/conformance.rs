@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use bannerwall::workbench::replay::input::Input;
-use bannerwall::workbench::replay::{Replay, ReplayConfig};
-use bannerwall_inspect::engine::{Checksums, EngineConfig, HttpInspect};
-use bannerwall_inspect::event::{Application, Event, EventKind, FlowContext, HeaderField};
+use bannerwall::workbench::replay::input::CaptureInput;
+use bannerwall::workbench::replay::{CaptureReplay, ReplayConfig};
+use bannerwall_inspect::engine::{ChecksumState, EngineConfig, HttpInspect};
+use bannerwall_inspect::event::{ApplicationFacts, Event, EventKind, FlowContext, HeaderField};
 use bannerwall_inspect::rules::RuleSet;
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event as Xml};
@@ -40,10 +40,11 @@ fn first<'a>(headers: &'a [HeaderField], name: &str) -> &'a str {
 
 fn ours(capture: &Path) -> Facts {
     let engine = EngineConfig { http_inspect: HttpInspect::All, ..EngineConfig::default() };
-    let config = ReplayConfig { engine, checksums: Checksums::NotReady };
-    let mut replay = Replay::new(config, Arc::new(RuleSet::empty()), None);
+    let config = ReplayConfig { engine, checksums: ChecksumState::NotReady };
+    let mut replay = CaptureReplay::new(config, Arc::new(RuleSet::empty()), None);
     let mut events: Vec<Event> = Vec::new();
-    let outcome = replay.read(Input::open(capture).unwrap(), &mut events, || ControlFlow::Continue(()));
+    let outcome =
+        replay.read(CaptureInput::open(capture).unwrap(), &mut events, || ControlFlow::Continue(()));
     if let Err(error) = outcome {
         println!("{}: {error}", capture.display());
     }
@@ -60,14 +61,14 @@ fn ours(capture: &Path) -> Facts {
 fn note_event(facts: &mut Facts, flow: &FlowContext, kind: &EventKind) {
     let (client, server) = (flow.endpoints.client.port, flow.endpoints.server.port);
     match kind {
-        EventKind::Application(Application::Ssh(ssh)) => {
+        EventKind::Application(ApplicationFacts::Ssh(ssh)) => {
             for (side, ports) in [(&ssh.client, (client, server)), (&ssh.server, (server, client))] {
                 if let Some(side) = side {
                     note(facts, ports, &["ssh", &side.banner]);
                 }
             }
         }
-        EventKind::Application(Application::Http(http)) => {
+        EventKind::Application(ApplicationFacts::Http(http)) => {
             if let Some(request) = &http.request {
                 let host = first(&request.headers, "host");
                 note(facts, (client, server), &["request", &request.method, &request.url, host]);

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use bannerwall::workbench::fuzzing::{TARGETS, Target};
+use bannerwall::workbench::fuzzing::{FuzzTarget, TARGETS};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{Config, TestRunner};
@@ -80,7 +80,7 @@ impl Change {
 }
 
 fn run(name: &str) {
-    let (_, target): &(&str, Target) = TARGETS.iter().find(|(known, _)| *known == name).unwrap();
+    let (_, target): &(&str, FuzzTarget) = TARGETS.iter().find(|(known, _)| *known == name).unwrap();
     let seeds = seeds(name);
     for seed in &seeds {
         target(seed);

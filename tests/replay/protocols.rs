@@ -6,9 +6,9 @@ use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use bannerwall_inspect::packet::Flags;
+use bannerwall_inspect::packet::TcpFlags;
 use bannerwall_inspect::packet::testing::{SegmentBuilder, endpoint};
-use bannerwall_inspect::terms::{Dialect, Protocol};
+use bannerwall_inspect::terms::{GreetingDialect, Protocol};
 use bannerwall_test_support::{Guard, Namespace, as_root, eventually, hello, json_lines};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
@@ -57,7 +57,9 @@ impl Talk {
             Protocol::Greeting(greeting) => {
                 let opening = greeting.openings().first().expect("an opening");
                 let last = match greeting.dialect() {
-                    Dialect::Code | Dialect::Status | Dialect::Untagged => "Evil 1.2.3",
+                    GreetingDialect::Code | GreetingDialect::Status | GreetingDialect::Untagged => {
+                        "Evil 1.2.3"
+                    }
                 };
                 let answer = format!("{opening} {last} {} ready\r\n", greeting.name());
                 let probe = vec!["greeting", "--protocol", greeting.name()];
@@ -101,8 +103,8 @@ impl Talk {
         let up = || SegmentBuilder::new(client, server);
         let down = || SegmentBuilder::new(server, client).acknowledgement(asked);
         let mut packets = vec![
-            up().flags(Flags::SYN).sequence(99).build(),
-            down().flags(Flags::SYN | Flags::ACK).sequence(499).acknowledgement(100).build(),
+            up().flags(TcpFlags::SYN).sequence(99).build(),
+            down().flags(TcpFlags::SYN | TcpFlags::ACK).sequence(499).acknowledgement(100).build(),
             up().sequence(100).acknowledgement(500).build(),
         ];
         if !question.is_empty() {

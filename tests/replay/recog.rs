@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use bannerwall_import::recog;
-use bannerwall_inspect::rules::fingerprint::{Document, Fingerprints};
+use bannerwall_inspect::rules::fingerprint::{FingerprintFile, FingerprintSet};
 
 /// The corpus's Recog databases; none where there is no corpus.
 fn databases() -> Vec<PathBuf> {
@@ -46,9 +46,10 @@ fn every_example_gives_the_fields_that_it_states() {
             println!("{}:{remark}", path.display());
         }
         // What is tried is what users load: the converted file, written and read again.
-        let document = Document { database: vec![imported.database] };
+        let document = FingerprintFile { database: vec![imported.database] };
         let text = toml::to_string_pretty(&document).expect("a document can be written");
-        let fingerprints = Fingerprints::parse("converted", &text).expect("the converted file can be loaded");
+        let fingerprints =
+            FingerprintSet::parse("converted", &text).expect("the converted file can be loaded");
         let database = &document.database[0];
         let (count, mismatches) = recog::verify(database, &fingerprints);
         for mismatch in &mismatches {
@@ -94,7 +95,7 @@ fn the_program_converts_a_database_and_names_what_it_leaves_out() {
     assert_eq!(import(&[xml, "-o", toml]).status.code(), Some(0));
     let written = std::fs::read_to_string(toml).expect("it was written");
     assert_eq!(written, String::from_utf8_lossy(&printed.stdout));
-    let fingerprints = Fingerprints::load(toml.as_ref()).expect("it can be loaded");
+    let fingerprints = FingerprintSet::load(toml.as_ref()).expect("it can be loaded");
     assert_eq!(fingerprints.ssh(b"fnord_12").and_then(|facts| facts.version).as_deref(), Some("12"));
 }
 

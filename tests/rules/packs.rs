@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 
 use bannerwall_import::recog;
-use bannerwall_inspect::banner::{Banner, Progress, Side, SshBanner, ssh};
-use bannerwall_inspect::rules::fingerprint::{Document, Fingerprints};
-use bannerwall_inspect::rules::{Context, Profiles, RuleSet, Selection};
+use bannerwall_inspect::banner::{Banner, ParseProgress, Side, SshBanner, ssh};
+use bannerwall_inspect::rules::fingerprint::{FingerprintFile, FingerprintSet};
+use bannerwall_inspect::rules::{BannerContext, ProfileFilter, RuleSelection, RuleSet};
 
 /// The packs as the repository ships them.
 fn shipped() -> RuleSet {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("rules");
-    let loaded = RuleSet::check(&Selection::of(vec![folder])).unwrap_or_else(|error| panic!("{error}"));
+    let loaded = RuleSet::check(&RuleSelection::of(vec![folder])).unwrap_or_else(|error| panic!("{error}"));
     let warnings: Vec<_> = loaded.warnings.iter().map(ToString::to_string).collect();
     assert!(warnings.is_empty(), "{}", warnings.join("\n"));
     loaded.rules
@@ -19,9 +19,9 @@ fn shipped() -> RuleSet {
 /// The ids of the rules that match an SSH identification line of `from`.
 fn matching<'r>(rules: &'r RuleSet, line: &str, from: Side) -> Vec<&'r str> {
     let octets = format!("{line}\r\n");
-    let Progress::Done { value, .. } = ssh::identify(from, octets.as_bytes()) else { panic!("{line}") };
+    let ParseProgress::Done { value, .. } = ssh::identify(from, octets.as_bytes()) else { panic!("{line}") };
     let banner = Banner::Ssh(SshBanner { from, identification: value.identification, kex: None });
-    rules.evaluate(&banner, &Context::default()).iter().map(|found| found.rule.id()).collect()
+    rules.evaluate(&banner, &BannerContext::default()).iter().map(|found| found.rule.id()).collect()
 }
 
 #[test]
@@ -65,7 +65,8 @@ fn sound(text: &str) -> RuleSet {
     std::fs::write(folder.path().join("admins.txt"), "# ours\n192.0.2.0/24\n").expect("it can be written");
     let file = folder.path().join("rules.toml");
     std::fs::write(&file, text).expect("it can be written");
-    let loaded = RuleSet::check(&Selection::of(vec![file])).unwrap_or_else(|error| panic!("{text}\n{error}"));
+    let loaded =
+        RuleSet::check(&RuleSelection::of(vec![file])).unwrap_or_else(|error| panic!("{text}\n{error}"));
     assert!(loaded.warnings.is_empty(), "{text}\n{:?}", loaded.warnings);
     for trial in loaded.rules.trials() {
         assert!(trial.passed(), "{}: {}", trial.rule.id(), trial.example.summary());
@@ -110,8 +111,9 @@ fn the_book_s_overrides_hold() {
     assert_eq!(blocks.len(), 1);
     std::fs::write(&local, blocks[0]).expect("it can be written");
     let rules = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("rules");
-    let profiles = Profiles::Named(vec!["guard".to_owned()]);
-    let selection = Selection { rules: vec![rules], local: vec![local], profiles, ..Selection::default() };
+    let profiles = ProfileFilter::Named(vec!["guard".to_owned()]);
+    let selection =
+        RuleSelection { rules: vec![rules], local: vec![local], profiles, ..RuleSelection::default() };
     let loaded = RuleSet::load(&selection).unwrap_or_else(|error| panic!("{error}"));
     assert!(loaded.warnings.is_empty());
     let rule = |id: &str| loaded.rules.rules().iter().find(|rule| rule.id() == id);
@@ -124,8 +126,8 @@ fn the_book_s_overrides_hold() {
 #[test]
 fn the_book_s_fingerprints_hold() {
     let blocks = blocks(include_str!("../../docs/src/rules/fingerprints.md"), "```toml");
-    let document: Document = toml::from_str(blocks[0]).expect("the page's file is well-formed");
-    let fingerprints = Fingerprints::parse("fingerprints.md", blocks[0]).expect("it compiles");
+    let document: FingerprintFile = toml::from_str(blocks[0]).expect("the page's file is well-formed");
+    let fingerprints = FingerprintSet::parse("fingerprints.md", blocks[0]).expect("it compiles");
     let (count, mismatches) = recog::verify(&document.database[0], &fingerprints);
     assert_eq!((count, mismatches), (1, Vec::new()));
 }
@@ -216,7 +218,7 @@ fn a_rule_that_stops_what_a_distribution_may_have_mended_is_warned_of() {
         );
         std::fs::write(&file, &text).expect("it can be written");
         let loaded =
-            RuleSet::check(&Selection::of(vec![file.clone()])).unwrap_or_else(|error| panic!("{error}"));
+            RuleSet::check(&RuleSelection::of(vec![file.clone()])).unwrap_or_else(|error| panic!("{error}"));
         loaded.warnings.len()
     };
     let named = "\"SSH-2.0-x_1.0 Debian-2+deb12u1\"";

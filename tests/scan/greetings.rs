@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use bannerwall_inspect::terms::{Dialect, Greeting};
+use bannerwall_inspect::terms::{GreetingDialect, GreetingProtocol};
 use bannerwall_test_support::json_lines;
 
 /// A server on a loopback port that greets each connection with `greeting`, an octet at a time.
@@ -25,17 +25,17 @@ fn server(greeting: String, delay: Duration) -> u16 {
 }
 
 /// What a server of that protocol may say, of several lines where the protocol has them.
-fn sample(greeting: Greeting) -> String {
+fn sample(greeting: GreetingProtocol) -> String {
     let opening = greeting.openings().first().expect("an opening");
     let name = greeting.name();
     let end = format!("{opening} Evil {name} 1.2.3 <ready>\r\n");
     match greeting.dialect() {
-        Dialect::Code => format!("{opening}-mail.example\r\n{end}"),
-        Dialect::Status | Dialect::Untagged => end,
+        GreetingDialect::Code => format!("{opening}-mail.example\r\n{end}"),
+        GreetingDialect::Status | GreetingDialect::Untagged => end,
     }
 }
 
-fn scan(greeting: Greeting, port: u16, rules: &Path, format: &str) -> Output {
+fn scan(greeting: GreetingProtocol, port: u16, rules: &Path, format: &str) -> Output {
     Command::new(env!("CARGO_BIN_EXE_bannerwall"))
         .args(["scan", "greeting", "127.0.0.1", "--protocol", greeting.name(), "--format", format])
         .args(["-p", &port.to_string(), "--rules"])
@@ -53,7 +53,7 @@ fn rule(name: &str) -> String {
 
 #[test]
 fn each_protocol_is_scanned_judged_and_told_in_every_format() {
-    for greeting in Greeting::all() {
+    for greeting in GreetingProtocol::all() {
         let name = greeting.name();
         let folder = tempfile::tempdir().expect("a folder");
         let rules = folder.path().join("rules.toml");
@@ -89,7 +89,7 @@ fn what_greets_otherwise_is_foreign_and_what_is_silent_is_said_so() {
     let folder = tempfile::tempdir().expect("a folder");
     let rules = folder.path().join("rules.toml");
     std::fs::write(&rules, rule("smtp")).expect("written");
-    let greeting = Greeting::named("smtp").expect("a row");
+    let greeting = GreetingProtocol::named("smtp").expect("a row");
     for (said, reason) in [("SSH-2.0-x\r\n", "foreign"), ("220-without an end\r\n", "ended")] {
         let run = scan(greeting, server(said.to_owned(), Duration::ZERO), &rules, "json");
         let events = json_lines(&run.stdout);

@@ -9,43 +9,48 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use super::{Fault, Products, Wanted, Weakness, bounded, is_name, year};
+use super::{AdvisoryImportError, ImportSelection, PackageWeakness, ProductMap, bounded, is_name, year};
 use bannerwall_inspect::event::Severity;
-use bannerwall_inspect::rules::advisory::{Line, PackageVersion, State, Status};
+use bannerwall_inspect::rules::advisory::{PackageStatus, PackageVersion, ReleaseAdvisory, ReleaseFixState};
 
 /// Limit on one file, in bytes, unpacked.
 const OCTETS: u64 = 1 << 30;
 
 #[derive(Deserialize)]
-struct Branch {
+struct AlpineBranch {
     distroversion: String,
-    packages: Vec<Item>,
+    packages: Vec<AlpineItem>,
 }
 
 #[derive(Deserialize)]
-struct Item {
-    pkg: Package,
+struct AlpineItem {
+    pkg: AlpinePackage,
 }
 
 #[derive(Deserialize)]
-struct Package {
+struct AlpinePackage {
     name: String,
     #[serde(default)]
     secfixes: BTreeMap<String, Option<Vec<String>>>,
 }
 
 /// Reads the weaknesses of the wanted packages.
-pub(super) fn read(files: &[PathBuf], products: &Products, wanted: &Wanted) -> Result<Vec<Weakness>, Fault> {
-    let mut weaknesses: BTreeMap<(String, String), Weakness> = BTreeMap::new();
+pub(super) fn read(
+    files: &[PathBuf],
+    products: &ProductMap,
+    wanted: &ImportSelection,
+) -> Result<Vec<PackageWeakness>, AdvisoryImportError> {
+    let mut weaknesses: BTreeMap<(String, String), PackageWeakness> = BTreeMap::new();
     for file in files {
         let place = file.display().to_string();
         let reader = std::io::BufReader::new(bounded::open(file, OCTETS)?);
-        let branch: Branch = serde_json::from_reader(reader).map_err(|error| Fault::json(&place, &error))?;
+        let branch: AlpineBranch =
+            serde_json::from_reader(reader).map_err(|error| AdvisoryImportError::json(&place, &error))?;
         let release = branch.distroversion.trim_start_matches('v').to_owned();
-        let asked = |package: &&Package| products.has(&package.name) && wanted.names(&package.name);
+        let asked = |package: &&AlpinePackage| products.has(&package.name) && wanted.names(&package.name);
         for package in branch.packages.iter().map(|item| &item.pkg).filter(asked) {
             for (version, names) in &package.secfixes {
-                let state = state(version).map_err(|message| Fault::Malformed {
+                let state = state(version).map_err(|message| AdvisoryImportError::Malformed {
                     place: place.clone(),
                     message: format!("{}: {message}", package.name),
                 })?;
@@ -53,9 +58,9 @@ pub(super) fn read(files: &[PathBuf], products: &Products, wanted: &Wanted) -> R
                 for name in names.iter().flatten().filter_map(|names| names.split_whitespace().next()) {
                     if !is_name(name) {
                         let message = format!("`{}` is no name of a weakness", name.escape_default());
-                        return Err(Fault::Malformed { place, message });
+                        return Err(AdvisoryImportError::Malformed { place, message });
                     }
-                    let line = Line {
+                    let line = ReleaseAdvisory {
                         distribution: "Alpine".to_owned(),
                         release: release.clone(),
                         newest: None,
@@ -72,15 +77,15 @@ pub(super) fn read(files: &[PathBuf], products: &Products, wanted: &Wanted) -> R
     Ok(weaknesses.into_values().collect())
 }
 
-fn state(version: &str) -> Result<State, String> {
+fn state(version: &str) -> Result<ReleaseFixState, String> {
     if version == "0" {
-        return Ok(State::Said(Status::NotAffected));
+        return Ok(ReleaseFixState::Said(PackageStatus::NotAffected));
     }
-    PackageVersion::foreign(version).map(State::Fixed)
+    PackageVersion::foreign(version).map(ReleaseFixState::Fixed)
 }
 
-fn weakness(package: &str, name: &str) -> Weakness {
-    Weakness {
+fn weakness(package: &str, name: &str) -> PackageWeakness {
+    PackageWeakness {
         package: package.to_owned(),
         name: name.to_owned(),
         description: String::new(),

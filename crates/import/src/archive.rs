@@ -7,7 +7,7 @@ use std::path::Path;
 
 use zip::ZipArchive;
 
-use super::Fault;
+use super::AdvisoryImportError;
 
 /// Largest number of members of an archive. OSV's largest has some 250,000.
 const MEMBERS: u64 = 500_000;
@@ -24,9 +24,10 @@ const LARGE: (&[u8], u64, u64) = (b"PK\x06\x06", 56, 20);
 ///
 /// # Errors
 /// Returns an error if it is no archive or has too many members.
-pub(super) fn open(path: &Path) -> Result<ZipArchive<BufReader<File>>, Fault> {
-    let unreadable = |error| Fault::unreadable(path, error);
-    let malformed = |message: String| Fault::Malformed { place: path.display().to_string(), message };
+pub(super) fn open(path: &Path) -> Result<ZipArchive<BufReader<File>>, AdvisoryImportError> {
+    let unreadable = |error| AdvisoryImportError::unreadable(path, error);
+    let malformed =
+        |message: String| AdvisoryImportError::Malformed { place: path.display().to_string(), message };
     let bounded = |count: u64| match count {
         0..=MEMBERS => Ok(()),
         _ => Err(malformed(format!("{count} members, more than the {MEMBERS} that are read of an archive"))),

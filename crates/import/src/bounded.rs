@@ -7,7 +7,7 @@ use std::path::Path;
 
 use flate2::read::MultiGzDecoder;
 
-use super::Fault;
+use super::AdvisoryImportError;
 
 /// Limit on one text, in bytes.
 const TEXT: usize = 4 << 20;
@@ -16,8 +16,8 @@ const TEXT: usize = 4 << 20;
 const DEPTH: usize = 64;
 
 /// Opens a JSON file of at most `limit` bytes unpacked, compressed by gzip or not.
-pub(super) fn open(path: &Path, limit: u64) -> Result<Bounded<Box<dyn Read>>, Fault> {
-    let unreadable = |error| Fault::unreadable(path, error);
+pub(super) fn open(path: &Path, limit: u64) -> Result<BoundedJson<Box<dyn Read>>, AdvisoryImportError> {
+    let unreadable = |error| AdvisoryImportError::unreadable(path, error);
     let metadata = std::fs::metadata(path).map_err(unreadable)?;
     if !metadata.is_file() {
         return Err(unreadable(io::Error::other("not a regular file")));
@@ -25,11 +25,11 @@ pub(super) fn open(path: &Path, limit: u64) -> Result<Bounded<Box<dyn Read>>, Fa
     let mut file = BufReader::with_capacity(64 << 10, File::open(path).map_err(unreadable)?);
     let packed = file.fill_buf().map_err(unreadable)?.starts_with(&[0x1f, 0x8b]);
     let inner: Box<dyn Read> = if packed { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) };
-    Ok(Bounded::new(inner, limit))
+    Ok(BoundedJson::new(inner, limit))
 }
 
 /// A stream of JSON that returns an error if a bound is exceeded.
-pub(super) struct Bounded<R> {
+pub(super) struct BoundedJson<R> {
     inner: R,
     limit: u64,
     octets: u64,
@@ -40,7 +40,7 @@ pub(super) struct Bounded<R> {
     escaped: bool,
 }
 
-impl<R: Read> Bounded<R> {
+impl<R: Read> BoundedJson<R> {
     /// Limits `inner` to `limit` bytes.
     pub(super) const fn new(inner: R, limit: u64) -> Self {
         Self { inner, limit, octets: 0, depth: 0, text: None, escaped: false }
@@ -79,7 +79,7 @@ impl<R: Read> Bounded<R> {
     }
 }
 
-impl<R: Read> Read for Bounded<R> {
+impl<R: Read> Read for BoundedJson<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let length = self.inner.read(buffer)?;
         for octet in buffer.iter().take(length) {
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     fn error(octets: &[u8]) -> Option<String> {
-        io::copy(&mut Bounded::new(octets, 1 << 30), &mut io::sink()).err().map(|error| error.to_string())
+        io::copy(&mut BoundedJson::new(octets, 1 << 30), &mut io::sink()).err().map(|error| error.to_string())
     }
 
     #[test]

@@ -13,9 +13,9 @@ use std::path::Path;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 
-use super::{Fault, Products, Wanted, Weakness, bounded, is_name, year};
+use super::{AdvisoryImportError, ImportSelection, PackageWeakness, ProductMap, bounded, is_name, year};
 use bannerwall_inspect::event::Severity;
-use bannerwall_inspect::rules::advisory::{Line, PackageVersion, State, Status};
+use bannerwall_inspect::rules::advisory::{PackageStatus, PackageVersion, ReleaseAdvisory, ReleaseFixState};
 
 /// Limit on the file, in bytes, unpacked.
 const OCTETS: u64 = 4 << 30;
@@ -38,36 +38,36 @@ const RELEASES: &[(&str, &str)] = &[
 const ENTRIES: usize = 64;
 
 /// Function that takes each weakness.
-type Take<'t> = dyn FnMut(Weakness) -> Result<(), Fault> + 't;
+type Take<'t> = dyn FnMut(PackageWeakness) -> Result<(), AdvisoryImportError> + 't;
 
 /// Passes the weaknesses of the wanted packages to `take`, one by one.
 pub(super) fn read(
     file: &Path,
-    products: &Products,
-    wanted: &Wanted,
+    products: &ProductMap,
+    wanted: &ImportSelection,
     take: &mut Take<'_>,
-) -> Result<(), Fault> {
+) -> Result<(), AdvisoryImportError> {
     let reader = bounded::open(file, OCTETS)?;
     let mut json = serde_json::Deserializer::from_reader(std::io::BufReader::new(reader));
     let mut refused = None;
-    let read = json.deserialize_map(Tracker { products, wanted, take, refused: &mut refused });
+    let read = json.deserialize_map(DebianTrackerVisitor { products, wanted, take, refused: &mut refused });
     let read = read.and_then(|()| json.end());
     match refused {
         Some(fault) => Err(fault),
-        None => read.map_err(|error| Fault::json(&file.display().to_string(), &error)),
+        None => read.map_err(|error| AdvisoryImportError::json(&file.display().to_string(), &error)),
     }
 }
 
 /// Visitor of the whole object; it keeps nothing.
-struct Tracker<'w, 't> {
-    products: &'w Products,
-    wanted: &'w Wanted,
+struct DebianTrackerVisitor<'w, 't> {
+    products: &'w ProductMap,
+    wanted: &'w ImportSelection,
     take: &'w mut Take<'t>,
     /// The error with which `take` refused a weakness.
-    refused: &'w mut Option<Fault>,
+    refused: &'w mut Option<AdvisoryImportError>,
 }
 
-impl<'de> Visitor<'de> for Tracker<'_, '_> {
+impl<'de> Visitor<'de> for DebianTrackerVisitor<'_, '_> {
     type Value = ();
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -77,7 +77,7 @@ impl<'de> Visitor<'de> for Tracker<'_, '_> {
     fn visit_map<M: MapAccess<'de>>(mut self, mut map: M) -> Result<(), M::Error> {
         while let Some(package) = map.next_key::<String>()? {
             if self.products.has(&package) && self.wanted.names(&package) {
-                map.next_value_seed(Package { name: &package, tracker: &mut self })?;
+                map.next_value_seed(DebianPackageVisitor { name: &package, tracker: &mut self })?;
             } else {
                 map.next_value::<IgnoredAny>()?;
             }
@@ -87,12 +87,12 @@ impl<'de> Visitor<'de> for Tracker<'_, '_> {
 }
 
 /// The weaknesses of one package.
-struct Package<'p, 'w, 't> {
+struct DebianPackageVisitor<'p, 'w, 't> {
     name: &'p str,
-    tracker: &'p mut Tracker<'w, 't>,
+    tracker: &'p mut DebianTrackerVisitor<'w, 't>,
 }
 
-impl<'de> DeserializeSeed<'de> for Package<'_, '_, '_> {
+impl<'de> DeserializeSeed<'de> for DebianPackageVisitor<'_, '_, '_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -100,7 +100,7 @@ impl<'de> DeserializeSeed<'de> for Package<'_, '_, '_> {
     }
 }
 
-impl<'de> Visitor<'de> for Package<'_, '_, '_> {
+impl<'de> Visitor<'de> for DebianPackageVisitor<'_, '_, '_> {
     type Value = ();
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -108,7 +108,7 @@ impl<'de> Visitor<'de> for Package<'_, '_, '_> {
     }
 
     fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<(), M::Error> {
-        while let Some((name, issue)) = map.next_entry::<String, Issue>()? {
+        while let Some((name, issue)) = map.next_entry::<String, DebianIssue>()? {
             if !is_name(&name) {
                 let name = name.escape_default();
                 return Err(M::Error::custom(format!("{}: `{name}` is no name of a weakness", self.name)));
@@ -126,9 +126,9 @@ impl<'de> Visitor<'de> for Package<'_, '_, '_> {
 fn few<'de, D: Deserializer<'de>, V: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, V>, D::Error> {
-    struct Few<V>(PhantomData<V>);
+    struct BoundedMapVisitor<V>(PhantomData<V>);
 
-    impl<'de, V: Deserialize<'de>> Visitor<'de> for Few<V> {
+    impl<'de, V: Deserialize<'de>> Visitor<'de> for BoundedMapVisitor<V> {
         type Value = BTreeMap<String, V>;
 
         fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -147,32 +147,32 @@ fn few<'de, D: Deserializer<'de>, V: Deserialize<'de>>(
         }
     }
 
-    deserializer.deserialize_map(Few(PhantomData))
+    deserializer.deserialize_map(BoundedMapVisitor(PhantomData))
 }
 
 /// One weakness of a package.
 #[derive(Deserialize)]
-struct Issue {
+struct DebianIssue {
     #[serde(default)]
     description: String,
     #[serde(deserialize_with = "few")]
-    releases: BTreeMap<String, Release>,
+    releases: BTreeMap<String, DebianRelease>,
 }
 
 /// Data about the weakness in one release.
 #[derive(Deserialize)]
-struct Release {
-    status: Said,
+struct DebianRelease {
+    status: DebianStatus,
     #[serde(default, deserialize_with = "few")]
-    repositories: BTreeMap<String, Version>,
-    fixed_version: Option<Version>,
+    repositories: BTreeMap<String, CheckedVersion>,
+    fixed_version: Option<CheckedVersion>,
     #[serde(default)]
     urgency: String,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Said {
+enum DebianStatus {
     Resolved,
     Open,
     Undetermined,
@@ -180,25 +180,25 @@ enum Said {
 
 /// A version that dpkg accepts.
 #[derive(Clone)]
-struct Version(PackageVersion);
+struct CheckedVersion(PackageVersion);
 
-impl<'de> Deserialize<'de> for Version {
+impl<'de> Deserialize<'de> for CheckedVersion {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         PackageVersion::parse(&text).map(Self).map_err(D::Error::custom)
     }
 }
 
-impl Issue {
-    fn weakness(self, package: &str, name: String) -> Weakness {
-        let severity = self.releases.values().map(Release::severity).max().unwrap_or(Severity::Medium);
+impl DebianIssue {
+    fn weakness(self, package: &str, name: String) -> PackageWeakness {
+        let severity = self.releases.values().map(DebianRelease::severity).max().unwrap_or(Severity::Medium);
         let lines = self.releases.into_iter().map(|(codename, release)| release.line(&codename));
-        let mut lines: Vec<Line> = lines.collect();
+        let mut lines: Vec<ReleaseAdvisory> = lines.collect();
         lines.sort_by_key(|line| (line.is_development(), line.release.parse::<u32>().unwrap_or(u32::MAX)));
         let mut references = vec![format!("https://security-tracker.debian.org/tracker/{name}")];
         references.extend(name.starts_with("CVE-").then(|| name.clone()));
         references.reverse();
-        Weakness {
+        PackageWeakness {
             package: package.to_owned(),
             published: year(&name),
             name,
@@ -213,7 +213,7 @@ impl Issue {
     }
 }
 
-impl Release {
+impl DebianRelease {
     fn severity(&self) -> Severity {
         match self.urgency.trim_end_matches('*') {
             "high" => Severity::High,
@@ -224,7 +224,7 @@ impl Release {
         }
     }
 
-    fn line(self, codename: &str) -> Line {
+    fn line(self, codename: &str) -> ReleaseAdvisory {
         let number = RELEASES.iter().find(|(name, _)| *name == codename).map(|(_, number)| *number);
         let doubtful = matches!(self.urgency.trim_end_matches('*'), "unimportant" | "end-of-life");
         let newest = self.repositories.into_values().map(|version| version.0);
@@ -232,26 +232,32 @@ impl Release {
             one.epoch().cmp(&other.epoch()).then_with(|| one.shown().cmp(&other.shown()))
         });
         let state = match (self.status, self.fixed_version) {
-            (Said::Resolved, Some(fixed)) => fixed_in(fixed.0, newest.as_ref(), doubtful),
-            (Said::Open, _) if !doubtful => State::Said(Status::Open),
-            (Said::Resolved | Said::Open | Said::Undetermined, _) => State::Said(Status::Undetermined),
+            (DebianStatus::Resolved, Some(fixed)) => fixed_in(fixed.0, newest.as_ref(), doubtful),
+            (DebianStatus::Open, _) if !doubtful => ReleaseFixState::Said(PackageStatus::Open),
+            (DebianStatus::Resolved | DebianStatus::Open | DebianStatus::Undetermined, _) => {
+                ReleaseFixState::Said(PackageStatus::Undetermined)
+            }
         };
         let release = number.unwrap_or(codename).to_owned();
-        Line { distribution: "Debian".to_owned(), release, newest, affected: Vec::new(), state }
+        ReleaseAdvisory { distribution: "Debian".to_owned(), release, newest, affected: Vec::new(), state }
     }
 }
 
 /// Returns the state of a release with a fixed version whose newest package is `newest`. Banners show no
 /// epoch, so versions with different epochs are distinguished here.
-fn fixed_in(fixed: PackageVersion, newest: Option<&PackageVersion>, doubtful: bool) -> State {
+fn fixed_in(fixed: PackageVersion, newest: Option<&PackageVersion>, doubtful: bool) -> ReleaseFixState {
     let epoch = newest.map_or(fixed.epoch(), PackageVersion::epoch);
     if fixed.text() == "0" || fixed.epoch() < epoch {
-        return State::Said(Status::NotAffected);
+        return ReleaseFixState::Said(PackageStatus::NotAffected);
     }
     if fixed.epoch() > epoch {
-        return State::Said(Status::Undetermined);
+        return ReleaseFixState::Said(PackageStatus::Undetermined);
     }
     // If the release began with the fix, it does not matter whether the weakness was exploitable.
     let began_mended = newest.is_some_and(|newest| newest.shown().start() >= fixed.shown());
-    if doubtful && !began_mended { State::Said(Status::Undetermined) } else { State::Fixed(fixed) }
+    if doubtful && !began_mended {
+        ReleaseFixState::Said(PackageStatus::Undetermined)
+    } else {
+        ReleaseFixState::Fixed(fixed)
+    }
 }

@@ -5,41 +5,41 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::{Fault, bounded, is_name};
+use super::{AdvisoryImportError, bounded, is_name};
 
 /// Limit on the list, in bytes.
 const LIST: u64 = 1 << 30;
 
 /// Names of weaknesses that are known to be exploited.
 #[derive(Debug, Clone, Default)]
-pub struct Exploited(HashSet<String>);
+pub struct ExploitedWeaknesses(HashSet<String>);
 
 #[derive(Deserialize)]
-struct Catalogue {
-    vulnerabilities: Vec<Entry>,
+struct KevCatalogue {
+    vulnerabilities: Vec<KevEntry>,
 }
 
 #[derive(Deserialize)]
-struct Entry {
+struct KevEntry {
     #[serde(rename = "cveID")]
     name: String,
 }
 
-impl Exploited {
+impl ExploitedWeaknesses {
     /// Reads `known_exploited_vulnerabilities.json`.
     ///
     /// # Errors
     ///
     /// Returns the fault of the file, with its position.
-    pub fn read(path: &Path) -> Result<Self, Fault> {
+    pub fn read(path: &Path) -> Result<Self, AdvisoryImportError> {
         let reader = std::io::BufReader::new(bounded::open(path, LIST)?);
-        let catalogue: Catalogue = serde_json::from_reader(reader)
-            .map_err(|error| Fault::json(&path.display().to_string(), &error))?;
+        let catalogue: KevCatalogue = serde_json::from_reader(reader)
+            .map_err(|error| AdvisoryImportError::json(&path.display().to_string(), &error))?;
         let names: HashSet<String> = catalogue.vulnerabilities.into_iter().map(|entry| entry.name).collect();
         match names.iter().find(|name| !is_name(name)) {
             Some(name) => {
                 let message = format!("`{}` is no name of a weakness", name.escape_default());
-                Err(Fault::Malformed { place: path.display().to_string(), message })
+                Err(AdvisoryImportError::Malformed { place: path.display().to_string(), message })
             }
             None => Ok(Self(names)),
         }

@@ -1,6 +1,6 @@
 //! Imports distributions' advisories as rules, for `bannerwall rules import`.
 //!
-//! Each format has a module that reads files into [`Weakness`]es. [`products`] maps packages to banners,
+//! Each format has a module that reads files into [`PackageWeakness`]es. [`products`] maps packages to banners,
 //! and [`mod@write`] makes a rule of both. Files are read as streams, nothing is downloaded, and the same
 //! files give the same rules.
 
@@ -21,12 +21,12 @@ use std::collections::HashSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use bannerwall_inspect::event::{Action, Severity, Verdict};
-use bannerwall_inspect::rules::advisory::Line;
+use bannerwall_inspect::event::{AdvisoryVerdict, RuleAction, Severity};
+use bannerwall_inspect::rules::advisory::ReleaseAdvisory;
 use bannerwall_inspect::rules::{LoadError, RuleSet, limits};
 
-pub use self::kev::Exploited;
-pub use self::products::Products;
+pub use self::kev::ExploitedWeaknesses;
+pub use self::products::ProductMap;
 
 /// Number of bytes of rules that are parsed at a time, to check them.
 const PIECE: usize = 256 << 10;
@@ -36,7 +36,7 @@ const LESS: &str = "ask for less (--product, --since, --severity)";
 
 /// The wanted part of the data, and the actions of its rules.
 #[derive(Debug, Clone)]
-pub struct Wanted {
+pub struct ImportSelection {
     /// Source packages; empty for all that have a product.
     pub packages: Vec<String>,
     /// Earliest year or day (`2020`, `2020-05-01`) of a weakness's name or publication.
@@ -44,11 +44,11 @@ pub struct Wanted {
     /// Lowest severity.
     pub severity: Severity,
     /// Weaknesses that are known to be exploited: their rules are critical and tagged `kev`.
-    pub exploited: Exploited,
+    pub exploited: ExploitedWeaknesses,
     /// Action of the rules if a package is vulnerable.
-    pub action: Action,
-    /// Verdicts that cause a match; by default those of [`Wanted::reported`].
-    pub report: Option<Vec<Verdict>>,
+    pub action: RuleAction,
+    /// Verdicts that cause a match; by default those of [`ImportSelection::reported`].
+    pub report: Option<Vec<AdvisoryVerdict>>,
     /// True if blocking rules also block if the verdict is unknown.
     pub block_unknown: bool,
     /// Date of the data, `2026-11-20`, if the user gave it. Else it is the last change that the data
@@ -60,27 +60,27 @@ pub struct Wanted {
 
 /// Imported rules, as the text of a rule file.
 #[derive(Debug)]
-pub struct Imported {
+pub struct ImportedRules {
     /// The file's text.
     pub text: String,
     /// Number of its rules.
     pub rules: usize,
     /// Number of weaknesses of wanted packages without a rule.
-    pub left_out: LeftOut,
+    pub left_out: OmittedWeaknesses,
 }
 
 /// Numbers of weaknesses of wanted packages that became no rule, by reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct LeftOut {
-    /// Less severe than [`Wanted::severity`].
+pub struct OmittedWeaknesses {
+    /// Less severe than [`ImportSelection::severity`].
     pub less_grave: usize,
-    /// Older than [`Wanted::since`].
+    /// Older than [`ImportSelection::since`].
     pub older: usize,
     /// The data do not name their versions, or not in a form that rules can use.
     pub unclear: usize,
 }
 
-impl fmt::Display for LeftOut {
+impl fmt::Display for OmittedWeaknesses {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counts = [
             (self.less_grave, "below --severity"),
@@ -95,7 +95,7 @@ impl fmt::Display for LeftOut {
 
 /// Error of an import.
 #[derive(Debug, thiserror::Error)]
-pub enum Fault {
+pub enum AdvisoryImportError {
     /// A file cannot be read.
     #[error("{file}: {error}")]
     Unreadable {
@@ -120,7 +120,7 @@ pub enum Fault {
     Refused(#[from] LoadError),
 }
 
-impl Fault {
+impl AdvisoryImportError {
     fn unreadable(file: &Path, error: std::io::Error) -> Self {
         Self::Unreadable { file: file.display().to_string(), error }
     }
@@ -140,7 +140,7 @@ impl Fault {
 
 /// One weakness of one source package, from a distribution's data.
 #[derive(Debug, Clone)]
-struct Weakness {
+struct PackageWeakness {
     package: String,
     /// `CVE-2024-6387`.
     name: String,
@@ -151,14 +151,14 @@ struct Weakness {
     /// Date of the data's last change; empty if they have none.
     changed: String,
     references: Vec<String>,
-    lines: Vec<Line>,
+    lines: Vec<ReleaseAdvisory>,
     /// Ranges of upstream's affected versions, as rules write them.
     upstream: Vec<String>,
     /// True if some of its versions are unknown: then no other version is known to be fixed.
     unclear: bool,
 }
 
-impl Weakness {
+impl PackageWeakness {
     fn add_upstream(&mut self, range: &str) {
         if !self.upstream.iter().any(|known| known == range) {
             self.upstream.push(range.to_owned());
@@ -168,14 +168,14 @@ impl Weakness {
 
 /// Publisher of the data.
 #[derive(Debug, Clone, Copy)]
-struct Origin {
+struct AdvisoryPublisher {
     /// Prefix of the rules' ids.
     prefix: &'static str,
     /// Name for people.
     name: &'static str,
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for AdvisoryPublisher {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.name)
     }
@@ -187,9 +187,13 @@ impl fmt::Display for Origin {
 /// # Errors
 ///
 /// Returns the fault of the file with its position, or that it gave no rule.
-pub fn debian(file: &Path, products: &Products, wanted: &Wanted) -> Result<Imported, Fault> {
-    let origin = Origin { prefix: "debian", name: "Debian security tracker" };
-    let mut rules = Rules::new(origin, wanted.date_of(&[]), products, wanted);
+pub fn debian(
+    file: &Path,
+    products: &ProductMap,
+    wanted: &ImportSelection,
+) -> Result<ImportedRules, AdvisoryImportError> {
+    let origin = AdvisoryPublisher { prefix: "debian", name: "Debian security tracker" };
+    let mut rules = AdvisoryRulesWriter::new(origin, wanted.date_of(&[]), products, wanted);
     debian::read(file, products, wanted, &mut |weakness| rules.take(weakness))?;
     rules.finish()
 }
@@ -199,8 +203,12 @@ pub fn debian(file: &Path, products: &Products, wanted: &Wanted) -> Result<Impor
 /// # Errors
 ///
 /// Returns the fault of a record with its position, or that the records gave no rule.
-pub fn osv(paths: &[PathBuf], products: &Products, wanted: &Wanted) -> Result<Imported, Fault> {
-    let origin = Origin { prefix: "osv", name: "OSV" };
+pub fn osv(
+    paths: &[PathBuf],
+    products: &ProductMap,
+    wanted: &ImportSelection,
+) -> Result<ImportedRules, AdvisoryImportError> {
+    let origin = AdvisoryPublisher { prefix: "osv", name: "OSV" };
     finish(origin, osv::read(paths, products, wanted)?, products, wanted)
 }
 
@@ -209,8 +217,17 @@ pub fn osv(paths: &[PathBuf], products: &Products, wanted: &Wanted) -> Result<Im
 /// # Errors
 ///
 /// Returns the fault of a file with its position, or that it gave no rule.
-pub fn nvd(files: &[PathBuf], products: &Products, wanted: &Wanted) -> Result<Imported, Fault> {
-    finish(Origin { prefix: "nvd", name: "NVD" }, nvd::read(files, products, wanted)?, products, wanted)
+pub fn nvd(
+    files: &[PathBuf],
+    products: &ProductMap,
+    wanted: &ImportSelection,
+) -> Result<ImportedRules, AdvisoryImportError> {
+    finish(
+        AdvisoryPublisher { prefix: "nvd", name: "NVD" },
+        nvd::read(files, products, wanted)?,
+        products,
+        wanted,
+    )
 }
 
 /// Imports Alpine's secdb, one file for each branch.
@@ -218,8 +235,12 @@ pub fn nvd(files: &[PathBuf], products: &Products, wanted: &Wanted) -> Result<Im
 /// # Errors
 ///
 /// Returns the fault of a file with its position, or that it gave no rule.
-pub fn alpine(files: &[PathBuf], products: &Products, wanted: &Wanted) -> Result<Imported, Fault> {
-    let origin = Origin { prefix: "alpine", name: "Alpine secdb" };
+pub fn alpine(
+    files: &[PathBuf],
+    products: &ProductMap,
+    wanted: &ImportSelection,
+) -> Result<ImportedRules, AdvisoryImportError> {
+    let origin = AdvisoryPublisher { prefix: "alpine", name: "Alpine secdb" };
     finish(origin, alpine::read(files, products, wanted)?, products, wanted)
 }
 
@@ -228,43 +249,52 @@ pub fn alpine(files: &[PathBuf], products: &Products, wanted: &Wanted) -> Result
 /// # Errors
 ///
 /// Returns the fault of a file with its position, or that it gave no rule.
-pub fn redhat(files: &[PathBuf], products: &Products, wanted: &Wanted) -> Result<Imported, Fault> {
-    let origin = Origin { prefix: "redhat", name: "Red Hat CSAF VEX" };
+pub fn redhat(
+    files: &[PathBuf],
+    products: &ProductMap,
+    wanted: &ImportSelection,
+) -> Result<ImportedRules, AdvisoryImportError> {
+    let origin = AdvisoryPublisher { prefix: "redhat", name: "Red Hat CSAF VEX" };
     finish(origin, redhat::read(files, products, wanted)?, products, wanted)
 }
 
 /// Writes the rules of weaknesses that were all read before.
 fn finish(
-    origin: Origin,
-    mut weaknesses: Vec<Weakness>,
-    products: &Products,
-    wanted: &Wanted,
-) -> Result<Imported, Fault> {
+    origin: AdvisoryPublisher,
+    mut weaknesses: Vec<PackageWeakness>,
+    products: &ProductMap,
+    wanted: &ImportSelection,
+) -> Result<ImportedRules, AdvisoryImportError> {
     weaknesses.sort_by(|one, other| (&one.package, &one.name).cmp(&(&other.package, &other.name)));
-    let mut rules = Rules::new(origin, wanted.date_of(&weaknesses), products, wanted);
+    let mut rules = AdvisoryRulesWriter::new(origin, wanted.date_of(&weaknesses), products, wanted);
     // Each weakness is freed once its rule is written.
     weaknesses.into_iter().try_for_each(|weakness| rules.take(weakness))?;
     rules.finish()
 }
 
 /// Rules of one source, written one by one.
-struct Rules<'w> {
-    origin: Origin,
+struct AdvisoryRulesWriter<'w> {
+    origin: AdvisoryPublisher,
     date: String,
-    products: &'w Products,
-    wanted: &'w Wanted,
-    draft: Draft,
-    left_out: LeftOut,
+    products: &'w ProductMap,
+    wanted: &'w ImportSelection,
+    draft: RuleFileDraft,
+    left_out: OmittedWeaknesses,
 }
 
-impl<'w> Rules<'w> {
-    fn new(origin: Origin, date: String, products: &'w Products, wanted: &'w Wanted) -> Self {
-        let draft = Draft::new(write::head(origin, &date));
-        Self { origin, date, products, wanted, draft, left_out: LeftOut::default() }
+impl<'w> AdvisoryRulesWriter<'w> {
+    fn new(
+        origin: AdvisoryPublisher,
+        date: String,
+        products: &'w ProductMap,
+        wanted: &'w ImportSelection,
+    ) -> Self {
+        let draft = RuleFileDraft::new(write::head(origin, &date));
+        Self { origin, date, products, wanted, draft, left_out: OmittedWeaknesses::default() }
     }
 
     /// Writes the rule of a weakness if it is wanted.
-    fn take(&mut self, mut weakness: Weakness) -> Result<(), Fault> {
+    fn take(&mut self, mut weakness: PackageWeakness) -> Result<(), AdvisoryImportError> {
         let Self { origin, date, products, wanted, draft, left_out } = self;
         if wanted.exploited.holds(&weakness.name) {
             weakness.severity = Severity::Critical;
@@ -290,22 +320,22 @@ impl<'w> Rules<'w> {
         Ok(())
     }
 
-    fn finish(mut self) -> Result<Imported, Fault> {
+    fn finish(mut self) -> Result<ImportedRules, AdvisoryImportError> {
         if self.draft.ids.is_empty() {
             let mut message = "no weakness in the data fits the selection".to_owned();
-            if self.left_out != LeftOut::default() {
+            if self.left_out != OmittedWeaknesses::default() {
                 message.push_str(&format!(": left out {}", self.left_out));
             }
-            return Err(Fault::Nothing(message));
+            return Err(AdvisoryImportError::Nothing(message));
         }
         self.draft.check()?;
-        Ok(Imported { text: self.draft.text, rules: self.draft.ids.len(), left_out: self.left_out })
+        Ok(ImportedRules { text: self.draft.text, rules: self.draft.ids.len(), left_out: self.left_out })
     }
 }
 
 /// A rule file that is being written. It is parsed piece by piece, because parsing all of it takes
 /// several times its size in memory.
-struct Draft {
+struct RuleFileDraft {
     text: String,
     /// Number of bytes of the head that precedes each parsed piece.
     head: usize,
@@ -314,29 +344,31 @@ struct Draft {
     ids: HashSet<String>,
 }
 
-impl Draft {
+impl RuleFileDraft {
     fn new(head: String) -> Self {
         Self { head: head.len(), unread: head.len(), text: head, ids: HashSet::new() }
     }
 
     /// Records the id of the next rule; each id must be unique.
-    fn claim(&mut self, id: String) -> Result<(), Fault> {
+    fn claim(&mut self, id: String) -> Result<(), AdvisoryImportError> {
         if self.ids.len() >= limits::RULES {
-            return Err(Fault::Nothing(format!("more than {} rules: {LESS}", limits::RULES)));
+            return Err(AdvisoryImportError::Nothing(format!("more than {} rules: {LESS}", limits::RULES)));
         }
         if self.ids.contains(&id) {
-            return Err(Fault::Nothing(format!("the data contain {id} twice, with other letters")));
+            return Err(AdvisoryImportError::Nothing(format!(
+                "the data contain {id} twice, with other letters"
+            )));
         }
         self.ids.insert(id);
         Ok(())
     }
 
     /// Checks the bounds after each rule.
-    fn written(&mut self) -> Result<(), Fault> {
+    fn written(&mut self) -> Result<(), AdvisoryImportError> {
         if u64::try_from(self.text.len()).unwrap_or(u64::MAX) > limits::FILE_OCTETS {
             let most = limits::FILE_OCTETS >> 20;
             let count = self.ids.len();
-            return Err(Fault::Nothing(format!(
+            return Err(AdvisoryImportError::Nothing(format!(
                 "more rules than one file may hold ({most} MiB, full after {count}): {LESS}"
             )));
         }
@@ -344,7 +376,7 @@ impl Draft {
     }
 
     /// Parses the part that was written since the last check.
-    fn check(&mut self) -> Result<(), Fault> {
+    fn check(&mut self) -> Result<(), AdvisoryImportError> {
         let [head, rules] =
             [self.text.get(..self.head), self.text.get(self.unread..)].map(Option::unwrap_or_default);
         if !rules.is_empty() {
@@ -355,34 +387,35 @@ impl Draft {
     }
 }
 
-impl Wanted {
+impl ImportSelection {
     /// True if a package is wanted.
     fn names(&self, package: &str) -> bool {
         self.packages.is_empty() || self.packages.iter().any(|wanted| wanted == package)
     }
 
     /// Returns the date of the data.
-    fn date_of(&self, weaknesses: &[Weakness]) -> String {
+    fn date_of(&self, weaknesses: &[PackageWeakness]) -> String {
         let days = weaknesses.iter().filter_map(|weakness| day(&weakness.changed));
         let told = || days.max().map(str::to_owned);
         self.date.clone().or_else(told).unwrap_or_else(|| self.changed.clone())
     }
 
     /// Returns the verdicts on a weakness that cause a match.
-    fn reported(&self, weakness: &Weakness) -> Vec<Verdict> {
+    fn reported(&self, weakness: &PackageWeakness) -> Vec<AdvisoryVerdict> {
         // Only Debian's and Ubuntu's banners show packages, so other data never give the verdict
         // vulnerable.
-        let shows_package = |line: &Line| matches!(line.distribution.as_str(), "Debian" | "Ubuntu");
+        let shows_package =
+            |line: &ReleaseAdvisory| matches!(line.distribution.as_str(), "Debian" | "Ubuntu");
         match &self.report {
             Some(report) => report.clone(),
             None if self.block_unknown || !weakness.lines.iter().any(shows_package) => {
-                vec![Verdict::Vulnerable, Verdict::Unknown]
+                vec![AdvisoryVerdict::Vulnerable, AdvisoryVerdict::Unknown]
             }
-            None => vec![Verdict::Vulnerable],
+            None => vec![AdvisoryVerdict::Vulnerable],
         }
     }
 
-    fn is_recent(&self, weakness: &Weakness) -> bool {
+    fn is_recent(&self, weakness: &PackageWeakness) -> bool {
         self.since.as_ref().is_none_or(|since| {
             let published = weakness.published.as_str();
             // A year is not before a day in it.

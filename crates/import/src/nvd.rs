@@ -11,9 +11,12 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::{Fault, Products, Wanted, Weakness, bounded, is_name, is_reference, severity, year};
+use super::{
+    AdvisoryImportError, ImportSelection, PackageWeakness, ProductMap, bounded, is_name, is_reference,
+    severity, year,
+};
 use bannerwall_inspect::event::Severity;
-use bannerwall_inspect::rules::Requirement;
+use bannerwall_inspect::rules::VersionRequirement;
 
 /// Limit on one file, in bytes, unpacked.
 const OCTETS: u64 = 4 << 30;
@@ -22,30 +25,34 @@ const OCTETS: u64 = 4 << 30;
 const REFERENCES: usize = 4;
 
 /// Reads the weaknesses of the wanted products.
-pub(super) fn read(files: &[PathBuf], products: &Products, wanted: &Wanted) -> Result<Vec<Weakness>, Fault> {
+pub(super) fn read(
+    files: &[PathBuf],
+    products: &ProductMap,
+    wanted: &ImportSelection,
+) -> Result<Vec<PackageWeakness>, AdvisoryImportError> {
     let mut weaknesses = BTreeMap::new();
     for file in files {
-        Pages { products, wanted, weaknesses: &mut weaknesses }.read(file)?;
+        NvdCollector { products, wanted, weaknesses: &mut weaknesses }.read(file)?;
     }
     Ok(weaknesses.into_values().collect())
 }
 
 /// The weaknesses so far, by package and name.
-struct Pages<'w> {
-    products: &'w Products,
-    wanted: &'w Wanted,
-    weaknesses: &'w mut BTreeMap<(String, String), Weakness>,
+struct NvdCollector<'w> {
+    products: &'w ProductMap,
+    wanted: &'w ImportSelection,
+    weaknesses: &'w mut BTreeMap<(String, String), PackageWeakness>,
 }
 
-impl Pages<'_> {
-    fn read(self, file: &Path) -> Result<(), Fault> {
+impl NvdCollector<'_> {
+    fn read(self, file: &Path) -> Result<(), AdvisoryImportError> {
         let reader = std::io::BufReader::new(bounded::open(file, OCTETS)?);
         let mut json = serde_json::Deserializer::from_reader(reader);
         let read = json.deserialize_map(self).and_then(|()| json.end());
-        read.map_err(|error| Fault::json(&file.display().to_string(), &error))
+        read.map_err(|error| AdvisoryImportError::json(&file.display().to_string(), &error))
     }
 
-    fn take(&mut self, record: &Record) -> Result<(), String> {
+    fn take(&mut self, record: &NvdRecord) -> Result<(), String> {
         if !is_name(&record.id) {
             return Err(format!("`{}` is no name of a weakness", record.id.escape_default()));
         }
@@ -54,7 +61,7 @@ impl Pages<'_> {
         }
         let nodes = record.configurations.iter().flat_map(|one| &one.nodes).filter(|node| !node.negate);
         for software in nodes.flat_map(|node| &node.software).filter(|software| software.vulnerable) {
-            let Some(name) = Name::parse(&software.criteria) else {
+            let Some(name) = CpeName::parse(&software.criteria) else {
                 return Err(format!("`{}` is no CPE 2.3 name", software.criteria.escape_default()));
             };
             let range = software.range(&name);
@@ -75,14 +82,14 @@ impl Pages<'_> {
 }
 
 /// The software of a CPE 2.3 name.
-struct Name {
+struct CpeName {
     /// `openbsd:openssh`.
     software: String,
     version: String,
     update: String,
 }
 
-impl Name {
+impl CpeName {
     /// Parses `cpe:2.3:a:VENDOR:PRODUCT:VERSION:UPDATE:…`. A backslash precedes a colon that is no
     /// separator.
     fn parse(text: &str) -> Option<Self> {
@@ -105,9 +112,9 @@ impl Name {
     }
 }
 
-impl Software {
+impl CpeMatch {
     /// Returns its versions as rules write them, if rules can.
-    fn range(&self, name: &Name) -> Option<String> {
+    fn range(&self, name: &CpeName) -> Option<String> {
         let text = match (name.version.as_str(), name.update.as_str()) {
             ("-", _) => return None,
             ("*", _) => {
@@ -125,20 +132,20 @@ impl Software {
             (version, "*" | "-") => format!("={version}"),
             (version, update) => format!("={version}{update}"),
         };
-        Requirement::parse(&text).ok().map(|_| text)
+        VersionRequirement::parse(&text).ok().map(|_| text)
     }
 }
 
-impl Record {
-    fn weakness(&self, package: &str) -> Weakness {
+impl NvdRecord {
+    fn weakness(&self, package: &str) -> PackageWeakness {
         let english = self.descriptions.iter().find(|description| description.lang == "en");
         let mut references = vec![self.id.clone(), format!("https://nvd.nist.gov/vuln/detail/{}", self.id)];
         references.extend(self.references.iter().take(REFERENCES).map(|reference| reference.url.clone()));
         references.retain(|reference| is_reference(reference));
         // The newest metric wins: `cvssMetricV40` before `cvssMetricV31`.
         let metrics = self.metrics.values().rev().flatten();
-        let word = metrics.filter_map(Metric::severity).next();
-        Weakness {
+        let word = metrics.filter_map(CvssMetric::severity).next();
+        PackageWeakness {
             package: package.to_owned(),
             name: self.id.clone(),
             description: english.map(|description| description.value.clone()).unwrap_or_default(),
@@ -153,14 +160,14 @@ impl Record {
     }
 }
 
-impl Metric {
+impl CvssMetric {
     fn severity(&self) -> Option<&str> {
         let newer = self.cvss_data.as_ref().and_then(|score| score.base_severity.as_deref());
         newer.or(self.base_severity.as_deref())
     }
 }
 
-impl<'de> Visitor<'de> for Pages<'_> {
+impl<'de> Visitor<'de> for NvdCollector<'_> {
     type Value = ();
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -172,7 +179,7 @@ impl<'de> Visitor<'de> for Pages<'_> {
         while let Some(key) = map.next_key::<String>()? {
             if key == "vulnerabilities" {
                 seen = true;
-                map.next_value_seed(Records(&mut self))?;
+                map.next_value_seed(NvdRecordList(&mut self))?;
             } else {
                 map.next_value::<IgnoredAny>()?;
             }
@@ -182,9 +189,9 @@ impl<'de> Visitor<'de> for Pages<'_> {
 }
 
 /// The list of records, read one by one.
-struct Records<'p, 'w>(&'p mut Pages<'w>);
+struct NvdRecordList<'p, 'w>(&'p mut NvdCollector<'w>);
 
-impl<'de> DeserializeSeed<'de> for Records<'_, '_> {
+impl<'de> DeserializeSeed<'de> for NvdRecordList<'_, '_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -192,7 +199,7 @@ impl<'de> DeserializeSeed<'de> for Records<'_, '_> {
     }
 }
 
-impl<'de> Visitor<'de> for Records<'_, '_> {
+impl<'de> Visitor<'de> for NvdRecordList<'_, '_> {
     type Value = ();
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -200,7 +207,7 @@ impl<'de> Visitor<'de> for Records<'_, '_> {
     }
 
     fn visit_seq<S: SeqAccess<'de>>(self, mut sequence: S) -> Result<(), S::Error> {
-        while let Some(item) = sequence.next_element::<Item>()? {
+        while let Some(item) = sequence.next_element::<NvdItem>()? {
             self.0.take(&item.cve).map_err(S::Error::custom)?;
         }
         Ok(())
@@ -208,13 +215,13 @@ impl<'de> Visitor<'de> for Records<'_, '_> {
 }
 
 #[derive(Deserialize)]
-struct Item {
-    cve: Record,
+struct NvdItem {
+    cve: NvdRecord,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Record {
+struct NvdRecord {
     id: String,
     #[serde(default)]
     published: String,
@@ -223,51 +230,51 @@ struct Record {
     #[serde(default, rename = "vulnStatus")]
     status: String,
     #[serde(default)]
-    descriptions: Vec<Description>,
+    descriptions: Vec<NvdDescription>,
     #[serde(default)]
-    metrics: BTreeMap<String, Vec<Metric>>,
+    metrics: BTreeMap<String, Vec<CvssMetric>>,
     #[serde(default)]
-    configurations: Vec<Configuration>,
+    configurations: Vec<CpeConfiguration>,
     #[serde(default)]
-    references: Vec<Reference>,
+    references: Vec<NvdReference>,
 }
 
 #[derive(Deserialize)]
-struct Description {
+struct NvdDescription {
     lang: String,
     value: String,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Metric {
+struct CvssMetric {
     base_severity: Option<String>,
-    cvss_data: Option<Score>,
+    cvss_data: Option<CvssScore>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Score {
+struct CvssScore {
     base_severity: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Configuration {
+struct CpeConfiguration {
     #[serde(default)]
-    nodes: Vec<Node>,
+    nodes: Vec<CpeNode>,
 }
 
 #[derive(Deserialize)]
-struct Node {
+struct CpeNode {
     #[serde(default)]
     negate: bool,
     #[serde(default, rename = "cpeMatch")]
-    software: Vec<Software>,
+    software: Vec<CpeMatch>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Software {
+struct CpeMatch {
     vulnerable: bool,
     criteria: String,
     version_start_including: Option<String>,
@@ -277,6 +284,6 @@ struct Software {
 }
 
 #[derive(Deserialize)]
-struct Reference {
+struct NvdReference {
     url: String,
 }

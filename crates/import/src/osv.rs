@@ -14,11 +14,14 @@ use cvss::Cvss;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::bounded::{self, Bounded};
-use super::{Fault, Products, Wanted, Weakness, archive, is_name, is_reference, severity, ubuntu, year};
+use super::bounded::{self, BoundedJson};
+use super::{
+    AdvisoryImportError, ImportSelection, PackageWeakness, ProductMap, archive, is_name, is_reference,
+    severity, ubuntu, year,
+};
 use bannerwall_inspect::event::Severity;
-use bannerwall_inspect::rules::Requirement;
-use bannerwall_inspect::rules::advisory::{Line, PackageVersion, State, Status};
+use bannerwall_inspect::rules::VersionRequirement;
+use bannerwall_inspect::rules::advisory::{PackageStatus, PackageVersion, ReleaseAdvisory, ReleaseFixState};
 
 /// Limit on one record, in bytes. Once parsed, short versions take ten times that memory.
 const RECORD: u64 = 16 << 20;
@@ -31,34 +34,40 @@ const UPSTREAMS: &[&str] =
     &["PyPI", "Maven", "npm", "Go", "crates.io", "RubyGems", "Packagist", "NuGet", "Hex"];
 
 /// Reads the weaknesses of the wanted packages from files, directories and archives.
-pub(super) fn read(paths: &[PathBuf], products: &Products, wanted: &Wanted) -> Result<Vec<Weakness>, Fault> {
-    let mut collected = Collected { products, wanted, weaknesses: BTreeMap::new() };
+pub(super) fn read(
+    paths: &[PathBuf],
+    products: &ProductMap,
+    wanted: &ImportSelection,
+) -> Result<Vec<PackageWeakness>, AdvisoryImportError> {
+    let mut collected = OsvCollector { products, wanted, weaknesses: BTreeMap::new() };
     for path in paths {
         collected.path(path)?;
     }
-    let rated = |(weakness, severity): (Weakness, Option<Severity>)| Weakness {
+    let rated = |(weakness, severity): (PackageWeakness, Option<Severity>)| PackageWeakness {
         severity: severity.unwrap_or(Severity::Medium),
         ..weakness
     };
-    let mut weaknesses: Vec<Weakness> = collected.weaknesses.into_values().map(rated).collect();
+    let mut weaknesses: Vec<PackageWeakness> = collected.weaknesses.into_values().map(rated).collect();
     ubuntu::add_unlisted(&mut weaknesses);
     Ok(weaknesses)
 }
 
 /// The weaknesses so far, by package and name.
-struct Collected<'w> {
-    products: &'w Products,
-    wanted: &'w Wanted,
+struct OsvCollector<'w> {
+    products: &'w ProductMap,
+    wanted: &'w ImportSelection,
     /// Each with its severity, if any record rates it.
-    weaknesses: BTreeMap<(String, String), (Weakness, Option<Severity>)>,
+    weaknesses: BTreeMap<(String, String), (PackageWeakness, Option<Severity>)>,
 }
 
-impl Collected<'_> {
-    fn path(&mut self, path: &Path) -> Result<(), Fault> {
+impl OsvCollector<'_> {
+    fn path(&mut self, path: &Path) -> Result<(), AdvisoryImportError> {
         if path.is_dir() {
             let mut entries: Vec<PathBuf> = Vec::new();
-            for entry in std::fs::read_dir(path).map_err(|error| Fault::unreadable(path, error))? {
-                entries.push(entry.map_err(|error| Fault::unreadable(path, error))?.path());
+            for entry in
+                std::fs::read_dir(path).map_err(|error| AdvisoryImportError::unreadable(path, error))?
+            {
+                entries.push(entry.map_err(|error| AdvisoryImportError::unreadable(path, error))?.path());
             }
             entries.sort();
             let is_record = |path: &PathBuf| path.is_dir() || has_ending(path, "json");
@@ -71,9 +80,12 @@ impl Collected<'_> {
         self.record(&path.display().to_string(), reader)
     }
 
-    fn archive(&mut self, path: &Path) -> Result<(), Fault> {
+    fn archive(&mut self, path: &Path) -> Result<(), AdvisoryImportError> {
         let name = path.display().to_string();
-        let malformed = |place: &str, message: String| Fault::Malformed { place: place.to_owned(), message };
+        let malformed = |place: &str, message: String| AdvisoryImportError::Malformed {
+            place: place.to_owned(),
+            message,
+        };
         let mut archive = archive::open(path)?;
         let members: Result<Vec<String>, _> =
             archive.file_names().map(|member| member.map(Cow::into_owned)).collect();
@@ -84,16 +96,17 @@ impl Collected<'_> {
         for member in members {
             let place = format!("{name}:{}", member.escape_default());
             let entry = archive.by_name(&member).map_err(|error| malformed(&place, error.to_string()))?;
-            let mut bounded = Bounded::new(entry, RECORD.min(left));
+            let mut bounded = BoundedJson::new(entry, RECORD.min(left));
             self.record(&place, BufReader::new(&mut bounded))?;
             left -= bounded.octets();
         }
         Ok(())
     }
 
-    fn record(&mut self, place: &str, reader: impl std::io::Read) -> Result<(), Fault> {
-        let record: Record = serde_json::from_reader(reader).map_err(|error| Fault::json(place, &error))?;
-        let malformed = |message: String| Fault::Malformed { place: place.to_owned(), message };
+    fn record(&mut self, place: &str, reader: impl std::io::Read) -> Result<(), AdvisoryImportError> {
+        let record: OsvRecord =
+            serde_json::from_reader(reader).map_err(|error| AdvisoryImportError::json(place, &error))?;
+        let malformed = |message: String| AdvisoryImportError::Malformed { place: place.to_owned(), message };
         if record.withdrawn.is_some() {
             return Ok(());
         }
@@ -102,7 +115,7 @@ impl Collected<'_> {
             return Err(malformed(format!("`{}` is no name of a weakness", name.escape_default())));
         }
         for affected in &record.affected {
-            let Some(package) = affected.package.as_ref().and_then(Package::name) else { continue };
+            let Some(package) = affected.package.as_ref().and_then(OsvPackage::name) else { continue };
             if !self.products.has(&package) || !self.wanted.names(&package) {
                 continue;
             }
@@ -112,10 +125,10 @@ impl Collected<'_> {
             let (weakness, severity) = entry.or_insert_with(|| (record.weakness(&package, &name), None));
             *severity = (*severity).max(record.severity()).max(affected.severity());
             match about {
-                About::Line(line) if !weakness.lines.contains(&line) => weakness.lines.push(line),
-                About::Upstream(range) => weakness.add_upstream(&range),
-                About::Line(_) => {}
-                About::Nothing => weakness.unclear = true,
+                AffectedContent::Line(line) if !weakness.lines.contains(&line) => weakness.lines.push(line),
+                AffectedContent::Upstream(range) => weakness.add_upstream(&range),
+                AffectedContent::Line(_) => {}
+                AffectedContent::Nothing => weakness.unclear = true,
             }
         }
         Ok(())
@@ -127,7 +140,7 @@ fn has_ending(path: &Path, ending: &str) -> bool {
 }
 
 #[derive(Deserialize)]
-struct Record {
+struct OsvRecord {
     id: String,
     #[serde(default)]
     published: String,
@@ -143,16 +156,16 @@ struct Record {
     #[serde(default)]
     details: String,
     #[serde(default)]
-    severity: Vec<Score>,
+    severity: Vec<OsvSeverity>,
     #[serde(default)]
-    references: Vec<Reference>,
+    references: Vec<OsvReference>,
     #[serde(default)]
-    affected: Vec<Affected>,
+    affected: Vec<OsvAffected>,
     database_specific: Option<Value>,
 }
 
 #[derive(Deserialize)]
-struct Score {
+struct OsvSeverity {
     #[serde(rename = "type")]
     kind: String,
     #[serde(default)]
@@ -160,34 +173,34 @@ struct Score {
 }
 
 #[derive(Deserialize)]
-struct Reference {
+struct OsvReference {
     url: String,
 }
 
 #[derive(Deserialize)]
-struct Affected {
-    package: Option<Package>,
+struct OsvAffected {
+    package: Option<OsvPackage>,
     #[serde(default)]
-    ranges: Vec<Range>,
+    ranges: Vec<OsvRange>,
     #[serde(default)]
     versions: Vec<String>,
     #[serde(default)]
-    severity: Vec<Score>,
+    severity: Vec<OsvSeverity>,
     ecosystem_specific: Option<Value>,
 }
 
 #[derive(Deserialize)]
-struct Package {
+struct OsvPackage {
     ecosystem: String,
     name: String,
 }
 
 #[derive(Deserialize)]
-struct Range {
+struct OsvRange {
     #[serde(rename = "type")]
     kind: RangeKind,
     #[serde(default)]
-    events: Vec<Change>,
+    events: Vec<OsvEvent>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -200,23 +213,23 @@ enum RangeKind {
 
 /// One event of a range: exactly one of these fields is set.
 #[derive(Deserialize)]
-struct Change {
+struct OsvEvent {
     introduced: Option<String>,
     fixed: Option<String>,
     last_affected: Option<String>,
 }
 
 /// The usable content of an entry.
-enum About {
+enum AffectedContent {
     /// A release of a distribution.
-    Line(Line),
+    Line(ReleaseAdvisory),
     /// Upstream's versions, as rules write them.
     Upstream(String),
     /// Nothing usable.
     Nothing,
 }
 
-impl Record {
+impl OsvRecord {
     /// Returns the CVE if there is exactly one, else the record's own name.
     fn name(&self) -> String {
         let own = ["UBUNTU-", "DEBIAN-"].iter().find_map(|prefix| self.id.strip_prefix(prefix));
@@ -231,14 +244,14 @@ impl Record {
         if let [cve] = cves.as_slice() { (*cve).clone() } else { self.id.clone() }
     }
 
-    fn weakness(&self, package: &str, name: &str) -> Weakness {
+    fn weakness(&self, package: &str, name: &str) -> PackageWeakness {
         let about = if self.summary.is_empty() { &self.details } else { &self.summary };
         let mut references = vec![name.to_owned()];
         references.extend((self.id != name).then(|| self.id.clone()));
         references.extend(self.references.iter().take(REFERENCES).map(|reference| reference.url.clone()));
         references.retain(|reference| is_reference(reference));
         references.dedup();
-        Weakness {
+        PackageWeakness {
             package: package.to_owned(),
             name: name.to_owned(),
             description: about.clone(),
@@ -261,7 +274,7 @@ impl Record {
 }
 
 /// The severity of the highest score.
-fn scored(scores: &[Score]) -> Option<Severity> {
+fn scored(scores: &[OsvSeverity]) -> Option<Severity> {
     let vectors = scores.iter().filter_map(|score| score.score.parse::<Cvss>().ok());
     let severities = vectors.map(|vector| match vector.severity() {
         cvss::Severity::None => Severity::Info,
@@ -276,7 +289,7 @@ fn scored(scores: &[Score]) -> Option<Severity> {
 /// Number of references of one record that a rule keeps.
 const REFERENCES: usize = 4;
 
-impl Package {
+impl OsvPackage {
     /// Returns its name in the list of products: a source package, or `PyPI:paramiko`.
     fn name(&self) -> Option<String> {
         let family = self.ecosystem.split(':').next().unwrap_or_default();
@@ -287,21 +300,23 @@ impl Package {
     }
 }
 
-impl Affected {
-    fn about(&self) -> Result<About, String> {
-        let Some(package) = &self.package else { return Ok(About::Nothing) };
+impl OsvAffected {
+    fn about(&self) -> Result<AffectedContent, String> {
+        let Some(package) = &self.package else { return Ok(AffectedContent::Nothing) };
         let mut parts = package.ecosystem.split(':');
         match parts.next() {
-            Some("Debian") => self.line("Debian", parts.next().unwrap_or("sid").to_owned()).map(About::Line),
+            Some("Debian") => {
+                self.line("Debian", parts.next().unwrap_or("sid").to_owned()).map(AffectedContent::Line)
+            }
             Some("Ubuntu") => {
                 let release: Vec<&str> = parts.filter(|part| *part != "LTS").collect();
-                self.line("Ubuntu", release.join(":")).map(About::Line)
+                self.line("Ubuntu", release.join(":")).map(AffectedContent::Line)
             }
-            _ => Ok(self.upstream().map_or(About::Nothing, About::Upstream)),
+            _ => Ok(self.upstream().map_or(AffectedContent::Nothing, AffectedContent::Upstream)),
         }
     }
 
-    fn line(&self, distribution: &str, release: String) -> Result<Line, String> {
+    fn line(&self, distribution: &str, release: String) -> Result<ReleaseAdvisory, String> {
         let mut affected = Vec::with_capacity(self.versions.len());
         for version in &self.versions {
             affected.push(PackageVersion::parse(version)?);
@@ -319,14 +334,16 @@ impl Affected {
         let epoch = fix.as_ref().or(newest.as_ref()).map_or(0, PackageVersion::epoch);
         affected.retain(|version| version.epoch() == epoch);
         let state = match fix {
-            Some(fix) if fix.text() != "0" => State::Fixed(fix),
-            Some(_) => State::Said(Status::NotAffected),
-            None if events().any(|event| event.introduced.is_some()) => State::Said(Status::Open),
-            None => State::Said(Status::Undetermined),
+            Some(fix) if fix.text() != "0" => ReleaseFixState::Fixed(fix),
+            Some(_) => ReleaseFixState::Said(PackageStatus::NotAffected),
+            None if events().any(|event| event.introduced.is_some()) => {
+                ReleaseFixState::Said(PackageStatus::Open)
+            }
+            None => ReleaseFixState::Said(PackageStatus::Undetermined),
         };
         // For Debian's releases, the list is derived from the ranges and adds nothing.
         let affected = if distribution == "Ubuntu" { affected } else { Vec::new() };
-        Ok(Line { distribution: distribution.to_owned(), release, newest, affected, state })
+        Ok(ReleaseAdvisory { distribution: distribution.to_owned(), release, newest, affected, state })
     }
 
     /// Returns the ranges of upstream's versions, as rules write them.
@@ -353,7 +370,7 @@ impl Affected {
             alternatives.extend(self.versions.iter().map(|version| format!("={version}")));
         }
         let text = alternatives.join(" || ");
-        Requirement::parse(&text).ok().map(|_| text)
+        VersionRequirement::parse(&text).ok().map(|_| text)
     }
 
     /// Returns the distribution's rating in words, else the highest CVSS score for this package.

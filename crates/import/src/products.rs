@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::{Fault, is_name};
+use super::{AdvisoryImportError, is_name};
 use bannerwall_inspect::rules::{limits, nesting, source};
 
 /// The products that are part of the program.
@@ -13,12 +13,12 @@ const SHIPPED: &str = include_str!("../shipped/products.toml");
 
 /// Packages and their banners.
 #[derive(Debug, Clone)]
-pub struct Products(Vec<Product>);
+pub struct ProductMap(Vec<ProductEntry>);
 
 /// One product.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Product {
+pub(super) struct ProductEntry {
     /// Source packages whose advisories are about it.
     pub(super) packages: Vec<String>,
     /// Its names in the National Vulnerability Database: `openbsd:openssh`.
@@ -42,17 +42,17 @@ pub(super) struct Product {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Document {
-    product: Vec<toml::Spanned<Product>>,
+struct ProductFile {
+    product: Vec<toml::Spanned<ProductEntry>>,
 }
 
-impl Products {
+impl ProductMap {
     /// The shipped products.
     ///
     /// # Errors
     ///
     /// Returns their fault; a test ensures that there is none.
-    pub fn shipped() -> Result<Self, Fault> {
+    pub fn shipped() -> Result<Self, AdvisoryImportError> {
         Self::parse("products.toml", SHIPPED)
     }
 
@@ -61,21 +61,24 @@ impl Products {
     /// # Errors
     ///
     /// Returns its fault, with the position.
-    pub fn read(path: &Path) -> Result<Self, Fault> {
+    pub fn read(path: &Path) -> Result<Self, AdvisoryImportError> {
         let name = path.display().to_string();
-        let text = source::read_text(path, limits::FILE_OCTETS)
-            .map_err(|error| Fault::Unreadable { file: name.clone(), error: std::io::Error::other(error) })?;
+        let text = source::read_text(path, limits::FILE_OCTETS).map_err(|error| {
+            AdvisoryImportError::Unreadable { file: name.clone(), error: std::io::Error::other(error) }
+        })?;
         Self::parse(&name, &text)
     }
 
-    fn parse(name: &str, text: &str) -> Result<Self, Fault> {
+    fn parse(name: &str, text: &str) -> Result<Self, AdvisoryImportError> {
         let line = |at: usize| text.get(..at).unwrap_or(text).matches('\n').count() + 1;
-        let malformed =
-            |at: usize, message: String| Fault::Malformed { place: format!("{name}:{}", line(at)), message };
+        let malformed = |at: usize, message: String| AdvisoryImportError::Malformed {
+            place: format!("{name}:{}", line(at)),
+            message,
+        };
         if let Some(at) = nesting::too_deep(text) {
             return Err(malformed(at.start, "brackets are nested too deeply".to_owned()));
         }
-        let document: Document = toml::from_str(text).map_err(|error| {
+        let document: ProductFile = toml::from_str(text).map_err(|error| {
             malformed(error.span().map_or(0, |span| span.start), error.message().to_owned())
         })?;
         let mut known: Vec<String> = Vec::new();
@@ -95,13 +98,13 @@ impl Products {
     }
 
     /// Returns the product of a source package.
-    pub(super) fn of(&self, package: &str) -> Option<&Product> {
+    pub(super) fn of(&self, package: &str) -> Option<&ProductEntry> {
         self.0.iter().find(|product| product.packages.iter().any(|known| known == package))
     }
 
     /// Returns the packages of the software with the CPE name `vendor:product`, one for each product.
     pub(super) fn of_cpe(&self, software: &str) -> impl Iterator<Item = &str> {
-        let called = move |product: &&Product| product.cpe.iter().any(|known| known == software);
+        let called = move |product: &&ProductEntry| product.cpe.iter().any(|known| known == software);
         self.0.iter().filter(called).filter_map(|product| product.packages.first().map(String::as_str))
     }
 
@@ -122,7 +125,7 @@ mod tests {
 
     #[test]
     fn the_shipped_products_are_well_formed() {
-        let products = Products::shipped().unwrap();
+        let products = ProductMap::shipped().unwrap();
         assert!(products.has("openssh") && !products.has("linux"));
         assert!(products.packages().count() >= 20);
     }
@@ -134,10 +137,10 @@ mod tests {
             ("\n[[product]]\nname = \"a\"\n", 3, "unknown field"),
             ("[[product]]\npackages = [\"a b\"]\nprotocol = \"ssh\"\nmatch = {}\n", 1, "no source package"),
         ] {
-            let error = Products::parse("p.toml", text).unwrap_err().to_string();
+            let error = ProductMap::parse("p.toml", text).unwrap_err().to_string();
             assert!(error.starts_with(&format!("p.toml:{line}: ")) && error.contains(word), "{error}");
         }
         let twice = "[[product]]\npackages = [\"a\"]\nprotocol = \"ssh\"\nmatch = {}\n".repeat(2);
-        assert!(Products::parse("p.toml", &twice).unwrap_err().to_string().contains("p.toml:5: "));
+        assert!(ProductMap::parse("p.toml", &twice).unwrap_err().to_string().contains("p.toml:5: "));
     }
 }

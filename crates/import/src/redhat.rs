@@ -8,56 +8,59 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use super::{Fault, Products, Wanted, Weakness, bounded, is_name, is_reference, severity, year};
+use super::{
+    AdvisoryImportError, ImportSelection, PackageWeakness, ProductMap, bounded, is_name, is_reference,
+    severity, year,
+};
 use bannerwall_inspect::event::Severity;
-use bannerwall_inspect::rules::advisory::{Line, PackageVersion, State, Status};
+use bannerwall_inspect::rules::advisory::{PackageStatus, PackageVersion, ReleaseAdvisory, ReleaseFixState};
 
 /// Limit on one file, in bytes, unpacked.
 const OCTETS: u64 = 1 << 30;
 
 #[derive(Deserialize)]
-struct Statement {
-    document: Document,
+struct VexStatement {
+    document: CsafDocument,
     #[serde(default)]
-    product_tree: Tree,
+    product_tree: CsafProductTree,
     #[serde(default)]
-    vulnerabilities: Vec<Vulnerability>,
+    vulnerabilities: Vec<CsafVulnerability>,
 }
 
 #[derive(Deserialize)]
-struct Document {
-    aggregate_severity: Option<Text>,
+struct CsafDocument {
+    aggregate_severity: Option<CsafText>,
     #[serde(default)]
-    tracking: Tracking,
+    tracking: CsafTracking,
     #[serde(default)]
-    references: Vec<Reference>,
+    references: Vec<CsafReference>,
 }
 
 #[derive(Default, Deserialize)]
-struct Tracking {
+struct CsafTracking {
     #[serde(default)]
     current_release_date: String,
 }
 
 #[derive(Deserialize)]
-struct Text {
+struct CsafText {
     text: String,
 }
 
 #[derive(Deserialize)]
-struct Reference {
+struct CsafReference {
     url: String,
 }
 
 #[derive(Default, Deserialize)]
-struct Tree {
+struct CsafProductTree {
     #[serde(default)]
-    relationships: Vec<Relationship>,
+    relationships: Vec<CsafRelationship>,
 }
 
 /// A package in a product.
 #[derive(Deserialize)]
-struct Relationship {
+struct CsafRelationship {
     full_product_name: FullName,
     product_reference: String,
     relates_to_product_reference: String,
@@ -69,18 +72,18 @@ struct FullName {
 }
 
 #[derive(Deserialize)]
-struct Vulnerability {
+struct CsafVulnerability {
     cve: Option<String>,
     #[serde(default)]
     title: String,
     #[serde(default)]
     release_date: String,
     #[serde(default)]
-    product_status: Statuses,
+    product_status: VexStatuses,
 }
 
 #[derive(Default, Deserialize)]
-struct Statuses {
+struct VexStatuses {
     #[serde(default)]
     fixed: Vec<String>,
     #[serde(default)]
@@ -92,18 +95,22 @@ struct Statuses {
 }
 
 /// Reads the weaknesses of the wanted packages.
-pub(super) fn read(files: &[PathBuf], products: &Products, wanted: &Wanted) -> Result<Vec<Weakness>, Fault> {
-    let mut weaknesses: BTreeMap<(String, String), Weakness> = BTreeMap::new();
+pub(super) fn read(
+    files: &[PathBuf],
+    products: &ProductMap,
+    wanted: &ImportSelection,
+) -> Result<Vec<PackageWeakness>, AdvisoryImportError> {
+    let mut weaknesses: BTreeMap<(String, String), PackageWeakness> = BTreeMap::new();
     for file in files {
         let place = file.display().to_string();
         let reader = std::io::BufReader::new(bounded::open(file, OCTETS)?);
-        let statement: Statement =
-            serde_json::from_reader(reader).map_err(|error| Fault::json(&place, &error))?;
+        let statement: VexStatement =
+            serde_json::from_reader(reader).map_err(|error| AdvisoryImportError::json(&place, &error))?;
         for vulnerability in &statement.vulnerabilities {
             let Some(name) = &vulnerability.cve else { continue };
             if !is_name(name) {
                 let message = format!("`{}` is no name of a weakness", name.escape_default());
-                return Err(Fault::Malformed { place, message });
+                return Err(AdvisoryImportError::Malformed { place, message });
             }
             for (package, line) in statement.lines(vulnerability) {
                 if !products.has(&package) || !wanted.names(&package) {
@@ -121,10 +128,10 @@ pub(super) fn read(files: &[PathBuf], products: &Products, wanted: &Wanted) -> R
     Ok(weaknesses.into_values().collect())
 }
 
-impl Statement {
+impl VexStatement {
     /// Returns the lines of each source package, release by release.
-    fn lines(&self, vulnerability: &Vulnerability) -> Vec<(String, Line)> {
-        let known: BTreeMap<&str, &Relationship> = self
+    fn lines(&self, vulnerability: &CsafVulnerability) -> Vec<(String, ReleaseAdvisory)> {
+        let known: BTreeMap<&str, &CsafRelationship> = self
             .product_tree
             .relationships
             .iter()
@@ -133,9 +140,9 @@ impl Statement {
         let status = &vulnerability.product_status;
         let said = [
             (&status.fixed, None),
-            (&status.known_affected, Some(Status::Open)),
-            (&status.known_not_affected, Some(Status::NotAffected)),
-            (&status.under_investigation, Some(Status::Undetermined)),
+            (&status.known_affected, Some(PackageStatus::Open)),
+            (&status.known_not_affected, Some(PackageStatus::NotAffected)),
+            (&status.under_investigation, Some(PackageStatus::Undetermined)),
         ];
         let mut lines = Vec::new();
         for (ids, status) in said {
@@ -146,13 +153,13 @@ impl Statement {
         lines
     }
 
-    fn weakness(&self, vulnerability: &Vulnerability, package: &str, name: &str) -> Weakness {
+    fn weakness(&self, vulnerability: &CsafVulnerability, package: &str, name: &str) -> PackageWeakness {
         let word = self.document.aggregate_severity.as_ref().map(|severity| severity.text.as_str());
         let mut references = vec![name.to_owned()];
         references.extend(self.document.references.iter().take(2).map(|reference| reference.url.clone()));
         references.retain(|reference| is_reference(reference));
         let date = &vulnerability.release_date;
-        Weakness {
+        PackageWeakness {
             package: package.to_owned(),
             name: name.to_owned(),
             description: vulnerability.title.clone(),
@@ -167,10 +174,10 @@ impl Statement {
     }
 }
 
-impl Relationship {
+impl CsafRelationship {
     /// Returns the source package and its line with `status`. Without a status, the reference names the
     /// fixed version.
-    fn line(&self, status: Option<Status>) -> Option<(String, Line)> {
+    fn line(&self, status: Option<PackageStatus>) -> Option<(String, ReleaseAdvisory)> {
         let (package, release, state) = match status {
             None => {
                 // openssh-0:8.7p1-38.el9_4.1.src
@@ -179,19 +186,24 @@ impl Relationship {
                 let (package, version) = rest.rsplit_once('-')?;
                 let release = number_behind(revision, ".el")?;
                 let fix = PackageVersion::foreign(&format!("{version}-{revision}")).ok()?;
-                (package, release, State::Fixed(fix))
+                (package, release, ReleaseFixState::Fixed(fix))
             }
             Some(status) => {
                 let package = self.product_reference.strip_suffix(".src").unwrap_or(&self.product_reference);
                 (
                     package,
                     number_behind(&self.relates_to_product_reference, "enterprise_linux_")?,
-                    State::Said(status),
+                    ReleaseFixState::Said(status),
                 )
             }
         };
-        let line =
-            Line { distribution: "Red Hat".to_owned(), release, newest: None, affected: Vec::new(), state };
+        let line = ReleaseAdvisory {
+            distribution: "Red Hat".to_owned(),
+            release,
+            newest: None,
+            affected: Vec::new(),
+            state,
+        };
         Some((package.to_owned(), line))
     }
 }

@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use super::Weakness;
-use bannerwall_inspect::rules::advisory::{Line, PackageVersion, State, Status};
+use super::PackageWeakness;
+use bannerwall_inspect::rules::advisory::{PackageStatus, PackageVersion, ReleaseAdvisory, ReleaseFixState};
 
 /// Number of years for which a release of long-term support gets all updates.
 const LONG_TERM_YEARS: u32 = 5;
@@ -16,7 +16,7 @@ const LONG_TERM_YEARS: u32 = 5;
 const MONTHS: u32 = 9;
 
 /// Adds the releases that are not listed, so that a rule can judge their packages.
-pub(super) fn add_unlisted(weaknesses: &mut [Weakness]) {
+pub(super) fn add_unlisted(weaknesses: &mut [PackageWeakness]) {
     let mut known: BTreeMap<(String, String), PackageVersion> = BTreeMap::new();
     for weakness in weaknesses.iter() {
         for line in weakness.lines.iter().filter(|line| line.distribution == "Ubuntu") {
@@ -32,19 +32,20 @@ pub(super) fn add_unlisted(weaknesses: &mut [Weakness]) {
     for weakness in weaknesses {
         let listed = |release: &str| {
             // A release has every fix of its extended maintenance.
-            let is = |line: &&Line| line.distribution == "Ubuntu" && line.release.ends_with(release);
+            let is =
+                |line: &&ReleaseAdvisory| line.distribution == "Ubuntu" && line.release.ends_with(release);
             weakness.lines.iter().any(|line| is(&line))
         };
-        let missing: Vec<Line> = known
+        let missing: Vec<ReleaseAdvisory> = known
             .iter()
             .filter(|((package, release), _)| *package == weakness.package && !listed(release))
             .filter(|((_, release), _)| is_maintained(release, &weakness.published))
-            .map(|((_, release), newest)| Line {
+            .map(|((_, release), newest)| ReleaseAdvisory {
                 distribution: "Ubuntu".to_owned(),
                 release: release.clone(),
                 newest: Some(newest.clone()),
                 affected: Vec::new(),
-                state: State::Said(Status::NotListed),
+                state: ReleaseFixState::Said(PackageStatus::NotListed),
             })
             .collect();
         if weakness.lines.iter().any(|line| line.distribution == "Ubuntu") {

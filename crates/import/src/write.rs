@@ -2,17 +2,17 @@
 
 use std::fmt::Write as _;
 
-use super::products::Product;
-use super::{Origin, Wanted, Weakness};
-use bannerwall_inspect::event::{Side, Verdict};
-use bannerwall_inspect::rules::advisory::{Line, PackageVersion, State, Status};
-use bannerwall_inspect::rules::marker::Marker;
+use super::products::ProductEntry;
+use super::{AdvisoryPublisher, ImportSelection, PackageWeakness};
+use bannerwall_inspect::event::{AdvisoryVerdict, Side};
+use bannerwall_inspect::rules::advisory::{PackageStatus, PackageVersion, ReleaseAdvisory, ReleaseFixState};
+use bannerwall_inspect::rules::marker::KexMarker;
 
 /// Number of characters of a description in a title.
 const TITLE: usize = 120;
 
 /// Returns the head of a file.
-pub(super) fn head(origin: Origin, date: &str) -> String {
+pub(super) fn head(origin: AdvisoryPublisher, date: &str) -> String {
     let mut text = format!("# Made by `bannerwall rules import {}` from the {origin}", origin.prefix);
     if !date.is_empty() {
         text.push_str(&format!(" of {date}"));
@@ -25,9 +25,9 @@ pub(super) fn head(origin: Origin, date: &str) -> String {
 }
 
 /// A table of a rule file that is being written.
-struct Table<'t>(&'t mut String);
+struct TableWriter<'t>(&'t mut String);
 
-impl Table<'_> {
+impl TableWriter<'_> {
     fn key(&mut self, key: &str, value: &str) {
         // Writing into a String does not fail.
         let _ = writeln!(self.0, "{key} = {value}");
@@ -41,12 +41,12 @@ impl Table<'_> {
 /// Appends one rule to `text`.
 pub(super) fn rule(
     text: &mut String,
-    (origin, date): (Origin, &str),
-    weakness: &Weakness,
-    product: &Product,
-    wanted: &Wanted,
+    (origin, date): (AdvisoryPublisher, &str),
+    weakness: &PackageWeakness,
+    product: &ProductEntry,
+    wanted: &ImportSelection,
 ) {
-    let mut table = Table(text);
+    let mut table = TableWriter(text);
     table.text("\n[[rule]]\nid", &id(origin, weakness));
     table.text("title", &title(weakness));
     table.text("protocol", &product.protocol);
@@ -72,11 +72,11 @@ pub(super) fn rule(
 
 /// Writes the rule's advisory.
 fn advisory(
-    table: &mut Table<'_>,
-    (origin, date): (Origin, &str),
-    weakness: &Weakness,
-    product: &Product,
-    wanted: &Wanted,
+    table: &mut TableWriter<'_>,
+    (origin, date): (AdvisoryPublisher, &str),
+    weakness: &PackageWeakness,
+    product: &ProductEntry,
+    wanted: &ImportSelection,
 ) {
     table.text("advisory.source", origin.name);
     if !date.is_empty() {
@@ -106,33 +106,41 @@ fn advisory(
 }
 
 /// Writes banners of packages around the fix as examples.
-fn examples(table: &mut Table<'_>, template: &str, weakness: &Weakness, product: &Product, wanted: &Wanted) {
-    let shown = |line: &Line, version: &PackageVersion| {
+fn examples(
+    table: &mut TableWriter<'_>,
+    template: &str,
+    weakness: &PackageWeakness,
+    product: &ProductEntry,
+    wanted: &ImportSelection,
+) {
+    let shown = |line: &ReleaseAdvisory, version: &PackageVersion| {
         quoted(&banner(template, &line.distribution, version, product))
     };
     let report = wanted.reported(weakness);
     let mut examples: Vec<String> = Vec::new();
     let mut counterexamples: Vec<String> = Vec::new();
     for line in weakness.lines.iter().filter(|line| line.distribution == "Ubuntu") {
-        if report.contains(&Verdict::Vulnerable) {
+        if report.contains(&AdvisoryVerdict::Vulnerable) {
             examples.extend(line.affected.last().map(|version| shown(line, version)));
         }
     }
     let debian = weakness.lines.iter().filter(|line| line.distribution == "Debian");
     for (line, began) in debian.filter_map(|line| Some((line, line.began()?))) {
         match &line.state {
-            State::Fixed(fix) if began.shown() < fix.shown() => {
+            ReleaseFixState::Fixed(fix) if began.shown() < fix.shown() => {
                 if began.shown().upstream != fix.shown().upstream {
                     continue;
                 }
-                if report.contains(&Verdict::Vulnerable) {
+                if report.contains(&AdvisoryVerdict::Vulnerable) {
                     examples.push(shown(line, &began));
                 }
-                if !report.contains(&Verdict::Mended) {
+                if !report.contains(&AdvisoryVerdict::Mended) {
                     counterexamples.push(shown(line, fix));
                 }
             }
-            State::Said(Status::NotAffected) if !report.contains(&Verdict::Mended) => {
+            ReleaseFixState::Said(PackageStatus::NotAffected)
+                if !report.contains(&AdvisoryVerdict::Mended) =>
+            {
                 counterexamples.push(shown(line, &began));
             }
             _ => {}
@@ -148,7 +156,7 @@ fn examples(table: &mut Table<'_>, template: &str, weakness: &Weakness, product:
 }
 
 /// Returns the markers of a key exchange that prove the weakness or its fix, if there are any.
-fn evidence(weakness: &Weakness, product: &Product) -> Vec<(&'static str, Vec<Marker>)> {
+fn evidence(weakness: &PackageWeakness, product: &ProductEntry) -> Vec<(&'static str, Vec<KexMarker>)> {
     if product.protocol != "ssh" {
         return Vec::new();
     }
@@ -157,19 +165,21 @@ fn evidence(weakness: &Weakness, product: &Product) -> Vec<(&'static str, Vec<Ma
         Some("client") => Some(Side::Client),
         _ => Some(Side::Server),
     };
-    let mending = Marker::mending(&weakness.name, &weakness.package, &weakness.lines, side);
-    let both =
-        [("advisory.mended_by", mending), ("advisory.betrayed_by", Marker::betraying(&weakness.name, side))];
+    let mending = KexMarker::mending(&weakness.name, &weakness.package, &weakness.lines, side);
+    let both = [
+        ("advisory.mended_by", mending),
+        ("advisory.betrayed_by", KexMarker::betraying(&weakness.name, side)),
+    ];
     both.into_iter().filter(|(_, markers)| !markers.is_empty()).collect()
 }
 
 /// Returns the rule's id: one for each weakness of a package.
-pub(super) fn id(origin: Origin, weakness: &Weakness) -> String {
+pub(super) fn id(origin: AdvisoryPublisher, weakness: &PackageWeakness) -> String {
     format!("{}-{}-{}", origin.prefix, weakness.package, weakness.name.to_ascii_lowercase())
 }
 
 /// `openssh: a race in a signal handler (CVE-2024-6387)`.
-fn title(weakness: &Weakness) -> String {
+fn title(weakness: &PackageWeakness) -> String {
     let words = weakness.description.split(|one: char| one.is_whitespace() || one.is_control());
     let said = words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
     let (package, name) = (&weakness.package, &weakness.name);
@@ -184,7 +194,7 @@ fn title(weakness: &Weakness) -> String {
     }
 }
 
-fn package(line: &Line) -> String {
+fn package(line: &ReleaseAdvisory) -> String {
     let mut text =
         format!("{{ distribution = {}, release = {}", quoted(&line.distribution), quoted(&line.release));
     if let Some(newest) = &line.newest {
@@ -194,15 +204,15 @@ fn package(line: &Line) -> String {
         text.push_str(&format!(", affected = {}", list(line.affected.iter().map(|one| quoted(one.text())))));
     }
     let (key, value) = match &line.state {
-        State::Fixed(fix) => ("fixed", fix.text()),
-        State::Said(status) => ("status", status.name()),
+        ReleaseFixState::Fixed(fix) => ("fixed", fix.text()),
+        ReleaseFixState::Said(status) => ("status", status.name()),
     };
     text.push_str(&format!(", {key} = {} }}", quoted(value)));
     text
 }
 
 /// Returns a package version as a banner shows it.
-fn banner(template: &str, distribution: &str, version: &PackageVersion, product: &Product) -> String {
+fn banner(template: &str, distribution: &str, version: &PackageVersion, product: &ProductEntry) -> String {
     let lossy = |part: &[u8]| String::from_utf8_lossy(part).into_owned();
     let own = lossy(version.shown().upstream);
     let spelled = product.spelled.iter().find(|(_, package)| **package == own);

@@ -2,9 +2,9 @@
 
 use std::{env, error::Error, fs, sync::Arc};
 
-use bannerwall_inspect::engine::{Checksums, Engine, EngineConfig, PacketInput};
+use bannerwall_inspect::engine::{ChecksumState, Engine, EngineConfig, PacketInput};
 use bannerwall_inspect::event::{EventKind, Timestamp};
-use bannerwall_inspect::packet::link::{Carried, carried};
+use bannerwall_inspect::packet::link::{FrameContent, carried};
 use bannerwall_inspect::rules::RuleSet;
 use pcap_parser::pcap::parse_pcap;
 
@@ -22,9 +22,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     for block in &capture.blocks {
         let now =
             Timestamp::from_nanos(u64::from(block.ts_sec) * 1_000_000_000 + u64::from(block.ts_usec) * 1_000);
-        let Carried::Ip { packet: ip, .. } = carried(link, block.data) else { continue };
+        let FrameContent::Ip { packet: ip, .. } = carried(link, block.data) else { continue };
         let wire_length = ip.len();
-        let checksums = Checksums::Verify;
+        let checksums = ChecksumState::Verify;
         let packet =
             PacketInput { now, ip, wire_length, checksums, interface: None, vlan: &[], packet_number: None };
         engine.inspect(&packet, &mut events);

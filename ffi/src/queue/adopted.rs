@@ -2,9 +2,9 @@
 
 use std::os::fd::{AsFd as _, OwnedFd};
 
-use super::message::{Malformed, Message, messages};
-use super::outgoing::{Outgoing, Settings};
-use super::slots::Wait;
+use super::message::{MalformedMessage, QueueMessage, messages};
+use super::outgoing::{OutgoingMessages, QueueSettings};
+use super::slots::ReceiveWait;
 use super::{KernelCounters, Queue, QueueConfig, Verdict, refusal, send_patiently, socket};
 use crate::error::{CallError, QueueError};
 use crate::namespace;
@@ -55,12 +55,12 @@ impl Queue {
     /// The message cannot be sent.
     pub fn resume(&mut self, config: &QueueConfig, octets: u32) -> Result<(), QueueError> {
         self.set_copy_range(octets.max(config.copy_range))?;
-        let settings = Settings {
+        let settings = QueueSettings {
             maximum_length: Some(config.maximum_length),
             flags: Some(config.flags()),
-            ..Settings::default()
+            ..QueueSettings::default()
         };
-        let mut message = Outgoing::new(self.number, 0);
+        let mut message = OutgoingMessages::new(self.number, 0);
         if message.push_settings(&settings) {
             send_patiently(&self.socket, message.octets(), &mut self.counters)?;
         }
@@ -89,7 +89,7 @@ impl Queue {
                 None => return Ok(None),
             },
         };
-        let mut message = Outgoing::new(self.number, 1);
+        let mut message = OutgoingMessages::new(self.number, 1);
         if message.push_batch_verdict(last, verdict) {
             send_patiently(&self.socket, message.octets(), &mut self.counters)?;
             self.counters.sends += 1;
@@ -105,7 +105,7 @@ impl Queue {
     /// Returns the identification of the first readable packet, which stays.
     fn first_unread(&mut self) -> Result<Option<u32>, QueueError> {
         loop {
-            match self.slots.receive(&self.socket, 1, Wait::Peek) {
+            match self.slots.receive(&self.socket, 1, ReceiveWait::Peek) {
                 Ok(0) => return Ok(None),
                 Ok(_) => {}
                 Err(error) if error.errno() == Some(libc::EAGAIN) => return Ok(None),
@@ -116,10 +116,10 @@ impl Queue {
             }
             let (datagram, _cut) = self.slots.datagram(0).unwrap_or_default();
             match messages(datagram).next() {
-                Some(Ok(Message::Packet(packet))) => return Ok(Some(packet.id)),
-                Some(Err(Malformed { packet: Some(id) })) => return Ok(Some(id)),
+                Some(Ok(QueueMessage::Packet(packet))) => return Ok(Some(packet.id)),
+                Some(Err(MalformedMessage { packet: Some(id) })) => return Ok(Some(id)),
                 // The kernel's answers to the previous holder are skipped.
-                _ => self.slots.receive(&self.socket, 1, Wait::Never)?,
+                _ => self.slots.receive(&self.socket, 1, ReceiveWait::Never)?,
             };
         }
     }
@@ -131,7 +131,7 @@ impl Queue {
     ///
     /// The same as [`Queue::bind`]; the queue must not be bound.
     pub fn bind_again(&mut self, config: &QueueConfig) -> Result<(), QueueError> {
-        let settings = Settings {
+        let settings = QueueSettings {
             command: Some(sys::NFQNL_CFG_CMD_BIND),
             copy_range: Some(self.copy_range),
             maximum_length: Some(config.maximum_length),
@@ -157,7 +157,7 @@ impl Queue {
 fn finds_connections(number: u16) -> bool {
     let config = QueueConfig { batch: 1, receive_buffer: 1 << 16, ..QueueConfig::new(number) };
     let flag = sys::NFQA_CFG_F_CONNTRACK;
-    let show = Settings { flags: Some((flag, flag)), ..Settings::default() };
+    let show = QueueSettings { flags: Some((flag, flag)), ..QueueSettings::default() };
     let asked = socket::open().map(|socket| Queue::of(socket, &config));
     let Ok(Ok(mut asker)) = asked else { return false };
     asker.configure(&show).is_err_and(|error| matches!(error.errno(), Some(libc::EPERM | libc::ENODEV)))

@@ -2,9 +2,9 @@
 
 use std::os::fd::OwnedFd;
 
-use super::message::{About, AnswerMessage, Malformed, Message, PacketMessage, messages};
-use super::outgoing::Outgoing;
-use super::{Counters, MAXIMUM_COPY_RANGE, Packet, Queue, is_shortage, send_patiently};
+use super::message::{AnswerMessage, AnswerSubject, MalformedMessage, PacketMessage, QueueMessage, messages};
+use super::outgoing::OutgoingMessages;
+use super::{MAXIMUM_COPY_RANGE, Packet, Queue, QueueCounters, is_shortage, send_patiently};
 use crate::error::{CallError, QueueError};
 
 /// Packets of one receive call.
@@ -12,7 +12,7 @@ use crate::error::{CallError, QueueError};
 /// Packets without an answer get the failure verdict at the end of the batch. Then all verdicts are sent.
 #[derive(Debug)]
 #[must_use = "the packets of a batch wait for their verdicts"]
-pub struct Batch<'queue> {
+pub struct PacketBatch<'queue> {
     queue: &'queue mut Queue,
     slot: usize,
     offset: usize,
@@ -21,7 +21,7 @@ pub struct Batch<'queue> {
     done: bool,
 }
 
-impl<'queue> Batch<'queue> {
+impl<'queue> PacketBatch<'queue> {
     /// Returns the content of the first `count` slots of the queue.
     pub(super) const fn new(queue: &'queue mut Queue, count: usize) -> Self {
         Self { queue, slot: 0, offset: 0, count, failed: None, done: false }
@@ -49,19 +49,19 @@ impl<'queue> Batch<'queue> {
                 rest => (self.slot, datagram.len() - rest),
             };
             match message {
-                Ok(Message::Packet(message)) => {
+                Ok(QueueMessage::Packet(message)) => {
                     counters.packets += 1;
                     counters.malformed += u64::from(cut);
                     counters.missed += last_packet.map_or(0, |last| missed(last, message.id));
                     *last_packet = Some(message.id);
                     return Some(Packet { message, outgoing, counters, failure: *failure, answered: false });
                 }
-                Ok(Message::Answer(answer)) => {
+                Ok(QueueMessage::Answer(answer)) => {
                     *is_lost |= matches!(answer.errno, libc::ENODEV | libc::EPERM);
                     note_answer(counters, answer);
                 }
-                Ok(Message::Other(_)) => {}
-                Err(Malformed { packet }) => {
+                Ok(QueueMessage::Other(_)) => {}
+                Err(MalformedMessage { packet }) => {
                     counters.malformed += 1;
                     let Some(id) = packet else { continue };
                     counters.packets += 1;
@@ -114,7 +114,7 @@ impl<'queue> Batch<'queue> {
     }
 }
 
-impl Drop for Batch<'_> {
+impl Drop for PacketBatch<'_> {
     fn drop(&mut self) {
         if !self.done {
             // `drop` cannot return an error; `flush` has counted it.
@@ -124,7 +124,11 @@ impl Drop for Batch<'_> {
 }
 
 /// Sends all verdicts. They are removed even if that fails, and counted.
-fn flush(socket: &OwnedFd, outgoing: &mut Outgoing, counters: &mut Counters) -> Result<(), CallError> {
+fn flush(
+    socket: &OwnedFd,
+    outgoing: &mut OutgoingMessages,
+    counters: &mut QueueCounters,
+) -> Result<(), CallError> {
     if outgoing.octets().is_empty() {
         return Ok(());
     }
@@ -138,10 +142,10 @@ fn flush(socket: &OwnedFd, outgoing: &mut Outgoing, counters: &mut Counters) -> 
 }
 
 /// Counts the kernel's answer to a message that requested no acknowledgement.
-fn note_answer(counters: &mut Counters, answer: AnswerMessage) {
+fn note_answer(counters: &mut QueueCounters, answer: AnswerMessage) {
     match (answer.about, answer.errno) {
-        (_, 0) | (About::BatchVerdict, libc::ENOENT) => {}
-        (About::Verdict, libc::ENOENT) => counters.late_verdicts += 1,
+        (_, 0) | (AnswerSubject::BatchVerdict, libc::ENOENT) => {}
+        (AnswerSubject::Verdict, libc::ENOENT) => counters.late_verdicts += 1,
         _ => counters.refused += 1,
     }
 }

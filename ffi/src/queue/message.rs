@@ -25,7 +25,7 @@ const ATTRIBUTE_TYPE_MASK: u16 = 0x3fff;
 
 /// One netlink message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Message<'a> {
+pub enum QueueMessage<'a> {
     /// A packet that waits for its verdict.
     Packet(PacketMessage<'a>),
     /// An acknowledgement (errno 0) of one of our messages, or an error.
@@ -101,14 +101,14 @@ pub struct AnswerMessage {
     /// Positive errno; 0 is an acknowledgement.
     pub errno: i32,
     /// The kind of message that it answers.
-    pub about: About,
+    pub about: AnswerSubject,
     /// Sequence number of that message.
     pub sequence: u32,
 }
 
 /// Kinds of our messages that the kernel answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum About {
+pub enum AnswerSubject {
     /// A verdict; errno `ENOENT` means that it came too late.
     Verdict,
     /// A verdict about all packets up to one; errno `ENOENT` means that none was waiting.
@@ -121,60 +121,60 @@ pub enum About {
 
 /// A message that is inconsistent with itself or its datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Malformed {
+pub struct MalformedMessage {
     /// The packet that it is about, if that could be read: it still waits for a verdict.
     pub packet: Option<u32>,
 }
 
 /// Returns the messages of one datagram in order, up to the first malformed one.
-pub fn messages(datagram: &[u8]) -> Messages<'_> {
-    Messages { rest: datagram }
+pub fn messages(datagram: &[u8]) -> MessageIterator<'_> {
+    MessageIterator { rest: datagram }
 }
 
 /// Iterator over the messages of a datagram.
 #[derive(Debug, Clone, Default)]
-pub struct Messages<'a> {
+pub struct MessageIterator<'a> {
     rest: &'a [u8],
 }
 
-impl Messages<'_> {
+impl MessageIterator<'_> {
     /// Number of bytes that were not read yet.
     pub fn remaining(&self) -> usize {
         self.rest.len()
     }
 }
 
-impl<'a> Iterator for Messages<'a> {
-    type Item = Result<Message<'a>, Malformed>;
+impl<'a> Iterator for MessageIterator<'a> {
+    type Item = Result<QueueMessage<'a>, MalformedMessage>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.rest.is_empty() {
             return None;
         }
         let datagram = std::mem::take(&mut self.rest);
-        let Some(header) = Header::read(datagram) else {
-            return Some(Err(Malformed { packet: None }));
+        let Some(header) = NetlinkHeader::read(datagram) else {
+            return Some(Err(MalformedMessage { packet: None }));
         };
         // A datagram that a short buffer cut still names its packet, which needs a verdict.
         let body = datagram.get(NETLINK_HEADER..header.length.min(datagram.len())).unwrap_or_default();
         self.rest = datagram.get(align(header.length)..).unwrap_or_default();
         Some(match header.kind {
-            ERROR_TYPE => answer(body).ok_or(Malformed { packet: None }).map(Message::Answer),
+            ERROR_TYPE => answer(body).ok_or(MalformedMessage { packet: None }).map(QueueMessage::Answer),
             kind if kind == (QUEUE_SUBSYSTEM << 8) | sys::NFQNL_MSG_PACKET => {
-                packet(body).map(Message::Packet)
+                packet(body).map(QueueMessage::Packet)
             }
-            kind => Ok(Message::Other(kind)),
+            kind => Ok(QueueMessage::Other(kind)),
         })
     }
 }
 
 /// The useful part of `struct nlmsghdr`.
-struct Header {
+struct NetlinkHeader {
     length: usize,
     kind: u16,
 }
 
-impl Header {
+impl NetlinkHeader {
     fn read(datagram: &[u8]) -> Option<Self> {
         let length = usize::try_from(native_u32(datagram, 0)?).ok()?;
         let kind = native_u16(datagram, 4)?;
@@ -188,35 +188,35 @@ fn answer(body: &[u8]) -> Option<AnswerMessage> {
     let kind = native_u16(body, 8)?;
     let sequence = native_u32(body, 12)?;
     let about = match (kind >> 8, kind & 0xff) {
-        (QUEUE_SUBSYSTEM, sys::NFQNL_MSG_VERDICT) => About::Verdict,
-        (QUEUE_SUBSYSTEM, sys::NFQNL_MSG_VERDICT_BATCH) => About::BatchVerdict,
-        (QUEUE_SUBSYSTEM, sys::NFQNL_MSG_CONFIG) => About::Configuration,
-        _ => About::Unknown,
+        (QUEUE_SUBSYSTEM, sys::NFQNL_MSG_VERDICT) => AnswerSubject::Verdict,
+        (QUEUE_SUBSYSTEM, sys::NFQNL_MSG_VERDICT_BATCH) => AnswerSubject::BatchVerdict,
+        (QUEUE_SUBSYSTEM, sys::NFQNL_MSG_CONFIG) => AnswerSubject::Configuration,
+        _ => AnswerSubject::Unknown,
     };
     Some(AnswerMessage { errno, about, sequence })
 }
 
 /// Reads `struct nfgenmsg` and the attributes of a packet.
-fn packet(body: &[u8]) -> Result<PacketMessage<'_>, Malformed> {
+fn packet(body: &[u8]) -> Result<PacketMessage<'_>, MalformedMessage> {
     let Some(queue) = big_u16(body, 2) else {
-        return Err(Malformed { packet: None });
+        return Err(MalformedMessage { packet: None });
     };
     let mut packet = PacketMessage { queue, ..PacketMessage::default() };
     let mut id = None;
     let mut rest = body.get(NETFILTER_HEADER..).unwrap_or_default();
     while !rest.is_empty() {
-        let (attribute, behind) = Attribute::split(rest).ok_or(Malformed { packet: id })?;
+        let (attribute, behind) = NetlinkAttribute::split(rest).ok_or(MalformedMessage { packet: id })?;
         rest = behind;
-        let Attribute { kind, length, value } = attribute;
+        let NetlinkAttribute { kind, length, value } = attribute;
         if kind == sys::NFQA_PAYLOAD {
             // The last attribute is useful even if a short buffer cut it.
             packet.payload = value;
             packet.wire_length = packet.wire_length.max(length);
         } else if value.len() != length || describe(kind, value, &mut packet, &mut id).is_none() {
-            return Err(Malformed { packet: id });
+            return Err(MalformedMessage { packet: id });
         }
     }
-    packet.id = id.ok_or(Malformed { packet: None })?;
+    packet.id = id.ok_or(MalformedMessage { packet: None })?;
     Ok(packet)
 }
 
@@ -268,13 +268,13 @@ fn timestamp(value: &[u8]) -> Option<u64> {
 }
 
 /// One `struct nlattr` with its value, which is shorter than `length` if the datagram ended.
-struct Attribute<'a> {
+struct NetlinkAttribute<'a> {
     kind: u16,
     length: usize,
     value: &'a [u8],
 }
 
-impl<'a> Attribute<'a> {
+impl<'a> NetlinkAttribute<'a> {
     fn split(rest: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let ([low, high, kind_low, kind_high], behind) = rest.split_first_chunk()?;
         let total = usize::from(u16::from_ne_bytes([*low, *high]));

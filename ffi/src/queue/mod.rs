@@ -25,14 +25,14 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-pub use self::batch::Batch;
+pub use self::batch::PacketBatch;
 pub use self::foreign::ForeignSocket;
 pub use self::packet::Packet;
 pub use self::proc::{KernelCounters, hold_table};
 
-use self::message::{Message, messages};
-use self::outgoing::{Outgoing, Settings};
-use self::slots::{Slots, Wait};
+use self::message::{QueueMessage, messages};
+use self::outgoing::{OutgoingMessages, QueueSettings};
+use self::slots::{DatagramSlots, ReceiveWait};
 use crate::error::{CallError, QueueError};
 use crate::sys;
 
@@ -147,7 +147,7 @@ impl QueueConfig {
 
 /// Counters of a queue, as its owner sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counters {
+pub struct QueueCounters {
     /// Packets received.
     pub packets: u64,
     /// Receive calls that brought at least one datagram.
@@ -186,11 +186,11 @@ pub struct Queue {
     receive_buffer: usize,
     marks_connections: bool,
     failure: Verdict,
-    slots: Slots,
+    slots: DatagramSlots,
     /// Number of bytes of each slot for security contexts.
     labels: usize,
-    outgoing: Outgoing,
-    counters: Counters,
+    outgoing: OutgoingMessages,
+    counters: QueueCounters,
     /// Absent if packets came before this process had the queue.
     last_packet: Option<u32>,
     sequence: u32,
@@ -210,7 +210,7 @@ impl Queue {
         let socket = socket::open().map_err(unsupported)?;
         let mut queue = Self::of(socket, config)?;
         queue.last_packet = Some(0);
-        let settings = Settings {
+        let settings = QueueSettings {
             command: Some(sys::NFQNL_CFG_CMD_BIND),
             copy_range: Some(queue.copy_range),
             maximum_length: Some(config.maximum_length),
@@ -238,10 +238,10 @@ impl Queue {
             receive_buffer,
             marks_connections: false,
             failure: config.failure,
-            slots: Slots::new(batch, copy_range as usize + config.labels()),
+            slots: DatagramSlots::new(batch, copy_range as usize + config.labels()),
             labels: config.labels(),
-            outgoing: Outgoing::new(config.number, batch),
-            counters: Counters::default(),
+            outgoing: OutgoingMessages::new(config.number, batch),
+            counters: QueueCounters::default(),
             last_packet: None,
             sequence: 0,
             is_lost: false,
@@ -255,7 +255,7 @@ impl Queue {
     /// this function requests that and then takes it back.
     fn finds_connections(&mut self) -> Result<bool, CallError> {
         let flag = sys::NFQA_CFG_F_CONNTRACK;
-        let show = |value| Settings { flags: Some((value, flag)), ..Settings::default() };
+        let show = |value| QueueSettings { flags: Some((value, flag)), ..QueueSettings::default() };
         match self.configure(&show(flag)) {
             Ok(()) => self.configure(&show(0)).map(|()| true),
             Err(error) if error.errno() == Some(libc::EOPNOTSUPP) => Ok(false),
@@ -289,7 +289,7 @@ impl Queue {
     }
 
     /// The counters.
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> QueueCounters {
         self.counters
     }
 
@@ -307,8 +307,8 @@ impl Queue {
     /// # Errors
     ///
     /// The receive fails for a reason other than a timeout, a signal, an overrun or lack of memory.
-    pub fn receive(&mut self) -> Result<Batch<'_>, QueueError> {
-        self.receive_batch(Wait::Timeout)
+    pub fn receive(&mut self) -> Result<PacketBatch<'_>, QueueError> {
+        self.receive_batch(ReceiveWait::Timeout)
     }
 
     /// Takes the packets that are waiting, without a pause.
@@ -316,8 +316,8 @@ impl Queue {
     /// # Errors
     ///
     /// The same as [`Queue::receive`].
-    pub fn receive_waiting(&mut self) -> Result<Batch<'_>, QueueError> {
-        self.receive_batch(Wait::Never)
+    pub fn receive_waiting(&mut self) -> Result<PacketBatch<'_>, QueueError> {
+        self.receive_batch(ReceiveWait::Never)
     }
 
     /// Changes the copy range of packets that are queued from now on.
@@ -332,10 +332,10 @@ impl Queue {
         let octets = octets.min(MAXIMUM_COPY_RANGE);
         let room = octets as usize + self.labels;
         if !self.slots.fits(room) {
-            self.slots = Slots::new(self.slots.count(), room);
+            self.slots = DatagramSlots::new(self.slots.count(), room);
         }
-        let mut message = Outgoing::new(self.number, 0);
-        let settings = Settings { copy_range: Some(octets), ..Settings::default() };
+        let mut message = OutgoingMessages::new(self.number, 0);
+        let settings = QueueSettings { copy_range: Some(octets), ..QueueSettings::default() };
         if message.push_settings(&settings) {
             match send_patiently(&self.socket, message.octets(), &mut self.counters) {
                 Ok(()) => self.copy_range = octets,
@@ -353,13 +353,13 @@ impl Queue {
     /// # Errors
     ///
     /// The kernel refuses.
-    pub fn unbind(mut self) -> Result<Counters, QueueError> {
-        let settings = Settings { command: Some(sys::NFQNL_CFG_CMD_UNBIND), ..Settings::default() };
+    pub fn unbind(mut self) -> Result<QueueCounters, QueueError> {
+        let settings = QueueSettings { command: Some(sys::NFQNL_CFG_CMD_UNBIND), ..QueueSettings::default() };
         self.configure(&settings)?;
         Ok(self.counters)
     }
 
-    fn receive_batch(&mut self, wait: Wait) -> Result<Batch<'_>, QueueError> {
+    fn receive_batch(&mut self, wait: ReceiveWait) -> Result<PacketBatch<'_>, QueueError> {
         let count = match self.slots.receive(&self.socket, usize::MAX, wait) {
             Ok(count) => {
                 self.counters.receives += 1;
@@ -370,7 +370,7 @@ impl Queue {
                 0
             }
         };
-        Ok(Batch::new(self, count))
+        Ok(PacketBatch::new(self, count))
     }
 
     /// Counts a timeout, a signal, an overrun and lack of memory; returns any other error.
@@ -389,10 +389,10 @@ impl Queue {
     }
 
     /// Sends one configuration message and waits for the kernel's answer.
-    fn configure(&mut self, settings: &Settings) -> Result<(), CallError> {
+    fn configure(&mut self, settings: &QueueSettings) -> Result<(), CallError> {
         self.sequence = self.sequence.wrapping_add(1).max(1);
-        let settings = Settings { acknowledge: Some(self.sequence), ..*settings };
-        let mut message = Outgoing::new(self.number, 0);
+        let settings = QueueSettings { acknowledge: Some(self.sequence), ..*settings };
+        let mut message = OutgoingMessages::new(self.number, 0);
         if !message.push_settings(&settings) {
             return Err(CallError::of("nfq_nlmsg_put", libc::ENOMEM));
         }
@@ -414,16 +414,16 @@ impl Queue {
     /// A packet that comes first is repeated at its hook: the kernel queues it again, after the answer.
     fn read_answer(&mut self) -> Result<Option<i32>, CallError> {
         let mut answer = None;
-        for index in 0..self.slots.receive(&self.socket, 1, Wait::Timeout)? {
+        for index in 0..self.slots.receive(&self.socket, 1, ReceiveWait::Timeout)? {
             let Some((datagram, _cut)) = self.slots.datagram(index) else { continue };
             for message in messages(datagram) {
                 match message {
-                    Ok(Message::Answer(message)) if message.sequence == self.sequence => {
+                    Ok(QueueMessage::Answer(message)) if message.sequence == self.sequence => {
                         answer = Some(message.errno);
                     }
-                    Ok(Message::Packet(packet)) => {
+                    Ok(QueueMessage::Packet(packet)) => {
                         self.last_packet = Some(packet.id);
-                        let mut verdict = Outgoing::new(self.number, 1);
+                        let mut verdict = OutgoingMessages::new(self.number, 1);
                         if verdict.push_verdict(packet.id, Verdict::Repeat, None, None) {
                             socket::send(&self.socket, verdict.octets())?;
                         }
@@ -444,7 +444,7 @@ impl AsFd for Queue {
 }
 
 /// Sends, and retries for up to a second if the kernel is short of memory, and at once after a signal.
-fn send_patiently(socket: &OwnedFd, messages: &[u8], counters: &mut Counters) -> Result<(), CallError> {
+fn send_patiently(socket: &OwnedFd, messages: &[u8], counters: &mut QueueCounters) -> Result<(), CallError> {
     let mut attempts = 0;
     loop {
         let Err(error) = socket::send(socket, messages) else { return Ok(()) };

@@ -26,7 +26,7 @@ const WANTS_ACKNOWLEDGEMENT: u16 = 4;
 
 /// Messages that wait to be sent.
 #[derive(Debug)]
-pub(super) struct Outgoing {
+pub(super) struct OutgoingMessages {
     queue: u16,
     /// Words, because messages start at a multiple of four bytes.
     buffer: Vec<u32>,
@@ -37,7 +37,7 @@ pub(super) struct Outgoing {
 
 /// Settings of a queue that go into one message.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Settings {
+pub(super) struct QueueSettings {
     pub(super) command: Option<u8>,
     pub(super) copy_range: Option<u32>,
     pub(super) maximum_length: Option<u32>,
@@ -47,7 +47,7 @@ pub(super) struct Settings {
     pub(super) acknowledge: Option<u32>,
 }
 
-impl Outgoing {
+impl OutgoingMessages {
     /// Creates an empty buffer for `verdicts` verdicts.
     pub(super) fn new(queue: u16, verdicts: usize) -> Self {
         let octets = (verdicts * VERDICT).max(CONFIGURATION);
@@ -137,7 +137,7 @@ impl Outgoing {
     ///
     /// Returns false, and adds nothing, if there is no space.
     #[must_use]
-    pub(super) fn push_settings(&mut self, settings: &Settings) -> bool {
+    pub(super) fn push_settings(&mut self, settings: &QueueSettings) -> bool {
         self.push(CONFIGURATION, |message, queue| {
             writer::begin(message, sys::NFQNL_MSG_CONFIG, queue)
                 && settings.acknowledge.is_none_or(|sequence| ask_for_answer(message, sequence))
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     fn octets(connection: Option<ConnectionMark>) -> Vec<u8> {
-        let mut outgoing = Outgoing::new(7, 2);
+        let mut outgoing = OutgoingMessages::new(7, 2);
         assert!(outgoing.push_verdict(9, Verdict::Accept, Some(5), connection));
         let first = outgoing.octets().to_vec();
         assert!(outgoing.push_verdict(9, Verdict::Accept, Some(5), connection));
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_packets_new_octets_follow_its_verdict_and_fill_the_buffer() {
-        let mut outgoing = Outgoing::new(7, 2);
+        let mut outgoing = OutgoingMessages::new(7, 2);
         assert!(outgoing.push_verdict(8, Verdict::Drop, None, None));
         let before = outgoing.octets().len();
         let octets: Vec<u8> = (0..20_001).map(|number: u32| number.to_le_bytes()[0]).collect();
@@ -229,13 +229,13 @@ mod tests {
         let [low, high, kind, _] = message[40..44].try_into().unwrap();
         assert_eq!((u16::from_ne_bytes([low, high]), kind), (20_005, 10));
         assert_eq!(message[44..20_045], octets[..]);
-        assert!(!Outgoing::new(7, 1).push_replacement(9, Verdict::Accept, None, &[0; 65_532]));
+        assert!(!OutgoingMessages::new(7, 1).push_replacement(9, Verdict::Accept, None, &[0; 65_532]));
     }
 
     #[test]
     fn settings_stand_in_one_message_that_asks_for_an_answer() {
-        let mut outgoing = Outgoing::new(7, 0);
-        let settings = Settings {
+        let mut outgoing = OutgoingMessages::new(7, 0);
+        let settings = QueueSettings {
             command: Some(1),
             copy_range: Some(512),
             maximum_length: Some(1024),

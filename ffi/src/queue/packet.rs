@@ -1,8 +1,8 @@
 //! One queued packet, which must be answered.
 
 use super::message::PacketMessage;
-use super::outgoing::Outgoing;
-use super::{ConnectionMark, Counters, Verdict};
+use super::outgoing::OutgoingMessages;
+use super::{ConnectionMark, QueueCounters, Verdict};
 
 /// A packet that waits for its verdict.
 ///
@@ -12,8 +12,8 @@ use super::{ConnectionMark, Counters, Verdict};
 #[must_use = "a packet without a verdict gets the failure verdict"]
 pub struct Packet<'batch> {
     pub(super) message: PacketMessage<'batch>,
-    pub(super) outgoing: &'batch mut Outgoing,
-    pub(super) counters: &'batch mut Counters,
+    pub(super) outgoing: &'batch mut OutgoingMessages,
+    pub(super) counters: &'batch mut QueueCounters,
     pub(super) failure: Verdict,
     pub(super) answered: bool,
 }

@@ -17,7 +17,7 @@ const FEWEST: usize = 16;
 
 /// The kind of wait for the first datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wait {
+pub(super) enum ReceiveWait {
     /// Waits until it comes or the socket's receive timeout passes.
     Timeout,
     /// Does not wait.
@@ -28,7 +28,7 @@ pub(super) enum Wait {
 
 /// Slots for datagrams, and the headers that point the kernel to them.
 #[derive(Debug)]
-pub(super) struct Slots {
+pub(super) struct DatagramSlots {
     /// `headers.len()` slots of `stride` bytes.
     buffer: Box<[u8]>,
     stride: usize,
@@ -42,9 +42,9 @@ pub(super) struct Slots {
 
 // SAFETY: the pointers in `vectors` and `headers` are dead outside of `receive`, which sets them anew
 // before it uses them, so that nothing of the thread that made them is ever reached through them.
-unsafe impl Send for Slots {}
+unsafe impl Send for DatagramSlots {}
 
-impl Slots {
+impl DatagramSlots {
     /// Allocates `count` slots for payloads of `copy_range` bytes.
     pub(super) fn new(count: usize, copy_range: usize) -> Self {
         let stride = (METADATA + copy_range).next_multiple_of(ALIGNMENT) + ALIGNMENT;
@@ -70,11 +70,16 @@ impl Slots {
 
     /// Receives up to `limit` datagrams. It waits for the first one; others are only taken if they are
     /// there.
-    pub(super) fn receive(&mut self, socket: &OwnedFd, limit: usize, wait: Wait) -> Result<usize, CallError> {
+    pub(super) fn receive(
+        &mut self,
+        socket: &OwnedFd,
+        limit: usize,
+        wait: ReceiveWait,
+    ) -> Result<usize, CallError> {
         let flags = match wait {
-            Wait::Timeout => libc::MSG_WAITFORONE,
-            Wait::Never => libc::MSG_DONTWAIT,
-            Wait::Peek => libc::MSG_DONTWAIT | libc::MSG_PEEK,
+            ReceiveWait::Timeout => libc::MSG_WAITFORONE,
+            ReceiveWait::Never => libc::MSG_DONTWAIT,
+            ReceiveWait::Peek => libc::MSG_DONTWAIT | libc::MSG_PEEK,
         };
         let limit = limit.min(self.offered).min(self.count());
         let slots = self.buffer.chunks_exact_mut(self.stride);

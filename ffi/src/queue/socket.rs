@@ -155,15 +155,15 @@ fn set<T>(
 /// # Safety
 ///
 /// Every pattern of bits is a valid value of the type, and it has no padding.
-unsafe trait Plain {}
+unsafe trait PlainOptionValue {}
 
 // SAFETY: a number.
-unsafe impl Plain for c_int {}
+unsafe impl PlainOptionValue for c_int {}
 // SAFETY: numbers without anything between them.
-unsafe impl Plain for [u32; MEMORY_VARIABLES] {}
+unsafe impl PlainOptionValue for [u32; MEMORY_VARIABLES] {}
 
 /// Reads an option of `SOL_SOCKET` into `value`; bytes for which the kernel has no data stay.
-fn read<T: Plain>(
+fn read<T: PlainOptionValue>(
     socket: BorrowedFd<'_>,
     option: c_int,
     value: &mut T,

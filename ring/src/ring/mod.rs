@@ -10,14 +10,16 @@ use io_uring::register::Restriction;
 use io_uring::types::{CancelBuilder, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, squeue};
 
-use crate::buffers::Buffers;
-use crate::operation::{self, Ended, Kind};
-use crate::slab::Slab;
-use crate::{Family, Key, Link, Operation, RingError, Socket, Unattended};
+use crate::buffers::ReceiveBuffers;
+use crate::operation::{self, DetachedCompletion, DetachedKind};
+use crate::slab::OperationSlab;
+use crate::{
+    DetachedOperation, DirectSocket, Operation, OperationKey, OperationLink, RingError, SocketFamily,
+};
 
 /// Sizes of a ring, fixed for its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Options {
+pub struct RingOptions {
     /// Number of entries of the submission queue: operations in one call.
     pub submissions: u32,
     /// Largest number of operations in flight.
@@ -28,7 +30,7 @@ pub struct Options {
     pub buffers: u16,
     /// Size of each receive buffer in bytes.
     pub buffer_size: u32,
-    /// True to test whether [`Unattended::NoDelay`] works on this kernel.
+    /// True to test whether [`DetachedOperation::NoDelay`] works on this kernel.
     pub no_delay: bool,
 }
 
@@ -45,13 +47,13 @@ pub struct Completion<T> {
 
 /// Result of [`Ring::pop`].
 #[derive(Debug)]
-pub enum Completed<T> {
+pub enum RingCompletion<T> {
     /// A finished operation.
     Operation(Completion<T>),
     /// An unattended operation failed; success is not reported.
     Failed {
         /// Its socket.
-        socket: Socket,
+        socket: DirectSocket,
         /// Positive error number.
         error: i32,
     },
@@ -63,18 +65,18 @@ pub enum Completed<T> {
 #[derive(Debug)]
 pub struct Ring<T> {
     // Dropped first: the memory below may be freed once the kernel has released the ring.
-    ring: Inner,
-    slab: Slab<T>,
-    buffers: Buffers,
+    ring: RingHandle,
+    slab: OperationSlab<T>,
+    buffers: ReceiveBuffers,
     /// Size of the socket table.
     sockets: u32,
     /// True if `TCP_NODELAY` works on direct sockets.
     no_delay: bool,
 }
 
-struct Inner(IoUring);
+struct RingHandle(IoUring);
 
-impl std::fmt::Debug for Inner {
+impl std::fmt::Debug for RingHandle {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str("IoUring")
     }
@@ -87,21 +89,22 @@ impl<T> Ring<T> {
     ///
     /// [`RingError::NotPermitted`] and [`RingError::NotSupported`] name the missing feature;
     /// [`RingError::Call`] is a shortage of memory or descriptors.
-    pub fn new(options: &Options) -> Result<Self, RingError> {
+    pub fn new(options: &RingOptions) -> Result<Self, RingError> {
         let ring = build(options)?;
         require(&ring)?;
         ring.submitter()
             .register_files_sparse(options.sockets)
             .map_err(|source| RingError::call("io_uring_register(FILES2)", source))?;
-        let buffers = Buffers::register(&ring, options.buffers, options.buffer_size)?;
+        let buffers = ReceiveBuffers::register(&ring, options.buffers, options.buffer_size)?;
         restrict(&ring)?;
-        let slab = Slab::with_capacity(options.operations);
-        let mut ring = Self { ring: Inner(ring), slab, buffers, sockets: options.sockets, no_delay: false };
+        let slab = OperationSlab::with_capacity(options.operations);
+        let mut ring =
+            Self { ring: RingHandle(ring), slab, buffers, sockets: options.sockets, no_delay: false };
         ring.no_delay = options.no_delay && ring.try_no_delay()?;
         Ok(ring)
     }
 
-    /// True if [`Unattended::NoDelay`] works.
+    /// True if [`DetachedOperation::NoDelay`] works.
     pub fn has_no_delay(&self) -> bool {
         self.no_delay
     }
@@ -133,8 +136,13 @@ impl<T> Ring<T> {
     /// # Errors
     ///
     /// Returns [`RingError::Full`] if no space was [reserved](Ring::reserve), or if more than
-    /// [`Options::operations`] would be in flight; [`RingError::NoSocket`] beyond [`Options::sockets`].
-    pub fn push(&mut self, operation: Operation, link: Link, state: T) -> Result<Key, RingError> {
+    /// [`RingOptions::operations`] would be in flight; [`RingError::NoSocket`] beyond [`RingOptions::sockets`].
+    pub fn push(
+        &mut self,
+        operation: Operation,
+        link: OperationLink,
+        state: T,
+    ) -> Result<OperationKey, RingError> {
         self.check(operation.socket())?;
         let key = self.slab.insert(state).ok_or(RingError::Full)?;
         let entry = operation.prepare(&mut self.slab, key).flags(link.flags()).user_data(key.user_data());
@@ -156,12 +164,12 @@ impl<T> Ring<T> {
     /// # Errors
     ///
     /// Returns [`RingError::Full`] if no space was [reserved](Ring::reserve); [`RingError::NoSocket`]
-    /// beyond [`Options::sockets`].
-    pub fn push_unattended(&mut self, operation: Unattended, chained: bool) -> Result<(), RingError> {
+    /// beyond [`RingOptions::sockets`].
+    pub fn push_unattended(&mut self, operation: DetachedOperation, chained: bool) -> Result<(), RingError> {
         if let Some(socket) = operation.socket() {
             self.check(socket)?;
         }
-        if matches!(operation, Unattended::NoDelay { .. }) && !self.no_delay {
+        if matches!(operation, DetachedOperation::NoDelay { .. }) && !self.no_delay {
             return Ok(());
         }
         let mut flags = squeue::Flags::SKIP_SUCCESS;
@@ -173,7 +181,7 @@ impl<T> Ring<T> {
 
     /// Refuses a socket outside of the table: for the highest number, the kernel would make an ordinary
     /// descriptor that is never closed.
-    fn check(&self, Socket(socket): Socket) -> Result<(), RingError> {
+    fn check(&self, DirectSocket(socket): DirectSocket) -> Result<(), RingError> {
         if socket < self.sockets { Ok(()) } else { Err(RingError::NoSocket { socket }) }
     }
 
@@ -208,7 +216,7 @@ impl<T> Ring<T> {
     /// Takes the next completion, if there is one.
     ///
     /// The buffer of the previous [`Ring::received`] returns to the kernel.
-    pub fn pop(&mut self) -> Option<Completed<T>> {
+    pub fn pop(&mut self) -> Option<RingCompletion<T>> {
         self.buffers.give_back();
         loop {
             let entry = self.ring.0.completion().next()?;
@@ -228,32 +236,33 @@ impl<T> Ring<T> {
         self.slab.len()
     }
 
-    fn take(&mut self, entry: &cqueue::Entry) -> Option<Completed<T>> {
+    fn take(&mut self, entry: &cqueue::Entry) -> Option<RingCompletion<T>> {
         let result = u32::try_from(entry.result()).map_err(|_negative| entry.result().wrapping_neg());
         if let Some(buffer) = cqueue::buffer_select(entry.flags()) {
             self.buffers.take(buffer, result.unwrap_or(0));
         }
-        if let Some(Ended { kind, socket }) = Ended::of_user_data(entry.user_data()) {
+        if let Some(DetachedCompletion { kind, socket }) = DetachedCompletion::of_user_data(entry.user_data())
+        {
             return match (kind, result.err()?) {
                 // The operation had finished already: the race that every cancellation can lose.
-                (Kind::Cancel, libc::ENOENT | libc::EALREADY) => None,
+                (DetachedKind::Cancel, libc::ENOENT | libc::EALREADY) => None,
                 // The socket's own operation reports what matters.
-                (Kind::NoDelay, _) => None,
-                (_, error) => Some(Completed::Failed { socket, error }),
+                (DetachedKind::NoDelay, _) => None,
+                (_, error) => Some(RingCompletion::Failed { socket, error }),
             };
         }
-        let (state, octets) = self.slab.remove(Key::of_user_data(entry.user_data()))?;
-        Some(Completed::Operation(Completion { state, result, octets }))
+        let (state, octets) = self.slab.remove(OperationKey::of_user_data(entry.user_data()))?;
+        Some(RingCompletion::Operation(Completion { state, result, octets }))
     }
 
     /// Sets `TCP_NODELAY` on a first socket to test the kernel. Its list of operations does not show
     /// whether this works.
     fn try_no_delay(&mut self) -> Result<bool, RingError> {
-        let socket = Socket(0);
+        let socket = DirectSocket(0);
         let chain = [
-            (Unattended::Open { socket, family: Family::Inet }, Link::Order),
-            (Unattended::NoDelay { socket }, Link::Order),
-            (Unattended::Close { socket }, Link::End),
+            (DetachedOperation::Open { socket, family: SocketFamily::Inet }, OperationLink::Order),
+            (DetachedOperation::NoDelay { socket }, OperationLink::Order),
+            (DetachedOperation::Close { socket }, OperationLink::End),
         ];
         for (operation, link) in chain {
             self.enqueue(&operation.prepare().flags(link.flags()).user_data(operation.user_data()))?;
@@ -263,8 +272,8 @@ impl<T> Ring<T> {
             self.submit_and_wait(left, Duration::from_millis(100))?;
             while let Some(entry) = self.ring.0.completion().next() {
                 left = left.saturating_sub(1);
-                let ended = Ended::of_user_data(entry.user_data());
-                able |= entry.result() >= 0 && ended.is_some_and(|ended| ended.kind == Kind::NoDelay);
+                let ended = DetachedCompletion::of_user_data(entry.user_data());
+                able |= entry.result() >= 0 && ended.is_some_and(|ended| ended.kind == DetachedKind::NoDelay);
             }
         }
         Ok(able)
@@ -281,7 +290,7 @@ impl<T> Ring<T> {
                 return false;
             }
             while let Some(completed) = self.pop() {
-                if let Completed::Operation(Completion { state, .. }) = completed {
+                if let RingCompletion::Operation(Completion { state, .. }) = completed {
                     states.push(state);
                 }
             }
@@ -318,7 +327,7 @@ impl<T> Drop for Ring<T> {
 }
 
 /// Creates the kernel's ring.
-fn build(options: &Options) -> Result<IoUring, RingError> {
+fn build(options: &RingOptions) -> Result<IoUring, RingError> {
     IoUring::builder()
         .setup_coop_taskrun()
         .setup_single_issuer()

@@ -10,9 +10,9 @@ use io_uring::{opcode, types};
 
 use super::*;
 
-const SOCKET: Socket = Socket(0);
-const OPTIONS: Options =
-    Options { submissions: 8, operations: 8, sockets: 4, buffers: 4, buffer_size: 64, no_delay: false };
+const SOCKET: DirectSocket = DirectSocket(0);
+const OPTIONS: RingOptions =
+    RingOptions { submissions: 8, operations: 8, sockets: 4, buffers: 4, buffer_size: 64, no_delay: false };
 
 fn ring<T>() -> Ring<T> {
     Ring::new(&OPTIONS).expect("io_uring works here")
@@ -22,17 +22,20 @@ fn ring<T>() -> Ring<T> {
 fn complete<T>(ring: &mut Ring<T>) -> Completion<T> {
     for _ in 0..100 {
         match ring.pop() {
-            Some(Completed::Operation(completion)) => return completion,
-            Some(Completed::Failed { .. }) => {}
+            Some(RingCompletion::Operation(completion)) => return completion,
+            Some(RingCompletion::Failed { .. }) => {}
             None => ring.submit_and_wait(1, Duration::from_millis(100)).expect("enter works"),
         }
     }
     panic!("no completion in ten seconds");
 }
 
-fn connect(ring: &mut Ring<u32>, address: SocketAddr, link: Link) -> Key {
-    ring.push_unattended(Unattended::Open { socket: SOCKET, family: Family::of(&address) }, true)
-        .expect("room");
+fn connect(ring: &mut Ring<u32>, address: SocketAddr, link: OperationLink) -> OperationKey {
+    ring.push_unattended(
+        DetachedOperation::Open { socket: SOCKET, family: SocketFamily::of(&address) },
+        true,
+    )
+    .expect("room");
     ring.push(Operation::Connect { socket: SOCKET, address }, link, 7).expect("room")
 }
 
@@ -54,14 +57,14 @@ fn connects_and_receives_exactly_what_was_sent() {
         request
     });
     let mut ring = ring();
-    connect(&mut ring, address, Link::Success);
-    ring.push(Operation::Receive { socket: SOCKET }, Link::End, 8).expect("room");
+    connect(&mut ring, address, OperationLink::Success);
+    ring.push(Operation::Receive { socket: SOCKET }, OperationLink::End, 8).expect("room");
     assert!(matches!(complete(&mut ring), Completion { state: 7, result: Ok(0), .. }));
     assert!(matches!(complete(&mut ring), Completion { state: 8, result: Ok(11), .. }));
     assert_eq!(ring.received(), b"SSH-2.0-x\r\n");
     let octets = b"..ping".to_vec();
-    ring.push(Operation::Send { socket: SOCKET, octets, from: 2 }, Link::Success, 9).expect("room");
-    ring.push(Operation::Receive { socket: SOCKET }, Link::End, 10).expect("room");
+    ring.push(Operation::Send { socket: SOCKET, octets, from: 2 }, OperationLink::Success, 9).expect("room");
+    ring.push(Operation::Receive { socket: SOCKET }, OperationLink::End, 10).expect("room");
     let sent = complete(&mut ring);
     assert_eq!((sent.state, sent.result, sent.octets), (9, Ok(4), b"..ping".to_vec()));
     assert_eq!(ring.received(), b"", "a send brings nothing");
@@ -76,8 +79,8 @@ fn a_refused_connect_cancels_what_is_linked_behind_it() {
     let (listener, address) = listener();
     drop(listener);
     let mut ring = ring();
-    connect(&mut ring, address, Link::Success);
-    ring.push(Operation::Receive { socket: SOCKET }, Link::End, 8).expect("room");
+    connect(&mut ring, address, OperationLink::Success);
+    ring.push(Operation::Receive { socket: SOCKET }, OperationLink::End, 8).expect("room");
     let refused = complete(&mut ring);
     assert_eq!((refused.state, refused.result), (7, Err(libc::ECONNREFUSED)));
     let cancelled = complete(&mut ring);
@@ -88,11 +91,11 @@ fn a_refused_connect_cancels_what_is_linked_behind_it() {
 fn a_socket_is_used_again_after_a_disconnect() {
     let (listener, address) = listener();
     let mut ring = ring();
-    connect(&mut ring, address, Link::End);
+    connect(&mut ring, address, OperationLink::End);
     assert_eq!(complete(&mut ring).result, Ok(0));
     let (mut first, _) = listener.accept().expect("a client");
-    ring.push_unattended(Unattended::Disconnect { socket: SOCKET }, true).expect("room");
-    ring.push(Operation::Connect { socket: SOCKET, address }, Link::End, 8).expect("room");
+    ring.push_unattended(DetachedOperation::Disconnect { socket: SOCKET }, true).expect("room");
+    ring.push(Operation::Connect { socket: SOCKET, address }, OperationLink::End, 8).expect("room");
     assert_eq!(complete(&mut ring).result, Ok(0));
     assert!(listener.accept().is_ok());
     let ended = first.read(&mut [0; 1]).expect_err("the first connection was reset");
@@ -113,18 +116,19 @@ fn installed(ring: &mut Ring<u32>) -> TcpStream {
 #[test]
 fn a_socket_that_sends_at_once_does_so_after_a_disconnect_too() {
     let (_listener, address) = listener();
-    let mut ring = Ring::new(&Options { no_delay: true, ..OPTIONS }).expect("io_uring works here");
+    let mut ring = Ring::new(&RingOptions { no_delay: true, ..OPTIONS }).expect("io_uring works here");
     if !ring.has_no_delay() {
         eprintln!("left out: this kernel has no setsockopt for direct sockets (Linux 6.7)");
         return;
     }
-    ring.push_unattended(Unattended::Open { socket: SOCKET, family: Family::Inet }, true).expect("room");
-    ring.push_unattended(Unattended::NoDelay { socket: SOCKET }, true).expect("room");
-    ring.push(Operation::Connect { socket: SOCKET, address }, Link::End, 7).expect("room");
+    ring.push_unattended(DetachedOperation::Open { socket: SOCKET, family: SocketFamily::Inet }, true)
+        .expect("room");
+    ring.push_unattended(DetachedOperation::NoDelay { socket: SOCKET }, true).expect("room");
+    ring.push(Operation::Connect { socket: SOCKET, address }, OperationLink::End, 7).expect("room");
     assert_eq!(complete(&mut ring).result, Ok(0));
     assert!(installed(&mut ring).nodelay().expect("an option"));
-    ring.push_unattended(Unattended::Disconnect { socket: SOCKET }, true).expect("room");
-    ring.push(Operation::Connect { socket: SOCKET, address }, Link::End, 8).expect("room");
+    ring.push_unattended(DetachedOperation::Disconnect { socket: SOCKET }, true).expect("room");
+    ring.push(Operation::Connect { socket: SOCKET, address }, OperationLink::End, 8).expect("room");
     assert_eq!(complete(&mut ring).result, Ok(0));
     assert!(installed(&mut ring).nodelay().expect("an option"));
 }
@@ -134,17 +138,18 @@ fn a_ring_that_was_not_made_for_it_leaves_sockets_as_they_are() {
     let (_listener, address) = listener();
     let mut ring = ring();
     assert!(!ring.has_no_delay());
-    ring.push_unattended(Unattended::Open { socket: SOCKET, family: Family::Inet }, true).expect("room");
-    ring.push_unattended(Unattended::NoDelay { socket: SOCKET }, true).expect("room");
-    ring.push(Operation::Connect { socket: SOCKET, address }, Link::End, 7).expect("room");
+    ring.push_unattended(DetachedOperation::Open { socket: SOCKET, family: SocketFamily::Inet }, true)
+        .expect("room");
+    ring.push_unattended(DetachedOperation::NoDelay { socket: SOCKET }, true).expect("room");
+    ring.push(Operation::Connect { socket: SOCKET, address }, OperationLink::End, 7).expect("room");
     let connected = complete(&mut ring);
     assert_eq!((connected.state, connected.result), (7, Ok(0)));
 }
 
 #[test]
 fn an_option_that_cannot_be_set_is_no_failure() {
-    let mut ring = Ring::<u32>::new(&Options { no_delay: true, ..OPTIONS }).expect("io_uring works here");
-    ring.push_unattended(Unattended::NoDelay { socket: Socket(3) }, false).expect("room");
+    let mut ring = Ring::<u32>::new(&RingOptions { no_delay: true, ..OPTIONS }).expect("io_uring works here");
+    ring.push_unattended(DetachedOperation::NoDelay { socket: DirectSocket(3) }, false).expect("room");
     ring.submit_and_wait(1, Duration::from_millis(50)).expect("enter works");
     assert!(ring.pop().is_none());
 }
@@ -153,24 +158,24 @@ fn an_option_that_cannot_be_set_is_no_failure() {
 fn an_operation_in_flight_is_cancelled_by_its_key_and_by_no_older_one() {
     let (_listener, address) = listener();
     let mut ring = ring();
-    let connected = connect(&mut ring, address, Link::End);
+    let connected = connect(&mut ring, address, OperationLink::End);
     assert_eq!(complete(&mut ring).result, Ok(0));
-    let receive = ring.push(Operation::Receive { socket: SOCKET }, Link::End, 8).expect("room");
-    ring.push_unattended(Unattended::Cancel { operation: connected }, false).expect("room");
+    let receive = ring.push(Operation::Receive { socket: SOCKET }, OperationLink::End, 8).expect("room");
+    ring.push_unattended(DetachedOperation::Cancel { operation: connected }, false).expect("room");
     ring.submit_and_wait(1, Duration::from_millis(50)).expect("enter works");
     assert!(ring.pop().is_none(), "the key of a finished operation cancels nothing");
-    ring.push_unattended(Unattended::Cancel { operation: receive }, false).expect("room");
+    ring.push_unattended(DetachedOperation::Cancel { operation: receive }, false).expect("room");
     assert_eq!(complete(&mut ring).result, Err(libc::ECANCELED));
 }
 
 #[test]
 fn failures_that_nobody_waits_for_are_told() {
     let mut ring = ring::<u32>();
-    ring.push_unattended(Unattended::Disconnect { socket: Socket(3) }, false).expect("room");
+    ring.push_unattended(DetachedOperation::Disconnect { socket: DirectSocket(3) }, false).expect("room");
     ring.submit_and_wait(1, Duration::from_secs(1)).expect("enter works");
     let failed = ring.pop().expect("a failure");
-    let Completed::Failed { socket, error } = failed else { panic!("not a failure: {failed:?}") };
-    assert_eq!((socket, error), (Socket(3), libc::EBADF));
+    let RingCompletion::Failed { socket, error } = failed else { panic!("not a failure: {failed:?}") };
+    assert_eq!((socket, error), (DirectSocket(3), libc::EBADF));
 }
 
 #[test]
@@ -178,9 +183,11 @@ fn values_in_flight_are_dropped_with_the_ring_and_not_before() {
     let (_listener, address) = listener();
     let witness = Rc::new(());
     let mut ring = ring();
-    ring.push_unattended(Unattended::Open { socket: SOCKET, family: Family::Inet }, true).expect("room");
-    ring.push(Operation::Connect { socket: SOCKET, address }, Link::Success, witness.clone()).expect("room");
-    ring.push(Operation::Receive { socket: SOCKET }, Link::End, witness.clone()).expect("room");
+    ring.push_unattended(DetachedOperation::Open { socket: SOCKET, family: SocketFamily::Inet }, true)
+        .expect("room");
+    ring.push(Operation::Connect { socket: SOCKET, address }, OperationLink::Success, witness.clone())
+        .expect("room");
+    ring.push(Operation::Receive { socket: SOCKET }, OperationLink::End, witness.clone()).expect("room");
     drop(complete(&mut ring));
     assert_eq!(Rc::strong_count(&witness), 2, "the receive still holds one");
     drop(ring);
@@ -190,9 +197,10 @@ fn values_in_flight_are_dropped_with_the_ring_and_not_before() {
 #[test]
 fn more_operations_than_asked_for_are_refused() {
     let (_listener, address) = listener();
-    let mut ring = Ring::new(&Options { operations: 1, sockets: 1, ..OPTIONS }).expect("io_uring works here");
-    connect(&mut ring, address, Link::Success);
-    let refused = ring.push(Operation::Receive { socket: SOCKET }, Link::End, 8);
+    let mut ring =
+        Ring::new(&RingOptions { operations: 1, sockets: 1, ..OPTIONS }).expect("io_uring works here");
+    connect(&mut ring, address, OperationLink::Success);
+    let refused = ring.push(Operation::Receive { socket: SOCKET }, OperationLink::End, 8);
     assert!(matches!(refused, Err(RingError::Full)));
 }
 
@@ -200,10 +208,11 @@ fn more_operations_than_asked_for_are_refused() {
 fn a_socket_outside_the_table_is_refused() {
     let mut ring = ring();
     for place in [OPTIONS.sockets, u32::MAX] {
-        let socket = Socket(place);
-        let opened = ring.push_unattended(Unattended::Open { socket, family: Family::Inet }, false);
+        let socket = DirectSocket(place);
+        let opened =
+            ring.push_unattended(DetachedOperation::Open { socket, family: SocketFamily::Inet }, false);
         assert!(matches!(opened, Err(RingError::NoSocket { socket }) if socket == place));
-        let received = ring.push(Operation::Receive { socket }, Link::End, 8);
+        let received = ring.push(Operation::Receive { socket }, OperationLink::End, 8);
         assert!(matches!(received, Err(RingError::NoSocket { socket }) if socket == place));
     }
     assert_eq!((ring.queued(), ring.in_flight()), (0, 0));
@@ -211,14 +220,14 @@ fn a_socket_outside_the_table_is_refused() {
 
 #[test]
 fn a_ring_that_cannot_have_its_sockets_is_not_made() {
-    let options = Options { sockets: u32::MAX, ..OPTIONS };
+    let options = RingOptions { sockets: u32::MAX, ..OPTIONS };
     let error = Ring::<u32>::new(&options).expect_err("more sockets than the kernel allows");
     assert!(matches!(error, RingError::Call { call: "io_uring_register(FILES2)", .. }), "{error}");
 }
 
 #[test]
 fn buffers_that_the_kernel_refuses_are_freed_again() {
-    let options = Options { buffers: 3, ..OPTIONS };
+    let options = RingOptions { buffers: 3, ..OPTIONS };
     assert!(Ring::<u32>::new(&options).is_err(), "three is not a power of two");
 }
 
@@ -232,11 +241,11 @@ fn buffers_are_given_back_again_and_again() {
         }
     });
     let mut ring = ring();
-    connect(&mut ring, address, Link::End);
+    connect(&mut ring, address, OperationLink::End);
     assert_eq!(complete(&mut ring).result, Ok(0));
     let mut collected = Vec::new();
     while collected.len() < 6400 {
-        ring.push(Operation::Receive { socket: SOCKET }, Link::End, 8).expect("room");
+        ring.push(Operation::Receive { socket: SOCKET }, OperationLink::End, 8).expect("room");
         let octets = complete(&mut ring).result.expect("received");
         assert_eq!(usize::try_from(octets).expect("small"), ring.received().len());
         collected.extend_from_slice(ring.received());
@@ -249,7 +258,7 @@ fn buffers_are_given_back_again_and_again() {
 fn ipv6_addresses_connect() {
     let Ok(listener) = TcpListener::bind("[::1]:0") else { return };
     let mut ring = ring();
-    connect(&mut ring, listener.local_addr().expect("bound"), Link::End);
+    connect(&mut ring, listener.local_addr().expect("bound"), OperationLink::End);
     assert_eq!(complete(&mut ring).result, Ok(0));
 }
 
@@ -258,14 +267,14 @@ fn silent<T>(states: [T; 2]) -> (Ring<T>, Vec<TcpStream>) {
     let (listener, address) = listener();
     let mut ring = ring();
     let mut peers = Vec::new();
-    for (socket, state) in [Socket(0), Socket(1)].into_iter().zip(states) {
-        let family = Family::of(&address);
-        ring.push_unattended(Unattended::Open { socket, family }, true).expect("room");
-        ring.push(Operation::Connect { socket, address }, Link::End, state).expect("room");
+    for (socket, state) in [DirectSocket(0), DirectSocket(1)].into_iter().zip(states) {
+        let family = SocketFamily::of(&address);
+        ring.push_unattended(DetachedOperation::Open { socket, family }, true).expect("room");
+        ring.push(Operation::Connect { socket, address }, OperationLink::End, state).expect("room");
         let Completion { state, result, .. } = complete(&mut ring);
         assert_eq!(result, Ok(0));
         peers.push(listener.accept().expect("a client").0);
-        ring.push(Operation::Receive { socket }, Link::End, state).expect("room");
+        ring.push(Operation::Receive { socket }, OperationLink::End, state).expect("room");
     }
     ring.submit().expect("enter works");
     (ring, peers)

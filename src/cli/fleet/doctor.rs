@@ -2,10 +2,10 @@
 
 use clap::Args;
 
-use super::Database;
+use super::DatabaseFlag;
 use crate::cli::doctor::{DoctorFormat, show};
-use crate::cli::{Exit, Failure};
-use crate::doctor::{Finding, State};
+use crate::cli::{CliExitCode, CommandFailure};
+use crate::doctor::{CheckState, DoctorFinding};
 
 /// Flags of `bannerwall fleet doctor`.
 #[derive(Debug, Args)]
@@ -19,20 +19,22 @@ Exit codes: 0 all checks passed; 1 there are faults; 3 some checks could not run
 )]
 pub(super) struct FleetDoctorArgs {
     #[command(flatten)]
-    database: Database,
+    database: DatabaseFlag,
     /// Output format: text for a person, or one JSON object a line (check, state, message).
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     format: DoctorFormat,
 }
 
-pub(super) fn run(arguments: &FleetDoctorArgs) -> Result<Exit, Failure> {
+pub(super) fn run(arguments: &FleetDoctorArgs) -> Result<CliExitCode, CommandFailure> {
     let mut findings = Vec::new();
     for check in arguments.database.open()?.check_borders()? {
-        let finding = |state, message| Finding { check: check.name, state, message };
+        let finding = |state, message| DoctorFinding { check: check.name, state, message };
         match check.found {
-            Ok(found) if found.is_empty() => findings.push(finding(State::Fine, check.sound.to_owned())),
-            Ok(found) => findings.extend(found.into_iter().map(|message| finding(State::Fault, message))),
-            Err(why) => findings.push(finding(State::NotChecked, why)),
+            Ok(found) if found.is_empty() => findings.push(finding(CheckState::Fine, check.sound.to_owned())),
+            Ok(found) => {
+                findings.extend(found.into_iter().map(|message| finding(CheckState::Fault, message)))
+            }
+            Err(why) => findings.push(finding(CheckState::NotChecked, why)),
         }
     }
     show(&findings, arguments.format)

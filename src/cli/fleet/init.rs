@@ -7,13 +7,13 @@ use rustix::thread::CapabilitySet;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::Database;
+use super::DatabaseFlag;
 use crate::cli::flags::inventory_place;
-use crate::cli::{Exit, Failure};
+use crate::cli::{CliExitCode, CommandFailure};
 use crate::confinement::{Confinement, tell_unheld};
-use crate::database::Place;
+use crate::database::DatabaseLocation;
 use crate::diagnostics::tell;
-use crate::fleet::{Group, Member, MergeConfig, Merged, Queue, check_name};
+use crate::fleet::{FleetDatabase, FleetRole, MergeConfig, MergeCounts, RoleGroup, check_name};
 use crate::privileges::leave_root_or_tell;
 
 /// Flags of `bannerwall fleet init`.
@@ -31,7 +31,7 @@ Examples:
 pub(super) struct InitArgs {
     /// Database: `postgresql://user@host/database?sslmode=verify-full`, with the password in PGPASSWORD.
     #[arg(long, value_name = "URL", value_parser = inventory_place(), required_unless_present = "dry_run")]
-    database: Option<Place>,
+    database: Option<DatabaseLocation>,
     /// Create a role for a sensor with this name; can be given several times.
     #[arg(long, value_name = "NAME", value_parser = name)]
     sensor: Vec<String>,
@@ -60,7 +60,7 @@ pub(super) struct InitArgs {
   bannerwall fleet merge --again --database postgresql://worker@db/net        after an upgrade")]
 pub(super) struct MergeArgs {
     #[command(flatten)]
-    database: Database,
+    database: DatabaseFlag,
     /// Keep waiting for batches, and for a database that is away.
     #[arg(long)]
     follow: bool,
@@ -78,20 +78,20 @@ fn name(text: &str) -> Result<String, &'static str> {
 }
 
 impl InitArgs {
-    fn members(&self) -> Result<Vec<Member>, Failure> {
+    fn members(&self) -> Result<Vec<FleetRole>, CommandFailure> {
         let all = [
-            (&self.sensor, Group::Sensor),
-            (&self.worker, Group::Worker),
-            (&self.reader, Group::Reader),
-            (&self.admin, Group::Admin),
-            (&self.publisher, Group::Publisher),
+            (&self.sensor, RoleGroup::Sensor),
+            (&self.worker, RoleGroup::Worker),
+            (&self.reader, RoleGroup::Reader),
+            (&self.admin, RoleGroup::Admin),
+            (&self.publisher, RoleGroup::Publisher),
         ];
-        let member = |group| move |name: &String| Member { name: name.clone(), group };
-        let members: Vec<Member> =
+        let member = |group| move |name: &String| FleetRole { name: name.clone(), group };
+        let members: Vec<FleetRole> =
             all.into_iter().flat_map(|(names, group)| names.iter().map(member(group))).collect();
-        let others = |name: &str| members.iter().any(|it| it.name == name && it.group != Group::Sensor);
+        let others = |name: &str| members.iter().any(|it| it.name == name && it.group != RoleGroup::Sensor);
         match self.sensor.iter().find(|name| others(name)) {
-            Some(name) => Err(Failure::Usage(anyhow!(
+            Some(name) => Err(CommandFailure::Usage(anyhow!(
                 "--sensor {name}: a sensor needs its own role, without rights to read; choose another name"
             ))),
             None => Ok(members),
@@ -99,16 +99,16 @@ impl InitArgs {
     }
 }
 
-pub(super) fn run(arguments: &InitArgs) -> Result<Exit, Failure> {
+pub(super) fn run(arguments: &InitArgs) -> Result<CliExitCode, CommandFailure> {
     let members = arguments.members()?;
     let told = match &arguments.database {
-        Some(place) if !arguments.dry_run => Queue::init(place, &members)?.join("\n") + "\n",
+        Some(place) if !arguments.dry_run => FleetDatabase::init(place, &members)?.join("\n") + "\n",
         _ => crate::fleet::script(&members),
     };
     crate::cli::print(told.as_bytes())
 }
 
-pub(super) fn merge(arguments: &MergeArgs, quiet: bool) -> Result<Exit, Failure> {
+pub(super) fn merge(arguments: &MergeArgs, quiet: bool) -> Result<CliExitCode, CommandFailure> {
     let config = MergeConfig {
         place: arguments.database.place.clone(),
         follows: arguments.follow,
@@ -122,17 +122,17 @@ pub(super) fn merge(arguments: &MergeArgs, quiet: bool) -> Result<Exit, Failure>
         leave_root_or_tell(CapabilitySet::empty());
         Confinement::default().finding_servers().apply_or_tell(quiet);
     }
-    let Merged { batches, refused } = crate::fleet::merge(&config, &until_told(signals)?)?;
+    let MergeCounts { batches, refused } = crate::fleet::merge(&config, &until_told(signals)?)?;
     if !quiet {
         let aside = if refused > 0 { format!(", {refused} set aside") } else { String::new() };
         let merged = if batches == 1 { "batch" } else { "batches" };
         tell(format_args!("{batches} {merged} merged{aside}"));
     }
-    Ok(Exit::Done)
+    Ok(CliExitCode::Done)
 }
 
 /// Returns a channel that closes at one of these signals. Its thread inherits the caller's confinement.
-fn until_told(mut signals: Signals) -> Result<Receiver<()>, Failure> {
+fn until_told(mut signals: Signals) -> Result<Receiver<()>, CommandFailure> {
     let (stop, stopped) = bounded(0);
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         signals.forever().next();

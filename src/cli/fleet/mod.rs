@@ -19,16 +19,16 @@ use signal_hook::iterator::Signals;
 
 use super::exit::interrupt_flag;
 use super::flags::{duration, inventory_place, output_file};
-use super::inventory::rows::{Output, Rows};
+use super::inventory::rows::{RowOutputFlags, RowWriter};
 use super::rules::several;
-use super::scan::ordered::{Given, task};
-use super::{Exit, Failure, Global};
+use super::scan::ordered::{FleetScanSpec, task};
+use super::{CliExitCode, CommandFailure, GlobalFlags};
 use crate::confinement::{Confinement, tell_unheld};
-use crate::database::Place;
+use crate::database::DatabaseLocation;
 use crate::diagnostics::tell;
 use crate::fleet::{
-    Cron, Ended, FleetError, LARGEST_SHARD, NetworkRate, Queue, SHARD, SHARDS, ScanEnd, Stop, Submission,
-    Until, WaitConfig, Waited, WorkerConfig,
+    CronSchedule, ExitCondition, FleetDatabase, FleetError, LARGEST_SHARD, NetworkRate, SHARD, SHARDS,
+    ScanEnd, ScanSubmission, StopRequests, WaitConfig, WaitOutcome, WorkerConfig, WorkerSummary,
 };
 use crate::inventory::parse_age;
 use crate::privileges::leave_root_or_tell;
@@ -57,7 +57,7 @@ enum FleetCommand {
     /// Compare the rights of each role in a fleet with the intended ones.
     Doctor(doctor::FleetDoctorArgs),
     /// Publish signed rules for the guards of all sites, and show the version of each guard.
-    Rules(Box<rules::RulesArgs>),
+    Rules(Box<rules::FleetRulesArgs>),
     /// Merge the batches of sensors into the inventory, as workers do besides their scans.
     Merge(init::MergeArgs),
     /// Submit a scan to the workers. It takes the flags of `scan`, is split into shards, and its number is
@@ -74,9 +74,9 @@ enum FleetCommand {
         #[arg(value_name = "SCAN")]
         scan: Option<i64>,
         #[command(flatten)]
-        database: Database,
+        database: DatabaseFlag,
         #[command(flatten)]
-        output: Output,
+        output: RowOutputFlags,
     },
     /// Wait for the end of scans. Exit code 1 if one was cancelled, has failed shards, or is not done in
     /// time.
@@ -90,7 +90,7 @@ Example:\n  bannerwall fleet wait 1 --timeout 2h --database postgresql://ann@db/
         #[arg(value_name = "SCAN", required = true)]
         scans: Vec<i64>,
         #[command(flatten)]
-        database: Database,
+        database: DatabaseFlag,
         /// Longest time to wait.
         #[arg(long, value_name = "TIME", value_parser = duration)]
         timeout: Option<Duration>,
@@ -104,7 +104,7 @@ Example:\n  bannerwall fleet wait 1 --timeout 2h --database postgresql://ann@db/
         #[arg(value_name = "SCAN")]
         scan: i64,
         #[command(flatten)]
-        database: Database,
+        database: DatabaseFlag,
         /// Output format; `json` is JSON lines with EVE's names.
         #[arg(long, value_name = "FORMAT", default_value = "json")]
         format: ResultFormat,
@@ -119,7 +119,7 @@ Example:\n  bannerwall fleet wait 1 --timeout 2h --database postgresql://ann@db/
         #[arg(value_name = "SCAN")]
         scan: i64,
         #[command(flatten)]
-        database: Database,
+        database: DatabaseFlag,
     },
     /// Retry shards that failed too often.
     #[command(after_help = "Example:\n  bannerwall fleet retry 1 --database postgresql://ann@db/net")]
@@ -128,7 +128,7 @@ Example:\n  bannerwall fleet wait 1 --timeout 2h --database postgresql://ann@db/
         #[arg(value_name = "SCAN")]
         scan: i64,
         #[command(flatten)]
-        database: Database,
+        database: DatabaseFlag,
     },
     /// Delete finished scans with their results, or sensors. The inventory keeps their records.
     #[command(after_help = "Examples:
@@ -147,7 +147,7 @@ Example:\n  bannerwall fleet wait 1 --timeout 2h --database postgresql://ann@db/
         #[arg(long, value_name = "TIME", value_parser = parse_age, conflicts_with = "scans")]
         older_than: Option<Duration>,
         #[command(flatten)]
-        database: Database,
+        database: DatabaseFlag,
     },
     /// Start a scan on a schedule; prints the schedule's number.
     Schedule(ScheduleArgs),
@@ -155,9 +155,9 @@ Example:\n  bannerwall fleet wait 1 --timeout 2h --database postgresql://ann@db/
     #[command(after_help = "Example:\n  bannerwall fleet schedules --database postgresql://ann@db/net")]
     Schedules {
         #[command(flatten)]
-        database: Database,
+        database: DatabaseFlag,
         #[command(flatten)]
-        output: Output,
+        output: RowOutputFlags,
     },
     /// Delete a schedule; scans that it started continue.
     #[command(after_help = "Example:\n  bannerwall fleet unschedule 1 --database postgresql://ann@db/net")]
@@ -166,16 +166,16 @@ Example:\n  bannerwall fleet wait 1 --timeout 2h --database postgresql://ann@db/
         #[arg(value_name = "SCHEDULE")]
         schedule: i64,
         #[command(flatten)]
-        database: Database,
+        database: DatabaseFlag,
     },
 }
 
 /// `--database URL`.
 #[derive(Debug, Args)]
-struct Database {
+struct DatabaseFlag {
     /// Database: `postgresql://user@host/database?sslmode=verify-full`, with the password in PGPASSWORD.
     #[arg(long = "database", value_name = "URL", value_parser = inventory_place())]
-    place: Place,
+    place: DatabaseLocation,
 }
 
 #[derive(Debug, Args)]
@@ -185,12 +185,12 @@ struct Database {
       --not-at '* 8-17 * * 1-5 Europe/Berlin' --database postgresql://ann@db/net")]
 struct SubmitArgs {
     #[command(flatten)]
-    how: How,
+    how: FleetScanFlags,
     /// Wait for the end of the scan, as `fleet wait` does.
     #[arg(long, global = true, help_heading = "Fleet")]
     wait: bool,
     #[command(subcommand)]
-    scan: Given,
+    scan: FleetScanSpec,
 }
 
 #[derive(Debug, Args)]
@@ -199,19 +199,19 @@ struct SubmitArgs {
 struct ScheduleArgs {
     /// Crontab: minute, hour, day, month, day of the week and time zone [default: UTC].
     #[arg(value_name = "CRONTAB")]
-    cron: Cron,
+    cron: CronSchedule,
     #[command(flatten)]
-    how: How,
+    how: FleetScanFlags,
     #[command(subcommand)]
-    scan: Given,
+    scan: FleetScanSpec,
 }
 
 /// Flags of a fleet's scan, in addition to those of `scan`.
 #[derive(Debug, Args)]
-struct How {
+struct FleetScanFlags {
     /// Database: `postgresql://user@host/database?sslmode=verify-full`, with the password in PGPASSWORD.
     #[arg(long, global = true, value_name = "URL", value_parser = inventory_place(), help_heading = "Fleet")]
-    database: Option<Place>,
+    database: Option<DatabaseLocation>,
     /// Targets in a shard, the unit of work of a worker.
     #[arg(long, global = true, value_name = "N", default_value_t = SHARD, help_heading = "Fleet",
           value_parser = clap::value_parser!(u64).range(1..=LARGEST_SHARD))]
@@ -226,7 +226,7 @@ struct How {
     network_rate: Vec<NetworkRate>,
     /// Send no probes in the minutes of this crontab with a time zone; can be given several times.
     #[arg(long, global = true, value_name = "CRONTAB", help_heading = "Fleet")]
-    not_at: Vec<Cron>,
+    not_at: Vec<CronSchedule>,
     /// Also keep results of targets that do not accept; by default they are only counted.
     #[arg(long, global = true, help_heading = "Fleet")]
     every: bool,
@@ -242,7 +242,7 @@ Examples:
 )]
 struct WorkerArgs {
     #[command(flatten)]
-    database: Database,
+    database: DatabaseFlag,
     /// Name of the worker, also as a sensor in the inventory [default: the host's name].
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -278,14 +278,14 @@ fn lease(text: &str) -> anyhow::Result<Duration> {
     Ok(lease)
 }
 
-impl From<FleetError> for Failure {
+impl From<FleetError> for CommandFailure {
     fn from(error: FleetError) -> Self {
         Self::usage(error)
     }
 }
 
 /// Runs `bannerwall fleet`.
-pub(super) fn run(arguments: &FleetArgs, global: &Global) -> Result<Exit, Failure> {
+pub(super) fn run(arguments: &FleetArgs, global: &GlobalFlags) -> Result<CliExitCode, CommandFailure> {
     match &arguments.command {
         FleetCommand::Init(arguments) => init::run(arguments),
         FleetCommand::Doctor(arguments) => doctor::run(arguments),
@@ -305,7 +305,7 @@ pub(super) fn run(arguments: &FleetArgs, global: &Global) -> Result<Exit, Failur
         }
         FleetCommand::Cancel { scan, database } => {
             database.open()?.cancel(*scan)?;
-            Ok(Exit::Done)
+            Ok(CliExitCode::Done)
         }
         FleetCommand::Retry { scan, database } => {
             let shards = database.open()?.retry(*scan)?;
@@ -326,22 +326,28 @@ pub(super) fn run(arguments: &FleetArgs, global: &Global) -> Result<Exit, Failur
         FleetCommand::Schedules { database, output } => schedules(database, output),
         FleetCommand::Unschedule { schedule, database } => {
             database.open()?.unschedule(*schedule)?;
-            Ok(Exit::Done)
+            Ok(CliExitCode::Done)
         }
     }
 }
 
-impl Database {
-    fn open(&self) -> Result<Queue, Failure> {
-        Ok(Queue::open(&self.place)?)
+impl DatabaseFlag {
+    fn open(&self) -> Result<FleetDatabase, CommandFailure> {
+        Ok(FleetDatabase::open(&self.place)?)
     }
 }
 
-impl How {
+impl FleetScanFlags {
     /// Validates an order, and only then connects to the database.
-    fn submission(&self, scan: &Given, global: &Global) -> Result<(Queue, Submission), Failure> {
+    fn submission(
+        &self,
+        scan: &FleetScanSpec,
+        global: &GlobalFlags,
+    ) -> Result<(FleetDatabase, ScanSubmission), CommandFailure> {
         let Some(place) = &self.database else {
-            return Err(Failure::Usage(anyhow!("--database URL is missing: workers read the scan from it")));
+            return Err(CommandFailure::Usage(anyhow!(
+                "--database URL is missing: workers read the scan from it"
+            )));
         };
         let (mut order, targets, rate) = scan.order(global)?;
         order.every = self.every;
@@ -349,18 +355,18 @@ impl How {
         order.not_at = self.not_at.iter().map(|cron| cron.text().to_owned()).collect();
         let shards = targets.div_ceil(self.shard_targets);
         if shards > SHARDS {
-            return Err(Failure::Usage(anyhow!(
+            return Err(CommandFailure::Usage(anyhow!(
                 "{targets} targets would make {shards} shards, more than the limit of {SHARDS}: \
                  pass a larger --shard-targets, or fewer targets"
             )));
         }
         let submission =
-            Submission { about: scan.about(), order, targets, shards, attempts: self.attempts, rate };
-        Ok((Queue::make(place)?, submission))
+            ScanSubmission { about: scan.about(), order, targets, shards, attempts: self.attempts, rate };
+        Ok((FleetDatabase::make(place)?, submission))
     }
 }
 
-fn submit(arguments: &SubmitArgs, global: &Global) -> Result<Exit, Failure> {
+fn submit(arguments: &SubmitArgs, global: &GlobalFlags) -> Result<CliExitCode, CommandFailure> {
     let (queue, submission) = arguments.how.submission(&arguments.scan, global)?;
     let scan = queue.submit(&submission)?;
     if !global.quiet {
@@ -376,37 +382,37 @@ fn submit(arguments: &SubmitArgs, global: &Global) -> Result<Exit, Failure> {
     }
 }
 
-fn wait(config: &WaitConfig, quiet: bool) -> Result<Exit, Failure> {
+fn wait(config: &WaitConfig, quiet: bool) -> Result<CliExitCode, CommandFailure> {
     let stop = interrupt_flag()?;
-    let mut exit = Exit::Done;
+    let mut exit = CliExitCode::Done;
     let waited = crate::fleet::wait(config, &stop, |scan, end| {
         if end != ScanEnd::Done {
-            exit = Exit::Findings;
+            exit = CliExitCode::Findings;
         }
         if !quiet {
             tell(text::end(scan, end));
         }
     })?;
     match waited {
-        Waited::Over => Ok(exit),
-        Waited::Late(scan) => {
+        WaitOutcome::Over => Ok(exit),
+        WaitOutcome::Late(scan) => {
             tell(format_args!("bannerwall: scan #{scan} is not done in time, and continues"));
-            Ok(Exit::Findings)
+            Ok(CliExitCode::Findings)
         }
-        Waited::Stopped(scan) => {
+        WaitOutcome::Stopped(scan) => {
             tell(format_args!("bannerwall: scan #{scan} continues"));
-            Ok(Exit::Interrupted)
+            Ok(CliExitCode::Interrupted)
         }
     }
 }
 
-fn schedule(arguments: &ScheduleArgs, global: &Global) -> Result<Exit, Failure> {
+fn schedule(arguments: &ScheduleArgs, global: &GlobalFlags) -> Result<CliExitCode, CommandFailure> {
     let (queue, submission) = arguments.how.submission(&arguments.scan, global)?;
     let schedule = queue.schedule(&arguments.cron, &submission)?;
     super::print(format!("{schedule}\n").as_bytes())
 }
 
-fn worker(arguments: &WorkerArgs, quiet: bool) -> Result<Exit, Failure> {
+fn worker(arguments: &WorkerArgs, quiet: bool) -> Result<CliExitCode, CommandFailure> {
     let own_name = || rustix::system::uname().nodename().to_string_lossy().into_owned();
     let config = WorkerConfig {
         place: arguments.database.place.clone(),
@@ -414,9 +420,9 @@ fn worker(arguments: &WorkerArgs, quiet: bool) -> Result<Exit, Failure> {
         lease: arguments.lease,
         rate: arguments.rate,
         until: match (arguments.once, arguments.until_empty) {
-            (true, _) => Until::Once,
-            (false, true) => Until::Empty,
-            (false, false) => Until::Told,
+            (true, _) => ExitCondition::Once,
+            (false, true) => ExitCondition::Empty,
+            (false, false) => ExitCondition::Told,
         },
     };
     if arguments.no_sandbox {
@@ -426,17 +432,17 @@ fn worker(arguments: &WorkerArgs, quiet: bool) -> Result<Exit, Failure> {
         leave_root_or_tell(CapabilitySet::IPC_LOCK);
         Confinement::default().submitting().finding_servers().apply_or_tell(quiet);
     }
-    let stop = Stop(Arc::new(AtomicUsize::new(0)));
+    let stop = StopRequests(Arc::new(AtomicUsize::new(0)));
     count_signals(Arc::clone(&stop.0))?;
-    let Ended { targets, shards } = crate::fleet::run(&config, &task, &stop)?;
+    let WorkerSummary { targets, shards } = crate::fleet::run(&config, &task, &stop)?;
     if !quiet {
         tell(format_args!("{}, {} finished", several(targets, "target"), several(shards, "shard")));
     }
-    Ok(Exit::Done)
+    Ok(CliExitCode::Done)
 }
 
 /// Counts SIGINT and SIGTERM on a separate thread.
-fn count_signals(counter: Arc<AtomicUsize>) -> Result<(), Failure> {
+fn count_signals(counter: Arc<AtomicUsize>) -> Result<(), CommandFailure> {
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for _ in signals.forever() {
@@ -448,9 +454,13 @@ fn count_signals(counter: Arc<AtomicUsize>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn status(scan: Option<i64>, database: &Database, output: &Output) -> Result<Exit, Failure> {
+fn status(
+    scan: Option<i64>,
+    database: &DatabaseFlag,
+    output: &RowOutputFlags,
+) -> Result<CliExitCode, CommandFailure> {
     let queue = database.open()?;
-    let mut rows = Rows::start(output, text::SCAN)?;
+    let mut rows = RowWriter::start(output, text::SCAN)?;
     match scan {
         Some(scan) => {
             let status = queue.described(scan)?;
@@ -470,8 +480,8 @@ fn status(scan: Option<i64>, database: &Database, output: &Output) -> Result<Exi
     rows.finish()
 }
 
-fn schedules(database: &Database, output: &Output) -> Result<Exit, Failure> {
-    let mut rows = Rows::start(output, text::SCHEDULE)?;
+fn schedules(database: &DatabaseFlag, output: &RowOutputFlags) -> Result<CliExitCode, CommandFailure> {
+    let mut rows = RowWriter::start(output, text::SCHEDULE)?;
     for planned in database.open()?.schedules()? {
         rows.add(&planned, || text::planned(&planned))?;
     }

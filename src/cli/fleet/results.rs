@@ -2,17 +2,17 @@
 
 use std::io::Write as _;
 
-use super::{Database, ResultFormat};
+use super::{DatabaseFlag, ResultFormat};
 use crate::cli::inventory::rows::create;
-use crate::cli::{Exit, Failure};
+use crate::cli::{CliExitCode, CommandFailure};
 use crate::output::csv::COLUMNS;
 
 pub(super) fn show(
     scan: i64,
-    database: &Database,
+    database: &DatabaseFlag,
     format: ResultFormat,
     output: Option<&std::path::Path>,
-) -> Result<Exit, Failure> {
+) -> Result<CliExitCode, CommandFailure> {
     let queue = database.open()?;
     let mut out = create(output)?;
     let mut failed = None;
@@ -31,6 +31,6 @@ pub(super) fn show(
     match failed.or_else(|| out.flush().err()) {
         // A closed pipe is not an error.
         Some(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(Exit::Done),
+        _ => Ok(CliExitCode::Done),
     }
 }

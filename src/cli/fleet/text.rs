@@ -2,9 +2,11 @@
 
 use std::fmt::Write as _;
 
-use crate::fleet::{Planned, PublishedState, ScanEnd, ScanState, SensorState, Status, TakenState};
-use crate::inventory::Time;
-use crate::output::Escaped;
+use crate::fleet::{
+    RulesVersionState, ScanEnd, ScanState, ScanStatus, ScheduledScan, SensorRulesState, SensorState,
+};
+use crate::inventory::InventoryTime;
+use crate::output::EscapedText;
 
 /// Columns of a scan.
 pub(super) const SCAN: &[&str] = &[
@@ -29,7 +31,7 @@ pub(super) fn scan(scan: &ScanState) -> String {
         scan.done,
         scan.shards,
         scan.made,
-        Escaped(&scan.about)
+        EscapedText(&scan.about)
     )
 }
 
@@ -47,7 +49,7 @@ pub(super) fn end(scan: i64, end: ScanEnd) -> String {
 }
 
 /// Formats a scan with its results, workers and errors.
-pub(super) fn status(status: &Status) -> String {
+pub(super) fn status(status: &ScanStatus) -> String {
     let mut text = scan(&status.scan);
     let counts = &status.counts;
     // Writing to a String cannot fail.
@@ -61,7 +63,7 @@ pub(super) fn status(status: &Status) -> String {
         let _ = write!(
             text,
             "\n  {}: shards {}{rate}, seen {}",
-            Escaped(&worker.name),
+            EscapedText(&worker.name),
             worker.shards,
             worker.seen
         );
@@ -73,7 +75,7 @@ pub(super) fn status(status: &Status) -> String {
             error.shard,
             error.state,
             error.attempts,
-            Escaped(&error.error)
+            EscapedText(&error.error)
         );
     }
     text
@@ -81,11 +83,11 @@ pub(super) fn status(status: &Status) -> String {
 
 /// Formats a sensor as one line.
 pub(super) fn sensor(sensor: &SensorState) -> String {
-    let time = |time: Option<Time>| time.map_or_else(|| "never".to_owned(), |time| time.to_string());
+    let time = |time: Option<InventoryTime>| time.map_or_else(|| "never".to_owned(), |time| time.to_string());
     let (alive, heard) = (time(sensor.alive), time(sensor.heard));
     let mut text = format!(
         "sensor {}  last sign of life {alive}, last batch {heard}  batches {}, sightings {}",
-        Escaped(&sensor.sensor),
+        EscapedText(&sensor.sensor),
         sensor.batches,
         sensor.sightings
     );
@@ -114,13 +116,13 @@ pub(super) fn forgotten(sensors: &[String], aside: &[usize]) -> String {
     let line = |(sensor, count): (&String, &usize)| {
         let aside =
             if *count > 0 { format!(", with batches that were set aside: {count}") } else { String::new() };
-        format!("sensor {} is deleted{aside}\n", Escaped(sensor))
+        format!("sensor {} is deleted{aside}\n", EscapedText(sensor))
     };
     sensors.iter().zip(aside).map(line).collect()
 }
 
 /// Formats a schedule as one line.
-pub(super) fn planned(planned: &Planned) -> String {
+pub(super) fn planned(planned: &ScheduledScan) -> String {
     let missed = match (&planned.missed_at, &planned.missed_why) {
         (Some(at), Some(why)) => format!("  missed {} times, last at {at}: {why}", planned.missed),
         _ => String::new(),
@@ -128,9 +130,9 @@ pub(super) fn planned(planned: &Planned) -> String {
     format!(
         "#{}  {}  due {}  {}{missed}",
         planned.schedule,
-        Escaped(&planned.cron),
+        EscapedText(&planned.cron),
         planned.due,
-        Escaped(&planned.about)
+        EscapedText(&planned.about)
     )
 }
 
@@ -142,25 +144,25 @@ pub(super) const TAKEN: &[&str] =
     &["sensor", "version", "since", "meant", "refused", "reason", "refused_at", "seen"];
 
 /// Formats a version of the rules as one line.
-pub(super) fn version(version: &PublishedState) -> String {
+pub(super) fn version(version: &RulesVersionState) -> String {
     format!(
         "{:>5}  {:>3} %  {} rules  {}  {}  {}",
         version.version,
         version.percent,
         version.rules,
         version.made,
-        Escaped(&version.who),
-        Escaped(&version.note)
+        EscapedText(&version.who),
+        EscapedText(&version.note)
     )
 }
 
 /// Formats a sensor and its rules as one line, and the refused version as another.
-pub(super) fn taken(taken: &TakenState) -> String {
+pub(super) fn taken(taken: &SensorRulesState) -> String {
     let mut text = match (taken.version, &taken.since) {
         (Some(version), Some(since)) => {
-            format!("{}  version {version} since {since}", Escaped(&taken.sensor))
+            format!("{}  version {version} since {since}", EscapedText(&taken.sensor))
         }
-        _ => format!("{}  no version", Escaped(&taken.sensor)),
+        _ => format!("{}  no version", EscapedText(&taken.sensor)),
     };
     // Writing to a String cannot fail.
     match taken.meant {
@@ -172,7 +174,7 @@ pub(super) fn taken(taken: &TakenState) -> String {
     let seen = taken.seen.map_or_else(|| "never".to_owned(), |seen| seen.to_string());
     let _ = write!(text, "  last seen {seen}");
     if let (Some(refused), Some(reason)) = (taken.refused, &taken.reason) {
-        let _ = write!(text, "\n  version {refused} is refused: {}", Escaped(reason));
+        let _ = write!(text, "\n  version {refused} is refused: {}", EscapedText(reason));
     }
     text
 }

@@ -4,11 +4,11 @@ mod status;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::{Exit, Failure, print};
+use super::{CliExitCode, CommandFailure, print};
 use crate::diagnostics::tell;
 use crate::hook::{
-    self, Chain, Family, FamilyStatus, HookConfig, HookError, MarkField, Ports, Programs, Queues, Scope, Up,
-    Variant,
+    self, BaseChain, FamilyStatus, HookConfig, HookError, HookUpResult, IpFamily, IptablesScope,
+    IptablesVariant, MarkField, PortList, ProgramRunner, QueueRange,
 };
 
 /// Flags of `bannerwall hook`.
@@ -69,16 +69,16 @@ struct DownFlags {
 struct HookFlags {
     /// Base chains to hook: input (for this machine), output (from it), forward (routed by it).
     #[arg(long, value_name = "CHAINS", value_delimiter = ',', default_value = "input,output,forward")]
-    chains: Vec<Chain>,
+    chains: Vec<BaseChain>,
     /// Queue only TCP with these source or destination ports (22,80,8000-8010) [default: all TCP].
     #[arg(long, value_name = "LIST")]
-    ports: Option<Ports>,
+    ports: Option<PortList>,
     /// Also queue UDP with these source or destination ports, to inspect QUIC (443) [default: none].
     #[arg(long, value_name = "LIST")]
-    hook_udp: Option<Ports>,
+    hook_udp: Option<PortList>,
     /// Queue number, or a range of queues that share the address pairs.
     #[arg(long, value_name = "N|A:B", default_value = "0")]
-    queue: Queues,
+    queue: QueueRange,
     /// Handling of packets while no guard listens: open lets them pass, closed drops them.
     #[arg(long, value_name = "MODE", default_value = "open")]
     on_failure: OnFailureFlag,
@@ -101,11 +101,11 @@ pub(super) struct FamilyFlag {
 }
 
 impl FamilyFlag {
-    pub(super) fn families(self) -> Vec<Family> {
+    pub(super) fn families(self) -> Vec<IpFamily> {
         match self.family {
-            FamilyName::Both => Family::ALL.to_vec(),
-            FamilyName::Ipv4 => vec![Family::V4],
-            FamilyName::Ipv6 => vec![Family::V6],
+            FamilyName::Both => IpFamily::ALL.to_vec(),
+            FamilyName::Ipv4 => vec![IpFamily::V4],
+            FamilyName::Ipv6 => vec![IpFamily::V6],
         }
     }
 }
@@ -138,11 +138,11 @@ pub(super) struct VariantFlag {
 }
 
 impl VariantFlag {
-    pub(super) fn variant(self) -> Variant {
+    pub(super) fn variant(self) -> IptablesVariant {
         match self.variant {
-            VariantName::System => Variant::System,
-            VariantName::Legacy => Variant::Legacy,
-            VariantName::Nft => Variant::Nft,
+            VariantName::System => IptablesVariant::System,
+            VariantName::Legacy => IptablesVariant::Legacy,
+            VariantName::Nft => IptablesVariant::Nft,
         }
     }
 }
@@ -158,11 +158,11 @@ enum VariantName {
 }
 
 impl HookFlags {
-    fn scope(&self) -> Scope {
-        Scope {
+    fn scope(&self) -> IptablesScope {
+        IptablesScope {
             variant: self.variant.variant(),
             families: self.families.families(),
-            programs: Programs::Here,
+            programs: ProgramRunner::Here,
         }
     }
 
@@ -180,12 +180,12 @@ impl HookFlags {
 }
 
 /// Returns the chains without duplicates, in the kernel's order.
-pub(super) fn unique(chains: &[Chain]) -> Vec<Chain> {
-    Chain::ALL.into_iter().filter(|chain| chains.contains(chain)).collect()
+pub(super) fn unique(chains: &[BaseChain]) -> Vec<BaseChain> {
+    BaseChain::ALL.into_iter().filter(|chain| chains.contains(chain)).collect()
 }
 
 /// Runs `bannerwall hook`.
-pub(super) fn run(arguments: &HookArgs, quiet: bool) -> Result<Exit, Failure> {
+pub(super) fn run(arguments: &HookArgs, quiet: bool) -> Result<CliExitCode, CommandFailure> {
     match &arguments.command {
         HookCommand::Print(flags) => print(hook::print(&flags.config(), flags.scope()).as_bytes()),
         HookCommand::Up(flags) => {
@@ -193,9 +193,9 @@ pub(super) fn run(arguments: &HookArgs, quiet: bool) -> Result<Exit, Failure> {
             say(
                 quiet,
                 match up {
-                    Up::Created => "hook is up",
-                    Up::Replaced => "hook is up, and replaces the previous hook",
-                    Up::Unchanged => "hook was up already, without changes",
+                    HookUpResult::Created => "hook is up",
+                    HookUpResult::Replaced => "hook is up, and replaces the previous hook",
+                    HookUpResult::Unchanged => "hook was up already, without changes",
                 },
             )
         }
@@ -216,14 +216,14 @@ fn is_closed(places: &[FamilyStatus]) -> bool {
     hook::inspect::hooks(places).any(|(_, config)| !config.bypass)
 }
 
-fn say(quiet: bool, message: &str) -> Result<Exit, Failure> {
+fn say(quiet: bool, message: &str) -> Result<CliExitCode, CommandFailure> {
     if !quiet {
         tell(message);
     }
-    Ok(Exit::Done)
+    Ok(CliExitCode::Done)
 }
 
 /// Returns an error of the hook with its exit code.
-pub(super) fn failure(error: HookError) -> Failure {
-    if error.is_unsupported() { Failure::unsupported(error) } else { Failure::usage(error) }
+pub(super) fn failure(error: HookError) -> CommandFailure {
+    if error.is_unsupported() { CommandFailure::unsupported(error) } else { CommandFailure::usage(error) }
 }

@@ -3,37 +3,37 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::super::{Exit, Failure, print};
+use super::super::{CliExitCode, CommandFailure, print};
 use super::failure;
-use crate::hook::inspect::{self, State};
-use crate::hook::{self, FamilyStatus, HookConfig, Installed, Listener, Scope};
+use crate::hook::inspect::{self, HookState};
+use crate::hook::{self, FamilyStatus, HookConfig, InstalledHook, IptablesScope, QueueListener};
 
 /// Inspects and prints the hook, and returns the exit code.
-pub(super) fn run(scope: Scope) -> Result<Exit, Failure> {
+pub(super) fn run(scope: IptablesScope) -> Result<CliExitCode, CommandFailure> {
     let places = hook::status(scope).map_err(failure)?;
-    let listeners = hook::listeners().map_err(Failure::unsupported)?;
+    let listeners = hook::listeners().map_err(CommandFailure::unsupported)?;
     print(describe(&places, &listeners).as_bytes())?;
-    Ok(match inspect::state(&places, |queue| listeners.get(&queue).is_some_and(Listener::may_judge)) {
-        State::Up => Exit::Done,
-        State::Half | State::Flawed => Exit::Findings,
-        State::Down => Exit::HookDown,
-        State::LedNowhere => Exit::LedNowhere,
+    Ok(match inspect::state(&places, |queue| listeners.get(&queue).is_some_and(QueueListener::may_judge)) {
+        HookState::Up => CliExitCode::Done,
+        HookState::Half | HookState::Flawed => CliExitCode::Findings,
+        HookState::Down => CliExitCode::HookDown,
+        HookState::LedNowhere => CliExitCode::LedNowhere,
     })
 }
 
-fn describe(places: &[FamilyStatus], listeners: &BTreeMap<u16, Listener>) -> String {
+fn describe(places: &[FamilyStatus], listeners: &BTreeMap<u16, QueueListener>) -> String {
     let mut text = String::new();
     for place in places {
         let FamilyStatus { family, variant, installed, .. } = place;
         // Writing to a String cannot fail, here and below.
         let _ = match installed {
-            Installed::Absent => writeln!(text, "{family} ({variant}): no hook"),
-            Installed::Unknown(why) => writeln!(text, "{family}: cannot be inspected: {why}"),
-            Installed::Damaged(why) => writeln!(
+            InstalledHook::Absent => writeln!(text, "{family} ({variant}): no hook"),
+            InstalledHook::Unknown(why) => writeln!(text, "{family}: cannot be inspected: {why}"),
+            InstalledHook::Damaged(why) => writeln!(
                 text,
                 "{family} ({variant}): damaged: {why}; repair it with `bannerwall hook down` and `up`"
             ),
-            Installed::Complete(config, counters) => writeln!(
+            InstalledHook::Complete(config, counters) => writeln!(
                 text,
                 "{family} ({variant}): up: {}; queued {}, passed by mark {}, \
                  dropped by mark {}, passed within bodies {}, passed before the jump {} packets",
@@ -49,7 +49,9 @@ fn describe(places: &[FamilyStatus], listeners: &BTreeMap<u16, Listener>) -> Str
             let _ = writeln!(text, "{family} ({variant}): fault: {flaw}");
         }
     }
-    for queue in inspect::unserved(places, |queue| listeners.get(&queue).is_some_and(Listener::may_judge)) {
+    for queue in
+        inspect::unserved(places, |queue| listeners.get(&queue).is_some_and(QueueListener::may_judge))
+    {
         let fault = inspect::fault_of_queue(places, queue, listeners.get(&queue));
         let _ = writeln!(text, "queue {queue}: {fault}");
     }

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
-use super::rows::{Rows, create};
-use super::{SERVICE, Where, text};
+use super::rows::{RowWriter, create};
+use super::{InventoryLocationFlag, SERVICE, text};
 use crate::cli::flags::{FormatName, output_file};
-use crate::cli::{Exit, Failure};
+use crate::cli::{CliExitCode, CommandFailure};
 use crate::diagnostics::tell;
 use crate::inventory::export::{ExportError, cyclonedx, nmap};
-use crate::inventory::import::{ImportError, ImportFormat, Importer};
-use crate::inventory::{Filter, Time};
+use crate::inventory::import::{FileImporter, ImportFormat, InventoryImportError};
+use crate::inventory::{InventoryTime, ServiceFilter};
 
 /// Flags of `bannerwall inventory export`.
 #[derive(Debug, Args)]
@@ -26,7 +26,7 @@ pub(super) struct ExportArgs {
     #[arg(long, value_name = "FORMAT")]
     format: ExportName,
     #[command(flatten)]
-    place: Where,
+    place: InventoryLocationFlag,
     /// Filter of services; see `bannerwall inventory list --help`.
     #[arg(value_name = "FILTER")]
     filters: Vec<String>,
@@ -51,7 +51,7 @@ enum ExportName {
   bannerwall inventory import /var/log/suricata/eve.json --inventory net.db
 
 Records of an earlier import are not counted again.")]
-pub(super) struct ImportArgs {
+pub(super) struct InventoryImportArgs {
     /// Output of nmap (XML), Zeek (`known_services`, `software`, `ssh` and `http` logs as tables or JSON), or
     /// EVE JSON; plain or compressed with gzip; - is stdin.
     #[arg(value_name = "FILE", required = true)]
@@ -60,7 +60,7 @@ pub(super) struct ImportArgs {
     #[arg(long, value_name = "FORMAT")]
     from: Option<ImportName>,
     #[command(flatten)]
-    place: Where,
+    place: InventoryLocationFlag,
     /// Sensor of these records in the inventory.
     #[arg(long, value_name = "NAME", default_value = "elsewhere")]
     sensor: String,
@@ -74,24 +74,27 @@ enum ImportName {
 }
 
 impl ExportArgs {
-    pub(super) fn ends(&self) -> (&Where, Option<&Path>) {
+    pub(super) fn ends(&self) -> (&InventoryLocationFlag, Option<&Path>) {
         (&self.place, self.output.as_deref())
     }
 }
 
 /// Runs `bannerwall inventory export`.
-pub(super) fn export(arguments: &ExportArgs) -> Result<Exit, Failure> {
-    let filter = Filter::parse(arguments.filters.iter().map(String::as_str)).map_err(Failure::usage)?;
+pub(super) fn export(arguments: &ExportArgs) -> Result<CliExitCode, CommandFailure> {
+    let filter =
+        ServiceFilter::parse(arguments.filters.iter().map(String::as_str)).map_err(CommandFailure::usage)?;
     let inventory = arguments.place.open()?;
     let format = match arguments.format {
         ExportName::Csv => FormatName::Csv,
         ExportName::Json => FormatName::Json,
         ExportName::Cyclonedx => {
-            return document(arguments, |out| cyclonedx(&inventory, &filter, Time::now(), out));
+            return document(arguments, |out| cyclonedx(&inventory, &filter, InventoryTime::now(), out));
         }
-        ExportName::NmapXml => return document(arguments, |out| nmap(&inventory, &filter, Time::now(), out)),
+        ExportName::NmapXml => {
+            return document(arguments, |out| nmap(&inventory, &filter, InventoryTime::now(), out));
+        }
     };
-    let mut rows = Rows::open(format, arguments.output.as_deref(), SERVICE)?;
+    let mut rows = RowWriter::open(format, arguments.output.as_deref(), SERVICE)?;
     inventory.services(&filter, |service| rows.add(&service, || text::service(&service)))?;
     rows.finish()
 }
@@ -100,24 +103,25 @@ pub(super) fn export(arguments: &ExportArgs) -> Result<Exit, Failure> {
 fn document(
     arguments: &ExportArgs,
     write: impl FnOnce(&mut dyn Write) -> Result<(), ExportError>,
-) -> Result<Exit, Failure> {
+) -> Result<CliExitCode, CommandFailure> {
     let mut out = create(arguments.output.as_deref())?;
     match write(&mut *out).and_then(|()| Ok(out.flush()?)) {
-        Err(ExportError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Done),
-        outcome => outcome.map(|()| Exit::Done).map_err(Failure::usage),
+        Err(ExportError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(CliExitCode::Done),
+        outcome => outcome.map(|()| CliExitCode::Done).map_err(CommandFailure::usage),
     }
 }
 
 /// Runs `bannerwall inventory import`.
-pub(super) fn import(arguments: &ImportArgs, quiet: bool) -> Result<Exit, Failure> {
+pub(super) fn import(arguments: &InventoryImportArgs, quiet: bool) -> Result<CliExitCode, CommandFailure> {
     let names: Vec<String> = arguments.files.iter().map(|file| file.display().to_string()).collect();
-    let mut importer = Importer::open(&arguments.place.inventory, arguments.sensor.clone(), names.join(" "))?;
+    let mut importer =
+        FileImporter::open(&arguments.place.inventory, arguments.sensor.clone(), names.join(" "))?;
     let format = arguments.from.map(|name| match name {
         ImportName::NmapXml => ImportFormat::NmapXml,
         ImportName::Zeek => ImportFormat::Zeek,
         ImportName::Eve => ImportFormat::Eve,
     });
-    let outcome = arguments.files.iter().try_for_each(|file| -> Result<(), ImportError> {
+    let outcome = arguments.files.iter().try_for_each(|file| -> Result<(), InventoryImportError> {
         let imported = importer.read(file, format)?;
         if !quiet {
             let (rows, passed_over) = (imported.rows, imported.passed_over);
@@ -126,7 +130,7 @@ pub(super) fn import(arguments: &ImportArgs, quiet: bool) -> Result<Exit, Failur
         Ok(())
     });
     let ended = importer.end();
-    outcome.map_err(Failure::usage)?;
+    outcome.map_err(CommandFailure::usage)?;
     ended?;
-    Ok(Exit::Done)
+    Ok(CliExitCode::Done)
 }

@@ -13,14 +13,16 @@ use anyhow::anyhow;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 
-use self::rows::{Output, Rows};
+use self::rows::{RowOutputFlags, RowWriter};
 use super::flags::{check_output, inventory_place};
-use super::rule_paths::{RulesFlag, Use};
-use super::{Exit, Failure};
-use crate::database::Place;
+use super::rule_paths::{RulePurpose, RulesFlag};
+use super::{CliExitCode, CommandFailure};
+use crate::database::DatabaseLocation;
 use crate::diagnostics::tell;
-use crate::inventory::{Database, Filter, Moment, StoreError, Time, impact, parse_age};
-use crate::output::Escaped;
+use crate::inventory::{
+    InventoryDatabase, InventoryTime, ServiceFilter, StoreError, TimeReference, impact, parse_age,
+};
+use crate::output::EscapedText;
 use crate::rules::Rule;
 
 /// Flags of `bannerwall inventory`.
@@ -47,7 +49,7 @@ Examples:
   bannerwall inventory list --inventory net.db side:server 'seen:>7d' --format csv -o old.csv
   bannerwall inventory list --inventory net.db finding:critical '!state:gone'"
     )]
-    List(Filtered),
+    List(ServiceQueryArgs),
     /// Show the record of a host: present and past banners, its clients, the services that it visited, and
     /// changes.
     #[command(after_help = "Example:\n  bannerwall inventory show 198.51.100.7 --inventory net.db")]
@@ -56,9 +58,9 @@ Examples:
         #[arg(value_name = "HOST")]
         host: IpAddr,
         #[command(flatten)]
-        place: Where,
+        place: InventoryLocationFlag,
         #[command(flatten)]
-        output: Output,
+        output: RowOutputFlags,
     },
     /// Count the values of a field, the most frequent first.
     #[command(
@@ -66,13 +68,13 @@ Examples:
     )]
     Top {
         /// Field to count.
-        #[arg(value_name = "FIELD", value_parser = PossibleValuesParser::new(Database::fields()))]
+        #[arg(value_name = "FIELD", value_parser = PossibleValuesParser::new(InventoryDatabase::fields()))]
         field: String,
         /// Number of values to show.
         #[arg(short, long, value_name = "N", default_value_t = 15)]
         number: usize,
         #[command(flatten)]
-        filtered: Filtered,
+        filtered: ServiceQueryArgs,
     },
     /// Show changes in order of time.
     #[command(
@@ -81,12 +83,12 @@ Examples:
     Changes {
         /// Start: an age (24h, 7d), a date (2026-11-20, 2026-11-20T08:30, UTC) or the end of a run (#3).
         #[arg(long, value_name = "TIME", default_value = "24h")]
-        since: Moment,
+        since: TimeReference,
         /// End, in the same forms.
         #[arg(long, value_name = "TIME", default_value = "0s")]
-        until: Moment,
+        until: TimeReference,
         #[command(flatten)]
-        filtered: Filtered,
+        filtered: ServiceQueryArgs,
     },
     /// Show the differences between two times or runs, by address and port. Changes that cancel out are left
     /// out.
@@ -96,12 +98,12 @@ Examples:
     Diff {
         /// Start: an age, a date, or the end of a run (#3).
         #[arg(value_name = "FROM")]
-        from: Moment,
+        from: TimeReference,
         /// End, in the same forms.
         #[arg(value_name = "TO")]
-        to: Moment,
+        to: TimeReference,
         #[command(flatten)]
-        filtered: Filtered,
+        filtered: ServiceQueryArgs,
     },
     /// Show what rules and policies would block: services and clients of the inventory, the number of
     /// connections, and the last one.
@@ -116,25 +118,25 @@ Examples:
         #[command(flatten)]
         rules: RulesFlag,
         #[command(flatten)]
-        filtered: Filtered,
+        filtered: ServiceQueryArgs,
     },
     /// Write services in third-party formats.
     Export(exchange::ExportArgs),
     /// Import results of nmap, Zeek or Suricata.
-    Import(exchange::ImportArgs),
+    Import(exchange::InventoryImportArgs),
     /// List the runs of guard, scan and replay that wrote into the inventory.
     #[command(after_help = "Example:\n  bannerwall inventory runs --inventory net.db")]
     Runs {
         #[command(flatten)]
-        place: Where,
+        place: InventoryLocationFlag,
         #[command(flatten)]
-        output: Output,
+        output: RowOutputFlags,
     },
     /// Delete records that were not seen for long, and free their space.
     #[command(after_help = "Example:\n  bannerwall inventory prune --inventory net.db --keep 90d")]
     Prune {
         #[command(flatten)]
-        place: Where,
+        place: InventoryLocationFlag,
         /// Age at which records that were not seen again are deleted.
         #[arg(long, value_name = "TIME", value_parser = parse_age)]
         keep: Duration,
@@ -143,33 +145,33 @@ Examples:
     #[command(after_help = "Example:\n  bannerwall inventory check --inventory net.db")]
     Check {
         #[command(flatten)]
-        place: Where,
+        place: InventoryLocationFlag,
     },
 }
 
 /// `--inventory FILE|URL`.
 #[derive(Debug, Args)]
-struct Where {
+struct InventoryLocationFlag {
     /// Inventory: a file, or a database (`postgresql://user@host/database`).
     #[arg(long, value_name = "FILE|URL", value_parser = inventory_place())]
-    inventory: Place,
+    inventory: DatabaseLocation,
 }
 
 /// Selected services of an inventory, and the output.
 #[derive(Debug, Args)]
-struct Filtered {
+struct ServiceQueryArgs {
     #[command(flatten)]
-    place: Where,
+    place: InventoryLocationFlag,
     /// Filter of services; see `bannerwall inventory list --help`.
     #[arg(value_name = "FILTER")]
     filters: Vec<String>,
     #[command(flatten)]
-    output: Output,
+    output: RowOutputFlags,
 }
 
 impl InventoryCommand {
     /// Returns the inventory and the output file, if there is one.
-    fn ends(&self) -> Option<(&Where, &Path)> {
+    fn ends(&self) -> Option<(&InventoryLocationFlag, &Path)> {
         let (place, output) = match self {
             Self::List(filtered)
             | Self::Top { filtered, .. }
@@ -184,26 +186,26 @@ impl InventoryCommand {
     }
 }
 
-impl Where {
-    fn open(&self) -> Result<Database, Failure> {
-        Ok(Database::open(&self.inventory)?)
+impl InventoryLocationFlag {
+    fn open(&self) -> Result<InventoryDatabase, CommandFailure> {
+        Ok(InventoryDatabase::open(&self.inventory)?)
     }
 }
 
-impl Filtered {
-    fn filter(&self) -> Result<Filter, Failure> {
-        Filter::parse(self.filters.iter().map(String::as_str)).map_err(Failure::usage)
+impl ServiceQueryArgs {
+    fn filter(&self) -> Result<ServiceFilter, CommandFailure> {
+        ServiceFilter::parse(self.filters.iter().map(String::as_str)).map_err(CommandFailure::usage)
     }
 }
 
-impl From<StoreError> for Failure {
+impl From<StoreError> for CommandFailure {
     fn from(error: StoreError) -> Self {
         Self::usage(error)
     }
 }
 
 /// Runs `bannerwall inventory`.
-pub(super) fn run(arguments: &InventoryArgs, quiet: bool) -> Result<Exit, Failure> {
+pub(super) fn run(arguments: &InventoryArgs, quiet: bool) -> Result<CliExitCode, CommandFailure> {
     if let Some((place, output)) = arguments.command.ends() {
         check_output(Some(output), place.inventory.file())?;
     }
@@ -266,19 +268,23 @@ const IMPACT: &[&str] = &[
     "sensors",
 ];
 
-fn list(filtered: &Filtered) -> Result<Exit, Failure> {
+fn list(filtered: &ServiceQueryArgs) -> Result<CliExitCode, CommandFailure> {
     let (filter, inventory) = (filtered.filter()?, filtered.place.open()?);
-    let mut rows = Rows::start(&filtered.output, SERVICE)?;
+    let mut rows = RowWriter::start(&filtered.output, SERVICE)?;
     inventory.services(&filter, |service| rows.add(&service, || text::service(&service)))?;
     rows.finish()
 }
 
-fn show(host: IpAddr, place: &Where, output: &Output) -> Result<Exit, Failure> {
+fn show(
+    host: IpAddr,
+    place: &InventoryLocationFlag,
+    output: &RowOutputFlags,
+) -> Result<CliExitCode, CommandFailure> {
     let Some(record) = place.open()?.host(host)? else {
-        return Err(Failure::Usage(anyhow!("{host} was never seen")));
+        return Err(CommandFailure::Usage(anyhow!("{host} was never seen")));
     };
     // CSV has one row for each service.
-    let mut rows = Rows::start(output, SERVICE)?;
+    let mut rows = RowWriter::start(output, SERVICE)?;
     if output.has_columns() {
         record.services.iter().try_for_each(|history| rows.add(&history.service, String::new))?;
     } else {
@@ -287,46 +293,56 @@ fn show(host: IpAddr, place: &Where, output: &Output) -> Result<Exit, Failure> {
     rows.finish()
 }
 
-fn top(field: &str, number: usize, filtered: &Filtered) -> Result<Exit, Failure> {
+fn top(field: &str, number: usize, filtered: &ServiceQueryArgs) -> Result<CliExitCode, CommandFailure> {
     let (filter, inventory) = (filtered.filter()?, filtered.place.open()?);
-    let mut rows = Rows::start(&filtered.output, &["value", "services"])?;
+    let mut rows = RowWriter::start(&filtered.output, &["value", "services"])?;
     for count in inventory.top(field, &filter, number)? {
         let value = if count.value.is_empty() { "(unknown)" } else { &count.value };
-        rows.add(&count, || format!("{:>9}  {}", count.services, Escaped(value)))?;
+        rows.add(&count, || format!("{:>9}  {}", count.services, EscapedText(value)))?;
     }
     rows.finish()
 }
 
-fn changes((since, until): (Moment, Moment), filtered: &Filtered) -> Result<Exit, Failure> {
+fn changes(
+    (since, until): (TimeReference, TimeReference),
+    filtered: &ServiceQueryArgs,
+) -> Result<CliExitCode, CommandFailure> {
     let (filter, inventory) = (filtered.filter()?, filtered.place.open()?);
     let times = (inventory.time_of(since)?, inventory.time_of(until)?);
-    let mut rows = Rows::start(&filtered.output, CHANGE)?;
+    let mut rows = RowWriter::start(&filtered.output, CHANGE)?;
     inventory.changes(times, &filter, |change| rows.add(&change, || text::change(&change)))?;
     rows.finish()
 }
 
-fn diff((from, to): (Moment, Moment), filtered: &Filtered) -> Result<Exit, Failure> {
+fn diff(
+    (from, to): (TimeReference, TimeReference),
+    filtered: &ServiceQueryArgs,
+) -> Result<CliExitCode, CommandFailure> {
     let (filter, inventory) = (filtered.filter()?, filtered.place.open()?);
     let times = (inventory.time_of(from)?, inventory.time_of(to)?);
     if times.0 > times.1 {
-        return Err(Failure::Usage(anyhow!(
+        return Err(CommandFailure::Usage(anyhow!(
             "{} is later than {}: the earlier time comes first",
             times.0,
             times.1
         )));
     }
-    let mut rows = Rows::start(&filtered.output, CHANGE)?;
+    let mut rows = RowWriter::start(&filtered.output, CHANGE)?;
     for change in inventory.difference(times, &filter)? {
         rows.add(&change, || text::change(&change))?;
     }
     rows.finish()
 }
 
-fn show_impact(rules: &RulesFlag, filtered: &Filtered, quiet: bool) -> Result<Exit, Failure> {
+fn show_impact(
+    rules: &RulesFlag,
+    filtered: &ServiceQueryArgs,
+    quiet: bool,
+) -> Result<CliExitCode, CommandFailure> {
     let filter = filtered.filter()?;
-    let rules = rules.load(Use::Guard, quiet)?;
+    let rules = rules.load(RulePurpose::Guard, quiet)?;
     let inventory = filtered.place.open()?;
-    let mut rows = Rows::start(&filtered.output, IMPACT)?;
+    let mut rows = RowWriter::start(&filtered.output, IMPACT)?;
     let mut sums: BTreeMap<String, _> = BTreeMap::new();
     let mut is_seen_twice = false;
     impact(&inventory, &rules, &filter, |impact| {
@@ -357,19 +373,20 @@ fn show_impact(rules: &RulesFlag, filtered: &Filtered, quiet: bool) -> Result<Ex
     Ok(exit)
 }
 
-fn runs(place: &Where, output: &Output) -> Result<Exit, Failure> {
-    let mut rows = Rows::start(output, &["run", "sensor", "about", "started", "ended", "state", "lost"])?;
+fn runs(place: &InventoryLocationFlag, output: &RowOutputFlags) -> Result<CliExitCode, CommandFailure> {
+    let mut rows =
+        RowWriter::start(output, &["run", "sensor", "about", "started", "ended", "state", "lost"])?;
     for run in place.open()?.runs()? {
         rows.add(&run, || text::run(&run))?;
     }
     rows.finish()
 }
 
-fn prune(place: &Where, keep: Duration, quiet: bool) -> Result<Exit, Failure> {
-    let before = Time::from(SystemTime::now()).before(keep);
-    let pruned = Database::open_to_write(&place.inventory)?.prune(before)?;
+fn prune(place: &InventoryLocationFlag, keep: Duration, quiet: bool) -> Result<CliExitCode, CommandFailure> {
+    let before = InventoryTime::from(SystemTime::now()).before(keep);
+    let pruned = InventoryDatabase::open_to_write(&place.inventory)?.prune(before)?;
     if quiet {
-        return Ok(Exit::Done);
+        return Ok(CliExitCode::Done);
     }
     let text = format!(
         "deleted: hosts {}, services and clients {}, sightings {}, changes {}\n",
@@ -378,11 +395,11 @@ fn prune(place: &Where, keep: Duration, quiet: bool) -> Result<Exit, Failure> {
     super::print(text.as_bytes())
 }
 
-fn check(place: &Where, quiet: bool) -> Result<Exit, Failure> {
+fn check(place: &InventoryLocationFlag, quiet: bool) -> Result<CliExitCode, CommandFailure> {
     let faults = place.open()?.faults()?;
     if faults.is_empty() {
-        return if quiet { Ok(Exit::Done) } else { super::print(b"the inventory is intact\n") };
+        return if quiet { Ok(CliExitCode::Done) } else { super::print(b"the inventory is intact\n") };
     }
-    let text: String = faults.iter().map(|fault| format!("{}\n", Escaped(fault))).collect();
-    super::print(text.as_bytes()).map(|_| Exit::Findings)
+    let text: String = faults.iter().map(|fault| format!("{}\n", EscapedText(fault))).collect();
+    super::print(text.as_bytes()).map(|_| CliExitCode::Findings)
 }

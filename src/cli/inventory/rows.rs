@@ -10,12 +10,12 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::cli::flags::{FormatName, output_file};
-use crate::cli::{Exit, Failure};
+use crate::cli::{CliExitCode, CommandFailure};
 use crate::output::csv::plain;
 
 /// Format and destination of results.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct Output {
+pub(in crate::cli) struct RowOutputFlags {
     /// Output format; `json` is one object a line.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     format: FormatName,
@@ -24,7 +24,7 @@ pub(in crate::cli) struct Output {
     output: Option<PathBuf>,
 }
 
-impl Output {
+impl RowOutputFlags {
     /// Returns the output file, if there is one.
     pub(in crate::cli) fn path(&self) -> Option<&Path> {
         self.output.as_deref()
@@ -37,14 +37,14 @@ impl Output {
 }
 
 /// Creates the output file, or returns stdout.
-pub(in crate::cli) fn create(output: Option<&Path>) -> Result<Box<dyn Write>, Failure> {
+pub(in crate::cli) fn create(output: Option<&Path>) -> Result<Box<dyn Write>, CommandFailure> {
     let Some(path) = output else { return Ok(Box::new(BufWriter::new(io::stdout()))) };
     let file = File::create(path).with_context(|| format!("cannot write {}", path.display()));
-    Ok(Box::new(BufWriter::new(file.map_err(Failure::Usage)?)))
+    Ok(Box::new(BufWriter::new(file.map_err(CommandFailure::Usage)?)))
 }
 
 /// Writer of results of one kind.
-pub(in crate::cli) struct Rows {
+pub(in crate::cli) struct RowWriter {
     format: FormatName,
     columns: &'static [&'static str],
     out: Box<dyn Write>,
@@ -52,9 +52,12 @@ pub(in crate::cli) struct Rows {
     closed: bool,
 }
 
-impl Rows {
+impl RowWriter {
     /// Starts the output; `columns` are the fields of a CSV row, in order.
-    pub(in crate::cli) fn start(output: &Output, columns: &'static [&'static str]) -> Result<Self, Failure> {
+    pub(in crate::cli) fn start(
+        output: &RowOutputFlags,
+        columns: &'static [&'static str],
+    ) -> Result<Self, CommandFailure> {
         Self::open(output.format, output.output.as_deref(), columns)
     }
 
@@ -63,7 +66,7 @@ impl Rows {
         format: FormatName,
         output: Option<&Path>,
         columns: &'static [&'static str],
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CommandFailure> {
         let out = create(output)?;
         let mut rows = Self { format, columns, out, closed: false };
         if rows.format == FormatName::Csv {
@@ -77,31 +80,31 @@ impl Rows {
         &mut self,
         result: &impl Serialize,
         text: impl FnOnce() -> String,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandFailure> {
         match self.format {
             FormatName::Text => self.put(text().as_bytes(), b"\n"),
-            FormatName::Json => self.put(&serde_json::to_vec(result).map_err(Failure::usage)?, b"\n"),
+            FormatName::Json => self.put(&serde_json::to_vec(result).map_err(CommandFailure::usage)?, b"\n"),
             FormatName::Csv => {
-                let object = serde_json::to_value(result).map_err(Failure::usage)?;
+                let object = serde_json::to_value(result).map_err(CommandFailure::usage)?;
                 self.record(self.columns.iter().map(|column| plain(&cell(&object[*column]))))
             }
         }
     }
 
     /// Flushes the output.
-    pub(in crate::cli) fn finish(mut self) -> Result<Exit, Failure> {
+    pub(in crate::cli) fn finish(mut self) -> Result<CliExitCode, CommandFailure> {
         let flushed = self.out.flush();
-        self.forgive(flushed).map(|()| Exit::Done)
+        self.forgive(flushed).map(|()| CliExitCode::Done)
     }
 
-    fn record(&mut self, cells: impl Iterator<Item = String>) -> Result<(), Failure> {
+    fn record(&mut self, cells: impl Iterator<Item = String>) -> Result<(), CommandFailure> {
         let mut line = csv::Writer::from_writer(Vec::new());
-        line.write_record(cells).map_err(Failure::usage)?;
-        let octets = line.into_inner().map_err(|error| Failure::usage(error.into_error()))?;
+        line.write_record(cells).map_err(CommandFailure::usage)?;
+        let octets = line.into_inner().map_err(|error| CommandFailure::usage(error.into_error()))?;
         self.put(&octets, b"")
     }
 
-    fn put(&mut self, octets: &[u8], end: &[u8]) -> Result<(), Failure> {
+    fn put(&mut self, octets: &[u8], end: &[u8]) -> Result<(), CommandFailure> {
         if self.closed {
             return Ok(());
         }
@@ -110,7 +113,7 @@ impl Rows {
     }
 
     /// Ignores a closed pipe.
-    fn forgive(&mut self, written: io::Result<()>) -> Result<(), Failure> {
+    fn forgive(&mut self, written: io::Result<()>) -> Result<(), CommandFailure> {
         match written {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
                 self.closed = true;

@@ -2,14 +2,17 @@
 
 use std::fmt::Write as _;
 
-use crate::inventory::{Change, Contact, Found, History, HostRecord, Impact, PastRun, Said, Service, place};
-use crate::output::Escaped;
+use crate::inventory::{
+    ClientContact, HostRecord, InventoryChange, PastRun, RuleImpact, ServiceBanner, ServiceFinding,
+    ServiceHistory, ServiceRecord, place,
+};
+use crate::output::EscapedText;
 
 /// Limit of listed clients and services of a host; the rest is only counted.
 const NAMED: usize = 20;
 
 /// Formats a service as one line, with its findings below.
-pub(super) fn service(service: &Service) -> String {
+pub(super) fn service(service: &ServiceRecord) -> String {
     let place = place(&service.address, service.port);
     let mut text = format!("{place:<21}  {}", about(service));
     let gone = if service.state == "open" { "" } else { ", gone" };
@@ -18,16 +21,16 @@ pub(super) fn service(service: &Service) -> String {
     text
 }
 
-fn about(service: &Service) -> String {
-    let mut text = format!("{:<8}  {}", service.protocol, Escaped(&service.banner));
+fn about(service: &ServiceRecord) -> String {
+    let mut text = format!("{:<8}  {}", service.protocol, EscapedText(&service.banner));
     if let Some(product) = &service.product {
-        let version = service.version.iter().map(|version| format!(" {}", Escaped(version)));
-        _ = write!(text, "  ({}{})", Escaped(product), version.collect::<String>());
+        let version = service.version.iter().map(|version| format!(" {}", EscapedText(version)));
+        _ = write!(text, "  ({}{})", EscapedText(product), version.collect::<String>());
     }
     text
 }
 
-fn told(found: &Found) -> String {
+fn told(found: &ServiceFinding) -> String {
     let verdict = found.verdict.as_ref().map_or_else(String::new, |verdict| format!(" ({verdict})"));
     let blocked =
         if found.blocked > 0 { format!(", blocked {} times", found.blocked) } else { String::new() };
@@ -36,8 +39,8 @@ fn told(found: &Found) -> String {
     format!(
         "{:<8}  {}: {}{verdict}{blocked}{gone}",
         found.severity,
-        Escaped(&found.rule),
-        Escaped(&found.title)
+        EscapedText(&found.rule),
+        EscapedText(&found.title)
     )
 }
 
@@ -53,7 +56,7 @@ pub(super) fn host(record: &HostRecord) -> String {
     text
 }
 
-fn history(history: &History, text: &mut String) {
+fn history(history: &ServiceHistory, text: &mut String) {
     let service = &history.service;
     let port = if service.port == 0 { "client".to_owned() } else { service.port.to_string() };
     let state = if service.state == "open" { "" } else { "  gone" };
@@ -77,7 +80,7 @@ fn history(history: &History, text: &mut String) {
             .clients
             .iter()
             .take(NAMED)
-            .for_each(|contact| met(&Contact { port: 0, ..contact.clone() }, text));
+            .for_each(|contact| met(&ClientContact { port: 0, ..contact.clone() }, text));
         more(history.clients.len(), text);
     }
     if !history.changes.is_empty() {
@@ -87,10 +90,10 @@ fn history(history: &History, text: &mut String) {
     }
 }
 
-fn said(said: &Said, text: &mut String) {
+fn said(said: &ServiceBanner, text: &mut String) {
     let what = match said.text.as_str() {
         "" => "(no name)".to_owned(),
-        words => Escaped(words).to_string(),
+        words => EscapedText(words).to_string(),
     };
     _ = write!(
         text,
@@ -99,7 +102,7 @@ fn said(said: &Said, text: &mut String) {
     );
 }
 
-fn met(contact: &Contact, text: &mut String) {
+fn met(contact: &ClientContact, text: &mut String) {
     let place = place(&contact.address, contact.port);
     _ = write!(
         text,
@@ -115,7 +118,7 @@ fn more(count: usize, text: &mut String) {
 }
 
 /// Formats a change as one line.
-pub(super) fn change(change: &Change) -> String {
+pub(super) fn change(change: &InventoryChange) -> String {
     let kind = change.words();
     let mut text = format!(
         "{}  {:<21}  {:<8}  {kind:<14}",
@@ -124,11 +127,11 @@ pub(super) fn change(change: &Change) -> String {
         change.protocol
     );
     if let Some(rule) = &change.rule {
-        _ = write!(text, "  {}", Escaped(rule));
+        _ = write!(text, "  {}", EscapedText(rule));
     }
     match (&change.old, &change.new) {
-        (Some(old), Some(new)) => _ = write!(text, "  {} -> {}", Escaped(old), Escaped(new)),
-        (Some(one), None) | (None, Some(one)) => _ = write!(text, "  {}", Escaped(one)),
+        (Some(old), Some(new)) => _ = write!(text, "  {} -> {}", EscapedText(old), EscapedText(new)),
+        (Some(one), None) | (None, Some(one)) => _ = write!(text, "  {}", EscapedText(one)),
         (None, None) => {}
     }
     text.trim_end().to_owned()
@@ -138,11 +141,17 @@ pub(super) fn change(change: &Change) -> String {
 pub(super) fn run(run: &PastRun) -> String {
     let ended = run.ended.map_or_else(|| format!("{:<19}", run.state), |time| time.to_string());
     let lost = if run.lost > 0 { format!("  {} lost", run.lost) } else { String::new() };
-    format!("#{:<4}  {} to {ended}  {:<16}  {}{lost}", run.run, run.started, run.sensor, Escaped(&run.about))
+    format!(
+        "#{:<4}  {} to {ended}  {:<16}  {}{lost}",
+        run.run,
+        run.started,
+        run.sensor,
+        EscapedText(&run.about)
+    )
 }
 
 /// Formats a service or client that a rule would block as one line.
-pub(super) fn impact(impact: &Impact) -> String {
+pub(super) fn impact(impact: &RuleImpact) -> String {
     let place = place(&impact.address, impact.port);
     let peers = match (impact.peers.len(), impact.side.as_str()) {
         (0, _) => "no connections seen".to_owned(),
@@ -152,9 +161,9 @@ pub(super) fn impact(impact: &Impact) -> String {
     format!(
         "{place:<21}  {:<8}  {}  {} {} would {} it: {peers}, last {}",
         impact.protocol,
-        Escaped(&impact.banner),
+        EscapedText(&impact.banner),
         impact.kind,
-        Escaped(&impact.rule),
+        EscapedText(&impact.rule),
         impact.action,
         impact.last_seen
     )

@@ -5,11 +5,11 @@ use clap::{Args, ValueEnum};
 use regex::bytes::Regex;
 
 use super::tls::TlsArgs;
-use super::{Common, Failure, Global, HTTP_1_1, HTTP_2, HTTPS, Request};
+use super::{CommandFailure, CommonScanFlags, GlobalFlags, HTTP_1_1, HTTP_2, HTTPS, ModeFlagValues};
 use crate::event::HeaderField;
-use crate::scan::report::Pattern;
-use crate::scan::targets::Ports;
-use crate::scan::tls::With;
+use crate::scan::report::ResultPattern;
+use crate::scan::targets::PortSet;
+use crate::scan::tls::TlsTargets;
 use crate::scan::{HttpOptions, HttpRequest, ProbeOptions};
 
 /// Default port of HTTP.
@@ -51,23 +51,23 @@ impl HttpArgs {
     /// Turns the flags of `scan http` into a mode-independent request.
     pub(super) fn request<'a>(
         &self,
-        ports: Option<&Ports>,
+        ports: Option<&PortSet>,
         when: TlsName,
         tls: &TlsArgs,
-        common: &'a Common,
-        global: &Global,
-    ) -> Result<Request<'a>, Failure> {
+        common: &'a CommonScanFlags,
+        global: &GlobalFlags,
+    ) -> Result<ModeFlagValues<'a>, CommandFailure> {
         let probe = match when {
             TlsName::Never => {
                 tls.refuse()?;
                 ProbeOptions::Http(self.options())
             }
             TlsName::Auto => {
-                let options = tls.options(https_protocols(&[]), With::UsualPorts, None, global)?;
+                let options = tls.options(https_protocols(&[]), TlsTargets::UsualPorts, None, global)?;
                 ProbeOptions::Https(self.options(), options)
             }
         };
-        Ok(Request {
+        Ok(ModeFlagValues {
             name: "http",
             ports: ports.cloned().unwrap_or_else(|| http_ports(when)),
             probe,
@@ -80,14 +80,14 @@ impl HttpArgs {
     /// Turns the flags of `scan https` into a mode-independent request.
     pub(super) fn within_tls<'a>(
         &self,
-        ports: &Ports,
+        ports: &PortSet,
         alpn: &[String],
         tls: &TlsArgs,
-        common: &'a Common,
-        global: &Global,
-    ) -> Result<Request<'a>, Failure> {
-        let options = tls.options(https_protocols(alpn), With::All, None, global)?;
-        Ok(Request {
+        common: &'a CommonScanFlags,
+        global: &GlobalFlags,
+    ) -> Result<ModeFlagValues<'a>, CommandFailure> {
+        let options = tls.options(https_protocols(alpn), TlsTargets::All, None, global)?;
+        Ok(ModeFlagValues {
             name: "https",
             ports: ports.clone(),
             probe: ProbeOptions::Https(self.options(), options),
@@ -97,8 +97,8 @@ impl HttpArgs {
         })
     }
 
-    fn patterns(&self) -> Vec<Pattern> {
-        self.matches.iter().map(|(name, regex)| Pattern::Header(name.clone(), regex.clone())).collect()
+    fn patterns(&self) -> Vec<ResultPattern> {
+        self.matches.iter().map(|(name, regex)| ResultPattern::Header(name.clone(), regex.clone())).collect()
     }
 
     /// Returns the flags that affect the results, for the checkpoint.
@@ -127,10 +127,10 @@ impl HttpArgs {
 }
 
 /// Returns the usual ports of HTTP.
-fn http_ports(when: TlsName) -> Ports {
+fn http_ports(when: TlsName) -> PortSet {
     match when {
-        TlsName::Never => Ports::from_iter([HTTP]),
-        TlsName::Auto => Ports::from_iter([HTTP, HTTPS]),
+        TlsName::Never => PortSet::from_iter([HTTP]),
+        TlsName::Auto => PortSet::from_iter([HTTP, HTTPS]),
     }
 }
 

@@ -19,13 +19,13 @@ use regex::bytes::Regex;
 use super::flags::{FingerprintsFlag, InventoryFlags, LogHeadersFlag, duration, output_file};
 use super::metrics::MetricsFlags;
 use super::rule_paths::RulesFlag;
-use super::{Exit, Failure, Global};
-use crate::scan::pacing::Rate;
-use crate::scan::report::Pattern;
-use crate::scan::targets::{Ports, Shard};
-use crate::scan::tls::With;
-use crate::scan::{Close, ProbeOptions, SshOptions};
-use crate::terms::Greeting;
+use super::{CliExitCode, CommandFailure, GlobalFlags};
+use crate::scan::pacing::ScanRate;
+use crate::scan::report::ResultPattern;
+use crate::scan::targets::{PortSet, Shard};
+use crate::scan::tls::TlsTargets;
+use crate::scan::{CloseMethod, ProbeOptions, SshOptions};
+use crate::terms::GreetingProtocol;
 use http::{HttpArgs, TlsName};
 use tls::TlsArgs;
 
@@ -46,11 +46,11 @@ const HTTPS: u16 = 443;
   bannerwall scan https www.example.org --path /login")]
 pub(super) struct ScanArgs {
     #[command(subcommand)]
-    mode: Mode,
+    mode: ScanMode,
 }
 
 #[derive(Debug, Subcommand)]
-enum Mode {
+enum ScanMode {
     /// Find open ports.
     #[command(
         args_override_self = true,
@@ -59,9 +59,9 @@ enum Mode {
     Connect {
         /// Ports and ranges of ports for targets without a port: 22,80,8000-8010.
         #[arg(short, long, value_name = "PORTS")]
-        ports: Option<Ports>,
+        ports: Option<PortSet>,
         #[command(flatten)]
-        common: Common,
+        common: CommonScanFlags,
     },
     /// Read SSH identifications, and match them against the rules.
     #[command(
@@ -71,7 +71,7 @@ enum Mode {
     Ssh {
         /// Ports and ranges of ports.
         #[arg(short, long, value_name = "PORTS", default_value = "22")]
-        ports: Ports,
+        ports: PortSet,
         /// Show only servers with a matching identification line; if given several times, all must match.
         #[arg(long = "match", value_name = "REGEX")]
         matches: Vec<Regex>,
@@ -87,7 +87,7 @@ enum Mode {
         #[arg(long)]
         host_key: bool,
         #[command(flatten)]
-        common: Common,
+        common: CommonScanFlags,
     },
     /// Read the greetings of mail and file servers (SMTP, FTP, POP3, IMAP), and match them against the rules.
     #[command(
@@ -97,15 +97,15 @@ enum Mode {
     Greeting {
         /// Ports and ranges of ports [default: the protocol's usual ports].
         #[arg(short, long, value_name = "PORTS")]
-        ports: Option<Ports>,
+        ports: Option<PortSet>,
         /// Protocol of the servers [default: recognized from ports and greetings].
         #[arg(long, value_name = "PROTOCOL", value_parser = super::flags::greeting())]
-        protocol: Option<Greeting>,
+        protocol: Option<GreetingProtocol>,
         /// Show only servers with a matching line in the greeting; if given several times, all must match.
         #[arg(long = "match", value_name = "REGEX")]
         matches: Vec<Regex>,
         #[command(flatten)]
-        common: Common,
+        common: CommonScanFlags,
     },
     /// Complete TLS handshakes, and match versions, cipher suites and certificates against the rules.
     #[command(
@@ -115,10 +115,10 @@ enum Mode {
     Tls {
         /// Ports and ranges of ports [default: 443, and with --starttls the protocol's usual ports].
         #[arg(short, long, value_name = "PORTS")]
-        ports: Option<Ports>,
+        ports: Option<PortSet>,
         /// Start TLS with this protocol: a greeting, then STARTTLS, STLS or AUTH TLS.
         #[arg(long, value_name = "PROTOCOL", value_parser = super::flags::greeting())]
-        starttls: Option<Greeting>,
+        starttls: Option<GreetingProtocol>,
         /// Application protocols to offer (ALPN), in order [default: h2,http/1.1, and none with --starttls].
         #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = tls::application_protocol)]
         alpn: Option<Vec<String>>,
@@ -129,7 +129,7 @@ enum Mode {
         #[command(flatten)]
         tls: TlsArgs,
         #[command(flatten)]
-        common: Common,
+        common: CommonScanFlags,
     },
     /// Send HTTP requests within TLS, and match handshakes and responses against the rules.
     #[command(
@@ -139,7 +139,7 @@ enum Mode {
     Https {
         /// Ports and ranges of ports.
         #[arg(short, long, value_name = "PORTS", default_value = "443")]
-        ports: Ports,
+        ports: PortSet,
         /// Versions of HTTP to offer (ALPN), in order: http/1.1, h2 [default: http/1.1, and h2 for servers
         /// that accept only that].
         #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = [HTTP_1_1, HTTP_2])]
@@ -149,7 +149,7 @@ enum Mode {
         #[command(flatten)]
         tls: TlsArgs,
         #[command(flatten)]
-        common: Common,
+        common: CommonScanFlags,
     },
     /// Send HTTP requests, and match the responses against the rules.
     #[command(
@@ -159,7 +159,7 @@ enum Mode {
     Http {
         /// Ports and ranges of ports [default: 80, and 443 with --tls auto].
         #[arg(short, long, value_name = "PORTS")]
-        ports: Option<Ports>,
+        ports: Option<PortSet>,
         /// Use of TLS: with auto, ports that are usual for TLS get TLS first, and plain HTTP if they do not
         /// speak it.
         #[arg(long = "tls", value_name = "WHEN", default_value = "never")]
@@ -169,12 +169,12 @@ enum Mode {
         #[command(flatten)]
         tls: TlsArgs,
         #[command(flatten)]
-        common: Common,
+        common: CommonScanFlags,
     },
 }
 
 #[derive(Debug, Args)]
-struct Common {
+struct CommonScanFlags {
     /// Addresses, CIDR networks, ranges A-B and host names (all their addresses), IPv4 and IPv6. A target
     /// with a port (`192.0.2.7:2222`, `[2001:db8::1]:22`) is probed only at that port. So is a URL, of which
     /// only host and port count.
@@ -199,7 +199,7 @@ struct Common {
     include_reserved: bool,
     /// Rate limit in targets a second, or `max`.
     #[arg(long, value_name = "N|max", default_value_t)]
-    rate: Rate,
+    rate: ScanRate,
     /// Limit of concurrent connections [default: derived from the rate and the connect timeout].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     concurrency: Option<u32>,
@@ -283,19 +283,19 @@ enum ProgressName {
 }
 
 /// Mode-independent form of one mode's flags.
-struct Request<'a> {
+struct ModeFlagValues<'a> {
     name: &'static str,
-    ports: Ports,
+    ports: PortSet,
     probe: ProbeOptions,
-    patterns: Vec<Pattern>,
+    patterns: Vec<ResultPattern>,
     /// Flags of the mode that affect the results, for the checkpoint.
     own: Vec<(&'static str, String)>,
-    common: &'a Common,
+    common: &'a CommonScanFlags,
 }
 
-impl Mode {
+impl ScanMode {
     /// Returns the flags that all modes share.
-    fn common(&self) -> &Common {
+    fn common(&self) -> &CommonScanFlags {
         match self {
             Self::Connect { common, .. }
             | Self::Ssh { common, .. }
@@ -308,21 +308,21 @@ impl Mode {
 }
 
 /// Runs `bannerwall scan`.
-pub(super) fn run(arguments: &ScanArgs, global: &Global) -> Result<Exit, Failure> {
+pub(super) fn run(arguments: &ScanArgs, global: &GlobalFlags) -> Result<CliExitCode, CommandFailure> {
     run::run(&request(&arguments.mode, global)?, global)
 }
 
-fn request<'a>(mode: &'a Mode, global: &Global) -> Result<Request<'a>, Failure> {
+fn request<'a>(mode: &'a ScanMode, global: &GlobalFlags) -> Result<ModeFlagValues<'a>, CommandFailure> {
     Ok(match mode {
-        Mode::Connect { ports, common } => Request {
+        ScanMode::Connect { ports, common } => ModeFlagValues {
             name: "connect",
-            ports: ports.clone().unwrap_or_else(|| Ports::from_iter([])),
+            ports: ports.clone().unwrap_or_else(|| PortSet::from_iter([])),
             probe: ProbeOptions::Connect,
             patterns: Vec::new(),
             own: Vec::new(),
             common,
         },
-        Mode::Ssh { ports, matches, max_bytes, hassh, host_key, common } => Request {
+        ScanMode::Ssh { ports, matches, max_bytes, hassh, host_key, common } => ModeFlagValues {
             name: "ssh",
             ports: ports.clone(),
             probe: ProbeOptions::Ssh(SshOptions {
@@ -339,7 +339,7 @@ fn request<'a>(mode: &'a Mode, global: &Global) -> Result<Request<'a>, Failure> 
             ],
             common,
         },
-        Mode::Greeting { ports, protocol, matches, common } => Request {
+        ScanMode::Greeting { ports, protocol, matches, common } => ModeFlagValues {
             name: "greeting",
             ports: ports.clone().unwrap_or_else(|| usual_ports(*protocol)),
             probe: ProbeOptions::Greeting { expected: *protocol },
@@ -347,12 +347,12 @@ fn request<'a>(mode: &'a Mode, global: &Global) -> Result<Request<'a>, Failure> 
             own: vec![("--match", format!("{matches:?}")), ("--protocol", format!("{protocol:?}"))],
             common,
         },
-        Mode::Tls { ports, starttls, alpn, matches, tls, common } => Request {
+        ScanMode::Tls { ports, starttls, alpn, matches, tls, common } => ModeFlagValues {
             name: "tls",
             ports: ports.clone().unwrap_or_else(|| tls_ports(*starttls)),
             probe: ProbeOptions::Tls(tls.options(
                 (offered(alpn, *starttls), Vec::new()),
-                With::All,
+                TlsTargets::All,
                 *starttls,
                 global,
             )?),
@@ -360,24 +360,24 @@ fn request<'a>(mode: &'a Mode, global: &Global) -> Result<Request<'a>, Failure> 
             own: own_tls_flags(matches, *starttls, alpn, tls),
             common,
         },
-        Mode::Https { ports, alpn, http, tls, common } => {
+        ScanMode::Https { ports, alpn, http, tls, common } => {
             http.within_tls(ports, alpn, tls, common, global)?
         }
-        Mode::Http { ports, when, http, tls, common } => {
+        ScanMode::Http { ports, when, http, tls, common } => {
             http.request(ports.as_ref(), *when, tls, common, global)?
         }
     })
 }
 
 /// Returns the patterns of `--match`, for banners.
-fn banner_patterns(matches: &[Regex]) -> Vec<Pattern> {
-    matches.iter().cloned().map(Pattern::Banner).collect()
+fn banner_patterns(matches: &[Regex]) -> Vec<ResultPattern> {
+    matches.iter().cloned().map(ResultPattern::Banner).collect()
 }
 
 /// Returns the flags of `scan tls` that affect its results.
 fn own_tls_flags(
     matches: &[Regex],
-    starttls: Option<Greeting>,
+    starttls: Option<GreetingProtocol>,
     alpn: &Option<Vec<String>>,
     tls: &TlsArgs,
 ) -> Vec<(&'static str, String)> {
@@ -395,15 +395,15 @@ fn octets(count: u32) -> usize {
 }
 
 /// Returns the usual ports of TLS, by itself or within a protocol.
-fn tls_ports(starttls: Option<Greeting>) -> Ports {
+fn tls_ports(starttls: Option<GreetingProtocol>) -> PortSet {
     match starttls {
         Some(protocol) => usual_ports(Some(protocol)),
-        None => Ports::from_iter([HTTPS]),
+        None => PortSet::from_iter([HTTPS]),
     }
 }
 
 /// Returns the application protocols to offer: the flag's, or those of web servers.
-fn offered(alpn: &Option<Vec<String>>, starttls: Option<Greeting>) -> Vec<String> {
+fn offered(alpn: &Option<Vec<String>>, starttls: Option<GreetingProtocol>) -> Vec<String> {
     match (alpn, starttls) {
         (Some(alpn), _) => alpn.clone(),
         (None, Some(_)) => Vec::new(),
@@ -412,12 +412,12 @@ fn offered(alpn: &Option<Vec<String>>, starttls: Option<Greeting>) -> Vec<String
 }
 
 /// Returns the usual ports of one greeting protocol, or of all.
-fn usual_ports(protocol: Option<Greeting>) -> Ports {
-    let asked = Greeting::all().filter(|greeting| protocol.is_none_or(|only| only == *greeting));
-    Ports::from_iter(asked.flat_map(Greeting::ports).copied())
+fn usual_ports(protocol: Option<GreetingProtocol>) -> PortSet {
+    let asked = GreetingProtocol::all().filter(|greeting| protocol.is_none_or(|only| only == *greeting));
+    PortSet::from_iter(asked.flat_map(GreetingProtocol::ports).copied())
 }
 
-impl From<CloseName> for Close {
+impl From<CloseName> for CloseMethod {
     fn from(name: CloseName) -> Self {
         match name {
             CloseName::Fin => Self::Finish,

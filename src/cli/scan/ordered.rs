@@ -11,17 +11,17 @@ use anyhow::{Context as _, anyhow};
 use clap::{ArgMatches, Command, FromArgMatches, Parser, Subcommand, parser::ValueSource};
 
 use super::run::options_judged_by;
-use super::{Mode, Request, request};
-use crate::cli::rule_paths::{LOCAL_FLAG, RulesFlag, Use};
-use crate::cli::{Failure, Global};
+use super::{ModeFlagValues, ScanMode, request};
+use crate::cli::rule_paths::{LOCAL_FLAG, RulePurpose, RulesFlag};
+use crate::cli::{CommandFailure, GlobalFlags};
 use crate::diagnostics::tell;
-use crate::fleet::{FileKind, Order, RuleFile, Task, leads_down};
+use crate::fleet::{FileKind, RuleFile, ScanOrder, ScanTask, leads_down};
 use crate::output::eve::EveOptions;
-use crate::rules::{RuleSet, Selection, Texts};
+use crate::rules::{RuleSelection, RuleSet, TextSource};
 use crate::scan::ProbeOptions;
-use crate::scan::pacing::Rate;
-use crate::scan::session::{self, Named, Onlooker, Options, Wish};
-use crate::scan::targets::{Counts, LeftOut};
+use crate::scan::pacing::ScanRate;
+use crate::scan::session::{self, ObserverDecision, ScanObserver, ScanOptions, TargetOptions};
+use crate::scan::targets::{SkippedReserved, TargetCounts};
 
 /// Flags that an order can hold, by their ids.
 const HELD: [&str; 26] = [
@@ -62,8 +62,8 @@ const RULES: usize = 32 << 20;
 
 /// Fleet scan: the mode and its flags from the command line.
 #[derive(Debug)]
-pub(in crate::cli) struct Given {
-    mode: Mode,
+pub(in crate::cli) struct FleetScanSpec {
+    mode: ScanMode,
     name: String,
     flags: Vec<String>,
 }
@@ -71,16 +71,16 @@ pub(in crate::cli) struct Given {
 /// Parser for the flags of a scan alone.
 #[derive(Debug, Parser)]
 #[command(no_binary_name = true)]
-struct Alone {
+struct ScanFlagParser {
     #[command(subcommand)]
-    mode: Mode,
+    mode: ScanMode,
 }
 
-impl FromArgMatches for Given {
+impl FromArgMatches for FleetScanSpec {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let mode = Mode::from_arg_matches(matches)?;
+        let mode = ScanMode::from_arg_matches(matches)?;
         let (name, own) = matches.subcommand().unwrap_or(("", matches));
-        let command = Mode::augment_subcommands(Command::new("scan"));
+        let command = ScanMode::augment_subcommands(Command::new("scan"));
         let mut flags = Vec::new();
         for argument in command.find_subcommand(name).into_iter().flat_map(Command::get_arguments) {
             let id = argument.get_id().as_str();
@@ -109,13 +109,13 @@ impl FromArgMatches for Given {
     }
 }
 
-impl Subcommand for Given {
+impl Subcommand for FleetScanSpec {
     fn augment_subcommands(command: Command) -> Command {
-        let names: Vec<String> = Mode::augment_subcommands(Command::new("scan"))
+        let names: Vec<String> = ScanMode::augment_subcommands(Command::new("scan"))
             .get_subcommands()
             .map(|mode| mode.get_name().to_owned())
             .collect();
-        let command = Mode::augment_subcommands(command);
+        let command = ScanMode::augment_subcommands(command);
         names.into_iter().fold(command, |command, name| command.mut_subcommand(name, without_others))
     }
 
@@ -124,7 +124,7 @@ impl Subcommand for Given {
     }
 
     fn has_subcommand(name: &str) -> bool {
-        Mode::has_subcommand(name)
+        ScanMode::has_subcommand(name)
     }
 }
 
@@ -145,16 +145,16 @@ fn without_others(mode: Command) -> Command {
 }
 
 /// Reports excluded targets, as the scan itself does.
-struct Teller {
+struct ExclusionReporter {
     quiet: bool,
 }
 
-impl Onlooker for Teller {
+impl ScanObserver for ExclusionReporter {
     fn unresolved(&mut self, name: &str) {
         tell(format_args!("bannerwall: {name}"));
     }
 
-    fn left_out(&mut self, out: &LeftOut) {
+    fn left_out(&mut self, out: &SkippedReserved) {
         if !self.quiet {
             tell(format_args!(
                 "bannerwall: left out {} ({} addresses in {}); --include-reserved probes them, too",
@@ -163,8 +163,8 @@ impl Onlooker for Teller {
         }
     }
 
-    fn look_up(&mut self, _counts: &Counts) -> Wish {
-        Wish::GoOn
+    fn look_up(&mut self, _counts: &TargetCounts) -> ObserverDecision {
+        ObserverDecision::GoOn
     }
 
     fn blame(&mut self, fault: &dyn std::fmt::Display) {
@@ -174,20 +174,23 @@ impl Onlooker for Teller {
     fn kept(&mut self, _file: &Path, _interrupted: bool) {}
 }
 
-impl Given {
+impl FleetScanSpec {
     /// Validates the scan, and returns the order, the number of targets and the rate limit.
-    pub(in crate::cli) fn order(&self, global: &Global) -> Result<(Order, u64, Option<u32>), Failure> {
+    pub(in crate::cli) fn order(
+        &self,
+        global: &GlobalFlags,
+    ) -> Result<(ScanOrder, u64, Option<u32>), CommandFailure> {
         let request = request(&self.mode, global)?;
         let common = request.common;
         let judged = judges(&request, global)?;
         let rules = judged
             .as_ref()
-            .map_or(Ok(Vec::new()), |(rules, flag)| packed(rules, &flag.selection(Use::Scan)?))?;
+            .map_or(Ok(Vec::new()), |(rules, flag)| packed(rules, &flag.selection(RulePurpose::Scan)?))?;
         let set = judged.map_or_else(RuleSet::empty, |(rules, _)| rules);
         let options = options_judged_by((set, None), &request, global)?;
-        let targets = session::targets(&options, &mut Teller { quiet: global.quiet })?;
+        let targets = session::targets(&options, &mut ExclusionReporter { quiet: global.quiet })?;
         if targets.len() == 0 {
-            return Err(Failure::Usage(anyhow!("no targets are left")));
+            return Err(CommandFailure::Usage(anyhow!("no targets are left")));
         }
         let named = targets.named().iter().map(|(address, name)| (*address, name.to_string()));
         let endpoints = targets.endpoints().iter();
@@ -196,7 +199,7 @@ impl Given {
             use std::hash::{BuildHasher as _, RandomState};
             RandomState::new().hash_one(0)
         });
-        let order = Order {
+        let order = ScanOrder {
             mode: self.name.clone(),
             flags: self.flags.clone(),
             targets: targets.ranges(),
@@ -210,8 +213,8 @@ impl Given {
             not_at: Vec::new(),
         };
         // Parsing it as a worker does reports errors here, instead of on every worker.
-        task(&order).map_err(|why| Failure::Usage(anyhow!(why)))?;
-        let rate = if let Rate::Limited(rate) = options.rate { Some(rate.get()) } else { None };
+        task(&order).map_err(|why| CommandFailure::Usage(anyhow!(why)))?;
+        let rate = if let ScanRate::Limited(rate) = options.rate { Some(rate.get()) } else { None };
         Ok((order, targets.len(), rate))
     }
 
@@ -226,7 +229,10 @@ impl Given {
 }
 
 /// Returns the rules to match and their flags, or none if banners are only reported.
-fn judges<'r>(request: &Request<'r>, global: &Global) -> Result<Option<(RuleSet, &'r RulesFlag)>, Failure> {
+fn judges<'r>(
+    request: &ModeFlagValues<'r>,
+    global: &GlobalFlags,
+) -> Result<Option<(RuleSet, &'r RulesFlag)>, CommandFailure> {
     let flag = &request.common.rules;
     if matches!(request.probe, ProbeOptions::Connect) {
         return Ok(None);
@@ -235,11 +241,14 @@ fn judges<'r>(request: &Request<'r>, global: &Global) -> Result<Option<(RuleSet,
         tell(format_args!("bannerwall: banners are reported but not matched: {why}"));
         return Ok(None);
     }
-    Ok(Some((flag.load(Use::Scan, global.quiet)?, flag)))
+    Ok(Some((flag.load(RulePurpose::Scan, global.quiet)?, flag)))
 }
 
 /// Returns the files of rules, each in a folder with the number of its source.
-pub(in crate::cli) fn packed(rules: &RuleSet, selection: &Selection) -> Result<Vec<RuleFile>, Failure> {
+pub(in crate::cli) fn packed(
+    rules: &RuleSet,
+    selection: &RuleSelection,
+) -> Result<Vec<RuleFile>, CommandFailure> {
     let roots = selection.rules.iter().map(|root| (root, FileKind::Rules));
     let roots: Vec<(&PathBuf, FileKind)> =
         roots.chain(selection.local.iter().map(|root| (root, FileKind::Local))).collect();
@@ -262,7 +271,7 @@ pub(in crate::cli) fn packed(rules: &RuleSet, selection: &Selection) -> Result<V
         anyhow::ensure!(octets <= RULES, "the rules are larger than {} MiB", RULES >> 20);
         Ok(RuleFile { path: path.to_string_lossy().into_owned(), text, kind })
     };
-    rules.files().map(pack).collect::<anyhow::Result<_>>().map_err(Failure::Usage)
+    rules.files().map(pack).collect::<anyhow::Result<_>>().map_err(CommandFailure::Usage)
 }
 
 /// Returns the task of a worker for an order.
@@ -270,41 +279,41 @@ pub(in crate::cli) fn packed(rules: &RuleSet, selection: &Selection) -> Result<V
 /// # Errors
 ///
 /// The order holds a forbidden or unknown flag.
-pub(in crate::cli) fn task(order: &Order) -> Result<Task, String> {
+pub(in crate::cli) fn task(order: &ScanOrder) -> Result<ScanTask, String> {
     let words = std::iter::once(&order.mode).chain(&order.flags);
-    let command = <Alone as clap::CommandFactory>::command();
+    let command = <ScanFlagParser as clap::CommandFactory>::command();
     let told = |error: clap::Error| error.to_string().lines().next().unwrap_or_default().to_owned();
     let matches = command.try_get_matches_from(words).map_err(told)?;
     // This repeats the submitter's checks, since the database's content is not trusted.
-    let Given { mode, .. } = Given::from_arg_matches(&matches).map_err(told)?;
+    let FleetScanSpec { mode, .. } = FleetScanSpec::from_arg_matches(&matches).map_err(told)?;
     let (name, own) = matches.subcommand().ok_or("no mode")?;
     if let Some(flag) = READ.iter().find(|id| own.value_source(id) == Some(ValueSource::CommandLine)) {
         return Err(format!("`{name}` has {flag}, which an order cannot hold"));
     }
-    let global = Global { config: None, quiet: true, verbose: 0 };
-    let failed = |failure: Failure| match failure {
-        Failure::Clap(error) => told(error),
-        Failure::Usage(error) | Failure::Unsupported(error) => format!("{error:#}"),
+    let global = GlobalFlags { config: None, quiet: true, verbose: 0 };
+    let failed = |failure: CommandFailure| match failure {
+        CommandFailure::Clap(error) => told(error),
+        CommandFailure::Usage(error) | CommandFailure::Unsupported(error) => format!("{error:#}"),
     };
     let request = request(&mode, &global).map_err(failed)?;
     let rules = unpacked(&order.rules, &request.common.rules).map_err(failed)?;
     let options = options_judged_by((rules, None), &request, &global).map_err(failed)?;
     let eve = EveOptions { strict: false, headers: request.common.log_headers.lists() };
-    Ok(Task { options: Options { targets: Named::default(), ..options }, eve })
+    Ok(ScanTask { options: ScanOptions { targets: TargetOptions::default(), ..options }, eve })
 }
 
 /// Loads the rules of an order.
-fn unpacked(files: &[RuleFile], flag: &RulesFlag) -> Result<RuleSet, Failure> {
+fn unpacked(files: &[RuleFile], flag: &RulesFlag) -> Result<RuleSet, CommandFailure> {
     if files.is_empty() {
         return Ok(RuleSet::empty());
     }
     let of =
         |kind| files.iter().filter(|file| file.kind == kind).map(|file| PathBuf::from(&file.path)).collect();
     let texts = files.iter().map(|file| (PathBuf::from(&file.path), file.text.clone())).collect();
-    let selection = Selection {
-        texts: Texts::Given(Arc::new(texts)),
-        ..flag.only(of(FileKind::Rules), of(FileKind::Local), Use::Scan)
+    let selection = RuleSelection {
+        texts: TextSource::Given(Arc::new(texts)),
+        ..flag.only(of(FileKind::Rules), of(FileKind::Local), RulePurpose::Scan)
     };
-    let loaded = RuleSet::load(&selection).map_err(Failure::usage)?;
+    let loaded = RuleSet::load(&selection).map_err(CommandFailure::usage)?;
     Ok(loaded.rules)
 }

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
-use crate::scan::session::Account;
-use crate::scan::targets::Counts;
+use crate::scan::session::ScanTotals;
+use crate::scan::targets::TargetCounts;
 
 /// Returns a bar on stderr, hidden if stderr is not a terminal or `show` is false. Its length is set later.
 pub(super) fn bar(show: bool) -> ProgressBar {
@@ -24,9 +24,9 @@ pub(super) fn bar(show: bool) -> ProgressBar {
 }
 
 /// Standard output below a bar: the bar is hidden during each write.
-pub(super) struct Aside(pub(super) ProgressBar);
+pub(super) struct ProgressStdout(pub(super) ProgressBar);
 
-impl Write for Aside {
+impl Write for ProgressStdout {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.suspend(|| io::stdout().write(bytes))
     }
@@ -38,14 +38,14 @@ impl Write for Aside {
 
 /// Last line of a scan: open, refused, timed out, unreachable, local error, skipped and not asked add up to
 /// the targets.
-pub(super) struct Summary<'a>(pub(super) &'a Account);
+pub(super) struct ScanSummaryLine<'a>(pub(super) &'a ScanTotals);
 
-impl fmt::Display for Summary<'_> {
+impl fmt::Display for ScanSummaryLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Account { input, skipped, other_shards, total, counts, elapsed } = self.0;
+        let ScanTotals { input, skipped, other_shards, total, counts, elapsed } = self.0;
         let (finished, seconds) = (counts.finished(), elapsed.as_secs_f64());
         let rate = finished as f64 / seconds.max(0.001);
-        let Counts { open, matched, refused, timed_out, unreachable, local_error, .. } = counts;
+        let TargetCounts { open, matched, refused, timed_out, unreachable, local_error, .. } = counts;
         write!(f, "targets {input}, open {open}")?;
         let talks = [
             ("silent", counts.silent),
@@ -88,12 +88,12 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::scan::targets::{Shortages, Skipped};
+    use crate::scan::targets::{ShortageCounts, SkippedTargets};
 
     #[test]
     fn the_summary_sums_to_the_input() {
-        let shortages = Shortages { ports: 1, ..Shortages::default() };
-        let counts = Counts {
+        let shortages = ShortageCounts { ports: 1, ..ShortageCounts::default() };
+        let counts = TargetCounts {
             open: 3,
             refused: 4,
             timed_out: 1,
@@ -101,13 +101,13 @@ mod tests {
             silent: 1,
             local_error: 1,
             shortages,
-            ..Counts::default()
+            ..TargetCounts::default()
         };
-        let skipped = Skipped { excluded: 2, reserved: 3, unresolved: 0 };
+        let skipped = SkippedTargets { excluded: 2, reserved: 3, unresolved: 0 };
         let elapsed = Duration::from_secs(2);
-        let account = Account { input: 20, skipped, other_shards: 5, total: 10, counts, elapsed };
+        let account = ScanTotals { input: 20, skipped, other_shards: 5, total: 10, counts, elapsed };
         assert_eq!(
-            Summary(&account).to_string(),
+            ScanSummaryLine(&account).to_string(),
             "targets 20, open 3 (but silent 1), matched 2, refused 4, timed out 1, unreachable 0, \
              local error 1 (no free port 1), skipped 10 (excluded 2, reserved 3, other shards 5), \
              not asked 1, 2.00 s, 4 targets a second"

@@ -7,26 +7,29 @@ use std::path::PathBuf;
 use anyhow::anyhow;
 use clap::{ArgMatches, Command};
 
-use super::Request;
-use crate::cli::Failure;
+use super::ModeFlagValues;
+use crate::cli::CommandFailure;
 use crate::database::shown;
 use crate::scan::checkpoint::Checkpoint;
-use crate::scan::session::Keep;
+use crate::scan::session::CheckpointOptions;
 
 /// Inserts the stored arguments of the checkpoint before the given ones, so given flags win. Other command
 /// lines stay as they are.
-pub(in crate::cli) fn fill(command: &Command, arguments: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
+pub(in crate::cli) fn fill(
+    command: &Command,
+    arguments: Vec<OsString>,
+) -> Result<Vec<OsString>, CommandFailure> {
     // The first parse tolerates errors: required arguments may still come from the file.
     let Ok(matches) = command.clone().ignore_errors(true).try_get_matches_from(&arguments) else {
         return Ok(arguments);
     };
     let Some((mode, path)) = without_targets(&matches) else { return Ok(arguments) };
-    let loaded = Checkpoint::load_trusted(&path).map_err(Failure::usage)?;
+    let loaded = Checkpoint::load_trusted(&path).map_err(CommandFailure::usage)?;
     let Some(checkpoint) = loaded else { return Ok(arguments) };
     let stored = checkpoint.options.get("scan").map_or("", String::as_str);
     if stored != mode {
         let path = path.display();
-        return Err(Failure::Usage(anyhow!("--resume {path}: the file belongs to a `scan {stored}`")));
+        return Err(CommandFailure::Usage(anyhow!("--resume {path}: the file belongs to a `scan {stored}`")));
     }
     let words = checkpoint.arguments.into_iter().map(OsString::from);
     Ok(words.chain(behind_mode(arguments, &mode)).collect())
@@ -49,13 +52,13 @@ fn behind_mode(arguments: Vec<OsString>, mode: &str) -> impl Iterator<Item = OsS
 }
 
 /// Returns the configuration of the checkpoint, if there is one.
-pub(super) fn keep(request: &Request<'_>) -> Option<Keep> {
+pub(super) fn keep(request: &ModeFlagValues<'_>) -> Option<CheckpointOptions> {
     let path = request.common.resume.clone()?;
-    Some(Keep { path, command: arguments(), decides: decides(request) })
+    Some(CheckpointOptions { path, command: arguments(), decides: decides(request) })
 }
 
 /// Returns the flags that affect the targets and their results.
-fn decides(request: &Request<'_>) -> BTreeMap<String, String> {
+fn decides(request: &ModeFlagValues<'_>) -> BTreeMap<String, String> {
     let mut options: BTreeMap<String, String> = [
         ("scan", request.name.to_owned()),
         ("--ports", request.ports.to_string()),
@@ -81,13 +84,13 @@ mod tests {
     use super::*;
     use crate::cli::Cli;
     use crate::scan::checkpoint::CheckpointFile;
-    use crate::scan::targets::Snapshot;
+    use crate::scan::targets::FeedSnapshot;
 
     fn words(line: &str) -> Vec<OsString> {
         line.split_whitespace().map(OsString::from).collect()
     }
 
-    fn filled(line: &str) -> Result<Vec<OsString>, Failure> {
+    fn filled(line: &str) -> Result<Vec<OsString>, CommandFailure> {
         fill(&Cli::command(), words(line))
     }
 
@@ -102,7 +105,7 @@ mod tests {
 
         let options = BTreeMap::from([("scan".to_owned(), "connect".to_owned())]);
         let arguments = started.split_whitespace().map(str::to_owned).collect();
-        let checkpoint = Checkpoint::new(arguments, options, &Snapshot::default(), Duration::ZERO);
+        let checkpoint = Checkpoint::new(arguments, options, &FeedSnapshot::default(), Duration::ZERO);
         CheckpointFile::open(&path, Some(&checkpoint)).expect("a file");
         assert_eq!(filled(&short).expect("a file"), words(&format!("{started} {resume} --rate 7")));
         let long = format!("bannerwall scan connect 192.0.2.1 -p 22 {resume}");

@@ -12,19 +12,19 @@ use rustix::thread::CapabilitySet;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::progress::bar;
-use super::{ProgressName, Request};
-use crate::cli::{Failure, Global, leave_root_owning};
+use super::{ModeFlagValues, ProgressName};
+use crate::cli::{CommandFailure, GlobalFlags, leave_root_owning};
 use crate::confinement::{Confinement, tell_unheld};
 use crate::diagnostics::tell;
 use crate::privileges::{FILES, REPLACE_FILES};
-use crate::scan::session::{Onlooker, Session, Wish};
-use crate::scan::targets::{Counts, LeftOut};
+use crate::scan::session::{ObserverDecision, ScanObserver, ScanSession};
+use crate::scan::targets::{SkippedReserved, TargetCounts};
 
 /// Interval of progress lines for programs.
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Observer of a scan that reports to the terminal.
-pub(super) struct Terminal {
+pub(super) struct ScanTerminal {
     pub(super) bar: ProgressBar,
     quiet: bool,
     verbose: bool,
@@ -42,8 +42,8 @@ pub(super) struct Terminal {
     needed: CapabilitySet,
 }
 
-impl Terminal {
-    pub(super) fn new(request: &Request<'_>, global: &Global) -> Self {
+impl ScanTerminal {
+    pub(super) fn new(request: &ModeFlagValues<'_>, global: &GlobalFlags) -> Self {
         let wanted = request.common.progress == ProgressName::Auto && !global.quiet;
         Self {
             bar: bar(wanted && std::io::stderr().is_terminal()),
@@ -60,7 +60,7 @@ impl Terminal {
     }
 
     /// Starts the display of a session. From here on signals stop the session instead of the process.
-    pub(super) fn begin(&mut self, session: &Session) -> Result<(), Failure> {
+    pub(super) fn begin(&mut self, session: &ScanSession) -> Result<(), CommandFailure> {
         count_signals(Arc::clone(&self.signals))?;
         self.total = session.plan().total();
         self.bar.set_length(self.total);
@@ -78,21 +78,21 @@ impl Terminal {
 }
 
 /// Returns the files that stay root's after the scan leaves root.
-fn made(request: &Request<'_>) -> Vec<PathBuf> {
+fn made(request: &ModeFlagValues<'_>) -> Vec<PathBuf> {
     let common = request.common;
     let files = common.output.as_deref().into_iter().chain(common.inventory.path());
     files.map(Path::to_owned).collect()
 }
 
 /// Returns the capabilities that the scan keeps.
-fn needed(request: &Request<'_>) -> CapabilitySet {
+fn needed(request: &ModeFlagValues<'_>) -> CapabilitySet {
     // FILES is for results in folders of other users, IPC_LOCK for the ring's buffers in memory.
     let needed = FILES | CapabilitySet::IPC_LOCK;
     if request.common.resume.is_some() { needed | REPLACE_FILES } else { needed }
 }
 
 /// Returns the confinement of the scan.
-fn confinement(request: &Request<'_>) -> Option<Confinement> {
+fn confinement(request: &ModeFlagValues<'_>) -> Option<Confinement> {
     let common = request.common;
     if common.no_sandbox {
         tell_unheld("an answer");
@@ -107,14 +107,14 @@ fn confinement(request: &Request<'_>) -> Option<Confinement> {
     (!common.no_sandbox).then_some(confined)
 }
 
-impl Onlooker for Terminal {
+impl ScanObserver for ScanTerminal {
     fn unresolved(&mut self, name: &str) {
         if !self.quiet {
             self.say(format_args!("bannerwall: {name}"));
         }
     }
 
-    fn left_out(&mut self, out: &LeftOut) {
+    fn left_out(&mut self, out: &SkippedReserved) {
         if !self.quiet {
             self.say(format_args!(
                 "bannerwall: left out {} ({} addresses in {}); --include-reserved probes them, too",
@@ -131,14 +131,14 @@ impl Onlooker for Terminal {
     }
 
     /// The first signal stops new targets, the second abandons those under way.
-    fn look_up(&mut self, counts: &Counts) -> Wish {
+    fn look_up(&mut self, counts: &TargetCounts) -> ObserverDecision {
         self.bar.set_position(counts.finished());
         if !self.bar.is_hidden() {
             self.bar.set_message(format!("open {}  matched {}", counts.open, counts.matched));
         }
         if let Some(told) = self.lines.as_mut().filter(|told| told.elapsed() >= SECOND) {
             *told = Instant::now();
-            let Counts { open, matched, .. } = counts;
+            let TargetCounts { open, matched, .. } = counts;
             tell(format_args!(
                 "progress: {}/{}, open {open}, matched {matched}",
                 counts.finished(),
@@ -150,9 +150,9 @@ impl Onlooker for Terminal {
             self.say("bannerwall: finishing targets under way; interrupt again to abandon them");
         }
         match seen {
-            0 => Wish::GoOn,
-            1 => Wish::Finish,
-            _ => Wish::GiveUp,
+            0 => ObserverDecision::GoOn,
+            1 => ObserverDecision::Finish,
+            _ => ObserverDecision::GiveUp,
         }
     }
 
@@ -170,7 +170,7 @@ impl Onlooker for Terminal {
 }
 
 /// Counts SIGINT and SIGTERM on a separate thread.
-fn count_signals(counter: Arc<AtomicUsize>) -> Result<(), Failure> {
+fn count_signals(counter: Arc<AtomicUsize>) -> Result<(), CommandFailure> {
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])?;
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for _ in signals.forever() {

@@ -7,10 +7,10 @@ use anyhow::{anyhow, bail};
 use clap::Args;
 use rustls::pki_types::DnsName;
 
-use crate::cli::{Failure, Global};
+use crate::cli::{CommandFailure, GlobalFlags};
 use crate::diagnostics::tell;
-use crate::scan::tls::{Authorities, TlsOptions, With};
-use crate::terms::Greeting;
+use crate::scan::tls::{TlsOptions, TlsTargets, TrustedAuthorities};
+use crate::terms::GreetingProtocol;
 
 /// Limit of an application protocol's name in bytes, RFC 7301 section 3.1.
 const LONGEST_PROTOCOL: usize = 255;
@@ -32,13 +32,14 @@ impl TlsArgs {
     pub(super) fn options(
         &self,
         (alpn, second): (Vec<String>, Vec<String>),
-        with: With,
-        starttls: Option<Greeting>,
-        global: &Global,
-    ) -> Result<TlsOptions, Failure> {
+        with: TlsTargets,
+        starttls: Option<GreetingProtocol>,
+        global: &GlobalFlags,
+    ) -> Result<TlsOptions, CommandFailure> {
         let authorities = match &self.ca {
-            Some(path) => Authorities::read(path).map_err(|error| Failure::Usage(anyhow!("--ca {error}")))?,
-            None => Authorities::of_system(),
+            Some(path) => TrustedAuthorities::read(path)
+                .map_err(|error| CommandFailure::Usage(anyhow!("--ca {error}")))?,
+            None => TrustedAuthorities::of_system(),
         };
         if authorities.is_empty() && !global.quiet {
             tell(
@@ -50,11 +51,11 @@ impl TlsArgs {
     }
 
     /// Refuses these flags for a scan without TLS.
-    pub(super) fn refuse(&self) -> Result<(), Failure> {
+    pub(super) fn refuse(&self) -> Result<(), CommandFailure> {
         match self.sni.is_some() || self.ca.is_some() {
-            true => {
-                Err(Failure::Usage(anyhow!("--sni and --ca need TLS: pass --tls auto, or use `scan https`")))
-            }
+            true => Err(CommandFailure::Usage(anyhow!(
+                "--sni and --ca need TLS: pass --tls auto, or use `scan https`"
+            ))),
             false => Ok(()),
         }
     }

@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use rustix::process::WaitIdStatus;
 use serde::{Deserialize, Serialize};
 
-use crate::database::error::{ANSWER, DatabaseError, ServerError, Violation};
+use crate::database::error::{ANSWER, DatabaseError, ProtocolViolation, ServerError};
 use crate::database::messages::BESIDE;
 
 /// The letter of a row.
@@ -16,9 +16,9 @@ pub(super) const END: u8 = b'E';
 
 /// The end of an answer.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct End {
+pub(super) struct AnswerEnd {
     /// Number of changed rows.
-    pub(super) outcome: Result<u64, Fault>,
+    pub(super) outcome: Result<u64, HelperFault>,
     /// True if the connection is unusable.
     pub(super) is_lost: bool,
 }
@@ -71,13 +71,13 @@ impl fmt::Display for ProcessEnd {
 
 /// An error that a process reports.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Fault {
+pub(super) enum HelperFault {
     Server(ServerError),
     Silent,
-    Violation(Violation),
+    Violation(ProtocolViolation),
 }
 
-impl From<DatabaseError> for Fault {
+impl From<DatabaseError> for HelperFault {
     fn from(error: DatabaseError) -> Self {
         match error {
             DatabaseError::Postgres(error) => Self::Server(error),
@@ -92,12 +92,12 @@ impl From<DatabaseError> for Fault {
     }
 }
 
-impl From<Fault> for DatabaseError {
-    fn from(fault: Fault) -> Self {
+impl From<HelperFault> for DatabaseError {
+    fn from(fault: HelperFault) -> Self {
         match fault {
-            Fault::Server(error) => Self::Postgres(error),
-            Fault::Silent => Self::Silent,
-            Fault::Violation(violation) => Self::Violation(violation),
+            HelperFault::Server(error) => Self::Postgres(error),
+            HelperFault::Silent => Self::Silent,
+            HelperFault::Violation(violation) => Self::Violation(violation),
         }
     }
 }
@@ -128,21 +128,21 @@ pub(super) fn read_body(input: &mut impl Read, length: u32, to: &mut Vec<u8>) ->
 
 /// The reason why an answer was not read to its end.
 #[derive(Debug)]
-pub(super) enum Unread {
+pub(super) enum ReadAnswerError {
     System(io::Error),
-    Violation(Violation),
+    Violation(ProtocolViolation),
     /// The process sent something invalid.
     Garbled,
 }
 
-impl From<io::Error> for Unread {
+impl From<io::Error> for ReadAnswerError {
     fn from(error: io::Error) -> Self {
         Self::System(error)
     }
 }
 
 /// Reads an answer: its rows, each after its length, and its end.
-pub(super) fn read_answer(input: &mut impl Read) -> Result<(Vec<u8>, End), Unread> {
+pub(super) fn read_answer(input: &mut impl Read) -> Result<(Vec<u8>, AnswerEnd), ReadAnswerError> {
     let (mut rows, mut received) = (Vec::new(), 0);
     loop {
         let mut letter = [0];
@@ -151,7 +151,7 @@ pub(super) fn read_answer(input: &mut impl Read) -> Result<(Vec<u8>, End), Unrea
         received += u64::from(length) + BESIDE.0;
         // The process is not trusted: a hostile server may control it.
         if received > ANSWER {
-            return Err(Unread::Violation(Violation::Answer));
+            return Err(ReadAnswerError::Violation(ProtocolViolation::Answer));
         }
         match letter {
             [ROW] => {
@@ -161,9 +161,11 @@ pub(super) fn read_answer(input: &mut impl Read) -> Result<(Vec<u8>, End), Unrea
             [END] => {
                 let mut end = Vec::new();
                 read_body(input, length, &mut end)?;
-                return postcard::from_bytes(&end).map(|end| (rows, end)).map_err(|_| Unread::Garbled);
+                return postcard::from_bytes(&end)
+                    .map(|end| (rows, end))
+                    .map_err(|_| ReadAnswerError::Garbled);
             }
-            _ => return Err(Unread::Garbled),
+            _ => return Err(ReadAnswerError::Garbled),
         }
     }
 }
@@ -183,11 +185,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::database::cell::{Cell, Value, cell_of_process as cell};
+    use crate::database::cell::{SqlParameter, SqlValue, cell_of_process as cell};
     use crate::database::values;
-    use crate::database::work::{Work, WorkKind};
+    use crate::database::work::{ServerWork, WorkKind};
 
-    fn answer(rows: &[Vec<Cell<'_>>], end: &End) -> Vec<u8> {
+    fn answer(rows: &[Vec<SqlValue<'_>>], end: &AnswerEnd) -> Vec<u8> {
         let mut out = Vec::new();
         for row in rows {
             let row: Vec<u8> = row.iter().flat_map(|cell| postcard::to_allocvec(cell).unwrap()).collect();
@@ -197,26 +199,27 @@ mod tests {
         out
     }
 
-    fn done() -> End {
-        End { outcome: Ok(7), is_lost: false }
+    fn done() -> AnswerEnd {
+        AnswerEnd { outcome: Ok(7), is_lost: false }
     }
 
     #[test]
     fn work_and_answers_come_as_they_were_sent() {
         let values = values![1, "two", vec![3_u8, 0, 255], None::<i64>];
-        let many: Value<'_> = [4_i64, 5].into_iter().collect();
+        let many: SqlParameter<'_> = [4_i64, 5].into_iter().collect();
         let before = vec![("INSERT".into(), vec![many])];
-        let work = Work {
+        let work = ServerWork {
             kind: WorkKind::Execute,
             before: before.into(),
             text: "SELECT".into(),
             values: values.into(),
         };
         let sent = postcard::to_allocvec(&work).unwrap();
-        let read: Work<'_> = postcard::from_bytes(&sent).unwrap();
+        let read: ServerWork<'_> = postcard::from_bytes(&sent).unwrap();
         assert_eq!(format!("{read:?}"), format!("{work:?}"));
 
-        let cells = vec![Cell::Integer(-1), Cell::Text("ü"), Cell::Null, Cell::Octets(&[0, 255])];
+        let cells =
+            vec![SqlValue::Integer(-1), SqlValue::Text("ü"), SqlValue::Null, SqlValue::Octets(&[0, 255])];
         let sent = answer(&[cells.clone(), Vec::new()], &done());
         let (bytes, end) = read_answer(&mut &*sent).unwrap();
         assert_eq!(end, done());
@@ -238,13 +241,19 @@ mod tests {
 
     #[test]
     fn an_answer_without_end_is_left_before_it_fills_memory() {
-        let row = answer(&[vec![Cell::Text("a")]], &done());
+        let row = answer(&[vec![SqlValue::Text("a")]], &done());
         let row = &row[..8];
         assert_eq!(row[0], ROW);
         let mut endless = io::Read::chain(&[][..], Endless(row, 0));
-        assert!(matches!(read_answer(&mut endless), Err(Unread::Violation(Violation::Answer))));
+        assert!(matches!(
+            read_answer(&mut endless),
+            Err(ReadAnswerError::Violation(ProtocolViolation::Answer))
+        ));
         let huge = [&[ROW][..], &u32::MAX.to_le_bytes()].concat();
-        assert!(matches!(read_answer(&mut &*huge), Err(Unread::Violation(Violation::Answer))));
+        assert!(matches!(
+            read_answer(&mut &*huge),
+            Err(ReadAnswerError::Violation(ProtocolViolation::Answer))
+        ));
     }
 
     /// The same bytes again and again.

@@ -18,6 +18,6 @@ mod starter;
 
 pub(super) use self::frame::rows;
 pub(crate) use self::server::serve;
+pub(super) use self::setup::ConnectionSettings;
 pub(crate) use self::setup::SUBCOMMAND;
-pub(super) use self::setup::Setup;
 pub(super) use self::starter::{ConnectionStarter, ProcessConnection};

@@ -16,12 +16,12 @@ use rustix::process::{
 };
 use tokio_postgres::Config;
 
-use super::frame::{END, End, Fault, ProcessEnd, ROW, read_body, read_length, write_frame};
-use super::setup::Setup;
+use super::frame::{AnswerEnd, END, HelperFault, ProcessEnd, ROW, read_body, read_length, write_frame};
+use super::setup::ConnectionSettings;
 use crate::confinement::Confinement;
-use crate::database::cell::Cell;
-use crate::database::connection::{Canceller, Connection};
-use crate::database::tls::Tls;
+use crate::database::cell::SqlValue;
+use crate::database::connection::{DirectConnection, QueryCanceller};
+use crate::database::tls::PostgresTls;
 use crate::database::url;
 use crate::diagnostics::tell;
 use crate::helper;
@@ -52,7 +52,7 @@ pub(crate) fn serve() -> io::Result<()> {
     let control = io::stdin().as_fd().try_clone_to_owned()?;
     let mut word = vec![0; SETUP];
     let Some((count, _)) = receive(&control, &mut word)? else { return Ok(()) };
-    let setup: Setup = serde_json::from_slice(word.get(..count).unwrap_or_default())?;
+    let setup: ConnectionSettings = serde_json::from_slice(word.get(..count).unwrap_or_default())?;
     drop(word);
     // Only root may be able to read the files of certificates.
     let password = setup.password.map(String::from_utf8).transpose().map_err(io::Error::other)?;
@@ -96,7 +96,7 @@ fn become_starter() -> io::Result<bool> {
 }
 
 /// A running helper process.
-struct Started {
+struct RunningHelper {
     process: OwnedFd,
     /// The pipe for its [`ProcessEnd`].
     end: OwnedFd,
@@ -105,7 +105,7 @@ struct Started {
 /// Starts a process for each request. In that process, it returns the stream to serve; in the starter, it
 /// returns none once requests have ended.
 fn start_connections(control: &OwnedFd) -> io::Result<Option<UnixStream>> {
-    let mut all: Vec<Started> = Vec::new();
+    let mut all: Vec<RunningHelper> = Vec::new();
     loop {
         let ended = {
             let mut polled = vec![PollFd::new(control, PollFlags::IN)];
@@ -137,7 +137,7 @@ fn start_connections(control: &OwnedFd) -> io::Result<Option<UnixStream>> {
             Ok(None) => return Ok(Some(stream.into())),
             Ok(Some(number)) => {
                 let number = Pid::from_raw(number).ok_or(io::ErrorKind::InvalidData)?;
-                all.push(Started { process: pidfd_open(number, PidfdFlags::empty())?, end });
+                all.push(RunningHelper { process: pidfd_open(number, PidfdFlags::empty())?, end });
             }
             Err(error) => report(&end, &ProcessEnd::NotStarted(error.to_string())),
         }
@@ -170,14 +170,14 @@ fn receive(control: &OwnedFd, word: &mut [u8]) -> io::Result<Option<(usize, Vec<
 }
 
 /// Speaks to the server until the stream ends.
-fn speak(stream: &UnixStream, (config, tls): &(Config, Tls)) -> io::Result<()> {
+fn speak(stream: &UnixStream, (config, tls): &(Config, PostgresTls)) -> io::Result<()> {
     // Stdin is the starter's channel of requests, which this process must not hold.
     rustix::stdio::dup2_stdin(stream)?;
     confinement().apply_or_tell(true);
-    let watch = Watch::default();
+    let watch = RequesterWatch::default();
     watch.clone().start(stream.try_clone()?)?;
     let mut out = BufWriter::new(stream);
-    let connection = match Connection::open(config, tls) {
+    let connection = match DirectConnection::open(config, tls) {
         Ok(connection) => connection,
         Err(error) => return write_end(&mut out, Err(error.into()), true),
     };
@@ -207,26 +207,26 @@ fn write_row(out: &mut impl Write, row: &tokio_postgres::Row) -> io::Result<()> 
     let mut bytes = Vec::new();
     for column in 0..row.len() {
         // A value of an unknown type counts as NULL.
-        let cell = row.try_get(column).unwrap_or(Cell::Null);
+        let cell = row.try_get(column).unwrap_or(SqlValue::Null);
         bytes = postcard::to_extend(&cell, bytes).map_err(io::Error::other)?;
     }
     write_frame(out, Some(ROW), &bytes)
 }
 
-fn write_end(out: &mut impl Write, outcome: Result<u64, Fault>, is_lost: bool) -> io::Result<()> {
-    let end = postcard::to_allocvec(&End { outcome, is_lost }).map_err(io::Error::other)?;
+fn write_end(out: &mut impl Write, outcome: Result<u64, HelperFault>, is_lost: bool) -> io::Result<()> {
+    let end = postcard::to_allocvec(&AnswerEnd { outcome, is_lost }).map_err(io::Error::other)?;
     write_frame(out, Some(END), &end)?;
     out.flush()
 }
 
 /// Ends the process, and the server's work for it, once its answer is not needed any more.
 #[derive(Clone, Default)]
-struct Watch {
+struct RequesterWatch {
     is_working: Arc<AtomicBool>,
-    canceller: Arc<OnceLock<Canceller>>,
+    canceller: Arc<OnceLock<QueryCanceller>>,
 }
 
-impl Watch {
+impl RequesterWatch {
     fn start(self, stream: UnixStream) -> io::Result<()> {
         std::thread::Builder::new().name("hang-up".to_owned()).spawn(move || {
             let mut polled = [PollFd::new(&stream, PollFlags::RDHUP)];
@@ -240,7 +240,7 @@ impl Watch {
     }
 }
 
-fn cancel(canceller: &Canceller) {
+fn cancel(canceller: &QueryCanceller) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
     if let Ok(runtime) = runtime {
         // A failure does no harm: the server notices that the connection has ended.

@@ -7,7 +7,7 @@ pub(crate) const SUBCOMMAND: &str = "database-connections";
 
 /// Settings of the connections.
 #[derive(Serialize, Deserialize)]
-pub(in crate::database) struct Setup {
+pub(in crate::database) struct ConnectionSettings {
     pub(in crate::database) url: String,
     /// The password; it must not be shown on a command line.
     pub(in crate::database) password: Option<Vec<u8>>,

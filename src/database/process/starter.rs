@@ -16,11 +16,11 @@ use rustix::net::{
     socketpair,
 };
 
-use super::frame::{End, ProcessEnd, Unread, read_answer, write_frame};
-use super::setup::{SUBCOMMAND, Setup};
+use super::frame::{AnswerEnd, ProcessEnd, ReadAnswerError, read_answer, write_frame};
+use super::setup::{ConnectionSettings, SUBCOMMAND};
 use crate::database::connection::PATIENCE;
 use crate::database::error::{DatabaseError, Result};
-use crate::database::work::Work;
+use crate::database::work::ServerWork;
 use crate::diagnostics::tell;
 use crate::helper;
 
@@ -46,7 +46,7 @@ impl ConnectionStarter {
     ///
     /// # Errors
     /// This program can't be started again.
-    pub(in crate::database) fn start(server: String, setup: &Setup) -> io::Result<Self> {
+    pub(in crate::database) fn start(server: String, setup: &ConnectionSettings) -> io::Result<Self> {
         let (control, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         let child = helper::command(SUBCOMMAND).stdin(theirs).stdout(Stdio::null()).spawn()?;
@@ -124,7 +124,7 @@ impl ProcessConnection {
     }
 
     /// Has the server work; the rows of its answer, and how many it changed.
-    pub(in crate::database) fn run(&self, work: &Work<'_>) -> Result<(Vec<u8>, u64)> {
+    pub(in crate::database) fn run(&self, work: &ServerWork<'_>) -> Result<(Vec<u8>, u64)> {
         if self.is_lost.get() {
             return Err(DatabaseError::Silent);
         }
@@ -138,7 +138,7 @@ impl ProcessConnection {
     fn receive(&self) -> Result<(Vec<u8>, u64)> {
         // Nothing comes behind an answer until something else is asked.
         match read_answer(&mut BufReader::new(&self.stream)) {
-            Ok((rows, End { outcome, is_lost })) => {
+            Ok((rows, AnswerEnd { outcome, is_lost })) => {
                 self.is_lost.set(is_lost);
                 Ok((rows, outcome?))
             }
@@ -147,15 +147,17 @@ impl ProcessConnection {
     }
 
     /// Gives the process up; why.
-    fn lose(&self, unread: Unread) -> DatabaseError {
+    fn lose(&self, unread: ReadAnswerError) -> DatabaseError {
         self.is_lost.set(true);
         // It may have ended already.
         let _ = self.stream.shutdown(Shutdown::Both);
         match unread {
-            Unread::Violation(violation) => violation.into(),
-            Unread::Garbled => DatabaseError::Ended("it said what has no meaning".to_owned()),
-            Unread::System(error) if error.kind() == io::ErrorKind::WouldBlock => DatabaseError::Silent,
-            Unread::System(error) => {
+            ReadAnswerError::Violation(violation) => violation.into(),
+            ReadAnswerError::Garbled => DatabaseError::Ended("it said what has no meaning".to_owned()),
+            ReadAnswerError::System(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                DatabaseError::Silent
+            }
+            ReadAnswerError::System(error) => {
                 let end = self.end();
                 // As it ends where a question is interrupted.
                 if !end.as_ref().is_some_and(ProcessEnd::is_clean) {

@@ -50,7 +50,7 @@ fn of_statement(statement: &Value) -> u32 {
         return observed(value);
     }
     // The expression copies the bits of the other mark, and changes them here.
-    Known::of(value, key).changed()
+    KnownBits::of(value, key).changed()
 }
 
 fn is_mark(expression: &Value) -> bool {
@@ -87,7 +87,7 @@ fn low(number: u64) -> u32 {
 
 /// Known bits of a value that is written to a mark; a bit in none of the three fields is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Known {
+struct KnownBits {
     /// Unchanged bits of the same mark.
     kept: u32,
     /// Bits that are surely 0.
@@ -96,7 +96,7 @@ struct Known {
     one: u32,
 }
 
-impl Known {
+impl KnownBits {
     const NOTHING: Self = Self { kept: 0, zero: 0, one: 0 };
 
     fn of(expression: &Value, key: &Value) -> Self {

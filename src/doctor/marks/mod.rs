@@ -7,14 +7,14 @@ mod bits;
 
 use serde_json::Value;
 
-use super::Report;
-use super::scene::Scene;
+use super::CheckReport;
+use super::scene::MachineState;
 use crate::hook::MarkField;
 
 /// All bits of a mark.
 const WHOLE: u32 = u32::MAX;
 
-pub(super) fn check(scene: &Scene, mark: MarkField) -> Report {
+pub(super) fn check(scene: &MachineState, mark: MarkField) -> CheckReport {
     let iptables = scene
         .foreign_rules()
         .map(|rule| (bits::of_iptables_rule(&rule.text), format!("{}: {}", rule.place, rule.text)));
@@ -23,7 +23,7 @@ pub(super) fn check(scene: &Scene, mark: MarkField) -> Report {
     let routing = scene.routing.iter().flatten().flat_map(routing_rules);
     let users: Vec<(u32, String)> =
         iptables.chain(nft).chain(routing).filter(|(used, _)| used & mark.mask() != 0).collect();
-    let mut report = Report::fine(format!("no other rule uses bits {mark}"));
+    let mut report = CheckReport::fine(format!("no other rule uses bits {mark}"));
     let names = |whole: bool| {
         let named = users.iter().filter(|(used, _)| (*used == WHOLE) == whole).map(|(_, name)| name.as_str());
         named.collect::<Vec<_>>().join("; ")

@@ -5,9 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::init::{Group, literal, names};
-use super::{Queue, TABLES};
-use crate::database::{DatabaseError, Link, values};
+use super::init::{RoleGroup, literal, names};
+use super::{FleetDatabase, TABLES};
+use crate::database::{DatabaseConnection, DatabaseError, values};
 use crate::fleet::FleetError;
 use crate::inventory::schema_of_server;
 
@@ -42,9 +42,9 @@ pub struct BorderCheck {
 }
 
 /// What is so, by the label of a role.
-type Facts = BTreeMap<String, BTreeSet<String>>;
+type RoleFacts = BTreeMap<String, BTreeSet<String>>;
 
-impl Queue {
+impl FleetDatabase {
     /// Compares what the fleet's roles may do with what they are to.
     ///
     /// # Errors
@@ -57,11 +57,11 @@ impl Queue {
     }
 }
 
-fn check(link: &Link) -> Result<Vec<BorderCheck>, DatabaseError> {
+fn check(link: &DatabaseConnection) -> Result<Vec<BorderCheck>, DatabaseError> {
     let groups = names(link)?;
     let group_names = || groups.iter().map(String::as_str).collect();
     let members = link.all(MEMBERS, &[group_names()], |row| row.get::<String>(0))?;
-    let labelled = Group::ALL.map(label).into_iter().zip(groups.iter().cloned());
+    let labelled = RoleGroup::ALL.map(label).into_iter().zip(groups.iter().cloned());
     let real = facts(link, labelled.chain(members.iter().map(|name| (name.clone(), name.clone()))))?;
     let may_make = link.one(MAY_MAKE, values![], |row| row.get::<bool>(0))? == Some(true);
     let members = members.iter().flat_map(|member| beyond_groups(&real, &groups, member)).collect();
@@ -69,7 +69,7 @@ fn check(link: &Link) -> Result<Vec<BorderCheck>, DatabaseError> {
     let owner = of(&real, "owner");
     let (groups, tables) = if may_make {
         let meant = reference(link)?;
-        let groups = Group::ALL.iter().flat_map(|group| difference(&real, &meant, &label(*group)));
+        let groups = RoleGroup::ALL.iter().flat_map(|group| difference(&real, &meant, &label(*group)));
         (Ok(groups.collect()), Ok(difference(&real, &meant, "tables")))
     } else {
         let why = "this role does not own the tables, or cannot make roles: run it as a superuser";
@@ -85,18 +85,21 @@ fn check(link: &Link) -> Result<Vec<BorderCheck>, DatabaseError> {
     ])
 }
 
-fn label(group: Group) -> String {
+fn label(group: RoleGroup) -> String {
     format!("group {}", group.word())
 }
 
-fn of(facts: &Facts, label: &str) -> BTreeSet<String> {
+fn of(facts: &RoleFacts, label: &str) -> BTreeSet<String> {
     facts.get(label).cloned().unwrap_or_default()
 }
 
-fn facts(link: &Link, roles: impl Iterator<Item = (String, String)>) -> Result<Facts, DatabaseError> {
+fn facts(
+    link: &DatabaseConnection,
+    roles: impl Iterator<Item = (String, String)>,
+) -> Result<RoleFacts, DatabaseError> {
     let (labels, names): (Vec<String>, Vec<String>) = roles.unzip();
     let (labels, names) = (labels.iter().map(String::as_str), names.iter().map(String::as_str));
-    let mut facts = Facts::new();
+    let mut facts = RoleFacts::new();
     let rows = link.all(FACTS, &[labels.collect(), names.collect()], |row| {
         Ok((row.get::<String>(0)?, row.get::<String>(1)?))
     })?;
@@ -107,19 +110,19 @@ fn facts(link: &Link, roles: impl Iterator<Item = (String, String)>) -> Result<F
 }
 
 /// What is so of tables and groups that are made now.
-fn reference(link: &Link) -> Result<Facts, DatabaseError> {
+fn reference(link: &DatabaseConnection) -> Result<RoleFacts, DatabaseError> {
     link.batch("ALTER SCHEMA bannerwall RENAME TO bannerwall_before")?;
     link.batch(&(schema_of_server() + &TABLES.concat()))?;
-    let name = |group: Group| format!("bannerwall_reference_{}", group.word());
-    for group in Group::ALL {
+    let name = |group: RoleGroup| format!("bannerwall_reference_{}", group.word());
+    for group in RoleGroup::ALL {
         link.batch(&format!("CREATE ROLE {}", name(group)))?;
         link.batch(&group.rights(&literal(&name(group))))?;
     }
-    facts(link, Group::ALL.into_iter().map(|group| (label(group), name(group))))
+    facts(link, RoleGroup::ALL.into_iter().map(|group| (label(group), name(group))))
 }
 
 /// What is so and is not to be, and what is to be and is not.
-fn difference(real: &Facts, meant: &Facts, label: &str) -> Vec<String> {
+fn difference(real: &RoleFacts, meant: &RoleFacts, label: &str) -> Vec<String> {
     let (is, is_to_be) = (of(real, label), of(meant, label));
     let excess = is.difference(&is_to_be).cloned().collect();
     let lacking =
@@ -136,13 +139,13 @@ fn difference(real: &Facts, meant: &Facts, label: &str) -> Vec<String> {
 }
 
 /// What a member may do and its groups may not, or the other way round.
-fn beyond_groups(real: &Facts, groups: &[String; 5], member: &str) -> Vec<String> {
+fn beyond_groups(real: &RoleFacts, groups: &[String; 5], member: &str) -> Vec<String> {
     let is = of(real, member);
     if is.contains("has the attribute SUPERUSER") {
         return vec![format!("{member} is a superuser, and may do everything: ALTER ROLE … NOSUPERUSER")];
     }
-    let own = Group::ALL.into_iter().zip(groups).filter(|(_, name)| is.contains(&membership(name)));
-    let own: Vec<(Group, &String)> = own.collect();
+    let own = RoleGroup::ALL.into_iter().zip(groups).filter(|(_, name)| is.contains(&membership(name)));
+    let own: Vec<(RoleGroup, &String)> = own.collect();
     let is_to_be: BTreeSet<String> = own
         .iter()
         .flat_map(|(group, name)| of(real, &label(*group)).into_iter().chain([membership(name)]))
@@ -161,7 +164,7 @@ fn beyond_groups(real: &Facts, groups: &[String; 5], member: &str) -> Vec<String
         lacking,
         "let it inherit what its group may (ALTER ROLE … INHERIT)",
     ));
-    if own.len() > 1 && own.iter().any(|(group, _)| *group == Group::Sensor) {
+    if own.len() > 1 && own.iter().any(|(group, _)| *group == RoleGroup::Sensor) {
         lines.push(format!("{member} is a sensor and something else: give each a role of its own"));
     }
     lines

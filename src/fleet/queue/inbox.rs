@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{Queue, VERSION, values, version};
-use crate::database::{DatabaseError, Link, Row};
+use super::{FleetDatabase, VERSION, values, version};
+use crate::database::{DatabaseConnection, DatabaseError, QueryRow};
 use crate::fleet::FleetError;
-use crate::inventory::{Batch, Database, Sent, Time, Unread};
+use crate::inventory::{InventoryDatabase, InventoryTime, ReceivedBatch, SensorBatch, UnreadableRecords};
 
 /// Runs of sensors are forgotten that were not heard of for so long: 90 days, in milliseconds.
 const FORGOTTEN: i64 = 90 * 86_400_000;
@@ -25,9 +25,9 @@ pub struct SensorState {
     /// Its name, which is its role's.
     pub sensor: String,
     /// When the last batch of it came.
-    pub heard: Option<Time>,
+    pub heard: Option<InventoryTime>,
     /// When it was last there, by a batch or by saying so.
-    pub alive: Option<Time>,
+    pub alive: Option<InventoryTime>,
     /// Time for which that is ago by the server's clock, in milliseconds.
     pub silent: Option<i64>,
     /// Its clock less the server's by the last batch that was merged, in milliseconds, the way of the batch
@@ -51,7 +51,7 @@ pub struct SensorState {
 
 /// What was taken out of the inbox at once.
 #[derive(Debug, Default)]
-pub(in crate::fleet) struct Taken {
+pub(in crate::fleet) struct InboxMergeResult {
     /// The rows, whatever they held.
     pub(in crate::fleet) rows: usize,
     /// Batches that were merged.
@@ -65,7 +65,7 @@ pub(in crate::fleet) struct Taken {
 }
 
 /// A row of the inbox.
-struct Letter {
+struct InboxRow {
     id: i64,
     stream: String,
     number: i64,
@@ -80,7 +80,7 @@ struct Letter {
 
 /// How far a run was merged.
 #[derive(Default)]
-struct Stream {
+struct StreamProgress {
     number: i64,
     lost: i64,
     heard: i64,
@@ -88,8 +88,12 @@ struct Stream {
 
 /// Takes batches of a sensor that nobody else has in hand, at most so many, in its order; what they tell goes
 /// into `sent`.
-pub(in crate::fleet) fn take(link: &Link, most: i64, taken: &mut Taken) -> Result<Vec<Sent>, DatabaseError> {
-    *taken = Taken::default();
+pub(in crate::fleet) fn take(
+    link: &DatabaseConnection,
+    most: i64,
+    taken: &mut InboxMergeResult,
+) -> Result<Vec<ReceivedBatch>, DatabaseError> {
+    *taken = InboxMergeResult::default();
     let Some(sensor) = next_sensor(link)? else { return Ok(Vec::new()) };
     let letters = letters(link, &sensor, most)?;
     let Some(last) = letters.last() else { return Ok(Vec::new()) };
@@ -117,7 +121,12 @@ pub(in crate::fleet) fn take(link: &Link, most: i64, taken: &mut Taken) -> Resul
         if let Some(batch) = batch {
             sightings += i64::try_from(batch.sightings()).unwrap_or(i64::MAX);
             taken.last = Some(letter.id);
-            sent.push(Sent { sensor: sensor.clone(), stream: letter.stream, batch, lost: letter.lost });
+            sent.push(ReceivedBatch {
+                sensor: sensor.clone(),
+                stream: letter.stream,
+                batch,
+                lost: letter.lost,
+            });
         }
     }
     taken.merged = sent.len();
@@ -141,13 +150,13 @@ pub(in crate::fleet) fn take(link: &Link, most: i64, taken: &mut Taken) -> Resul
 /// Reads a batch, and sets aside the parts that cannot be read. Returns the readable part, and true if nothing
 /// is set aside.
 fn read(
-    link: &Link,
+    link: &DatabaseConnection,
     sensor: &str,
-    letter: &Letter,
-    taken: &mut Taken,
-) -> Result<(Option<Batch>, bool), DatabaseError> {
+    letter: &InboxRow,
+    taken: &mut InboxMergeResult,
+) -> Result<(Option<SensorBatch>, bool), DatabaseError> {
     let number = letter.number;
-    let (mut batch, unread) = match Batch::read_most(letter.version, &letter.text) {
+    let (mut batch, unread) = match SensorBatch::read_most(letter.version, &letter.text) {
         Ok(read) => read,
         Err(error) => {
             let error = error.to_string();
@@ -162,7 +171,7 @@ fn read(
             "sensor {sensor}: {late} records of batch {number} are of a time after it came, and are taken for as old as that: set its clock right"
         ));
     }
-    let Some(Unread { records, text, error }) = unread else { return Ok((Some(batch), true)) };
+    let Some(UnreadableRecords { records, text, error }) = unread else { return Ok((Some(batch), true)) };
     let update = "UPDATE fleet_inbox SET refused = ?2, batch = ?3 WHERE id = ?1";
     link.execute(update, values![letter.id, error.to_string(), text])?;
     taken
@@ -172,35 +181,35 @@ fn read(
 }
 
 /// Sets a batch aside that cannot be merged.
-pub(in crate::fleet) fn refuse(link: &Link, id: i64, why: &str) -> Result<(), DatabaseError> {
+pub(in crate::fleet) fn refuse(link: &DatabaseConnection, id: i64, why: &str) -> Result<(), DatabaseError> {
     link.execute("UPDATE fleet_inbox SET refused = ?2 WHERE id = ?1", values![id, why]).map(drop)
 }
 
 /// Has all batches tried once more that were set aside; how many.
-pub(in crate::fleet) fn retry(link: &Link) -> Result<usize, DatabaseError> {
+pub(in crate::fleet) fn retry(link: &DatabaseConnection) -> Result<usize, DatabaseError> {
     link.execute("UPDATE fleet_inbox SET refused = NULL, again = true WHERE refused IS NOT NULL", &[])
 }
 
 /// Ends sessions of the fleet's roles that have kept others waiting for too long; whose they were.
-pub(in crate::fleet) fn unblock(link: &Link) -> Result<Vec<String>, DatabaseError> {
+pub(in crate::fleet) fn unblock(link: &DatabaseConnection) -> Result<Vec<String>, DatabaseError> {
     link.all("SELECT fleet_unblock()", &[], |row| row.get(0))
 }
 
 /// Whether there is anything to merge.
-pub(in crate::fleet) fn is_waiting(link: &Link) -> Result<bool, DatabaseError> {
+pub(in crate::fleet) fn is_waiting(link: &DatabaseConnection) -> Result<bool, DatabaseError> {
     let query = "SELECT EXISTS (SELECT FROM fleet_inbox WHERE refused IS NULL)";
     Ok(link.one(query, &[], |row| row.get(0))?.unwrap_or_default())
 }
 
 /// Whether who asks may merge.
-pub(in crate::fleet) fn may_merge(link: &Link) -> Result<bool, DatabaseError> {
+pub(in crate::fleet) fn may_merge(link: &DatabaseConnection) -> Result<bool, DatabaseError> {
     let query =
         "SELECT has_table_privilege('fleet_inbox', 'DELETE') AND has_table_privilege('services', 'INSERT')";
     Ok(link.one(query, &[], |row| row.get(0))?.unwrap_or_default())
 }
 
 /// The sensor of which something waits for longest, locked to the end of the transaction.
-fn next_sensor(link: &Link) -> Result<Option<String>, DatabaseError> {
+fn next_sensor(link: &DatabaseConnection) -> Result<Option<String>, DatabaseError> {
     let query = "SELECT sensor FROM fleet_sensors s WHERE EXISTS (SELECT FROM fleet_inbox i
            WHERE i.sensor = s.sensor AND i.refused IS NULL)
          ORDER BY merged NULLS FIRST LIMIT 1 FOR UPDATE SKIP LOCKED";
@@ -217,7 +226,7 @@ fn next_sensor(link: &Link) -> Result<Option<String>, DatabaseError> {
     }
 }
 
-fn letters(link: &Link, sensor: &str, most: i64) -> Result<Vec<Letter>, DatabaseError> {
+fn letters(link: &DatabaseConnection, sensor: &str, most: i64) -> Result<Vec<InboxRow>, DatabaseError> {
     // The first of them, however large, and those behind it that a turn has room for.
     let query = "SELECT id, stream, number, sent_at, received_at, waiting, lost, version, batch, again
          FROM fleet_inbox JOIN (SELECT id, sum(octets) OVER (ORDER BY id) - octets AS before
@@ -225,7 +234,7 @@ fn letters(link: &Link, sensor: &str, most: i64) -> Result<Vec<Letter>, Database
                WHERE sensor = ?1 AND refused IS NULL ORDER BY id LIMIT ?2) queued) taken USING (id)
          WHERE before < ?3 ORDER BY id";
     link.all(query, values![sensor, most, TURN], |row| {
-        Ok(Letter {
+        Ok(InboxRow {
             id: row.get(0)?,
             stream: row.get(1)?,
             number: row.get(2)?,
@@ -241,12 +250,16 @@ fn letters(link: &Link, sensor: &str, most: i64) -> Result<Vec<Letter>, Database
 }
 
 /// How far the runs were merged of which there are letters.
-fn streams(link: &Link, sensor: &str, letters: &[Letter]) -> Result<BTreeMap<String, Stream>, DatabaseError> {
+fn streams(
+    link: &DatabaseConnection,
+    sensor: &str,
+    letters: &[InboxRow],
+) -> Result<BTreeMap<String, StreamProgress>, DatabaseError> {
     let query =
         "SELECT stream, number, lost, heard FROM fleet_streams WHERE sensor = ?1 AND stream = ANY(?2)";
     let names = letters.iter().map(|letter| letter.stream.as_str()).collect();
     let found = link.all(query, &[sensor.into(), names], |row| {
-        Ok((row.get(0)?, Stream { number: row.get(1)?, lost: row.get(2)?, heard: row.get(3)? }))
+        Ok((row.get(0)?, StreamProgress { number: row.get(1)?, lost: row.get(2)?, heard: row.get(3)? }))
     })?;
     Ok(found.into_iter().collect())
 }
@@ -254,7 +267,7 @@ fn streams(link: &Link, sensor: &str, letters: &[Letter]) -> Result<BTreeMap<Str
 /// What is known of a sensor beside its batches.
 const OF_SENSOR: [&str; 4] = ["fleet_streams", "fleet_heartbeats", "fleet_rules_taken", "fleet_sensors"];
 
-impl Queue {
+impl FleetDatabase {
     /// Forgets sensors, all or none, with what was set aside of them; how many batches that was of each. What
     /// the inventory has of them stays.
     ///
@@ -282,7 +295,7 @@ impl Queue {
 }
 
 /// Why a sensor is not to be forgotten; nobody merges anything of it up to the end of the transaction.
-fn in_the_way(link: &Link, name: &str) -> Result<Option<FleetError>, DatabaseError> {
+fn in_the_way(link: &DatabaseConnection, name: &str) -> Result<Option<FleetError>, DatabaseError> {
     link.one("SELECT FROM fleet_sensors WHERE sensor = ?1 FOR UPDATE", values![name], |_| Ok(()))?;
     let query = "SELECT count(*) FILTER (WHERE refused IS NULL), count(*) > 0
              OR EXISTS (SELECT FROM fleet_sensors WHERE sensor = ?1)
@@ -299,7 +312,7 @@ fn in_the_way(link: &Link, name: &str) -> Result<Option<FleetError>, DatabaseErr
 }
 
 /// Takes a sensor out of the tables; how many batches of it were set aside.
-fn forget(link: &Link, name: &str) -> Result<usize, DatabaseError> {
+fn forget(link: &DatabaseConnection, name: &str) -> Result<usize, DatabaseError> {
     for table in OF_SENSOR {
         link.execute(&format!("DELETE FROM {table} WHERE sensor = ?1"), values![name])?;
     }
@@ -310,14 +323,14 @@ fn forget(link: &Link, name: &str) -> Result<usize, DatabaseError> {
 ///
 /// # Errors
 /// What the database says.
-pub fn sensors_of(inventory: &Database) -> Result<Option<Vec<SensorState>>, DatabaseError> {
+pub fn sensors_of(inventory: &InventoryDatabase) -> Result<Option<Vec<SensorState>>, DatabaseError> {
     match inventory.link() {
         Some(link) if version(link)? == VERSION => sensors(link).map(Some),
         _ => Ok(None),
     }
 }
 
-fn sensors(link: &Link) -> Result<Vec<SensorState>, DatabaseError> {
+fn sensors(link: &DatabaseConnection) -> Result<Vec<SensorState>, DatabaseError> {
     let query = "SELECT sensor, greatest(s.heard, i.heard) AS heard, greatest(s.heard, i.heard, h.at) AS alive, s.skew,
            coalesce(i.inbox, 0), coalesce(i.waiting, s.waiting), coalesce(i.refused, 0), coalesce(s.batches, 0),
            coalesce(s.sightings, 0), coalesce(s.lost, 0), fleet_now() - greatest(s.heard, i.heard, h.at),
@@ -331,8 +344,9 @@ fn sensors(link: &Link) -> Result<Vec<SensorState>, DatabaseError> {
     link.all(query, &[], sensor)
 }
 
-fn sensor(row: &Row<'_>) -> Result<SensorState, DatabaseError> {
-    let time = |column| Ok::<_, DatabaseError>(row.get::<Option<i64>>(column)?.map(Time::from_millis));
+fn sensor(row: &QueryRow<'_>) -> Result<SensorState, DatabaseError> {
+    let time =
+        |column| Ok::<_, DatabaseError>(row.get::<Option<i64>>(column)?.map(InventoryTime::from_millis));
     Ok(SensorState {
         sensor: row.get(0)?,
         heard: time(1)?,

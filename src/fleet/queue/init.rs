@@ -1,13 +1,13 @@
 //! What makes a fleet: tables, roles, and what each role may do.
 
 use super::{TABLES, VERSION};
-use crate::database::{DatabaseError, Link, Row, values};
+use crate::database::{DatabaseConnection, DatabaseError, QueryRow, values};
 use crate::fleet::FleetError;
-use crate::inventory::{Beside, schema_of_server};
+use crate::inventory::{PostgresClient, schema_of_server};
 
 /// A group that roles are members of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Group {
+pub enum RoleGroup {
     /// Sends what it sees.
     Sensor,
     /// Scans, and merges what sensors send.
@@ -20,7 +20,7 @@ pub enum Group {
     Publisher,
 }
 
-impl Group {
+impl RoleGroup {
     pub(super) const ALL: [Self; 5] =
         [Self::Sensor, Self::Worker, Self::Reader, Self::Admin, Self::Publisher];
 
@@ -78,11 +78,11 @@ impl Group {
 
 /// A role that is to be there.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Member {
+pub struct FleetRole {
     /// Its name.
     pub name: String,
     /// Its group.
-    pub group: Group,
+    pub group: RoleGroup,
 }
 
 /// Whether a name may be that of a role.
@@ -105,29 +105,29 @@ pub fn check_name(name: &str) -> Result<(), &'static str> {
 }
 
 /// Everything that makes a fleet in an empty database, as `fleet init` does.
-pub fn script(members: &[Member]) -> String {
+pub fn script(members: &[FleetRole]) -> String {
     let tables: String = TABLES.concat();
     format!("BEGIN;\n{}\n{tables}\n{}COMMIT;\n", schema_of_server(), roles(members))
 }
 
 /// What makes the roles, or leaves those as they are that are there.
-fn roles(members: &[Member]) -> String {
+fn roles(members: &[FleetRole]) -> String {
     let mut text = String::new();
-    for group in Group::ALL {
+    for group in RoleGroup::ALL {
         text.push_str(&role(&group.name(), "NOLOGIN"));
     }
-    for group in Group::ALL {
+    for group in RoleGroup::ALL {
         text.push_str(&group.rights(&group.name()));
     }
     text.push_str(include_str!("../rights/database.sql"));
-    for Member { name, group } in members {
+    for FleetRole { name, group } in members {
         text.push_str(&role(&literal(name), "LOGIN"));
         let (of, to) = (group.name(), literal(name));
         text.push_str(&format!(
             "DO $bannerwall$ BEGIN\n  EXECUTE format('GRANT %I TO %I', {of}, {to});\nEND $bannerwall$;\n"
         ));
         text.push_str(&group.limits(name));
-        if *group == Group::Sensor {
+        if *group == RoleGroup::Sensor {
             let name = literal(name);
             text.push_str(&format!(
                 "INSERT INTO bannerwall.fleet_sensors (sensor) VALUES ({name}) ON CONFLICT DO NOTHING;\n"
@@ -155,13 +155,13 @@ pub(super) fn literal(name: &str) -> String {
 }
 
 /// Makes the roles of a fleet whose tables are there.
-pub(super) fn make(beside: &Beside, members: &[Member]) -> Result<(), DatabaseError> {
+pub(super) fn make(beside: &PostgresClient, members: &[FleetRole]) -> Result<(), DatabaseError> {
     beside.together(|link| link.batch(&roles(members)))
 }
 
 /// Lets the groups that are there do what is new in the tables.
-pub(super) fn grant(link: &Link) -> Result<(), DatabaseError> {
-    for group in Group::ALL {
+pub(super) fn grant(link: &DatabaseConnection) -> Result<(), DatabaseError> {
+    for group in RoleGroup::ALL {
         let there = format!("SELECT FROM pg_roles WHERE rolname = {}", group.name());
         if link.one(&there, &[], |_| Ok(()))?.is_some() {
             link.batch(&group.rights(&group.name()))?;
@@ -175,7 +175,7 @@ const MEMBERS: &str = "SELECT g.rolname::text FROM pg_auth_members m JOIN pg_rol
      JOIN pg_roles r ON r.oid = m.member";
 
 /// Looks which roles are there, and whether they may become what they are to be; what there is to make.
-pub(super) fn look(beside: &Beside, members: &[Member]) -> Result<Vec<String>, FleetError> {
+pub(super) fn look(beside: &PostgresClient, members: &[FleetRole]) -> Result<Vec<String>, FleetError> {
     let link = beside.link();
     let is_there = |name: &str| {
         let there = "SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = ?1";
@@ -189,14 +189,14 @@ pub(super) fn look(beside: &Beside, members: &[Member]) -> Result<Vec<String>, F
         told.push(format!("role {group}: {}", if found.is_some() { "was there" } else { "made" }));
     }
     let [sensors, others @ ..] = &groups;
-    for Member { name, group } in members {
+    for FleetRole { name, group } in members {
         let found = is_there(name).map_err(fault)?;
         let is_of = |groups: &[String]| {
             let query = format!("{MEMBERS} WHERE r.rolname = ?1 AND g.rolname = ANY(?2) LIMIT 1");
             let groups = groups.iter().map(String::as_str).collect();
             link.one(&query, &[name.into(), groups], |row| row.get::<String>(0)).map_err(fault)
         };
-        if *group != Group::Sensor {
+        if *group != RoleGroup::Sensor {
             if is_of(std::slice::from_ref(sensors))?.is_some() {
                 return Err(FleetError::IsSensor(name.clone(), group.word()));
             }
@@ -217,10 +217,10 @@ pub(super) fn look(beside: &Beside, members: &[Member]) -> Result<Vec<String>, F
     Ok(told)
 }
 
-/// The names of the groups' roles in this database, in the order of [`Group::ALL`].
-pub(super) fn names(link: &Link) -> Result<[String; 5], DatabaseError> {
-    let query = format!("SELECT {}", Group::ALL.map(Group::name).join(", "));
-    let read = |row: &Row<'_>| Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?]);
+/// The names of the groups' roles in this database, in the order of [`RoleGroup::ALL`].
+pub(super) fn names(link: &DatabaseConnection) -> Result<[String; 5], DatabaseError> {
+    let query = format!("SELECT {}", RoleGroup::ALL.map(RoleGroup::name).join(", "));
+    let read = |row: &QueryRow<'_>| Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?]);
     link.one(&query, &[], read)?.ok_or(DatabaseError::Column(0))
 }
 

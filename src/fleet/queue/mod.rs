@@ -13,17 +13,19 @@ mod status;
 mod work;
 
 pub use inbox::{SensorState, sensors_of};
-pub use init::{Group, Member, check_name, script};
-pub use orders::Submission;
-pub(super) use rules::{Offer, Shelf};
-pub use rules::{Published, PublishedState, TakenState};
-pub use schedules::Planned;
-pub use status::{ScanEnd, ScanState, Status};
-pub(super) use work::{Beat, Lease, Ordered, Rows, Share, Written, write};
+pub use init::{FleetRole, RoleGroup, check_name, script};
+pub use orders::ScanSubmission;
+pub(super) use rules::{RulesClient, RulesOffer};
+pub use rules::{RulesPublication, RulesVersionState, SensorRulesState};
+pub use schedules::ScheduledScan;
+pub use status::{ScanEnd, ScanState, ScanStatus};
+pub(super) use work::{
+    BatchWriteOutcome, GrantedRate, HeartbeatReply, ScanAssignment, ScanResultRows, ShardLease, write,
+};
 
 use super::FleetError;
-use crate::database::{DatabaseError, Link, Place, Row, Value, values};
-use crate::inventory::Beside;
+use crate::database::{DatabaseConnection, DatabaseError, DatabaseLocation, QueryRow, SqlParameter, values};
+use crate::inventory::PostgresClient;
 
 /// Version of the tables that this program writes.
 pub(super) const VERSION: i64 = TABLES.len() as i64;
@@ -41,18 +43,18 @@ const TABLES: [&str; 7] = [
 
 /// The database of a fleet.
 #[derive(Debug)]
-pub struct Queue {
-    beside: Beside,
+pub struct FleetDatabase {
+    beside: PostgresClient,
 }
 
-impl Queue {
+impl FleetDatabase {
     /// Opens a fleet, and makes its tables and those of the inventory if they do not exist.
     ///
     /// # Errors
     ///
     /// See [`FleetError`].
-    pub fn make(place: &Place) -> Result<Self, FleetError> {
-        let queue = Self { beside: Beside::make(place)? };
+    pub fn make(place: &DatabaseLocation) -> Result<Self, FleetError> {
+        let queue = Self { beside: PostgresClient::make(place)? };
         queue.climb().map_err(|error| queue.fault(error))?;
         queue.checked()
     }
@@ -62,8 +64,8 @@ impl Queue {
     /// # Errors
     ///
     /// See [`FleetError`].
-    pub fn open(place: &Place) -> Result<Self, FleetError> {
-        let queue = Self { beside: Beside::open(place)? };
+    pub fn open(place: &DatabaseLocation) -> Result<Self, FleetError> {
+        let queue = Self { beside: PostgresClient::open(place)? };
         let found = queue.version()?;
         if (1..VERSION).contains(&found) {
             queue.climb().map_err(|error| FleetError::Older(found, queue.beside.fault(error)))?;
@@ -76,9 +78,9 @@ impl Queue {
     /// # Errors
     ///
     /// See [`FleetError`].
-    pub fn init(place: &Place, members: &[Member]) -> Result<Vec<String>, FleetError> {
+    pub fn init(place: &DatabaseLocation, members: &[FleetRole]) -> Result<Vec<String>, FleetError> {
         // Checked before anything is made, so that a refused request changes nothing.
-        let told = init::look(&Beside::open(place)?, members)?;
+        let told = init::look(&PostgresClient::open(place)?, members)?;
         let queue = Self::make(place)?;
         init::make(&queue.beside, members).map_err(|error| queue.fault(error))?;
         Ok(told)
@@ -126,8 +128,8 @@ impl Queue {
     fn one<T>(
         &self,
         text: &str,
-        values: &[Value<'_>],
-        read: impl FnOnce(&Row<'_>) -> Result<T, DatabaseError>,
+        values: &[SqlParameter<'_>],
+        read: impl FnOnce(&QueryRow<'_>) -> Result<T, DatabaseError>,
     ) -> Result<Option<T>, FleetError> {
         self.beside.link().one(text, values, read).map_err(|error| self.fault(error))
     }
@@ -135,15 +137,15 @@ impl Queue {
     fn all<T>(
         &self,
         text: &str,
-        values: &[Value<'_>],
-        read: impl FnMut(&Row<'_>) -> Result<T, DatabaseError>,
+        values: &[SqlParameter<'_>],
+        read: impl FnMut(&QueryRow<'_>) -> Result<T, DatabaseError>,
     ) -> Result<Vec<T>, FleetError> {
         self.beside.link().all(text, values, read).map_err(|error| self.fault(error))
     }
 }
 
 /// Returns the version of the tables; 0 if there are none.
-fn version(link: &Link) -> Result<i64, DatabaseError> {
+fn version(link: &DatabaseConnection) -> Result<i64, DatabaseError> {
     let there = "SELECT to_regclass('bannerwall.fleet_version') IS NOT NULL";
     if link.one(there, &[], |row| row.get::<bool>(0))? != Some(true) {
         return Ok(0);

@@ -3,17 +3,17 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use super::Queue;
-use crate::database::{Row, values};
-use crate::fleet::{FleetError, Order};
+use super::FleetDatabase;
+use crate::database::{QueryRow, values};
+use crate::fleet::{FleetError, ScanOrder};
 
 /// A scan that is to be entered.
 #[derive(Debug, Clone)]
-pub struct Submission {
+pub struct ScanSubmission {
     /// For a person.
     pub about: String,
     /// What is scanned.
-    pub order: Order,
+    pub order: ScanOrder,
     /// How many targets that are.
     pub targets: u64,
     /// Into how many shards they are cut.
@@ -25,7 +25,7 @@ pub struct Submission {
 }
 
 /// As the tables have a scan.
-pub(super) struct Entry<'a> {
+pub(super) struct ScanEntry<'a> {
     pub(super) about: &'a str,
     pub(super) what: &'a str,
     pub(super) targets: i64,
@@ -33,14 +33,14 @@ pub(super) struct Entry<'a> {
     pub(super) attempts: i64,
 }
 
-impl Queue {
+impl FleetDatabase {
     /// Enters a scan, which the server cuts into shards; its number.
     ///
     /// # Errors
     /// What the database says.
-    pub fn submit(&self, submission: &Submission) -> Result<i64, FleetError> {
+    pub fn submit(&self, submission: &ScanSubmission) -> Result<i64, FleetError> {
         let what = submission.what();
-        let Entry { about, what, targets, shards, attempts } = submission.entry(&what);
+        let ScanEntry { about, what, targets, shards, attempts } = submission.entry(&what);
         let scan =
             "INSERT INTO fleet_scans (about, what, targets, shards, attempts) VALUES (?1, ?2, ?3, ?4, ?5)
              RETURNING id";
@@ -131,20 +131,21 @@ impl Queue {
         self.status(scan)?;
         let column = if as_csv { "csv" } else { "json" };
         let query = format!("SELECT {column} FROM fleet_results WHERE scan = ?1 ORDER BY shard, position");
-        let show = |row: &Row<'_>| show(&row.get::<String>(0)?).map(ControlFlow::Continue);
+        let show = |row: &QueryRow<'_>| show(&row.get::<String>(0)?).map(ControlFlow::Continue);
         self.beside.link().each(&query, values![scan], show)
     }
 }
 
-impl Submission {
+impl ScanSubmission {
     /// What is scanned, as it lies in the tables.
     pub(super) fn what(&self) -> String {
-        serde_json::to_string(&What { rate: self.rate, order: self.order.clone() }).unwrap_or_default()
+        serde_json::to_string(&StoredScanOrder { rate: self.rate, order: self.order.clone() })
+            .unwrap_or_default()
     }
 
-    pub(super) fn entry<'a>(&'a self, what: &'a str) -> Entry<'a> {
+    pub(super) fn entry<'a>(&'a self, what: &'a str) -> ScanEntry<'a> {
         let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
-        Entry {
+        ScanEntry {
             about: &self.about,
             what,
             targets: number(self.targets),
@@ -156,7 +157,7 @@ impl Submission {
 
 /// What is scanned, and how fast.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
-pub(super) struct What {
+pub(super) struct StoredScanOrder {
     rate: Option<u32>,
-    pub(super) order: Order,
+    pub(super) order: ScanOrder,
 }

@@ -2,11 +2,11 @@
 
 use serde::Serialize;
 
-use super::{Queue, values};
-use crate::database::{DatabaseError, Place};
+use super::{FleetDatabase, values};
+use crate::database::{DatabaseError, DatabaseLocation};
 use crate::fleet::FleetError;
 use crate::fleet::rules::LARGEST;
-use crate::inventory::{Beside, StoreError, Time};
+use crate::inventory::{InventoryTime, PostgresClient, StoreError};
 
 /// Versions that are listed.
 const LISTED: i64 = 100;
@@ -19,7 +19,7 @@ const OFFERED: i64 = 16;
 
 /// A version of the rules on its way to the database.
 #[derive(Debug, Clone)]
-pub struct Published {
+pub struct RulesPublication {
     /// Its number.
     pub serial: i64,
     /// The pack's octets.
@@ -36,7 +36,7 @@ pub struct Published {
 
 /// A version of the rules in the database.
 #[derive(Debug, Clone, Serialize)]
-pub struct PublishedState {
+pub struct RulesVersionState {
     /// Its number.
     pub version: i64,
     /// How many sensors in a hundred take it.
@@ -50,18 +50,18 @@ pub struct PublishedState {
     /// Who has entered it.
     pub who: String,
     /// When.
-    pub made: Time,
+    pub made: InventoryTime,
 }
 
 /// How a sensor stands with the rules.
 #[derive(Debug, Clone, Serialize)]
-pub struct TakenState {
+pub struct SensorRulesState {
     /// Its name.
     pub sensor: String,
     /// The version in force there.
     pub version: Option<i64>,
     /// Since when.
-    pub since: Option<Time>,
+    pub since: Option<InventoryTime>,
     /// The version that is meant for it.
     pub meant: Option<i64>,
     /// The newest version that it did not take.
@@ -69,12 +69,12 @@ pub struct TakenState {
     /// Why not.
     pub reason: Option<String>,
     /// When it said so.
-    pub refused_at: Option<Time>,
+    pub refused_at: Option<InventoryTime>,
     /// When it was last heard of.
-    pub seen: Option<Time>,
+    pub seen: Option<InventoryTime>,
 }
 
-impl Queue {
+impl FleetDatabase {
     /// The number of the next version.
     ///
     /// # Errors
@@ -88,11 +88,11 @@ impl Queue {
     ///
     /// # Errors
     /// It is none, or what the database says.
-    pub fn publish(&self, version: &Published) -> Result<(), FleetError> {
+    pub fn publish(&self, version: &RulesPublication) -> Result<(), FleetError> {
         let query = "INSERT INTO fleet_rules (serial, pack, signature, percent, rules, note)
              SELECT ?1::bigint, ?2::bytea, ?3::text, ?4::bigint, ?5::bigint, ?6::text
              WHERE NOT EXISTS (SELECT FROM fleet_rules WHERE serial >= ?1 AND who = session_user) ON CONFLICT DO NOTHING";
-        let Published { serial, pack, signature, percent, rules, note } = version;
+        let RulesPublication { serial, pack, signature, percent, rules, note } = version;
         let values = values![*serial, pack.as_slice(), signature, *percent, *rules, note];
         let entered = self.beside.link().execute(query, values);
         if entered.map_err(|error| self.fault(error))? == 0 {
@@ -106,19 +106,19 @@ impl Queue {
     ///
     /// # Errors
     /// What the database says.
-    pub fn rules(&self) -> Result<Vec<PublishedState>, FleetError> {
+    pub fn rules(&self) -> Result<Vec<RulesVersionState>, FleetError> {
         let query =
             "SELECT serial, percent, rules, octet_length(pack)::bigint, note, who, made FROM fleet_rules
              ORDER BY serial DESC LIMIT ?1";
         self.all(query, values![LISTED], |row| {
-            Ok(PublishedState {
+            Ok(RulesVersionState {
                 version: row.get(0)?,
                 percent: row.get(1)?,
                 rules: row.get(2)?,
                 octets: row.get(3)?,
                 note: row.get(4)?,
                 who: row.get(5)?,
-                made: Time::from_millis(row.get(6)?),
+                made: InventoryTime::from_millis(row.get(6)?),
             })
         })
     }
@@ -151,16 +151,17 @@ impl Queue {
     ///
     /// # Errors
     /// What the database says.
-    pub fn taken(&self) -> Result<Vec<TakenState>, FleetError> {
-        let offers = self.all(OFFERS, values![0_i64, OFFERED, SIGNATURE], Offer::read)?;
+    pub fn taken(&self) -> Result<Vec<SensorRulesState>, FleetError> {
+        let offers = self.all(OFFERS, values![0_i64, OFFERED, SIGNATURE], RulesOffer::read)?;
         let query = "SELECT coalesce(s.sensor, t.sensor), t.serial, t.since, t.refused, t.reason, t.refused_at, t.seen
              FROM fleet_sensors s FULL JOIN fleet_rules_taken t ON t.sensor = s.sensor ORDER BY 1";
         self.all(query, values![], |row| {
             let sensor: String = row.get(0)?;
-            let time =
-                |column| Ok::<_, DatabaseError>(row.get::<Option<i64>>(column)?.map(Time::from_millis));
+            let time = |column| {
+                Ok::<_, DatabaseError>(row.get::<Option<i64>>(column)?.map(InventoryTime::from_millis))
+            };
             let meant = offers.iter().find(|offer| offer.is_meant_for(&sensor)).map(|offer| offer.serial);
-            Ok(TakenState {
+            Ok(SensorRulesState {
                 version: row.get(1)?,
                 since: time(2)?,
                 meant,
@@ -187,7 +188,7 @@ const OFFERS: &str = "SELECT serial, who, percent, left(signature, ?3) FROM (
 
 /// A version that a sensor may take.
 #[derive(Debug, Clone)]
-pub(in crate::fleet) struct Offer {
+pub(in crate::fleet) struct RulesOffer {
     /// Its number, as the table has it.
     pub(in crate::fleet) serial: i64,
     /// The role that has entered it.
@@ -198,8 +199,8 @@ pub(in crate::fleet) struct Offer {
     pub(in crate::fleet) signature: String,
 }
 
-impl Offer {
-    fn read(row: &crate::database::Row<'_>) -> Result<Self, DatabaseError> {
+impl RulesOffer {
+    fn read(row: &crate::database::QueryRow<'_>) -> Result<Self, DatabaseError> {
         Ok(Self { serial: row.get(0)?, who: row.get(1)?, percent: row.get(2)?, signature: row.get(3)? })
     }
 
@@ -216,17 +217,17 @@ impl Offer {
 
 /// The way of a sensor to its rules.
 #[derive(Debug)]
-pub(in crate::fleet) struct Shelf {
-    beside: Beside,
+pub(in crate::fleet) struct RulesClient {
+    beside: PostgresClient,
 }
 
-impl Shelf {
+impl RulesClient {
     /// Comes to a server.
     ///
     /// # Errors
     /// See [`StoreError`].
-    pub(in crate::fleet) fn open(place: &Place) -> Result<Self, StoreError> {
-        Beside::open(place).map(|beside| Self { beside })
+    pub(in crate::fleet) fn open(place: &DatabaseLocation) -> Result<Self, StoreError> {
+        PostgresClient::open(place).map(|beside| Self { beside })
     }
 
     /// As whom the server knows who has come.
@@ -242,8 +243,8 @@ impl Shelf {
     ///
     /// # Errors
     /// What the database says.
-    pub(in crate::fleet) fn offers(&self, above: i64) -> Result<Vec<Offer>, StoreError> {
-        let found = self.beside.link().all(OFFERS, values![above, OFFERED, SIGNATURE], Offer::read);
+    pub(in crate::fleet) fn offers(&self, above: i64) -> Result<Vec<RulesOffer>, StoreError> {
+        let found = self.beside.link().all(OFFERS, values![above, OFFERED, SIGNATURE], RulesOffer::read);
         found.map_err(|error| self.beside.fault(error))
     }
 
@@ -251,7 +252,7 @@ impl Shelf {
     ///
     /// # Errors
     /// What the database says.
-    pub(in crate::fleet) fn pack(&self, offer: &Offer) -> Result<Option<Vec<u8>>, StoreError> {
+    pub(in crate::fleet) fn pack(&self, offer: &RulesOffer) -> Result<Option<Vec<u8>>, StoreError> {
         let query = "SELECT substring(pack, 1, ?2) FROM fleet_rules WHERE serial = ?1 AND who = ?3";
         let values = values![offer.serial, asked(), &offer.who];
         let found = self.beside.link().one(query, values, |row| row.get::<Vec<u8>>(0));

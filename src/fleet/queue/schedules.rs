@@ -2,12 +2,12 @@
 
 use serde::Serialize;
 
-use super::Queue;
-use super::orders::Entry;
-use crate::database::{DatabaseError, Row, Value, values};
+use super::FleetDatabase;
+use super::orders::ScanEntry;
+use crate::database::{DatabaseError, QueryRow, SqlParameter, values};
 use crate::diagnostics::tell;
-use crate::fleet::{Cron, FleetError, Submission};
-use crate::inventory::Time;
+use crate::fleet::{CronSchedule, FleetError, ScanSubmission};
+use crate::inventory::InventoryTime;
 
 /// How much later than it was due a scan may begin, in milliseconds: what is due longer was missed.
 const LATE: i64 = 5 * 60_000;
@@ -23,7 +23,7 @@ const COUNTED: u64 = 10_000;
 
 /// A scan that begins again and again.
 #[derive(Debug, Clone, Serialize)]
-pub struct Planned {
+pub struct ScheduledScan {
     /// The schedule's number.
     pub schedule: i64,
     /// When: a crontab.
@@ -33,33 +33,33 @@ pub struct Planned {
     /// Who has made it.
     pub who: String,
     /// When it is due next.
-    pub due: Time,
+    pub due: InventoryTime,
     /// How often it was due and did not begin.
     pub missed: i64,
     /// When that was noticed last, and why.
-    pub missed_at: Option<Time>,
+    pub missed_at: Option<InventoryTime>,
     /// Why.
     pub missed_why: Option<String>,
 }
 
 /// One that is due.
-struct Due {
+struct DueSchedule {
     id: i64,
     cron: String,
-    due: Time,
+    due: InventoryTime,
     runs: bool,
 }
 
-impl Queue {
+impl FleetDatabase {
     /// Has a scan begin again and again; the schedule's number.
     ///
     /// # Errors
     /// What the database says.
-    pub fn schedule(&self, cron: &Cron, submission: &Submission) -> Result<i64, FleetError> {
+    pub fn schedule(&self, cron: &CronSchedule, submission: &ScanSubmission) -> Result<i64, FleetError> {
         let now = self.now()?;
         let due = cron.next(now).ok_or(FleetError::NeverDue)?;
         let what = submission.what();
-        let Entry { about, what, targets, shards, attempts } = submission.entry(&what);
+        let ScanEntry { about, what, targets, shards, attempts } = submission.entry(&what);
         let query = "INSERT INTO fleet_schedules (about, what, targets, shards, attempts, cron, due, gap)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) RETURNING id";
         let gap = cron.gap(now).unwrap_or(YEAR);
@@ -84,26 +84,26 @@ impl Queue {
     ///
     /// # Errors
     /// What the database says.
-    pub fn schedules(&self) -> Result<Vec<Planned>, FleetError> {
+    pub fn schedules(&self) -> Result<Vec<ScheduledScan>, FleetError> {
         let query = "SELECT id, cron, about, who, due, missed, missed_at, missed_why FROM fleet_schedules ORDER BY id";
         self.all(query, &[], |row| {
-            Ok(Planned {
+            Ok(ScheduledScan {
                 schedule: row.get(0)?,
                 cron: row.get(1)?,
                 about: row.get(2)?,
                 who: row.get(3)?,
-                due: Time::from_millis(row.get(4)?),
+                due: InventoryTime::from_millis(row.get(4)?),
                 missed: row.get(5)?,
-                missed_at: row.get::<Option<i64>>(6)?.map(Time::from_millis),
+                missed_at: row.get::<Option<i64>>(6)?.map(InventoryTime::from_millis),
                 missed_why: row.get(7)?,
             })
         })
     }
 
     /// The time by the server's clock.
-    fn now(&self) -> Result<Time, FleetError> {
+    fn now(&self) -> Result<InventoryTime, FleetError> {
         let now = self.one("SELECT fleet_now()", &[], |row| row.get(0))?;
-        Ok(Time::from_millis(now.unwrap_or_default()))
+        Ok(InventoryTime::from_millis(now.unwrap_or_default()))
     }
 
     /// Begins what is due by the server's clock, unless that is too late or still runs from before: that was
@@ -111,17 +111,19 @@ impl Queue {
     ///
     /// # Errors
     /// What the database says.
-    pub(in crate::fleet) fn begin_due(&self, now: Time) -> Result<(), DatabaseError> {
+    pub(in crate::fleet) fn begin_due(&self, now: InventoryTime) -> Result<(), DatabaseError> {
         let due = "SELECT id, cron, due, EXISTS (SELECT FROM fleet_scans f WHERE f.schedule = s.id AND f.state = 'open')
              FROM fleet_schedules s WHERE due <= ?1 ORDER BY id LIMIT 1";
         let link = self.beside.link();
-        let Some(Due { id, cron, due, runs }) = link.one(due, values![now.millis()], Due::read)? else {
+        let Some(DueSchedule { id, cron, due, runs }) =
+            link.one(due, values![now.millis()], DueSchedule::read)?
+        else {
             return Ok(());
         };
-        let cron = cron.parse::<Cron>().ok();
+        let cron = cron.parse::<CronSchedule>().ok();
         let next = cron.as_ref().and_then(|cron| cron.next(now));
         // What is never due again is kept for whoever looks.
-        let next = next.map_or(now.millis() + YEAR, Time::millis);
+        let next = next.map_or(now.millis() + YEAR, InventoryTime::millis);
         let (more, last) = cron.map_or((0, due), |cron| cron.due(due, now, COUNTED));
         let is_late = now.millis() - last.millis() > LATE;
         let why = if runs { Some("the scan before still runs") } else { is_late.then_some(NOBODY) };
@@ -129,7 +131,8 @@ impl Queue {
         let (begins, missed) = (why.is_none(), more + u64::from(why.is_some()));
         let why = (missed > 0).then(|| why.unwrap_or(NOBODY));
         let times = i64::try_from(missed).unwrap_or(i64::MAX);
-        let values = [id.into(), next.into(), i64::from(begins).into(), times.into(), Value::from(why)];
+        let values =
+            [id.into(), next.into(), i64::from(begins).into(), times.into(), SqlParameter::from(why)];
         let begun: Option<Option<i64>> =
             link.one("SELECT fleet_begin(?1, ?2, ?3 = 1, ?4, ?5)", &values, |row| row.get(0))?;
         // None where another worker was quicker.
@@ -144,12 +147,12 @@ impl Queue {
     }
 }
 
-impl Due {
-    fn read(row: &Row<'_>) -> Result<Self, DatabaseError> {
+impl DueSchedule {
+    fn read(row: &QueryRow<'_>) -> Result<Self, DatabaseError> {
         Ok(Self {
             id: row.get(0)?,
             cron: row.get(1)?,
-            due: Time::from_millis(row.get(2)?),
+            due: InventoryTime::from_millis(row.get(2)?),
             runs: row.get(3)?,
         })
     }

@@ -2,11 +2,11 @@
 
 use serde::Serialize;
 
-use super::Queue;
-use crate::database::{DatabaseError, Row, values};
+use super::FleetDatabase;
+use crate::database::{DatabaseError, QueryRow, values};
 use crate::fleet::FleetError;
-use crate::inventory::Time;
-use crate::scan::targets::Counts;
+use crate::inventory::InventoryTime;
+use crate::scan::targets::TargetCounts;
 
 /// Scans that are listed.
 const LISTED: i64 = 100;
@@ -23,9 +23,9 @@ pub struct ScanState {
     /// The role that ordered it.
     pub who: String,
     /// Time of the order.
-    pub made: Time,
+    pub made: InventoryTime,
     /// Time of its end.
-    pub ended: Option<Time>,
+    pub ended: Option<InventoryTime>,
     /// Number of its targets.
     pub targets: i64,
     /// Number of finished targets.
@@ -55,12 +55,12 @@ pub enum ScanEnd {
 
 /// State of a scan with details.
 #[derive(Debug, Clone, Serialize)]
-pub struct Status {
+pub struct ScanStatus {
     /// How it stands.
     #[serde(flatten)]
     pub scan: ScanState,
     /// What came of the targets that are over.
-    pub counts: Counts,
+    pub counts: TargetCounts,
     /// Reasons why shards are parked or were reassigned.
     pub errors: Vec<ShardError>,
     /// Workers of the scan.
@@ -86,7 +86,7 @@ pub struct WorkerState {
     /// Its name.
     pub name: String,
     /// When it was heard of last.
-    pub seen: Time,
+    pub seen: InventoryTime,
     /// Number of shards that it holds.
     pub shards: i64,
     /// Its limit of targets per second, if the scan has a limit.
@@ -99,7 +99,7 @@ const SCANS: &str =
     count(*) FILTER (WHERE s.state = 'done'), count(*) FILTER (WHERE s.state = 'parked')
   FROM fleet_scans f LEFT JOIN fleet_shards s ON s.scan = f.id";
 
-impl Queue {
+impl FleetDatabase {
     /// Returns the last scans, the newest first.
     ///
     /// # Errors
@@ -147,9 +147,9 @@ impl Queue {
     /// # Errors
     ///
     /// The scan does not exist.
-    pub fn described(&self, scan: i64) -> Result<Status, FleetError> {
+    pub fn described(&self, scan: i64) -> Result<ScanStatus, FleetError> {
         let state = self.status(scan)?;
-        let mut counts = Counts::default();
+        let mut counts = TargetCounts::default();
         let texts = self.all("SELECT counts FROM fleet_shards WHERE scan = ?1", values![scan], |row| {
             row.get::<String>(0)
         })?;
@@ -171,21 +171,21 @@ impl Queue {
              FROM fleet_workers w JOIN fleet_shards s ON s.worker = w.id AND s.state = 'leased' AND s.scan = ?1
              GROUP BY w.id ORDER BY w.name, w.id";
         let workers = self.all(workers, values![scan], |row| {
-            let seen = Time::from_millis(row.get(1)?);
+            let seen = InventoryTime::from_millis(row.get(1)?);
             Ok(WorkerState { name: row.get(0)?, seen, shards: row.get(2)?, rate: row.get(3)? })
         })?;
-        Ok(Status { scan: state, counts, errors, workers })
+        Ok(ScanStatus { scan: state, counts, errors, workers })
     }
 }
 
-fn state(row: &Row<'_>) -> Result<ScanState, DatabaseError> {
+fn state(row: &QueryRow<'_>) -> Result<ScanState, DatabaseError> {
     Ok(ScanState {
         scan: row.get(0)?,
         state: row.get(1)?,
         about: row.get(2)?,
         who: row.get(3)?,
-        made: Time::from_millis(row.get(4)?),
-        ended: row.get::<Option<i64>>(5)?.map(Time::from_millis),
+        made: InventoryTime::from_millis(row.get(4)?),
+        ended: row.get::<Option<i64>>(5)?.map(InventoryTime::from_millis),
         targets: row.get(6)?,
         over: row.get(7)?,
         shards: row.get(8)?,

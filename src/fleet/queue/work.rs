@@ -2,20 +2,20 @@
 
 use std::time::Duration;
 
-use super::orders::What;
-use super::{Queue, values};
-use crate::database::{DatabaseError, Link, Row, Value};
-use crate::fleet::Order;
-use crate::fleet::over::Over;
-use crate::inventory::Time;
-use crate::scan::targets::Counts;
+use super::orders::StoredScanOrder;
+use super::{FleetDatabase, values};
+use crate::database::{DatabaseConnection, DatabaseError, QueryRow, SqlParameter};
+use crate::fleet::ScanOrder;
+use crate::fleet::over::FinishedTargets;
+use crate::inventory::InventoryTime;
+use crate::scan::targets::TargetCounts;
 
 /// Time for which a worker is remembered that is not heard of any more, in milliseconds.
 const REMEMBERED: i64 = 3_600_000;
 
 /// A shard that a worker has.
 #[derive(Debug, Clone)]
-pub(in crate::fleet) struct Lease {
+pub(in crate::fleet) struct ShardLease {
     pub(in crate::fleet) number: u64,
     /// Its targets.
     pub(in crate::fleet) total: u64,
@@ -23,14 +23,14 @@ pub(in crate::fleet) struct Lease {
     token: i64,
     /// Batches that were written.
     step: i64,
-    pub(in crate::fleet) over: Over,
-    pub(in crate::fleet) counts: Counts,
+    pub(in crate::fleet) over: FinishedTargets,
+    pub(in crate::fleet) counts: TargetCounts,
 }
 
 /// A scan's order, as a worker finds it.
 #[derive(Debug)]
-pub(in crate::fleet) struct Ordered {
-    pub(in crate::fleet) order: Order,
+pub(in crate::fleet) struct ScanAssignment {
+    pub(in crate::fleet) order: ScanOrder,
     /// Into how many shards it is cut.
     pub(in crate::fleet) shards: u64,
     /// For a person.
@@ -39,23 +39,23 @@ pub(in crate::fleet) struct Ordered {
 
 /// What the server says of a scan to one who works on it.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::fleet) struct Beat {
+pub(in crate::fleet) struct HeartbeatReply {
     /// The time by its clock.
-    pub(in crate::fleet) now: Time,
+    pub(in crate::fleet) now: InventoryTime,
     /// The scan goes on.
     pub(in crate::fleet) is_open: bool,
 }
 
 /// What a worker may use of a limit, in a thousand seconds, and what would be fair.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::fleet) struct Share {
+pub(in crate::fleet) struct GrantedRate {
     pub(in crate::fleet) granted: u64,
     pub(in crate::fleet) fair: u64,
 }
 
 /// What became of the batch of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::fleet) enum Written {
+pub(in crate::fleet) enum BatchWriteOutcome {
     /// It is to be written with the rest of the transaction.
     Now,
     /// It was before: the answer was lost.
@@ -66,31 +66,31 @@ pub(in crate::fleet) enum Written {
 
 /// A row for each result of a scan, by columns, as the statement takes them.
 #[derive(Debug)]
-pub(in crate::fleet) struct Rows {
-    values: Vec<Value<'static>>,
+pub(in crate::fleet) struct ScanResultRows {
+    values: Vec<SqlParameter<'static>>,
 }
 
-impl Rows {
+impl ScanResultRows {
     /// None yet.
     pub(in crate::fleet) fn new(scan: i64) -> Self {
-        let columns = std::iter::repeat_with(|| Value::Many(Vec::new())).take(8);
+        let columns = std::iter::repeat_with(|| SqlParameter::Many(Vec::new())).take(8);
         Self { values: std::iter::once(scan.into()).chain(columns).collect() }
     }
 
-    pub(in crate::fleet) fn push(&mut self, row: [Value<'static>; 8]) {
+    pub(in crate::fleet) fn push(&mut self, row: [SqlParameter<'static>; 8]) {
         for (column, value) in self.values.iter_mut().skip(1).zip(row) {
-            if let Value::Many(column) = column {
+            if let SqlParameter::Many(column) = column {
                 column.push(value);
             }
         }
     }
 
     fn is_empty(&self) -> bool {
-        !matches!(self.values.last(), Some(Value::Many(column)) if !column.is_empty())
+        !matches!(self.values.last(), Some(SqlParameter::Many(column)) if !column.is_empty())
     }
 }
 
-impl Queue {
+impl FleetDatabase {
     /// Tells that a worker of this name is there, for the length of a lease; its number.
     pub(in crate::fleet) fn join(&self, name: &str, lease: Duration) -> Result<i64, DatabaseError> {
         let forget = "DELETE FROM fleet_workers WHERE expires < fleet_now() - ?1
@@ -110,12 +110,14 @@ impl Queue {
         worker: i64,
         lease: Duration,
         scan: Option<i64>,
-    ) -> Result<Option<Beat>, DatabaseError> {
+    ) -> Result<Option<HeartbeatReply>, DatabaseError> {
         let query = "SELECT fleet_beat(?1, ?2), coalesce((SELECT state = 'open' FROM fleet_scans WHERE id = ?3), false)";
         let told = self.beside.link().one(query, values![worker, millis(lease), scan], |row| {
             Ok((row.get::<Option<i64>>(0)?, row.get::<bool>(1)?))
         })?;
-        Ok(told.and_then(|(now, is_open)| Some(Beat { now: Time::from_millis(now?), is_open })))
+        Ok(told.and_then(|(now, is_open)| {
+            Some(HeartbeatReply { now: InventoryTime::from_millis(now?), is_open })
+        }))
     }
 
     /// Asks for a share of a limit.
@@ -125,11 +127,13 @@ impl Queue {
         worker: i64,
         used: u64,
         lease: Duration,
-    ) -> Result<Share, DatabaseError> {
+    ) -> Result<GrantedRate, DatabaseError> {
         let used = i64::try_from(used).unwrap_or(i64::MAX);
         let query = "SELECT granted, fair FROM fleet_share(?1, ?2, ?3, ?4, ?5)";
         let values = values![scan, number, worker, used, millis(lease)];
-        let read = |row: &Row<'_>| Ok(Share { granted: unsigned(row.get(0)?), fair: unsigned(row.get(1)?) });
+        let read = |row: &QueryRow<'_>| {
+            Ok(GrantedRate { granted: unsigned(row.get(0)?), fair: unsigned(row.get(1)?) })
+        };
         self.beside.link().one(query, values, read)?.ok_or(DatabaseError::Column(0))
     }
 
@@ -155,14 +159,15 @@ impl Queue {
     }
 
     /// What is scanned, and into how many shards it is cut; why not, where the order cannot be read.
-    pub(in crate::fleet) fn order(&self, scan: i64) -> Result<Result<Ordered, String>, DatabaseError> {
+    pub(in crate::fleet) fn order(&self, scan: i64) -> Result<Result<ScanAssignment, String>, DatabaseError> {
         let query = "SELECT what, shards, about FROM fleet_scans WHERE id = ?1";
         let found = self.beside.link().one(query, values![scan], |row| {
             Ok((row.get::<String>(0)?, unsigned(row.get(1)?), row.get::<String>(2)?))
         })?;
         let Some((what, shards, about)) = found else { return Ok(Err("it is gone".to_owned())) };
-        let what = serde_json::from_str::<What>(&what).map_err(|error| format!("its order: {error}"));
-        Ok(what.map(|what| Ordered { order: what.order, shards, about }))
+        let what =
+            serde_json::from_str::<StoredScanOrder>(&what).map_err(|error| format!("its order: {error}"));
+        Ok(what.map(|what| ScanAssignment { order: what.order, shards, about }))
     }
 
     /// Takes shards of a scan, as many as there are up to a number.
@@ -171,14 +176,14 @@ impl Queue {
         worker: i64,
         scan: i64,
         most: usize,
-    ) -> Result<Vec<Lease>, DatabaseError> {
+    ) -> Result<Vec<ShardLease>, DatabaseError> {
         let query = "UPDATE fleet_shards SET state = 'leased', worker = ?1, token = nextval('fleet_token'),
                leases = leases + 1, began = coalesce(began, fleet_now())
              WHERE scan = ?2 AND number IN (SELECT number FROM fleet_shards WHERE scan = ?2 AND state = 'ready'
                ORDER BY number LIMIT ?3 FOR UPDATE SKIP LOCKED)
              RETURNING number, total, token, step, over_to, over_bits, counts";
         let most = i64::try_from(most).unwrap_or(i64::MAX);
-        let mut leases = self.beside.link().all(query, values![worker, scan, most], Lease::read)?;
+        let mut leases = self.beside.link().all(query, values![worker, scan, most], ShardLease::read)?;
         leases.sort_unstable_by_key(|lease| lease.number);
         Ok(leases)
     }
@@ -224,15 +229,15 @@ impl Queue {
     }
 }
 
-impl Lease {
-    fn read(row: &Row<'_>) -> Result<Self, DatabaseError> {
+impl ShardLease {
+    fn read(row: &QueryRow<'_>) -> Result<Self, DatabaseError> {
         let bits: Vec<u8> = row.get(5)?;
         Ok(Self {
             number: unsigned(row.get(0)?),
             total: unsigned(row.get(1)?),
             token: row.get(2)?,
             step: row.get(3)?,
-            over: Over::new(unsigned(row.get(4)?), &bits),
+            over: FinishedTargets::new(unsigned(row.get(4)?), &bits),
             counts: serde_json::from_str(&row.get::<String>(6)?).unwrap_or_default(),
         })
     }
@@ -250,13 +255,14 @@ impl Lease {
 /// Writes how far shards are, each as its lease says, and the results that came of it: of all of them, or of
 /// none.
 pub(in crate::fleet) fn write(
-    link: &Link,
+    link: &DatabaseConnection,
     scan: i64,
-    leases: &[&Lease],
-    rows: &Rows,
-) -> Result<Written, DatabaseError> {
-    let numbers =
-        |read: &dyn Fn(&Lease) -> i64| leases.iter().map(|lease| read(lease)).collect::<Value<'_>>();
+    leases: &[&ShardLease],
+    rows: &ScanResultRows,
+) -> Result<BatchWriteOutcome, DatabaseError> {
+    let numbers = |read: &dyn Fn(&ShardLease) -> i64| {
+        leases.iter().map(|lease| read(lease)).collect::<SqlParameter<'_>>()
+    };
     let parts: Vec<_> = leases.iter().map(|lease| lease.over.parts()).collect();
     let counts = leases.iter().map(|lease| serde_json::to_string(&lease.counts).unwrap_or_default());
     let query = "UPDATE fleet_shards s SET step = s.step + 1, over = given.over, over_to = given.over_to,
@@ -289,26 +295,26 @@ pub(in crate::fleet) fn write(
                ?7::text[]::boolean[], ?8::text[], ?9::text[]) AS given";
         link.execute(query, &rows.values)?;
     }
-    Ok(Written::Now)
+    Ok(BatchWriteOutcome::Now)
 }
 
 /// Why not all of a batch could be written: it was before, or shards are others'.
 fn why_not(
-    link: &Link,
+    link: &DatabaseConnection,
     scan: i64,
-    leases: &[&Lease],
+    leases: &[&ShardLease],
     written: &[u64],
-    [keys, tokens, steps]: [Value<'_>; 3],
-) -> Result<Written, DatabaseError> {
+    [keys, tokens, steps]: [SqlParameter<'_>; 3],
+) -> Result<BatchWriteOutcome, DatabaseError> {
     let query = "SELECT count(*) FROM fleet_shards s JOIN unnest(?2::bigint[], ?3::bigint[], ?4::bigint[])
            AS given (number, token, step) USING (number, token, step) WHERE s.scan = ?1";
     // Those that were written a moment ago, in this transaction, have that step as well.
     let before = link.one(query, &[scan.into(), keys, tokens, steps], |row| row.get::<i64>(0))?;
     if before.unwrap_or_default() > signed(written.len() as u64) {
-        return Ok(Written::Before);
+        return Ok(BatchWriteOutcome::Before);
     }
     let lost = leases.iter().map(|lease| lease.number).filter(|number| !written.contains(number));
-    Ok(Written::Lost(lost.collect()))
+    Ok(BatchWriteOutcome::Lost(lost.collect()))
 }
 
 fn millis(time: Duration) -> i64 {

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::key::PublicKeys;
-use super::pack::{LARGEST, Pack};
+use super::pack::{LARGEST, RulePack};
 
 /// First line of the file.
 const HEAD: &str = "bannerwall rules 1\n";
@@ -57,14 +57,14 @@ pub(super) fn written(octets: &[u8], signature: &str) -> Vec<u8> {
 /// # Errors
 ///
 /// The file is unusable.
-pub(super) fn read(path: &Path, keys: &PublicKeys) -> Result<Option<Pack>, String> {
+pub(super) fn read(path: &Path, keys: &PublicKeys) -> Result<Option<RulePack>, String> {
     let held = match crate::files::read_to(path, LONGEST) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         held => held.map_err(|error| error.to_string())?,
     };
     let (signature, octets) = parted(&held).ok_or("not a file of kept rules")?;
     keys.verify(octets, signature).map_err(|error| error.to_string())?;
-    Pack::parse(octets).map(Some).map_err(|error| error.to_string())
+    RulePack::parse(octets).map(Some).map_err(|error| error.to_string())
 }
 
 /// Splits the file into the signature and the signed bytes.
@@ -100,7 +100,7 @@ mod tests {
         let key = SecretKey::read(&path("key"), None).unwrap();
         let keys = PublicKeys(vec![key.public().unwrap()]);
         assert_eq!(read(&path("kept"), &keys), Ok(None));
-        let pack = Pack::new(3, "a\nb".to_owned(), Vec::new());
+        let pack = RulePack::new(3, "a\nb".to_owned(), Vec::new());
         let octets = pack.octets().unwrap();
         let file = written(&octets, &key.sign(&octets, "version 3").unwrap());
         std::fs::write(path("kept"), &file).unwrap();

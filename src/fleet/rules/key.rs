@@ -18,7 +18,7 @@ const LONGEST: u64 = 4 << 10;
 
 /// Why something of keys or signatures could not be done.
 #[derive(Debug, thiserror::Error)]
-pub enum KeyError {
+pub enum SigningKeyError {
     /// A file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {
@@ -72,14 +72,14 @@ impl PublicKeys {
     ///
     /// # Errors
     /// None has.
-    pub fn verify(&self, octets: &[u8], signature: &str) -> Result<(), KeyError> {
-        let signature = Signature::decode(signature).map_err(KeyError::NoSignature)?;
-        let mut error = KeyError::Stranger;
+    pub fn verify(&self, octets: &[u8], signature: &str) -> Result<(), SigningKeyError> {
+        let signature = Signature::decode(signature).map_err(SigningKeyError::NoSignature)?;
+        let mut error = SigningKeyError::Stranger;
         for key in &self.0 {
             match key.verify(octets, &signature, false) {
                 Ok(()) => return Ok(()),
                 Err(Error::UnexpectedKeyId) => {}
-                Err(_) => error = KeyError::False,
+                Err(_) => error = SigningKeyError::False,
             }
         }
         Err(error)
@@ -90,18 +90,18 @@ impl PublicKeys {
 ///
 /// # Errors
 /// It is neither.
-pub fn read_public(text: &str) -> Result<PublicKey, KeyError> {
+pub fn read_public(text: &str) -> Result<PublicKey, SigningKeyError> {
     if let Ok(key) = PublicKey::from_base64(text) {
         return Ok(key);
     }
-    let none = || KeyError::NoPublic(text.to_owned());
+    let none = || SigningKeyError::NoPublic(text.to_owned());
     let held = read(Path::new(text)).map_err(|_| none())?;
     // With the comment above it, or alone.
     PublicKey::decode(&held).or_else(|_| PublicKey::from_base64(held.trim())).map_err(|_| none())
 }
 
-fn read(path: &Path) -> Result<String, KeyError> {
-    let fault = |source| KeyError::Read { path: path.to_owned(), source };
+fn read(path: &Path) -> Result<String, SigningKeyError> {
+    let fault = |source| SigningKeyError::Read { path: path.to_owned(), source };
     let octets = files::read_to(path, LONGEST).map_err(fault)?;
     io::read_to_string(octets.as_slice()).map_err(fault)
 }
@@ -121,11 +121,13 @@ impl SecretKey {
     ///
     /// # Errors
     /// There is none, or it has another password.
-    pub fn read(path: &Path, password: Option<&Path>) -> Result<Self, KeyError> {
+    pub fn read(path: &Path, password: Option<&Path>) -> Result<Self, SigningKeyError> {
         let text = read(path)?;
         let held = || SecretKeyBox::from(text.clone());
-        let none =
-            |error: minisign::PError| KeyError::NoSecret { path: path.to_owned(), why: error.to_string() };
+        let none = |error: minisign::PError| SigningKeyError::NoSecret {
+            path: path.to_owned(),
+            why: error.to_string(),
+        };
         if files::is_open_to_others(path) {
             tell(format_args!("bannerwall: {}: others may read this secret key", path.display()));
         }
@@ -133,7 +135,7 @@ impl SecretKey {
             (Ok(key), _) => key,
             (Err(_), Some(file)) => held().into_secret_key(Some(password_of(file)?)).map_err(none)?,
             (Err(error), None) if error.to_string().contains("encrypted") => {
-                return Err(KeyError::Locked(path.to_owned()));
+                return Err(SigningKeyError::Locked(path.to_owned()));
             }
             (Err(error), None) => return Err(none(error)),
         };
@@ -145,8 +147,8 @@ impl SecretKey {
     ///
     /// # Errors
     /// There is such a file, or it cannot be written.
-    pub fn make(path: &Path, password: Option<&Path>) -> Result<String, KeyError> {
-        let sign = |error: minisign::PError| KeyError::Sign(error.to_string());
+    pub fn make(path: &Path, password: Option<&Path>) -> Result<String, SigningKeyError> {
+        let sign = |error: minisign::PError| SigningKeyError::Sign(error.to_string());
         let pair = match password {
             Some(file) => KeyPair::generate_encrypted_keypair(Some(password_of(file)?)),
             None => KeyPair::generate_unencrypted_keypair(),
@@ -154,7 +156,7 @@ impl SecretKey {
         let pair = pair.map_err(sign)?;
         let secret = pair.sk.to_box(Some("secret key for rules of bannerwall")).map_err(sign)?.into_string();
         let public = pair.pk.to_box().map_err(sign)?.into_string();
-        let fault = |source| KeyError::Write { path: path.to_owned(), source };
+        let fault = |source| SigningKeyError::Write { path: path.to_owned(), source };
         files::write_secret(path, secret.as_bytes()).map_err(fault)?;
         Ok(public)
     }
@@ -163,25 +165,25 @@ impl SecretKey {
     ///
     /// # Errors
     /// The library says no.
-    pub fn public(&self) -> Result<PublicKey, KeyError> {
+    pub fn public(&self) -> Result<PublicKey, SigningKeyError> {
         let key = minisign::PublicKey::from_secret_key(&self.0);
-        let key = key.map_err(|error| KeyError::Sign(error.to_string()))?.to_base64();
-        PublicKey::from_base64(&key).map_err(|_| KeyError::NoPublic(key))
+        let key = key.map_err(|error| SigningKeyError::Sign(error.to_string()))?.to_base64();
+        PublicKey::from_base64(&key).map_err(|_| SigningKeyError::NoPublic(key))
     }
 
     /// Signs; `comment` is signed, too.
     ///
     /// # Errors
     /// The library says no.
-    pub fn sign(&self, octets: &[u8], comment: &str) -> Result<String, KeyError> {
+    pub fn sign(&self, octets: &[u8], comment: &str) -> Result<String, SigningKeyError> {
         let untrusted = Some("signature of rules of bannerwall");
         let signed = minisign::sign(None, &self.0, Cursor::new(octets), Some(comment), untrusted);
-        Ok(signed.map_err(|error| KeyError::Sign(error.to_string()))?.into_string())
+        Ok(signed.map_err(|error| SigningKeyError::Sign(error.to_string()))?.into_string())
     }
 }
 
 /// The first line of a file.
-fn password_of(file: &Path) -> Result<String, KeyError> {
+fn password_of(file: &Path) -> Result<String, SigningKeyError> {
     Ok(read(file)?.lines().next().unwrap_or_default().to_owned())
 }
 
@@ -210,16 +212,16 @@ mod tests {
         trusted.verify(b"rules", &signed).unwrap();
         PublicKeys(vec![ours.0.public().unwrap()]).verify(b"rules", &signed).unwrap();
         let refused = |octets: &[u8], signature: &str| trusted.verify(octets, signature).unwrap_err();
-        assert!(matches!(refused(b"rulez", &signed), KeyError::False));
+        assert!(matches!(refused(b"rulez", &signed), SigningKeyError::False));
         let stranger = theirs.0.sign(b"rules", "version 1").unwrap();
-        assert!(matches!(refused(b"rules", &stranger), KeyError::Stranger));
+        assert!(matches!(refused(b"rules", &stranger), SigningKeyError::Stranger));
         let other = signed.replace("version 1", "version 2");
-        assert!(matches!(refused(b"rules", &other), KeyError::False), "the comment is signed");
+        assert!(matches!(refused(b"rules", &other), SigningKeyError::False), "the comment is signed");
         for text in ["", "\n\n\n\n", "untrusted comment: a\nUlc=\ntrusted comment: b\nUlc="] {
-            assert!(matches!(refused(b"rules", text), KeyError::NoSignature(_)), "{text}");
+            assert!(matches!(refused(b"rules", text), SigningKeyError::NoSignature(_)), "{text}");
         }
-        assert!(matches!(read_public("nonsense"), Err(KeyError::NoPublic(_))));
+        assert!(matches!(read_public("nonsense"), Err(SigningKeyError::NoPublic(_))));
         std::fs::write(path("wrong"), "untrusted comment: x\nAAAA\n").unwrap();
-        assert!(matches!(SecretKey::read(&path("wrong"), None), Err(KeyError::NoSecret { .. })));
+        assert!(matches!(SecretKey::read(&path("wrong"), None), Err(SigningKeyError::NoSecret { .. })));
     }
 }

@@ -18,9 +18,9 @@ mod key;
 mod pack;
 mod take;
 
-pub use key::{KeyError, PublicKeys, SecretKey, read_public};
-pub use pack::{LARGEST, Pack, PackError};
-pub use take::{Counts, RulesFrom, Taker, Unenforced};
+pub use key::{PublicKeys, SecretKey, SigningKeyError, read_public};
+pub use pack::{LARGEST, PackError, RulePack};
+pub use take::{ApplyRulesError, FleetRulesConfig, RulePollCounts, RulePoller};
 
 /// True if a sensor is among the so many in a hundred that take a version: with a higher share it still is,
 /// and for each version others come first.

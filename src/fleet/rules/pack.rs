@@ -11,7 +11,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::fleet::order::{FileKind, RuleFile, leads_down};
-use crate::rules::{Profiles, Selection, Texts};
+use crate::rules::{ProfileFilter, RuleSelection, TextSource};
 
 /// Maximum length of a pack, in bytes.
 pub const LARGEST: usize = 32 << 20;
@@ -22,7 +22,7 @@ const FORMAT: u32 = 1;
 /// Rules in the form that is signed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Pack {
+pub struct RulePack {
     /// Format of the pack. No other file that the same key signs starts with this field.
     bannerwall_rules: u32,
     /// Number of the version, which tells guards newer from older.
@@ -58,11 +58,11 @@ pub enum PackError {
 
 /// The fields of every format.
 #[derive(Deserialize)]
-struct Head {
+struct PackHeader {
     bannerwall_rules: u32,
 }
 
-impl Pack {
+impl RulePack {
     /// Returns a pack of rules.
     pub const fn new(version: i64, note: String, files: Vec<RuleFile>) -> Self {
         Self { bannerwall_rules: FORMAT, version, note, files }
@@ -87,7 +87,7 @@ impl Pack {
         if octets.len() > LARGEST {
             return Err(PackError::Large);
         }
-        let Head { bannerwall_rules } = serde_json::from_slice(octets)?;
+        let PackHeader { bannerwall_rules } = serde_json::from_slice(octets)?;
         if bannerwall_rules != FORMAT {
             return Err(PackError::Format(bannerwall_rules));
         }
@@ -108,20 +108,20 @@ impl Pack {
     }
 
     /// Returns the selection of the rules for some profiles.
-    pub fn selection(&self, profiles: Profiles) -> Selection {
+    pub fn selection(&self, profiles: ProfileFilter) -> RuleSelection {
         let of = |kind| {
             let files = self.files.iter().filter(|file| file.kind == kind);
             files.map(|file| PathBuf::from(&file.path)).collect()
         };
         let texts: BTreeMap<PathBuf, String> =
             self.files.iter().map(|file| (PathBuf::from(&file.path), file.text.clone())).collect();
-        Selection {
+        RuleSelection {
             rules: of(FileKind::Rules),
             local: of(FileKind::Local),
-            texts: Texts::Given(Arc::new(texts)),
+            texts: TextSource::Given(Arc::new(texts)),
             profiles,
             complete: true,
-            ..Selection::default()
+            ..RuleSelection::default()
         }
     }
 }
@@ -137,7 +137,7 @@ mod tests {
     }
 
     fn parsed(octets: &[u8]) -> String {
-        Pack::parse(octets).unwrap_err().to_string()
+        RulePack::parse(octets).unwrap_err().to_string()
     }
 
     proptest! {
@@ -148,25 +148,25 @@ mod tests {
             texts in proptest::collection::vec(any::<String>(), 0..6),
         ) {
             let files = texts.iter().enumerate().map(|(at, text)| file(&format!("0/{at}.toml"), text, FileKind::Rules));
-            let pack = Pack::new(version, note, files.collect());
+            let pack = RulePack::new(version, note, files.collect());
             let octets = pack.octets().unwrap();
-            let again = Pack::parse(&octets).unwrap();
+            let again = RulePack::parse(&octets).unwrap();
             prop_assert_eq!(&again, &pack);
             prop_assert_eq!(again.octets().unwrap(), octets);
         }
 
         #[test]
         fn nothing_makes_the_reader_fail(octets in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let _ = Pack::parse(&octets);
+            let _ = RulePack::parse(&octets);
         }
 
         #[test]
         fn a_damaged_pack_is_read_or_refused(at in 0_usize..400, octet in any::<u8>()) {
             let files = vec![file("0/a.toml", "[[rule]]", FileKind::Rules), file("0/l.txt", "é\u{0}", FileKind::List)];
-            let mut octets = Pack::new(7, "note".to_owned(), files).octets().unwrap();
+            let mut octets = RulePack::new(7, "note".to_owned(), files).octets().unwrap();
             let length = octets.len();
             octets[at % length] = octet;
-            if let Ok(pack) = Pack::parse(&octets) {
+            if let Ok(pack) = RulePack::parse(&octets) {
                 prop_assert!(pack.version > 0 && pack.files.iter().all(|file| leads_down(Path::new(&file.path))));
             }
         }
@@ -175,18 +175,18 @@ mod tests {
     #[test]
     fn a_path_that_leads_out_of_the_pack_is_refused() {
         for path in ["/etc/passwd", "../a.toml", "0/../../a.toml", "", "."] {
-            let pack = Pack::new(1, String::new(), vec![file(path, "", FileKind::Rules)]);
+            let pack = RulePack::new(1, String::new(), vec![file(path, "", FileKind::Rules)]);
             assert!(matches!(pack.octets(), Err(PackError::Elsewhere(_))), "{path}");
         }
         let twice = vec![file("0/a", "", FileKind::Rules), file("0/a", "", FileKind::List)];
-        assert!(matches!(Pack::new(1, String::new(), twice).octets(), Err(PackError::Twice(_))));
+        assert!(matches!(RulePack::new(1, String::new(), twice).octets(), Err(PackError::Twice(_))));
     }
 
     #[test]
     fn what_is_no_pack_of_this_format_is_told_apart() {
         assert!(parsed(b"{\"bannerwall_rules\":2,\"new\":1}").contains("use a newer one"));
         assert!(parsed(b"{}").starts_with("no pack of rules"));
-        assert!(matches!(Pack::new(0, String::new(), Vec::new()).octets(), Err(PackError::Unnumbered)));
+        assert!(matches!(RulePack::new(0, String::new(), Vec::new()).octets(), Err(PackError::Unnumbered)));
         let unknown = br#"{"bannerwall_rules":1,"version":1,"note":"","files":[],"more":1}"#;
         assert!(parsed(unknown).contains("more"));
     }
@@ -197,8 +197,8 @@ mod tests {
         let lists = |path: &str| {
             let files =
                 vec![file("0/a.toml", rule, FileKind::Rules), file(path, "OpenSSH_7.4\n", FileKind::List)];
-            let pack = Pack::new(1, String::new(), files);
-            crate::rules::RuleSet::load(&pack.selection(Profiles::All))
+            let pack = RulePack::new(1, String::new(), files);
+            crate::rules::RuleSet::load(&pack.selection(ProfileFilter::All))
         };
         assert_eq!(lists("0/bad.txt").unwrap().rules.rules().len(), 1);
         assert!(lists("1/bad.txt").unwrap_err().to_string().contains("it was not given"));

@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::key::PublicKeys;
-use super::pack::Pack;
+use super::pack::RulePack;
 use super::{PackError, kept};
-use crate::database::Place;
+use crate::database::DatabaseLocation;
 use crate::diagnostics::tell;
-use crate::fleet::queue::{Offer, Shelf};
+use crate::fleet::queue::{RulesClient, RulesOffer};
 use crate::inventory::StoreError;
-use crate::rules::{Profiles, RuleSet, Selection};
+use crate::rules::{ProfileFilter, RuleSelection, RuleSet};
 use crate::terms::cut;
 
 /// Interval at which a guard that has nothing new to say is heard of.
@@ -23,9 +23,9 @@ const REASON: usize = 4 << 10;
 
 /// Where a guard has its rules from.
 #[derive(Debug, Clone)]
-pub struct RulesFrom {
+pub struct FleetRulesConfig {
     /// The database.
-    pub place: Place,
+    pub place: DatabaseLocation,
     /// Who may have signed them.
     pub keys: PublicKeys,
     /// The file that they are kept in.
@@ -33,23 +33,23 @@ pub struct RulesFrom {
     /// Interval at which newer ones are asked for.
     pub poll: Duration,
     /// The uses whose rules are in force.
-    pub profiles: Profiles,
+    pub profiles: ProfileFilter,
     /// True to alert of connections that no policy could allow.
     pub learns: bool,
 }
 
 /// A version of the rules, verified and read.
 #[derive(Debug, Clone)]
-pub struct Taken {
+pub struct FetchedRules {
     /// Its number.
     pub version: i64,
     /// What is to be loaded.
-    pub selection: Selection,
+    pub selection: RuleSelection,
 }
 
 /// Why a version did not come in force.
 #[derive(Debug)]
-pub enum Unenforced {
+pub enum ApplyRulesError {
     /// It is refused.
     Refused(String),
     /// Nobody puts anything in force any more.
@@ -57,11 +57,11 @@ pub enum Unenforced {
 }
 
 /// Who puts a version in force.
-pub type Enforce<'a> = dyn FnMut(&Taken) -> Result<(), Unenforced> + 'a;
+pub type ApplyRules<'a> = dyn FnMut(&FetchedRules) -> Result<(), ApplyRulesError> + 'a;
 
 /// Why there are no rules to begin with.
 #[derive(Debug, thiserror::Error)]
-pub enum TakeError {
+pub enum FetchRulesError {
     /// The server cannot be asked, and no file is kept.
     #[error("--rules-from {error}; and no rules are kept in {}", state.display())]
     Away {
@@ -74,7 +74,7 @@ pub enum TakeError {
     #[error(
         "--rules-from {0}: no version of the rules is meant for this sensor; `bannerwall fleet rules status` tells"
     )]
-    None(Place),
+    None(DatabaseLocation),
     /// It has none that is not older than what was in force.
     #[error(
         "--rules-from {place}: version {version} of the rules was in force here, cannot be had any more, and nothing older is \
@@ -82,7 +82,7 @@ pub enum TakeError {
     )]
     Older {
         /// Where it was looked.
-        place: Place,
+        place: DatabaseLocation,
         /// What was in force.
         version: i64,
         /// The file that says so.
@@ -90,13 +90,13 @@ pub enum TakeError {
     },
     /// None of those that it has is taken.
     #[error("--rules-from {0}: version {1} of the rules is refused: {2}")]
-    Refused(Place, i64, String),
+    Refused(DatabaseLocation, i64, String),
 }
 
 /// Takes versions, each newer than the one before.
 #[derive(Debug)]
-pub struct Taker {
-    from: RulesFrom,
+pub struct RulePoller {
+    from: FleetRulesConfig,
     version: Option<i64>,
     /// The newest version that was in force by the files; nothing below it is taken.
     floor: Option<i64>,
@@ -104,18 +104,18 @@ pub struct Taker {
     noted: Option<i64>,
     /// Versions above it that were refused, by number and publisher: the signature that they had, and why.
     refused: BTreeMap<(i64, String), (String, String)>,
-    counts: Counts,
+    counts: RulePollCounts,
     /// What is in force, and not written to the file yet.
     unkept: Option<Vec<u8>>,
     /// What the server was told last.
-    told: Option<Told>,
+    told: Option<ReportedRules>,
     /// What was complained about last of server and file.
     complaints: [bool; 3],
 }
 
 /// What was done since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct RulePollCounts {
     /// Versions that were refused.
     pub refusals: u64,
     /// Times that newer versions were asked for, and an answer came.
@@ -126,7 +126,7 @@ pub struct Counts {
 
 /// What the server was told: what is in force, what is refused and why, and when that was said.
 #[derive(Debug)]
-struct Told {
+struct ReportedRules {
     version: Option<i64>,
     refused: Option<(i64, String)>,
     when: Instant,
@@ -134,21 +134,21 @@ struct Told {
 
 /// What may be wrong for long, and is told of once.
 #[derive(Debug, Clone, Copy)]
-enum About {
+enum PollFaultKind {
     Server,
     File,
     Telling,
 }
 
-impl Taker {
+impl RulePoller {
     /// Has nothing in force yet.
-    pub fn new(from: RulesFrom) -> Self {
+    pub fn new(from: FleetRulesConfig) -> Self {
         Self {
             version: None,
             floor: None,
             noted: None,
             refused: BTreeMap::new(),
-            counts: Counts::default(),
+            counts: RulePollCounts::default(),
             unkept: None,
             told: None,
             complaints: [false; 3],
@@ -160,7 +160,7 @@ impl Taker {
     ///
     /// # Errors
     /// There is none.
-    pub fn first(&mut self) -> Result<Taken, TakeError> {
+    pub fn first(&mut self) -> Result<FetchedRules, FetchRulesError> {
         self.noted = kept::number(&self.from.state).unwrap_or_else(|error| {
             let file = kept::number_file(&self.from.state);
             tell(format_args!("bannerwall: {}: left alone: {error}", file.display()));
@@ -172,24 +172,24 @@ impl Taker {
             return Ok(taken);
         }
         let mut first = None;
-        let mut enforce = |taken: &Taken| {
-            RuleSet::load(&taken.selection).map_err(|error| Unenforced::Refused(error.to_string()))?;
+        let mut enforce = |taken: &FetchedRules| {
+            RuleSet::load(&taken.selection).map_err(|error| ApplyRulesError::Refused(error.to_string()))?;
             first = Some(taken.clone());
             Ok(())
         };
         // Nothing is written yet, here or there: this may be a trial, and another user's file.
-        let looked = Shelf::open(&self.from.place).and_then(|shelf| self.ask(&shelf, &mut enforce));
+        let looked = RulesClient::open(&self.from.place).and_then(|shelf| self.ask(&shelf, &mut enforce));
         let (place, state) = (self.from.place.clone(), self.from.state.clone());
         match (looked, first) {
             (_, Some(taken)) => Ok(taken),
-            (Err(error), None) => Err(TakeError::Away { error, state }),
+            (Err(error), None) => Err(FetchRulesError::Away { error, state }),
             (Ok(_), None) => Err(match self.refused.pop_last() {
-                Some(((version, _), (_, reason))) => TakeError::Refused(place, version, reason),
+                Some(((version, _), (_, reason))) => FetchRulesError::Refused(place, version, reason),
                 None => match self.floor {
                     Some(version) => {
-                        TakeError::Older { place, version, file: kept::number_file(&self.from.state) }
+                        FetchRulesError::Older { place, version, file: kept::number_file(&self.from.state) }
                     }
-                    None => TakeError::None(place),
+                    None => FetchRulesError::None(place),
                 },
             }),
         }
@@ -201,12 +201,12 @@ impl Taker {
     }
 
     /// What was done since the start.
-    pub const fn counts(&self) -> Counts {
+    pub const fn counts(&self) -> RulePollCounts {
         self.counts
     }
 
     /// Where versions are asked for.
-    pub const fn place(&self) -> &Place {
+    pub const fn place(&self) -> &DatabaseLocation {
         &self.from.place
     }
 
@@ -217,9 +217,10 @@ impl Taker {
 
     /// Asks for newer versions, and takes the newest that is meant for this sensor and good; whether there is
     /// anybody who puts it in force.
-    pub fn look(&mut self, enforce: &mut Enforce<'_>) -> bool {
+    pub fn look(&mut self, enforce: &mut ApplyRules<'_>) -> bool {
         let before = self.version;
-        let asked = Shelf::open(&self.from.place).and_then(|shelf| Ok((self.ask(&shelf, enforce)?, shelf)));
+        let asked =
+            RulesClient::open(&self.from.place).and_then(|shelf| Ok((self.ask(&shelf, enforce)?, shelf)));
         if let Some(version) = self.version.filter(|_| self.version != before) {
             tell(format_args!("bannerwall: rules: version {version} is in force"));
         }
@@ -227,7 +228,7 @@ impl Taker {
         match asked {
             Ok((goes_on, shelf)) => {
                 self.counts.polls += 1;
-                if self.is_well(About::Server) {
+                if self.is_well(PollFaultKind::Server) {
                     tell("bannerwall: rules: the database answers again");
                 }
                 self.report(&shelf);
@@ -236,14 +237,14 @@ impl Taker {
             Err(error) => {
                 self.counts.failures += 1;
                 let what = format_args!("{error}: the rules in force stay so, and it is asked again");
-                self.complain(About::Server, what);
+                self.complain(PollFaultKind::Server, what);
                 true
             }
         }
     }
 
     /// What the file holds, where it is good and not older than what was in force.
-    fn kept(&mut self) -> Option<Taken> {
+    fn kept(&mut self) -> Option<FetchedRules> {
         let kept = kept::read(&self.from.state, &self.from.keys).and_then(|pack| {
             let Some(pack) = pack else { return Ok(None) };
             if let Some(newer) = self.floor.filter(|floor| *floor > pack.version) {
@@ -266,12 +267,15 @@ impl Taker {
         self.version.or(self.floor.map(|floor| floor - 1)).unwrap_or_default()
     }
 
-    fn taken(&self, pack: &Pack) -> Taken {
+    fn taken(&self, pack: &RulePack) -> FetchedRules {
         let selection = pack.selection(self.from.profiles.clone());
-        Taken { version: pack.version, selection: Selection { learns: self.from.learns, ..selection } }
+        FetchedRules {
+            version: pack.version,
+            selection: RuleSelection { learns: self.from.learns, ..selection },
+        }
     }
 
-    fn ask(&mut self, shelf: &Shelf, enforce: &mut Enforce<'_>) -> Result<bool, StoreError> {
+    fn ask(&mut self, shelf: &RulesClient, enforce: &mut ApplyRules<'_>) -> Result<bool, StoreError> {
         let sensor = shelf.sensor()?;
         let above = self.above();
         let mut offers = shelf.offers(above)?;
@@ -285,8 +289,8 @@ impl Taker {
             let octets = shelf.pack(&offer)?;
             match self.take(&offer, octets, enforce) {
                 Ok(()) => break,
-                Err(Unenforced::Gone) => return Ok(false),
-                Err(Unenforced::Refused(reason)) => self.refuse(&offer, &reason),
+                Err(ApplyRulesError::Gone) => return Ok(false),
+                Err(ApplyRulesError::Refused(reason)) => self.refuse(&offer, &reason),
             }
         }
         Ok(true)
@@ -295,15 +299,15 @@ impl Taker {
     /// Verifies a version, reads it, and has it put in force.
     fn take(
         &mut self,
-        offer: &Offer,
+        offer: &RulesOffer,
         octets: Option<Vec<u8>>,
-        enforce: &mut Enforce<'_>,
-    ) -> Result<(), Unenforced> {
-        let refused = |error: String| Unenforced::Refused(error);
+        enforce: &mut ApplyRules<'_>,
+    ) -> Result<(), ApplyRulesError> {
+        let refused = |error: String| ApplyRulesError::Refused(error);
         let octets = octets.ok_or_else(|| refused(PackError::Large.to_string()))?;
         // Nothing of it is read before.
         self.from.keys.verify(&octets, &offer.signature).map_err(|error| refused(error.to_string()))?;
-        let pack = Pack::parse(&octets).map_err(|error| refused(error.to_string()))?;
+        let pack = RulePack::parse(&octets).map_err(|error| refused(error.to_string()))?;
         if pack.version != offer.serial {
             return Err(refused(format!(
                 "it was signed as version {}, and is offered as version {}",
@@ -317,7 +321,7 @@ impl Taker {
         Ok(())
     }
 
-    fn refuse(&mut self, offer: &Offer, reason: &str) {
+    fn refuse(&mut self, offer: &RulesOffer, reason: &str) {
         let stays =
             self.version.map_or_else(String::new, |version| format!("; version {version} stays in force"));
         tell(format_args!("bannerwall: rules: version {} is refused{stays}: {reason}", offer.serial));
@@ -333,12 +337,12 @@ impl Taker {
         }
         match self.write() {
             Ok(()) => {
-                let _ = self.is_well(About::File);
+                let _ = self.is_well(PollFaultKind::File);
             }
             Err(error) => {
                 let state = self.from.state.display().to_string();
                 self.complain(
-                    About::File,
+                    PollFaultKind::File,
                     format_args!("--rules-state {state}: the rules in force are not kept: {error}"),
                 );
             }
@@ -359,30 +363,33 @@ impl Taker {
     }
 
     /// Says how it stands, where that is new or was said long ago.
-    fn report(&mut self, shelf: &Shelf) {
+    fn report(&mut self, shelf: &RulesClient) {
         let refused =
             self.refused.last_key_value().map(|((serial, _), (_, reason))| (*serial, reason.clone()));
-        let is_told = |told: &Told| (told.version, &told.refused) == (self.version, &refused);
+        let is_told = |told: &ReportedRules| (told.version, &told.refused) == (self.version, &refused);
         if self.told.as_ref().is_some_and(|told| is_told(told) && told.when.elapsed() < HEARD) {
             return;
         }
         match shelf.tell(self.version, refused.as_ref()) {
             Ok(()) => {
-                self.told = Some(Told { version: self.version, refused, when: Instant::now() });
-                let _ = self.is_well(About::Telling);
+                self.told = Some(ReportedRules { version: self.version, refused, when: Instant::now() });
+                let _ = self.is_well(PollFaultKind::Telling);
             }
             Err(error) => {
-                self.complain(About::Telling, format_args!("the version in force is not told: {error}"));
+                self.complain(
+                    PollFaultKind::Telling,
+                    format_args!("the version in force is not told: {error}"),
+                );
             }
         }
     }
 
     /// True if something is well that was not.
-    fn is_well(&mut self, about: About) -> bool {
+    fn is_well(&mut self, about: PollFaultKind) -> bool {
         std::mem::take(&mut self.complaints[about as usize])
     }
 
-    fn complain(&mut self, about: About, what: std::fmt::Arguments<'_>) {
+    fn complain(&mut self, about: PollFaultKind, what: std::fmt::Arguments<'_>) {
         if !std::mem::replace(&mut self.complaints[about as usize], true) {
             tell(format_args!("bannerwall: rules: {what}"));
         }

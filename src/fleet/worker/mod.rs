@@ -12,14 +12,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use super::merge::Background;
-use super::queue::{Beat, Queue};
-use super::{FleetError, Order, PAUSE};
-use crate::database::{Absence, DatabaseError, Place};
+use super::merge::BackgroundMerge;
+use super::queue::{FleetDatabase, HeartbeatReply};
+use super::{FleetError, PAUSE, ScanOrder};
+use crate::database::{DatabaseError, DatabaseLocation, OutageTracker};
 use crate::diagnostics::tell;
 use crate::inventory::StoreError;
 use crate::output::eve::EveOptions;
-use crate::scan::session::Options;
+use crate::scan::session::ScanOptions;
 
 /// Interval between queries for work if there was none.
 const LOOKS: Duration = Duration::from_millis(500);
@@ -31,7 +31,7 @@ const REST: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone)]
 pub struct WorkerConfig {
     /// The database.
-    pub place: Place,
+    pub place: DatabaseLocation,
     /// Name of the worker.
     pub name: String,
     /// Time without a report after which other workers take over its shards.
@@ -39,12 +39,12 @@ pub struct WorkerConfig {
     /// Limit of its targets per second.
     pub rate: Option<u32>,
     /// When the worker ends.
-    pub until: Until,
+    pub until: ExitCondition,
 }
 
 /// When the worker ends by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Until {
+pub enum ExitCondition {
     /// Never.
     Told,
     /// When one shard is done, or there is none.
@@ -55,21 +55,21 @@ pub enum Until {
 
 /// The task of an order: a scan, and the format of its events.
 #[derive(Debug)]
-pub struct Task {
+pub struct ScanTask {
     /// Options of the scan, except the sequence of targets and the rate.
-    pub options: Options,
+    pub options: ScanOptions,
     /// Format of the events.
     pub eve: EveOptions,
 }
 
 /// Translates an order into a task.
-pub type Reader<'a> = dyn Fn(&Order) -> Result<Task, String> + 'a;
+pub type OrderTranslator<'a> = dyn Fn(&ScanOrder) -> Result<ScanTask, String> + 'a;
 
 /// Number of requests to stop: one for a clean stop, two for an immediate one.
 #[derive(Debug, Clone, Default)]
-pub struct Stop(pub Arc<AtomicUsize>);
+pub struct StopRequests(pub Arc<AtomicUsize>);
 
-impl Stop {
+impl StopRequests {
     fn is_asked(&self) -> bool {
         self.0.load(Relaxed) > 0
     }
@@ -81,7 +81,7 @@ impl Stop {
 
 /// The work of a worker.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Ended {
+pub struct WorkerSummary {
     /// Number of targets.
     pub targets: usize,
     /// Number of finished shards.
@@ -93,20 +93,24 @@ pub struct Ended {
 /// # Errors
 ///
 /// The database cannot be used at the start, or this machine lacks something.
-pub fn run(config: &WorkerConfig, read: &Reader<'_>, stop: &Stop) -> Result<Ended, FleetError> {
-    let queue = Queue::open(&config.place)?;
-    let _merging = Background::start(&config.place, None).map_err(StoreError::Create)?;
+pub fn run(
+    config: &WorkerConfig,
+    read: &OrderTranslator<'_>,
+    stop: &StopRequests,
+) -> Result<WorkerSummary, FleetError> {
+    let queue = FleetDatabase::open(&config.place)?;
+    let _merging = BackgroundMerge::start(&config.place, None).map_err(StoreError::Create)?;
     let id = queue.join(&config.name, config.lease)?;
-    let mut worker = Worker {
+    let mut worker = ScanWorker {
         config,
         stop,
         queue,
         id,
         beaten: None,
         next_try: Instant::now(),
-        absence: Absence::new(PAUSE),
+        absence: OutageTracker::new(PAUSE),
         resting: Vec::new(),
-        ended: Ended::default(),
+        ended: WorkerSummary::default(),
     };
     let outcome = worker.work(read);
     let id = worker.id;
@@ -116,24 +120,24 @@ pub fn run(config: &WorkerConfig, read: &Reader<'_>, stop: &Stop) -> Result<Ende
 }
 
 /// The state of the leading thread.
-struct Worker<'a> {
+struct ScanWorker<'a> {
     config: &'a WorkerConfig,
-    stop: &'a Stop,
-    queue: Queue,
+    stop: &'a StopRequests,
+    queue: FleetDatabase,
     /// Number of the worker.
     id: i64,
     /// Time of the last report to the server.
     beaten: Option<Instant>,
     /// The server is not asked before this time.
     next_try: Instant,
-    absence: Absence,
+    absence: OutageTracker,
     /// Scans that are skipped, and until when.
     resting: Vec<(i64, Instant)>,
-    ended: Ended,
+    ended: WorkerSummary,
 }
 
-impl Worker<'_> {
-    fn work(&mut self, read: &Reader<'_>) -> Result<(), FleetError> {
+impl ScanWorker<'_> {
+    fn work(&mut self, read: &OrderTranslator<'_>) -> Result<(), FleetError> {
         while !self.stop.is_asked() {
             if self.is_due() {
                 self.beat(None);
@@ -143,7 +147,7 @@ impl Worker<'_> {
             match self.ask(|queue| queue.next_scan(&resting)) {
                 Some(Some(scan)) => {
                     self.work_on(scan, read)?;
-                    if self.config.until == Until::Once {
+                    if self.config.until == ExitCondition::Once {
                         return Ok(());
                     }
                 }
@@ -157,25 +161,25 @@ impl Worker<'_> {
     /// True if there is nothing more to do and the worker ends by itself then.
     fn is_enough(&mut self) -> bool {
         match self.config.until {
-            Until::Told => false,
-            Until::Once => true,
-            Until::Empty => self.ask(|queue| queue.has_open()) == Some(false),
+            ExitCondition::Told => false,
+            ExitCondition::Once => true,
+            ExitCondition::Empty => self.ask(|queue| queue.has_open()) == Some(false),
         }
     }
 
     /// Works on a scan as long as there are shards to take.
-    fn work_on(&mut self, scan: i64, read: &Reader<'_>) -> Result<(), FleetError> {
+    fn work_on(&mut self, scan: i64, read: &OrderTranslator<'_>) -> Result<(), FleetError> {
         let before = self.ended;
         let outcome = session::run(self, scan, read);
         let id = self.id;
         let error = match outcome {
             Ok(()) => None,
-            Err(session::Fault::Stopped) => None,
-            Err(session::Fault::Rest) => {
+            Err(session::ScanStopReason::Stopped) => None,
+            Err(session::ScanStopReason::Rest) => {
                 self.rest(scan);
                 None
             }
-            Err(session::Fault::Scan(error)) => {
+            Err(session::ScanStopReason::Scan(error)) => {
                 tell(format_args!("bannerwall: scan #{scan}: {error}"));
                 self.rest(scan);
                 Some(error)
@@ -208,7 +212,7 @@ impl Worker<'_> {
     }
 
     /// Reports to the server, and returns its answer.
-    fn beat(&mut self, scan: Option<i64>) -> Option<Beat> {
+    fn beat(&mut self, scan: Option<i64>) -> Option<HeartbeatReply> {
         let (id, lease) = (self.id, self.config.lease);
         let told = self.ask(|queue| queue.beat(id, lease, scan))?;
         self.beaten = Some(Instant::now());
@@ -227,7 +231,7 @@ impl Worker<'_> {
     }
 
     /// Asks the server; returns none if it is away, which is reported once.
-    fn ask<T>(&mut self, mut work: impl FnMut(&mut Queue) -> Result<T, DatabaseError>) -> Option<T> {
+    fn ask<T>(&mut self, mut work: impl FnMut(&mut FleetDatabase) -> Result<T, DatabaseError>) -> Option<T> {
         if Instant::now() < self.next_try {
             return None;
         }
@@ -251,7 +255,7 @@ impl Worker<'_> {
     /// Asks the server until it answers. After a request to stop, it tries no longer than a lease.
     fn ask_until_told<T>(
         &mut self,
-        mut work: impl FnMut(&mut Queue) -> Result<T, DatabaseError>,
+        mut work: impl FnMut(&mut FleetDatabase) -> Result<T, DatabaseError>,
     ) -> Option<T> {
         let begun = Instant::now();
         loop {

@@ -8,33 +8,33 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Sender;
 
 use crate::event::{Event, EventSink, PortState};
-use crate::fleet::queue::Lease;
-use crate::scan::report::{Collected, Selection, connect_event};
-use crate::scan::targets::Finished;
-use crate::scan::{Outcome, Report};
+use crate::fleet::queue::ShardLease;
+use crate::scan::report::{CollectedEvents, ResultSelection, connect_event};
+use crate::scan::targets::FinishedTarget;
+use crate::scan::{OutcomeSink, TargetOutcome};
 
 /// Messages to the writing thread.
 #[derive(Debug)]
-pub(super) enum Message {
+pub(super) enum WriterMessage {
     /// A shard that the worker has from now on.
-    Taken(Box<Lease>, Arc<AtomicBool>),
+    Taken(Box<ShardLease>, Arc<AtomicBool>),
     /// Results of targets.
-    Answers(Vec<Answer>),
+    Answers(Vec<TargetResult>),
 }
 
 /// The result of a target.
 #[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) finished: Finished,
+pub(super) struct TargetResult {
+    pub(super) finished: FinishedTarget,
     pub(super) matched: bool,
     pub(super) state: PortState,
     /// Events to report; none if the target did not accept and no output needs it.
-    pub(super) told: Option<Box<Told>>,
+    pub(super) told: Option<Box<TargetEvents>>,
 }
 
 /// The events of a target.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct TargetEvents {
     /// The connection, and everything that the target sent.
     pub(super) events: Vec<Event>,
     /// True if it gets a result of its own rather than only an entry in the inventory.
@@ -48,33 +48,38 @@ const TOGETHER: usize = 256;
 const HELD: Duration = Duration::from_millis(20);
 
 /// True if a server is already known.
-pub(super) type Knows = Arc<dyn Fn(SocketAddr) -> bool + Send + Sync>;
+pub(super) type IsKnownServer = Arc<dyn Fn(SocketAddr) -> bool + Send + Sync>;
 
 /// Answers of one thread.
-pub(super) struct Reporter {
-    collected: Collected,
-    selection: Arc<Selection>,
-    knows: Knows,
+pub(super) struct ResultReporter {
+    collected: CollectedEvents,
+    selection: Arc<ResultSelection>,
+    knows: IsKnownServer,
     waiting: Arc<AtomicUsize>,
-    answers: Vec<Answer>,
+    answers: Vec<TargetResult>,
     handed_over: Instant,
-    sender: Sender<Message>,
+    sender: Sender<WriterMessage>,
 }
 
-impl Reporter {
+impl ResultReporter {
     /// Returns a reporter of the selected targets, and of servers that `knows` for the inventory when they
     /// are gone.
     pub(super) fn new(
-        selection: Arc<Selection>,
-        knows: Knows,
+        selection: Arc<ResultSelection>,
+        knows: IsKnownServer,
         waiting: Arc<AtomicUsize>,
-        sender: Sender<Message>,
+        sender: Sender<WriterMessage>,
     ) -> Self {
-        let (collected, answers, handed_over) = (Collected::default(), Vec::new(), Instant::now());
+        let (collected, answers, handed_over) = (CollectedEvents::default(), Vec::new(), Instant::now());
         Self { collected, selection, knows, waiting, answers, handed_over, sender }
     }
 
-    fn told(&mut self, outcome: &Outcome<'_>, events: Vec<Event>, matched: bool) -> Option<Box<Told>> {
+    fn told(
+        &mut self,
+        outcome: &TargetOutcome<'_>,
+        events: Vec<Event>,
+        matched: bool,
+    ) -> Option<Box<TargetEvents>> {
         let is_shown = self.selection.is_shown(outcome, matched);
         let concerns = match outcome.state {
             PortState::Open => true,
@@ -87,31 +92,31 @@ impl Reporter {
         let mut events = events;
         events.insert(0, connect_event(outcome));
         self.collected.sign(outcome, &mut events);
-        Some(Box::new(Told { events, is_shown }))
+        Some(Box::new(TargetEvents { events, is_shown }))
     }
 
     fn hand_over(&mut self) {
         if !self.answers.is_empty() {
             // If the worker has given up, the receiver is gone: the targets are probed again.
-            let _ = self.sender.send(Message::Answers(std::mem::take(&mut self.answers)));
+            let _ = self.sender.send(WriterMessage::Answers(std::mem::take(&mut self.answers)));
         }
     }
 }
 
-impl EventSink for Reporter {
+impl EventSink for ResultReporter {
     fn emit(&mut self, event: Event) {
         self.collected.emit(event);
     }
 }
 
-impl Report for Reporter {
-    fn finished(&mut self, outcome: &Outcome<'_>) {
+impl OutcomeSink for ResultReporter {
+    fn finished(&mut self, outcome: &TargetOutcome<'_>) {
         let events = self.collected.take(outcome);
         let matched = self.selection.is_matched(outcome, &events);
         let told = self.told(outcome, events, matched);
         self.waiting.fetch_add(1, Relaxed);
-        let finished = Finished::new(outcome, matched);
-        self.answers.push(Answer { finished, matched, state: outcome.state, told });
+        let finished = FinishedTarget::new(outcome, matched);
+        self.answers.push(TargetResult { finished, matched, state: outcome.state, told });
         if self.answers.len() >= TOGETHER {
             self.hand_over();
         }

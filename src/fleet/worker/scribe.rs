@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 
-use super::report::{Answer, Message, Told};
-use crate::database::{Absence, Value};
+use super::report::{TargetEvents, TargetResult, WriterMessage};
+use crate::database::{OutageTracker, SqlParameter};
 use crate::diagnostics::tell;
 use crate::event::{Event, EventKind};
-use crate::fleet::queue::{Lease, Rows, Written, write};
-use crate::inventory::{Findings, Keeper, StoreError};
-use crate::output::Format as _;
-use crate::output::csv::Csv;
-use crate::output::eve::{Eve, EveOptions};
+use crate::fleet::queue::{BatchWriteOutcome, ScanResultRows, ShardLease, write};
+use crate::inventory::{BatchRecords, StoreError, TransactionalWriter};
+use crate::output::OutputFormat as _;
+use crate::output::csv::CsvFormat;
+use crate::output::eve::{EveFormat, EveOptions};
 
 /// Number of answers that are written at once without waiting for the clock.
 const BATCH: usize = 4_096;
@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// The state that the writing thread shares with the leading one.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Tally {
+pub(super) struct WorkerProgress {
     /// Number of answers that wait to be written.
     pub(super) waiting: Arc<AtomicUsize>,
     /// Number of shards that are not done.
@@ -42,51 +42,51 @@ pub(super) struct Tally {
 }
 
 /// The writer of a scan.
-pub(super) struct Scribe {
-    keeper: Keeper,
+pub(super) struct ResultWriter {
+    keeper: TransactionalWriter,
     scan: i64,
     shards: u64,
     /// Limit of the time for which the server waits for the rest of a transaction.
     lease: Duration,
-    eve: Eve,
-    leases: BTreeMap<u64, (Lease, Arc<AtomicBool>)>,
-    batch: BTreeMap<u64, Vec<Answer>>,
+    eve: EveFormat,
+    leases: BTreeMap<u64, (ShardLease, Arc<AtomicBool>)>,
+    batch: BTreeMap<u64, Vec<TargetResult>>,
     count: usize,
-    tally: Tally,
-    absence: Absence,
+    tally: WorkerProgress,
+    absence: OutageTracker,
 }
 
 /// A batch, as the statements take it.
-struct Sending {
-    leases: Vec<Lease>,
-    rows: Rows,
-    findings: Findings,
+struct ResultBatch {
+    leases: Vec<ShardLease>,
+    rows: ScanResultRows,
+    findings: BatchRecords,
 }
 
-impl Scribe {
+impl ResultWriter {
     pub(super) fn new(
-        keeper: Keeper,
+        keeper: TransactionalWriter,
         (scan, shards): (i64, u64),
         lease: Duration,
         eve: EveOptions,
-        tally: Tally,
+        tally: WorkerProgress,
     ) -> Self {
         Self {
             keeper,
             scan,
             shards,
             lease,
-            eve: Eve(eve),
+            eve: EveFormat(eve),
             leases: BTreeMap::new(),
             batch: BTreeMap::new(),
             count: 0,
             tally,
-            absence: Absence::new(PAUSE),
+            absence: OutageTracker::new(PAUSE),
         }
     }
 
     /// Takes answers until the senders are gone.
-    pub(super) fn run(mut self, messages: &Receiver<Message>) {
+    pub(super) fn run(mut self, messages: &Receiver<WriterMessage>) {
         let mut since = None;
         loop {
             let patience = since.map_or(HELD, |since: Instant| HELD.saturating_sub(since.elapsed()));
@@ -111,12 +111,12 @@ impl Scribe {
         }
     }
 
-    fn take(&mut self, message: Message) {
+    fn take(&mut self, message: WriterMessage) {
         match message {
-            Message::Taken(lease, is_lost) => {
+            WriterMessage::Taken(lease, is_lost) => {
                 self.leases.insert(lease.number, (*lease, is_lost));
             }
-            Message::Answers(answers) => {
+            WriterMessage::Answers(answers) => {
                 for answer in answers {
                     self.batch.entry(answer.finished.index % self.shards).or_default().push(answer);
                     self.count += 1;
@@ -130,17 +130,17 @@ impl Scribe {
         let mut sending = self.sending();
         while !sending.leases.is_empty() && !self.tally.give_up.load(Relaxed) {
             match self.attempt(&sending) {
-                Ok(Written::Now | Written::Before) => {
+                Ok(BatchWriteOutcome::Now | BatchWriteOutcome::Before) => {
                     self.settle(sending.leases);
                     break;
                 }
-                Ok(Written::Lost(numbers)) => {
+                Ok(BatchWriteOutcome::Lost(numbers)) => {
                     self.lose(&numbers);
                     sending = self.sending();
                 }
-                Err(error) if Keeper::refuses(&error) => {
+                Err(error) if TransactionalWriter::refuses(&error) => {
                     tell(format_args!("bannerwall: the inventory does not take what was found: {error}"));
-                    sending.findings = Findings::default();
+                    sending.findings = BatchRecords::default();
                 }
                 Err(error) => {
                     let pause = self.absence.goes_on(|| {
@@ -157,24 +157,24 @@ impl Scribe {
         }
     }
 
-    fn attempt(&mut self, sending: &Sending) -> Result<Written, StoreError> {
-        let Sending { leases, rows, findings } = sending;
+    fn attempt(&mut self, sending: &ResultBatch) -> Result<BatchWriteOutcome, StoreError> {
+        let ResultBatch { leases, rows, findings } = sending;
         let (scan, leases) = (self.scan, leases.iter().collect::<Vec<_>>());
-        let mut said = Written::Now;
+        let mut said = BatchWriteOutcome::Now;
         // A writer that is stopped in mid-transaction blocks others no longer than its lease.
         let bound = format!("SET LOCAL idle_in_transaction_session_timeout = {}", self.lease.as_millis());
         self.keeper.write(findings, &mut |link| {
             link.batch(&bound)?;
             said = write(link, scan, &leases, rows)?;
-            Ok(said == Written::Now)
+            Ok(said == BatchWriteOutcome::Now)
         })?;
         Ok(said)
     }
 
     /// Returns what is to be written: the new results of each shard that still belongs to the worker.
-    fn sending(&mut self) -> Sending {
-        let (mut leases, mut findings) = (Vec::new(), Findings::default());
-        let mut rows = Rows::new(self.scan);
+    fn sending(&mut self) -> ResultBatch {
+        let (mut leases, mut findings) = (Vec::new(), BatchRecords::default());
+        let mut rows = ScanResultRows::new(self.scan);
         for (number, answers) in &self.batch {
             let Some((lease, _)) = self.leases.get(number) else { continue };
             let mut lease = lease.clone();
@@ -193,10 +193,10 @@ impl Scribe {
             }
             leases.push(lease);
         }
-        Sending { leases, rows, findings }
+        ResultBatch { leases, rows, findings }
     }
 
-    fn settle(&mut self, written: Vec<Lease>) {
+    fn settle(&mut self, written: Vec<ShardLease>) {
         for mut lease in written {
             let Some((known, _)) = self.leases.get_mut(&lease.number) else { continue };
             let more = lease.over.count() - known.over.count();
@@ -228,8 +228,13 @@ impl Scribe {
 }
 
 /// Returns a result as a row.
-fn row(eve: &mut Eve, (shard, position): (u64, u64), answer: &Answer, told: &Told) -> [Value<'static>; 8] {
-    let number = |count: u64| Value::Integer(i64::try_from(count).unwrap_or(i64::MAX));
+fn row(
+    eve: &mut EveFormat,
+    (shard, position): (u64, u64),
+    answer: &TargetResult,
+    told: &TargetEvents,
+) -> [SqlParameter<'static>; 8] {
+    let number = |count: u64| SqlParameter::Integer(i64::try_from(count).unwrap_or(i64::MAX));
     // The connection event is written only if there is no other one.
     let shown = match told.events.as_slice() {
         [_, behind @ ..] if !behind.is_empty() => behind,
@@ -238,16 +243,17 @@ fn row(eve: &mut Eve, (shard, position): (u64, u64), answer: &Answer, told: &Tol
     let (mut json, mut csv) = (Vec::new(), Vec::new());
     // Writing to memory cannot fail.
     let _ = eve.group(shown, &mut json);
-    let _ = Csv.group(shown, &mut csv);
-    let text = |octets: Vec<u8>| Value::Text(String::from_utf8_lossy(&octets).trim_end().to_owned().into());
+    let _ = CsvFormat.group(shown, &mut csv);
+    let text =
+        |octets: Vec<u8>| SqlParameter::Text(String::from_utf8_lossy(&octets).trim_end().to_owned().into());
     let end = told.events.first().and_then(server).unwrap_or_default();
     [
         number(shard),
         number(position),
         end.0.into(),
         end.1.into(),
-        Value::Text(answer.state.name().into()),
-        Value::Text(answer.matched.to_string().into()),
+        SqlParameter::Text(answer.state.name().into()),
+        SqlParameter::Text(answer.matched.to_string().into()),
         text(json),
         text(csv),
     ]

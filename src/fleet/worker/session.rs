@@ -8,19 +8,19 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Sender, unbounded};
 use ipnet::IpNet;
 
-use super::report::{Knows, Message, Reporter};
-use super::scribe::{Scribe, Tally};
-use super::supply::{Supply, Tap};
-use super::{Reader, Task, Until, Worker};
-use crate::fleet::Order;
-use crate::fleet::pace::Allowance;
-use crate::fleet::queue::Ordered;
-use crate::fleet::rhythm::Exclusions;
-use crate::inventory::{Keeper, StoreError};
-use crate::scan::report::Selection;
+use super::report::{IsKnownServer, ResultReporter, WriterMessage};
+use super::scribe::{ResultWriter, WorkerProgress};
+use super::supply::{SupplyHandle, TargetSupply};
+use super::{ExitCondition, OrderTranslator, ScanTask, ScanWorker};
+use crate::fleet::ScanOrder;
+use crate::fleet::pace::RateShare;
+use crate::fleet::queue::ScanAssignment;
+use crate::fleet::rhythm::ExclusionWindows;
+use crate::inventory::{StoreError, TransactionalWriter};
+use crate::scan::report::ResultSelection;
 use crate::scan::session::{asks_each_name, config_of, threads_for};
-use crate::scan::targets::{Builder, SetOptions, TargetSet};
-use crate::scan::{Config, ScanError};
+use crate::scan::targets::{SetOptions, TargetSet, TargetSetBuilder};
+use crate::scan::{ScanError, ScannerConfig};
 
 /// Interval between checks of the state of the work.
 const TICK: Duration = Duration::from_millis(20);
@@ -35,7 +35,7 @@ const HELD: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The reason why the work on a scan ended early.
-pub(super) enum Fault {
+pub(super) enum ScanStopReason {
     /// The worker is told to stop.
     Stopped,
     /// Nothing may be probed now.
@@ -45,24 +45,28 @@ pub(super) enum Fault {
 }
 
 /// Works on a scan until there are no more shards to take, or the worker is told to stop.
-pub(super) fn run(worker: &mut Worker<'_>, scan: i64, read: &Reader<'_>) -> Result<(), Fault> {
+pub(super) fn run(
+    worker: &mut ScanWorker<'_>,
+    scan: i64,
+    read: &OrderTranslator<'_>,
+) -> Result<(), ScanStopReason> {
     let told = worker.ask_until_told(|queue| {
         let order = queue.order(scan)?;
         queue.limits(scan).map(|limits| (order, limits))
     });
-    let Some((ordered, limits)) = told else { return Err(Fault::Stopped) };
-    let Ordered { order, shards, about } = match ordered {
+    let Some((ordered, limits)) = told else { return Err(ScanStopReason::Stopped) };
+    let ScanAssignment { order, shards, about } = match ordered {
         Ok(ordered) => ordered,
         Err(error) => return fail(worker, scan, error),
     };
-    let exclusions = match Exclusions::read(&order.not_at) {
+    let exclusions = match ExclusionWindows::read(&order.not_at) {
         Ok(exclusions) => exclusions,
         Err(error) => return fail(worker, scan, format!("when nothing is asked: {error}")),
     };
     if !exclusions.is_empty() {
         match worker.beat(Some(scan)) {
             Some(beat) if !exclusions.cover(beat.now) => {}
-            _ => return Err(Fault::Rest),
+            _ => return Err(ScanStopReason::Rest),
         }
     }
     let made = read(&order).and_then(|task| Ok((targets(&order, &task)?, task)));
@@ -71,22 +75,22 @@ pub(super) fn run(worker: &mut Worker<'_>, scan: i64, read: &Reader<'_>) -> Resu
         Err(error) => return fail(worker, scan, error),
     };
     let keeper = open(worker, &about)?;
-    let known = keeper.known_servers().map_err(|_| Fault::Rest)?;
+    let known = keeper.known_servers().map_err(|_| ScanStopReason::Rest)?;
     let mut networks: Vec<(i64, IpNet)> = (1..).zip(order.limits.iter().map(|limit| limit.network)).collect();
     // The smallest network that contains a target applies.
     networks.sort_by_key(|(_, network)| std::cmp::Reverse(network.prefix_len()));
-    let tally = Tally::default();
+    let tally = WorkerProgress::default();
     let nets: Vec<IpNet> = networks.iter().map(|(_, network)| *network).collect();
-    let supply = Supply::new(set, (order.seed, shards), &nets, Arc::clone(&tally.waiting));
+    let supply = TargetSupply::new(set, (order.seed, shards), &nets, Arc::clone(&tally.waiting));
     let lease = worker.config.lease;
-    let of_all = limits.contains(&0).then(|| Allowance::new(0));
-    let leader = Leader {
+    let of_all = limits.contains(&0).then(|| RateShare::new(0));
+    let leader = ScanLeader {
         worker,
         scan,
         exclusions,
         total: of_all,
-        networks: networks.iter().map(|(number, _)| Allowance::new(*number)).collect(),
-        tap: Tap::new(supply),
+        networks: networks.iter().map(|(number, _)| RateShare::new(*number)).collect(),
+        tap: SupplyHandle::new(supply),
         tally: tally.clone(),
         looked: None,
         taken: 0,
@@ -94,22 +98,22 @@ pub(super) fn run(worker: &mut Worker<'_>, scan: i64, read: &Reader<'_>) -> Resu
         is_failed: None,
         is_cancelled: false,
     };
-    let scribe = Scribe::new(keeper, (scan, shards), lease, task.eve, tally);
-    let knows: Knows = Arc::new(move |server| known.contains(&server));
+    let scribe = ResultWriter::new(keeper, (scan, shards), lease, task.eve, tally);
+    let knows: IsKnownServer = Arc::new(move |server| known.contains(&server));
     leader.run(&task, (scribe, knows), order.every)
 }
 
 /// Reports an order that cannot be done: a shard is taken and returned with the reason, so that the reason
 /// shows in the status.
-fn fail(worker: &mut Worker<'_>, scan: i64, error: String) -> Result<(), Fault> {
+fn fail(worker: &mut ScanWorker<'_>, scan: i64, error: String) -> Result<(), ScanStopReason> {
     let id = worker.id;
     worker.ask_until_told(|queue| queue.take(id, scan, 1));
-    Err(Fault::Scan(error))
+    Err(ScanStopReason::Scan(error))
 }
 
 /// Returns the targets of an order, which must equal those of the program that made it.
-fn targets(order: &Order, task: &Task) -> Result<TargetSet, String> {
-    let mut builder = Builder::default();
+fn targets(order: &ScanOrder, task: &ScanTask) -> Result<TargetSet, String> {
+    let mut builder = TargetSetBuilder::default();
     order.targets.iter().try_for_each(|word| builder.target(word)).map_err(|error| error.to_string())?;
     order.named.iter().for_each(|(address, name)| builder.named_target(*address, name));
     order.endpoints.iter().for_each(|(address, name)| builder.endpoint(*address, name.as_deref()));
@@ -122,24 +126,24 @@ fn targets(order: &Order, task: &Task) -> Result<TargetSet, String> {
 }
 
 /// Opens the inventory as soon as possible.
-fn open(worker: &mut Worker<'_>, about: &str) -> Result<Keeper, Fault> {
+fn open(worker: &mut ScanWorker<'_>, about: &str) -> Result<TransactionalWriter, ScanStopReason> {
     let (place, name) = (&worker.config.place, &worker.config.name);
-    Keeper::open(place, name, about).map_err(|error| match error {
-        StoreError::Database { .. } => Fault::Rest,
-        error => Fault::Scan(error.to_string()),
+    TransactionalWriter::open(place, name, about).map_err(|error| match error {
+        StoreError::Database { .. } => ScanStopReason::Rest,
+        error => ScanStopReason::Scan(error.to_string()),
     })
 }
 
 /// Leads the threads of one scan.
-struct Leader<'w, 'a> {
-    worker: &'w mut Worker<'a>,
+struct ScanLeader<'w, 'a> {
+    worker: &'w mut ScanWorker<'a>,
     scan: i64,
-    exclusions: Exclusions,
+    exclusions: ExclusionWindows,
     /// Its shares of the limit of all targets, if there is one, and of the limits of networks.
-    total: Option<Allowance>,
-    networks: Vec<Allowance>,
-    tap: Tap,
-    tally: Tally,
+    total: Option<RateShare>,
+    networks: Vec<RateShare>,
+    tap: SupplyHandle,
+    tally: WorkerProgress,
     /// Time of the last query that found no shards.
     looked: Option<Instant>,
     taken: usize,
@@ -150,13 +154,20 @@ struct Leader<'w, 'a> {
     is_cancelled: bool,
 }
 
-impl Leader<'_, '_> {
-    fn run(mut self, task: &Task, (scribe, knows): (Scribe, Knows), every: bool) -> Result<(), Fault> {
+impl ScanLeader<'_, '_> {
+    fn run(
+        mut self,
+        task: &ScanTask,
+        (scribe, knows): (ResultWriter, IsKnownServer),
+        every: bool,
+    ) -> Result<(), ScanStopReason> {
         let options = &task.options;
         let remaining = self.tap.lock().targets();
-        let config = config_of(options, remaining).map_err(|error| Fault::Scan(error.to_string()))?;
+        let config =
+            config_of(options, remaining).map_err(|error| ScanStopReason::Scan(error.to_string()))?;
         let threads = threads_for(options.threads, options.rate, remaining);
-        let selection = Selection { open_only: !every, hide_unanswered: false, ..options.selection.clone() };
+        let selection =
+            ResultSelection { open_only: !every, hide_unanswered: false, ..options.selection.clone() };
         let selection = Arc::new(selection);
         // Nothing is probed before the rate is known.
         self.adjust(Instant::now());
@@ -165,7 +176,7 @@ impl Leader<'_, '_> {
             let (sender, receiver) = unbounded();
             let reporter = || {
                 let waiting = Arc::clone(&self.tally.waiting);
-                Reporter::new(Arc::clone(&selection), Arc::clone(&knows), waiting, sender.clone())
+                ResultReporter::new(Arc::clone(&selection), Arc::clone(&knows), waiting, sender.clone())
             };
             let parts = (0..threads).map(|_| (self.tap.clone(), reporter())).collect();
             let writing = spawn(scope, "fleet-writer", move || scribe.run(&receiver))?;
@@ -183,8 +194,8 @@ impl Leader<'_, '_> {
         self.worker.ended.targets += self.tally.over.load(Relaxed);
         self.worker.ended.shards += self.tally.done.load(Relaxed);
         match self.is_failed {
-            Some(error) => Err(Fault::Scan(error)),
-            None if self.worker.stop.is_asked() => Err(Fault::Stopped),
+            Some(error) => Err(ScanStopReason::Scan(error)),
+            None if self.worker.stop.is_asked() => Err(ScanStopReason::Stopped),
             None => Ok(()),
         }
     }
@@ -192,11 +203,11 @@ impl Leader<'_, '_> {
     /// Leads until all threads have ended.
     fn lead(
         &mut self,
-        config: &Config,
-        sender: Sender<Message>,
+        config: &ScannerConfig,
+        sender: Sender<WriterMessage>,
         asking: ScopedJoinHandle<'_, Result<(), ScanError>>,
         writing: &ScopedJoinHandle<'_, ()>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), ScanStopReason> {
         let (mut sender, mut asking) = (Some(sender), Some(asking));
         while !writing.is_finished() {
             if self.worker.is_due() {
@@ -253,12 +264,12 @@ impl Leader<'_, '_> {
         let share = self.total.map(|it| it.rate(now));
         let total = [own, share].into_iter().flatten().min();
         let networks: Vec<u64> = self.networks.iter().map(|it| it.rate(now)).collect();
-        let until = self.total.iter().chain(&self.networks).filter_map(Allowance::until).min();
+        let until = self.total.iter().chain(&self.networks).filter_map(RateShare::until).min();
         self.tap.lock().adjust(total, &networks, now, until);
     }
 
     /// Takes shards in advance.
-    fn provide(&mut self, sender: &Sender<Message>) {
+    fn provide(&mut self, sender: &Sender<WriterMessage>) {
         if self.closing.is_some() {
             return;
         }
@@ -271,12 +282,12 @@ impl Leader<'_, '_> {
         };
         let is_late = self.looked.is_some_and(|looked| looked.elapsed() < super::LOOKS);
         let most = match self.worker.config.until {
-            Until::Once => 1 - self.taken.min(1),
-            Until::Told | Until::Empty => AHEAD.saturating_sub(ahead),
+            ExitCondition::Once => 1 - self.taken.min(1),
+            ExitCondition::Told | ExitCondition::Empty => AHEAD.saturating_sub(ahead),
         };
         let held = self.tally.held.load(Relaxed);
         if most == 0 || held >= HELD || (is_late && !is_empty) {
-            if most == 0 && is_empty && self.worker.config.until == Until::Once {
+            if most == 0 && is_empty && self.worker.config.until == ExitCondition::Once {
                 self.close();
             }
             return;
@@ -295,7 +306,7 @@ impl Leader<'_, '_> {
             self.tally.held.fetch_add(1, Relaxed);
             let is_lost = Arc::new(AtomicBool::new(false));
             // The writer learns of the shard before any answer arrives.
-            let _ = sender.send(Message::Taken(Box::new(lease.clone()), Arc::clone(&is_lost)));
+            let _ = sender.send(WriterMessage::Taken(Box::new(lease.clone()), Arc::clone(&is_lost)));
             self.tap.lock().add(&lease, is_lost);
         }
     }
@@ -307,7 +318,7 @@ impl Leader<'_, '_> {
     }
 
     /// Gives up answers under way if the worker must end and they take too long.
-    fn end_in_time(&mut self, config: &Config) {
+    fn end_in_time(&mut self, config: &ScannerConfig) {
         let Some(since) = self.closing else { return };
         let is_over_time = self.worker.stop.is_asked() && since.elapsed() > PATIENCE;
         if self.is_cancelled || self.worker.stop.is_urgent() || is_over_time {
@@ -325,7 +336,7 @@ fn spawn<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     name: &str,
     body: impl FnOnce() -> T + Send + 'scope,
-) -> Result<ScopedJoinHandle<'scope, T>, Fault> {
+) -> Result<ScopedJoinHandle<'scope, T>, ScanStopReason> {
     let thread = std::thread::Builder::new().name(name.to_owned());
-    thread.spawn_scoped(scope, body).map_err(|error| Fault::Scan(format!("a thread: {error}")))
+    thread.spawn_scoped(scope, body).map_err(|error| ScanStopReason::Scan(format!("a thread: {error}")))
 }

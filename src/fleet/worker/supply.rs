@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
 
-use crate::fleet::over::Over;
-use crate::fleet::queue::Lease;
-use crate::scan::pacing::{Bucket, Rate};
+use crate::fleet::over::FinishedTargets;
+use crate::fleet::queue::ShardLease;
+use crate::scan::pacing::{ScanRate, TokenBucket};
 use crate::scan::permutation::Permutation;
 use crate::scan::targets::{Shard, TargetSet};
-use crate::scan::{Next, Target, Targets};
+use crate::scan::{NextTarget, Target, TargetSource};
 
 /// Number of results waiting for the database from which on nothing more is probed.
 const WAITING: usize = 32_768;
@@ -32,14 +32,14 @@ const AT_ONCE: usize = 256;
 
 /// The next targets of a worker, shared by the probing threads and the leading one.
 #[derive(Debug)]
-pub(super) struct Supply {
+pub(super) struct TargetSupply {
     set: TargetSet,
     permutation: Permutation,
     /// Number of shards of the scan.
     shards: u64,
-    parts: VecDeque<Part>,
-    total: Bucket,
-    networks: Vec<Network>,
+    parts: VecDeque<ShardRemainder>,
+    total: TokenBucket,
+    networks: Vec<LimitedNetwork>,
     /// A target that found no room among those set aside.
     stuck: Option<(usize, Target)>,
     /// Time when the rates expire.
@@ -52,23 +52,23 @@ pub(super) struct Supply {
 
 /// The remaining part of a shard.
 #[derive(Debug)]
-struct Part {
+struct ShardRemainder {
     shard: Shard,
     next: u64,
     total: u64,
-    over: Over,
+    over: FinishedTargets,
     is_lost: Arc<AtomicBool>,
 }
 
 /// A network with its own limit.
 #[derive(Debug)]
-struct Network {
+struct LimitedNetwork {
     network: IpNet,
-    bucket: Bucket,
+    bucket: TokenBucket,
     aside: VecDeque<Target>,
 }
 
-impl Supply {
+impl TargetSupply {
     /// Returns a supply of a scan's targets in their sequence.
     pub(super) fn new(
         set: TargetSet,
@@ -77,13 +77,13 @@ impl Supply {
         waiting: Arc<AtomicUsize>,
     ) -> Self {
         let network =
-            |network: &IpNet| Network { network: *network, bucket: nothing(), aside: VecDeque::new() };
+            |network: &IpNet| LimitedNetwork { network: *network, bucket: nothing(), aside: VecDeque::new() };
         Self {
             permutation: Permutation::new(set.len(), seed),
             set,
             shards,
             parts: VecDeque::new(),
-            total: Bucket::new(Rate::Max, 1),
+            total: TokenBucket::new(ScanRate::Max, 1),
             networks: networks.iter().map(network).collect(),
             stuck: None,
             until: None,
@@ -94,9 +94,15 @@ impl Supply {
     }
 
     /// Adds a shard.
-    pub(super) fn add(&mut self, lease: &Lease, is_lost: Arc<AtomicBool>) {
+    pub(super) fn add(&mut self, lease: &ShardLease, is_lost: Arc<AtomicBool>) {
         let Some(shard) = Shard::numbered(lease.number, self.shards) else { return };
-        self.parts.push_back(Part { shard, next: 0, total: lease.total, over: lease.over.clone(), is_lost });
+        self.parts.push_back(ShardRemainder {
+            shard,
+            next: 0,
+            total: lease.total,
+            over: lease.over.clone(),
+            is_lost,
+        });
     }
 
     /// Returns the number of targets of the scan.
@@ -141,26 +147,26 @@ impl Supply {
         }
     }
 
-    fn next(&mut self, now: Instant) -> Next {
+    fn next(&mut self, now: Instant) -> NextTarget {
         if self.is_closed {
-            return Next::End;
+            return NextTarget::End;
         }
         let is_late = self.until.is_some_and(|until| until <= now);
         if self.is_paused || is_late || self.waiting.load(Relaxed) >= WAITING {
-            return Next::Wait(PAUSE);
+            return NextTarget::Wait(PAUSE);
         }
         if let Err(wait) = self.total.take(now) {
-            return Next::Wait(wait);
+            return NextTarget::Wait(wait);
         }
         for network in &mut self.networks {
             if !network.aside.is_empty()
                 && network.bucket.take(now).is_ok()
                 && let Some(target) = network.aside.pop_front()
             {
-                return Next::Target(target);
+                return NextTarget::Target(target);
             }
         }
-        self.fresh(now).map_or(Next::Wait(PAUSE), Next::Target)
+        self.fresh(now).map_or(NextTarget::Wait(PAUSE), NextTarget::Target)
     }
 
     /// Returns a new target that may be probed now.
@@ -215,28 +221,28 @@ impl Supply {
 }
 
 /// Returns a bucket that admits nothing yet.
-fn nothing() -> Bucket {
-    let mut bucket = Bucket::new(Rate::Max, 1);
+fn nothing() -> TokenBucket {
+    let mut bucket = TokenBucket::new(ScanRate::Max, 1);
     bucket.adjust(0, Instant::now());
     bucket
 }
 
 /// The handle of one thread to the supply.
 #[derive(Debug, Clone)]
-pub(super) struct Tap(Arc<Mutex<Supply>>);
+pub(super) struct SupplyHandle(Arc<Mutex<TargetSupply>>);
 
-impl Tap {
-    pub(super) fn new(supply: Supply) -> Self {
+impl SupplyHandle {
+    pub(super) fn new(supply: TargetSupply) -> Self {
         Self(Arc::new(Mutex::new(supply)))
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Supply> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, TargetSupply> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Targets for Tap {
-    fn next(&mut self, now: Instant) -> Next {
+impl TargetSource for SupplyHandle {
+    fn next(&mut self, now: Instant) -> NextTarget {
         self.lock().next(now)
     }
 

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use ipnet::IpNet;
 use serde_json::Value;
 
-use crate::hook::{Family, Programs, Question};
+use crate::hook::{IpFamily, MachineQuery, ProgramRunner};
 
 /// Time for which the machine's addresses are cached.
 const FRESH: Duration = Duration::from_secs(5);
 
 /// The reason why an address is not banned.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Exemption {
+pub(super) enum BanExemption {
     /// The address belongs to no single remote host.
     #[error("it is a loopback, multicast, broadcast or unspecified address")]
     Kind,
@@ -33,64 +33,70 @@ pub(super) enum Exemption {
 
 /// The exemptions, with the cached addresses of this machine.
 #[derive(Debug)]
-pub(super) struct Exemptions {
+pub(super) struct BanExemptions {
     networks: Vec<IpNet>,
-    machine: Option<(Instant, Machine)>,
+    machine: Option<(Instant, MachineAddresses)>,
 }
 
 /// Addresses of this machine.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Machine {
+struct MachineAddresses {
     own: Vec<IpAddr>,
     gateways: Vec<IpAddr>,
 }
 
-impl Exemptions {
+impl BanExemptions {
     pub(super) const fn new(networks: Vec<IpNet>) -> Self {
         Self { networks, machine: None }
     }
 
     /// Returns the reason why an address must not be banned, if there is one.
-    pub(super) fn of(&mut self, address: IpAddr, programs: &Programs, now: Instant) -> Option<Exemption> {
+    pub(super) fn of(
+        &mut self,
+        address: IpAddr,
+        programs: &ProgramRunner,
+        now: Instant,
+    ) -> Option<BanExemption> {
         let is_broadcast = matches!(address, IpAddr::V4(address) if address.is_broadcast());
         if address.is_loopback() || address.is_multicast() || address.is_unspecified() || is_broadcast {
-            return Some(Exemption::Kind);
+            return Some(BanExemption::Kind);
         }
         if let Some(network) = self.networks.iter().find(|network| network.contains(&address)) {
-            return Some(Exemption::Network(*network));
+            return Some(BanExemption::Network(*network));
         }
         match self.machine(programs, now) {
-            Ok(machine) if machine.own.contains(&address) => Some(Exemption::Own),
-            Ok(machine) if machine.gateways.contains(&address) => Some(Exemption::Gateway),
+            Ok(machine) if machine.own.contains(&address) => Some(BanExemption::Own),
+            Ok(machine) if machine.gateways.contains(&address) => Some(BanExemption::Gateway),
             Ok(_) => None,
-            Err(why) => Some(Exemption::Unknown(why)),
+            Err(why) => Some(BanExemption::Unknown(why)),
         }
     }
 
-    fn machine(&mut self, programs: &Programs, now: Instant) -> Result<&Machine, String> {
+    fn machine(&mut self, programs: &ProgramRunner, now: Instant) -> Result<&MachineAddresses, String> {
         if let Some((read, _)) = &self.machine
             && now.saturating_duration_since(*read) > FRESH
         {
             self.machine = None;
         }
         if self.machine.is_none() {
-            self.machine = Some((now, Machine::read(programs)?));
+            self.machine = Some((now, MachineAddresses::read(programs)?));
         }
         self.machine.as_ref().map(|(_, machine)| machine).ok_or_else(String::new)
     }
 }
 
-impl Machine {
-    fn read(programs: &Programs) -> Result<Self, String> {
-        let mut machine = Self { own: addresses(&ask(programs, Question::Addresses)?), gateways: Vec::new() };
-        for family in Family::ALL {
-            machine.gateways.extend(gateways(&ask(programs, Question::DefaultRoutes(family))?));
+impl MachineAddresses {
+    fn read(programs: &ProgramRunner) -> Result<Self, String> {
+        let mut machine =
+            Self { own: addresses(&ask(programs, MachineQuery::Addresses)?), gateways: Vec::new() };
+        for family in IpFamily::ALL {
+            machine.gateways.extend(gateways(&ask(programs, MachineQuery::DefaultRoutes(family))?));
         }
         Ok(machine)
     }
 }
 
-fn ask(programs: &Programs, question: Question) -> Result<Value, String> {
+fn ask(programs: &ProgramRunner, question: MachineQuery) -> Result<Value, String> {
     let ended = programs.look(question).map_err(|error| format!("`{question}`: {error}"))?;
     match ended.code {
         Some(0) if ended.stdout.trim().is_empty() => Ok(Value::Null),
@@ -147,18 +153,18 @@ mod tests {
     #[test]
     fn what_is_no_single_host_and_what_is_configured_is_exempt_without_a_look() {
         let networks = vec!["198.51.100.0/24".parse().unwrap(), "2001:db8::/32".parse().unwrap()];
-        let mut exemptions = Exemptions::new(networks.clone());
+        let mut exemptions = BanExemptions::new(networks.clone());
         let mut of = |address: &str| {
-            let known = Machine { own: vec!["192.0.2.1".parse().unwrap()], gateways: Vec::new() };
+            let known = MachineAddresses { own: vec!["192.0.2.1".parse().unwrap()], gateways: Vec::new() };
             exemptions.machine = Some((Instant::now(), known));
-            exemptions.of(address.parse().unwrap(), &Programs::Here, Instant::now())
+            exemptions.of(address.parse().unwrap(), &ProgramRunner::Here, Instant::now())
         };
         for address in ["127.0.0.1", "::1", "224.0.0.1", "255.255.255.255", "0.0.0.0", "ff02::1"] {
-            assert_eq!(of(address), Some(Exemption::Kind), "{address}");
+            assert_eq!(of(address), Some(BanExemption::Kind), "{address}");
         }
-        assert_eq!(of("198.51.100.7"), Some(Exemption::Network(networks[0])));
-        assert_eq!(of("2001:db8::7"), Some(Exemption::Network(networks[1])));
-        assert_eq!(of("192.0.2.1"), Some(Exemption::Own));
+        assert_eq!(of("198.51.100.7"), Some(BanExemption::Network(networks[0])));
+        assert_eq!(of("2001:db8::7"), Some(BanExemption::Network(networks[1])));
+        assert_eq!(of("192.0.2.1"), Some(BanExemption::Own));
         assert_eq!(of("192.0.2.2"), None);
     }
 }

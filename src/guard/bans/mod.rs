@@ -16,14 +16,14 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounde
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use self::exempt::{Exemption, Exemptions};
-use self::registry::{Added, Ban, BanRegistry};
+use self::exempt::{BanExemption, BanExemptions};
+use self::registry::{BanAddResult, BanRegistry, RegisteredBan};
 use super::requests::ReplySender;
-use super::sinks::Sinks;
+use super::sinks::EventDistributor;
 use crate::diagnostics::tell;
 use crate::engine::BanRequest;
 use crate::event::{self, BanFacts, Event, EventKind, EventSink as _};
-use crate::hook::Programs;
+use crate::hook::ProgramRunner;
 use crate::hook::bans::{self, BanCall, BanError, LONGEST};
 use crate::metrics::GuardMetrics;
 
@@ -142,17 +142,17 @@ impl BanKeeper {
     ///
     /// The system has no free thread.
     pub(super) fn start(
-        programs: Programs,
+        programs: ProgramRunner,
         config: BanConfig,
         metrics: GuardMetrics,
-        sinks: Sinks,
+        sinks: EventDistributor,
     ) -> std::io::Result<Self> {
         let (orders, receiver) = bounded(WAITING);
         let handle = BanHandle { orders, metrics: metrics.clone() };
-        let keeping = Keeping {
+        let keeping = BanKeeperState {
             programs,
             enforces: config.enforces,
-            exempt: Exemptions::new(config.exempt),
+            exempt: BanExemptions::new(config.exempt),
             registry: BanRegistry::default(),
             metrics,
             sinks,
@@ -182,14 +182,14 @@ impl BanKeeper {
 }
 
 /// The state that the thread owns.
-struct Keeping {
-    programs: Programs,
+struct BanKeeperState {
+    programs: ProgramRunner,
     /// True if rules block.
     enforces: bool,
-    exempt: Exemptions,
+    exempt: BanExemptions,
     registry: BanRegistry,
     metrics: GuardMetrics,
-    sinks: Sinks,
+    sinks: EventDistributor,
     /// The last failure that was reported.
     failure: Option<String>,
     /// The kernel's count of dropped packets at the last read.
@@ -198,9 +198,9 @@ struct Keeping {
     due: Option<Instant>,
 }
 
-impl Keeping {
+impl BanKeeperState {
     fn run(mut self, orders: &Receiver<BanOrder>, expected: bool) {
-        if let Programs::Here = self.programs
+        if let ProgramRunner::Here = self.programs
             && let Err(error) = descriptors::keep_own()
         {
             tell(format_args!("bannerwall: nft cannot be run when no descriptors are left: {error}"));
@@ -274,13 +274,13 @@ impl Keeping {
         let mut bans = Vec::new();
         for request in requests {
             match self.exempt.of(request.client.to_canonical(), &self.programs, now) {
-                None => bans.push(Ban {
+                None => bans.push(RegisteredBan {
                     address: request.client.to_canonical(),
                     until: now + request.time,
                     rule: Some(request.rule),
                     banner: request.banner,
                 }),
-                Some(Exemption::Unknown(why)) => {
+                Some(BanExemption::Unknown(why)) => {
                     self.metrics.bans("failed").inc();
                     self.report_failure(&why);
                 }
@@ -293,11 +293,11 @@ impl Keeping {
     }
 
     /// Adds bans to the registry and the kernel's set.
-    fn set(&mut self, bans: Vec<Ban>, now: Instant) -> Result<(), BanError> {
+    fn set(&mut self, bans: Vec<RegisteredBan>, now: Instant) -> Result<(), BanError> {
         let (mut add, mut remove) = (Vec::new(), Vec::new());
         for ban in bans {
             let (added, evicted) = self.registry.add(ban.clone());
-            if added != Added::Known {
+            if added != BanAddResult::Known {
                 add.push((ban, added));
             }
             remove.extend(evicted);
@@ -323,7 +323,7 @@ impl Keeping {
             self.end(&ban, "evicted");
         }
         for (ban, added) in add {
-            let state = if added == Added::New { "banned" } else { "extended" };
+            let state = if added == BanAddResult::New { "banned" } else { "extended" };
             self.metrics.bans(state).inc();
             self.emit(&ban, state, None);
         }
@@ -337,7 +337,12 @@ impl Keeping {
             BanCommand::Add { address, seconds } => {
                 self.check_addition(address.to_canonical(), seconds, now)?;
                 let until = now + Duration::from_secs(seconds);
-                let ban = Ban { address: address.to_canonical(), rule: None, banner: String::new(), until };
+                let ban = RegisteredBan {
+                    address: address.to_canonical(),
+                    rule: None,
+                    banner: String::new(),
+                    until,
+                };
                 self.set(vec![ban], now).map_err(|error| error.to_string())?;
             }
             BanCommand::Remove { address } => {
@@ -352,8 +357,8 @@ impl Keeping {
                 self.end(&ban, "removed");
             }
         }
-        let info = |ban: &Ban| {
-            let Ban { address, rule, banner, .. } = ban.clone();
+        let info = |ban: &RegisteredBan| {
+            let RegisteredBan { address, rule, banner, .. } = ban.clone();
             BanInfo { address, seconds: ban.element(now).seconds, rule, banner }
         };
         let bans = self.registry.iter().take(SHOWN).map(info).collect();
@@ -379,7 +384,7 @@ impl Keeping {
         }
     }
 
-    fn end(&mut self, ban: &Ban, why: &'static str) {
+    fn end(&mut self, ban: &RegisteredBan, why: &'static str) {
         self.metrics.unbans(why).inc();
         self.emit(ban, "unbanned", Some(why.to_owned()));
     }
@@ -446,7 +451,7 @@ impl Keeping {
         }
     }
 
-    fn emit(&mut self, ban: &Ban, state: &'static str, detail: Option<String>) {
+    fn emit(&mut self, ban: &RegisteredBan, state: &'static str, detail: Option<String>) {
         let left = ban.until.saturating_duration_since(Instant::now());
         let facts = BanFacts {
             address: ban.address,
@@ -456,7 +461,7 @@ impl Keeping {
             banner: ban.banner.clone(),
             detail,
         };
-        let (timestamp, source) = (SystemTime::now().into(), event::Source::Guard);
+        let (timestamp, source) = (SystemTime::now().into(), event::EventSource::Guard);
         self.sinks.emit(Event { timestamp, source, flow: None, kind: EventKind::Ban(Box::new(facts)) });
     }
 }

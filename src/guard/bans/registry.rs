@@ -12,7 +12,7 @@ const WORTH: Duration = Duration::from_secs(1);
 
 /// One banned client.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Ban {
+pub(super) struct RegisteredBan {
     pub(super) address: IpAddr,
     /// The rule that asked for it; absent for a ban by `bannerwall bans add`.
     pub(super) rule: Option<String>,
@@ -21,7 +21,7 @@ pub(super) struct Ban {
     pub(super) until: Instant,
 }
 
-impl Ban {
+impl RegisteredBan {
     /// Returns the ban as an element of the kernel's set.
     pub(super) fn element(&self, now: Instant) -> BanElement {
         let left = self.until.saturating_duration_since(now);
@@ -50,7 +50,7 @@ const NO_RULE: &str = "-";
 
 /// The result of adding a ban.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Added {
+pub(super) enum BanAddResult {
     /// The client was not banned before.
     New,
     /// It was banned for a shorter time.
@@ -62,7 +62,7 @@ pub(super) enum Added {
 /// All bans, by address and by end.
 #[derive(Debug)]
 pub(super) struct BanRegistry {
-    bans: HashMap<IpAddr, Ban>,
+    bans: HashMap<IpAddr, RegisteredBan>,
     ends: BTreeSet<(Instant, IpAddr)>,
     limit: usize,
 }
@@ -80,10 +80,10 @@ impl BanRegistry {
 
     /// Adds a ban, or extends the one of the same address. Also returns the ban that was evicted for it: the
     /// one that would have ended first.
-    pub(super) fn add(&mut self, ban: Ban) -> (Added, Option<Ban>) {
+    pub(super) fn add(&mut self, ban: RegisteredBan) -> (BanAddResult, Option<RegisteredBan>) {
         let before = self.bans.get(&ban.address).map(|before| before.until);
         if before.is_some_and(|until| ban.until < until + WORTH) {
-            return (Added::Known, None);
+            return (BanAddResult::Known, None);
         }
         let evicted = if before.is_none() && self.bans.len() >= self.limit {
             self.ends.first().copied().and_then(|(_, address)| self.remove(address))
@@ -93,23 +93,23 @@ impl BanRegistry {
         self.remove(ban.address);
         self.ends.insert((ban.until, ban.address));
         self.bans.insert(ban.address, ban);
-        (if before.is_some() { Added::Extended } else { Added::New }, evicted)
+        (if before.is_some() { BanAddResult::Extended } else { BanAddResult::New }, evicted)
     }
 
     /// Returns the ban of an address.
-    pub(super) fn get(&self, address: IpAddr) -> Option<&Ban> {
+    pub(super) fn get(&self, address: IpAddr) -> Option<&RegisteredBan> {
         self.bans.get(&address)
     }
 
     /// Removes the ban of an address.
-    pub(super) fn remove(&mut self, address: IpAddr) -> Option<Ban> {
+    pub(super) fn remove(&mut self, address: IpAddr) -> Option<RegisteredBan> {
         let ban = self.bans.remove(&address)?;
         self.ends.remove(&(ban.until, address));
         Some(ban)
     }
 
     /// Removes and returns the next ban that has ended.
-    pub(super) fn pop_ended(&mut self, now: Instant) -> Option<Ban> {
+    pub(super) fn pop_ended(&mut self, now: Instant) -> Option<RegisteredBan> {
         let (until, address) = self.ends.first().copied()?;
         if until > now { None } else { self.remove(address) }
     }
@@ -120,7 +120,7 @@ impl BanRegistry {
     }
 
     /// Returns the bans, the one that ends first at the front.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Ban> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &RegisteredBan> {
         self.ends.iter().filter_map(|(_, address)| self.bans.get(address))
     }
 
@@ -129,11 +129,11 @@ impl BanRegistry {
     }
 
     /// Updates the bans from the kernel's set, and returns those that it no longer holds.
-    pub(super) fn agree_with(&mut self, elements: Vec<BanElement>, now: Instant) -> Vec<Ban> {
-        let mut gone: HashMap<IpAddr, Ban> = std::mem::take(&mut self.bans);
+    pub(super) fn agree_with(&mut self, elements: Vec<BanElement>, now: Instant) -> Vec<RegisteredBan> {
+        let mut gone: HashMap<IpAddr, RegisteredBan> = std::mem::take(&mut self.bans);
         self.ends.clear();
         for element in elements {
-            let read = Ban::read(&element, now);
+            let read = RegisteredBan::read(&element, now);
             // The kernel rounds down to seconds, and truncates the banner.
             let ban = match gone.remove(&read.address) {
                 Some(known) if known.until.saturating_duration_since(read.until) <= 2 * WORTH => known,
@@ -149,8 +149,8 @@ impl BanRegistry {
 mod tests {
     use super::*;
 
-    fn ban(last: u8, now: Instant, seconds: u64) -> Ban {
-        Ban {
+    fn ban(last: u8, now: Instant, seconds: u64) -> RegisteredBan {
+        RegisteredBan {
             address: [192, 0, 2, last].into(),
             rule: Some("old-ssh".to_owned()),
             banner: "SSH-2.0-OldSSH_1 with spaces".to_owned(),
@@ -162,11 +162,15 @@ mod tests {
     fn the_ban_that_ends_first_is_evicted_from_a_full_registry() {
         let (mut registry, now) = (BanRegistry::new(3), Instant::now());
         for (last, seconds) in [(1, 300), (2, 100), (3, 200)] {
-            assert_eq!(registry.add(ban(last, now, seconds)), (Added::New, None));
+            assert_eq!(registry.add(ban(last, now, seconds)), (BanAddResult::New, None));
         }
-        assert_eq!(registry.add(ban(2, now, 100)), (Added::Known, None));
-        assert_eq!(registry.add(ban(3, now, 400)), (Added::Extended, None), "no eviction for who is banned");
-        assert_eq!(registry.add(ban(4, now, 50)), (Added::New, Some(ban(2, now, 100))));
+        assert_eq!(registry.add(ban(2, now, 100)), (BanAddResult::Known, None));
+        assert_eq!(
+            registry.add(ban(3, now, 400)),
+            (BanAddResult::Extended, None),
+            "no eviction for who is banned"
+        );
+        assert_eq!(registry.add(ban(4, now, 50)), (BanAddResult::New, Some(ban(2, now, 100))));
         assert_eq!(registry.len(), 3);
         let order: Vec<IpAddr> = registry.iter().map(|ban| ban.address).collect();
         assert_eq!(order, [4, 1, 3].map(|last| IpAddr::from([192, 0, 2, last])));
@@ -190,9 +194,9 @@ mod tests {
     fn the_kernel_keeps_rule_banner_and_remaining_time() {
         let now = Instant::now();
         let known = ban(1, now, 600);
-        assert_eq!(Ban::read(&known.element(now), now), known);
-        let by_hand = Ban { rule: None, banner: String::new(), ..known };
-        assert_eq!(Ban::read(&by_hand.element(now), now), by_hand);
+        assert_eq!(RegisteredBan::read(&known.element(now), now), known);
+        let by_hand = RegisteredBan { rule: None, banner: String::new(), ..known };
+        assert_eq!(RegisteredBan::read(&by_hand.element(now), now), by_hand);
     }
 
     #[test]
@@ -202,7 +206,7 @@ mod tests {
         registry.add(ban(2, now, 600));
         let listed = vec![ban(2, now, 599).element(now), ban(3, now, 60).element(now)];
         assert_eq!(registry.agree_with(listed, now), [ban(1, now, 600)]);
-        let bans: Vec<Ban> = registry.iter().cloned().collect();
+        let bans: Vec<RegisteredBan> = registry.iter().cloned().collect();
         assert_eq!(bans, [ban(3, now, 60), ban(2, now, 600)]);
     }
 }

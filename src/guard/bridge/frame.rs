@@ -2,10 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use bannerwall_ffi::frames::Instruction;
+use bannerwall_ffi::frames::BpfInstruction;
 use etherparse::EtherType;
 
-use super::Host;
+use super::BridgeHost;
 
 /// Minimum length of a frame without its tag and its check sequence, in bytes (IEEE 802.3 section 4.2.3.3).
 const SHORTEST: usize = 60;
@@ -17,7 +17,7 @@ pub(super) const LENGTH: usize = 96;
 ///
 /// It is the output of `tcpdump -dd 'tcp[tcpflags] & tcp-syn != 0'`, extended by IPv6. Offsets count from the
 /// start of the frame, from which the kernel has removed the outer tag.
-pub(super) const OPENING: [Instruction; 16] = {
+pub(super) const OPENING: [BpfInstruction; 16] = {
     const LOAD_HALF: u16 = 0x28;
     const LOAD_OCTET: u16 = 0x30;
     const LOAD_OCTET_BEHIND: u16 = 0x50;
@@ -26,23 +26,23 @@ pub(super) const OPENING: [Instruction; 16] = {
     const HAS: u16 = 0x45;
     const GIVE: u16 = 0x06;
     [
-        Instruction(LOAD_HALF, 0, 0, 12),
-        Instruction(IS, 0, 7, 0x0800),
-        Instruction(LOAD_OCTET, 0, 0, 23),
-        Instruction(IS, 0, 11, 6),
-        Instruction(LOAD_HALF, 0, 0, 20),
-        Instruction(HAS, 9, 0, 0x1fff),
-        Instruction(IPV4_LENGTH, 0, 0, 14),
-        Instruction(LOAD_OCTET_BEHIND, 0, 0, 14 + 13),
-        Instruction(HAS, 5, 6, 0x02),
-        Instruction(IS, 0, 5, 0x86dd),
-        Instruction(LOAD_OCTET, 0, 0, 20),
-        Instruction(IS, 0, 3, 6),
-        Instruction(LOAD_OCTET, 0, 0, 54 + 13),
-        Instruction(HAS, 0, 1, 0x02),
+        BpfInstruction(LOAD_HALF, 0, 0, 12),
+        BpfInstruction(IS, 0, 7, 0x0800),
+        BpfInstruction(LOAD_OCTET, 0, 0, 23),
+        BpfInstruction(IS, 0, 11, 6),
+        BpfInstruction(LOAD_HALF, 0, 0, 20),
+        BpfInstruction(HAS, 9, 0, 0x1fff),
+        BpfInstruction(IPV4_LENGTH, 0, 0, 14),
+        BpfInstruction(LOAD_OCTET_BEHIND, 0, 0, 14 + 13),
+        BpfInstruction(HAS, 5, 6, 0x02),
+        BpfInstruction(IS, 0, 5, 0x86dd),
+        BpfInstruction(LOAD_OCTET, 0, 0, 20),
+        BpfInstruction(IS, 0, 3, 6),
+        BpfInstruction(LOAD_OCTET, 0, 0, 54 + 13),
+        BpfInstruction(HAS, 0, 1, 0x02),
         // LENGTH
-        Instruction(GIVE, 0, 0, 96),
-        Instruction(GIVE, 0, 0, 0),
+        BpfInstruction(GIVE, 0, 0, 96),
+        BpfInstruction(GIVE, 0, 0, 0),
     ]
 };
 
@@ -64,7 +64,7 @@ pub(super) fn sender(packet: &[u8]) -> Option<IpAddr> {
 }
 
 /// Returns the frame that carries an IP packet to `receiver` from the Ethernet address `source`.
-pub(super) fn frame(receiver: Host, source: [u8; 6], packet: &[u8]) -> Vec<u8> {
+pub(super) fn frame(receiver: BridgeHost, source: [u8; 6], packet: &[u8]) -> Vec<u8> {
     let mut frame = Vec::with_capacity(128);
     frame.extend(receiver.address);
     frame.extend(source);
@@ -83,7 +83,7 @@ pub(super) fn frame(receiver: Host, source: [u8; 6], packet: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use bannerwall_ffi::frames::Tag;
+    use bannerwall_ffi::frames::VlanTag;
 
     use super::*;
     use crate::packet::{Addresses, Reset, reset};
@@ -98,15 +98,18 @@ mod tests {
                 sequence: 3,
                 acknowledgement: 4,
             });
-            let host = Host { address: [7; 6], tag: None, witnessed: true };
+            let host = BridgeHost { address: [7; 6], tag: None, witnessed: true };
             let whole = frame(host, [8; 6], &packet);
             assert!(whole.len() >= 60 && whole[14..].starts_with(&packet));
             assert_eq!(read(&whole), Some((addresses.reversed().destination(), [8; 6])));
             for cut in 0..whole.len() {
                 let _ = read(&whole[..cut]);
             }
-            let tagged =
-                frame(Host { tag: Some(Tag { protocol: 0x8100, control: 5 }), ..host }, [8; 6], &packet);
+            let tagged = frame(
+                BridgeHost { tag: Some(VlanTag { protocol: 0x8100, control: 5 }), ..host },
+                [8; 6],
+                &packet,
+            );
             assert_eq!(tagged[12..16], [0x81, 0, 0, 5]);
             assert!(tagged.len() >= 64 && tagged[16..].starts_with(&whole[12..14]));
         }

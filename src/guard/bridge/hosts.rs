@@ -3,35 +3,35 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use bannerwall_ffi::frames::Tag;
+use bannerwall_ffi::frames::VlanTag;
 
 /// Number of hosts in one generation. At most twice as many are kept.
 const GENERATION: usize = 1 << 15;
 
 /// The Ethernet address and tag of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Host {
+pub(super) struct BridgeHost {
     /// Its Ethernet address, or that of the router towards it.
     pub(super) address: [u8; 6],
     /// The tag of its frames.
-    pub(super) tag: Option<Tag>,
+    pub(super) tag: Option<VlanTag>,
     /// True if the host's own frame was seen, so that the tag is known.
     pub(super) witnessed: bool,
 }
 
-type Generation = HashMap<(u32, IpAddr), Host, ahash::RandomState>;
+type Generation = HashMap<(u32, IpAddr), BridgeHost, ahash::RandomState>;
 
 /// Hosts by the port that they are behind. If a host behind another port claims the same address, it gets its
 /// own entry, so it cannot divert packets for the first.
 #[derive(Debug, Default)]
-pub(super) struct Hosts {
+pub(super) struct BridgeHosts {
     young: Generation,
     old: Generation,
 }
 
-impl Hosts {
+impl BridgeHosts {
     /// Stores the host that a frame has shown.
-    pub(super) fn learn(&mut self, port: u32, address: IpAddr, host: Host) {
+    pub(super) fn learn(&mut self, port: u32, address: IpAddr, host: BridgeHost) {
         if self.young.len() >= GENERATION {
             self.old = std::mem::take(&mut self.young);
         }
@@ -44,12 +44,12 @@ impl Hosts {
         if known.is_none_or(|known| known.address != ethernet) {
             let tag = known.and_then(|known| known.tag);
             let witnessed = known.is_some_and(|known| known.witnessed);
-            self.learn(port, address, Host { address: ethernet, tag, witnessed });
+            self.learn(port, address, BridgeHost { address: ethernet, tag, witnessed });
         }
     }
 
     /// Returns the host, and keeps it in the memory.
-    pub(super) fn get(&mut self, port: u32, address: IpAddr) -> Option<Host> {
+    pub(super) fn get(&mut self, port: u32, address: IpAddr) -> Option<BridgeHost> {
         let key = (port, address);
         if let Some(host) = self.young.get(&key) {
             return Some(*host);
@@ -66,22 +66,25 @@ mod tests {
 
     use super::*;
 
-    const TAG: Tag = Tag { protocol: 0x8100, control: 10 };
+    const TAG: VlanTag = VlanTag { protocol: 0x8100, control: 10 };
 
     #[test]
     fn a_queued_packet_moves_a_host_and_leaves_it_its_tag() {
-        let (mut hosts, server) = (Hosts::default(), IpAddr::from([192, 0, 2, 1]));
-        hosts.learn(1, server, Host { address: [1; 6], tag: Some(TAG), witnessed: true });
+        let (mut hosts, server) = (BridgeHosts::default(), IpAddr::from([192, 0, 2, 1]));
+        hosts.learn(1, server, BridgeHost { address: [1; 6], tag: Some(TAG), witnessed: true });
         hosts.note(1, server, [2; 6]);
-        assert_eq!(hosts.get(1, server), Some(Host { address: [2; 6], tag: Some(TAG), witnessed: true }));
+        assert_eq!(
+            hosts.get(1, server),
+            Some(BridgeHost { address: [2; 6], tag: Some(TAG), witnessed: true })
+        );
         hosts.note(2, server, [3; 6]);
-        assert_eq!(hosts.get(2, server), Some(Host { address: [3; 6], tag: None, witnessed: false }));
+        assert_eq!(hosts.get(2, server), Some(BridgeHost { address: [3; 6], tag: None, witnessed: false }));
         assert_eq!(hosts.get(1, server).map(|host| host.address), Some([2; 6]), "another port, another host");
     }
 
     #[test]
     fn a_flood_of_senders_takes_no_more_room_than_there_is() {
-        let mut hosts = Hosts::default();
+        let mut hosts = BridgeHosts::default();
         let kept = IpAddr::from([192, 0, 2, 1]);
         hosts.note(1, kept, [1; 6]);
         for number in 0..300_000_u32 {

@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 
 use bannerwall_ffi::frames::FrameSocket;
 
-use self::hosts::{Host, Hosts};
-use super::source::Queued;
+use self::hosts::{BridgeHost, BridgeHosts};
+use super::source::QueuedPacket;
 use crate::diagnostics::tell;
 
 /// Maximum number of watched ports. Resets for hosts behind other ports rely on the queue's information.
@@ -31,17 +31,17 @@ const FRAMES: usize = 4096;
 
 /// The ports of a bridge that a packet crosses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Crossing {
+pub(super) struct BridgePortPair {
     /// Towards the sender.
     pub(super) input: u32,
     /// Towards the receiver.
     pub(super) output: u32,
 }
 
-impl Crossing {
+impl BridgePortPair {
     /// Returns the ports of a packet that is bridged rather than routed: a routed packet's second port is not
     /// known when it is queued.
-    pub(super) fn of(queued: &Queued<'_>) -> Option<Self> {
+    pub(super) fn of(queued: &QueuedPacket<'_>) -> Option<Self> {
         let (input, output) = (queued.input_port, queued.output_port);
         (input != 0 && output != 0).then_some(Self { input, output })
     }
@@ -49,23 +49,23 @@ impl Crossing {
 
 /// The bridges of this network namespace, for all workers.
 #[derive(Debug)]
-pub(super) struct Bridge {
+pub(super) struct BridgeTracker {
     socket: FrameSocket,
-    state: Mutex<State>,
+    state: Mutex<BridgeState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct BridgeState {
     watched: HashMap<u32, FrameSocket>,
     /// Ports on which frames with a tag arrived.
     tagged: HashSet<u32>,
-    hosts: Hosts,
+    hosts: BridgeHosts,
     /// True if frames may carry packets in an encapsulation that neither the frames nor the queue show.
     enveloped: bool,
     listed: Option<Instant>,
 }
 
-impl Bridge {
+impl BridgeTracker {
     /// Opens the sockets for the present ports.
     ///
     /// # Errors
@@ -96,8 +96,10 @@ impl Bridge {
     }
 
     /// Stores the Ethernet address that a queued packet came from.
-    pub(super) fn note(&self, queued: &Queued<'_>) {
-        let (Some(crossing), Some(address)) = (Crossing::of(queued), queued.hardware_address) else { return };
+    pub(super) fn note(&self, queued: &QueuedPacket<'_>) {
+        let (Some(crossing), Some(address)) = (BridgePortPair::of(queued), queued.hardware_address) else {
+            return;
+        };
         if let Some(sender) = frame::sender(queued.payload) {
             self.state().hosts.note(crossing.input, sender, address);
         }
@@ -117,12 +119,12 @@ impl Bridge {
         self.socket.send(to.0, &frame::frame(receiver, sender.address, packet))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, BridgeState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl BridgeState {
     /// Watches the present ports, and no others.
     fn list(&mut self, now: Instant) {
         self.listed = Some(now);
@@ -153,13 +155,13 @@ impl State {
                 );
             }
             if let Some((sender, address)) = frame::read(seen.octets) {
-                self.hosts.learn(port, sender, Host { address, tag: seen.tag, witnessed: true });
+                self.hosts.learn(port, sender, BridgeHost { address, tag: seen.tag, witnessed: true });
             }
         }
     }
 
     /// Returns the Ethernet address and tag of a host behind this port.
-    fn host(&mut self, (port, address): (u32, IpAddr)) -> io::Result<Host> {
+    fn host(&mut self, (port, address): (u32, IpAddr)) -> io::Result<BridgeHost> {
         let host = self.hosts.get(port, address);
         // The queue does not report tags. If the port has tagged frames, an untagged one may not arrive.
         let unclear = self.enveloped || self.tagged.contains(&port);
@@ -181,9 +183,9 @@ mod tests {
     #[test]
     fn a_frame_without_tag_is_not_guessed_where_there_may_be_more_to_it() {
         let (old, new) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2]));
-        let mut state = State::default();
+        let mut state = BridgeState::default();
         state.hosts.note(1, old, [1; 6]);
-        state.hosts.learn(1, new, Host { address: [2; 6], tag: None, witnessed: true });
+        state.hosts.learn(1, new, BridgeHost { address: [2; 6], tag: None, witnessed: true });
         assert!(state.host((1, old)).is_ok() && state.host((1, new)).is_ok());
         assert!(state.host((2, new)).is_err(), "another port");
         state.tagged.insert(1);

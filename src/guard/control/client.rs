@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 
-use super::{FOLDER, PEER, REPLY, Reply, Request, line, work};
+use super::{ControlReply, ControlRequest, FOLDER, PEER, REPLY, line, work};
 
 /// Error of a request to a guard.
 #[derive(Debug, thiserror::Error)]
@@ -52,12 +52,12 @@ pub enum ControlError {
 /// # Errors
 ///
 /// No guard listens or replies, or it refuses.
-pub fn ask<T: DeserializeOwned>(places: &[PathBuf], request: &Request) -> Result<T, ControlError> {
+pub fn ask<T: DeserializeOwned>(places: &[PathBuf], request: &ControlRequest) -> Result<T, ControlError> {
     let (path, stream) = connect(places)?;
     let reply = exchange(&stream, request);
     match reply.map_err(|source| ControlError::Silent { path: path.to_owned(), source })? {
-        Reply::Result(result) => Ok(result),
-        Reply::Error(why) => Err(ControlError::Refused(why)),
+        ControlReply::Result(result) => Ok(result),
+        ControlReply::Error(why) => Err(ControlError::Refused(why)),
     }
 }
 
@@ -88,7 +88,10 @@ fn connect(places: &[PathBuf]) -> Result<(&Path, UnixStream), ControlError> {
     })
 }
 
-fn exchange<T: DeserializeOwned>(mut stream: &UnixStream, request: &Request) -> io::Result<Reply<T>> {
+fn exchange<T: DeserializeOwned>(
+    mut stream: &UnixStream,
+    request: &ControlRequest,
+) -> io::Result<ControlReply<T>> {
     stream.set_read_timeout(Some(work(request) + PEER))?;
     stream.set_write_timeout(Some(PEER))?;
     stream.write_all(&line(request)?)?;

@@ -19,9 +19,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use self::client::{ControlError, ask};
-pub(super) use self::server::Control;
+pub(super) use self::server::ControlServer;
 use crate::guard::BanCommand;
-use crate::privileges::User;
+use crate::privileges::UnprivilegedUser;
 
 /// Maximum length of a request, in bytes.
 const REQUEST: u64 = 4 << 10;
@@ -39,7 +39,7 @@ pub(super) const FOLDER: &str = "/run/bannerwall";
 /// A request to a guard.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "lowercase", deny_unknown_fields)]
-pub enum Request {
+pub enum ControlRequest {
     /// Read the rules again. The result is a [`RulesInForce`].
     Reload,
     /// Report the state of the run. The result is a [`GuardStatus`](super::GuardStatus).
@@ -60,17 +60,17 @@ pub enum Request {
 }
 
 /// Returns the limit of the time for a request.
-pub(super) const fn work(request: &Request) -> Duration {
+pub(super) const fn work(request: &ControlRequest) -> Duration {
     match request {
-        Request::Reload => RELOAD,
-        Request::Status | Request::Why { .. } | Request::Bans { .. } => WORK,
+        ControlRequest::Reload => RELOAD,
+        ControlRequest::Status | ControlRequest::Why { .. } | ControlRequest::Bans { .. } => WORK,
     }
 }
 
 /// The reply of the guard.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Reply<T> {
+enum ControlReply<T> {
     /// The result of the request.
     Result(T),
     /// The reason for which it failed.
@@ -89,13 +89,13 @@ pub struct RulesInForce {
 /// the initial namespace, so each socket is named after the inode of its namespace.
 ///
 /// A guard that runs as another user makes the socket in that user's folder.
-pub fn default_path(queue: u16, user: Option<&User>) -> PathBuf {
+pub fn default_path(queue: u16, user: Option<&UnprivilegedUser>) -> PathBuf {
     let namespace = std::fs::metadata("/proc/self/ns/net").map_or(0, |found| found.ino());
     folder(user).join(format!("guard-{queue}-{namespace}.sock"))
 }
 
 /// Returns the folder of sockets and accounts. A guard that runs as another user has its own.
-pub(super) fn folder(user: Option<&User>) -> PathBuf {
+pub(super) fn folder(user: Option<&UnprivilegedUser>) -> PathBuf {
     let shared = PathBuf::from(FOLDER);
     user.map_or_else(|| shared.clone(), |user| shared.join(user.number().to_string()))
 }
@@ -131,16 +131,16 @@ mod tests {
     use std::os::unix::net::{UnixListener, UnixStream};
 
     use super::*;
-    use crate::guard::private_socket::{Access, UnboundSocket};
+    use crate::guard::private_socket::{SocketAccess, UnboundSocket};
 
     /// A guard that gives this reply to every request.
-    fn guard(path: &Path, reply: Result<usize, &str>) -> io::Result<Control> {
+    fn guard(path: &Path, reply: Result<usize, &str>) -> io::Result<ControlServer> {
         let reply = reply.map(|rules| serde_json::json!({ "rules": rules })).map_err(str::to_owned);
-        Control::start(path, UnboundSocket::open(Access::Owner)?, move |_| reply.clone())
+        ControlServer::start(path, UnboundSocket::open(SocketAccess::Owner)?, move |_| reply.clone())
     }
 
     fn reload_at(path: &Path) -> Result<RulesInForce, ControlError> {
-        ask(&[path.to_owned()], &Request::Reload)
+        ask(&[path.to_owned()], &ControlRequest::Reload)
     }
 
     #[test]
@@ -173,9 +173,10 @@ mod tests {
     fn a_group_may_connect_if_it_is_given_access() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("guard.sock");
-        let _control =
-            Control::start(&path, UnboundSocket::open(Access::Group).unwrap(), |_| Err(String::new()))
-                .unwrap();
+        let _control = ControlServer::start(&path, UnboundSocket::open(SocketAccess::Group).unwrap(), |_| {
+            Err(String::new())
+        })
+        .unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o660);
     }
 
@@ -203,7 +204,7 @@ mod tests {
             std::fs::create_dir(folder.path().join(user)).unwrap();
         }
         let [dead, lives] = ["7", "8"].map(|user| folder.path().join(user).join("guard-0-4026532000.sock"));
-        let asks = || ask::<RulesInForce>(&places_in(folder.path(), &shared), &Request::Reload);
+        let asks = || ask::<RulesInForce>(&places_in(folder.path(), &shared), &ControlRequest::Reload);
         let says = |asked: Result<RulesInForce, ControlError>| asked.unwrap_err().to_string();
         assert!(says(asks()).contains("guard-0-4026532000.sock: No such file"), "{}", says(asks()));
         drop([&shared, &dead].map(|path| UnixListener::bind(path).unwrap()));

@@ -7,21 +7,21 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::{PEER, REPLY, REQUEST, Reply, Request, line};
+use super::{ControlReply, ControlRequest, PEER, REPLY, REQUEST, line};
 use crate::guard::private_socket::{PrivateSocket, UnboundSocket};
 
 /// The socket of a guard and the thread that serves it. Both end when this value is dropped.
 #[derive(Debug)]
-pub(in crate::guard) struct Control {
+pub(in crate::guard) struct ControlServer {
     _socket: PrivateSocket,
 }
 
-impl Control {
+impl ControlServer {
     /// Listens at `path`. A socket of a dead guard there is removed. `handle` executes requests.
     pub(in crate::guard) fn start(
         path: &Path,
         socket: UnboundSocket,
-        handle: impl Fn(&Request) -> Result<Value, String> + Send + 'static,
+        handle: impl Fn(&ControlRequest) -> Result<Value, String> + Send + 'static,
     ) -> io::Result<Self> {
         let mut socket = socket.bind(path)?;
         socket.serve("control", move |stream| {
@@ -33,18 +33,21 @@ impl Control {
     }
 }
 
-fn serve(mut stream: &UnixStream, handle: &impl Fn(&Request) -> Result<Value, String>) -> io::Result<()> {
+fn serve(
+    mut stream: &UnixStream,
+    handle: &impl Fn(&ControlRequest) -> Result<Value, String>,
+) -> io::Result<()> {
     stream.set_read_timeout(Some(PEER))?;
     stream.set_write_timeout(Some(PEER))?;
     let mut request = String::new();
     BufReader::new(stream.take(REQUEST)).read_line(&mut request)?;
     let reply = match serde_json::from_str(&request) {
-        Ok(request) => handle(&request).map_or_else(Reply::Error, Reply::Result),
-        Err(error) => Reply::Error(format!("not a request: {error}")),
+        Ok(request) => handle(&request).map_or_else(ControlReply::Error, ControlReply::Result),
+        Err(error) => ControlReply::Error(format!("not a request: {error}")),
     };
     let mut bytes = line(&reply)?;
     if bytes.len() as u64 > REPLY {
-        bytes = line(&Reply::<Value>::Error(format!("the reply is longer than {REPLY} bytes")))?;
+        bytes = line(&ControlReply::<Value>::Error(format!("the reply is longer than {REPLY} bytes")))?;
     }
     stream.write_all(&bytes)
 }

@@ -8,35 +8,35 @@ use std::thread::JoinHandle;
 use crossbeam_channel::Sender;
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::Order;
+use super::HookKeeperMessage;
 use crate::diagnostics::tell;
-use crate::hook::{Notice, Notices};
+use crate::hook::{RuleChangeSocket, WakeReason};
 
 /// The thread that receives notifications. It ends when this value is dropped.
-pub(super) struct Bell {
+pub(super) struct RuleChangeWatcher {
     stop: Arc<std::os::fd::OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Bell {
+impl RuleChangeWatcher {
     /// Starts to listen for changes.
     ///
     /// # Errors
     ///
-    /// As [`Notices::open`], or the system has no free thread.
-    pub(super) fn hang(orders: Sender<Order>) -> io::Result<Self> {
-        let mut notices = Notices::open()?;
+    /// As [`RuleChangeSocket::open`], or the system has no free thread.
+    pub(super) fn hang(orders: Sender<HookKeeperMessage>) -> io::Result<Self> {
+        let mut notices = RuleChangeSocket::open()?;
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let woken = Arc::clone(&stop);
         let thread = std::thread::Builder::new().name("hook-notices".to_owned()).spawn(move || {
             loop {
                 match notices.wait(woken.as_fd()) {
-                    Ok(Notice::Changed) => {
-                        if orders.send(Order::Changed).is_err() {
+                    Ok(WakeReason::Changed) => {
+                        if orders.send(HookKeeperMessage::Changed).is_err() {
                             return;
                         }
                     }
-                    Ok(Notice::Woken) => return,
+                    Ok(WakeReason::Woken) => return,
                     Err(error) => {
                         tell(format_args!("bannerwall: changes of the rules are noticed late: {error}"));
                         return;
@@ -48,7 +48,7 @@ impl Bell {
     }
 }
 
-impl Drop for Bell {
+impl Drop for RuleChangeWatcher {
     fn drop(&mut self) {
         // The write fails only when the counter would overflow.
         let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());

@@ -17,16 +17,17 @@ use bannerwall_ffi::descriptors;
 use bannerwall_ffi::queue::KernelCounters;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 
-use self::bell::Bell;
-pub(super) use self::report::Reporter;
+use self::bell::RuleChangeWatcher;
+pub(super) use self::report::HookReporter;
 use super::GuardError;
 use super::config::GuardConfig;
 use super::ledger::RunEnd;
-use super::loss::{AccountState, Loss, Seen};
+use super::loss::{AccountState, UninspectedCount, WorkerTotals};
 use crate::bypass::{Bypass, BypassError, neighbours};
 use crate::diagnostics::tell;
 use crate::hook::{
-    self, Family, HookConfig, HookError, Installed, Look, Lookout, Programs, Scope, Standing, Up,
+    self, FamilyHookState, HookCheckResult, HookConfig, HookError, HookMonitor, HookUpResult, InstalledHook,
+    IpFamily, IptablesScope, ProgramRunner,
 };
 use crate::terms::Backoff;
 
@@ -51,7 +52,7 @@ const PATIENT_LOOKS: u8 = 2;
 const LAST_LOOK: Duration = Duration::from_secs(2);
 
 /// Orders of the main thread, and notifications of the kernel.
-enum Order {
+enum HookKeeperMessage {
     /// Set the hook up, and check it from then on.
     ///
     /// If the flag is set, a failure to set it up is retried.
@@ -69,37 +70,37 @@ enum Order {
 }
 
 /// Returns the counters of all workers.
-pub(super) type Seeing = Box<dyn Fn() -> Seen + Send>;
+pub(super) type Seeing = Box<dyn Fn() -> WorkerTotals + Send>;
 
 /// A queue of this guard, and the netlink address of the socket that has bound it, if known.
 pub(super) type OwnQueue = (u16, Option<u32>);
 
 /// The handle of the thread. When it is dropped, the thread ends and leaves the hook as it is.
-pub(super) struct Keeper {
-    orders: Option<Sender<Order>>,
+pub(super) struct HookKeeper {
+    orders: Option<Sender<HookKeeperMessage>>,
     thread: Option<JoinHandle<()>>,
-    bell: Option<Bell>,
+    bell: Option<RuleChangeWatcher>,
 }
 
-impl Keeper {
+impl HookKeeper {
     /// Starts the thread. It checks a third-party hook at once, and the guard's own once it is up.
     pub(super) fn start(
         config: &GuardConfig,
-        programs: Programs,
+        programs: ProgramRunner,
         bypass: Option<Arc<Bypass>>,
-        reporter: Reporter,
-        loss: Loss,
+        reporter: HookReporter,
+        loss: UninspectedCount,
         seeing: Seeing,
         queues: Vec<OwnQueue>,
     ) -> io::Result<Self> {
         let (sender, orders) = unbounded();
         // Without notifications (no CAP_NET_ADMIN, no nf_tables) there is still the check each second.
-        let bell = Bell::hang(sender.clone()).ok();
-        let scope = Scope { variant: config.variant, families: config.families.clone(), programs };
-        let keeping = Keeping {
+        let bell = RuleChangeWatcher::hang(sender.clone()).ok();
+        let scope = IptablesScope { variant: config.variant, families: config.families.clone(), programs };
+        let keeping = HookKeeperState {
             bypass,
             unseen: 0,
-            lookout: Lookout::new(scope.clone(), config.queues, config.hook.clone()),
+            lookout: HookMonitor::new(scope.clone(), config.queues, config.hook.clone()),
             scope,
             hook: config.hook.clone(),
             repairs: config.hook.is_some() && config.hook_repair,
@@ -127,7 +128,7 @@ impl Keeper {
     /// As [`hook::up`], or another guard uses the hook.
     pub(super) fn raise(&self, insists: bool) -> Result<(), GuardError> {
         let (sender, answer) = bounded(1);
-        self.order(Order::Raise(sender, insists));
+        self.order(HookKeeperMessage::Raise(sender, insists));
         // The thread ends early only by a panic, which is already on stderr.
         answer.recv().unwrap_or(Err(GuardError::Hook(HookError::Unanswered)))
     }
@@ -135,36 +136,36 @@ impl Keeper {
     /// Starts to take the hook down. The receiver gets the result within [`PATIENCE`].
     pub(super) fn take_down(&self) -> Receiver<Result<(), HookError>> {
         let (sender, answer) = bounded(1);
-        self.order(Order::TakeDown(sender));
+        self.order(HookKeeperMessage::TakeDown(sender));
         answer
     }
 
     /// Closes the accounts after the queues were released, and ends the thread.
     pub(super) fn close(self, end: RunEnd) {
-        self.order(Order::Close(end));
+        self.order(HookKeeperMessage::Close(end));
     }
 
     /// Stops all checks, and returns the accounts for a successor; none if the thread hangs.
     pub(super) fn hand_over(&self) -> Option<AccountState> {
         let (sender, answer) = bounded(1);
-        self.order(Order::HandOver(sender));
+        self.order(HookKeeperMessage::HandOver(sender));
         answer.recv_timeout(PATIENCE).ok()
     }
 
-    /// Like [`Keeper::hand_over`], for a process that may never start, once no process reads packets any
+    /// Like [`HookKeeper::hand_over`], for a process that may never start, once no process reads packets any
     /// more. Packets wait during the call.
     pub(super) fn leave(&self) -> Option<AccountState> {
         let (sender, answer) = bounded(1);
-        self.order(Order::Leave(sender));
+        self.order(HookKeeperMessage::Leave(sender));
         answer.recv_timeout(LAST_LOOK).ok()
     }
 
-    /// Returns the limit of the time for [`Keeper::take_down`].
+    /// Returns the limit of the time for [`HookKeeper::take_down`].
     pub(super) const fn patience() -> Duration {
         PATIENCE
     }
 
-    fn order(&self, order: Order) {
+    fn order(&self, order: HookKeeperMessage) {
         if let Some(orders) = &self.orders {
             // The thread of a keeper that has panicked drops the sender of the answer with the order.
             let _ = orders.send(order);
@@ -172,7 +173,7 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for HookKeeper {
     fn drop(&mut self) {
         self.bell = None;
         self.orders = None;
@@ -190,10 +191,10 @@ impl Drop for Keeper {
 }
 
 /// The state that the thread owns.
-struct Keeping {
-    scope: Scope,
+struct HookKeeperState {
+    scope: IptablesScope,
     hook: Option<HookConfig>,
-    lookout: Lookout,
+    lookout: HookMonitor,
     /// True if the thread restores the guard's own hook.
     repairs: bool,
     /// True if the kernel notifies of changes.
@@ -202,8 +203,8 @@ struct Keeping {
     due: Option<Instant>,
     looked: Instant,
     backoff: Backoff,
-    reporter: Reporter,
-    loss: Loss,
+    reporter: HookReporter,
+    loss: UninspectedCount,
     seeing: Seeing,
     queues: Vec<OwnQueue>,
     /// Time of the last write of the accounts.
@@ -218,9 +219,9 @@ struct Keeping {
     is_owed: bool,
 }
 
-impl Keeping {
-    fn run(mut self, orders: &Receiver<Order>) {
-        if let Programs::Here = self.scope.programs
+impl HookKeeperState {
+    fn run(mut self, orders: &Receiver<HookKeeperMessage>) {
+        if let ProgramRunner::Here = self.scope.programs
             && let Err(error) = descriptors::keep_own()
         {
             tell(format_args!("bannerwall: iptables cannot be run when no descriptors are left: {error}"));
@@ -231,7 +232,7 @@ impl Keeping {
                 None => orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             match order {
-                Ok(Order::Raise(answer, insists)) => {
+                Ok(HookKeeperMessage::Raise(answer, insists)) => {
                     let raised = self.raise();
                     if raised.is_err() && insists {
                         self.is_owed = true;
@@ -240,20 +241,20 @@ impl Keeping {
                     // The main thread waits for the answer.
                     let _ = answer.send(raised);
                 }
-                Ok(Order::Changed) => {
+                Ok(HookKeeperMessage::Changed) => {
                     let soon = (Instant::now() + SETTLE).max(self.looked + REST);
                     self.due = self.due.map(|due| due.min(soon));
                 }
                 // After a timeout the receiver is gone.
-                Ok(Order::TakeDown(answer)) => drop(answer.send(self.take_down())),
-                Ok(Order::Close(end)) => return self.close(end),
+                Ok(HookKeeperMessage::TakeDown(answer)) => drop(answer.send(self.take_down())),
+                Ok(HookKeeperMessage::Close(end)) => return self.close(end),
                 // After a timeout the receiver is gone.
-                Ok(Order::HandOver(answer)) => {
+                Ok(HookKeeperMessage::HandOver(answer)) => {
                     self.due = None;
                     drop(answer.send(self.loss.hand_over()));
                 }
                 // After a timeout the receiver is gone.
-                Ok(Order::Leave(answer)) => {
+                Ok(HookKeeperMessage::Leave(answer)) => {
                     self.due = None;
                     drop(answer.send(self.loss.leave(&self.lookout.look(), &self.seeing)));
                 }
@@ -302,7 +303,7 @@ impl Keeping {
     }
 
     fn close(mut self, end: RunEnd) {
-        let look = if self.is_down { Look::default() } else { self.lookout.look() };
+        let look = if self.is_down { HookCheckResult::default() } else { self.lookout.look() };
         self.loss.close(&look, &self.seeing, end);
     }
 
@@ -356,11 +357,11 @@ impl Keeping {
         self.reporter.bypass_ended(&why);
     }
 
-    fn mend(&mut self, look: Look) -> Look {
+    fn mend(&mut self, look: HookCheckResult) -> HookCheckResult {
         self.backoff.tried(self.looked);
         match self.lookout.mend() {
-            Ok(Up::Unchanged) => self.lookout.look(),
-            Ok(Up::Replaced | Up::Created) => {
+            Ok(HookUpResult::Unchanged) => self.lookout.look(),
+            Ok(HookUpResult::Replaced | HookUpResult::Created) => {
                 self.reporter.restored();
                 self.lookout.look()
             }
@@ -373,9 +374,9 @@ impl Keeping {
 }
 
 /// True if an address family leads to a queue that another program serves: such a change is intended.
-fn led_to_a_listener(look: &Look) -> bool {
+fn led_to_a_listener(look: &HookCheckResult) -> bool {
     let mut queues = look.families.iter().filter_map(|(_, standing)| match standing {
-        Standing::LedAway(queues) => Some(queues.numbers()),
+        FamilyHookState::LedAway(queues) => Some(queues.numbers()),
         _ => None,
     });
     queues.any(|mut numbers| numbers.any(may_be_served))
@@ -388,10 +389,10 @@ fn may_be_served(queue: u16) -> bool {
 
 /// Checks that the hook does not lead to the queues of a live guard, which would lose its packets if the hook
 /// were changed.
-fn leave_others_hook(hook: &HookConfig, scope: &Scope) -> Result<(), GuardError> {
-    let mut found: Vec<Family> = Vec::new();
+fn leave_others_hook(hook: &HookConfig, scope: &IptablesScope) -> Result<(), GuardError> {
+    let mut found: Vec<IpFamily> = Vec::new();
     for place in hook::status(scope.clone())? {
-        let Installed::Complete(there, _) = place.installed else { continue };
+        let InstalledHook::Complete(there, _) = place.installed else { continue };
         let mut others = there.queues.numbers().filter(|queue| !hook.queues.numbers().contains(queue));
         if let Some(queue) = others.find(|queue| may_be_served(*queue)) {
             return Err(match KernelCounters::of(queue) {

@@ -9,17 +9,17 @@ use super::OwnQueue;
 use crate::bypass::BypassError;
 use crate::diagnostics::tell;
 use crate::event::{self, Event, EventKind, EventSink as _, HookFacts};
-use crate::guard::sinks::Sinks;
-use crate::hook::{Family, Look, Standing};
-use crate::metrics::{GuardMetrics, Health};
+use crate::guard::sinks::EventDistributor;
+use crate::hook::{FamilyHookState, HookCheckResult, IpFamily};
+use crate::metrics::{GuardMetrics, ProgramHealth};
 
 /// Reports changes, and stores what it has reported.
-pub(in crate::guard) struct Reporter {
+pub(in crate::guard) struct HookReporter {
     metrics: GuardMetrics,
-    health: Arc<Health>,
-    sinks: Sinks,
+    health: Arc<ProgramHealth>,
+    sinks: EventDistributor,
     /// State of each family at the last check.
-    told: Vec<(Family, Standing)>,
+    told: Vec<(IpFamily, FamilyHookState)>,
     unknown: Option<String>,
     failure: Option<String>,
     is_waiting: bool,
@@ -27,45 +27,49 @@ pub(in crate::guard) struct Reporter {
     disowned: Option<String>,
 }
 
-impl Reporter {
-    pub(in crate::guard) fn new(metrics: GuardMetrics, health: Arc<Health>, sinks: Sinks) -> Self {
+impl HookReporter {
+    pub(in crate::guard) fn new(
+        metrics: GuardMetrics,
+        health: Arc<ProgramHealth>,
+        sinks: EventDistributor,
+    ) -> Self {
         let (told, unknown, failure, disowned) = (Vec::new(), None, None, None);
         Self { metrics, health, sinks, told, unknown, failure, is_waiting: false, disowned }
     }
 
     /// Reports what has changed since the last check.
-    pub(super) fn found(&mut self, look: &Look) {
+    pub(super) fn found(&mut self, look: &HookCheckResult) {
         if look.unknown != self.unknown {
             self.unknown.clone_from(&look.unknown);
             if let Some(why) = &look.unknown {
                 tell(format_args!("bannerwall: the hook cannot be looked at: {why}"));
             }
         }
-        let new: Vec<(Family, Standing)> =
+        let new: Vec<(IpFamily, FamilyHookState)> =
             look.families.iter().filter(|family| !self.told.contains(family)).cloned().collect();
         for (family, standing) in new {
             let before = self.told.iter().position(|(known, _)| *known == family);
             let before = before.map(|index| self.told.swap_remove(index).1);
             self.told.push((family, standing.clone()));
             // The first time that the hook is up is not reported.
-            if standing != Standing::Up || before.is_some() {
+            if standing != FamilyHookState::Up || before.is_some() {
                 self.say(&family.to_string(), standing.name(), standing.to_string());
             }
         }
     }
 
     /// Publishes the state of the hook after all repairs.
-    pub(super) fn stands(&mut self, look: &Look) {
+    pub(super) fn stands(&mut self, look: &HookCheckResult) {
         if look.unknown.is_some() {
             return;
         }
         for (family, standing) in &look.families {
-            self.metrics.hook_up(family.name()).set(i64::from(*standing == Standing::Up));
+            self.metrics.hook_up(family.name()).set(i64::from(*standing == FamilyHookState::Up));
         }
         let faults: Vec<String> = look
             .families
             .iter()
-            .filter(|(_, standing)| *standing != Standing::Up)
+            .filter(|(_, standing)| *standing != FamilyHookState::Up)
             .map(|(family, standing)| format!("{family}: {standing}"))
             .collect();
         if faults.is_empty() {
@@ -76,7 +80,7 @@ impl Reporter {
     }
 
     /// Publishes that no hook leads here. Rules made by hand may lead here: then packets arrive.
-    pub(super) fn has_no_hook(&self, families: &[Family], has_packets: bool) {
+    pub(super) fn has_no_hook(&self, families: &[IpFamily], has_packets: bool) {
         for family in families {
             if has_packets {
                 self.metrics.forget_hook(family.name());
@@ -119,7 +123,7 @@ impl Reporter {
     /// Reports that the hook was restored.
     pub(super) fn restored(&mut self) {
         self.metrics.hook_repairs.inc();
-        let faulty = self.told.iter().filter(|(_, standing)| *standing != Standing::Up);
+        let faulty = self.told.iter().filter(|(_, standing)| *standing != FamilyHookState::Up);
         let families: Vec<String> = faulty.map(|(family, _)| family.to_string()).collect();
         self.say(&families.join(", "), "restored", "put back".to_owned());
     }
@@ -156,7 +160,7 @@ impl Reporter {
         let facts = HookFacts { families: families.to_owned(), state, detail };
         self.sinks.emit(Event {
             timestamp: SystemTime::now().into(),
-            source: event::Source::Guard,
+            source: event::EventSource::Guard,
             flow: None,
             kind: EventKind::Hook(Box::new(facts)),
         });

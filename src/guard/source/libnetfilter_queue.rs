@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use bannerwall_ffi::queue::{Queue, QueueConfig, Verdict as Code, message::PacketMessage};
 
-use super::{Answer, BATCH, IDLE, Queued, Received, Source, SourceConfig, SourceError, Statistics, Verdict};
+use super::{
+    BATCH, BatchCounts, IDLE, PacketAnswer, PacketSource, PacketVerdict, QueueStatistics, QueuedPacket,
+    SourceConfig, SourceError,
+};
 use crate::event::Timestamp;
 
 /// A queue that is read and answered in batches.
@@ -54,13 +57,13 @@ fn settings(config: &SourceConfig) -> QueueConfig {
     }
 }
 
-impl Source for LibnetfilterQueue {
+impl PacketSource for LibnetfilterQueue {
     fn batch(
         &mut self,
         patience: Duration,
-        judge: &mut dyn FnMut(&Queued<'_>) -> Answer,
-    ) -> Result<Received, SourceError> {
-        let mut received = Received::default();
+        judge: &mut dyn FnMut(&QueuedPacket<'_>) -> PacketAnswer,
+    ) -> Result<BatchCounts, SourceError> {
+        let mut received = BatchCounts::default();
         let mut batch =
             if patience.is_zero() { self.queue.receive_waiting()? } else { self.queue.receive()? };
         let mut wanted = 0;
@@ -124,9 +127,9 @@ impl Source for LibnetfilterQueue {
         self.queue.marks_connections()
     }
 
-    fn statistics(&self) -> Statistics {
+    fn statistics(&self) -> QueueStatistics {
         let counters = self.queue.counters();
-        Statistics {
+        QueueStatistics {
             received: counters.packets,
             receive_calls: counters.receives,
             send_calls: counters.sends,
@@ -138,7 +141,7 @@ impl Source for LibnetfilterQueue {
             overruns: counters.overruns,
             interrupted: counters.interrupted,
             socket_drops: self.queue.socket_drops().unwrap_or(0),
-            ..Statistics::default()
+            ..QueueStatistics::default()
         }
         .with_kernel_counters(self.queue.number())
     }
@@ -149,8 +152,8 @@ impl Source for LibnetfilterQueue {
     }
 }
 
-fn queued<'a>(message: &PacketMessage<'a>) -> Queued<'a> {
-    Queued {
+fn queued<'a>(message: &PacketMessage<'a>) -> QueuedPacket<'a> {
+    QueuedPacket {
         payload: message.payload,
         wire_length: message.wire_length,
         mark: message.mark,
@@ -166,10 +169,10 @@ fn queued<'a>(message: &PacketMessage<'a>) -> Queued<'a> {
     }
 }
 
-const fn code(verdict: Verdict) -> Code {
+const fn code(verdict: PacketVerdict) -> Code {
     match verdict {
-        Verdict::Accept => Code::Accept,
-        Verdict::Drop => Code::Drop,
-        Verdict::Repeat => Code::Repeat,
+        PacketVerdict::Accept => Code::Accept,
+        PacketVerdict::Drop => Code::Drop,
+        PacketVerdict::Repeat => Code::Repeat,
     }
 }

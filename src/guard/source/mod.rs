@@ -18,7 +18,7 @@ pub use bannerwall_ffi::queue::{ConnectionMark, MAXIMUM_COPY_RANGE};
 pub use self::libnetfilter_queue::LibnetfilterQueue;
 pub use self::nfq::NfqCrate;
 use crate::event::Timestamp;
-use crate::packet::Patch;
+use crate::packet::PacketPatch;
 
 /// Limit of the wait for the first packet, so that the loop can tick, reload and stop.
 pub const IDLE: Duration = Duration::from_millis(100);
@@ -28,7 +28,7 @@ pub const BATCH: usize = 64;
 
 /// The library that talks to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Backend {
+pub enum QueueBackend {
     /// `libnetfilter_queue` through our own binding.
     #[default]
     LibnetfilterQueue,
@@ -36,7 +36,7 @@ pub enum Backend {
     Nfq,
 }
 
-impl Backend {
+impl QueueBackend {
     /// All backends, for tests and measurements.
     pub const ALL: [Self; 2] = [Self::LibnetfilterQueue, Self::Nfq];
 
@@ -65,7 +65,7 @@ pub struct SourceConfig {
     /// Number of the queue.
     pub queue: u16,
     /// The library that talks to the kernel.
-    pub backend: Backend,
+    pub backend: QueueBackend,
     /// Number of bytes of each packet to copy at first; at most [`MAXIMUM_COPY_RANGE`].
     pub copy_range: u32,
     /// Number of packets that may wait for a verdict before the kernel treats the queue as full.
@@ -85,7 +85,7 @@ impl SourceConfig {
     pub fn new(queue: u16) -> Self {
         Self {
             queue,
-            backend: Backend::default(),
+            backend: QueueBackend::default(),
             copy_range: 512,
             maximum_length: 1024,
             receive_buffer: 32 << 20,
@@ -98,10 +98,10 @@ impl SourceConfig {
     /// # Errors
     ///
     /// Another process owns the queue, or a permission or a kernel feature is missing.
-    pub fn open(&self) -> Result<Box<dyn Source>, SourceError> {
+    pub fn open(&self) -> Result<Box<dyn PacketSource>, SourceError> {
         Ok(match self.backend {
-            Backend::LibnetfilterQueue => Box::new(LibnetfilterQueue::open(self)?),
-            Backend::Nfq => Box::new(NfqCrate::open(self)?),
+            QueueBackend::LibnetfilterQueue => Box::new(LibnetfilterQueue::open(self)?),
+            QueueBackend::Nfq => Box::new(NfqCrate::open(self)?),
         })
     }
 
@@ -110,19 +110,23 @@ impl SourceConfig {
     /// # Errors
     ///
     /// The socket has not bound that queue, or the backend does not support a takeover.
-    pub fn adopt(&self, socket: OwnedFd, marks_connections: bool) -> Result<Box<dyn Source>, SourceError> {
+    pub fn adopt(
+        &self,
+        socket: OwnedFd,
+        marks_connections: bool,
+    ) -> Result<Box<dyn PacketSource>, SourceError> {
         Ok(Box::new(LibnetfilterQueue::adopt(self, socket, marks_connections)?))
     }
 
     /// Returns the verdict on a packet that cannot be judged.
-    fn failure(&self) -> Verdict {
-        if self.fail_open { Verdict::Accept } else { Verdict::Drop }
+    fn failure(&self) -> PacketVerdict {
+        if self.fail_open { PacketVerdict::Accept } else { PacketVerdict::Drop }
     }
 }
 
 /// The fate of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum PacketVerdict {
     /// It leaves the hook. Later rules of the chain that queued it do not see it.
     Accept,
     /// It is dropped.
@@ -133,32 +137,32 @@ pub enum Verdict {
 
 /// A verdict and what goes with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct PacketAnswer {
     /// The fate of the packet.
-    pub verdict: Verdict,
+    pub verdict: PacketVerdict,
     /// Replaces the packet's whole mark; `None` keeps it.
     pub mark: Option<u32>,
-    /// Replaces these bits of its connection's mark, if [`Source::marks_connections`] is true.
+    /// Replaces these bits of its connection's mark, if [`PacketSource::marks_connections`] is true.
     pub connection_mark: Option<ConnectionMark>,
     /// The copy range that must be in effect before the verdict is.
     pub copy_range: Option<u32>,
     /// How the packet is changed before it goes on.
-    pub patch: Option<Patch>,
+    pub patch: Option<PacketPatch>,
 }
 
-impl Answer {
+impl PacketAnswer {
     /// Returns a plain verdict.
-    pub const fn new(verdict: Verdict) -> Self {
+    pub const fn new(verdict: PacketVerdict) -> Self {
         Self { verdict, mark: None, connection_mark: None, copy_range: None, patch: None }
     }
 
     /// A verdict that replaces the packet's whole mark.
-    pub fn with_mark(verdict: Verdict, mark: u32) -> Self {
+    pub fn with_mark(verdict: PacketVerdict, mark: u32) -> Self {
         Self { mark: Some(mark), ..Self::new(verdict) }
     }
 
     /// A verdict that marks the packet's connection.
-    pub fn with_connection_mark(verdict: Verdict, mark: ConnectionMark) -> Self {
+    pub fn with_connection_mark(verdict: PacketVerdict, mark: ConnectionMark) -> Self {
         Self { connection_mark: Some(mark), ..Self::new(verdict) }
     }
 
@@ -167,13 +171,13 @@ impl Answer {
     /// A packet that comes back no longer than before (its copy range was [`MAXIMUM_COPY_RANGE`], or
     /// the kernel refused) must get another answer, or it goes around for ever.
     pub fn again_with(octets: u32) -> Self {
-        Self { copy_range: Some(octets), ..Self::new(Verdict::Repeat) }
+        Self { copy_range: Some(octets), ..Self::new(PacketVerdict::Repeat) }
     }
 }
 
 /// A packet that waits for its answer.
 #[derive(Debug, Clone, Copy)]
-pub struct Queued<'a> {
+pub struct QueuedPacket<'a> {
     /// The packet from its IP header on, truncated at the copy range.
     pub payload: &'a [u8],
     /// Length of the whole packet, in bytes.
@@ -200,7 +204,7 @@ pub struct Queued<'a> {
     pub timestamp: Option<Timestamp>,
 }
 
-impl Queued<'_> {
+impl QueuedPacket<'_> {
     /// Returns the index of the interface for events: the one on which it arrived, as a port rather than a
     /// bridge, or else the one by which it leaves.
     pub fn interface(&self) -> u32 {
@@ -211,7 +215,7 @@ impl Queued<'_> {
 
 /// The packets that one call handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Received {
+pub struct BatchCounts {
     /// Number of packets judged.
     pub packets: usize,
     /// Their length on the wire, in bytes.
@@ -223,7 +227,7 @@ pub struct Received {
 /// One loss is missing because the kernel does not count it: packets that passed by fail-open when the queue
 /// was full. Their number is (packets that reached the NFQUEUE rule) − `received` − (waiting).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Statistics {
+pub struct QueueStatistics {
     /// Number of packets received.
     pub received: u64,
     /// Number of receive calls that returned messages.
@@ -258,7 +262,7 @@ pub struct Statistics {
     pub socket_drops: u64,
 }
 
-impl Statistics {
+impl QueueStatistics {
     /// Adds the kernel's counts for `queue`, if they are readable.
     fn with_kernel_counters(mut self, queue: u16) -> Self {
         if let Ok(Some(kernel)) = KernelCounters::of(queue) {
@@ -294,27 +298,30 @@ impl From<CallError> for SourceError {
 }
 
 /// A bound queue, for one thread.
-pub trait Source: Send {
+pub trait PacketSource: Send {
     /// Waits up to [`IDLE`] for packets, has each judged, and sends the verdicts.
     ///
     /// # Errors
     ///
     /// Packets can no longer be received or answered. Signals, overruns and late verdicts are counted rather
     /// than returned as errors.
-    fn next_batch(&mut self, judge: &mut dyn FnMut(&Queued<'_>) -> Answer) -> Result<Received, SourceError> {
+    fn next_batch(
+        &mut self,
+        judge: &mut dyn FnMut(&QueuedPacket<'_>) -> PacketAnswer,
+    ) -> Result<BatchCounts, SourceError> {
         self.batch(IDLE, judge)
     }
 
-    /// Like [`Source::next_batch`] with a wait of `patience`. Zero takes only packets that have arrived.
+    /// Like [`PacketSource::next_batch`] with a wait of `patience`. Zero takes only packets that have arrived.
     ///
     /// # Errors
     ///
-    /// As [`Source::next_batch`].
+    /// As [`PacketSource::next_batch`].
     fn batch(
         &mut self,
         patience: Duration,
-        judge: &mut dyn FnMut(&Queued<'_>) -> Answer,
-    ) -> Result<Received, SourceError>;
+        judge: &mut dyn FnMut(&QueuedPacket<'_>) -> PacketAnswer,
+    ) -> Result<BatchCounts, SourceError>;
 
     /// Returns the number of bytes of each packet that the kernel copies.
     fn copy_range(&self) -> u32;
@@ -382,21 +389,21 @@ pub trait Source: Send {
     }
 
     /// Returns the counts so far. It reads the kernel's counters, so the packet path must not call it.
-    fn statistics(&self) -> Statistics;
+    fn statistics(&self) -> QueueStatistics;
 
     /// Answers the remaining packets until none are left or `limit` has passed. Call it after the hook is
-    /// gone and before [`Source::close`].
+    /// gone and before [`PacketSource::close`].
     ///
     /// # Errors
     ///
-    /// As [`Source::next_batch`].
+    /// As [`PacketSource::next_batch`].
     fn drain(
         &mut self,
         limit: Duration,
-        judge: &mut dyn FnMut(&Queued<'_>) -> Answer,
-    ) -> Result<Received, SourceError> {
+        judge: &mut dyn FnMut(&QueuedPacket<'_>) -> PacketAnswer,
+    ) -> Result<BatchCounts, SourceError> {
         let deadline = Instant::now() + limit;
-        let mut total = Received::default();
+        let mut total = BatchCounts::default();
         let mut patience = Duration::ZERO;
         loop {
             let received = self.batch(patience, judge)?;
@@ -422,14 +429,14 @@ pub trait Source: Send {
 
 #[cfg(test)]
 mod tests {
-    use super::Backend;
+    use super::QueueBackend;
 
     #[test]
     fn what_talks_to_the_kernel_is_told_as_it_was_built() {
         let by_library = cfg!(feature = "libnetfilter_queue");
-        assert_eq!(Backend::LibnetfilterQueue.what() == "libnetfilter_queue", by_library);
-        assert_eq!(Backend::Nfq.what(), "nfq");
+        assert_eq!(QueueBackend::LibnetfilterQueue.what() == "libnetfilter_queue", by_library);
+        assert_eq!(QueueBackend::Nfq.what(), "nfq");
         // Flags are the same in every build.
-        assert_eq!(Backend::ALL.map(Backend::name), ["libnetfilter_queue", "nfq"]);
+        assert_eq!(QueueBackend::ALL.map(QueueBackend::name), ["libnetfilter_queue", "nfq"]);
     }
 }

@@ -5,7 +5,7 @@
 //!
 //! - `Queue::set_copy_range` discards every packet that arrives before its acknowledgement, so it can only be
 //!   called before packets arrive. So the queue is bound with the whole packet as its copy range, and
-//!   [`Source::set_copy_range`] does not change it.
+//!   [`PacketSource::set_copy_range`] does not change it.
 //! - `Queue::bind` sets the copy mode in a second message. The kernel drops packets that it queues in
 //!   between, so the queue must be bound before packets are led to it.
 
@@ -16,8 +16,8 @@ use bannerwall_ffi::error::{CallError, QueueError};
 use bannerwall_ffi::queue::{ForeignSocket, KernelCounters};
 
 use super::{
-    Answer, BATCH, MAXIMUM_COPY_RANGE, Queued, Received, Source, SourceConfig, SourceError, Statistics,
-    Verdict,
+    BATCH, BatchCounts, MAXIMUM_COPY_RANGE, PacketAnswer, PacketSource, PacketVerdict, QueueStatistics,
+    QueuedPacket, SourceConfig, SourceError,
 };
 
 /// Pause after a call that failed for lack of kernel memory.
@@ -28,8 +28,8 @@ pub struct NfqCrate {
     queue: nfq::Queue,
     socket: ForeignSocket,
     number: u16,
-    failure: Verdict,
-    counters: Statistics,
+    failure: PacketVerdict,
+    counters: QueueStatistics,
     last_packet: u32,
 }
 
@@ -54,7 +54,7 @@ impl NfqCrate {
             socket,
             number,
             failure: config.failure(),
-            counters: Statistics::default(),
+            counters: QueueStatistics::default(),
             last_packet: 0,
         })
     }
@@ -100,13 +100,13 @@ impl NfqCrate {
     }
 }
 
-impl Source for NfqCrate {
+impl PacketSource for NfqCrate {
     fn batch(
         &mut self,
         patience: Duration,
-        judge: &mut dyn FnMut(&Queued<'_>) -> Answer,
-    ) -> Result<Received, SourceError> {
-        let mut received = Received::default();
+        judge: &mut dyn FnMut(&QueuedPacket<'_>) -> PacketAnswer,
+    ) -> Result<BatchCounts, SourceError> {
+        let mut received = BatchCounts::default();
         if !patience.is_zero() && !self.socket.wait_readable(patience)? {
             return Ok(received);
         }
@@ -114,7 +114,7 @@ impl Source for NfqCrate {
             let Some(message) = self.receive()? else {
                 break;
             };
-            let mut pending = Pending {
+            let mut pending = UnansweredPacket {
                 queue: &mut self.queue,
                 counters: &mut self.counters,
                 failure: self.failure,
@@ -136,9 +136,9 @@ impl Source for NfqCrate {
         Ok(())
     }
 
-    fn statistics(&self) -> Statistics {
+    fn statistics(&self) -> QueueStatistics {
         let socket_drops = self.socket.drops().unwrap_or(0);
-        Statistics { socket_drops, ..self.counters }.with_kernel_counters(self.number)
+        QueueStatistics { socket_drops, ..self.counters }.with_kernel_counters(self.number)
     }
 
     fn close(mut self: Box<Self>) -> Result<(), SourceError> {
@@ -153,28 +153,28 @@ fn is_passing(error: &io::Error) -> bool {
 }
 
 /// A packet that gets the failure verdict if it is dropped without another one.
-struct Pending<'a> {
+struct UnansweredPacket<'a> {
     queue: &'a mut nfq::Queue,
-    counters: &'a mut Statistics,
-    failure: Verdict,
+    counters: &'a mut QueueStatistics,
+    failure: PacketVerdict,
     message: Option<nfq::Message>,
 }
 
-impl Pending<'_> {
+impl UnansweredPacket<'_> {
     /// Has the packet judged. Returns the verdict and the packet's length on the wire.
-    fn judge(&mut self, judge: &mut dyn FnMut(&Queued<'_>) -> Answer) -> (Answer, u64) {
+    fn judge(&mut self, judge: &mut dyn FnMut(&QueuedPacket<'_>) -> PacketAnswer) -> (PacketAnswer, u64) {
         let Some(message) = &self.message else {
-            return (Answer::new(self.failure), 0);
+            return (PacketAnswer::new(self.failure), 0);
         };
         let queued = queued(message);
         (judge(&queued), queued.wire_length as u64)
     }
 
-    fn verdict(mut self, answer: Answer) -> Result<(), CallError> {
+    fn verdict(mut self, answer: PacketAnswer) -> Result<(), CallError> {
         self.answer(answer)
     }
 
-    fn answer(&mut self, answer: Answer) -> Result<(), CallError> {
+    fn answer(&mut self, answer: PacketAnswer) -> Result<(), CallError> {
         let Some(mut message) = self.message.take() else {
             return Ok(());
         };
@@ -186,9 +186,9 @@ impl Pending<'_> {
         }
         message.set_verdict(match answer.verdict {
             _ if cannot_patch => nfq::Verdict::Drop,
-            Verdict::Accept => nfq::Verdict::Accept,
-            Verdict::Drop => nfq::Verdict::Drop,
-            Verdict::Repeat => nfq::Verdict::Repeat,
+            PacketVerdict::Accept => nfq::Verdict::Accept,
+            PacketVerdict::Drop => nfq::Verdict::Drop,
+            PacketVerdict::Repeat => nfq::Verdict::Repeat,
         });
         if let Some(mark) = answer.mark {
             message.set_nfmark(mark);
@@ -207,20 +207,20 @@ impl Pending<'_> {
     }
 }
 
-impl Drop for Pending<'_> {
+impl Drop for UnansweredPacket<'_> {
     fn drop(&mut self) {
         if self.message.is_some() {
             self.counters.unanswered += 1;
             // Errors are ignored, since this happens while a panic unwinds.
-            let _ = self.answer(Answer::new(self.failure));
+            let _ = self.answer(PacketAnswer::new(self.failure));
         }
     }
 }
 
-fn queued(message: &nfq::Message) -> Queued<'_> {
+fn queued(message: &nfq::Message) -> QueuedPacket<'_> {
     let payload = message.get_payload();
     let input_port = message.get_physindev();
-    Queued {
+    QueuedPacket {
         payload,
         wire_length: message.get_original_len().max(payload.len()),
         mark: message.get_nfmark(),

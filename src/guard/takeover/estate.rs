@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::state::{QueueState, RunState, StateError, unsealed};
-use super::wire::{Word, hear, say, wait_up_to};
-use super::{Kept, METRICS, QUEUE, RUN, STATE, Store, Terms};
+use super::state::{QueueState, SharedRunState, StateError, unsealed};
+use super::wire::{TakeoverMessage, hear, say, wait_up_to};
+use super::{DescriptorStore, METRICS, QUEUE, RUN, STATE, StoredDescriptors, TakeoverSettings};
 use crate::diagnostics::tell;
 use crate::guard::GuardError;
 use crate::guard::config::GuardConfig;
 use crate::guard::private_socket::is_trusted;
-use crate::privileges::User;
+use crate::privileges::UnprivilegedUser;
 
 /// Limit of the wait for an answer of the predecessor, which may be in the middle of a check of the hook.
 const PEER: Duration = Duration::from_secs(15);
@@ -28,16 +28,16 @@ const GLANCE: Duration = Duration::from_millis(50);
 
 /// The sockets and the state of another process, now or once it is told to stop.
 #[derive(Debug)]
-pub(in crate::guard) struct Estate {
-    sockets: Vec<Inherited>,
-    left: Left,
+pub(in crate::guard) struct Predecessor {
+    sockets: Vec<InheritedSocket>,
+    left: StateSource,
     /// The store that held them, and the names in it of the states, which are valid only once.
-    store: Option<(Store, Vec<String>)>,
+    store: Option<(DescriptorStore, Vec<String>)>,
 }
 
 /// A socket of the other process.
 #[derive(Debug)]
-struct Inherited {
+struct InheritedSocket {
     name: String,
     socket: OwnedFd,
     marks_connections: bool,
@@ -45,22 +45,22 @@ struct Inherited {
 
 /// The source of the states.
 #[derive(Debug)]
-enum Left {
+enum StateSource {
     /// A guard that still judges packets.
     Guard(UnixStream),
     /// A guard that sent an incomprehensible message; only its end is awaited.
     Unintelligible(UnixStream),
     /// None: the guard has exited, and these are its states.
-    Nobody(VecDeque<Legacy>),
+    Nobody(VecDeque<HandoverState>),
 }
 
 /// A message from the predecessor.
 #[derive(Debug)]
-pub(in crate::guard) enum Heard {
+pub(in crate::guard) enum PredecessorMessage {
     /// None yet: it may still judge packets.
     Nothing,
     /// Part of its state.
-    Legacy(Legacy),
+    Legacy(HandoverState),
     /// The end: it no longer judges packets, and nothing follows.
     Last,
     /// It keeps its queues although it offered them, with the reason.
@@ -69,14 +69,14 @@ pub(in crate::guard) enum Heard {
 
 /// The state of a worker or of a run.
 #[derive(Debug)]
-pub(in crate::guard) enum Legacy {
+pub(in crate::guard) enum HandoverState {
     /// State of this queue's worker.
     Queue(u16, Box<QueueState>),
     /// State of the rest of the run.
-    Run(Box<RunState>),
+    Run(Box<SharedRunState>),
 }
 
-impl Estate {
+impl Predecessor {
     /// Returns the offer of the guard at `--takeover`, or the sockets that the service manager stored.
     ///
     /// # Errors
@@ -84,8 +84,8 @@ impl Estate {
     /// The guard refuses or does not answer. Then it keeps running.
     pub(in crate::guard) fn find(
         config: &GuardConfig,
-        store: Option<&Store>,
-        kept: Kept,
+        store: Option<&DescriptorStore>,
+        kept: StoredDescriptors,
     ) -> Result<Option<Self>, GuardError> {
         if let Some(estate) = store.and_then(|store| Self::from_store(config, store, kept)) {
             return Ok(Some(estate));
@@ -106,15 +106,15 @@ impl Estate {
         if !is_trusted(&stream).map_err(silent)? && !is_of(&stream, config) {
             return Err("what listens there belongs to another user".to_owned());
         }
-        say(&stream, &Word::Ask(Terms::of(config)), None).map_err(silent)?;
+        say(&stream, &TakeoverMessage::Ask(TakeoverSettings::of(config)), None).map_err(silent)?;
         let mut sockets = Vec::new();
         loop {
             match hear(&stream).map_err(silent)? {
-                (Word::Socket { name, marks_connections }, Some(socket)) => {
-                    sockets.push(Inherited { name, socket, marks_connections });
+                (TakeoverMessage::Socket { name, marks_connections }, Some(socket)) => {
+                    sockets.push(InheritedSocket { name, socket, marks_connections });
                 }
-                (Word::Offered, _) => break,
-                (Word::Refused { why }, _) => return Err(refused(&why)),
+                (TakeoverMessage::Offered, _) => break,
+                (TakeoverMessage::Refused { why }, _) => return Err(refused(&why)),
                 _ => return Err("the guard there says what this one does not understand".to_owned()),
             }
         }
@@ -122,11 +122,11 @@ impl Estate {
         let has = |number: u16| sockets.iter().any(|it| it.queue() == Some(number));
         match missing.find(|number| !has(*number)) {
             Some(queue) => Err(format!("the guard there gives no socket of queue {queue}")),
-            None => Ok(Some(Self { sockets, left: Left::Guard(stream), store: None })),
+            None => Ok(Some(Self { sockets, left: StateSource::Guard(stream), store: None })),
         }
     }
 
-    fn from_store(config: &GuardConfig, store: &Store, kept: Kept) -> Option<Self> {
+    fn from_store(config: &GuardConfig, store: &DescriptorStore, kept: StoredDescriptors) -> Option<Self> {
         let (mut sockets, mut left, mut spent) = (Vec::new(), VecDeque::new(), Vec::new());
         let mut is_foreign = false;
         for (name, descriptor) in kept.0 {
@@ -135,7 +135,7 @@ impl Estate {
                 spent.push(name);
                 continue;
             }
-            let kept = Inherited { name, socket: descriptor, marks_connections: false };
+            let kept = InheritedSocket { name, socket: descriptor, marks_connections: false };
             if kept.queue().is_some_and(|number| config.queues.numbers().contains(&number))
                 || kept.name == METRICS
             {
@@ -150,12 +150,12 @@ impl Estate {
             store.wait();
         }
         for legacy in &left {
-            if let Legacy::Queue(number, state) = legacy {
+            if let HandoverState::Queue(number, state) = legacy {
                 let own = sockets.iter_mut().filter(|it| it.queue() == Some(*number));
                 own.for_each(|it| it.marks_connections = state.known.marks_connections);
             }
         }
-        let estate = Self { sockets, left: Left::Nobody(left), store: Some((store.clone(), spent)) };
+        let estate = Self { sockets, left: StateSource::Nobody(left), store: Some((store.clone(), spent)) };
         if estate.sockets.iter().any(|it| it.queue().is_some()) {
             return Some(estate);
         }
@@ -179,7 +179,7 @@ impl Estate {
     /// Returns the socket of a queue, and whether verdicts can mark connections.
     pub(in crate::guard) fn queue(&mut self, number: u16) -> Option<(OwnedFd, bool)> {
         let at = self.sockets.iter().position(|it| it.queue() == Some(number))?;
-        let Inherited { socket, marks_connections, .. } = self.sockets.swap_remove(at);
+        let InheritedSocket { socket, marks_connections, .. } = self.sockets.swap_remove(at);
         Some((socket, marks_connections))
     }
 
@@ -205,7 +205,7 @@ impl Estate {
 
     /// True if a guard still judges packets until it is told to stop.
     pub(in crate::guard) const fn is_of_a_guard(&self) -> bool {
-        matches!(self.left, Left::Guard(_))
+        matches!(self.left, StateSource::Guard(_))
     }
 
     /// Tells the predecessor to stop.
@@ -216,12 +216,14 @@ impl Estate {
     /// unknown.
     pub(in crate::guard) fn begin(&self) -> Result<(), String> {
         match &self.left {
-            Left::Guard(stream) => say(stream, &Word::Go, None).map_err(|error| match hear(stream) {
-                Ok((Word::Refused { why }, _)) => refused(&why),
-                _ => format!("the guard there is gone: {error}"),
-            }),
-            Left::Unintelligible(_) => Ok(()),
-            Left::Nobody(_) => {
+            StateSource::Guard(stream) => {
+                say(stream, &TakeoverMessage::Go, None).map_err(|error| match hear(stream) {
+                    Ok((TakeoverMessage::Refused { why }, _)) => refused(&why),
+                    _ => format!("the guard there is gone: {error}"),
+                })
+            }
+            StateSource::Unintelligible(_) => Ok(()),
+            StateSource::Nobody(_) => {
                 self.spend();
                 Ok(())
             }
@@ -232,47 +234,52 @@ impl Estate {
     ///
     /// While the other process lives it may read its queues. Only its last message, or its end, which closes
     /// the stream, shows that it no longer does.
-    pub(in crate::guard) fn next(&mut self) -> Heard {
+    pub(in crate::guard) fn next(&mut self) -> PredecessorMessage {
         let (stream, is_understood) = match &mut self.left {
-            Left::Guard(stream) => (stream, true),
-            Left::Unintelligible(stream) => (stream, false),
-            Left::Nobody(left) => return left.pop_front().map_or(Heard::Last, Heard::Legacy),
+            StateSource::Guard(stream) => (stream, true),
+            StateSource::Unintelligible(stream) => (stream, false),
+            StateSource::Nobody(left) => {
+                return left.pop_front().map_or(PredecessorMessage::Last, PredecessorMessage::Legacy);
+            }
         };
         if !says_something(stream) {
-            return Heard::Nothing;
+            return PredecessorMessage::Nothing;
         }
         if !is_understood {
             // Only the end of the stream counts.
             return match stream.read(&mut [0; 4096]) {
-                Ok(octets) if octets > 0 => Heard::Nothing,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted || is_slow(&error) => Heard::Nothing,
-                Ok(_) | Err(_) => Heard::Last,
+                Ok(octets) if octets > 0 => PredecessorMessage::Nothing,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted || is_slow(&error) => {
+                    PredecessorMessage::Nothing
+                }
+                Ok(_) | Err(_) => PredecessorMessage::Last,
             };
         }
         match hear(stream) {
-            Ok((Word::State { name }, descriptor)) => {
-                legacy(&name, descriptor).map_or(Heard::Nothing, Heard::Legacy)
+            Ok((TakeoverMessage::State { name }, descriptor)) => {
+                legacy(&name, descriptor).map_or(PredecessorMessage::Nothing, PredecessorMessage::Legacy)
             }
-            Ok((Word::Done, _)) => Heard::Last,
-            Ok((Word::Refused { why }, _)) => Heard::Refused(refused(&why)),
-            Ok(_) => Heard::Nothing,
+            Ok((TakeoverMessage::Done, _)) => PredecessorMessage::Last,
+            Ok((TakeoverMessage::Refused { why }, _)) => PredecessorMessage::Refused(refused(&why)),
+            Ok(_) => PredecessorMessage::Nothing,
             Err(error) if is_end(&error) => {
                 tell(format_args!(
                     "bannerwall: the guard that was taken over from did not end as it should: {error}; flows that it \
                      has not told of are picked up in their middle"
                 ));
-                Heard::Last
+                PredecessorMessage::Last
             }
             Err(error) => {
                 tell(format_args!(
                     "bannerwall: the guard that is taken over from says what this one does not understand: {error}; its \
                      end is waited for, and flows that it has not told of are picked up in their middle"
                 ));
-                if let Left::Guard(stream) = std::mem::replace(&mut self.left, Left::Nobody(VecDeque::new()))
+                if let StateSource::Guard(stream) =
+                    std::mem::replace(&mut self.left, StateSource::Nobody(VecDeque::new()))
                 {
-                    self.left = Left::Unintelligible(stream);
+                    self.left = StateSource::Unintelligible(stream);
                 }
-                Heard::Nothing
+                PredecessorMessage::Nothing
             }
         }
     }
@@ -296,7 +303,7 @@ fn is_slow(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
-impl Inherited {
+impl InheritedSocket {
     /// Returns the number of the queue that the socket belongs to.
     fn queue(&self) -> Option<u16> {
         self.name.strip_prefix(QUEUE)?.parse().ok()
@@ -304,16 +311,16 @@ impl Inherited {
 }
 
 /// Returns the contents of a state. An unusable state is reported.
-fn legacy(name: &str, descriptor: Option<OwnedFd>) -> Option<Legacy> {
-    let read = || -> Result<Option<Legacy>, StateError> {
+fn legacy(name: &str, descriptor: Option<OwnedFd>) -> Option<HandoverState> {
+    let read = || -> Result<Option<HandoverState>, StateError> {
         let octets = unsealed(descriptor.ok_or(StateError::Foreign)?)?;
         if name == RUN {
-            return Ok(Some(Legacy::Run(Box::new(RunState::read(&octets)?))));
+            return Ok(Some(HandoverState::Run(Box::new(SharedRunState::read(&octets)?))));
         }
         let number = name.strip_prefix(STATE).and_then(|name| name.strip_prefix(QUEUE)?.parse().ok());
         // A later version may send states of other kinds.
         let Some(number) = number else { return Ok(None) };
-        Ok(Some(Legacy::Queue(number, Box::new(QueueState::read(&octets)?))))
+        Ok(Some(HandoverState::Queue(number, Box::new(QueueState::read(&octets)?))))
     };
     read().unwrap_or_else(|error| {
         tell(format_args!(
@@ -338,7 +345,7 @@ fn is_nobody(error: &io::Error) -> bool {
 fn is_of(stream: &UnixStream, config: &GuardConfig) -> bool {
     let peer = rustix::net::sockopt::socket_peercred(stream.as_fd());
     let peer = peer.map(|credentials| credentials.uid.as_raw());
-    let user = config.user.clone().or_else(User::in_place_of_root);
+    let user = config.user.clone().or_else(UnprivilegedUser::in_place_of_root);
     peer.ok().zip(user).is_some_and(|(peer, user)| peer == user.number())
 }
 
@@ -351,10 +358,12 @@ mod tests {
         let ready = |refusal: Option<&str>| {
             let (own, its) = UnixStream::pair().unwrap();
             if let Some(why) = refusal {
-                say(&its, &Word::Refused { why: why.to_owned() }, None).unwrap();
+                say(&its, &TakeoverMessage::Refused { why: why.to_owned() }, None).unwrap();
             }
             drop(its);
-            Estate { sockets: Vec::new(), left: Left::Guard(own), store: None }.begin().unwrap_err()
+            Predecessor { sockets: Vec::new(), left: StateSource::Guard(own), store: None }
+                .begin()
+                .unwrap_err()
         };
         assert_eq!(ready(Some("this guard ends")), "refused: this guard ends");
         assert!(ready(None).starts_with("the guard there is gone: "), "{}", ready(None));

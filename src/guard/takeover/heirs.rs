@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use crossbeam_channel::Sender;
 
-use super::Terms;
-use super::wire::{Word, hear, say, wait_up_to};
+use super::TakeoverSettings;
+use super::wire::{TakeoverMessage, hear, say, wait_up_to};
 use crate::diagnostics::tell;
-use crate::guard::Message;
+use crate::guard::GuardMessage;
 use crate::guard::private_socket::{PrivateSocket, UnboundSocket, is_trusted};
 use crate::metrics::{GuardMetrics, TakeoverResult};
 
@@ -26,7 +26,7 @@ const START: Duration = Duration::from_secs(60);
 
 /// A socket to hand over.
 #[derive(Debug)]
-pub(in crate::guard) struct Gift {
+pub(in crate::guard) struct HandoverSocket {
     pub(in crate::guard) name: String,
     pub(in crate::guard) socket: OwnedFd,
     pub(in crate::guard) marks_connections: bool,
@@ -34,7 +34,7 @@ pub(in crate::guard) struct Gift {
 
 /// The listener for successors, and its thread. Both end when this value is dropped.
 #[derive(Debug)]
-pub(in crate::guard) struct Heirs {
+pub(in crate::guard) struct SuccessorListener {
     socket: PrivateSocket,
     /// Set when this guard ends without a successor.
     is_over: Arc<AtomicBool>,
@@ -42,16 +42,16 @@ pub(in crate::guard) struct Heirs {
 
 /// A guard that is ready to take over. It is refused when this value is dropped before the handover starts.
 #[derive(Debug)]
-pub(in crate::guard) struct Heir {
+pub(in crate::guard) struct ConnectedSuccessor {
     stream: UnixStream,
     is_served: AtomicBool,
 }
 
 /// The state that the thread owns.
-struct Reception {
-    terms: Terms,
-    gifts: Vec<Gift>,
-    messages: Sender<Message>,
+struct HandoverServer {
+    terms: TakeoverSettings,
+    gifts: Vec<HandoverSocket>,
+    messages: Sender<GuardMessage>,
     metrics: GuardMetrics,
     has_manager: bool,
     is_over: Arc<AtomicBool>,
@@ -59,7 +59,7 @@ struct Reception {
 
 /// The reason why a guard did not take over.
 #[derive(Debug, thiserror::Error)]
-enum Refusal {
+enum TakeoverRefusal {
     #[error("only root and the guard's own user are heard")]
     Stranger,
     #[error("{0}")]
@@ -77,7 +77,7 @@ enum Refusal {
     Gone(#[from] io::Error),
 }
 
-impl Heirs {
+impl SuccessorListener {
     /// Listens at `path`, and offers `gifts` to a permitted peer with the same settings.
     ///
     /// # Errors
@@ -85,20 +85,20 @@ impl Heirs {
     /// The system has no free descriptor or thread.
     pub(in crate::guard) fn listen(
         (path, socket): (&Path, UnboundSocket),
-        terms: Terms,
-        gifts: Vec<Gift>,
-        messages: Sender<Message>,
+        terms: TakeoverSettings,
+        gifts: Vec<HandoverSocket>,
+        messages: Sender<GuardMessage>,
         metrics: GuardMetrics,
         has_manager: bool,
     ) -> io::Result<Self> {
         let mut socket = socket.bind(path)?;
         let is_over = Arc::new(AtomicBool::new(false));
         let reception =
-            Reception { terms, gifts, messages, metrics, has_manager, is_over: Arc::clone(&is_over) };
+            HandoverServer { terms, gifts, messages, metrics, has_manager, is_over: Arc::clone(&is_over) };
         socket.serve("takeover", move |stream| match reception.receive(&stream) {
             // From then on no other peer gets anything. The main thread is gone only after a forced stop.
             Ok(()) => {
-                let _ = reception.messages.send(Message::HandOver(Heir::of(stream)));
+                let _ = reception.messages.send(GuardMessage::HandOver(ConnectedSuccessor::of(stream)));
                 ControlFlow::Break(())
             }
             Err(refusal) => {
@@ -116,48 +116,48 @@ impl Heirs {
     }
 }
 
-impl Drop for Heirs {
+impl Drop for SuccessorListener {
     fn drop(&mut self) {
         self.close();
     }
 }
 
-impl Reception {
+impl HandoverServer {
     /// Offers the sockets, and waits until the peer is ready.
-    fn receive(&self, stream: &UnixStream) -> Result<(), Refusal> {
+    fn receive(&self, stream: &UnixStream) -> Result<(), TakeoverRefusal> {
         wait_up_to(stream, PEER)?;
         if !is_trusted(stream)? {
-            return Err(Refusal::Stranger);
+            return Err(TakeoverRefusal::Stranger);
         }
-        let (Word::Ask(asked), _) = hear(stream)? else { return Err(Refusal::Unasked) };
+        let (TakeoverMessage::Ask(asked), _) = hear(stream)? else { return Err(TakeoverRefusal::Unasked) };
         if self.has_manager {
-            return Err(Refusal::Managed);
+            return Err(TakeoverRefusal::Managed);
         }
         if let Some(why) = self.terms.differs_from(&asked) {
-            return Err(Refusal::Unfit(why));
+            return Err(TakeoverRefusal::Unfit(why));
         }
-        for Gift { name, socket, marks_connections } in &self.gifts {
-            let word = Word::Socket { name: name.clone(), marks_connections: *marks_connections };
+        for HandoverSocket { name, socket, marks_connections } in &self.gifts {
+            let word = TakeoverMessage::Socket { name: name.clone(), marks_connections: *marks_connections };
             say(stream, &word, Some(socket.as_fd()))?;
         }
-        say(stream, &Word::Offered, None)?;
+        say(stream, &TakeoverMessage::Offered, None)?;
         wait_up_to(stream, START)?;
         match hear(stream)? {
-            (Word::Go, _) if self.is_over.load(Ordering::Acquire) => Err(Refusal::Over),
-            (Word::Go, _) => Ok(wait_up_to(stream, PEER)?),
-            _ => Err(Refusal::Unasked),
+            (TakeoverMessage::Go, _) if self.is_over.load(Ordering::Acquire) => Err(TakeoverRefusal::Over),
+            (TakeoverMessage::Go, _) => Ok(wait_up_to(stream, PEER)?),
+            _ => Err(TakeoverRefusal::Unasked),
         }
     }
 
-    fn refuse(&self, stream: &UnixStream, refusal: &Refusal) {
+    fn refuse(&self, stream: &UnixStream, refusal: &TakeoverRefusal) {
         self.metrics.takeovers(TakeoverResult::Failure).inc();
         tell(format_args!("bannerwall: no takeover: {refusal}; this guard goes on"));
         // Who is gone needs no answer.
-        let _ = say(stream, &Word::Refused { why: refusal.to_string() }, None);
+        let _ = say(stream, &TakeoverMessage::Refused { why: refusal.to_string() }, None);
     }
 }
 
-impl Heir {
+impl ConnectedSuccessor {
     const fn of(stream: UnixStream) -> Self {
         Self { stream, is_served: AtomicBool::new(false) }
     }
@@ -181,7 +181,7 @@ impl Heir {
     ///
     /// The successor has disconnected.
     pub(in crate::guard) fn give(&self, name: String, state: &OwnedFd) -> io::Result<()> {
-        say(&self.stream, &Word::State { name }, Some(state.as_fd()))
+        say(&self.stream, &TakeoverMessage::State { name }, Some(state.as_fd()))
     }
 
     /// Sends the end of the states.
@@ -190,15 +190,16 @@ impl Heir {
     ///
     /// The successor has disconnected.
     pub(in crate::guard) fn finish(&self) -> io::Result<()> {
-        say(&self.stream, &Word::Done, None)
+        say(&self.stream, &TakeoverMessage::Done, None)
     }
 }
 
-impl Drop for Heir {
+impl Drop for ConnectedSuccessor {
     fn drop(&mut self) {
         if !*self.is_served.get_mut() {
             // A peer that has disconnected needs no answer.
-            let _ = say(&self.stream, &Word::Refused { why: Refusal::Over.to_string() }, None);
+            let _ =
+                say(&self.stream, &TakeoverMessage::Refused { why: TakeoverRefusal::Over.to_string() }, None);
         }
     }
 }
@@ -211,15 +212,15 @@ mod tests {
     fn who_is_never_let_on_is_told_and_who_is_served_is_not_refused() {
         for served in [false, true] {
             let (own, its) = UnixStream::pair().unwrap();
-            let heir = Heir::of(own);
+            let heir = ConnectedSuccessor::of(own);
             if served {
                 heir.note_served();
                 heir.finish().unwrap();
             }
             drop(heir);
             let (word, _) = hear(&its).unwrap();
-            assert_eq!(matches!(word, Word::Refused { .. }), !served, "{word:?}");
-            assert_eq!(matches!(word, Word::Done), served);
+            assert_eq!(matches!(word, TakeoverMessage::Refused { .. }), !served, "{word:?}");
+            assert_eq!(matches!(word, TakeoverMessage::Done), served);
             assert_eq!(hear(&its).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
         }
     }

@@ -15,7 +15,7 @@
 //!   once the guard is told to end.
 //!
 //! The state is a sealed anonymous file ([`state`]). It holds the keys of decided flows, the packets of
-//! undecided flows ([`crate::inline::State`]), which the next engine inspects again, counters by name, and
+//! undecided flows ([`crate::inline::InspectorState`]), which the next engine inspects again, counters by name, and
 //! the accounts of the hook. So no version needs to know the internal state of another one. A state that is
 //! unreadable is rejected as a whole and reported. Its flows are then picked up mid-stream, like flows that
 //! are older than a guard.
@@ -32,10 +32,10 @@ mod wire;
 
 use serde::{Deserialize, Serialize};
 
-pub(super) use self::estate::{Estate, Heard, Legacy};
-pub(super) use self::heirs::{Gift, Heir, Heirs};
-pub(super) use self::state::{Known, QueueState, RunState, sealed};
-pub(super) use self::store::{Kept, Store};
+pub(super) use self::estate::{HandoverState, Predecessor, PredecessorMessage};
+pub(super) use self::heirs::{ConnectedSuccessor, HandoverSocket, SuccessorListener};
+pub(super) use self::state::{QueueState, QueueStateNumbers, SharedRunState, sealed};
+pub(super) use self::store::{DescriptorStore, StoredDescriptors};
 
 use super::config::GuardConfig;
 use bannerwall_ffi::namespace::cookie;
@@ -66,7 +66,7 @@ pub(super) fn run_name() -> String {
 
 /// Settings that two guards must share for a takeover.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Terms {
+pub(super) struct TakeoverSettings {
     /// The program's version, for messages.
     version: String,
     queues: String,
@@ -76,7 +76,7 @@ pub(super) struct Terms {
     network: Option<u64>,
 }
 
-impl Terms {
+impl TakeoverSettings {
     /// Returns the settings of a guard.
     pub(super) fn of(config: &GuardConfig) -> Self {
         Self {
@@ -108,13 +108,18 @@ mod tests {
 
     #[test]
     fn only_the_same_queues_marks_and_network_fit() {
-        let own = Terms { version: "1".into(), queues: "0:3".into(), mark: 0xC000_0000, network: Some(4026) };
-        let newer = Terms { version: "2".into(), network: None, ..own.clone() };
+        let own = TakeoverSettings {
+            version: "1".into(),
+            queues: "0:3".into(),
+            mark: 0xC000_0000,
+            network: Some(4026),
+        };
+        let newer = TakeoverSettings { version: "2".into(), network: None, ..own.clone() };
         assert_eq!(own.differs_from(&newer), None);
         for (other, said) in [
-            (Terms { queues: "0".into(), ..own.clone() }, "serves queue 0:3, not 0"),
-            (Terms { mark: 3, ..own.clone() }, "--mark"),
-            (Terms { network: Some(1), ..own.clone() }, "another network namespace"),
+            (TakeoverSettings { queues: "0".into(), ..own.clone() }, "serves queue 0:3, not 0"),
+            (TakeoverSettings { mark: 3, ..own.clone() }, "--mark"),
+            (TakeoverSettings { network: Some(1), ..own.clone() }, "another network namespace"),
         ] {
             assert!(own.differs_from(&other).is_some_and(|why| why.contains(said)), "{said}");
         }

@@ -16,14 +16,14 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::super::blocks::Block;
+use super::super::blocks::BlockEntry;
 use super::super::loss::AccountState;
-use crate::engine::Checksums;
-use crate::event::Transport;
-use crate::flow::{End, FlowKey, OpeningSyn, Ruling, SynOptions};
-use crate::inline::{Kept, Remembered, State, Unseen};
-use crate::metrics::Counts;
-use crate::rules::Mark;
+use crate::engine::ChecksumState;
+use crate::event::TransportProtocol;
+use crate::flow::{FlowDecision, FlowKey, KeyEnd, OpeningSyn, SynOptions};
+use crate::inline::{DecidedFlow, InspectorState, LoggedPacket, UnseenBody};
+use crate::metrics::CounterSnapshot;
+use crate::rules::PacketMark;
 
 /// First bytes of a state. The last one is the version.
 const MAGIC: [u8; 8] = *b"bwstate\x01";
@@ -60,14 +60,14 @@ pub(in crate::guard) enum StateError {
 /// State of a queue's worker.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(in crate::guard) struct QueueState {
-    pub(in crate::guard) known: Known,
-    pub(in crate::guard) flows: State,
+    pub(in crate::guard) known: QueueStateNumbers,
+    pub(in crate::guard) flows: InspectorState,
 }
 
 /// The numbers in the state of a worker.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(in crate::guard) struct Known {
+pub(in crate::guard) struct QueueStateNumbers {
     /// Number of bytes of each packet that the kernel copies, including packets that wait.
     pub(in crate::guard) copy_range: Option<u32>,
     pub(in crate::guard) marks_connections: bool,
@@ -82,10 +82,10 @@ pub(in crate::guard) struct Known {
 /// State that belongs to no queue.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(in crate::guard) struct RunState {
-    pub(in crate::guard) counts: Counts,
+pub(in crate::guard) struct SharedRunState {
+    pub(in crate::guard) counts: CounterSnapshot,
     pub(in crate::guard) account: Option<AccountState>,
-    pub(in crate::guard) blocks: Vec<Block>,
+    pub(in crate::guard) blocks: Vec<BlockEntry>,
 }
 
 impl QueueState {
@@ -96,7 +96,7 @@ impl QueueState {
     /// Plain data cannot be written as JSON, which does not happen in practice.
     pub(in crate::guard) fn octets(&self) -> io::Result<Vec<u8>> {
         let mut octets = MAGIC.to_vec();
-        let known = Known { written: now(), ..self.known.clone() };
+        let known = QueueStateNumbers { written: now(), ..self.known.clone() };
         record(&mut octets, HEAD, |body| serde_json::to_writer(body, &known).map_err(io::Error::from))?;
         for flow in &self.flows.decided {
             record(&mut octets, DECIDED, |body| {
@@ -110,7 +110,7 @@ impl QueueState {
                 Ok(())
             })?;
         }
-        for Unseen { key, until } in &self.flows.unseen {
+        for UnseenBody { key, until } in &self.flows.unseen {
             record(&mut octets, UNSEEN, |body| {
                 body.extend_from_slice(&key.octets());
                 body.extend_from_slice(&until.to_le_bytes());
@@ -153,7 +153,7 @@ impl QueueState {
     }
 }
 
-impl RunState {
+impl SharedRunState {
     /// Returns the serialized state.
     ///
     /// # Errors
@@ -259,7 +259,7 @@ fn records(
         return Err(StateError::Version(*version));
     }
     loop {
-        let mut body = Body(rest);
+        let mut body = RecordBody(rest);
         let (kind, length) = (body.number::<1>()?[0], u32::from_le_bytes(body.number()?));
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         let (taken, behind) = body.0.split_at_checked(length).ok_or(StateError::Cut)?;
@@ -276,9 +276,9 @@ fn records(
 }
 
 /// The rest of a record's body.
-struct Body<'a>(&'a [u8]);
+struct RecordBody<'a>(&'a [u8]);
 
-impl<'a> Body<'a> {
+impl<'a> RecordBody<'a> {
     fn number<const N: usize>(&mut self) -> Result<[u8; N], StateError> {
         let (number, rest) = self.0.split_first_chunk::<N>().ok_or(StateError::Cut)?;
         self.0 = rest;
@@ -308,16 +308,16 @@ fn nanos(age: Duration) -> [u8; 8] {
     u64::try_from(age.as_nanos()).unwrap_or(u64::MAX).to_le_bytes()
 }
 
-fn write_decided(body: &mut Vec<u8>, flow: &Remembered) {
-    body.push(u8::from(flow.transport == Transport::Udp));
+fn write_decided(body: &mut Vec<u8>, flow: &DecidedFlow) {
+    body.push(u8::from(flow.transport == TransportProtocol::Udp));
     body.extend_from_slice(&flow.key.octets());
-    body.push(u8::from(flow.client == End::High));
+    body.push(u8::from(flow.client == KeyEnd::High));
     body.push(match flow.ruling {
-        Ruling::Undecided => 0,
-        Ruling::Passed => 1,
-        Ruling::Blocked => 2,
-        Ruling::Refused => 3,
-        Ruling::Rejected => 4,
+        FlowDecision::Undecided => 0,
+        FlowDecision::Passed => 1,
+        FlowDecision::Blocked => 2,
+        FlowDecision::Refused => 3,
+        FlowDecision::Rejected => 4,
     });
     let [low, high] = flow.positions;
     let mark = flow.mark;
@@ -328,62 +328,62 @@ fn write_decided(body: &mut Vec<u8>, flow: &Remembered) {
     }
     if let Some(OpeningSyn { initial, from, hop_limit, options }) = flow.reopening {
         body.extend_from_slice(&initial.to_le_bytes());
-        body.extend_from_slice(&[u8::from(from == End::High), hop_limit, options.bits()]);
+        body.extend_from_slice(&[u8::from(from == KeyEnd::High), hop_limit, options.bits()]);
     }
     body.extend_from_slice(&nanos(flow.age));
 }
 
-fn read_decided(octets: &[u8]) -> Result<Remembered, StateError> {
-    let mut body = Body(octets);
-    let transport = if body.octet()? == 0 { Transport::Tcp } else { Transport::Udp };
+fn read_decided(octets: &[u8]) -> Result<DecidedFlow, StateError> {
+    let mut body = RecordBody(octets);
+    let transport = if body.octet()? == 0 { TransportProtocol::Tcp } else { TransportProtocol::Udp };
     let key = FlowKey::from_octets(&body.number()?).ok_or(StateError::Malformed("ends of a flow"))?;
-    let client = if body.octet()? == 0 { End::Low } else { End::High };
+    let client = if body.octet()? == 0 { KeyEnd::Low } else { KeyEnd::High };
     let ruling = match body.octet()? {
-        1 => Ruling::Passed,
-        2 => Ruling::Blocked,
-        3 => Ruling::Refused,
-        4 => Ruling::Rejected,
+        1 => FlowDecision::Passed,
+        2 => FlowDecision::Blocked,
+        3 => FlowDecision::Refused,
+        4 => FlowDecision::Rejected,
         _ => return Err(StateError::Malformed("what was decided")),
     };
     let there = body.octet()?;
     let is_there = |bit: u8| there >> bit & 1 == 1;
     let [low, high] = [body.word()?, body.word()?];
-    let mark = Mark { value: body.word()?, mask: body.word()? };
+    let mark = PacketMark { value: body.word()?, mask: body.word()? };
     let positions = [is_there(0).then_some(low), is_there(1).then_some(high)];
     let mark = is_there(2).then_some(mark);
     let reopening = if is_there(3) { Some(read_syn(&mut body)?) } else { None };
     let told = is_there(4);
-    Ok(Remembered { transport, key, client, ruling, positions, reopening, mark, told, age: body.age()? })
+    Ok(DecidedFlow { transport, key, client, ruling, positions, reopening, mark, told, age: body.age()? })
 }
 
-fn read_syn(body: &mut Body<'_>) -> Result<OpeningSyn, StateError> {
+fn read_syn(body: &mut RecordBody<'_>) -> Result<OpeningSyn, StateError> {
     let initial = body.word()?;
     let [is_high, hop_limit, options] = body.number()?;
-    let from = if is_high == 0 { End::Low } else { End::High };
+    let from = if is_high == 0 { KeyEnd::Low } else { KeyEnd::High };
     Ok(OpeningSyn { initial, from, hop_limit, options: SynOptions::from_bits(options) })
 }
 
-fn read_unseen(octets: &[u8]) -> Result<Unseen, StateError> {
-    let mut body = Body(octets);
+fn read_unseen(octets: &[u8]) -> Result<UnseenBody, StateError> {
+    let mut body = RecordBody(octets);
     let key = FlowKey::from_octets(&body.number()?).ok_or(StateError::Malformed("ends of a flow"))?;
-    Ok(Unseen { key, until: body.word()? })
+    Ok(UnseenBody { key, until: body.word()? })
 }
 
-fn write_kept(body: &mut Vec<u8>, kept: &Kept) {
+fn write_kept(body: &mut Vec<u8>, kept: &LoggedPacket) {
     body.extend_from_slice(&nanos(kept.age));
     body.extend_from_slice(&u32::try_from(kept.wire_length).unwrap_or(u32::MAX).to_le_bytes());
-    body.push(u8::from(kept.checksums == Checksums::Verify));
+    body.push(u8::from(kept.checksums == ChecksumState::Verify));
     let name = kept.interface.as_deref().filter(|name| name.len() < NAME).unwrap_or_default();
     body.push(u8::try_from(name.len()).unwrap_or(0));
     body.extend_from_slice(name.as_bytes());
     body.extend_from_slice(&kept.octets);
 }
 
-fn read_kept(octets: &[u8]) -> Result<Kept, StateError> {
-    let mut body = Body(octets);
+fn read_kept(octets: &[u8]) -> Result<LoggedPacket, StateError> {
+    let mut body = RecordBody(octets);
     let age = body.age()?;
     let wire_length = usize::try_from(body.word()?).unwrap_or(usize::MAX);
-    let checksums = if body.octet()? == 0 { Checksums::NotReady } else { Checksums::Verify };
+    let checksums = if body.octet()? == 0 { ChecksumState::NotReady } else { ChecksumState::Verify };
     let length = usize::from(body.octet()?);
     let name = std::str::from_utf8(body.slice(length)?).map_err(|_| StateError::Malformed("an interface"))?;
     // The length on the wire comes from the kernel, and may be far larger (BIG TCP).
@@ -391,7 +391,7 @@ fn read_kept(octets: &[u8]) -> Result<Kept, StateError> {
         return Err(StateError::Malformed("the length of a packet"));
     }
     let interface = (!name.is_empty()).then(|| Arc::from(name));
-    Ok(Kept { age, wire_length, checksums, interface, octets: body.0.into() })
+    Ok(LoggedPacket { age, wire_length, checksums, interface, octets: body.0.into() })
 }
 
 #[cfg(test)]
@@ -401,49 +401,56 @@ mod tests {
     fn example() -> QueueState {
         let mut key = [0; 36];
         (key[15], key[31], key[33], key[35]) = (1, 2, 80, 90);
-        let flow = Remembered {
-            transport: Transport::Udp,
+        let flow = DecidedFlow {
+            transport: TransportProtocol::Udp,
             key: FlowKey::from_octets(&key).unwrap(),
-            client: End::High,
-            ruling: Ruling::Rejected,
+            client: KeyEnd::High,
+            ruling: FlowDecision::Rejected,
             positions: [None, Some(7)],
             reopening: Some(OpeningSyn {
                 initial: 77,
-                from: End::High,
+                from: KeyEnd::High,
                 hop_limit: 64,
                 options: SynOptions::new(Some(7), true),
             }),
-            mark: Some(Mark { value: 1, mask: 3 }),
+            mark: Some(PacketMark { value: 1, mask: 3 }),
             told: true,
             age: Duration::from_secs(5),
         };
-        let plain = Remembered {
+        let plain = DecidedFlow {
             mark: None,
             told: false,
             reopening: None,
             positions: [Some(9), None],
-            ruling: Ruling::Passed,
+            ruling: FlowDecision::Passed,
             ..flow
         };
-        let kept = Kept {
+        let kept = LoggedPacket {
             age: Duration::from_millis(3),
             wire_length: 1500,
-            checksums: Checksums::Verify,
+            checksums: ChecksumState::Verify,
             interface: Some("eth0".into()),
             octets: vec![0x45; 512].into(),
         };
         // As long as `gro_max_size` lets one become.
-        let bare =
-            Kept { interface: None, checksums: Checksums::NotReady, wire_length: 8 * 65_535, ..kept.clone() };
-        let known = Known {
+        let bare = LoggedPacket {
+            interface: None,
+            checksums: ChecksumState::NotReady,
+            wire_length: 8 * 65_535,
+            ..kept.clone()
+        };
+        let known = QueueStateNumbers {
             copy_range: Some(2048),
             marks_connections: true,
             received: u64::MAX,
             dropped: Some([1, 2, 3]),
             written: 0,
         };
-        let unseen = vec![Unseen { key: flow.key, until: u32::MAX }];
-        QueueState { known, flows: State { decided: vec![flow, plain], kept: vec![kept, bare], unseen } }
+        let unseen = vec![UnseenBody { key: flow.key, until: u32::MAX }];
+        QueueState {
+            known,
+            flows: InspectorState { decided: vec![flow, plain], kept: vec![kept, bare], unseen },
+        }
     }
 
     #[test]
@@ -464,8 +471,8 @@ mod tests {
             .for_each(|(read, wanted)| read.age = wanted.age);
         assert_eq!(read, wanted);
         let account = Some(AccountState::default());
-        let run = RunState { counts: Counts::default(), account, blocks: Vec::new() };
-        assert_eq!(RunState::read(&run.octets().unwrap()).unwrap(), run);
+        let run = SharedRunState { counts: CounterSnapshot::default(), account, blocks: Vec::new() };
+        assert_eq!(SharedRunState::read(&run.octets().unwrap()).unwrap(), run);
     }
 
     #[test]

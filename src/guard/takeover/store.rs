@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::{METRICS, QUEUE, RUN, STATE, queue_name, state_name};
 use crate::diagnostics::tell;
 use crate::guard::config::GuardConfig;
-use crate::guard::notify::Notifier;
+use crate::guard::notify::ServiceNotifier;
 use crate::guard::source::SourceConfig;
 
 /// Limit of the wait until the manager has handled all messages.
@@ -19,11 +19,11 @@ const HEARD: Duration = Duration::from_secs(5);
 
 /// The store of the manager that started this process.
 #[derive(Debug, Clone)]
-pub(in crate::guard) struct Store(Arc<Notifier>);
+pub(in crate::guard) struct DescriptorStore(Arc<ServiceNotifier>);
 
-impl Store {
+impl DescriptorStore {
     /// Returns the store of this manager.
-    pub(in crate::guard) const fn of(manager: Arc<Notifier>) -> Self {
+    pub(in crate::guard) const fn of(manager: Arc<ServiceNotifier>) -> Self {
         Self(manager)
     }
 
@@ -52,7 +52,7 @@ impl Store {
         self.wait();
     }
 
-    /// Like [`Store::abandon`], without the wait for the manager.
+    /// Like [`DescriptorStore::abandon`], without the wait for the manager.
     pub(in crate::guard) fn let_go(&self, config: &GuardConfig, names: &[String]) {
         let own = config.queues.numbers().flat_map(|queue| [queue_name(queue), state_name(queue)]);
         let own = own.chain([METRICS.to_owned(), RUN.to_owned()]);
@@ -75,9 +75,9 @@ impl Store {
 
 /// The descriptors that a manager stored of the last process.
 #[derive(Debug, Default)]
-pub(in crate::guard) struct Kept(pub(super) Vec<(String, OwnedFd)>);
+pub(in crate::guard) struct StoredDescriptors(pub(super) Vec<(String, OwnedFd)>);
 
-impl Kept {
+impl StoredDescriptors {
     /// Takes all stored descriptors, even if they are not needed, so that programs which this process starts
     /// do not inherit them. A second call returns none.
     pub(in crate::guard) fn take() -> Self {
@@ -96,12 +96,12 @@ impl Kept {
     }
 
     /// Releases the queues that this run does not continue, and removes everything from the manager's store.
-    pub(in crate::guard) fn give_back(self, manager: Option<&Arc<Notifier>>) {
+    pub(in crate::guard) fn give_back(self, manager: Option<&Arc<ServiceNotifier>>) {
         if self.0.is_empty() {
             return;
         }
         tell("bannerwall: what the service manager has kept of the guard before is given up");
-        let store = manager.cloned().map(Store::of);
+        let store = manager.cloned().map(DescriptorStore::of);
         for (name, socket) in self.0 {
             if let Some(store) = &store {
                 store.remove(&name);

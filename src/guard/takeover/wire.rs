@@ -15,7 +15,7 @@ use rustix::net::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::Terms;
+use super::TakeoverSettings;
 
 /// Maximum length of a message, in bytes. A refusal is the longest.
 const WORD: usize = 16 << 10;
@@ -23,9 +23,9 @@ const WORD: usize = 16 << 10;
 /// A message between two guards.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "word", rename_all = "lowercase")]
-pub(super) enum Word {
+pub(super) enum TakeoverMessage {
     /// The new guard asks to take over.
-    Ask(Terms),
+    Ask(TakeoverSettings),
     /// The old guard refuses.
     Refused { why: String },
     /// A socket, with its descriptor.
@@ -48,7 +48,11 @@ pub(super) enum Word {
 /// # Errors
 ///
 /// The peer has disconnected, or is too slow.
-pub(super) fn say(mut stream: &UnixStream, word: &Word, with: Option<BorrowedFd<'_>>) -> io::Result<()> {
+pub(super) fn say(
+    mut stream: &UnixStream,
+    word: &TakeoverMessage,
+    with: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
     let json = serde_json::to_vec(word)?;
     let length = u32::try_from(json.len()).map_err(io::Error::other)?;
     let octets = [&length.to_le_bytes(), &*json].concat();
@@ -67,7 +71,7 @@ pub(super) fn say(mut stream: &UnixStream, word: &Word, with: Option<BorrowedFd<
 /// # Errors
 ///
 /// The peer has disconnected, is too slow, or sent an invalid message.
-pub(super) fn hear(mut stream: &UnixStream) -> io::Result<(Word, Option<OwnedFd>)> {
+pub(super) fn hear(mut stream: &UnixStream) -> io::Result<(TakeoverMessage, Option<OwnedFd>)> {
     let mut length = [0; 4];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -115,9 +119,9 @@ mod tests {
     fn words_come_as_they_were_said_and_bring_their_descriptor() {
         let (one, other) = UnixStream::pair().unwrap();
         let (mut reader, writer) = io::pipe().unwrap();
-        let socket = Word::Socket { name: "queue-7".into(), marks_connections: true };
+        let socket = TakeoverMessage::Socket { name: "queue-7".into(), marks_connections: true };
         say(&one, &socket, Some(writer.as_fd())).unwrap();
-        say(&one, &Word::Go, None).unwrap();
+        say(&one, &TakeoverMessage::Go, None).unwrap();
         drop(writer);
         let (word, descriptor) = hear(&other).unwrap();
         assert_eq!(word, socket);
@@ -125,7 +129,7 @@ mod tests {
         let mut text = String::new();
         reader.read_to_string(&mut text).unwrap();
         assert_eq!(text, "it is open");
-        assert_eq!(hear(&other).unwrap().0, Word::Go);
+        assert_eq!(hear(&other).unwrap().0, TakeoverMessage::Go);
         drop(one);
         assert_eq!(hear(&other).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     }
@@ -135,7 +139,7 @@ mod tests {
         let (mut one, other) = UnixStream::pair().unwrap();
         let json = br#"{"word":"weather","is":"fine"}"#;
         one.write_all(&[&u32::try_from(json.len()).unwrap().to_le_bytes(), &json[..]].concat()).unwrap();
-        assert_eq!(hear(&other).unwrap().0, Word::Unknown);
+        assert_eq!(hear(&other).unwrap().0, TakeoverMessage::Unknown);
         one.write_all(b"\x01\0\0\0{").unwrap();
         assert_eq!(hear(&other).unwrap_err().kind(), io::ErrorKind::InvalidData, "it has not gone");
     }

@@ -4,50 +4,52 @@
 
 use rusqlite::OpenFlags;
 
-use super::Database;
-use crate::database::{DatabaseError, Link, Place};
+use super::InventoryDatabase;
+use crate::database::{DatabaseConnection, DatabaseError, DatabaseLocation};
 use crate::inventory::store::StoreError;
 
 /// A connection to a server for tables of other modules.
 #[derive(Debug)]
-pub struct Beside {
-    database: Database,
+pub struct PostgresClient {
+    database: InventoryDatabase,
 }
 
-impl Beside {
+impl PostgresClient {
     /// Connects to the server at a place.
     ///
     /// # Errors
     /// It is a file, or see [`StoreError`].
-    pub fn open(place: &Place) -> Result<Self, StoreError> {
-        Self::come(place, |place| Database::connect(place, OpenFlags::SQLITE_OPEN_READ_WRITE))
+    pub fn open(place: &DatabaseLocation) -> Result<Self, StoreError> {
+        Self::come(place, |place| InventoryDatabase::connect(place, OpenFlags::SQLITE_OPEN_READ_WRITE))
     }
 
     /// Connects like [`Self::open`], and creates the inventory there if it is missing.
     ///
     /// # Errors
     /// It is a file, or see [`StoreError`].
-    pub fn make(place: &Place) -> Result<Self, StoreError> {
-        Self::come(place, Database::create)
+    pub fn make(place: &DatabaseLocation) -> Result<Self, StoreError> {
+        Self::come(place, InventoryDatabase::create)
     }
 
     fn come(
-        place: &Place,
-        open: impl FnOnce(&Place) -> Result<Database, StoreError>,
+        place: &DatabaseLocation,
+        open: impl FnOnce(&DatabaseLocation) -> Result<InventoryDatabase, StoreError>,
     ) -> Result<Self, StoreError> {
         match place {
-            Place::File(_) => Err(StoreError::NoFile(place.clone(), "a fleet needs a PostgreSQL server")),
-            Place::Server(_) => open(place).map(|database| Self { database }),
+            DatabaseLocation::File(_) => {
+                Err(StoreError::NoFile(place.clone(), "a fleet needs a PostgreSQL server"))
+            }
+            DatabaseLocation::Server(_) => open(place).map(|database| Self { database }),
         }
     }
 
     /// Returns the database, for the inventory's own tables.
-    pub(super) fn into_database(self) -> Database {
+    pub(super) fn into_database(self) -> InventoryDatabase {
         self.database
     }
 
     /// Returns a runner of single statements.
-    pub fn link(&self) -> &Link {
+    pub fn link(&self) -> &DatabaseConnection {
         &self.database.link
     }
 
@@ -57,7 +59,7 @@ impl Beside {
     /// Errors of the database or of `work`.
     pub fn together<T>(
         &self,
-        work: impl FnOnce(&Link) -> Result<T, DatabaseError>,
+        work: impl FnOnce(&DatabaseConnection) -> Result<T, DatabaseError>,
     ) -> Result<T, DatabaseError> {
         let link = self.link();
         link.batch("BEGIN")?;
@@ -83,9 +85,9 @@ impl Beside {
     }
 }
 
-impl Database {
+impl InventoryDatabase {
     /// Returns a runner of statements about other modules' tables; none for a file.
-    pub fn link(&self) -> Option<&Link> {
-        matches!(self.link, Link::Postgres(_)).then_some(&self.link)
+    pub fn link(&self) -> Option<&DatabaseConnection> {
+        matches!(self.link, DatabaseConnection::Postgres(_)).then_some(&self.link)
     }
 }

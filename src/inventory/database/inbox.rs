@@ -1,13 +1,13 @@
 //! The inbox of a sensor: a table of the fleet into which it may only insert rows. This module sends; the
 //! fleet processes the batches.
 
-use super::{Beside, Writer};
-use crate::database::{DatabaseError, Link, Place, values};
-use crate::inventory::store::{Run, StoreError};
+use super::{PostgresClient, RunWriter};
+use crate::database::{DatabaseConnection, DatabaseError, DatabaseLocation, values};
+use crate::inventory::store::{RunDescription, StoreError};
 
 /// A batch to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::inventory) struct Parcel {
+pub(in crate::inventory) struct OutgoingBatch {
     /// The run that wrote it.
     pub(in crate::inventory) stream: String,
     /// Number of the batch in its run, from 1.
@@ -21,7 +21,7 @@ pub(in crate::inventory) struct Parcel {
 
 /// State of a sensor that sends a batch.
 #[derive(Debug, Clone, Copy, Default)]
-pub(in crate::inventory) struct Standing {
+pub(in crate::inventory) struct SensorBacklog {
     /// Number of sightings that its run has lost.
     pub(in crate::inventory) lost: u64,
     /// Number of batches that wait after this one.
@@ -30,17 +30,17 @@ pub(in crate::inventory) struct Standing {
 
 /// A sensor's connection to the server.
 #[derive(Debug)]
-pub(in crate::inventory) struct Inbox {
-    beside: Beside,
+pub(in crate::inventory) struct SensorInbox {
+    beside: PostgresClient,
 }
 
-impl Inbox {
+impl SensorInbox {
     /// Connects to a server.
     ///
     /// # Errors
     /// See [`StoreError`].
-    pub(in crate::inventory) fn open(place: &Place) -> Result<Self, StoreError> {
-        Beside::open(place).map(|beside| Self { beside })
+    pub(in crate::inventory) fn open(place: &DatabaseLocation) -> Result<Self, StoreError> {
+        PostgresClient::open(place).map(|beside| Self { beside })
     }
 
     /// Returns the sensor that the role belongs to; none if the role is not limited to inserting batches.
@@ -68,8 +68,8 @@ impl Inbox {
     ///
     /// # Errors
     /// See [`StoreError`].
-    pub(in crate::inventory) fn into_writer(self, run: &Run) -> Result<Writer, StoreError> {
-        Writer::by(self.beside.into_database(), run)
+    pub(in crate::inventory) fn into_writer(self, run: &RunDescription) -> Result<RunWriter, StoreError> {
+        RunWriter::by(self.beside.into_database(), run)
     }
 
     /// Reconnects if the connection is lost.
@@ -86,8 +86,8 @@ impl Inbox {
     /// What the database says.
     pub(in crate::inventory) fn put(
         &mut self,
-        parcel: &Parcel,
-        standing: Standing,
+        parcel: &OutgoingBatch,
+        standing: SensorBacklog,
     ) -> Result<(), StoreError> {
         let outcome = self.beside.revive().and_then(|()| enter(self.beside.link(), parcel, standing));
         outcome.map_err(|error| self.beside.fault(error))
@@ -99,10 +99,10 @@ impl Inbox {
     /// What the database says.
     pub(in crate::inventory) fn attempt(
         &mut self,
-        parcel: &Parcel,
-        standing: Standing,
+        parcel: &OutgoingBatch,
+        standing: SensorBacklog,
     ) -> Result<(), StoreError> {
-        let attempt = |link: &Link| {
+        let attempt = |link: &DatabaseConnection| {
             link.batch("BEGIN")?;
             let outcome = enter(link, parcel, standing);
             link.batch("ROLLBACK").and(outcome)
@@ -112,7 +112,11 @@ impl Inbox {
     }
 }
 
-fn enter(link: &Link, parcel: &Parcel, standing: Standing) -> Result<(), DatabaseError> {
+fn enter(
+    link: &DatabaseConnection,
+    parcel: &OutgoingBatch,
+    standing: SensorBacklog,
+) -> Result<(), DatabaseError> {
     // No conflict target, because naming one requires the right to read.
     let query = "INSERT INTO fleet_inbox (stream, number, sent_at, waiting, lost, version, batch)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT DO NOTHING";
@@ -120,7 +124,7 @@ fn enter(link: &Link, parcel: &Parcel, standing: Standing) -> Result<(), Databas
     let values = values![
         &parcel.stream,
         signed(parcel.number),
-        super::Time::now().millis(),
+        super::InventoryTime::now().millis(),
         signed(standing.waiting),
         signed(standing.lost),
         parcel.format,

@@ -20,36 +20,38 @@ use std::path::Path;
 
 use rusqlite::OpenFlags;
 
-pub use self::beside::Beside;
-pub(super) use self::inbox::{Inbox, Parcel, Standing};
-pub use self::orders::{PastOrder, Schedule};
-pub(super) use self::read::SaidTo;
+pub use self::beside::PostgresClient;
+pub(super) use self::inbox::{OutgoingBatch, SensorBacklog, SensorInbox};
+pub use self::orders::{PastPageScan, ScanSchedule};
+pub(super) use self::read::PeerBanner;
 pub use self::read::{
-    Change, Contact, Count, Cursor, Found, History, HostRecord, HostRow, Overview, PastRun, Rule, Said,
-    Service, Time,
+    ClientContact, HostRecord, HostRow, InventoryChange, InventoryOverview, InventoryTime, PastRun,
+    RuleSummary, ServiceBanner, ServiceCursor, ServiceFinding, ServiceHistory, ServiceRecord, ValueCount,
 };
 pub use self::schema::schema_of_server;
-pub(super) use self::write::Writer;
-pub use self::write::{Findings, Keeper, Merger, Sent};
+pub(super) use self::write::RunWriter;
+pub use self::write::{BatchMerger, BatchRecords, ReceivedBatch, TransactionalWriter};
 use super::store::StoreError;
-use crate::database::{DatabaseError, File, Interrupter, Link, Place, Session};
+use crate::database::{
+    DatabaseConnection, DatabaseError, DatabaseLocation, PostgresSession, QueryInterrupter, SqliteFile,
+};
 use crate::event::Timestamp;
 
 /// An open inventory.
 #[derive(Debug)]
-pub struct Database {
-    place: Place,
-    link: Link,
+pub struct InventoryDatabase {
+    place: DatabaseLocation,
+    link: DatabaseConnection,
     /// Identity of the file.
     file: Option<FileIdentity>,
 }
 
-impl Database {
+impl InventoryDatabase {
     /// Opens an inventory for reading. One of an older version is upgraded.
     ///
     /// # Errors
     /// It does not exist, or see [`StoreError`].
-    pub fn open(place: &Place) -> Result<Self, StoreError> {
+    pub fn open(place: &DatabaseLocation) -> Result<Self, StoreError> {
         let database = Self::existing(place, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         let found = schema::check(&database)?;
         if found == schema::newest() {
@@ -66,25 +68,27 @@ impl Database {
     }
 
     /// Returns a handle that interrupts a slow query from another thread.
-    pub fn interrupter(&self) -> Interrupter {
+    pub fn interrupter(&self) -> QueryInterrupter {
         self.link.interrupter()
     }
 
     /// True if it can be used again, which is cheaper than opening it.
     pub fn lasts(&self) -> bool {
-        matches!(&self.link, Link::Postgres(session) if !session.is_lost())
+        matches!(&self.link, DatabaseConnection::Postgres(session) if !session.is_lost())
     }
 
     /// True if others see what it writes: the server answers, or the file was not replaced.
     pub fn is_current(&self) -> bool {
         match &self.link {
-            Link::Postgres(_) => self.lasts(),
-            Link::Sqlite(_) => self.file.is_some() && self.file == self.place.file().and_then(file_identity),
+            DatabaseConnection::Postgres(_) => self.lasts(),
+            DatabaseConnection::Sqlite(_) => {
+                self.file.is_some() && self.file == self.place.file().and_then(file_identity)
+            }
         }
     }
 
-    fn existing(place: &Place, flags: OpenFlags) -> Result<Self, StoreError> {
-        if let Place::File(path) = place
+    fn existing(place: &DatabaseLocation, flags: OpenFlags) -> Result<Self, StoreError> {
+        if let DatabaseLocation::File(path) = place
             && let Err(error) = std::fs::metadata(path)
         {
             return Err(match error.kind() {
@@ -96,8 +100,8 @@ impl Database {
     }
 
     /// Opens an inventory for writing; creates it if it is missing.
-    fn create(place: &Place) -> Result<Self, StoreError> {
-        if let Place::File(path) = place {
+    fn create(place: &DatabaseLocation) -> Result<Self, StoreError> {
+        if let DatabaseLocation::File(path) = place {
             // Permissions, and the refusal of planted links, are those of event files.
             crate::output::create(path).map_err(StoreError::Create)?;
         }
@@ -106,12 +110,14 @@ impl Database {
         Ok(database)
     }
 
-    fn connect(place: &Place, flags: OpenFlags) -> Result<Self, StoreError> {
+    fn connect(place: &DatabaseLocation, flags: OpenFlags) -> Result<Self, StoreError> {
         // This comes before opening: a file that replaces it in between then counts as another one.
         let file = place.file().and_then(file_identity);
         let link = match place {
-            Place::File(path) => File::open(path, flags).map(Link::Sqlite),
-            Place::Server(server) => Session::open(server.access()).map(Box::new).map(Link::Postgres),
+            DatabaseLocation::File(path) => SqliteFile::open(path, flags).map(DatabaseConnection::Sqlite),
+            DatabaseLocation::Server(server) => {
+                PostgresSession::open(server.access()).map(Box::new).map(DatabaseConnection::Postgres)
+            }
         };
         let fault = |error| StoreError::Database { place: place.clone(), error };
         Ok(Self { link: link.map_err(fault)?, place: place.clone(), file })

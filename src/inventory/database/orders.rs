@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use super::{Database, Time};
+use super::{InventoryDatabase, InventoryTime};
+use crate::database::{DatabaseConnection, QueryRow, SqlParameter};
 use crate::database::{DatabaseError, values};
-use crate::database::{Link, Row, Value};
 use crate::inventory::store::StoreError;
 
 /// Number of scans that are kept.
@@ -12,7 +12,7 @@ const KEPT: i64 = 1_000;
 
 /// A scan that was started from the page.
 #[derive(Debug, Clone, Serialize)]
-pub struct PastOrder {
+pub struct PastPageScan {
     /// Its number.
     pub id: i64,
     /// The schedule that started it, if one did.
@@ -25,9 +25,9 @@ pub struct PastOrder {
     /// Machine and address of the page that runs it.
     pub page: String,
     /// Time of the start.
-    pub started: Time,
+    pub started: InventoryTime,
     /// Time of the end; none while it runs.
-    pub ended: Option<Time>,
+    pub ended: Option<InventoryTime>,
     /// Its exit status.
     pub code: Option<i32>,
     /// Its last message.
@@ -36,7 +36,7 @@ pub struct PastOrder {
 
 /// A scan that is repeated.
 #[derive(Debug, Clone, Serialize)]
-pub struct Schedule {
+pub struct ScanSchedule {
     /// Its number.
     pub id: i64,
     /// The scan's settings as JSON.
@@ -47,14 +47,14 @@ pub struct Schedule {
     /// The user who created it.
     pub who: String,
     /// Time of the next start.
-    pub due: Time,
+    pub due: InventoryTime,
     /// Number of missed starts.
     pub missed: i64,
     /// Time of the last missed start.
-    pub missed_at: Option<Time>,
+    pub missed_at: Option<InventoryTime>,
 }
 
-impl Database {
+impl InventoryDatabase {
     /// Records the start of a scan; returns its number.
     ///
     /// # Errors
@@ -73,7 +73,12 @@ impl Database {
     ///
     /// # Errors
     /// What the database says.
-    pub fn begin_due(&self, schedule: &Schedule, next: Time, page: &str) -> Result<Option<i64>, StoreError> {
+    pub fn begin_due(
+        &self,
+        schedule: &ScanSchedule,
+        next: InventoryTime,
+        page: &str,
+    ) -> Result<Option<i64>, StoreError> {
         let begin = || {
             let step = self.link.transaction()?;
             if !take(&step, schedule, next, 0)? {
@@ -101,7 +106,7 @@ impl Database {
     /// What the database says.
     pub fn beats(&self) -> Result<Vec<(i64, i64)>, StoreError> {
         let query = "SELECT id, beat FROM orders WHERE ended IS NULL";
-        let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
+        let read = |row: &QueryRow<'_>| Ok((row.get(0)?, row.get(1)?));
         self.link.all(query, &[], read).map_err(|error| self.fault(error))
     }
 
@@ -113,7 +118,7 @@ impl Database {
     pub fn end_silent(&self, (id, beat): (i64, i64)) -> Result<bool, StoreError> {
         let query = "UPDATE orders SET ended = ?3, said = 'its page is not heard of any more'
              WHERE id = ?1 AND beat = ?2 AND ended IS NULL";
-        self.change(query, values![id, beat, Time::now().millis()]).map(|count| count > 0)
+        self.change(query, values![id, beat, InventoryTime::now().millis()]).map(|count| count > 0)
     }
 
     /// Records the end of a scan.
@@ -122,17 +127,17 @@ impl Database {
     /// What the database says.
     pub fn end_order(&self, id: i64, code: Option<i32>, said: &str) -> Result<(), StoreError> {
         let query = "UPDATE orders SET ended = ?2, code = ?3, said = ?4 WHERE id = ?1";
-        self.change(query, values![id, Time::now().millis(), code, said]).map(drop)
+        self.change(query, values![id, InventoryTime::now().millis(), code, said]).map(drop)
     }
 
     /// Records the end of a page's scans that started before this time and that it did not survive.
     ///
     /// # Errors
     /// What the database says.
-    pub fn end_orders_of(&self, page: &str, before: Time) -> Result<usize, StoreError> {
+    pub fn end_orders_of(&self, page: &str, before: InventoryTime) -> Result<usize, StoreError> {
         let query = "UPDATE orders SET ended = ?2, said = 'the page has ended meanwhile'
              WHERE page = ?1 AND ended IS NULL AND started < ?3";
-        self.change(query, values![page, Time::now().millis(), before.millis()])
+        self.change(query, values![page, InventoryTime::now().millis(), before.millis()])
     }
 
     /// Returns the page that runs a scan; none if it does not run.
@@ -158,18 +163,18 @@ impl Database {
     ///
     /// # Errors
     /// What the database says.
-    pub fn orders(&self, most: i64) -> Result<Vec<PastOrder>, StoreError> {
+    pub fn orders(&self, most: i64) -> Result<Vec<PastPageScan>, StoreError> {
         let query = "SELECT id, schedule, about, who, page, started, ended, code, said FROM orders
              ORDER BY CASE WHEN ended IS NULL THEN 0 ELSE 1 END, id DESC LIMIT ?1";
-        let read = |row: &Row<'_>| {
-            Ok(PastOrder {
+        let read = |row: &QueryRow<'_>| {
+            Ok(PastPageScan {
                 id: row.get(0)?,
                 schedule: row.get(1)?,
                 about: row.get(2)?,
                 who: row.get(3)?,
                 page: row.get(4)?,
-                started: Time::from_millis(row.get(5)?),
-                ended: row.get::<Option<i64>>(6)?.map(Time::from_millis),
+                started: InventoryTime::from_millis(row.get(5)?),
+                ended: row.get::<Option<i64>>(6)?.map(InventoryTime::from_millis),
                 code: row.get(7)?,
                 said: row.get(8)?,
             })
@@ -181,7 +186,13 @@ impl Database {
     ///
     /// # Errors
     /// What the database says.
-    pub fn schedule(&self, about: &str, rhythm: &str, who: &str, due: Time) -> Result<i64, StoreError> {
+    pub fn schedule(
+        &self,
+        about: &str,
+        rhythm: &str,
+        who: &str,
+        due: InventoryTime,
+    ) -> Result<i64, StoreError> {
         let known = "SELECT max(coalesce(max(id), 0), coalesce((SELECT max(schedule) FROM orders), 0)) + 1
              FROM schedules";
         let query =
@@ -189,7 +200,10 @@ impl Database {
         let enter = || {
             let step = self.link.transaction()?;
             let id = step.sole(known, &[], |row| row.get::<i64>(0))?;
-            step.execute(query, values![id, about, rhythm, who, Time::now().millis(), due.millis()])?;
+            step.execute(
+                query,
+                values![id, about, rhythm, who, InventoryTime::now().millis(), due.millis()],
+            )?;
             step.commit().map(|()| id)
         };
         enter().map_err(|error| self.fault(error))
@@ -207,17 +221,17 @@ impl Database {
     ///
     /// # Errors
     /// What the database says.
-    pub fn schedules(&self) -> Result<Vec<Schedule>, StoreError> {
+    pub fn schedules(&self) -> Result<Vec<ScanSchedule>, StoreError> {
         let query = "SELECT id, about, rhythm, who, due, missed, missed_at FROM schedules ORDER BY id";
-        let read = |row: &Row<'_>| {
-            Ok(Schedule {
+        let read = |row: &QueryRow<'_>| {
+            Ok(ScanSchedule {
                 id: row.get(0)?,
                 about: row.get(1)?,
                 rhythm: row.get(2)?,
                 who: row.get(3)?,
-                due: Time::from_millis(row.get(4)?),
+                due: InventoryTime::from_millis(row.get(4)?),
                 missed: row.get(5)?,
-                missed_at: row.get::<Option<i64>>(6)?.map(Time::from_millis),
+                missed_at: row.get::<Option<i64>>(6)?.map(InventoryTime::from_millis),
             })
         };
         self.link.all(query, &[], read).map_err(|error| self.fault(error))
@@ -227,35 +241,45 @@ impl Database {
     ///
     /// # Errors
     /// What the database says.
-    pub fn take_due(&self, schedule: &Schedule, next: Time, missed: u64) -> Result<bool, StoreError> {
+    pub fn take_due(
+        &self,
+        schedule: &ScanSchedule,
+        next: InventoryTime,
+        missed: u64,
+    ) -> Result<bool, StoreError> {
         take(&self.link, schedule, next, missed).map_err(|error| self.fault(error))
     }
 
-    fn change(&self, query: &str, values: &[Value<'_>]) -> Result<usize, StoreError> {
+    fn change(&self, query: &str, values: &[SqlParameter<'_>]) -> Result<usize, StoreError> {
         self.link.execute(query, values).map_err(|error: DatabaseError| self.fault(error))
     }
 }
 
 /// Inserts a scan, and removes the oldest.
 fn enter(
-    link: &Link,
+    link: &DatabaseConnection,
     schedule: Option<i64>,
     about: &str,
     (who, page): (&str, &str),
 ) -> Result<i64, DatabaseError> {
     let id = link.sole(
         "INSERT INTO orders (schedule, about, who, page, started) VALUES (?1, ?2, ?3, ?4, ?5) RETURNING id",
-        values![schedule, about, who, page, Time::now().millis()],
+        values![schedule, about, who, page, InventoryTime::now().millis()],
         |row| row.get::<i64>(0),
     )?;
     link.execute("DELETE FROM orders WHERE id <= ?1 AND ended IS NOT NULL", values![id - KEPT])?;
     Ok(id)
 }
 
-/// See [`Database::take_due`].
-fn take(link: &Link, schedule: &Schedule, next: Time, missed: u64) -> Result<bool, DatabaseError> {
+/// See [`InventoryDatabase::take_due`].
+fn take(
+    link: &DatabaseConnection,
+    schedule: &ScanSchedule,
+    next: InventoryTime,
+    missed: u64,
+) -> Result<bool, DatabaseError> {
     let missed = i64::try_from(missed).unwrap_or(i64::MAX);
-    let noticed = (missed > 0).then(|| Time::now().millis());
+    let noticed = (missed > 0).then(|| InventoryTime::now().millis());
     let query = "UPDATE schedules SET due = ?3, missed = missed + ?4, missed_at = coalesce(?5, missed_at)
          WHERE id = ?1 AND due = ?2";
     let values = values![schedule.id, schedule.due.millis(), next.millis(), missed, noticed];

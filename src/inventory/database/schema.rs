@@ -1,8 +1,8 @@
 //! The tables, and the upgrades from older versions.
 
-use super::{Database, StoreError};
-use crate::database::{DatabaseError, File, values};
-use crate::database::{Link, Transaction, dialect_of_server};
+use super::{InventoryDatabase, StoreError};
+use crate::database::{DatabaseConnection, DatabaseTransaction, dialect_of_server};
+use crate::database::{DatabaseError, SqliteFile, values};
 
 /// Identifies an inventory among SQLite databases: `bwiv`, its `application_id`.
 const APPLICATION: i64 = 0x6277_6976;
@@ -67,10 +67,10 @@ pub(super) fn newest() -> i64 {
 ///
 /// # Errors
 /// It is no inventory, or one of a newer version.
-pub(super) fn check(database: &Database) -> Result<i64, StoreError> {
+pub(super) fn check(database: &InventoryDatabase) -> Result<i64, StoreError> {
     match (version(database)?, &database.link) {
-        (0, Link::Sqlite(_)) => Err(StoreError::Foreign(database.place.clone())),
-        (0, Link::Postgres(_)) => Err(StoreError::Missing(database.place.clone())),
+        (0, DatabaseConnection::Sqlite(_)) => Err(StoreError::Foreign(database.place.clone())),
+        (0, DatabaseConnection::Postgres(_)) => Err(StoreError::Missing(database.place.clone())),
         (found, _) => Ok(found),
     }
 }
@@ -79,9 +79,9 @@ pub(super) fn check(database: &Database) -> Result<i64, StoreError> {
 ///
 /// # Errors
 /// It is no inventory, a newer one, or not writable; then it stays unchanged.
-pub(super) fn migrate(database: &mut Database) -> Result<(), StoreError> {
+pub(super) fn migrate(database: &mut InventoryDatabase) -> Result<(), StoreError> {
     let found = version(database)?;
-    if let Link::Sqlite(file) = &database.link {
+    if let DatabaseConnection::Sqlite(file) = &database.link {
         file.batch(SETTINGS).map_err(|error| database.fault(error))?;
     }
     if found == newest() {
@@ -96,38 +96,38 @@ pub(super) fn migrate(database: &mut Database) -> Result<(), StoreError> {
 }
 
 /// Applies the steps after a version.
-fn climb(step: &Transaction<'_>, found: i64) -> Result<(), DatabaseError> {
+fn climb(step: &DatabaseTransaction<'_>, found: i64) -> Result<(), DatabaseError> {
     if found == newest() {
         return Ok(());
     }
-    if let (0, Link::Postgres(_)) = (found, &**step) {
+    if let (0, DatabaseConnection::Postgres(_)) = (found, &**step) {
         step.batch(FUNCTIONS)?;
     }
     for text in STEPS.iter().skip(usize::try_from(found).unwrap_or_default()) {
         step.script(text)?;
     }
-    if let (true, Link::Postgres(_)) = (found < UNTIED.0, &**step) {
+    if let (true, DatabaseConnection::Postgres(_)) = (found < UNTIED.0, &**step) {
         step.batch(UNTIED.1)?;
     }
     if found < SUMMED_UP {
         step.execute(SUM_UP, &[])?;
     }
     match &**step {
-        Link::Sqlite(file) => {
+        DatabaseConnection::Sqlite(file) => {
             file.set_pragma("application_id", APPLICATION)?;
             file.set_pragma("user_version", newest())
         }
-        Link::Postgres(_) => {
+        DatabaseConnection::Postgres(_) => {
             step.execute("UPDATE schema_version SET version = ?1", values![newest()]).map(drop)
         }
     }
 }
 
 /// Returns the version of an inventory, 0 for an empty database.
-fn version(database: &Database) -> Result<i64, StoreError> {
+fn version(database: &InventoryDatabase) -> Result<i64, StoreError> {
     let found = match &database.link {
-        Link::Sqlite(file) => version_of_file(file),
-        Link::Postgres(_) => version_of_server(&database.link),
+        DatabaseConnection::Sqlite(file) => version_of_file(file),
+        DatabaseConnection::Postgres(_) => version_of_server(&database.link),
     };
     let Some(found) = found.map_err(|error| database.fault(error))? else {
         return Err(StoreError::Foreign(database.place.clone()));
@@ -138,7 +138,7 @@ fn version(database: &Database) -> Result<i64, StoreError> {
     Ok(found)
 }
 
-fn version_of_file(file: &File) -> Result<Option<i64>, DatabaseError> {
+fn version_of_file(file: &SqliteFile) -> Result<Option<i64>, DatabaseError> {
     let (application, version) = (file.pragma("application_id")?, file.pragma("user_version")?);
     if application == APPLICATION {
         return Ok(Some(version));
@@ -147,7 +147,7 @@ fn version_of_file(file: &File) -> Result<Option<i64>, DatabaseError> {
     Ok(((application, version, tables) == (0, 0, 0)).then_some(0))
 }
 
-fn version_of_server(link: &Link) -> Result<Option<i64>, DatabaseError> {
+fn version_of_server(link: &DatabaseConnection) -> Result<Option<i64>, DatabaseError> {
     let count = |query: &str| link.sole(query, &[], |row| row.get::<i64>(0));
     let tables = "SELECT count(*) FROM pg_class WHERE relnamespace = to_regnamespace('bannerwall')";
     if count(tables)? == 0 {

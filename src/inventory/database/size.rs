@@ -5,8 +5,8 @@
 //! well.
 
 use super::tend::{clear_up, give_back};
+use crate::database::{DatabaseConnection, DatabaseTransaction, SqliteFile};
 use crate::database::{DatabaseError, values};
-use crate::database::{File, Link, Transaction};
 
 /// Number of bytes of the log that are kept between writes.
 const LOG: i64 = 4 << 20;
@@ -23,15 +23,15 @@ const STEP: (i64, i64) = (20, 100);
 
 /// Limit of a file's size, in pages.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Bound {
+pub(super) struct FileSizeLimit {
     pages: i64,
     /// Size of a page in bytes.
     page: i64,
 }
 
-impl Bound {
+impl FileSizeLimit {
     /// Sets the limit of a file.
-    pub(super) fn set(file: &File, octets: u64) -> Result<Self, DatabaseError> {
+    pub(super) fn set(file: &SqliteFile, octets: u64) -> Result<Self, DatabaseError> {
         let page = file.pragma("page_size")?.max(512);
         file.set_pragma("journal_size_limit", LOG)?;
         let bound = Self { pages: i64::try_from(octets).unwrap_or(i64::MAX) / page, page };
@@ -41,17 +41,22 @@ impl Bound {
 
     /// Makes SQLite refuse growth beyond the limit. For a file that is larger already, this takes effect
     /// once it is smaller.
-    fn close(self, file: &File) -> Result<(), DatabaseError> {
+    fn close(self, file: &SqliteFile) -> Result<(), DatabaseError> {
         file.set_pragma("max_page_count", self.pages.min(MOST))
     }
 
     /// Returns true if there is no space for `coming` records.
-    pub(super) fn is_near(self, file: &File, coming: usize) -> Result<bool, DatabaseError> {
+    pub(super) fn is_near(self, file: &SqliteFile, coming: usize) -> Result<bool, DatabaseError> {
         Ok(used(file)? > self.free_of(coming, FULL))
     }
 
     /// Makes space for `coming` records; returns the number of removed services, clients and changes.
-    pub(super) fn fit(self, link: &Link, file: &File, coming: usize) -> Result<u64, DatabaseError> {
+    pub(super) fn fit(
+        self,
+        link: &DatabaseConnection,
+        file: &SqliteFile,
+        coming: usize,
+    ) -> Result<u64, DatabaseError> {
         // Deleting needs space to write, too.
         file.set_pragma("max_page_count", MOST)?;
         let outcome = self.shrink(link, file, coming);
@@ -59,7 +64,12 @@ impl Bound {
         outcome
     }
 
-    fn shrink(self, link: &Link, file: &File, coming: usize) -> Result<u64, DatabaseError> {
+    fn shrink(
+        self,
+        link: &DatabaseConnection,
+        file: &SqliteFile,
+        coming: usize,
+    ) -> Result<u64, DatabaseError> {
         let mut taken = 0;
         while used(file)? > self.free_of(coming, FITTED) {
             let transaction = link.transaction()?;
@@ -89,12 +99,12 @@ impl Bound {
 const MOST: i64 = 0xffff_fffe;
 
 /// Returns the number of used pages.
-fn used(file: &File) -> Result<i64, DatabaseError> {
+fn used(file: &SqliteFile) -> Result<i64, DatabaseError> {
     Ok(file.pragma("page_count")? - file.pragma("freelist_count")?)
 }
 
 /// Removes a step of the oldest changes, of services that are gone, and of those unseen for longest.
-fn take_out(link: &Transaction<'_>) -> Result<u64, DatabaseError> {
+fn take_out(link: &DatabaseTransaction<'_>) -> Result<u64, DatabaseError> {
     let count = |query: &str| link.sole(query, &[], |row| row.get::<i64>(0));
     let step = |rows: i64| (rows * STEP.0 / 1_000).max(STEP.1);
     let services = step(count("SELECT count(*) FROM services")?);

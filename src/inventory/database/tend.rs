@@ -5,14 +5,14 @@ use std::ops::ControlFlow;
 use rusqlite::OpenFlags;
 use serde::Serialize;
 
-use super::{Database, Time, schema};
-use crate::database::{DatabaseError, Place, values};
-use crate::database::{Link, Transaction};
+use super::{InventoryDatabase, InventoryTime, schema};
+use crate::database::{DatabaseConnection, DatabaseTransaction};
+use crate::database::{DatabaseError, DatabaseLocation, values};
 use crate::inventory::store::StoreError;
 
 /// Numbers of removed rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct Pruned {
+pub struct PruneCounts {
     /// Hosts.
     pub hosts: usize,
     /// Services and clients.
@@ -23,12 +23,12 @@ pub struct Pruned {
     pub changes: usize,
 }
 
-impl Database {
+impl InventoryDatabase {
     /// Opens an existing inventory for writing.
     ///
     /// # Errors
     /// See [`StoreError`].
-    pub fn open_to_write(place: &Place) -> Result<Self, StoreError> {
+    pub fn open_to_write(place: &DatabaseLocation) -> Result<Self, StoreError> {
         let mut database = Self::existing(place, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         schema::check(&database)?;
         schema::migrate(&mut database)?;
@@ -39,7 +39,7 @@ impl Database {
     ///
     /// # Errors
     /// Errors of the database; then nothing was removed.
-    pub fn prune(&self, before: Time) -> Result<Pruned, StoreError> {
+    pub fn prune(&self, before: InventoryTime) -> Result<PruneCounts, StoreError> {
         prune(&self.link, before).map_err(|error| self.fault(error))
     }
 
@@ -48,7 +48,7 @@ impl Database {
     /// # Errors
     /// It cannot be read, or it is a server, which manages its own files.
     pub fn faults(&self) -> Result<Vec<String>, StoreError> {
-        let Link::Sqlite(_) = &self.link else {
+        let DatabaseConnection::Sqlite(_) = &self.link else {
             let why = "the server manages its own files; check them with `pg_amcheck`";
             return Err(StoreError::NoFile(self.place.clone(), why));
         };
@@ -64,8 +64,8 @@ impl Database {
     }
 }
 
-/// See [`Database::prune`].
-pub(super) fn prune(link: &Link, before: Time) -> Result<Pruned, DatabaseError> {
+/// See [`InventoryDatabase::prune`].
+pub(super) fn prune(link: &DatabaseConnection, before: InventoryTime) -> Result<PruneCounts, DatabaseError> {
     let transaction = link.transaction()?;
     let pruned = take_out(&transaction, before.millis())?;
     transaction.commit()?;
@@ -75,9 +75,9 @@ pub(super) fn prune(link: &Link, before: Time) -> Result<Pruned, DatabaseError> 
 
 /// Removes unreferenced texts, and returns free space to the file system. A server does the latter
 /// itself.
-pub(super) fn give_back(link: &Link) -> Result<(), DatabaseError> {
+pub(super) fn give_back(link: &DatabaseConnection) -> Result<(), DatabaseError> {
     match link {
-        Link::Sqlite(file) => {
+        DatabaseConnection::Sqlite(file) => {
             // Otherwise it would check each removed row in tables without an index for it.
             file.batch("PRAGMA foreign_keys = OFF")?;
             let cleared = link.execute(UNNAMED, &[]);
@@ -86,7 +86,7 @@ pub(super) fn give_back(link: &Link) -> Result<(), DatabaseError> {
             // Each step frees one page.
             link.each("PRAGMA incremental_vacuum", &[], |_| Ok(ControlFlow::Continue(())))
         }
-        Link::Postgres(_) => {
+        DatabaseConnection::Postgres(_) => {
             let transaction = link.transaction()?;
             transaction.execute(UNNAMED, &[])?;
             transaction.commit()
@@ -100,7 +100,7 @@ const UNNAMED: &str = "DELETE FROM banners WHERE id IN (SELECT id FROM banners E
   EXCEPT SELECT banner FROM sightings
   EXCEPT SELECT banner FROM findings EXCEPT SELECT banner FROM banner_peers EXCEPT SELECT old FROM changes EXCEPT SELECT new FROM changes)";
 
-fn take_out(link: &Transaction<'_>, before: i64) -> Result<Pruned, DatabaseError> {
+fn take_out(link: &DatabaseTransaction<'_>, before: i64) -> Result<PruneCounts, DatabaseError> {
     let take = |query: &str| link.execute(query, values![before]);
     let services = take("DELETE FROM services WHERE last_seen < ?1")?;
     let changes = take("DELETE FROM changes WHERE at < ?1")?;
@@ -118,11 +118,11 @@ fn take_out(link: &Transaction<'_>, before: i64) -> Result<Pruned, DatabaseError
     // The first run stays: it shows the age of the inventory.
     take("DELETE FROM runs WHERE ended < ?1 AND id > (SELECT min(id) FROM runs)")?;
     let hosts = clear_up(link)?;
-    Ok(Pruned { hosts, services, sightings, changes })
+    Ok(PruneCounts { hosts, services, sightings, changes })
 }
 
 /// Removes unreferenced rows, and sums up again; returns the number of removed hosts.
-pub(super) fn clear_up(link: &Transaction<'_>) -> Result<usize, DatabaseError> {
+pub(super) fn clear_up(link: &DatabaseTransaction<'_>) -> Result<usize, DatabaseError> {
     link.execute(
         "UPDATE services SET banners = (SELECT count(DISTINCT banner) FROM sightings WHERE service = id)
          WHERE banners > 1",

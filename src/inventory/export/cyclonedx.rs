@@ -7,12 +7,12 @@ use std::io::Write;
 use serde_json::{Value, json};
 
 use super::ExportError;
-use crate::inventory::database::{Database, Service, Time};
-use crate::inventory::filter::Filter;
+use crate::inventory::database::{InventoryDatabase, InventoryTime, ServiceRecord};
+use crate::inventory::filter::ServiceFilter;
 
 /// The properties that distinguish components.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Software {
+struct ComponentKey {
     vendor: Option<String>,
     name: String,
     version: Option<String>,
@@ -22,7 +22,7 @@ struct Software {
 
 /// A rule with findings.
 #[derive(Debug)]
-struct Finding {
+struct VulnerabilityEntry {
     title: String,
     severity: String,
     /// Numbers of components.
@@ -34,20 +34,20 @@ struct Finding {
 /// # Errors
 /// Errors of the database or of `out`.
 pub fn cyclonedx(
-    inventory: &Database,
-    filter: &Filter,
-    now: Time,
+    inventory: &InventoryDatabase,
+    filter: &ServiceFilter,
+    now: InventoryTime,
     out: &mut dyn Write,
 ) -> Result<(), ExportError> {
-    let mut components: BTreeMap<Software, (usize, Vec<Value>)> = BTreeMap::new();
-    let mut findings: BTreeMap<String, Finding> = BTreeMap::new();
+    let mut components: BTreeMap<ComponentKey, (usize, Vec<Value>)> = BTreeMap::new();
+    let mut findings: BTreeMap<String, VulnerabilityEntry> = BTreeMap::new();
     inventory.services(filter, |service| -> Result<(), ExportError> {
         let Some(software) = software(&service) else { return Ok(()) };
         let next = components.len();
         let (number, places) = components.entry(software).or_insert_with(|| (next, Vec::new()));
         places.push(json!({ "location": service.place(), "additionalContext": context(&service) }));
         for found in service.findings {
-            let finding = findings.entry(found.rule).or_insert_with(|| Finding {
+            let finding = findings.entry(found.rule).or_insert_with(|| VulnerabilityEntry {
                 title: found.title,
                 severity: found.severity,
                 affects: Vec::new(),
@@ -75,8 +75,8 @@ pub fn cyclonedx(
     Ok(out.write_all(b"\n")?)
 }
 
-fn software(service: &Service) -> Option<Software> {
-    Some(Software {
+fn software(service: &ServiceRecord) -> Option<ComponentKey> {
+    Some(ComponentKey {
         vendor: service.vendor.clone(),
         name: service.product.clone()?,
         version: service.version.clone(),
@@ -86,12 +86,12 @@ fn software(service: &Service) -> Option<Software> {
 }
 
 /// Returns the banner, and the time of it.
-fn context(service: &Service) -> String {
+fn context(service: &ServiceRecord) -> String {
     let (protocol, side, state) = (&service.protocol, &service.side, &service.state);
     format!("{protocol} {side}, {state}, last seen {}: {}", service.last_seen, service.banner)
 }
 
-fn component((software, (number, places)): (Software, (usize, Vec<Value>))) -> Value {
+fn component((software, (number, places)): (ComponentKey, (usize, Vec<Value>))) -> Value {
     let mut component = json!({
         "type": "application",
         "bom-ref": reference(number),
@@ -110,7 +110,7 @@ fn component((software, (number, places)): (Software, (usize, Vec<Value>))) -> V
     component
 }
 
-fn vulnerability((rule, finding): (String, Finding)) -> Value {
+fn vulnerability((rule, finding): (String, VulnerabilityEntry)) -> Value {
     let affects: Vec<Value> =
         finding.affects.iter().map(|number| json!({ "ref": reference(*number) })).collect();
     json!({

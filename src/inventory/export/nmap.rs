@@ -6,10 +6,10 @@ use quick_xml::events::{BytesDecl, BytesText, Event as Xml};
 use quick_xml::writer::Writer;
 
 use super::ExportError;
-use crate::inventory::database::{Database, Service, Time};
-use crate::inventory::filter::Filter;
+use crate::inventory::database::{InventoryDatabase, InventoryTime, ServiceRecord};
+use crate::inventory::filter::ServiceFilter;
 use crate::inventory::sighting::UNKNOWN;
-use crate::output::xml::element::{Out, clean, empty, end, start};
+use crate::output::xml::element::{XmlWriter, clean, empty, end, start};
 
 /// The version of nmap's XML that is written.
 const XML_VERSION: &str = "1.05";
@@ -19,27 +19,27 @@ const XML_VERSION: &str = "1.05";
 /// # Errors
 /// Errors of the database or of `out`.
 pub fn nmap(
-    inventory: &Database,
-    filter: &Filter,
-    now: Time,
+    inventory: &InventoryDatabase,
+    filter: &ServiceFilter,
+    now: InventoryTime,
     out: &mut dyn Write,
 ) -> Result<(), ExportError> {
-    let mut document = Document { out, now, host: Vec::new(), up: 0, down: 0 };
+    let mut document = NmapDocument { out, now, host: Vec::new(), up: 0, down: 0 };
     document.begin()?;
     inventory.services(filter, |service| document.service(service))?;
     document.end()
 }
 
-struct Document<'a> {
+struct NmapDocument<'a> {
     out: &'a mut dyn Write,
-    now: Time,
+    now: InventoryTime,
     /// The servers of the current host.
-    host: Vec<Service>,
+    host: Vec<ServiceRecord>,
     up: u64,
     down: u64,
 }
 
-impl Document<'_> {
+impl NmapDocument<'_> {
     fn begin(&mut self) -> Result<(), ExportError> {
         let mut text = Vec::new();
         let mut xml = Writer::new(&mut text);
@@ -62,7 +62,7 @@ impl Document<'_> {
     }
 
     /// Services come in the order of addresses. If a port has several protocols, the best one is written.
-    fn service(&mut self, service: Service) -> Result<(), ExportError> {
+    fn service(&mut self, service: ServiceRecord) -> Result<(), ExportError> {
         if service.side != "server" {
             return Ok(());
         }
@@ -85,7 +85,7 @@ impl Document<'_> {
         let Some(first) = services.first() else { return Ok(()) };
         let is_up = services.iter().any(|service| service.state == "open");
         *if is_up { &mut self.up } else { &mut self.down } += 1;
-        let times = |time: fn(&Service) -> Time| services.iter().map(time);
+        let times = |time: fn(&ServiceRecord) -> InventoryTime| services.iter().map(time);
         let begin = times(|it| it.first_seen).min().unwrap_or(self.now);
         let last = times(|it| it.last_seen).max().unwrap_or(self.now);
         let mut text = Vec::new();
@@ -127,11 +127,11 @@ impl Document<'_> {
 
 /// Order of two protocols at a port: one that is present is best, then one that is known, then the last
 /// seen.
-fn better(service: &Service) -> (bool, bool, Time) {
+fn better(service: &ServiceRecord) -> (bool, bool, InventoryTime) {
     (service.state == "open", service.protocol != UNKNOWN, service.last_seen)
 }
 
-fn port(xml: &mut Out<'_>, service: &Service) -> std::io::Result<()> {
+fn port(xml: &mut XmlWriter<'_>, service: &ServiceRecord) -> std::io::Result<()> {
     start(xml, "port", &[("protocol", &service.transport), ("portid", &service.port.to_string())])?;
     let (state, reason) =
         if service.state == "open" { ("open", "syn-ack") } else { ("closed", "no-response") };
@@ -163,6 +163,6 @@ fn port(xml: &mut Out<'_>, service: &Service) -> std::io::Result<()> {
     end(xml, "port")
 }
 
-fn seconds(time: Time) -> String {
+fn seconds(time: InventoryTime) -> String {
     (time.millis() / 1_000).to_string()
 }

@@ -3,23 +3,23 @@
 use serde_json::Value;
 
 use super::said::{canonical, client, hassh, host_key, says, server, time};
-use super::{Ending, Importer, Lines, silent};
-use crate::event::{Signature, Timestamp};
-use crate::inventory::sighting::{Asset, Software, What};
+use super::{FileImporter, ImportFileError, NumberedLines, silent};
+use crate::event::{SignatureResult, Timestamp};
+use crate::inventory::sighting::{AssetKey, NamedSoftware, SightingContent};
 
-pub(super) fn read(lines: &mut Lines, importer: &mut Importer) -> Result<(), Ending> {
+pub(super) fn read(lines: &mut NumberedLines, importer: &mut FileImporter) -> Result<(), ImportFileError> {
     while let Some(line) = lines.next()? {
-        let event: Value =
-            serde_json::from_str(&line).map_err(|error| Ending::Fault(format!("no JSON: {error}")))?;
+        let event: Value = serde_json::from_str(&line)
+            .map_err(|error| ImportFileError::Fault(format!("no JSON: {error}")))?;
         let told = tell(&event, importer)?;
         importer.count(told);
     }
     Ok(())
 }
 
-fn tell(event: &Value, importer: &mut Importer) -> Result<bool, Ending> {
+fn tell(event: &Value, importer: &mut FileImporter) -> Result<bool, ImportFileError> {
     let Some(kind) = event["event_type"].as_str() else {
-        return Err(Ending::Fault("no `event_type`".to_owned()));
+        return Err(ImportFileError::Fault("no `event_type`".to_owned()));
     };
     let protocol = match kind {
         "ssh" => "ssh",
@@ -28,7 +28,7 @@ fn tell(event: &Value, importer: &mut Importer) -> Result<bool, Ending> {
         _ => return Ok(false),
     };
     let at = event["timestamp"].as_str().and_then(time);
-    let at = at.ok_or_else(|| Ending::Fault("no `timestamp`, a time".to_owned()))?;
+    let at = at.ok_or_else(|| ImportFileError::Fault("no `timestamp`, a time".to_owned()))?;
     let text = |name: &str| event[name].as_str().unwrap_or_default();
     let Some(asset) = server(text("dest_ip"), event["dest_port"].as_u64().unwrap_or_default(), protocol)
     else {
@@ -45,17 +45,17 @@ fn tell(event: &Value, importer: &mut Importer) -> Result<bool, Ending> {
         _ => importer.said(&ends.0, silent(), at)?,
     }
     if let Some(client) = canonical(text("src_ip")) {
-        importer.tell(&ends.0, What::Met(client), Software::default(), at)?;
+        importer.tell(&ends.0, SightingContent::Met(client), NamedSoftware::default(), at)?;
     }
     Ok(true)
 }
 
 fn ssh(
     facts: &Value,
-    (server, client): &(Asset, Option<Asset>),
-    importer: &mut Importer,
+    (server, client): &(AssetKey, Option<AssetKey>),
+    importer: &mut FileImporter,
     at: Timestamp,
-) -> Result<(), Ending> {
+) -> Result<(), ImportFileError> {
     for (asset, side) in [(Some(server), &facts["server"]), (client.as_ref(), &facts["client"])] {
         let Some(asset) = asset else { continue };
         if let Some(software) = side["software_version"].as_str() {
@@ -70,10 +70,15 @@ fn ssh(
 }
 
 /// Adds the host key of a scan's event.
-fn key(facts: &Value, server: &Asset, importer: &mut Importer, at: Timestamp) -> Result<(), Ending> {
+fn key(
+    facts: &Value,
+    server: &AssetKey,
+    importer: &mut FileImporter,
+    at: Timestamp,
+) -> Result<(), ImportFileError> {
     let [algorithm, fingerprint, signature] =
         ["algorithm", "fingerprint", "signature"].map(|name| facts[name].as_str().unwrap_or_default());
-    if fingerprint.is_empty() || signature == Signature::Bad.name() {
+    if fingerprint.is_empty() || signature == SignatureResult::Bad.name() {
         return Ok(());
     }
     Ok(importer.said(server, host_key(&format!("{fingerprint} {algorithm}")), at)?)
@@ -81,10 +86,10 @@ fn key(facts: &Value, server: &Asset, importer: &mut Importer, at: Timestamp) ->
 
 fn http(
     facts: &Value,
-    (server, client): &(Asset, Option<Asset>),
-    importer: &mut Importer,
+    (server, client): &(AssetKey, Option<AssetKey>),
+    importer: &mut FileImporter,
     at: Timestamp,
-) -> Result<(), Ending> {
+) -> Result<(), ImportFileError> {
     let fields = facts["response_headers"].as_array().map(Vec::as_slice).unwrap_or_default();
     let is_server =
         |field: &&Value| field["name"].as_str().is_some_and(|name| name.eq_ignore_ascii_case("server"));

@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
 
-use super::database::Writer;
-use super::sighting::{Asset, Banner, Kind, Software, What};
-use super::store::{Record, Run, Store as _, StoreError};
-use crate::database::Place;
+use super::database::RunWriter;
+use super::sighting::{AssetBanner, AssetKey, BannerKind, NamedSoftware, SightingContent};
+use super::store::{RunDescription, SightingRecord, SightingStore as _, StoreError};
+use crate::database::DatabaseLocation;
 use crate::event::Timestamp;
 
 /// Number of sightings that are written together.
@@ -37,7 +37,7 @@ pub enum ImportFormat {
 
 /// Counts of a file's rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Imported {
+pub struct ImportCounts {
     /// Number of rows: hosts' ports, lines, events.
     pub rows: u64,
     /// Number of rows without anything to record.
@@ -46,7 +46,7 @@ pub struct Imported {
 
 /// Error of an import.
 #[derive(Debug, thiserror::Error)]
-pub enum ImportError {
+pub enum InventoryImportError {
     /// The inventory cannot be written.
     #[error("--inventory {0}")]
     Store(#[from] StoreError),
@@ -72,48 +72,58 @@ pub enum ImportError {
 
 /// Imports files into an inventory.
 #[derive(Debug)]
-pub struct Importer {
-    writer: Writer,
-    batch: Vec<Record>,
-    imported: Imported,
+pub struct FileImporter {
+    writer: RunWriter,
+    batch: Vec<SightingRecord>,
+    imported: ImportCounts,
 }
 
 /// Description of a row's fault.
-type Fault = String;
+type RowFault = String;
 
-impl Importer {
+impl FileImporter {
     /// Opens or creates the inventory at a place.
     ///
     /// # Errors
     /// See [`StoreError`].
-    pub fn open(place: &Place, sensor: String, about: String) -> Result<Self, StoreError> {
-        let run = Run { source: "import", once: true, tells: false, sensor, about };
-        Ok(Self { writer: Writer::open(place, &run)?, batch: Vec::new(), imported: Imported::default() })
+    pub fn open(place: &DatabaseLocation, sensor: String, about: String) -> Result<Self, StoreError> {
+        let run = RunDescription { source: "import", once: true, tells: false, sensor, about };
+        Ok(Self {
+            writer: RunWriter::open(place, &run)?,
+            batch: Vec::new(),
+            imported: ImportCounts::default(),
+        })
     }
 
     /// Reads a file, compressed by gzip or not. Without a format, its first bytes decide.
     ///
     /// # Errors
-    /// See [`ImportError`].
-    pub fn read(&mut self, path: &Path, format: Option<ImportFormat>) -> Result<Imported, ImportError> {
-        self.imported = Imported::default();
+    /// See [`InventoryImportError`].
+    pub fn read(
+        &mut self,
+        path: &Path,
+        format: Option<ImportFormat>,
+    ) -> Result<ImportCounts, InventoryImportError> {
+        self.imported = ImportCounts::default();
         // The same file may be named twice, compressed and not.
         self.writer.forget_told();
-        let file = |error| ImportError::File { path: path.to_owned(), error };
-        let mut lines = Lines { input: open(path).map_err(file)?, number: 0 };
+        let file = |error| InventoryImportError::File { path: path.to_owned(), error };
+        let mut lines = NumberedLines { input: open(path).map_err(file)?, number: 0 };
         let outcome = match format.or(told(&mut lines).map_err(file)?) {
             Some(ImportFormat::NmapXml) => nmap::read(&mut lines, self),
             Some(ImportFormat::Zeek) => zeek::read(&mut lines, self),
             Some(ImportFormat::Eve) => eve::read(&mut lines, self),
-            None => Err(Ending::Fault(
+            None => Err(ImportFileError::Fault(
                 "neither nmap's XML nor a log of Zeek nor EVE JSON; --from says which".into(),
             )),
         };
         self.write()?;
         outcome.map(|()| self.imported).map_err(|ending| match ending {
-            Ending::Store(error) => error.into(),
-            Ending::Read(error) => file(error),
-            Ending::Fault(why) => ImportError::Row { path: path.to_owned(), line: lines.number.max(1), why },
+            ImportFileError::Store(error) => error.into(),
+            ImportFileError::Read(error) => file(error),
+            ImportFileError::Fault(why) => {
+                InventoryImportError::Row { path: path.to_owned(), line: lines.number.max(1), why }
+            }
         })
     }
 
@@ -134,21 +144,28 @@ impl Importer {
 
     fn said(
         &mut self,
-        asset: &Asset,
-        (banner, software): (Banner, Software),
+        asset: &AssetKey,
+        (banner, software): (AssetBanner, NamedSoftware),
         at: Timestamp,
     ) -> Result<(), StoreError> {
-        self.tell(asset, What::Said(banner), software, at)
+        self.tell(asset, SightingContent::Said(banner), software, at)
     }
 
     fn tell(
         &mut self,
-        asset: &Asset,
-        what: What,
-        software: Software,
+        asset: &AssetKey,
+        what: SightingContent,
+        software: NamedSoftware,
         at: Timestamp,
     ) -> Result<(), StoreError> {
-        self.batch.push(Record { asset: asset.clone(), what, software, first: at, last: at, count: 1 });
+        self.batch.push(SightingRecord {
+            asset: asset.clone(),
+            what,
+            software,
+            first: at,
+            last: at,
+            count: 1,
+        });
         if self.batch.len() >= BATCH { self.write() } else { Ok(()) }
     }
 
@@ -163,39 +180,39 @@ impl Importer {
 
 /// The reason why reading a file ended early.
 #[derive(Debug)]
-enum Ending {
+enum ImportFileError {
     Store(StoreError),
     Read(io::Error),
-    Fault(Fault),
+    Fault(RowFault),
 }
 
-impl From<StoreError> for Ending {
+impl From<StoreError> for ImportFileError {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
     }
 }
 
-impl From<io::Error> for Ending {
+impl From<io::Error> for ImportFileError {
     fn from(error: io::Error) -> Self {
         Self::Read(error)
     }
 }
 
-impl From<Fault> for Ending {
-    fn from(why: Fault) -> Self {
+impl From<RowFault> for ImportFileError {
+    fn from(why: RowFault) -> Self {
         Self::Fault(why)
     }
 }
 
 /// The lines of a file, with a count.
-struct Lines {
+struct NumberedLines {
     input: Box<dyn BufRead>,
     number: u64,
 }
 
-impl Lines {
+impl NumberedLines {
     /// Returns the next line that is not empty, without its end.
-    fn next(&mut self) -> Result<Option<String>, Ending> {
+    fn next(&mut self) -> Result<Option<String>, ImportFileError> {
         loop {
             let mut line = Vec::new();
             self.number += 1;
@@ -203,7 +220,7 @@ impl Lines {
                 return Ok(None);
             }
             if line.len() as u64 > LINE {
-                return Err(Ending::Fault(format!("a line of more than {LINE} bytes")));
+                return Err(ImportFileError::Fault(format!("a line of more than {LINE} bytes")));
             }
             let text = String::from_utf8_lossy(&line);
             let text = text.trim_end_matches(['\r', '\n']);
@@ -225,7 +242,7 @@ fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
 }
 
 /// Returns the format by the first bytes.
-fn told(lines: &mut Lines) -> io::Result<Option<ImportFormat>> {
+fn told(lines: &mut NumberedLines) -> io::Result<Option<ImportFormat>> {
     let first = lines.input.fill_buf()?;
     let start = first.iter().position(|octet| !octet.is_ascii_whitespace()).unwrap_or_default();
     let first = first.get(start..).unwrap_or_default();
@@ -240,6 +257,6 @@ fn told(lines: &mut Lines) -> io::Result<Option<ImportFormat>> {
 }
 
 /// Returns an empty banner.
-fn silent() -> (Banner, Software) {
-    (Banner::new(Kind::Banner, ""), Software::default())
+fn silent() -> (AssetBanner, NamedSoftware) {
+    (AssetBanner::new(BannerKind::Banner, ""), NamedSoftware::default())
 }

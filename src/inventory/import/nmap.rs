@@ -7,22 +7,22 @@ use quick_xml::events::{BytesStart, Event};
 use quick_xml::reader::Reader;
 
 use super::said::{protocol, says, server, time};
-use super::{Ending, Importer, Lines};
+use super::{FileImporter, ImportFileError, NumberedLines};
 use crate::event::Timestamp;
 use crate::inventory::product::named;
-use crate::inventory::sighting::{Software, UNKNOWN, What, banner};
+use crate::inventory::sighting::{NamedSoftware, SightingContent, UNKNOWN, banner};
 
 /// Largest size of a tag or a text in bytes. Scripts print a few pages at most.
 const PIECE: usize = 1 << 20;
 
 /// XML with an error if one tag or text is longer than [`PIECE`], before it exhausts memory.
-struct Bounded<'i> {
+struct BoundedXmlReader<'i> {
     inner: &'i mut dyn BufRead,
     /// Number of bytes that the tag or text may still have.
     left: usize,
 }
 
-impl Read for Bounded<'_> {
+impl Read for BoundedXmlReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.fill_buf()?.read(buffer)?;
         self.consume(count);
@@ -30,7 +30,7 @@ impl Read for Bounded<'_> {
     }
 }
 
-impl BufRead for Bounded<'_> {
+impl BufRead for BoundedXmlReader<'_> {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         let bytes = self.inner.fill_buf()?;
         if self.left == 0 && !bytes.is_empty() {
@@ -47,13 +47,13 @@ impl BufRead for Bounded<'_> {
 
 /// The data of the current host and port.
 #[derive(Debug, Default)]
-struct Host {
+struct NmapHost {
     at: Option<Timestamp>,
     address: Option<String>,
 }
 
 #[derive(Debug, Default)]
-struct Port {
+struct NmapPort {
     number: u64,
     is_tcp: bool,
     state: String,
@@ -66,17 +66,17 @@ struct Port {
     banner: Option<String>,
 }
 
-pub(super) fn read(lines: &mut Lines, importer: &mut Importer) -> Result<(), Ending> {
-    let mut reader = Reader::from_reader(Bounded { inner: &mut lines.input, left: PIECE });
-    let (mut host, mut port) = (Host::default(), Port::default());
+pub(super) fn read(lines: &mut NumberedLines, importer: &mut FileImporter) -> Result<(), ImportFileError> {
+    let mut reader = Reader::from_reader(BoundedXmlReader { inner: &mut lines.input, left: PIECE });
+    let (mut host, mut port) = (NmapHost::default(), NmapPort::default());
     let (mut started, mut is_cpe, mut met_root) = (None, false, false);
     let mut buffer = Vec::new();
     loop {
         buffer.clear();
         reader.get_mut().left = PIECE;
         let event = reader.read_event_into(&mut buffer);
-        let event =
-            event.map_err(|error| Ending::Fault(format!("byte {}: {error}", reader.error_position())))?;
+        let event = event
+            .map_err(|error| ImportFileError::Fault(format!("byte {}: {error}", reader.error_position())))?;
         match event {
             Event::Start(element) | Event::Empty(element) => match element.name().as_ref() {
                 "nmaprun" => {
@@ -85,7 +85,7 @@ pub(super) fn read(lines: &mut Lines, importer: &mut Importer) -> Result<(), End
                 }
                 "host" => {
                     let at = value(&element, "endtime").or_else(|| value(&element, "starttime"));
-                    host = Host { at: at.as_deref().and_then(time).or(started), address: None };
+                    host = NmapHost { at: at.as_deref().and_then(time).or(started), address: None };
                 }
                 "address" if value(&element, "addrtype").as_deref() != Some("mac") => {
                     host.address = value(&element, "addr");
@@ -93,7 +93,7 @@ pub(super) fn read(lines: &mut Lines, importer: &mut Importer) -> Result<(), End
                 "port" => {
                     let number = value(&element, "portid").and_then(|number| number.parse().ok());
                     let is_tcp = value(&element, "protocol").as_deref() == Some("tcp");
-                    port = Port { number: number.unwrap_or_default(), is_tcp, ..Port::default() };
+                    port = NmapPort { number: number.unwrap_or_default(), is_tcp, ..NmapPort::default() };
                 }
                 "state" => port.state = value(&element, "state").unwrap_or_default(),
                 "service" => port.service(&element),
@@ -116,7 +116,11 @@ pub(super) fn read(lines: &mut Lines, importer: &mut Importer) -> Result<(), End
             _ => {}
         }
     }
-    if met_root { Ok(()) } else { Err(Ending::Fault("no <nmaprun> element: not nmap's XML".to_owned())) }
+    if met_root {
+        Ok(())
+    } else {
+        Err(ImportFileError::Fault("no <nmaprun> element: not nmap's XML".to_owned()))
+    }
 }
 
 fn value(element: &BytesStart<'_>, name: &str) -> Option<String> {
@@ -124,7 +128,7 @@ fn value(element: &BytesStart<'_>, name: &str) -> Option<String> {
     attribute.normalized_value(XmlVersion::Implicit1_0).ok().map(std::borrow::Cow::into_owned)
 }
 
-impl Port {
+impl NmapPort {
     fn service(&mut self, element: &BytesStart<'_>) {
         // A name from the table of ports does not describe the real service.
         let is_probed = value(element, "method").as_deref() != Some("table");
@@ -152,7 +156,7 @@ impl Port {
         }
     }
 
-    fn tell(self, host: &Host, importer: &mut Importer) -> Result<bool, Ending> {
+    fn tell(self, host: &NmapHost, importer: &mut FileImporter) -> Result<bool, ImportFileError> {
         let (Some(at), Some(address), true) = (host.at, &host.address, self.is_tcp) else { return Ok(false) };
         let name = if self.by_tls { Some("tls") } else { self.name.as_deref() };
         let spoken = name.map_or(UNKNOWN, protocol);
@@ -160,7 +164,7 @@ impl Port {
         match self.state.as_str() {
             "open" => {}
             "closed" => {
-                importer.tell(&asset, What::Gone, Software::default(), at)?;
+                importer.tell(&asset, SightingContent::Gone, NamedSoftware::default(), at)?;
                 return Ok(true);
             }
             _ => return Ok(false),
@@ -170,13 +174,13 @@ impl Port {
     }
 
     /// Returns its banner, and the software by nmap's detection.
-    fn says(self, spoken: &'static str) -> (crate::inventory::sighting::Banner, Software) {
+    fn says(self, spoken: &'static str) -> (crate::inventory::sighting::AssetBanner, NamedSoftware) {
         let words = |text: &Option<String>| text.clone().unwrap_or_default();
         let known = format!("{} {}", words(&self.product), words(&self.version));
         let (said, mut software) = match &self.banner {
             Some(text) => says(spoken, text),
             // nmap's own description is no identification.
-            None => (banner(known.trim()), Software { product: named(""), patch: None }),
+            None => (banner(known.trim()), NamedSoftware { product: named(""), patch: None }),
         };
         if let Some(product) = self.product {
             let version = words(&self.version);

@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
-use crate::banner::other::Name;
+use crate::banner::other::OtherProtocol;
 use crate::event::{Protocol, Side, Timestamp};
 use crate::inventory::product::named;
-use crate::inventory::sighting::{Asset, Banner, Kind, Software, UNKNOWN, banner};
+use crate::inventory::sighting::{AssetBanner, AssetKey, BannerKind, NamedSoftware, UNKNOWN, banner};
 
 /// Other programs' names of protocols.
 const NAMES: [(&str, &str); 9] = [
@@ -25,18 +25,18 @@ pub(super) fn protocol(name: &str) -> &'static str {
     let name = name.trim().to_ascii_lowercase();
     let name = NAMES.iter().find(|(other, _)| *other == name).map_or(name.as_str(), |(_, own)| own);
     let read = Protocol::named(name).map(Protocol::name);
-    read.or_else(|| Name::named(name).map(Name::name)).unwrap_or(UNKNOWN)
+    read.or_else(|| OtherProtocol::named(name).map(OtherProtocol::name)).unwrap_or(UNKNOWN)
 }
 
 /// Returns a server, if address and port are valid.
-pub(super) fn server(address: &str, port: u64, protocol: &'static str) -> Option<Asset> {
+pub(super) fn server(address: &str, port: u64, protocol: &'static str) -> Option<AssetKey> {
     let port = u16::try_from(port).ok().filter(|port| *port > 0)?;
-    Some(Asset { address: canonical(address)?, port, side: Side::Server, protocol })
+    Some(AssetKey { address: canonical(address)?, port, side: Side::Server, protocol })
 }
 
 /// Returns a client, if the address is valid.
-pub(super) fn client(address: &str, protocol: &'static str) -> Option<Asset> {
-    Some(Asset { address: canonical(address)?, port: 0, side: Side::Client, protocol })
+pub(super) fn client(address: &str, protocol: &'static str) -> Option<AssetKey> {
+    Some(AssetKey { address: canonical(address)?, port: 0, side: Side::Client, protocol })
 }
 
 /// Returns an address; an IPv4-mapped one as IPv4.
@@ -45,27 +45,27 @@ pub(super) fn canonical(address: &str) -> Option<IpAddr> {
 }
 
 /// Returns the banner and its software. Some programs omit the start of an SSH identification.
-pub(super) fn says(protocol: &'static str, text: &str) -> (Banner, Software) {
+pub(super) fn says(protocol: &'static str, text: &str) -> (AssetBanner, NamedSoftware) {
     let text = text.trim();
     if protocol != "ssh" || text.is_empty() {
-        return (banner(text), Software { product: named(text), patch: None });
+        return (banner(text), NamedSoftware { product: named(text), patch: None });
     }
     let software =
         text.strip_prefix("SSH-").and_then(|rest| rest.split_once('-')).map_or(text, |(_, rest)| rest);
     let patch = software.split_once(' ').map(|(_, comments)| comments.trim().to_owned());
     let patch = patch.filter(|comments| !comments.is_empty());
     let line = if text.starts_with("SSH-") { text.to_owned() } else { format!("SSH-2.0-{text}") };
-    (banner(&line), Software { product: named(software), patch })
+    (banner(&line), NamedSoftware { product: named(software), patch })
 }
 
 /// Returns the fingerprint of a key exchange.
-pub(super) fn hassh(hash: &str) -> (Banner, Software) {
-    (Banner::new(Kind::Hassh, hash), Software::default())
+pub(super) fn hassh(hash: &str) -> (AssetBanner, NamedSoftware) {
+    (AssetBanner::new(BannerKind::Hassh, hash), NamedSoftware::default())
 }
 
 /// Returns fingerprint and type of a host key.
-pub(super) fn host_key(name: &str) -> (Banner, Software) {
-    (Banner::new(Kind::HostKey, name), Software::default())
+pub(super) fn host_key(name: &str) -> (AssetBanner, NamedSoftware) {
+    (AssetBanner::new(BannerKind::HostKey, name), NamedSoftware::default())
 }
 
 /// Parses a time: seconds since the epoch with a fraction, or RFC 3339, also with an offset without a

@@ -5,24 +5,24 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use super::said::{canonical, client, hassh, protocol, says, server, time};
-use super::{Ending, Importer, Lines, silent};
+use super::{FileImporter, ImportFileError, NumberedLines, silent};
 use crate::event::Timestamp;
-use crate::inventory::sighting::{Software, What};
+use crate::inventory::sighting::{NamedSoftware, SightingContent};
 
 /// A row: its fields by name, without unset ones.
-struct Row(HashMap<String, String>);
+struct ZeekRow(HashMap<String, String>);
 
 /// The head of a table.
 #[derive(Default)]
-struct Head {
+struct ZeekHeader {
     separator: Option<char>,
     fields: Vec<String>,
     unset: Option<String>,
     empty: Option<String>,
 }
 
-pub(super) fn read(lines: &mut Lines, importer: &mut Importer) -> Result<(), Ending> {
-    let mut head = Head::default();
+pub(super) fn read(lines: &mut NumberedLines, importer: &mut FileImporter) -> Result<(), ImportFileError> {
+    let mut head = ZeekHeader::default();
     while let Some(line) = lines.next()? {
         let row = if line.starts_with('{') {
             of_json(&line)?
@@ -38,7 +38,7 @@ pub(super) fn read(lines: &mut Lines, importer: &mut Importer) -> Result<(), End
     Ok(())
 }
 
-impl Head {
+impl ZeekHeader {
     /// Reads `#separator \x09`, `#fields⇥ts⇥host`, `#unset_field⇥-`.
     fn read(&mut self, line: &str) {
         if let Some(told) = line.strip_prefix("#separator ") {
@@ -58,7 +58,7 @@ impl Head {
         self.separator.unwrap_or('\t')
     }
 
-    fn row(&self, line: &str) -> Result<Row, Ending> {
+    fn row(&self, line: &str) -> Result<ZeekRow, ImportFileError> {
         if self.fields.is_empty() {
             return Err("a row before any `#fields`".to_owned().into());
         }
@@ -72,14 +72,14 @@ impl Head {
                 && value != self.empty.as_deref().unwrap_or("(empty)")
         };
         let pairs = self.fields.iter().zip(values).filter(|(_, value)| is_set(value));
-        Ok(Row(pairs.map(|(name, value)| (name.clone(), unescaped(value))).collect()))
+        Ok(ZeekRow(pairs.map(|(name, value)| (name.clone(), unescaped(value))).collect()))
     }
 }
 
 /// Reads a row that is a JSON object.
-fn of_json(line: &str) -> Result<Row, Ending> {
-    let object: serde_json::Map<String, Value> =
-        serde_json::from_str(line).map_err(|error| Ending::Fault(format!("no JSON object: {error}")))?;
+fn of_json(line: &str) -> Result<ZeekRow, ImportFileError> {
+    let object: serde_json::Map<String, Value> = serde_json::from_str(line)
+        .map_err(|error| ImportFileError::Fault(format!("no JSON object: {error}")))?;
     let text = |value: Value| match value {
         Value::Null => None,
         Value::String(text) => Some(text),
@@ -90,7 +90,7 @@ fn of_json(line: &str) -> Result<Row, Ending> {
         }
         other => Some(other.to_string()),
     };
-    Ok(Row(object.into_iter().filter_map(|(name, value)| Some((name, text(value)?))).collect()))
+    Ok(ZeekRow(object.into_iter().filter_map(|(name, value)| Some((name, text(value)?))).collect()))
 }
 
 /// Returns `\x09` as the byte that it means; other texts unchanged.
@@ -118,7 +118,7 @@ fn unescaped(text: &str) -> String {
     String::from_utf8_lossy(&octets).into_owned()
 }
 
-impl Row {
+impl ZeekRow {
     fn text(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
@@ -128,9 +128,9 @@ impl Row {
     }
 
     /// Records the sightings of the row; returns false if there are none.
-    fn tell(&self, importer: &mut Importer) -> Result<bool, Ending> {
+    fn tell(&self, importer: &mut FileImporter) -> Result<bool, ImportFileError> {
         let at = self.text("ts").and_then(time);
-        let at = at.ok_or_else(|| Ending::Fault("no `ts`, a time".to_owned()))?;
+        let at = at.ok_or_else(|| ImportFileError::Fault("no `ts`, a time".to_owned()))?;
         let has = |name: &str| self.0.contains_key(name);
         if has("software_type") {
             return self.software(importer, at);
@@ -147,7 +147,7 @@ impl Row {
         Ok(false)
     }
 
-    fn known_service(&self, importer: &mut Importer, at: Timestamp) -> Result<bool, Ending> {
+    fn known_service(&self, importer: &mut FileImporter, at: Timestamp) -> Result<bool, ImportFileError> {
         if self.text("port_proto").is_some_and(|transport| !transport.eq_ignore_ascii_case("tcp")) {
             return Ok(false);
         }
@@ -161,7 +161,7 @@ impl Row {
         Ok(told)
     }
 
-    fn software(&self, importer: &mut Importer, at: Timestamp) -> Result<bool, Ending> {
+    fn software(&self, importer: &mut FileImporter, at: Timestamp) -> Result<bool, ImportFileError> {
         let (name, role) =
             self.text("software_type").and_then(|kind| kind.split_once("::")).unwrap_or_default();
         let protocol = protocol(name);
@@ -176,7 +176,7 @@ impl Row {
         Ok(true)
     }
 
-    fn ssh(&self, importer: &mut Importer, at: Timestamp) -> Result<bool, Ending> {
+    fn ssh(&self, importer: &mut FileImporter, at: Timestamp) -> Result<bool, ImportFileError> {
         let sides = [
             (self.server("ssh"), self.text("server"), self.text("hasshServer")),
             (self.client("ssh"), self.text("client"), self.text("hassh")),
@@ -196,7 +196,7 @@ impl Row {
         Ok(told)
     }
 
-    fn http(&self, importer: &mut Importer, at: Timestamp) -> Result<bool, Ending> {
+    fn http(&self, importer: &mut FileImporter, at: Timestamp) -> Result<bool, ImportFileError> {
         let Some(asset) = self.server("http") else { return Ok(false) };
         // Zeek does not keep the Server field here; its `software` log has it.
         importer.said(&asset, silent(), at)?;
@@ -207,19 +207,24 @@ impl Row {
         Ok(true)
     }
 
-    fn met(&self, protocol: &'static str, importer: &mut Importer, at: Timestamp) -> Result<(), Ending> {
+    fn met(
+        &self,
+        protocol: &'static str,
+        importer: &mut FileImporter,
+        at: Timestamp,
+    ) -> Result<(), ImportFileError> {
         let client = self.text("id.orig_h").and_then(canonical);
         if let (Some(asset), Some(client)) = (self.server(protocol), client) {
-            importer.tell(&asset, What::Met(client), Software::default(), at)?;
+            importer.tell(&asset, SightingContent::Met(client), NamedSoftware::default(), at)?;
         }
         Ok(())
     }
 
-    fn server(&self, protocol: &'static str) -> Option<crate::inventory::sighting::Asset> {
+    fn server(&self, protocol: &'static str) -> Option<crate::inventory::sighting::AssetKey> {
         server(self.text("id.resp_h")?, self.number("id.resp_p"), protocol)
     }
 
-    fn client(&self, protocol: &'static str) -> Option<crate::inventory::sighting::Asset> {
+    fn client(&self, protocol: &'static str) -> Option<crate::inventory::sighting::AssetKey> {
         client(self.text("id.orig_h")?, protocol)
     }
 }

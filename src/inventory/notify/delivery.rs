@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::{Deserialize, Serialize};
 
-use super::Receiver;
+use super::NotificationReceiver;
 use crate::confinement::Confinement;
-use crate::helper::{self, HelperProcess, Requests};
-use crate::privileges::{User, give_up_everything};
+use crate::helper::{self, HelperProcess, HelperRequests};
+use crate::privileges::{UnprivilegedUser, give_up_everything};
 
 /// The subcommand of such a process.
 pub(crate) const SUBCOMMAND: &str = "notifier";
@@ -32,15 +32,15 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// The first line to the process. Parts of a URL may be secret, so that it is on no command line.
 #[derive(Serialize, Deserialize)]
-struct Setup {
-    receivers: Vec<Receiver>,
+struct DeliverySetup {
+    receivers: Vec<NotificationReceiver>,
     /// The number of the user that the process becomes; if there is none, it leaves root as its parent does.
     user: Option<u32>,
 }
 
 /// A request to deliver a message once.
 #[derive(Serialize, Deserialize)]
-struct Attempt {
+struct DeliveryRequest {
     /// The receiver's place in the setup.
     receiver: usize,
     message: String,
@@ -48,16 +48,22 @@ struct Attempt {
 
 /// The process, as its parent sees it; it exits when this value is dropped.
 #[derive(Debug)]
-pub(super) struct Delivery(HelperProcess);
+pub(super) struct DeliveryProcess(HelperProcess);
 
-impl Delivery {
+impl DeliveryProcess {
     /// Starts the process.
     ///
     /// # Errors
     /// This program cannot be started again.
-    pub(super) fn start(receivers: &[Receiver], user: Option<&User>) -> io::Result<Self> {
+    pub(super) fn start(
+        receivers: &[NotificationReceiver],
+        user: Option<&UnprivilegedUser>,
+    ) -> io::Result<Self> {
         let helper = HelperProcess::start(SUBCOMMAND, "the process that notifies has ended")?;
-        helper.send(&Setup { receivers: receivers.to_vec(), user: user.map(User::number) })?;
+        helper.send(&DeliverySetup {
+            receivers: receivers.to_vec(),
+            user: user.map(UnprivilegedUser::number),
+        })?;
         Ok(Self(helper))
     }
 
@@ -67,7 +73,7 @@ impl Delivery {
     /// The receiver does not take it, or the process has exited.
     pub(super) fn attempt(&self, receiver: usize, message: &str) -> io::Result<()> {
         let outcome: Result<(), String> =
-            self.0.request(&Attempt { receiver, message: message.to_owned() })?;
+            self.0.request(&DeliveryRequest { receiver, message: message.to_owned() })?;
         outcome.map_err(io::Error::other)
     }
 }
@@ -78,21 +84,21 @@ impl Delivery {
 /// A line is no request, or a call fails.
 pub(crate) fn serve() -> io::Result<()> {
     helper::begin(NAME)?;
-    let mut requests = Requests::of_parent();
-    let Some(Setup { receivers, user }) = requests.receive()? else { return Ok(()) };
+    let mut requests = HelperRequests::of_parent();
+    let Some(DeliverySetup { receivers, user }) = requests.receive()? else { return Ok(()) };
     give_up_everything(user)?;
     confine(&receivers);
     let agent = agent();
-    requests.answer(|Attempt { receiver, message }| match receivers.get(receiver) {
+    requests.answer(|DeliveryRequest { receiver, message }| match receivers.get(receiver) {
         Some(receiver) => attempt(&agent, receiver, message.as_bytes()),
         None => Err("there is no such receiver".to_owned()),
     })
 }
 
 /// Leaves the process what its receivers take. Nothing is known of a program's files.
-fn confine(receivers: &[Receiver]) {
+fn confine(receivers: &[NotificationReceiver]) {
     let confinement = Confinement::default().finding_servers();
-    if receivers.iter().any(|receiver| matches!(receiver, Receiver::Command(_))) {
+    if receivers.iter().any(|receiver| matches!(receiver, NotificationReceiver::Command(_))) {
         confinement.starting_programs().filter_or_tell();
     } else {
         confinement.apply_or_tell(true);
@@ -107,13 +113,13 @@ fn agent() -> ureq::Agent {
     config.build().into()
 }
 
-fn attempt(agent: &ureq::Agent, receiver: &Receiver, message: &[u8]) -> Result<(), String> {
+fn attempt(agent: &ureq::Agent, receiver: &NotificationReceiver, message: &[u8]) -> Result<(), String> {
     match receiver {
-        Receiver::Url(url) => {
+        NotificationReceiver::Url(url) => {
             let request = agent.post(url).content_type("application/json");
             request.send(message).map(drop).map_err(|error| error.to_string())
         }
-        Receiver::Command(command) => run(command, message).map_err(|error| error.to_string()),
+        NotificationReceiver::Command(command) => run(command, message).map_err(|error| error.to_string()),
     }
 }
 

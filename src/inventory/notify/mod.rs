@@ -13,11 +13,11 @@ use axum::http::Uri;
 use crossbeam_channel::{Receiver as Inlet, RecvTimeoutError, Sender, TryRecvError, TrySendError, bounded};
 use serde::{Deserialize, Serialize};
 
-use self::delivery::Delivery;
+use self::delivery::DeliveryProcess;
 pub(crate) use self::delivery::{SUBCOMMAND, serve};
-use super::database::Change;
+use super::database::InventoryChange;
 use crate::diagnostics::tell;
-use crate::privileges::{User, give_up_all};
+use crate::privileges::{UnprivilegedUser, give_up_all};
 
 /// Largest number of changes in one message.
 const TOGETHER: usize = 100;
@@ -37,7 +37,7 @@ const END: Duration = Duration::from_secs(3);
 
 /// A receiver of notifications.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Receiver {
+pub enum NotificationReceiver {
     /// A URL that takes JSON by `POST`.
     Url(String),
     /// A command that a shell runs, with JSON on its standard input.
@@ -48,22 +48,22 @@ pub enum Receiver {
 ///
 /// # Errors
 /// Returns the expected form.
-pub fn parse_url(text: &str) -> Result<Receiver, &'static str> {
+pub fn parse_url(text: &str) -> Result<NotificationReceiver, &'static str> {
     let uri: Uri = text.parse().map_err(|_| "no URL")?;
     match (uri.scheme_str(), uri.host()) {
-        (Some("http" | "https"), Some(_)) => Ok(Receiver::Url(text.to_owned())),
+        (Some("http" | "https"), Some(_)) => Ok(NotificationReceiver::Url(text.to_owned())),
         _ => Err("a URL begins with http:// or https:// and names a host"),
     }
 }
 
 /// The receivers of a run, and the process that delivers to them; copies share it.
 #[derive(Debug, Clone, Default)]
-pub struct Receivers {
-    all: Vec<Receiver>,
-    delivery: Arc<OnceLock<Arc<Delivery>>>,
+pub struct NotificationReceivers {
+    all: Vec<NotificationReceiver>,
+    delivery: Arc<OnceLock<Arc<DeliveryProcess>>>,
 }
 
-impl Receivers {
+impl NotificationReceivers {
     /// True if no one is to be notified.
     pub const fn is_empty(&self) -> bool {
         self.all.is_empty()
@@ -74,32 +74,32 @@ impl Receivers {
     ///
     /// # Errors
     /// The process cannot be started.
-    pub(super) fn start_delivery(&self, user: Option<&User>) -> io::Result<()> {
+    pub(super) fn start_delivery(&self, user: Option<&UnprivilegedUser>) -> io::Result<()> {
         if !self.is_empty() && self.delivery.get().is_none() {
             // Another thread's is as good.
-            let _ = self.delivery.set(Arc::new(Delivery::start(&self.all, user)?));
+            let _ = self.delivery.set(Arc::new(DeliveryProcess::start(&self.all, user)?));
         }
         Ok(())
     }
 }
 
-impl FromIterator<Receiver> for Receivers {
-    fn from_iter<T: IntoIterator<Item = Receiver>>(all: T) -> Self {
+impl FromIterator<NotificationReceiver> for NotificationReceivers {
+    fn from_iter<T: IntoIterator<Item = NotificationReceiver>>(all: T) -> Self {
         Self { all: all.into_iter().collect(), delivery: Arc::default() }
     }
 }
 
-impl PartialEq for Receivers {
+impl PartialEq for NotificationReceivers {
     fn eq(&self, other: &Self) -> bool {
         self.all == other.all
     }
 }
 
-impl Eq for Receivers {}
+impl Eq for NotificationReceivers {}
 
 /// The thread that queues notifications; it stops when this value is dropped.
-pub(super) struct Notifier {
-    batches: Option<Sender<Vec<Change>>>,
+pub(super) struct ChangeNotifier {
+    batches: Option<Sender<Vec<InventoryChange>>>,
     over: Sender<()>,
     lost: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
@@ -107,20 +107,20 @@ pub(super) struct Notifier {
 
 /// The content of a notification.
 #[derive(Serialize)]
-struct Message<'a> {
+struct NotificationBody<'a> {
     /// The name of the sensor.
     sensor: &'a str,
-    changes: &'a [Change],
+    changes: &'a [InventoryChange],
     /// Number of changes that could not be reported before.
     lost: u64,
 }
 
-impl Notifier {
+impl ChangeNotifier {
     /// Starts the thread, and the process that delivers unless it runs already.
     ///
     /// # Errors
     /// The system starts no more of them.
-    pub(super) fn start(sensor: &str, receivers: &Receivers) -> io::Result<Self> {
+    pub(super) fn start(sensor: &str, receivers: &NotificationReceivers) -> io::Result<Self> {
         receivers.start_delivery(None)?;
         let (batches, inlet) = bounded(WAITING);
         // Closing this channel signals the end of the run.
@@ -142,7 +142,7 @@ impl Notifier {
     }
 
     /// Sends changes, or counts them as lost if there is no space.
-    pub(super) fn tell(&self, changes: Vec<Change>) {
+    pub(super) fn tell(&self, changes: Vec<InventoryChange>) {
         let Some(batches) = &self.batches else { return };
         if let Err(TrySendError::Full(changes) | TrySendError::Disconnected(changes)) =
             batches.try_send(changes)
@@ -152,7 +152,7 @@ impl Notifier {
     }
 }
 
-impl Drop for Notifier {
+impl Drop for ChangeNotifier {
     fn drop(&mut self) {
         drop(self.batches.take());
         drop(std::mem::replace(&mut self.over, bounded(0).0));
@@ -165,8 +165,8 @@ impl Drop for Notifier {
 struct NotificationQueue {
     sensor: String,
     /// Each receiver, with true if it refused the last message.
-    receivers: Vec<(Receiver, bool)>,
-    delivery: Option<Arc<Delivery>>,
+    receivers: Vec<(NotificationReceiver, bool)>,
+    delivery: Option<Arc<DeliveryProcess>>,
     lost: Arc<AtomicU64>,
     ending: Inlet<()>,
     /// Time after which the end of the run does not wait any longer.
@@ -174,7 +174,7 @@ struct NotificationQueue {
 }
 
 impl NotificationQueue {
-    fn run(&mut self, inlet: &Inlet<Vec<Change>>) {
+    fn run(&mut self, inlet: &Inlet<Vec<InventoryChange>>) {
         while let Ok(mut changes) = inlet.recv() {
             let gathered = Instant::now() + GATHER;
             while changes.len() < TOGETHER {
@@ -192,14 +192,14 @@ impl NotificationQueue {
     }
 
     /// Sends a message to each receiver.
-    fn send(&mut self, changes: &[Change]) {
+    fn send(&mut self, changes: &[InventoryChange]) {
         if self.is_late() {
             self.lost.fetch_add(changes.len() as u64, Relaxed);
             return;
         }
         let lost = self.lost.swap(0, Relaxed);
-        let message =
-            serde_json::to_string(&Message { sensor: &self.sensor, changes, lost }).unwrap_or_default();
+        let message = serde_json::to_string(&NotificationBody { sensor: &self.sensor, changes, lost })
+            .unwrap_or_default();
         let mut receivers = std::mem::take(&mut self.receivers);
         let mut is_told = false;
         for (number, (receiver, refuses)) in receivers.iter_mut().enumerate() {
@@ -263,7 +263,7 @@ impl NotificationQueue {
     }
 }
 
-impl std::fmt::Display for Receiver {
+impl std::fmt::Display for NotificationReceiver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             // The part after the host may be a secret.
@@ -282,7 +282,10 @@ mod tests {
 
     #[test]
     fn a_url_names_scheme_and_host() {
-        assert_eq!(parse_url("https://x.example/a?b"), Ok(Receiver::Url("https://x.example/a?b".to_owned())));
+        assert_eq!(
+            parse_url("https://x.example/a?b"),
+            Ok(NotificationReceiver::Url("https://x.example/a?b".to_owned()))
+        );
         for bad in ["x.example", "ftp://x.example/", "/path", "http://", "", "http://a b/"] {
             assert!(parse_url(bad).is_err(), "{bad}");
         }

@@ -5,54 +5,54 @@
 
 mod spill;
 
-use super::batch::{Author, FORMAT};
-use super::database::{Inbox, Parcel, Standing, Time};
-use super::store::{Record, Run, Store, StoreError, Taken};
-use crate::database::Place;
+use super::batch::{BatchEncoder, FORMAT};
+use super::database::{InventoryTime, OutgoingBatch, SensorBacklog, SensorInbox};
+use super::store::{RunDescription, SightingRecord, SightingStore, StoreError, WriteResult};
+use crate::database::DatabaseLocation;
 pub use spill::SpillConfig;
-pub(super) use spill::{Backlog, Spill};
+pub(super) use spill::{SharedBacklog, SpillStore};
 
 /// Sends batches directly, and accepts none that it cannot send.
 #[derive(Debug)]
-pub(super) struct Post {
-    inbox: Inbox,
-    writer: Writer,
+pub(super) struct DirectSender {
+    inbox: SensorInbox,
+    writer: BatchNumberer,
     /// A batch without an answer: the number of its records, the last record, and the batch.
-    unanswered: Option<(usize, Record, Parcel)>,
+    unanswered: Option<(usize, SightingRecord, OutgoingBatch)>,
 }
 
 /// Numbers the batches of a run.
 #[derive(Debug)]
-pub(super) struct Writer {
-    author: Author,
+pub(super) struct BatchNumberer {
+    author: BatchEncoder,
     stream: String,
     number: u64,
 }
 
-impl Writer {
-    pub(super) fn new(run: &Run) -> Result<Self, StoreError> {
+impl BatchNumberer {
+    pub(super) fn new(run: &RunDescription) -> Result<Self, StoreError> {
         let none = || StoreError::Create(std::io::Error::other("the system has no random bytes"));
         let octets = random::<12>().ok_or_else(none)?;
         let stream = crate::terms::hexadecimal(&octets);
-        Ok(Self { author: Author::new(run, Time::now().millis()), stream, number: 0 })
+        Ok(Self { author: BatchEncoder::new(run, InventoryTime::now().millis()), stream, number: 0 })
     }
 
     /// Writes as many of the first records as fit into a batch; returns their number and the batch.
-    pub(super) fn write(&mut self, records: &[Record]) -> (usize, Parcel) {
+    pub(super) fn write(&mut self, records: &[SightingRecord]) -> (usize, OutgoingBatch) {
         let (count, text) = self.author.write(records);
         let sightings = records.iter().take(count).map(|record| record.count).sum();
         (count, self.parcel(text, sightings))
     }
 
     /// Returns the last batch.
-    pub(super) fn end(&mut self) -> Parcel {
-        let text = self.author.end(Time::now().millis());
+    pub(super) fn end(&mut self) -> OutgoingBatch {
+        let text = self.author.end(InventoryTime::now().millis());
         self.parcel(text, 0)
     }
 
-    fn parcel(&mut self, text: String, sightings: u64) -> Parcel {
+    fn parcel(&mut self, text: String, sightings: u64) -> OutgoingBatch {
         self.number += 1;
-        Parcel { stream: self.stream.clone(), number: self.number, format: FORMAT, sightings, text }
+        OutgoingBatch { stream: self.stream.clone(), number: self.number, format: FORMAT, sightings, text }
     }
 
     /// Makes the last number free again: no batch with it was sent.
@@ -61,20 +61,20 @@ impl Writer {
     }
 }
 
-impl Post {
+impl DirectSender {
     /// Creates the store of a run with an open inbox.
     ///
     /// # Errors
     /// The system has no random bytes.
-    pub(super) fn new(inbox: Inbox, run: &Run) -> Result<Self, StoreError> {
-        Ok(Self { inbox, writer: Writer::new(run)?, unanswered: None })
+    pub(super) fn new(inbox: SensorInbox, run: &RunDescription) -> Result<Self, StoreError> {
+        Ok(Self { inbox, writer: BatchNumberer::new(run)?, unanswered: None })
     }
 }
 
-impl Store for Post {
-    fn write(&mut self, batch: &[Record]) -> Result<Taken, StoreError> {
+impl SightingStore for DirectSender {
+    fn write(&mut self, batch: &[SightingRecord]) -> Result<WriteResult, StoreError> {
         // The recorder may have given up the unanswered records meanwhile.
-        let is_of = |(count, last, _): &(usize, Record, Parcel)| {
+        let is_of = |(count, last, _): &(usize, SightingRecord, OutgoingBatch)| {
             count.checked_sub(1).and_then(|at| batch.get(at)) == Some(last)
         };
         let again = self.unanswered.take().filter(is_of);
@@ -83,10 +83,10 @@ impl Store for Post {
             None => self.writer.write(batch),
         };
         let Some(last) = count.checked_sub(1).and_then(|at| batch.get(at)) else {
-            return Ok(Taken::default());
+            return Ok(WriteResult::default());
         };
-        match self.inbox.put(&parcel, Standing::default()) {
-            Ok(()) => Ok(Taken { records: count, changes: Vec::new() }),
+        match self.inbox.put(&parcel, SensorBacklog::default()) {
+            Ok(()) => Ok(WriteResult { records: count, changes: Vec::new() }),
             Err(error) => {
                 self.unanswered = Some((count, last.clone(), parcel));
                 Err(error)
@@ -96,7 +96,7 @@ impl Store for Post {
 
     fn end(&mut self, lost: u64) -> Result<(), StoreError> {
         let last = self.writer.end();
-        self.inbox.put(&last, Standing { lost, waiting: 0 })
+        self.inbox.put(&last, SensorBacklog { lost, waiting: 0 })
     }
 }
 
@@ -107,24 +107,24 @@ fn random<const COUNT: usize>() -> Option<[u8; COUNT]> {
 
 /// Access that the server grants.
 #[derive(Debug)]
-pub(super) enum Found {
+pub(super) enum GrantedAccess {
     /// A sensor of this name, which may only insert batches.
-    Sensor(String, Inbox),
+    Sensor(String, SensorInbox),
     /// A role that may write the inventory itself.
-    Writer(Inbox),
+    Writer(SensorInbox),
 }
 
 /// Connects to a server and finds out whether the role is a sensor's.
 ///
 /// # Errors
 /// The server is away, or its role belongs to another sensor than the named one.
-pub(super) fn find(place: &Place, sensor: Option<&str>) -> Result<Found, StoreError> {
-    let inbox = Inbox::open(place)?;
+pub(super) fn find(place: &DatabaseLocation, sensor: Option<&str>) -> Result<GrantedAccess, StoreError> {
+    let inbox = SensorInbox::open(place)?;
     match (inbox.sensor()?, sensor) {
-        (None, _) => Ok(Found::Writer(inbox)),
+        (None, _) => Ok(GrantedAccess::Writer(inbox)),
         (Some(known), Some(named)) if known != named => {
             Err(StoreError::OtherSensor { place: place.clone(), known, named: named.to_owned() })
         }
-        (Some(known), _) => Ok(Found::Sensor(known, inbox)),
+        (Some(known), _) => Ok(GrantedAccess::Sensor(known, inbox)),
     }
 }

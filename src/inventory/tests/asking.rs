@@ -1,23 +1,23 @@
 //! What can be asked of a store.
 
 use super::*;
-use crate::inventory::{Impact, Moment, Time, impact};
+use crate::inventory::{InventoryTime, RuleImpact, TimeReference, impact};
 use crate::rules::RuleSet;
 
 impl Place {
-    fn open(&self) -> Database {
-        Database::open(&self.place).unwrap()
+    fn open(&self) -> InventoryDatabase {
+        InventoryDatabase::open(&self.place).unwrap()
     }
 
-    fn at(&self, moment: &str) -> Time {
-        self.open().time_of(moment.parse::<Moment>().unwrap()).unwrap()
+    fn at(&self, moment: &str) -> InventoryTime {
+        self.open().time_of(moment.parse::<TimeReference>().unwrap()).unwrap()
     }
 
     /// What is different between two times: kind, and the rule or what is said now.
     fn diff(&self, from: &str, to: &str) -> Vec<String> {
-        let filter = Filter::parse(["side:server"]).unwrap();
+        let filter = ServiceFilter::parse(["side:server"]).unwrap();
         let changes = self.open().difference((self.at(from), self.at(to)), &filter).unwrap();
-        let said = |change: &crate::inventory::Change| {
+        let said = |change: &crate::inventory::InventoryChange| {
             change.rule.clone().or_else(|| change.new.clone()).unwrap_or_default()
         };
         changes
@@ -26,10 +26,10 @@ impl Place {
             .collect()
     }
 
-    fn impact(&self, rules: &str) -> Vec<Impact> {
+    fn impact(&self, rules: &str) -> Vec<RuleImpact> {
         let rules = RuleSet::parse("a.toml", rules).unwrap_or_else(|error| panic!("{error}")).rules;
         let mut all = Vec::new();
-        impact(&self.open(), &rules, &Filter::default(), |one| -> Result<(), StoreError> {
+        impact(&self.open(), &rules, &ServiceFilter::default(), |one| -> Result<(), StoreError> {
             all.push(one);
             Ok(())
         })
@@ -42,12 +42,12 @@ impl Place {
 fn a_day(place: &Place) {
     let (old, new) = ("OpenSSH_9.2p1", "OpenSSH_9.9");
     place.see(
-        Source::Guard,
-        &[ssh(Source::Guard, 60, old), alert(Source::Guard, 60, old, "regresshion", true)],
+        EventSource::Guard,
+        &[ssh(EventSource::Guard, 60, old), alert(EventSource::Guard, 60, old, "regresshion", true)],
     );
-    place.see(Source::Guard, &[ssh(Source::Guard, HOUR, new)]);
-    place.see(Source::Scan, &[port(Source::Scan, 2 * HOUR, PortState::Closed)]);
-    place.see(Source::Guard, &[ssh(Source::Guard, 3 * HOUR, new)]);
+    place.see(EventSource::Guard, &[ssh(EventSource::Guard, HOUR, new)]);
+    place.see(EventSource::Scan, &[port(EventSource::Scan, 2 * HOUR, PortState::Closed)]);
+    place.see(EventSource::Guard, &[ssh(EventSource::Guard, 3 * HOUR, new)]);
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn what_there_is_most_of_is_counted() {
     on_both(|place| {
         a_day(place);
         let top = |field: &str, filter: &[&str]| -> Vec<String> {
-            let filter = Filter::parse(filter.iter().copied()).unwrap();
+            let filter = ServiceFilter::parse(filter.iter().copied()).unwrap();
             let counts = place.open().top(field, &filter, 9).unwrap();
             counts.iter().map(|count| format!("{} {}", count.value, count.services)).collect()
         };
@@ -97,14 +97,17 @@ fn what_there_is_most_of_is_counted() {
         assert_eq!(top("product", &["port:22"]), ["OpenSSH 1"]);
         assert_eq!(top("port", &[]), ["0 1", "22 1"]);
         assert_eq!(top("finding", &[]), Vec::<String>::new());
-        let values = |counts: Vec<crate::inventory::Count>| -> Vec<String> {
+        let values = |counts: Vec<crate::inventory::ValueCount>| -> Vec<String> {
             counts.into_iter().map(|count| format!("{} {}", count.value, count.services)).collect()
         };
         let (products, versions) = place.open().products(9).unwrap();
         assert_eq!(values(products), top("product", &[]));
         assert_eq!(values(versions), top("version", &[]));
-        for field in Database::fields() {
-            place.open().top(field, &Filter::default(), 9).unwrap_or_else(|error| panic!("{field}: {error}"));
+        for field in InventoryDatabase::fields() {
+            place
+                .open()
+                .top(field, &ServiceFilter::default(), 9)
+                .unwrap_or_else(|error| panic!("{field}: {error}"));
         }
     });
 }
@@ -113,7 +116,7 @@ fn what_there_is_most_of_is_counted() {
 fn what_is_old_is_taken_out_and_nothing_is_left_of_it() {
     on_both(|place| {
         a_day(place);
-        let inventory = Database::open_to_write(&place.place).unwrap();
+        let inventory = InventoryDatabase::open_to_write(&place.place).unwrap();
         let pruned = inventory.prune(place.at("2026-01-01T00:30")).unwrap();
         assert_eq!((pruned.hosts, pruned.services), (0, 0));
         let said = "SELECT text FROM sightings JOIN banners ON banners.id = banner WHERE side = 'server'";
@@ -139,7 +142,7 @@ fn what_is_old_is_taken_out_and_nothing_is_left_of_it() {
         ] {
             assert_eq!(place.ask(&format!("SELECT count(*) FROM {table}")), "0", "{table}");
         }
-        place.see(Source::Guard, &[ssh(Source::Guard, 4 * HOUR, "a_1")]);
+        place.see(EventSource::Guard, &[ssh(EventSource::Guard, 4 * HOUR, "a_1")]);
         assert_eq!(place.list(&["side:server"]).len(), 1);
     });
 }
@@ -157,12 +160,12 @@ fn a_run_that_keeps_for_a_time_takes_out_what_is_older() {
             gone_after: None,
             max_size: None,
             spill: None,
-            telling: Telling::default(),
+            telling: ChangeReporting::default(),
         };
-        assert_eq!(config(None).start(Source::Guard, Vec::new()).unwrap().finish(), 0);
+        assert_eq!(config(None).start(EventSource::Guard, Vec::new()).unwrap().finish(), 0);
         assert_eq!(place.list(&[]).len(), 2);
         let keep = std::time::Duration::from_secs(1);
-        assert_eq!(config(Some(keep)).start(Source::Guard, Vec::new()).unwrap().finish(), 0);
+        assert_eq!(config(Some(keep)).start(EventSource::Guard, Vec::new()).unwrap().finish(), 0);
         assert_eq!(place.list(&[]).len(), 0);
     });
 }
@@ -215,8 +218,8 @@ fn what_rules_would_stop_is_told_with_whom_it_would_cut_off() {
 fn a_rule_that_asks_more_than_a_name_is_judged_by_what_it_has_told() {
     on_both(|place| {
         place.see(
-            Source::Guard,
-            &[ssh(Source::Guard, 0, "a_1"), alert(Source::Guard, 0, "a_1", "weak", false)],
+            EventSource::Guard,
+            &[ssh(EventSource::Guard, 0, "a_1"), alert(EventSource::Guard, 0, "a_1", "weak", false)],
         );
         let rule = |id: &str| {
             format!(
@@ -233,14 +236,14 @@ fn a_rule_that_asks_more_than_a_name_is_judged_by_what_it_has_told() {
 fn a_policy_counts_connections_that_no_server_answered() {
     on_both(|place| {
         let silent = |at| {
-            let mut event = ssh(Source::Guard, at, "a_1");
-            let EventKind::Application(Application::Ssh(facts)) = &mut event.kind else {
+            let mut event = ssh(EventSource::Guard, at, "a_1");
+            let EventKind::Application(ApplicationFacts::Ssh(facts)) = &mut event.kind else {
                 panic!("{event:?}")
             };
             Arc::make_mut(facts).server = None;
             event
         };
-        place.see(Source::Guard, &[silent(0), silent(9)]);
+        place.see(EventSource::Guard, &[silent(0), silent(9)]);
         let policy = "[[policy]]\nid = \"web\"\nport = 22\nallow = \"http\"\n";
         let all = place.impact(policy);
         let [one] = all.as_slice() else { panic!("{all:?}") };
@@ -249,7 +252,7 @@ fn a_policy_counts_connections_that_no_server_answered() {
         assert_eq!(one.sensors, ["guard/edge"]);
         assert!(place.impact("[[policy]]\nport = 22\nallow = \"ssh\"\n").is_empty());
         assert!(place.list(&["side:server"]).is_empty(), "it is no service");
-        place.see(Source::Guard, &[ssh(Source::Guard, 20, "a_1")]);
+        place.see(EventSource::Guard, &[ssh(EventSource::Guard, 20, "a_1")]);
         assert_eq!(place.impact(policy).iter().map(|it| it.connections).sum::<i64>(), 3);
     });
 }
@@ -257,9 +260,9 @@ fn a_policy_counts_connections_that_no_server_answered() {
 #[test]
 fn each_banner_is_judged_by_itself_and_a_connection_counts_once() {
     on_both(|place| {
-        let mut all: Vec<Event> = (0..5).map(|at| ssh(Source::Guard, at, "backup")).collect();
-        all.extend([ssh(Source::Guard, 9, "nikto"), ssh(Source::Guard, 9, "nikto")]);
-        place.see(Source::Guard, &all);
+        let mut all: Vec<Event> = (0..5).map(|at| ssh(EventSource::Guard, at, "backup")).collect();
+        all.extend([ssh(EventSource::Guard, 9, "nikto"), ssh(EventSource::Guard, 9, "nikto")]);
+        place.see(EventSource::Guard, &all);
         let rule = |software: &str| {
             format!(
                 "[[rule]]\nid = \"it\"\nprotocol = \"ssh\"\nfrom = \"server\"\nmatch.software = '^{software}'\naction = \"drop\"\n"
@@ -273,7 +276,7 @@ fn each_banner_is_judged_by_itself_and_a_connection_counts_once() {
         let policy = "[[policy]]\nid = \"web\"\nport = 22\nallow = \"http\"\notherwise = \"drop\"\n";
         assert_eq!(place.impact(policy)[0].connections, 6);
         // Another sensor's count stands beside it, and both are named.
-        place.see(Source::Replay, &[ssh(Source::Replay, 9, "nikto")]);
+        place.see(EventSource::Replay, &[ssh(EventSource::Replay, 9, "nikto")]);
         let [one] = place.impact(&rule("nikto")).try_into().unwrap();
         assert_eq!(
             (one.connections, one.sensors),
@@ -285,7 +288,10 @@ fn each_banner_is_judged_by_itself_and_a_connection_counts_once() {
 #[test]
 fn a_host_is_first_seen_when_its_first_service_was() {
     on_both(|place| {
-        place.see(Source::Guard, &[ssh(Source::Guard, HOUR, "a_1"), ssh(Source::Guard, 60, "a_1")]);
+        place.see(
+            EventSource::Guard,
+            &[ssh(EventSource::Guard, HOUR, "a_1"), ssh(EventSource::Guard, 60, "a_1")],
+        );
         for address in ["198.51.100.1", "192.0.2.7"] {
             let host = place.open().host(address.parse().unwrap()).unwrap().unwrap();
             assert_eq!(host.first_seen.to_string(), "2026-01-01 00:01:00", "{address}");

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::*;
-use crate::inventory::sighting::{Asset, Banner, Kind, Software, What};
+use crate::inventory::sighting::{AssetBanner, AssetKey, BannerKind, NamedSoftware, SightingContent};
 
 /// What a way to a server does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +51,11 @@ impl Way {
                 }
             }
         });
-        let place = Place { place: database::Place::parse(by_us.into()).unwrap(), url: Some(url), ..place };
+        let place = Place {
+            place: database::DatabaseLocation::parse(by_us.into()).unwrap(),
+            url: Some(url),
+            ..place
+        };
         Some(Self { place, mode, dead, comers })
     }
 
@@ -60,10 +64,10 @@ impl Way {
     }
 
     /// A run that tells changes.
-    fn writer(&self) -> Writer {
+    fn writer(&self) -> RunWriter {
         let (sensor, about) = ("edge".to_owned(), String::new());
-        let run = Run { source: "guard", once: false, tells: true, sensor, about };
-        Writer::open(&self.place.place, &run).unwrap()
+        let run = RunDescription { source: "guard", once: false, tells: true, sensor, about };
+        RunWriter::open(&self.place.place, &run).unwrap()
     }
 
     /// How often servers were seen.
@@ -102,13 +106,13 @@ fn carry(
     });
 }
 
-fn record(port: u16) -> Record {
+fn record(port: u16) -> SightingRecord {
     let address = std::net::Ipv4Addr::new(198, 51, 100, 1).into();
     let time = Timestamp::from_nanos(1_767_225_600_000_000_000);
-    Record {
-        asset: Asset { address, port, side: Side::Server, protocol: "ssh" },
-        what: What::Said(Banner::new(Kind::Banner, "SSH-2.0-a")),
-        software: Software::default(),
+    SightingRecord {
+        asset: AssetKey { address, port, side: Side::Server, protocol: "ssh" },
+        what: SightingContent::Said(AssetBanner::new(BannerKind::Banner, "SSH-2.0-a")),
+        software: NamedSoftware::default(),
         first: time,
         last: time,
         count: 1,
@@ -119,7 +123,7 @@ fn record(port: u16) -> Record {
 fn a_batch_whose_answer_was_lost_is_written_once_however_often_it_is_tried() {
     let Some(way) = Way::new() else { return };
     let mut writer = way.writer();
-    let batch: Vec<Record> = (1..=5).map(record).collect();
+    let batch: Vec<SightingRecord> = (1..=5).map(record).collect();
     way.set(Mode::Break(Duration::ZERO));
     writer.write(&batch[..3]).unwrap_err();
     writer.write(&batch[..3]).unwrap_err();
@@ -131,7 +135,7 @@ fn a_batch_whose_answer_was_lost_is_written_once_however_often_it_is_tried() {
     // Others write meanwhile, what is none of its changes.
     way.writer().write(&[record(9)]).unwrap();
     let taken = writer.write(&batch).unwrap();
-    let new = |changes: &[Change]| changes.iter().filter(|it| it.kind == "new_service").count();
+    let new = |changes: &[InventoryChange]| changes.iter().filter(|it| it.kind == "new_service").count();
     assert_eq!((taken.records, new(&taken.changes)), (3, 3));
     let taken = writer.write(&batch[3..]).unwrap();
     assert_eq!((taken.records, new(&taken.changes)), (2, 2));
@@ -150,7 +154,7 @@ fn a_batch_that_a_server_hears_the_end_of_late_is_written_once() {
 #[test]
 fn what_is_gone_is_told_of_though_the_answer_was_lost() {
     let later = Timestamp::from_nanos(1_767_225_700_000_000_000);
-    let told = |changes: &[Change]| changes.iter().map(|it| it.kind.clone()).collect::<Vec<_>>();
+    let told = |changes: &[InventoryChange]| changes.iter().map(|it| it.kind.clone()).collect::<Vec<_>>();
     // On the way back at once, with the next look, and with the next batch.
     for case in 0..3 {
         let Some(way) = Way::new() else { return };
@@ -200,16 +204,16 @@ fn a_run_that_came_back_is_not_taken_for_killed_once_its_old_connection_is_gone(
 #[test]
 fn what_is_seen_last_is_kept_where_the_connection_ended_meanwhile() {
     let Some(way) = Way::new() else { return };
-    let losses = Losses::default();
-    let mut recorder = Recorder::new(Box::new(way.writer()), losses.clone());
+    let losses = SharedLosses::default();
+    let mut recorder = SightingRecorder::new(Box::new(way.writer()), losses.clone());
     let end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
                WHERE datname = current_database() AND application_name = 'bannerwall'";
-    recorder.take(&ssh(Source::Guard, 0, "a_1"));
+    recorder.take(&ssh(EventSource::Guard, 0, "a_1"));
     assert_eq!(way.place.ask(end), "1");
     recorder.end();
     assert_eq!((losses.count(), way.seen().as_str()), (0, "2"));
     // And where nothing was left to write.
-    let mut recorder = Recorder::new(Box::new(way.writer()), losses);
+    let mut recorder = SightingRecorder::new(Box::new(way.writer()), losses);
     assert_ne!(way.place.ask(end), "0");
     recorder.end();
     assert_eq!(way.place.ask("SELECT state, count(*) FROM runs GROUP BY 1"), "done|2");
@@ -218,11 +222,11 @@ fn what_is_seen_last_is_kept_where_the_connection_ended_meanwhile() {
 #[test]
 fn what_a_server_refuses_goes_without_what_came_with_it() {
     let Some(way) = Way::new() else { return };
-    let losses = Losses::default();
-    let mut recorder = Recorder::new(Box::new(way.writer()), losses.clone());
+    let losses = SharedLosses::default();
+    let mut recorder = SightingRecorder::new(Box::new(way.writer()), losses.clone());
     way.place.ask("ALTER TABLE banners ADD CHECK (1 / (CASE text WHEN 'SSH-2.0-bad' THEN 0 ELSE 1 END) = 1)");
     for software in ["a", "b", "bad", "c", "d"] {
-        recorder.take(&ssh(Source::Scan, 0, software));
+        recorder.take(&ssh(EventSource::Scan, 0, software));
     }
     recorder.end();
     assert_eq!(losses.count(), 1);

@@ -9,27 +9,27 @@ use std::sync::{Arc, Mutex};
 
 use bannerwall_test_support::{Postgres, psql};
 
-use super::database::{Change, Database, Writer};
-use super::observer::{RecordConfig, Telling};
-use super::recorder::{Losses, Recorder};
-use super::store::{Record, Run, Store, StoreError, Taken};
-use super::{Filter, Inventory, Service};
+use super::database::{InventoryChange, InventoryDatabase, RunWriter};
+use super::observer::{ChangeReporting, RecordConfig};
+use super::recorder::{SharedLosses, SightingRecorder};
+use super::store::{RunDescription, SightingRecord, SightingStore, StoreError, WriteResult};
+use super::{Inventory, ServiceFilter, ServiceRecord};
 use crate::database;
 use crate::event::*;
-use crate::output::Consumer as _;
+use crate::output::EventConsumer as _;
 
 const HOUR: u64 = 3_600;
 
 /// An event `at` seconds after the beginning of 2026.
-fn event(source: Source, at: u64, kind: EventKind) -> Event {
+fn event(source: EventSource, at: u64, kind: EventKind) -> Event {
     let end = |text: &str| {
         let address: std::net::SocketAddr = text.parse().unwrap();
         Endpoint { address: address.ip(), port: address.port() }
     };
     let flow = FlowContext {
         id: at,
-        transport: Transport::Tcp,
-        endpoints: Endpoints { client: end("192.0.2.7:4000"), server: end("198.51.100.1:22") },
+        transport: TransportProtocol::Tcp,
+        endpoints: FlowEndpoints { client: end("192.0.2.7:4000"), server: end("198.51.100.1:22") },
         from: None,
         interface: None,
         vlan: Vec::new(),
@@ -43,28 +43,28 @@ fn event(source: Source, at: u64, kind: EventKind) -> Event {
     Event { timestamp, source, flow: Some(flow), kind }
 }
 
-fn said(software: &str) -> Application {
+fn said(software: &str) -> ApplicationFacts {
     let side = |software: &str| SshSide {
         software_version: software.to_owned(),
         banner: format!("SSH-2.0-{software}"),
         ..SshSide::default()
     };
-    Application::Ssh(Arc::new(SshFacts {
+    ApplicationFacts::Ssh(Arc::new(SshFacts {
         client: Some(side("client_1").into()),
         server: Some(side(software).into()),
     }))
 }
 
-fn ssh(source: Source, at: u64, software: &str) -> Event {
+fn ssh(source: EventSource, at: u64, software: &str) -> Event {
     event(source, at, EventKind::Application(said(software)))
 }
 
-fn alert(source: Source, at: u64, software: &str, rule: &str, blocked: bool) -> Event {
+fn alert(source: EventSource, at: u64, software: &str, rule: &str, blocked: bool) -> Event {
     let facts = AlertFacts {
         rule: rule.to_owned(),
         title: "A title".to_owned(),
         category: String::new(),
-        action: Action::Drop,
+        action: RuleAction::Drop,
         blocked,
         severity: Severity::High,
         references: Vec::new(),
@@ -80,7 +80,7 @@ fn alert(source: Source, at: u64, software: &str, rule: &str, blocked: bool) -> 
     event(source, at, EventKind::Alert(Arc::new(facts)))
 }
 
-fn port(source: Source, at: u64, state: PortState) -> Event {
+fn port(source: EventSource, at: u64, state: PortState) -> Event {
     let facts =
         ConnectFacts { state, reason: "".into(), said: String::new(), round_trip: None, waited_ms: None };
     event(source, at, EventKind::Connect(facts))
@@ -88,16 +88,16 @@ fn port(source: Source, at: u64, state: PortState) -> Event {
 
 /// A store that never has anything.
 #[derive(Debug, Default, Clone)]
-struct Broken(Arc<Mutex<(bool, Vec<Record>)>>);
+struct Broken(Arc<Mutex<(bool, Vec<SightingRecord>)>>);
 
-impl Store for Broken {
-    fn write(&mut self, batch: &[Record]) -> Result<Taken, StoreError> {
+impl SightingStore for Broken {
+    fn write(&mut self, batch: &[SightingRecord]) -> Result<WriteResult, StoreError> {
         let (works, taken) = &mut *self.0.lock().unwrap();
         if !*works {
             return Err(StoreError::Create(std::io::ErrorKind::StorageFull.into()));
         }
         taken.extend_from_slice(batch);
-        Ok(Taken { records: batch.len(), changes: Vec::new() })
+        Ok(WriteResult { records: batch.len(), changes: Vec::new() })
     }
 
     fn end(&mut self, _lost: u64) -> Result<(), StoreError> {
@@ -107,7 +107,7 @@ impl Store for Broken {
 
 /// An inventory of its own: in a folder, or in a database of a server.
 struct Place {
-    place: database::Place,
+    place: database::DatabaseLocation,
     _folder: tempfile::TempDir,
     url: Option<String>,
 }
@@ -117,7 +117,7 @@ fn on_both(test: impl Fn(&Place)) {
     test(&Place::new());
     if let Some(server) = Postgres::shared() {
         let url = server.database();
-        let place = database::Place::parse(url.clone().into()).unwrap();
+        let place = database::DatabaseLocation::parse(url.clone().into()).unwrap();
         test(&Place { place, url: Some(url), ..Place::new() });
     }
 }
@@ -129,10 +129,10 @@ impl Place {
     }
 
     /// Has a run see events.
-    fn see(&self, source: Source, events: &[Event]) {
+    fn see(&self, source: EventSource, events: &[Event]) {
         let store = self.writer(source);
-        let losses = Losses::default();
-        let mut recorder = Recorder::new(Box::new(store), losses.clone());
+        let losses = SharedLosses::default();
+        let mut recorder = SightingRecorder::new(Box::new(store), losses.clone());
         for event in events {
             recorder.take(event);
             recorder.flush();
@@ -141,25 +141,25 @@ impl Place {
         assert_eq!(losses.count(), 0);
     }
 
-    fn writer(&self, source: Source) -> Writer {
-        let run = Run {
+    fn writer(&self, source: EventSource) -> RunWriter {
+        let run = RunDescription {
             source: source.name(),
-            once: source == Source::Replay,
+            once: source == EventSource::Replay,
             tells: false,
             sensor: "edge".to_owned(),
             about: String::new(),
         };
-        Writer::open(&self.place, &run).unwrap()
+        RunWriter::open(&self.place, &run).unwrap()
     }
 
-    fn list(&self, filters: &[&str]) -> Vec<Service> {
+    fn list(&self, filters: &[&str]) -> Vec<ServiceRecord> {
         let mut services = Vec::new();
-        let filter = Filter::parse(filters.iter().copied()).unwrap();
+        let filter = ServiceFilter::parse(filters.iter().copied()).unwrap();
         let show = |service| -> Result<(), StoreError> {
             services.push(service);
             Ok(())
         };
-        Database::open(&self.place).unwrap().services(&filter, show).unwrap();
+        InventoryDatabase::open(&self.place).unwrap().services(&filter, show).unwrap();
         services
     }
 
@@ -213,13 +213,13 @@ impl Place {
 fn who_said_what_when_and_how_often_is_kept() {
     on_both(|place| {
         place.see(
-            Source::Guard,
+            EventSource::Guard,
             &[
-                ssh(Source::Guard, 0, "OpenSSH_9.2p1 Debian-2+deb12u3"),
-                ssh(Source::Guard, 10, "OpenSSH_9.2p1 Debian-2+deb12u3"),
-                ssh(Source::Guard, 90, "OpenSSH_9.2p1 Debian-2+deb12u3"),
-                alert(Source::Guard, 90, "OpenSSH_9.2p1 Debian-2+deb12u3", "old", true),
-                alert(Source::Guard, 91, "OpenSSH_9.2p1 Debian-2+deb12u3", "old", true),
+                ssh(EventSource::Guard, 0, "OpenSSH_9.2p1 Debian-2+deb12u3"),
+                ssh(EventSource::Guard, 10, "OpenSSH_9.2p1 Debian-2+deb12u3"),
+                ssh(EventSource::Guard, 90, "OpenSSH_9.2p1 Debian-2+deb12u3"),
+                alert(EventSource::Guard, 90, "OpenSSH_9.2p1 Debian-2+deb12u3", "old", true),
+                alert(EventSource::Guard, 91, "OpenSSH_9.2p1 Debian-2+deb12u3", "old", true),
             ],
         );
         let services = place.list(&["side:server"]);
@@ -261,8 +261,11 @@ fn who_said_what_when_and_how_often_is_kept() {
 fn filters_find_what_they_ask_for() {
     on_both(|place| {
         place.see(
-            Source::Scan,
-            &[ssh(Source::Scan, 0, "OpenSSH_9.2p1"), alert(Source::Scan, 0, "OpenSSH_9.2p1", "old", false)],
+            EventSource::Scan,
+            &[
+                ssh(EventSource::Scan, 0, "OpenSSH_9.2p1"),
+                alert(EventSource::Scan, 0, "OpenSSH_9.2p1", "old", false),
+            ],
         );
         for (filter, found) in [
             ("product:openssh", 1),
@@ -306,13 +309,13 @@ fn an_upgrade_is_a_change_and_what_rules_told_of_before_is_gone() {
     on_both(|place| {
         let (old, new) = ("OpenSSH_9.2p1", "OpenSSH_9.9");
         place.see(
-            Source::Guard,
+            EventSource::Guard,
             &[
-                ssh(Source::Guard, 0, old),
-                alert(Source::Guard, 0, old, "regresshion", false),
-                alert(Source::Guard, 0, old, "terrapin", false),
-                ssh(Source::Guard, HOUR, new),
-                alert(Source::Guard, HOUR, new, "terrapin", false),
+                ssh(EventSource::Guard, 0, old),
+                alert(EventSource::Guard, 0, old, "regresshion", false),
+                alert(EventSource::Guard, 0, old, "terrapin", false),
+                ssh(EventSource::Guard, HOUR, new),
+                alert(EventSource::Guard, HOUR, new, "terrapin", false),
             ],
         );
         let findings =
@@ -322,7 +325,7 @@ fn an_upgrade_is_a_change_and_what_rules_told_of_before_is_gone() {
         assert_eq!(place.list(&["finding:regresshion"]).len(), 0);
         assert_eq!(place.list(&["finding:terrapin"]).len(), 1);
         // And back again, which is one more.
-        place.see(Source::Guard, &[ssh(Source::Guard, 2 * HOUR, old)]);
+        place.see(EventSource::Guard, &[ssh(EventSource::Guard, 2 * HOUR, old)]);
         assert_eq!(place.changes().matches("banner_changed").count(), 2);
         assert_eq!(place.list(&["version:9.2p1", "side:server"]).len(), 1);
     });
@@ -332,14 +335,14 @@ fn an_upgrade_is_a_change_and_what_rules_told_of_before_is_gone() {
 fn servers_that_answer_by_turns_do_not_change() {
     on_both(|place| {
         let by_turns: Vec<Event> = (0..200)
-            .map(|turn| ssh(Source::Guard, 61 * turn, if turn % 2 == 0 { "a_1" } else { "b_1" }))
+            .map(|turn| ssh(EventSource::Guard, 61 * turn, if turn % 2 == 0 { "a_1" } else { "b_1" }))
             .collect();
-        place.see(Source::Guard, &by_turns);
+        place.see(EventSource::Guard, &by_turns);
         assert!(place.changes().matches("banner_changed").count() <= 2, "{}", place.changes());
         // Once one of them is away for long, the other one stands.
         place.see(
-            Source::Guard,
-            &[ssh(Source::Guard, 10 * HOUR, "b_1"), ssh(Source::Guard, 12 * HOUR, "b_1")],
+            EventSource::Guard,
+            &[ssh(EventSource::Guard, 10 * HOUR, "b_1"), ssh(EventSource::Guard, 12 * HOUR, "b_1")],
         );
         assert_eq!(place.list(&["product:b"]).len(), 1);
     });
@@ -348,11 +351,11 @@ fn servers_that_answer_by_turns_do_not_change() {
 #[test]
 fn a_port_that_refuses_is_gone_until_it_answers() {
     on_both(|place| {
-        place.see(Source::Scan, &[ssh(Source::Scan, 0, "a_1")]);
-        place.see(Source::Scan, &[port(Source::Scan, HOUR, PortState::Closed)]);
+        place.see(EventSource::Scan, &[ssh(EventSource::Scan, 0, "a_1")]);
+        place.see(EventSource::Scan, &[port(EventSource::Scan, HOUR, PortState::Closed)]);
         assert_eq!(place.list(&["state:gone"]).len(), 1);
-        place.see(Source::Scan, &[port(Source::Scan, 2 * HOUR, PortState::Filtered)]);
-        place.see(Source::Scan, &[port(Source::Scan, 3 * HOUR, PortState::Open)]);
+        place.see(EventSource::Scan, &[port(EventSource::Scan, 2 * HOUR, PortState::Filtered)]);
+        place.see(EventSource::Scan, &[port(EventSource::Scan, 3 * HOUR, PortState::Open)]);
         assert_eq!(place.list(&["state:open", "protocol:ssh", "product:a"]).len(), 1);
         assert_eq!(place.changes(), "new_host\nnew_service\nservice_gone\nservice_back");
     });
@@ -361,11 +364,11 @@ fn a_port_that_refuses_is_gone_until_it_answers() {
 #[test]
 fn an_open_port_becomes_the_service_that_speaks_there() {
     on_both(|place| {
-        place.see(Source::Scan, &[port(Source::Scan, 0, PortState::Open)]);
+        place.see(EventSource::Scan, &[port(EventSource::Scan, 0, PortState::Open)]);
         assert_eq!(place.list(&["protocol:unknown"]).len(), 1);
         place.see(
-            Source::Scan,
-            &[ssh(Source::Scan, HOUR, "a_1"), port(Source::Scan, 2 * HOUR, PortState::Open)],
+            EventSource::Scan,
+            &[ssh(EventSource::Scan, HOUR, "a_1"), port(EventSource::Scan, 2 * HOUR, PortState::Open)],
         );
         let services = place.list(&[]);
         assert_eq!(services.len(), 1, "{services:?}");
@@ -383,29 +386,29 @@ fn a_capture_that_is_read_twice_is_counted_once_and_another_one_too() {
                 .flat_map(|step| {
                     let software = if step < 20 { "a_1" } else { "b_1" };
                     [
-                        ssh(Source::Replay, at(step), software),
-                        alert(Source::Replay, at(step), software, "old", false),
+                        ssh(EventSource::Replay, at(step), software),
+                        alert(EventSource::Replay, at(step), software, "old", false),
                     ]
                 })
                 .collect()
         };
-        place.see(Source::Replay, &capture(10 * HOUR));
+        place.see(EventSource::Replay, &capture(10 * HOUR));
         let once = place.contents();
-        place.see(Source::Replay, &capture(10 * HOUR));
+        place.see(EventSource::Replay, &capture(10 * HOUR));
         assert_eq!(place.contents(), once);
         // An older one says nothing of how things stand, but counts.
-        place.see(Source::Replay, &capture(0));
+        place.see(EventSource::Replay, &capture(0));
         let count =
             "SELECT sum(count) FROM sightings JOIN services ON services.id = service WHERE side = 'server'";
         assert_eq!(place.ask(count), "80");
         assert_eq!(place.list(&["product:b"]).len(), 1);
         assert_eq!(place.changes().matches("banner_changed").count(), 1);
         let all = place.contents();
-        place.see(Source::Replay, &capture(0));
-        place.see(Source::Replay, &capture(10 * HOUR));
+        place.see(EventSource::Replay, &capture(0));
+        place.see(EventSource::Replay, &capture(10 * HOUR));
         assert_eq!(place.contents(), all);
         // Another sensor's sightings are its own.
-        place.see(Source::Guard, &[ssh(Source::Guard, 10 * HOUR, "b_1")]);
+        place.see(EventSource::Guard, &[ssh(EventSource::Guard, 10 * HOUR, "b_1")]);
         assert_eq!(place.list(&["product:b"])[0].sensors, ["guard/edge", "replay/edge"]);
     });
 }
@@ -414,8 +417,8 @@ fn a_capture_that_is_read_twice_is_counted_once_and_another_one_too() {
 fn a_server_that_says_something_else_each_time_is_bounded() {
     on_both(|place| {
         let many: Vec<Event> =
-            (0..600).map(|number| ssh(Source::Guard, number, &format!("x_{number}"))).collect();
-        place.see(Source::Guard, &many);
+            (0..600).map(|number| ssh(EventSource::Guard, number, &format!("x_{number}"))).collect();
+        place.see(EventSource::Guard, &many);
         assert_eq!(place.ask("SELECT banners, left_out FROM services WHERE side = 'server'"), "256|344");
         assert_eq!(place.ask("SELECT count(*) FROM banners WHERE side = 'server'"), "256");
     });
@@ -425,9 +428,9 @@ fn a_server_that_says_something_else_each_time_is_bounded() {
 fn what_was_seen_before_costs_one_row_a_minute() {
     let store = Broken::default();
     store.0.lock().unwrap().0 = true;
-    let mut recorder = Recorder::new(Box::new(store.clone()), Losses::default());
+    let mut recorder = SightingRecorder::new(Box::new(store.clone()), SharedLosses::default());
     for at in 0..600 {
-        recorder.take(&ssh(Source::Guard, at, "a_1"));
+        recorder.take(&ssh(EventSource::Guard, at, "a_1"));
         recorder.flush();
     }
     recorder.end();
@@ -441,34 +444,34 @@ fn what_was_seen_before_costs_one_row_a_minute() {
 #[test]
 fn what_a_store_refuses_is_tried_again_then_counted_and_news_once_more() {
     let store = Broken::default();
-    let losses = Losses::default();
-    let mut recorder = Recorder::new(Box::new(store.clone()), losses.clone());
-    recorder.take(&ssh(Source::Guard, 0, "a_1"));
+    let losses = SharedLosses::default();
+    let mut recorder = SightingRecorder::new(Box::new(store.clone()), losses.clone());
+    recorder.take(&ssh(EventSource::Guard, 0, "a_1"));
     recorder.flush();
     assert_eq!(losses.count(), 0);
     for number in 0..20_000 {
-        recorder.take(&ssh(Source::Guard, 1, &format!("x_{number}")));
+        recorder.take(&ssh(EventSource::Guard, 1, &format!("x_{number}")));
     }
     let lost = losses.count();
     assert!(lost > 0);
     store.0.lock().unwrap().0 = true;
-    recorder.take(&ssh(Source::Guard, 2, "a_1"));
+    recorder.take(&ssh(EventSource::Guard, 2, "a_1"));
     recorder.end();
     let taken: u64 = store.0.lock().unwrap().1.iter().map(|record| record.count).sum();
     // Events of one connection: each of a server and a client, and of a new banner; once of the client's
     // coming and banner.
     assert_eq!(taken + losses.count(), (3 * 20_000 + 2) + 2 * 5);
-    let says = |record: &Record| format!("{:?}", record.what).contains("SSH-2.0-a_1");
+    let says = |record: &SightingRecord| format!("{:?}", record.what).contains("SSH-2.0-a_1");
     assert!(store.0.lock().unwrap().1.iter().any(says), "what was lost is told when it is seen again");
 }
 
 /// Takes all, and wants it together.
 struct Gathering(Arc<Mutex<Vec<usize>>>);
 
-impl Store for Gathering {
-    fn write(&mut self, batch: &[Record]) -> Result<Taken, StoreError> {
+impl SightingStore for Gathering {
+    fn write(&mut self, batch: &[SightingRecord]) -> Result<WriteResult, StoreError> {
         self.0.lock().unwrap().push(batch.len());
-        Ok(Taken { records: batch.len(), changes: Vec::new() })
+        Ok(WriteResult { records: batch.len(), changes: Vec::new() })
     }
 
     fn gathers(&self) -> Option<std::time::Duration> {
@@ -483,9 +486,10 @@ impl Store for Gathering {
 #[test]
 fn records_gather_where_the_store_wants_it_but_not_without_end() {
     let batches = Arc::<Mutex<Vec<usize>>>::default();
-    let mut recorder = Recorder::new(Box::new(Gathering(Arc::clone(&batches))), Losses::default());
+    let mut recorder =
+        SightingRecorder::new(Box::new(Gathering(Arc::clone(&batches))), SharedLosses::default());
     for software in 0..2_000 {
-        recorder.take(&ssh(Source::Guard, 0, &format!("a_{software}")));
+        recorder.take(&ssh(EventSource::Guard, 0, &format!("a_{software}")));
         recorder.flush();
     }
     let full = batches.lock().unwrap().clone();
@@ -498,7 +502,7 @@ fn records_gather_where_the_store_wants_it_but_not_without_end() {
 }
 
 /// What becomes of a guard's run.
-fn run(place: &database::Place) -> Result<u64, String> {
+fn run(place: &database::DatabaseLocation) -> Result<u64, String> {
     let config = RecordConfig {
         place: place.clone(),
         sensor: "edge".to_owned(),
@@ -508,15 +512,15 @@ fn run(place: &database::Place) -> Result<u64, String> {
         gone_after: None,
         max_size: None,
         spill: None,
-        telling: Telling::default(),
+        telling: ChangeReporting::default(),
     };
-    config.start(Source::Guard, Vec::new()).map(Inventory::finish).map_err(|error| error.to_string())
+    config.start(EventSource::Guard, Vec::new()).map(Inventory::finish).map_err(|error| error.to_string())
 }
 
 #[test]
 fn only_an_inventory_that_is_understood_is_opened() {
     on_both(|place| {
-        let open = || Database::open(&place.place).map(drop).map_err(|error| error.to_string());
+        let open = || InventoryDatabase::open(&place.place).map(drop).map_err(|error| error.to_string());
         assert!(open().unwrap_err().contains("no such inventory"));
         assert_eq!((run(&place.place), run(&place.place)), (Ok(0), Ok(0)));
         assert_eq!(place.ask("SELECT count(*) FROM runs WHERE state = 'done'"), "2");
@@ -535,9 +539,9 @@ fn only_an_inventory_that_is_understood_is_opened() {
 fn a_file_that_is_no_inventory_is_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("foreign.db");
-    let place = database::Place::from(path.clone());
+    let place = database::DatabaseLocation::from(path.clone());
     std::fs::write(&path, "").unwrap();
-    assert!(Database::open(&place).unwrap_err().to_string().contains("no inventory"));
+    assert!(InventoryDatabase::open(&place).unwrap_err().to_string().contains("no inventory"));
     rusqlite::Connection::open(&path).unwrap().execute_batch("CREATE TABLE a (b)").unwrap();
     assert!(run(&place).unwrap_err().contains("no inventory of bannerwall"));
     std::fs::write(
@@ -546,7 +550,7 @@ fn a_file_that_is_no_inventory_is_left_alone() {
     )
     .unwrap();
     assert!(run(&place).unwrap_err().contains("not a database"));
-    let nowhere = database::Place::from(folder.path().join("no/such/folder.db"));
+    let nowhere = database::DatabaseLocation::from(folder.path().join("no/such/folder.db"));
     assert!(run(&nowhere).unwrap_err().contains("No such file"));
 }
 
@@ -568,7 +572,7 @@ fn an_inventory_of_an_older_program_is_brought_up_to_date() {
     .unwrap();
     drop(old);
     assert_eq!(place.list(&["finding:old"]).len(), 1);
-    let rules = Database::open(&place.place).unwrap().rules(&Filter::default()).unwrap();
+    let rules = InventoryDatabase::open(&place.place).unwrap().rules(&ServiceFilter::default()).unwrap();
     let told: Vec<_> =
         rules.iter().map(|it| (it.rule.as_str(), it.services, it.gone, it.count, it.blocked)).collect();
     assert_eq!(told, [("old", 1, 0, 3, 2)]);
@@ -578,10 +582,10 @@ fn an_inventory_of_an_older_program_is_brought_up_to_date() {
 #[test]
 fn a_run_that_did_not_end_is_known_as_killed() {
     on_both(|place| {
-        place.see(Source::Guard, &[ssh(Source::Guard, 0, "a_1")]);
+        place.see(EventSource::Guard, &[ssh(EventSource::Guard, 0, "a_1")]);
         // No process has this number, and no connection holds its lock.
         place.ask("UPDATE runs SET state = 'running', ended = NULL, pid = 2147483647 RETURNING id");
-        place.see(Source::Guard, &[ssh(Source::Guard, 9, "a_1")]);
+        place.see(EventSource::Guard, &[ssh(EventSource::Guard, 9, "a_1")]);
         assert_eq!(place.ask("SELECT state FROM runs ORDER BY id"), "killed\ndone");
     });
 }
@@ -592,8 +596,8 @@ fn texts_that_databases_dislike_are_kept() {
         for (text, at) in
             ["a\0b", "'; DROP TABLE hosts; --", "\\x41 $1 ?1", "\u{fffd}\u{10ffff}\n"].iter().zip(0..)
         {
-            place.see(Source::Scan, &[ssh(Source::Scan, at * HOUR, text)]);
-            place.see(Source::Scan, &[ssh(Source::Scan, at * HOUR + 9, text)]);
+            place.see(EventSource::Scan, &[ssh(EventSource::Scan, at * HOUR, text)]);
+            place.see(EventSource::Scan, &[ssh(EventSource::Scan, at * HOUR + 9, text)]);
             let shown = if place.url.is_some() { text.replace('\0', "\u{2400}") } else { (*text).to_owned() };
             assert_eq!(place.list(&[])[0].banner, format!("SSH-2.0-{shown}"));
         }
@@ -613,16 +617,17 @@ fn texts_of_as_many_octets_as_may_be_sent_are_kept() {
     let nuls: String = (0..1_400)
         .filter_map(|_| if some(3) > 0 { Some('\0') } else { char::from_u32(0x21 + some(90)) })
         .collect();
-    let shown = Certificate { sha256: "ab".repeat(32), subject: wide.clone(), ..Certificate::default() };
+    let shown =
+        CertificateFacts { sha256: "ab".repeat(32), subject: wide.clone(), ..CertificateFacts::default() };
     let server = TlsServer { certificates: vec![shown], ..TlsServer::default() };
-    let tls = Application::Tls(Arc::new(TlsFacts { server: Some(server), ..TlsFacts::default() }));
+    let tls = ApplicationFacts::Tls(Arc::new(TlsFacts { server: Some(server), ..TlsFacts::default() }));
     on_both(|place| {
         let events = [
-            ssh(Source::Guard, 0, &wide),
-            ssh(Source::Guard, 1, &nuls),
-            event(Source::Guard, 2, EventKind::Application(tls.clone())),
+            ssh(EventSource::Guard, 0, &wide),
+            ssh(EventSource::Guard, 1, &nuls),
+            event(EventSource::Guard, 2, EventKind::Application(tls.clone())),
         ];
-        place.see(Source::Guard, &events);
+        place.see(EventSource::Guard, &events);
         assert_eq!(place.ask("SELECT count(*) FROM banners WHERE side = 'server'"), "4");
         assert_eq!(
             place.ask(
@@ -638,8 +643,8 @@ proptest::proptest! {
     #[test]
     fn whatever_is_said_is_kept_as_text(texts in proptest::collection::vec(".{0,80}|[\\x00-\\x1f'\"]{0,9}", 1..6)) {
         let place = Place::new();
-        let events: Vec<Event> = texts.iter().zip(0..).map(|(text, at)| ssh(Source::Scan, at, text)).collect();
-        place.see(Source::Scan, &events);
+        let events: Vec<Event> = texts.iter().zip(0..).map(|(text, at)| ssh(EventSource::Scan, at, text)).collect();
+        place.see(EventSource::Scan, &events);
         let kept: std::collections::BTreeSet<String> =
             place.ask("SELECT hex(text) FROM banners").lines().map(str::to_owned).collect();
         let hex = |text: &String| format!("SSH-2.0-{text}").bytes().map(|octet| format!("{octet:02X}")).collect();

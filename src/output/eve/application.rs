@@ -12,7 +12,7 @@ const BRIEF: usize = 256;
 
 /// The detail with which an exchange is written.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Extent {
+pub(super) struct EveDetail {
     /// True to write the lists of header fields.
     pub(super) lists: bool,
     /// True to cut long texts, because many alerts may be about the same exchange.
@@ -21,7 +21,7 @@ pub(super) struct Extent {
     pub(super) scan: bool,
 }
 
-impl Extent {
+impl EveDetail {
     fn text<'a>(self, text: &'a str) -> Cow<'a, str> {
         if !self.brief || text.len() <= BRIEF {
             return text.into();
@@ -32,7 +32,7 @@ impl Extent {
 
 /// EVE's `ssh`.
 #[derive(Debug, Serialize)]
-pub(super) struct Ssh<'a> {
+pub(super) struct EveSsh<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     client: Option<SshEnd<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -54,15 +54,15 @@ struct HasshObject<'a> {
     string: Option<&'a str>,
 }
 
-impl<'a> Ssh<'a> {
-    pub(super) fn new(facts: &'a SshFacts, extent: Extent) -> Self {
+impl<'a> EveSsh<'a> {
+    pub(super) fn new(facts: &'a SshFacts, extent: EveDetail) -> Self {
         let end = |side| SshEnd::new(side, extent);
         Self { client: facts.client.as_deref().map(end), server: facts.server.as_deref().map(end) }
     }
 }
 
 impl<'a> SshEnd<'a> {
-    fn new(side: &'a SshSide, extent: Extent) -> Self {
+    fn new(side: &'a SshSide, extent: EveDetail) -> Self {
         Self {
             proto_version: &side.protocol_version,
             software_version: &side.software_version,
@@ -76,7 +76,7 @@ impl<'a> SshEnd<'a> {
 
 /// EVE's `http`.
 #[derive(Debug, Serialize)]
-pub(super) struct Http<'a> {
+pub(super) struct EveHttp<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     hostname: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -101,20 +101,20 @@ pub(super) struct Http<'a> {
     redirect: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     length: Option<u64>,
-    #[serde(skip_serializing_if = "<[Field<'_>]>::is_empty")]
-    request_headers: Vec<Field<'a>>,
-    #[serde(skip_serializing_if = "<[Field<'_>]>::is_empty")]
-    response_headers: Vec<Field<'a>>,
+    #[serde(skip_serializing_if = "<[EveHttpHeader<'_>]>::is_empty")]
+    request_headers: Vec<EveHttpHeader<'a>>,
+    #[serde(skip_serializing_if = "<[EveHttpHeader<'_>]>::is_empty")]
+    response_headers: Vec<EveHttpHeader<'a>>,
 }
 
 #[derive(Debug, Serialize)]
-struct Field<'a> {
+struct EveHttpHeader<'a> {
     name: &'a str,
     value: &'a str,
 }
 
-impl<'a> Http<'a> {
-    pub(super) fn new(facts: &'a HttpFacts, extent: Extent) -> Self {
+impl<'a> EveHttp<'a> {
+    pub(super) fn new(facts: &'a HttpFacts, extent: EveDetail) -> Self {
         let (request, response) = (facts.request.as_ref(), facts.response.as_ref());
         let asked: &[HeaderField] = request.map_or(&[], |request| &request.headers);
         let answered: &[HeaderField] = response.map_or(&[], |response| &response.headers);
@@ -142,15 +142,15 @@ impl<'a> Http<'a> {
 
 /// Returns the request's version, as EVE does. For a scan it is the server's, because the request is the
 /// scan's own.
-fn version(facts: &HttpFacts, extent: Extent) -> Option<&str> {
+fn version(facts: &HttpFacts, extent: EveDetail) -> Option<&str> {
     let asked = facts.request.as_ref().map(|request| request.version.as_str());
     let answered = facts.response.as_ref().map(|response| response.version.as_str());
     let version = if extent.scan { answered.or(asked) } else { asked.or(answered) };
     version.filter(|version| !version.is_empty())
 }
 
-fn fields(headers: &[HeaderField]) -> Vec<Field<'_>> {
-    headers.iter().map(|field| Field { name: &field.name, value: &field.value }).collect()
+fn fields(headers: &[HeaderField]) -> Vec<EveHttpHeader<'_>> {
+    headers.iter().map(|field| EveHttpHeader { name: &field.name, value: &field.value }).collect()
 }
 
 fn find<'a>(headers: &'a [HeaderField], name: &str) -> Option<&'a str> {

@@ -7,7 +7,7 @@ use crate::output::time::EveTime;
 
 /// The counts of a flow.
 #[derive(Debug, Serialize)]
-pub(super) struct Flow {
+pub(super) struct EveFlow {
     pkts_toserver: u64,
     pkts_toclient: u64,
     bytes_toserver: u64,
@@ -24,7 +24,7 @@ pub(super) struct Flow {
 
 /// The flags that were seen, and the state of the connection.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Tcp {
+pub(super) struct EveTcp {
     #[serde(skip_serializing_if = "Option::is_none")]
     tcp_flags: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -45,7 +45,7 @@ pub(super) struct Tcp {
     state: Option<&'static str>,
 }
 
-impl Flow {
+impl EveFlow {
     pub(super) fn new(facts: &FlowRecord) -> Self {
         Self {
             pkts_toserver: facts.to_server.packets,
@@ -63,7 +63,7 @@ impl Flow {
     }
 }
 
-impl Tcp {
+impl EveTcp {
     /// Returns an object with only the state of a port.
     pub(super) fn with_state(state: &'static str) -> Self {
         Self { state: Some(state), ..Self::default() }

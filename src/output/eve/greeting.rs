@@ -7,7 +7,7 @@ use crate::event::GreetingFacts;
 
 /// EVE's `ftp`.
 #[derive(Debug, Serialize)]
-pub(super) struct Ftp<'a> {
+pub(super) struct EveFtp<'a> {
     completion_code: [&'a str; 1],
     reply: &'a [String],
     reply_received: &'static str,
@@ -15,7 +15,7 @@ pub(super) struct Ftp<'a> {
 
 /// EVE's `pop3`.
 #[derive(Debug, Serialize)]
-pub(super) struct Pop3<'a> {
+pub(super) struct EvePop3<'a> {
     response: Pop3Response<'a>,
 }
 
@@ -28,7 +28,7 @@ struct Pop3Response<'a> {
     header: Option<&'a str>,
 }
 
-impl<'a> Ftp<'a> {
+impl<'a> EveFtp<'a> {
     /// Returns none if the greeting belongs to another protocol.
     pub(super) fn new(facts: &'a GreetingFacts) -> Option<Self> {
         (facts.greeting.name() == "ftp").then_some(Self {
@@ -39,7 +39,7 @@ impl<'a> Ftp<'a> {
     }
 }
 
-impl<'a> Pop3<'a> {
+impl<'a> EvePop3<'a> {
     /// Returns none if the greeting belongs to another protocol.
     pub(super) fn new(facts: &'a GreetingFacts) -> Option<Self> {
         let response = Pop3Response {

@@ -2,11 +2,11 @@
 
 use serde::Serialize;
 
-use crate::event::{Certificate, TlsAlert, TlsFacts};
+use crate::event::{CertificateFacts, TlsAlert, TlsFacts};
 
 /// Fields of a handshake that EVE lacks.
 #[derive(Debug, Serialize)]
-pub(super) struct Handshake<'a> {
+pub(super) struct EveHandshake<'a> {
     #[serde(skip_serializing_if = "<[u16]>::is_empty")]
     groups: &'a [u16],
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -14,16 +14,16 @@ pub(super) struct Handshake<'a> {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     retried: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    alert: Option<Alert>,
+    alert: Option<EveTlsAlert>,
     #[serde(skip_serializing_if = "<[&str]>::is_empty")]
     verification: Vec<&'static str>,
-    #[serde(skip_serializing_if = "<[Certified<'_>]>::is_empty")]
-    certificates: Vec<Certified<'a>>,
+    #[serde(skip_serializing_if = "<[EveCertificate<'_>]>::is_empty")]
+    certificates: Vec<EveCertificate<'a>>,
 }
 
 /// One of the server's certificates.
 #[derive(Debug, Serialize)]
-struct Certified<'a> {
+struct EveCertificate<'a> {
     subject: &'a str,
     issuer: &'a str,
     not_after: &'a str,
@@ -35,13 +35,13 @@ struct Certified<'a> {
 }
 
 #[derive(Debug, Serialize)]
-struct Alert {
+struct EveTlsAlert {
     from: &'static str,
     level: &'static str,
     description: &'static str,
 }
 
-impl<'a> Handshake<'a> {
+impl<'a> EveHandshake<'a> {
     pub(super) fn new(facts: &'a TlsFacts) -> Self {
         let client = facts.client.as_ref();
         let certificates = facts.server.iter().flat_map(|server| &server.certificates);
@@ -49,15 +49,15 @@ impl<'a> Handshake<'a> {
             groups: client.map_or(&[], |client| &client.groups),
             ech: client.is_some_and(|client| client.ech),
             retried: facts.retried,
-            alert: facts.alert.map(Alert::new),
+            alert: facts.alert.map(EveTlsAlert::new),
             verification: facts.verification.iter().map(|told| told.name()).collect(),
-            certificates: certificates.map(Certified::new).collect(),
+            certificates: certificates.map(EveCertificate::new).collect(),
         }
     }
 }
 
-impl<'a> Certified<'a> {
-    fn new(certificate: &'a Certificate) -> Self {
+impl<'a> EveCertificate<'a> {
+    fn new(certificate: &'a CertificateFacts) -> Self {
         Self {
             subject: &certificate.subject,
             issuer: &certificate.issuer,
@@ -71,7 +71,7 @@ impl<'a> Certified<'a> {
     }
 }
 
-impl Alert {
+impl EveTlsAlert {
     fn new(alert: TlsAlert) -> Self {
         let level = if alert.fatal { "fatal" } else { "warning" };
         Self { from: alert.from.name(), level, description: alert.code.name() }

@@ -18,7 +18,7 @@ use std::io;
 
 use crate::event::Event;
 
-use super::Format;
+use super::OutputFormat;
 
 /// Options of EVE lines.
 #[derive(Debug, Clone, Copy)]
@@ -41,7 +41,7 @@ impl Default for EveOptions {
 /// None at present: JSON can represent every event.
 pub fn write(event: &Event, options: &EveOptions, out: &mut Vec<u8>) -> io::Result<()> {
     let start = out.len();
-    sonic_rs::to_writer(&mut *out, &record::Record::new(event, options))?;
+    sonic_rs::to_writer(&mut *out, &record::EveRecord::new(event, options))?;
     escape_c1(out, start);
     out.push(b'\n');
     Ok(())
@@ -72,11 +72,11 @@ fn escape_c1(out: &mut Vec<u8>, start: usize) {
     }
 }
 
-/// EVE lines as a [`Format`].
+/// EVE lines as a [`OutputFormat`].
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Eve(pub EveOptions);
+pub struct EveFormat(pub EveOptions);
 
-impl Format for Eve {
+impl OutputFormat for EveFormat {
     fn event(&mut self, event: &Event, out: &mut Vec<u8>) -> io::Result<()> {
         write(event, &self.0, out)
     }

@@ -6,11 +6,11 @@ use std::net::IpAddr;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::handshake::Handshake;
+use super::handshake::EveHandshake;
 use crate::event::{
-    AlertFacts, AnomalyFacts, Application, BanFacts, ChangeFacts, ConnectFacts, DropFacts, DropReason, Event,
-    EventKind, FlowRecord, HookFacts, HostKey, HttpFacts, LetPass, MatchedText, OtherFacts, OverrideFacts,
-    ProductFacts, Protocol, ResetFacts, Severity, VerdictFacts,
+    AlertFacts, AnomalyFacts, ApplicationFacts, BanFacts, ChangeFacts, ConnectFacts, DropFacts, DropReason,
+    Event, EventKind, FlowRecord, HookFacts, HostKey, HttpFacts, LetPass, MatchedText, OtherFacts,
+    OverrideFacts, ProductFacts, Protocol, ResetFacts, Severity, VerdictFacts,
 };
 use crate::terms::hexadecimal;
 
@@ -19,7 +19,7 @@ use crate::terms::hexadecimal;
 /// `banner`, `vendor`, `product`, `version`, `cpe` and `os` are about the server if it was seen, else
 /// about the client. If both were seen, the client's are in `client`.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Own<'a> {
+pub(super) struct BannerwallFields<'a> {
     source: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     established: Option<bool>,
@@ -36,33 +36,33 @@ pub(super) struct Own<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     from: Option<&'static str>,
     #[serde(flatten)]
-    product: Product<'a>,
+    product: EveProduct<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    client: Option<Client<'a>>,
+    client: Option<EveClient<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     title: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     headers_left_out: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    greeting: Option<Greeted<'a>>,
+    greeting: Option<EveGreeting<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    tls: Option<Handshake<'a>>,
+    tls: Option<EveHandshake<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    host_key: Option<Key<'a>>,
+    host_key: Option<EveHostKey<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     protocol: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    first: Option<First>,
+    first: Option<EveFirstBytes>,
     #[serde(skip_serializing_if = "Option::is_none")]
     enforced: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     matched: Option<&'a MatchedText>,
     #[serde(rename = "override", skip_serializing_if = "Option::is_none")]
-    let_pass: Option<Override<'a>>,
+    let_pass: Option<EveOverride<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    advisory: Option<Advisory<'a>>,
+    advisory: Option<EveAdvisory<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -72,21 +72,21 @@ pub(super) struct Own<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    hook: Option<Hook<'a>>,
+    hook: Option<EveHook<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    ban: Option<Ban>,
+    ban: Option<EveBan>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    change: Option<Change<'a>>,
+    change: Option<EveChange<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    resets: Option<Resets>,
+    resets: Option<EveResets>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    flow: Option<Flow>,
+    flow: Option<EveFlowVerdict>,
     #[serde(skip_serializing_if = "Option::is_none")]
     stats: Option<Map<String, Value>>,
 }
 
 #[derive(Debug, Default, Serialize)]
-struct Product<'a> {
+struct EveProduct<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     vendor: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -101,7 +101,7 @@ struct Product<'a> {
 
 /// The verdict of a distribution's data about the package behind a banner.
 #[derive(Debug, Serialize)]
-struct Advisory<'a> {
+struct EveAdvisory<'a> {
     verdict: &'static str,
     reason: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -113,7 +113,7 @@ struct Advisory<'a> {
     marker: Option<&'static str>,
 }
 
-impl<'a> Advisory<'a> {
+impl<'a> EveAdvisory<'a> {
     fn new(facts: &'a VerdictFacts) -> Self {
         Self {
             verdict: facts.verdict.name(),
@@ -128,13 +128,13 @@ impl<'a> Advisory<'a> {
 
 /// An override that allowed a flow.
 #[derive(Debug, Serialize)]
-struct Override<'a> {
+struct EveOverride<'a> {
     kind: &'static str,
     #[serde(flatten)]
     facts: &'a OverrideFacts,
 }
 
-impl<'a> Override<'a> {
+impl<'a> EveOverride<'a> {
     fn new(let_pass: &'a LetPass) -> Self {
         let kind = match let_pass {
             LetPass::Exemption(_) => "exemption",
@@ -146,14 +146,14 @@ impl<'a> Override<'a> {
 
 /// State of the guard's iptables rules.
 #[derive(Debug, Serialize)]
-struct Hook<'a> {
+struct EveHook<'a> {
     families: &'a str,
     state: &'static str,
 }
 
 /// A ban that began or ended.
 #[derive(Debug, Serialize)]
-struct Ban {
+struct EveBan {
     address: IpAddr,
     state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -162,7 +162,7 @@ struct Ban {
 
 /// A change of the inventory.
 #[derive(Debug, Serialize)]
-struct Change<'a> {
+struct EveChange<'a> {
     kind: &'a str,
     address: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -179,7 +179,7 @@ struct Change<'a> {
     sensor: &'a str,
 }
 
-impl<'a> Change<'a> {
+impl<'a> EveChange<'a> {
     fn new(facts: &'a ChangeFacts) -> Self {
         Self {
             kind: &facts.kind,
@@ -197,21 +197,21 @@ impl<'a> Change<'a> {
 
 /// Fields of a flow's record that EVE lacks.
 #[derive(Debug, Serialize)]
-struct Flow {
+struct EveFlowVerdict {
     verdict: &'static str,
     counted: &'static str,
 }
 
 /// Results of the resets for the ends of a rejected flow.
 #[derive(Debug, Serialize)]
-struct Resets {
+struct EveResets {
     to_client: &'static str,
     to_server: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
 }
 
-impl Resets {
+impl EveResets {
     fn new(facts: &ResetFacts) -> Self {
         let (to_client, to_server) = (facts.to_client.name(), facts.to_server.name());
         Self { to_client, to_server, reason: facts.complaint() }
@@ -220,13 +220,13 @@ impl Resets {
 
 /// The key that an SSH server has presented.
 #[derive(Debug, Serialize)]
-struct Key<'a> {
+struct EveHostKey<'a> {
     algorithm: &'static str,
     fingerprint: &'a str,
     signature: &'static str,
 }
 
-impl<'a> Key<'a> {
+impl<'a> EveHostKey<'a> {
     fn new(facts: &'a HostKey) -> Self {
         let HostKey { algorithm, fingerprint, signature } = facts;
         Self { algorithm, fingerprint, signature: signature.name() }
@@ -234,45 +234,45 @@ impl<'a> Key<'a> {
 }
 
 #[derive(Debug, Serialize)]
-struct Client<'a> {
+struct EveClient<'a> {
     banner: &'a str,
     #[serde(flatten)]
-    product: Product<'a>,
+    product: EveProduct<'a>,
 }
 
 /// A server's greeting, for which EVE has no field.
 #[derive(Debug, Serialize)]
-struct Greeted<'a> {
+struct EveGreeting<'a> {
     code: &'a str,
     lines: &'a [String],
 }
 
 /// The first bytes of a protocol that is not read.
 #[derive(Debug, Serialize)]
-struct First {
+struct EveFirstBytes {
     #[serde(skip_serializing_if = "Option::is_none")]
-    client: Option<Octets>,
+    client: Option<EveBytes>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    server: Option<Octets>,
+    server: Option<EveBytes>,
 }
 
 #[derive(Debug, Serialize)]
-struct Octets {
+struct EveBytes {
     hex: String,
     text: String,
 }
 
-impl First {
+impl EveFirstBytes {
     fn new(facts: &OtherFacts) -> Self {
         let octets = |first: &[u8]| {
             let (hex, text) = (hexadecimal(first), OtherFacts::text(first));
-            (!first.is_empty()).then_some(Octets { hex, text })
+            (!first.is_empty()).then_some(EveBytes { hex, text })
         };
         Self { client: octets(&facts.client), server: octets(&facts.server) }
     }
 }
 
-impl<'a> Own<'a> {
+impl<'a> BannerwallFields<'a> {
     /// Returns the fields of `event` that EVE lacks; `stats` are the counters that EVE lacks.
     pub(super) fn new(event: &'a Event, stats: Option<Map<String, Value>>) -> Self {
         let mut own = match &event.kind {
@@ -285,7 +285,7 @@ impl<'a> Own<'a> {
             EventKind::Stats(_) => Self::default(),
             EventKind::Hook(facts) => Self::hook(facts),
             EventKind::Ban(facts) => Self::ban(facts),
-            EventKind::Change(facts) => Self { change: Some(Change::new(facts)), ..Self::default() },
+            EventKind::Change(facts) => Self { change: Some(EveChange::new(facts)), ..Self::default() },
         };
         own.source = event.source.name();
         own.midstream = event.flow.as_ref().is_some_and(|flow| flow.midstream);
@@ -294,33 +294,36 @@ impl<'a> Own<'a> {
         own
     }
 
-    fn application(said: &'a Application) -> Self {
+    fn application(said: &'a ApplicationFacts) -> Self {
         let summary = said.summary();
         let other = other(said);
-        let product = |facts: Option<&'a ProductFacts>| facts.map_or_else(Product::default, Product::new);
+        let product =
+            |facts: Option<&'a ProductFacts>| facts.map_or_else(EveProduct::default, EveProduct::new);
         Self {
             banner: summary.banner,
             product: product(summary.product),
-            client: summary.client.map(|(banner, facts)| Client { banner, product: product(facts) }),
+            client: summary.client.map(|(banner, facts)| EveClient { banner, product: product(facts) }),
             title: summary.title,
             reason: summary.reason.filter(|reason| !reason.is_empty()),
             headers_left_out: match said {
-                Application::Http(facts) => Some(left_out(facts)).filter(|count| *count > 0),
+                ApplicationFacts::Http(facts) => Some(left_out(facts)).filter(|count| *count > 0),
                 _ => None,
             },
             protocol: other.map(|_| Protocol::Other.name()),
             name: other.map(|facts| facts.name),
-            first: other.map(First::new),
+            first: other.map(EveFirstBytes::new),
             tls: match said {
-                Application::Tls(facts) => Some(Handshake::new(facts)),
+                ApplicationFacts::Tls(facts) => Some(EveHandshake::new(facts)),
                 _ => None,
             },
             host_key: match said {
-                Application::Ssh(facts) => facts.host_key().map(Key::new),
+                ApplicationFacts::Ssh(facts) => facts.host_key().map(EveHostKey::new),
                 _ => None,
             },
             greeting: match said {
-                Application::Greeting(facts) => Some(Greeted { code: &facts.code, lines: &facts.lines }),
+                ApplicationFacts::Greeting(facts) => {
+                    Some(EveGreeting { code: &facts.code, lines: &facts.lines })
+                }
                 _ => None,
             },
             ..Self::default()
@@ -338,15 +341,15 @@ impl<'a> Own<'a> {
             // In monitor mode it shows that `action` was not applied.
             enforced: facts.action.blocks().then_some(facts.blocked),
             matched: facts.matched.as_deref(),
-            let_pass: facts.let_pass.as_ref().map(Override::new),
-            advisory: facts.verdict.as_deref().map(Advisory::new),
-            product: Product::new(&facts.product),
+            let_pass: facts.let_pass.as_ref().map(EveOverride::new),
+            advisory: facts.verdict.as_deref().map(EveAdvisory::new),
+            product: EveProduct::new(&facts.product),
             ..Self::default()
         }
     }
 
     fn dropped(facts: &'a DropFacts) -> Self {
-        let resets = facts.resets.as_deref().map(Resets::new);
+        let resets = facts.resets.as_deref().map(EveResets::new);
         Self { rule: facts.rule.as_deref(), enforced: Some(true), resets, ..Self::default() }
     }
 
@@ -358,20 +361,20 @@ impl<'a> Own<'a> {
         Self {
             rule: facts.rule.as_deref(),
             reason: facts.reason.map(DropReason::name),
-            flow: Some(Flow { verdict: facts.verdict.name(), counted: facts.counted() }),
+            flow: Some(EveFlowVerdict { verdict: facts.verdict.name(), counted: facts.counted() }),
             ..Self::default()
         }
     }
 
     fn hook(facts: &'a HookFacts) -> Self {
-        let hook = Hook { families: &facts.families, state: facts.state };
+        let hook = EveHook { families: &facts.families, state: facts.state };
         Self { hook: Some(hook), detail: Some(&facts.detail), ..Self::default() }
     }
 
     fn ban(facts: &'a BanFacts) -> Self {
         let seconds = facts.time.map(|time| time.as_millis().div_ceil(1000).try_into().unwrap_or(u64::MAX));
         Self {
-            ban: Some(Ban { address: facts.address, state: facts.state, seconds }),
+            ban: Some(EveBan { address: facts.address, state: facts.state, seconds }),
             rule: facts.rule.as_deref(),
             banner: (!facts.banner.is_empty()).then(|| facts.banner.as_str().into()),
             detail: facts.detail.as_deref(),
@@ -396,14 +399,14 @@ fn left_out(facts: &HttpFacts) -> u32 {
 }
 
 /// Returns the facts of a protocol that is not read.
-fn other(said: &Application) -> Option<&OtherFacts> {
+fn other(said: &ApplicationFacts) -> Option<&OtherFacts> {
     match said {
-        Application::Other(facts) => Some(facts),
+        ApplicationFacts::Other(facts) => Some(facts),
         _ => None,
     }
 }
 
-impl<'a> Product<'a> {
+impl<'a> EveProduct<'a> {
     fn new(facts: &'a ProductFacts) -> Self {
         Self {
             vendor: facts.vendor.as_deref(),

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 
-use super::application::Extent;
+use super::application::EveDetail;
 use super::tls::Ja3Object;
 use crate::event::{TlsClient, TlsFacts};
 use crate::terms::QuicVersion;
@@ -15,7 +15,7 @@ const ALPN: u16 = 16;
 
 /// EVE's `quic`.
 #[derive(Debug, Serialize)]
-pub(super) struct Quic<'a> {
+pub(super) struct EveQuic<'a> {
     version: Cow<'static, str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     sni: Option<&'a str>,
@@ -24,12 +24,12 @@ pub(super) struct Quic<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     ja4: Option<&'a str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    extensions: Vec<Extension<'a>>,
+    extensions: Vec<EveQuicExtension<'a>>,
 }
 
 /// An extension of the client's hello.
 #[derive(Debug, Serialize)]
-struct Extension<'a> {
+struct EveQuicExtension<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<&'static str>,
     r#type: u16,
@@ -37,8 +37,8 @@ struct Extension<'a> {
     values: &'a [String],
 }
 
-impl<'a> Quic<'a> {
-    pub(super) fn new(facts: &'a TlsFacts, version: QuicVersion, extent: Extent) -> Self {
+impl<'a> EveQuic<'a> {
+    pub(super) fn new(facts: &'a TlsFacts, version: QuicVersion, extent: EveDetail) -> Self {
         let client = facts.client.as_ref();
         Self {
             version: version.name(),
@@ -50,11 +50,11 @@ impl<'a> Quic<'a> {
     }
 }
 
-fn extensions(client: &TlsClient) -> Vec<Extension<'_>> {
+fn extensions(client: &TlsClient) -> Vec<EveQuicExtension<'_>> {
     let extension = |number: &u16| match *number {
-        SERVER_NAME => Extension { name: Some("server_name"), r#type: *number, values: &client.names },
-        ALPN => Extension { name: Some("alpn"), r#type: *number, values: &client.alpn },
-        _ => Extension { name: None, r#type: *number, values: &[] },
+        SERVER_NAME => EveQuicExtension { name: Some("server_name"), r#type: *number, values: &client.names },
+        ALPN => EveQuicExtension { name: Some("alpn"), r#type: *number, values: &client.alpn },
+        _ => EveQuicExtension { name: None, r#type: *number, values: &[] },
     };
     client.extensions.iter().map(extension).collect()
 }

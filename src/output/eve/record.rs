@@ -7,65 +7,66 @@ use serde_json::{Map, Value};
 
 use crate::banner::other::UNKNOWN;
 use crate::event::{
-    Action, AlertFacts, AnomalyFacts, AnomalyLayer, Application, ConnectFacts, DropFacts, Endpoint, Event,
-    EventKind, FlowContext, PacketHeader, Protocol, ResetFacts, Side, Source, Transport, signature_id,
+    AlertFacts, AnomalyFacts, AnomalyLayer, ApplicationFacts, ConnectFacts, DropFacts, Endpoint, Event,
+    EventKind, EventSource, FlowContext, PacketHeader, Protocol, ResetFacts, RuleAction, Side,
+    TransportProtocol, signature_id,
 };
 use crate::output::time::EveTime;
 
 use super::EveOptions;
-use super::application::{Extent, Http, Ssh};
+use super::application::{EveDetail, EveHttp, EveSsh};
 use super::community::community_id;
-use super::flow::{Flow, Tcp};
-use super::greeting::{Ftp, Pop3};
-use super::own::Own;
-use super::quic::Quic;
+use super::flow::{EveFlow, EveTcp};
+use super::greeting::{EveFtp, EvePop3};
+use super::own::BannerwallFields;
+use super::quic::EveQuic;
 use super::stats;
-use super::tls::Tls;
+use super::tls::EveTls;
 
 /// Flow ids are cut to 51 bits, as Suricata does, so that JSON readers with floating-point numbers keep
 /// them exact.
 const FLOW_ID_BITS: u64 = (1 << 51) - 1;
 
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Record<'a> {
+pub(super) struct EveRecord<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     timestamp: Option<EveTime>,
     #[serde(flatten)]
-    header: Header<'a>,
+    header: EveHeader<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    tcp: Option<Tcp>,
+    tcp: Option<EveTcp>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    flow: Option<Flow>,
+    flow: Option<EveFlow>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    alert: Option<Alert<'a>>,
+    alert: Option<EveAlert<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    ssh: Option<Ssh<'a>>,
+    ssh: Option<EveSsh<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    http: Option<Http<'a>>,
+    http: Option<EveHttp<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    tls: Option<Tls<'a>>,
+    tls: Option<EveTls<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    quic: Option<Quic<'a>>,
+    quic: Option<EveQuic<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    ftp: Option<Ftp<'a>>,
+    ftp: Option<EveFtp<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pop3: Option<Pop3<'a>>,
+    pop3: Option<EvePop3<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    drop: Option<Dropped>,
+    drop: Option<EveDrop>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    anomaly: Option<Anomaly<'a>>,
+    anomaly: Option<EveAnomaly<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    verdict: Option<Verdict>,
+    verdict: Option<EveVerdict>,
     #[serde(skip_serializing_if = "Option::is_none")]
     stats: Option<Map<String, Value>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    bannerwall: Option<Own<'a>>,
+    bannerwall: Option<BannerwallFields<'a>>,
 }
 
 #[derive(Debug, Default, Serialize)]
-struct Header<'a> {
+struct EveHeader<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     flow_id: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -100,7 +101,7 @@ struct Header<'a> {
 }
 
 #[derive(Debug, Serialize)]
-struct Alert<'a> {
+struct EveAlert<'a> {
     action: &'static str,
     gid: u32,
     signature_id: u32,
@@ -110,17 +111,17 @@ struct Alert<'a> {
     severity: u8,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     references: &'a [String],
-    metadata: Metadata<'a>,
+    metadata: EveMetadata<'a>,
 }
 
 #[derive(Debug, Serialize)]
-struct Metadata<'a> {
+struct EveMetadata<'a> {
     signature_severity: [&'static str; 1],
     rule: [&'a str; 1],
 }
 
 #[derive(Debug, Default, Serialize)]
-struct Dropped {
+struct EveDrop {
     len: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     tos: Option<u8>,
@@ -158,7 +159,7 @@ struct DroppedTcp {
 }
 
 #[derive(Debug, Serialize)]
-struct Anomaly<'a> {
+struct EveAnomaly<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     app_proto: Option<&'static str>,
     r#type: &'static str,
@@ -168,7 +169,7 @@ struct Anomaly<'a> {
 }
 
 #[derive(Debug, Serialize)]
-struct Verdict {
+struct EveVerdict {
     action: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     reject: Option<[&'static str; 1]>,
@@ -176,24 +177,27 @@ struct Verdict {
     reject_target: Option<&'static str>,
 }
 
-impl<'a> Record<'a> {
+impl<'a> EveRecord<'a> {
     pub(super) fn new(event: &'a Event, options: &EveOptions) -> Self {
         let strict = options.strict;
-        let mut record =
-            Self { timestamp: Some(EveTime(event.timestamp)), header: Header::new(event), ..Self::default() };
+        let mut record = Self {
+            timestamp: Some(EveTime(event.timestamp)),
+            header: EveHeader::new(event),
+            ..Self::default()
+        };
         let mut own_stats = None;
         match &event.kind {
             EventKind::Application(said) => {
-                let scan = event.source == Source::Scan;
-                record.application(said, Extent { lists: options.headers, brief: false, scan });
+                let scan = event.source == EventSource::Scan;
+                record.application(said, EveDetail { lists: options.headers, brief: false, scan });
             }
             EventKind::Alert(facts) => record.alert(facts, event),
             EventKind::Drop(facts) => record.dropped(facts, event),
-            EventKind::Anomaly(facts) => record.anomaly = Some(Anomaly::new(facts, event.flow.as_ref())),
+            EventKind::Anomaly(facts) => record.anomaly = Some(EveAnomaly::new(facts, event.flow.as_ref())),
             EventKind::Flow(facts) => {
-                record.flow = Some(Flow::new(facts));
-                let tcp = event.flow.as_ref().is_none_or(|flow| flow.transport == Transport::Tcp);
-                record.tcp = tcp.then(|| Tcp::of(facts));
+                record.flow = Some(EveFlow::new(facts));
+                let tcp = event.flow.as_ref().is_none_or(|flow| flow.transport == TransportProtocol::Tcp);
+                record.tcp = tcp.then(|| EveTcp::of(facts));
             }
             EventKind::Connect(facts) => record.connect(facts, strict),
             EventKind::Stats(facts) => {
@@ -205,7 +209,7 @@ impl<'a> Record<'a> {
             EventKind::Hook(_) | EventKind::Ban(_) | EventKind::Change(_) => {}
         }
         if !strict {
-            record.bannerwall = Some(Own::new(event, own_stats));
+            record.bannerwall = Some(BannerwallFields::new(event, own_stats));
         }
         record
     }
@@ -213,51 +217,52 @@ impl<'a> Record<'a> {
     fn alert(&mut self, facts: &'a AlertFacts, event: &Event) {
         let source = event.source;
         // UDP has no resets.
-        let tcp = event.flow.as_ref().is_none_or(|flow| flow.transport == Transport::Tcp);
-        self.alert = Some(Alert::new(facts));
-        let target = reject_target(source, tcp && facts.action == Action::Reject, facts.resets.as_deref());
-        self.verdict = Some(Verdict::new(facts.blocked, target, "alert"));
-        let scan = source == Source::Scan;
+        let tcp = event.flow.as_ref().is_none_or(|flow| flow.transport == TransportProtocol::Tcp);
+        self.alert = Some(EveAlert::new(facts));
+        let target =
+            reject_target(source, tcp && facts.action == RuleAction::Reject, facts.resets.as_deref());
+        self.verdict = Some(EveVerdict::new(facts.blocked, target, "alert"));
+        let scan = source == EventSource::Scan;
         // The transaction's own event has the rest.
-        self.application(&facts.application, Extent { lists: false, brief: true, scan });
+        self.application(&facts.application, EveDetail { lists: false, brief: true, scan });
     }
 
-    fn application(&mut self, said: &'a Application, extent: Extent) {
+    fn application(&mut self, said: &'a ApplicationFacts, extent: EveDetail) {
         match said {
-            Application::Ssh(facts) => self.ssh = Some(Ssh::new(facts, extent)),
-            Application::Http(facts) => self.http = Some(Http::new(facts, extent)),
-            Application::Tls(facts) => match facts.quic {
-                None => self.tls = Some(Tls::new(facts, extent)),
-                Some(version) => self.quic = Some(Quic::new(facts, version, extent)),
+            ApplicationFacts::Ssh(facts) => self.ssh = Some(EveSsh::new(facts, extent)),
+            ApplicationFacts::Http(facts) => self.http = Some(EveHttp::new(facts, extent)),
+            ApplicationFacts::Tls(facts) => match facts.quic {
+                None => self.tls = Some(EveTls::new(facts, extent)),
+                Some(version) => self.quic = Some(EveQuic::new(facts, version, extent)),
             },
-            Application::Greeting(facts) => {
-                self.ftp = Ftp::new(facts);
-                self.pop3 = Pop3::new(facts);
+            ApplicationFacts::Greeting(facts) => {
+                self.ftp = EveFtp::new(facts);
+                self.pop3 = EvePop3::new(facts);
             }
             // EVE has no object for it; all fields are in `bannerwall`.
-            Application::Other(_) => {}
+            ApplicationFacts::Other(_) => {}
         }
     }
 
     fn dropped(&mut self, facts: &DropFacts, event: &Event) {
         let six = event.flow.as_ref().is_some_and(|flow| flow.endpoints.server.address.is_ipv6());
-        let udp = event.flow.as_ref().is_some_and(|flow| flow.transport == Transport::Udp);
-        self.drop = Some(Dropped::new(&facts.header, facts.reason.name(), six, udp));
+        let udp = event.flow.as_ref().is_some_and(|flow| flow.transport == TransportProtocol::Udp);
+        self.drop = Some(EveDrop::new(&facts.header, facts.reason.name(), six, udp));
         let target = reject_target(event.source, facts.rejected, facts.resets.as_deref());
-        self.verdict = Some(Verdict::new(true, target, "accept"));
+        self.verdict = Some(EveVerdict::new(true, target, "accept"));
     }
 
     /// EVE has no event for a scan's result. The nearest field of its schema is `tcp.state`.
     fn connect(&mut self, facts: &ConnectFacts, strict: bool) {
         if strict {
-            self.tcp = Some(Tcp::with_state(facts.state.name()));
+            self.tcp = Some(EveTcp::with_state(facts.state.name()));
         } else {
             self.state = Some(facts.state.name());
         }
     }
 }
 
-impl<'a> Header<'a> {
+impl<'a> EveHeader<'a> {
     fn new(event: &'a Event) -> Self {
         let event_type = event_type(&event.kind);
         let Some(flow) = &event.flow else { return Self { event_type, ..Self::default() } };
@@ -268,7 +273,7 @@ impl<'a> Header<'a> {
         };
         // The scan knows its own address, if there is a route, but not its port: the kernel chose that
         // for a direct socket, which cannot be asked.
-        let scan = event.source == Source::Scan;
+        let scan = event.source == EventSource::Scan;
         let address = |end: Endpoint| (!end.address.is_unspecified()).then_some(end.address);
         let port = |end: Endpoint| address(end).and((!scan || end.port != 0).then_some(end.port));
         let both = port(source).is_some() && port(destination).is_some();
@@ -294,7 +299,7 @@ impl<'a> Header<'a> {
     }
 }
 
-impl<'a> Alert<'a> {
+impl<'a> EveAlert<'a> {
     fn new(facts: &'a AlertFacts) -> Self {
         Self {
             action: if facts.blocked { "blocked" } else { "allowed" },
@@ -305,12 +310,12 @@ impl<'a> Alert<'a> {
             category: &facts.category,
             severity: facts.severity.eve(),
             references: &facts.references,
-            metadata: Metadata { signature_severity: [facts.severity.name()], rule: [&facts.rule] },
+            metadata: EveMetadata { signature_severity: [facts.severity.name()], rule: [&facts.rule] },
         }
     }
 }
 
-impl Dropped {
+impl EveDrop {
     fn new(header: &PacketHeader, reason: &'static str, six: bool, udp: bool) -> Self {
         let (four, six) = (!six, six);
         Self {
@@ -347,7 +352,7 @@ impl DroppedTcp {
     }
 }
 
-impl<'a> Anomaly<'a> {
+impl<'a> EveAnomaly<'a> {
     fn new(facts: &'a AnomalyFacts, flow: Option<&FlowContext>) -> Self {
         let application = facts.layer == AnomalyLayer::Application;
         Self {
@@ -359,7 +364,7 @@ impl<'a> Anomaly<'a> {
     }
 }
 
-impl Verdict {
+impl EveVerdict {
     /// `target` is the end that was reset; `otherwise` is the verdict of a packet that passed.
     fn new(stopped: bool, target: Option<&'static str>, otherwise: &'static str) -> Self {
         let target = target.filter(|_| stopped);
@@ -373,8 +378,8 @@ impl Verdict {
 
 /// Returns the ends that were sent a reset. Only the guard sends any; for a capture it returns those that
 /// would get one.
-fn reject_target(source: Source, rejected: bool, resets: Option<&ResetFacts>) -> Option<&'static str> {
-    let Some(resets) = resets else { return (rejected && source != Source::Guard).then_some("both") };
+fn reject_target(source: EventSource, rejected: bool, resets: Option<&ResetFacts>) -> Option<&'static str> {
+    let Some(resets) = resets else { return (rejected && source != EventSource::Guard).then_some("both") };
     match (resets.to_client.is_sent(), resets.to_server.is_sent()) {
         (true, true) => Some("both"),
         (true, false) => Some("to_client"),
@@ -424,23 +429,23 @@ fn protocol(kind: &EventKind, flow: &FlowContext) -> Option<Protocol> {
 /// Returns the protocol of a flow, if it is known.
 fn name(flow: &FlowContext) -> Option<&'static str> {
     match (flow.protocol?, flow.transport) {
-        (Protocol::Tls, Transport::Udp) => Some("quic"),
+        (Protocol::Tls, TransportProtocol::Udp) => Some("quic"),
         (protocol, _) => Some(protocol.name()),
     }
 }
 
 /// Returns EVE's name of a protocol. For a protocol that is not read, it is the name by the first bytes,
 /// or that nothing was recognized.
-fn app_proto(kind: &EventKind, protocol: Protocol, transport: Transport) -> &'static str {
+fn app_proto(kind: &EventKind, protocol: Protocol, transport: TransportProtocol) -> &'static str {
     let said = match kind {
         EventKind::Application(said) => Some(said),
         EventKind::Alert(facts) => Some(&facts.application),
         _ => None,
     };
     match (protocol, said) {
-        (Protocol::Other, Some(Application::Other(facts))) if facts.name != UNKNOWN => facts.name,
+        (Protocol::Other, Some(ApplicationFacts::Other(facts))) if facts.name != UNKNOWN => facts.name,
         (Protocol::Other, _) => "failed",
-        (Protocol::Tls, _) if transport == Transport::Udp => "quic",
+        (Protocol::Tls, _) if transport == TransportProtocol::Udp => "quic",
         (protocol, _) => protocol.name(),
     }
 }

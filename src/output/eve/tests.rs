@@ -12,8 +12,8 @@ fn flow(server: &str) -> FlowContext {
     let client = if server.contains(':') { "2001:db8::1" } else { "192.0.2.1" };
     FlowContext {
         id: u64::MAX,
-        transport: Transport::Tcp,
-        endpoints: Endpoints {
+        transport: TransportProtocol::Tcp,
+        endpoints: FlowEndpoints {
             client: Endpoint { address: client.parse().unwrap(), port: 50000 },
             server: Endpoint { address: server.parse().unwrap(), port: 22 },
         },
@@ -30,7 +30,7 @@ fn flow(server: &str) -> FlowContext {
 
 fn event(flow: Option<FlowContext>, kind: EventKind) -> Event {
     let timestamp = Timestamp::from_nanos(1_769_860_800_123_456_789);
-    Event { timestamp, source: Source::Replay, flow, kind }
+    Event { timestamp, source: EventSource::Replay, flow, kind }
 }
 
 fn ssh_side(banner: &str) -> SshSide {
@@ -59,7 +59,7 @@ fn the_header_stands_in_eves_order() {
     context.vlan = vec![10, 20];
     context.packet_number = Some(7);
     context.transaction = Some(0);
-    let event = event(Some(context), EventKind::Application(Application::Http(Arc::default())));
+    let event = event(Some(context), EventKind::Application(ApplicationFacts::Http(Arc::default())));
     let expected = concat!(
         r#"{"timestamp":"2026-01-31T12:00:00.123456+0000","flow_id":2251799813685247,"in_iface":"eth0","#,
         r#""pcap_cnt":7,"event_type":"http","vlan":[10,20],"src_ip":"192.0.2.1","src_port":50000,"#,
@@ -74,7 +74,7 @@ fn the_header_stands_in_eves_order() {
 #[test]
 fn ssh_keeps_the_whole_software_version_and_both_sides() {
     let server = SshSide {
-        hassh: Some(Hassh { hash: "ab".to_owned(), algorithms: "a;b;c;d".to_owned() }),
+        hassh: Some(HasshFingerprint { hash: "ab".to_owned(), algorithms: "a;b;c;d".to_owned() }),
         fingerprint: Some(ProductFacts {
             product: Some("OpenSSH".to_owned()),
             version: Some("9.2p1".to_owned()),
@@ -84,7 +84,7 @@ fn ssh_keeps_the_whole_software_version_and_both_sides() {
     };
     let facts = SshFacts { client: Some(ssh_side("SSH-2.0-PuTTY_0.70").into()), server: Some(server.into()) };
     let value = value(
-        &event(Some(flow("192.0.2.2")), EventKind::Application(Application::Ssh(Arc::new(facts)))),
+        &event(Some(flow("192.0.2.2")), EventKind::Application(ApplicationFacts::Ssh(Arc::new(facts)))),
         false,
     );
     assert_eq!(
@@ -127,7 +127,7 @@ fn http_takes_its_fields_from_the_headers_whatever_their_case() {
         }),
     };
     let value = value(
-        &event(Some(flow("192.0.2.2")), EventKind::Application(Application::Http(Arc::new(facts)))),
+        &event(Some(flow("192.0.2.2")), EventKind::Application(ApplicationFacts::Http(Arc::new(facts)))),
         false,
     );
     assert_eq!(
@@ -146,7 +146,7 @@ fn http_takes_its_fields_from_the_headers_whatever_their_case() {
     assert_eq!(value["bannerwall"]["reason"], "Moved");
 }
 
-fn alert(blocked: bool, action: Action) -> EventKind {
+fn alert(blocked: bool, action: RuleAction) -> EventKind {
     let server = ssh_side("SSH-2.0-dropbear_2012.55");
     EventKind::Alert(Arc::new(AlertFacts {
         rule: "dropbear-old".to_owned(),
@@ -159,7 +159,7 @@ fn alert(blocked: bool, action: Action) -> EventKind {
         product: ProductFacts { version: Some("2012.55".to_owned()), ..ProductFacts::default() },
         from: Side::Server,
         banner: server.banner.clone(),
-        application: Application::Ssh(Arc::new(SshFacts { client: None, server: Some(server.into()) })),
+        application: ApplicationFacts::Ssh(Arc::new(SshFacts { client: None, server: Some(server.into()) })),
         matched: None,
         let_pass: None,
         resets: None,
@@ -171,7 +171,7 @@ fn alert(blocked: bool, action: Action) -> EventKind {
 fn an_alert_is_written_from_the_banners_sender() {
     let mut context = flow("192.0.2.2");
     context.protocol = Some(Protocol::Ssh);
-    let value = value(&event(Some(context), alert(true, Action::Reject)), false);
+    let value = value(&event(Some(context), alert(true, RuleAction::Reject)), false);
     assert_eq!(value["src_ip"], "192.0.2.2");
     assert_eq!(value["dest_port"], 50000);
     assert_eq!(value["direction"], "to_client");
@@ -199,7 +199,7 @@ fn an_alert_is_written_from_the_banners_sender() {
 
 #[test]
 fn an_alert_that_stopped_nothing_was_allowed() {
-    let value = value(&event(Some(flow("192.0.2.2")), alert(false, Action::Drop)), true);
+    let value = value(&event(Some(flow("192.0.2.2")), alert(false, RuleAction::Drop)), true);
     assert_eq!(value["alert"]["action"], "allowed");
     assert_eq!(value["verdict"], json!({"action": "alert"}));
     assert!(value.get("bannerwall").is_none());
@@ -249,10 +249,10 @@ fn only_who_was_sent_a_reset_is_named() {
     use ResetOutcome::{Bridged, Failed, Limited, Routed};
     let why = || Failed("no way".to_owned());
     for (source, to_client, to_server, target) in [
-        (Source::Guard, Routed, Bridged, json!("both")),
-        (Source::Guard, Bridged, why(), json!("to_client")),
-        (Source::Guard, why(), Routed, json!("to_server")),
-        (Source::Guard, Limited, why(), Value::Null),
+        (EventSource::Guard, Routed, Bridged, json!("both")),
+        (EventSource::Guard, Bridged, why(), json!("to_client")),
+        (EventSource::Guard, why(), Routed, json!("to_server")),
+        (EventSource::Guard, Limited, why(), Value::Null),
     ] {
         let resets = Some(Box::new(ResetFacts { to_client, to_server }));
         let EventKind::Drop(facts) = dropped() else { panic!("it is one") };
@@ -263,8 +263,8 @@ fn only_who_was_sent_a_reset_is_named() {
     let EventKind::Drop(facts) = dropped() else { panic!("it is one") };
     let rejected = EventKind::Drop(DropFacts { rejected: true, ..facts });
     let of = |source| value(&Event { source, ..event(Some(flow("192.0.2.2")), rejected.clone()) }, false);
-    assert_eq!(of(Source::Replay)["verdict"]["reject_target"], "both", "what would have been sent");
-    assert_eq!(of(Source::Guard)["verdict"]["reject_target"], Value::Null, "nothing was sent");
+    assert_eq!(of(EventSource::Replay)["verdict"]["reject_target"], "both", "what would have been sent");
+    assert_eq!(of(EventSource::Guard)["verdict"]["reject_target"], Value::Null, "nothing was sent");
 }
 
 #[test]
@@ -272,8 +272,8 @@ fn a_flow_has_the_fields_of_eves_record() {
     let record = FlowRecord {
         start: Timestamp::from_nanos(1_769_860_800_123_456_789),
         last: Timestamp::from_nanos(1_769_860_803_000_000_000),
-        to_server: Volume { packets: 4, octets: 300 },
-        to_client: Volume { packets: 3, octets: 4000 },
+        to_server: TrafficVolume { packets: 4, octets: 300 },
+        to_client: TrafficVolume { packets: 3, octets: 4000 },
         flags_to_server: 0x1a,
         flags_to_client: 0x13,
         state: FlowState::Bypassed,
@@ -334,7 +334,7 @@ fn a_scan_does_not_invent_its_own_address() {
         round_trip: Some(Duration::from_micros(150)),
         waited_ms: Some(2000),
     };
-    let event = Event { source: Source::Scan, ..event(Some(context), EventKind::Connect(facts)) };
+    let event = Event { source: EventSource::Scan, ..event(Some(context), EventKind::Connect(facts)) };
     let own = value(&event, false);
     assert_eq!(own["event_type"], "connect");
     assert_eq!(own["state"], "open");
@@ -409,7 +409,8 @@ fn hostile_text_stays_one_line_of_json() {
     let mut side = ssh_side("SSH-2.0-a");
     side.banner = "SSH-2.0-\"\\\n\u{0}\u{1b}[2J".to_owned();
     let facts = SshFacts { client: None, server: Some(side.clone().into()) };
-    let event = event(Some(flow("192.0.2.2")), EventKind::Application(Application::Ssh(Arc::new(facts))));
+    let event =
+        event(Some(flow("192.0.2.2")), EventKind::Application(ApplicationFacts::Ssh(Arc::new(facts))));
     assert_eq!(line(&event, false).matches('\n').count(), 1);
     assert_eq!(value(&event, false)["bannerwall"]["banner"], side.banner);
 }
@@ -418,7 +419,8 @@ fn hostile_text_stays_one_line_of_json() {
 fn no_character_is_raw_that_a_terminal_takes_for_a_command() {
     let banner = "SSH-2.0-a\u{9b}2J\u{80}\u{9f}\u{a0}é\u{1b}[2J";
     let facts = SshFacts { client: None, server: Some(ssh_side(banner).into()) };
-    let event = event(Some(flow("192.0.2.2")), EventKind::Application(Application::Ssh(Arc::new(facts))));
+    let event =
+        event(Some(flow("192.0.2.2")), EventKind::Application(ApplicationFacts::Ssh(Arc::new(facts))));
     let told = line(&event, false);
     assert!(!told.trim_end().contains(char::is_control), "{told}");
     assert!(told.contains("a\\u009b2J\\u0080\\u009f\u{a0}é\\u001b[2J"), "{told}");

@@ -2,13 +2,13 @@
 
 use serde::Serialize;
 
-use super::application::Extent;
-use crate::event::{Certificate, Ja3, TlsClient, TlsFacts, TlsServer};
+use super::application::EveDetail;
+use crate::event::{CertificateFacts, Ja3Fingerprint, TlsClient, TlsFacts, TlsServer};
 use crate::terms::{CipherSuite, TlsVersion};
 
 /// EVE's `tls`.
 #[derive(Debug, Serialize)]
-pub(super) struct Tls<'a> {
+pub(super) struct EveTls<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     subject: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -64,13 +64,13 @@ struct ServerHandshake<'a> {
     exts: &'a [u16],
 }
 
-impl<'a> Tls<'a> {
-    pub(super) fn new(facts: &'a TlsFacts, extent: Extent) -> Self {
+impl<'a> EveTls<'a> {
+    pub(super) fn new(facts: &'a TlsFacts, extent: EveDetail) -> Self {
         let (client, server) = (facts.client.as_ref(), facts.server.as_ref());
         // Of a scan's own hello, only the requested name is written.
         let heard = client.filter(|client| !client.ciphers.is_empty());
         let certificate = facts.certificate();
-        let certified = |text: fn(&Certificate) -> &String| {
+        let certified = |text: fn(&CertificateFacts) -> &String| {
             certificate.map(|certificate| text(certificate).as_str()).filter(|text| !text.is_empty())
         };
         Self {
@@ -95,7 +95,7 @@ impl<'a> Tls<'a> {
 }
 
 impl<'a> Ja3Object<'a> {
-    pub(super) fn new(ja3: &'a Ja3) -> Self {
+    pub(super) fn new(ja3: &'a Ja3Fingerprint) -> Self {
         Self { hash: &ja3.hash, string: &ja3.string }
     }
 }

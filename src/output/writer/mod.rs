@@ -1,9 +1,9 @@
 //! The consumer that writes: turns events into a format's bytes and writes these to a destination, on its
 //! own thread.
 //!
-//! A [`Handle`] never waits if losing an event is better than losing a packet (the guard). It always
+//! A [`ChannelHandle`] never waits if losing an event is better than losing a packet (the guard). It always
 //! waits if nothing may be lost (replay, scan). Events that could not be written are counted, reported on
-//! stderr when that starts and stops, and shown in the [`Report`]. They never stop the process. A reader
+//! stderr when that starts and stops, and shown in the [`WriteReport`]. They never stop the process. A reader
 //! that closes a pipe ends a command without another purpose (replay, scan). For the guard it is only a
 //! loss: the reader of a FIFO may come late, leave and return.
 
@@ -15,19 +15,19 @@ use std::time::{Duration, Instant};
 use crate::diagnostics::tell;
 use crate::event::Event;
 
-use super::Format;
-pub use super::channel::{Handle, WriterConfig};
-use super::channel::{Overflow, Shared, channel};
-use super::consumer::{Consumer, Feed};
-pub use super::sink::Destination;
-use super::sink::{Broken, Sink};
+use super::OutputFormat;
+use super::channel::{ChannelCounters, OverflowPolicy, channel};
+pub use super::channel::{ChannelHandle, WriterConfig};
+use super::consumer::{ConsumerThread, EventConsumer};
+pub use super::sink::OutputDestination;
+use super::sink::{OutputSink, PartialWrite};
 
 /// Number of bytes that are gathered before they are written ahead of the deadline.
 const BATCH: usize = 64 * 1024;
 
 /// Results for all events.
 #[derive(Debug)]
-pub struct Report {
+pub struct WriteReport {
     /// Number of events whose bytes the destination accepted.
     pub written: u64,
     /// Number of events that were dropped because the channel was full.
@@ -43,40 +43,40 @@ pub struct Report {
 
 /// The writer's thread; it must be finished at the end of the run.
 #[derive(Debug)]
-pub struct Writer(Feed<Scribe>);
+pub struct OutputWriter(ConsumerThread<EventWriter>);
 
-impl Writer {
+impl OutputWriter {
     /// Opens the destination and starts the thread.
     ///
     /// # Errors
     /// The destination cannot be opened, or the system has no thread left.
     pub fn start(
         config: WriterConfig,
-        destination: Destination,
-        format: Box<dyn Format>,
+        destination: OutputDestination,
+        format: Box<dyn OutputFormat>,
     ) -> io::Result<Self> {
         let (handle, queue) = channel(config);
         // A writer that drops events must not wait for the reader of a FIFO either.
-        let sink = Sink::open(destination, config.overflow == Overflow::Count)?;
+        let sink = OutputSink::open(destination, config.overflow == OverflowPolicy::Count)?;
         if sink.awaits_reader() {
             tell(format_args!(
                 "bannerwall: {} has no reader yet; events are lost until one opens it",
                 sink.name()
             ));
         }
-        let scribe = Scribe {
+        let scribe = EventWriter {
             format,
             sink,
             shared: Arc::clone(&handle.shared),
-            pending: Pending::default(),
+            pending: PendingBytes::default(),
             first_error: None,
             failing: None,
         };
-        Feed::start("writer", (handle, queue), scribe).map(Self)
+        ConsumerThread::start("writer", (handle, queue), scribe).map(Self)
     }
 
     /// Returns a sender for this writer.
-    pub fn handle(&self) -> Handle {
+    pub fn handle(&self) -> ChannelHandle {
         self.0.handle()
     }
 
@@ -84,28 +84,28 @@ impl Writer {
     ///
     /// # Panics
     /// Propagates a panic of the writer's thread.
-    pub fn finish(self) -> Report {
+    pub fn finish(self) -> WriteReport {
         let scribe = self.0.finish();
         scribe.shared.report(scribe.first_error)
     }
 
-    /// Does the same as [`Writer::finish`], but gives up after `patience` on a destination that accepts
+    /// Does the same as [`OutputWriter::finish`], but gives up after `patience` on a destination that accepts
     /// nothing: a pipe whose reader has stalled. The remaining events are lost with the process and
     /// counted as stuck.
     ///
     /// # Panics
-    /// The same as [`Writer::finish`].
-    pub fn finish_within(self, patience: Duration) -> Report {
+    /// The same as [`OutputWriter::finish`].
+    pub fn finish_within(self, patience: Duration) -> WriteReport {
         let handle = self.handle();
         let first_error = self.0.finish_within(patience).and_then(|scribe| scribe.first_error);
         handle.shared.report(first_error)
     }
 }
 
-impl Shared {
-    fn report(&self, first_error: Option<io::Error>) -> Report {
+impl ChannelCounters {
+    fn report(&self, first_error: Option<io::Error>) -> WriteReport {
         let (written, failed) = (self.written.load(Relaxed), self.failed.load(Relaxed));
-        Report {
+        WriteReport {
             written,
             overflowed: self.overflowed.load(Relaxed),
             failed,
@@ -120,14 +120,14 @@ impl Shared {
 
 /// Bytes that are not written yet, and the events that they belong to.
 #[derive(Debug, Default)]
-struct Pending {
+struct PendingBytes {
     bytes: Vec<u8>,
     /// End of the bytes of some events, with the number of these events.
     ends: Vec<(usize, u64)>,
     since: Option<Instant>,
 }
 
-impl Pending {
+impl PendingBytes {
     fn events(&self) -> u64 {
         self.ends.iter().map(|(_, events)| events).sum()
     }
@@ -145,23 +145,23 @@ impl Pending {
 }
 
 /// The consumer on the writer's thread: a format and a sink.
-struct Scribe {
-    format: Box<dyn Format>,
-    sink: Sink,
-    shared: Arc<Shared>,
-    pending: Pending,
+struct EventWriter {
+    format: Box<dyn OutputFormat>,
+    sink: OutputSink,
+    shared: Arc<ChannelCounters>,
+    pending: PendingBytes,
     first_error: Option<io::Error>,
     /// Number of events that were lost before the destination started to refuse them, while it does.
     failing: Option<u64>,
 }
 
-impl std::fmt::Debug for Scribe {
+impl std::fmt::Debug for EventWriter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Scribe").field("sink", &self.sink.name()).finish_non_exhaustive()
+        f.debug_struct("EventWriter").field("sink", &self.sink.name()).finish_non_exhaustive()
     }
 }
 
-impl Consumer for Scribe {
+impl EventConsumer for EventWriter {
     fn begin(&mut self) {
         let begun = self.format.begin(&mut self.pending.bytes);
         self.note(begun);
@@ -210,7 +210,7 @@ impl Consumer for Scribe {
     }
 }
 
-impl Scribe {
+impl EventWriter {
     /// Writes the events that the format held back, one part at a time.
     fn write_rest(&mut self) {
         loop {
@@ -223,7 +223,11 @@ impl Scribe {
         }
     }
 
-    fn spell(&mut self, events: usize, spell: impl FnOnce(&mut dyn Format, &mut Vec<u8>) -> io::Result<()>) {
+    fn spell(
+        &mut self,
+        events: usize,
+        spell: impl FnOnce(&mut dyn OutputFormat, &mut Vec<u8>) -> io::Result<()>,
+    ) {
         let events = events as u64;
         let pending = &mut self.pending;
         let whole = pending.bytes.len();
@@ -244,10 +248,10 @@ impl Scribe {
         }
     }
 
-    fn write(&mut self) -> Result<(), Broken> {
+    fn write(&mut self) -> Result<(), PartialWrite> {
         if self.sink.awaits_reader() {
             // A reader may have come since the last check.
-            self.sink.reopen().map_err(|error| Broken { taken: 0, error })?;
+            self.sink.reopen().map_err(|error| PartialWrite { taken: 0, error })?;
         } else if self.sink.is_stale() {
             // The error was reported when the request came.
             let _ = self.sink.reopen();
@@ -268,9 +272,9 @@ impl Scribe {
         }
     }
 
-    fn fail(&mut self, Broken { taken, error }: Broken) {
+    fn fail(&mut self, PartialWrite { taken, error }: PartialWrite) {
         let gone = error.kind() == io::ErrorKind::BrokenPipe;
-        if gone && self.shared.overflow() == Overflow::Wait {
+        if gone && self.shared.overflow() == OverflowPolicy::Wait {
             // `| head`: the reader has seen enough.
             self.shared.closed.store(true, Relaxed);
             return;

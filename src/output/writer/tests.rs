@@ -8,14 +8,14 @@ use std::sync::Mutex;
 use super::super::channel::channel;
 use super::*;
 use crate::event::EventSink as _;
-use crate::event::{EventKind, Source, StatsFacts, Timestamp};
+use crate::event::{EventKind, EventSource, StatsFacts, Timestamp};
 use crossbeam_channel::bounded;
 
 fn event(number: u64) -> Event {
     let facts = StatsFacts { counters: vec![("n", number)], ..StatsFacts::default() };
     Event {
         timestamp: Timestamp::default(),
-        source: Source::Guard,
+        source: EventSource::Guard,
         flow: None,
         kind: EventKind::Stats(Box::new(facts)),
     }
@@ -24,7 +24,7 @@ fn event(number: u64) -> Event {
 /// One number a line, between `begin` and `end`.
 struct Numbers;
 
-impl Format for Numbers {
+impl OutputFormat for Numbers {
     fn begin(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
         writeln!(out, "begin")
     }
@@ -53,8 +53,8 @@ impl Write for Scripted {
     }
 }
 
-fn scripted(step: impl FnMut(&[u8]) -> io::Result<usize> + Send + 'static) -> Destination {
-    Destination::Other(Box::new(Scripted(Box::new(step))))
+fn scripted(step: impl FnMut(&[u8]) -> io::Result<usize> + Send + 'static) -> OutputDestination {
+    OutputDestination::Other(Box::new(Scripted(Box::new(step))))
 }
 
 fn lines(numbers: impl IntoIterator<Item = u64>) -> String {
@@ -67,7 +67,8 @@ fn everything_is_written_in_order_and_whole() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("events");
     let writer =
-        Writer::start(WriterConfig::WAITING, Destination::File(path.clone()), Box::new(Numbers)).unwrap();
+        OutputWriter::start(WriterConfig::WAITING, OutputDestination::File(path.clone()), Box::new(Numbers))
+            .unwrap();
     let mut handle = writer.handle();
     (0..20_000).for_each(|number| handle.emit(event(number)));
     handle.emit_groups(vec![(20_000..20_003).map(event).collect()]);
@@ -88,7 +89,7 @@ fn a_counting_handle_never_waits_and_counts_what_it_loses() {
         Ok(bytes.len())
     });
     let config = WriterConfig { capacity: 4, ..WriterConfig::COUNTING };
-    let writer = Writer::start(config, destination, Box::new(Numbers)).unwrap();
+    let writer = OutputWriter::start(config, destination, Box::new(Numbers)).unwrap();
     let mut handle = writer.handle();
     let total = 100_000;
     (0..total).for_each(|number| handle.emit(event(number)));
@@ -102,7 +103,7 @@ fn a_counting_handle_never_waits_and_counts_what_it_loses() {
 
 #[test]
 fn a_reader_that_went_away_is_not_an_error() {
-    let writer = Writer::start(
+    let writer = OutputWriter::start(
         WriterConfig::WAITING,
         scripted(|_| Err(io::ErrorKind::BrokenPipe.into())),
         Box::new(Numbers),
@@ -135,7 +136,7 @@ fn a_full_disk_is_counted_and_the_next_line_is_whole_again() {
         }
     });
     let config = WriterConfig { capacity: 100_000, ..WriterConfig::WAITING };
-    let writer = Writer::start(config, destination, Box::new(Numbers)).unwrap();
+    let writer = OutputWriter::start(config, destination, Box::new(Numbers)).unwrap();
     let mut handle = writer.handle();
     (10_000..40_000).for_each(|number| handle.emit(event(number)));
     let report = writer.finish();
@@ -156,7 +157,8 @@ fn a_log_is_opened_again_after_it_was_moved_away() {
     let folder = tempfile::tempdir().unwrap();
     let (path, moved) = (folder.path().join("log"), folder.path().join("log.1"));
     let writer =
-        Writer::start(WriterConfig::COUNTING, Destination::Log(path.clone()), Box::new(Numbers)).unwrap();
+        OutputWriter::start(WriterConfig::COUNTING, OutputDestination::Log(path.clone()), Box::new(Numbers))
+            .unwrap();
     let mut handle = writer.handle();
     handle.emit(event(1));
     while handle.written() < 1 {
@@ -178,9 +180,10 @@ fn a_log_that_could_not_be_opened_again_is_as_soon_as_it_can() {
     let folder = tempfile::tempdir().unwrap();
     let (path, moved) = (folder.path().join("log"), folder.path().join("log.1"));
     let writer =
-        Writer::start(WriterConfig::COUNTING, Destination::Log(path.clone()), Box::new(Numbers)).unwrap();
+        OutputWriter::start(WriterConfig::COUNTING, OutputDestination::Log(path.clone()), Box::new(Numbers))
+            .unwrap();
     let mut handle = writer.handle();
-    let emit = |handle: &mut Handle, number| {
+    let emit = |handle: &mut ChannelHandle, number| {
         handle.emit(event(number));
         while handle.written() < number {
             std::thread::yield_now();
@@ -205,9 +208,12 @@ fn a_log_that_could_not_be_opened_again_is_as_soon_as_it_can() {
 #[test]
 fn an_event_does_not_wait_for_the_next() {
     let (mut reader, write_end) = std::io::pipe().unwrap();
-    let writer =
-        Writer::start(WriterConfig::WAITING, Destination::Other(Box::new(write_end)), Box::new(Numbers))
-            .unwrap();
+    let writer = OutputWriter::start(
+        WriterConfig::WAITING,
+        OutputDestination::Other(Box::new(write_end)),
+        Box::new(Numbers),
+    )
+    .unwrap();
     writer.handle().emit(event(7));
     // Ends only when the bytes come without another event or the end of the run behind them.
     let mut bytes = [0; 8];
@@ -218,8 +224,8 @@ fn an_event_does_not_wait_for_the_next() {
 
 #[test]
 fn a_destination_that_cannot_be_opened_is_an_error_at_once() {
-    let destination = Destination::File("/nonexistent/events".into());
-    let error = Writer::start(WriterConfig::WAITING, destination, Box::new(Numbers)).unwrap_err();
+    let destination = OutputDestination::File("/nonexistent/events".into());
+    let error = OutputWriter::start(WriterConfig::WAITING, destination, Box::new(Numbers)).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::NotFound);
 }
 
@@ -231,7 +237,7 @@ fn a_reader_that_stalled_does_not_hold_up_the_end() {
         let _ = stalled.recv();
         Ok(bytes.len())
     });
-    let writer = Writer::start(WriterConfig::BATCHES, destination, Box::new(Numbers)).unwrap();
+    let writer = OutputWriter::start(WriterConfig::BATCHES, destination, Box::new(Numbers)).unwrap();
     writer.handle().emit(event(1));
     assert_eq!(writer.finish_within(Duration::from_millis(50)).stuck, 1);
     drop(until);
@@ -252,7 +258,7 @@ fn fifo(folder: &Path) -> std::path::PathBuf {
 
 /// Emits events until the FIFO's reader gets one, and gives it.
 fn next_line(
-    handle: &mut Handle,
+    handle: &mut ChannelHandle,
     reader: &mut (impl std::io::BufRead + Send),
     numbers: &mut std::ops::RangeFrom<u64>,
 ) -> u64 {
@@ -278,7 +284,8 @@ fn a_fifo_blocks_nobody_and_its_reader_may_come_late_and_come_back() {
     std::os::unix::fs::symlink(fifo(folder.path()), &path).unwrap();
     // Nobody reads it: start and events go on, and what is lost is counted.
     let writer =
-        Writer::start(WriterConfig::COUNTING, Destination::Log(path.clone()), Box::new(Lines)).unwrap();
+        OutputWriter::start(WriterConfig::COUNTING, OutputDestination::Log(path.clone()), Box::new(Lines))
+            .unwrap();
     let mut handle = writer.handle();
     handle.emit(event(1));
     while handle.lost() < 1 {
@@ -308,8 +315,8 @@ fn a_fifos_reader_is_waited_for_where_nothing_may_be_lost() {
     let path = fifo(folder.path());
     let text = std::thread::scope(|scope| {
         let run = scope.spawn(|| {
-            let destination = Destination::File(path.clone());
-            let writer = Writer::start(WriterConfig::WAITING, destination, Box::new(Numbers)).unwrap();
+            let destination = OutputDestination::File(path.clone());
+            let writer = OutputWriter::start(WriterConfig::WAITING, destination, Box::new(Numbers)).unwrap();
             let mut handle = writer.handle();
             (0..100).for_each(|number| handle.emit(event(number)));
             writer.finish()
@@ -324,7 +331,7 @@ fn a_fifos_reader_is_waited_for_where_nothing_may_be_lost() {
 /// Numbers without anything before or behind them.
 struct Lines;
 
-impl Format for Lines {
+impl OutputFormat for Lines {
     fn event(&mut self, event: &Event, out: &mut Vec<u8>) -> io::Result<()> {
         Numbers.event(event, out)
     }
@@ -333,7 +340,7 @@ impl Format for Lines {
 #[test]
 fn the_loss_of_a_pipes_reader_is_counted_where_the_run_goes_on() {
     let destination = scripted(|_| Err(io::ErrorKind::BrokenPipe.into()));
-    let writer = Writer::start(WriterConfig::COUNTING, destination, Box::new(Numbers)).unwrap();
+    let writer = OutputWriter::start(WriterConfig::COUNTING, destination, Box::new(Numbers)).unwrap();
     let mut handle = writer.handle();
     (0..10).for_each(|number| handle.emit(event(number)));
     let report = writer.finish();
@@ -348,7 +355,7 @@ fn the_channel_is_bounded_in_octets_too() {
         Ok(bytes.len())
     });
     let config = WriterConfig { octets: 1000, ..WriterConfig::COUNTING };
-    let writer = Writer::start(config, destination, Box::new(Numbers)).unwrap();
+    let writer = OutputWriter::start(config, destination, Box::new(Numbers)).unwrap();
     let mut handle = writer.handle();
     let big = || {
         let facts = StatsFacts { counters: vec![("n", 1); 1000], ..StatsFacts::default() };
@@ -366,13 +373,16 @@ fn the_channel_is_bounded_in_octets_too() {
 fn files_are_for_the_owner_and_planted_links_are_not_followed() {
     let folder = tempfile::tempdir().unwrap();
     let (path, target) = (folder.path().join("events"), folder.path().join("target"));
-    Writer::start(WriterConfig::WAITING, Destination::Log(path.clone()), Box::new(Lines)).unwrap().finish();
+    OutputWriter::start(WriterConfig::WAITING, OutputDestination::Log(path.clone()), Box::new(Lines))
+        .unwrap()
+        .finish();
     let mode = std::fs::metadata(&path).unwrap().permissions().mode();
     assert_eq!(mode & 0o137, 0, "{mode:o}");
     std::fs::write(&target, "mine").unwrap();
     let link = folder.path().join("link");
     std::os::unix::fs::symlink(&target, &link).unwrap();
-    let start = || Writer::start(WriterConfig::WAITING, Destination::File(link.clone()), Box::new(Lines));
+    let start =
+        || OutputWriter::start(WriterConfig::WAITING, OutputDestination::File(link.clone()), Box::new(Lines));
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o1777)).unwrap();
     let error = start().unwrap_err().to_string();
     assert!(error.contains("link: a symbolic link in a folder"), "{error}");
@@ -388,7 +398,7 @@ fn a_socket_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
     let _socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
-    let error = Writer::start(WriterConfig::COUNTING, Destination::Log(path), Box::new(Lines))
+    let error = OutputWriter::start(WriterConfig::COUNTING, OutputDestination::Log(path), Box::new(Lines))
         .unwrap_err()
         .to_string();
     assert!(error.ends_with("socket: a socket; name a file or a FIFO"), "{error}");
@@ -397,7 +407,7 @@ fn a_socket_is_refused_by_name() {
 /// A consumer that is no writer: it keeps what it takes, and must have all of it.
 struct Keeper(Arc<Mutex<Vec<u64>>>);
 
-impl Consumer for Keeper {
+impl EventConsumer for Keeper {
     fn take(&mut self, event: &Event) {
         let EventKind::Stats(facts) = &event.kind else { return };
         self.0.lock().unwrap().push(facts.counters[0].1);
@@ -410,7 +420,7 @@ impl Consumer for Keeper {
 fn a_consumer_that_must_not_lose_gets_everything_in_order() {
     let kept = Arc::new(Mutex::new(Vec::new()));
     let config = WriterConfig { capacity: 2, octets: 500, ..WriterConfig::WAITING };
-    let feed = Feed::start("keeper", channel(config), Keeper(Arc::clone(&kept))).unwrap();
+    let feed = ConsumerThread::start("keeper", channel(config), Keeper(Arc::clone(&kept))).unwrap();
     let mut handle = feed.handle();
     (0..5000).for_each(|number| handle.emit(event(number)));
     feed.finish();
@@ -422,7 +432,7 @@ fn a_consumer_that_must_not_lose_gets_everything_in_order() {
 #[derive(Debug)]
 struct Panicking;
 
-impl Consumer for Panicking {
+impl EventConsumer for Panicking {
     fn take(&mut self, _: &Event) {
         // Without a report on stderr, which would look like a failed test.
         std::panic::resume_unwind(Box::new("a fault"));
@@ -434,7 +444,7 @@ impl Consumer for Panicking {
 #[test]
 fn nobody_waits_for_room_that_a_panicked_consumer_will_not_make() {
     let config = WriterConfig { capacity: 100, octets: 1, ..WriterConfig::WAITING };
-    let feed = Feed::start("panicking", channel(config), Panicking).unwrap();
+    let feed = ConsumerThread::start("panicking", channel(config), Panicking).unwrap();
     let mut handle = feed.handle();
     (0..1000).for_each(|number| handle.emit(event(number)));
     assert!(handle.lost() > 0, "what comes too late is counted");
@@ -444,7 +454,7 @@ fn nobody_waits_for_room_that_a_panicked_consumer_will_not_make() {
 /// Holds everything back until the end.
 struct Late(Vec<u8>);
 
-impl Format for Late {
+impl OutputFormat for Late {
     fn event(&mut self, event: &Event, _: &mut Vec<u8>) -> io::Result<()> {
         Numbers.event(event, &mut self.0)
     }
@@ -464,8 +474,8 @@ impl Format for Late {
 fn what_a_format_held_back_is_written_before_the_end() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("events");
-    let destination = Destination::File(path.clone());
-    let writer = Writer::start(WriterConfig::WAITING, destination, Box::new(Late(Vec::new()))).unwrap();
+    let destination = OutputDestination::File(path.clone());
+    let writer = OutputWriter::start(WriterConfig::WAITING, destination, Box::new(Late(Vec::new()))).unwrap();
     let mut handle = writer.handle();
     (0..50_000).for_each(|number| handle.emit(event(number)));
     writer.finish();

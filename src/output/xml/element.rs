@@ -9,20 +9,20 @@ use quick_xml::writer::Writer;
 use crate::output::escape;
 
 /// The writer of elements.
-pub(crate) type Out<'a> = Writer<&'a mut Vec<u8>>;
+pub(crate) type XmlWriter<'a> = Writer<&'a mut Vec<u8>>;
 
 /// Begins an element.
-pub(crate) fn start(xml: &mut Out<'_>, name: &str, attributes: &[(&str, &str)]) -> io::Result<()> {
+pub(crate) fn start(xml: &mut XmlWriter<'_>, name: &str, attributes: &[(&str, &str)]) -> io::Result<()> {
     xml.write_event(Xml::Start(element(name, attributes)))
 }
 
 /// An element without content.
-pub(crate) fn empty(xml: &mut Out<'_>, name: &str, attributes: &[(&str, &str)]) -> io::Result<()> {
+pub(crate) fn empty(xml: &mut XmlWriter<'_>, name: &str, attributes: &[(&str, &str)]) -> io::Result<()> {
     xml.write_event(Xml::Empty(element(name, attributes)))
 }
 
 /// Ends an element.
-pub(crate) fn end(xml: &mut Out<'_>, name: &str) -> io::Result<()> {
+pub(crate) fn end(xml: &mut XmlWriter<'_>, name: &str) -> io::Result<()> {
     xml.write_event(Xml::End(BytesEnd::new(name)))
 }
 

@@ -16,24 +16,24 @@ use std::io::{self, Write as _};
 use quick_xml::events::{BytesDecl, BytesStart, BytesText, Event as Xml};
 use quick_xml::writer::Writer;
 
-use crate::event::{AlertFacts, Certificate, Event, HostKey, PortState, Timestamp, TlsFacts};
+use crate::event::{AlertFacts, CertificateFacts, Event, HostKey, PortState, Timestamp, TlsFacts};
 
-use super::finding::Finding;
-use super::identity::Identity;
+use super::finding::TargetReport;
+use super::identity::ServiceIdentity;
 use super::time::LongTime;
-use super::{Format, escape};
-use element::{Out, attribute, clean, empty, end, start};
-use spool::{Host, Port, Spool};
+use super::{OutputFormat, escape};
+use element::{XmlWriter, attribute, clean, empty, end, start};
+use spool::{HostSpool, SpooledHost, XmlPort};
 
 /// The version of nmap's XML.
 const XML_VERSION: &str = "1.05";
 
-/// A scan's results as a [`Format`]; it needs the events of a target together.
+/// A scan's results as a [`OutputFormat`]; it needs the events of a target together.
 #[derive(Debug)]
 pub struct NmapXml {
     run: XmlRun,
     last: Timestamp,
-    hosts: Spool,
+    hosts: HostSpool,
     up: u64,
     down: u64,
 }
@@ -54,11 +54,11 @@ pub struct XmlRun {
 impl NmapXml {
     /// Creates a document about `run`.
     pub fn new(run: XmlRun) -> Self {
-        Self { last: run.start, hosts: Spool::new(run.service_count), run, up: 0, down: 0 }
+        Self { last: run.start, hosts: HostSpool::new(run.service_count), run, up: 0, down: 0 }
     }
 }
 
-impl Format for NmapXml {
+impl OutputFormat for NmapXml {
     fn begin(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
         let mut xml = Writer::new(&mut *out);
         xml.write_event(Xml::Decl(BytesDecl::new("1.0", Some("UTF-8"), None)))?;
@@ -87,11 +87,11 @@ impl Format for NmapXml {
     }
 
     fn group(&mut self, events: &[Event], out: &mut Vec<u8>) -> io::Result<()> {
-        let Some(finding) = Finding::new(events) else { return Ok(()) };
+        let Some(finding) = TargetReport::new(events) else { return Ok(()) };
         self.last = self.last.max(finding.timestamp);
         let mut element = Vec::new();
         port(&mut Writer::new(&mut element), &finding)?;
-        let port = Port {
+        let port = XmlPort {
             timestamp: finding.timestamp,
             number: finding.target.port(),
             answered: matches!(finding.state(), PortState::Open | PortState::Closed),
@@ -135,7 +135,7 @@ impl Format for NmapXml {
 
 impl NmapXml {
     /// Writes a host. It is up if any of its ports answered.
-    fn host(&mut self, (address, ports): &Host, out: &mut Vec<u8>) -> io::Result<()> {
+    fn host(&mut self, (address, ports): &SpooledHost, out: &mut Vec<u8>) -> io::Result<()> {
         let answered = ports.iter().any(|port| port.answered);
         *if answered { &mut self.up } else { &mut self.down } += 1;
         let times = || ports.iter().map(|port| port.timestamp);
@@ -154,7 +154,7 @@ impl NmapXml {
     }
 }
 
-fn port(xml: &mut Out<'_>, finding: &Finding<'_>) -> io::Result<()> {
+fn port(xml: &mut XmlWriter<'_>, finding: &TargetReport<'_>) -> io::Result<()> {
     start(xml, "port", &[("protocol", "tcp"), ("portid", &finding.target.port().to_string())])?;
     let (state, reason) = (finding.state(), reason(finding));
     empty(xml, "state", &[("state", state.name()), ("reason", reason), ("reason_ttl", "0")])?;
@@ -164,7 +164,7 @@ fn port(xml: &mut Out<'_>, finding: &Finding<'_>) -> io::Result<()> {
 }
 
 /// Returns nmap's word for the reason, else bannerwall's.
-fn reason<'a>(finding: &Finding<'a>) -> &'a str {
+fn reason<'a>(finding: &TargetReport<'a>) -> &'a str {
     match (finding.state(), finding.connect) {
         (PortState::Open, _) => "syn-ack",
         (PortState::Closed, _) => "conn-refused",
@@ -173,7 +173,7 @@ fn reason<'a>(finding: &Finding<'a>) -> &'a str {
     }
 }
 
-fn service(xml: &mut Out<'_>, finding: &Finding<'_>) -> io::Result<()> {
+fn service(xml: &mut XmlWriter<'_>, finding: &TargetReport<'_>) -> io::Result<()> {
     let Some(name) = finding.service() else { return Ok(()) };
     let mut element = BytesStart::new("service");
     attribute(&mut element, "name", name);
@@ -204,36 +204,36 @@ fn service(xml: &mut Out<'_>, finding: &Finding<'_>) -> io::Result<()> {
 
 /// The software of a `service` element.
 #[derive(Default)]
-struct Product {
+struct XmlProduct {
     name: Option<String>,
     version: Option<String>,
     extra: Option<String>,
     cpe: Option<String>,
 }
 
-fn product(finding: &Finding<'_>) -> Product {
+fn product(finding: &TargetReport<'_>) -> XmlProduct {
     let own = finding.identity();
     match finding.named() {
-        Some(facts) => Product {
+        Some(facts) => XmlProduct {
             name: facts.product.clone(),
             version: facts.version.clone(),
             extra: own.and_then(|own| own.extra),
             cpe: facts.cpe.clone(),
         },
         None => match own {
-            Some(Identity { product, version, extra, cpe }) => {
-                Product { name: Some(product), version, extra, cpe }
+            Some(ServiceIdentity { product, version, extra, cpe }) => {
+                XmlProduct { name: Some(product), version, extra, cpe }
             }
             None => {
                 let facts = finding.product().cloned().unwrap_or_default();
                 let name = facts.product.or_else(|| finding.software().map(Cow::into_owned));
-                Product { name, version: facts.version, extra: None, cpe: facts.cpe }
+                XmlProduct { name, version: facts.version, extra: None, cpe: facts.cpe }
             }
         },
     }
 }
 
-fn scripts(xml: &mut Out<'_>, finding: &Finding<'_>) -> io::Result<()> {
+fn scripts(xml: &mut XmlWriter<'_>, finding: &TargetReport<'_>) -> io::Result<()> {
     let foreign = finding.connect.map_or("", |facts| facts.said.as_str());
     let banner = finding.banner().unwrap_or(foreign.into());
     if !banner.is_empty() {
@@ -269,7 +269,7 @@ fn scripts(xml: &mut Out<'_>, finding: &Finding<'_>) -> io::Result<()> {
 
 /// Writes a host key as nmap's script does, except for the fingerprint, which is OpenSSH's, and the
 /// signature.
-fn host_key_script(xml: &mut Out<'_>, key: &HostKey) -> io::Result<()> {
+fn host_key_script(xml: &mut XmlWriter<'_>, key: &HostKey) -> io::Result<()> {
     start(xml, "script", &[("id", "ssh-hostkey"), ("output", &format!("\n  {key}"))])?;
     start(xml, "table", &[])?;
     let HostKey { algorithm, fingerprint, signature } = key;
@@ -284,8 +284,8 @@ fn host_key_script(xml: &mut Out<'_>, key: &HostKey) -> io::Result<()> {
 }
 
 /// Returns a certificate as nmap's script writes it.
-fn ssl_cert(certificate: &Certificate) -> String {
-    let Certificate { subject, issuer, key, key_bits, signature, not_before, not_after, sha1, .. } =
+fn ssl_cert(certificate: &CertificateFacts) -> String {
+    let CertificateFacts { subject, issuer, key, key_bits, signature, not_before, not_after, sha1, .. } =
         certificate;
     let names: Vec<String> = certificate.names.iter().map(|name| escape(name).into_owned()).collect();
     format!(
@@ -297,7 +297,7 @@ fn ssl_cert(certificate: &Certificate) -> String {
     )
 }
 
-fn alert_script(xml: &mut Out<'_>, facts: &AlertFacts) -> io::Result<()> {
+fn alert_script(xml: &mut XmlWriter<'_>, facts: &AlertFacts) -> io::Result<()> {
     let references = facts.references.join(" ");
     let told = facts.verdict.as_deref();
     let verdict = told.map_or_else(String::new, |told| format!(" {}: {}", told.verdict.name(), told.reason));

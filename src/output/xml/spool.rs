@@ -18,7 +18,7 @@ const OVERHEAD: usize = 96;
 
 /// One port of a host as XML.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Port {
+pub(super) struct XmlPort {
     /// Time at which it was seen.
     pub(super) timestamp: Timestamp,
     pub(super) number: u16,
@@ -29,12 +29,12 @@ pub(super) struct Port {
 }
 
 /// A host with its ports in order.
-pub(super) type Host = (IpAddr, Vec<Port>);
+pub(super) type SpooledHost = (IpAddr, Vec<XmlPort>);
 
 /// Hosts that are not complete.
 #[derive(Debug)]
-pub(super) struct Spool {
-    held: BTreeMap<IpAddr, Vec<Port>>,
+pub(super) struct HostSpool {
+    held: BTreeMap<IpAddr, Vec<XmlPort>>,
     octets: usize,
     limit: usize,
     /// Number of ports of a complete host.
@@ -42,10 +42,10 @@ pub(super) struct Spool {
     file: Option<File>,
     /// End of each run in the file.
     ends: Vec<u64>,
-    merge: Option<Merge>,
+    merge: Option<SpoolMerge>,
 }
 
-impl Spool {
+impl HostSpool {
     /// Creates a spool for hosts with `ports` ports each.
     pub(super) fn new(ports: usize) -> Self {
         Self::with_limit(ports, HELD)
@@ -59,7 +59,7 @@ impl Spool {
     ///
     /// # Errors
     /// The temporary file cannot be written.
-    pub(super) fn add(&mut self, address: IpAddr, port: Port) -> io::Result<Option<Host>> {
+    pub(super) fn add(&mut self, address: IpAddr, port: XmlPort) -> io::Result<Option<SpooledHost>> {
         self.octets += port.element.len() + OVERHEAD;
         let ports = self.held.entry(address).or_default();
         ports.push(port);
@@ -98,49 +98,49 @@ impl Spool {
     ///
     /// # Errors
     /// The temporary file cannot be read.
-    pub(super) fn next(&mut self) -> io::Result<Option<Host>> {
+    pub(super) fn next(&mut self) -> io::Result<Option<SpooledHost>> {
         if self.file.is_none() {
             return Ok(self.held.pop_first().map(|(address, ports)| in_order(address, ports)));
         }
         if self.merge.is_none() {
             self.spill()?;
             let file = self.file.as_ref().map(File::try_clone).transpose()?;
-            self.merge = file.map(|file| Merge::new(&file, &self.ends)).transpose()?;
+            self.merge = file.map(|file| SpoolMerge::new(&file, &self.ends)).transpose()?;
         }
-        self.merge.as_mut().map_or(Ok(None), Merge::next)
+        self.merge.as_mut().map_or(Ok(None), SpoolMerge::next)
     }
 }
 
-fn in_order(address: IpAddr, mut ports: Vec<Port>) -> Host {
+fn in_order(address: IpAddr, mut ports: Vec<XmlPort>) -> SpooledHost {
     ports.sort_by_key(|port| port.number);
     (address, ports)
 }
 
 /// Merge of the file's sorted runs.
 #[derive(Debug)]
-struct Merge {
+struct SpoolMerge {
     file: File,
-    runs: Vec<Run>,
+    runs: Vec<SpoolRun>,
 }
 
 #[derive(Debug)]
-struct Run {
+struct SpoolRun {
     from: u64,
     end: u64,
     /// Bytes that were read from the file and not used yet.
     buffer: io::Cursor<Vec<u8>>,
-    front: Option<(IpAddr, Port)>,
+    front: Option<(IpAddr, XmlPort)>,
 }
 
 /// Number of bytes that are read of a run at once.
 const CHUNK: u64 = 128 * 1024;
 
-impl Merge {
+impl SpoolMerge {
     fn new(file: &File, ends: &[u64]) -> io::Result<Self> {
         let mut merge = Self { file: file.try_clone()?, runs: Vec::with_capacity(ends.len()) };
         let mut from = 0;
         for end in ends {
-            let mut run = Run { from, end: *end, buffer: io::Cursor::default(), front: None };
+            let mut run = SpoolRun { from, end: *end, buffer: io::Cursor::default(), front: None };
             run.advance(&mut merge.file)?;
             merge.runs.push(run);
             from = *end;
@@ -148,7 +148,7 @@ impl Merge {
         Ok(merge)
     }
 
-    fn next(&mut self) -> io::Result<Option<Host>> {
+    fn next(&mut self) -> io::Result<Option<SpooledHost>> {
         let fronts = self.runs.iter().filter_map(|run| run.front.as_ref());
         let Some(address) = fronts.map(|(address, _)| *address).min() else { return Ok(None) };
         let mut ports = Vec::new();
@@ -162,13 +162,13 @@ impl Merge {
     }
 }
 
-impl Run {
+impl SpoolRun {
     fn advance(&mut self, file: &mut File) -> io::Result<()> {
         self.front = None;
         if self.at_end() {
             return Ok(());
         }
-        let mut source = Source { run: self, file };
+        let mut source = SpoolRunReader { run: self, file };
         let record = read_record(&mut source)?;
         self.front = Some(record);
         Ok(())
@@ -180,14 +180,14 @@ impl Run {
 }
 
 /// The bytes of one run.
-struct Source<'a> {
-    run: &'a mut Run,
+struct SpoolRunReader<'a> {
+    run: &'a mut SpoolRun,
     file: &'a mut File,
 }
 
-impl Read for Source<'_> {
+impl Read for SpoolRunReader<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let Run { from, end, buffer, .. } = self.run;
+        let SpoolRun { from, end, buffer, .. } = self.run;
         if buffer.position() >= buffer.get_ref().len() as u64 && from < end {
             let length = CHUNK.min(*end - *from);
             let mut octets = std::mem::take(buffer).into_inner();
@@ -202,7 +202,7 @@ impl Read for Source<'_> {
 }
 
 /// Writes address (16 bytes, mapped for IPv4), port, whether it answered, time, length, element.
-fn write_record(writer: &mut impl io::Write, address: IpAddr, port: &Port) -> io::Result<()> {
+fn write_record(writer: &mut impl io::Write, address: IpAddr, port: &XmlPort) -> io::Result<()> {
     let mapped = match address {
         IpAddr::V4(address) => address.to_ipv6_mapped(),
         IpAddr::V6(address) => address,
@@ -216,7 +216,7 @@ fn write_record(writer: &mut impl io::Write, address: IpAddr, port: &Port) -> io
     writer.write_all(&port.element)
 }
 
-fn read_record(reader: &mut impl Read) -> io::Result<(IpAddr, Port)> {
+fn read_record(reader: &mut impl Read) -> io::Result<(IpAddr, XmlPort)> {
     let [is_ipv4] = read_octets(reader)?;
     let address = Ipv6Addr::from(read_octets::<16>(reader)?);
     let mapped = address.to_ipv4_mapped().filter(|_| is_ipv4 == 1);
@@ -227,7 +227,7 @@ fn read_record(reader: &mut impl Read) -> io::Result<(IpAddr, Port)> {
     let length = u64::from_le_bytes(read_octets(reader)?);
     let mut element = Vec::new();
     reader.take(length).read_to_end(&mut element)?;
-    Ok((address, Port { timestamp, number, answered: answered == 1, element }))
+    Ok((address, XmlPort { timestamp, number, answered: answered == 1, element }))
 }
 
 fn read_octets<const N: usize>(reader: &mut impl Read) -> io::Result<[u8; N]> {
@@ -242,10 +242,10 @@ mod tests {
 
     use super::*;
 
-    fn port(number: u16, octets: usize) -> Port {
+    fn port(number: u16, octets: usize) -> XmlPort {
         let element = format!("<{number}{}>", "x".repeat(octets)).into_bytes();
         let timestamp = Timestamp::from_nanos(u64::from(number) * 7);
-        Port { timestamp, number, answered: number.is_multiple_of(2), element }
+        XmlPort { timestamp, number, answered: number.is_multiple_of(2), element }
     }
 
     fn address(host: u8) -> IpAddr {
@@ -266,10 +266,10 @@ mod tests {
             missing in 0..12_usize,
         ) {
             // Twenty hosts of twelve ports each, some of which lack the last ones.
-            let mut spool = Spool::with_limit(12, limit);
-            let mut back = BTreeMap::<IpAddr, Vec<Port>>::new();
+            let mut spool = HostSpool::with_limit(12, limit);
+            let mut back = BTreeMap::<IpAddr, Vec<XmlPort>>::new();
             let mut times = 0;
-            let mut take = |(address, ports): Host| {
+            let mut take = |(address, ports): SpooledHost| {
                 times += 1;
                 back.entry(address).or_default().extend(ports);
             };

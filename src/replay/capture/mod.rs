@@ -12,7 +12,7 @@ use pcap_parser::pcap::{
 };
 use pcap_parser::{PcapHeader, nom};
 
-use super::window::Window;
+use super::window::StreamWindow;
 use crate::event::Timestamp;
 
 /// Limit of a record (pcap) or block (pcapng), in bytes.
@@ -28,7 +28,7 @@ const SECOND: u64 = 1_000_000_000;
 
 /// One captured frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Frame<'a> {
+pub struct CapturedFrame<'a> {
     /// Number, from 1.
     pub number: u64,
     /// Time of the capture.
@@ -77,21 +77,21 @@ pub enum CaptureError {
 }
 
 /// Open capture.
-pub struct Capture<R> {
-    window: Window<R>,
-    format: Format,
+pub struct CaptureReader<R> {
+    window: StreamWindow<R>,
+    format: CaptureFormat,
     frames: u64,
     /// Size of the last frame in the window, in bytes.
     taken: usize,
 }
 
-enum Format {
+enum CaptureFormat {
     Pcap(PcapHeader),
-    PcapNg(ng::Section),
+    PcapNg(ng::PcapNgSection),
 }
 
 /// Record at the start of the window.
-enum Record {
+enum CaptureRecord {
     /// Frame, with positions from the window's start.
     Frame(FrameAt),
     /// Another record of this size in bytes.
@@ -112,17 +112,22 @@ struct FrameAt {
     interface: Option<usize>,
 }
 
-impl<R: Read> Capture<R> {
+impl<R: Read> CaptureReader<R> {
     /// Detects the format from the first bytes.
     ///
     /// # Errors
     ///
     /// The file is not a capture, or unreadable.
     pub fn open(source: R) -> Result<Self, CaptureError> {
-        let mut window = Window::new(source);
+        let mut window = StreamWindow::new(source);
         let filled = window.fill(PCAP_HEADER).map_err(|error| CaptureError::Read { offset: 0, error })?;
         if window.data().starts_with(&SECTION_HEADER) {
-            return Ok(Self { window, format: Format::PcapNg(ng::Section::default()), frames: 0, taken: 0 });
+            return Ok(Self {
+                window,
+                format: CaptureFormat::PcapNg(ng::PcapNgSection::default()),
+                frames: 0,
+                taken: 0,
+            });
         }
         let Ok((_, header)) = parse_pcap_header(window.data()) else {
             let magic = window.data().first_chunk().is_some_and(is_pcap_magic);
@@ -132,7 +137,7 @@ impl<R: Read> Capture<R> {
             });
         };
         window.consume(PCAP_HEADER);
-        Ok(Self { window, format: Format::Pcap(header), frames: 0, taken: 0 })
+        Ok(Self { window, format: CaptureFormat::Pcap(header), frames: 0, taken: 0 })
     }
 
     /// Returns the next frame; `None` at the end.
@@ -140,22 +145,22 @@ impl<R: Read> Capture<R> {
     /// # Errors
     ///
     /// The capture cannot be read further; every later call fails, too.
-    pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, CaptureError> {
+    pub fn next_frame(&mut self) -> Result<Option<CapturedFrame<'_>>, CaptureError> {
         self.window.consume(std::mem::take(&mut self.taken));
         let at = loop {
             let record = match &mut self.format {
-                Format::Pcap(header) => pcap_record(header, self.window.data()),
-                Format::PcapNg(section) => section.record(self.window.data()),
+                CaptureFormat::Pcap(header) => pcap_record(header, self.window.data()),
+                CaptureFormat::PcapNg(section) => section.record(self.window.data()),
             };
             let offset = self.window.offset();
             match record {
-                Record::Frame(at) => break at,
-                Record::Other(length) => self.window.consume(length.max(1)),
-                Record::Damaged(what) => return Err(CaptureError::Damaged { offset, what }),
-                Record::More(wanted) if wanted > RECORD_LIMIT => {
+                CaptureRecord::Frame(at) => break at,
+                CaptureRecord::Other(length) => self.window.consume(length.max(1)),
+                CaptureRecord::Damaged(what) => return Err(CaptureError::Damaged { offset, what }),
+                CaptureRecord::More(wanted) if wanted > RECORD_LIMIT => {
                     return Err(CaptureError::Damaged { offset, what: "a record above the size limit" });
                 }
-                Record::More(wanted) => {
+                CaptureRecord::More(wanted) => {
                     let wanted = wanted.max(self.window.data().len() + 1);
                     let filled =
                         self.window.fill(wanted).map_err(|error| CaptureError::Read { offset, error })?;
@@ -173,14 +178,14 @@ impl<R: Read> Capture<R> {
         Ok(Some(self.frame(&at)))
     }
 
-    fn frame(&mut self, at: &FrameAt) -> Frame<'_> {
+    fn frame(&mut self, at: &FrameAt) -> CapturedFrame<'_> {
         self.taken = at.consumed;
         let octets = self.window.data().get(at.start..at.start + at.captured).unwrap_or_default();
         let interface = match &self.format {
-            Format::Pcap(_) => None,
-            Format::PcapNg(section) => at.interface.and_then(|index| section.interface_name(index)),
+            CaptureFormat::Pcap(_) => None,
+            CaptureFormat::PcapNg(section) => at.interface.and_then(|index| section.interface_name(index)),
         };
-        Frame {
+        CapturedFrame {
             number: self.frames,
             timestamp: at.timestamp,
             link: at.link,
@@ -191,7 +196,7 @@ impl<R: Read> Capture<R> {
     }
 }
 
-impl Format {
+impl CaptureFormat {
     const fn record_name(&self) -> &'static str {
         match self {
             Self::Pcap(_) => "a packet record",
@@ -204,7 +209,7 @@ const fn is_pcap_magic(octets: &[u8; 4]) -> bool {
     matches!(u32::from_le_bytes(*octets), 0xa1b2_c3d4 | 0xa1b2_3c4d | 0xa1b2_cd34 | 0xd4c3_b2a1 | 0x4d3c_b2a1)
 }
 
-fn pcap_record(header: &PcapHeader, data: &[u8]) -> Record {
+fn pcap_record(header: &PcapHeader, data: &[u8]) -> CaptureRecord {
     let (parse, record_header): (fn(_) -> _, _) = match (header.is_modified_format(), header.is_bigendian()) {
         (true, _) => (parse_pcap_frame_modified, 24),
         (false, true) => (parse_pcap_frame_be, 16),
@@ -215,7 +220,7 @@ fn pcap_record(header: &PcapHeader, data: &[u8]) -> Record {
         Err(error) => return incomplete(&error, data.len(), "an unreadable packet record"),
     };
     let fraction = u64::from(block.ts_usec) * if header.is_nanosecond_precision() { 1 } else { 1000 };
-    Record::Frame(FrameAt {
+    CaptureRecord::Frame(FrameAt {
         consumed: record_header + block.data.len(),
         start: record_header,
         captured: block.data.len(),
@@ -227,11 +232,13 @@ fn pcap_record(header: &PcapHeader, data: &[u8]) -> Record {
 }
 
 /// Translates a parser's error: more bytes are needed, or the record is damaged.
-fn incomplete<E>(error: &nom::Err<E>, have: usize, damage: &'static str) -> Record {
+fn incomplete<E>(error: &nom::Err<E>, have: usize, damage: &'static str) -> CaptureRecord {
     match error {
-        nom::Err::Incomplete(nom::Needed::Size(missing)) => Record::More(have.saturating_add(missing.get())),
-        nom::Err::Incomplete(nom::Needed::Unknown) => Record::More(have + 1),
-        nom::Err::Error(_) | nom::Err::Failure(_) => Record::Damaged(damage),
+        nom::Err::Incomplete(nom::Needed::Size(missing)) => {
+            CaptureRecord::More(have.saturating_add(missing.get()))
+        }
+        nom::Err::Incomplete(nom::Needed::Unknown) => CaptureRecord::More(have + 1),
+        nom::Err::Error(_) | nom::Err::Failure(_) => CaptureRecord::Damaged(damage),
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pcap_parser::pcapng::{Block, InterfaceDescriptionBlock, parse_block_be, parse_block_le};
 
-use super::{FrameAt, Record, SECOND, SECTION_HEADER, length, link_type};
+use super::{CaptureRecord, FrameAt, SECOND, SECTION_HEADER, length, link_type};
 use crate::event::Timestamp;
 
 /// Limit of interfaces in one section; further ones are ignored.
@@ -39,20 +39,20 @@ const SIMPLE_HEADER: usize = 12;
 
 /// State since the last section header.
 #[derive(Debug, Default)]
-pub(super) struct Section {
+pub(super) struct PcapNgSection {
     big_endian: bool,
-    interfaces: Vec<Interface>,
-    names: Names,
+    interfaces: Vec<CaptureInterface>,
+    names: InterfaceNames,
 }
 
 /// Names of interfaces without duplicates, up to [`NAMES_LIMIT`] bytes.
 #[derive(Debug, Default)]
-struct Names {
+struct InterfaceNames {
     known: HashSet<Arc<str>>,
     octets: usize,
 }
 
-impl Names {
+impl InterfaceNames {
     /// Returns the name to store; none if it is too long, or the limit is reached.
     fn keep(&mut self, name: &str) -> Option<Arc<str>> {
         if let Some(known) = self.known.get(name) {
@@ -69,7 +69,7 @@ impl Names {
 }
 
 #[derive(Debug)]
-struct Interface {
+struct CaptureInterface {
     link: u16,
     snap_length: usize,
     resolution: u8,
@@ -77,30 +77,30 @@ struct Interface {
     name: Option<Arc<str>>,
 }
 
-impl Section {
+impl PcapNgSection {
     /// Returns the block at the start of `data`.
     ///
     /// Its length is checked here: the parser sees only whole blocks of relevant types.
-    pub(super) fn record(&mut self, data: &[u8]) -> Record {
-        let Some(header) = data.get(..SMALLEST_BLOCK) else { return Record::More(SMALLEST_BLOCK) };
+    pub(super) fn record(&mut self, data: &[u8]) -> CaptureRecord {
+        let Some(header) = data.get(..SMALLEST_BLOCK) else { return CaptureRecord::More(SMALLEST_BLOCK) };
         let is_section = header.starts_with(&SECTION_HEADER);
         if is_section && !self.begin(header) {
-            return Record::Damaged("a section with an unknown byte order");
+            return CaptureRecord::Damaged("a section with an unknown byte order");
         }
         let (Some(kind), Some(field)) = (self.word(header, 0), self.word(header, 4)) else {
-            return Record::More(SMALLEST_BLOCK);
+            return CaptureRecord::More(SMALLEST_BLOCK);
         };
         let consumed = length(field);
         if consumed < SMALLEST_BLOCK {
-            return Record::Damaged("a block that is shorter than its header");
+            return CaptureRecord::Damaged("a block that is shorter than its header");
         }
-        let Some(block) = data.get(..consumed) else { return Record::More(consumed) };
+        let Some(block) = data.get(..consumed) else { return CaptureRecord::More(consumed) };
         if self.word(block, consumed - 4) != Some(field) {
-            return Record::Damaged("an inconsistent block");
+            return CaptureRecord::Damaged("an inconsistent block");
         }
         match kind {
             INTERFACE_BLOCK | PACKET_BLOCK | SIMPLE_BLOCK | ENHANCED_BLOCK => self.parsed(block),
-            _ => Record::Other(consumed),
+            _ => CaptureRecord::Other(consumed),
         }
     }
 
@@ -113,18 +113,18 @@ impl Section {
     }
 
     /// Parses a whole block.
-    fn parsed(&mut self, data: &[u8]) -> Record {
+    fn parsed(&mut self, data: &[u8]) -> CaptureRecord {
         let parse = if self.big_endian { parse_block_be } else { parse_block_le };
-        let Ok((_, block)) = parse(data) else { return Record::Damaged("an inconsistent block") };
+        let Ok((_, block)) = parse(data) else { return CaptureRecord::Damaged("an inconsistent block") };
         let consumed = data.len();
         match block {
             Block::InterfaceDescription(description) => {
                 self.describe(&description);
-                Record::Other(consumed)
+                CaptureRecord::Other(consumed)
             }
             Block::EnhancedPacket(packet) => self.frame(
                 consumed,
-                &Packet {
+                &PacketBlock {
                     start: ENHANCED_HEADER,
                     room: packet.data.len(),
                     captured: length(packet.caplen),
@@ -138,7 +138,7 @@ impl Section {
                 let snap_length = self.interfaces.first().map_or(0, |interface| interface.snap_length);
                 self.frame(
                     consumed,
-                    &Packet {
+                    &PacketBlock {
                         start: SIMPLE_HEADER,
                         room: packet.data.len(),
                         captured: if snap_length == 0 { wire_length } else { wire_length.min(snap_length) },
@@ -152,10 +152,10 @@ impl Section {
             Block::Unknown(block) if self.word(data, 0) == Some(PACKET_BLOCK) => {
                 match self.obsolete_packet(block.data) {
                     Some(packet) => self.frame(consumed, &packet),
-                    None => Record::Damaged("a packet block that is too short"),
+                    None => CaptureRecord::Damaged("a packet block that is too short"),
                 }
             }
-            _ => Record::Other(consumed),
+            _ => CaptureRecord::Other(consumed),
         }
     }
 
@@ -164,7 +164,7 @@ impl Section {
             return;
         }
         let name = description.if_name().and_then(Result::ok).and_then(|name| self.names.keep(name));
-        self.interfaces.push(Interface {
+        self.interfaces.push(CaptureInterface {
             link: link_type(description.linktype.0),
             snap_length: length(description.snaplen),
             resolution: description.if_tsresol,
@@ -178,14 +178,14 @@ impl Section {
         self.interfaces.get(index)?.name.as_deref()
     }
 
-    fn frame(&self, consumed: usize, packet: &Packet) -> Record {
+    fn frame(&self, consumed: usize, packet: &PacketBlock) -> CaptureRecord {
         let Some(interface) = self.interfaces.get(packet.interface) else {
-            return Record::Damaged("a packet of an undescribed interface");
+            return CaptureRecord::Damaged("a packet of an undescribed interface");
         };
         if packet.start + packet.room > consumed {
-            return Record::Damaged("a packet that is longer than its block");
+            return CaptureRecord::Damaged("a packet that is longer than its block");
         }
-        Record::Frame(FrameAt {
+        CaptureRecord::Frame(FrameAt {
             consumed,
             start: packet.start,
             captured: packet.captured.min(packet.room),
@@ -203,11 +203,11 @@ impl Section {
 
     /// Parses an obsolete packet block: interface (16 bits), drops (16 bits), time (64 bits, high word
     /// first), captured and original length (32 bits each).
-    fn obsolete_packet(&self, body: &[u8]) -> Option<Packet> {
+    fn obsolete_packet(&self, body: &[u8]) -> Option<PacketBlock> {
         let word = |at| self.word(body, at);
         let index = body.first_chunk::<2>()?;
         let index = if self.big_endian { u16::from_be_bytes(*index) } else { u16::from_le_bytes(*index) };
-        Some(Packet {
+        Some(PacketBlock {
             start: ENHANCED_HEADER,
             room: body.len().checked_sub(20)?,
             captured: length(word(12)?),
@@ -219,7 +219,7 @@ impl Section {
 }
 
 /// Fields of any block with a packet.
-struct Packet {
+struct PacketBlock {
     start: usize,
     room: usize,
     captured: usize,
@@ -228,7 +228,7 @@ struct Packet {
     time: u64,
 }
 
-impl Interface {
+impl CaptureInterface {
     /// Converts units of `if_tsresol` (a power of ten, or of two if the upper bit is set), with whole seconds
     /// of `if_tsoffset`.
     fn timestamp(&self, units: u64) -> Timestamp {

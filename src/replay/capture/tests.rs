@@ -65,7 +65,7 @@ type Seen = (u64, u64, Vec<u8>, usize);
 
 fn frames(file: &[u8]) -> (Vec<Seen>, Option<CaptureError>) {
     let mut seen = Vec::new();
-    let mut capture = match Capture::open(Cursor::new(file.to_vec())) {
+    let mut capture = match CaptureReader::open(Cursor::new(file.to_vec())) {
         Ok(capture) => capture,
         Err(error) => return (seen, Some(error)),
     };
@@ -155,7 +155,7 @@ fn interfaces_are_named_and_simple_and_obsolete_packets_are_read() {
     let mut obsolete: Vec<u8> = [0_u32, 0, 2_000_000, 5, 5].into_iter().flat_map(u32::to_le_bytes).collect();
     obsolete.extend(b"older");
     let file = [section(false), interface(false, None), simple, block(false, 2, &obsolete)].concat();
-    let mut capture = Capture::open(Cursor::new(file)).unwrap();
+    let mut capture = CaptureReader::open(Cursor::new(file)).unwrap();
     let frame = capture.next_frame().unwrap().unwrap();
     assert_eq!((frame.octets, frame.interface), (&b"frame"[..], Some("eth0")));
     let frame = capture.next_frame().unwrap().unwrap();
@@ -181,7 +181,7 @@ fn names_of_interfaces_take_bounded_memory_and_equal_ones_are_kept_once() {
     capture.extend(named_interface(&long[..255]));
     let packets = [0, 1, 2, 8193, 8194].map(|index| enhanced(false, index, 0, b"frame", 5));
     capture.extend(packets.concat());
-    let mut capture = Capture::open(Cursor::new(capture)).unwrap();
+    let mut capture = CaptureReader::open(Cursor::new(capture)).unwrap();
     let mut names = Vec::new();
     while let Some(frame) = capture.next_frame().unwrap() {
         names.push(frame.interface.map(|name| (name.len(), name.as_ptr())));
@@ -278,7 +278,7 @@ proptest! {
 }
 
 fn frames_of_any_link(file: &[u8]) -> usize {
-    let Ok(mut capture) = Capture::open(Cursor::new(file.to_vec())) else { return 0 };
+    let Ok(mut capture) = CaptureReader::open(Cursor::new(file.to_vec())) else { return 0 };
     let mut count = 0;
     while let Ok(Some(_)) = capture.next_frame() {
         count += 1;

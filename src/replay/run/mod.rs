@@ -6,15 +6,17 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
-use super::capture::{Capture, CaptureError, Frame};
-use super::input::Input;
-use crate::engine::{Checksums, Counters, EngineConfig, PacketInput, Tracking};
-use crate::event::{EventSink, Source, Timestamp};
-use crate::inline::Inspector;
-use crate::packet::link::{Carried, Vlans};
-use crate::packet::{Parsed, Reassembled, Reassembler, ReassemblyLimits, encapsulation, parse};
+use super::capture::{CaptureError, CaptureReader, CapturedFrame};
+use super::input::CaptureInput;
+use crate::engine::{ChecksumState, EngineConfig, EngineCounters, PacketInput, TrackingMode};
+use crate::event::{EventSink, EventSource, Timestamp};
+use crate::inline::InlineInspector;
+use crate::packet::link::{FrameContent, VlanIds};
+use crate::packet::{
+    FragmentReassembler, ParsedPacket, ReassemblyLimits, ReassemblyResult, encapsulation, parse,
+};
 use crate::rules::RuleSet;
-use crate::rules::fingerprint::Fingerprints;
+use crate::rules::fingerprint::FingerprintSet;
 
 /// Interval of checks for silent flows, by the capture's clock.
 const TICK: Duration = Duration::from_secs(1);
@@ -28,16 +30,16 @@ const LOOK_UP: u64 = 4096;
 /// Settings of a replay.
 #[derive(Debug, Clone)]
 pub struct ReplayConfig {
-    /// Settings of the engine; its source is always [`Source::Replay`], its tracking [`Tracking::Lossy`].
+    /// Settings of the engine; its source is always [`EventSource::Replay`], its tracking [`TrackingMode::Lossy`].
     pub engine: EngineConfig,
     /// Handling of wrong checksums. Captures of the sending host have many, since the network card fills them
     /// in.
-    pub checksums: Checksums,
+    pub checksums: ChecksumState,
 }
 
 /// Counters of read data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Totals {
+pub struct ReplayTotals {
     /// Number of captures.
     pub files: u64,
     /// Number of frames.
@@ -63,27 +65,27 @@ pub enum ReplayError {
 
 /// Inspector for captures.
 #[derive(Debug)]
-pub struct Replay {
-    inspector: Inspector,
-    checksums: Checksums,
+pub struct CaptureReplay {
+    inspector: InlineInspector,
+    checksums: ChecksumState,
     /// Fragments of packets that may belong to a tunnel; the engine reassembles those with TCP.
-    tunnelled: Reassembler,
+    tunnelled: FragmentReassembler,
     last: Timestamp,
-    totals: Totals,
+    totals: ReplayTotals,
 }
 
-impl Replay {
+impl CaptureReplay {
     /// Returns a new replay.
-    pub fn new(config: ReplayConfig, rules: Arc<RuleSet>, fingerprints: Option<Arc<Fingerprints>>) -> Self {
+    pub fn new(config: ReplayConfig, rules: Arc<RuleSet>, fingerprints: Option<Arc<FingerprintSet>>) -> Self {
         let ReplayConfig { mut engine, checksums } = config;
-        engine.source = Source::Replay;
-        engine.tracking = Tracking::Lossy;
+        engine.source = EventSource::Replay;
+        engine.tracking = TrackingMode::Lossy;
         Self {
-            inspector: Inspector::new(engine, Arc::new(ArcSwap::new(rules)), fingerprints, TICK),
+            inspector: InlineInspector::new(engine, Arc::new(ArcSwap::new(rules)), fingerprints, TICK),
             checksums,
-            tunnelled: Reassembler::new(ReassemblyLimits::default()),
+            tunnelled: FragmentReassembler::new(ReassemblyLimits::default()),
             last: Timestamp::default(),
-            totals: Totals::default(),
+            totals: ReplayTotals::default(),
         }
     }
 
@@ -98,13 +100,13 @@ impl Replay {
     /// The capture is damaged; everything before the damage was judged.
     pub fn read(
         &mut self,
-        input: Input,
+        input: CaptureInput,
         sink: &mut impl EventSink,
         mut look_up: impl FnMut() -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, ReplayError> {
         self.totals.files += 1;
         let before = self.totals;
-        let mut capture = Capture::open(input)?;
+        let mut capture = CaptureReader::open(input)?;
         let mut unknown = None;
         while let Some(frame) = capture.next_frame()? {
             unknown = self.frame(&frame, sink).or(unknown);
@@ -122,36 +124,36 @@ impl Replay {
     /// Ends every flow and emits its remaining events: the next capture is a separate one.
     pub fn finish(&mut self, sink: &mut impl EventSink) {
         self.inspector.finish(self.last, sink);
-        self.tunnelled = Reassembler::new(ReassemblyLimits::default());
+        self.tunnelled = FragmentReassembler::new(ReassemblyLimits::default());
         self.last = Timestamp::default();
     }
 
     /// Returns the counters of read data.
-    pub fn totals(&self) -> &Totals {
+    pub fn totals(&self) -> &ReplayTotals {
         &self.totals
     }
 
     /// Returns the engine's counters.
-    pub fn counters(&self) -> &Counters {
+    pub fn counters(&self) -> &EngineCounters {
         self.inspector.counters()
     }
 
     /// Handles one frame; returns its link type if that is unsupported.
-    fn frame(&mut self, frame: &Frame<'_>, sink: &mut impl EventSink) -> Option<u16> {
+    fn frame(&mut self, frame: &CapturedFrame<'_>, sink: &mut impl EventSink) -> Option<u16> {
         self.totals.frames += 1;
         self.totals.octets += frame.octets.len() as u64;
         self.clock(frame.timestamp, sink);
         match encapsulation::innermost(frame.link, frame.octets) {
-            Carried::Ip { packet, vlans } => {
+            FrameContent::Ip { packet, vlans } => {
                 let missing = frame.wire_length - frame.octets.len();
                 self.packet(packet, vlans, missing, frame, sink);
                 None
             }
-            Carried::Other => {
+            FrameContent::Other => {
                 self.totals.not_ip += 1;
                 None
             }
-            Carried::UnknownLink => {
+            FrameContent::UnknownLink => {
                 self.totals.unknown_link += 1;
                 Some(frame.link)
             }
@@ -162,18 +164,18 @@ impl Replay {
     fn packet(
         &mut self,
         packet: &[u8],
-        vlans: Vlans,
+        vlans: VlanIds,
         missing: usize,
-        frame: &Frame<'_>,
+        frame: &CapturedFrame<'_>,
         sink: &mut impl EventSink,
     ) {
         if encapsulation::is_piece(packet)
-            && let Ok(Parsed::Fragment(fragment)) = parse(packet, packet.len() + missing)
-            && let Reassembled::Whole(whole) = self.tunnelled.push(&fragment, self.last)
-            && let Carried::Ip { packet: inner, vlans: own } = encapsulation::innermost(RAW_IP, &whole)
+            && let Ok(ParsedPacket::Fragment(fragment)) = parse(packet, packet.len() + missing)
+            && let ReassemblyResult::Whole(whole) = self.tunnelled.push(&fragment, self.last)
+            && let FrameContent::Ip { packet: inner, vlans: own } = encapsulation::innermost(RAW_IP, &whole)
             && inner.len() < whole.len()
         {
-            let vlans = if own == Vlans::default() { vlans } else { own };
+            let vlans = if own == VlanIds::default() { vlans } else { own };
             return self.packet(inner, vlans, 0, frame, sink);
         }
         let input = PacketInput {

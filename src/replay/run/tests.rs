@@ -1,8 +1,8 @@
 use std::io::Cursor;
 
 use super::*;
-use crate::event::{Application, Event, EventKind, SshSide};
-use crate::packet::Flags;
+use crate::event::{ApplicationFacts, Event, EventKind, SshSide};
+use crate::packet::TcpFlags;
 use crate::packet::testing::{SegmentBuilder, endpoint};
 
 /// A capture of raw IP packets, one a second.
@@ -23,23 +23,23 @@ fn ssh() -> Vec<Vec<u8>> {
     let up = || SegmentBuilder::new(client, server);
     let down = || SegmentBuilder::new(server, client);
     vec![
-        up().flags(Flags::SYN).sequence(99).build(),
-        down().flags(Flags::SYN | Flags::ACK).sequence(999).acknowledgement(100).build(),
+        up().flags(TcpFlags::SYN).sequence(99).build(),
+        down().flags(TcpFlags::SYN | TcpFlags::ACK).sequence(999).acknowledgement(100).build(),
         up().sequence(100).acknowledgement(1000).build(),
         down().sequence(1000).acknowledgement(100).payload(b"SSH-2.0-OpenSSH_9.2p1\r\n").build(),
         up().sequence(100).acknowledgement(1023).payload(b"SSH-2.0-client\r\n").build(),
     ]
 }
 
-fn replay() -> Replay {
-    let config = ReplayConfig { engine: EngineConfig::default(), checksums: Checksums::Verify };
-    Replay::new(config, Arc::new(RuleSet::empty()), None)
+fn replay() -> CaptureReplay {
+    let config = ReplayConfig { engine: EngineConfig::default(), checksums: ChecksumState::Verify };
+    CaptureReplay::new(config, Arc::new(RuleSet::empty()), None)
 }
 
-fn read(replay: &mut Replay, file: Vec<u8>) -> (Vec<Event>, Result<ControlFlow<()>, ReplayError>) {
+fn read(replay: &mut CaptureReplay, file: Vec<u8>) -> (Vec<Event>, Result<ControlFlow<()>, ReplayError>) {
     let mut events = Vec::new();
-    let outcome =
-        replay.read(Input::new(Cursor::new(file), None).unwrap(), &mut events, || ControlFlow::Continue(()));
+    let outcome = replay
+        .read(CaptureInput::new(Cursor::new(file), None).unwrap(), &mut events, || ControlFlow::Continue(()));
     (events, outcome)
 }
 
@@ -51,7 +51,7 @@ fn software(side: Option<&SshSide>) -> Option<&str> {
 fn identifications(events: &[Event]) -> Vec<(u64, Option<&str>, Option<&str>)> {
     let mut found = Vec::new();
     for event in events {
-        if let EventKind::Application(Application::Ssh(facts)) = &event.kind {
+        if let EventKind::Application(ApplicationFacts::Ssh(facts)) = &event.kind {
             let (client, server) = (software(facts.client.as_deref()), software(facts.server.as_deref()));
             found.push((event.timestamp.as_nanos(), client, server));
         }
@@ -110,7 +110,7 @@ fn an_unknown_link_type_is_told() {
 fn the_reader_stops_when_told() {
     let packets = vec![ssh()[0].clone(); usize::try_from(LOOK_UP).unwrap() + 10];
     let mut replay = replay();
-    let input = Input::new(Cursor::new(capture(&packets)), None).unwrap();
+    let input = CaptureInput::new(Cursor::new(capture(&packets)), None).unwrap();
     let outcome = replay.read(input, &mut Vec::new(), || ControlFlow::Break(()));
     assert_eq!(outcome.unwrap(), ControlFlow::Break(()));
     assert_eq!(replay.totals().frames, LOOK_UP);

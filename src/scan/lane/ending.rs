@@ -3,36 +3,36 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use bannerwall_ring::{RingError, Socket, Unattended};
+use bannerwall_ring::{DetachedOperation, DirectSocket, RingError};
 
-use super::{FIRST_PAUSE, LAST_PAUSE, Lane, Now, at, end};
+use super::{FIRST_PAUSE, LAST_PAUSE, LoopTime, RingWorker, at, end};
 use crate::event::PortState;
-use crate::scan::outcome::{Conversation, Outcome, Reason, Report};
-use crate::scan::probe::{Closed, Probe, Scene, Step};
-use crate::scan::table::{Fitness, Numbers};
-use crate::scan::{Close, Config};
+use crate::scan::outcome::{ExchangeOutcome, OutcomeSink, PortStateReason, TargetOutcome};
+use crate::scan::probe::{CloseReason, Probe, ProbeContext, ProbeStep};
+use crate::scan::table::{ConnectionNumbers, SocketState};
+use crate::scan::{CloseMethod, ScannerConfig};
 
-impl<P: Probe> Lane<P> {
+impl<P: Probe> RingWorker<P> {
     /// Cancels the operations in flight on a connection.
     pub(super) fn cancel(&mut self, place: u32) -> Result<(), RingError> {
         let Some(connection) = self.connections.get(at(place)) else { return Ok(()) };
         let keys = [connection.connect, connection.receive, connection.send];
         for operation in keys.into_iter().flatten() {
             self.ring.reserve(1)?;
-            self.ring.push_unattended(Unattended::Cancel { operation }, false)?;
+            self.ring.push_unattended(DetachedOperation::Cancel { operation }, false)?;
         }
         Ok(())
     }
 
     /// Ends connections and targets whose timeout passed.
-    pub(in super::super) fn expire(&mut self, now: Now) -> Result<(), RingError> {
+    pub(in super::super) fn expire(&mut self, now: LoopTime) -> Result<(), RingError> {
         while let Some(place) = self.connecting.expired(now.nanos) {
             // The connection does not end yet: its answer may arrive before the cancellation.
             self.cancel(place)?;
         }
         while let Some(place) = self.silent.expired(now.nanos) {
             if let Some(connection) = self.connections.get_mut(at(place)) {
-                end(connection, Closed::Silent);
+                end(connection, CloseReason::Silent);
             }
             self.cancel(place)?;
         }
@@ -43,14 +43,14 @@ impl<P: Probe> Lane<P> {
             self.watch(place, now)?;
         }
         while let Some(number) = self.whole.expired(now.nanos) {
-            let mut places = Numbers::default();
+            let mut places = ConnectionNumbers::default();
             if let Some(session) = self.sessions.get_mut(at(number)) {
                 session.expired = true;
                 places = session.connections;
             }
             for place in places.as_slice() {
                 if let Some(connection) = self.connections.get_mut(at(*place)) {
-                    end(connection, Closed::Expired);
+                    end(connection, CloseReason::Expired);
                 }
                 self.cancel(*place)?;
             }
@@ -67,14 +67,14 @@ impl<P: Probe> Lane<P> {
     }
 
     /// Lets the probe check an exchange without progress.
-    fn watch(&mut self, place: u32, now: Now) -> Result<(), RingError> {
+    fn watch(&mut self, place: u32, now: LoopTime) -> Result<(), RingError> {
         let Some(connection) = self.connections.get_mut(at(place)) else { return Ok(()) };
         let Some(session) = self.sessions.get_mut(at(connection.session)) else { return Ok(()) };
-        if self.probe.watch(&mut session.probe, &mut connection.probe, now.wall) == Step::More {
+        if self.probe.watch(&mut session.probe, &mut connection.probe, now.wall) == ProbeStep::More {
             self.watched.start(place, now.nanos);
             return Ok(());
         }
-        end(connection, Closed::Silent);
+        end(connection, CloseReason::Silent);
         self.cancel(place)
     }
 
@@ -82,15 +82,15 @@ impl<P: Probe> Lane<P> {
     pub(super) fn release(
         &mut self,
         place: u32,
-        now: Now,
-        report: &mut impl Report,
+        now: LoopTime,
+        report: &mut impl OutcomeSink,
     ) -> Result<(), RingError> {
         self.silent.stop(place);
         self.watched.stop(place);
         self.nudged.stop(place);
         let Some(connection) = self.connections.get_mut(at(place)) else { return Ok(()) };
         let number = connection.session;
-        let how = connection.ending.take().unwrap_or(Closed::Here);
+        let how = connection.ending.take().unwrap_or(CloseReason::Here);
         let Some(session) = self.sessions.get_mut(at(number)) else { return Ok(()) };
         session.connections.remove(place);
         if P::TALKS
@@ -98,7 +98,8 @@ impl<P: Probe> Lane<P> {
             && (session.found.is_some() || !session.connections.as_slice().is_empty())
             && let Some(target) = &session.target
         {
-            let mut scene = Scene { sink: report, now: now.wall, target, matches: &mut session.matches };
+            let mut scene =
+                ProbeContext { sink: report, now: now.wall, target, matches: &mut session.matches };
             self.probe.closed(&mut session.probe, &mut connection.probe, how, &mut scene);
         }
         // The siblings may need this slot for the work that they take over.
@@ -110,7 +111,7 @@ impl<P: Probe> Lane<P> {
     }
 
     /// Lets the session's other connections take over the work of an ended one.
-    fn rouse(&mut self, number: u32, now: Now) -> Result<(), RingError> {
+    fn rouse(&mut self, number: u32, now: LoopTime) -> Result<(), RingError> {
         let Some(session) = self.sessions.get(at(number)) else { return Ok(()) };
         let others = session.connections;
         for place in others.as_slice() {
@@ -125,9 +126,9 @@ impl<P: Probe> Lane<P> {
             }
             let step = probe.rouse(&mut session.probe, &mut connection.probe, now.wall, &mut connection.out);
             match step {
-                Step::More => self.send(*place)?,
-                Step::Close => {
-                    end(connection, Closed::Here);
+                ProbeStep::More => self.send(*place)?,
+                ProbeStep::Close => {
+                    end(connection, CloseReason::Here);
                     self.cancel(*place)?;
                 }
             }
@@ -139,11 +140,11 @@ impl<P: Probe> Lane<P> {
     fn free(&mut self, place: u32) -> Result<(), RingError> {
         let Some(connection) = self.connections.get_mut(at(place)) else { return Ok(()) };
         match (connection.fitness, self.close) {
-            (Fitness::Used(_), Close::Reset) => self.used.push(place),
-            (Fitness::Used(_), Close::Finish) => {
-                connection.fitness = Fitness::Absent;
+            (SocketState::Used(_), CloseMethod::Reset) => self.used.push(place),
+            (SocketState::Used(_), CloseMethod::Finish) => {
+                connection.fitness = SocketState::Absent;
                 self.ring.reserve(1)?;
-                self.ring.push_unattended(Unattended::Close { socket: Socket(place) }, false)?;
+                self.ring.push_unattended(DetachedOperation::Close { socket: DirectSocket(place) }, false)?;
                 self.fresh.push(place);
             }
             _ => self.fresh.push(place),
@@ -155,18 +156,18 @@ impl<P: Probe> Lane<P> {
     fn proceed(
         &mut self,
         number: u32,
-        how: Closed,
-        now: Now,
-        report: &mut impl Report,
+        how: CloseReason,
+        now: LoopTime,
+        report: &mut impl OutcomeSink,
     ) -> Result<(), RingError> {
-        let unanswered = matches!(how, Closed::Failed(libc::ECANCELED | libc::ETIMEDOUT));
+        let unanswered = matches!(how, CloseReason::Failed(libc::ECANCELED | libc::ETIMEDOUT));
         let again = unanswered && self.asks_again(number);
         let Some(session) = self.sessions.get_mut(at(number)) else { return Ok(()) };
         let open = !session.connections.as_slice().is_empty();
         let wanted = self.probe.wanted(&session.probe);
         match (how, session.found) {
             // A shortage says nothing about the target, so the session waits with exponential back-off.
-            (Closed::Failed(error), found) if is_shortage(error) && !open && !session.expired => {
+            (CloseReason::Failed(error), found) if is_shortage(error) && !open && !session.expired => {
                 if (found.is_none() || wanted > 0) && session.shortages < self.shortages {
                     let pause = (FIRST_PAUSE << session.shortages.min(16)).min(LAST_PAUSE);
                     session.shortages += 1;
@@ -176,17 +177,17 @@ impl<P: Probe> Lane<P> {
                     self.waiting.push(Reverse((now.nanos + pause, number)));
                     return Ok(());
                 }
-                session.found.get_or_insert(Reason::of_errno(error));
+                session.found.get_or_insert(PortStateReason::of_errno(error));
             }
             // Another connection of the session may still be accepted.
             (_, None) if unanswered && open => {}
             (_, None) if again => return self.ask_again(number, now),
-            (Closed::Failed(libc::ECANCELED), None) => {
-                session.found = Some((PortState::Filtered, Reason::NoResponse));
+            (CloseReason::Failed(libc::ECANCELED), None) => {
+                session.found = Some((PortState::Filtered, PortStateReason::NoResponse));
             }
-            (Closed::Failed(error), None) => session.found = Some(Reason::of_errno(error)),
-            (Closed::Expired | Closed::Silent, None) => {
-                session.found = Some((PortState::Filtered, Reason::NoResponse));
+            (CloseReason::Failed(error), None) => session.found = Some(PortStateReason::of_errno(error)),
+            (CloseReason::Expired | CloseReason::Silent, None) => {
+                session.found = Some((PortState::Filtered, PortStateReason::NoResponse));
             }
             (_, Some((PortState::Open, _))) if wanted > 0 => self.widen(number, now)?,
             _ => {}
@@ -197,12 +198,12 @@ impl<P: Probe> Lane<P> {
 
     /// True if a silent target is retried: if the user said so, or if connection requests seem to get lost.
     fn asks_again(&self, number: u32) -> bool {
-        let most = self.retries.unwrap_or(if self.lossy { Config::RETRIES } else { 0 });
+        let most = self.retries.unwrap_or(if self.lossy { ScannerConfig::RETRIES } else { 0 });
         self.sessions.get(at(number)).is_some_and(|session| session.retries < most && !session.expired)
     }
 
     /// Retries a target from another port. It keeps its slot in the window, which bounds retries, too.
-    fn ask_again(&mut self, number: u32, now: Now) -> Result<(), RingError> {
+    fn ask_again(&mut self, number: u32, now: LoopTime) -> Result<(), RingError> {
         let Some(session) = self.sessions.get_mut(at(number)) else { return Ok(()) };
         session.retries += 1;
         self.asked_again += 1;
@@ -213,7 +214,7 @@ impl<P: Probe> Lane<P> {
         self.widen(number, now)
     }
 
-    fn finish_if_over(&mut self, number: u32, now: Now, report: &mut impl Report) {
+    fn finish_if_over(&mut self, number: u32, now: LoopTime, report: &mut impl OutcomeSink) {
         let Some(session) = self.sessions.get_mut(at(number)) else { return };
         if !session.connections.as_slice().is_empty() {
             return;
@@ -221,12 +222,12 @@ impl<P: Probe> Lane<P> {
         self.whole.stop(number);
         let (Some(target), Some((state, reason))) = (&session.target, session.found) else { return };
         let (conversation, banner) = match state {
-            _ if reason == Reason::Reset => (Conversation::Reset, &[][..]),
+            _ if reason == PortStateReason::Reset => (ExchangeOutcome::Reset, &[][..]),
             PortState::Open => self.probe.result(&session.probe),
-            _ => (Conversation::None, &[][..]),
+            _ => (ExchangeOutcome::None, &[][..]),
         };
         let since = session.accepted.filter(|_| conversation.is_cut_short());
-        report.finished(&Outcome {
+        report.finished(&TargetOutcome {
             target,
             state,
             reason,
@@ -278,8 +279,8 @@ mod tests {
         assert!(shortages.into_iter().all(is_shortage));
         assert!(!for_good.into_iter().any(is_shortage));
         for error in shortages.into_iter().chain(for_good) {
-            assert_eq!(Reason::of_errno(error), (PortState::Error, Reason::Errno(error)));
-            assert_ne!(Reason::of_errno(error).1.name(), "EOTHER");
+            assert_eq!(PortStateReason::of_errno(error), (PortState::Error, PortStateReason::Errno(error)));
+            assert_ne!(PortStateReason::of_errno(error).1.name(), "EOTHER");
         }
     }
 }

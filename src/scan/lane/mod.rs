@@ -15,16 +15,17 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use bannerwall_ring::{
-    Completed, Completion, Family, Link, Operation, Options, Ring, RingError, Socket, Unattended,
+    Completion, DetachedOperation, DirectSocket, Operation, OperationLink, Ring, RingCompletion, RingError,
+    RingOptions, SocketFamily,
 };
 
-use super::outcome::{Reason, Report};
-use super::probe::{Closed, Probe};
-use super::table::{Connection, Fitness, Session};
-use super::window::Answers;
-use super::{Close, Config, Target};
+use super::outcome::{OutcomeSink, PortStateReason};
+use super::probe::{CloseReason, Probe};
+use super::table::{ScanConnection, SocketState, TargetSession};
+use super::window::ReplyStatistics;
+use super::{CloseMethod, ScannerConfig, Target};
 use crate::event::{PortState, Timestamp};
-use bannerwall_ring::timers::{Nanos, Timers};
+use bannerwall_ring::timers::{Nanos, TimeoutList};
 
 /// Limit of operations in one submission. A small batch keeps the entries in both sides' caches; 4,096 costs
 /// up to 30 % more.
@@ -44,13 +45,13 @@ const WATCH: Duration = Duration::from_millis(10);
 
 /// User data of an operation in flight.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Token {
+pub(super) struct OperationToken {
     connection: u32,
-    phase: Phase,
+    phase: OperationKind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum OperationKind {
     Connect,
     Send,
     Receive,
@@ -58,7 +59,7 @@ enum Phase {
 
 /// Time of the loop's last clock reading.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Now {
+pub(super) struct LoopTime {
     /// Nanoseconds since the worker started.
     pub(super) nanos: Nanos,
     /// Wall clock, for events.
@@ -67,43 +68,43 @@ pub(super) struct Now {
 
 /// One ring with its connections.
 #[derive(Debug)]
-pub(super) struct Lane<P: Probe> {
-    ring: Ring<Token>,
+pub(super) struct RingWorker<P: Probe> {
+    ring: Ring<OperationToken>,
     capacity: usize,
-    close: Close,
+    close: CloseMethod,
     shortages: u32,
     /// Retries of silent targets, if the user set them.
     retries: Option<u32>,
     /// True while connection requests seem to get lost.
     lossy: bool,
-    connections: Vec<Connection<P::Connection>>,
+    connections: Vec<ScanConnection<P::Connection>>,
     /// Free connections that must be disconnected first; reused before the others.
     used: Vec<u32>,
     /// Free connections that are ready.
     fresh: Vec<u32>,
-    sessions: Vec<Session<P::Session>>,
+    sessions: Vec<TargetSession<P::Session>>,
     free_sessions: Vec<u32>,
     /// Sessions that wait for a shortage to pass, soonest first.
     waiting: BinaryHeap<Reverse<(Nanos, u32)>>,
-    connecting: Timers,
-    silent: Timers,
-    whole: Timers,
+    connecting: TimeoutList,
+    silent: TimeoutList,
+    whole: TimeoutList,
     /// Next checks of watched exchanges.
-    watched: Timers,
+    watched: TimeoutList,
     /// Times at which silent targets are sent data.
-    nudged: Timers,
+    nudged: TimeoutList,
     /// Number of retries since the last query.
     asked_again: u32,
     /// Replies and their round trips since the last query.
-    answers: Answers,
+    answers: ReplyStatistics,
     probe: P,
 }
 
-impl<P: Probe> Lane<P> {
+impl<P: Probe> RingWorker<P> {
     /// Returns a ring worker with `capacity` connections.
-    pub(super) fn new(config: &Config, capacity: usize, probe: P) -> Result<Self, RingError> {
+    pub(super) fn new(config: &ScannerConfig, capacity: usize, probe: P) -> Result<Self, RingError> {
         let sockets = u32::try_from(capacity).unwrap_or(u32::MAX);
-        let ring = Ring::new(&Options {
+        let ring = Ring::new(&RingOptions {
             submissions: SUBMISSIONS,
             operations: sockets.saturating_mul(if P::TALKS { 3 } else { 1 }),
             sockets,
@@ -124,29 +125,29 @@ impl<P: Probe> Lane<P> {
             sessions: Vec::with_capacity(capacity),
             free_sessions: Vec::with_capacity(capacity),
             waiting: BinaryHeap::new(),
-            connecting: Timers::new(config.connect_timeout, capacity),
-            silent: Timers::new(config.first_byte_timeout, capacity),
-            whole: Timers::new(config.total_timeout, capacity),
-            watched: Timers::new(WATCH, 0),
-            nudged: Timers::new(NUDGE.min(config.first_byte_timeout / 2), 0),
+            connecting: TimeoutList::new(config.connect_timeout, capacity),
+            silent: TimeoutList::new(config.first_byte_timeout, capacity),
+            whole: TimeoutList::new(config.total_timeout, capacity),
+            watched: TimeoutList::new(WATCH, 0),
+            nudged: TimeoutList::new(NUDGE.min(config.first_byte_timeout / 2), 0),
             asked_again: 0,
-            answers: Answers::default(),
+            answers: ReplyStatistics::default(),
             probe,
         })
     }
 
     /// Returns the ring, to submit and to wait.
-    pub(super) fn ring(&mut self) -> &mut Ring<Token> {
+    pub(super) fn ring(&mut self) -> &mut Ring<OperationToken> {
         &mut self.ring
     }
 
     /// Returns the ring if it has operations to submit.
-    pub(super) fn queued_ring(&mut self) -> Option<&mut Ring<Token>> {
+    pub(super) fn queued_ring(&mut self) -> Option<&mut Ring<OperationToken>> {
         if self.ring.queued() > 0 { Some(&mut self.ring) } else { None }
     }
 
     /// Returns the ring, to wait for it together with others.
-    pub(super) fn ring_ref(&self) -> &Ring<Token> {
+    pub(super) fn ring_ref(&self) -> &Ring<OperationToken> {
         &self.ring
     }
 
@@ -161,7 +162,7 @@ impl<P: Probe> Lane<P> {
     }
 
     /// Takes the replies since the last call.
-    pub(super) fn take_answers(&mut self) -> Answers {
+    pub(super) fn take_answers(&mut self) -> ReplyStatistics {
         std::mem::take(&mut self.answers)
     }
 
@@ -198,15 +199,15 @@ impl<P: Probe> Lane<P> {
     pub(super) fn deadline(&self) -> Option<Nanos> {
         let waiting = self.waiting.peek().map(|Reverse((due, _))| *due);
         let timers = [&self.connecting, &self.silent, &self.whole, &self.watched, &self.nudged];
-        timers.into_iter().filter_map(Timers::deadline).chain(waiting).min()
+        timers.into_iter().filter_map(TimeoutList::deadline).chain(waiting).min()
     }
 
     /// Starts a target.
-    pub(super) fn begin(&mut self, target: Target, now: Now) -> Result<(), RingError> {
+    pub(super) fn begin(&mut self, target: Target, now: LoopTime) -> Result<(), RingError> {
         let number = match self.free_sessions.pop() {
             Some(number) => number,
             None => {
-                self.sessions.push(Session::new());
+                self.sessions.push(TargetSession::new());
                 u32::try_from(self.sessions.len() - 1).unwrap_or(u32::MAX)
             }
         };
@@ -220,7 +221,7 @@ impl<P: Probe> Lane<P> {
     }
 
     /// Retries the sessions whose pause has passed, as far as connections are free.
-    pub(super) fn resume(&mut self, now: Now) -> Result<(), RingError> {
+    pub(super) fn resume(&mut self, now: LoopTime) -> Result<(), RingError> {
         while let Some(Reverse((due, number))) = self.waiting.peek().copied() {
             if due > now.nanos || !self.has_connection() {
                 break;
@@ -232,7 +233,7 @@ impl<P: Probe> Lane<P> {
     }
 
     /// Starts a connection of session `number`. There must be a free one.
-    fn connect(&mut self, number: u32, now: Now) -> Result<(), RingError> {
+    fn connect(&mut self, number: u32, now: LoopTime) -> Result<(), RingError> {
         self.ring.reserve(CHAIN)?;
         let place = self.free_connection();
         let Self { ring, connections, sessions, probe, connecting, .. } = self;
@@ -251,25 +252,25 @@ impl<P: Probe> Lane<P> {
 
         // One chain of linked operations: the kernel starts each when the one before has succeeded. A target
         // costs one submission, and the first bytes are sent at the moment of acceptance.
-        let socket = Socket(place);
-        let family = Family::of(&target.address);
+        let socket = DirectSocket(place);
+        let family = SocketFamily::of(&target.address);
         match connection.fitness {
             // The socket is reused for the next target: a disconnect costs less than closing and opening one.
-            Fitness::Fresh(other) if other == family => {}
-            Fitness::Used(other) if other == family => {
-                ring.push_unattended(Unattended::Disconnect { socket }, true)?;
+            SocketState::Fresh(other) if other == family => {}
+            SocketState::Used(other) if other == family => {
+                ring.push_unattended(DetachedOperation::Disconnect { socket }, true)?;
             }
             _ => {
-                ring.push_unattended(Unattended::Open { socket, family }, true)?;
+                ring.push_unattended(DetachedOperation::Open { socket, family }, true)?;
                 // The ring skips this unless the probe needs it.
-                ring.push_unattended(Unattended::NoDelay { socket }, true)?;
+                ring.push_unattended(DetachedOperation::NoDelay { socket }, true)?;
             }
         }
-        connection.fitness = Fitness::Used(family);
-        let token = |phase| Token { connection: place, phase };
-        let link = if P::TALKS { Link::Success } else { Link::End };
+        connection.fitness = SocketState::Used(family);
+        let token = |phase| OperationToken { connection: place, phase };
+        let link = if P::TALKS { OperationLink::Success } else { OperationLink::End };
         let operation = Operation::Connect { socket, address: target.address };
-        connection.connect = Some(ring.push(operation, link, token(Phase::Connect))?);
+        connection.connect = Some(ring.push(operation, link, token(OperationKind::Connect))?);
         connection.pending = 1;
         if P::TALKS {
             connection.out.clear();
@@ -277,11 +278,13 @@ impl<P: Probe> Lane<P> {
             if !connection.out.is_empty() {
                 let octets = std::mem::take(&mut connection.out);
                 let operation = Operation::Send { socket, octets, from: 0 };
-                connection.send = Some(ring.push(operation, Link::Success, token(Phase::Send))?);
+                connection.send =
+                    Some(ring.push(operation, OperationLink::Success, token(OperationKind::Send))?);
                 connection.pending += 1;
             }
             let operation = Operation::Receive { socket };
-            connection.receive = Some(ring.push(operation, Link::End, token(Phase::Receive))?);
+            connection.receive =
+                Some(ring.push(operation, OperationLink::End, token(OperationKind::Receive))?);
             connection.pending += 1;
         }
         Ok(())
@@ -290,7 +293,7 @@ impl<P: Probe> Lane<P> {
     /// Returns a free connection, preferably one whose disconnect joins the next submission.
     fn free_connection(&mut self) -> u32 {
         self.used.pop().or_else(|| self.fresh.pop()).unwrap_or_else(|| {
-            self.connections.push(Connection::new());
+            self.connections.push(ScanConnection::new());
             u32::try_from(self.connections.len() - 1).unwrap_or(u32::MAX)
         })
     }
@@ -299,11 +302,12 @@ impl<P: Probe> Lane<P> {
     pub(super) fn tidy(&mut self) -> Result<(), RingError> {
         while let Some(place) = self.used.pop() {
             self.ring.reserve(1)?;
-            self.ring.push_unattended(Unattended::Disconnect { socket: Socket(place) }, false)?;
+            self.ring
+                .push_unattended(DetachedOperation::Disconnect { socket: DirectSocket(place) }, false)?;
             if let Some(connection) = self.connections.get_mut(at(place))
-                && let Fitness::Used(family) = connection.fitness
+                && let SocketState::Used(family) = connection.fitness
             {
-                connection.fitness = Fitness::Fresh(family);
+                connection.fitness = SocketState::Fresh(family);
             }
             self.fresh.push(place);
         }
@@ -311,16 +315,16 @@ impl<P: Probe> Lane<P> {
     }
 
     /// Handles every available completion.
-    pub(super) fn complete(&mut self, now: Now, report: &mut impl Report) -> Result<(), RingError> {
+    pub(super) fn complete(&mut self, now: LoopTime, report: &mut impl OutcomeSink) -> Result<(), RingError> {
         while let Some(completed) = self.ring.pop() {
             match completed {
-                Completed::Operation(completion) => self.advance(completion, now, report)?,
-                Completed::Failed { socket: Socket(place), error } => {
+                RingCompletion::Operation(completion) => self.advance(completion, now, report)?,
+                RingCompletion::Failed { socket: DirectSocket(place), error } => {
                     // The reason of the failure comes with the detached operation; the linked connect only
                     // reports EBADF.
                     if let Some(connection) = self.connections.get_mut(at(place)) {
                         connection.failure = error;
-                        connection.fitness = Fitness::Absent;
+                        connection.fitness = SocketState::Absent;
                     }
                 }
             }
@@ -330,17 +334,17 @@ impl<P: Probe> Lane<P> {
 
     fn advance(
         &mut self,
-        completion: Completion<Token>,
-        now: Now,
-        report: &mut impl Report,
+        completion: Completion<OperationToken>,
+        now: LoopTime,
+        report: &mut impl OutcomeSink,
     ) -> Result<(), RingError> {
-        let Completion { state: Token { connection: place, phase }, result, octets } = completion;
+        let Completion { state: OperationToken { connection: place, phase }, result, octets } = completion;
         let Some(connection) = self.connections.get_mut(at(place)) else { return Ok(()) };
         connection.pending = connection.pending.saturating_sub(1);
         match phase {
-            Phase::Connect => self.connected(place, result, now)?,
-            Phase::Send => self.sent(place, result, octets)?,
-            Phase::Receive => self.received(place, result, now, report)?,
+            OperationKind::Connect => self.connected(place, result, now)?,
+            OperationKind::Send => self.sent(place, result, octets)?,
+            OperationKind::Receive => self.received(place, result, now, report)?,
         }
         match self.connections.get(at(place)) {
             Some(connection) if connection.pending == 0 && connection.ending.is_some() => {
@@ -351,7 +355,7 @@ impl<P: Probe> Lane<P> {
     }
 
     /// Handles a completed connect.
-    fn connected(&mut self, place: u32, result: Result<u32, i32>, now: Now) -> Result<(), RingError> {
+    fn connected(&mut self, place: u32, result: Result<u32, i32>, now: LoopTime) -> Result<(), RingError> {
         self.connecting.stop(place);
         let Some(connection) = self.connections.get_mut(at(place)) else { return Ok(()) };
         connection.connect = None;
@@ -364,13 +368,13 @@ impl<P: Probe> Lane<P> {
         match result {
             Ok(_) => {
                 if session.found.is_none() {
-                    session.found = Some((PortState::Open, Reason::Accepted));
+                    session.found = Some((PortState::Open, PortStateReason::Accepted));
                     session.accepted = Some(now.nanos);
                     session.round_trip =
                         Some(Duration::from_nanos(now.nanos.saturating_sub(session.started)));
                 }
                 if !P::TALKS {
-                    connection.ending = Some(Closed::Here);
+                    connection.ending = Some(CloseReason::Here);
                 } else if connection.ending.is_none() {
                     self.silent.start(place, now.nanos);
                     if self.probe.is_nudged() {
@@ -386,12 +390,12 @@ impl<P: Probe> Lane<P> {
             Err(error) => {
                 // Without a socket the connect fails with EBADF; `failure` has the actual error.
                 let error = if connection.failure != 0 { connection.failure } else { error };
-                if let (libc::ECONNREFUSED, Fitness::Used(family)) = (error, connection.fitness) {
-                    connection.fitness = Fitness::Fresh(family);
+                if let (libc::ECONNREFUSED, SocketState::Used(family)) = (error, connection.fitness) {
+                    connection.fitness = SocketState::Fresh(family);
                 } else if matches!(error, libc::EISCONN | libc::EALREADY | libc::EBADF) {
-                    connection.fitness = Fitness::Absent;
+                    connection.fitness = SocketState::Absent;
                 }
-                connection.ending = Some(Closed::Failed(error));
+                connection.ending = Some(CloseReason::Failed(error));
             }
         }
         Ok(())
@@ -399,7 +403,7 @@ impl<P: Probe> Lane<P> {
 }
 
 /// Marks the end of a connection, unless it is already marked.
-fn end<C>(connection: &mut Connection<C>, how: Closed) {
+fn end<C>(connection: &mut ScanConnection<C>, how: CloseReason) {
     connection.ending.get_or_insert(how);
 }
 

@@ -1,13 +1,13 @@
 //! Sending and receiving on an established connection.
 
-use bannerwall_ring::{Link, Operation, RingError, Socket};
+use bannerwall_ring::{DirectSocket, Operation, OperationLink, RingError};
 
-use super::{Lane, Now, Phase, Token, at, end};
-use crate::scan::outcome::Report;
-use crate::scan::probe::{Closed, Probe, Scene, Step};
+use super::{LoopTime, OperationKind, OperationToken, RingWorker, at, end};
+use crate::scan::outcome::OutcomeSink;
+use crate::scan::probe::{CloseReason, Probe, ProbeContext, ProbeStep};
 use crate::scan::table::SESSION_CONNECTIONS;
 
-impl<P: Probe> Lane<P> {
+impl<P: Probe> RingWorker<P> {
     /// Handles a completed send: sends the rest, and new data.
     pub(super) fn sent(
         &mut self,
@@ -36,9 +36,9 @@ impl<P: Probe> Lane<P> {
         }
         self.ring.reserve(1)?;
         let octets = std::mem::take(&mut connection.out);
-        let token = Token { connection: place, phase: Phase::Send };
-        let operation = Operation::Send { socket: Socket(place), octets, from: 0 };
-        connection.send = Some(self.ring.push(operation, Link::End, token)?);
+        let token = OperationToken { connection: place, phase: OperationKind::Send };
+        let operation = Operation::Send { socket: DirectSocket(place), octets, from: 0 };
+        connection.send = Some(self.ring.push(operation, OperationLink::End, token)?);
         connection.pending += 1;
         Ok(())
     }
@@ -48,8 +48,8 @@ impl<P: Probe> Lane<P> {
         &mut self,
         place: u32,
         result: Result<u32, i32>,
-        now: Now,
-        report: &mut impl Report,
+        now: LoopTime,
+        report: &mut impl OutcomeSink,
     ) -> Result<(), RingError> {
         self.nudged.stop(place);
         let Self { ring, connections, sessions, probe, silent, answers, .. } = self;
@@ -57,7 +57,7 @@ impl<P: Probe> Lane<P> {
         connection.receive = None;
         let Some(session) = sessions.get_mut(at(connection.session)) else { return Ok(()) };
         match result {
-            Ok(0) => end(connection, Closed::Finished),
+            Ok(0) => end(connection, CloseReason::Finished),
             Ok(_) => {
                 // The timeout is for a silent target, so its other connections restart theirs, too.
                 silent.start(place, now.nanos);
@@ -68,7 +68,8 @@ impl<P: Probe> Lane<P> {
                     answers.add(now.nanos.saturating_sub(session.started));
                 }
                 let Some(target) = &session.target else { return Ok(()) };
-                let mut scene = Scene { sink: report, now: now.wall, target, matches: &mut session.matches };
+                let mut scene =
+                    ProbeContext { sink: report, now: now.wall, target, matches: &mut session.matches };
                 let step = probe.receive(
                     &mut session.probe,
                     &mut connection.probe,
@@ -76,28 +77,31 @@ impl<P: Probe> Lane<P> {
                     &mut connection.out,
                     &mut scene,
                 );
-                if step == Step::Close {
-                    connection.ending = Some(Closed::Here);
+                if step == ProbeStep::Close {
+                    connection.ending = Some(CloseReason::Here);
                 }
             }
             // All buffers were unread, or the send before it in the chain was short: receive again.
             Err(libc::ENOBUFS | libc::ECANCELED | libc::EINTR | libc::EAGAIN) => {}
-            Err(libc::ECONNRESET | libc::EPIPE) => end(connection, Closed::Reset),
-            Err(libc::ETIMEDOUT) => end(connection, Closed::Silent),
-            Err(error) => end(connection, Closed::Broke(error)),
+            Err(libc::ECONNRESET | libc::EPIPE) => end(connection, CloseReason::Reset),
+            Err(libc::ETIMEDOUT) => end(connection, CloseReason::Silent),
+            Err(error) => end(connection, CloseReason::Broke(error)),
         }
         if connection.ending.is_none() {
             ring.reserve(1)?;
-            let token = Token { connection: place, phase: Phase::Receive };
-            connection.receive =
-                Some(ring.push(Operation::Receive { socket: Socket(place) }, Link::End, token)?);
+            let token = OperationToken { connection: place, phase: OperationKind::Receive };
+            connection.receive = Some(ring.push(
+                Operation::Receive { socket: DirectSocket(place) },
+                OperationLink::End,
+                token,
+            )?);
             connection.pending += 1;
             return self.send_more(place, now);
         }
         self.cancel(place)
     }
 
-    fn send_more(&mut self, place: u32, now: Now) -> Result<(), RingError> {
+    fn send_more(&mut self, place: u32, now: LoopTime) -> Result<(), RingError> {
         let Some(connection) = self.connections.get(at(place)) else { return Ok(()) };
         let number = connection.session;
         self.send(place)?;
@@ -105,7 +109,7 @@ impl<P: Probe> Lane<P> {
     }
 
     /// Opens the further connections that the probe wants, as far as any are free.
-    pub(super) fn widen(&mut self, number: u32, now: Now) -> Result<(), RingError> {
+    pub(super) fn widen(&mut self, number: u32, now: LoopTime) -> Result<(), RingError> {
         loop {
             let Some(session) = self.sessions.get(at(number)) else { return Ok(()) };
             let wanted = self.probe.wanted(&session.probe).min(SESSION_CONNECTIONS);

@@ -1,14 +1,14 @@
 //! Probe that only connects.
 
-use super::super::{Conversation, Target};
-use super::{Closed, Probe, Scene, Step};
+use super::super::{ExchangeOutcome, Target};
+use super::{CloseReason, Probe, ProbeContext, ProbeStep};
 use crate::event::Timestamp;
 
 /// Sends nothing: a port is open if it accepts.
 #[derive(Debug)]
-pub(in super::super) struct Connect;
+pub(in super::super) struct ConnectProbe;
 
-impl Probe for Connect {
+impl Probe for ConnectProbe {
     type Session = ();
     type Connection = ();
 
@@ -24,18 +24,18 @@ impl Probe for Connect {
         (): &mut (),
         _octets: &[u8],
         _out: &mut Vec<u8>,
-        _scene: &mut Scene<'_>,
-    ) -> Step {
-        Step::Close
+        _scene: &mut ProbeContext<'_>,
+    ) -> ProbeStep {
+        ProbeStep::Close
     }
 
-    fn closed(&mut self, (): &mut (), (): &mut (), _how: Closed, _scene: &mut Scene<'_>) {}
+    fn closed(&mut self, (): &mut (), (): &mut (), _how: CloseReason, _scene: &mut ProbeContext<'_>) {}
 
     fn wanted(&self, (): &()) -> usize {
         0
     }
 
-    fn result<'s>(&self, (): &'s ()) -> (Conversation, &'s [u8]) {
-        (Conversation::None, &[])
+    fn result<'s>(&self, (): &'s ()) -> (ExchangeOutcome, &'s [u8]) {
+        (ExchangeOutcome::None, &[])
     }
 }

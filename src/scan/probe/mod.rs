@@ -10,13 +10,13 @@ mod http;
 mod secure;
 mod ssh;
 
-pub(super) use connect::Connect;
-pub(super) use greeting::Greetings;
-pub(super) use http::Http;
-pub(super) use secure::Secure;
-pub(super) use ssh::Ssh;
+pub(super) use connect::ConnectProbe;
+pub(super) use greeting::GreetingProbe;
+pub(super) use http::HttpProbe;
+pub(super) use secure::TlsProbe;
+pub(super) use ssh::SshProbe;
 
-use super::{Conversation, Target};
+use super::{ExchangeOutcome, Target};
 use crate::event::{EventSink, Timestamp};
 
 /// One scan mode.
@@ -55,16 +55,16 @@ pub(super) trait Probe {
         connection: &mut Self::Connection,
         octets: &[u8],
         out: &mut Vec<u8>,
-        scene: &mut Scene<'_>,
-    ) -> Step;
+        scene: &mut ProbeContext<'_>,
+    ) -> ProbeStep;
 
     /// Handles the end of a connection: by the target, by a timeout, or on request of `receive`.
     fn closed(
         &mut self,
         session: &mut Self::Session,
         connection: &mut Self::Connection,
-        how: Closed,
-        scene: &mut Scene<'_>,
+        how: CloseReason,
+        scene: &mut ProbeContext<'_>,
     );
 
     /// Handles an accepted connection, and returns true to enable [`Probe::watch`]. Bytes that are expensive
@@ -109,8 +109,8 @@ pub(super) trait Probe {
         _connection: &mut Self::Connection,
         _now: Timestamp,
         _out: &mut Vec<u8>,
-    ) -> Step {
-        Step::More
+    ) -> ProbeStep {
+        ProbeStep::More
     }
 
     /// Called periodically on a watched connection, and returns whether to continue.
@@ -119,20 +119,20 @@ pub(super) trait Probe {
         _session: &mut Self::Session,
         _connection: &mut Self::Connection,
         _now: Timestamp,
-    ) -> Step {
-        Step::More
+    ) -> ProbeStep {
+        ProbeStep::More
     }
 
     /// Returns the number of connections that the session needs now; 0 when it is over.
     fn wanted(&self, session: &Self::Session) -> usize;
 
     /// Returns the result of the exchange and its first bytes, once the session is over.
-    fn result<'s>(&self, session: &'s Self::Session) -> (Conversation, &'s [u8]);
+    fn result<'s>(&self, session: &'s Self::Session) -> (ExchangeOutcome, &'s [u8]);
 }
 
 /// Decision about a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum ProbeStep {
     /// Continue to read.
     More,
     /// Close the connection.
@@ -141,7 +141,7 @@ pub(super) enum Step {
 
 /// End of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Closed {
+pub(super) enum CloseReason {
     /// [`Probe::receive`] closed it.
     Here,
     /// The target sent FIN.
@@ -159,7 +159,7 @@ pub(super) enum Closed {
 }
 
 /// Context of a probe while it handles bytes.
-pub(super) struct Scene<'a> {
+pub(super) struct ProbeContext<'a> {
     /// Receiver of events.
     pub(super) sink: &'a mut dyn EventSink,
     /// Current time.

@@ -2,36 +2,38 @@
 
 use ahash::AHashMap;
 
-use super::held::Held;
+use super::held::BoundedEvents;
 use crate::event::{Event, EventSink};
-use crate::scan::Outcome;
-use crate::scan::here::Here;
+use crate::scan::TargetOutcome;
+use crate::scan::here::LocalAddressCache;
 
 /// Events of unfinished targets, by the target's index.
 #[derive(Debug, Default)]
-pub struct Collected {
-    pending: AHashMap<u64, Held>,
-    here: Here,
+pub struct CollectedEvents {
+    pending: AHashMap<u64, BoundedEvents>,
+    here: LocalAddressCache,
 }
 
-impl Collected {
+impl CollectedEvents {
     /// Takes all events of a finished target.
-    pub fn take(&mut self, outcome: &Outcome<'_>) -> Vec<Event> {
+    pub fn take(&mut self, outcome: &TargetOutcome<'_>) -> Vec<Event> {
         match self.pending.is_empty() {
             true => Vec::new(),
-            false => self.pending.remove(&outcome.target.index).map(Held::into_events).unwrap_or_default(),
+            false => {
+                self.pending.remove(&outcome.target.index).map(BoundedEvents::into_events).unwrap_or_default()
+            }
         }
     }
 
     /// Sets the local address, as the target sees it, in events.
-    pub fn sign(&mut self, outcome: &Outcome<'_>, events: &mut [Event]) {
+    pub fn sign(&mut self, outcome: &TargetOutcome<'_>, events: &mut [Event]) {
         let here = self.here.toward(outcome.target.address.ip());
         let flows = events.iter_mut().filter_map(|event| event.flow.as_mut());
         flows.for_each(|flow| flow.endpoints.client.address = here);
     }
 }
 
-impl EventSink for Collected {
+impl EventSink for CollectedEvents {
     fn emit(&mut self, event: Event) {
         let Some(flow) = &event.flow else { return };
         self.pending.entry(flow.id).or_default().push(event);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ahash::AHashSet;
 
-use crate::event::{AnomalyFacts, Application, Event, EventKind, HttpFacts, HttpResponseFacts};
+use crate::event::{AnomalyFacts, ApplicationFacts, Event, EventKind, HttpFacts, HttpResponseFacts};
 use crate::terms::Anomaly;
 
 /// Bytes of a target's events to keep in full.
@@ -18,15 +18,15 @@ const EVENTS: usize = 2;
 /// Events of one target. After the first [`WHOLE`] bytes, responses lose their header fields (except
 /// `Server`), and repeated alerts and anomalies are dropped.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct BoundedEvents {
     events: Vec<Event>,
     octets: usize,
-    excess: Option<Box<Excess>>,
+    excess: Option<Box<ExcessState>>,
 }
 
 /// State after the first bytes.
 #[derive(Debug, Default)]
-struct Excess {
+struct ExcessState {
     /// Rules and anomalies that were already reported.
     told: AHashSet<String>,
     /// Last shortened response, by its transaction: alerts share it.
@@ -35,13 +35,13 @@ struct Excess {
     repeated: u64,
 }
 
-impl Default for Held {
+impl Default for BoundedEvents {
     fn default() -> Self {
         Self { events: Vec::with_capacity(EVENTS), octets: 0, excess: None }
     }
 }
 
-impl Held {
+impl BoundedEvents {
     pub(super) fn push(&mut self, mut event: Event) {
         if self.octets >= WHOLE && !self.excess().shorten(&mut event) {
             return;
@@ -60,16 +60,16 @@ impl Held {
         self.events
     }
 
-    fn excess(&mut self) -> &mut Excess {
+    fn excess(&mut self) -> &mut ExcessState {
         let events = &self.events;
         self.excess.get_or_insert_with(|| {
             let told = events.iter().filter_map(name).map(str::to_owned).collect();
-            Box::new(Excess { told, ..Excess::default() })
+            Box::new(ExcessState { told, ..ExcessState::default() })
         })
     }
 }
 
-impl Excess {
+impl ExcessState {
     /// Shortens an event; returns false if it repeats an earlier one.
     fn shorten(&mut self, event: &mut Event) -> bool {
         if name(event).is_some_and(|name| !self.told.insert(name.to_owned())) {
@@ -78,7 +78,7 @@ impl Excess {
         }
         let transaction = event.flow.as_ref().and_then(|flow| flow.transaction);
         match &mut event.kind {
-            EventKind::Application(Application::Http(facts)) => {
+            EventKind::Application(ApplicationFacts::Http(facts)) => {
                 *facts = Arc::new(without_fields(facts));
                 self.answer = Some((transaction, Arc::clone(facts)));
                 self.cut += 1;
@@ -87,7 +87,7 @@ impl Excess {
                 if let Some((of, answer)) = &self.answer
                     && *of == transaction
                 {
-                    Arc::make_mut(facts).application = Application::Http(Arc::clone(answer));
+                    Arc::make_mut(facts).application = ApplicationFacts::Http(Arc::clone(answer));
                 }
             }
             _ => {}

@@ -14,14 +14,14 @@ use std::time::{Duration, Instant, SystemTime};
 use regex::bytes::Regex;
 
 use super::session::ResultFeed;
-use super::targets::{Finished, Plan, Tracker};
-use super::{Conversation, Outcome, Report};
+use super::targets::{FinishedTarget, TargetPlan, TargetTracker};
+use super::{ExchangeOutcome, OutcomeSink, TargetOutcome};
 use crate::event::{
-    Application, Endpoint, Endpoints, Event, EventKind, EventSink, FlowContext, PortState, Side, Source,
-    Transport,
+    ApplicationFacts, Endpoint, Event, EventKind, EventSink, EventSource, FlowContext, FlowEndpoints,
+    PortState, Side, TransportProtocol,
 };
-use crate::output::Handle;
-pub use collected::Collected;
+use crate::output::ChannelHandle;
+pub use collected::CollectedEvents;
 
 /// Bytes to show of a response in another protocol.
 const SHOWN: usize = 256;
@@ -32,7 +32,7 @@ const HELD: Duration = Duration::from_millis(20);
 
 /// Selection of results.
 #[derive(Debug, Clone, Default)]
-pub struct Selection {
+pub struct ResultSelection {
     /// Show only open ports.
     pub open_only: bool,
     /// Hide closed and silent ports (in a long table for a person).
@@ -40,35 +40,35 @@ pub struct Selection {
     /// Emit a `connect` event for every target, instead of only for those without other events.
     pub always_connect: bool,
     /// Show only targets that match all of these.
-    pub patterns: Vec<Pattern>,
+    pub patterns: Vec<ResultPattern>,
 }
 
 /// Pattern of `--match`.
 #[derive(Debug, Clone)]
-pub enum Pattern {
+pub enum ResultPattern {
     /// SSH identification line, a line of a greeting, or the summary and certificate of a TLS handshake.
     Banner(Regex),
     /// Header field of an HTTP response, by name.
     Header(String, Regex),
 }
 
-impl Pattern {
+impl ResultPattern {
     fn matches(&self, events: &[Event]) -> bool {
         events.iter().any(|event| match (&event.kind, self) {
-            (EventKind::Application(Application::Ssh(facts)), Self::Banner(regex)) => {
+            (EventKind::Application(ApplicationFacts::Ssh(facts)), Self::Banner(regex)) => {
                 facts.server.as_ref().is_some_and(|side| regex.is_match(side.banner.as_bytes()))
             }
-            (EventKind::Application(Application::Greeting(facts)), Self::Banner(regex)) => {
+            (EventKind::Application(ApplicationFacts::Greeting(facts)), Self::Banner(regex)) => {
                 facts.lines.iter().any(|line| regex.is_match(line.as_bytes()))
             }
-            (EventKind::Application(Application::Tls(facts)), Self::Banner(regex)) => {
+            (EventKind::Application(ApplicationFacts::Tls(facts)), Self::Banner(regex)) => {
                 let certificate = facts.certificate();
                 let names = certificate.iter().flat_map(|it| &it.names);
                 let texts = certificate.iter().flat_map(|it| [&it.subject, &it.issuer]).chain(names);
                 regex.is_match(facts.line(Side::Server).as_bytes())
                     || texts.into_iter().any(|text| regex.is_match(text.as_bytes()))
             }
-            (EventKind::Application(Application::Http(facts)), Self::Header(name, regex)) => {
+            (EventKind::Application(ApplicationFacts::Http(facts)), Self::Header(name, regex)) => {
                 let headers = facts.response.iter().flat_map(|response| &response.headers);
                 let mut named = headers.filter(|field| field.name.eq_ignore_ascii_case(name));
                 named.any(|field| regex.is_match(field.value.as_bytes()))
@@ -81,32 +81,37 @@ impl Pattern {
 /// Results of one thread.
 #[derive(Debug)]
 pub struct ScanReport {
-    plan: Arc<Plan>,
-    tracker: Arc<Tracker>,
-    writer: Handle,
+    plan: Arc<TargetPlan>,
+    tracker: Arc<TargetTracker>,
+    writer: ChannelHandle,
     store: Option<ResultFeed>,
-    selection: Arc<Selection>,
+    selection: Arc<ResultSelection>,
     /// Events of unfinished targets. A resumed scan probes such a target again, so it must not be reported
     /// twice.
-    collected: Collected,
+    collected: CollectedEvents,
     /// Results to pass on, and all targets that finished since the last time.
     groups: Vec<Vec<Event>>,
     /// Results for the store, shown or not.
     seen: Vec<Vec<Event>>,
-    over: Vec<Finished>,
+    over: Vec<FinishedTarget>,
     handed_over: Instant,
 }
 
 impl ScanReport {
     /// Returns a report of the targets that `tracker` records for `plan`.
-    pub fn new(plan: Arc<Plan>, tracker: Arc<Tracker>, writer: Handle, selection: Arc<Selection>) -> Self {
+    pub fn new(
+        plan: Arc<TargetPlan>,
+        tracker: Arc<TargetTracker>,
+        writer: ChannelHandle,
+        selection: Arc<ResultSelection>,
+    ) -> Self {
         Self {
             plan,
             tracker,
             writer,
             store: None,
             selection,
-            collected: Collected::default(),
+            collected: CollectedEvents::default(),
             groups: Vec::new(),
             seen: Vec::new(),
             over: Vec::with_capacity(BATCH),
@@ -131,7 +136,7 @@ impl ScanReport {
     }
 
     /// Returns the events of a target for the store, if any.
-    fn seen(&self, outcome: &Outcome<'_>, events: &[Event]) -> Option<Vec<Event>> {
+    fn seen(&self, outcome: &TargetOutcome<'_>, events: &[Event]) -> Option<Vec<Event>> {
         let address = outcome.target.address;
         let wants = |store: &ResultFeed| store.wants(address.ip(), address.port(), outcome.state);
         self.store.as_ref().filter(|store| wants(store))?;
@@ -139,9 +144,9 @@ impl ScanReport {
     }
 }
 
-impl Selection {
+impl ResultSelection {
     /// True if a target matches: all patterns of `--match`, or else any rule.
-    pub fn is_matched(&self, outcome: &Outcome<'_>, events: &[Event]) -> bool {
+    pub fn is_matched(&self, outcome: &TargetOutcome<'_>, events: &[Event]) -> bool {
         match self.patterns.is_empty() {
             true => outcome.matches > 0,
             false => self.patterns.iter().all(|pattern| pattern.matches(events)),
@@ -149,7 +154,7 @@ impl Selection {
     }
 
     /// True if a target is shown.
-    pub fn is_shown(&self, outcome: &Outcome<'_>, matched: bool) -> bool {
+    pub fn is_shown(&self, outcome: &TargetOutcome<'_>, matched: bool) -> bool {
         let hidden = match outcome.state {
             PortState::Open => false,
             PortState::Closed | PortState::Filtered => self.open_only || self.hide_unanswered,
@@ -165,8 +170,8 @@ impl EventSink for ScanReport {
     }
 }
 
-impl Report for ScanReport {
-    fn finished(&mut self, outcome: &Outcome<'_>) {
+impl OutcomeSink for ScanReport {
+    fn finished(&mut self, outcome: &TargetOutcome<'_>) {
         let mut events = self.collected.take(outcome);
         if let Some(seen) = self.seen(outcome, &events) {
             self.seen.push(seen);
@@ -179,7 +184,7 @@ impl Report for ScanReport {
             self.collected.sign(outcome, &mut events);
             self.groups.push(events);
         }
-        self.over.push(Finished::new(outcome, matched));
+        self.over.push(FinishedTarget::new(outcome, matched));
         if self.over.len() >= BATCH {
             self.hand_over();
         }
@@ -200,12 +205,12 @@ impl Report for ScanReport {
 }
 
 /// Returns the `connect` event of a target.
-pub fn connect_event(outcome: &Outcome<'_>) -> Event {
+pub fn connect_event(outcome: &TargetOutcome<'_>) -> Event {
     let mut facts = outcome.facts();
-    if outcome.conversation != Conversation::None {
+    if outcome.conversation != ExchangeOutcome::None {
         facts.reason = outcome.conversation.name().into();
     }
-    if outcome.conversation != Conversation::Complete && !outcome.banner.is_empty() {
+    if outcome.conversation != ExchangeOutcome::Complete && !outcome.banner.is_empty() {
         let shown = outcome.banner.get(..SHOWN).unwrap_or(outcome.banner);
         facts.said = String::from_utf8_lossy(shown).into_owned();
     }
@@ -216,8 +221,8 @@ pub fn connect_event(outcome: &Outcome<'_>) -> Event {
     };
     let flow = FlowContext {
         id: outcome.target.index,
-        transport: Transport::Tcp,
-        endpoints: Endpoints {
+        transport: TransportProtocol::Tcp,
+        endpoints: FlowEndpoints {
             client: Endpoint { address: unspecified, port: 0 },
             server: Endpoint { address: address.ip(), port: address.port() },
         },
@@ -232,7 +237,7 @@ pub fn connect_event(outcome: &Outcome<'_>) -> Event {
     };
     // The report is the place where results get their wall-clock time.
     let timestamp = SystemTime::now().into();
-    Event { timestamp, source: Source::Scan, flow: Some(flow), kind: EventKind::Connect(facts) }
+    Event { timestamp, source: EventSource::Scan, flow: Some(flow), kind: EventKind::Connect(facts) }
 }
 
 #[cfg(test)]

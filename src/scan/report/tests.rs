@@ -3,20 +3,21 @@
 use std::io::{self, Write};
 use std::sync::Mutex;
 
-use super::held::Held;
+use super::held::BoundedEvents;
 use super::*;
 use crate::event::{
-    Action, AlertFacts, HeaderField, HttpFacts, HttpResponseFacts, ProductFacts, Severity, SshFacts, SshSide,
+    AlertFacts, HeaderField, HttpFacts, HttpResponseFacts, ProductFacts, RuleAction, Severity, SshFacts,
+    SshSide,
 };
-use crate::output::{Destination, Format, Writer, WriterConfig};
-use crate::scan::pacing::Rate;
-use crate::scan::targets::{Builder, Feed, SetOptions, Shard, Snapshot};
-use crate::scan::{Next, Reason, Target, Targets as _};
+use crate::output::{OutputDestination, OutputFormat, OutputWriter, WriterConfig};
+use crate::scan::pacing::ScanRate;
+use crate::scan::targets::{FeedSnapshot, SetOptions, Shard, TargetFeed, TargetSetBuilder};
+use crate::scan::{NextTarget, PortStateReason, Target, TargetSource as _};
 
 /// Each group's address and kinds of events, a line a group.
 struct Kinds;
 
-impl Format for Kinds {
+impl OutputFormat for Kinds {
     fn event(&mut self, event: &Event, out: &mut Vec<u8>) -> io::Result<()> {
         self.group(std::slice::from_ref(event), out)
     }
@@ -27,7 +28,7 @@ impl Format for Kinds {
         for event in events {
             match &event.kind {
                 EventKind::Connect(facts) => write!(out, " {}", facts.state.name())?,
-                EventKind::Application(Application::Ssh(_)) => write!(out, " ssh")?,
+                EventKind::Application(ApplicationFacts::Ssh(_)) => write!(out, " ssh")?,
                 _ => write!(out, " other")?,
             }
         }
@@ -51,24 +52,25 @@ impl Write for Shared {
 }
 
 struct Stage {
-    plan: Arc<Plan>,
-    feed: Feed,
+    plan: Arc<TargetPlan>,
+    feed: TargetFeed,
     report: ScanReport,
-    writer: Writer,
+    writer: OutputWriter,
     written: Shared,
 }
 
 impl Stage {
     /// A scan of 192.0.2.0 to 192.0.2.3.
-    fn new(selection: Selection) -> Self {
-        let mut builder = Builder::default();
+    fn new(selection: ResultSelection) -> Self {
+        let mut builder = TargetSetBuilder::default();
         builder.target("192.0.2.0/30").expect("targets");
         let set = builder.build(&"22".parse().expect("a port"), SetOptions::default()).expect("a set");
-        let plan = Arc::new(Plan::new(set, 1, Shard::WHOLE, Rate::Max, 1, Snapshot::default()));
+        let plan = Arc::new(TargetPlan::new(set, 1, Shard::WHOLE, ScanRate::Max, 1, FeedSnapshot::default()));
         let written = Shared::default();
-        let destination = Destination::Other(Box::new(written.clone()));
-        let writer = Writer::start(WriterConfig::BATCHES, destination, Box::new(Kinds)).expect("a thread");
-        let (feed, tracker) = plan.feeds(Rate::Max).pop().expect("one thread");
+        let destination = OutputDestination::Other(Box::new(written.clone()));
+        let writer =
+            OutputWriter::start(WriterConfig::BATCHES, destination, Box::new(Kinds)).expect("a thread");
+        let (feed, tracker) = plan.feeds(ScanRate::Max).pop().expect("one thread");
         let report = ScanReport::new(Arc::clone(&plan), tracker, writer.handle(), Arc::new(selection));
         Self { plan, feed, report, writer, written }
     }
@@ -76,7 +78,7 @@ impl Stage {
     /// All four targets, in the order of their addresses.
     fn targets(&mut self) -> Vec<Target> {
         let mut targets = Vec::new();
-        while let Next::Target(target) = self.feed.next(Instant::now()) {
+        while let NextTarget::Target(target) = self.feed.next(Instant::now()) {
             targets.push(target);
         }
         targets.sort_by_key(|target| target.address);
@@ -88,7 +90,7 @@ impl Stage {
         let server = SshSide { banner: banner.to_owned(), ..SshSide::default() };
         let facts = SshFacts { client: None, server: Some(server.into()) };
         let mut event = connect_event(&outcome(target, PortState::Open));
-        event.kind = EventKind::Application(Application::Ssh(Arc::new(facts)));
+        event.kind = EventKind::Application(ApplicationFacts::Ssh(Arc::new(facts)));
         self.report.emit(event);
     }
 
@@ -99,21 +101,21 @@ impl Stage {
     }
 }
 
-fn outcome(target: &Target, state: PortState) -> Outcome<'_> {
-    Outcome {
+fn outcome(target: &Target, state: PortState) -> TargetOutcome<'_> {
+    TargetOutcome {
         target,
         state,
-        reason: Reason::NoResponse,
+        reason: PortStateReason::NoResponse,
         round_trip: None,
         waited: None,
-        conversation: Conversation::None,
+        conversation: ExchangeOutcome::None,
         matches: 0,
         banner: &[],
     }
 }
 
 /// One target of each state; the open one is an SSH server.
-fn one_of_each(selection: Selection) -> String {
+fn one_of_each(selection: ResultSelection) -> String {
     let mut stage = Stage::new(selection);
     let targets = stage.targets();
     let states = [PortState::Open, PortState::Closed, PortState::Filtered, PortState::Error];
@@ -129,23 +131,23 @@ fn one_of_each(selection: Selection) -> String {
 #[test]
 fn events_stand_for_a_target_unless_a_format_wants_its_state_too() {
     let all = "192.0.2.1 closed\n192.0.2.2 filtered\n192.0.2.3 error\n";
-    assert_eq!(one_of_each(Selection::default()), format!("192.0.2.0 ssh\n{all}"));
-    let always = Selection { always_connect: true, ..Selection::default() };
+    assert_eq!(one_of_each(ResultSelection::default()), format!("192.0.2.0 ssh\n{all}"));
+    let always = ResultSelection { always_connect: true, ..ResultSelection::default() };
     assert_eq!(one_of_each(always), format!("192.0.2.0 open ssh\n{all}"));
 }
 
 #[test]
 fn what_a_person_did_not_ask_for_is_left_out_but_never_an_error_of_this_machine() {
-    let open_only = Selection { open_only: true, ..Selection::default() };
+    let open_only = ResultSelection { open_only: true, ..ResultSelection::default() };
     assert_eq!(one_of_each(open_only), "192.0.2.0 ssh\n");
-    let long = Selection { hide_unanswered: true, ..Selection::default() };
+    let long = ResultSelection { hide_unanswered: true, ..ResultSelection::default() };
     assert_eq!(one_of_each(long), "192.0.2.0 ssh\n192.0.2.3 error\n");
 }
 
 #[test]
 fn patterns_decide_what_is_shown_and_counted_as_matched() {
-    let pattern = |text: &str| Pattern::Banner(Regex::new(text).expect("a regex"));
-    let matching = |patterns: Vec<Pattern>| Selection { patterns, ..Selection::default() };
+    let pattern = |text: &str| ResultPattern::Banner(Regex::new(text).expect("a regex"));
+    let matching = |patterns: Vec<ResultPattern>| ResultSelection { patterns, ..ResultSelection::default() };
     assert_eq!(one_of_each(matching(vec![pattern("OpenSSH"), pattern("9[.]2")])), "192.0.2.0 ssh\n");
     assert_eq!(one_of_each(matching(vec![pattern("OpenSSH"), pattern("Dropbear")])), "");
 
@@ -161,7 +163,7 @@ fn patterns_decide_what_is_shown_and_counted_as_matched() {
 }
 
 /// What a host with many pages and fields says, to rules that all match it.
-fn flood(held: &mut Held, template: &Event, answers: u32) {
+fn flood(held: &mut BoundedEvents, template: &Event, answers: u32) {
     let field = |number| HeaderField { name: format!("X-{number}").into(), value: "x".repeat(1000).into() };
     for transaction in 0..answers {
         let response = HttpResponseFacts {
@@ -170,7 +172,7 @@ fn flood(held: &mut Held, template: &Event, answers: u32) {
                 .collect(),
             ..HttpResponseFacts::default()
         };
-        let said = Application::Http(Arc::new(HttpFacts { request: None, response: Some(response) }));
+        let said = ApplicationFacts::Http(Arc::new(HttpFacts { request: None, response: Some(response) }));
         let mut event = template.clone();
         event.flow.iter_mut().for_each(|flow| flow.transaction = Some(transaction));
         held.push(Event { kind: EventKind::Application(said.clone()), ..event.clone() });
@@ -181,12 +183,12 @@ fn flood(held: &mut Held, template: &Event, answers: u32) {
     }
 }
 
-fn alert(rule: String, application: Application) -> AlertFacts {
+fn alert(rule: String, application: ApplicationFacts) -> AlertFacts {
     AlertFacts {
         rule,
         title: "t".repeat(50),
         category: String::new(),
-        action: Action::Alert,
+        action: RuleAction::Alert,
         blocked: false,
         severity: Severity::Low,
         references: Vec::new(),
@@ -203,17 +205,17 @@ fn alert(rule: String, application: Application) -> AlertFacts {
 
 #[test]
 fn what_is_held_of_one_host_is_bounded_whatever_it_answers() {
-    let mut stage = Stage::new(Selection::default());
+    let mut stage = Stage::new(ResultSelection::default());
     let targets = stage.targets();
     let template = connect_event(&outcome(&targets[0], PortState::Open));
-    let mut held = Held::default();
+    let mut held = BoundedEvents::default();
     // 28 MB of header fields and ten of alerts.
     flood(&mut held, &template, 4000);
     let events = held.into_events();
     let octets: usize = events.iter().map(Event::weight).sum();
     assert!(octets < held::WHOLE + 4000 * 512, "{octets}");
     let answers = events.iter().filter_map(|event| match &event.kind {
-        EventKind::Application(Application::Http(facts)) => facts.response.as_ref(),
+        EventKind::Application(ApplicationFacts::Http(facts)) => facts.response.as_ref(),
         _ => None,
     });
     let answers: Vec<_> = answers.collect();
@@ -226,14 +228,14 @@ fn what_is_held_of_one_host_is_bounded_whatever_it_answers() {
     let alerts = events.iter().filter(|event| matches!(event.kind, EventKind::Alert(_))).count();
     assert!(facts.detail.contains(&format!("left out {}", 20 * 4000 - alerts)), "{}", facts.detail);
 
-    let mut small = Held::default();
+    let mut small = BoundedEvents::default();
     flood(&mut small, &template, 3);
     assert_eq!(small.into_events().len(), 3 * 21, "what is little is whole");
 }
 
 #[test]
 fn a_target_that_was_stopped_halfway_is_neither_written_nor_over() {
-    let mut stage = Stage::new(Selection::default());
+    let mut stage = Stage::new(ResultSelection::default());
     let targets = stage.targets();
     targets.iter().for_each(|target| stage.says(target, "SSH-2.0-x"));
     let over = targets.first().expect("four targets");

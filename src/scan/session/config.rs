@@ -2,10 +2,10 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::{Options, SessionError};
-use crate::scan::pacing::Rate;
-use crate::scan::targets::Plan;
-use crate::scan::{Config, HttpOptions, ProbeOptions};
+use super::{ScanOptions, SessionError};
+use crate::scan::pacing::ScanRate;
+use crate::scan::targets::TargetPlan;
+use crate::scan::{HttpOptions, ProbeOptions, ScannerConfig};
 
 /// Default limit of concurrent connections.
 const WINDOW: u64 = 65_536;
@@ -14,17 +14,17 @@ const WINDOW: u64 = 65_536;
 const LEAST: u64 = 64;
 
 /// Returns the number of threads for a number of targets.
-pub fn threads(wanted: Option<u16>, rate: Rate, targets: u64) -> usize {
+pub fn threads(wanted: Option<u16>, rate: ScanRate, targets: u64) -> usize {
     let chosen = match (wanted, rate) {
         (Some(threads), _) => threads.into(),
-        (None, Rate::Max) => std::thread::available_parallelism().map_or(1, usize::from),
-        (None, Rate::Limited(_)) => 1,
+        (None, ScanRate::Max) => std::thread::available_parallelism().map_or(1, usize::from),
+        (None, ScanRate::Limited(_)) => 1,
     };
     chosen.min(usize::try_from(targets).unwrap_or(usize::MAX)).max(1)
 }
 
 /// Returns the scan's configuration for the remaining targets of `plan`.
-pub(super) fn config(options: &Options, plan: &Plan) -> Result<Config, SessionError> {
+pub(super) fn config(options: &ScanOptions, plan: &TargetPlan) -> Result<ScannerConfig, SessionError> {
     config_of(options, plan.remaining())
 }
 
@@ -33,11 +33,11 @@ pub(super) fn config(options: &Options, plan: &Plan) -> Result<Config, SessionEr
 /// # Errors
 ///
 /// The limit of descriptors could not be raised.
-pub fn config_of(options: &Options, targets: u64) -> Result<Config, SessionError> {
+pub fn config_of(options: &ScanOptions, targets: u64) -> Result<ScannerConfig, SessionError> {
     let wanted = match (options.concurrency, options.rate) {
         (Some(concurrency), _) => concurrency.into(),
-        (None, Rate::Max) => WINDOW,
-        (None, Rate::Limited(rate)) => {
+        (None, ScanRate::Max) => WINDOW,
+        (None, ScanRate::Limited(rate)) => {
             let in_time = u128::from(rate.get()) * options.connect_timeout.as_millis() / 1000;
             u64::try_from(in_time).unwrap_or(WINDOW).clamp(LEAST, WINDOW)
         }
@@ -47,7 +47,7 @@ pub fn config_of(options: &Options, targets: u64) -> Result<Config, SessionError
     let most = descriptors.saturating_mul((descriptors / 4).max(1));
     let useful = targets.saturating_mul(connections_each(&options.probe));
     let window = usize::try_from(wanted.min(useful).max(1)).unwrap_or(usize::MAX).min(most);
-    Ok(Config {
+    Ok(ScannerConfig {
         probe: options.probe.clone(),
         window,
         descriptors_per_ring: descriptors,
@@ -59,7 +59,7 @@ pub fn config_of(options: &Options, targets: u64) -> Result<Config, SessionError
         rules: options.rules.clone(),
         fingerprints: options.fingerprints.clone(),
         disclosure: options.disclosure,
-        ..Config::default()
+        ..ScannerConfig::default()
     })
 }
 

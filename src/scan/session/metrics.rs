@@ -3,28 +3,30 @@
 use std::sync::Arc;
 
 use crate::event::PortState;
-use crate::metrics::{Endpoint, Health, MetricsConfig, MetricsError, Registry, ScanMetrics};
-use crate::scan::targets::Counts;
+use crate::metrics::{
+    MetricsConfig, MetricsEndpoint, MetricsError, MetricsRegistry, ProgramHealth, ScanMetrics,
+};
+use crate::scan::targets::TargetCounts;
 
 /// Metrics of one scan and their endpoint, which closes on drop.
 #[derive(Debug)]
-pub(super) struct Metrics {
+pub(super) struct ScanMetricsEndpoint {
     families: ScanMetrics,
-    _endpoint: Endpoint,
+    _endpoint: MetricsEndpoint,
 }
 
-impl Metrics {
+impl ScanMetricsEndpoint {
     /// Starts the endpoint.
     pub(super) fn start(config: &MetricsConfig) -> Result<Self, MetricsError> {
-        let registry = Registry::new()?;
+        let registry = MetricsRegistry::new()?;
         let families = ScanMetrics::new(&registry)?;
-        let health = Arc::new(Health::default());
+        let health = Arc::new(ProgramHealth::default());
         health.set_ready(true);
-        let endpoint = Endpoint::start(config, registry, health)?;
+        let endpoint = MetricsEndpoint::start(config, registry, health)?;
         Ok(Self { families, _endpoint: endpoint })
     }
 
-    pub(super) fn show(&self, counts: &Counts, in_flight: u64) {
+    pub(super) fn show(&self, counts: &TargetCounts, in_flight: u64) {
         for (state, count) in [
             (PortState::Open, counts.open),
             (PortState::Closed, counts.refused),

@@ -1,6 +1,6 @@
 //! The life of one scan, for every caller: resolving targets, threads, results, checkpoints and metrics.
 //!
-//! It prints nothing itself: the [`Onlooker`] reports, and decides when to stop.
+//! It prints nothing itself: the [`ScanObserver`] reports, and decides when to stop.
 
 mod config;
 mod metrics;
@@ -17,18 +17,21 @@ use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use super::checkpoint::CheckpointError;
-use super::pacing::Rate;
-use super::report::{ScanReport, Selection};
-use super::targets::{Builder, Counts, LeftOut, Plan, SetOptions, Skipped, TargetError, TargetSet};
-use super::{Config, ProbeOptions, ScanError};
+use super::pacing::ScanRate;
+use super::report::{ResultSelection, ScanReport};
+use super::targets::{
+    SetOptions, SkippedReserved, SkippedTargets, TargetCounts, TargetError, TargetPlan, TargetSet,
+    TargetSetBuilder,
+};
+use super::{ProbeOptions, ScanError, ScannerConfig};
 use crate::metrics::MetricsError;
-use crate::output::{self, Handle, Writer};
+use crate::output::{self, ChannelHandle, OutputWriter};
 
 pub use config::{config_of, threads as threads_for};
-use metrics::Metrics;
-pub use options::{Keep, Named, Options};
-pub use results::Results;
-use resume::Resume;
+use metrics::ScanMetricsEndpoint;
+pub use options::{CheckpointOptions, ScanOptions, TargetOptions};
+pub use results::ResultOutput;
+use resume::ResumeState;
 pub use store::{ResultFeed, ResultStore, StoreFault};
 
 /// Interval between two checkpoints.
@@ -38,19 +41,19 @@ const CHECKPOINT_EVERY: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(50);
 
 /// Observer of a scan: receives reports and progress, and can stop it.
-pub trait Onlooker {
+pub trait ScanObserver {
     /// Reports a name without some or all addresses, with the reason.
     fn unresolved(&mut self, name: &str);
 
     /// Reports reserved addresses that are not probed.
-    fn left_out(&mut self, out: &LeftOut);
+    fn left_out(&mut self, out: &SkippedReserved);
 
     /// Called once all names are resolved, before threads start. From here on the scan needs only the network
     /// and its own files.
     fn knows_targets(&mut self) {}
 
     /// Called many times a second with the results so far.
-    fn look_up(&mut self, counts: &Counts) -> Wish;
+    fn look_up(&mut self, counts: &TargetCounts) -> ObserverDecision;
 
     /// Reports an error that does not stop the scan.
     fn blame(&mut self, fault: &dyn Display);
@@ -61,7 +64,7 @@ pub trait Onlooker {
 
 /// Decision of an observer about the scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wish {
+pub enum ObserverDecision {
     /// Continue.
     GoOn,
     /// Finish targets under way, and start no others.
@@ -116,66 +119,66 @@ impl SessionError {
 
 /// One scan, ready to run.
 #[derive(Debug)]
-pub struct Session {
-    plan: Arc<Plan>,
-    config: Config,
-    rate: Rate,
+pub struct ScanSession {
+    plan: Arc<TargetPlan>,
+    config: ScannerConfig,
+    rate: ScanRate,
     threads: usize,
-    selection: Arc<Selection>,
-    resume: Resume,
-    writer: Writer,
+    selection: Arc<ResultSelection>,
+    resume: ResumeState,
+    writer: OutputWriter,
     store: Option<(Box<dyn ResultStore>, ResultFeed)>,
-    metrics: Option<Metrics>,
+    metrics: Option<ScanMetricsEndpoint>,
 }
 
 /// Numbers of a scan's targets. The named targets (a name without an address counts once for each port, an
 /// address with two names once) are the sum of finished, remaining and skipped ones.
 #[derive(Debug, Clone, Copy)]
-pub struct Account {
+pub struct ScanTotals {
     /// Number of named targets.
     pub input: u128,
     /// Targets that are skipped.
-    pub skipped: Skipped,
+    pub skipped: SkippedTargets,
     /// Targets of other shards.
     pub other_shards: u64,
     /// Targets of this scan.
     pub total: u64,
     /// Results, in this run and earlier ones.
-    pub counts: Counts,
+    pub counts: TargetCounts,
     /// Running time, in this run and earlier ones.
     pub elapsed: Duration,
 }
 
 /// End of a scan.
 #[derive(Debug)]
-pub struct Ending {
+pub struct ScanResult {
     /// Numbers of targets.
-    pub account: Account,
+    pub account: ScanTotals,
     /// True if the observer stopped it.
     pub interrupted: bool,
     /// Report of the writer.
-    pub written: output::Report,
+    pub written: output::WriteReport,
     /// Number of results that the store lost.
     pub unkept: u64,
 }
 
-impl Session {
+impl ScanSession {
     /// Resolves all targets, and prepares the scan. `store` keeps results, whether or not they are shown.
     ///
     /// # Errors
     ///
     /// See [`SessionError`]; no target was probed then.
     pub fn open(
-        options: Options,
-        results: Results,
+        options: ScanOptions,
+        results: ResultOutput,
         store: Option<Box<dyn ResultStore>>,
-        onlooker: &mut impl Onlooker,
+        onlooker: &mut impl ScanObserver,
     ) -> Result<Self, SessionError> {
         let set = targets(&options, onlooker)?;
-        let resume = Resume::open(options.keep.clone(), &set, options.seed, options.shard)?;
+        let resume = ResumeState::open(options.keep.clone(), &set, options.seed, options.shard)?;
         let threads = config::threads(options.threads, options.rate, set.len());
         let (seed, from) = (resume.seed, resume.from.clone());
-        let plan = Arc::new(Plan::new(set, seed, options.shard, options.rate, threads, from));
+        let plan = Arc::new(TargetPlan::new(set, seed, options.shard, options.rate, threads, from));
         let config = config::config(&options, &plan)?;
         // The store may need files that the confinement forbids later.
         store.as_ref().map_or(Ok(()), |store| store.prepare()).map_err(SessionError::Store)?;
@@ -195,14 +198,14 @@ impl Session {
             selection: Arc::new(selection),
             writer,
             store,
-            metrics: options.metrics.as_ref().map(Metrics::start).transpose()?,
+            metrics: options.metrics.as_ref().map(ScanMetricsEndpoint::start).transpose()?,
             resume,
             plan,
         })
     }
 
     /// Returns the targets and their progress.
-    pub fn plan(&self) -> &Plan {
+    pub fn plan(&self) -> &TargetPlan {
         &self.plan
     }
 
@@ -226,8 +229,8 @@ impl Session {
     /// # Errors
     ///
     /// The ring, a thread or the last checkpoint failed; existing results are written all the same.
-    pub fn run(self, onlooker: &mut impl Onlooker) -> Result<Ending, SessionError> {
-        let watch = Watch {
+    pub fn run(self, onlooker: &mut impl ScanObserver) -> Result<ScanResult, SessionError> {
+        let watch = ScanSupervisor {
             session: &self,
             writer: self.writer.handle(),
             over: AtomicBool::new(false),
@@ -258,7 +261,7 @@ impl Session {
         let written = self.writer.finish();
         kept?;
         outcome?;
-        Ok(Ending { account, interrupted, written, unkept })
+        Ok(ScanResult { account, interrupted, written, unkept })
     }
 }
 
@@ -267,9 +270,9 @@ impl Session {
 /// # Errors
 ///
 /// A target is invalid, or there is none.
-pub fn targets(options: &Options, onlooker: &mut impl Onlooker) -> Result<TargetSet, SessionError> {
+pub fn targets(options: &ScanOptions, onlooker: &mut impl ScanObserver) -> Result<TargetSet, SessionError> {
     let named = &options.targets;
-    let mut builder = Builder::default();
+    let mut builder = TargetSetBuilder::default();
     named.words.iter().try_for_each(|word| builder.target(word))?;
     named.exclude.iter().try_for_each(|word| builder.exclude(word))?;
     named.file.iter().try_for_each(|file| builder.target_file(file))?;
@@ -291,9 +294,9 @@ pub fn asks_each_name(probe: &ProbeOptions) -> bool {
 }
 
 /// Supervision of a scan while its threads run.
-struct Watch<'a> {
-    session: &'a Session,
-    writer: Handle,
+struct ScanSupervisor<'a> {
+    session: &'a ScanSession,
+    writer: ChannelHandle,
     /// Set at the end of the scan, before its thread wakes this one; that thread itself exits a little later.
     over: AtomicBool,
     started: Instant,
@@ -301,14 +304,14 @@ struct Watch<'a> {
 
 type Scan<'scope> = ScopedJoinHandle<'scope, Result<(), ScanError>>;
 
-impl Watch<'_> {
+impl ScanSupervisor<'_> {
     fn elapsed(&self) -> Duration {
         self.session.resume.earlier + self.started.elapsed()
     }
 
     /// Returns the scan's result, and whether the observer stopped it.
-    fn until_over(&self, scan: Scan<'_>, onlooker: &mut impl Onlooker) -> (Result<(), ScanError>, bool) {
-        let Session { plan, config, metrics, .. } = self.session;
+    fn until_over(&self, scan: Scan<'_>, onlooker: &mut impl ScanObserver) -> (Result<(), ScanError>, bool) {
+        let ScanSession { plan, config, metrics, .. } = self.session;
         let (mut saved, mut interrupted) = (Instant::now(), false);
         // `over` stays unset after a panic, so the thread's end is checked, too.
         while !self.over.load(Acquire) && !scan.is_finished() {
@@ -318,11 +321,11 @@ impl Watch<'_> {
             let wish = onlooker.look_up(&counts);
             // The writer is closed if the reader of the results went away.
             let unread = self.writer.is_closed();
-            interrupted |= wish != Wish::GoOn;
-            if wish != Wish::GoOn || unread {
+            interrupted |= wish != ObserverDecision::GoOn;
+            if wish != ObserverDecision::GoOn || unread {
                 plan.close();
             }
-            if wish == Wish::GiveUp || unread {
+            if wish == ObserverDecision::GiveUp || unread {
                 config.stop.store(true, Relaxed);
             }
             if saved.elapsed() >= CHECKPOINT_EVERY {
@@ -343,8 +346,8 @@ impl Watch<'_> {
     }
 
     /// Writes the last checkpoint, or removes it if nothing is left to do.
-    fn keep(&self, interrupted: bool, onlooker: &mut impl Onlooker) -> Result<(), CheckpointError> {
-        let Session { plan, resume, .. } = self.session;
+    fn keep(&self, interrupted: bool, onlooker: &mut impl ScanObserver) -> Result<(), CheckpointError> {
+        let ScanSession { plan, resume, .. } = self.session;
         let Some(path) = resume.path() else { return Ok(()) };
         if plan.counts().finished() < plan.total() {
             self.save()?;
@@ -354,10 +357,10 @@ impl Watch<'_> {
         resume.remove()
     }
 
-    fn account(&self) -> Account {
+    fn account(&self) -> ScanTotals {
         let plan = &self.session.plan;
         let set = plan.set();
-        Account {
+        ScanTotals {
             input: set.input(),
             skipped: set.skipped(),
             other_shards: set.len() - plan.total(),

@@ -5,36 +5,36 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::banner::disclosure::Disclosure;
+use crate::banner::disclosure::DisclosureLimits;
 use crate::metrics::MetricsConfig;
 use crate::rules::RuleSet;
-use crate::rules::fingerprint::Fingerprints;
-use crate::scan::pacing::Rate;
-use crate::scan::report::Selection;
-use crate::scan::targets::{Ports, Shard};
-use crate::scan::{Close, Config, ProbeOptions};
+use crate::rules::fingerprint::FingerprintSet;
+use crate::scan::pacing::ScanRate;
+use crate::scan::report::ResultSelection;
+use crate::scan::targets::{PortSet, Shard};
+use crate::scan::{CloseMethod, ProbeOptions, ScannerConfig};
 
 /// Options of one scan.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct ScanOptions {
     /// Targets.
-    pub targets: Named,
+    pub targets: TargetOptions,
     /// Ports.
-    pub ports: Ports,
+    pub ports: PortSet,
     /// Probe for an open port.
     pub probe: ProbeOptions,
     /// Rules to match banners against.
     pub rules: Arc<RuleSet>,
     /// Fingerprints to identify products, if any.
-    pub fingerprints: Option<Arc<Fingerprints>>,
+    pub fingerprints: Option<Arc<FingerprintSet>>,
     /// Disclosure of secrets in events.
-    pub disclosure: Disclosure,
+    pub disclosure: DisclosureLimits,
     /// Selection of results.
-    pub selection: Selection,
+    pub selection: ResultSelection,
     /// Limit of targets up to which silent ones are shown, too.
     pub listed_whole: u64,
     /// Rate of targets a second.
-    pub rate: Rate,
+    pub rate: ScanRate,
     /// Concurrent connections; by default derived from the rate and the connect timeout.
     pub concurrency: Option<u32>,
     /// Timeout of a connection attempt.
@@ -43,10 +43,10 @@ pub struct Options {
     pub read_timeout: Duration,
     /// Timeout of a target in total.
     pub total_timeout: Duration,
-    /// See [`Config::retries`].
+    /// See [`ScannerConfig::retries`].
     pub retries: Option<u32>,
     /// End of connections.
-    pub close: Close,
+    pub close: CloseMethod,
     /// Threads; by default one, or one for each processor without a rate limit.
     pub threads: Option<u16>,
     /// Seed of the targets' order; by default a new one each time (0 for one shard of several).
@@ -54,14 +54,14 @@ pub struct Options {
     /// Shard of the targets.
     pub shard: Shard,
     /// Checkpoint file, if any.
-    pub keep: Option<Keep>,
+    pub keep: Option<CheckpointOptions>,
     /// Endpoint of metrics, if any.
     pub metrics: Option<MetricsConfig>,
 }
 
 /// Targets in the user's notation.
 #[derive(Debug, Clone, Default)]
-pub struct Named {
+pub struct TargetOptions {
     /// Addresses, networks, ranges and host names.
     pub words: Vec<String>,
     /// File of such targets, `-` for standard input.
@@ -76,7 +76,7 @@ pub struct Named {
 
 /// Checkpoint of a scan. A scan with an existing file resumes from it.
 #[derive(Debug, Clone, Default)]
-pub struct Keep {
+pub struct CheckpointOptions {
     /// Path of the file.
     pub path: PathBuf,
     /// Command line to resume the scan, the program's name first.
@@ -86,10 +86,10 @@ pub struct Keep {
     pub decides: BTreeMap<String, String>,
 }
 
-impl Options {
+impl ScanOptions {
     /// Returns options for `targets` with `probe` at `ports`, at the default rate and without rules.
-    pub fn new(targets: Named, ports: Ports, probe: ProbeOptions) -> Self {
-        let config = Config::default();
+    pub fn new(targets: TargetOptions, ports: PortSet, probe: ProbeOptions) -> Self {
+        let config = ScannerConfig::default();
         let (read_timeout, total_timeout) = probe.patience();
         Self {
             targets,
@@ -98,9 +98,9 @@ impl Options {
             rules: config.rules,
             fingerprints: None,
             disclosure: config.disclosure,
-            selection: Selection::default(),
+            selection: ResultSelection::default(),
             listed_whole: u64::MAX,
-            rate: Rate::default(),
+            rate: ScanRate::default(),
             concurrency: None,
             connect_timeout: config.connect_timeout,
             read_timeout,

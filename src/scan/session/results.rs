@@ -5,39 +5,39 @@ use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
 use super::SessionError;
-use crate::output::{Continued, Destination, Format, Writer, WriterConfig};
+use crate::output::{ContinuedFormat, OutputDestination, OutputFormat, OutputWriter, WriterConfig};
 
 /// Format and destination of results.
-pub struct Results {
+pub struct ResultOutput {
     /// Format.
-    pub format: Box<dyn Format>,
-    /// Destination. A [`Destination::File`] of an earlier run is continued.
-    pub destination: Destination,
+    pub format: Box<dyn OutputFormat>,
+    /// Destination. A [`OutputDestination::File`] of an earlier run is continued.
+    pub destination: OutputDestination,
     /// True if the format has an end that nothing can follow, so its file cannot be continued.
     pub is_document: bool,
 }
 
-impl Results {
+impl ResultOutput {
     /// Starts the writer; `goes_on` is true if an earlier run has written results.
-    pub(super) fn start(self, goes_on: bool) -> Result<Writer, SessionError> {
+    pub(super) fn start(self, goes_on: bool) -> Result<OutputWriter, SessionError> {
         let Self { format, destination, is_document } = self;
         let name = match &destination {
-            Destination::File(path) | Destination::Log(path) => path.display().to_string(),
-            Destination::Stdout | Destination::Other(_) => "standard output".to_owned(),
+            OutputDestination::File(path) | OutputDestination::Log(path) => path.display().to_string(),
+            OutputDestination::Stdout | OutputDestination::Other(_) => "standard output".to_owned(),
         };
         let fault = |error| SessionError::Results { name: name.clone(), error };
         let (destination, format) = match destination {
-            Destination::File(path) if goes_on && path.exists() => {
+            OutputDestination::File(path) if goes_on && path.exists() => {
                 if is_document {
                     return Err(SessionError::NotContinued(path));
                 }
                 cut_torn_line(&path).map_err(fault)?;
-                let format: Box<dyn Format> = Box::new(Continued(format));
-                (Destination::Log(path), format)
+                let format: Box<dyn OutputFormat> = Box::new(ContinuedFormat(format));
+                (OutputDestination::Log(path), format)
             }
             destination => (destination, format),
         };
-        Writer::start(WriterConfig::BATCHES, destination, format).map_err(fault)
+        OutputWriter::start(WriterConfig::BATCHES, destination, format).map_err(fault)
     }
 }
 

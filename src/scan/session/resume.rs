@@ -5,26 +5,26 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::Keep;
-use crate::output::Handle;
+use super::CheckpointOptions;
+use crate::output::ChannelHandle;
 use crate::scan::checkpoint::{Checkpoint, CheckpointError, CheckpointFile};
-use crate::scan::targets::{Plan, Shard, Snapshot, TargetSet};
+use crate::scan::targets::{FeedSnapshot, Shard, TargetPlan, TargetSet};
 
 /// Start of a scan, from its options and an earlier run's file.
 #[derive(Debug)]
-pub(super) struct Resume {
-    keep: Option<Keep>,
+pub(super) struct ResumeState {
+    keep: Option<CheckpointOptions>,
     file: Mutex<Option<CheckpointFile>>,
     pub(super) seed: u64,
     /// True if there was a checkpoint.
     pub(super) goes_on: bool,
-    pub(super) from: Snapshot,
+    pub(super) from: FeedSnapshot,
     pub(super) earlier: Duration,
 }
 
-impl Resume {
+impl ResumeState {
     pub(super) fn open(
-        mut keep: Option<Keep>,
+        mut keep: Option<CheckpointOptions>,
         set: &TargetSet,
         seed: Option<u64>,
         shard: Shard,
@@ -35,7 +35,7 @@ impl Resume {
             Shard::WHOLE => RandomState::new().hash_one(0),
             _ => 0,
         });
-        if let Some(Keep { path, command, decides }) = &mut keep {
+        if let Some(CheckpointOptions { path, command, decides }) = &mut keep {
             decides.insert("targets".to_owned(), set.fingerprint());
             decides.insert("--seed".to_owned(), seed.to_string());
             decides.insert("--shard".to_owned(), shard.to_string());
@@ -63,11 +63,11 @@ impl Resume {
 
     pub(super) fn save(
         &self,
-        plan: &Plan,
-        writer: &Handle,
+        plan: &TargetPlan,
+        writer: &ChannelHandle,
         elapsed: Duration,
     ) -> Result<(), CheckpointError> {
-        let Some(Keep { command, decides, .. }) = &self.keep else { return Ok(()) };
+        let Some(CheckpointOptions { command, decides, .. }) = &self.keep else { return Ok(()) };
         let snapshot = plan.snapshot();
         // The results of targets in the snapshot must be on disk before the checkpoint counts them as
         // finished.

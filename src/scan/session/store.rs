@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ahash::AHashSet;
 
 use crate::event::{Event, PortState};
-use crate::output::Handle;
+use crate::output::ChannelHandle;
 
 /// An error of a store, with a message that names the flag.
 pub type StoreFault = Box<dyn Error + Send + Sync>;
@@ -27,7 +27,7 @@ pub trait ResultStore: Debug {
     /// # Errors
     ///
     /// The store cannot be opened.
-    fn start(&mut self, outputs: Vec<Handle>) -> Result<ResultFeed, StoreFault>;
+    fn start(&mut self, outputs: Vec<ChannelHandle>) -> Result<ResultFeed, StoreFault>;
 
     /// Writes everything, and returns the number of lost results.
     fn finish(self: Box<Self>) -> u64;
@@ -37,7 +37,7 @@ pub trait ResultStore: Debug {
 #[derive(Debug, Clone)]
 pub struct ResultFeed {
     /// Channel to the store.
-    pub handle: Handle,
+    pub handle: ChannelHandle,
     /// Servers that were known before the scan.
     pub known: Arc<AHashSet<SocketAddr>>,
 }

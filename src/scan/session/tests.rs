@@ -5,36 +5,36 @@ use std::net::TcpListener;
 use std::sync::Mutex;
 
 use super::*;
-use crate::output::Destination;
-use crate::output::eve::{Eve, EveOptions};
-use crate::scan::targets::Ports;
+use crate::output::OutputDestination;
+use crate::output::eve::{EveFormat, EveOptions};
+use crate::scan::targets::PortSet;
 
 /// Somebody who looks up `patience` times before the scan is to end.
 #[derive(Default)]
 struct Page {
     patience: Option<u32>,
-    left_out: Vec<LeftOut>,
+    left_out: Vec<SkippedReserved>,
     unresolved: Vec<String>,
     kept: Option<PathBuf>,
 }
 
-impl Onlooker for Page {
+impl ScanObserver for Page {
     fn unresolved(&mut self, name: &str) {
         self.unresolved.push(name.to_owned());
     }
 
-    fn left_out(&mut self, out: &LeftOut) {
+    fn left_out(&mut self, out: &SkippedReserved) {
         self.left_out.push(out.clone());
     }
 
-    fn look_up(&mut self, _counts: &Counts) -> Wish {
+    fn look_up(&mut self, _counts: &TargetCounts) -> ObserverDecision {
         match &mut self.patience {
-            Some(0) => Wish::Finish,
+            Some(0) => ObserverDecision::Finish,
             Some(left) => {
                 *left -= 1;
-                Wish::GoOn
+                ObserverDecision::GoOn
             }
-            None => Wish::GoOn,
+            None => ObserverDecision::GoOn,
         }
     }
 
@@ -70,14 +70,14 @@ impl Write for Shared {
     }
 }
 
-fn options(word: &str, port: u16) -> Options {
-    let targets = Named { words: vec![word.to_owned()], ..Named::default() };
-    Options::new(targets, Ports::from_iter([port]), ProbeOptions::Connect)
+fn options(word: &str, port: u16) -> ScanOptions {
+    let targets = TargetOptions { words: vec![word.to_owned()], ..TargetOptions::default() };
+    ScanOptions::new(targets, PortSet::from_iter([port]), ProbeOptions::Connect)
 }
 
-fn json(shared: &Shared) -> Results {
-    let destination = Destination::Other(Box::new(shared.clone()));
-    Results { format: Box::new(Eve(EveOptions::default())), destination, is_document: false }
+fn json(shared: &Shared) -> ResultOutput {
+    let destination = OutputDestination::Other(Box::new(shared.clone()));
+    ResultOutput { format: Box::new(EveFormat(EveOptions::default())), destination, is_document: false }
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn a_page_starts_a_scan_and_hears_what_is_left_out() {
     let (seen, mut page) = (Shared::default(), Page::default());
     let mut options = options("127.0.0.1", port);
     options.targets.words.push("224.0.0.1".to_owned());
-    let session = Session::open(options, json(&seen), None, &mut page).expect("a session");
+    let session = ScanSession::open(options, json(&seen), None, &mut page).expect("a session");
     let ending = session.run(&mut page).expect("a scan");
     assert_eq!((ending.account.total, ending.account.counts.open), (1, 1));
     assert_eq!((ending.account.input, ending.account.skipped.reserved), (2, 1));
@@ -103,19 +103,19 @@ fn a_scan_that_its_page_ends_goes_on_where_it_stood() {
     let folder = tempfile::tempdir().expect("a folder");
     let (path, seen) = (folder.path().join("state"), Shared::default());
     let mut options = options("127.0.1.0/28", 1);
-    options.keep = Some(Keep { path: path.clone(), ..Keep::default() });
+    options.keep = Some(CheckpointOptions { path: path.clone(), ..CheckpointOptions::default() });
     options.rate = "1".parse().expect("a rate");
     let mut page = Page { patience: Some(2), ..Page::default() };
-    let first = Session::open(options.clone(), json(&seen), None, &mut page).expect("a session");
+    let first = ScanSession::open(options.clone(), json(&seen), None, &mut page).expect("a session");
     let seed = first.seed();
     let ending = first.run(&mut page).expect("a scan");
     let finished = ending.account.counts.finished();
     assert!(ending.interrupted && finished < 16, "{ending:?}");
     assert_eq!(page.kept.as_ref(), Some(&path));
 
-    options.rate = Rate::Max;
+    options.rate = ScanRate::Max;
     let mut page = Page::default();
-    let second = Session::open(options, json(&seen), None, &mut page).expect("its file");
+    let second = ScanSession::open(options, json(&seen), None, &mut page).expect("its file");
     assert_eq!((second.seed(), second.plan().remaining()), (seed, 16 - finished));
     let ending = second.run(&mut page).expect("the rest");
     assert_eq!((ending.account.counts.finished(), ending.account.counts.refused), (16, 16));
@@ -130,7 +130,7 @@ fn a_scan_that_its_page_ends_goes_on_where_it_stood() {
 #[test]
 fn what_cannot_begin_says_whose_fault_it_is() {
     let seen = Shared::default();
-    let open = |options| Session::open(options, json(&seen), None, &mut Page::default()).map(drop);
+    let open = |options| ScanSession::open(options, json(&seen), None, &mut Page::default()).map(drop);
     let mut nobody = options("192.0.2.1", 1);
     nobody.targets.words.clear();
     assert!(matches!(open(nobody), Err(SessionError::NoTargets)));
@@ -139,7 +139,7 @@ fn what_cannot_begin_says_whose_fault_it_is() {
 }
 
 /// A store that keeps events as JSON, and says that it lost seven findings.
-struct LossyStore(Writer, Shared);
+struct LossyStore(OutputWriter, Shared);
 
 impl std::fmt::Debug for LossyStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -152,7 +152,7 @@ impl ResultStore for LossyStore {
         Ok(())
     }
 
-    fn start(&mut self, _outputs: Vec<Handle>) -> Result<ResultFeed, StoreFault> {
+    fn start(&mut self, _outputs: Vec<ChannelHandle>) -> Result<ResultFeed, StoreFault> {
         Ok(ResultFeed { handle: self.0.handle(), known: Arc::default() })
     }
 
@@ -172,9 +172,9 @@ fn a_store_gets_open_ports_and_its_losses_are_reported() {
     let kept = Shared::default();
     let writer = json(&kept).start(false).expect("a writer");
     let store = Some(Box::new(LossyStore(writer, kept)) as Box<dyn ResultStore>);
-    let options = Options { ports: Ports::from_iter([open, closed]), ..options("127.0.0.1", open) };
+    let options = ScanOptions { ports: PortSet::from_iter([open, closed]), ..options("127.0.0.1", open) };
     let mut page = Page::default();
-    let session = Session::open(options, json(&Shared::default()), store, &mut page).expect("a session");
+    let session = ScanSession::open(options, json(&Shared::default()), store, &mut page).expect("a session");
     let ending = session.run(&mut page).expect("a scan");
     assert_eq!(ending.unkept, 7);
 }

@@ -1,7 +1,7 @@
 //! Sets of whole numbers as sorted, disjoint, inclusive ranges.
 
 /// Number of a range: an IPv4 or IPv6 address or a port.
-pub(crate) trait Number: Copy + Ord {
+pub(crate) trait RangeNumber: Copy + Ord {
     /// Returns the next number; none after the last.
     fn after(self) -> Option<Self>;
     /// Returns the previous number; none before the first.
@@ -14,7 +14,7 @@ pub(crate) trait Number: Copy + Ord {
 
 macro_rules! number {
     ($($kind:ty),*) => {$(
-        impl Number for $kind {
+        impl RangeNumber for $kind {
             fn after(self) -> Option<Self> {
                 self.checked_add(1)
             }
@@ -33,15 +33,15 @@ macro_rules! number {
 
 #[expect(clippy::cast_possible_truncation, reason = "offsets within a set are below its size")]
 mod numbers {
-    use super::Number;
+    use super::RangeNumber;
     number!(u16, u32, u128);
 }
 
 /// A set of numbers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Intervals<N>(Vec<(N, N)>);
+pub(crate) struct RangeSet<N>(Vec<(N, N)>);
 
-impl<N: Number> Intervals<N> {
+impl<N: RangeNumber> RangeSet<N> {
     /// Returns the union of inclusive ranges in any order, overlapping or not.
     pub(crate) fn new(mut ranges: Vec<(N, N)>) -> Self {
         ranges.sort_unstable();
@@ -106,16 +106,16 @@ impl<N: Number> Intervals<N> {
 
 /// Set with access by position.
 #[derive(Debug, Clone)]
-pub(crate) struct Indexed<N> {
+pub(crate) struct IndexedRanges<N> {
     ranges: Vec<(N, N)>,
     /// Number of numbers before each range.
     starts: Vec<u64>,
     count: u64,
 }
 
-impl<N: Number> Indexed<N> {
+impl<N: RangeNumber> IndexedRanges<N> {
     /// Indexes `set`; none if it has more than 2^62 numbers.
-    pub(crate) fn new(set: Intervals<N>) -> Option<Self> {
+    pub(crate) fn new(set: RangeSet<N>) -> Option<Self> {
         let count = u64::try_from(set.count()).ok().filter(|count| *count <= 1 << 62)?;
         let mut starts = Vec::with_capacity(set.0.len());
         let mut before = 0;
@@ -156,7 +156,7 @@ mod tests {
 
     use super::*;
 
-    fn members(set: &Intervals<u16>) -> BTreeSet<u16> {
+    fn members(set: &RangeSet<u16>) -> BTreeSet<u16> {
         set.ranges().iter().flat_map(|(first, last)| *first..=*last).collect()
     }
 
@@ -170,14 +170,14 @@ mod tests {
     proptest! {
         #[test]
         fn sets_agree_with_sets(left in ranges(), right in ranges()) {
-            let (left, right) = (Intervals::new(left), Intervals::new(right));
+            let (left, right) = (RangeSet::new(left), RangeSet::new(right));
             let (l, r) = (members(&left), members(&right));
             prop_assert_eq!(members(&left.without(&right)), &l - &r);
             prop_assert_eq!(members(&left.intersection(&right)), &l & &r);
             prop_assert_eq!(left.count(), l.len() as u128);
             prop_assert!(l.iter().all(|number| left.contains(*number)));
             prop_assert!(r.difference(&l).all(|number| !left.contains(*number)));
-            let indexed = Indexed::new(left).unwrap();
+            let indexed = IndexedRanges::new(left).unwrap();
             let listed: Vec<u16> = (0..indexed.count()).map(|at| indexed.at(at).unwrap()).collect();
             prop_assert_eq!(listed, l.into_iter().collect::<Vec<_>>());
             prop_assert_eq!(indexed.at(indexed.count()), None);
@@ -186,12 +186,12 @@ mod tests {
 
     #[test]
     fn neighbours_become_one_range() {
-        let set = Intervals::new(vec![(5_u32, 6), (1, 2), (3, 4), (u32::MAX, u32::MAX), (4, 5)]);
+        let set = RangeSet::new(vec![(5_u32, 6), (1, 2), (3, 4), (u32::MAX, u32::MAX), (4, 5)]);
         assert_eq!(set.ranges(), [(1, 6), (u32::MAX, u32::MAX)]);
     }
 
     #[test]
     fn all_of_ipv6_has_no_index() {
-        assert!(Indexed::new(Intervals::new(vec![(0_u128, u128::MAX)])).is_none());
+        assert!(IndexedRanges::new(RangeSet::new(vec![(0_u128, u128::MAX)])).is_none());
     }
 }

@@ -17,15 +17,15 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-use intervals::{Indexed, Intervals};
-use reserved::Reserved;
-use results::Results;
-use spec::Spec;
+use intervals::{IndexedRanges, RangeSet};
+use reserved::ReservedRange;
+use results::ResultsParser;
+use spec::TargetSpec;
 
-pub use feed::{Counts, Finished, Plan, Shard, Snapshot, Tracker};
+pub use feed::{FeedSnapshot, FinishedTarget, Shard, TargetCounts, TargetPlan, TargetTracker};
 #[cfg(test)]
-pub use feed::{Feed, Shortages};
-pub use ports::Ports;
+pub use feed::{ShortageCounts, TargetFeed};
+pub use ports::PortSet;
 pub use set::TargetSet;
 
 /// Limit of targets in one scan: 2^62.
@@ -38,7 +38,7 @@ pub enum TargetError {
     #[error("{place}: `{}`: {reason}", word.escape_debug())]
     Word {
         /// Place of the word.
-        place: Place,
+        place: TargetOrigin,
         /// Word.
         word: String,
         /// Reason.
@@ -64,14 +64,14 @@ pub enum TargetError {
 
 /// Place of a word.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum TargetOrigin {
     /// Flag or argument on the command line.
     Flag(&'static str),
     /// Line of a file: the flag that named it, its path and the line, counted from 1.
     Line(&'static str, String, usize),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for TargetOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Flag(flag) => f.write_str(flag),
@@ -87,21 +87,25 @@ impl fmt::Display for Place {
 /// The word is not a valid target.
 pub fn addresses(word: &str) -> Result<Option<(IpAddr, IpAddr)>, String> {
     Ok(match spec::parse(word)? {
-        Spec::V4(first, last) => Some((Ipv4Addr::from_bits(first).into(), Ipv4Addr::from_bits(last).into())),
-        Spec::V6(first, last) => Some((Ipv6Addr::from_bits(first).into(), Ipv6Addr::from_bits(last).into())),
-        Spec::Name(_) => None,
+        TargetSpec::V4(first, last) => {
+            Some((Ipv4Addr::from_bits(first).into(), Ipv4Addr::from_bits(last).into()))
+        }
+        TargetSpec::V6(first, last) => {
+            Some((Ipv6Addr::from_bits(first).into(), Ipv6Addr::from_bits(last).into()))
+        }
+        TargetSpec::Name(_) => None,
     })
 }
 
 /// Collects words into a [`TargetSet`].
 #[derive(Debug, Default)]
-pub struct Builder {
-    wanted: Words,
-    excluded: Words,
+pub struct TargetSetBuilder {
+    wanted: ParsedTargets,
+    excluded: ParsedTargets,
     /// Targets with their own ports.
     endpoints: Vec<NamedEndpoint>,
     /// Names to resolve, in the given order.
-    names: Vec<Name>,
+    names: Vec<NamedHost>,
     unresolved: Vec<String>,
     /// Number of unresolved names with their own ports.
     unresolved_endpoints: u128,
@@ -112,8 +116,8 @@ pub type NamedEndpoint = (SocketAddr, Option<Arc<str>>);
 
 /// Host name and its place.
 #[derive(Debug)]
-struct Name {
-    place: Place,
+struct NamedHost {
+    place: TargetOrigin,
     name: String,
     port: Option<u16>,
     exclude: bool,
@@ -121,7 +125,7 @@ struct Name {
 
 /// Parsed words, with resolved names.
 #[derive(Debug, Default)]
-struct Words {
+struct ParsedTargets {
     v4: Vec<(u32, u32)>,
     v6: Vec<(u128, u128)>,
     named: Vec<(IpAddr, Arc<str>)>,
@@ -136,14 +140,14 @@ pub struct SetOptions {
     pub ask_each_name: bool,
 }
 
-impl Builder {
+impl TargetSetBuilder {
     /// Adds a target from the command line.
     ///
     /// # Errors
     ///
     /// The word is invalid.
     pub fn target(&mut self, word: &str) -> Result<(), TargetError> {
-        self.add(word, Place::Flag("TARGET"), false)
+        self.add(word, TargetOrigin::Flag("TARGET"), false)
     }
 
     /// Adds an exclusion from the command line.
@@ -152,7 +156,7 @@ impl Builder {
     ///
     /// The word is invalid.
     pub fn exclude(&mut self, word: &str) -> Result<(), TargetError> {
-        self.add(word, Place::Flag("--exclude"), true)
+        self.add(word, TargetOrigin::Flag("--exclude"), true)
     }
 
     /// Adds the targets in a file or, for `-`, on standard input.
@@ -191,7 +195,7 @@ impl Builder {
     pub fn resolve(&mut self) -> Result<(), TargetError> {
         let names = std::mem::take(&mut self.names);
         let looked_up = resolve::all(names.iter().map(|name| name.name.as_str()));
-        for (Name { place, name, port, exclude }, addresses) in names.into_iter().zip(looked_up) {
+        for (NamedHost { place, name, port, exclude }, addresses) in names.into_iter().zip(looked_up) {
             match addresses {
                 Ok(addresses) if exclude => {
                     addresses.into_iter().for_each(|address| self.excluded.address(address));
@@ -227,8 +231,8 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// The set is too large, or as [`Builder::resolve`], if that was not called.
-    pub fn build(mut self, ports: &Ports, options: SetOptions) -> Result<TargetSet, TargetError> {
+    /// The set is too large, or as [`TargetSetBuilder::resolve`], if that was not called.
+    pub fn build(mut self, ports: &PortSet, options: SetOptions) -> Result<TargetSet, TargetError> {
         self.resolve()?;
         let named = self.named(options.ask_each_name);
         // An address with a name is probed with the name, and not once more without.
@@ -239,8 +243,8 @@ impl Builder {
                 IpAddr::V6(address) => taken_v6.push((address.to_bits(), address.to_bits())),
             }
         }
-        let v4 = Sieve::new(self.wanted.v4, &taken_v4, self.excluded.v4, &reserved::V4);
-        let v6 = Sieve::new(self.wanted.v6, &taken_v6, self.excluded.v6, &reserved::V6);
+        let v4 = FamilyFilter::new(self.wanted.v4, &taken_v4, self.excluded.v4, &reserved::V4);
+        let v6 = FamilyFilter::new(self.wanted.v6, &taken_v6, self.excluded.v6, &reserved::V6);
         let unresolved = (self.unresolved.len() as u128).saturating_sub(self.unresolved_endpoints);
         let input = v4.wanted.count().saturating_add(v6.wanted.count());
         let input = input.saturating_add(named.len() as u128).saturating_add(unresolved);
@@ -259,8 +263,8 @@ impl Builder {
         }
         let each = ports.len() as u128;
         let mut set = TargetSet {
-            v4: Indexed::new(v4).ok_or(TargetError::TooMany)?,
-            v6: Indexed::new(v6).ok_or(TargetError::TooMany)?,
+            v4: IndexedRanges::new(v4).ok_or(TargetError::TooMany)?,
+            v6: IndexedRanges::new(v6).ok_or(TargetError::TooMany)?,
             named,
             endpoints: Vec::new(),
             input: input.saturating_mul(each).saturating_add(self.unresolved_endpoints),
@@ -289,9 +293,9 @@ impl Builder {
             "-" => std::io::read_to_string(std::io::stdin()).map_err(failed)?,
             _ => std::fs::read_to_string(file).map_err(failed)?,
         };
-        let mut results = Results::default();
+        let mut results = ResultsParser::default();
         for (number, line) in text.lines().enumerate() {
-            let place = || Place::Line(flag, file.to_owned(), number + 1);
+            let place = || TargetOrigin::Line(flag, file.to_owned(), number + 1);
             if let Some(read) = results.read(line).filter(|_| !exclude) {
                 let wrong = |reason| TargetError::Word { place: place(), word: line.to_owned(), reason };
                 read.map_err(wrong)?.iter().try_for_each(|word| self.add(word, place(), false))?;
@@ -305,27 +309,27 @@ impl Builder {
         Ok(())
     }
 
-    fn add(&mut self, word: &str, place: Place, exclude: bool) -> Result<(), TargetError> {
+    fn add(&mut self, word: &str, place: TargetOrigin, exclude: bool) -> Result<(), TargetError> {
         let words = if exclude { &mut self.excluded } else { &mut self.wanted };
         let read =
             if exclude { spec::parse(word).map(|spec| (spec, None)) } else { spec::parse_endpoint(word) };
         match read {
-            Ok((Spec::V4(address, _), Some(port))) => {
+            Ok((TargetSpec::V4(address, _), Some(port))) => {
                 self.endpoints.push(((Ipv4Addr::from_bits(address), port).into(), None));
             }
-            Ok((Spec::V6(address, _), Some(port))) => {
+            Ok((TargetSpec::V6(address, _), Some(port))) => {
                 self.endpoints.push(((Ipv6Addr::from_bits(address), port).into(), None));
             }
-            Ok((Spec::V4(first, last), None)) => words.v4.push((first, last)),
-            Ok((Spec::V6(first, last), None)) => words.v6.push((first, last)),
-            Ok((Spec::Name(name), port)) => self.names.push(Name { place, name, port, exclude }),
+            Ok((TargetSpec::V4(first, last), None)) => words.v4.push((first, last)),
+            Ok((TargetSpec::V6(first, last), None)) => words.v6.push((first, last)),
+            Ok((TargetSpec::Name(name), port)) => self.names.push(NamedHost { place, name, port, exclude }),
             Err(reason) => return Err(TargetError::Word { place, word: word.to_owned(), reason }),
         }
         Ok(())
     }
 }
 
-impl Words {
+impl ParsedTargets {
     fn address(&mut self, address: IpAddr) {
         match address {
             IpAddr::V4(address) => self.v4.push((address.to_bits(), address.to_bits())),
@@ -335,21 +339,21 @@ impl Words {
 }
 
 /// One address family, from requested to allowed addresses.
-struct Sieve<N: 'static> {
-    wanted: Intervals<N>,
-    excluded: Intervals<N>,
-    table: &'static [Reserved<N>],
+struct FamilyFilter<N: 'static> {
+    wanted: RangeSet<N>,
+    excluded: RangeSet<N>,
+    table: &'static [ReservedRange<N>],
 }
 
-impl<N: intervals::Number> Sieve<N> {
+impl<N: intervals::RangeNumber> FamilyFilter<N> {
     fn new(
         wanted: Vec<(N, N)>,
         named: &[(N, N)],
         excluded: Vec<(N, N)>,
-        table: &'static [Reserved<N>],
+        table: &'static [ReservedRange<N>],
     ) -> Self {
-        let wanted = Intervals::new(wanted).without(&Intervals::new(named.to_vec()));
-        Self { wanted, excluded: Intervals::new(excluded), table }
+        let wanted = RangeSet::new(wanted).without(&RangeSet::new(named.to_vec()));
+        Self { wanted, excluded: RangeSet::new(excluded), table }
     }
 
     fn passes(&self, address: N, include_reserved: bool) -> bool {
@@ -358,15 +362,15 @@ impl<N: intervals::Number> Sieve<N> {
     }
 
     /// Returns the excluded part of the reserved ranges, and the remaining addresses.
-    fn finish(self, include_reserved: bool, show: fn(N, N) -> String) -> (Vec<LeftOut>, Intervals<N>) {
+    fn finish(self, include_reserved: bool, show: fn(N, N) -> String) -> (Vec<SkippedReserved>, RangeSet<N>) {
         let allowed = self.wanted.without(&self.excluded);
         if include_reserved {
             return (Vec::new(), allowed);
         }
         let left_out = self.table.iter().filter_map(|reserved| {
-            let hit = allowed.intersection(&Intervals::new(vec![(reserved.first, reserved.last)]));
+            let hit = allowed.intersection(&RangeSet::new(vec![(reserved.first, reserved.last)]));
             let (first, last) = (hit.ranges().first()?.0, hit.ranges().last()?.1);
-            Some(LeftOut { addresses: hit.count(), what: show(first, last), range: reserved.name })
+            Some(SkippedReserved { addresses: hit.count(), what: show(first, last), range: reserved.name })
         });
         (left_out.collect(), allowed.without(&reserved::set(self.table)))
     }
@@ -374,7 +378,7 @@ impl<N: intervals::Number> Sieve<N> {
 
 /// Reserved addresses among the targets, which are skipped.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeftOut {
+pub struct SkippedReserved {
     /// Number of addresses.
     pub addresses: u128,
     /// Range of addresses.
@@ -385,7 +389,7 @@ pub struct LeftOut {
 
 /// Numbers of named targets that are skipped. A name without an address counts once for each port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Skipped {
+pub struct SkippedTargets {
     /// Excluded by the user.
     pub excluded: u128,
     /// Excluded as reserved.

@@ -2,21 +2,21 @@
 
 use std::fmt;
 
-use super::intervals::Intervals;
+use super::intervals::RangeSet;
 use super::spec;
 
 /// Set of ports.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ports(pub(super) Intervals<u16>);
+pub struct PortSet(pub(super) RangeSet<u16>);
 
-impl Ports {
+impl PortSet {
     /// Returns the number of ports.
     pub fn count(&self) -> usize {
         usize::try_from(self.0.count()).unwrap_or(usize::MAX)
     }
 }
 
-impl std::str::FromStr for Ports {
+impl std::str::FromStr for PortSet {
     type Err = String;
 
     /// Parses `22,80,8000-8010`.
@@ -25,13 +25,13 @@ impl std::str::FromStr for Ports {
     }
 }
 
-impl FromIterator<u16> for Ports {
+impl FromIterator<u16> for PortSet {
     fn from_iter<I: IntoIterator<Item = u16>>(ports: I) -> Self {
-        Self(Intervals::new(ports.into_iter().map(|port| (port, port)).collect()))
+        Self(RangeSet::new(ports.into_iter().map(|port| (port, port)).collect()))
     }
 }
 
-impl fmt::Display for Ports {
+impl fmt::Display for PortSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, (first, last)) in self.0.ranges().iter().enumerate() {
             let comma = if at == 0 { "" } else { "," };

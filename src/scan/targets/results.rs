@@ -15,14 +15,14 @@ const STATES: [&str; 4] = ["open", "closed", "filtered", "error"];
 
 /// Parser for the lines of one file.
 #[derive(Debug, Default)]
-pub(super) struct Results {
+pub(super) struct ResultsParser {
     /// Positions of the columns in a CSV file.
     columns: Option<[usize; COLUMNS.len()]>,
     /// True after a line of bannerwall's text, whose indented lines belong to the same target.
     in_text: bool,
 }
 
-impl Results {
+impl ResultsParser {
     /// Returns the targets of a line; none if it is not a scanner's result.
     ///
     /// # Errors
@@ -142,7 +142,7 @@ mod tests {
 
     /// The words of a file, and the lines that are no results.
     fn words(text: &str) -> (Vec<String>, usize) {
-        let (mut results, mut words, mut others) = (Results::default(), Vec::new(), 0);
+        let (mut results, mut words, mut others) = (ResultsParser::default(), Vec::new(), 0);
         for line in text.lines() {
             match results.read(line) {
                 Some(read) => words.extend(read.unwrap()),
@@ -195,7 +195,7 @@ mod tests {
         for line in
             ["{", "{}", "{\"ip\":\"192.0.2.1\"}", "{\"ip\":\"192.0.2.1\",\"port\":[]}", "{\"port\":80}"]
         {
-            assert!(Results::default().read(line).is_some_and(|read| read.is_err()), "{line}");
+            assert!(ResultsParser::default().read(line).is_some_and(|read| read.is_err()), "{line}");
         }
     }
 }

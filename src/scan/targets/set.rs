@@ -6,21 +6,21 @@ use std::sync::Arc;
 
 use sha1::{Digest as _, Sha1};
 
-use super::intervals::Indexed;
-use super::{LeftOut, MOST, NamedEndpoint, Skipped, word};
+use super::intervals::IndexedRanges;
+use super::{MOST, NamedEndpoint, SkippedReserved, SkippedTargets, word};
 
 /// All targets of a scan, by number.
 #[derive(Debug)]
 pub struct TargetSet {
-    pub(super) v4: Indexed<u32>,
-    pub(super) v6: Indexed<u128>,
+    pub(super) v4: IndexedRanges<u32>,
+    pub(super) v6: IndexedRanges<u128>,
     pub(super) named: Vec<(IpAddr, Arc<str>)>,
     pub(super) ports: Vec<u16>,
     /// Targets with their own ports, after all others.
     pub(super) endpoints: Vec<NamedEndpoint>,
     pub(super) input: u128,
     pub(super) unresolved: u128,
-    pub(super) left_out: Vec<LeftOut>,
+    pub(super) left_out: Vec<SkippedReserved>,
 }
 
 impl TargetSet {
@@ -35,16 +35,16 @@ impl TargetSet {
     }
 
     /// Returns the numbers of skipped targets, by reason.
-    pub fn skipped(&self) -> Skipped {
+    pub fn skipped(&self) -> SkippedTargets {
         let reserved: u128 = self.left_out.iter().map(|out| out.addresses).sum();
         let reserved = reserved.saturating_mul(self.ports.len() as u128);
         let all = self.input.saturating_sub(self.len().into());
         let excluded = all.saturating_sub(reserved).saturating_sub(self.unresolved);
-        Skipped { excluded, reserved, unresolved: self.unresolved }
+        SkippedTargets { excluded, reserved, unresolved: self.unresolved }
     }
 
     /// Returns the reserved addresses that are skipped.
-    pub fn left_out(&self) -> &[LeftOut] {
+    pub fn left_out(&self) -> &[SkippedReserved] {
         &self.left_out
     }
 

@@ -2,11 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::intervals::Intervals;
+use super::intervals::RangeSet;
 
 /// Parsed target.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Spec {
+pub(super) enum TargetSpec {
     /// IPv4 addresses, first and last.
     V4(u32, u32),
     /// IPv6 addresses, first and last.
@@ -16,7 +16,7 @@ pub(super) enum Spec {
 }
 
 /// Parsed target with its port, if it has one.
-pub(super) type Named = (Spec, Option<u16>);
+pub(super) type Named = (TargetSpec, Option<u16>);
 
 /// Parses the forms of [`parse`], one address or name with a port (`192.0.2.7:22`, `[2001:db8::1]:22`), or a
 /// URL, of which only host and port count.
@@ -54,14 +54,18 @@ fn split_port(text: &str) -> Result<(&str, Option<u16>), String> {
 
 fn single_host(host: &str, port: u16) -> Result<Named, String> {
     match parse(host)? {
-        Spec::V4(first, last) if first != last => Err("a port needs a single address or name".to_owned()),
-        Spec::V6(first, last) if first != last => Err("a port needs a single address or name".to_owned()),
+        TargetSpec::V4(first, last) if first != last => {
+            Err("a port needs a single address or name".to_owned())
+        }
+        TargetSpec::V6(first, last) if first != last => {
+            Err("a port needs a single address or name".to_owned())
+        }
         spec => Ok((spec, Some(port))),
     }
 }
 
 /// Parses an address, `ADDRESS/PREFIX`, a range `A-B` or a host name.
-pub(super) fn parse(word: &str) -> Result<Spec, String> {
+pub(super) fn parse(word: &str) -> Result<TargetSpec, String> {
     if let Some((address, prefix)) = word.split_once('/') {
         return network(address, prefix);
     }
@@ -82,14 +86,14 @@ fn address(text: &str) -> Option<IpAddr> {
     bare.parse::<IpAddr>().ok().map(|address| address.to_canonical())
 }
 
-fn single(address: IpAddr) -> Spec {
+fn single(address: IpAddr) -> TargetSpec {
     match address {
-        IpAddr::V4(address) => Spec::V4(address.to_bits(), address.to_bits()),
-        IpAddr::V6(address) => Spec::V6(address.to_bits(), address.to_bits()),
+        IpAddr::V4(address) => TargetSpec::V4(address.to_bits(), address.to_bits()),
+        IpAddr::V6(address) => TargetSpec::V6(address.to_bits(), address.to_bits()),
     }
 }
 
-fn network(text: &str, prefix: &str) -> Result<Spec, String> {
+fn network(text: &str, prefix: &str) -> Result<TargetSpec, String> {
     let address = address(text).ok_or_else(|| format!("`{text}` is not an address"))?;
     let bits = if address.is_ipv4() { 32 } else { 128 };
     let length: u8 = prefix
@@ -100,35 +104,35 @@ fn network(text: &str, prefix: &str) -> Result<Spec, String> {
     Ok(match address {
         IpAddr::V4(address) => {
             let host = u32::MAX.checked_shr(length.into()).unwrap_or(0);
-            Spec::V4(address.to_bits() & !host, address.to_bits() | host)
+            TargetSpec::V4(address.to_bits() & !host, address.to_bits() | host)
         }
         IpAddr::V6(address) => {
             let host = u128::MAX.checked_shr(length.into()).unwrap_or(0);
-            Spec::V6(address.to_bits() & !host, address.to_bits() | host)
+            TargetSpec::V6(address.to_bits() & !host, address.to_bits() | host)
         }
     })
 }
 
 /// Parses `A-B`, where `B` is an address or only the end of one: `192.0.2.1-20`, `2001:db8::1-ff`.
-fn range(first: IpAddr, last: &str) -> Result<Spec, String> {
+fn range(first: IpAddr, last: &str) -> Result<TargetSpec, String> {
     let wrong = || format!("`{last}` cannot end a range that starts with {first}");
     let spec = match (first, address(last)) {
-        (IpAddr::V4(first), Some(IpAddr::V4(last))) => Spec::V4(first.to_bits(), last.to_bits()),
-        (IpAddr::V6(first), Some(IpAddr::V6(last))) => Spec::V6(first.to_bits(), last.to_bits()),
+        (IpAddr::V4(first), Some(IpAddr::V4(last))) => TargetSpec::V4(first.to_bits(), last.to_bits()),
+        (IpAddr::V6(first), Some(IpAddr::V6(last))) => TargetSpec::V6(first.to_bits(), last.to_bits()),
         (IpAddr::V4(first), None) => {
-            Spec::V4(first.to_bits(), tail(first, last).ok_or_else(wrong)?.to_bits())
+            TargetSpec::V4(first.to_bits(), tail(first, last).ok_or_else(wrong)?.to_bits())
         }
         (IpAddr::V6(first), None) => {
             let group = u16::from_str_radix(last, 16).map_err(|_| wrong())?;
             let end = (first.to_bits() & !0xffff) | u128::from(group);
-            Spec::V6(first.to_bits(), end)
+            TargetSpec::V6(first.to_bits(), end)
         }
         _ => return Err(wrong()),
     };
     let backwards = match spec {
-        Spec::V4(first, last) => last < first,
-        Spec::V6(first, last) => last < first,
-        Spec::Name(_) => false,
+        TargetSpec::V4(first, last) => last < first,
+        TargetSpec::V6(first, last) => last < first,
+        TargetSpec::Name(_) => false,
     };
     if backwards { Err(format!("the range is reversed: {first} to {last}")) } else { Ok(spec) }
 }
@@ -142,7 +146,7 @@ fn tail(first: Ipv4Addr, text: &str) -> Option<Ipv4Addr> {
     Some(address.into())
 }
 
-fn name(word: &str) -> Result<Spec, String> {
+fn name(word: &str) -> Result<TargetSpec, String> {
     let plain = |label: &str| {
         !label.is_empty()
             && label.len() <= 63
@@ -159,12 +163,12 @@ fn name(word: &str) -> Result<Spec, String> {
     if word.len() > 253 || !labels.split('.').all(plain) {
         return Err("neither an address, CIDR or range nor a host name".to_owned());
     }
-    Ok(Spec::Name(word.to_owned()))
+    Ok(TargetSpec::Name(word.to_owned()))
 }
 
 /// Parses `22,80,8000-8010`; `-` alone or an open end (`-1024`, `60000-`) extends to the limit.
-pub(super) fn ports(text: &str) -> Result<Intervals<u16>, String> {
-    text.split(',').map(|part| port_range(part.trim())).collect::<Result<_, _>>().map(Intervals::new)
+pub(super) fn ports(text: &str) -> Result<RangeSet<u16>, String> {
+    text.split(',').map(|part| port_range(part.trim())).collect::<Result<_, _>>().map(RangeSet::new)
 }
 
 fn port_range(part: &str) -> Result<(u16, u16), String> {
@@ -201,9 +205,9 @@ mod tests {
 
     fn shown(word: &str) -> String {
         match parse(word) {
-            Ok(Spec::V4(first, last)) => show_v4(first, last),
-            Ok(Spec::V6(first, last)) => show_v6(first, last),
-            Ok(Spec::Name(name)) => format!("name {name}"),
+            Ok(TargetSpec::V4(first, last)) => show_v4(first, last),
+            Ok(TargetSpec::V6(first, last)) => show_v6(first, last),
+            Ok(TargetSpec::Name(name)) => format!("name {name}"),
             Err(error) => format!("error {error}"),
         }
     }
@@ -262,9 +266,9 @@ mod tests {
     #[test]
     fn endpoints_and_urls() {
         let shown = |word: &str| match parse_endpoint(word) {
-            Ok((Spec::V4(first, _), port)) => format!("{} {port:?}", show_v4(first, first)),
-            Ok((Spec::V6(first, _), port)) => format!("{} {port:?}", show_v6(first, first)),
-            Ok((Spec::Name(name), port)) => format!("{name} {port:?}"),
+            Ok((TargetSpec::V4(first, _), port)) => format!("{} {port:?}", show_v4(first, first)),
+            Ok((TargetSpec::V6(first, _), port)) => format!("{} {port:?}", show_v6(first, first)),
+            Ok((TargetSpec::Name(name), port)) => format!("{name} {port:?}"),
             Err(error) => error,
         };
         for (word, expected) in [

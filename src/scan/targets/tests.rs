@@ -5,7 +5,7 @@ use std::io::Write as _;
 use super::*;
 
 fn set(targets: &[&str], excluded: &[&str], ports: &str, options: SetOptions) -> TargetSet {
-    let mut builder = Builder::default();
+    let mut builder = TargetSetBuilder::default();
     targets.iter().for_each(|word| builder.target(word).unwrap());
     excluded.iter().for_each(|word| builder.exclude(word).unwrap());
     builder.build(&ports.parse().unwrap(), options).unwrap()
@@ -67,7 +67,7 @@ fn reserved_addresses_are_left_out_and_told_unless_asked_for() {
 #[test]
 fn names_are_asked_by_name_and_an_address_of_theirs_not_again() {
     let options = SetOptions { ask_each_name: true, ..SetOptions::default() };
-    let mut builder = Builder::default();
+    let mut builder = TargetSetBuilder::default();
     builder.target("127.0.0.0/30").unwrap();
     builder.wanted.named.push(("127.0.0.1".parse().unwrap(), "a.example".into()));
     builder.wanted.named.push(("127.0.0.1".parse().unwrap(), "b.example".into()));
@@ -101,22 +101,22 @@ fn files_have_comments_and_errors_have_lines() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     writeln!(file, "# routers\n192.0.2.1, 192.0.2.2\t192.0.2.3 # three\r\n\n192.0.2.4").unwrap();
     let name = file.path().to_str().unwrap().to_owned();
-    let mut builder = Builder::default();
+    let mut builder = TargetSetBuilder::default();
     builder.target_file(&name).unwrap();
     let set = builder.build(&"22".parse().unwrap(), SetOptions::default()).unwrap();
     assert_eq!(set.len(), 4);
 
     writeln!(file, "192.0.2.300").unwrap();
-    let error = Builder::default().target_file(&name).unwrap_err().to_string();
+    let error = TargetSetBuilder::default().target_file(&name).unwrap_err().to_string();
     assert_eq!(error, format!("-i {name}, line 5: `192.0.2.300`: not an IPv4 address, CIDR or range"));
-    let missing = Builder::default().exclude_file("/nonexistent").unwrap_err().to_string();
+    let missing = TargetSetBuilder::default().exclude_file("/nonexistent").unwrap_err().to_string();
     assert!(missing.starts_with("--exclude-file /nonexistent: "), "{missing}");
 }
 
 #[test]
 fn networks_too_large_to_count_are_refused() {
     for (word, ports) in [("::/0", "22"), ("2001:db8::/64", "22"), ("2001:db8::/66", "22,23")] {
-        let mut builder = Builder::default();
+        let mut builder = TargetSetBuilder::default();
         builder.target(word).unwrap();
         let result = builder
             .build(&ports.parse().unwrap(), SetOptions { include_reserved: true, ..Default::default() });
@@ -145,22 +145,22 @@ fn targets_with_a_port_are_asked_there_alone_and_once() {
     assert_eq!((targets.len(), targets.input(), targets.skipped().excluded), (5, 9, 4));
     assert_ne!(targets.fingerprint(), of(&["192.0.2.8:22"], "22,80").fingerprint());
     assert_eq!(all(&of(&["192.0.2.1:7"], "22")), ["192.0.2.1:7"], "the usual ports are of others");
-    let none: Ports = Ports::from_iter([]);
+    let none: PortSet = PortSet::from_iter([]);
     let with = |word: &str| {
-        let mut builder = Builder::default();
+        let mut builder = TargetSetBuilder::default();
         builder.target(word).unwrap();
         builder.build(&none, SetOptions::default())
     };
     assert_eq!(all(&with("192.0.2.1:7").unwrap()), ["192.0.2.1:7"]);
     assert!(matches!(with("192.0.2.1"), Err(TargetError::NoPorts)));
-    let refused = Builder::default().exclude("192.0.2.1:22").unwrap_err().to_string();
+    let refused = TargetSetBuilder::default().exclude("192.0.2.1:22").unwrap_err().to_string();
     assert!(refused.starts_with("--exclude: `192.0.2.1:22`: "), "{refused}");
 }
 
 #[test]
 fn names_of_targets_with_a_port_count_where_they_are_asked_for() {
     for (ask_each_name, expected) in [(true, 3), (false, 1)] {
-        let mut builder = Builder::default();
+        let mut builder = TargetSetBuilder::default();
         for name in [Some("a.example"), Some("b.example"), Some("a.example"), None] {
             builder.endpoint("127.0.0.1:8080".parse().unwrap(), name);
         }
@@ -178,12 +178,12 @@ fn results_of_scanners_are_targets_and_errors_name_the_line() {
     writeln!(file, "{{\"ip\":\"192.0.2.1\",\"port\":8080}}\nopen tcp 22 192.0.2.2 1\n192.0.2.3:1, 192.0.2.4")
         .unwrap();
     let name = file.path().to_str().unwrap().to_owned();
-    let mut builder = Builder::default();
+    let mut builder = TargetSetBuilder::default();
     builder.target_file(&name).unwrap();
     let set = builder.build(&"23".parse().unwrap(), SetOptions::default()).unwrap();
     assert_eq!(all(&set), ["192.0.2.4:23", "192.0.2.1:8080", "192.0.2.2:22", "192.0.2.3:1"]);
     writeln!(file, "{{\"ip\":\"192.0.2.1\",\"port\":70000}}").unwrap();
-    let error = Builder::default().target_file(&name).unwrap_err().to_string();
+    let error = TargetSetBuilder::default().target_file(&name).unwrap_err().to_string();
     let expected = format!("-i {name}, line 4: `192.0.2.1:70000`: `70000` is not a port from 1 to 65535");
     assert_eq!(error, expected);
 }

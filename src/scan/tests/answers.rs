@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 use super::*;
-use crate::event::{Application, HttpResponseFacts};
+use crate::event::{ApplicationFacts, HttpResponseFacts};
 
 /// What was answered, by path.
 fn responses(seen: &Seen) -> Vec<(String, HttpResponseFacts)> {
     let of = |event: &Event| match &event.kind {
-        EventKind::Application(Application::Http(facts)) => {
+        EventKind::Application(ApplicationFacts::Http(facts)) => {
             Some((facts.request.as_ref()?.url.clone(), facts.response.clone()?))
         }
         _ => None,
@@ -18,7 +18,7 @@ fn responses(seen: &Seen) -> Vec<(String, HttpResponseFacts)> {
 }
 
 fn ask(probe: HttpOptions, silence: Duration, address: SocketAddr) -> Seen {
-    let config = Config { first_byte_timeout: silence, ..config(ProbeOptions::Http(probe)) };
+    let config = ScannerConfig { first_byte_timeout: silence, ..config(ProbeOptions::Http(probe)) };
     scan(&config, vec![address])
 }
 
@@ -163,8 +163,8 @@ fn who_waits_to_be_spoken_to_is_spoken_to() {
             let _ = stream.read(&mut [0; 64]);
         }
     });
-    let config = Config { first_byte_timeout: Duration::from_secs(5), ..config(SSH) };
-    assert_eq!(scan(&config, vec![address]).one(), (PortState::Open, Conversation::Complete));
+    let config = ScannerConfig { first_byte_timeout: Duration::from_secs(5), ..config(SSH) };
+    assert_eq!(scan(&config, vec![address]).one(), (PortState::Open, ExchangeOutcome::Complete));
 }
 
 #[test]
@@ -180,5 +180,5 @@ fn a_server_that_repeats_our_identification_is_no_ssh_server() {
     let reading = SshOptions { hassh: true, ..READING };
     let seen = scan(&patient(ProbeOptions::Ssh(reading)), vec![address]);
     assert!(seen.events.is_empty(), "{:?}", seen.events);
-    assert_eq!(seen.one(), (PortState::Open, Conversation::Foreign));
+    assert_eq!(seen.one(), (PortState::Open, ExchangeOutcome::Foreign));
 }

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::event::{Application, Event, EventKind, EventSink, PortState};
+use crate::event::{ApplicationFacts, Event, EventKind, EventSink, PortState};
 
 const SSH: ProbeOptions = ProbeOptions::Ssh(READING);
 
@@ -15,7 +15,7 @@ const READING: SshOptions = SshOptions { byte_limit: 65_536, hassh: false, host_
 #[derive(Default)]
 struct Seen {
     events: Vec<Event>,
-    finished: Vec<(u64, PortState, Reason, Conversation, Vec<u8>)>,
+    finished: Vec<(u64, PortState, PortStateReason, ExchangeOutcome, Vec<u8>)>,
 }
 
 impl EventSink for Seen {
@@ -24,16 +24,16 @@ impl EventSink for Seen {
     }
 }
 
-impl Report for Seen {
-    fn finished(&mut self, outcome: &Outcome<'_>) {
+impl OutcomeSink for Seen {
+    fn finished(&mut self, outcome: &TargetOutcome<'_>) {
         let banner = outcome.banner.to_vec();
-        let Outcome { target, state, reason, conversation, .. } = outcome;
+        let TargetOutcome { target, state, reason, conversation, .. } = outcome;
         self.finished.push((target.index, *state, *reason, *conversation, banner));
     }
 }
 
 impl Seen {
-    fn one(&self) -> (PortState, Conversation) {
+    fn one(&self) -> (PortState, ExchangeOutcome) {
         let [(_, state, _, conversation, _)] = self.finished.as_slice() else {
             panic!("not one result: {:?}", self.finished)
         };
@@ -42,7 +42,9 @@ impl Seen {
 
     fn urls(&self) -> Vec<String> {
         let url = |event: &Event| match &event.kind {
-            EventKind::Application(Application::Http(facts)) => Some(facts.request.as_ref()?.url.clone()),
+            EventKind::Application(ApplicationFacts::Http(facts)) => {
+                Some(facts.request.as_ref()?.url.clone())
+            }
             _ => None,
         };
         self.events.iter().filter_map(url).collect()
@@ -52,30 +54,30 @@ impl Seen {
 /// Addresses in order.
 struct List(std::vec::IntoIter<SocketAddr>, u64);
 
-impl Targets for List {
-    fn next(&mut self, _now: Instant) -> Next {
-        let Some(address) = self.0.next() else { return Next::End };
+impl TargetSource for List {
+    fn next(&mut self, _now: Instant) -> NextTarget {
+        let Some(address) = self.0.next() else { return NextTarget::End };
         self.1 += 1;
-        Next::Target(Target { address, index: self.1 - 1, host: None })
+        NextTarget::Target(Target { address, index: self.1 - 1, host: None })
     }
 }
 
-fn config(probe: ProbeOptions) -> Config {
-    Config {
+fn config(probe: ProbeOptions) -> ScannerConfig {
+    ScannerConfig {
         probe,
         window: 64,
         first_byte_timeout: Duration::from_millis(300),
         total_timeout: Duration::from_secs(20),
-        ..Config::default()
+        ..ScannerConfig::default()
     }
 }
 
 /// The same with time for a server that gets no processor for a while.
-fn patient(probe: ProbeOptions) -> Config {
-    Config { first_byte_timeout: Duration::from_secs(19), ..config(probe) }
+fn patient(probe: ProbeOptions) -> ScannerConfig {
+    ScannerConfig { first_byte_timeout: Duration::from_secs(19), ..config(probe) }
 }
 
-fn scan(config: &Config, targets: Vec<SocketAddr>) -> Seen {
+fn scan(config: &ScannerConfig, targets: Vec<SocketAddr>) -> Seen {
     let parts = vec![(List(targets.into_iter(), 0), Seen::default())];
     let mut parts = run(config, parts).expect("a scan");
     parts.pop().expect("one part").1
@@ -142,12 +144,12 @@ fn assert_each_once(seen: &Seen, count: usize) {
     expected.sort();
     assert_eq!(urls, expected);
     for event in &seen.events {
-        let EventKind::Application(Application::Http(facts)) = &event.kind else { continue };
+        let EventKind::Application(ApplicationFacts::Http(facts)) = &event.kind else { continue };
         let (request, response) = (facts.request.as_ref().expect("asked"), facts.response.as_ref());
         let path = response.expect("answered").headers.iter().find(|field| field.name == "X-Path");
         assert_eq!(path.map(|field| field.value.as_str()), Some(request.url.as_str()));
     }
-    assert_eq!(seen.one(), (PortState::Open, Conversation::Complete));
+    assert_eq!(seen.one(), (PortState::Open, ExchangeOutcome::Complete));
 }
 
 #[test]
@@ -156,8 +158,9 @@ fn every_target_is_accounted_for_once_whatever_the_window() {
     let closed = closed_port();
     let targets: Vec<SocketAddr> =
         (0..300).map(|number| if number % 3 == 0 { open } else { closed }).collect();
-    for (window, close) in [(1, Close::Reset), (7, Close::Finish), (512, Close::Reset)] {
-        let config = Config { window, close, descriptors_per_ring: 100, ..config(ProbeOptions::Connect) };
+    for (window, close) in [(1, CloseMethod::Reset), (7, CloseMethod::Finish), (512, CloseMethod::Reset)] {
+        let config =
+            ScannerConfig { window, close, descriptors_per_ring: 100, ..config(ProbeOptions::Connect) };
         let mut seen = scan(&config, targets.clone()).finished;
         seen.sort_by_key(|(index, ..)| *index);
         let states = |index: u64| if index.is_multiple_of(3) { PortState::Open } else { PortState::Closed };
@@ -179,9 +182,9 @@ fn a_banner_in_single_octets_behind_other_lines_is_read() {
         let _ = stream.read(&mut [0; 1]);
     });
     let seen = scan(&patient(SSH), vec![address]);
-    assert_eq!(seen.one(), (PortState::Open, Conversation::Complete));
+    assert_eq!(seen.one(), (PortState::Open, ExchangeOutcome::Complete));
     let banners = seen.events.iter().filter_map(|event| match &event.kind {
-        EventKind::Application(Application::Ssh(facts)) => {
+        EventKind::Application(ApplicationFacts::Ssh(facts)) => {
             Some(facts.server.as_ref()?.software_version.clone())
         }
         _ => None,
@@ -205,7 +208,7 @@ fn a_line_that_came_before_is_judged_where_it_comes_from() {
         addresses[0].port()
     );
     let rules = crate::rules::RuleSet::parse("rules.toml", &of_one).expect("rules").rules;
-    let config = Config { rules: Arc::new(rules), ..patient(SSH) };
+    let config = ScannerConfig { rules: Arc::new(rules), ..patient(SSH) };
     let seen = scan(&config, addresses.clone());
     assert_eq!(seen.finished.len(), 4);
     let ports = |wanted: fn(&EventKind) -> bool| {
@@ -213,7 +216,7 @@ fn a_line_that_came_before_is_judged_where_it_comes_from() {
         let ports = events.map(|event| event.flow.as_ref().expect("a flow").endpoints.server.port);
         ports.collect::<std::collections::BTreeSet<_>>()
     };
-    let told = ports(|kind| matches!(kind, EventKind::Application(Application::Ssh(_))));
+    let told = ports(|kind| matches!(kind, EventKind::Application(ApplicationFacts::Ssh(_))));
     assert_eq!(told, addresses.iter().map(SocketAddr::port).collect());
     let alerted = ports(|kind| matches!(kind, EventKind::Alert(facts) if facts.rule == "all"));
     assert_eq!(alerted, addresses[1..].iter().map(SocketAddr::port).collect());
@@ -229,13 +232,13 @@ fn what_no_ssh_server_does_is_told_apart() {
     let brief = server(drop);
     let endless = server(|mut stream| while stream.write_all(&[b'a'; 4096]).is_ok() {});
     let config = config(ProbeOptions::Ssh(SshOptions { byte_limit: 20_000, ..READING }));
-    let config = Config { first_byte_timeout: Duration::from_secs(2), ..config };
+    let config = ScannerConfig { first_byte_timeout: Duration::from_secs(2), ..config };
     for (address, expected) in [
-        (silent, Conversation::Silent),
-        (half, Conversation::TimedOut),
-        (other, Conversation::Foreign),
-        (brief, Conversation::Ended),
-        (endless, Conversation::TooLong),
+        (silent, ExchangeOutcome::Silent),
+        (half, ExchangeOutcome::TimedOut),
+        (other, ExchangeOutcome::Foreign),
+        (brief, ExchangeOutcome::Ended),
+        (endless, ExchangeOutcome::TooLong),
     ] {
         let seen = scan(&config, vec![address]);
         assert_eq!(seen.one(), (PortState::Open, expected));
@@ -347,7 +350,7 @@ fn answers_end_where_they_end_whatever_frames_them() {
     let seen = scan(&config(ProbeOptions::Http(http(90))), vec![address]);
     assert_each_once(&seen, 90);
     let long = |event: &&Event| match &event.kind {
-        EventKind::Application(Application::Http(facts)) => {
+        EventKind::Application(ApplicationFacts::Http(facts)) => {
             facts.response.as_ref().is_some_and(|response| response.body_length == 100_000)
         }
         _ => false,
@@ -382,7 +385,7 @@ fn bodies_that_only_the_end_of_the_connection_ends_are_whole() {
         let seen = scan(&config(ProbeOptions::Http(http(30))), vec![address]);
         assert_each_once(&seen, 30);
         let whole = |event: &Event| match &event.kind {
-            EventKind::Application(Application::Http(facts)) => {
+            EventKind::Application(ApplicationFacts::Http(facts)) => {
                 facts.response.as_ref().is_some_and(|response| response.body_length == 19)
             }
             _ => true,
@@ -456,7 +459,7 @@ fn one_page_that_hangs_costs_only_itself() {
     let seen = scan(&config(ProbeOptions::Http(http(50))), vec![address]);
     let urls: std::collections::BTreeSet<_> = seen.urls().into_iter().collect();
     assert_eq!((seen.urls().len(), urls.len(), urls.contains("/7")), (49, 49, false));
-    assert_eq!(seen.one(), (PortState::Open, Conversation::TimedOut));
+    assert_eq!(seen.one(), (PortState::Open, ExchangeOutcome::TimedOut));
 }
 
 #[test]
@@ -477,7 +480,7 @@ fn an_oversize_body_is_cut_and_the_rest_asked_anew() {
     let seen = scan(&config(ProbeOptions::Http(http(40))), vec![address]);
     assert_each_once(&seen, 40);
     let announced = |event: &Event| match &event.kind {
-        EventKind::Application(Application::Http(facts)) => {
+        EventKind::Application(ApplicationFacts::Http(facts)) => {
             facts.response.as_ref().is_some_and(|response| response.body_length == 9_000_000_000)
         }
         _ => false,
@@ -511,7 +514,7 @@ fn an_idle_connection_closes_while_others_go_on() {
     });
     let options = HttpOptions { host_connections: 3, ..http(9) };
     let config =
-        Config { first_byte_timeout: Duration::from_secs(15), ..config(ProbeOptions::Http(options)) };
+        ScannerConfig { first_byte_timeout: Duration::from_secs(15), ..config(ProbeOptions::Http(options)) };
     assert_each_once(&scan(&config, vec![address]), 9);
 }
 
@@ -527,7 +530,7 @@ fn octets_that_nobody_asked_for_are_told_and_taken_for_no_answer() {
 #[test]
 fn a_stopped_scan_leaves_targets_unfinished_and_returns() {
     let silent = server(|mut stream| drop(stream.read(&mut [0; 1])));
-    let config = Config { first_byte_timeout: Duration::from_secs(60), ..config(SSH) };
+    let config = ScannerConfig { first_byte_timeout: Duration::from_secs(60), ..config(SSH) };
     let stop = Arc::clone(&config.stop);
     let stopper = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(100));

@@ -9,7 +9,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use super::*;
-use crate::scan::tls::{Authorities, TlsOptions, With};
+use crate::scan::tls::{TlsOptions, TlsTargets, TrustedAuthorities};
 
 /// Types of frames, RFC 9113 section 6.
 const DATA: u8 = 0;
@@ -79,11 +79,11 @@ fn ask(alpn: &[&str], second: &[&str], requests: usize, address: SocketAddr) -> 
         name: None,
         alpn: names(alpn),
         second: names(second),
-        with: With::All,
+        with: TlsTargets::All,
         starttls: None,
-        authorities: Arc::new(Authorities::of_system()),
+        authorities: Arc::new(TrustedAuthorities::of_system()),
     };
-    let config = Config {
+    let config = ScannerConfig {
         first_byte_timeout: Duration::from_secs(19),
         ..config(ProbeOptions::Https(http(requests), tls))
     };
@@ -93,7 +93,7 @@ fn ask(alpn: &[&str], second: &[&str], requests: usize, address: SocketAddr) -> 
 /// Status, field and title of each answer, by path.
 fn answers(seen: &Seen) -> Vec<(String, String)> {
     let answer = |event: &Event| match &event.kind {
-        EventKind::Application(Application::Http(facts)) => {
+        EventKind::Application(ApplicationFacts::Http(facts)) => {
             let response = facts.response.as_ref()?;
             let told = format!(
                 "{} {} {} {}",
@@ -119,7 +119,7 @@ fn expected(requests: usize) -> Vec<(String, String)> {
 }
 
 fn handshakes(seen: &Seen) -> usize {
-    let is_tls = |event: &&Event| matches!(event.kind, EventKind::Application(Application::Tls(_)));
+    let is_tls = |event: &&Event| matches!(event.kind, EventKind::Application(ApplicationFacts::Tls(_)));
     seen.events.iter().filter(is_tls).count()
 }
 
@@ -129,7 +129,7 @@ fn a_server_that_speaks_only_http_2_is_asked_in_it() {
     let (address, connections) = two(&["h2"], 1000);
     let seen = ask(&["http/1.1"], &["h2"], 30, address);
     assert_eq!(answers(&seen), expected(30));
-    assert_eq!(seen.one(), (PortState::Open, Conversation::Complete));
+    assert_eq!(seen.one(), (PortState::Open, ExchangeOutcome::Complete));
     assert_eq!((handshakes(&seen), connections.load(Ordering::Relaxed)), (1, 2));
 }
 
@@ -138,7 +138,7 @@ fn what_a_connection_does_not_answer_is_asked_on_the_next() {
     let (address, connections) = two(&["h2", "http/1.1"], 12);
     let seen = ask(&["h2", "http/1.1"], &[], 30, address);
     assert_eq!(answers(&seen), expected(30));
-    assert_eq!(seen.one(), (PortState::Open, Conversation::Complete));
+    assert_eq!(seen.one(), (PortState::Open, ExchangeOutcome::Complete));
     assert_eq!((handshakes(&seen), connections.load(Ordering::Relaxed)), (1, 3));
 }
 
@@ -147,7 +147,7 @@ fn a_server_that_answers_in_no_version_is_given_up() {
     let (address, connections) = two(&[], 1000);
     let seen = ask(&["http/1.1"], &["h2"], 3, address);
     assert_eq!(answers(&seen), []);
-    assert_eq!(seen.one(), (PortState::Open, Conversation::Ended));
+    assert_eq!(seen.one(), (PortState::Open, ExchangeOutcome::Ended));
     assert_eq!(handshakes(&seen), 1);
     assert!(connections.load(Ordering::Relaxed) < 20);
 }

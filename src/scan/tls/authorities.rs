@@ -13,15 +13,15 @@ use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, Error, RootCertStore};
 
 use crate::banner::tls;
-use crate::event::{Certificate, Timestamp};
-use crate::terms::Verification;
+use crate::event::{CertificateFacts, Timestamp};
+use crate::terms::CertificateVerification;
 
 /// Limit of cached chains.
 const REMEMBERED: usize = 1024;
 
 /// Trusted certificate authorities.
 #[derive(Debug, Clone)]
-pub struct Authorities {
+pub struct TrustedAuthorities {
     roots: RootCertStore,
 }
 
@@ -51,7 +51,7 @@ pub enum AuthorityError {
     Empty(PathBuf),
 }
 
-impl Authorities {
+impl TrustedAuthorities {
     /// Returns the authorities of this system, perhaps none.
     pub fn of_system() -> Self {
         let mut roots = RootCertStore::empty();
@@ -90,26 +90,26 @@ impl Authorities {
 
 /// Certificates of a chain, and the result of their check.
 #[derive(Debug)]
-pub(in super::super) struct Appraisal {
+pub(in super::super) struct ChainVerification {
     chain: Vec<CertificateDer<'static>>,
     name: Option<ServerName<'static>>,
     /// Certificates, the server's own first.
-    pub(in super::super) certificates: Vec<Certificate>,
+    pub(in super::super) certificates: Vec<CertificateFacts>,
     /// Results of the check.
-    pub(in super::super) verification: Vec<Verification>,
+    pub(in super::super) verification: Vec<CertificateVerification>,
 }
 
 /// Checks chains against authorities and names, with a cache: many servers of a scan share a chain.
 #[derive(Debug)]
-pub(in super::super) struct Appraiser {
-    authorities: Arc<Authorities>,
+pub(in super::super) struct ChainVerifier {
+    authorities: Arc<TrustedAuthorities>,
     algorithms: WebPkiSupportedAlgorithms,
     hasher: RandomState,
-    known: AHashMap<u64, Appraisal>,
+    known: AHashMap<u64, ChainVerification>,
 }
 
-impl Appraiser {
-    pub(in super::super) fn new(authorities: Arc<Authorities>) -> Self {
+impl ChainVerifier {
+    pub(in super::super) fn new(authorities: Arc<TrustedAuthorities>) -> Self {
         Self {
             authorities,
             algorithms: ring::default_provider().signature_verification_algorithms,
@@ -124,9 +124,9 @@ impl Appraiser {
         chain: &[CertificateDer<'static>],
         name: Option<&ServerName<'static>>,
         now: Timestamp,
-    ) -> &Appraisal {
+    ) -> &ChainVerification {
         let key = self.hasher.hash_one((chain, name));
-        let is_same = |known: &Appraisal| known.chain == chain && known.name.as_ref() == name;
+        let is_same = |known: &ChainVerification| known.chain == chain && known.name.as_ref() == name;
         if !self.known.get(&key).is_some_and(is_same) {
             self.known.remove(&key);
         }
@@ -134,15 +134,17 @@ impl Appraiser {
             self.known.clear();
         }
         let Self { authorities, algorithms, known, .. } = self;
-        known.entry(key).or_insert_with(|| Appraisal::new(chain, name, (authorities, algorithms), now))
+        known
+            .entry(key)
+            .or_insert_with(|| ChainVerification::new(chain, name, (authorities, algorithms), now))
     }
 }
 
-impl Appraisal {
+impl ChainVerification {
     fn new(
         chain: &[CertificateDer<'static>],
         name: Option<&ServerName<'static>>,
-        by: (&Authorities, &WebPkiSupportedAlgorithms),
+        by: (&TrustedAuthorities, &WebPkiSupportedAlgorithms),
         now: Timestamp,
     ) -> Self {
         let certificates = tls::chain(chain.iter().map(AsRef::as_ref));
@@ -156,13 +158,13 @@ impl Appraisal {
 
 /// Returns all faults of a chain, or that it is valid.
 fn verify(
-    (own, told): (&CertificateDer<'_>, &Certificate),
+    (own, told): (&CertificateDer<'_>, &CertificateFacts),
     others: &[CertificateDer<'_>],
     name: Option<&ServerName<'_>>,
-    (authorities, algorithms): (&Authorities, &WebPkiSupportedAlgorithms),
+    (authorities, algorithms): (&TrustedAuthorities, &WebPkiSupportedAlgorithms),
     now: Timestamp,
-) -> Vec<Verification> {
-    let Ok(parsed) = ParsedCertificate::try_from(own) else { return vec![Verification::Broken] };
+) -> Vec<CertificateVerification> {
+    let Ok(parsed) = ParsedCertificate::try_from(own) else { return vec![CertificateVerification::Broken] };
     let time = UnixTime::since_unix_epoch(Duration::from_nanos(now.as_nanos()));
     let roots = &authorities.roots;
     let anchored = verify_server_cert_signed_by_trust_anchor(&parsed, roots, others, time, algorithms.all);
@@ -172,32 +174,37 @@ fn verify(
         // The library rejects times before 1970; its error about such a certificate has no other meaning.
         let is_unread = !told.not_before.is_empty() && told.not_before.as_str() < "1970";
         let fault = match fault(&error) {
-            _ if is_over => Verification::Expired,
-            Verification::Broken if is_unread => Verification::Unusable,
+            _ if is_over => CertificateVerification::Expired,
+            CertificateVerification::Broken if is_unread => CertificateVerification::Unusable,
             fault => fault,
         };
-        let of_time = matches!(fault, Verification::Expired | Verification::NotYetValid);
+        let of_time =
+            matches!(fault, CertificateVerification::Expired | CertificateVerification::NotYetValid);
         // A self-signed certificate has no other issuer to report, and needs none if it is trusted.
         faults.extend((of_time || !told.self_signed).then_some(fault));
-        faults.extend((told.self_signed && !authorities.has(own)).then_some(Verification::SelfSigned));
+        faults.extend(
+            (told.self_signed && !authorities.has(own)).then_some(CertificateVerification::SelfSigned),
+        );
     }
     if name.is_some_and(|name| verify_server_name(&parsed, name).is_err()) {
-        faults.push(Verification::WrongName);
+        faults.push(CertificateVerification::WrongName);
     }
-    if faults.is_empty() { vec![Verification::Valid] } else { faults }
+    if faults.is_empty() { vec![CertificateVerification::Valid] } else { faults }
 }
 
 /// Translates the library's error.
-fn fault(error: &Error) -> Verification {
-    let Error::InvalidCertificate(error) = error else { return Verification::Unusable };
+fn fault(error: &Error) -> CertificateVerification {
+    let Error::InvalidCertificate(error) = error else { return CertificateVerification::Unusable };
     match error {
-        CertificateError::Expired | CertificateError::ExpiredContext { .. } => Verification::Expired,
-        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-            Verification::NotYetValid
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            CertificateVerification::Expired
         }
-        CertificateError::UnknownIssuer => Verification::UnknownIssuer,
-        CertificateError::BadSignature => Verification::BadSignature,
-        CertificateError::BadEncoding => Verification::Broken,
-        _ => Verification::Unusable,
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            CertificateVerification::NotYetValid
+        }
+        CertificateError::UnknownIssuer => CertificateVerification::UnknownIssuer,
+        CertificateError::BadSignature => CertificateVerification::BadSignature,
+        CertificateError::BadEncoding => CertificateVerification::Broken,
+        _ => CertificateVerification::Unusable,
     }
 }

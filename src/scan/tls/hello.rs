@@ -91,16 +91,16 @@ mod tests {
     use rustls::pki_types::DnsName;
 
     use super::*;
-    use crate::banner::tls::{Piece, Records, client};
-    use crate::terms::{TlsVersion, Transport};
+    use crate::banner::tls::{RecordPiece, RecordReader, client};
+    use crate::terms::{TlsVersion, TransportProtocol};
 
     #[test]
     fn the_hello_is_read_back_as_it_was_meant() {
         let name = ServerName::DnsName(DnsName::try_from("www.example").unwrap());
         let octets = legacy_hello(Some(&name), [7; 32]);
-        let mut records = Records::default();
-        let Piece::Message(1, body) = records.next(&octets) else { panic!("no hello") };
-        let read = client(body, Transport::Tcp).unwrap();
+        let mut records = RecordReader::default();
+        let RecordPiece::Message(1, body) = records.next(&octets) else { panic!("no hello") };
+        let read = client(body, TransportProtocol::Tcp).unwrap();
         assert_eq!((read.version, &*read.names), (TlsVersion::TLS_1_2, &["www.example".to_owned()][..]));
         let at = |name: &str| {
             read.ciphers.iter().position(|suite| suite.name() == name).unwrap_or_else(|| panic!("{name}"))

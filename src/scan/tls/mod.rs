@@ -11,18 +11,18 @@ mod offer;
 
 use std::sync::Arc;
 
-pub(super) use self::authorities::Appraiser;
-pub use self::authorities::Authorities;
+pub(super) use self::authorities::ChainVerifier;
+pub use self::authorities::TrustedAuthorities;
 pub(super) use self::hello::legacy_hello;
 pub(super) use self::offer::client_config;
 
 use rustls::pki_types::DnsName;
 
-use crate::terms::Greeting;
+use crate::terms::GreetingProtocol;
 
 /// Targets that get a TLS handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum With {
+pub enum TlsTargets {
     /// All targets.
     #[default]
     All,
@@ -30,7 +30,7 @@ pub enum With {
     UsualPorts,
 }
 
-impl With {
+impl TlsTargets {
     /// Usual ports of HTTP within TLS: IANA's registry, and those of control panels, Kubernetes, Proxmox,
     /// Windows' remote management and Nessus.
     const PORTS: [u16; 15] =
@@ -52,9 +52,9 @@ pub struct TlsOptions {
     /// Protocols to offer to a server that accepts none of those, if any.
     pub second: Vec<String>,
     /// Targets that get a handshake.
-    pub with: With,
+    pub with: TlsTargets,
     /// Protocol that upgrades its connection to TLS.
-    pub starttls: Option<Greeting>,
+    pub starttls: Option<GreetingProtocol>,
     /// Trusted authorities.
-    pub authorities: Arc<Authorities>,
+    pub authorities: Arc<TrustedAuthorities>,
 }

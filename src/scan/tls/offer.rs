@@ -36,7 +36,7 @@ pub(in super::super) fn client_config() -> Result<Arc<ClientConfig>, Error> {
     let mut config = ClientConfig::builder_with_provider(Arc::new(provider))
         .with_safe_default_protocol_versions()?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Anybody { schemes }))
+        .with_custom_certificate_verifier(Arc::new(AcceptAnyServer { schemes }))
         .with_no_client_auth();
     // A resumed session shows no certificate.
     config.resumption = Resumption::disabled();
@@ -45,11 +45,11 @@ pub(in super::super) fn client_config() -> Result<Arc<ClientConfig>, Error> {
 
 /// Verifier that accepts any server.
 #[derive(Debug)]
-struct Anybody {
+struct AcceptAnyServer {
     schemes: Vec<SignatureScheme>,
 }
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AcceptAnyServer {
     fn verify_server_cert(
         &self,
         _end_entity: &CertificateDer<'_>,

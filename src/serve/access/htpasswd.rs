@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use super::AccessError;
-use crate::web::Users;
+use crate::web::WebUsers;
 
 /// Parses a file's text.
-pub(super) fn read(path: &Path, text: &str) -> Result<Users, AccessError> {
+pub(super) fn read(path: &Path, text: &str) -> Result<WebUsers, AccessError> {
     let mut hashes = HashMap::new();
     for (at, line) in text.lines().enumerate() {
         let line_text = line.trim();
@@ -17,7 +17,7 @@ pub(super) fn read(path: &Path, text: &str) -> Result<Users, AccessError> {
         let fault = |why| AccessError::Line { path: path.to_owned(), line: at + 1, why };
         let (name, hash) =
             line_text.split_once(':').ok_or(fault("a line must be a name, a colon and a hash"))?;
-        if !Users::knows(hash) {
+        if !WebUsers::knows(hash) {
             return Err(fault("only bcrypt hashes ($2y$…) are supported: use `htpasswd -B`"));
         }
         hashes.insert(name.to_owned(), hash.to_owned());
@@ -25,7 +25,7 @@ pub(super) fn read(path: &Path, text: &str) -> Result<Users, AccessError> {
     if hashes.is_empty() {
         return Err(AccessError::Nobody(path.to_owned()));
     }
-    Ok(Users::new(hashes))
+    Ok(WebUsers::new(hashes))
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use axum::response::{IntoResponse, Response};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
-use crate::web::{Failures, Peer, Rates, Users, credentials, names_this_machine};
+use crate::web::{AddressRateLimits, LoginFailures, PeerAddress, WebUsers, credentials, names_this_machine};
 
 /// Rate limit of one address: burst and requests a second.
 const REQUESTS: (f64, f64) = (200.0, 40.0);
@@ -32,13 +32,13 @@ const TOKEN: usize = 16;
 
 /// Required login.
 #[derive(Debug)]
-pub(super) enum Login {
+pub(super) enum LoginMethod {
     /// None: only this machine reaches a loopback address.
     Local,
     /// Token, stored as a digest.
     Token([u8; 32]),
     /// User name and password.
-    Users(Users),
+    Users(WebUsers),
 }
 
 /// Error of reading a login.
@@ -72,21 +72,21 @@ pub enum AccessError {
 
 /// Access control of requests.
 #[derive(Debug)]
-pub(super) struct Access {
-    login: Login,
+pub(super) struct AccessControl {
+    login: LoginMethod,
     /// Listening address.
     own: IpAddr,
-    requests: Rates,
+    requests: AddressRateLimits,
     /// Rates of successful logins, unaffected by requests without a login.
-    proven: Rates,
-    failures: Failures,
+    proven: AddressRateLimits,
+    failures: LoginFailures,
 }
 
 /// Sender of a request, for the journal.
 #[derive(Debug, Clone)]
-pub(super) struct Who(pub(super) String);
+pub(super) struct RequestUser(pub(super) String);
 
-impl Login {
+impl LoginMethod {
     /// Reads the token of a file.
     ///
     /// # Errors
@@ -115,14 +115,14 @@ fn read(path: &Path) -> Result<String, AccessError> {
     std::fs::read_to_string(path).map_err(|error| AccessError::File { path: path.to_owned(), error })
 }
 
-impl Access {
-    pub(super) fn new(login: Login, own: IpAddr) -> Self {
-        let (requests, proven) = (Rates::new(REQUESTS), Rates::new(REQUESTS));
-        Self { login, own, requests, proven, failures: Failures::new() }
+impl AccessControl {
+    pub(super) fn new(login: LoginMethod, own: IpAddr) -> Self {
+        let (requests, proven) = (AddressRateLimits::new(REQUESTS), AddressRateLimits::new(REQUESTS));
+        Self { login, own, requests, proven, failures: LoginFailures::new() }
     }
 
     /// Returns the refusal of a request, if it is refused.
-    async fn refusal(&self, peer: IpAddr, request: &Parts) -> Option<Response> {
+    async fn refusal(&self, peer: IpAddr, request: &RequestParts) -> Option<Response> {
         let now = Instant::now();
         let secret = request.secret();
         let is_proven =
@@ -139,19 +139,19 @@ impl Access {
             return Some(refuse(StatusCode::FORBIDDEN, "requests from another site are not allowed\n"));
         }
         match (&self.login, secret) {
-            (Login::Local, _) if !names_this_machine(&request.headers, self.own) => {
+            (LoginMethod::Local, _) if !names_this_machine(&request.headers, self.own) => {
                 Some(refuse(StatusCode::MISDIRECTED_REQUEST, "use the host name localhost for this page\n"))
             }
-            (Login::Local, _) => None,
+            (LoginMethod::Local, _) => None,
             _ if is_proven => None,
-            (Login::Token(_) | Login::Users(_), None) => Some(challenge()),
+            (LoginMethod::Token(_) | LoginMethod::Users(_), None) => Some(challenge()),
             (login, Some((name, secret))) => {
-                let digest = Users::digest(name.as_deref().unwrap_or_default(), &secret);
+                let digest = WebUsers::digest(name.as_deref().unwrap_or_default(), &secret);
                 if !self.failures.may_try(peer, digest, now) {
                     let why = "too many wrong logins; wait a minute\n";
                     return Some(refuse(StatusCode::TOO_MANY_REQUESTS, why));
                 }
-                if let (Login::Users(users), Some(name)) = (login, name)
+                if let (LoginMethod::Users(users), Some(name)) = (login, name)
                     && users.admit(name, secret).await
                 {
                     return None;
@@ -166,20 +166,22 @@ impl Access {
     /// correct before.
     fn has_proved(&self, name: Option<&str>, secret: &str) -> bool {
         match &self.login {
-            Login::Local => false,
-            Login::Token(digest) => Sha256::digest(secret).as_slice().ct_eq(digest).into(),
-            Login::Users(users) => name.is_some_and(|name| users.has_seen(&Users::digest(name, secret))),
+            LoginMethod::Local => false,
+            LoginMethod::Token(digest) => Sha256::digest(secret).as_slice().ct_eq(digest).into(),
+            LoginMethod::Users(users) => {
+                name.is_some_and(|name| users.has_seen(&WebUsers::digest(name, secret)))
+            }
         }
     }
 
     /// Returns the sender of a permitted request.
-    fn who(&self, peer: IpAddr, request: &Parts) -> Who {
+    fn who(&self, peer: IpAddr, request: &RequestParts) -> RequestUser {
         let name = match &self.login {
-            Login::Users(_) => request.secret().and_then(|(name, _)| name).unwrap_or_default(),
-            Login::Token(_) => "a holder of the token".to_owned(),
-            Login::Local => "a local user".to_owned(),
+            LoginMethod::Users(_) => request.secret().and_then(|(name, _)| name).unwrap_or_default(),
+            LoginMethod::Token(_) => "a holder of the token".to_owned(),
+            LoginMethod::Local => "a local user".to_owned(),
         };
-        Who(format!("{name} at {}", peer.to_canonical()))
+        RequestUser(format!("{name} at {}", peer.to_canonical()))
     }
 }
 
@@ -216,12 +218,12 @@ fn is_navigation(headers: &HeaderMap) -> bool {
 }
 
 /// Parts of a request for access control.
-struct Parts {
+struct RequestParts {
     headers: HeaderMap,
     is_question: bool,
 }
 
-impl Parts {
+impl RequestParts {
     /// Returns the user's name, if there is one, and the token or password.
     fn secret(&self) -> Option<(Option<String>, String)> {
         credentials(&self.headers)
@@ -229,10 +231,14 @@ impl Parts {
 }
 
 /// Passes a request on, or refuses it.
-pub(super) async fn check(State(access): State<Arc<Access>>, mut request: Request, next: Next) -> Response {
-    let peer = request.extensions().get::<Peer>().map_or(IpAddr::from([0, 0, 0, 0]), |peer| peer.0);
+pub(super) async fn check(
+    State(access): State<Arc<AccessControl>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let peer = request.extensions().get::<PeerAddress>().map_or(IpAddr::from([0, 0, 0, 0]), |peer| peer.0);
     let is_question = matches!(*request.method(), Method::GET | Method::HEAD);
-    let parts = Parts { headers: request.headers().clone(), is_question };
+    let parts = RequestParts { headers: request.headers().clone(), is_question };
     if let Some(refused) = access.refusal(peer, &parts).await {
         return refused;
     }

@@ -9,10 +9,10 @@ use axum::extract::State;
 use axum::response::Response;
 use serde::Deserialize;
 
-use crate::inventory::{Filter, Impact, place};
-use crate::serve::answer::{Fault, page};
-use crate::serve::attempt::{Judged, Outcome, run};
-use crate::serve::reader::Reader;
+use crate::inventory::{RuleImpact, ServiceFilter, place};
+use crate::serve::answer::{RequestError, page};
+use crate::serve::attempt::{RuleTestOutcome, RuleTestResult, run};
+use crate::serve::reader::DatabaseReader;
 
 /// Initial content of the form.
 const EXAMPLE: &str = r#"[[rule]]
@@ -27,43 +27,49 @@ severity = "medium"
 
 #[derive(Template)]
 #[template(path = "try.html")]
-struct Page {
+struct RuleTestPage {
     here: &'static str,
     q: String,
     rules: String,
     refused: Option<String>,
-    judged: Option<Judged>,
+    judged: Option<RuleTestResult>,
 }
 
 /// Form data.
 #[derive(Debug, Deserialize)]
-pub(super) struct Sent {
+pub(super) struct RuleTestForm {
     rules: String,
     #[serde(default)]
     q: String,
 }
 
 pub(super) async fn form() -> Response {
-    page(&Page { here: "try", q: String::new(), rules: EXAMPLE.to_owned(), refused: None, judged: None })
+    page(&RuleTestPage {
+        here: "try",
+        q: String::new(),
+        rules: EXAMPLE.to_owned(),
+        refused: None,
+        judged: None,
+    })
 }
 
 pub(super) async fn show(
-    State(reader): State<Arc<Reader>>,
-    Form(sent): Form<Sent>,
-) -> Result<Response, Fault> {
-    let filter = Filter::from_text(&sent.q).map_err(Fault::bad)?;
+    State(reader): State<Arc<DatabaseReader>>,
+    Form(sent): Form<RuleTestForm>,
+) -> Result<Response, RequestError> {
+    let filter = ServiceFilter::from_text(&sent.q).map_err(RequestError::bad)?;
     // Browsers send forms with CRLF line ends.
     let rules = sent.rules.replace("\r\n", "\n");
     let text = rules.clone();
     let outcome = reader.ask(move |inventory| run(inventory, &text, &filter)).await?;
     let (refused, judged) = match outcome {
-        Outcome::Refused(why) => (Some(why), None),
-        Outcome::Judged(judged) => (None, Some(judged)),
+        RuleTestOutcome::Refused(why) => (Some(why), None),
+        RuleTestOutcome::Judged(judged) => (None, Some(judged)),
     };
-    Ok(page(&Page { here: "try", q: sent.q, rules, refused, judged }))
+    Ok(page(&RuleTestPage { here: "try", q: sent.q, rules, refused, judged }))
 }
 
-impl Page {
+impl RuleTestPage {
     /// Returns the rules of the form, escaped for HTML only: tabs and line ends are part of them.
     fn sent(&self) -> String {
         let mut text = String::new();
@@ -73,7 +79,7 @@ impl Page {
         }
     }
 
-    fn place(&self, impact: &Impact) -> String {
+    fn place(&self, impact: &RuleImpact) -> String {
         place(&impact.address, impact.port)
     }
 }

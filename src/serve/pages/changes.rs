@@ -6,30 +6,30 @@ use askama::Template;
 use axum::extract::{Query, State};
 use axum::response::Response;
 
-use super::{Asked, ROWS};
-use crate::inventory::{Change, StoreError};
-use crate::serve::answer::{Fault, page};
+use super::{ListQuery, ROWS};
+use crate::inventory::{InventoryChange, StoreError};
+use crate::serve::answer::{RequestError, page};
 use crate::serve::api::rest;
-use crate::serve::reader::Reader;
+use crate::serve::reader::DatabaseReader;
 
 #[derive(Template)]
 #[template(path = "changes.html")]
-struct List {
+struct ChangeListPage {
     here: &'static str,
     q: String,
-    changes: Vec<Change>,
+    changes: Vec<InventoryChange>,
     next: Option<i64>,
 }
 
 pub(super) async fn list(
-    State(reader): State<Arc<Reader>>,
-    Query(asked): Query<Asked>,
-) -> Result<Response, Fault> {
+    State(reader): State<Arc<DatabaseReader>>,
+    Query(asked): Query<ListQuery>,
+) -> Result<Response, RequestError> {
     let (filter, before, most) = (asked.filter()?, asked.after_row()?, asked.most(ROWS)?);
     let mut changes =
         reader.ask(move |inventory| inventory.changes_before(&filter, before, most + 1)).await?;
     let next = rest(&mut changes, most).map(|change| change.id);
-    Ok(page(&List { here: "changes", q: asked.q, changes, next }))
+    Ok(page(&ChangeListPage { here: "changes", q: asked.q, changes, next }))
 }
 
 /// Number of changes at the start of the live page.
@@ -37,18 +37,18 @@ const LATEST: usize = 50;
 
 #[derive(Template)]
 #[template(path = "live.html")]
-struct Live {
+struct LiveChangesPage {
     here: &'static str,
     q: String,
-    changes: Vec<Change>,
+    changes: Vec<InventoryChange>,
     /// Number of the last change; later ones arrive as events.
     latest: i64,
 }
 
 pub(super) async fn live(
-    State(reader): State<Arc<Reader>>,
-    Query(asked): Query<Asked>,
-) -> Result<Response, Fault> {
+    State(reader): State<Arc<DatabaseReader>>,
+    Query(asked): Query<ListQuery>,
+) -> Result<Response, RequestError> {
     let filter = asked.filter()?;
     let (latest, changes) = reader
         .ask(move |inventory| -> Result<_, StoreError> {
@@ -56,5 +56,5 @@ pub(super) async fn live(
             Ok((inventory.latest_change()?, inventory.changes_before(&filter, None, LATEST)?))
         })
         .await?;
-    Ok(page(&Live { here: "live", q: asked.q, changes, latest }))
+    Ok(page(&LiveChangesPage { here: "live", q: asked.q, changes, latest }))
 }

@@ -16,10 +16,10 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use serde::Deserialize;
 
-pub(super) use self::overview::Recent;
-use super::answer::Fault;
-use super::reader::Reader;
-use crate::inventory::{Cursor, Filter};
+pub(super) use self::overview::CachedFacts;
+use super::answer::RequestError;
+use super::reader::DatabaseReader;
+use crate::inventory::{ServiceCursor, ServiceFilter};
 
 /// Default and largest number of rows on a page.
 const ROWS: (usize, usize) = (100, 500);
@@ -28,7 +28,7 @@ const STYLE: &str = include_str!("../assets/style.css");
 const SCRIPT: &str = include_str!("../assets/live.js");
 const ICON: &str = include_str!("../assets/icon.svg");
 
-pub(super) fn routes() -> Router<Arc<Reader>> {
+pub(super) fn routes() -> Router<Arc<DatabaseReader>> {
     Router::new()
         .route("/", get(overview::show))
         .route("/hosts", get(hosts::list))
@@ -48,7 +48,7 @@ pub(super) fn routes() -> Router<Arc<Reader>> {
 
 /// Parameters of a list.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Asked {
+pub(super) struct ListQuery {
     /// Filter.
     #[serde(default)]
     pub(super) q: String,
@@ -60,47 +60,47 @@ pub(super) struct Asked {
     limit: String,
 }
 
-impl Asked {
+impl ListQuery {
     /// Names of the parameters.
     pub(super) const NAMES: [&str; 3] = ["q", "after", "limit"];
 
     /// Returns the filter of services.
-    pub(super) fn filter(&self) -> Result<Filter, Fault> {
-        Filter::from_text(&self.q).map_err(Fault::bad)
+    pub(super) fn filter(&self) -> Result<ServiceFilter, RequestError> {
+        ServiceFilter::from_text(&self.q).map_err(RequestError::bad)
     }
 
     /// Returns the number of the row after which the list continues.
-    pub(super) fn after_row(&self) -> Result<Option<i64>, Fault> {
+    pub(super) fn after_row(&self) -> Result<Option<i64>, RequestError> {
         self.value(&self.after, "after: not a number")
     }
 
     /// Returns the service after which the list continues.
-    pub(super) fn after_service(&self) -> Result<Option<Cursor>, Fault> {
+    pub(super) fn after_service(&self) -> Result<Option<ServiceCursor>, RequestError> {
         self.value(&self.after, "after: not a position in this list")
     }
 
     /// Returns the host after which the list continues.
-    pub(super) fn after_host(&self) -> Result<Option<IpAddr>, Fault> {
+    pub(super) fn after_host(&self) -> Result<Option<IpAddr>, RequestError> {
         self.value(&self.after, "after: not an address")
     }
 
     /// Returns the number of rows, given the default and the limit.
-    pub(super) fn most(&self, (usual, most): (usize, usize)) -> Result<usize, Fault> {
+    pub(super) fn most(&self, (usual, most): (usize, usize)) -> Result<usize, RequestError> {
         let asked: Option<usize> = self.value(&self.limit, "limit: not a number")?;
         Ok(asked.unwrap_or(usual).clamp(1, most))
     }
 
     #[expect(clippy::unused_self, reason = "reads one of its fields")]
-    fn value<T: std::str::FromStr>(&self, text: &str, why: &str) -> Result<Option<T>, Fault> {
+    fn value<T: std::str::FromStr>(&self, text: &str, why: &str) -> Result<Option<T>, RequestError> {
         if text.is_empty() {
             return Ok(None);
         }
-        text.parse().map(Some).map_err(|_| Fault::bad(why))
+        text.parse().map(Some).map_err(|_| RequestError::bad(why))
     }
 }
 
-pub(super) async fn nowhere() -> Fault {
-    Fault::Missing("This page does not exist.".to_owned())
+pub(super) async fn nowhere() -> RequestError {
+    RequestError::Missing("This page does not exist.".to_owned())
 }
 
 async fn asset(kind: &'static str, text: &'static str) -> Response {

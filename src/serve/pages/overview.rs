@@ -10,10 +10,12 @@ use futures_util::future::join;
 use tokio::sync::Mutex;
 
 use crate::fleet::{SensorState, sensors_of};
-use crate::inventory::{Count, Database, Overview, PastRun, StoreError, Time};
-use crate::serve::answer::{Fault, page};
-use crate::serve::plot::{Column, HEIGHT, STEP, columns, percent};
-use crate::serve::reader::Reader;
+use crate::inventory::{
+    InventoryDatabase, InventoryOverview, InventoryTime, PastRun, StoreError, ValueCount,
+};
+use crate::serve::answer::{RequestError, page};
+use crate::serve::plot::{HEIGHT, PlotColumn, STEP, columns, percent};
+use crate::serve::reader::DatabaseReader;
 use crate::serve::text::term;
 
 /// Limit of listed values of a field.
@@ -30,23 +32,23 @@ const RUNS: usize = 8;
 
 #[derive(Template)]
 #[template(path = "overview.html")]
-struct Page {
+struct OverviewPage {
     here: &'static str,
-    now: Time,
-    overview: Overview,
-    columns: Vec<Column>,
-    products: Vec<Bar>,
-    versions: Vec<Bar>,
-    severities: Vec<Bar>,
+    now: InventoryTime,
+    overview: InventoryOverview,
+    columns: Vec<PlotColumn>,
+    products: Vec<ValueBar>,
+    versions: Vec<ValueBar>,
+    severities: Vec<ValueBar>,
     runs: Vec<PastRun>,
-    sensors: Sensors,
+    sensors: SensorStates,
 }
 
 /// Sensors of the fleet in the inventory's database; empty without a fleet, or the error of reading them.
-type Sensors = Result<Vec<SensorState>, String>;
+type SensorStates = Result<Vec<SensorState>, String>;
 
 /// Value with its number of services.
-struct Bar {
+struct ValueBar {
     value: String,
     services: i64,
     percent: i64,
@@ -56,25 +58,25 @@ struct Bar {
 
 /// Data of the page.
 #[derive(Debug, Clone)]
-pub(in crate::serve) struct Facts {
-    now: Time,
-    overview: Overview,
-    products: Vec<Count>,
-    versions: Vec<Count>,
+pub(in crate::serve) struct OverviewFacts {
+    now: InventoryTime,
+    overview: InventoryOverview,
+    products: Vec<ValueCount>,
+    versions: Vec<ValueCount>,
     runs: Vec<PastRun>,
-    sensors: Sensors,
+    sensors: SensorStates,
 }
 
 /// Cached facts, with the time of the query.
-pub(in crate::serve) type Recent = Mutex<Option<(Instant, Facts)>>;
+pub(in crate::serve) type CachedFacts = Mutex<Option<(Instant, OverviewFacts)>>;
 
-pub(super) async fn show(State(reader): State<Arc<Reader>>) -> Result<Response, Fault> {
+pub(super) async fn show(State(reader): State<Arc<DatabaseReader>>) -> Result<Response, RequestError> {
     let facts = recent(&reader).await?;
     let now = facts.now;
-    let count = |(value, services): &(String, i64)| Count { value: value.clone(), services: *services };
+    let count = |(value, services): &(String, i64)| ValueCount { value: value.clone(), services: *services };
     let severities = facts.overview.severities.iter().map(count).collect();
     let columns = columns(&facts.overview.hours);
-    Ok(page(&Page {
+    Ok(page(&OverviewPage {
         here: "overview",
         now,
         columns,
@@ -89,12 +91,12 @@ pub(super) async fn show(State(reader): State<Arc<Reader>>) -> Result<Response, 
 
 /// Returns current or cached facts: with a million services the queries take a while, and many readers may
 /// ask.
-async fn recent(reader: &Arc<Reader>) -> Result<Facts, Fault> {
+async fn recent(reader: &Arc<DatabaseReader>) -> Result<OverviewFacts, RequestError> {
     let mut recent = reader.overview.lock().await;
     if let Some((_, facts)) = recent.as_ref().filter(|(asked, _)| asked.elapsed() < FRESH) {
         return Ok(facts.clone());
     }
-    let now = Time::now();
+    let now = InventoryTime::now();
     // Both queries take equally long, so they run in parallel.
     let counts = reader.ask(|inventory| inventory.products(VALUES));
     let rest = reader.ask(move |inventory| -> Result<_, StoreError> {
@@ -103,22 +105,22 @@ async fn recent(reader: &Arc<Reader>) -> Result<Facts, Fault> {
     });
     let (counts, rest) = join(counts, rest).await;
     let ((products, versions), (overview, runs, sensors)) = (counts?, rest?);
-    let facts = Facts { now, overview, products, versions, runs, sensors };
+    let facts = OverviewFacts { now, overview, products, versions, runs, sensors };
     *recent = Some((Instant::now(), facts.clone()));
     Ok(facts)
 }
 
 /// Returns the latest runs, newest first.
-fn last_runs(inventory: &Database) -> Result<Vec<PastRun>, StoreError> {
+fn last_runs(inventory: &InventoryDatabase) -> Result<Vec<PastRun>, StoreError> {
     let mut runs = inventory.runs()?;
     runs.reverse();
     runs.truncate(RUNS);
     Ok(runs)
 }
 
-fn bars(counts: Vec<Count>, query: impl Fn(&str) -> Option<String>) -> Vec<Bar> {
+fn bars(counts: Vec<ValueCount>, query: impl Fn(&str) -> Option<String>) -> Vec<ValueBar> {
     let most = counts.iter().map(|count| count.services).max().unwrap_or_default();
-    let bar = |count: Count| Bar {
+    let bar = |count: ValueCount| ValueBar {
         q: query(&count.value),
         percent: percent(count.services, most),
         services: count.services,
@@ -127,7 +129,7 @@ fn bars(counts: Vec<Count>, query: impl Fn(&str) -> Option<String>) -> Vec<Bar> 
     counts.into_iter().map(bar).collect()
 }
 
-impl Page {
+impl OverviewPage {
     /// Returns the plot's width and height.
     fn size(&self) -> (usize, i64) {
         (self.columns.len() * STEP, HEIGHT)

@@ -9,28 +9,28 @@ use axum::response::{IntoResponse as _, Redirect, Response};
 use axum::{Extension, Form};
 use serde::Deserialize;
 
-use crate::serve::access::Who;
-use crate::serve::answer::{Fault, page};
-use crate::serve::reader::Reader;
-use crate::serve::scans::{Board, Mode, Order, Rhythm, on};
+use crate::serve::access::RequestUser;
+use crate::serve::answer::{RequestError, page};
+use crate::serve::reader::DatabaseReader;
+use crate::serve::scans::{PageScanMode, PageScanOrder, ScanListing, ScheduleTimes, on};
 
 #[derive(Template)]
 #[template(path = "scans.html")]
-struct Page {
+struct ScansPage {
     here: &'static str,
     /// None if this page may not start scans.
-    board: Option<Board>,
-    sent: Sent,
+    board: Option<ScanListing>,
+    sent: ScanForm,
     refused: Option<String>,
-    modes: [Mode; 6],
+    modes: [PageScanMode; 6],
     watches: bool,
 }
 
 /// Form data.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Sent {
-    mode: Mode,
+pub(super) struct ScanForm {
+    mode: PageScanMode,
     targets: String,
     #[serde(default)]
     ports: String,
@@ -44,53 +44,56 @@ pub(super) struct Sent {
 }
 
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Asked {
+pub(super) struct ScansQuery {
     #[serde(default)]
     watch: String,
 }
 
-impl Sent {
+impl ScanForm {
     /// Returns the initial content of the form.
-    fn usual(reader: &Reader) -> Self {
+    fn usual(reader: &DatabaseReader) -> Self {
         let rate =
             reader.scans().map_or_else(|_| String::new(), |scans| scans.bounds.usual_rate().to_string());
         let [targets, ports, when] = [(); 3].map(|()| String::new());
-        Self { mode: Mode::Ssh, targets, ports, rate, host_key: false, when }
+        Self { mode: PageScanMode::Ssh, targets, ports, rate, host_key: false, when }
     }
 
-    fn order(&self) -> Result<Order, Fault> {
-        let rate =
-            self.rate.trim().parse().map_err(|_| Fault::bad("rate: not a number of targets a second"))?;
+    fn order(&self) -> Result<PageScanOrder, RequestError> {
+        let rate = self
+            .rate
+            .trim()
+            .parse()
+            .map_err(|_| RequestError::bad("rate: not a number of targets a second"))?;
         let (targets, ports) = (self.targets.clone(), self.ports.clone());
-        Ok(Order { mode: self.mode, targets, ports, rate, host_key: self.host_key })
+        Ok(PageScanOrder { mode: self.mode, targets, ports, rate, host_key: self.host_key })
     }
 }
 
 pub(super) async fn show(
-    State(reader): State<Arc<Reader>>,
-    Query(asked): Query<Asked>,
-) -> Result<Response, Fault> {
-    filled(&reader, Sent::usual(&reader), None, !asked.watch.is_empty()).await
+    State(reader): State<Arc<DatabaseReader>>,
+    Query(asked): Query<ScansQuery>,
+) -> Result<Response, RequestError> {
+    filled(&reader, ScanForm::usual(&reader), None, !asked.watch.is_empty()).await
 }
 
 pub(super) async fn start(
-    State(reader): State<Arc<Reader>>,
-    Extension(who): Extension<Who>,
-    sent: Result<Form<Sent>, FormRejection>,
-) -> Result<Response, Fault> {
+    State(reader): State<Arc<DatabaseReader>>,
+    Extension(who): Extension<RequestUser>,
+    sent: Result<Form<ScanForm>, FormRejection>,
+) -> Result<Response, RequestError> {
     let scans = reader.scans()?;
-    let Form(sent) = sent.map_err(|refused| Fault::Bad(refused.body_text()))?;
+    let Form(sent) = sent.map_err(|refused| RequestError::Bad(refused.body_text()))?;
     let outcome = match (sent.order(), sent.when.trim()) {
         (Err(fault), _) => Err(fault),
         (Ok(order), "") => on(&scans, move |scans| scans.begin(&order, &who.0)).await,
-        (Ok(order), when) => match when.parse::<Rhythm>() {
+        (Ok(order), when) => match when.parse::<ScheduleTimes>() {
             Ok(rhythm) => on(&scans, move |scans| scans.schedule(&order, rhythm, &who.0)).await,
-            Err(why) => Err(Fault::bad(why)),
+            Err(why) => Err(RequestError::bad(why)),
         },
     };
     match outcome {
         Ok(_) => Ok(Redirect::to("/scans?watch=1").into_response()),
-        Err(fault @ (Fault::Bad(_) | Fault::Busy(_) | Fault::Gone(_))) => {
+        Err(fault @ (RequestError::Bad(_) | RequestError::Busy(_) | RequestError::Gone(_))) => {
             let status = fault.status();
             let shown = filled(&reader, sent, Some(fault.why()), false).await?;
             Ok((status, shown).into_response())
@@ -100,34 +103,34 @@ pub(super) async fn start(
 }
 
 pub(super) async fn cancel(
-    State(reader): State<Arc<Reader>>,
-    Extension(who): Extension<Who>,
+    State(reader): State<Arc<DatabaseReader>>,
+    Extension(who): Extension<RequestUser>,
     Path(number): Path<i64>,
-) -> Result<Response, Fault> {
+) -> Result<Response, RequestError> {
     on(&reader.scans()?, move |scans| scans.cancel(number, &who.0)).await?;
     Ok(Redirect::to("/scans?watch=1").into_response())
 }
 
 pub(super) async fn unschedule(
-    State(reader): State<Arc<Reader>>,
-    Extension(who): Extension<Who>,
+    State(reader): State<Arc<DatabaseReader>>,
+    Extension(who): Extension<RequestUser>,
     Path(id): Path<i64>,
-) -> Result<Response, Fault> {
+) -> Result<Response, RequestError> {
     on(&reader.scans()?, move |scans| scans.unschedule(id, &who.0)).await?;
     Ok(Redirect::to("/scans").into_response())
 }
 
 async fn filled(
-    reader: &Reader,
-    sent: Sent,
+    reader: &DatabaseReader,
+    sent: ScanForm,
     refused: Option<String>,
     watches: bool,
-) -> Result<Response, Fault> {
+) -> Result<Response, RequestError> {
     let board = match reader.scans() {
         Ok(scans) => Some(reader.ask(move |inventory| scans.board(inventory)).await?),
         Err(_) => None,
     };
     let watches =
         watches && board.as_ref().is_some_and(|board| board.scans.iter().any(|it| it.state == "running"));
-    Ok(page(&Page { here: "scans", board, sent, refused, modes: Mode::ALL, watches }))
+    Ok(page(&ScansPage { here: "scans", board, sent, refused, modes: PageScanMode::ALL, watches }))
 }

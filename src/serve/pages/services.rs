@@ -6,50 +6,50 @@ use askama::Template;
 use axum::extract::{Query, State};
 use axum::response::Response;
 
-use super::{Asked, ROWS};
-use crate::inventory::{Rule, Service};
-use crate::serve::answer::{Fault, page};
+use super::{ListQuery, ROWS};
+use crate::inventory::{RuleSummary, ServiceRecord};
+use crate::serve::answer::{RequestError, page};
 use crate::serve::api::rest;
-use crate::serve::reader::Reader;
+use crate::serve::reader::DatabaseReader;
 use crate::serve::text::term;
 
 #[derive(Template)]
 #[template(path = "services.html")]
-struct List {
+struct ServiceListPage {
     here: &'static str,
     q: String,
-    services: Vec<Service>,
+    services: Vec<ServiceRecord>,
     next: Option<String>,
 }
 
 #[derive(Template)]
 #[template(path = "findings.html")]
-struct Findings {
+struct FindingsPage {
     here: &'static str,
     q: String,
-    rules: Vec<(Rule, Option<String>)>,
+    rules: Vec<(RuleSummary, Option<String>)>,
 }
 
 pub(super) async fn list(
-    State(reader): State<Arc<Reader>>,
-    Query(asked): Query<Asked>,
-) -> Result<Response, Fault> {
+    State(reader): State<Arc<DatabaseReader>>,
+    Query(asked): Query<ListQuery>,
+) -> Result<Response, RequestError> {
     let (filter, after, most) = (asked.filter()?, asked.after_service()?, asked.most(ROWS)?);
     let mut services =
         reader.ask(move |inventory| inventory.services_behind(&filter, after.as_ref(), most + 1)).await?;
-    let next = rest(&mut services, most).and_then(Service::cursor).map(|next| next.to_string());
-    Ok(page(&List { here: "services", q: asked.q, services, next }))
+    let next = rest(&mut services, most).and_then(ServiceRecord::cursor).map(|next| next.to_string());
+    Ok(page(&ServiceListPage { here: "services", q: asked.q, services, next }))
 }
 
 pub(super) async fn findings(
-    State(reader): State<Arc<Reader>>,
-    Query(asked): Query<Asked>,
-) -> Result<Response, Fault> {
+    State(reader): State<Arc<DatabaseReader>>,
+    Query(asked): Query<ListQuery>,
+) -> Result<Response, RequestError> {
     let filter = asked.filter()?;
     let rules = reader.ask(move |inventory| inventory.rules(&filter)).await?;
     let rules = rules.into_iter().map(|rule| {
         let query = term("finding", &rule.rule);
         (rule, query)
     });
-    Ok(page(&Findings { here: "findings", q: asked.q, rules: rules.collect() }))
+    Ok(page(&FindingsPage { here: "findings", q: asked.q, rules: rules.collect() }))
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::diagnostics::tell;
-use crate::inventory::{Database, StoreError};
+use crate::inventory::{InventoryDatabase, StoreError};
 
 /// Interval of heartbeats.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -17,18 +17,23 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Own heartbeats, and those of other pages.
 #[derive(Debug, Default)]
-pub(super) struct Heartbeat {
+pub(super) struct PageHeartbeat {
     told: Option<Instant>,
     /// Last counter of each scan, with the time of its change.
     heard: BTreeMap<i64, (i64, Instant)>,
 }
 
-impl Heartbeat {
+impl PageHeartbeat {
     /// Sends heartbeats for this page's scans, and closes scans without heartbeats.
     ///
     /// # Errors
     /// Error of the database.
-    pub(super) fn tend(&mut self, inventory: &Database, own: &[i64], now: Instant) -> Result<(), StoreError> {
+    pub(super) fn tend(
+        &mut self,
+        inventory: &InventoryDatabase,
+        own: &[i64],
+        now: Instant,
+    ) -> Result<(), StoreError> {
         if self.told.is_none_or(|told| now.duration_since(told) >= PAUSE) {
             own.iter().try_for_each(|id| inventory.beat(*id))?;
             self.told = Some(now);
@@ -61,7 +66,7 @@ mod tests {
 
     #[test]
     fn what_nobody_tells_of_is_told_apart_from_what_is_told_of_late() {
-        let (mut heartbeat, begun) = (Heartbeat::default(), Instant::now());
+        let (mut heartbeat, begun) = (PageHeartbeat::default(), Instant::now());
         let mut look = |seconds: u64, running: &[(i64, i64)]| {
             heartbeat.silent(running.to_vec(), &[3], begun + Duration::from_secs(seconds))
         };

@@ -15,17 +15,17 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use self::due::{Seen, Step, decide};
-use self::heartbeat::Heartbeat;
-use self::jobs::{Room, merged};
-pub use self::order::Bounds;
-pub(super) use self::order::{Mode, Order};
-pub(super) use self::rhythm::Rhythm;
-use self::runner::{Job, Runner, Setup};
-use super::answer::Fault;
-use crate::database::Place;
+use self::due::{ScheduleState, ScheduleStep, decide};
+use self::heartbeat::PageHeartbeat;
+use self::jobs::{ScanSlot, merged};
+pub use self::order::ScanPermissions;
+pub(super) use self::order::{PageScanMode, PageScanOrder};
+pub(super) use self::rhythm::ScheduleTimes;
+use self::runner::{RunnerJob, RunnerSetup, ScanRunner};
+use super::answer::RequestError;
+use crate::database::DatabaseLocation;
 use crate::diagnostics::tell;
-use crate::inventory::{Database, PastOrder, Schedule, StoreError, Time};
+use crate::inventory::{InventoryDatabase, InventoryTime, PastPageScan, ScanSchedule, StoreError};
 
 /// Interval of checks for ended and due scans.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -40,42 +40,42 @@ const SCHEDULES: usize = 100;
 #[derive(Debug, Clone, Default)]
 pub struct ScanConfig {
     /// Networks and the rate limit.
-    pub bounds: Bounds,
+    pub bounds: ScanPermissions,
     /// Rules of the scans; if empty, the default rules.
     pub rules: Vec<PathBuf>,
 }
 
 /// Starts and tracks scans.
 #[derive(Debug)]
-pub(super) struct Scans {
-    runner: Runner,
-    place: Place,
+pub(super) struct PageScans {
+    runner: ScanRunner,
+    place: DatabaseLocation,
     /// Name of this page in the journal.
     page: String,
-    pub(super) bounds: Bounds,
+    pub(super) bounds: ScanPermissions,
     /// Cached connection to the inventory; its lock serializes checks and the end.
-    kept: Mutex<Option<Database>>,
+    kept: Mutex<Option<InventoryDatabase>>,
     /// True once the page stops.
     is_closed: AtomicBool,
     /// Start of the page.
-    begun: Time,
+    begun: InventoryTime,
     /// True once old scans of a page with this name are closed in the journal.
     is_cleared: AtomicBool,
     /// Scans that run, or whose end is not in the journal yet.
-    jobs: Mutex<Vec<Job>>,
+    jobs: Mutex<Vec<RunnerJob>>,
     /// Number of scans about to start; changed only with the lock of the jobs.
     starting: AtomicUsize,
     /// Heartbeats of all pages' scans.
-    heartbeat: Mutex<Heartbeat>,
+    heartbeat: Mutex<PageHeartbeat>,
 }
 
 /// Scan in the list.
 #[derive(Debug, Serialize)]
-pub(super) struct Shown {
+pub(super) struct ScanView {
     #[serde(flatten)]
-    pub(super) past: PastOrder,
+    pub(super) past: PastPageScan,
     /// Order of the scan.
-    pub(super) order: Option<Order>,
+    pub(super) order: Option<PageScanOrder>,
     /// `running`, `done`, `interrupted` or `failed`.
     pub(super) state: &'static str,
     pub(super) asked: u64,
@@ -87,31 +87,35 @@ pub(super) struct Shown {
 
 /// Schedule in the list.
 #[derive(Debug, Serialize)]
-pub(super) struct Planned {
+pub(super) struct ScheduleView {
     #[serde(flatten)]
-    pub(super) schedule: Schedule,
-    pub(super) order: Option<Order>,
+    pub(super) schedule: ScanSchedule,
+    pub(super) order: Option<PageScanOrder>,
 }
 
 /// Data of the page.
 #[derive(Debug, Serialize)]
-pub(super) struct Board {
+pub(super) struct ScanListing {
     #[serde(flatten)]
-    pub(super) bounds: Bounds,
+    pub(super) bounds: ScanPermissions,
     /// Reason why no scan can start now.
     pub(super) fault: Option<&'static str>,
-    pub(super) scans: Vec<Shown>,
-    pub(super) schedules: Vec<Planned>,
+    pub(super) scans: Vec<ScanView>,
+    pub(super) schedules: Vec<ScheduleView>,
 }
 
-impl Scans {
+impl PageScans {
     /// Starts the helper process. Call this before the confinement.
     ///
     /// # Errors
     ///
     /// The process cannot be started.
-    pub(super) fn start(config: &ScanConfig, place: &Place, page: String) -> std::io::Result<Self> {
-        let runner = Runner::start(&Setup::new(place, &config.bounds, &config.rules))?;
+    pub(super) fn start(
+        config: &ScanConfig,
+        place: &DatabaseLocation,
+        page: String,
+    ) -> std::io::Result<Self> {
+        let runner = ScanRunner::start(&RunnerSetup::new(place, &config.bounds, &config.rules))?;
         Ok(Self {
             runner,
             place: place.clone(),
@@ -119,7 +123,7 @@ impl Scans {
             bounds: config.bounds.clone(),
             kept: Mutex::default(),
             is_closed: AtomicBool::new(false),
-            begun: Time::now(),
+            begun: InventoryTime::now(),
             is_cleared: AtomicBool::new(false),
             jobs: Mutex::default(),
             starting: AtomicUsize::new(0),
@@ -132,10 +136,10 @@ impl Scans {
     /// # Errors
     ///
     /// The scan is not permitted, too many scans run, or the inventory cannot be written.
-    pub(super) fn begin(&self, order: &Order, who: &str) -> Result<i64, Fault> {
+    pub(super) fn begin(&self, order: &PageScanOrder, who: &str) -> Result<i64, RequestError> {
         self.judge(order)?;
         let Some(room) = self.room() else {
-            return Err(Fault::Busy(format!("{} scans run already", runner::AT_ONCE)));
+            return Err(RequestError::Busy(format!("{} scans run already", runner::AT_ONCE)));
         };
         let inventory = self.open()?;
         let number = inventory.begin_order(&text(order), (who, &self.page))?;
@@ -143,9 +147,9 @@ impl Scans {
     }
 
     /// Refuses an order that is not permitted, and every order if the helper process is gone.
-    fn judge(&self, order: &Order) -> Result<(), Fault> {
-        order.words(&self.bounds).map_err(Fault::Bad)?;
-        if self.runner.is_gone() { Err(Fault::Gone(runner::GONE)) } else { Ok(()) }
+    fn judge(&self, order: &PageScanOrder) -> Result<(), RequestError> {
+        order.words(&self.bounds).map_err(RequestError::Bad)?;
+        if self.runner.is_gone() { Err(RequestError::Gone(runner::GONE)) } else { Ok(()) }
     }
 
     /// Adds a schedule, and returns its number.
@@ -153,16 +157,21 @@ impl Scans {
     /// # Errors
     ///
     /// The scan is not permitted, or the inventory cannot be written.
-    pub(super) fn schedule(&self, order: &Order, rhythm: Rhythm, who: &str) -> Result<i64, Fault> {
+    pub(super) fn schedule(
+        &self,
+        order: &PageScanOrder,
+        rhythm: ScheduleTimes,
+        who: &str,
+    ) -> Result<i64, RequestError> {
         self.judge(order)?;
         let inventory = self.open()?;
         if inventory.schedules()?.len() >= SCHEDULES {
-            return Err(Fault::bad(format_args!(
+            return Err(RequestError::bad(format_args!(
                 "the limit of {SCHEDULES} schedules is reached: delete one first"
             )));
         }
         let rhythm = rhythm.settled();
-        let due = rhythm.first(Time::now());
+        let due = rhythm.first(InventoryTime::now());
         let id = inventory.schedule(&text(order), &rhythm.to_string(), who, due)?;
         tell(format_args!("bannerwall: {who} added schedule #{id}, {rhythm}: {order}"));
         Ok(id)
@@ -173,11 +182,11 @@ impl Scans {
     /// # Errors
     ///
     /// The scan does not run, or another page runs it.
-    pub(super) fn cancel(&self, number: i64, who: &str) -> Result<(), Fault> {
+    pub(super) fn cancel(&self, number: i64, who: &str) -> Result<(), RequestError> {
         if let Some(page) = self.open()?.runs_at(number)?.filter(|page| *page != self.page) {
-            return Err(Fault::Busy(format!("another page runs scan #{number}: {page}")));
+            return Err(RequestError::Busy(format!("another page runs scan #{number}: {page}")));
         }
-        self.runner.stop(number).map_err(|error| self.refused(&error, Fault::Bad))?;
+        self.runner.stop(number).map_err(|error| self.refused(&error, RequestError::Bad))?;
         tell(format_args!("bannerwall: {who} stopped scan #{number}"));
         Ok(())
     }
@@ -187,9 +196,9 @@ impl Scans {
     /// # Errors
     ///
     /// There is no schedule with this number.
-    pub(super) fn unschedule(&self, id: i64, who: &str) -> Result<(), Fault> {
+    pub(super) fn unschedule(&self, id: i64, who: &str) -> Result<(), RequestError> {
         if !self.open()?.unschedule(id)? {
-            return Err(Fault::Missing(format!("there is no schedule #{id}")));
+            return Err(RequestError::Missing(format!("there is no schedule #{id}")));
         }
         tell(format_args!("bannerwall: {who} deleted schedule #{id}"));
         Ok(())
@@ -200,9 +209,9 @@ impl Scans {
     /// # Errors
     ///
     /// The inventory cannot be read.
-    pub(super) fn board(&self, inventory: &Database) -> Result<Board, StoreError> {
+    pub(super) fn board(&self, inventory: &InventoryDatabase) -> Result<ScanListing, StoreError> {
         let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let show = |past: PastOrder| {
+        let show = |past: PastPageScan| {
             let job = jobs.iter().find(|job| job.number == past.id);
             let (asked, of) = job.map_or((0, 0), |job| job.asked);
             let state = match (past.ended, past.code) {
@@ -212,10 +221,10 @@ impl Scans {
                 (Some(_), _) => "failed",
             };
             let is_own = past.page == self.page;
-            Shown { order: read(&past.about), state, asked, of, is_own, past }
+            ScanView { order: read(&past.about), state, asked, of, is_own, past }
         };
-        let planned = |schedule: Schedule| Planned { order: read(&schedule.about), schedule };
-        Ok(Board {
+        let planned = |schedule: ScanSchedule| ScheduleView { order: read(&schedule.about), schedule };
+        Ok(ScanListing {
             bounds: self.bounds.clone(),
             fault: self.runner.is_gone().then_some(runner::GONE),
             scans: inventory.orders(SHOWN)?.into_iter().map(show).collect(),
@@ -246,7 +255,7 @@ impl Scans {
         if self.is_closed.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let inventory = match kept.take().filter(Database::is_current) {
+        let inventory = match kept.take().filter(InventoryDatabase::is_current) {
             Some(inventory) => inventory,
             None => self.open().map_err(|error| error.to_string())?,
         };
@@ -257,7 +266,7 @@ impl Scans {
         }
         let noted = self.note_ends(&inventory);
         let noted = noted.and(self.tend(&inventory));
-        let now = Time::now();
+        let now = InventoryTime::now();
         let schedules = inventory.schedules().map_err(|error| error.to_string())?;
         // A failing schedule must not block the others.
         let looked = schedules.iter().map(|schedule| self.look_at(&inventory, schedule, now));
@@ -266,13 +275,19 @@ impl Scans {
         noted.and(failed.map_or(Ok(()), Err))
     }
 
-    fn look_at(&self, inventory: &Database, schedule: &Schedule, now: Time) -> Result<(), String> {
+    fn look_at(
+        &self,
+        inventory: &InventoryDatabase,
+        schedule: &ScanSchedule,
+        now: InventoryTime,
+    ) -> Result<(), String> {
         let id = schedule.id;
-        let rhythm: Rhythm = schedule.rhythm.parse().map_err(|why| format!("schedule #{id}: {why}"))?;
+        let rhythm: ScheduleTimes =
+            schedule.rhythm.parse().map_err(|why| format!("schedule #{id}: {why}"))?;
         self.take_step(inventory, schedule, &rhythm, now).map_err(|error| error.to_string())
     }
 
-    fn note_ends(&self, inventory: &Database) -> Result<(), String> {
+    fn note_ends(&self, inventory: &InventoryDatabase) -> Result<(), String> {
         let before: Vec<i64> = self.own(|_| true);
         let looked = self.runner.look(Vec::new());
         if looked.is_err() && self.runner.is_gone() {
@@ -296,7 +311,7 @@ impl Scans {
     }
 
     /// Closes running scans with an unknown end in the journal: they stopped with the helper process.
-    fn give_up(&self, inventory: &Database) -> Result<(), StoreError> {
+    fn give_up(&self, inventory: &InventoryDatabase) -> Result<(), StoreError> {
         let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for job in jobs {
             inventory.end_order(job.number, None, runner::GONE)?;
@@ -306,7 +321,7 @@ impl Scans {
     }
 
     /// Sends heartbeats for this page's scans, and closes scans of silent pages in the journal.
-    fn tend(&self, inventory: &Database) -> Result<(), String> {
+    fn tend(&self, inventory: &InventoryDatabase) -> Result<(), String> {
         let own = self.own(|job| !job.is_over);
         let mut heartbeat = self.heartbeat.lock().unwrap_or_else(PoisonError::into_inner);
         heartbeat.tend(inventory, &own, Instant::now()).map_err(|error| error.to_string())
@@ -314,27 +329,27 @@ impl Scans {
 
     fn take_step(
         &self,
-        inventory: &Database,
-        schedule: &Schedule,
-        rhythm: &Rhythm,
-        now: Time,
+        inventory: &InventoryDatabase,
+        schedule: &ScanSchedule,
+        rhythm: &ScheduleTimes,
+        now: InventoryTime,
     ) -> Result<(), StoreError> {
         let (id, order) = (schedule.id, read(&schedule.about));
         let is_ours = order.as_ref().is_none_or(|order| self.judge(order).is_ok());
         let runs = schedule.due <= now && inventory.is_running(id)?;
-        let seen = Seen { now, begun: self.begun, runs, is_full: self.is_full(), is_ours };
+        let seen = ScheduleState { now, begun: self.begun, runs, is_full: self.is_full(), is_ours };
         match (decide(rhythm, schedule.due, seen), order) {
-            (Step::Wait, _) => {}
-            (Step::SetBack(first), _) => _ = inventory.take_due(schedule, first, 0)?,
-            (Step::Missed { count, next, why }, _) => {
+            (ScheduleStep::Wait, _) => {}
+            (ScheduleStep::SetBack(first), _) => _ = inventory.take_due(schedule, first, 0)?,
+            (ScheduleStep::Missed { count, next, why }, _) => {
                 if inventory.take_due(schedule, next, count)? {
                     tell(format_args!(
                         "bannerwall: schedule #{id}: missed starts: {count} ({why}); next {next}"
                     ));
                 }
             }
-            (Step::Start(next), Some(order)) => self.start_due(inventory, schedule, next, &order)?,
-            (Step::Start(next), None) => {
+            (ScheduleStep::Start(next), Some(order)) => self.start_due(inventory, schedule, next, &order)?,
+            (ScheduleStep::Start(next), None) => {
                 if inventory.take_due(schedule, next, 0)? {
                     tell(format_args!("bannerwall: cannot start schedule #{id}: its order is unreadable"));
                 }
@@ -346,10 +361,10 @@ impl Scans {
     /// Starts a due scan, unless no slot is free: then a later check starts it.
     fn start_due(
         &self,
-        inventory: &Database,
-        schedule: &Schedule,
-        next: Time,
-        order: &Order,
+        inventory: &InventoryDatabase,
+        schedule: &ScanSchedule,
+        next: InventoryTime,
+        order: &PageScanOrder,
     ) -> Result<(), StoreError> {
         let Some(room) = self.room() else { return Ok(()) };
         let Some(number) = inventory.begin_due(schedule, next, &self.page)? else { return Ok(()) };
@@ -364,44 +379,44 @@ impl Scans {
     }
 
     /// Reserves a slot for another scan, if one is free.
-    fn room(&self) -> Option<Room<'_>> {
+    fn room(&self) -> Option<ScanSlot<'_>> {
         let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         let running = jobs.iter().filter(|job| !job.is_over).count();
         if running + self.starting.load(Ordering::Relaxed) >= runner::AT_ONCE {
             return None;
         }
-        Some(Room::taken(&self.starting))
+        Some(ScanSlot::taken(&self.starting))
     }
 
     /// Returns the numbers of this page's matching scans.
-    fn own(&self, is_so: impl Fn(&Job) -> bool) -> Vec<i64> {
+    fn own(&self, is_so: impl Fn(&RunnerJob) -> bool) -> Vec<i64> {
         let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         jobs.iter().filter(|job| is_so(job)).map(|job| job.number).collect()
     }
 
     /// Returns the error of a refused request: the helper process is gone, or `other`.
-    fn refused(&self, error: &std::io::Error, other: fn(String) -> Fault) -> Fault {
-        if self.runner.is_gone() { Fault::Gone(runner::GONE) } else { other(error.to_string()) }
+    fn refused(&self, error: &std::io::Error, other: fn(String) -> RequestError) -> RequestError {
+        if self.runner.is_gone() { RequestError::Gone(runner::GONE) } else { other(error.to_string()) }
     }
 
     /// Starts the scan under its number in the journal, and returns that.
     fn run(
         &self,
-        room: Room<'_>,
-        inventory: &Database,
-        (number, order): (i64, &Order),
+        room: ScanSlot<'_>,
+        inventory: &InventoryDatabase,
+        (number, order): (i64, &PageScanOrder),
         who: &str,
-    ) -> Result<i64, Fault> {
+    ) -> Result<i64, RequestError> {
         // The lock keeps checks from seeing the scan before it is in the list, or from closing it with the
         // helper process.
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = self.runner.begin(number, order) {
             drop((room, jobs));
             inventory.end_order(number, None, &error.to_string())?;
-            return Err(self.refused(&error, Fault::Busy));
+            return Err(self.refused(&error, RequestError::Busy));
         }
         // The next check fills in the rest.
-        jobs.push(Job { number, ..Job::default() });
+        jobs.push(RunnerJob { number, ..RunnerJob::default() });
         drop((room, jobs));
         tell(format_args!("bannerwall: {who} started scan #{number}: {order}"));
         Ok(number)
@@ -418,7 +433,7 @@ impl Scans {
         if self.own(|job| !job.is_over).is_empty() {
             return Ok(());
         }
-        let inventory = match kept.take().filter(Database::is_current) {
+        let inventory = match kept.take().filter(InventoryDatabase::is_current) {
             Some(inventory) => inventory,
             None => self.open()?,
         };
@@ -429,25 +444,25 @@ impl Scans {
         own.iter().try_for_each(|id| inventory.end_order(*id, Some(runner::INTERRUPTED), "its page stopped"))
     }
 
-    fn open(&self) -> Result<Database, StoreError> {
-        Database::open_to_write(&self.place)
+    fn open(&self) -> Result<InventoryDatabase, StoreError> {
+        InventoryDatabase::open_to_write(&self.place)
     }
 }
 
 /// Runs work outside of the thread that serves requests.
 pub(super) async fn on<T: Send + 'static>(
-    scans: &Arc<Scans>,
-    work: impl FnOnce(&Scans) -> Result<T, Fault> + Send + 'static,
-) -> Result<T, Fault> {
+    scans: &Arc<PageScans>,
+    work: impl FnOnce(&PageScans) -> Result<T, RequestError> + Send + 'static,
+) -> Result<T, RequestError> {
     let scans = Arc::clone(scans);
-    tokio::task::spawn_blocking(move || work(&scans)).await.unwrap_or(Err(Fault::TooLong))
+    tokio::task::spawn_blocking(move || work(&scans)).await.unwrap_or(Err(RequestError::TooLong))
 }
 
 /// Formats an order for the journal.
-fn text(order: &Order) -> String {
+fn text(order: &PageScanOrder) -> String {
     serde_json::to_string(order).unwrap_or_default()
 }
 
-fn read(about: &str) -> Option<Order> {
+fn read(about: &str) -> Option<PageScanOrder> {
     serde_json::from_str(about).ok()
 }

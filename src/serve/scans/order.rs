@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use crate::scan::targets::{Ports, addresses};
+use crate::scan::targets::{PortSet, addresses};
 
 /// Limit of target words.
 const TARGETS: usize = 256;
@@ -20,7 +20,7 @@ const RATE: u32 = 1_000;
 /// Mode of the scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Mode {
+pub(crate) enum PageScanMode {
     /// Open ports.
     Connect,
     /// SSH identifications.
@@ -35,7 +35,7 @@ pub(crate) enum Mode {
     Greeting,
 }
 
-impl Mode {
+impl PageScanMode {
     pub(crate) const ALL: [Self; 6] =
         [Self::Connect, Self::Ssh, Self::Http, Self::Https, Self::Tls, Self::Greeting];
 
@@ -54,14 +54,14 @@ impl Mode {
 
 /// Permitted scans.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Bounds {
+pub struct ScanPermissions {
     /// Permitted networks; empty if scans are disabled.
     pub allowed: Vec<IpNet>,
     /// Rate limit, in targets a second.
     pub rate: u32,
 }
 
-impl Bounds {
+impl ScanPermissions {
     /// Returns the default rate.
     pub(crate) fn usual_rate(&self) -> u32 {
         RATE.min(self.rate)
@@ -71,8 +71,8 @@ impl Bounds {
 /// One scan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Order {
-    pub(crate) mode: Mode,
+pub(crate) struct PageScanOrder {
+    pub(crate) mode: PageScanMode,
     /// Addresses, networks and ranges, separated by spaces or commas.
     pub(crate) targets: String,
     /// Ports and ranges of ports; empty for the usual ones.
@@ -85,13 +85,13 @@ pub(crate) struct Order {
     pub(crate) host_key: bool,
 }
 
-impl Order {
+impl PageScanOrder {
     /// Returns the arguments of the scan.
     ///
     /// # Errors
     ///
     /// The order is invalid, or exceeds the permissions.
-    pub(crate) fn words(&self, bounds: &Bounds) -> Result<Vec<String>, String> {
+    pub(crate) fn words(&self, bounds: &ScanPermissions) -> Result<Vec<String>, String> {
         if self.targets.len() > TEXT || self.ports.len() > TEXT {
             return Err("targets and ports: too long".to_owned());
         }
@@ -103,17 +103,17 @@ impl Order {
         }
         let mut words = vec![self.mode.name().to_owned(), "--rate".to_owned(), self.rate.to_string()];
         match (self.host_key, self.mode) {
-            (true, Mode::Ssh) => words.push("--host-key".to_owned()),
+            (true, PageScanMode::Ssh) => words.push("--host-key".to_owned()),
             (true, _) => return Err("host_key: only available in mode ssh".to_owned()),
             (false, _) => {}
         }
         match self.ports.trim() {
-            "" if self.mode == Mode::Connect => {
+            "" if self.mode == PageScanMode::Connect => {
                 return Err("ports: required, as in 22,80,8000-8010".to_owned());
             }
             "" => {}
             ports => {
-                let ports: Ports = ports.parse().map_err(|why| format!("ports: {why}"))?;
+                let ports: PortSet = ports.parse().map_err(|why| format!("ports: {why}"))?;
                 words.extend(["--ports".to_owned(), ports.to_string()]);
             }
         }
@@ -131,7 +131,7 @@ impl Order {
 }
 
 /// Formats the order for a person.
-impl fmt::Display for Order {
+impl fmt::Display for PageScanOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let targets = self.targets.split_whitespace().collect::<Vec<_>>().join(" ");
         write!(f, "{} {targets}", self.mode.name())?;
@@ -164,9 +164,9 @@ fn range(first: IpAddr, last: IpAddr) -> String {
 mod tests {
     use super::*;
 
-    fn order(targets: &str, ports: &str) -> Order {
-        Order {
-            mode: Mode::Ssh,
+    fn order(targets: &str, ports: &str) -> PageScanOrder {
+        PageScanOrder {
+            mode: PageScanMode::Ssh,
             targets: targets.to_owned(),
             ports: ports.to_owned(),
             rate: 100,
@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn only_what_is_allowed_becomes_words_of_a_scan() {
         let allowed = ["192.0.2.0/25", "2001:db8::/64"].map(|net| net.parse().unwrap()).to_vec();
-        let bounds = Bounds { allowed, rate: 5_000 };
+        let bounds = ScanPermissions { allowed, rate: 5_000 };
         let words = |targets: &str, ports: &str| order(targets, ports).words(&bounds).map(|it| it.join(" "));
         assert_eq!(
             words("192.0.2.7, 192.0.2.64/26\r\n[2001:db8::1]", "22,2222").unwrap(),
@@ -202,22 +202,28 @@ mod tests {
             let told = words(targets, ports).unwrap_err();
             assert!(told.contains(why), "{targets} {ports}: {told}");
         }
-        assert!(order("192.0.2.1", "").words(&Bounds { rate: 5_000, ..Bounds::default() }).is_err());
-        let keys = Order { host_key: true, ..order("192.0.2.1", "") };
+        assert!(
+            order("192.0.2.1", "")
+                .words(&ScanPermissions { rate: 5_000, ..ScanPermissions::default() })
+                .is_err()
+        );
+        let keys = PageScanOrder { host_key: true, ..order("192.0.2.1", "") };
         assert_eq!(keys.words(&bounds).unwrap().join(" "), "ssh --rate 100 --host-key -- 192.0.2.1");
-        assert!(Order { mode: Mode::Http, ..keys }.words(&bounds).is_err());
-        assert!(Order { mode: Mode::Connect, ..order("192.0.2.1", "") }.words(&bounds).is_err());
-        let at = |rate: u32| Order { rate, ..order("192.0.2.1", "") }.words(&bounds).is_ok();
+        assert!(PageScanOrder { mode: PageScanMode::Http, ..keys }.words(&bounds).is_err());
+        assert!(
+            PageScanOrder { mode: PageScanMode::Connect, ..order("192.0.2.1", "") }.words(&bounds).is_err()
+        );
+        let at = |rate: u32| PageScanOrder { rate, ..order("192.0.2.1", "") }.words(&bounds).is_ok();
         assert_eq!([0, 1, 5_000, 5_001].map(at), [false, true, true, false]);
-        assert_eq!((bounds.usual_rate(), Bounds { rate: 7, ..bounds }.usual_rate()), (1_000, 7));
+        assert_eq!((bounds.usual_rate(), ScanPermissions { rate: 7, ..bounds }.usual_rate()), (1_000, 7));
     }
 
     #[test]
     fn an_order_that_says_more_than_one_does_is_none() {
         let text = serde_json::to_string(&order("192.0.2.1", "22")).unwrap();
-        assert!(serde_json::from_str::<Order>(&text).is_ok());
+        assert!(serde_json::from_str::<PageScanOrder>(&text).is_ok());
         for more in [r#"{"output":"/etc/passwd","#, r#"{"mode":"http","#] {
-            assert!(serde_json::from_str::<Order>(&text.replacen('{', more, 1)).is_err(), "{more}");
+            assert!(serde_json::from_str::<PageScanOrder>(&text.replacen('{', more, 1)).is_err(), "{more}");
         }
     }
 }

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use jiff::tz::TimeZone;
 use jiff::{Span, Timestamp, Zoned, civil};
 
-use crate::inventory::Time;
+use crate::inventory::InventoryTime;
 
 /// Longest interval, in hours.
 const HOURS: i64 = 24 * 366;
@@ -20,14 +20,14 @@ const DAY: i64 = 25 * HOUR;
 
 /// Rhythm of a schedule.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Rhythm {
+pub(crate) enum ScheduleTimes {
     /// Every number of hours.
     Every(i64),
     /// Each day at this time, in a time zone; without one, in this machine's.
     Daily(civil::Time, Option<TimeZone>),
 }
 
-impl Rhythm {
+impl ScheduleTimes {
     /// Returns the rhythm with this machine's time zone if it has none, so that it means the same on other
     /// machines. A zone without a name (`TZ=CET-1`) stays local to each machine.
     pub(crate) fn settled(self) -> Self {
@@ -43,7 +43,7 @@ impl Rhythm {
     /// True if `due` was computed by a clock that was ahead: it is later than one period after the next time.
     /// Smaller differences are normal between the clocks of pages, or after a correction. Acting on those
     /// would start the scan twice.
-    pub(crate) fn is_ahead(&self, due: Time, now: Time) -> bool {
+    pub(crate) fn is_ahead(&self, due: InventoryTime, now: InventoryTime) -> bool {
         let period = match self {
             Self::Every(hours) => hours * HOUR,
             Self::Daily(..) => DAY,
@@ -52,13 +52,13 @@ impl Rhythm {
     }
 
     /// Returns the first time after both `due` and `now`, and the number of times from `due` on.
-    pub(crate) fn next(&self, due: Time, now: Time) -> (Time, u64) {
+    pub(crate) fn next(&self, due: InventoryTime, now: InventoryTime) -> (InventoryTime, u64) {
         match self {
             Self::Every(hours) => {
                 let pause = hours * HOUR;
                 let passed = now.millis().saturating_sub(due.millis()).max(0) / pause + 1;
                 let next = due.millis().saturating_add(passed.saturating_mul(pause));
-                (Time::from_millis(next), passed.unsigned_abs())
+                (InventoryTime::from_millis(next), passed.unsigned_abs())
             }
             Self::Daily(..) => {
                 let days = now.millis().saturating_sub(due.millis()).max(0) / (24 * HOUR) + 1;
@@ -68,9 +68,9 @@ impl Rhythm {
     }
 
     /// Returns the first time after `now`.
-    pub(crate) fn first(&self, now: Time) -> Time {
+    pub(crate) fn first(&self, now: InventoryTime) -> InventoryTime {
         match self {
-            Self::Every(hours) => Time::from_millis(now.millis() + hours * HOUR),
+            Self::Every(hours) => InventoryTime::from_millis(now.millis() + hours * HOUR),
             Self::Daily(at, zone) => {
                 let zone = zone.clone().unwrap_or_else(TimeZone::system);
                 let here = Timestamp::from_millisecond(now.millis()).unwrap_or_default();
@@ -80,14 +80,14 @@ impl Rhythm {
                 let next: Option<Zoned> =
                     on(here.date()).filter(|next| *next > here).or_else(|| tomorrow.and_then(on));
                 let later = now.millis() + 24 * HOUR;
-                Time::from_millis(next.map_or(later, |next| next.timestamp().as_millisecond()))
+                InventoryTime::from_millis(next.map_or(later, |next| next.timestamp().as_millisecond()))
             }
         }
     }
 }
 
 /// Parses `every 6h`, `daily 03:30` or `daily 03:30 Europe/Berlin`.
-impl FromStr for Rhythm {
+impl FromStr for ScheduleTimes {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -112,7 +112,7 @@ impl FromStr for Rhythm {
 }
 
 /// Formats the rhythm as it is parsed.
-impl fmt::Display for Rhythm {
+impl fmt::Display for ScheduleTimes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Every(hours) => write!(f, "every {hours}h"),
@@ -131,12 +131,12 @@ mod tests {
 
     #[test]
     fn what_was_due_is_counted_and_the_next_time_is_behind_now() {
-        let hour = |count: i64| Time::from_millis(count * 3_600_000);
-        let every: Rhythm = "every 6h".parse().unwrap();
+        let hour = |count: i64| InventoryTime::from_millis(count * 3_600_000);
+        let every: ScheduleTimes = "every 6h".parse().unwrap();
         assert_eq!(every.first(hour(1)), hour(7));
         assert_eq!(every.next(hour(7), hour(7)), (hour(13), 1));
         assert_eq!(every.next(hour(7), hour(20)), (hour(25), 3));
-        let daily: Rhythm = "daily 03:30".parse().unwrap();
+        let daily: ScheduleTimes = "daily 03:30".parse().unwrap();
         let (next, count) = daily.next(hour(1_000), hour(1_050));
         assert!(next > hour(1_050) && next <= hour(1_075), "{next}");
         assert_eq!(count, 3);
@@ -146,7 +146,7 @@ mod tests {
             ("daily 3:05", "daily 03:05"),
             ("daily 3:05  Europe/Berlin", "daily 03:05 Europe/Berlin"),
         ] {
-            assert_eq!(text.parse::<Rhythm>().unwrap().to_string(), shown);
+            assert_eq!(text.parse::<ScheduleTimes>().unwrap().to_string(), shown);
         }
         for wrong in [
             "",
@@ -159,22 +159,22 @@ mod tests {
             "weekly 1",
             "daily 3:05 Nowhere/Town",
         ] {
-            assert!(wrong.parse::<Rhythm>().is_err(), "{wrong}");
+            assert!(wrong.parse::<ScheduleTimes>().is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn a_time_of_day_is_one_of_its_zone_whoever_looks() {
-        let at = |text: &str| Time::from_millis(text.parse::<Timestamp>().unwrap().as_millisecond());
-        let first = |rhythm: &str, now: &str| rhythm.parse::<Rhythm>().unwrap().first(at(now));
+        let at = |text: &str| InventoryTime::from_millis(text.parse::<Timestamp>().unwrap().as_millisecond());
+        let first = |rhythm: &str, now: &str| rhythm.parse::<ScheduleTimes>().unwrap().first(at(now));
         for (zone, due) in [("Europe/Berlin", "2026-11-23T02:30:00Z"), ("Asia/Tokyo", "2026-11-23T18:30:00Z")]
         {
             assert_eq!(first(&format!("daily 03:30 {zone}"), "2026-11-22T20:00:00Z"), at(due), "{zone}");
         }
         // Clocks were put back in between.
         assert_eq!(first("daily 03:30 Europe/Berlin", "2026-10-24T12:00:00Z"), at("2026-10-25T02:30:00Z"));
-        let here = "daily 03:30".parse::<Rhythm>().unwrap();
-        let again: Rhythm = here.clone().settled().to_string().parse().unwrap();
+        let here = "daily 03:30".parse::<ScheduleTimes>().unwrap();
+        let again: ScheduleTimes = here.clone().settled().to_string().parse().unwrap();
         assert_eq!(again.first(at("2026-11-22T20:00:00Z")), here.first(at("2026-11-22T20:00:00Z")));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! It is a helper process ([`crate::helper`], `bannerwall scan-runner`), started before the page is confined.
 //! It reads nothing from the network. It starts only `bannerwall scan`, with arguments that it builds itself
-//! from an [`Order`], within the limits of the page's command line. Its scans exit with it, even if it is
+//! from an [`PageScanOrder`], within the limits of the page's command line. Its scans exit with it, even if it is
 //! killed: each scan requests a signal from the kernel for that case ([`end_with_parent`]). If the process
 //! dies, the page starts no more scans until its own restart, since nothing that serves browsers may start a
 //! program.
@@ -20,9 +20,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
-use super::order::{Bounds, Order};
-use crate::database::Place;
-use crate::helper::{self, HelperProcess, Requests};
+use super::order::{PageScanOrder, ScanPermissions};
+use crate::database::DatabaseLocation;
+use crate::helper::{self, HelperProcess, HelperRequests};
 
 /// Subcommand of such a process.
 pub(crate) const SUBCOMMAND: &str = "scan-runner";
@@ -48,20 +48,20 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Settings of all scans.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Setup {
+pub(super) struct RunnerSetup {
     inventory: Vec<u8>,
     /// Password of the inventory's server, which must not appear on a command line.
     password: Option<Vec<u8>>,
-    bounds: Bounds,
+    bounds: ScanPermissions,
     rules: Vec<PathBuf>,
 }
 
 /// Request to the helper process.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-enum Call {
+enum RunnerRequest {
     /// Start a scan.
-    Start { number: i64, order: Order },
+    Start { number: i64, order: PageScanOrder },
     /// Stop a scan: the first request finishes targets under way, the second abandons them.
     Stop { number: i64 },
     /// Return the state of all scans, and forget the `known` ended ones.
@@ -69,14 +69,14 @@ enum Call {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-enum Answer {
-    Jobs(Vec<Job>),
+enum RunnerReply {
+    Jobs(Vec<RunnerJob>),
     Refused(String),
 }
 
 /// State of a scan.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct Job {
+pub(super) struct RunnerJob {
     pub(super) number: i64,
     pub(super) is_over: bool,
     /// Exit status; none while it runs, or after a signal.
@@ -89,33 +89,33 @@ pub(super) struct Job {
 
 /// Handle of the helper process, which exits when this is dropped.
 #[derive(Debug)]
-pub(super) struct Runner(HelperProcess);
+pub(super) struct ScanRunner(HelperProcess);
 
-impl Setup {
-    pub(super) fn new(inventory: &Place, bounds: &Bounds, rules: &[PathBuf]) -> Self {
+impl RunnerSetup {
+    pub(super) fn new(inventory: &DatabaseLocation, bounds: &ScanPermissions, rules: &[PathBuf]) -> Self {
         let (word, password) = inventory.word();
         Self { inventory: word.into_vec(), password, bounds: bounds.clone(), rules: rules.to_vec() }
     }
 }
 
-impl Runner {
+impl ScanRunner {
     /// Starts the process, with the rights of the calling thread.
-    pub(super) fn start(setup: &Setup) -> io::Result<Self> {
+    pub(super) fn start(setup: &RunnerSetup) -> io::Result<Self> {
         let helper = HelperProcess::start(SUBCOMMAND, GONE)?;
         helper.send(setup)?;
         Ok(Self(helper))
     }
 
-    pub(super) fn begin(&self, number: i64, order: &Order) -> io::Result<()> {
-        self.call(&Call::Start { number, order: order.clone() }).map(drop)
+    pub(super) fn begin(&self, number: i64, order: &PageScanOrder) -> io::Result<()> {
+        self.call(&RunnerRequest::Start { number, order: order.clone() }).map(drop)
     }
 
     pub(super) fn stop(&self, number: i64) -> io::Result<()> {
-        self.call(&Call::Stop { number }).map(drop)
+        self.call(&RunnerRequest::Stop { number }).map(drop)
     }
 
-    pub(super) fn look(&self, known: Vec<i64>) -> io::Result<Vec<Job>> {
-        self.call(&Call::Look { known })
+    pub(super) fn look(&self, known: Vec<i64>) -> io::Result<Vec<RunnerJob>> {
+        self.call(&RunnerRequest::Look { known })
     }
 
     /// True once the process has exited.
@@ -123,10 +123,10 @@ impl Runner {
         self.0.is_gone()
     }
 
-    fn call(&self, call: &Call) -> io::Result<Vec<Job>> {
+    fn call(&self, call: &RunnerRequest) -> io::Result<Vec<RunnerJob>> {
         match self.0.request(call)? {
-            Answer::Jobs(jobs) => Ok(jobs),
-            Answer::Refused(why) => Err(io::Error::other(why)),
+            RunnerReply::Jobs(jobs) => Ok(jobs),
+            RunnerReply::Refused(why) => Err(io::Error::other(why)),
         }
     }
 }
@@ -156,44 +156,44 @@ pub(crate) fn end_with_parent() -> io::Result<()> {
 /// A request is invalid, or a pipe breaks.
 pub(crate) fn serve() -> io::Result<()> {
     helper::begin(NAME)?;
-    let mut calls = Requests::of_parent();
+    let mut calls = HelperRequests::of_parent();
     let Some(setup) = calls.receive()? else { return Ok(()) };
-    let mut scans = Scans { setup, running: BTreeMap::new() };
+    let mut scans = StartedScans { setup, running: BTreeMap::new() };
     calls.answer(|call| scans.answer(call))?;
     scans.end();
     Ok(())
 }
 
 /// Started scans, by their numbers.
-struct Scans {
-    setup: Setup,
-    running: BTreeMap<i64, Running>,
+struct StartedScans {
+    setup: RunnerSetup,
+    running: BTreeMap<i64, RunningScan>,
 }
 
-struct Running {
+struct RunningScan {
     child: Child,
-    job: Arc<Mutex<Job>>,
+    job: Arc<Mutex<RunnerJob>>,
 }
 
-impl Scans {
-    fn answer(&mut self, call: Call) -> Answer {
+impl StartedScans {
+    fn answer(&mut self, call: RunnerRequest) -> RunnerReply {
         match call {
-            Call::Start { number, order } => match self.start(number, &order) {
-                Ok(()) => Answer::Jobs(Vec::new()),
-                Err(why) => Answer::Refused(why),
+            RunnerRequest::Start { number, order } => match self.start(number, &order) {
+                Ok(()) => RunnerReply::Jobs(Vec::new()),
+                Err(why) => RunnerReply::Refused(why),
             },
-            Call::Stop { number } => match self.running.get_mut(&number).map(Running::tell) {
-                Some(true) => Answer::Jobs(Vec::new()),
-                Some(false) | None => Answer::Refused("the scan does not run".to_owned()),
+            RunnerRequest::Stop { number } => match self.running.get_mut(&number).map(RunningScan::tell) {
+                Some(true) => RunnerReply::Jobs(Vec::new()),
+                Some(false) | None => RunnerReply::Refused("the scan does not run".to_owned()),
             },
-            Call::Look { known } => {
+            RunnerRequest::Look { known } => {
                 self.running.retain(|number, scan| !(known.contains(number) && scan.look().is_over));
-                Answer::Jobs(self.running.values_mut().map(Running::look).collect())
+                RunnerReply::Jobs(self.running.values_mut().map(RunningScan::look).collect())
             }
         }
     }
 
-    fn start(&mut self, number: i64, order: &Order) -> Result<(), String> {
+    fn start(&mut self, number: i64, order: &PageScanOrder) -> Result<(), String> {
         if self.running.contains_key(&number) {
             return Err(format!("scan #{number} exists already"));
         }
@@ -216,14 +216,14 @@ impl Scans {
         }
         command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| format!("cannot start the scan: {error}"))?;
-        let job = Arc::new(Mutex::new(Job { number, ..Job::default() }));
+        let job = Arc::new(Mutex::new(RunnerJob { number, ..RunnerJob::default() }));
         let (shared, said) = (Arc::clone(&job), child.stderr.take());
         let listening = std::thread::Builder::new().spawn(move || said.map(|said| listen(said, &shared)));
         if let Err(error) = listening {
             let _ = child.kill().and_then(|()| child.wait());
             return Err(format!("cannot read the scan's output: {error}"));
         }
-        self.running.insert(number, Running { child, job });
+        self.running.insert(number, RunningScan { child, job });
         Ok(())
     }
 
@@ -243,7 +243,7 @@ impl Scans {
     }
 }
 
-impl Running {
+impl RunningScan {
     /// Sends a signal to stop the scan; returns true if it ran.
     fn tell(&mut self) -> bool {
         if self.look().is_over {
@@ -254,7 +254,7 @@ impl Running {
         pid.is_some_and(|pid| kill_process(pid, Signal::TERM).is_ok())
     }
 
-    fn look(&mut self) -> Job {
+    fn look(&mut self) -> RunnerJob {
         // Once the reading thread has dropped its reference, all output is stored.
         let is_heard = Arc::strong_count(&self.job) == 1;
         let ended = if is_heard { self.child.try_wait().ok().flatten() } else { None };
@@ -267,7 +267,7 @@ impl Running {
 }
 
 /// Stores the output of a scan.
-fn listen(said: impl Read, job: &Mutex<Job>) {
+fn listen(said: impl Read, job: &Mutex<RunnerJob>) {
     let mut said = BufReader::new(said);
     let mut line = Vec::new();
     while let Ok(1..) = said.by_ref().take(LINE).read_until(b'\n', &mut line) {

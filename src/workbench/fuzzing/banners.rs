@@ -1,11 +1,11 @@
 //! Fuzz targets for parsers of the application layer.
 
-use super::Choices;
-use crate::banner::disclosure::Disclosure;
-use crate::banner::framing::{BodyReader, Framing, of_request, of_response};
-use crate::banner::other::{self as others, Fit, Name, Naming, OtherBanner};
+use super::FuzzChoices;
+use crate::banner::disclosure::DisclosureLimits;
+use crate::banner::framing::{BodyFraming, BodyReader, of_request, of_response};
+use crate::banner::other::{self as others, OtherBanner, OtherProtocol, ProtocolNaming, SignatureFit};
 use crate::banner::{
-    Progress, Recognition, Side, greeting as greetings, host_key, http as heads, kex, recognise,
+    ParseProgress, ProtocolRecognition, Side, greeting as greetings, host_key, http as heads, kex, recognise,
     ssh as identifications, title,
 };
 use crate::event::{GreetingFacts, SshSide};
@@ -15,10 +15,10 @@ use crate::terms::Anomaly;
 fn holds_for_prefixes<'a, T: PartialEq + std::fmt::Debug>(
     octets: &'a [u8],
     cut: usize,
-    parse: impl Fn(&'a [u8]) -> Progress<T>,
+    parse: impl Fn(&'a [u8]) -> ParseProgress<T>,
 ) {
     let whole = parse(octets);
-    if let Progress::Done { consumed, .. } = &whole {
+    if let ParseProgress::Done { consumed, .. } = &whole {
         assert!(*consumed <= octets.len(), "consumed more than there was");
         assert!(*consumed > 0, "consumed nothing");
         let (needed, _) = octets.split_at(*consumed);
@@ -27,14 +27,14 @@ fn holds_for_prefixes<'a, T: PartialEq + std::fmt::Debug>(
     let (part, _) = octets.split_at(cut.min(octets.len()));
     let early = parse(part);
     assert!(
-        matches!(early, Progress::More) || early == whole,
+        matches!(early, ParseProgress::More) || early == whole,
         "a prefix says {early:?}, the whole {whole:?}"
     );
 }
 
 /// Fuzzes SSH identifications, KEXINIT, the reply to a key exchange, and recognition.
 pub fn ssh(data: &[u8]) {
-    let mut choices = Choices(data);
+    let mut choices = FuzzChoices(data);
     let from = if choices.octet() & 1 == 0 { Side::Server } else { Side::Client };
     let cut = usize::from(choices.word());
     let octets = choices.0;
@@ -55,7 +55,7 @@ pub fn ssh(data: &[u8]) {
 
 /// Fuzzes greetings at any port.
 pub fn greeting(data: &[u8]) {
-    let mut choices = Choices(data);
+    let mut choices = FuzzChoices(data);
     let (cut, port) = (usize::from(choices.word()), choices.word());
     let octets = choices.0;
     holds_for_prefixes(octets, cut, |octets| greetings::parse(octets, port));
@@ -68,19 +68,19 @@ pub fn greeting(data: &[u8]) {
 
 /// Fuzzes first bytes of protocols that are only named: a name must never change, whatever follows.
 pub fn other(data: &[u8]) {
-    let mut choices = Choices(data);
+    let mut choices = FuzzChoices(data);
     let from = if choices.octet() % 2 == 0 { Side::Client } else { Side::Server };
     let cut = usize::from(choices.word());
     let octets = choices.0;
     let (part, _) = octets.split_at(cut.min(octets.len()));
     let (early, whole) = (others::name(from, part), others::name(from, octets));
-    assert!(early == Naming::More || early == whole, "{early:?} became {whole:?}");
-    if let Naming::Named(name) = whole {
+    assert!(early == ProtocolNaming::More || early == whole, "{early:?} became {whole:?}");
+    if let ProtocolNaming::Named(name) = whole {
         assert_eq!(others::settle(from, octets), Some(name), "what is named stays so at the end");
     }
-    for name in Name::all().filter(|name| name.is_told_by(from)) {
+    for name in OtherProtocol::all().filter(|name| name.is_told_by(from)) {
         let (early, whole) = (name.fit(from, part), name.fit(from, octets));
-        assert!(early == Fit::More || early == whole, "{name:?}: {early:?} became {whole:?}");
+        assert!(early == SignatureFit::More || early == whole, "{name:?}: {early:?} became {whole:?}");
     }
     let banner = OtherBanner::settled(from, octets);
     assert!(banner.line().len() <= banner.first.len(), "a line is part of the first octets");
@@ -90,12 +90,12 @@ fn recognition_is_final(from: Side, octets: &[u8], cut: usize) {
     let (part, _) = octets.split_at(cut.min(octets.len()));
     let early = recognise(from, part);
     let whole = recognise(from, octets);
-    assert!(early == Recognition::More || early == whole, "{early:?} became {whole:?}");
+    assert!(early == ProtocolRecognition::More || early == whole, "{early:?} became {whole:?}");
 }
 
 /// Fuzzes HTTP heads of both sides, with their framing and titles.
 pub fn http(data: &[u8]) {
-    let mut choices = Choices(data);
+    let mut choices = FuzzChoices(data);
     let cut = usize::from(choices.word());
     let octets = choices.0;
     holds_for_prefixes(octets, cut, heads::parse_request);
@@ -104,32 +104,32 @@ pub fn http(data: &[u8]) {
     recognition_is_final(Side::Server, octets, cut);
     if let Some(read) = heads::parse_request(octets).done() {
         let _ = of_request(&read.message);
-        let facts = Disclosure::default().request(&read.message);
+        let facts = DisclosureLimits::default().request(&read.message);
         let told = facts.headers.len() + facts.left_out as usize;
         assert_eq!(told, read.message.headers.iter().count(), "every field is told or counted");
     }
     if let Some(read) = heads::parse_response(octets).done() {
         let _ = of_response(&read.message, Some(b"GET"));
         assert!(read.message.status < 1000, "a status of three digits");
-        let _ = Disclosure::default().response(&read.message);
+        let _ = DisclosureLimits::default().response(&read.message);
     }
     let _ = title::title(octets);
 }
 
 /// Fuzzes body framing, cut in any way, against a simple decoder of chunks.
 pub fn framing(data: &[u8]) {
-    let mut choices = Choices(data);
+    let mut choices = FuzzChoices(data);
     let kind = choices.octet();
     let framing = match kind & 3 {
-        0 | 1 => Framing::Chunked,
-        2 => Framing::Length(u64::from(kind >> 2)),
-        _ => Framing::UntilClose,
+        0 | 1 => BodyFraming::Chunked,
+        2 => BodyFraming::Length(u64::from(kind >> 2)),
+        _ => BodyFraming::UntilClose,
     };
     let pieces = usize::from(choices.octet()).max(1);
     let octets = choices.0;
     let whole = read_in_pieces(framing, octets, octets.len().max(1));
     assert_eq!(read_in_pieces(framing, octets, pieces), whole, "cuts change what is read");
-    if let (Framing::Chunked, Ok((content, consumed, true))) = (framing, &whole) {
+    if let (BodyFraming::Chunked, Ok((content, consumed, true))) = (framing, &whole) {
         let (message, _) = octets.split_at(*consumed);
         assert_eq!(Some(content), plain_chunks(message).as_ref(), "the plain reading differs");
     }
@@ -137,7 +137,7 @@ pub fn framing(data: &[u8]) {
 
 type Body = (Vec<u8>, usize, bool);
 
-fn read_in_pieces(framing: Framing, octets: &[u8], pieces: usize) -> Result<Body, Anomaly> {
+fn read_in_pieces(framing: BodyFraming, octets: &[u8], pieces: usize) -> Result<Body, Anomaly> {
     let mut reader = BodyReader::new(framing);
     let (mut content, mut consumed) = (Vec::new(), 0);
     for piece in octets.chunks(pieces) {

@@ -1,18 +1,18 @@
 //! Fuzz targets for TLS: records, hellos and certificates.
 
-use super::Choices;
+use super::FuzzChoices;
 use crate::banner::tls::{
-    self as handshakes, Answer, CERTIFICATE, CLIENT_HELLO, Piece, Records, SERVER_HELLO,
+    self as handshakes, CERTIFICATE, CLIENT_HELLO, RecordPiece, RecordReader, SERVER_HELLO, ServerHelloAnswer,
 };
-use crate::event::Certificate;
-use crate::terms::Transport;
+use crate::event::CertificateFacts;
+use crate::terms::TransportProtocol;
 
 /// Result for a piece: a record's type, a message's type, and its bytes.
-type Found = (u8, u8, Vec<u8>);
+type HandshakePiece = (u8, u8, Vec<u8>);
 
 /// Fuzzes records of one side with a cut: the result must be the same, and hellos must parse.
 pub fn tls(data: &[u8]) {
-    let mut choices = Choices(data);
+    let mut choices = FuzzChoices(data);
     let cut = usize::from(choices.word());
     let octets = choices.0;
     let (part, _) = octets.split_at(cut.min(octets.len()));
@@ -21,13 +21,13 @@ pub fn tls(data: &[u8]) {
     for (_, kind, body) in found.iter().filter(|(record, ..)| *record == 0x16) {
         match *kind {
             CLIENT_HELLO => {
-                if let Some(client) = handshakes::client(body, Transport::Tcp) {
+                if let Some(client) = handshakes::client(body, TransportProtocol::Tcp) {
                     assert_eq!(client.ja3.hash.len(), 32, "an MD5 in hexadecimal");
                     assert!(client.ja4.starts_with('t'), "over TCP");
                 }
             }
             SERVER_HELLO => {
-                if let Some(Answer::Hello(server)) = handshakes::server(body) {
+                if let Some(ServerHelloAnswer::Hello(server)) = handshakes::server(body) {
                     assert_eq!(server.ja3s.hash.len(), 32, "an MD5 in hexadecimal");
                 }
             }
@@ -45,7 +45,7 @@ pub fn certificate(data: &[u8]) {
     assert_eq!(handshakes::chain([data]), told, "the same again");
 }
 
-fn holds(certificate: &Certificate) {
+fn holds(certificate: &CertificateFacts) {
     assert_eq!(certificate.sha256.len(), 64, "a SHA-256 in hexadecimal");
     assert_eq!(certificate.sha1.len(), 59, "a SHA-1 in hexadecimal with colons");
     let bits = &certificate.key_bits;
@@ -54,20 +54,20 @@ fn holds(certificate: &Certificate) {
 }
 
 /// Returns all pieces of bytes that arrive in stages; each stage includes those before it.
-fn pieces(stages: &[&[u8]]) -> Vec<Found> {
-    let (mut records, mut found) = (Records::default(), Vec::new());
+fn pieces(stages: &[&[u8]]) -> Vec<HandshakePiece> {
+    let (mut records, mut found) = (RecordReader::default(), Vec::new());
     for stage in stages {
         loop {
             found.push(match records.next(stage) {
-                Piece::More(needed) => {
+                RecordPiece::More(needed) => {
                     assert!(needed > stage.len(), "waits for what is there");
                     break;
                 }
-                Piece::Message(kind, body) => (0x16, kind, body.to_vec()),
-                Piece::Alert(level, code) => (0x15, level, vec![code]),
-                Piece::ChangeCipherSpec => (0x14, 0, Vec::new()),
-                Piece::Opaque => (0x17, 0, Vec::new()),
-                Piece::Never => {
+                RecordPiece::Message(kind, body) => (0x16, kind, body.to_vec()),
+                RecordPiece::Alert(level, code) => (0x15, level, vec![code]),
+                RecordPiece::ChangeCipherSpec => (0x14, 0, Vec::new()),
+                RecordPiece::Opaque => (0x17, 0, Vec::new()),
+                RecordPiece::Never => {
                     found.push((0, 0, Vec::new()));
                     return found;
                 }

@@ -2,17 +2,17 @@
 
 use std::sync::{Arc, LazyLock};
 
-use super::Choices;
+use super::FuzzChoices;
 use crate::banner::{Banner, Side, http as heads, kex, ssh as identifications};
 use crate::engine::{
-    AnomalyAction, AnomalyPolicy, Checksums, Engine, EngineConfig, HttpInspect, PacketInput,
+    AnomalyAction, AnomalyPolicy, ChecksumState, Engine, EngineConfig, HttpInspect, PacketInput,
 };
-use crate::event::{Application, Event, EventKind, Source, Timestamp};
-use crate::flow::Tracking;
-use crate::packet::Flags;
+use crate::event::{ApplicationFacts, Event, EventKind, EventSource, Timestamp};
+use crate::flow::TrackingMode;
+use crate::packet::TcpFlags;
 use crate::packet::testing::{SegmentBuilder, endpoint};
-use crate::rules::fingerprint::Fingerprints;
-use crate::rules::{Context, RuleSet, Stage};
+use crate::rules::fingerprint::FingerprintSet;
+use crate::rules::{BannerContext, BannerStage, RuleSet};
 
 /// Separator between a rule file and its banner.
 const END_OF_FILE: u8 = 0;
@@ -22,7 +22,7 @@ pub fn rules(data: &[u8]) {
     let end = data.iter().position(|octet| *octet == END_OF_FILE).unwrap_or(data.len());
     let (text, banner) = data.split_at(end);
     let text = String::from_utf8_lossy(text);
-    let _ = Fingerprints::parse("fuzz.toml", &text).map_err(|error| error.to_string());
+    let _ = FingerprintSet::parse("fuzz.toml", &text).map_err(|error| error.to_string());
     match RuleSet::parse("fuzz.toml", &text) {
         Ok(loaded) => {
             for warning in &loaded.warnings {
@@ -56,18 +56,18 @@ fn judge(rules: &RuleSet, octets: &[u8]) {
 /// an accept rule ends one of them early.
 fn stages_agree(rules: &RuleSet, banner: &Banner<'_>) {
     let ask = |stage| {
-        let matches = rules.evaluate(banner, &Context { stage, ..Context::default() });
+        let matches = rules.evaluate(banner, &BannerContext { stage, ..BannerContext::default() });
         matches.iter().map(|found| found.rule.index()).collect::<Vec<_>>()
     };
-    let whole = ask(Stage::Whole);
+    let whole = ask(BannerStage::Whole);
     assert!(whole.is_sorted_by(|one, other| one < other), "each once, in order");
     let accepts = |index: &usize| {
-        rules.rules().get(*index).is_some_and(|rule| rule.action() == crate::event::Action::Accept)
+        rules.rules().get(*index).is_some_and(|rule| rule.action() == crate::event::RuleAction::Accept)
     };
     if whole.iter().any(accepts) {
         return;
     }
-    let mut parts = [ask(Stage::Head), ask(Stage::Rest)].concat();
+    let mut parts = [ask(BannerStage::Head), ask(BannerStage::Rest)].concat();
     parts.sort_unstable();
     assert_eq!(parts, whole, "what is asked in two parts differs");
 }
@@ -135,7 +135,7 @@ action = "alert"
 
 /// Fuzzes a conversation: any cut must give the same events, and no change of its packets may cause a panic.
 pub fn engine(data: &[u8]) {
-    let mut choices = Choices(data);
+    let mut choices = FuzzChoices(data);
     let pieces = usize::from(choices.octet()).max(1);
     let split = usize::from(choices.word());
     let (client, server) = choices.0.split_at(split.min(choices.0.len()));
@@ -152,8 +152,8 @@ pub fn engine(data: &[u8]) {
 
 fn engine_for(enforce: bool, on_anomaly: AnomalyPolicy) -> Engine {
     let config = EngineConfig {
-        source: Source::Replay,
-        tracking: Tracking::Lossy,
+        source: EventSource::Replay,
+        tracking: TrackingMode::Lossy,
         enforce,
         on_anomaly,
         http_inspect: HttpInspect::All,
@@ -171,7 +171,7 @@ fn show(engine: &mut Engine, segment: &SegmentBuilder, events: &mut Vec<Event>) 
         now: Timestamp::from_nanos(1_000_000_000),
         ip: &packet,
         wire_length: packet.len(),
-        checksums: Checksums::NotReady,
+        checksums: ChecksumState::NotReady,
         interface: None,
         vlan: &[],
         packet_number: None,
@@ -184,8 +184,8 @@ fn show(engine: &mut Engine, segment: &SegmentBuilder, events: &mut Vec<Event>) 
 fn converse(client: &[u8], server: &[u8], pieces: usize) -> Vec<Event> {
     let (mut engine, mut events) = (engine_for(false, AnomalyPolicy::all(AnomalyAction::Alert)), Vec::new());
     let (near, far) = (endpoint("192.0.2.1:40000"), endpoint("198.51.100.2:22"));
-    show(&mut engine, &SegmentBuilder::new(near, far).flags(Flags::SYN), &mut events);
-    let answer = SegmentBuilder::new(far, near).flags(Flags::SYN | Flags::ACK).acknowledgement(1);
+    show(&mut engine, &SegmentBuilder::new(near, far).flags(TcpFlags::SYN), &mut events);
+    let answer = SegmentBuilder::new(far, near).flags(TcpFlags::SYN | TcpFlags::ACK).acknowledgement(1);
     show(&mut engine, &answer, &mut events);
     let said = u32::try_from(client.len()).unwrap_or_default();
     for (from, to, octets, heard) in [(near, far, client, 0), (far, near, server, said)] {
@@ -208,7 +208,7 @@ fn told(events: &[Event]) -> Vec<String> {
         .iter()
         .filter_map(|event| match &event.kind {
             // The number of first bytes at the report depends on the cut, so it is left out.
-            EventKind::Application(Application::Other(facts)) => {
+            EventKind::Application(ApplicationFacts::Other(facts)) => {
                 Some(format!("other {} {:?}", facts.name, facts.from))
             }
             EventKind::Application(said) => Some(format!("{said:?}")),
@@ -223,7 +223,7 @@ fn told(events: &[Event]) -> Vec<String> {
 
 /// Sends segments of both ends with flags, sequence numbers and windows from the fuzzer.
 fn disturb(data: &[u8]) {
-    let mut choices = Choices(data);
+    let mut choices = FuzzChoices(data);
     let (mut engine, mut events) = (engine_for(true, AnomalyPolicy::all(AnomalyAction::Drop)), Vec::new());
     let ends = [endpoint("192.0.2.1:40000"), endpoint("198.51.100.2:22")];
     let mut next = [0_u32; 2];
@@ -247,7 +247,7 @@ fn disturb(data: &[u8]) {
         show(&mut engine, &segment, &mut events);
         if let Some(own) = next.get_mut(side) {
             *own = own.wrapping_add(
-                u32::try_from(payload.len()).unwrap_or_default() + u32::from(flags & Flags::SYN != 0),
+                u32::try_from(payload.len()).unwrap_or_default() + u32::from(flags & TcpFlags::SYN != 0),
             );
         }
     }

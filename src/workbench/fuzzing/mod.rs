@@ -16,10 +16,10 @@ pub use quic::quic;
 pub use streams::{capture, flow, netlink, packet};
 
 /// Fuzz target.
-pub type Target = fn(&[u8]);
+pub type FuzzTarget = fn(&[u8]);
 
 /// Fuzz targets by the name of their seeds' folder.
-pub const TARGETS: &[(&str, Target)] = &[
+pub const TARGETS: &[(&str, FuzzTarget)] = &[
     ("packet", packet),
     ("flow", flow),
     ("ssh", ssh),
@@ -37,9 +37,9 @@ pub const TARGETS: &[(&str, Target)] = &[
 ];
 
 /// Takes choices from the front of the fuzzer's bytes; returns zeros once they are used up.
-struct Choices<'a>(&'a [u8]);
+struct FuzzChoices<'a>(&'a [u8]);
 
-impl<'a> Choices<'a> {
+impl<'a> FuzzChoices<'a> {
     fn octet(&mut self) -> u8 {
         let Some((first, rest)) = self.0.split_first() else { return 0 };
         self.0 = rest;

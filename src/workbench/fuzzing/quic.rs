@@ -2,20 +2,22 @@
 
 use std::sync::Arc;
 
-use super::Choices;
+use super::FuzzChoices;
 use crate::banner::quic::testing::{InitialBuilder, hello};
-use crate::banner::quic::{Hellos, InitialKeys, Kind, Next, crypto_frames, next_packet, trains};
+use crate::banner::quic::{
+    CryptoStream, InitialKeys, LongPacketType, NextPacket, crypto_frames, next_packet, trains,
+};
 use crate::banner::tls;
-use crate::engine::{Checksums, Engine, EngineConfig, PacketInput};
+use crate::engine::{ChecksumState, Engine, EngineConfig, PacketInput};
 use crate::packet::testing::{datagram, endpoint};
 use crate::rules::RuleSet;
-use crate::terms::{QuicVersion, Timestamp, Transport};
+use crate::terms::{QuicVersion, Timestamp, TransportProtocol};
 
 /// Fuzzes bytes as a datagram, as the frames of a client's Initial, and as the order of a message's parts.
 pub fn quic(data: &[u8]) {
     packets(data);
     trains(data).for_each(packets);
-    let mut choices = Choices(data);
+    let mut choices = FuzzChoices(data);
     let v2 = choices.octet() & 1 == 1;
     let version = if v2 { QuicVersion::V2 } else { QuicVersion::V1 };
     frames(version, choices.0);
@@ -25,10 +27,10 @@ pub fn quic(data: &[u8]) {
 
 /// Parses the packets of a datagram; each must shorten the rest.
 fn packets(mut octets: &[u8]) {
-    while let Next::Long(packet, rest) = next_packet(octets) {
+    while let NextPacket::Long(packet, rest) = next_packet(octets) {
         assert!(rest.len() < octets.len(), "goes on");
         octets = rest;
-        if packet.kind == Kind::Initial
+        if packet.kind == LongPacketType::Initial
             && let Some(keys) = InitialKeys::new(packet.version, &packet.destination)
         {
             let mut room = Vec::new();
@@ -43,19 +45,19 @@ fn packets(mut octets: &[u8]) {
 fn frames(version: QuicVersion, octets: &[u8]) {
     let payload = octets.get(..octets.len().min(1000)).unwrap_or_default();
     let datagram = InitialBuilder { version, ..InitialBuilder::new(b"12345678") }.frames(payload).build();
-    let Next::Long(packet, _) = next_packet(&datagram) else { panic!("an Initial") };
+    let NextPacket::Long(packet, _) = next_packet(&datagram) else { panic!("an Initial") };
     let keys = InitialKeys::new(packet.version, &packet.destination).expect("a version that is read");
     let mut room = Vec::new();
     let (_, range) = keys.open(&packet, 0, &mut room).expect("the keys that it was encrypted with");
     let opened = &room[range];
     assert!(opened.starts_with(payload), "the same frames");
-    let mut hellos = Hellos::default();
+    let mut hellos = CryptoStream::default();
     for (offset, octets) in crypto_frames(opened).flatten() {
         let _ = hellos.take(offset, octets);
     }
     while let Ok(Some((kind, body))) = hellos.next_message() {
         if kind == tls::CLIENT_HELLO
-            && let Some(client) = tls::client(body, Transport::Udp)
+            && let Some(client) = tls::client(body, TransportProtocol::Udp)
         {
             assert!(client.ja4.starts_with('q'), "over QUIC");
         }
@@ -63,10 +65,10 @@ fn frames(version: QuicVersion, octets: &[u8]) {
 }
 
 /// Delivers parts of a message in any order: the result must be the same message, or none.
-fn order(mut choices: Choices<'_>) {
+fn order(mut choices: FuzzChoices<'_>) {
     let body: Vec<u8> = (0..200).collect();
     let message = [&[1, 0, 0, 200][..], &body].concat();
-    let mut hellos = Hellos::default();
+    let mut hellos = CryptoStream::default();
     let mut seen = vec![false; message.len()];
     while !choices.is_empty() {
         let from = usize::from(choices.octet()) % message.len();
@@ -101,7 +103,7 @@ fn judged(octets: &[u8]) {
             now: Timestamp::from_nanos(number),
             ip: &packet,
             wire_length: packet.len(),
-            checksums: Checksums::NotReady,
+            checksums: ChecksumState::NotReady,
             interface: None,
             vlan: &[],
             packet_number: None,

@@ -3,22 +3,22 @@
 use std::collections::BTreeMap;
 use std::io::Cursor;
 
-use bannerwall_ffi::queue::message::{Message, messages};
+use bannerwall_ffi::queue::message::{QueueMessage, messages};
 
-use super::Choices;
+use super::FuzzChoices;
 use crate::event::Timestamp;
-use crate::flow::{Collector, Limits, Stream};
+use crate::flow::{CollectorLimits, StreamCollector, StreamState};
 use crate::packet::encapsulation;
-use crate::packet::link::Carried;
-use crate::packet::{Parsed, Reassembled, Reassembler, ReassemblyLimits, Segment, parse};
-use crate::replay::capture::Capture;
+use crate::packet::link::FrameContent;
+use crate::packet::{FragmentReassembler, ParsedPacket, ReassemblyLimits, ReassemblyResult, Segment, parse};
+use crate::replay::capture::CaptureReader;
 
 /// Fuzzes one IP packet: whole, truncated and as fragments.
 pub fn packet(data: &[u8]) {
-    let mut choices = Choices(data);
+    let mut choices = FuzzChoices(data);
     let beyond = usize::from(choices.octet());
     let packet = choices.0;
-    if let Ok(Parsed::Tcp(segment)) = parse(packet, packet.len() + beyond) {
+    if let Ok(ParsedPacket::Tcp(segment)) = parse(packet, packet.len() + beyond) {
         look_at(&segment, packet);
     }
     reassemble(packet);
@@ -33,14 +33,14 @@ fn look_at(segment: &Segment<'_>, packet: &[u8]) {
 
 /// Treats `data` as a list of packets with length prefixes.
 fn reassemble(data: &[u8]) {
-    let mut choices = Choices(data);
-    let mut reassembler = Reassembler::new(ReassemblyLimits::default());
+    let mut choices = FuzzChoices(data);
+    let mut reassembler = FragmentReassembler::new(ReassemblyLimits::default());
     while !choices.is_empty() {
         let length = usize::from(choices.octet());
         let packet = choices.take(length);
-        if let Ok(Parsed::Fragment(fragment)) = parse(packet, packet.len())
-            && let Reassembled::Whole(whole) = reassembler.push(&fragment, Timestamp::default())
-            && let Ok(Parsed::Tcp(segment)) = parse(&whole, whole.len())
+        if let Ok(ParsedPacket::Fragment(fragment)) = parse(packet, packet.len())
+            && let ReassemblyResult::Whole(whole) = reassembler.push(&fragment, Timestamp::default())
+            && let Ok(ParsedPacket::Tcp(segment)) = parse(&whole, whole.len())
         {
             look_at(&segment, &whole);
         }
@@ -49,13 +49,13 @@ fn reassemble(data: &[u8]) {
 
 /// Fuzzes segments of one direction in any order, against a map of bytes in which the first one wins.
 pub fn flow(data: &[u8]) {
-    let mut choices = Choices(data);
+    let mut choices = FuzzChoices(data);
     let start = u32::from(choices.word()) << 16 | 0xff00;
-    let mut stream = Stream::default();
-    let mut collector = Collector::default();
+    let mut stream = StreamState::default();
+    let mut collector = StreamCollector::default();
     let mut reference: BTreeMap<u32, u8> = BTreeMap::new();
     let mut read = Vec::new();
-    let limits = Limits { pieces: usize::MAX, octets: usize::MAX };
+    let limits = CollectorLimits { pieces: usize::MAX, octets: usize::MAX };
     // The first segment sets the start of the direction.
     let offer = collector.offer(&mut stream, start, b"!", limits);
     collector.keep(offer.fresh);
@@ -85,13 +85,13 @@ pub fn flow(data: &[u8]) {
 
 /// Fuzzes a capture file of any kind with its link layers and tunnels.
 pub fn capture(data: &[u8]) {
-    let Ok(mut capture) = Capture::open(Cursor::new(data.to_vec())) else { return };
+    let Ok(mut capture) = CaptureReader::open(Cursor::new(data.to_vec())) else { return };
     let mut frames = 0;
     while let Ok(Some(frame)) = capture.next_frame() {
         frames += 1;
         assert!(frames <= data.len(), "more frames than octets");
         assert!(frame.wire_length >= frame.octets.len(), "captured more than was sent");
-        if let Carried::Ip { packet, .. } = encapsulation::innermost(frame.link, frame.octets) {
+        if let FrameContent::Ip { packet, .. } = encapsulation::innermost(frame.link, frame.octets) {
             let _ = parse(packet, packet.len());
         }
     }
@@ -100,7 +100,7 @@ pub fn capture(data: &[u8]) {
 /// Fuzzes a datagram from the kernel's queue.
 pub fn netlink(data: &[u8]) {
     for message in messages(data).flatten() {
-        if let Message::Packet(packet) = message {
+        if let QueueMessage::Packet(packet) = message {
             assert!(packet.payload.len() <= data.len(), "the payload is part of the datagram");
             let _ = parse(packet.payload, packet.wire_length.max(packet.payload.len()));
         }

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use bannerwall_inspect::engine::{AnomalyPolicy, Checksums, Decision, Engine, EngineConfig, PacketInput};
-use bannerwall_inspect::event::{Application, Event, EventKind, Timestamp};
+use bannerwall_inspect::engine::{AnomalyPolicy, ChecksumState, Decision, Engine, EngineConfig, PacketInput};
+use bannerwall_inspect::event::{ApplicationFacts, Event, EventKind, Timestamp};
 use bannerwall_inspect::rules::RuleSet;
 use bannerwall_test_support::raw::{
     Cargo, Flags, Hostile, Medium, Moods, Packet, RawEnd, Received, Receiver, Role,
@@ -205,11 +205,11 @@ impl Bench {
 
     fn has_told(&self, software: &str) -> bool {
         self.events.iter().any(|event| match &event.kind {
-            EventKind::Application(Application::Ssh(facts)) => [&facts.client, &facts.server]
+            EventKind::Application(ApplicationFacts::Ssh(facts)) => [&facts.client, &facts.server]
                 .into_iter()
                 .flatten()
                 .any(|side| side.software_version == software),
-            EventKind::Application(Application::Http(facts)) => {
+            EventKind::Application(ApplicationFacts::Http(facts)) => {
                 let request = facts.request.iter().flat_map(|request| &request.headers);
                 let response = facts.response.iter().flat_map(|response| &response.headers);
                 request.chain(response).any(|field| field.value == software)
@@ -305,7 +305,7 @@ fn inspect(engine: &mut Engine, now: Timestamp, packet: &[u8], events: &mut Vec<
         now,
         ip: &packet[..packet.len().min(COPY_RANGE)],
         wire_length: packet.len(),
-        checksums: Checksums::Verify,
+        checksums: ChecksumState::Verify,
         interface: None,
         vlan: &[],
         packet_number: None,

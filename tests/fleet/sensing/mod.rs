@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use bannerwall_inspect::packet::Flags;
+use bannerwall_inspect::packet::TcpFlags;
 use bannerwall_inspect::packet::testing::{SegmentBuilder, endpoint};
 use bannerwall_test_support::json_lines;
 
@@ -77,8 +77,8 @@ pub fn capture_of(servers: Range<u16>) -> Vec<u8> {
         let down = || SegmentBuilder::new(server_end, client).sequence(500).acknowledgement(100);
         let said = format!("SSH-2.0-sensed_{server}\r\n");
         for packet in [
-            SegmentBuilder::new(client, server_end).flags(Flags::SYN).sequence(99).build(),
-            down().flags(Flags::SYN | Flags::ACK).sequence(499).build(),
+            SegmentBuilder::new(client, server_end).flags(TcpFlags::SYN).sequence(99).build(),
+            down().flags(TcpFlags::SYN | TcpFlags::ACK).sequence(499).build(),
             up().build(),
             down().payload(said.as_bytes()).build(),
             up().acknowledgement(500 + u32::try_from(said.len()).expect("short"))

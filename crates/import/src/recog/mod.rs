@@ -10,26 +10,26 @@ mod xml;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-pub use ruby::{Options, translate};
+pub use ruby::{RubyOptions, translate};
 
 use bannerwall_inspect::rules::fingerprint::{
-    DatabaseEntry, Document, FieldEntry, FingerprintEntry, FingerprintError, Fingerprints,
+    DatabaseEntry, FieldEntry, FingerprintEntry, FingerprintError, FingerprintFile, FingerprintSet,
 };
 use bannerwall_inspect::rules::limits;
 use bannerwall_inspect::rules::source::read_text;
 
 /// A database in bannerwall's form, and remarks about the import.
 #[derive(Debug)]
-pub struct Imported {
+pub struct ImportedDatabase {
     /// The database, named after the file if it has no name.
     pub database: DatabaseEntry,
     /// Fingerprints that were left out or changed.
-    pub remarks: Vec<Remark>,
+    pub remarks: Vec<ImportRemark>,
 }
 
 /// A remark about an import.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Remark {
+pub struct ImportRemark {
     /// Line in the XML file, from 1.
     pub line: usize,
     /// The fingerprint's description.
@@ -47,7 +47,7 @@ pub enum RemarkKind {
     Changed(String),
 }
 
-impl fmt::Display for Remark {
+impl fmt::Display for ImportRemark {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (verb, reason) = match &self.kind {
             RemarkKind::LeftOut(reason) => ("left out", reason),
@@ -59,7 +59,7 @@ impl fmt::Display for Remark {
 
 /// The reason why a file is no Recog database.
 #[derive(Debug, thiserror::Error)]
-pub enum ImportError {
+pub enum RecogImportError {
     /// It could not be read.
     #[error("{}: {reason}", path.display())]
     Read {
@@ -82,7 +82,7 @@ pub enum ImportError {
 
 /// An example for which a set of fingerprints does not give the stated fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mismatch {
+pub struct ExampleMismatch {
     /// The fingerprint that holds the example.
     pub fingerprint: String,
     /// The example.
@@ -91,7 +91,7 @@ pub struct Mismatch {
     pub reason: String,
 }
 
-impl fmt::Display for Mismatch {
+impl fmt::Display for ExampleMismatch {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let content = self.content.escape_ascii();
         write!(formatter, "example of {:?}: \"{content}\": {}", self.fingerprint, self.reason)
@@ -101,11 +101,11 @@ impl fmt::Display for Mismatch {
 /// Reads one Recog file.
 ///
 /// # Errors
-/// Returns [`ImportError`] if the file can't be read or is no Recog database.
-pub fn import(path: &Path) -> Result<Imported, ImportError> {
+/// Returns [`RecogImportError`] if the file can't be read or is no Recog database.
+pub fn import(path: &Path) -> Result<ImportedDatabase, RecogImportError> {
     let text = read_text(path, limits::FINGERPRINT_OCTETS)
-        .map_err(|reason| ImportError::Read { path: path.to_owned(), reason })?;
-    let source = xml::read(&text).map_err(|fault| ImportError::Form {
+        .map_err(|reason| RecogImportError::Read { path: path.to_owned(), reason })?;
+    let source = xml::read(&text).map_err(|fault| RecogImportError::Form {
         path: path.to_owned(),
         line: fault.line,
         reason: fault.reason,
@@ -115,7 +115,7 @@ pub fn import(path: &Path) -> Result<Imported, ImportError> {
 
 /// Counts the examples of `database` and lists those for which `fingerprints` does not give the
 /// stated fields.
-pub fn verify(database: &DatabaseEntry, fingerprints: &Fingerprints) -> (usize, Vec<Mismatch>) {
+pub fn verify(database: &DatabaseEntry, fingerprints: &FingerprintSet) -> (usize, Vec<ExampleMismatch>) {
     let mut mismatches = Vec::new();
     let mut count = 0;
     for entry in &database.fingerprint {
@@ -132,7 +132,7 @@ pub fn verify(database: &DatabaseEntry, fingerprints: &Fingerprints) -> (usize, 
                     })
                 }),
             };
-            mismatches.extend(reason.map(|reason| Mismatch {
+            mismatches.extend(reason.map(|reason| ExampleMismatch {
                 fingerprint: entry.name.clone(),
                 content,
                 reason,
@@ -142,9 +142,9 @@ pub fn verify(database: &DatabaseEntry, fingerprints: &Fingerprints) -> (usize, 
     (count, mismatches)
 }
 
-fn convert(source: xml::Source, path: &Path) -> Imported {
+fn convert(source: xml::RecogDatabase, path: &Path) -> ImportedDatabase {
     let stem = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
-    let mut imported = Imported {
+    let mut imported = ImportedDatabase {
         database: DatabaseEntry {
             matches: source.matches.unwrap_or(stem),
             protocol: source.protocol.map(|protocol| protocol.to_lowercase()),
@@ -155,7 +155,7 @@ fn convert(source: xml::Source, path: &Path) -> Imported {
     for fingerprint in source.fingerprints {
         let mut remark = |kind| {
             let (line, fingerprint) = (fingerprint.line, fingerprint.description.clone());
-            imported.remarks.push(Remark { line, fingerprint, kind });
+            imported.remarks.push(ImportRemark { line, fingerprint, kind });
         };
         match convert_one(&fingerprint, path) {
             Ok((entry, notes)) => {
@@ -169,9 +169,12 @@ fn convert(source: xml::Source, path: &Path) -> Imported {
 }
 
 /// Returns one fingerprint in bannerwall's form with notes, or the reason to leave it out.
-fn convert_one(source: &xml::Fingerprint, path: &Path) -> Result<(FingerprintEntry, Vec<String>), String> {
+fn convert_one(
+    source: &xml::RecogFingerprint,
+    path: &Path,
+) -> Result<(FingerprintEntry, Vec<String>), String> {
     let mut notes = Vec::new();
-    let mut options = Options::default();
+    let mut options = RubyOptions::default();
     for flag in source.flags.split(',').map(str::trim).filter(|flag| !flag.is_empty()) {
         match flag {
             "REG_ICASE" => options.ignore_case = true,
@@ -202,7 +205,7 @@ fn convert_one(source: &xml::Fingerprint, path: &Path) -> Result<(FingerprintEnt
         }
     }
     let alone = DatabaseEntry { fingerprint: vec![entry.clone()], ..DatabaseEntry::default() };
-    Fingerprints::compile("", &Document { database: vec![alone] }).map_err(|error| match error {
+    FingerprintSet::compile("", &FingerprintFile { database: vec![alone] }).map_err(|error| match error {
         FingerprintError::Fingerprint { reason, .. } => reason,
         other => other.to_string(),
     })?;

@@ -5,7 +5,7 @@ use super::*;
 const OWN: &str = include_str!("../../../../tests/fixtures/fingerprints.toml");
 
 fn matches(pattern: &str, text: &str) -> bool {
-    let translated = translate(pattern, Options::default()).expect("it can be said");
+    let translated = translate(pattern, RubyOptions::default()).expect("it can be said");
     let found = |pattern: &str| {
         let regex = RegexBuilder::new(pattern).unicode(false).build();
         regex.unwrap_or_else(|error| panic!("{error}")).is_match(text.as_bytes())
@@ -62,14 +62,14 @@ fn what_ruby_spells_otherwise_means_the_same() {
 
 #[test]
 fn plain_groups_capture_no_longer_beside_named_ones() {
-    let translated = translate(r"^(a)(?<name>b)\(?'c'", Options::default()).expect("it can be said");
+    let translated = translate(r"^(a)(?<name>b)\(?'c'", RubyOptions::default()).expect("it can be said");
     assert_eq!(translated.pattern, r"(?m)^(?:a)(?<name>b)\(?'c'");
 }
 
 #[test]
 fn options_become_flags() {
     let pattern = |ignore_case, dot_matches_newline| {
-        translate("a", Options { ignore_case, dot_matches_newline }).expect("it can be said").pattern
+        translate("a", RubyOptions { ignore_case, dot_matches_newline }).expect("it can be said").pattern
     };
     assert_eq!(pattern(false, false), "(?m)a");
     assert_eq!(pattern(true, false), "(?im)a");
@@ -94,7 +94,7 @@ fn what_needs_backtracking_is_refused_by_name_and_place() {
         (r"(?P<a>b)", "the group (?P at byte 0 of the pattern is not known"),
         (r"\p{Greek}", "the property {Greek} at byte 0 of the pattern does not apply to bytes"),
     ] {
-        let error = translate(pattern, Options::default()).expect_err(pattern);
+        let error = translate(pattern, RubyOptions::default()).expect_err(pattern);
         assert_eq!(error.to_string(), message);
     }
 }
@@ -133,7 +133,7 @@ const DATABASE: &str = r#"<?xml version='1.0' encoding='UTF-8'?>
 </fingerprints>
 "#;
 
-fn import_text(text: &str) -> Result<Imported, ImportError> {
+fn import_text(text: &str) -> Result<ImportedDatabase, RecogImportError> {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("fnord.xml");
     std::fs::create_dir(folder.path().join("fnord")).expect("it can be made");
@@ -149,8 +149,8 @@ fn a_database_is_read_as_recog_reads_it() {
     assert_eq!(database.matches, "ssh.banner");
     let names: Vec<_> = database.fingerprint.iter().map(|entry| entry.name.as_str()).collect();
     assert_eq!(names, ["Fnord server", "Possessive"]);
-    let document = Document { database: vec![database.clone()] };
-    let fingerprints = Fingerprints::compile("", &document).expect("it compiles");
+    let document = FingerprintFile { database: vec![database.clone()] };
+    let fingerprints = FingerprintSet::compile("", &document).expect("it compiles");
     let found = fingerprints.identify("ssh.banner", b"fnord 2.0").expect("it matches");
     assert_eq!(
         found.fields().collect::<Vec<_>>(),
@@ -166,8 +166,8 @@ fn a_database_is_read_as_recog_reads_it() {
 #[test]
 fn every_kind_of_example_is_tried_and_a_wrong_one_named() {
     let imported = import_text(DATABASE).expect("it is a Recog database");
-    let document = Document { database: vec![imported.database.clone()] };
-    let fingerprints = Fingerprints::compile("", &document).expect("it compiles");
+    let document = FingerprintFile { database: vec![imported.database.clone()] };
+    let fingerprints = FingerprintSet::compile("", &document).expect("it compiles");
     let (count, mismatches) = verify(&imported.database, &fingerprints);
     let messages: Vec<_> = mismatches.iter().map(ToString::to_string).collect();
     assert_eq!(messages, ["example of \"Possessive\": \"nothing of the kind\": nothing matches it"]);
@@ -215,10 +215,10 @@ fn patterns_nested_without_end_are_left_out() {
     for pattern in
         ["^(?!".repeat(30_000), "[".repeat(200_000), "[b&amp;&amp;".repeat(50_000), "[".repeat(8_000)]
     {
-        assert!(translate(&pattern.replace("&amp;", "&"), Options::default()).is_err());
+        assert!(translate(&pattern.replace("&amp;", "&"), RubyOptions::default()).is_err());
     }
-    assert!(translate("^(?!(?!a)b)c", Options::default()).is_err());
-    assert_eq!(translate("[a[b[c]]]", Options::default()).unwrap().pattern, "(?m)[a[b[c]]]");
+    assert!(translate("^(?!(?!a)b)c", RubyOptions::default()).is_err());
+    assert_eq!(translate("[a[b[c]]]", RubyOptions::default()).unwrap().pattern, "(?m)[a[b[c]]]");
 }
 
 #[test]
@@ -235,8 +235,8 @@ fn the_line_of_the_last_of_many_faulty_fingerprints_is_right() {
 
 #[test]
 fn every_example_of_our_own_file_gives_its_fields() {
-    let document: Document = toml::from_str(OWN).expect("the fixture is well-formed");
-    let fingerprints = Fingerprints::parse("fingerprints.toml", OWN).expect("the fixture is well-formed");
+    let document: FingerprintFile = toml::from_str(OWN).expect("the fixture is well-formed");
+    let fingerprints = FingerprintSet::parse("fingerprints.toml", OWN).expect("the fixture is well-formed");
     for database in &document.database {
         let (count, mismatches) = verify(database, &fingerprints);
         assert!(count > 0, "{} has no examples", database.matches);

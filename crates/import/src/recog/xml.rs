@@ -16,26 +16,26 @@ const VERSION: XmlVersion = XmlVersion::Implicit1_0;
 
 /// A database as in its file.
 #[derive(Debug, Default)]
-pub(super) struct Source {
+pub(super) struct RecogDatabase {
     pub(super) matches: Option<String>,
     pub(super) protocol: Option<String>,
-    pub(super) fingerprints: Vec<Fingerprint>,
+    pub(super) fingerprints: Vec<RecogFingerprint>,
 }
 
 /// A fingerprint as in its file.
 #[derive(Debug, Default)]
-pub(super) struct Fingerprint {
+pub(super) struct RecogFingerprint {
     pub(super) line: usize,
     pub(super) pattern: String,
     pub(super) flags: String,
     pub(super) description: String,
-    pub(super) parameters: Vec<Parameter>,
-    pub(super) examples: Vec<Example>,
+    pub(super) parameters: Vec<RecogParameter>,
+    pub(super) examples: Vec<RecogExample>,
 }
 
 /// A field's source: constant at position 0, else a capture group.
 #[derive(Debug)]
-pub(super) struct Parameter {
+pub(super) struct RecogParameter {
     pub(super) position: usize,
     pub(super) name: String,
     pub(super) value: String,
@@ -44,21 +44,21 @@ pub(super) struct Parameter {
 /// An example as in its file. Attributes with a leading underscore describe how to read it; the others
 /// are fields that it must give.
 #[derive(Debug, Default)]
-pub(super) struct Example {
+pub(super) struct RecogExample {
     attributes: BTreeMap<String, String>,
     content: String,
 }
 
 /// A deviation from Recog's form, with its position.
 #[derive(Debug)]
-pub(super) struct Fault {
+pub(super) struct RecogFault {
     pub(super) line: usize,
     pub(super) reason: String,
 }
 
 /// Reads the text of a database.
-pub(super) fn read(text: &str) -> Result<Source, Fault> {
-    let mut reading = Reading { text, line: 1, ..Reading::default() };
+pub(super) fn read(text: &str) -> Result<RecogDatabase, RecogFault> {
+    let mut reading = RecogReader { text, line: 1, ..RecogReader::default() };
     let mut reader = Reader::from_str(text);
     loop {
         reading.go_to(usize::try_from(reader.buffer_position()).unwrap_or(text.len()));
@@ -87,19 +87,19 @@ pub(super) fn read(text: &str) -> Result<Source, Fault> {
 }
 
 #[derive(Default)]
-struct Reading<'t> {
+struct RecogReader<'t> {
     text: &'t str,
     /// Start of the current event, in bytes and as a line from 1.
     offset: usize,
     line: usize,
     met_root: bool,
-    source: Source,
-    current: Option<Fingerprint>,
-    example: Option<Example>,
+    source: RecogDatabase,
+    current: Option<RecogFingerprint>,
+    example: Option<RecogExample>,
     content: String,
 }
 
-impl Reading<'_> {
+impl RecogReader<'_> {
     /// Moves to a byte. Lines are counted from the start of the last event: counting from the start of
     /// the file each time would cost the square of its length.
     fn go_to(&mut self, offset: usize) {
@@ -115,11 +115,11 @@ impl Reading<'_> {
         self.offset = offset;
     }
 
-    fn fault(&self, reason: String) -> Fault {
-        Fault { line: self.line, reason }
+    fn fault(&self, reason: String) -> RecogFault {
+        RecogFault { line: self.line, reason }
     }
 
-    fn start(&mut self, element: &BytesStart<'_>) -> Result<(), Fault> {
+    fn start(&mut self, element: &BytesStart<'_>) -> Result<(), RecogFault> {
         self.content.clear();
         let mut attributes = self.attributes(element)?;
         match element.name().as_ref() {
@@ -134,9 +134,9 @@ impl Reading<'_> {
                 };
                 let flags = attributes.remove("flags").unwrap_or_default();
                 let line = self.line;
-                self.current = Some(Fingerprint { line, pattern, flags, ..Fingerprint::default() });
+                self.current = Some(RecogFingerprint { line, pattern, flags, ..RecogFingerprint::default() });
             }
-            "example" => self.example = Some(Example { attributes, content: String::new() }),
+            "example" => self.example = Some(RecogExample { attributes, content: String::new() }),
             "param" => {
                 let parameter = self.parameter(attributes)?;
                 if let Some(current) = &mut self.current {
@@ -157,13 +157,15 @@ impl Reading<'_> {
                 current.description = content.split_whitespace().collect::<Vec<_>>().join(" ");
             }
             ("example", Some(current)) => {
-                current.examples.extend(self.example.take().map(|example| Example { content, ..example }));
+                current
+                    .examples
+                    .extend(self.example.take().map(|example| RecogExample { content, ..example }));
             }
             _ => {}
         }
     }
 
-    fn attributes(&self, element: &BytesStart<'_>) -> Result<BTreeMap<String, String>, Fault> {
+    fn attributes(&self, element: &BytesStart<'_>) -> Result<BTreeMap<String, String>, RecogFault> {
         let mut attributes = BTreeMap::new();
         for attribute in element.attributes() {
             let attribute = attribute.map_err(|error| self.fault(error.to_string()))?;
@@ -173,16 +175,16 @@ impl Reading<'_> {
         Ok(attributes)
     }
 
-    fn parameter(&self, mut attributes: BTreeMap<String, String>) -> Result<Parameter, Fault> {
+    fn parameter(&self, mut attributes: BTreeMap<String, String>) -> Result<RecogParameter, RecogFault> {
         let (Some(position), Some(name)) = (attributes.remove("pos"), attributes.remove("name")) else {
             return Err(self.fault("a param needs pos and name".into()));
         };
         let position =
             position.trim().parse().map_err(|_| self.fault(format!("pos={position:?} is not a number")))?;
-        Ok(Parameter { position, name, value: attributes.remove("value").unwrap_or_default() })
+        Ok(RecogParameter { position, name, value: attributes.remove("value").unwrap_or_default() })
     }
 
-    fn reference(&mut self, reference: &BytesRef<'_>) -> Result<(), Fault> {
+    fn reference(&mut self, reference: &BytesRef<'_>) -> Result<(), RecogFault> {
         let name = reference.xml_content(VERSION);
         let resolved = match reference.resolve_char_ref().map_err(|error| self.fault(error.to_string()))? {
             Some(letter) => Some(Cow::Owned(letter.to_string())),
@@ -196,7 +198,7 @@ impl Reading<'_> {
     }
 }
 
-impl Example {
+impl RecogExample {
     /// Returns the example in bannerwall's form. `path` is the database's; files of `_filename` examples
     /// are in its directory.
     pub(super) fn read(&self, path: &Path) -> Result<ExampleEntry, String> {

@@ -3,12 +3,12 @@
 //! Text becomes UTF-8; invalid bytes become replacement characters. Control characters stay, and the
 //! output formats escape them.
 
-use super::{GreetingBanner, Identification, SshBanner};
+use super::{GreetingBanner, SshBanner, SshIdentification};
 use crate::event::{GreetingFacts, SshSide};
 
-impl From<&Identification<'_>> for SshSide {
-    fn from(identification: &Identification<'_>) -> Self {
-        let Identification { line, protocol_version, software, comments } = identification;
+impl From<&SshIdentification<'_>> for SshSide {
+    fn from(identification: &SshIdentification<'_>) -> Self {
+        let SshIdentification { line, protocol_version, software, comments } = identification;
         let mut software_version = text(software);
         if let Some(comments) = comments {
             software_version.reserve(1 + comments.len());
@@ -54,7 +54,7 @@ fn text(octets: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::banner::disclosure::Disclosure;
+    use crate::banner::disclosure::DisclosureLimits;
     use crate::banner::{Side, http, ssh};
 
     #[test]
@@ -71,7 +71,7 @@ mod tests {
         let head = b"HTTP/1.1 200 \xff\r\nServer: a\r\n\t b\r\n\r\n";
         let mut read = http::parse_response(head).done().unwrap();
         read.message.body = b"<title>t</title>";
-        let facts = Disclosure::default().response(&read.message);
+        let facts = DisclosureLimits::default().response(&read.message);
         assert_eq!(facts.headers[0].value, "a b");
         assert_eq!(facts.reason, "\u{fffd}");
         assert_eq!((facts.body_length, facts.title.as_deref()), (16, Some("t")));

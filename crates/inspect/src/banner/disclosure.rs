@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use aho_corasick::AhoCorasick;
 use compact_str::CompactString;
 
-use super::{Header, Headers, Request, Response, title};
+use super::{HttpHeader, HttpHeaders, RequestHead, ResponseHead, title};
 use crate::event::{HeaderField, HttpRequestFacts, HttpResponseFacts};
 
 /// The text that replaces a secret.
@@ -17,7 +17,7 @@ const MASK: &str = "***";
 
 /// Treatment of secrets in header fields and URLs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Secrets {
+pub enum SecretMasking {
     /// As they were sent.
     Shown,
     /// Masked.
@@ -27,9 +27,9 @@ pub enum Secrets {
 
 /// The amount of a message that events show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Disclosure {
+pub struct DisclosureLimits {
     /// Whether secrets are masked.
-    pub secrets: Secrets,
+    pub secrets: SecretMasking,
     /// Largest number of header fields of a message.
     pub fields: usize,
     /// Largest number of bytes of these fields' names and values together.
@@ -38,15 +38,15 @@ pub struct Disclosure {
     pub text: usize,
 }
 
-impl Default for Disclosure {
+impl Default for DisclosureLimits {
     fn default() -> Self {
-        Self { secrets: Secrets::default(), fields: 64, octets: 8 << 10, text: 1 << 10 }
+        Self { secrets: SecretMasking::default(), fields: 64, octets: 8 << 10, text: 1 << 10 }
     }
 }
 
-impl Disclosure {
+impl DisclosureLimits {
     /// Returns the facts of a request.
-    pub fn request(&self, request: &Request<'_>) -> HttpRequestFacts {
+    pub fn request(&self, request: &RequestHead<'_>) -> HttpRequestFacts {
         let (headers, left_out) = self.fields(&request.headers);
         HttpRequestFacts {
             method: self.text(request.method),
@@ -59,7 +59,7 @@ impl Disclosure {
 
     /// Returns the facts of a response. `body_length` is that of the collected body; a caller that
     /// counted more corrects it.
-    pub fn response(&self, response: &Response<'_>) -> HttpResponseFacts {
+    pub fn response(&self, response: &ResponseHead<'_>) -> HttpResponseFacts {
         let (headers, left_out) = self.fields(&response.headers);
         HttpResponseFacts {
             version: self.text(response.version),
@@ -74,9 +74,9 @@ impl Disclosure {
     }
 
     /// Returns the facts of a header field.
-    pub fn field(&self, Header { name, value }: &Header<'_>) -> HeaderField {
+    pub fn field(&self, HttpHeader { name, value }: &HttpHeader<'_>) -> HeaderField {
         let (name, value) = (self.text(name), self.unfolded(value));
-        if self.secrets == Secrets::Shown {
+        if self.secrets == SecretMasking::Shown {
             return HeaderField { name, value };
         }
         let value = if SECRET_NAMES.is_match(&name) {
@@ -95,7 +95,7 @@ impl Disclosure {
         self.masked_text(line)
     }
 
-    fn fields(&self, headers: &Headers<'_>) -> (Vec<HeaderField>, u32) {
+    fn fields(&self, headers: &HttpHeaders<'_>) -> (Vec<HeaderField>, u32) {
         let mut kept = Vec::with_capacity(headers.iter().len().min(self.fields));
         let (mut octets, mut left_out) = (0, 0);
         for header in headers.iter() {
@@ -113,7 +113,7 @@ impl Disclosure {
     fn masked_text(&self, octets: &[u8]) -> String {
         let text = self.text(octets);
         match (self.secrets, masked(&text)) {
-            (Secrets::Masked, Cow::Owned(masked)) => masked,
+            (SecretMasking::Masked, Cow::Owned(masked)) => masked,
             _ => text.into(),
         }
     }
@@ -142,8 +142,8 @@ impl Disclosure {
 }
 
 /// Parts of names of header fields and URL parameters whose values are secret.
-static SECRET_NAMES: LazyLock<Finder> = LazyLock::new(|| {
-    Finder::new(&[
+static SECRET_NAMES: LazyLock<WordFinder> = LazyLock::new(|| {
+    WordFinder::new(&[
         "authorization",
         "cookie",
         "token",
@@ -171,9 +171,9 @@ const COOKIE_ATTRIBUTES: [&str; 9] =
     ["path", "domain", "expires", "max-age", "samesite", "secure", "httponly", "priority", "partitioned"];
 
 /// Finds words in a name in one pass, ignoring case.
-struct Finder(Option<AhoCorasick>);
+struct WordFinder(Option<AhoCorasick>);
 
-impl Finder {
+impl WordFinder {
     fn new(words: &[&str]) -> Self {
         // A handful of short words always fits. If building failed, everything would count as secret.
         Self(AhoCorasick::builder().ascii_case_insensitive(true).build(words).ok())
@@ -294,8 +294,8 @@ mod tests {
     use crate::banner::http;
 
     fn value(name: &str, value: &str) -> CompactString {
-        let header = Header { name: name.as_bytes(), value: value.as_bytes() };
-        Disclosure::default().field(&header).value
+        let header = HttpHeader { name: name.as_bytes(), value: value.as_bytes() };
+        DisclosureLimits::default().field(&header).value
     }
 
     #[test]
@@ -317,8 +317,8 @@ mod tests {
         ] {
             assert_eq!(value(name, sent), told, "{name}");
         }
-        let shown = Disclosure { secrets: Secrets::Shown, ..Disclosure::default() };
-        let header = Header { name: b"Cookie", value: b"a=b" };
+        let shown = DisclosureLimits { secrets: SecretMasking::Shown, ..DisclosureLimits::default() };
+        let header = HttpHeader { name: b"Cookie", value: b"a=b" };
         assert_eq!(shown.field(&header).value, "a=b");
     }
 
@@ -332,7 +332,7 @@ mod tests {
             ("GET /a?q=token HTTP/1.1", "GET /a?q=token HTTP/1.1"),
             ("SSH-2.0-OpenSSH_9.2p1 Debian", "SSH-2.0-OpenSSH_9.2p1 Debian"),
         ] {
-            assert_eq!(Disclosure::default().line(sent.as_bytes()), told);
+            assert_eq!(DisclosureLimits::default().line(sent.as_bytes()), told);
         }
     }
 
@@ -344,10 +344,10 @@ mod tests {
         }
         head.extend(format!("Server: {}\r\n\r\n", "a".repeat(9000)).as_bytes());
         let read = http::parse_response(&head).done().expect("a head");
-        let facts = Disclosure::default().response(&read.message);
+        let facts = DisclosureLimits::default().response(&read.message);
         assert_eq!((facts.headers.len(), facts.left_out), (64, 1937));
-        let long = Header { name: b"Server", value: &[b'a'; 9000] };
-        let told = Disclosure::default().field(&long).value;
+        let long = HttpHeader { name: b"Server", value: &[b'a'; 9000] };
+        let told = DisclosureLimits::default().field(&long).value;
         assert!(told.ends_with("a…") && told.len() < 1030, "{told}");
     }
 

@@ -2,8 +2,8 @@
 
 use memchr::memchr;
 
-use super::{Progress, Reason};
-use crate::terms::{Dialect, Greeting};
+use super::{ParseProgress, ParseRejection};
+use crate::terms::{GreetingDialect, GreetingProtocol};
 
 /// Limits of a reply, in bytes and lines; the start of a longer one is the greeting. RFC 5321 section
 /// 4.5.3.1.5 allows 512 bytes a line.
@@ -20,15 +20,15 @@ const CODE: usize = 3;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GreetingBanner<'a> {
     /// The protocol that greets like this.
-    pub greeting: Greeting,
+    pub greeting: GreetingProtocol,
     /// The whole reply without its last line end.
     pub octets: &'a [u8],
 }
 
 impl<'a> GreetingBanner<'a> {
     /// The lines of the reply, without their ends; at least one.
-    pub fn lines(&self) -> Lines<'a> {
-        Lines { rest: Some(self.octets) }
+    pub fn lines(&self) -> ReplyLines<'a> {
+        ReplyLines { rest: Some(self.octets) }
     }
 
     /// The first line.
@@ -56,20 +56,20 @@ impl<'a> GreetingBanner<'a> {
     /// True if the server is ready to serve.
     pub fn is_welcome(&self) -> bool {
         match self.greeting.dialect() {
-            Dialect::Code => self.code().first() == Some(&b'2'),
-            Dialect::Status => self.code() == b"+OK",
-            Dialect::Untagged => !self.code().eq_ignore_ascii_case(b"* BYE"),
+            GreetingDialect::Code => self.code().first() == Some(&b'2'),
+            GreetingDialect::Status => self.code() == b"+OK",
+            GreetingDialect::Untagged => !self.code().eq_ignore_ascii_case(b"* BYE"),
         }
     }
 }
 
 /// Lines of a reply.
 #[derive(Debug, Clone)]
-pub struct Lines<'a> {
+pub struct ReplyLines<'a> {
     rest: Option<&'a [u8]>,
 }
 
-impl<'a> Iterator for Lines<'a> {
+impl<'a> Iterator for ReplyLines<'a> {
     type Item = &'a [u8];
 
     fn next(&mut self) -> Option<&'a [u8]> {
@@ -84,52 +84,56 @@ impl<'a> Iterator for Lines<'a> {
 }
 
 /// Parses the first reply of a server at `port`.
-pub fn parse(octets: &[u8], port: u16) -> Progress<GreetingBanner<'_>> {
+pub fn parse(octets: &[u8], port: u16) -> ParseProgress<GreetingBanner<'_>> {
     let Some(end) = memchr(b'\n', octets) else {
-        let possible = Greeting::all().any(|greeting| begins(greeting, octets) != Begins::Otherwise);
+        let possible =
+            GreetingProtocol::all().any(|greeting| begins(greeting, octets) != GreetingComparison::Otherwise);
         return match possible && octets.len() < LINE_LIMIT {
-            true => Progress::More,
-            false => Progress::Never(Reason::NotAGreeting),
+            true => ParseProgress::More,
+            false => ParseProgress::Never(ParseRejection::NotAGreeting),
         };
     };
     let line = octets.get(..end).unwrap_or_default();
-    let Some(first) = Greeting::all().find(|greeting| begins(*greeting, line) == Begins::Thus) else {
-        return Progress::Never(Reason::NotAGreeting);
+    let Some(first) =
+        GreetingProtocol::all().find(|greeting| begins(*greeting, line) == GreetingComparison::Thus)
+    else {
+        return ParseProgress::Never(ParseRejection::NotAGreeting);
     };
     let consumed = match first.dialect() {
-        Dialect::Code => match end_of_reply(octets, line) {
+        GreetingDialect::Code => match end_of_reply(octets, line) {
             Some(consumed) => consumed,
-            None => return Progress::More,
+            None => return ParseProgress::More,
         },
-        Dialect::Status | Dialect::Untagged => end + 1,
+        GreetingDialect::Status | GreetingDialect::Untagged => end + 1,
     };
     let reply = octets.get(..consumed).unwrap_or_default();
     let reply = reply.strip_suffix(b"\n").unwrap_or(reply);
     let reply = reply.strip_suffix(b"\r").unwrap_or(reply);
     let greeting = told_apart(first, reply, port);
-    Progress::Done { value: GreetingBanner { greeting, octets: reply }, consumed }
+    ParseProgress::Done { value: GreetingBanner { greeting, octets: reply }, consumed }
 }
 
 /// Returns the known part of a reply whose end never comes, if its first line starts one.
 pub fn unfinished(octets: &[u8], port: u16) -> Option<GreetingBanner<'_>> {
     let line = octets.split(|octet| *octet == b'\n').next().unwrap_or_default();
-    let first = Greeting::all().find(|greeting| begins(*greeting, line) == Begins::Thus)?;
+    let first =
+        GreetingProtocol::all().find(|greeting| begins(*greeting, line) == GreetingComparison::Thus)?;
     let octets = octets.trim_ascii_end();
     Some(GreetingBanner { greeting: told_apart(first, octets, port), octets })
 }
 
 /// Result of comparing a line with a greeting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Begins {
+enum GreetingComparison {
     Thus,
     /// Too short to decide.
     Perhaps,
     Otherwise,
 }
 
-fn begins(greeting: Greeting, line: &[u8]) -> Begins {
+fn begins(greeting: GreetingProtocol, line: &[u8]) -> GreetingComparison {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
-    let mut told = Begins::Otherwise;
+    let mut told = GreetingComparison::Otherwise;
     for opening in greeting.openings() {
         let opening = opening.as_bytes();
         let common = line.len().min(opening.len());
@@ -138,12 +142,12 @@ fn begins(greeting: Greeting, line: &[u8]) -> Begins {
             continue;
         }
         if common < opening.len() {
-            told = Begins::Perhaps;
+            told = GreetingComparison::Perhaps;
             continue;
         }
         match line.get(common) {
-            None | Some(b' ') => return Begins::Thus,
-            Some(b'-') if greeting.dialect() == Dialect::Code => return Begins::Thus,
+            None | Some(b' ') => return GreetingComparison::Thus,
+            Some(b'-') if greeting.dialect() == GreetingDialect::Code => return GreetingComparison::Thus,
             Some(_) => {}
         }
     }
@@ -151,15 +155,15 @@ fn begins(greeting: Greeting, line: &[u8]) -> Begins {
 }
 
 /// Number of bytes of a line's code.
-fn opening(dialect: Dialect, line: &[u8]) -> usize {
+fn opening(dialect: GreetingDialect, line: &[u8]) -> usize {
     let word = |from: usize| {
         let rest = line.get(from..).unwrap_or_default();
         from + memchr(b' ', rest).unwrap_or(rest.len())
     };
     match dialect {
-        Dialect::Code => CODE.min(line.len()),
-        Dialect::Status => word(0),
-        Dialect::Untagged => word(2),
+        GreetingDialect::Code => CODE.min(line.len()),
+        GreetingDialect::Status => word(0),
+        GreetingDialect::Untagged => word(2),
     }
 }
 
@@ -184,10 +188,11 @@ pub fn end_of_reply(octets: &[u8], first: &[u8]) -> Option<usize> {
 
 /// Returns the protocol of `first`'s dialect that greets with `reply` at `port`: by its usual port, else
 /// by its words, else by the table's order.
-fn told_apart(first: Greeting, reply: &[u8], port: u16) -> Greeting {
-    let siblings = || Greeting::all().filter(|other| other.dialect() == first.dialect());
+fn told_apart(first: GreetingProtocol, reply: &[u8], port: u16) -> GreetingProtocol {
+    let siblings = || GreetingProtocol::all().filter(|other| other.dialect() == first.dialect());
     let by_port = siblings().find(|greeting| greeting.ports().contains(&port));
-    let names = |greeting: &Greeting| greeting.words().iter().any(|word| contains(reply, word.as_bytes()));
+    let names =
+        |greeting: &GreetingProtocol| greeting.words().iter().any(|word| contains(reply, word.as_bytes()));
     by_port.or_else(|| siblings().find(names)).unwrap_or(first)
 }
 
@@ -203,7 +208,7 @@ mod tests {
 
     fn read(octets: &[u8], port: u16) -> Option<(&'static str, usize)> {
         match parse(octets, port) {
-            Progress::Done { value, consumed } => Some((value.greeting.name(), consumed)),
+            ParseProgress::Done { value, consumed } => Some((value.greeting.name(), consumed)),
             _ => None,
         }
     }
@@ -240,7 +245,7 @@ mod tests {
     #[test]
     fn a_reply_of_several_lines_is_one_greeting() {
         let octets = b"220-Welcome\r\n to all\r\n220-220 x\r\n220 ProFTPD 1.3.8\r\nmore";
-        let Progress::Done { value, consumed } = parse(octets, 21) else { panic!("not whole") };
+        let ParseProgress::Done { value, consumed } = parse(octets, 21) else { panic!("not whole") };
         assert_eq!(consumed, octets.len() - 4);
         let texts: Vec<&[u8]> = value.lines().map(|line| value.text(line)).collect();
         assert_eq!(texts, [&b"Welcome"[..], b"to all", b"220 x", b"ProFTPD 1.3.8"]);
@@ -257,7 +262,7 @@ mod tests {
             (b"* BYE now\r\n", 143, b"* BYE", b"now", false),
             (b"421 later\r\n", 25, b"421", b"later", false),
         ] {
-            let Progress::Done { value, .. } = parse(octets, port) else { panic!("not whole") };
+            let ParseProgress::Done { value, .. } = parse(octets, port) else { panic!("not whole") };
             assert_eq!((value.code(), value.text(value.line())), (code, text));
             assert_eq!(value.is_welcome(), welcome);
         }
@@ -269,12 +274,12 @@ mod tests {
             text in "(220|\\+OK|\\* OK|-ERR)[- ]?[ -~\r\n]{0,60}\r\n220 x\r\n", cut in 0_usize..70, port in any::<u16>()
         ) {
             let part = parse(&text.as_bytes()[..cut.min(text.len())], port);
-            prop_assert!(part == Progress::More || part == parse(text.as_bytes(), port));
+            prop_assert!(part == ParseProgress::More || part == parse(text.as_bytes(), port));
         }
 
         #[test]
         fn random_octets_never_panic(octets in proptest::collection::vec(any::<u8>(), 0..100)) {
-            if let Progress::Done { value, consumed } = parse(&octets, 25) {
+            if let ParseProgress::Done { value, consumed } = parse(&octets, 25) {
                 prop_assert!(consumed <= octets.len());
                 let _ = (value.code(), value.is_welcome());
                 prop_assert!(value.lines().all(|line| value.text(line).len() <= line.len()));

@@ -8,13 +8,13 @@ use base64::engine::general_purpose::STANDARD_NO_PAD;
 use sha2::{Digest as _, Sha256};
 
 use super::kex::{PACKET_LIMIT, binary_packet, is_filler};
-use super::{Progress, Reason};
+use super::{ParseProgress, ParseRejection};
 
 const MESSAGE_REPLY: u8 = 31;
 
 /// A server's reply. The key's form is fixed; the other parts depend on the method of the exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reply<'a> {
+pub struct KexReply<'a> {
     /// The public key, after its type.
     pub key: &'a [u8],
     /// The server's part of the exchange.
@@ -24,30 +24,31 @@ pub struct Reply<'a> {
 }
 
 /// Parses the reply from the bytes that a server sent after its KEXINIT.
-pub fn reply(behind_kex_init: &[u8]) -> Progress<Reply<'_>> {
+pub fn reply(behind_kex_init: &[u8]) -> ParseProgress<KexReply<'_>> {
     let mut consumed = 0;
     loop {
         let rest = behind_kex_init.get(consumed..).unwrap_or_default();
         let (payload, length) = match binary_packet(rest, MESSAGE_REPLY) {
-            Progress::Done { value, consumed } => (value, consumed),
-            Progress::More => return Progress::More,
-            Progress::Never(reason) => return Progress::Never(reason),
+            ParseProgress::Done { value, consumed } => (value, consumed),
+            ParseProgress::More => return ParseProgress::More,
+            ParseProgress::Never(reason) => return ParseProgress::Never(reason),
         };
         consumed += length;
         match payload.split_first() {
             Some((message, _)) if is_filler(*message) && consumed < PACKET_LIMIT => {}
             Some((&MESSAGE_REPLY, body)) => {
-                return fields(body)
-                    .map_or(Progress::Never(Reason::NotKexInit), |value| Progress::Done { value, consumed });
+                return fields(body).map_or(ParseProgress::Never(ParseRejection::NotKexInit), |value| {
+                    ParseProgress::Done { value, consumed }
+                });
             }
-            _ => return Progress::Never(Reason::NotKexInit),
+            _ => return ParseProgress::Never(ParseRejection::NotKexInit),
         }
     }
 }
 
-fn fields(mut body: &[u8]) -> Option<Reply<'_>> {
+fn fields(mut body: &[u8]) -> Option<KexReply<'_>> {
     let mut next = || string(&mut body);
-    Some(Reply { key: next()?, public: next()?, signature: next()? })
+    Some(KexReply { key: next()?, public: next()?, signature: next()? })
 }
 
 /// Takes a string (RFC 4251 section 5) from the start of `octets`.
@@ -84,14 +85,14 @@ mod tests {
     fn the_reply_may_stand_behind_what_is_ignored_and_is_whole_or_none() {
         let wanted = packet(31, &[b"key", b"public", b"signature"]);
         let octets = [packet(2, &[b"x"]), packet(4, &[]), wanted.clone(), packet(21, &[])].concat();
-        let Progress::Done { value, .. } = reply(&octets) else { panic!("{:?}", reply(&octets)) };
-        assert_eq!(value, Reply { key: b"key", public: b"public", signature: b"signature" });
+        let ParseProgress::Done { value, .. } = reply(&octets) else { panic!("{:?}", reply(&octets)) };
+        assert_eq!(value, KexReply { key: b"key", public: b"public", signature: b"signature" });
         for end in 0..wanted.len() {
-            assert_eq!(reply(&wanted[..end]), Progress::More);
+            assert_eq!(reply(&wanted[..end]), ParseProgress::More);
         }
         // SSH_MSG_DISCONNECT, and a reply that ends too early.
-        assert!(matches!(reply(&packet(1, &[])), Progress::Never(_)));
-        assert!(matches!(reply(&packet(31, &[b"key", b"public"])), Progress::Never(_)));
+        assert!(matches!(reply(&packet(1, &[])), ParseProgress::Never(_)));
+        assert!(matches!(reply(&packet(31, &[b"key", b"public"])), ParseProgress::Never(_)));
     }
 
     #[test]

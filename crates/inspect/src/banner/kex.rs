@@ -4,8 +4,8 @@
 
 use md5::{Digest as _, Md5};
 
-use super::{KexInit, Progress, Reason, Side};
-use crate::event::Hassh;
+use super::{KexInit, ParseProgress, ParseRejection, Side};
+use crate::event::HasshFingerprint;
 use crate::terms::hexadecimal;
 
 /// Length of the longest accepted binary packet, in bytes. OpenSSH accepts 256 KiB; real ones have 1 to 3
@@ -21,7 +21,7 @@ pub const COOKIE_LENGTH: usize = 16;
 
 /// The packet after an identification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Packet<'a> {
+pub enum KexPacket<'a> {
     /// It is incomplete: this many bytes are needed.
     More(usize),
     /// Another packet that may come before the KEXINIT, of this length in bytes.
@@ -29,41 +29,41 @@ pub enum Packet<'a> {
     /// The KEXINIT, of this length in bytes.
     KexInit(KexInit<'a>, usize),
     /// A packet that is not allowed there.
-    Never(Reason),
+    Never(ParseRejection),
 }
 
 /// Parses the KEXINIT from the bytes that a side has sent after its identification line.
-pub fn parse(behind_identification: &[u8]) -> Progress<KexInit<'_>> {
+pub fn parse(behind_identification: &[u8]) -> ParseProgress<KexInit<'_>> {
     let mut consumed = 0;
     loop {
         let rest = behind_identification.get(consumed..).unwrap_or_default();
         match packet(rest) {
-            Packet::More(_) => return Progress::More,
-            Packet::Never(reason) => return Progress::Never(reason),
-            Packet::KexInit(value, length) => {
-                return Progress::Done { value, consumed: consumed + length };
+            KexPacket::More(_) => return ParseProgress::More,
+            KexPacket::Never(reason) => return ParseProgress::Never(reason),
+            KexPacket::KexInit(value, length) => {
+                return ParseProgress::Done { value, consumed: consumed + length };
             }
-            Packet::Other(length) if consumed + length < PACKET_LIMIT => consumed += length,
-            Packet::Other(_) => return Progress::Never(Reason::NotKexInit),
+            KexPacket::Other(length) if consumed + length < PACKET_LIMIT => consumed += length,
+            KexPacket::Other(_) => return ParseProgress::Never(ParseRejection::NotKexInit),
         }
     }
 }
 
 /// Reads one unencrypted binary packet at the start of `octets`, RFC 4253 section 6, so that a reader of
 /// a stream inspects each packet once.
-pub fn packet(octets: &[u8]) -> Packet<'_> {
+pub fn packet(octets: &[u8]) -> KexPacket<'_> {
     let (payload, consumed) = match binary_packet(octets, MESSAGE_KEXINIT) {
-        Progress::Done { value, consumed } => (value, consumed),
-        Progress::More => return Packet::More(packet_length(octets).max(octets.len() + 1)),
-        Progress::Never(reason) => return Packet::Never(reason),
+        ParseProgress::Done { value, consumed } => (value, consumed),
+        ParseProgress::More => return KexPacket::More(packet_length(octets).max(octets.len() + 1)),
+        ParseProgress::Never(reason) => return KexPacket::Never(reason),
     };
     match payload.split_first() {
         Some((&MESSAGE_KEXINIT, body)) => match name_lists(body) {
-            Some(lists) => Packet::KexInit(lists, consumed),
-            None => Packet::Never(Reason::BrokenNameList),
+            Some(lists) => KexPacket::KexInit(lists, consumed),
+            None => KexPacket::Never(ParseRejection::BrokenNameList),
         },
-        Some((message, _)) if is_filler(*message) => Packet::Other(consumed),
-        _ => Packet::Never(Reason::NotKexInit),
+        Some((message, _)) if is_filler(*message) => KexPacket::Other(consumed),
+        _ => KexPacket::Never(ParseRejection::NotKexInit),
     }
 }
 
@@ -82,7 +82,9 @@ fn packet_length(octets: &[u8]) -> usize {
 pub fn payload(behind_identification: &[u8]) -> Option<&[u8]> {
     let mut rest = behind_identification;
     loop {
-        let Progress::Done { value, consumed } = binary_packet(rest, MESSAGE_KEXINIT) else { return None };
+        let ParseProgress::Done { value, consumed } = binary_packet(rest, MESSAGE_KEXINIT) else {
+            return None;
+        };
         if value.first() == Some(&MESSAGE_KEXINIT) {
             return Some(value);
         }
@@ -97,26 +99,28 @@ pub(super) const fn is_filler(message: u8) -> bool {
 
 /// Returns the payload of the packet at the start of `octets`. It must be a `wanted` message, or one that
 /// may precede it.
-pub(super) fn binary_packet(octets: &[u8], wanted: u8) -> Progress<&[u8]> {
-    let Some((length, rest)) = octets.split_first_chunk::<4>() else { return Progress::More };
+pub(super) fn binary_packet(octets: &[u8], wanted: u8) -> ParseProgress<&[u8]> {
+    let Some((length, rest)) = octets.split_first_chunk::<4>() else { return ParseProgress::More };
     let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
     if !(2..=PACKET_LIMIT).contains(&length) {
-        return Progress::Never(Reason::NotKexInit);
+        return ParseProgress::Never(ParseRejection::NotKexInit);
     }
     // Refuse at the first byte that decides, so that the flow does not wait for 64 KiB of other data.
     if let Some(&message) = rest.get(1)
         && message != wanted
         && !is_filler(message)
     {
-        return Progress::Never(Reason::NotKexInit);
+        return ParseProgress::Never(ParseRejection::NotKexInit);
     }
-    let Some(packet) = rest.get(..length) else { return Progress::More };
+    let Some(packet) = rest.get(..length) else { return ParseProgress::More };
     let payload = packet.split_first().and_then(|(&padding, body)| {
         let payload_length = body.len().checked_sub(usize::from(padding))?;
         body.get(..payload_length)
     });
-    payload
-        .map_or(Progress::Never(Reason::NotKexInit), |value| Progress::Done { value, consumed: 4 + length })
+    payload.map_or(ParseProgress::Never(ParseRejection::NotKexInit), |value| ParseProgress::Done {
+        value,
+        consumed: 4 + length,
+    })
 }
 
 fn name_lists(body: &[u8]) -> Option<KexInit<'_>> {
@@ -142,7 +146,7 @@ fn name_lists(body: &[u8]) -> Option<KexInit<'_>> {
 
 impl KexInit<'_> {
     /// The fingerprint of the side that sent it: [`Self::hassh`] or [`Self::hassh_server`].
-    pub fn hassh_of(&self, from: Side) -> Hassh {
+    pub fn hassh_of(&self, from: Side) -> HasshFingerprint {
         match from {
             Side::Client => self.hassh(),
             Side::Server => self.hassh_server(),
@@ -150,7 +154,7 @@ impl KexInit<'_> {
     }
 
     /// HASSH of a client: what it offers from client to server.
-    pub fn hassh(&self) -> Hassh {
+    pub fn hassh(&self) -> HasshFingerprint {
         fingerprint([
             self.kex,
             self.encryption_client_to_server,
@@ -160,7 +164,7 @@ impl KexInit<'_> {
     }
 
     /// HASSH of a server: what it offers from server to client.
-    pub fn hassh_server(&self) -> Hassh {
+    pub fn hassh_server(&self) -> HasshFingerprint {
         fingerprint([
             self.kex,
             self.encryption_server_to_client,
@@ -170,10 +174,10 @@ impl KexInit<'_> {
     }
 }
 
-fn fingerprint(lists: [&[u8]; 4]) -> Hassh {
+fn fingerprint(lists: [&[u8]; 4]) -> HasshFingerprint {
     let joined = lists.join(&b';');
     let hash = hexadecimal(&Md5::digest(&joined));
-    Hassh { hash, algorithms: String::from_utf8_lossy(&joined).into_owned() }
+    HasshFingerprint { hash, algorithms: String::from_utf8_lossy(&joined).into_owned() }
 }
 
 #[cfg(test)]
@@ -214,7 +218,7 @@ mod tests {
     #[test]
     fn both_fingerprints_take_their_own_direction() {
         let octets = packet(20, &LISTS, 4);
-        let Progress::Done { value, consumed } = parse(&octets) else { panic!() };
+        let ParseProgress::Done { value, consumed } = parse(&octets) else { panic!() };
         assert_eq!(consumed, octets.len());
         assert_eq!(value.host_key, b"ssh-ed25519");
         assert_eq!(value.hassh().algorithms, "curve25519-sha256,x;aes128-ctr;hmac-a;none");
@@ -230,19 +234,19 @@ mod tests {
     #[test]
     fn ignore_and_debug_may_come_first() {
         let octets = [packet(2, &[], 0), packet(4, &[], 9), packet(20, &LISTS, 4)].concat();
-        assert!(matches!(parse(&octets), Progress::Done { consumed, .. } if consumed == octets.len()));
+        assert!(matches!(parse(&octets), ParseProgress::Done { consumed, .. } if consumed == octets.len()));
     }
 
     #[test]
     fn other_messages_and_broken_lists_are_refused() {
-        assert_eq!(parse(&packet(21, &LISTS, 4)), Progress::Never(Reason::NotKexInit));
-        assert_eq!(parse(b"GET / HTTP/1.1\r\n"), Progress::Never(Reason::NotKexInit));
+        assert_eq!(parse(&packet(21, &LISTS, 4)), ParseProgress::Never(ParseRejection::NotKexInit));
+        assert_eq!(parse(b"GET / HTTP/1.1\r\n"), ParseProgress::Never(ParseRejection::NotKexInit));
         let mut octets = packet(20, &LISTS, 4);
         octets[4 + 2 + COOKIE_LENGTH] = 0xff;
-        assert_eq!(parse(&octets), Progress::Never(Reason::BrokenNameList));
+        assert_eq!(parse(&octets), ParseProgress::Never(ParseRejection::BrokenNameList));
         let mut padded = packet(20, &LISTS, 4);
         padded[4] = 255;
-        assert_ne!(parse(&padded), Progress::More);
+        assert_ne!(parse(&padded), ParseProgress::More);
     }
 
     proptest! {
@@ -257,7 +261,7 @@ mod tests {
         fn a_part_says_more(padding in 0_u8..20) {
             let octets = packet(20, &LISTS, padding);
             for end in 0..octets.len() {
-                prop_assert_eq!(parse(&octets[..end]), Progress::More);
+                prop_assert_eq!(parse(&octets[..end]), ParseProgress::More);
             }
         }
     }

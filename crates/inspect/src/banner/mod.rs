@@ -25,7 +25,7 @@ use std::fmt;
 pub use self::greeting::GreetingBanner;
 pub use self::known_lines::KnownLines;
 pub use self::other::OtherBanner;
-pub use self::recognise::{Beginning, Recognition, beginning, recognise};
+pub use self::recognise::{MessageStart, ProtocolRecognition, beginning, recognise};
 pub use self::tls::TlsBanner;
 pub use crate::terms::{Anomaly, AnomalySet as Anomalies, Protocol, Side};
 
@@ -34,7 +34,7 @@ pub use crate::terms::{Anomaly, AnomalySet as Anomalies, Protocol, Side};
 /// The caller keeps the bytes and calls again with a longer slice. A parser keeps no copy, so the result
 /// never depends on how the bytes were split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Progress<T> {
+pub enum ParseProgress<T> {
     /// Incomplete: call again with more bytes appended.
     More,
     /// A value from the first `consumed` bytes.
@@ -45,10 +45,10 @@ pub enum Progress<T> {
         consumed: usize,
     },
     /// It is not that protocol, whatever follows.
-    Never(Reason),
+    Never(ParseRejection),
 }
 
-impl<T> Progress<T> {
+impl<T> ParseProgress<T> {
     /// Returns the value, if there is one.
     pub fn done(self) -> Option<T> {
         match self {
@@ -60,7 +60,7 @@ impl<T> Progress<T> {
 
 /// The reason why bytes are not what a parser expects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Reason {
+pub enum ParseRejection {
     /// A line before the SSH identification that no implementation reads to its end.
     LineTooLong,
     /// Not a binary packet of SSH, or not one that can precede `SSH_MSG_KEXINIT`.
@@ -81,7 +81,7 @@ pub enum Reason {
     NotAGreeting,
 }
 
-impl Reason {
+impl ParseRejection {
     /// A stable name for logs.
     pub const fn name(self) -> &'static str {
         match self {
@@ -98,7 +98,7 @@ impl Reason {
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for ParseRejection {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.name())
     }
@@ -110,9 +110,9 @@ pub enum Banner<'a> {
     /// An SSH identification line, perhaps with the KEXINIT that followed it.
     Ssh(SshBanner<'a>),
     /// The head of an HTTP request (always from the client).
-    Request(Request<'a>),
+    Request(RequestHead<'a>),
     /// The head of an HTTP response (always from the server).
-    Response(Response<'a>),
+    Response(ResponseHead<'a>),
     /// A hello of TLS, or an alert.
     Tls(TlsBanner<'a>),
     /// The first reply of a server (always from the server).
@@ -164,14 +164,14 @@ pub struct SshBanner<'a> {
     /// The side that sent it.
     pub from: Side,
     /// The identification line.
-    pub identification: Identification<'a>,
+    pub identification: SshIdentification<'a>,
     /// The algorithm lists that followed it.
     pub kex: Option<KexInit<'a>>,
 }
 
 /// An SSH identification, RFC 4253 section 4.2: `SSH-protoversion-softwareversion SP comments`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Identification<'a> {
+pub struct SshIdentification<'a> {
     /// The whole line without CR LF.
     pub line: &'a [u8],
     /// `2.0`, `1.99` or `1.5`.
@@ -205,7 +205,7 @@ pub struct KexInit<'a> {
 
 /// One header field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Header<'a> {
+pub struct HttpHeader<'a> {
     /// The name as sent; compare it ignoring ASCII case.
     pub name: &'a [u8],
     /// Value without surrounding white space.
@@ -214,16 +214,16 @@ pub struct Header<'a> {
 
 /// The header fields of a message, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Headers<'a>(Vec<Header<'a>>);
+pub struct HttpHeaders<'a>(Vec<HttpHeader<'a>>);
 
-impl<'a> Headers<'a> {
+impl<'a> HttpHeaders<'a> {
     /// Headers from fields in order.
-    pub fn new(fields: Vec<Header<'a>>) -> Self {
+    pub fn new(fields: Vec<HttpHeader<'a>>) -> Self {
         Self(fields)
     }
 
     /// All fields in order.
-    pub fn iter(&self) -> std::slice::Iter<'_, Header<'a>> {
+    pub fn iter(&self) -> std::slice::Iter<'_, HttpHeader<'a>> {
         self.0.iter()
     }
 
@@ -258,7 +258,7 @@ pub fn same_name(sent: &[u8], wanted: &str) -> bool {
 
 /// The head of an HTTP request, RFC 9112 section 3.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Request<'a> {
+pub struct RequestHead<'a> {
     /// The whole request line without CR LF.
     pub line: &'a [u8],
     /// Method.
@@ -268,14 +268,14 @@ pub struct Request<'a> {
     /// `HTTP/1.1`; empty for HTTP/0.9.
     pub version: &'a [u8],
     /// Header fields.
-    pub headers: Headers<'a>,
+    pub headers: HttpHeaders<'a>,
     /// The collected part of the body, decoded from chunks.
     pub body: &'a [u8],
 }
 
 /// The head of an HTTP response, RFC 9112 section 4.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Response<'a> {
+pub struct ResponseHead<'a> {
     /// The whole status line without CR LF.
     pub line: &'a [u8],
     /// `HTTP/1.1`.
@@ -285,7 +285,7 @@ pub struct Response<'a> {
     /// Reason phrase, perhaps empty.
     pub reason: &'a [u8],
     /// Header fields.
-    pub headers: Headers<'a>,
+    pub headers: HttpHeaders<'a>,
     /// The collected part of the body (up to the body limit), decoded from chunks.
     pub body: &'a [u8],
 }

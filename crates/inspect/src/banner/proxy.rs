@@ -1,7 +1,7 @@
 //! The header of the PROXY protocol that a load balancer sends before a client's bytes. Version 1 is a
 //! line, version 2 is binary (`HAProxy`'s proxy-protocol.txt, sections 2.1 and 2.2).
 
-use super::{Progress, Reason};
+use super::{ParseProgress, ParseRejection};
 
 /// Start of version 1.
 const LINE: &[u8] = b"PROXY ";
@@ -16,26 +16,26 @@ const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 const FIXED: usize = 4;
 
 /// Skips the header at the start of `octets`.
-pub fn header(octets: &[u8]) -> Progress<()> {
+pub fn header(octets: &[u8]) -> ParseProgress<()> {
     if begins(octets, SIGNATURE) {
         let Some([version, _, high, low]) = octets.get(SIGNATURE.len()..SIGNATURE.len() + FIXED) else {
-            return Progress::More;
+            return ParseProgress::More;
         };
         let consumed = SIGNATURE.len() + FIXED + usize::from(u16::from_be_bytes([*high, *low]));
         return match version >> 4 {
-            2 if octets.len() >= consumed => Progress::Done { value: (), consumed },
-            2 => Progress::More,
-            _ => Progress::Never(Reason::NotProxied),
+            2 if octets.len() >= consumed => ParseProgress::Done { value: (), consumed },
+            2 => ParseProgress::More,
+            _ => ParseProgress::Never(ParseRejection::NotProxied),
         };
     }
     if !begins(octets, LINE) {
-        return Progress::Never(Reason::NotProxied);
+        return ParseProgress::Never(ParseRejection::NotProxied);
     }
     let readable = octets.get(..LINE_LIMIT).unwrap_or(octets);
     match memchr::memchr(b'\n', readable) {
-        Some(end) => Progress::Done { value: (), consumed: end + 1 },
-        None if octets.len() < LINE_LIMIT => Progress::More,
-        None => Progress::Never(Reason::NotProxied),
+        Some(end) => ParseProgress::Done { value: (), consumed: end + 1 },
+        None if octets.len() < LINE_LIMIT => ParseProgress::More,
+        None => ParseProgress::Never(ParseRejection::NotProxied),
     }
 }
 
@@ -60,14 +60,14 @@ mod tests {
             &[SIGNATURE, b"\x20\0\0\0"].concat(),
         ] {
             let whole = [header, b"GET / HTTP/1.1\r\n"].concat();
-            assert_eq!(super::header(&whole), Progress::Done { value: (), consumed: header.len() });
+            assert_eq!(super::header(&whole), ParseProgress::Done { value: (), consumed: header.len() });
             for cut in 0..header.len() {
-                assert_eq!(super::header(&header[..cut]), Progress::More, "{cut}");
+                assert_eq!(super::header(&header[..cut]), ParseProgress::More, "{cut}");
             }
         }
         let endless = [LINE, &[b'x'; LINE_LIMIT]].concat();
         for octets in [&b"PROPFIND"[..], b"\r\n\r\nGET", &[SIGNATURE, b"\x11\0\0\0"].concat(), &endless] {
-            assert_eq!(header(octets), Progress::Never(Reason::NotProxied));
+            assert_eq!(header(octets), ParseProgress::Never(ParseRejection::NotProxied));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Recognition of a stream's protocol by its first bytes, never by its port.
 
-use super::{Progress, Side, http, socks, ssh};
+use super::{ParseProgress, Side, http, socks, ssh};
 
 /// Methods that are HTTP even if the request line has no version (HTTP/0.9) or no visible end, ignoring
 /// case.
@@ -70,7 +70,7 @@ pub const LEADING_USUAL: usize = 256;
 
 /// Protocol of one side's first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Recognition {
+pub enum ProtocolRecognition {
     /// An SSH identification.
     Ssh,
     /// An HTTP/1.x (or 0.9) message.
@@ -87,12 +87,12 @@ pub enum Recognition {
 }
 
 /// Recognizes the protocol of the bytes that `from` has sent from the start of its stream.
-pub fn recognise(from: Side, octets: &[u8]) -> Recognition {
+pub fn recognise(from: Side, octets: &[u8]) -> ProtocolRecognition {
     if octets.starts_with(ssh::PREFIX) {
-        return Recognition::Ssh;
+        return ProtocolRecognition::Ssh;
     }
     if ssh::PREFIX.starts_with(octets) {
-        return Recognition::More;
+        return ProtocolRecognition::More;
     }
     match from {
         Side::Client => client(octets),
@@ -100,27 +100,27 @@ pub fn recognise(from: Side, octets: &[u8]) -> Recognition {
     }
 }
 
-fn client(octets: &[u8]) -> Recognition {
+fn client(octets: &[u8]) -> ProtocolRecognition {
     if let Some(4 | 5) = octets.first() {
         match socks::handshake(Side::Client, octets) {
-            Progress::More => return Recognition::More,
-            Progress::Done { .. } => return Recognition::Relayed,
-            Progress::Never(_) => {}
+            ParseProgress::More => return ProtocolRecognition::More,
+            ParseProgress::Done { .. } => return ProtocolRecognition::Relayed,
+            ParseProgress::Never(_) => {}
         }
     }
     request(octets)
 }
 
 /// Returns whether the bytes begin a request.
-fn request(octets: &[u8]) -> Recognition {
+fn request(octets: &[u8]) -> ProtocolRecognition {
     let text = skip_leading(octets);
     let readable = text.get(..FIRST_LINE_LIMIT).unwrap_or(text);
     match memchr::memchr(b'\n', readable) {
-        Some(end) if is_request_line(readable.get(..end).unwrap_or_default()) => Recognition::Http,
-        Some(_) => Recognition::PerhapsSsh,
-        None if readable.len() < FIRST_LINE_LIMIT => Recognition::More,
-        None if is_known_method(first_word(readable)) => Recognition::Http,
-        None => Recognition::PerhapsSsh,
+        Some(end) if is_request_line(readable.get(..end).unwrap_or_default()) => ProtocolRecognition::Http,
+        Some(_) => ProtocolRecognition::PerhapsSsh,
+        None if readable.len() < FIRST_LINE_LIMIT => ProtocolRecognition::More,
+        None if is_known_method(first_word(readable)) => ProtocolRecognition::Http,
+        None => ProtocolRecognition::PerhapsSsh,
     }
 }
 
@@ -190,12 +190,12 @@ pub(super) fn is_version(word: &[u8]) -> bool {
 #[derive(Debug, Clone, Default)]
 pub struct FirstWord {
     seen: usize,
-    stands: Stands,
+    stands: FirstWordState,
 }
 
 /// State of the first word.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Stands {
+enum FirstWordState {
     /// Only white space so far.
     #[default]
     Before,
@@ -213,21 +213,23 @@ impl FirstWord {
         self.seen = octets.len();
         for octet in new {
             self.stands = match self.stands {
-                Stands::Before if is_space(*octet) => Stands::Before,
-                Stands::Within if is_space(*octet) => Stands::Ended,
-                Stands::Before | Stands::Within if octet.is_ascii_graphic() => Stands::Within,
-                Stands::Before | Stands::Within => Stands::Broken,
-                Stands::Ended | Stands::Broken => break,
+                FirstWordState::Before if is_space(*octet) => FirstWordState::Before,
+                FirstWordState::Within if is_space(*octet) => FirstWordState::Ended,
+                FirstWordState::Before | FirstWordState::Within if octet.is_ascii_graphic() => {
+                    FirstWordState::Within
+                }
+                FirstWordState::Before | FirstWordState::Within => FirstWordState::Broken,
+                FirstWordState::Ended | FirstWordState::Broken => break,
             };
             http::count_steps(1);
         }
-        self.stands != Stands::Broken
+        self.stands != FirstWordState::Broken
     }
 }
 
 /// The bytes at a position where an HTTP message may begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Beginning {
+pub enum MessageStart {
     /// A message, as far as is known.
     Message,
     /// Too few bytes to decide.
@@ -238,24 +240,24 @@ pub enum Beginning {
 
 /// Returns the kind of bytes between two messages of `from`. If they are not `contiguous`, bytes before
 /// them are missing, so they may be the middle of anything.
-pub fn beginning(from: Side, octets: &[u8], contiguous: bool) -> Beginning {
+pub fn beginning(from: Side, octets: &[u8], contiguous: bool) -> MessageStart {
     let text = skip_leading(octets);
     if text.is_empty() {
         // White space other than empty lines is an anomaly of the next message.
         let spaced = http::is_spaced(octets) && octets.len() < LEADING_LIMIT;
-        return if contiguous && spaced { Beginning::More } else { Beginning::Other(octets.len()) };
+        return if contiguous && spaced { MessageStart::More } else { MessageStart::Other(octets.len()) };
     }
     let line = memchr::memchr(b'\n', text).map(|end| octets.len() - text.len() + end + 1);
-    let other = Beginning::Other(line.unwrap_or(octets.len()));
+    let other = MessageStart::Other(line.unwrap_or(octets.len()));
     match from {
         Side::Server => match status_line(text) {
-            Recognition::Http => Beginning::Message,
-            Recognition::More => Beginning::More,
+            ProtocolRecognition::Http => MessageStart::Message,
+            ProtocolRecognition::More => MessageStart::More,
             _ => other,
         },
         Side::Client => match request(text) {
-            Recognition::Http => Beginning::Message,
-            Recognition::More if contiguous || begins_known_method(text) => Beginning::More,
+            ProtocolRecognition::Http => MessageStart::Message,
+            ProtocolRecognition::More if contiguous || begins_known_method(text) => MessageStart::More,
             _ => other,
         },
     }
@@ -283,25 +285,29 @@ fn begins_known_method(text: &[u8]) -> bool {
 }
 
 /// Returns whether `octets` begin like a status line, as far as they go.
-fn status_line(octets: &[u8]) -> Recognition {
+fn status_line(octets: &[u8]) -> ProtocolRecognition {
     for prefix in STATUS_LINES {
         let length = octets.len().min(prefix.len());
         if octets
             .get(..length)
             .is_some_and(|start| prefix.get(..length).is_some_and(|p| p.eq_ignore_ascii_case(start)))
         {
-            return if length == prefix.len() { Recognition::Http } else { Recognition::More };
+            return if length == prefix.len() {
+                ProtocolRecognition::Http
+            } else {
+                ProtocolRecognition::More
+            };
         }
     }
-    Recognition::PerhapsSsh
+    ProtocolRecognition::PerhapsSsh
 }
 
 /// True if `text` begins like a status line, as far as it goes.
 pub(super) fn could_be_response(text: &[u8]) -> bool {
-    status_line(text) != Recognition::PerhapsSsh
+    status_line(text) != ProtocolRecognition::PerhapsSsh
 }
 
-fn server(octets: &[u8]) -> Recognition {
+fn server(octets: &[u8]) -> ProtocolRecognition {
     status_line(skip_leading(octets))
 }
 
@@ -372,34 +378,38 @@ mod tests {
     #[test]
     fn protocols_are_told_by_their_octets() {
         for (from, octets, expected) in [
-            (Side::Client, &b"SSH-2.0-x\r\n"[..], Recognition::Ssh),
-            (Side::Server, b"SSH-", Recognition::Ssh),
-            (Side::Server, b"SS", Recognition::More),
-            (Side::Server, b"", Recognition::More),
-            (Side::Server, b"HTTP/1.1 200 OK\r\n", Recognition::Http),
-            (Side::Server, b"http/1.0 200", Recognition::Http),
-            (Side::Server, b"ICY 200 OK\r\n", Recognition::Http),
-            (Side::Server, b"HTT", Recognition::More),
-            (Side::Server, b"220 mail ESMTP\r\n", Recognition::PerhapsSsh),
-            (Side::Server, b"220 mail", Recognition::PerhapsSsh),
-            (Side::Server, b" \r\n HTTP/1.1 200 OK", Recognition::Http),
-            (Side::Server, b"RTSP/1.0 200 OK", Recognition::Http),
-            (Side::Server, b"\x16\x03\x01", Recognition::PerhapsSsh),
-            (Side::Client, b"GET /", Recognition::More),
-            (Side::Client, b"GET /\r\n", Recognition::Http),
-            (Side::Client, b"get / HTTP/1.0\n", Recognition::Http),
-            (Side::Client, b"OPTIONS rtsp://x RTSP/1.0\r\n", Recognition::Http),
-            (Side::Client, b"OPTIONS sip:x SIP/2.0\r\n", Recognition::PerhapsSsh),
-            (Side::Client, b"GE", Recognition::More),
-            (Side::Client, b"\r\n\r\nPOST / HTTP/1.0\r\n", Recognition::Http),
-            (Side::Client, b"BREW /pot HTCPCP/1.0\r\n", Recognition::Http),
-            (Side::Client, b"BREW /pot HTTP/1.0\r\n", Recognition::Http),
-            (Side::Client, b"BREW /pot", Recognition::More),
-            (Side::Client, b"EHLO example\r\n", Recognition::PerhapsSsh),
-            (Side::Client, b"\x05\x01\x00", Recognition::More),
-            (Side::Client, b"\x05\x01\x00\x05\x01\x00\x01\xc0\x00\x02\x01\x00\x50", Recognition::Relayed),
-            (Side::Client, b"\x05\x00\x0b\x03", Recognition::More),
-            (Side::Client, b"\x16\x03\x01\x02\x00\x01", Recognition::More),
+            (Side::Client, &b"SSH-2.0-x\r\n"[..], ProtocolRecognition::Ssh),
+            (Side::Server, b"SSH-", ProtocolRecognition::Ssh),
+            (Side::Server, b"SS", ProtocolRecognition::More),
+            (Side::Server, b"", ProtocolRecognition::More),
+            (Side::Server, b"HTTP/1.1 200 OK\r\n", ProtocolRecognition::Http),
+            (Side::Server, b"http/1.0 200", ProtocolRecognition::Http),
+            (Side::Server, b"ICY 200 OK\r\n", ProtocolRecognition::Http),
+            (Side::Server, b"HTT", ProtocolRecognition::More),
+            (Side::Server, b"220 mail ESMTP\r\n", ProtocolRecognition::PerhapsSsh),
+            (Side::Server, b"220 mail", ProtocolRecognition::PerhapsSsh),
+            (Side::Server, b" \r\n HTTP/1.1 200 OK", ProtocolRecognition::Http),
+            (Side::Server, b"RTSP/1.0 200 OK", ProtocolRecognition::Http),
+            (Side::Server, b"\x16\x03\x01", ProtocolRecognition::PerhapsSsh),
+            (Side::Client, b"GET /", ProtocolRecognition::More),
+            (Side::Client, b"GET /\r\n", ProtocolRecognition::Http),
+            (Side::Client, b"get / HTTP/1.0\n", ProtocolRecognition::Http),
+            (Side::Client, b"OPTIONS rtsp://x RTSP/1.0\r\n", ProtocolRecognition::Http),
+            (Side::Client, b"OPTIONS sip:x SIP/2.0\r\n", ProtocolRecognition::PerhapsSsh),
+            (Side::Client, b"GE", ProtocolRecognition::More),
+            (Side::Client, b"\r\n\r\nPOST / HTTP/1.0\r\n", ProtocolRecognition::Http),
+            (Side::Client, b"BREW /pot HTCPCP/1.0\r\n", ProtocolRecognition::Http),
+            (Side::Client, b"BREW /pot HTTP/1.0\r\n", ProtocolRecognition::Http),
+            (Side::Client, b"BREW /pot", ProtocolRecognition::More),
+            (Side::Client, b"EHLO example\r\n", ProtocolRecognition::PerhapsSsh),
+            (Side::Client, b"\x05\x01\x00", ProtocolRecognition::More),
+            (
+                Side::Client,
+                b"\x05\x01\x00\x05\x01\x00\x01\xc0\x00\x02\x01\x00\x50",
+                ProtocolRecognition::Relayed,
+            ),
+            (Side::Client, b"\x05\x00\x0b\x03", ProtocolRecognition::More),
+            (Side::Client, b"\x16\x03\x01\x02\x00\x01", ProtocolRecognition::More),
         ] {
             assert_eq!(recognise(from, octets), expected, "{from:?} {:?}", octets.escape_ascii().to_string());
         }
@@ -407,7 +417,7 @@ mod tests {
 
     #[test]
     fn a_message_is_told_from_what_stands_between_messages() {
-        use Beginning::{Message, More, Other};
+        use MessageStart::{Message, More, Other};
         for (from, octets, whole, behind_gap) in [
             (Side::Client, &b"GET /"[..], More, More),
             (Side::Client, b"\r\nGET / HTTP/1.1\r\n", Message, Message),
@@ -471,7 +481,7 @@ mod tests {
             let _ = recognise(Side::Client, &octets);
             let _ = recognise(Side::Server, &octets);
             for (from, contiguous) in [(Side::Client, true), (Side::Client, false), (Side::Server, true)] {
-                if let Beginning::Other(count) = beginning(from, &octets, contiguous) {
+                if let MessageStart::Other(count) = beginning(from, &octets, contiguous) {
                     prop_assert!(count <= octets.len() && (count > 0 || octets.is_empty()));
                 }
             }
@@ -482,7 +492,7 @@ mod tests {
             for from in [Side::Client, Side::Server] {
                 let whole = recognise(from, text.as_bytes());
                 let part = recognise(from, &text.as_bytes()[..cut.min(text.len())]);
-                prop_assert!(part == Recognition::More || part == whole, "{:?} {:?}", part, whole);
+                prop_assert!(part == ProtocolRecognition::More || part == whole, "{:?} {:?}", part, whole);
             }
         }
     }

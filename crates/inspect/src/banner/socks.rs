@@ -4,7 +4,7 @@
 //! Only `CONNECT` is followed: after it, client and far server exchange their own bytes, including
 //! banners.
 
-use super::{Progress, Reason, Side};
+use super::{ParseProgress, ParseRejection, Side};
 
 /// Methods of authentication, RFC 1928 section 3.
 const NO_AUTHENTICATION: u8 = 0;
@@ -18,38 +18,38 @@ const GRANTED: u8 = 0x5a;
 const NAME_LIMIT: usize = 255;
 
 /// Skips the handshake of one side. `octets` begin at the start of its stream.
-pub fn handshake(from: Side, octets: &[u8]) -> Progress<()> {
-    let mut cursor = Cursor { octets, at: 0 };
+pub fn handshake(from: Side, octets: &[u8]) -> ParseProgress<()> {
+    let mut cursor = SocksCursor { octets, at: 0 };
     let read = match from {
         Side::Client => cursor.client(),
         Side::Server => cursor.server(),
     };
     match read {
-        Ok(()) => Progress::Done { value: (), consumed: cursor.at },
-        Err(Stop::Short) => Progress::More,
-        Err(Stop::Foreign) => Progress::Never(Reason::NotSocks),
+        Ok(()) => ParseProgress::Done { value: (), consumed: cursor.at },
+        Err(SocksReadError::Short) => ParseProgress::More,
+        Err(SocksReadError::Foreign) => ParseProgress::Never(ParseRejection::NotSocks),
     }
 }
 
 /// The reason why reading stopped.
-enum Stop {
+enum SocksReadError {
     Short,
     Foreign,
 }
 
-type Outcome<T = ()> = Result<T, Stop>;
+type Outcome<T = ()> = Result<T, SocksReadError>;
 
-struct Cursor<'a> {
+struct SocksCursor<'a> {
     octets: &'a [u8],
     at: usize,
 }
 
-impl Cursor<'_> {
+impl SocksCursor<'_> {
     fn client(&mut self) -> Outcome {
         match self.octet()? {
             4 => self.request_of_4(),
             5 => self.client_of_5(),
-            _ => Err(Stop::Foreign),
+            _ => Err(SocksReadError::Foreign),
         }
     }
 
@@ -68,7 +68,7 @@ impl Cursor<'_> {
     fn client_of_5(&mut self) -> Outcome {
         let methods = usize::from(self.octet()?);
         if methods == 0 {
-            return Err(Stop::Foreign);
+            return Err(SocksReadError::Foreign);
         }
         self.skip(methods)?;
         let next = match self.octet()? {
@@ -82,7 +82,7 @@ impl Cursor<'_> {
             other => other,
         };
         if next != 5 {
-            return Err(Stop::Foreign);
+            return Err(SocksReadError::Foreign);
         }
         self.expect(CONNECT)?;
         self.address()
@@ -95,7 +95,7 @@ impl Cursor<'_> {
                 self.skip(6)
             }
             5 => self.server_of_5(),
-            _ => Err(Stop::Foreign),
+            _ => Err(SocksReadError::Foreign),
         }
     }
 
@@ -106,7 +106,7 @@ impl Cursor<'_> {
                 self.expect(1)?;
                 self.expect(0)?;
             }
-            _ => return Err(Stop::Foreign),
+            _ => return Err(SocksReadError::Foreign),
         }
         self.expect(5)?;
         self.expect(0)?;
@@ -120,24 +120,24 @@ impl Cursor<'_> {
             1 => 4,
             3 => usize::from(self.octet()?),
             4 => 16,
-            _ => return Err(Stop::Foreign),
+            _ => return Err(SocksReadError::Foreign),
         };
         self.skip(length + 2)
     }
 
     fn octet(&mut self) -> Outcome<u8> {
-        let octet = *self.octets.get(self.at).ok_or(Stop::Short)?;
+        let octet = *self.octets.get(self.at).ok_or(SocksReadError::Short)?;
         self.at += 1;
         Ok(octet)
     }
 
     fn expect(&mut self, wanted: u8) -> Outcome {
-        if self.octet()? == wanted { Ok(()) } else { Err(Stop::Foreign) }
+        if self.octet()? == wanted { Ok(()) } else { Err(SocksReadError::Foreign) }
     }
 
     fn skip(&mut self, count: usize) -> Outcome {
         self.at += count;
-        if self.at <= self.octets.len() { Ok(()) } else { Err(Stop::Short) }
+        if self.at <= self.octets.len() { Ok(()) } else { Err(SocksReadError::Short) }
     }
 
     /// Skips a name that ends with NUL.
@@ -147,7 +147,7 @@ impl Cursor<'_> {
                 return Ok(());
             }
         }
-        Err(Stop::Foreign)
+        Err(SocksReadError::Foreign)
     }
 }
 
@@ -155,7 +155,7 @@ impl Cursor<'_> {
 mod tests {
     use super::*;
 
-    const FOREIGN: Progress<()> = Progress::Never(Reason::NotSocks);
+    const FOREIGN: ParseProgress<()> = ParseProgress::Never(ParseRejection::NotSocks);
 
     #[test]
     fn every_handshake_ends_where_relayed_octets_begin() {
@@ -170,10 +170,10 @@ mod tests {
             (Side::Server, b"\x05\x02\x01\x00\x05\x00\x00\x03\x01h\0\0"),
         ] {
             let relayed = [octets, b"SSH-2.0-x\r\n"].concat();
-            let done = Progress::Done { value: (), consumed: octets.len() };
+            let done = ParseProgress::Done { value: (), consumed: octets.len() };
             assert_eq!(handshake(from, &relayed), done, "{octets:?}");
             for cut in 0..octets.len() {
-                assert_eq!(handshake(from, &octets[..cut]), Progress::More, "{octets:?} {cut}");
+                assert_eq!(handshake(from, &octets[..cut]), ParseProgress::More, "{octets:?} {cut}");
             }
         }
     }

@@ -4,7 +4,7 @@
 //! lenient as implementations are: LF alone ends a line, a line may be longer than 255 bytes, a client
 //! may send lines before its own. It records an anomaly for each deviation.
 
-use super::{Anomalies, Anomaly, Identification, Progress, Reason, Side};
+use super::{Anomalies, Anomaly, ParseProgress, ParseRejection, Side, SshIdentification};
 
 /// Length of the longest identification that the RFC allows, with its line end, in bytes.
 pub const LINE_LIMIT: usize = 255;
@@ -26,7 +26,7 @@ pub const PREFIX: &[u8] = b"SSH-";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SshRead<'a> {
     /// The identification line.
-    pub identification: Identification<'a>,
+    pub identification: SshIdentification<'a>,
     /// The lines before it, with their line ends.
     pub preamble: &'a [u8],
     /// The anomalies of the identification.
@@ -34,7 +34,7 @@ pub struct SshRead<'a> {
 }
 
 /// Finds and parses the identification in the bytes that `from` has sent from the start of its stream.
-pub fn identify(from: Side, collected: &[u8]) -> Progress<SshRead<'_>> {
+pub fn identify(from: Side, collected: &[u8]) -> ParseProgress<SshRead<'_>> {
     let mut rest = collected;
     let mut lines = 0;
     while !rest.starts_with(PREFIX) || is_bare(rest) == Some(true) {
@@ -43,13 +43,13 @@ pub fn identify(from: Side, collected: &[u8]) -> Progress<SshRead<'_>> {
         lines += 1;
     }
     let preamble = collected.get(..collected.len() - rest.len()).unwrap_or_default();
-    let Some((line, length)) = identification_line(rest) else { return Progress::More };
+    let Some((line, length)) = identification_line(rest) else { return ParseProgress::More };
     let (identification, mut anomalies) = parse_line(line);
     anomalies.insert_if(length > LINE_LIMIT, Anomaly::SshLineTooLong);
     anomalies.insert_if(from == Side::Client && lines > 0, Anomaly::SshClientPreamble);
     anomalies.insert_if(preamble.len() > PREAMBLE_LIMIT || lines > PREAMBLE_LINES, Anomaly::SshLongPreamble);
     let value = SshRead { identification, preamble, anomalies };
-    Progress::Done { value, consumed: preamble.len() + length }
+    ParseProgress::Done { value, consumed: preamble.len() + length }
 }
 
 /// Returns the number of bytes at the start of `collected` that are complete lines before the
@@ -138,7 +138,7 @@ pub const CUT_LIMIT: usize = 256;
 pub const PREAMBLE_LINES: usize = 1024;
 
 /// Parses one identification line without its line end, as in rules' examples and fingerprints.
-pub fn parse_line(line: &[u8]) -> (Identification<'_>, Anomalies) {
+pub fn parse_line(line: &[u8]) -> (SshIdentification<'_>, Anomalies) {
     let mut anomalies = Anomalies::NONE;
     let text = line.strip_prefix(PREFIX).unwrap_or(line);
     let (protocol_version, behind) = split(text, b'-');
@@ -148,7 +148,7 @@ pub fn parse_line(line: &[u8]) -> (Identification<'_>, Anomalies) {
         Anomaly::SshMalformed,
     );
     anomalies.insert_if(line.iter().any(u8::is_ascii_control), Anomaly::SshControlOctet);
-    (Identification { line, protocol_version, software, comments }, anomalies)
+    (SshIdentification { line, protocol_version, software, comments }, anomalies)
 }
 
 /// Returns the line at the start of `rest` without its line end, and its length with it. `None` while it
@@ -165,11 +165,11 @@ fn identification_line(rest: &[u8]) -> Option<(&[u8], usize)> {
     }
 }
 
-fn unfinished_line<T>(line: &[u8]) -> Progress<T> {
+fn unfinished_line<T>(line: &[u8]) -> ParseProgress<T> {
     if line.len() > PREAMBLE_LINE_LIMIT {
-        return Progress::Never(Reason::LineTooLong);
+        return ParseProgress::Never(ParseRejection::LineTooLong);
     }
-    Progress::More
+    ParseProgress::More
 }
 
 fn split(text: &[u8], at: u8) -> (&[u8], Option<&[u8]>) {
@@ -187,7 +187,7 @@ mod tests {
 
     fn read(collected: &[u8]) -> (SshRead<'_>, usize) {
         match identify(Side::Server, collected) {
-            Progress::Done { value, consumed } => (value, consumed),
+            ParseProgress::Done { value, consumed } => (value, consumed),
             other => panic!("{other:?}"),
         }
     }
@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(read.identification.software, b"x");
         assert_eq!(consumed, collected.len());
         assert_eq!(settled(collected), read.preamble.len());
-        let Progress::Done { value, .. } = identify(Side::Client, collected) else { panic!() };
+        let ParseProgress::Done { value, .. } = identify(Side::Client, collected) else { panic!() };
         assert!(value.anomalies.contains(Anomaly::SshClientPreamble));
     }
 
@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn an_endless_first_line_is_not_ssh() {
         let noise = vec![b'x'; PREAMBLE_LINE_LIMIT + 1];
-        assert_eq!(identify(Side::Server, &noise), Progress::Never(Reason::LineTooLong));
+        assert_eq!(identify(Side::Server, &noise), ParseProgress::Never(ParseRejection::LineTooLong));
     }
 
     proptest! {
@@ -296,11 +296,11 @@ mod tests {
         ) {
             let whole = [preamble.as_bytes(), line.as_bytes(), &tail].concat();
             let expected = identify(Side::Server, &whole);
-            let Progress::Done { value, consumed } = expected else { panic!("{expected:?}") };
+            let ParseProgress::Done { value, consumed } = expected else { panic!("{expected:?}") };
             for end in 0..whole.len() {
                 let part = identify(Side::Server, &whole[..end]);
                 if end < consumed {
-                    prop_assert_eq!(part, Progress::More);
+                    prop_assert_eq!(part, ParseProgress::More);
                 } else {
                     prop_assert_eq!(part, expected);
                 }

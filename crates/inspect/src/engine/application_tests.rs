@@ -7,7 +7,7 @@ use super::testing::{Conversation, Setup};
 use super::{AnomalyAction, AnomalyPolicy, Decision, HttpInspect};
 use crate::banner::http::take_steps;
 use crate::event::EventKind;
-use crate::packet::Flags;
+use crate::packet::TcpFlags;
 
 const RULES: &str = r#"
 [[rule]]
@@ -238,8 +238,8 @@ fn foreign_protocols_are_told_once_both_sides_have_spoken_and_pass_once_they_wer
         (true, b"\0\0\0\x08\x04\xd2\x16\x2f", b"N"),
     ] {
         let mut talk = open();
-        assert_eq!(talk.send(first_is_client, Flags::ACK, first), Decision::Undecided);
-        talk.send(!first_is_client, Flags::ACK, second);
+        assert_eq!(talk.send(first_is_client, TcpFlags::ACK, first), Decision::Undecided);
+        talk.send(!first_is_client, TcpFlags::ACK, second);
         assert!(talk.passes_once_searched(), "{}", first.escape_ascii());
         talk.engine.finish(talk.now, &mut talk.events);
         let told = match first {
@@ -270,7 +270,7 @@ fn steps_of_duplicates(begun: &[u8], from_client: bool) -> usize {
         talk.client(b"GET / HTTP/1.1\r\n\r\n");
     }
     for piece in begun.chunks(1000) {
-        talk.send(from_client, Flags::ACK, piece);
+        talk.send(from_client, TcpFlags::ACK, piece);
     }
     let next = if from_client { talk.client_next() } else { talk.server_next() };
     let segment = talk.segment(from_client);

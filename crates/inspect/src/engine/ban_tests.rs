@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::testing::{Conversation, NO_SQLMAP, Setup};
 use super::{BanRequest, Decision, EnforceOnly};
 use crate::event::{Event, EventKind};
-use crate::packet::Flags;
+use crate::packet::TcpFlags;
 
 const SQLMAP: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\nUser-Agent: sqlmap/1.7\r\n\r\n";
 
@@ -48,13 +48,13 @@ fn nobody_is_banned_on_the_word_of_one_end() {
     // The server has answered a SYN whose sender never acknowledges it.
     let mut talk = Setup::enforcing(&banning("")).midstream();
     let [client, server] = talk.next;
-    let syn = talk.segment(true).sequence(client.wrapping_sub(1)).flags(Flags::SYN);
+    let syn = talk.segment(true).sequence(client.wrapping_sub(1)).flags(TcpFlags::SYN);
     talk.show(&syn);
     let answer = talk.segment(false).sequence(server.wrapping_sub(1)).acknowledgement(client);
-    talk.show(&answer.flags(Flags::SYN | Flags::ACK));
+    talk.show(&answer.flags(TcpFlags::SYN | TcpFlags::ACK));
     for acknowledgement in [server.wrapping_add(1), server.wrapping_sub(1), server.wrapping_add(1 << 20), 0] {
         let forged = talk.segment(true).acknowledgement(acknowledgement);
-        talk.show(&forged.flags(Flags::ACK | Flags::PSH).payload(SQLMAP));
+        talk.show(&forged.flags(TcpFlags::ACK | TcpFlags::PSH).payload(SQLMAP));
         assert_eq!(banned(&mut talk), None, "{acknowledgement}");
     }
     talk.acknowledge(true);

@@ -44,12 +44,12 @@
 //! (`connbytes`), and those say nothing of their place: a client that sends the next request first, ahead of
 //! its turn, and the rest of the body behind it, has sent as many (`tests/guard/bodies.rs` shows it).
 
-use super::conversation::Conversation;
+use super::conversation::UndecidedFlow;
 use super::decision::Decision;
-use super::dialogue::Rest;
-use super::judge::Judge;
+use super::dialogue::ResponseRemainder;
+use super::judge::BannerInspector;
 use crate::event::Side;
-use crate::flow::{Anomaly, Flow, Stream, distance};
+use crate::flow::{Anomaly, Flow, StreamState, distance};
 use crate::packet::Segment;
 
 /// So many bytes must be left: fewer would pass in a few packets.
@@ -74,9 +74,9 @@ pub struct BodyOffload {
 impl BodyOffload {
     /// One of the rest of a body, of which `stream` was read so far, if that is worth it and its head can't
     /// be replaced any more.
-    pub(super) fn of(rest: Rest, stream: &Stream) -> Option<Self> {
+    pub(super) fn of(rest: ResponseRemainder, stream: &StreamState) -> Option<Self> {
         let at = stream.next();
-        let Rest { left, read, judged } = rest;
+        let ResponseRemainder { left, read, judged } = rest;
         if !(WORTH..LIMIT).contains(&left) || read >= LIMIT {
             return None;
         }
@@ -94,14 +94,14 @@ impl BodyOffload {
     }
 
     /// True if bytes up to `at` may have gone by unseen.
-    fn covers(&self, stream: &Stream, at: u32) -> bool {
+    fn covers(&self, stream: &StreamState, at: u32) -> bool {
         let behind = if self.stands { BEHIND } else { 0 };
         distance(stream.next(), at) > 0 && distance(at, self.until.wrapping_add(behind.unsigned_abs())) >= 0
     }
 }
 
 /// Up to where the server has sent bytes, as far as a segment of one side tells.
-fn told(segment: &Segment<'_>, side: Side, stream: &Stream) -> Option<u32> {
+fn told(segment: &Segment<'_>, side: Side, stream: &StreamState) -> Option<u32> {
     let flags = segment.flags();
     match side {
         _ if flags.syn() => None,
@@ -111,7 +111,7 @@ fn told(segment: &Segment<'_>, side: Side, stream: &Stream) -> Option<u32> {
 }
 
 /// Takes note of what a segment says to have gone by, before it is compared with what was seen.
-pub(super) fn foresee(flow: &mut Flow<Conversation>, segment: &Segment<'_>, side: Side) {
+pub(super) fn foresee(flow: &mut Flow<UndecidedFlow>, segment: &Segment<'_>, side: Side) {
     let Some(release) = flow.conversation.as_ref().and_then(|it| it.body_offload) else { return };
     let stream = flow.stream_mut(flow.end(Side::Server));
     if let Some(at) = told(segment, side, stream).filter(|at| release.covers(stream, *at)) {
@@ -121,11 +121,11 @@ pub(super) fn foresee(flow: &mut Flow<Conversation>, segment: &Segment<'_>, side
 
 /// Goes over what has gone by, before a segment is read; whether anything has.
 pub(super) fn catch_up(
-    conversation: &mut Conversation,
-    stream: &mut Stream,
+    conversation: &mut UndecidedFlow,
+    stream: &mut StreamState,
     segment: &Segment<'_>,
     side: Side,
-    judge: &mut Judge<'_>,
+    judge: &mut BannerInspector<'_>,
 ) -> bool {
     let Some(release) = conversation.body_offload else { return false };
     let before = stream.next();
@@ -143,7 +143,12 @@ pub(super) fn catch_up(
     stream.next() != before
 }
 
-fn go_over(conversation: &mut Conversation, stream: &mut Stream, end: u32, judge: &mut Judge<'_>) {
+fn go_over(
+    conversation: &mut UndecidedFlow,
+    stream: &mut StreamState,
+    end: u32,
+    judge: &mut BannerInspector<'_>,
+) {
     let Ok(count @ 1..) = usize::try_from(distance(stream.next(), end)) else { return };
     judge.shared.counters.unseen_octets += count as u64;
     judge.outcome.notes.unseen += count as u64;
@@ -152,10 +157,10 @@ fn go_over(conversation: &mut Conversation, stream: &mut Stream, end: u32, judge
 
 /// What a segment that passes means for the body that does: whether it is to be released, or is not any more.
 pub(super) fn decide(
-    flow: &mut Flow<Conversation>,
+    flow: &mut Flow<UndecidedFlow>,
     segment: &Segment<'_>,
     side: Side,
-    judge: &mut Judge<'_>,
+    judge: &mut BannerInspector<'_>,
 ) -> Decision {
     if side == Side::Server {
         return Decision::Undecided;

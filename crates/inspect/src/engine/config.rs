@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::enforcement::EnforceOnly;
 use super::policy::{AnomalyAction, AnomalyPolicy};
-use crate::banner::disclosure::Disclosure;
-use crate::event::Source;
-use crate::flow::Tracking;
+use crate::banner::disclosure::DisclosureLimits;
+use crate::event::EventSource;
+use crate::flow::TrackingMode;
 use crate::rules::RuleSet;
 
 /// What a shortage of memory means for the flows that it hits.
@@ -50,7 +50,7 @@ impl HttpInspect {
 
 /// How long a flow that sends nothing is remembered, by its state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Timeouts {
+pub struct FlowTimeouts {
     /// Only a SYN was seen.
     pub opening: Duration,
     /// Begun in its middle, and nobody has confirmed it.
@@ -80,7 +80,7 @@ const SYN_SENT: Duration = Duration::from_secs(120);
 /// flow, too.
 const UDP_STREAM: Duration = Duration::from_secs(120);
 
-impl Default for Timeouts {
+impl Default for FlowTimeouts {
     fn default() -> Self {
         Self {
             opening: SYN_SENT,
@@ -98,10 +98,10 @@ impl Default for Timeouts {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineConfig {
     /// Which path feeds the engine: a label for events, which steers nothing.
-    pub source: Source,
+    pub source: EventSource,
     /// Whether every packet that the ends get is seen, and more of one may be asked for; a capture may
     /// lack packets, and has no more of one than was captured.
-    pub tracking: Tracking,
+    pub tracking: TrackingMode,
     /// True if blocking rules really block. Otherwise events say what would have been blocked.
     pub enforce: bool,
     /// The flows that are enforced.
@@ -127,9 +127,9 @@ pub struct EngineConfig {
     /// Bytes held in buffers of undecided flows in all.
     pub buffer_limit: usize,
     /// How long flows are remembered.
-    pub timeouts: Timeouts,
+    pub timeouts: FlowTimeouts,
     /// How much of messages events show.
-    pub disclosure: Disclosure,
+    pub disclosure: DisclosureLimits,
     /// True if each flow is told of at its end.
     pub flow_events: bool,
     /// True if somebody else passes decided flows on, so that no more of them is seen.
@@ -139,15 +139,15 @@ pub struct EngineConfig {
 impl EngineConfig {
     /// True if packets of flows that are not decided may be let by unseen.
     pub(super) fn lets_by(&self) -> bool {
-        self.hands_over && self.tracking == Tracking::Inline
+        self.hands_over && self.tracking == TrackingMode::Inline
     }
 }
 
 impl Default for EngineConfig {
     fn default() -> Self {
         Self {
-            source: Source::Guard,
-            tracking: Tracking::Inline,
+            source: EventSource::Guard,
+            tracking: TrackingMode::Inline,
             enforce: false,
             enforce_only: EnforceOnly::default(),
             on_failure: OnFailure::default(),
@@ -159,8 +159,8 @@ impl Default for EngineConfig {
             stream_budget: 256 << 10,
             time_budget: Duration::from_secs(120),
             buffer_limit: 64 << 20,
-            timeouts: Timeouts::default(),
-            disclosure: Disclosure::default(),
+            timeouts: FlowTimeouts::default(),
+            disclosure: DisclosureLimits::default(),
             flow_events: false,
             hands_over: false,
         }

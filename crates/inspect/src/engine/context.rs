@@ -4,15 +4,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::config::EngineConfig;
-use super::counters::Counters;
+use super::counters::EngineCounters;
 use super::decision::{BanRequest, PacketInput};
 use super::dialogue::DialogueSettings;
 use super::identification_cache::IdentificationCache;
-use super::quota::Quotas;
+use super::quota::EventQuotas;
 use crate::event::{EventSink, Side};
-use crate::flow::{Anomaly, FlowKey, Tracking};
-use crate::rules::fingerprint::Fingerprints;
-use crate::rules::{Mark, RuleSet, Thresholds};
+use crate::flow::{Anomaly, FlowKey, TrackingMode};
+use crate::rules::fingerprint::FingerprintSet;
+use crate::rules::{MatchHistory, PacketMark, RuleSet};
 
 /// The largest copy range that a netfilter queue gives: more of a packet can't be asked for.
 const COPY_LIMIT: usize = 65_531;
@@ -31,7 +31,7 @@ pub(super) struct EngineContext {
 pub(super) struct EngineSettings {
     pub(super) config: EngineConfig,
     pub(super) rules: Arc<RuleSet>,
-    pub(super) tracking: Tracking,
+    pub(super) tracking: TrackingMode,
     /// How much is read under these rules.
     pub(super) dialogue: DialogueSettings,
 }
@@ -40,10 +40,10 @@ pub(super) struct EngineSettings {
 #[derive(Debug)]
 pub(super) struct SharedState {
     pub(super) identifications: IdentificationCache,
-    pub(super) thresholds: Thresholds,
-    pub(super) counters: Counters,
-    pub(super) quotas: Quotas,
-    pub(super) marks: Marks,
+    pub(super) thresholds: MatchHistory,
+    pub(super) counters: EngineCounters,
+    pub(super) quotas: EventQuotas,
+    pub(super) marks: MarkTable,
     /// The ban that the packet at hand leads to.
     pub(super) ban: Option<Box<BanRequest>>,
 }
@@ -59,16 +59,16 @@ impl EngineContext {
     pub(super) fn new(
         config: EngineConfig,
         rules: Arc<RuleSet>,
-        fingerprints: Option<Arc<Fingerprints>>,
+        fingerprints: Option<Arc<FingerprintSet>>,
     ) -> Self {
         let tracking = config.tracking;
-        let counters = Counters { matches: vec![0; rules.rules().len()], ..Counters::default() };
+        let counters = EngineCounters { matches: vec![0; rules.rules().len()], ..EngineCounters::default() };
         let shared = SharedState {
             identifications: IdentificationCache::default(),
-            thresholds: Thresholds::default(),
+            thresholds: MatchHistory::default(),
             counters,
-            quotas: Quotas::default(),
-            marks: Marks::default(),
+            quotas: EventQuotas::default(),
+            marks: MarkTable::default(),
             ban: None,
         };
         let dialogue = dialogue_settings(&config, &rules, fingerprints);
@@ -81,7 +81,7 @@ impl EngineContext {
 
     /// True if the packet can be shown again with more of its bytes.
     pub(super) fn may_ask_for_more(&self, packet: &PacketInput<'_>) -> bool {
-        self.settings.tracking == Tracking::Inline
+        self.settings.tracking == TrackingMode::Inline
             && !self.passes_by
             && packet.ip.len() < packet.wire_length
             && packet.ip.len() < COPY_LIMIT
@@ -113,7 +113,7 @@ impl EngineSettings {
 fn dialogue_settings(
     config: &EngineConfig,
     rules: &RuleSet,
-    fingerprints: Option<Arc<Fingerprints>>,
+    fingerprints: Option<Arc<FingerprintSet>>,
 ) -> DialogueSettings {
     let needs = rules.needs();
     DialogueSettings {
@@ -133,16 +133,16 @@ fn dialogue_settings(
 
 /// The different marks that rules asked for; flows hold their position, counted from 1.
 #[derive(Debug, Default)]
-pub(super) struct Marks(Vec<Mark>);
+pub(super) struct MarkTable(Vec<PacketMark>);
 
-impl Marks {
+impl MarkTable {
     /// The mark of a flow with this label.
-    pub(super) fn of(&self, label: u16) -> Option<Mark> {
+    pub(super) fn of(&self, label: u16) -> Option<PacketMark> {
         usize::from(label).checked_sub(1).and_then(|index| self.0.get(index)).copied()
     }
 
     /// Puts `asked` to the mark of a flow, and gives what that is now.
-    pub(super) fn add(&mut self, label: &mut u16, asked: Option<Mark>) -> Option<Mark> {
+    pub(super) fn add(&mut self, label: &mut u16, asked: Option<PacketMark>) -> Option<PacketMark> {
         let before = self.of(*label);
         let Some(asked) = asked else { return before };
         let mark = merge(before, asked);
@@ -159,11 +159,11 @@ impl Marks {
 }
 
 /// Both marks in one; where they touch the same bits the later one wins.
-pub(super) const fn merge(earlier: Option<Mark>, later: Mark) -> Mark {
+pub(super) const fn merge(earlier: Option<PacketMark>, later: PacketMark) -> PacketMark {
     match earlier {
         None => later,
         Some(earlier) => {
-            Mark { value: (earlier.value & !later.mask) | later.value, mask: earlier.mask | later.mask }
+            PacketMark { value: (earlier.value & !later.mask) | later.value, mask: earlier.mask | later.mask }
         }
     }
 }

@@ -3,16 +3,19 @@
 //!
 //! No protocol's name stands here.
 
-use super::admission::Admission;
+use super::admission::FlowAdmission;
 use super::body_offload::BodyOffload;
-use super::counters::Counters;
-use super::dialogue::{Dialogue, Unfinished};
-use super::judge::{Judge, Withheld};
-use super::outcome::Stop;
+use super::counters::EngineCounters;
+use super::dialogue::{Dialogue, UnfinishedReason};
+use super::judge::{BannerInspector, WithheldAlert};
+use super::outcome::FlowStop;
 use super::report_limit::ReportLimit;
 use super::response_offload::ResponseOffload;
 use crate::event::{Side, Timestamp};
-use crate::flow::{Anomaly, AnomalySet, Collector, Limits, Offer, Stream, Tracking, distance};
+use crate::flow::{
+    Anomaly, AnomalySet, CollectorLimits, OfferedPayload, StreamCollector, StreamState, TrackingMode,
+    distance,
+};
 
 /// A body's bytes, and those of lines before an identification, count so much less against the budget than
 /// others: they are cheap to go over, and what decides comes behind them.
@@ -23,21 +26,21 @@ const SPARE_MEMORY: usize = 16 << 10;
 
 /// Everything that is known of an undecided flow beside its table entry.
 #[derive(Debug, Default)]
-pub(super) struct Conversation {
-    inlets: [Inlet; 2],
+pub(super) struct UndecidedFlow {
+    inlets: [DirectionInput; 2],
     dialogue: Dialogue,
     /// Whether the flow may be what it is.
-    pub(super) admission: Admission,
+    pub(super) admission: FlowAdmission,
     /// Its turn to be looked at for a banner that takes too long is noted.
     pub(super) watched: bool,
     /// Bytes that are to be stopped in a flow that nobody has confirmed.
-    pub(super) condemned: Option<Box<Condemned>>,
+    pub(super) condemned: Option<Box<DeferredStop>>,
     /// Bytes that were inspected, weighed.
     pub(super) spent: u64,
     /// What was told of it.
     pub(super) reports: ReportLimit,
     /// Alerts that are told once the flow is confirmed.
-    pub(super) withheld: Vec<Withheld>,
+    pub(super) withheld: Vec<WithheldAlert>,
     /// Bytes of memory that were accounted for.
     pub(super) accounted: usize,
     /// A segment that was asked for again: who sends it, where it begins, and what its receiver
@@ -52,8 +55,8 @@ pub(super) struct Conversation {
 /// Bytes of a flow that nobody has confirmed: they are dropped whenever they come, and once the flow is
 /// confirmed it is stopped.
 #[derive(Debug)]
-pub(super) struct Condemned {
-    pub(super) stop: Stop,
+pub(super) struct DeferredStop {
+    pub(super) stop: FlowStop,
     /// Who sent them.
     pub(super) side: Side,
     /// Sequence number of the first.
@@ -64,8 +67,8 @@ pub(super) struct Condemned {
 
 /// What comes in from one side.
 #[derive(Debug, Default)]
-struct Inlet {
-    collector: Collector,
+struct DirectionInput {
+    collector: StreamCollector,
     /// The message that is unread was read as one whose end never comes, though more may come yet.
     cut_short: bool,
     /// Nothing more is to be read, and that rests on the bytes before this sequence number.
@@ -74,15 +77,15 @@ struct Inlet {
     amid: Option<Timestamp>,
 }
 
-impl Conversation {
+impl UndecidedFlow {
     /// What is odd about a payload of one side that is not taken yet: nothing changes.
     pub(super) fn assess(
         &self,
         from: Side,
-        stream: &Stream,
+        stream: &StreamState,
         sequence: u32,
         payload: &[u8],
-        limits: Limits,
+        limits: CollectorLimits,
     ) -> AnomalySet {
         let collector = &self.inlet(from).collector;
         collector.assess(stream, sequence, payload, limits)
@@ -90,7 +93,7 @@ impl Conversation {
 
     /// True if there is no `room` to remember bytes of one side at `sequence`, as too many were not
     /// acknowledged.
-    pub(super) fn is_full(&self, from: Side, stream: &Stream, sequence: u32, room: usize) -> bool {
+    pub(super) fn is_full(&self, from: Side, stream: &StreamState, sequence: u32, room: usize) -> bool {
         let fresh = stream.is_open() && distance(stream.next(), sequence) >= 0;
         fresh && !self.is_done(from) && self.inlet(from).collector.is_full_of_pins(stream, room)
     }
@@ -99,13 +102,13 @@ impl Conversation {
     pub(super) fn take<'p>(
         &mut self,
         from: Side,
-        stream: &mut Stream,
+        stream: &mut StreamState,
         sequence: u32,
         payload: &'p [u8],
-        limits: Limits,
-        judge: &mut Judge<'_>,
-    ) -> Offer<'p> {
-        let lossy = judge.settings.tracking == Tracking::Lossy;
+        limits: CollectorLimits,
+        judge: &mut BannerInspector<'_>,
+    ) -> OfferedPayload<'p> {
+        let lossy = judge.settings.tracking == TrackingMode::Lossy;
         let crowded = self.inlet(from).collector.is_crowded(payload.len(), limits);
         if lossy && crowded {
             self.give_up_missing(from, stream, judge);
@@ -121,7 +124,12 @@ impl Conversation {
             if lossy {
                 self.admission.lose();
             }
-            self.dialogue.read_unfinished(from, &offer.unread, Unfinished::Unseen, &mut judge.reading());
+            self.dialogue.read_unfinished(
+                from,
+                &offer.unread,
+                UnfinishedReason::Unseen,
+                &mut judge.reading(),
+            );
             if lossy || stream.is_from_start() {
                 self.pass_over(from, u64::from(offer.gap), judge);
             } else {
@@ -149,10 +157,10 @@ impl Conversation {
     fn read_news(
         &mut self,
         from: Side,
-        stream: &Stream,
+        stream: &StreamState,
         unread: usize,
-        offer: &Offer<'_>,
-        judge: &mut Judge<'_>,
+        offer: &OfferedPayload<'_>,
+        judge: &mut BannerInspector<'_>,
     ) {
         let fresh = offer.fresh;
         let meaningless =
@@ -189,14 +197,14 @@ impl Conversation {
     }
 
     /// Draws the conclusions of a segment for whether the flow may be what it is.
-    pub(super) fn review(&mut self, judge: &mut Judge<'_>) {
+    pub(super) fn review(&mut self, judge: &mut BannerInspector<'_>) {
         let decided = [Side::Client, Side::Server].iter().all(|side| self.dialogue.is_read_out(*side));
         self.admission.review(decided, self.dialogue.is_foreign(), judge);
     }
 
     /// Notes where each direction stands behind a segment: which bytes a decision rests on, and since
     /// when a banner is unfinished.
-    pub(super) fn take_stock(&mut self, streams: [&Stream; 2], now: Timestamp) {
+    pub(super) fn take_stock(&mut self, streams: [&StreamState; 2], now: Timestamp) {
         for ((from, inlet), stream) in
             [Side::Client, Side::Server].into_iter().zip(&mut self.inlets).zip(streams)
         {
@@ -224,7 +232,7 @@ impl Conversation {
     /// could take the place of those that were read.
     ///
     /// A capture may lack one direction's acknowledgements altogether.
-    pub(super) fn is_received(&self, streams: [&Stream; 2], lossy: bool) -> bool {
+    pub(super) fn is_received(&self, streams: [&StreamState; 2], lossy: bool) -> bool {
         self.inlets.iter().zip(streams).all(|(inlet, stream)| {
             let received = |at: u32| stream.is_acknowledged_to(at) || (lossy && !stream.is_acknowledged());
             inlet.settled.is_none_or(received)
@@ -252,8 +260,9 @@ impl Conversation {
     }
 
     /// The body that could be released now: `streams` are the client's and the server's.
-    pub(super) fn releasable(&self, streams: &[Stream; 2]) -> Option<BodyOffload> {
-        let settled = |inlet: &Inlet| inlet.collector.unread().is_empty() && !inlet.collector.is_waiting();
+    pub(super) fn releasable(&self, streams: &[StreamState; 2]) -> Option<BodyOffload> {
+        let settled =
+            |inlet: &DirectionInput| inlet.collector.unread().is_empty() && !inlet.collector.is_waiting();
         let [_, server] = streams;
         let followed = streams.iter().all(|stream| stream.is_from_start() && !stream.has_end());
         let free = self.admission.may_pass() && self.condemned.is_none() && self.asked.is_none();
@@ -275,7 +284,7 @@ impl Conversation {
     }
 
     /// True if what the server sends may go by from now on: `streams` are the client's and the server's.
-    pub(super) fn may_stand(&self, streams: &[Stream; 2]) -> bool {
+    pub(super) fn may_stand(&self, streams: &[StreamState; 2]) -> bool {
         let [_, server] = streams;
         let followed = streams.iter().all(|stream| stream.is_from_start() && !stream.has_end());
         let free = self.admission.may_pass() && self.condemned.is_none() && self.asked.is_none();
@@ -302,11 +311,17 @@ impl Conversation {
     }
 
     /// Goes over `count` bytes that come next and are missing for good, then on as well as can be.
-    pub(super) fn lose(&mut self, from: Side, stream: &mut Stream, count: usize, judge: &mut Judge<'_>) {
+    pub(super) fn lose(
+        &mut self,
+        from: Side,
+        stream: &mut StreamState,
+        count: usize,
+        judge: &mut BannerInspector<'_>,
+    ) {
         let collector = &mut self.inlet_mut(from).collector;
         let unread = collector.unread().to_vec();
         collector.freeze(stream, stream.next());
-        self.dialogue.read_unfinished(from, &unread, Unfinished::Unseen, &mut judge.reading());
+        self.dialogue.read_unfinished(from, &unread, UnfinishedReason::Unseen, &mut judge.reading());
         self.pass_over(from, count as u64, judge);
         stream.pass_over(stream.next(), count);
         self.inlet_mut(from).collector.promote(stream);
@@ -316,13 +331,13 @@ impl Conversation {
         own.collector.advance(stream, used);
     }
 
-    fn pass_over(&mut self, from: Side, count: u64, judge: &mut Judge<'_>) {
+    fn pass_over(&mut self, from: Side, count: u64, judge: &mut BannerInspector<'_>) {
         let (dialogue, _, peer) = self.parts(from);
         dialogue.pass_over(from, count, peer, &mut judge.reading());
     }
 
     /// Reads on behind bytes that a capture lacks.
-    fn give_up_missing(&mut self, from: Side, stream: &mut Stream, judge: &mut Judge<'_>) {
+    fn give_up_missing(&mut self, from: Side, stream: &mut StreamState, judge: &mut BannerInspector<'_>) {
         if self.inlet(from).collector.is_waiting() {
             self.admission.lose();
         }
@@ -330,7 +345,7 @@ impl Conversation {
         let collector = &mut own.collector;
         while collector.is_waiting() {
             let unread = collector.take_unread();
-            dialogue.read_unfinished(from, &unread, Unfinished::Unseen, &mut judge.reading());
+            dialogue.read_unfinished(from, &unread, UnfinishedReason::Unseen, &mut judge.reading());
             let missing = collector.give_up_gap(stream).unwrap_or_default();
             dialogue.pass_over(from, u64::from(missing), peer, &mut judge.reading());
             let used = dialogue.read(from, collector.unread(), peer, &mut judge.reading());
@@ -340,27 +355,35 @@ impl Conversation {
 
     /// Begins a direction earlier whose SYN was not seen, where bytes come that its receiver may not have:
     /// those behind them are held until their turn.
-    pub(super) fn step_back(&mut self, from: Side, stream: &mut Stream, sequence: u32, count: usize) {
+    pub(super) fn step_back(&mut self, from: Side, stream: &mut StreamState, sequence: u32, count: usize) {
         let Some(at) = stream.begins_before(sequence, count) else { return };
         let inlet = self.inlet_mut(from);
         inlet.collector.step_back(stream, at);
-        *inlet = Inlet { collector: std::mem::take(&mut inlet.collector), ..Inlet::default() };
+        *inlet =
+            DirectionInput { collector: std::mem::take(&mut inlet.collector), ..DirectionInput::default() };
         self.dialogue.rewind(from);
         self.admission.rewind(from);
     }
 
     /// What one side said in its SYN was not accepted: it begins afresh.
-    pub(super) fn rewind(&mut self, from: Side, stream: &mut Stream, sequence: u32) {
+    pub(super) fn rewind(&mut self, from: Side, stream: &mut StreamState, sequence: u32) {
         let inlet = self.inlet_mut(from);
         inlet.collector.rewind(stream, sequence);
-        *inlet = Inlet { collector: std::mem::take(&mut inlet.collector), ..Inlet::default() };
+        *inlet =
+            DirectionInput { collector: std::mem::take(&mut inlet.collector), ..DirectionInput::default() };
         self.dialogue.rewind(from);
         self.admission.rewind(from);
     }
 
     /// One side has said all: a body that ends with the connection is whole, and a head has no end. Where
     /// that is not `sure`, as its receiver has not acknowledged it, reading goes on should more come.
-    pub(super) fn end(&mut self, from: Side, why: Unfinished, sure: bool, judge: &mut Judge<'_>) {
+    pub(super) fn end(
+        &mut self,
+        from: Side,
+        why: UnfinishedReason,
+        sure: bool,
+        judge: &mut BannerInspector<'_>,
+    ) {
         let (dialogue, own, _) = self.parts(from);
         if !std::mem::replace(&mut own.cut_short, true) {
             dialogue.read_unfinished(from, own.collector.unread(), why, &mut judge.reading());
@@ -371,15 +394,15 @@ impl Conversation {
     }
 
     /// Tells everything that was seen and not told yet: nothing more will be read, or it may never come.
-    pub(super) fn close(&mut self, judge: &mut Judge<'_>) {
+    pub(super) fn close(&mut self, judge: &mut BannerInspector<'_>) {
         std::mem::swap(&mut self.reports, &mut judge.reports);
         judge.withheld.append(&mut self.withheld);
         for from in [Side::Client, Side::Server] {
-            if judge.settings.tracking == Tracking::Lossy {
+            if judge.settings.tracking == TrackingMode::Lossy {
                 // Nothing comes any more that would need to know where the direction stands.
-                self.give_up_missing(from, &mut Stream::default(), judge);
+                self.give_up_missing(from, &mut StreamState::default(), judge);
             }
-            self.end(from, Unfinished::Unseen, true, judge);
+            self.end(from, UnfinishedReason::Unseen, true, judge);
         }
         self.dialogue.tell_rest(&mut judge.reading());
         self.admission.conclude(judge);
@@ -390,7 +413,7 @@ impl Conversation {
     }
 
     /// Brings the bytes of memory that it is accounted for up to date.
-    pub(super) fn account(&mut self, counters: &mut Counters) {
+    pub(super) fn account(&mut self, counters: &mut EngineCounters) {
         let memory = self.memory();
         counters.buffered_now = counters.buffered_now - self.accounted + memory;
         self.accounted = memory;
@@ -430,7 +453,7 @@ impl Conversation {
     }
 
     /// The dialogue, what comes in from one side, and what the other one has said that is unread.
-    fn parts(&mut self, from: Side) -> (&mut Dialogue, &mut Inlet, &[u8]) {
+    fn parts(&mut self, from: Side) -> (&mut Dialogue, &mut DirectionInput, &[u8]) {
         let [client, server] = &mut self.inlets;
         let (own, peer) = match from {
             Side::Client => (client, server),
@@ -439,7 +462,7 @@ impl Conversation {
         (&mut self.dialogue, own, peer.collector.unread())
     }
 
-    const fn inlet(&self, from: Side) -> &Inlet {
+    const fn inlet(&self, from: Side) -> &DirectionInput {
         let [client, server] = &self.inlets;
         match from {
             Side::Client => client,
@@ -447,7 +470,7 @@ impl Conversation {
         }
     }
 
-    const fn inlet_mut(&mut self, from: Side) -> &mut Inlet {
+    const fn inlet_mut(&mut self, from: Side) -> &mut DirectionInput {
         let [client, server] = &mut self.inlets;
         match from {
             Side::Client => client,

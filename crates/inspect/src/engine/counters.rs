@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use super::decision::Decision;
 use crate::event::{Protocol, Side};
-use crate::flow::{Anomaly, Class};
+use crate::flow::{Anomaly, FlowClass};
 
 /// Counts since the engine's start, and a few present values.
 #[derive(Debug, Clone, Default)]
-pub struct Counters {
+pub struct EngineCounters {
     /// Packets inspected; one that was shown again after [`Decision::More`] counts once.
     pub packets: u64,
     /// Bytes of those packets on the wire.
@@ -124,19 +124,19 @@ pub struct FlowCounts {
 }
 
 impl FlowCounts {
-    pub(super) const fn of(&mut self, class: Class) -> &mut u64 {
+    pub(super) const fn of(&mut self, class: FlowClass) -> &mut u64 {
         match class {
-            Class::Opening => &mut self.opening,
-            Class::Unconfirmed => &mut self.unconfirmed,
-            Class::Undecided => &mut self.undecided,
-            Class::Passed => &mut self.passed,
-            Class::Blocked => &mut self.blocked,
-            Class::Closed => &mut self.closed,
+            FlowClass::Opening => &mut self.opening,
+            FlowClass::Unconfirmed => &mut self.unconfirmed,
+            FlowClass::Undecided => &mut self.undecided,
+            FlowClass::Passed => &mut self.passed,
+            FlowClass::Blocked => &mut self.blocked,
+            FlowClass::Closed => &mut self.closed,
         }
     }
 }
 
-impl Counters {
+impl EngineCounters {
     /// Banners read (identifications, heads of messages, greetings), by protocol and sender.
     pub fn banners(&self, protocol: Protocol, from: Side) -> u64 {
         let [client, server] = self.banners[protocol.index()];

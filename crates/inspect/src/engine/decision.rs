@@ -4,12 +4,12 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::event::Timestamp;
-use crate::packet::{self, Patch, Reset, Segment};
-use crate::rules::Mark;
+use crate::packet::{self, PacketPatch, Reset, Segment};
+use crate::rules::PacketMark;
 
 /// Whether checksums are to be verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Checksums {
+pub enum ChecksumState {
     /// Nobody has verified them yet: segments with a wrong one are ignored, as their receiver will.
     Verify,
     /// They are not written yet (segmentation offload, `NFQA_SKB_CSUMNOTREADY`) or were verified.
@@ -26,7 +26,7 @@ pub struct PacketInput<'a> {
     /// Its length on the wire; more than `ip.len()` where a copy range or snap length cut it.
     pub wire_length: usize,
     /// Whether to verify checksums.
-    pub checksums: Checksums,
+    pub checksums: ChecksumState,
     /// Interface name, for events.
     pub interface: Option<&'a str>,
     /// VLAN ids, outermost first, for events.
@@ -38,7 +38,7 @@ pub struct PacketInput<'a> {
 impl PacketInput<'static> {
     /// No packet: something happens because time goes by.
     pub(super) const fn none(now: Timestamp) -> Self {
-        let checksums = Checksums::NotReady;
+        let checksums = ChecksumState::NotReady;
         Self { now, ip: &[], wire_length: 0, checksums, interface: None, vlan: &[], packet_number: None }
     }
 }
@@ -59,7 +59,7 @@ pub enum Decision {
     /// As `Undecided`, but nothing more may go by unseen from this packet on.
     Regain,
     /// As `Undecided`, but with these bytes in place of its own.
-    Patch(Patch),
+    Patch(PacketPatch),
     /// Let it through; nothing more of this flow needs to be seen.
     Pass,
     /// Show the same packet again with at least so many bytes of it, from the IP header on,
@@ -73,19 +73,19 @@ pub enum Decision {
     /// Drop it and everything else of its flow.
     Block,
     /// As `Block`, and send both ends a reset at once.
-    Reject(Resets),
+    Reject(ResetPair),
 }
 
 /// What an engine made of a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Inspected {
+pub struct InspectionResult {
     /// What to do with the packet.
     pub decision: Decision,
     /// The mark that rules ask for, for this and every later packet of the flow.
-    pub mark: Option<Mark>,
+    pub mark: Option<PacketMark>,
 }
 
-impl From<Decision> for Inspected {
+impl From<Decision> for InspectionResult {
     fn from(decision: Decision) -> Self {
         Self { decision, mark: None }
     }
@@ -106,7 +106,7 @@ pub struct BanRequest {
 
 /// Two ready IP packets that end a connection at once for both of its ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Resets {
+pub struct ResetPair {
     /// The packet for the receiver of the segment that was stopped.
     pub to_receiver: Vec<u8>,
     /// Its destination.
@@ -117,7 +117,7 @@ pub struct Resets {
     pub sender: IpAddr,
 }
 
-impl Resets {
+impl ResetPair {
     /// Resets for the connection of `segment`, which is stopped on its way.
     ///
     /// RFC 5961 section 3.2: a receiver takes a reset at once only when its sequence number is

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use ipnet::IpNet;
 
-use crate::flow::{End, FlowKey};
+use crate::flow::{FlowKey, KeyEnd};
 use crate::packet;
 use crate::rules::parse_network;
 
@@ -28,7 +28,7 @@ impl EnforceOnly {
         match self {
             Self::All => true,
             Self::Networks(networks) => {
-                let [low, high] = [End::Low, End::High].map(|end| key.endpoint(end).address);
+                let [low, high] = [KeyEnd::Low, KeyEnd::High].map(|end| key.endpoint(end).address);
                 networks.iter().any(|network| network.contains(&low) || network.contains(&high))
             }
             Self::Share(percent) => key.flow_id(0) % 100 < u64::from(*percent),
@@ -91,11 +91,11 @@ impl fmt::Display for EnforceOnly {
 mod tests {
     use super::*;
     use crate::packet::testing::{SegmentBuilder, endpoint};
-    use crate::packet::{Parsed, parse};
+    use crate::packet::{ParsedPacket, parse};
 
     fn key(source: &str, destination: &str) -> FlowKey {
         let packet = SegmentBuilder::new(endpoint(source), endpoint(destination)).build();
-        let Ok(Parsed::Tcp(segment)) = parse(&packet, packet.len()) else { panic!("a segment") };
+        let Ok(ParsedPacket::Tcp(segment)) = parse(&packet, packet.len()) else { panic!("a segment") };
         FlowKey::of(&segment).0
     }
 

@@ -1,33 +1,33 @@
 //! Which flow something is said of.
 
-use crate::event::{Endpoints, Side, Timestamp, Transport};
-use crate::flow::{End, Flow, FlowKey};
+use crate::event::{FlowEndpoints, Side, Timestamp, TransportProtocol};
+use crate::flow::{Flow, FlowKey, KeyEnd};
 
 /// Which flow, and who its client is.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FlowFacts {
     key: FlowKey,
     started: Timestamp,
-    client: End,
-    transport: Transport,
+    client: KeyEnd,
+    transport: TransportProtocol,
     confirmed: bool,
     established: bool,
     midstream: bool,
 }
 
 impl FlowFacts {
-    pub(super) const fn new(key: FlowKey, started: Timestamp, client: End) -> Self {
-        let transport = Transport::Tcp;
+    pub(super) const fn new(key: FlowKey, started: Timestamp, client: KeyEnd) -> Self {
+        let transport = TransportProtocol::Tcp;
         Self { key, started, client, transport, confirmed: false, established: false, midstream: false }
     }
 
     /// The same of a flow of UDP.
-    pub(super) const fn of_datagrams(key: FlowKey, started: Timestamp, client: End) -> Self {
-        Self { transport: Transport::Udp, confirmed: true, ..Self::new(key, started, client) }
+    pub(super) const fn of_datagrams(key: FlowKey, started: Timestamp, client: KeyEnd) -> Self {
+        Self { transport: TransportProtocol::Udp, confirmed: true, ..Self::new(key, started, client) }
     }
 
     /// What carries it.
-    pub(super) const fn transport(&self) -> Transport {
+    pub(super) const fn transport(&self) -> TransportProtocol {
         self.transport
     }
 
@@ -42,8 +42,11 @@ impl FlowFacts {
     }
 
     /// Client and server.
-    pub(super) fn endpoints(&self) -> Endpoints {
-        Endpoints { client: self.key.endpoint(self.client), server: self.key.endpoint(self.client.other()) }
+    pub(super) fn endpoints(&self) -> FlowEndpoints {
+        FlowEndpoints {
+            client: self.key.endpoint(self.client),
+            server: self.key.endpoint(self.client.other()),
+        }
     }
 
     /// True once one end has acknowledged what was seen of the other; of UDP always.

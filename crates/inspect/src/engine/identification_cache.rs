@@ -9,8 +9,8 @@ use std::sync::Arc;
 use super::dialogue::KnownIdentification;
 use crate::banner::{Banner, KnownLines, SshBanner, ssh};
 use crate::event::{Side, SshSide};
-use crate::rules::fingerprint::Fingerprints;
-use crate::rules::{Context, RuleSet, Stage};
+use crate::rules::fingerprint::FingerprintSet;
+use crate::rules::{BannerContext, BannerStage, RuleSet};
 
 /// Lines that are remembered.
 #[derive(Debug, Default)]
@@ -26,7 +26,7 @@ impl IdentificationCache {
         from: Side,
         line: &[u8],
         rules: &RuleSet,
-        fingerprints: Option<&Fingerprints>,
+        fingerprints: Option<&FingerprintSet>,
     ) -> KnownIdentification {
         let lines = match from {
             Side::Client => &mut self.client,
@@ -46,13 +46,17 @@ fn look_up(
     from: Side,
     line: &[u8],
     rules: &RuleSet,
-    fingerprints: Option<&Fingerprints>,
+    fingerprints: Option<&FingerprintSet>,
 ) -> KnownIdentification {
     let (identification, _) = ssh::parse_line(line);
     let banner = SshBanner { from, identification, kex: None };
     let mut side = SshSide::from(&banner);
     side.fingerprint = fingerprints.and_then(|known| known.ssh(side.software_version.as_bytes()));
-    let context = Context { product: side.fingerprint.as_ref(), stage: Stage::Whole, ..Context::default() };
+    let context = BannerContext {
+        product: side.fingerprint.as_ref(),
+        stage: BannerStage::Whole,
+        ..BannerContext::default()
+    };
     let indifferent = rules.evaluate_anywhere(&Banner::Ssh(banner), &context).is_empty();
     KnownIdentification { side: Arc::new(side), indifferent }
 }

@@ -2,26 +2,28 @@
 
 use std::sync::Arc;
 
-use crate::banner::{Banner, Request};
+use crate::banner::{Banner, RequestHead};
 use crate::event::{
-    Action, AlertFacts, AnomalyFacts, Application, DropFacts, DropReason, Endpoints, Event, EventKind,
-    EventSink, FlowContext, OtherFacts, ProductFacts, Protocol, Severity, Side,
+    AlertFacts, AnomalyFacts, ApplicationFacts, DropFacts, DropReason, Event, EventKind, EventSink,
+    FlowContext, FlowEndpoints, OtherFacts, ProductFacts, Protocol, RuleAction, Severity, Side,
 };
-use crate::flow::{Anomaly, AnomalySet, Tracking};
+use crate::flow::{Anomaly, AnomalySet, TrackingMode};
 use crate::packet::{Datagram, Segment};
-use crate::rules::{Context, Match, Occasion, Opinion, Policy, Sender, Stage};
+use crate::rules::{
+    AlertContext, BannerContext, BannerSender, BannerStage, Policy, PolicyRuleResult, RuleMatch,
+};
 
 use super::config::OnFailure;
 use super::context::{EngineSettings, InspectionSession, SharedState, merge};
 use super::decision::{BanRequest, PacketInput};
-use super::dialogue::{Finding, FindingSink, FoundBanner, KnownIdentification, ReadContext};
+use super::dialogue::{DialogueFinding, FindingSink, FoundBanner, KnownIdentification, ReadContext};
 use super::flow_facts::FlowFacts;
-use super::outcome::{Outcome, Stop};
+use super::outcome::{FlowStop, PacketOutcome};
 use super::quota;
 use super::report_limit::{ReportLimit, is_grave};
 
 /// Everything that judging one packet's banners takes.
-pub(super) struct Judge<'e> {
+pub(super) struct BannerInspector<'e> {
     pub(super) settings: &'e EngineSettings,
     pub(super) shared: &'e mut SharedState,
     pub(super) sink: &'e mut dyn EventSink,
@@ -38,16 +40,16 @@ pub(super) struct Judge<'e> {
     pub(super) reports: ReportLimit,
     /// The anomalies of this packet of which an event was told.
     told: AnomalySet,
-    pub(super) outcome: Outcome,
+    pub(super) outcome: PacketOutcome,
     /// The policy whose rules are asked about every banner.
     pub(super) asks: Option<Arc<Policy>>,
     /// Alerts that are told once the flow is confirmed.
-    pub(super) withheld: Vec<Withheld>,
+    pub(super) withheld: Vec<WithheldAlert>,
 }
 
 /// An alert about a flow that nobody has confirmed.
 #[derive(Debug)]
-pub(super) struct Withheld {
+pub(super) struct WithheldAlert {
     kind: EventKind,
     from: Option<Side>,
     protocol: Option<Protocol>,
@@ -65,11 +67,11 @@ impl<'e> InspectionSession<'e> {
         from: Option<Side>,
         segment: Option<&'e Segment<'e>>,
         packet: &'e PacketInput<'e>,
-    ) -> Judge<'e> {
+    ) -> BannerInspector<'e> {
         let Self { settings, shared, sink } = self;
-        let (reports, outcome) = (ReportLimit::default(), Outcome::default());
+        let (reports, outcome) = (ReportLimit::default(), PacketOutcome::default());
         let told = AnomalySet::default();
-        Judge {
+        BannerInspector {
             settings,
             shared,
             sink,
@@ -94,19 +96,19 @@ impl<'e> InspectionSession<'e> {
 }
 
 /// The judge asks the rules about each banner that a dialogue finds.
-impl FindingSink for Judge<'_> {
-    fn take(&mut self, finding: Finding<'_>) {
+impl FindingSink for BannerInspector<'_> {
+    fn take(&mut self, finding: DialogueFinding<'_>) {
         match finding {
-            Finding::Seen(protocol, from) => self.shared.counters.count_banner(protocol, from),
-            Finding::Banner(mut found) => self.ask(&mut found),
-            Finding::Odd(anomaly) => self.note_application(anomaly),
-            Finding::Exchange(said, transaction) => {
+            DialogueFinding::Seen(protocol, from) => self.shared.counters.count_banner(protocol, from),
+            DialogueFinding::Banner(mut found) => self.ask(&mut found),
+            DialogueFinding::Odd(anomaly) => self.note_application(anomaly),
+            DialogueFinding::Exchange(said, transaction) => {
                 let protocol = Some(said.protocol());
                 self.emit(EventKind::Application(said), None, protocol, transaction);
             }
             // Not what packets held: what is reported must not depend on how bytes were split.
-            Finding::Bytes(count) => self.reports.add_read(count),
-            Finding::Preamble(count) => self.shared.counters.preamble_octets += count as u64,
+            DialogueFinding::Bytes(count) => self.reports.add_read(count),
+            DialogueFinding::Preamble(count) => self.shared.counters.preamble_octets += count as u64,
         }
     }
 
@@ -118,10 +120,10 @@ impl FindingSink for Judge<'_> {
     fn would_stop(
         &self,
         part: &Banner<'_>,
-        request: Option<&Request<'_>>,
+        request: Option<&RequestHead<'_>>,
         product: Option<&ProductFacts>,
     ) -> bool {
-        let context = self.context(Stage::Part, request, product);
+        let context = self.context(BannerStage::Part, request, product);
         self.settings.rules.would_block(part, &context, &self.shared.thresholds, self.packet.now)
     }
 
@@ -135,7 +137,7 @@ impl FindingSink for Judge<'_> {
     }
 }
 
-impl Judge<'_> {
+impl BannerInspector<'_> {
     /// True if what blocks really does in this flow.
     pub(super) const fn enforces(&self) -> bool {
         self.enforced
@@ -144,21 +146,21 @@ impl Judge<'_> {
     /// True while anybody could have sent what is judged, so that alerts and drops about it would be
     /// anybody's word: they are told as one bounded anomaly.
     fn withholds(&self) -> bool {
-        self.enforces() && self.settings.tracking == Tracking::Inline && !self.flow.is_confirmed()
+        self.enforces() && self.settings.tracking == TrackingMode::Inline && !self.flow.is_confirmed()
     }
 
     /// Emits the alerts of a flow that is confirmed now; those of another one are kept for later.
-    pub(super) fn emit_withheld(&mut self, withheld: &mut Vec<Withheld>) {
+    pub(super) fn emit_withheld(&mut self, withheld: &mut Vec<WithheldAlert>) {
         if self.withholds() {
             withheld.append(&mut self.withheld);
             return;
         }
-        for Withheld { kind, from, protocol, transaction } in withheld.drain(..) {
+        for WithheldAlert { kind, from, protocol, transaction } in withheld.drain(..) {
             self.emit(kind, from, protocol, transaction);
         }
     }
 
-    fn withhold(&mut self, withheld: Withheld) {
+    fn withhold(&mut self, withheld: WithheldAlert) {
         let anomaly = Anomaly::UnconfirmedMatch;
         self.shared.counters.count_anomaly(anomaly);
         self.tell_odd(anomaly, anomaly.detail());
@@ -200,14 +202,14 @@ impl Judge<'_> {
     }
 
     /// Asks the rules that the flow's policy names.
-    fn ask_policy(&mut self, found: &FoundBanner<'_>, context: &Context<'_>) {
-        let Some(policy) = self.asks.as_ref().filter(|_| found.stage != Stage::Part) else { return };
+    fn ask_policy(&mut self, found: &FoundBanner<'_>, context: &BannerContext<'_>) {
+        let Some(policy) = self.asks.as_ref().filter(|_| found.stage != BannerStage::Part) else { return };
         let rules = &self.settings.rules;
         for (number, (index, id)) in policy.allow_rules().enumerate() {
-            let either = || rules.rules().get(index).is_some_and(|rule| rule.from() == Sender::Either);
+            let either = || rules.rules().get(index).is_some_and(|rule| rule.from() == BannerSender::Either);
             match rules.opinion((index, id), found.banner, context) {
                 // The other side's may match yet.
-                Opinion::Differs if either() => {}
+                PolicyRuleResult::Differs if either() => {}
                 opinion => self.outcome.opinions.push((number, opinion)),
             }
         }
@@ -233,24 +235,24 @@ impl Judge<'_> {
             banner: OtherFacts::text(facts.first(from)),
             matched: None,
             let_pass: None,
-            application: Application::Other(Arc::new(facts)),
+            application: ApplicationFacts::Other(Arc::new(facts)),
         };
         self.emit(EventKind::Alert(alert.into()), Some(from), Some(Protocol::Other), None);
         if action.blocks() && self.outcome.stop.is_none() {
-            let reject = action == Action::Reject;
+            let reject = action == RuleAction::Reject;
             let rule = Some(policy.id().to_owned());
-            self.outcome.stop = Some(Stop { reason: DropReason::Policy, rule, reject, ban: None });
+            self.outcome.stop = Some(FlowStop { reason: DropReason::Policy, rule, reject, ban: None });
         }
     }
 
     pub(super) fn context<'q>(
         &self,
-        stage: Stage,
-        request: Option<&'q Request<'q>>,
+        stage: BannerStage,
+        request: Option<&'q RequestHead<'q>>,
         product: Option<&'q ProductFacts>,
-    ) -> Context<'q> {
-        let Endpoints { client, server } = self.flow.endpoints();
-        Context {
+    ) -> BannerContext<'q> {
+        let FlowEndpoints { client, server } = self.flow.endpoints();
+        BannerContext {
             source: Some(client.address),
             destination: Some(server.address),
             port: Some(server.port),
@@ -261,7 +263,7 @@ impl Judge<'_> {
         }
     }
 
-    fn take_match(&mut self, matching: &Match<'_>, found: &FoundBanner<'_>) {
+    fn take_match(&mut self, matching: &RuleMatch<'_>, found: &FoundBanner<'_>) {
         let rule = matching.rule;
         if let Some(count) = self.shared.counters.matches.get_mut(rule.index()) {
             *count += 1;
@@ -272,7 +274,7 @@ impl Judge<'_> {
             return;
         }
         let action = matching.action();
-        if action == Action::Accept {
+        if action == RuleAction::Accept {
             return;
         }
         // A monitor changes nothing on the wire, nor how the kernel routes or shapes it.
@@ -287,10 +289,10 @@ impl Judge<'_> {
         });
         self.tell_within_limit(matching, found);
         if action.blocks() {
-            let stop = self.outcome.stop.get_or_insert_with(|| Stop {
+            let stop = self.outcome.stop.get_or_insert_with(|| FlowStop {
                 reason: DropReason::Rules,
                 rule: Some(rule.id().to_owned()),
-                reject: action == Action::Reject,
+                reject: action == RuleAction::Reject,
                 ban: None,
             });
             stop.ban = stop.ban.take().or(ban);
@@ -298,7 +300,7 @@ impl Judge<'_> {
     }
 
     /// Emits the alert of a match, unless the flow has had too many.
-    fn tell_within_limit(&mut self, matching: &Match<'_>, found: &FoundBanner<'_>) {
+    fn tell_within_limit(&mut self, matching: &RuleMatch<'_>, found: &FoundBanner<'_>) {
         let length = found.banner.line().len().min(self.settings.config.disclosure.text);
         let grave = matching.action().blocks() || is_grave(matching.severity());
         if self.reports.admit_alert(matching.rule.index(), grave, length) {
@@ -309,9 +311,9 @@ impl Judge<'_> {
         }
     }
 
-    fn tell_match(&mut self, matching: &Match<'_>, found: &FoundBanner<'_>) {
+    fn tell_match(&mut self, matching: &RuleMatch<'_>, found: &FoundBanner<'_>) {
         let banner = found.banner;
-        let alert = matching.alert(Occasion {
+        let alert = matching.alert(AlertContext {
             from: banner.from(),
             line: banner.line(),
             disclosure: &self.settings.config.disclosure,
@@ -382,7 +384,7 @@ impl Judge<'_> {
         // Behind an upgrade that was not followed nothing can be read.
         let blinds = anomaly == Anomaly::UpgradeNotFollowed && config.on_failure == OnFailure::Closed;
         if (blinds || config.on_anomaly.drops(anomaly)) && self.outcome.stop.is_none() {
-            self.outcome.stop = Some(Stop::because(anomaly.drop_reason()));
+            self.outcome.stop = Some(FlowStop::because(anomaly.drop_reason()));
         }
     }
 
@@ -430,7 +432,7 @@ impl Judge<'_> {
         transaction: Option<u32>,
     ) {
         if matches!(kind, EventKind::Alert(_)) && self.withholds() {
-            self.withhold(Withheld { kind, from, protocol, transaction });
+            self.withhold(WithheldAlert { kind, from, protocol, transaction });
             return;
         }
         if matches!(kind, EventKind::Application(_)) && self.withholds() {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::tcp_flows::MISSED_SHOWS;
 use super::testing::{Conversation, NO_SQLMAP, Setup};
-use super::{Checksums, Decision, HttpInspect, PacketInput};
+use super::{ChecksumState, Decision, HttpInspect, PacketInput};
 use crate::event::EventKind;
 
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -84,7 +84,7 @@ fn pass_by(talk: &mut Conversation, packet: &[u8]) {
         now: talk.now,
         ip: packet,
         wire_length: packet.len(),
-        checksums: Checksums::Verify,
+        checksums: ChecksumState::Verify,
         interface: None,
         vlan: &[],
         packet_number: None,

@@ -50,27 +50,28 @@ mod tcp_flows;
 
 use std::sync::Arc;
 
-pub use self::config::{EngineConfig, HttpInspect, OnFailure, Timeouts};
-pub use self::counters::{Counters, FlowCounts};
-pub use self::decision::{BanRequest, Checksums, Decision, Inspected, PacketInput, Resets};
+pub use self::config::{EngineConfig, FlowTimeouts, HttpInspect, OnFailure};
+pub use self::counters::{EngineCounters, FlowCounts};
+pub use self::decision::{BanRequest, ChecksumState, Decision, InspectionResult, PacketInput, ResetPair};
 pub use self::enforcement::EnforceOnly;
 pub use self::policy::{AnomalyAction, AnomalyPolicy};
-pub use self::remembered::{Remembered, Unseen};
-pub use crate::flow::{Anomaly, Tracking};
+pub use self::remembered::{DecidedFlow, UnseenBody};
+pub use crate::flow::{Anomaly, TrackingMode};
 
 use self::context::EngineContext;
 use self::quic::QuicFlows;
 use self::segment::SegmentInspector;
 use self::tcp_flows::TcpFlows;
 use crate::event::{
-    AnomalyFacts, DropFacts, Event, EventKind, EventSink, FlowEnd, PacketHeader, Timestamp, Transport,
+    AnomalyFacts, DropFacts, Event, EventKind, EventSink, FlowEnd, PacketHeader, Timestamp, TransportProtocol,
 };
-use crate::flow::{Class, FlowKey};
+use crate::flow::{FlowClass, FlowKey};
 use crate::packet::{
-    self, Fragment, PacketError, Parsed, Patch, Reassembled, Reassembler, ReassemblyLimits, Segment,
+    self, FragmentReassembler, IpFragment, PacketError, PacketPatch, ParsedPacket, ReassemblyLimits,
+    ReassemblyResult, Segment,
 };
 use crate::rules::RuleSet;
-use crate::rules::fingerprint::Fingerprints;
+use crate::rules::fingerprint::FingerprintSet;
 
 /// Flows of each class that one tick forgets at most, so that it stays short.
 const TICK_LIMIT: usize = 1 << 14;
@@ -80,23 +81,23 @@ const TICK_LIMIT: usize = 1 << 14;
 pub struct Engine {
     flows: TcpFlows,
     datagrams: QuicFlows,
-    fragments: Reassembler,
+    fragments: FragmentReassembler,
     context: EngineContext,
 }
 
 impl Engine {
     /// An engine that has seen nothing.
-    pub fn new(config: EngineConfig, rules: Arc<RuleSet>, fingerprints: Option<Arc<Fingerprints>>) -> Self {
+    pub fn new(config: EngineConfig, rules: Arc<RuleSet>, fingerprints: Option<Arc<FingerprintSet>>) -> Self {
         Self {
             flows: TcpFlows::new(config.flow_limit),
             datagrams: QuicFlows::new(&config),
-            fragments: Reassembler::new(ReassemblyLimits::default()),
+            fragments: FragmentReassembler::new(ReassemblyLimits::default()),
             context: EngineContext::new(config, rules, fingerprints),
         }
     }
 
     /// Takes one packet and says what to do with it.
-    pub fn inspect(&mut self, packet: &PacketInput<'_>, sink: &mut impl EventSink) -> Inspected {
+    pub fn inspect(&mut self, packet: &PacketInput<'_>, sink: &mut impl EventSink) -> InspectionResult {
         let inspected = self.inspect_any(packet, sink);
         let counters = &mut self.context.shared.counters;
         if !matches!(inspected.decision, Decision::More { .. }) {
@@ -117,7 +118,7 @@ impl Engine {
         let mut session = self.context.session(sink);
         self.flows.end_the_late(now, &mut session);
         self.flows.end_the_silent(now, &mut session);
-        for class in Class::ALL {
+        for class in FlowClass::ALL {
             let timeout = session.settings.config.timeouts.of(class);
             for _ in 0..TICK_LIMIT {
                 let Some(id) = self.flows.table.expired(class, timeout, now) else { break };
@@ -131,14 +132,14 @@ impl Engine {
     /// Forgets every flow, at the end of the input, and tells what they still owed.
     pub fn finish(&mut self, now: Timestamp, sink: &mut impl EventSink) {
         let mut session = self.context.session(sink);
-        for class in Class::ALL {
+        for class in FlowClass::ALL {
             while let Some(id) = self.flows.table.oldest(class) {
                 self.flows.forget(id, FlowEnd::Shutdown, now, &mut session);
             }
         }
         self.flows.refresh(&mut session.shared.counters);
         self.datagrams.finish(now, &mut session);
-        self.fragments = Reassembler::new(ReassemblyLimits::default());
+        self.fragments = FragmentReassembler::new(ReassemblyLimits::default());
     }
 
     /// Takes note that packets have gone by lately that were not shown, as a full queue lets them under
@@ -154,14 +155,14 @@ impl Engine {
     /// as missing, so that copies of them that come later are old, and lead to no alert or drop of what has
     /// passed.
     pub fn pass_by(&mut self, packet: &PacketInput<'_>, sink: &mut impl EventSink) {
-        let Ok(Parsed::Tcp(segment)) = packet::parse(packet.ip, packet.wire_length) else { return };
-        if packet.checksums == Checksums::Verify && segment.is_whole() && !segment.checksums_valid() {
+        let Ok(ParsedPacket::Tcp(segment)) = packet::parse(packet.ip, packet.wire_length) else { return };
+        if packet.checksums == ChecksumState::Verify && segment.is_whole() && !segment.checksums_valid() {
             return;
         }
         let headers = packet.ip.len().saturating_sub(segment.payload().len());
         let ip = packet.ip.get(..headers).unwrap_or_default();
-        let packet = PacketInput { ip, checksums: Checksums::NotReady, ..*packet };
-        let Ok(Parsed::Tcp(segment)) = packet::parse(packet.ip, packet.wire_length) else { return };
+        let packet = PacketInput { ip, checksums: ChecksumState::NotReady, ..*packet };
+        let Ok(ParsedPacket::Tcp(segment)) = packet::parse(packet.ip, packet.wire_length) else { return };
         let enforce = std::mem::replace(&mut self.context.settings.config.enforce, false);
         self.context.passes_by = true;
         self.inspect_segment(&segment, &packet, sink);
@@ -170,31 +171,31 @@ impl Engine {
     }
 
     /// Undecided flows whose bodies go by unseen.
-    pub fn unseen(&self) -> Vec<Unseen> {
+    pub fn unseen(&self) -> Vec<UnseenBody> {
         remembered::unseen(&self.flows)
     }
 
     /// Takes note that the kernel may let a flow's body by.
-    pub fn expect_unseen(&mut self, unseen: &Unseen) {
+    pub fn expect_unseen(&mut self, unseen: &UnseenBody) {
         remembered::expect_unseen(&mut self.flows, unseen);
     }
 
     /// Decided flows as of `now`, `limit` at most: those that are blocked first, then those that were seen
     /// last.
-    pub fn remembered(&self, now: Timestamp, limit: usize) -> Vec<Remembered> {
+    pub fn remembered(&self, now: Timestamp, limit: usize) -> Vec<DecidedFlow> {
         remembered::collect(&self.flows, &self.datagrams, &self.context.shared.marks, now, limit)
     }
 
     /// Takes a decided flow over, unless it is known or there is no room for it.
-    pub fn remember(&mut self, flow: &Remembered, now: Timestamp) {
+    pub fn remember(&mut self, flow: &DecidedFlow, now: Timestamp) {
         remembered::restore(flow, &mut self.flows, &mut self.datagrams, &mut self.context, now);
     }
 
     /// True if a flow is known and not decided yet.
-    pub fn is_undecided(&self, transport: Transport, key: &FlowKey) -> bool {
+    pub fn is_undecided(&self, transport: TransportProtocol, key: &FlowKey) -> bool {
         match transport {
-            Transport::Tcp => remembered::is_undecided(&self.flows.table, key),
-            Transport::Udp => remembered::is_undecided(self.datagrams.table(), key),
+            TransportProtocol::Tcp => remembered::is_undecided(&self.flows.table, key),
+            TransportProtocol::Udp => remembered::is_undecided(self.datagrams.table(), key),
         }
     }
 
@@ -209,7 +210,7 @@ impl Engine {
     }
 
     /// What was counted so far.
-    pub fn counters(&self) -> &Counters {
+    pub fn counters(&self) -> &EngineCounters {
         &self.context.shared.counters
     }
 
@@ -218,12 +219,14 @@ impl Engine {
         &self.context.settings.config
     }
 
-    fn inspect_any(&mut self, packet: &PacketInput<'_>, sink: &mut dyn EventSink) -> Inspected {
+    fn inspect_any(&mut self, packet: &PacketInput<'_>, sink: &mut dyn EventSink) -> InspectionResult {
         match packet::parse(packet.ip, packet.wire_length) {
-            Ok(Parsed::Tcp(segment)) => self.inspect_segment(&segment, packet, sink),
-            Ok(Parsed::Fragment(fragment)) => self.inspect_fragment(&fragment, packet, sink),
-            Ok(Parsed::Udp(datagram)) => self.datagrams.inspect(&datagram, packet, &mut self.context, sink),
-            Ok(Parsed::Other) => {
+            Ok(ParsedPacket::Tcp(segment)) => self.inspect_segment(&segment, packet, sink),
+            Ok(ParsedPacket::Fragment(fragment)) => self.inspect_fragment(&fragment, packet, sink),
+            Ok(ParsedPacket::Udp(datagram)) => {
+                self.datagrams.inspect(&datagram, packet, &mut self.context, sink)
+            }
+            Ok(ParsedPacket::Other) => {
                 self.context.shared.counters.not_tcp += 1;
                 Decision::Pass.into()
             }
@@ -242,37 +245,38 @@ impl Engine {
         segment: &Segment<'_>,
         packet: &PacketInput<'_>,
         sink: &mut dyn EventSink,
-    ) -> Inspected {
+    ) -> InspectionResult {
         let Self { flows, context, .. } = self;
         SegmentInspector { flows, context }.inspect(segment, packet, sink)
     }
 
     fn inspect_fragment(
         &mut self,
-        fragment: &Fragment<'_>,
+        fragment: &IpFragment<'_>,
         packet: &PacketInput<'_>,
         sink: &mut dyn EventSink,
-    ) -> Inspected {
+    ) -> InspectionResult {
         if !fragment.is_whole() && self.context.may_ask_for_more(packet) {
             return Decision::More { octets: packet.wire_length }.into();
         }
         self.context.shared.counters.fragments += 1;
         match self.fragments.push(fragment, packet.now) {
-            Reassembled::Waiting => Decision::Undecided.into(),
-            Reassembled::Conflict => self.note_packet(Anomaly::FragmentConflict, packet, sink),
-            Reassembled::Malformed => self.note_packet(Anomaly::FragmentMalformed, packet, sink),
-            Reassembled::Whole(whole) => {
+            ReassemblyResult::Waiting => Decision::Undecided.into(),
+            ReassemblyResult::Conflict => self.note_packet(Anomaly::FragmentConflict, packet, sink),
+            ReassemblyResult::Malformed => self.note_packet(Anomaly::FragmentMalformed, packet, sink),
+            ReassemblyResult::Whole(whole) => {
                 self.context.shared.counters.reassembled += 1;
                 let whole = PacketInput { ip: &whole, wire_length: whole.len(), ..*packet };
                 match packet::parse(whole.ip, whole.wire_length) {
-                    Ok(Parsed::Tcp(segment)) => {
+                    Ok(ParsedPacket::Tcp(segment)) => {
                         let inspected = self.inspect_segment(&segment, &whole, sink);
                         // The bytes to change are not in the fragment that came last. A whole packet can
                         // take its place.
-                        let changed = matches!(inspected.decision, Decision::Patch(Patch::Write { .. }));
+                        let changed =
+                            matches!(inspected.decision, Decision::Patch(PacketPatch::Write { .. }));
                         if changed { Decision::Drop.into() } else { inspected }
                     }
-                    Ok(Parsed::Udp(datagram)) => {
+                    Ok(ParsedPacket::Udp(datagram)) => {
                         self.datagrams.inspect(&datagram, &whole, &mut self.context, sink)
                     }
                     Ok(_) => Decision::Pass.into(),
@@ -291,7 +295,7 @@ impl Engine {
         anomaly: Anomaly,
         packet: &PacketInput<'_>,
         sink: &mut dyn EventSink,
-    ) -> Inspected {
+    ) -> InspectionResult {
         self.context.shared.counters.count_anomaly(anomaly);
         let told = self.context.shared.quotas.of(anomaly).admit(packet.now);
         let mut emit = |kind| {
@@ -323,15 +327,15 @@ impl Engine {
     }
 }
 
-impl Timeouts {
-    const fn of(&self, class: Class) -> std::time::Duration {
+impl FlowTimeouts {
+    const fn of(&self, class: FlowClass) -> std::time::Duration {
         match class {
-            Class::Opening => self.opening,
-            Class::Unconfirmed => self.unconfirmed,
-            Class::Undecided => self.undecided,
-            Class::Passed => self.passed,
-            Class::Blocked => self.blocked,
-            Class::Closed => self.closed,
+            FlowClass::Opening => self.opening,
+            FlowClass::Unconfirmed => self.unconfirmed,
+            FlowClass::Undecided => self.undecided,
+            FlowClass::Passed => self.passed,
+            FlowClass::Blocked => self.blocked,
+            FlowClass::Closed => self.closed,
         }
     }
 }

@@ -2,11 +2,11 @@
 
 use super::decision::BanRequest;
 use crate::event::{DropReason, Protocol};
-use crate::rules::{Mark, Opinion};
+use crate::rules::{PacketMark, PolicyRuleResult};
 
 /// Why a flow is to be stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Stop {
+pub(super) struct FlowStop {
     pub(super) reason: DropReason,
     pub(super) rule: Option<String>,
     pub(super) reject: bool,
@@ -14,7 +14,7 @@ pub(super) struct Stop {
     pub(super) ban: Option<Box<BanRequest>>,
 }
 
-impl Stop {
+impl FlowStop {
     /// A stop that no rule asks for.
     pub(super) const fn because(reason: DropReason) -> Self {
         Self { reason, rule: None, reject: false, ban: None }
@@ -23,17 +23,17 @@ impl Stop {
 
 /// What one packet led to.
 #[derive(Debug, Default)]
-pub(super) struct Outcome {
+pub(super) struct PacketOutcome {
     /// The flow is to be stopped with this packet.
-    pub(super) stop: Option<Stop>,
+    pub(super) stop: Option<FlowStop>,
     /// Only this packet is to be dropped.
     pub(super) refuse: Option<DropReason>,
     /// The mark that rules asked for.
-    pub(super) mark: Option<Mark>,
+    pub(super) mark: Option<PacketMark>,
     /// The protocol of the last exchange that was reported.
     pub(super) recognised: Option<Protocol>,
     /// What the rules say that the flow's policy names, by their number in it.
-    pub(super) opinions: Vec<(usize, Opinion)>,
+    pub(super) opinions: Vec<(usize, PolicyRuleResult)>,
     /// What the flow's record shows of it.
     pub(super) notes: FlowNotes,
 }

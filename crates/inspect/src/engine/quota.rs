@@ -13,7 +13,7 @@ const SECOND: u64 = 1_000_000_000;
 
 /// A bucket of tokens, one an event; every event is counted elsewhere, told or not.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Quota {
+pub(super) struct EventQuota {
     /// Events told since the bucket was full, less those made good by time, in nanoseconds of [`RATE`].
     owed: u64,
     last: Timestamp,
@@ -21,7 +21,7 @@ pub(super) struct Quota {
     suppressed: u64,
 }
 
-impl Quota {
+impl EventQuota {
     /// Whether an event may be told now, and how many were not since the last one.
     pub(super) fn admit(&mut self, now: Timestamp) -> Option<u64> {
         let each = SECOND / RATE;
@@ -39,20 +39,20 @@ impl Quota {
 
 /// A bucket a kind of event.
 #[derive(Debug)]
-pub(super) struct Quotas {
-    anomalies: [Quota; Anomaly::COUNT],
+pub(super) struct EventQuotas {
+    anomalies: [EventQuota; Anomaly::COUNT],
     /// Packets that find no room, under `--on-failure closed`.
-    pub(super) no_room: Quota,
+    pub(super) no_room: EventQuota,
 }
 
-impl Default for Quotas {
+impl Default for EventQuotas {
     fn default() -> Self {
-        Self { anomalies: [Quota::default(); Anomaly::COUNT], no_room: Quota::default() }
+        Self { anomalies: [EventQuota::default(); Anomaly::COUNT], no_room: EventQuota::default() }
     }
 }
 
-impl Quotas {
-    pub(super) fn of(&mut self, anomaly: Anomaly) -> &mut Quota {
+impl EventQuotas {
+    pub(super) fn of(&mut self, anomaly: Anomaly) -> &mut EventQuota {
         &mut self.anomalies[anomaly as usize]
     }
 }
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn a_flood_is_told_in_part_and_says_how_much_was_not() {
-        let mut quota = Quota::default();
+        let mut quota = EventQuota::default();
         let start = Timestamp::from_nanos(1_800_000_000 * SECOND);
         let told = (0..20_000).filter(|_| quota.admit(start).is_some()).count();
         assert_eq!(told, 64);

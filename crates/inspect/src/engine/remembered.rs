@@ -6,31 +6,31 @@
 use std::time::Duration;
 
 use super::body_offload::BodyOffload;
-use super::context::{EngineContext, Marks};
+use super::context::{EngineContext, MarkTable};
 use super::quic::QuicFlows;
 use super::tcp_flows::TcpFlows;
-use crate::event::{Side, Timestamp, Transport};
-use crate::flow::{Class, End, Flow, FlowId, FlowKey, FlowTable, OpeningSyn, Ruling};
-use crate::rules::Mark;
+use crate::event::{Side, Timestamp, TransportProtocol};
+use crate::flow::{Flow, FlowClass, FlowDecision, FlowId, FlowKey, FlowTable, KeyEnd, OpeningSyn};
+use crate::rules::PacketMark;
 
 /// A decided flow: which one, what was decided, and since when nothing of it was seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Remembered {
+pub struct DecidedFlow {
     /// What carries it.
-    pub transport: Transport,
+    pub transport: TransportProtocol,
     /// Which flow.
     pub key: FlowKey,
     /// Who its client is.
-    pub client: End,
-    /// What was decided; never [`Ruling::Undecided`].
-    pub ruling: Ruling,
+    pub client: KeyEnd,
+    /// What was decided; never [`FlowDecision::Undecided`].
+    pub ruling: FlowDecision,
     /// Where its ends stand, the low one first: by these numbers another connection of the same ports is told
     /// from it.
     pub positions: [Option<u32>; 2],
     /// A SYN that may yet begin another connection of the same ports.
     pub reopening: Option<OpeningSyn>,
     /// The mark that rules asked for, for each of its packets.
-    pub mark: Option<Mark>,
+    pub mark: Option<PacketMark>,
     /// True if the record of it was told: there is one of each flow.
     pub told: bool,
     /// How long ago its last packet was seen.
@@ -40,7 +40,7 @@ pub struct Remembered {
 /// An undecided flow whose body goes by unseen: what an engine that is shown its packets again may not find
 /// out, as it may have been told other things.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Unseen {
+pub struct UnseenBody {
     /// Which flow.
     pub key: FlowKey,
     /// Sequence number behind the body's last byte.
@@ -48,23 +48,23 @@ pub struct Unseen {
 }
 
 /// Undecided flows whose bodies go by unseen.
-pub(super) fn unseen(flows: &TcpFlows) -> Vec<Unseen> {
+pub(super) fn unseen(flows: &TcpFlows) -> Vec<UnseenBody> {
     let table = &flows.table;
-    let released = table.by_age(Class::Undecided).filter_map(|id| {
+    let released = table.by_age(FlowClass::Undecided).filter_map(|id| {
         let flow = table.get(id);
         let release = flow.conversation.as_ref()?.body_offload?;
-        Some(Unseen { key: *flow.key(), until: release.until })
+        Some(UnseenBody { key: *flow.key(), until: release.until })
     });
     released.collect()
 }
 
 /// Takes note that the kernel may let a flow's body by.
-pub(super) fn expect_unseen(flows: &mut TcpFlows, unseen: &Unseen) {
+pub(super) fn expect_unseen(flows: &mut TcpFlows, unseen: &UnseenBody) {
     let Some(id) = flows.table.find(&unseen.key) else { return };
     let flow = flows.table.get_mut(id);
     let server = flow.end(Side::Server);
     let Some(conversation) = &mut flow.conversation else { return };
-    let Unseen { until, .. } = *unseen;
+    let UnseenBody { until, .. } = *unseen;
     conversation.body_offload.get_or_insert(BodyOffload { until, stands: true });
     flow.stream_mut(server).allow(until);
 }
@@ -73,24 +73,24 @@ pub(super) fn expect_unseen(flows: &mut TcpFlows, unseen: &Unseen) {
 pub(super) fn collect(
     flows: &TcpFlows,
     datagrams: &QuicFlows,
-    marks: &Marks,
+    marks: &MarkTable,
     now: Timestamp,
     limit: usize,
-) -> Vec<Remembered> {
-    let mut told: Vec<Remembered> = Vec::new();
-    for class in [Class::Blocked, Class::Closed, Class::Passed] {
+) -> Vec<DecidedFlow> {
+    let mut told: Vec<DecidedFlow> = Vec::new();
+    for class in [FlowClass::Blocked, FlowClass::Closed, FlowClass::Passed] {
         let left = limit.saturating_sub(told.len());
-        let lasts = |flow: &Flow<_>| class != Class::Closed || flow.ruling.blocks();
+        let lasts = |flow: &Flow<_>| class != FlowClass::Closed || flow.ruling.blocks();
         let lasting = decided(&flows.table, class, left).filter(|(_, flow)| lasts(flow));
-        told.extend(lasting.map(|(id, flow)| Remembered {
+        told.extend(lasting.map(|(id, flow)| DecidedFlow {
             told: flows.accounts.was_told(id, flow),
-            ..of(Transport::Tcp, flow, marks, now)
+            ..of(TransportProtocol::Tcp, flow, marks, now)
         }));
-        if class == Class::Blocked {
+        if class == FlowClass::Blocked {
             // Of UDP, what passes passes without being remembered.
             let left = limit.saturating_sub(told.len());
             let blocked = decided(datagrams.table(), class, left);
-            told.extend(blocked.map(|(_, flow)| of(Transport::Udp, flow, marks, now)));
+            told.extend(blocked.map(|(_, flow)| of(TransportProtocol::Udp, flow, marks, now)));
         }
     }
     told
@@ -98,36 +98,36 @@ pub(super) fn collect(
 
 /// Takes a decided flow over, unless it is known or there is no room for it.
 pub(super) fn restore(
-    flow: &Remembered,
+    flow: &DecidedFlow,
     flows: &mut TcpFlows,
     datagrams: &mut QuicFlows,
     context: &mut EngineContext,
     now: Timestamp,
 ) {
     let class = match flow.ruling {
-        Ruling::Undecided => return,
-        Ruling::Passed => Class::Passed,
-        Ruling::Blocked | Ruling::Refused | Ruling::Rejected => Class::Blocked,
+        FlowDecision::Undecided => return,
+        FlowDecision::Passed => FlowClass::Passed,
+        FlowDecision::Blocked | FlowDecision::Refused | FlowDecision::Rejected => FlowClass::Blocked,
     };
     let seen = now.before(flow.age);
     let marks = &mut context.shared.marks;
     match flow.transport {
-        Transport::Tcp => {
+        TransportProtocol::Tcp => {
             let Some(id) = place(&mut flows.table, flow, class, seen) else { return };
             marks.add(&mut flows.table.get_mut(id).label, flow.mark);
             if flow.told && context.settings.config.flow_events {
                 flows.accounts.set_told(id, flows.table.get(id));
             }
         }
-        Transport::Udp => {
+        TransportProtocol::Udp => {
             let Some(id) = place(datagrams.table_mut(), flow, class, seen) else { return };
             marks.add(&mut datagrams.table_mut().get_mut(id).label, flow.mark);
         }
     }
 }
 
-fn of<C>(transport: Transport, flow: &Flow<C>, marks: &Marks, now: Timestamp) -> Remembered {
-    Remembered {
+fn of<C>(transport: TransportProtocol, flow: &Flow<C>, marks: &MarkTable, now: Timestamp) -> DecidedFlow {
+    DecidedFlow {
         transport,
         key: *flow.key(),
         client: flow.end(Side::Client),
@@ -141,14 +141,23 @@ fn of<C>(transport: Transport, flow: &Flow<C>, marks: &Marks, now: Timestamp) ->
 }
 
 /// Decided flows of a class, the `limit` of them that were seen last.
-fn decided<C>(table: &FlowTable<C>, class: Class, limit: usize) -> impl Iterator<Item = (FlowId, &Flow<C>)> {
+fn decided<C>(
+    table: &FlowTable<C>,
+    class: FlowClass,
+    limit: usize,
+) -> impl Iterator<Item = (FlowId, &Flow<C>)> {
     let older = table.count(class).saturating_sub(limit);
     let flows = table.by_age(class).skip(older).map(|id| (id, table.get(id)));
-    flows.filter(|(_, flow)| flow.ruling != Ruling::Undecided)
+    flows.filter(|(_, flow)| flow.ruling != FlowDecision::Undecided)
 }
 
 /// Puts a decided flow into a table in which it is not yet.
-fn place<C>(table: &mut FlowTable<C>, flow: &Remembered, class: Class, seen: Timestamp) -> Option<FlowId> {
+fn place<C>(
+    table: &mut FlowTable<C>,
+    flow: &DecidedFlow,
+    class: FlowClass,
+    seen: Timestamp,
+) -> Option<FlowId> {
     if table.find(&flow.key).is_some() {
         return None;
     }
@@ -164,7 +173,7 @@ fn place<C>(table: &mut FlowTable<C>, flow: &Remembered, class: Class, seen: Tim
 
 /// True if a flow is known and not decided yet.
 pub(super) fn is_undecided<C>(table: &FlowTable<C>, key: &FlowKey) -> bool {
-    table.find(key).is_some_and(|id| table.get(id).ruling == Ruling::Undecided)
+    table.find(key).is_some_and(|id| table.get(id).ruling == FlowDecision::Undecided)
 }
 
 #[cfg(test)]
@@ -173,7 +182,7 @@ mod tests {
     use crate::engine::Decision;
     use crate::engine::testing::{Conversation, Setup};
     use crate::event::EventKind;
-    use crate::packet::Flags;
+    use crate::packet::TcpFlags;
 
     const RULE: &str = "[[rule]]\nid = \"old\"\ntitle = \"Old\"\nprotocol = \"ssh\"\nfrom = \"server\"\n\
                         match.software = '^OpenSSH_7'\naction = \"drop\"\n";
@@ -229,7 +238,7 @@ mod tests {
         assert_eq!(talk.server(b"SSH-2.0-OpenSSH_7.2\r\n"), Decision::Block);
         assert_eq!(records(&talk), 1);
         let told = talk.engine.remembered(talk.now, 10);
-        for (flow, more) in [(told[0], 0), (Remembered { told: false, ..told[0] }, 1)] {
+        for (flow, more) in [(told[0], 0), (DecidedFlow { told: false, ..told[0] }, 1)] {
             talk.engine = setup().midstream().engine;
             talk.engine.remember(&flow, talk.now);
             assert_eq!(talk.server(b"more"), Decision::Block);
@@ -250,7 +259,7 @@ mod tests {
         }
         let mut talk = blocked();
         go_on(&mut talk, 10);
-        assert_eq!(talk.send(true, Flags::RST, b""), Decision::Undecided, "who gives up may say so");
+        assert_eq!(talk.send(true, TcpFlags::RST, b""), Decision::Undecided, "who gives up may say so");
     }
 
     #[test]
@@ -259,11 +268,11 @@ mod tests {
             talk.lose_of_client(1 << 20);
             talk.lose_of_server(1 << 21);
             let [client, server] = talk.next;
-            let syn = talk.segment(true).sequence(client.wrapping_sub(1)).flags(Flags::SYN);
+            let syn = talk.segment(true).sequence(client.wrapping_sub(1)).flags(TcpFlags::SYN);
             let answer = talk.segment(false).sequence(server.wrapping_sub(1)).acknowledgement(client);
             assert_eq!(talk.show(&syn), Decision::Undecided);
             assert_eq!(go_on(&mut talk, 10), 1);
-            assert_eq!(talk.show(&answer.flags(Flags::SYN | Flags::ACK)), Decision::Undecided);
+            assert_eq!(talk.show(&answer.flags(TcpFlags::SYN | TcpFlags::ACK)), Decision::Undecided);
             let open = talk.segment(true);
             assert_eq!(talk.show(&open), Decision::Undecided);
             assert_eq!(talk.server(b"SSH-2.0-OpenSSH_7.2\r\n"), Decision::Block);
@@ -276,7 +285,7 @@ mod tests {
         talk.wait(Duration::from_secs(5));
         let told = talk.engine.remembered(talk.now, 10);
         assert!(told[0].age >= Duration::from_secs(5), "{told:?}");
-        let passed = Remembered { ruling: Ruling::Passed, ..told[0] };
+        let passed = DecidedFlow { ruling: FlowDecision::Passed, ..told[0] };
         talk.engine.remember(&passed, talk.now);
         assert_eq!(talk.server(b"more"), Decision::Block);
         let octets = told[0].key.octets();

@@ -33,9 +33,9 @@
 //!
 //! A connection whose responses go by stays so when rules are exchanged, as a decided one stays decided.
 
-use super::conversation::Conversation;
+use super::conversation::UndecidedFlow;
 use super::decision::Decision;
-use super::judge::Judge;
+use super::judge::BannerInspector;
 use crate::event::Side;
 use crate::flow::{Flow, distance};
 use crate::packet::Segment;
@@ -56,7 +56,7 @@ pub struct ResponseOffload {
 }
 
 /// Takes note of what a segment says to have gone by, before it is compared with what was seen.
-pub(super) fn foresee(flow: &mut Flow<Conversation>, segment: &Segment<'_>, side: Side) {
+pub(super) fn foresee(flow: &mut Flow<UndecidedFlow>, segment: &Segment<'_>, side: Side) {
     let flags = segment.flags();
     if flow.conversation.as_ref().is_none_or(|it| it.response_offload.is_none())
         || flags.syn()
@@ -89,7 +89,7 @@ pub(super) fn foresee(flow: &mut Flow<Conversation>, segment: &Segment<'_>, side
 }
 
 /// Counts what has gone by.
-pub(super) fn count(conversation: &mut Conversation, judge: &mut Judge<'_>) {
+pub(super) fn count(conversation: &mut UndecidedFlow, judge: &mut BannerInspector<'_>) {
     let Some(standing) = &mut conversation.response_offload else { return };
     let unseen = std::mem::take(&mut standing.unseen);
     judge.shared.counters.unseen_octets += unseen;
@@ -99,10 +99,10 @@ pub(super) fn count(conversation: &mut Conversation, judge: &mut Judge<'_>) {
 /// What a segment that passes means for a flow whose responses need not be seen; `None` where they have to
 /// be.
 pub(super) fn decide(
-    flow: &mut Flow<Conversation>,
+    flow: &mut Flow<UndecidedFlow>,
     segment: &Segment<'_>,
     side: Side,
-    judge: &mut Judge<'_>,
+    judge: &mut BannerInspector<'_>,
 ) -> Option<Decision> {
     let settings = judge.settings;
     let streams = [Side::Client, Side::Server].map(|side| *flow.stream(flow.end(side)));

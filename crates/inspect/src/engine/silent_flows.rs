@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use super::admission::silence;
 use super::context::{EngineSettings, InspectionSession};
-use super::conversation::Conversation;
+use super::conversation::UndecidedFlow;
 use super::decision::PacketInput;
 use super::flow_facts::FlowFacts;
 use super::tcp_flows::TcpFlows;
 use crate::event::Timestamp;
-use crate::flow::{Class, Flow, FlowId, Ruling};
+use crate::flow::{Flow, FlowClass, FlowDecision, FlowId};
 use crate::rules::RuleSet;
 
 /// When to look again at flows under a policy that does not wait for ever: soonest first, with when they
@@ -20,7 +20,7 @@ use crate::rules::RuleSet;
 pub(super) struct SilentFlows(BinaryHeap<Reverse<(Timestamp, FlowId, Timestamp)>>);
 
 /// True if only what a policy allows may pass in a flow.
-pub(super) fn is_under_policy(flow: &Flow<Conversation>, rules: &RuleSet) -> bool {
+pub(super) fn is_under_policy(flow: &Flow<UndecidedFlow>, rules: &RuleSet) -> bool {
     !rules.policies().is_empty()
         && rules.policy(&FlowFacts::from(flow).endpoints()).is_some_and(|policy| !policy.allows_any())
 }
@@ -40,7 +40,7 @@ impl TcpFlows {
             let table = &self.table;
             self.silent.0.retain(|Reverse((_, id, started))| {
                 let flow = table.get(*id);
-                flow.started() == *started && flow.ruling == Ruling::Undecided
+                flow.started() == *started && flow.ruling == FlowDecision::Undecided
             });
         }
     }
@@ -52,7 +52,7 @@ impl TcpFlows {
         {
             let flow = self.table.get(id);
             let silent = flow.conversation.as_ref().is_none_or(|it| it.admission.is_silent());
-            let open = flow.ruling == Ruling::Undecided && !flow.is_opening() && !flow.is_closed();
+            let open = flow.ruling == FlowDecision::Undecided && !flow.is_opening() && !flow.is_closed();
             if flow.started() == started && silent && open {
                 self.end_silent(id, now, session);
             }
@@ -75,9 +75,9 @@ impl TcpFlows {
         if let Some(conversation) = flow.conversation.take() {
             self.spare.take_back(conversation, &mut judge.shared.counters);
         }
-        flow.ruling = if stop.reject { Ruling::Refused } else { Ruling::Blocked };
+        flow.ruling = if stop.reject { FlowDecision::Refused } else { FlowDecision::Blocked };
         let outcome = judge.outcome;
         self.observe(id, outcome, session.settings);
-        self.table.set_class(id, Class::Blocked, now);
+        self.table.set_class(id, FlowClass::Blocked, now);
     }
 }

@@ -3,26 +3,33 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::accounts::{Accounts, Reopened, Terms};
+use super::accounts::{FlowAccounts, RecordContext, UnassignedSyns};
 use super::blocked_keys::BlockedKeys;
 use super::config::OnFailure;
 use super::context::{EngineSettings, InspectionSession};
-use super::conversation::Conversation;
-use super::counters::Counters;
+use super::conversation::UndecidedFlow;
+use super::counters::EngineCounters;
 use super::decision::PacketInput;
 use super::flow_facts::FlowFacts;
-use super::outcome::{FlowNotes, Outcome};
+use super::outcome::{FlowNotes, PacketOutcome};
 use super::silent_flows::SilentFlows;
 use crate::event::{DropReason, Event, EventKind, FlowContext, FlowEnd, FlowRecord, Timestamp};
 use crate::flow::{
-    Anomaly, AnomalySet, Class, End, Flow, FlowId, FlowKey, FlowTable, FullTable, Ruling, Tracking,
+    Anomaly, AnomalySet, Flow, FlowClass, FlowDecision, FlowId, FlowKey, FlowTable, FullTable, KeyEnd,
+    TrackingMode,
 };
 
 /// What is evicted for a new flow, first to last. Flows that nobody waits for come first: a flow that
 /// was let pass is only looked at once more when it goes on, and a SYN without an answer is picked up
 /// with its first data. The verdict of a blocked flow needs no place.
-const GIVES_WAY: [Class; 6] =
-    [Class::Closed, Class::Unconfirmed, Class::Passed, Class::Opening, Class::Blocked, Class::Undecided];
+const GIVES_WAY: [FlowClass; 6] = [
+    FlowClass::Closed,
+    FlowClass::Unconfirmed,
+    FlowClass::Passed,
+    FlowClass::Opening,
+    FlowClass::Blocked,
+    FlowClass::Undecided,
+];
 
 /// What part of the table flows may take that nobody has answered or confirmed, in each class of them:
 /// more of them displace each other, and nobody else.
@@ -44,10 +51,10 @@ const SPARE_CONVERSATIONS: usize = 256;
 /// The flows, and who of them is looked at again though nothing comes.
 #[derive(Debug)]
 pub(super) struct TcpFlows {
-    pub(super) table: FlowTable<Conversation>,
+    pub(super) table: FlowTable<UndecidedFlow>,
     /// When to look again at flows that stood within a banner, soonest first, and when they were begun.
     watched: VecDeque<(Timestamp, FlowId, Timestamp)>,
-    pub(super) accounts: Accounts,
+    pub(super) accounts: FlowAccounts,
     pub(super) silent: SilentFlows,
     blocked_keys: BlockedKeys,
     pub(super) spare: SpareConversations,
@@ -60,7 +67,7 @@ impl TcpFlows {
         Self {
             table: FlowTable::new(limit),
             watched: VecDeque::new(),
-            accounts: Accounts::default(),
+            accounts: FlowAccounts::default(),
             silent: SilentFlows::default(),
             blocked_keys: BlockedKeys::new(limit),
             spare: SpareConversations::default(),
@@ -82,8 +89,8 @@ impl TcpFlows {
     /// A new flow, if need be in the place of another.
     pub(super) fn begin(
         &mut self,
-        (key, client): (FlowKey, End),
-        class: Class,
+        (key, client): (FlowKey, KeyEnd),
+        class: FlowClass,
         now: Timestamp,
         session: &mut InspectionSession<'_>,
     ) -> Result<FlowId, FullTable> {
@@ -97,7 +104,7 @@ impl TcpFlows {
     /// shows that its ports are those of another connection.
     pub(super) fn recall(
         &mut self,
-        opener: (FlowKey, End),
+        opener: (FlowKey, KeyEnd),
         now: Timestamp,
         session: &mut InspectionSession<'_>,
     ) -> Option<FlowId> {
@@ -105,12 +112,12 @@ impl TcpFlows {
         if !self.blocked_keys.take(&key) {
             return None;
         }
-        let Ok(id) = self.place(opener, Class::Closed, now, session) else {
+        let Ok(id) = self.place(opener, FlowClass::Closed, now, session) else {
             self.blocked_keys.insert(key);
             return None;
         };
         let flow = self.table.get_mut(id);
-        flow.ruling = Ruling::Blocked;
+        flow.ruling = FlowDecision::Blocked;
         if session.settings.config.flow_events {
             self.accounts.set_told(id, self.table.get(id));
         }
@@ -119,12 +126,12 @@ impl TcpFlows {
 
     fn place(
         &mut self,
-        (key, client): (FlowKey, End),
-        class: Class,
+        (key, client): (FlowKey, KeyEnd),
+        class: FlowClass,
         now: Timestamp,
         session: &mut InspectionSession<'_>,
     ) -> Result<FlowId, FullTable> {
-        if session.settings.tracking == Tracking::Inline {
+        if session.settings.tracking == TrackingMode::Inline {
             self.keep_to_share(class, now, session);
         }
         if self.table.is_full() {
@@ -136,7 +143,7 @@ impl TcpFlows {
     }
 
     /// Forgets the oldest flow of a class that any packet gets into, when it has all the room it may have.
-    fn keep_to_share(&mut self, class: Class, now: Timestamp, session: &mut InspectionSession<'_>) {
+    fn keep_to_share(&mut self, class: FlowClass, now: Timestamp, session: &mut InspectionSession<'_>) {
         let share = (self.table.limit() / UNCONFIRMED_SHARE).max(1);
         if self.table.count(class) >= share
             && let Some(id) = self.table.oldest(class)
@@ -150,7 +157,7 @@ impl TcpFlows {
         for class in GIVES_WAY {
             // Where failing closed is asked for nothing gives way that stands within a banner.
             let candidate = match (class, session.settings.config.on_failure) {
-                (Class::Undecided, OnFailure::Closed) => self.oldest_idle(),
+                (FlowClass::Undecided, OnFailure::Closed) => self.oldest_idle(),
                 _ => self.table.oldest(class),
             };
             if let Some(id) = candidate {
@@ -169,7 +176,7 @@ impl TcpFlows {
     /// long as those may take.
     fn oldest_idle(&mut self) -> Option<FlowId> {
         for _ in 0..PASSED_OVER {
-            let id = self.table.oldest(Class::Undecided)?;
+            let id = self.table.oldest(FlowClass::Undecided)?;
             if !self.is_amid(id) {
                 return Some(id);
             }
@@ -192,16 +199,16 @@ impl TcpFlows {
         session: &mut InspectionSession<'_>,
     ) -> bool {
         while session.shared.counters.buffered_now > session.settings.config.buffer_limit {
-            let closed = self.table.by_age(Class::Closed).take(COMPARED);
-            let strangers = closed.chain(self.table.by_age(Class::Unconfirmed).take(COMPARED));
-            let stranger = strangers.chain(self.table.by_age(Class::Opening).take(COMPARED));
+            let closed = self.table.by_age(FlowClass::Closed).take(COMPARED);
+            let strangers = closed.chain(self.table.by_age(FlowClass::Unconfirmed).take(COMPARED));
+            let stranger = strangers.chain(self.table.by_age(FlowClass::Opening).take(COMPARED));
             let stranger = stranger.filter(|id| *id != current).find(|id| self.held(*id) > 0);
             if let Some(id) = stranger {
                 session.shared.counters.no_room += 1;
                 self.forget(id, FlowEnd::Forced, now, session);
                 continue;
             }
-            let idle = self.table.by_age(Class::Undecided).take(COMPARED);
+            let idle = self.table.by_age(FlowClass::Undecided).take(COMPARED);
             let Some(id) = idle.chain([current]).max_by_key(|id| self.held(*id)) else { return false };
             if id == current {
                 return false;
@@ -213,7 +220,7 @@ impl TcpFlows {
                 continue;
             }
             let closed = session.settings.config.on_failure == OnFailure::Closed;
-            let ruling = if closed { Ruling::Blocked } else { Ruling::Passed };
+            let ruling = if closed { FlowDecision::Blocked } else { FlowDecision::Passed };
             self.decide_silent(id, ruling, DropReason::FlowMemcap, now, session);
         }
         true
@@ -228,7 +235,7 @@ impl TcpFlows {
     fn decide_silent(
         &mut self,
         id: FlowId,
-        ruling: Ruling,
+        ruling: FlowDecision,
         reason: DropReason,
         now: Timestamp,
         session: &mut InspectionSession<'_>,
@@ -241,16 +248,16 @@ impl TcpFlows {
         if reason != DropReason::FlowMemcap && !reset {
             judge.note(AnomalySet::of(Anomaly::BudgetSpent), &mut flow.reported);
         }
-        if ruling == Ruling::Passed
+        if ruling == FlowDecision::Passed
             && let Some(conversation) = &mut flow.conversation
             && conversation.admission.refuse(&mut judge)
             && judge.enforces()
             && judge.outcome.stop.is_some()
         {
-            (ruling, reason) = (Ruling::Blocked, DropReason::Policy);
+            (ruling, reason) = (FlowDecision::Blocked, DropReason::Policy);
         }
         flow.ruling = ruling;
-        if ruling == Ruling::Blocked && !reset {
+        if ruling == FlowDecision::Blocked && !reset {
             judge.tell_drop(reason, None, false);
             judge.shared.counters.count_blocked(false);
         }
@@ -261,9 +268,9 @@ impl TcpFlows {
         let outcome = judge.outcome;
         self.observe(id, outcome, session.settings);
         let class = match ruling {
-            _ if reset => Class::Closed,
-            Ruling::Blocked => Class::Blocked,
-            _ => Class::Passed,
+            _ if reset => FlowClass::Closed,
+            FlowDecision::Blocked => FlowClass::Blocked,
+            _ => FlowClass::Passed,
         };
         self.table.set_class(id, class, now);
     }
@@ -303,7 +310,7 @@ impl TcpFlows {
                 Some(since) if now.since(since) > config.time_budget => {
                     session.shared.counters.budget_spent += 1;
                     let drops = config.on_anomaly.drops(Anomaly::BudgetSpent);
-                    let ruling = if drops { Ruling::Blocked } else { Ruling::Passed };
+                    let ruling = if drops { FlowDecision::Blocked } else { FlowDecision::Passed };
                     self.decide_silent(id, ruling, Anomaly::BudgetSpent.drop_reason(), now, session);
                 }
                 _ => self.watch(id, session.settings),
@@ -324,7 +331,7 @@ impl TcpFlows {
             self.blocked_keys.insert(*flow.key());
         }
         let facts = FlowFacts::from(flow);
-        let terms = Terms { end, hands_over: session.settings.config.hands_over };
+        let terms = RecordContext { end, hands_over: session.settings.config.hands_over };
         let record = match session.settings.config.flow_events {
             true => self.accounts.close(id, flow, terms),
             false => None,
@@ -346,7 +353,7 @@ impl TcpFlows {
     }
 
     /// Adds what judging led to for the record of a flow, where records are kept.
-    pub(super) fn observe(&mut self, id: FlowId, outcome: Outcome, settings: &EngineSettings) {
+    pub(super) fn observe(&mut self, id: FlowId, outcome: PacketOutcome, settings: &EngineSettings) {
         if settings.config.flow_events {
             self.accounts.observe(id, self.table.get(id), outcome.notes);
         }
@@ -356,7 +363,8 @@ impl TcpFlows {
     pub(super) fn tell_stopped(&mut self, id: FlowId, now: Timestamp, session: &mut InspectionSession<'_>) {
         let flow = self.table.get(id);
         if !self.accounts.is_told(id, flow) {
-            let terms = Terms { end: FlowEnd::Stopped, hands_over: session.settings.config.hands_over };
+            let terms =
+                RecordContext { end: FlowEnd::Stopped, hands_over: session.settings.config.hands_over };
             let record = self.accounts.record(id, flow, terms);
             tell_record(FlowFacts::from(flow), record, now, session);
         }
@@ -368,12 +376,12 @@ impl TcpFlows {
         id: FlowId,
         now: Timestamp,
         session: &mut InspectionSession<'_>,
-    ) -> Option<Reopened> {
+    ) -> Option<UnassignedSyns> {
         if !session.settings.config.flow_events {
             return None;
         }
         let flow = self.table.get(id);
-        let terms = Terms { end: FlowEnd::Reused, hands_over: session.settings.config.hands_over };
+        let terms = RecordContext { end: FlowEnd::Reused, hands_over: session.settings.config.hands_over };
         let (record, reopened) = self.accounts.reopen(id, flow, terms);
         if let Some(record) = record {
             tell_record(FlowFacts::from(flow), record, now, session);
@@ -382,8 +390,8 @@ impl TcpFlows {
     }
 
     /// Brings the present values among the counters up to date.
-    pub(super) fn refresh(&self, counters: &mut Counters) {
-        for class in Class::ALL {
+    pub(super) fn refresh(&self, counters: &mut EngineCounters) {
+        for class in FlowClass::ALL {
             *counters.flows_now.of(class) = self.table.count(class) as u64;
         }
     }
@@ -415,30 +423,30 @@ pub(super) fn tell_record(
 
 /// True if nothing more of a flow may pass once it is forgotten: it is blocked, or its end rests on the word
 /// of one end.
-fn stays_barred(flow: &Flow<Conversation>, settings: &EngineSettings) -> bool {
+fn stays_barred(flow: &Flow<UndecidedFlow>, settings: &EngineSettings) -> bool {
     let open_yet = flow.is_closed() && !flow.is_over() && flow.is_supported();
-    let enforces = settings.enforces(flow.key()) && settings.tracking == Tracking::Inline;
-    flow.ruling.blocks() || enforces && flow.ruling == Ruling::Undecided && open_yet
+    let enforces = settings.enforces(flow.key()) && settings.tracking == TrackingMode::Inline;
+    flow.ruling.blocks() || enforces && flow.ruling == FlowDecision::Undecided && open_yet
 }
 
 /// True if a flow stands within a banner.
-pub(super) fn is_amid(flow: &Flow<Conversation>) -> bool {
+pub(super) fn is_amid(flow: &Flow<UndecidedFlow>) -> bool {
     flow.conversation.as_ref().is_some_and(|conversation| conversation.amid_since().is_some())
 }
 
 /// Conversations that have ended, with their buffers, for flows that begin.
 #[derive(Debug, Default)]
 #[expect(clippy::vec_box, reason = "flows take and give the boxes themselves")]
-pub(super) struct SpareConversations(Vec<Box<Conversation>>);
+pub(super) struct SpareConversations(Vec<Box<UndecidedFlow>>);
 
 impl SpareConversations {
     /// One for a flow that begins to speak.
-    pub(super) fn take(&mut self) -> Box<Conversation> {
+    pub(super) fn take(&mut self) -> Box<UndecidedFlow> {
         self.0.pop().unwrap_or_default()
     }
 
     /// Takes the buffers of a conversation that has ended, for another flow.
-    pub(super) fn take_back(&mut self, mut conversation: Box<Conversation>, counters: &mut Counters) {
+    pub(super) fn take_back(&mut self, mut conversation: Box<UndecidedFlow>, counters: &mut EngineCounters) {
         counters.buffered_now -= conversation.accounted;
         if self.0.len() < SPARE_CONVERSATIONS && conversation.recycle() {
             self.0.push(conversation);

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    AnomalyAction, AnomalyPolicy, Checksums, Decision, Engine, EngineConfig, Inspected, PacketInput,
+    AnomalyAction, AnomalyPolicy, ChecksumState, Decision, Engine, EngineConfig, InspectionResult,
+    PacketInput,
 };
-use crate::event::{Application, Endpoint, Event, EventKind, Timestamp};
-use crate::packet::Flags;
+use crate::event::{ApplicationFacts, Endpoint, Event, EventKind, Timestamp};
+use crate::packet::TcpFlags;
 use crate::packet::testing::{SegmentBuilder, endpoint};
 use crate::rules::RuleSet;
 
@@ -60,7 +61,7 @@ impl Setup {
             client: endpoint(client),
             server: endpoint(server),
             next: [1000, 5000],
-            checksums: Checksums::Verify,
+            checksums: ChecksumState::Verify,
             strangers: 0,
         }
     }
@@ -94,7 +95,7 @@ pub(super) struct Conversation {
     /// Strangers that came.
     strangers: u16,
     /// Whether packets' checksums are there to be verified.
-    pub(super) checksums: Checksums,
+    pub(super) checksums: ChecksumState,
 }
 
 /// Another client of the same engine.
@@ -103,7 +104,7 @@ pub(super) struct Other<'c>(&'c mut Conversation);
 impl Other<'_> {
     pub(super) fn syn(&mut self) -> Decision {
         let source = Endpoint { port: 41_000, ..self.0.client };
-        let packet = SegmentBuilder::new(source, self.0.server).flags(Flags::SYN).build();
+        let packet = SegmentBuilder::new(source, self.0.server).flags(TcpFlags::SYN).build();
         self.0.inspect_cut(&packet, packet.len()).decision
     }
 }
@@ -122,12 +123,12 @@ impl Conversation {
 
     pub(super) fn handshake(&mut self) {
         let [client, server] = self.next;
-        let syn = self.segment(true).sequence(client.wrapping_sub(1)).flags(Flags::SYN);
+        let syn = self.segment(true).sequence(client.wrapping_sub(1)).flags(TcpFlags::SYN);
         let answer = self
             .segment(false)
             .sequence(server.wrapping_sub(1))
             .acknowledgement(client)
-            .flags(Flags::SYN | Flags::ACK);
+            .flags(TcpFlags::SYN | TcpFlags::ACK);
         for segment in [syn, answer, self.segment(true)] {
             assert_eq!(self.show(&segment), Decision::Undecided);
         }
@@ -174,15 +175,15 @@ impl Conversation {
 
     /// One end acknowledges all that it was sent.
     pub(super) fn acknowledge(&mut self, from_client: bool) -> Decision {
-        self.send(from_client, Flags::ACK, b"")
+        self.send(from_client, TcpFlags::ACK, b"")
     }
 
     pub(super) fn client(&mut self, payload: &[u8]) -> Decision {
-        self.send(true, Flags::ACK | Flags::PSH, payload)
+        self.send(true, TcpFlags::ACK | TcpFlags::PSH, payload)
     }
 
     pub(super) fn server(&mut self, payload: &[u8]) -> Decision {
-        self.send(false, Flags::ACK | Flags::PSH, payload)
+        self.send(false, TcpFlags::ACK | TcpFlags::PSH, payload)
     }
 
     /// The server sends `count` bytes that never come by here.
@@ -218,7 +219,7 @@ impl Conversation {
     }
 
     /// Shows a segment as a queue with this copy range does: cut, and whole if the engine asks for more.
-    pub(super) fn show_cut(&mut self, segment: &SegmentBuilder, copy_range: usize) -> Inspected {
+    pub(super) fn show_cut(&mut self, segment: &SegmentBuilder, copy_range: usize) -> InspectionResult {
         let packet = segment.build();
         let inspected = self.inspect_cut(&packet, packet.len().min(copy_range));
         match inspected.decision {
@@ -228,7 +229,7 @@ impl Conversation {
     }
 
     /// Shows the first bytes of a packet to the engine.
-    pub(super) fn inspect_cut(&mut self, packet: &[u8], captured: usize) -> Inspected {
+    pub(super) fn inspect_cut(&mut self, packet: &[u8], captured: usize) -> InspectionResult {
         self.now = self.now.after(Duration::from_millis(1));
         let input = PacketInput {
             now: self.now,
@@ -245,7 +246,7 @@ impl Conversation {
     /// Sends in segments of `size` bytes, and says whether one was blocked.
     pub(super) fn sends(&mut self, from_client: bool, octets: &[u8], size: usize) -> bool {
         let mut pieces = octets.chunks(size);
-        pieces.any(|piece| self.send(from_client, Flags::ACK | Flags::PSH, piece) == Decision::Block)
+        pieces.any(|piece| self.send(from_client, TcpFlags::ACK | TcpFlags::PSH, piece) == Decision::Block)
     }
 
     /// True if the flow passes, at the latest once the client has said more than is searched for banners.
@@ -271,7 +272,7 @@ impl Conversation {
         self.events
             .iter()
             .filter_map(|event| {
-                let EventKind::Application(Application::Http(facts)) = &event.kind else { return None };
+                let EventKind::Application(ApplicationFacts::Http(facts)) = &event.kind else { return None };
                 let number = event.flow.as_ref()?.transaction?;
                 let url = facts.request.as_ref().map(|request| request.url.clone()).unwrap_or_default();
                 let (status, length) = facts

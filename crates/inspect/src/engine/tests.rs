@@ -3,8 +3,8 @@ use std::time::Duration;
 
 use super::testing::{Conversation, Setup};
 use super::*;
-use crate::event::{Application, DropReason, Event, EventKind};
-use crate::packet::{Flags, Parsed, parse};
+use crate::event::{ApplicationFacts, DropReason, Event, EventKind};
+use crate::packet::{ParsedPacket, TcpFlags, parse};
 
 const DROP_OLD_SSH: &str = r#"
 [[rule]]
@@ -58,7 +58,7 @@ fn reject_resets_both_ends_with_the_numbers_that_they_expect() {
         let (client_next, server_next) = (talk.client_next(), talk.server_next());
         let Decision::Reject(resets) = talk.server(&BANNER[10..]) else { panic!("not rejected") };
         for (octets, sequence) in [(&resets.to_receiver, server_next), (&resets.to_sender, client_next)] {
-            let Ok(Parsed::Tcp(reset)) = parse(octets, octets.len()) else { panic!("no segment") };
+            let Ok(ParsedPacket::Tcp(reset)) = parse(octets, octets.len()) else { panic!("no segment") };
             assert!(reset.flags().rst() && reset.checksums_valid());
             assert_eq!(reset.sequence(), sequence);
         }
@@ -115,7 +115,7 @@ fn packets_that_are_dropped_fill_no_log_and_the_first_is_told() {
     let packet = talk.server_segment(b"x").bad_checksum().build();
     drops_fill_no_log("bad_checksum", talk, &packet);
     let talk = Setup::enforcing("").open();
-    let packet = talk.server_segment(b"x").flags(Flags::PSH).build();
+    let packet = talk.server_segment(b"x").flags(TcpFlags::PSH).build();
     drops_fill_no_log("data_without_ack", talk, &packet);
     let talk = Setup::enforcing("").open();
     let mut packet = talk.server_packet(b"x");
@@ -151,7 +151,7 @@ fn a_response_is_not_taken_for_another_requests_however_many_wait() {
 fn a_replay_does_not_wait_for_ever_for_what_a_capture_lacks() {
     let mut setup = Setup::monitoring("");
     setup.config.http_inspect = HttpInspect::All;
-    setup.config.tracking = Tracking::Lossy;
+    setup.config.tracking = TrackingMode::Lossy;
     let mut talk = setup.open();
     talk.client(b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
     talk.lose_of_server(50);
@@ -300,7 +300,7 @@ fn a_retransmitted_end_of_a_blocked_banner_stays_blocked() {
     for _ in 0..3 {
         assert_eq!(talk.inspect_cut(&packet, packet.len()).decision, Decision::Block);
     }
-    assert_eq!(talk.send(false, Flags::SYN, b""), Decision::Undecided, "another connection may begin");
+    assert_eq!(talk.send(false, TcpFlags::SYN, b""), Decision::Undecided, "another connection may begin");
 }
 
 #[test]
@@ -390,7 +390,7 @@ fn the_first_segment_of_a_flow_that_was_picked_up_is_rejected_with_the_receivers
 }
 
 fn sequence_of(packet: &[u8]) -> u32 {
-    let Ok(Parsed::Tcp(reset)) = parse(packet, packet.len()) else { panic!("no segment") };
+    let Ok(ParsedPacket::Tcp(reset)) = parse(packet, packet.len()) else { panic!("no segment") };
     reset.sequence()
 }
 
@@ -435,13 +435,13 @@ fn a_packet_that_is_dropped_for_want_of_room_is_told_as_dropped() {
 #[test]
 fn a_server_that_takes_the_data_of_a_reopening_syn_is_read() {
     let mut talk = Setup::enforcing(DROP_OLD_SSH).open();
-    talk.send(true, Flags::FIN | Flags::ACK, b"");
-    talk.send(false, Flags::RST | Flags::ACK, b"");
-    let syn = talk.segment(true).sequence(70_000).flags(Flags::SYN).payload(b"SSH-2.0-x\r\n");
+    talk.send(true, TcpFlags::FIN | TcpFlags::ACK, b"");
+    talk.send(false, TcpFlags::RST | TcpFlags::ACK, b"");
+    let syn = talk.segment(true).sequence(70_000).flags(TcpFlags::SYN).payload(b"SSH-2.0-x\r\n");
     assert_eq!(talk.show(&syn), Decision::Undecided);
     let behind = 70_001 + 11;
     let answer = talk.segment(false).sequence(90_000).acknowledgement(behind);
-    assert_eq!(talk.show(&answer.clone().flags(Flags::SYN | Flags::ACK)), Decision::Undecided);
+    assert_eq!(talk.show(&answer.clone().flags(TcpFlags::SYN | TcpFlags::ACK)), Decision::Undecided);
     assert_eq!(talk.show(&answer.sequence(90_001).payload(BANNER)), Decision::Block);
 }
 
@@ -449,7 +449,7 @@ fn a_server_that_takes_the_data_of_a_reopening_syn_is_read() {
 fn captured_midstream() -> Conversation {
     let mut setup = Setup::monitoring("");
     setup.config.http_inspect = HttpInspect::All;
-    setup.config.tracking = Tracking::Lossy;
+    setup.config.tracking = TrackingMode::Lossy;
     setup.midstream()
 }
 
@@ -480,7 +480,7 @@ fn fields_behind_a_request_without_a_version_are_told_with_it() {
             .events
             .iter()
             .filter_map(|event| match &event.kind {
-                EventKind::Application(Application::Http(http)) => {
+                EventKind::Application(ApplicationFacts::Http(http)) => {
                     http.request.as_ref().map(|request| request.headers.len())
                 }
                 _ => None,

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use compact_str::CompactString;
 
 use super::TlsFacts;
-use crate::terms::{Greeting, Protocol, Side};
+use crate::terms::{GreetingProtocol, Protocol, Side};
 
 /// The facts of one exchange. The event about it and the alerts share them.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Application {
+pub enum ApplicationFacts {
     /// SSH identifications of one flow, with facts about each side.
     Ssh(Arc<SshFacts>),
     /// One HTTP transaction, or the half of it that was seen.
@@ -26,7 +26,7 @@ pub enum Application {
 
 /// A summary with the columns of a flat output format.
 #[derive(Debug, Clone, Default)]
-pub struct Summary<'a> {
+pub struct ApplicationSummary<'a> {
     /// The side that it is about: the server, if it was seen.
     pub from: Option<Side>,
     /// The text that names the software: an identification, a `Server` field, the first line of a
@@ -50,7 +50,7 @@ pub struct Summary<'a> {
     pub title: Option<&'a str>,
 }
 
-impl Application {
+impl ApplicationFacts {
     /// The protocol of the exchange.
     pub fn protocol(&self) -> Protocol {
         match self {
@@ -89,7 +89,7 @@ impl Application {
     }
 
     /// Returns the summary.
-    pub fn summary(&self) -> Summary<'_> {
+    pub fn summary(&self) -> ApplicationSummary<'_> {
         match self {
             Self::Ssh(facts) => facts.summary(),
             Self::Http(facts) => facts.summary(),
@@ -115,17 +115,17 @@ impl SshFacts {
         self.server.as_ref()?.host_key.as_ref()
     }
 
-    fn summary(&self) -> Summary<'_> {
+    fn summary(&self) -> ApplicationSummary<'_> {
         let shown = self.server.as_ref().or(self.client.as_ref());
         let other = self.server.as_ref().and(self.client.as_ref());
-        Summary {
+        ApplicationSummary {
             from: Some(if self.server.is_some() { Side::Server } else { Side::Client }),
             banner: shown.map(|side| side.banner.as_str().into()),
             software: shown.map(|side| side.software_version.as_str().into()),
             product: shown.and_then(|side| side.fingerprint.as_ref()),
             protocol_version: shown.map(|side| side.protocol_version.as_str()),
             client: other.map(|side| (side.banner.as_str(), side.fingerprint.as_ref())),
-            ..Summary::default()
+            ..ApplicationSummary::default()
         }
     }
 }
@@ -140,7 +140,7 @@ pub struct SshSide {
     /// The whole identification line, without its line end.
     pub banner: String,
     /// HASSH of the KEXINIT, if it was seen.
-    pub hassh: Option<Hassh>,
+    pub hassh: Option<HasshFingerprint>,
     /// The key of a server, if a scan asked for it.
     pub host_key: Option<HostKey>,
     /// The product that the fingerprint database names.
@@ -155,12 +155,12 @@ pub struct HostKey {
     /// Fingerprint as OpenSSH shows it: `SHA256:` and base64 without padding.
     pub fingerprint: String,
     /// Result of verifying the signature that came with the key.
-    pub signature: Signature,
+    pub signature: SignatureResult,
 }
 
 /// Result of verifying a host key's signature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Signature {
+pub enum SignatureResult {
     /// The server proved possession of the key.
     Good,
     /// The signature is missing or belongs to another key.
@@ -181,13 +181,13 @@ impl fmt::Display for HostKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name())?;
         match self.signature {
-            Signature::Good => Ok(()),
+            SignatureResult::Good => Ok(()),
             other => write!(f, " (signature {})", other.name()),
         }
     }
 }
 
-impl Signature {
+impl SignatureResult {
     /// A stable name.
     pub const fn name(self) -> &'static str {
         match self {
@@ -200,7 +200,7 @@ impl Signature {
 
 /// A HASSH fingerprint: MD5 (hexadecimal), and the algorithm lists from which it was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hassh {
+pub struct HasshFingerprint {
     /// 32 hexadecimal digits.
     pub hash: String,
     /// `kex;encryption;mac;compression`.
@@ -226,10 +226,10 @@ pub struct HttpFacts {
 }
 
 impl HttpFacts {
-    fn summary(&self) -> Summary<'_> {
+    fn summary(&self) -> ApplicationSummary<'_> {
         let response = self.response.as_ref();
         let server = response.and_then(|response| response.header("Server"));
-        Summary {
+        ApplicationSummary {
             from: response.map(|_| Side::Server),
             banner: server.map(Cow::from),
             software: server.map(Cow::from),
@@ -319,7 +319,7 @@ fn first<'a>(headers: &'a [HeaderField], name: &str) -> Option<&'a str> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GreetingFacts {
     /// The protocol.
-    pub greeting: Greeting,
+    pub greeting: GreetingProtocol,
     /// `220`, `+OK`, `* OK`.
     pub code: String,
     /// Its lines without their ends; at least one.
@@ -333,13 +333,13 @@ pub struct GreetingFacts {
 }
 
 impl GreetingFacts {
-    fn summary(&self) -> Summary<'_> {
-        Summary {
+    fn summary(&self) -> ApplicationSummary<'_> {
+        ApplicationSummary {
             from: Some(Side::Server),
             banner: self.lines.first().map(|line| line.as_str().into()),
             software: Some(self.texts.join(" ").into()),
             product: self.fingerprint.as_ref(),
-            ..Summary::default()
+            ..ApplicationSummary::default()
         }
     }
 }
@@ -374,13 +374,13 @@ impl OtherFacts {
         octets.escape_ascii().to_string()
     }
 
-    fn summary(&self) -> Summary<'_> {
+    fn summary(&self) -> ApplicationSummary<'_> {
         let first = self.from.map(|from| self.first(from)).unwrap_or_default();
-        Summary {
+        ApplicationSummary {
             from: self.from,
             banner: Some(Self::text(first).into()),
             software: Some(self.name.into()),
-            ..Summary::default()
+            ..ApplicationSummary::default()
         }
     }
 }

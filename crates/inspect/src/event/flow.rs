@@ -4,14 +4,14 @@ use super::{DropReason, Protocol, Timestamp};
 
 /// Number of packets and of their bytes, IP headers included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Volume {
+pub struct TrafficVolume {
     /// Packets.
     pub packets: u64,
     /// Number of bytes of IP packets.
     pub octets: u64,
 }
 
-impl Volume {
+impl TrafficVolume {
     /// Counts a packet.
     pub const fn add(&mut self, octets: u64) {
         self.packets += 1;
@@ -33,9 +33,9 @@ pub struct FlowRecord {
     /// Time at which its last packet was seen.
     pub last: Timestamp,
     /// Traffic that the client sent.
-    pub to_server: Volume,
+    pub to_server: TrafficVolume,
     /// Traffic that the server sent.
-    pub to_client: Volume,
+    pub to_client: TrafficVolume,
     /// All TCP flags that the client set.
     pub flags_to_server: u8,
     /// All TCP flags that the server set.

@@ -17,21 +17,22 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use self::application::{
-    Application, GreetingFacts, Hassh, HeaderField, HostKey, HttpFacts, HttpRequestFacts, HttpResponseFacts,
-    OtherFacts, ProductFacts, Signature, SshFacts, SshSide,
+    ApplicationFacts, GreetingFacts, HasshFingerprint, HeaderField, HostKey, HttpFacts, HttpRequestFacts,
+    HttpResponseFacts, OtherFacts, ProductFacts, SignatureResult, SshFacts, SshSide,
 };
-pub use self::flow::{FlowEnd, FlowRecord, FlowState, FlowVerdict, Volume};
+pub use self::flow::{FlowEnd, FlowRecord, FlowState, FlowVerdict, TrafficVolume};
 pub use self::stopped::{DropFacts, DropReason, PacketHeader, ResetFacts, ResetOutcome};
-pub use self::tls::{Certificate, Ja3, TlsAlert, TlsClient, TlsFacts, TlsServer};
+pub use self::tls::{CertificateFacts, Ja3Fingerprint, TlsAlert, TlsClient, TlsFacts, TlsServer};
 use crate::terms::hash::fnv32;
 pub use crate::terms::{
-    Action, AnomalyLayer, Endpoint, Endpoints, Protocol, Severity, Side, Timestamp, Transport, Verdict,
+    AdvisoryVerdict, AnomalyLayer, Endpoint, FlowEndpoints, Protocol, RuleAction, Severity, Side, Timestamp,
+    TransportProtocol,
 };
 use crate::terms::{Anomaly, place};
 
 /// The command that saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Source {
+pub enum EventSource {
     /// Live packets from a netfilter queue.
     Guard,
     /// A capture file.
@@ -40,7 +41,7 @@ pub enum Source {
     Scan,
 }
 
-impl Source {
+impl EventSource {
     /// The name in events.
     pub const fn name(self) -> &'static str {
         match self {
@@ -57,7 +58,7 @@ pub struct Event {
     /// Time at which it was seen.
     pub timestamp: Timestamp,
     /// The command that saw it.
-    pub source: Source,
+    pub source: EventSource,
     /// The flow it belongs to; absent for `Stats`, `Hook`, `Ban` and `Change`.
     pub flow: Option<FlowContext>,
     /// The fact itself.
@@ -102,9 +103,9 @@ pub struct FlowContext {
     /// Constant for the life of the flow, and unique among the flows of that time.
     pub id: u64,
     /// Client and server.
-    pub endpoints: Endpoints,
+    pub endpoints: FlowEndpoints,
     /// The transport protocol.
-    pub transport: Transport,
+    pub transport: TransportProtocol,
     /// The side that sent the packet or banner of the event, if it is one side.
     pub from: Option<Side>,
     /// Interface name, if known.
@@ -128,7 +129,7 @@ pub struct FlowContext {
 #[derive(Debug, Clone, PartialEq)]
 pub enum EventKind {
     /// An exchange in one of the protocols that bannerwall reads.
-    Application(Application),
+    Application(ApplicationFacts),
     /// A rule matched.
     Alert(Arc<AlertFacts>),
     /// A packet was dropped.
@@ -159,7 +160,7 @@ pub struct AlertFacts {
     /// The rule's category, perhaps empty.
     pub category: String,
     /// The action of the rule.
-    pub action: Action,
+    pub action: RuleAction,
     /// True if the flow was really stopped; false in monitor mode and in scan and replay without
     /// `--enforce`.
     pub blocked: bool,
@@ -178,7 +179,7 @@ pub struct AlertFacts {
     /// The override that let the flow pass, if one did.
     pub let_pass: Option<LetPass>,
     /// The whole banner as facts.
-    pub application: Application,
+    pub application: ApplicationFacts,
     /// The result of the resets, if the flow was rejected and the guard sends them.
     pub resets: Option<Box<ResetFacts>>,
     /// The verdict of the rule's advisory about the package, if the rule has one.
@@ -265,7 +266,7 @@ pub struct MatchedText {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerdictFacts {
     /// The verdict.
-    pub verdict: Verdict,
+    pub verdict: AdvisoryVerdict,
     /// The reason, in one line.
     pub reason: String,
     /// The package version with the fix, of the package's own release if that is known.

@@ -1,7 +1,9 @@
 //! Facts about TLS, as far as it is not encrypted.
 
-use super::application::Summary;
-use crate::terms::{AlertCode, CipherSuite, QuicVersion, Side, TlsVersion, Transport, Verification};
+use super::application::ApplicationSummary;
+use crate::terms::{
+    AlertCode, CertificateVerification, CipherSuite, QuicVersion, Side, TlsVersion, TransportProtocol,
+};
 
 /// Facts about one handshake.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -15,7 +17,7 @@ pub struct TlsFacts {
     /// The first alert that was read.
     pub alert: Option<TlsAlert>,
     /// Results of verifying the server's certificates, if that was tried: by a scan.
-    pub verification: Vec<Verification>,
+    pub verification: Vec<CertificateVerification>,
     /// The version of QUIC; none for TLS over TCP.
     pub quic: Option<QuicVersion>,
 }
@@ -41,7 +43,7 @@ pub struct TlsClient {
     /// one's.
     pub ech: bool,
     /// JA3.
-    pub ja3: Ja3,
+    pub ja3: Ja3Fingerprint,
     /// JA4.
     pub ja4: String,
 }
@@ -58,14 +60,14 @@ pub struct TlsServer {
     /// Numbers of its extensions, in order.
     pub extensions: Vec<u16>,
     /// JA3S.
-    pub ja3s: Ja3,
+    pub ja3s: Ja3Fingerprint,
     /// Its certificates, its own first, if they are not encrypted: before TLS 1.3.
-    pub certificates: Vec<Certificate>,
+    pub certificates: Vec<CertificateFacts>,
 }
 
 /// An X.509 certificate, RFC 5280. If it can't be read, only the digests are set.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Certificate {
+pub struct CertificateFacts {
     /// The subject: `C=DE, O=Example, CN=www.example`.
     pub subject: String,
     /// The issuer.
@@ -96,7 +98,7 @@ pub struct Certificate {
 
 /// A JA3 or JA3S fingerprint: MD5 (hexadecimal), and the numbers from which it was made.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Ja3 {
+pub struct Ja3Fingerprint {
     /// 32 hexadecimal digits.
     pub hash: String,
     /// `771,4865-4866,0-23,29-23,0`.
@@ -116,8 +118,8 @@ pub struct TlsAlert {
 
 impl TlsFacts {
     /// The transport protocol.
-    pub const fn transport(&self) -> Transport {
-        if self.quic.is_some() { Transport::Udp } else { Transport::Tcp }
+    pub const fn transport(&self) -> TransportProtocol {
+        if self.quic.is_some() { TransportProtocol::Udp } else { TransportProtocol::Tcp }
     }
 
     /// The name that the client requested.
@@ -158,13 +160,13 @@ impl TlsFacts {
             subject => subject,
         };
         let until = if day.is_empty() { String::new() } else { format!("until {day}") };
-        let faults = self.verification.iter().filter(|told| **told != Verification::Valid);
+        let faults = self.verification.iter().filter(|told| **told != CertificateVerification::Valid);
         let parts = [name, &until].into_iter().chain(faults.map(|fault| fault.name()));
         Some(parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", "))
     }
 
     /// The server's own certificate.
-    pub fn certificate(&self) -> Option<&Certificate> {
+    pub fn certificate(&self) -> Option<&CertificateFacts> {
         self.server.as_ref()?.certificates.first()
     }
 
@@ -176,26 +178,26 @@ impl TlsFacts {
             texts + 2 * (numbers + client.signature_algorithms.len()) + client.ja3.string.len()
         });
         let server = self.server.as_ref().map_or(0, |server| {
-            let certificates: usize = server.certificates.iter().map(Certificate::weight).sum();
+            let certificates: usize = server.certificates.iter().map(CertificateFacts::weight).sum();
             server.ja3s.string.len() + certificates
         });
         size_of::<Self>() + client + server
     }
 
-    pub(super) fn summary(&self) -> Summary<'_> {
+    pub(super) fn summary(&self) -> ApplicationSummary<'_> {
         let answered = self.server.is_some() || self.alert.is_some_and(|alert| alert.from == Side::Server);
         let from = if answered { Side::Server } else { Side::Client };
-        Summary {
+        ApplicationSummary {
             from: Some(from),
             banner: Some(self.line(from).into()),
             protocol_version: self.version().map(TlsVersion::name),
             url: self.name(),
-            ..Summary::default()
+            ..ApplicationSummary::default()
         }
     }
 }
 
-impl Certificate {
+impl CertificateFacts {
     fn weight(&self) -> usize {
         let names: usize = self.names.iter().map(String::len).sum();
         size_of::<Self>() + self.subject.len() + self.issuer.len() + names

@@ -1,11 +1,11 @@
 //! Collects the bytes of one direction in order; of conflicting bytes, the first win.
 //!
-//! Only undecided directions have a [`Collector`]. It holds three things: bytes that its owner has not
+//! Only undecided directions have a [`StreamCollector`]. It holds three things: bytes that its owner has not
 //! read yet; bytes that passed and are not acknowledged yet, to detect other values for them; and a
 //! bounded amount of bytes ahead of a gap.
 
-use super::stream::{Known, distance};
-use super::{Anomaly, AnomalySet, Stream};
+use super::stream::{StreamFlags, distance};
+use super::{Anomaly, AnomalySet, StreamState};
 
 /// Number of acknowledged bytes that are kept.
 const HISTORY: usize = 4096;
@@ -22,14 +22,14 @@ const BLIND_WINDOW: i32 = 1 << 20;
 
 /// Bounds of the bytes ahead of a gap, for each direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct CollectorLimits {
     /// Pieces.
     pub pieces: usize,
     /// Bytes.
     pub octets: usize,
 }
 
-impl Default for Limits {
+impl Default for CollectorLimits {
     fn default() -> Self {
         Self { pieces: 64, octets: 64 << 10 }
     }
@@ -37,27 +37,27 @@ impl Default for Limits {
 
 /// The bytes of one direction.
 #[derive(Debug, Default)]
-pub struct Collector {
+pub struct StreamCollector {
     octets: Vec<u8>,
     /// Number of `octets` that were read.
     read: usize,
     /// Bytes ahead of a gap: in order, without overlaps.
-    pending: Vec<Piece>,
+    pending: Vec<StreamPiece>,
     pending_octets: usize,
     /// The sequence number that `pending` waits for, while it holds anything.
     awaited: u32,
     /// Bytes before `octets` that passed and are not acknowledged, oldest first.
-    pins: Vec<Piece>,
+    pins: Vec<StreamPiece>,
     pinned_octets: usize,
 }
 
 #[derive(Debug)]
-struct Piece {
+struct StreamPiece {
     sequence: u32,
     octets: Vec<u8>,
 }
 
-impl Piece {
+impl StreamPiece {
     fn end(&self) -> u32 {
         self.sequence.wrapping_add(length(&self.octets))
     }
@@ -65,9 +65,9 @@ impl Piece {
 
 /// Result of offering one segment's payload.
 #[derive(Debug, Default)]
-pub struct Offer<'p> {
-    /// The payload's bytes that are next in order; the caller passes them to [`Collector::keep`] or
-    /// [`Collector::skip`]. Empty if they had to go through the collector.
+pub struct OfferedPayload<'p> {
+    /// The payload's bytes that are next in order; the caller passes them to [`StreamCollector::keep`] or
+    /// [`StreamCollector::skip`]. Empty if they had to go through the collector.
     pub fresh: &'p [u8],
     /// The anomalies of the payload.
     pub anomalies: AnomalySet,
@@ -81,7 +81,7 @@ pub struct Offer<'p> {
     pub unread: Vec<u8>,
 }
 
-impl Collector {
+impl StreamCollector {
     /// Bytes in order that were not read yet.
     pub fn unread(&self) -> &[u8] {
         self.octets.get(self.read..).unwrap_or_default()
@@ -93,7 +93,13 @@ impl Collector {
     }
 
     /// Returns the anomalies of a payload at `sequence` without taking it.
-    pub fn assess(&self, stream: &Stream, sequence: u32, payload: &[u8], limits: Limits) -> AnomalySet {
+    pub fn assess(
+        &self,
+        stream: &StreamState,
+        sequence: u32,
+        payload: &[u8],
+        limits: CollectorLimits,
+    ) -> AnomalySet {
         let mut anomalies = AnomalySet::default();
         if !stream.is_open() || payload.is_empty() {
             return anomalies;
@@ -114,27 +120,27 @@ impl Collector {
     /// Takes the payload at `sequence`, which must not be empty, and reports its anomalies.
     pub fn offer<'p>(
         &mut self,
-        stream: &mut Stream,
+        stream: &mut StreamState,
         sequence: u32,
         payload: &'p [u8],
-        limits: Limits,
-    ) -> Offer<'p> {
+        limits: CollectorLimits,
+    ) -> OfferedPayload<'p> {
         let anomalies = self.assess(stream, sequence, payload, limits);
         let mut offer = self.take(stream, sequence, payload, limits);
         anomalies.iter().for_each(|anomaly| _ = offer.anomalies.insert(anomaly));
         offer
     }
 
-    /// Takes the payload at `sequence`, which must not be empty; [`Collector::assess`] reports its
+    /// Takes the payload at `sequence`, which must not be empty; [`StreamCollector::assess`] reports its
     /// anomalies. Of bytes that are already known, the first ones stay.
     pub fn take<'p>(
         &mut self,
-        stream: &mut Stream,
+        stream: &mut StreamState,
         sequence: u32,
         payload: &'p [u8],
-        limits: Limits,
-    ) -> Offer<'p> {
-        let mut offer = Offer::default();
+        limits: CollectorLimits,
+    ) -> OfferedPayload<'p> {
+        let mut offer = OfferedPayload::default();
         if !stream.is_open() {
             stream.open(sequence);
         }
@@ -165,14 +171,14 @@ impl Collector {
     }
 
     /// True if there is no space for `count` more bytes ahead of a gap.
-    pub fn is_crowded(&self, count: usize, limits: Limits) -> bool {
+    pub fn is_crowded(&self, count: usize, limits: CollectorLimits) -> bool {
         !self.pending.is_empty()
             && (self.pending.len() >= limits.pieces || self.pending_octets + count > limits.octets)
     }
 
     /// Skips the gap and continues with the bytes after it. Drops unread bytes, and returns the number of
     /// missing ones.
-    pub fn give_up_gap(&mut self, stream: &mut Stream) -> Option<u32> {
+    pub fn give_up_gap(&mut self, stream: &mut StreamState) -> Option<u32> {
         let resume = self.pending.first()?.sequence;
         let missing = resume.wrapping_sub(self.awaited);
         stream.next = resume;
@@ -181,12 +187,12 @@ impl Collector {
         Some(missing)
     }
 
-    /// Stores bytes that [`Collector::offer`] returned as fresh.
+    /// Stores bytes that [`StreamCollector::offer`] returned as fresh.
     pub fn keep(&mut self, fresh: &[u8]) {
         append(&mut self.octets, fresh);
     }
 
-    /// Skips bytes that [`Collector::offer`] returned as fresh, and drops all history. Allowed only if
+    /// Skips bytes that [`StreamCollector::offer`] returned as fresh, and drops all history. Allowed only if
     /// nothing is unread.
     pub fn skip(&mut self) {
         self.octets.clear();
@@ -195,7 +201,7 @@ impl Collector {
     }
 
     /// Marks `count` unread bytes as read, and drops those that the receiver has acknowledged.
-    pub fn advance(&mut self, stream: &Stream, count: usize) {
+    pub fn advance(&mut self, stream: &StreamState, count: usize) {
         self.read = (self.read + count).min(self.octets.len());
         if self.read > HISTORY {
             let pinned = self.octets.len().saturating_sub(self.unpinned(stream, stream.next));
@@ -212,7 +218,7 @@ impl Collector {
     }
 
     /// Returns the number of `octets`, which end before `end`, that no other bytes can replace any more.
-    fn unpinned(&self, stream: &Stream, end: u32) -> usize {
+    fn unpinned(&self, stream: &StreamState, end: u32) -> usize {
         if stream.is_acknowledged() {
             let first = end.wrapping_sub(length(&self.octets));
             usize::try_from(distance(first, stream.acknowledged)).unwrap_or(0).min(self.octets.len())
@@ -223,13 +229,13 @@ impl Collector {
 
     /// Drops the bytes in order, which end before `end`: they will not be read. Of these, the bytes
     /// without an acknowledgement stay protected against replacement.
-    pub fn freeze(&mut self, stream: &Stream, end: u32) {
+    pub fn freeze(&mut self, stream: &StreamState, end: u32) {
         self.release(stream);
         let unpinned = self.unpinned(stream, end);
         if let Some(pinned) = self.octets.get(unpinned..).filter(|pinned| !pinned.is_empty()) {
             self.pinned_octets += pinned.len();
             let sequence = end.wrapping_sub(length(pinned));
-            self.pins.push(Piece { sequence, octets: pinned.to_vec() });
+            self.pins.push(StreamPiece { sequence, octets: pinned.to_vec() });
         }
         while self.pinned_octets > PIN_LIMIT && !self.pins.is_empty() {
             self.pinned_octets -= self.pins.remove(0).octets.len();
@@ -237,16 +243,16 @@ impl Collector {
         self.skip();
     }
 
-    /// Does the same as [`Collector::freeze`] for all bytes in order, and drops the bytes ahead of a gap.
-    pub fn settle(&mut self, stream: &Stream) {
+    /// Does the same as [`StreamCollector::freeze`] for all bytes in order, and drops the bytes ahead of a gap.
+    pub fn settle(&mut self, stream: &StreamState) {
         self.freeze(stream, stream.next);
         self.pending.clear();
         self.pending_octets = 0;
     }
 
     /// Drops the pins that the receiver has acknowledged.
-    pub fn release(&mut self, stream: &Stream) {
-        if self.pins.is_empty() || !stream.known.has(Known::ACKNOWLEDGED) {
+    pub fn release(&mut self, stream: &StreamState) {
+        if self.pins.is_empty() || !stream.known.has(StreamFlags::ACKNOWLEDGED) {
             return;
         }
         self.pins.retain(|pin| distance(stream.acknowledged, pin.end()) > 0);
@@ -255,7 +261,7 @@ impl Collector {
 
     /// True if more than `room` bytes without an acknowledgement are held. If neither a SYN nor an
     /// acknowledgement was seen, none may ever come: then the oldest are dropped.
-    pub fn is_full_of_pins(&self, stream: &Stream, room: usize) -> bool {
+    pub fn is_full_of_pins(&self, stream: &StreamState, room: usize) -> bool {
         if !stream.is_acknowledged() && !stream.is_from_start() {
             return false;
         }
@@ -276,7 +282,7 @@ impl Collector {
     }
 
     /// Drops everything and expects `sequence` next: earlier bytes were not accepted.
-    pub fn rewind(&mut self, stream: &mut Stream, sequence: u32) {
+    pub fn rewind(&mut self, stream: &mut StreamState, sequence: u32) {
         self.forget();
         stream.next = sequence;
         stream.highest = sequence;
@@ -284,11 +290,11 @@ impl Collector {
 
     /// Expects `sequence` next, which is before all collected bytes. These are held until the gap is
     /// filled.
-    pub fn step_back(&mut self, stream: &mut Stream, sequence: u32) {
+    pub fn step_back(&mut self, stream: &mut StreamState, sequence: u32) {
         let start = stream.next.wrapping_sub(length(&self.octets));
         let mut held = std::mem::take(&mut self.pins);
         if !self.octets.is_empty() {
-            held.push(Piece { sequence: start, octets: std::mem::take(&mut self.octets) });
+            held.push(StreamPiece { sequence: start, octets: std::mem::take(&mut self.octets) });
         }
         held.append(&mut self.pending);
         self.pending = held;
@@ -309,11 +315,11 @@ impl Collector {
 
     /// True if data at `sequence` is outside of the receiver's window. Data that is next in order is
     /// never refused: if the receiver has no space for it, it will be sent again.
-    fn is_beyond_window(&self, stream: &Stream, sequence: u32) -> bool {
+    fn is_beyond_window(&self, stream: &StreamState, sequence: u32) -> bool {
         if distance(stream.next, sequence) <= 0 {
             return false;
         }
-        if stream.known.has(Known::ACKNOWLEDGED) {
+        if stream.known.has(StreamFlags::ACKNOWLEDGED) {
             distance(stream.edge, sequence) > 0
         } else {
             distance(stream.next, sequence) > BLIND_WINDOW
@@ -321,7 +327,7 @@ impl Collector {
     }
 
     /// Skips bytes that the receiver has acknowledged and that never passed here.
-    fn close_gap(&mut self, stream: &mut Stream, sequence: u32, offer: &mut Offer<'_>) {
+    fn close_gap(&mut self, stream: &mut StreamState, sequence: u32, offer: &mut OfferedPayload<'_>) {
         let Some(resume) = acknowledged_gap(stream, stream.next, &self.pending, sequence) else { return };
         offer.gap = distance(stream.next, resume).unsigned_abs();
         offer.anomalies.insert(Anomaly::Gap);
@@ -332,15 +338,15 @@ impl Collector {
 
     /// True if bytes differ from those that passed at the same position. Bytes that the receiver has
     /// acknowledged are not compared: nothing can replace them, and keep-alive probes send garbage there.
-    fn contradicts(&self, stream: &Stream, sequence: u32, payload: &[u8]) -> bool {
-        if !stream.known.has(Known::ACKNOWLEDGED)
+    fn contradicts(&self, stream: &StreamState, sequence: u32, payload: &[u8]) -> bool {
+        if !stream.known.has(StreamFlags::ACKNOWLEDGED)
             && !stream.is_from_start()
             && payload.len() == 1
             && sequence.wrapping_add(1) == stream.next
         {
             return false;
         }
-        let acknowledged = stream.known.has(Known::ACKNOWLEDGED).then_some(stream.acknowledged);
+        let acknowledged = stream.known.has(StreamFlags::ACKNOWLEDGED).then_some(stream.acknowledged);
         let first = stream.next.wrapping_sub(length(&self.octets));
         let pieces =
             self.pins.iter().chain(&self.pending).map(|piece| (piece.sequence, piece.octets.as_slice()));
@@ -351,7 +357,13 @@ impl Collector {
 
     /// True if there is no space for a payload ahead of a gap. Data that fills the gap is always taken,
     /// however much waits after it: refusing it would keep all of that for ever.
-    fn is_too_much(&self, stream: &Stream, sequence: u32, payload: &[u8], limits: Limits) -> bool {
+    fn is_too_much(
+        &self,
+        stream: &StreamState,
+        sequence: u32,
+        payload: &[u8],
+        limits: CollectorLimits,
+    ) -> bool {
         let (mut next, mut pending) = (stream.next, self.pending.as_slice());
         while let Some(resume) = acknowledged_gap(stream, next, pending, sequence) {
             (next, pending) = promoted(resume, pending);
@@ -369,7 +381,14 @@ impl Collector {
     }
 
     /// Adds the part of `rest` that is not held yet.
-    fn hold(&mut self, stream: &Stream, start: u32, rest: &[u8], limits: Limits, offer: &mut Offer<'_>) {
+    fn hold(
+        &mut self,
+        stream: &StreamState,
+        start: u32,
+        rest: &[u8],
+        limits: CollectorLimits,
+        offer: &mut OfferedPayload<'_>,
+    ) {
         // Sequence numbers wrap around, so distances from the awaited byte are compared.
         let base = stream.next;
         let offset = |sequence: u32| sequence.wrapping_sub(base) as usize;
@@ -390,8 +409,10 @@ impl Collector {
                     return;
                 }
                 self.pending_octets += octets.len();
-                let piece =
-                    Piece { sequence: start.wrapping_add(truncate(from_rest)), octets: octets.to_vec() };
+                let piece = StreamPiece {
+                    sequence: start.wrapping_add(truncate(from_rest)),
+                    octets: octets.to_vec(),
+                };
                 self.pending.insert(index, piece);
                 at = piece_start;
             } else {
@@ -405,7 +426,7 @@ impl Collector {
     }
 
     /// Moves held pieces after a filled gap to the bytes in order, without bytes that were skipped.
-    pub fn promote(&mut self, stream: &mut Stream) {
+    pub fn promote(&mut self, stream: &mut StreamState) {
         let mut count = 0;
         for piece in &self.pending {
             let ahead = distance(stream.next, piece.sequence);
@@ -434,17 +455,18 @@ fn append(octets: &mut Vec<u8>, more: &[u8]) {
 
 /// Returns the end of bytes from `next` on that the receiver has acknowledged and that never passed here.
 /// They end before those at `sequence` and those held.
-fn acknowledged_gap(stream: &Stream, next: u32, pending: &[Piece], sequence: u32) -> Option<u32> {
+fn acknowledged_gap(stream: &StreamState, next: u32, pending: &[StreamPiece], sequence: u32) -> Option<u32> {
     let resume = match pending.first() {
         Some(piece) if distance(piece.sequence, sequence) > 0 => piece.sequence,
         _ => sequence,
     };
-    let acknowledged = stream.known.has(Known::ACKNOWLEDGED) && distance(resume, stream.acknowledged) >= 0;
+    let acknowledged =
+        stream.known.has(StreamFlags::ACKNOWLEDGED) && distance(resume, stream.acknowledged) >= 0;
     (acknowledged && distance(next, resume) > 0).then_some(resume)
 }
 
 /// Returns the next expected number and the rest of `pending`, once bytes up to `next` are known.
-fn promoted(mut next: u32, mut pending: &[Piece]) -> (u32, &[Piece]) {
+fn promoted(mut next: u32, mut pending: &[StreamPiece]) -> (u32, &[StreamPiece]) {
     while let Some((piece, rest)) = pending.split_first().filter(|(it, _)| distance(next, it.sequence) <= 0) {
         next = if distance(next, piece.end()) > 0 { piece.end() } else { next };
         pending = rest;
@@ -467,7 +489,7 @@ fn differs(old: (u32, &[u8]), new: (u32, &[u8]), acknowledged: Option<u32>) -> b
     old.iter().zip(new).any(|(old, new)| old != new)
 }
 
-/// Returns the length of bytes from one packet or within [`Limits`].
+/// Returns the length of bytes from one packet or within [`CollectorLimits`].
 fn length(octets: &[u8]) -> u32 {
     truncate(octets.len())
 }

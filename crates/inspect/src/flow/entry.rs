@@ -1,7 +1,7 @@
 //! One flow: the state of its two ends, and the decision about it.
 
-use super::stream::Known;
-use super::{AnomalySet, End, FlowKey, Stream};
+use super::stream::StreamFlags;
+use super::{AnomalySet, FlowKey, KeyEnd, StreamState};
 use crate::event::{Side, Timestamp};
 use crate::packet::Segment;
 
@@ -19,7 +19,7 @@ const NANOS_PER_SECOND: u64 = 1_000_000_000;
 /// State of a flow in the table. Flows of one class are evicted in the order of their last packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Class {
+pub enum FlowClass {
     /// Only a SYN was seen.
     Opening,
     /// Picked up in its middle, and neither end has confirmed data of the other.
@@ -34,7 +34,7 @@ pub enum Class {
     Closed,
 }
 
-impl Class {
+impl FlowClass {
     /// All classes, in the order of their numbers.
     pub const ALL: [Self; 6] =
         [Self::Opening, Self::Unconfirmed, Self::Undecided, Self::Passed, Self::Blocked, Self::Closed];
@@ -43,7 +43,7 @@ impl Class {
 /// The decision about a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Ruling {
+pub enum FlowDecision {
     /// Nothing yet.
     Undecided,
     /// All further packets pass.
@@ -57,7 +57,7 @@ pub enum Ruling {
     Rejected,
 }
 
-impl Ruling {
+impl FlowDecision {
     /// True if all further packets are dropped.
     pub const fn blocks(self) -> bool {
         matches!(self, Self::Blocked | Self::Refused | Self::Rejected)
@@ -71,7 +71,7 @@ pub struct Flow<C> {
     pub conversation: Option<Box<C>>,
     started: Timestamp,
     pub(super) last_seen: Timestamp,
-    pub(super) ends: Ends,
+    pub(super) ends: EndStates,
     pub(super) key: FlowKey,
     pub(super) previous: u32,
     pub(super) next: u32,
@@ -80,8 +80,8 @@ pub struct Flow<C> {
     /// Anomalies that were reported already.
     pub reported: AnomalySet,
     /// The decision.
-    pub ruling: Ruling,
-    pub(super) class: Class,
+    pub ruling: FlowDecision,
+    pub(super) class: FlowClass,
 }
 
 /// The properties of a SYN that matter for its connection.
@@ -90,7 +90,7 @@ pub struct OpeningSyn {
     /// Initial sequence number.
     pub initial: u32,
     /// The end that sent it.
-    pub from: End,
+    pub from: KeyEnd,
     /// Its hop limit.
     pub hop_limit: u8,
     /// Its options.
@@ -136,7 +136,7 @@ impl SynOptions {
 
 impl OpeningSyn {
     /// Returns the properties of the SYN `segment`.
-    pub(super) fn of(segment: &Segment<'_>, from: End) -> Self {
+    pub(super) fn of(segment: &Segment<'_>, from: KeyEnd) -> Self {
         Self {
             initial: segment.sequence(),
             from,
@@ -149,11 +149,11 @@ impl OpeningSyn {
 /// State of a flow's two ends by their headers. It is small, so it can be restored if a segment is
 /// refused.
 #[derive(Debug, Clone, Copy)]
-pub struct Ends {
-    pub(super) streams: [Stream; 2],
+pub struct EndStates {
+    pub(super) streams: [StreamState; 2],
     /// A SYN that may open the flow again.
     pub(super) reopening: Option<OpeningSyn>,
-    pub(super) client: End,
+    pub(super) client: KeyEnd,
     /// True if it is certain which end is the client.
     pub(super) client_known: bool,
     /// Number of unanswered probes; those within one second count once.
@@ -163,37 +163,37 @@ pub struct Ends {
 }
 
 /// The parts of a flow that change while a segment is read, borrowed separately.
-pub struct Parts<'f, C> {
+pub struct FlowParts<'f, C> {
     /// The collected data and the dialogue so far.
     pub conversation: &'f mut Option<Box<C>>,
     /// The stream of the segment's sender.
-    pub own: &'f mut Stream,
+    pub own: &'f mut StreamState,
     /// The stream of its peer.
-    pub peer: &'f mut Stream,
+    pub peer: &'f mut StreamState,
     /// Anomalies that were reported already.
     pub reported: &'f mut AnomalySet,
 }
 
-impl Ends {
-    pub(super) const fn new(client: End) -> Self {
-        let streams = [Stream::NEW, Stream::NEW];
+impl EndStates {
+    pub(super) const fn new(client: KeyEnd) -> Self {
+        let streams = [StreamState::NEW, StreamState::NEW];
         Self { streams, reopening: None, client, client_known: false, probes: 0, probed: 0 }
     }
 
     /// The stream of one end.
-    pub const fn stream(&self, end: End) -> &Stream {
+    pub const fn stream(&self, end: KeyEnd) -> &StreamState {
         let [low, high] = &self.streams;
         match end {
-            End::Low => low,
-            End::High => high,
+            KeyEnd::Low => low,
+            KeyEnd::High => high,
         }
     }
 
-    pub(super) const fn stream_mut(&mut self, end: End) -> &mut Stream {
+    pub(super) const fn stream_mut(&mut self, end: KeyEnd) -> &mut StreamState {
         let [low, high] = &mut self.streams;
         match end {
-            End::Low => low,
-            End::High => high,
+            KeyEnd::Low => low,
+            KeyEnd::High => high,
         }
     }
 }
@@ -201,46 +201,46 @@ impl Ends {
 const _: () = assert!(size_of::<Flow<()>>() <= 152, "a million flows fit into 256 MiB");
 
 impl<C> Flow<C> {
-    pub(super) fn new(key: FlowKey, client: End, now: Timestamp) -> Self {
+    pub(super) fn new(key: FlowKey, client: KeyEnd, now: Timestamp) -> Self {
         Self {
             conversation: None,
             started: now,
             last_seen: now,
-            ends: Ends::new(client),
+            ends: EndStates::new(client),
             key,
             previous: NONE,
             next: NONE,
             label: 0,
             reported: AnomalySet::default(),
-            ruling: Ruling::Undecided,
-            class: Class::Opening,
+            ruling: FlowDecision::Undecided,
+            class: FlowClass::Opening,
         }
     }
 
     /// State of its ends by their headers.
-    pub const fn ends(&self) -> &Ends {
+    pub const fn ends(&self) -> &EndStates {
         &self.ends
     }
 
     /// Restores the state before a segment that is refused.
-    pub const fn restore(&mut self, ends: Ends) {
+    pub const fn restore(&mut self, ends: EndStates) {
         self.ends = ends;
     }
 
     /// Returns the parts that change while a segment of one end is read.
-    pub const fn parts(&mut self, from: End) -> Parts<'_, C> {
+    pub const fn parts(&mut self, from: KeyEnd) -> FlowParts<'_, C> {
         let [low, high] = &mut self.ends.streams;
         let (own, peer) = match from {
-            End::Low => (low, high),
-            End::High => (high, low),
+            KeyEnd::Low => (low, high),
+            KeyEnd::High => (high, low),
         };
-        Parts { conversation: &mut self.conversation, own, peer, reported: &mut self.reported }
+        FlowParts { conversation: &mut self.conversation, own, peer, reported: &mut self.reported }
     }
 
     /// True if only one end was ever seen, and its SYN was neither seen nor answered.
     pub fn is_one_way(&self) -> bool {
         let [low, high] = &self.ends.streams;
-        low.known.has(Known::HEARD) != high.known.has(Known::HEARD)
+        low.known.has(StreamFlags::HEARD) != high.known.has(StreamFlags::HEARD)
     }
 
     /// True if only one end was ever heard, and the other has answered none of the probes.
@@ -268,52 +268,53 @@ impl<C> Flow<C> {
     ///
     /// One end alone proves nothing. The sender may send bytes that its receiver ignores. The receiver may
     /// acknowledge bytes that were never sent.
-    pub const fn agrees_on(&mut self, from: End, sequence: u32) -> bool {
+    pub const fn agrees_on(&mut self, from: KeyEnd, sequence: u32) -> bool {
         let stream = self.ends.stream_mut(from);
         stream.agree_on(sequence);
         stream.is_agreed()
     }
 
     /// True if bytes of an end were read at a position on which its receiver has not agreed.
-    pub fn has_read_disputed(&self, from: End) -> bool {
+    pub fn has_read_disputed(&self, from: KeyEnd) -> bool {
         let stream = self.ends.stream(from);
-        stream.known.has(Known::SEEN) && !stream.is_agreed()
+        stream.known.has(StreamFlags::SEEN) && !stream.is_agreed()
     }
 
     /// True if the SYN of an end was seen.
     pub fn is_from_start(&self) -> bool {
-        self.ends.streams.iter().any(Stream::is_from_start)
+        self.ends.streams.iter().any(StreamState::is_from_start)
     }
 
     /// True if only a SYN of one end was seen.
     pub fn is_opening(&self) -> bool {
         let [low, high] = &self.ends.streams;
-        let alone =
-            |one: &Stream, other: &Stream| one.is_from_start() && !one.is_acknowledged() && !other.is_open();
+        let alone = |one: &StreamState, other: &StreamState| {
+            one.is_from_start() && !one.is_acknowledged() && !other.is_open()
+        };
         alone(low, high) || alone(high, low)
     }
 
     /// Resets the flow: it is picked up in its middle.
-    pub fn begin_amid(&mut self, client: End, now: Timestamp) {
+    pub fn begin_amid(&mut self, client: KeyEnd, now: Timestamp) {
         self.restart(client, now);
     }
 
     /// True if one end has acknowledged data that was seen of the other. Forging packets of one end is
     /// not enough for that.
     pub fn is_confirmed(&self) -> bool {
-        let agrees = |known: Known| known.has(Known::CONFIRMED) || known.has(Known::AGREED);
+        let agrees = |known: StreamFlags| known.has(StreamFlags::CONFIRMED) || known.has(StreamFlags::AGREED);
         self.ends.streams.iter().any(|stream| agrees(stream.known))
     }
 
     /// True if one end has acknowledged bytes near those that were seen of the other. Bytes far away were
     /// forged.
     pub fn is_supported(&self) -> bool {
-        self.is_confirmed() || self.ends.streams.iter().any(Stream::is_acknowledged_nearby)
+        self.is_confirmed() || self.ends.streams.iter().any(StreamState::is_acknowledged_nearby)
     }
 
     /// True once each end has acknowledged data of the other: neither is forged.
     pub fn is_established(&self) -> bool {
-        self.ends.streams.iter().all(|stream| stream.known.has(Known::CONFIRMED))
+        self.ends.streams.iter().all(|stream| stream.known.has(StreamFlags::CONFIRMED))
     }
 
     /// Its key.
@@ -357,17 +358,17 @@ impl<C> Flow<C> {
     }
 
     /// Its class.
-    pub const fn class(&self) -> Class {
+    pub const fn class(&self) -> FlowClass {
         self.class
     }
 
     /// Returns the side of an end.
-    pub fn side(&self, end: End) -> Side {
+    pub fn side(&self, end: KeyEnd) -> Side {
         if end == self.ends.client { Side::Client } else { Side::Server }
     }
 
     /// Returns the end of a side.
-    pub const fn end(&self, side: Side) -> End {
+    pub const fn end(&self, side: Side) -> KeyEnd {
         match side {
             Side::Client => self.ends.client,
             Side::Server => self.ends.client.other(),
@@ -380,23 +381,23 @@ impl<C> Flow<C> {
     }
 
     /// Sets `end` as the client.
-    pub fn set_client(&mut self, end: End) {
+    pub fn set_client(&mut self, end: KeyEnd) {
         self.ends.client = end;
         self.ends.client_known = true;
     }
 
     /// The stream of one end.
-    pub const fn stream(&self, end: End) -> &Stream {
+    pub const fn stream(&self, end: KeyEnd) -> &StreamState {
         self.ends.stream(end)
     }
 
     /// The stream of one end.
-    pub const fn stream_mut(&mut self, end: End) -> &mut Stream {
+    pub const fn stream_mut(&mut self, end: KeyEnd) -> &mut StreamState {
         self.ends.stream_mut(end)
     }
 
     /// Resets everything but the key: the ends open a new connection.
-    pub(super) fn restart(&mut self, client: End, now: Timestamp) {
+    pub(super) fn restart(&mut self, client: KeyEnd, now: Timestamp) {
         let fresh = Self::new(self.key, client, now);
         let (previous, next, class) = (self.previous, self.next, self.class);
         *self = Self { previous, next, class, last_seen: self.last_seen, ..fresh };

@@ -11,14 +11,14 @@ use crate::terms::hash;
 /// the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum End {
+pub enum KeyEnd {
     /// The smaller endpoint.
     Low,
     /// The greater endpoint.
     High,
 }
 
-impl End {
+impl KeyEnd {
     /// The opposite end.
     #[must_use]
     pub const fn other(self) -> Self {
@@ -42,17 +42,17 @@ pub struct FlowKey {
 
 impl FlowKey {
     /// Returns the key of a segment's flow, and the end that sent the segment.
-    pub fn of(segment: &Segment<'_>) -> (Self, End) {
+    pub fn of(segment: &Segment<'_>) -> (Self, KeyEnd) {
         Self::between(segment.addresses(), segment.source_port(), segment.destination_port())
     }
 
     /// Returns the key of a datagram's flow, and the end that sent it. Flows of TCP and UDP may have the
     /// same key, so they have separate tables.
-    pub fn of_datagram(datagram: &Datagram<'_>) -> (Self, End) {
+    pub fn of_datagram(datagram: &Datagram<'_>) -> (Self, KeyEnd) {
         Self::between(datagram.addresses(), datagram.source_port(), datagram.destination_port())
     }
 
-    fn between(addresses: Addresses, source_port: u16, destination_port: u16) -> (Self, End) {
+    fn between(addresses: Addresses, source_port: u16, destination_port: u16) -> (Self, KeyEnd) {
         let (source, destination) = match addresses {
             Addresses::V4(source, destination) => (mapped(source), mapped(destination)),
             Addresses::V6(source, destination) => (source, destination),
@@ -81,24 +81,24 @@ impl FlowKey {
         let high_port: &[u8; 2] = high_port.try_into().ok()?;
         let low = (*low, u16::from_be_bytes(*low_port));
         let (key, from) = Self::new(low, (*high, u16::from_be_bytes(*high_port)));
-        (from == End::Low).then_some(key)
+        (from == KeyEnd::Low).then_some(key)
     }
 
-    fn new(source: ([u8; 16], u16), destination: ([u8; 16], u16)) -> (Self, End) {
+    fn new(source: ([u8; 16], u16), destination: ([u8; 16], u16)) -> (Self, KeyEnd) {
         let place = |(octets, port): ([u8; 16], u16)| (u128::from_be_bytes(octets), port);
-        let from = if place(source) <= place(destination) { End::Low } else { End::High };
+        let from = if place(source) <= place(destination) { KeyEnd::Low } else { KeyEnd::High };
         let ((low, low_port), (high, high_port)) = match from {
-            End::Low => (source, destination),
-            End::High => (destination, source),
+            KeyEnd::Low => (source, destination),
+            KeyEnd::High => (destination, source),
         };
         (Self { low, high, low_port, high_port }, from)
     }
 
     /// Address and port of one end.
-    pub fn endpoint(&self, end: End) -> Endpoint {
+    pub fn endpoint(&self, end: KeyEnd) -> Endpoint {
         let (octets, port) = match end {
-            End::Low => (self.low, self.low_port),
-            End::High => (self.high, self.high_port),
+            KeyEnd::Low => (self.low, self.low_port),
+            KeyEnd::High => (self.high, self.high_port),
         };
         let address = Ipv6Addr::from(octets);
         let address = address.to_ipv4_mapped().map_or(IpAddr::V6(address), IpAddr::V4);
@@ -106,10 +106,10 @@ impl FlowKey {
     }
 
     /// Port of one end.
-    pub const fn port(&self, end: End) -> u16 {
+    pub const fn port(&self, end: KeyEnd) -> u16 {
         match end {
-            End::Low => self.low_port,
-            End::High => self.high_port,
+            KeyEnd::Low => self.low_port,
+            KeyEnd::High => self.high_port,
         }
     }
 

@@ -13,12 +13,12 @@ mod table;
 mod track;
 
 pub use crate::terms::{Anomaly, AnomalySet};
-pub use collect::{Collector, Limits, Offer, PIN_LIMIT};
-pub use entry::{Class, Ends, Flow, OpeningSyn, Parts, Ruling, SynOptions};
-pub use key::{End, FlowKey};
-pub use stream::{NEARBY, Stream, distance};
+pub use collect::{CollectorLimits, OfferedPayload, PIN_LIMIT, StreamCollector};
+pub use entry::{EndStates, Flow, FlowClass, FlowDecision, FlowParts, OpeningSyn, SynOptions};
+pub use key::{FlowKey, KeyEnd};
+pub use stream::{NEARBY, StreamState, distance};
 pub use table::{FlowId, FlowTable, FullTable};
-pub use track::{Tracked, Tracking};
+pub use track::{TrackedSegment, TrackingMode};
 
 #[cfg(test)]
 mod tests;

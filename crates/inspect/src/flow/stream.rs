@@ -19,7 +19,7 @@ const BEHIND: u32 = 1 << 24;
 
 /// State of the bytes that one end sends.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Stream {
+pub struct StreamState {
     /// Sequence number of the next byte in order.
     pub(super) next: u32,
     /// The number after the last byte ever seen, SYN and FIN included.
@@ -32,18 +32,18 @@ pub struct Stream {
     pub(super) initial: u32,
     /// The number of the sender's FIN.
     pub(super) end: u32,
-    pub(super) known: Known,
+    pub(super) known: StreamFlags,
     /// Shift for the sender's own windows, from its SYN.
     pub(super) scale: u8,
     /// The highest hop limit seen.
     pub(super) hop_limit: u8,
 }
 
-/// The numbers of a [`Stream`] that are valid, and further facts about it.
+/// The numbers of a [`StreamState`] that are valid, and further facts about it.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Known(u16);
+pub(super) struct StreamFlags(u16);
 
-impl Known {
+impl StreamFlags {
     pub(super) const NEXT: u16 = 1;
     pub(super) const INITIAL: u16 = 2;
     pub(super) const ACKNOWLEDGED: u16 = 4;
@@ -82,7 +82,7 @@ impl Known {
     }
 }
 
-impl Stream {
+impl StreamState {
     /// A direction without any state.
     pub(super) const NEW: Self = Self {
         next: 0,
@@ -91,7 +91,7 @@ impl Stream {
         edge: 0,
         initial: 0,
         end: 0,
-        known: Known(0),
+        known: StreamFlags(0),
         scale: 0,
         hop_limit: 0,
     };
@@ -104,26 +104,26 @@ impl Stream {
 
     /// True if anything of this direction has been seen.
     pub const fn is_open(&self) -> bool {
-        self.known.has(Known::NEXT)
+        self.known.has(StreamFlags::NEXT)
     }
 
     /// True if the direction was followed from its SYN on.
     pub const fn is_from_start(&self) -> bool {
-        self.known.has(Known::INITIAL)
+        self.known.has(StreamFlags::INITIAL)
     }
 
     /// True if both ends agree on the next sequence number: by the SYN, or by a segment that starts at the
     /// receiver's last acknowledgement.
     pub(super) const fn is_agreed(&self) -> bool {
-        self.is_from_start() || self.known.has(Known::AGREED)
+        self.is_from_start() || self.known.has(StreamFlags::AGREED)
     }
 
     /// Starts the direction at `sequence`, if its receiver expects that number and no data of it was read.
     pub(super) const fn agree_on(&mut self, sequence: u32) {
         let awaited = self.is_acknowledged() && self.acknowledged == sequence;
-        if awaited && !self.known.has(Known::SEEN) && !self.is_agreed() {
+        if awaited && !self.known.has(StreamFlags::SEEN) && !self.is_agreed() {
             self.open(sequence);
-            self.known.set(Known::AGREED);
+            self.known.set(StreamFlags::AGREED);
         }
     }
 
@@ -135,12 +135,12 @@ impl Stream {
     /// True if its sender waits for the answer to its SYN. Until then it accepts nothing else (RFC 9293
     /// section 3.10.7.3).
     pub const fn is_syn_sent(&self) -> bool {
-        self.is_from_start() && !self.known.has(Known::SYN_ACK) && !self.known.has(Known::ANSWERS)
+        self.is_from_start() && !self.known.has(StreamFlags::SYN_ACK) && !self.known.has(StreamFlags::ANSWERS)
     }
 
     /// True if the receiver has acknowledged anything.
     pub const fn is_acknowledged(&self) -> bool {
-        self.known.has(Known::ACKNOWLEDGED)
+        self.known.has(StreamFlags::ACKNOWLEDGED)
     }
 
     /// True if the receiver has acknowledged all bytes before `sequence`.
@@ -157,17 +157,19 @@ impl Stream {
 
     /// True if everything up to the sender's FIN was seen in order.
     pub const fn is_complete(&self) -> bool {
-        self.known.has(Known::END) && self.known.has(Known::NEXT) && distance(self.end, self.next) >= 0
+        self.known.has(StreamFlags::END)
+            && self.known.has(StreamFlags::NEXT)
+            && distance(self.end, self.next) >= 0
     }
 
     /// True if the receiver has acknowledged the sender's FIN.
     pub const fn is_end_acknowledged(&self) -> bool {
-        self.known.has(Known::END) && self.is_acknowledged_to(self.end.wrapping_add(1))
+        self.known.has(StreamFlags::END) && self.is_acknowledged_to(self.end.wrapping_add(1))
     }
 
     /// True if its sender has reset the connection.
     pub const fn is_reset(&self) -> bool {
-        self.known.has(Known::RESET)
+        self.known.has(StreamFlags::RESET)
     }
 
     /// Skips `count` bytes at `sequence` that need not be read.
@@ -184,7 +186,7 @@ impl Stream {
 
     /// True if its sender has sent a FIN, in order or ahead of a gap.
     pub const fn has_end(&self) -> bool {
-        self.known.has(Known::END)
+        self.known.has(StreamFlags::END)
     }
 
     /// Returns the number up to which bytes go: a FIN takes a number, but is no byte.
@@ -214,7 +216,7 @@ impl Stream {
         }
         if ahead > BEHIND {
             // Numbers do not show any more what is before the SYN.
-            self.known.set(Known::FAR);
+            self.known.set(StreamFlags::FAR);
             self.highest = at;
             self.edge = at;
             self.acknowledged = if received { at } else { at.wrapping_sub(BEHIND) };
@@ -227,7 +229,7 @@ impl Stream {
     /// Resets everything, except that the end was seen.
     pub(super) const fn forget(&mut self) {
         *self = Self::NEW;
-        self.known.set(Known::HEARD);
+        self.known.set(StreamFlags::HEARD);
     }
 
     /// Returns an earlier start of a direction whose SYN was not seen: the first of `count` bytes at
@@ -235,7 +237,7 @@ impl Stream {
     /// bytes.
     pub fn begins_before(&self, sequence: u32, count: usize) -> Option<u32> {
         let first = self.initial.wrapping_add(1);
-        let unclear = self.is_open() && !self.is_from_start() && !self.known.has(Known::FAR);
+        let unclear = self.is_open() && !self.is_from_start() && !self.known.has(StreamFlags::FAR);
         let end = sequence.wrapping_add(u32::try_from(count).ok()?);
         // An acknowledgement of bytes that were never seen may be forged.
         let is_known = self.is_acknowledged() && distance(self.acknowledged, self.highest) >= 0;
@@ -250,7 +252,7 @@ impl Stream {
         self.initial = sequence.wrapping_sub(1);
         self.next = sequence;
         self.highest = sequence;
-        self.known.set(Known::NEXT);
+        self.known.set(StreamFlags::NEXT);
     }
 
     /// Moves the start of a direction whose SYN was not seen to an earlier byte.
@@ -263,30 +265,30 @@ impl Stream {
     pub(super) fn synchronise(&mut self, syn: &OpeningSyn) {
         if !self.is_open() {
             // That was about an earlier connection.
-            self.known.clear(Known::ACKNOWLEDGED);
+            self.known.clear(StreamFlags::ACKNOWLEDGED);
         }
         self.initial = syn.initial;
         self.hop_limit = syn.hop_limit;
-        self.known.set(Known::HEARD | Known::INITIAL | Known::SEEN);
-        self.known.clear(Known::SCALE | Known::SIGNED);
+        self.known.set(StreamFlags::HEARD | StreamFlags::INITIAL | StreamFlags::SEEN);
+        self.known.clear(StreamFlags::SCALE | StreamFlags::SIGNED);
         if let Some(scale) = syn.options.scale() {
             self.scale = scale;
-            self.known.set(Known::SCALE);
+            self.known.set(StreamFlags::SCALE);
         }
         if syn.options.is_signed() {
-            self.known.set(Known::SIGNED);
+            self.known.set(StreamFlags::SIGNED);
         }
         self.open(syn.initial.wrapping_add(1));
     }
 
     /// Records that bytes up to `end` were sent.
     pub const fn reach(&mut self, end: u32) {
-        self.known.set(Known::SEEN);
+        self.known.set(StreamFlags::SEEN);
         if distance(self.highest, end) > 0 {
             self.highest = end;
         }
         if distance(self.initial, self.highest) > NEAR {
-            self.known.set(Known::FAR);
+            self.known.set(StreamFlags::FAR);
         }
     }
 
@@ -294,27 +296,27 @@ impl Stream {
     /// on.
     pub(super) const fn is_before_start(&self, sequence: u32) -> bool {
         self.is_from_start()
-            && !self.known.has(Known::FAR)
+            && !self.known.has(StreamFlags::FAR)
             && distance(self.initial.wrapping_add(1), sequence) < 0
     }
 
     /// Records the receiver's last acknowledgement in a direction of which no data was seen.
     pub(super) const fn await_at(&mut self, upto: u32, edge: u32) {
         (self.acknowledged, self.edge) = (upto, edge);
-        self.known.set(Known::ACKNOWLEDGED);
+        self.known.set(StreamFlags::ACKNOWLEDGED);
     }
 
     /// Records an acknowledgement and window of the receiver.
     pub(super) const fn acknowledge(&mut self, upto: u32, edge: u32) {
         let since = upto.wrapping_sub(self.initial).wrapping_sub(1);
         let known = self.is_from_start() && since <= self.highest.wrapping_sub(self.initial);
-        if self.known.has(Known::SEEN) && (upto == self.highest || known) {
-            self.known.set(Known::CONFIRMED);
+        if self.known.has(StreamFlags::SEEN) && (upto == self.highest || known) {
+            self.known.set(StreamFlags::CONFIRMED);
         }
-        if !self.known.has(Known::ACKNOWLEDGED) {
+        if !self.known.has(StreamFlags::ACKNOWLEDGED) {
             self.acknowledged = upto;
             self.edge = edge;
-            self.known.set(Known::ACKNOWLEDGED);
+            self.known.set(StreamFlags::ACKNOWLEDGED);
             return;
         }
         if distance(self.acknowledged, upto) > 0 {

@@ -6,7 +6,7 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
 use super::entry::NONE;
-use super::{Class, End, Flow, FlowKey};
+use super::{Flow, FlowClass, FlowKey, KeyEnd};
 use crate::event::Timestamp;
 
 /// Number of flows in a chunk of the slab. Chunks never move, so growing causes no pause.
@@ -33,7 +33,7 @@ impl FlowId {
 pub struct FullTable;
 
 #[derive(Debug, Clone, Copy)]
-struct List {
+struct EvictionList {
     oldest: u32,
     newest: u32,
     length: usize,
@@ -46,7 +46,7 @@ pub struct FlowTable<C> {
     seed: ahash::RandomState,
     chunks: Vec<Vec<Flow<C>>>,
     free: u32,
-    lists: [List; 6],
+    lists: [EvictionList; 6],
     limit: usize,
 }
 
@@ -59,7 +59,7 @@ impl<C> FlowTable<C> {
             seed: ahash::RandomState::new(),
             chunks: Vec::new(),
             free: NONE,
-            lists: [List { oldest: NONE, newest: NONE, length: 0 }; 6],
+            lists: [EvictionList { oldest: NONE, newest: NONE, length: 0 }; 6],
             limit,
         }
     }
@@ -80,7 +80,7 @@ impl<C> FlowTable<C> {
     }
 
     /// Number of flows of one class.
-    pub const fn count(&self, class: Class) -> usize {
+    pub const fn count(&self, class: FlowClass) -> usize {
         self.lists[class as usize].length
     }
 
@@ -91,12 +91,12 @@ impl<C> FlowTable<C> {
         self.index.find(hash, |slot| entry(chunks, *slot).key == *key).map(|slot| FlowId(*slot))
     }
 
-    /// Adds a flow of class [`Class::Opening`], or returns the one with this key.
+    /// Adds a flow of class [`FlowClass::Opening`], or returns the one with this key.
     ///
     /// # Errors
     ///
     /// Returns [`FullTable`] if the limit is reached.
-    pub fn insert(&mut self, key: FlowKey, client: End, now: Timestamp) -> Result<FlowId, FullTable> {
+    pub fn insert(&mut self, key: FlowKey, client: KeyEnd, now: Timestamp) -> Result<FlowId, FullTable> {
         if self.is_full() {
             return Err(FullTable);
         }
@@ -114,7 +114,7 @@ impl<C> FlowTable<C> {
             return Ok(FlowId(existing));
         }
         place.or_insert(slot);
-        self.link(slot, Class::Opening);
+        self.link(slot, FlowClass::Opening);
         Ok(FlowId(slot))
     }
 
@@ -141,7 +141,7 @@ impl<C> FlowTable<C> {
     }
 
     /// Moves the flow to another class.
-    pub fn set_class(&mut self, id: FlowId, class: Class, now: Timestamp) {
+    pub fn set_class(&mut self, id: FlowId, class: FlowClass, now: Timestamp) {
         if self.get(id).class != class {
             self.unlink(id.0);
             self.get_mut(id).last_seen = now;
@@ -157,7 +157,7 @@ impl<C> FlowTable<C> {
     }
 
     /// The flow of a class with the oldest last packet.
-    pub const fn oldest(&self, class: Class) -> Option<FlowId> {
+    pub const fn oldest(&self, class: FlowClass) -> Option<FlowId> {
         match self.lists[class as usize].oldest {
             NONE => None,
             slot => Some(FlowId(slot)),
@@ -165,7 +165,7 @@ impl<C> FlowTable<C> {
     }
 
     /// Flows of a class, the oldest last packet first.
-    pub fn by_age(&self, class: Class) -> impl Iterator<Item = FlowId> {
+    pub fn by_age(&self, class: FlowClass) -> impl Iterator<Item = FlowId> {
         let mut slot = self.lists[class as usize].oldest;
         std::iter::from_fn(move || {
             let id = (slot != NONE).then_some(FlowId(slot))?;
@@ -180,7 +180,7 @@ impl<C> FlowTable<C> {
     }
 
     /// Returns a flow of the class that was silent for `timeout`, if there is one.
-    pub fn expired(&self, class: Class, timeout: Duration, now: Timestamp) -> Option<FlowId> {
+    pub fn expired(&self, class: FlowClass, timeout: Duration, now: Timestamp) -> Option<FlowId> {
         let oldest = self.oldest(class)?;
         (now.since(self.get(oldest).last_seen) >= timeout).then_some(oldest)
     }
@@ -224,7 +224,7 @@ impl<C> FlowTable<C> {
     }
 
     /// Links a flow at the newest end of a class.
-    fn link(&mut self, slot: u32, class: Class) {
+    fn link(&mut self, slot: u32, class: FlowClass) {
         let newest = self.lists[class as usize].newest;
         let flow = entry_mut(&mut self.chunks, slot);
         flow.class = class;

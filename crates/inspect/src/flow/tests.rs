@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::event::{Endpoint, Side, Timestamp};
 use crate::packet::testing::{SegmentBuilder, endpoint};
-use crate::packet::{Flags, Parsed, Segment, parse};
+use crate::packet::{ParsedPacket, Segment, TcpFlags, parse};
 
 fn client() -> Endpoint {
     endpoint("192.0.2.1:40000")
@@ -18,12 +18,12 @@ fn server() -> Endpoint {
 
 fn with_segment<T>(packet: &[u8], act: impl FnOnce(&Segment<'_>) -> T) -> T {
     match parse(packet, packet.len()).unwrap() {
-        Parsed::Tcp(segment) => act(&segment),
+        ParsedPacket::Tcp(segment) => act(&segment),
         other => panic!("no segment: {other:?}"),
     }
 }
 
-fn key(port: u16) -> (FlowKey, End) {
+fn key(port: u16) -> (FlowKey, KeyEnd) {
     let source = Endpoint { port, ..client() };
     with_segment(&SegmentBuilder::new(source, server()).build(), FlowKey::of)
 }
@@ -33,15 +33,15 @@ fn at(seconds: u64) -> Timestamp {
 }
 
 /// A stream that begins at `next` with its collector.
-fn stream(next: u32) -> (Stream, Collector) {
-    let mut stream = Stream::default();
+fn stream(next: u32) -> (StreamState, StreamCollector) {
+    let mut stream = StreamState::default();
     stream.open(next);
-    (stream, Collector::default())
+    (stream, StreamCollector::default())
 }
 
 /// Offers a payload and keeps what is fresh.
-fn offer(state: &mut (Stream, Collector), sequence: u32, payload: &[u8]) -> AnomalySet {
-    let offer = state.1.offer(&mut state.0, sequence, payload, Limits::default());
+fn offer(state: &mut (StreamState, StreamCollector), sequence: u32, payload: &[u8]) -> AnomalySet {
+    let offer = state.1.offer(&mut state.0, sequence, payload, CollectorLimits::default());
     state.1.keep(offer.fresh);
     offer.anomalies
 }
@@ -65,35 +65,35 @@ fn both_directions_have_one_key() {
 fn the_table_finds_forgets_and_uses_slots_again() {
     let mut table: FlowTable<()> = FlowTable::new(100);
     let ids: Vec<_> =
-        (0..100).map(|port| table.insert(key(port).0, End::Low, at(u64::from(port))).unwrap()).collect();
-    assert_eq!(table.insert(key(100).0, End::Low, at(100)), Err(FullTable));
+        (0..100).map(|port| table.insert(key(port).0, KeyEnd::Low, at(u64::from(port))).unwrap()).collect();
+    assert_eq!(table.insert(key(100).0, KeyEnd::Low, at(100)), Err(FullTable));
     for (port, id) in (0..100).zip(&ids) {
         assert_eq!(table.find(&key(port).0), Some(*id));
     }
-    assert_eq!(table.oldest(Class::Opening), Some(ids[0]));
+    assert_eq!(table.oldest(FlowClass::Opening), Some(ids[0]));
     table.touch(ids[0], at(200));
-    assert_eq!(table.oldest(Class::Opening), Some(ids[1]));
+    assert_eq!(table.oldest(FlowClass::Opening), Some(ids[1]));
     table.remove(ids[1]);
     assert_eq!(table.find(&key(1).0), None);
-    assert_eq!(table.oldest(Class::Opening), Some(ids[2]));
-    table.set_class(ids[2], Class::Passed, at(200));
-    assert_eq!((table.count(Class::Opening), table.count(Class::Passed)), (98, 1));
-    assert_eq!(table.insert(key(1).0, End::Low, at(201)), Ok(ids[1]), "the free slot");
+    assert_eq!(table.oldest(FlowClass::Opening), Some(ids[2]));
+    table.set_class(ids[2], FlowClass::Passed, at(200));
+    assert_eq!((table.count(FlowClass::Opening), table.count(FlowClass::Passed)), (98, 1));
+    assert_eq!(table.insert(key(1).0, KeyEnd::Low, at(201)), Ok(ids[1]), "the free slot");
     assert_eq!(table.len(), 100);
 }
 
 #[test]
 fn flows_expire_in_the_order_of_their_last_packets() {
     let mut table: FlowTable<()> = FlowTable::new(10);
-    let first = table.insert(key(1).0, End::Low, at(0)).unwrap();
-    let second = table.insert(key(2).0, End::Low, at(1)).unwrap();
+    let first = table.insert(key(1).0, KeyEnd::Low, at(0)).unwrap();
+    let second = table.insert(key(2).0, KeyEnd::Low, at(1)).unwrap();
     table.touch(first, at(5));
     let timeout = Duration::from_secs(10);
-    assert_eq!(table.expired(Class::Opening, timeout, at(10)), None);
-    assert_eq!(table.expired(Class::Opening, timeout, at(11)), Some(second));
+    assert_eq!(table.expired(FlowClass::Opening, timeout, at(10)), None);
+    assert_eq!(table.expired(FlowClass::Opening, timeout, at(11)), Some(second));
     table.remove(second);
-    assert_eq!(table.expired(Class::Opening, timeout, at(11)), None);
-    assert_eq!(table.expired(Class::Opening, timeout, at(15)), Some(first));
+    assert_eq!(table.expired(FlowClass::Opening, timeout, at(11)), None);
+    assert_eq!(table.expired(FlowClass::Opening, timeout, at(15)), Some(first));
 }
 
 #[test]
@@ -147,13 +147,13 @@ fn what_is_held_out_of_order_is_bounded() {
         let anomalies = offer(&mut state, index * 1000, &[1; 900]);
         refused += usize::from(anomalies.contains(Anomaly::ReorderLimit));
     }
-    assert_eq!(refused, 199 - Limits::default().pieces);
-    assert!(state.1.memory() <= Limits::default().octets);
+    assert_eq!(refused, 199 - CollectorLimits::default().pieces);
+    assert!(state.1.memory() <= CollectorLimits::default().octets);
 }
 
 #[test]
 fn what_goes_on_is_held_wholly_however_much_waits() {
-    let limits = Limits { pieces: 2, octets: 1000 };
+    let limits = CollectorLimits { pieces: 2, octets: 1000 };
     let mut state = stream(0);
     for at in [10, 30] {
         assert!(state.1.offer(&mut state.0, at, &[1; 10], limits).anomalies.is_empty());
@@ -179,7 +179,7 @@ fn what_is_held_follows_octets_that_were_passed_over() {
 
 #[test]
 fn a_gap_that_the_receiver_has_got_over_refuses_nothing() {
-    let limits = Limits { pieces: 2, octets: 1000 };
+    let limits = CollectorLimits { pieces: 2, octets: 1000 };
     let mut state = stream(0);
     state.0.acknowledge(0, 10_000);
     for at in [10, 30] {
@@ -200,7 +200,7 @@ fn acknowledged_octets_that_went_another_way_leave_a_gap() {
     let mut state = stream(0);
     offer(&mut state, 0, b"abc");
     state.0.acknowledge(10, 10_000);
-    let result = state.1.offer(&mut state.0, 10, b"next", Limits::default());
+    let result = state.1.offer(&mut state.0, 10, b"next", CollectorLimits::default());
     assert_eq!(result.gap, 7);
     assert_eq!(result.fresh, b"next");
     assert!(state.1.unread().is_empty(), "half a line before the gap must not join what follows");
@@ -217,11 +217,11 @@ impl Default for FlowTable<()> {
 
 impl Wire {
     /// Shows a segment to the flow; says what was odd and whether its data counts.
-    fn see(&mut self, segment: &SegmentBuilder) -> Tracked {
-        self.see_as(segment, Tracking::Inline)
+    fn see(&mut self, segment: &SegmentBuilder) -> TrackedSegment {
+        self.see_as(segment, TrackingMode::Inline)
     }
 
-    fn see_as(&mut self, segment: &SegmentBuilder, tracking: Tracking) -> Tracked {
+    fn see_as(&mut self, segment: &SegmentBuilder, tracking: TrackingMode) -> TrackedSegment {
         with_segment(&segment.build(), |segment| {
             let (key, from) = FlowKey::of(segment);
             let id = self.0.find(&key).unwrap_or_else(|| self.0.insert(key, from, at(0)).unwrap());
@@ -234,7 +234,7 @@ impl Wire {
     }
 
     fn flow(&self) -> &Flow<()> {
-        self.0.get(self.0.oldest(Class::Opening).unwrap())
+        self.0.get(self.0.oldest(FlowClass::Opening).unwrap())
     }
 
     fn client(&self) -> Endpoint {
@@ -244,8 +244,8 @@ impl Wire {
 
     fn open() -> Self {
         let mut wire = Self::default();
-        wire.see(&up().flags(Flags::SYN).sequence(99));
-        wire.see(&down().flags(Flags::SYN | Flags::ACK).sequence(999).acknowledgement(100));
+        wire.see(&up().flags(TcpFlags::SYN).sequence(99));
+        wire.see(&down().flags(TcpFlags::SYN | TcpFlags::ACK).sequence(999).acknowledgement(100));
         wire.see(&up().sequence(100).acknowledgement(1000));
         wire
     }
@@ -259,7 +259,7 @@ fn down() -> SegmentBuilder {
     SegmentBuilder::new(server(), client())
 }
 
-fn odd(tracked: &Tracked) -> Vec<Anomaly> {
+fn odd(tracked: &TrackedSegment) -> Vec<Anomaly> {
     tracked.anomalies.iter().collect()
 }
 
@@ -269,7 +269,7 @@ fn the_sender_of_the_syn_is_the_client_also_when_only_the_answer_was_seen() {
     assert_eq!(wire.client(), client());
     assert!(wire.flow().client_known());
     let mut wire = Wire::default();
-    wire.see(&down().flags(Flags::SYN | Flags::ACK).sequence(999).acknowledgement(100));
+    wire.see(&down().flags(TcpFlags::SYN | TcpFlags::ACK).sequence(999).acknowledgement(100));
     assert_eq!(wire.client(), client());
     assert!(wire.flow().client_known());
 }
@@ -277,26 +277,26 @@ fn the_sender_of_the_syn_is_the_client_also_when_only_the_answer_was_seen() {
 #[test]
 fn a_capture_may_hold_the_answer_to_a_syn_before_the_syn() {
     let mut wire = Wire::default();
-    wire.see(&down().flags(Flags::SYN | Flags::ACK).sequence(999).acknowledgement(100));
-    let late = wire.see(&up().flags(Flags::SYN).sequence(99));
+    wire.see(&down().flags(TcpFlags::SYN | TcpFlags::ACK).sequence(999).acknowledgement(100));
+    let late = wire.see(&up().flags(TcpFlags::SYN).sequence(99));
     assert!(odd(&late).is_empty());
     assert!(wire.flow().stream(FlowKey::of_client(&wire)).is_from_start());
-    let forged = wire.see(&up().flags(Flags::SYN).sequence(7777));
+    let forged = wire.see(&up().flags(TcpFlags::SYN).sequence(7777));
     assert_eq!(odd(&forged), [Anomaly::SynInConnection]);
 }
 
 #[test]
 fn a_split_handshake_keeps_the_client_and_is_told() {
     let mut wire = Wire::default();
-    wire.see(&up().flags(Flags::SYN).sequence(99));
-    let split = wire.see(&down().flags(Flags::SYN).sequence(999));
+    wire.see(&up().flags(TcpFlags::SYN).sequence(99));
+    let split = wire.see(&down().flags(TcpFlags::SYN).sequence(999));
     assert_eq!(odd(&split), [Anomaly::SplitHandshake]);
-    wire.see(&up().flags(Flags::SYN | Flags::ACK).sequence(99).acknowledgement(1000));
+    wire.see(&up().flags(TcpFlags::SYN | TcpFlags::ACK).sequence(99).acknowledgement(1000));
     assert_eq!(wire.flow().side(FlowKey::of_client(&wire)), Side::Client);
 }
 
 impl FlowKey {
-    fn of_client(_: &Wire) -> End {
+    fn of_client(_: &Wire) -> KeyEnd {
         with_segment(&up().build(), |segment| FlowKey::of(segment).1)
     }
 }
@@ -304,10 +304,10 @@ impl FlowKey {
 #[test]
 fn only_a_reset_with_the_expected_sequence_number_ends_a_flow() {
     let mut wire = Wire::open();
-    let wrong = wire.see(&down().flags(Flags::RST).sequence(1500));
+    let wrong = wire.see(&down().flags(TcpFlags::RST).sequence(1500));
     assert_eq!(odd(&wrong), [Anomaly::ResetWrongSequence]);
     assert!(!wire.flow().is_closed());
-    let right = wire.see(&down().flags(Flags::RST).sequence(1000));
+    let right = wire.see(&down().flags(TcpFlags::RST).sequence(1000));
     assert!(odd(&right).is_empty());
     assert!(wire.flow().is_closed());
     let after = wire.see(&down().sequence(1000).acknowledgement(100).payload(b"SSH-"));
@@ -317,10 +317,10 @@ fn only_a_reset_with_the_expected_sequence_number_ends_a_flow() {
 #[test]
 fn a_refused_connection_is_a_valid_reset() {
     let mut wire = Wire::default();
-    wire.see(&up().flags(Flags::SYN).sequence(99));
-    let forged = wire.see(&down().flags(Flags::RST | Flags::ACK).acknowledgement(7));
+    wire.see(&up().flags(TcpFlags::SYN).sequence(99));
+    let forged = wire.see(&down().flags(TcpFlags::RST | TcpFlags::ACK).acknowledgement(7));
     assert_eq!(odd(&forged), [Anomaly::ResetWrongSequence]);
-    wire.see(&down().flags(Flags::RST | Flags::ACK).acknowledgement(100));
+    wire.see(&down().flags(TcpFlags::RST | TcpFlags::ACK).acknowledgement(100));
     assert!(wire.flow().is_closed());
 }
 
@@ -329,37 +329,37 @@ fn segments_that_no_receiver_accepts_are_ignored() {
     let mut wire = Wire::open();
     let data = up().sequence(100).acknowledgement(1000).payload(b"x");
     for (segment, anomaly) in [
-        (data.clone().flags(Flags::PSH), Anomaly::DataWithoutAck),
+        (data.clone().flags(TcpFlags::PSH), Anomaly::DataWithoutAck),
         (data.clone().acknowledgement(1001), Anomaly::AckOfUnsentData),
-        (data.clone().flags(Flags::SYN | Flags::FIN), Anomaly::ContradictoryFlags),
+        (data.clone().flags(TcpFlags::SYN | TcpFlags::FIN), Anomaly::ContradictoryFlags),
     ] {
         let tracked = wire.see(&segment);
         assert!(tracked.ignore);
         assert_eq!(odd(&tracked), [anomaly]);
     }
     assert!(!wire.see(&data).ignore);
-    let missed = wire.see_as(&data.acknowledgement(1001), Tracking::Lossy);
+    let missed = wire.see_as(&data.acknowledgement(1001), TrackingMode::Lossy);
     assert!(!missed.ignore, "a capture may lack what was acknowledged");
 }
 
 #[test]
 fn fast_open_data_that_was_not_taken_is_told() {
     let mut wire = Wire::default();
-    wire.see(&up().flags(Flags::SYN).sequence(99).payload(b"GET"));
-    let id = wire.0.oldest(Class::Opening).unwrap();
+    wire.see(&up().flags(TcpFlags::SYN).sequence(99).payload(b"GET"));
+    let id = wire.0.oldest(FlowClass::Opening).unwrap();
     let end = FlowKey::of_client(&wire);
     wire.0.get_mut(id).stream_mut(end).reach(103);
-    let answer = wire.see(&down().flags(Flags::SYN | Flags::ACK).sequence(999).acknowledgement(100));
+    let answer = wire.see(&down().flags(TcpFlags::SYN | TcpFlags::ACK).sequence(999).acknowledgement(100));
     assert_eq!(answer.refused, Some(100));
 }
 
 #[test]
 fn a_syn_alone_does_not_begin_a_flow_anew_but_its_answer_does() {
     let mut wire = Wire::open();
-    let syn = wire.see(&up().flags(Flags::SYN).sequence(5000));
+    let syn = wire.see(&up().flags(TcpFlags::SYN).sequence(5000));
     assert_eq!(odd(&syn), [Anomaly::SynInConnection]);
     assert_eq!(wire.flow().stream(FlowKey::of_client(&wire)).next(), 100);
-    let answer = down().flags(Flags::SYN | Flags::ACK).sequence(7000).acknowledgement(5001);
+    let answer = down().flags(TcpFlags::SYN | TcpFlags::ACK).sequence(7000).acknowledgement(5001);
     assert!(odd(&wire.see(&answer)).is_empty());
     assert_eq!(wire.flow().stream(FlowKey::of_client(&wire)).next(), 5001);
     assert_eq!(wire.flow().stream(FlowKey::of_client(&wire).other()).next(), 7001);
@@ -377,13 +377,13 @@ fn urgent_and_expiring_data_is_told() {
 fn an_unscaled_window_counts_where_one_end_offered_no_scale() {
     let mut wire = Wire::default();
     let scale = etherparse::TcpOptionElement::WindowScale(7);
-    wire.see(&up().flags(Flags::SYN).sequence(99).option(scale));
-    wire.see(&down().flags(Flags::SYN | Flags::ACK).sequence(999).acknowledgement(100));
+    wire.see(&up().flags(TcpFlags::SYN).sequence(99).option(scale));
+    wire.see(&down().flags(TcpFlags::SYN | TcpFlags::ACK).sequence(999).acknowledgement(100));
     wire.see(&up().sequence(100).acknowledgement(1000).window(10));
     let end = FlowKey::of_client(&wire).other();
-    let id = wire.0.oldest(Class::Opening).unwrap();
+    let id = wire.0.oldest(FlowClass::Opening).unwrap();
     let stream = wire.0.get_mut(id).stream_mut(end);
-    let offer = Collector::default().offer(stream, 1000 + 65_536, b"x", Limits::default());
+    let offer = StreamCollector::default().offer(stream, 1000 + 65_536, b"x", CollectorLimits::default());
     assert!(offer.anomalies.contains(Anomaly::OutOfWindow));
 }
 
@@ -405,9 +405,9 @@ impl Reference {
 
 #[test]
 fn gibibytes_behind_a_syn_nothing_is_taken_for_older_than_it() {
-    let mut stream = Stream::NEW;
+    let mut stream = StreamState::NEW;
     let options = SynOptions::new(None, false);
-    stream.synchronise(&OpeningSyn { initial: 7, from: End::Low, hop_limit: 64, options });
+    stream.synchronise(&OpeningSyn { initial: 7, from: KeyEnd::Low, hop_limit: 64, options });
     assert!(stream.is_before_start(7) && !stream.is_before_start(8));
     for gibibytes in 1..=9_u32 {
         let next = 8_u32.wrapping_add(gibibytes << 30);
@@ -429,7 +429,7 @@ proptest! {
         let mut state = stream(start);
         let mut reference = Reference::default();
         let mut out = Vec::new();
-        let limits = Limits { pieces: 1000, octets: 100_000 };
+        let limits = CollectorLimits { pieces: 1000, octets: 100_000 };
         for ((offset, payload), read) in segments.iter().zip(read) {
             reference.offer(*offset, payload);
             let offer = state.1.offer(&mut state.0, start.wrapping_add(*offset), payload, limits);
@@ -493,8 +493,8 @@ proptest! {
             (None, false) => segment,
         };
         let first = initial.wrapping_add(1);
-        let syn = options(up().flags(Flags::SYN).sequence(initial).window(window).hop_limit(hop_limits.0), scales.0);
-        let answer = down().flags(Flags::SYN | Flags::ACK).sequence(!initial).acknowledgement(first);
+        let syn = options(up().flags(TcpFlags::SYN).sequence(initial).window(window).hop_limit(hop_limits.0), scales.0);
+        let answer = down().flags(TcpFlags::SYN | TcpFlags::ACK).sequence(!initial).acknowledgement(first);
         let answer = options(answer.window(window).hop_limit(hop_limits.1), scales.1);
         let rest = up().sequence(first).acknowledgement((!initial).wrapping_add(1)).window(window);
         let mut fresh = Wire::default();
@@ -511,7 +511,7 @@ proptest! {
         lossy: bool,
     ) {
         let mut wire = Wire::default();
-        let tracking = if lossy { Tracking::Lossy } else { Tracking::Inline };
+        let tracking = if lossy { TrackingMode::Lossy } else { TrackingMode::Inline };
         for (from_client, sequence, acknowledgement, flags, window, length) in segments {
             let builder = if from_client { up() } else { down() };
             // Small numbers meet each other often.

@@ -1,8 +1,8 @@
 //! TCP's handshake, acknowledgements and ends. An inspector must follow them to know which segments a
 //! receiver accepts.
 
-use super::stream::{Known, Stream, distance};
-use super::{Anomaly, AnomalySet, End, Flow, OpeningSyn, Ruling};
+use super::stream::{StreamFlags, StreamState, distance};
+use super::{Anomaly, AnomalySet, Flow, FlowDecision, KeyEnd, OpeningSyn};
 use crate::event::Timestamp;
 use crate::packet::Segment;
 
@@ -20,7 +20,7 @@ const SYN_DATA_LIMIT: i32 = 1 << 16;
 
 /// The kind of source of a flow's segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tracking {
+pub enum TrackingMode {
     /// Every packet passes here.
     Inline,
     /// Packets may be missing, as in captures.
@@ -29,7 +29,7 @@ pub enum Tracking {
 
 /// The meaning of a segment's header for its flow.
 #[derive(Debug, Default)]
-pub struct Tracked {
+pub struct TrackedSegment {
     /// The anomalies of the header.
     pub anomalies: AnomalySet,
     /// True if the receiver ignores the segment's data, so the engine must, too.
@@ -42,7 +42,7 @@ pub struct Tracked {
     pub restarted: bool,
 }
 
-impl Tracked {
+impl TrackedSegment {
     fn ignored(anomaly: Anomaly) -> Self {
         let mut tracked = Self { ignore: true, ..Self::default() };
         tracked.anomalies.insert(anomaly);
@@ -55,7 +55,7 @@ impl<C> Flow<C> {
     ///
     /// A SYN alone proves nothing: its receiver may answer with a challenge (RFC 5961 section 4), and if
     /// one forged SYN could reset the state, that would be an evasion. The answer to the SYN proves it.
-    pub fn begins_anew(&self, segment: &Segment<'_>, from: End, tracking: Tracking) -> bool {
+    pub fn begins_anew(&self, segment: &Segment<'_>, from: KeyEnd, tracking: TrackingMode) -> bool {
         let Some(syn) = self.ends.reopening else {
             return false;
         };
@@ -63,11 +63,11 @@ impl<C> Flow<C> {
         let first = syn.initial.wrapping_add(1);
         // A capture may lack the answer. There, the opener's first segment after its SYN is the proof.
         if from == syn.from {
-            return tracking == Tracking::Lossy && !flags.syn() && segment.sequence() == first;
+            return tracking == TrackingMode::Lossy && !flags.syn() && segment.sequence() == first;
         }
         let beyond = distance(first, segment.acknowledgement());
         let stream = self.stream(from);
-        if stream.began_with(segment.sequence()) && !stream.known.has(Known::SYN_ACK) {
+        if stream.began_with(segment.sequence()) && !stream.known.has(StreamFlags::SYN_ACK) {
             // Both ends have sent a SYN, and this one continues with its own.
             return false;
         }
@@ -78,12 +78,12 @@ impl<C> Flow<C> {
     /// other end was never seen: its answers take another path.
     ///
     /// Only the opener's packets show it, so the caller asks this only if no banner would be lost.
-    pub fn begins_unheard(&self, segment: &Segment<'_>, from: End) -> bool {
+    pub fn begins_unheard(&self, segment: &Segment<'_>, from: KeyEnd) -> bool {
         let Some(syn) = self.ends.reopening else {
             return false;
         };
         let over = self.stream(from).is_reset() || self.stream(from).is_complete();
-        let heard = self.stream(from.other()).known.has(Known::HEARD);
+        let heard = self.stream(from.other()).known.has(StreamFlags::HEARD);
         let first = segment.sequence() == syn.initial.wrapping_add(1);
         from == syn.from && over && !heard && first && !segment.flags().syn()
     }
@@ -115,8 +115,9 @@ impl<C> Flow<C> {
     /// be accepted.
     pub fn is_over(&self) -> bool {
         let [low, high] = &self.ends.streams;
-        let has_ended = |stream: &Stream| stream.is_reset() || stream.has_end();
-        let is_taken = |stream: &Stream, peer: &Stream| peer.is_reset() || stream.is_end_acknowledged();
+        let has_ended = |stream: &StreamState| stream.is_reset() || stream.has_end();
+        let is_taken =
+            |stream: &StreamState, peer: &StreamState| peer.is_reset() || stream.is_end_acknowledged();
         has_ended(low) && has_ended(high) && is_taken(low, high) && is_taken(high, low)
     }
 
@@ -127,26 +128,26 @@ impl<C> Flow<C> {
     }
 
     /// Processes FIN and RST of a decided flow, whose bytes are not followed.
-    pub fn note_end(&mut self, segment: &Segment<'_>, from: End) {
+    pub fn note_end(&mut self, segment: &Segment<'_>, from: KeyEnd) {
         let flags = segment.flags();
         let stream = self.stream_mut(from);
         if flags.rst() {
-            stream.known.set(Known::RESET);
+            stream.known.set(StreamFlags::RESET);
         }
         if flags.fin() {
             // The bytes of a decided flow are not followed, so its FIN counts as in order.
             stream.end = stream.next;
-            stream.known.set(Known::END);
-            stream.known.set(Known::NEXT);
+            stream.known.set(StreamFlags::END);
+            stream.known.set(StreamFlags::NEXT);
         }
     }
 
     /// Processes a segment's header; the caller then reads its data.
-    pub fn track(&mut self, segment: &Segment<'_>, from: End, tracking: Tracking) -> Tracked {
+    pub fn track(&mut self, segment: &Segment<'_>, from: KeyEnd, tracking: TrackingMode) -> TrackedSegment {
         let flags = segment.flags();
-        self.stream_mut(from).known.set(Known::HEARD);
+        self.stream_mut(from).known.set(StreamFlags::HEARD);
         if flags.syn() && (flags.rst() || flags.fin()) {
-            return Tracked::ignored(Anomaly::ContradictoryFlags);
+            return TrackedSegment::ignored(Anomaly::ContradictoryFlags);
         }
         if flags.rst() {
             return self.track_reset(segment, from);
@@ -166,12 +167,12 @@ impl<C> Flow<C> {
     /// Accepts a segment's numbers about bytes that were not seen: its peer has sent what it
     /// acknowledges, and its own bytes before were allowed. For flows of which packets may have passed
     /// unseen, before [`Flow::track`].
-    pub fn catch_up(&mut self, segment: &Segment<'_>, from: End) {
+    pub fn catch_up(&mut self, segment: &Segment<'_>, from: KeyEnd) {
         let flags = segment.flags();
         if flags.syn() || flags.rst() || !flags.ack() {
             return;
         }
-        let is_near = |stream: &Stream, at: u32| (1..MISSED).contains(&distance(stream.next, at));
+        let is_near = |stream: &StreamState, at: u32| (1..MISSED).contains(&distance(stream.next, at));
         let stream = self.stream_mut(from);
         if is_near(stream, segment.sequence()) {
             stream.allow(segment.sequence());
@@ -183,7 +184,7 @@ impl<C> Flow<C> {
         }
     }
 
-    fn track_reset(&mut self, segment: &Segment<'_>, from: End) -> Tracked {
+    fn track_reset(&mut self, segment: &Segment<'_>, from: KeyEnd) -> TrackedSegment {
         let stream = self.stream(from);
         let sequence = segment.sequence();
         // The receiver accepts only the number that it expects (RFC 5961 section 3.2). Segments may be
@@ -191,7 +192,7 @@ impl<C> Flow<C> {
         let accepted = if stream.is_open() {
             sequence == stream.next
                 || sequence == stream.highest
-                || (stream.known.has(Known::ACKNOWLEDGED) && sequence == stream.acknowledged)
+                || (stream.known.has(StreamFlags::ACKNOWLEDGED) && sequence == stream.acknowledged)
         } else {
             let peer = self.stream(from.other());
             let flags = segment.flags();
@@ -199,47 +200,47 @@ impl<C> Flow<C> {
             !peer.is_open() || (flags.ack() && segment.acknowledgement() == peer.highest)
         };
         if !accepted {
-            return Tracked::ignored(Anomaly::ResetWrongSequence);
+            return TrackedSegment::ignored(Anomaly::ResetWrongSequence);
         }
-        self.stream_mut(from).known.set(Known::RESET);
-        Tracked { ignore: true, ..Tracked::default() }
+        self.stream_mut(from).known.set(StreamFlags::RESET);
+        TrackedSegment { ignore: true, ..TrackedSegment::default() }
     }
 
-    fn track_syn(&mut self, segment: &Segment<'_>, from: End, tracking: Tracking) -> Tracked {
+    fn track_syn(&mut self, segment: &Segment<'_>, from: KeyEnd, tracking: TrackingMode) -> TrackedSegment {
         let syn = OpeningSyn::of(segment, from);
         let peer = *self.stream(from.other());
         let closed = self.is_closed();
-        let decided = self.ruling != Ruling::Undecided;
+        let decided = self.ruling != FlowDecision::Undecided;
         let opening = !peer.is_open();
-        let answered = peer.known.has(Known::SYN_ACK);
+        let answered = peer.known.has(StreamFlags::SYN_ACK);
         // The flow passes because it has no answers: this SYN may get one all the same.
         let unanswered = decided && self.is_one_way();
         // If all packets pass here, the other end's own SYN shows whether this one opens a connection.
-        let is_told = tracking == Tracking::Lossy || peer.is_from_start();
+        let is_told = tracking == TrackingMode::Lossy || peer.is_from_start();
         let stream = self.stream_mut(from);
         if stream.is_open() || decided {
             if stream.began_with(syn.initial) && !unanswered {
-                if stream.known.has(Known::SYN_ACK) && !peer.is_from_start() {
+                if stream.known.has(StreamFlags::SYN_ACK) && !peer.is_from_start() {
                     // It sent a SYN-ACK although no SYN was seen: the end that sends the SYN is the
                     // client.
-                    stream.known.clear(Known::SYN_ACK);
+                    stream.known.clear(StreamFlags::SYN_ACK);
                     self.ends.client = from;
                     self.ends.client_known = is_told;
                 }
-                return Tracked::default();
+                return TrackedSegment::default();
             }
             // A capture may hold the answer to a SYN before the SYN.
             if answered && !decided && stream.next == syn.initial.wrapping_add(1) && !stream.is_from_start() {
                 stream.synchronise(&syn);
-                return Tracked::default();
+                return TrackedSegment::default();
             }
             self.ends.reopening = Some(syn);
-            let mut tracked = Tracked { ignore: true, ..Tracked::default() };
+            let mut tracked = TrackedSegment { ignore: true, ..TrackedSegment::default() };
             tracked.anomalies.insert_if(!closed && !opening, Anomaly::SynInConnection);
             return tracked;
         }
         stream.synchronise(&syn);
-        let mut tracked = Tracked::default();
+        let mut tracked = TrackedSegment::default();
         tracked.anomalies.insert_if(segment.joins_multipath(), Anomaly::MptcpJoin);
         if opening {
             self.ends.client = from;
@@ -251,44 +252,49 @@ impl<C> Flow<C> {
         tracked
     }
 
-    fn track_syn_ack(&mut self, segment: &Segment<'_>, from: End, tracking: Tracking) -> Tracked {
+    fn track_syn_ack(
+        &mut self,
+        segment: &Segment<'_>,
+        from: KeyEnd,
+        tracking: TrackingMode,
+    ) -> TrackedSegment {
         let initial = segment.sequence();
         let acknowledgement = segment.acknowledgement();
         let peer = *self.stream(from.other());
-        if peer.is_from_start() && tracking == Tracking::Inline {
+        if peer.is_from_start() && tracking == TrackingMode::Inline {
             // In SYN-SENT an answer that acknowledges unsent data is refused (RFC 9293 section 3.10.7.3).
             let first = peer.initial.wrapping_add(1);
             let sent = distance(first, acknowledgement) >= 0 && distance(acknowledgement, peer.highest) >= 0;
             if !sent {
-                return Tracked::ignored(Anomaly::AckOfUnsentData);
+                return TrackedSegment::ignored(Anomaly::AckOfUnsentData);
             }
         }
-        let mut tracked = Tracked::default();
+        let mut tracked = TrackedSegment::default();
         let stream = self.stream_mut(from);
         // If only the other end's packets have shown it, its own count more.
-        if stream.is_open() && stream.known.has(Known::SEEN) {
+        if stream.is_open() && stream.known.has(StreamFlags::SEEN) {
             if stream.began_with(initial) {
                 if !peer.is_open() {
                     // It answers an evicted SYN, or pretends to: its peer's own SYN-ACK decides.
                     self.ends.client = from.other();
                 }
-                return Tracked::default();
+                return TrackedSegment::default();
             }
-            if tracking == Tracking::Lossy || !peer.is_syn_sent() {
-                return Tracked::ignored(Anomaly::SynInConnection);
+            if tracking == TrackingMode::Lossy || !peer.is_syn_sent() {
+                return TrackedSegment::ignored(Anomaly::SynInConnection);
             }
             // The earlier answer never arrived, or was sent so that it would not: this one may arrive.
             stream.forget();
-            stream.known.set(Known::RESTARTED);
+            stream.known.set(StreamFlags::RESTARTED);
             tracked.restarted = true;
             tracked.anomalies.insert(Anomaly::SynInConnection);
-        } else if tracking == Tracking::Inline {
+        } else if tracking == TrackingMode::Inline {
             // The other end acknowledged data of another connection.
             stream.forget();
         }
         let answers = !stream.is_from_start();
         stream.synchronise(&OpeningSyn::of(segment, from));
-        stream.known.set(Known::SYN_ACK);
+        stream.known.set(StreamFlags::SYN_ACK);
         if answers {
             self.ends.client = from.other();
             self.ends.client_known = true;
@@ -307,40 +313,40 @@ impl<C> Flow<C> {
         tracked
     }
 
-    fn track_rest(&mut self, segment: &Segment<'_>, from: End, tracking: Tracking) -> Tracked {
+    fn track_rest(&mut self, segment: &Segment<'_>, from: KeyEnd, tracking: TrackingMode) -> TrackedSegment {
         let flags = segment.flags();
         let payload = segment.wire_payload_length();
         if !flags.ack() {
             if payload > 0 || flags.fin() {
-                return Tracked::ignored(Anomaly::DataWithoutAck);
+                return TrackedSegment::ignored(Anomaly::DataWithoutAck);
             }
-            return Tracked::default();
+            return TrackedSegment::default();
         }
         let peer = self.stream(from.other());
         let stream = self.stream(from);
-        if tracking == Tracking::Inline && (payload > 0 || flags.fin()) {
+        if tracking == TrackingMode::Inline && (payload > 0 || flags.fin()) {
             // In SYN-SENT only a SYN or a reset is processed (RFC 9293 section 3.10.7.3).
-            let early = !stream.is_open() || stream.known.has(Known::RESTARTED);
+            let early = !stream.is_open() || stream.known.has(StreamFlags::RESTARTED);
             if early && peer.is_syn_sent() {
-                return Tracked::ignored(Anomaly::DataBeforeHandshake);
+                return TrackedSegment::ignored(Anomaly::DataBeforeHandshake);
             }
             // If nothing was sent, a keep-alive probe has the number of the SYN.
             if stream.is_before_start(segment.sequence().wrapping_add(1)) {
-                return Tracked::ignored(Anomaly::OutOfWindow);
+                return TrackedSegment::ignored(Anomaly::OutOfWindow);
             }
         }
         let unsent = peer.is_open() && distance(peer.highest, segment.acknowledgement()) > 0;
-        if unsent && peer.is_from_start() && tracking == Tracking::Inline {
-            return Tracked::ignored(Anomaly::AckOfUnsentData);
+        if unsent && peer.is_from_start() && tracking == TrackingMode::Inline {
+            return TrackedSegment::ignored(Anomaly::AckOfUnsentData);
         }
-        let mut tracked = Tracked::default();
+        let mut tracked = TrackedSegment::default();
         if !peer.is_before_start(segment.acknowledgement()) {
-            self.stream_mut(from).known.set(Known::ANSWERS);
+            self.stream_mut(from).known.set(StreamFlags::ANSWERS);
         }
         let peer = self.stream(from.other());
         tracked.anomalies.insert_if(flags.urg(), Anomaly::UrgentData);
         if payload > 0 || flags.fin() {
-            let signed = segment.is_signed() && !self.stream(from).known.has(Known::SIGNED);
+            let signed = segment.is_signed() && !self.stream(from).known.has(StreamFlags::SIGNED);
             let signed = signed && self.stream(from).is_from_start();
             tracked.anomalies.insert_if(signed, Anomaly::UnexpectedSignature);
             let old = acknowledges_too_little(peer, segment.acknowledgement());
@@ -351,7 +357,7 @@ impl<C> Flow<C> {
             self.track_data(segment, from, &mut tracked);
         }
         if flags.fin() && self.is_blind(segment, from) {
-            return Tracked::ignored(Anomaly::OutOfWindow);
+            return TrackedSegment::ignored(Anomaly::OutOfWindow);
         }
         if flags.fin() && segment.is_whole() && !self.is_old(segment, from) {
             let end = segment.sequence().wrapping_add(segment.sequence_length());
@@ -361,12 +367,12 @@ impl<C> Flow<C> {
             }
             stream.reach(end);
             stream.end = end.wrapping_sub(1);
-            stream.known.set(Known::END);
+            stream.known.set(StreamFlags::END);
         }
         tracked
     }
 
-    fn track_data(&mut self, segment: &Segment<'_>, from: End, tracked: &mut Tracked) {
+    fn track_data(&mut self, segment: &Segment<'_>, from: KeyEnd, tracked: &mut TrackedSegment) {
         let hop_limit = segment.hop_limit();
         let stream = self.stream_mut(from);
         let anomalies = &mut tracked.anomalies;
@@ -377,28 +383,28 @@ impl<C> Flow<C> {
         let sequence = segment.sequence();
         let length = u32::try_from(segment.wire_payload_length()).unwrap_or(u32::MAX);
         let end = sequence.wrapping_add(length);
-        let behind_fin = stream.known.has(Known::END) && distance(stream.end, end) > 0;
+        let behind_fin = stream.known.has(StreamFlags::END) && distance(stream.end, end) > 0;
         anomalies.insert_if(behind_fin, Anomaly::DataAfterFin);
         let new = !stream.is_open() || distance(stream.next, end) > 0;
-        anomalies.insert_if(new && stream.known.has(Known::RESET), Anomaly::DataAfterReset);
+        anomalies.insert_if(new && stream.known.has(StreamFlags::RESET), Anomaly::DataAfterReset);
     }
 
     /// True if a FIN is outside of its receiver's window: a guess of an attacker who cannot see the
     /// connection.
-    fn is_blind(&self, segment: &Segment<'_>, from: End) -> bool {
+    fn is_blind(&self, segment: &Segment<'_>, from: KeyEnd) -> bool {
         let stream = self.stream(from);
         stream.is_acknowledged() && distance(stream.edge, segment.sequence()) > 0
     }
 
     /// True if everything in a segment was acknowledged: its receiver answers and drops it.
-    fn is_old(&self, segment: &Segment<'_>, from: End) -> bool {
+    fn is_old(&self, segment: &Segment<'_>, from: KeyEnd) -> bool {
         let end = segment.sequence().wrapping_add(segment.sequence_length());
         let stream = self.stream(from);
         stream.is_acknowledged() && distance(end, stream.acknowledged) > 0
     }
 
     /// Records the segment's acknowledgement and window.
-    fn note_acknowledgement(&mut self, segment: &Segment<'_>, from: End, tracking: Tracking) {
+    fn note_acknowledgement(&mut self, segment: &Segment<'_>, from: KeyEnd, tracking: TrackingMode) {
         let peer = *self.stream(from.other());
         let sender = self.stream(from);
         // A SYN's window is never scaled; later ones only if both sides offer it (RFC 7323 section 2.2).
@@ -407,7 +413,7 @@ impl<C> Flow<C> {
             0
         } else if !sender.is_from_start() || !peer.is_from_start() {
             UNKNOWN_SCALE
-        } else if sender.known.has(Known::SCALE) && peer.known.has(Known::SCALE) {
+        } else if sender.known.has(StreamFlags::SCALE) && peer.known.has(StreamFlags::SCALE) {
             u32::from(sender.scale)
         } else {
             0
@@ -418,7 +424,7 @@ impl<C> Flow<C> {
         let edge = acknowledgement.wrapping_add(window);
         if stream.is_open() {
             stream.acknowledge(acknowledgement, edge);
-        } else if tracking == Tracking::Inline {
+        } else if tracking == TrackingMode::Inline {
             stream.await_at(acknowledgement, edge);
         }
     }
@@ -426,7 +432,7 @@ impl<C> Flow<C> {
 
 /// True if an acknowledgement is so old that its receiver ignores the segment (RFC 5961 section 5.2):
 /// before the connection, or more than a window before the last one.
-fn acknowledges_too_little(stream: &Stream, acknowledgement: u32) -> bool {
+fn acknowledges_too_little(stream: &StreamState, acknowledgement: u32) -> bool {
     let window = distance(stream.acknowledged, stream.edge).max(i32::from(u16::MAX));
     stream.is_before_start(acknowledgement)
         || (stream.is_open()

@@ -9,10 +9,10 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::{Checksums, Decision, PacketInput, Remembered, Unseen};
-use crate::event::{Timestamp, Transport};
+use crate::engine::{ChecksumState, DecidedFlow, Decision, PacketInput, UnseenBody};
+use crate::event::{Timestamp, TransportProtocol};
 use crate::flow::FlowKey;
-use crate::packet::{self, Parsed};
+use crate::packet::{self, ParsedPacket};
 
 /// Number of bytes of one flow: an HTTP head and SSH's key exchange are shorter.
 const OF_A_FLOW: usize = 128 << 10;
@@ -21,42 +21,43 @@ const PLACE: usize = size_of::<Packet>();
 const ALLOCATED: usize = 16;
 /// Memory of a flow besides its packets, at most: entries in a table that has just doubled, with a byte
 /// each, and in an order in which every second one is gone and that has just doubled, too.
-const OF_A_LOG: usize = 16 * (size_of::<(Name, Log)>() + 1) / 7 + 4 * size_of::<(Name, u64)>() + ALLOCATED;
+const OF_A_LOG: usize =
+    16 * (size_of::<(Name, FlowPacketLog)>() + 1) / 7 + 4 * size_of::<(Name, u64)>() + ALLOCATED;
 /// Largest number of flows that one sweep inspects, so that it stays short.
 const SWEPT: usize = 256;
 
 /// State that one inspector passes to another.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct State {
+pub struct InspectorState {
     /// Flows that are decided.
-    pub decided: Vec<Remembered>,
+    pub decided: Vec<DecidedFlow>,
     /// Packets of undecided flows, in the order in which they came.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<LoggedPacket>,
     /// Flows whose bodies pass unseen.
-    pub unseen: Vec<Unseen>,
+    pub unseen: Vec<UnseenBody>,
 }
 
-impl State {
+impl InspectorState {
     /// Largest number of decided flows that are passed on.
     pub const DECIDED: usize = 1 << 17;
 }
 
 /// A packet that passed, or was dropped without a decision about its flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kept {
+pub struct LoggedPacket {
     /// Time since it came.
     pub age: Duration,
     /// Its length on the wire.
     pub wire_length: usize,
     /// The state of its checksums.
-    pub checksums: Checksums,
+    pub checksums: ChecksumState,
     /// The interface that it went through.
     pub interface: Option<Arc<str>>,
     /// Its captured part, from the IP header on.
     pub octets: Box<[u8]>,
 }
 
-impl Kept {
+impl LoggedPacket {
     /// Returns the packet as it was inspected, with its time by another process's clock.
     pub fn packet(&self, now: Timestamp) -> PacketInput<'_> {
         PacketInput {
@@ -72,15 +73,15 @@ impl Kept {
 }
 
 /// Identifies a flow.
-pub(super) type Name = (Transport, FlowKey);
+pub(super) type Name = (TransportProtocol, FlowKey);
 
 /// A packet with its number and time.
-type Packet = (u64, Timestamp, Kept);
+type Packet = (u64, Timestamp, LoggedPacket);
 
 /// The packets of undecided flows.
 #[derive(Debug)]
-pub(super) struct Journal {
-    flows: HashMap<Name, Log, ahash::RandomState>,
+pub(super) struct PacketLog {
+    flows: HashMap<Name, FlowPacketLog, ahash::RandomState>,
     /// Flows in the order in which they began or were last swept, with the number of their log. It may
     /// contain flows that were removed since.
     order: VecDeque<(Name, u64)>,
@@ -94,13 +95,13 @@ pub(super) struct Journal {
 
 /// The packets of one flow.
 #[derive(Debug)]
-struct Log {
+struct FlowPacketLog {
     number: u64,
     octets: usize,
     packets: VecDeque<Packet>,
 }
 
-impl Journal {
+impl PacketLog {
     /// Creates an empty journal for `limit` bytes.
     pub(super) fn new(limit: usize) -> Self {
         Self {
@@ -141,7 +142,7 @@ impl Journal {
     }
 
     /// Inspects some flows and drops those that are decided or gone.
-    pub(super) fn sweep(&mut self, is_undecided: impl Fn(Transport, &FlowKey) -> bool) {
+    pub(super) fn sweep(&mut self, is_undecided: impl Fn(TransportProtocol, &FlowKey) -> bool) {
         for _ in 0..SWEPT.min(self.order.len()) {
             let Some((name, number)) = self.order.pop_front() else { return };
             if self.flows.get(&name).is_none_or(|log| log.number != number) {
@@ -159,14 +160,14 @@ impl Journal {
     pub(super) fn hand_over(
         &mut self,
         now: Timestamp,
-        is_undecided: impl Fn(Transport, &FlowKey) -> bool,
-    ) -> Vec<Kept> {
+        is_undecided: impl Fn(TransportProtocol, &FlowKey) -> bool,
+    ) -> Vec<LoggedPacket> {
         self.order.clear();
         self.octets = 0;
         let flows = self.flows.drain().filter(|((transport, key), _)| is_undecided(*transport, key));
         let mut packets: Vec<_> = flows.flat_map(|(_, log)| log.packets).collect();
         packets.sort_unstable_by_key(|(serial, ..)| *serial);
-        packets.into_iter().map(|(_, came, kept)| Kept { age: now.since(came), ..kept }).collect()
+        packets.into_iter().map(|(_, came, kept)| LoggedPacket { age: now.since(came), ..kept }).collect()
     }
 
     fn note(&mut self, name: Name, packet: &PacketInput<'_>) {
@@ -175,7 +176,7 @@ impl Journal {
         }
         self.serial += 1;
         let serial = self.serial;
-        let kept = Kept {
+        let kept = LoggedPacket {
             age: Duration::ZERO,
             wire_length: packet.wire_length,
             checksums: packet.checksums,
@@ -185,7 +186,7 @@ impl Journal {
         let log = self.flows.entry(name).or_insert_with(|| {
             self.order.push_back((name, serial));
             // Most flows of a flood have one packet.
-            Log { number: serial, octets: 0, packets: VecDeque::with_capacity(1) }
+            FlowPacketLog { number: serial, octets: 0, packets: VecDeque::with_capacity(1) }
         });
         let (before, own) = if log.number == serial { (0, OF_A_LOG) } else { (log.weight(), 0) };
         log.octets += weight(&kept);
@@ -222,7 +223,7 @@ impl Journal {
     }
 }
 
-impl Log {
+impl FlowPacketLog {
     /// Number of bytes that its packets take.
     fn weight(&self) -> usize {
         self.octets + self.packets.capacity() * PLACE
@@ -230,16 +231,16 @@ impl Log {
 }
 
 /// Number of bytes that a packet takes.
-const fn weight(kept: &Kept) -> usize {
+const fn weight(kept: &LoggedPacket) -> usize {
     kept.octets.len() + ALLOCATED
 }
 
 /// Returns the flow of a packet; none if it is a fragment, or neither TCP nor UDP.
 pub(super) fn name(packet: &PacketInput<'_>) -> Option<Name> {
     match packet::parse(packet.ip, packet.wire_length).ok()? {
-        Parsed::Tcp(segment) => Some((Transport::Tcp, FlowKey::of(&segment).0)),
-        Parsed::Udp(datagram) => Some((Transport::Udp, FlowKey::of_datagram(&datagram).0)),
-        Parsed::Fragment(_) | Parsed::Other => None,
+        ParsedPacket::Tcp(segment) => Some((TransportProtocol::Tcp, FlowKey::of(&segment).0)),
+        ParsedPacket::Udp(datagram) => Some((TransportProtocol::Udp, FlowKey::of_datagram(&datagram).0)),
+        ParsedPacket::Fragment(_) | ParsedPacket::Other => None,
     }
 }
 
@@ -260,21 +261,21 @@ mod tests {
             now: Timestamp::from_nanos(second * SECOND),
             ip: octets,
             wire_length: octets.len(),
-            checksums: Checksums::Verify,
+            checksums: ChecksumState::Verify,
             interface: Some("lo"),
             vlan: &[],
             packet_number: None,
         }
     }
 
-    fn handed(journal: &mut Journal, second: u64) -> Vec<(u64, usize)> {
+    fn handed(journal: &mut PacketLog, second: u64) -> Vec<(u64, usize)> {
         let kept = journal.hand_over(Timestamp::from_nanos(second * SECOND), |_, _| true);
         kept.iter().map(|kept| (kept.age.as_secs(), kept.octets.len() - 40)).collect()
     }
 
     #[test]
     fn packets_of_undecided_flows_come_in_their_order_with_their_ages() {
-        let mut journal = Journal::new(1 << 20);
+        let mut journal = PacketLog::new(1 << 20);
         for (second, port, length) in [(1, 1, 10), (2, 2, 20), (3, 1, 11), (4, 3, 30), (5, 2, 21)] {
             journal.take(&input(&packet(port, length), second), &Decision::Undecided);
         }
@@ -287,14 +288,14 @@ mod tests {
 
     #[test]
     fn octets_are_bounded_and_the_oldest_go_first() {
-        let mut journal = Journal::new(10 * (1000 + 40 + ALLOCATED + PLACE + OF_A_LOG));
+        let mut journal = PacketLog::new(10 * (1000 + 40 + ALLOCATED + PLACE + OF_A_LOG));
         for port in 0..100 {
             journal.take(&input(&packet(port + 1, 1000), u64::from(port)), &Decision::Undecided);
             assert!(journal.octets <= journal.limit);
         }
         assert_eq!(journal.flows.len(), 10);
         assert_eq!(handed(&mut journal, 99).first(), Some(&(9, 1000)));
-        let mut journal = Journal::new(usize::MAX);
+        let mut journal = PacketLog::new(usize::MAX);
         for second in 0..1000 {
             journal.take(&input(&packet(1, 1000), second), &Decision::Undecided);
         }
@@ -303,11 +304,11 @@ mod tests {
     }
 
     /// What a journal holds on the heap, by what its parts have room for.
-    fn held(journal: &Journal) -> usize {
+    fn held(journal: &PacketLog) -> usize {
         // Of eight places of a table seven are used, and each has a byte beside it.
-        let table = journal.flows.capacity() * 8 / 7 * (size_of::<(Name, Log)>() + 1);
+        let table = journal.flows.capacity() * 8 / 7 * (size_of::<(Name, FlowPacketLog)>() + 1);
         let order = journal.order.capacity() * size_of::<(Name, u64)>();
-        let packets = |log: &Log| {
+        let packets = |log: &FlowPacketLog| {
             let octets = log.packets.iter().map(|(.., kept)| kept.octets.len() + ALLOCATED);
             log.packets.capacity() * PLACE + ALLOCATED + octets.sum::<usize>()
         };
@@ -317,12 +318,12 @@ mod tests {
     #[test]
     fn a_flood_of_syns_takes_no_more_than_it_may() {
         let limit = 4 << 20;
-        let mut journal = Journal::new(limit);
+        let mut journal = PacketLog::new(limit);
         let mut most = 0;
         for number in 0..40_000_u32 {
             let source = endpoint(&format!("192.0.{}.1:{}", number >> 15, 1 + (number & 0x7fff)));
             let octets = SegmentBuilder::new(source, endpoint("198.51.100.1:80"))
-                .flags(crate::packet::Flags::SYN)
+                .flags(crate::packet::TcpFlags::SYN)
                 .build();
             journal.take(&input(&octets, u64::from(number)), &Decision::Undecided);
             // Some of them are decided, some sent again.
@@ -345,7 +346,7 @@ mod tests {
 
     #[test]
     fn what_is_decided_or_forgotten_meanwhile_is_swept_out() {
-        let mut journal = Journal::new(1 << 20);
+        let mut journal = PacketLog::new(1 << 20);
         for port in 1..=1000 {
             journal.take(&input(&packet(port, 10), 1), &Decision::Undecided);
         }
@@ -353,7 +354,7 @@ mod tests {
             journal.sweep(|_, key| key.octets()[33] == 7 || key.octets()[35] == 7);
         }
         assert!(journal.flows.len() <= 1 + 1000 / 256 + 1, "{}", journal.flows.len());
-        let mut journal = Journal::new(1 << 20);
+        let mut journal = PacketLog::new(1 << 20);
         for port in 1..=10_000 {
             journal.take(&input(&packet(port, 10), 1), &Decision::Undecided);
             journal.take(&input(&packet(port, 10), 1), &Decision::Block);

@@ -11,20 +11,22 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
-use crate::engine::{BanRequest, Counters, Decision, Engine, EngineConfig, Inspected, PacketInput};
+use crate::engine::{
+    BanRequest, Decision, Engine, EngineConfig, EngineCounters, InspectionResult, PacketInput,
+};
 use crate::event::{Event, EventSink, Timestamp};
 use crate::rules::RuleSet;
-use crate::rules::fingerprint::Fingerprints;
+use crate::rules::fingerprint::FingerprintSet;
 
-use self::journal::Journal;
-pub use self::journal::{Kept, State};
-use self::taken::{Courses, is_news};
-pub use self::taken::{News, Rejection, Taken};
-pub use crate::engine::{Remembered, Unseen};
+use self::journal::PacketLog;
+pub use self::journal::{InspectorState, LoggedPacket};
+pub use self::taken::{RejectedFlow, TakenOverFlows, TakeoverCounts};
+use self::taken::{SequenceTracker, is_news};
+pub use crate::engine::{DecidedFlow, UnseenBody};
 
 /// An engine with the rules in force and its own time.
 #[derive(Debug)]
-pub struct Inspector {
+pub struct InlineInspector {
     engine: Engine,
     /// The rules that should be in force; they differ from the engine's after an exchange.
     in_force: Arc<ArcSwap<RuleSet>>,
@@ -35,15 +37,15 @@ pub struct Inspector {
     /// Time of the last search.
     ticked: Option<Timestamp>,
     /// The packets of undecided flows, for a successor.
-    journal: Option<Journal>,
+    journal: Option<PacketLog>,
 }
 
-impl Inspector {
+impl InlineInspector {
     /// Creates an inspector that searches for silent flows at the interval `every`.
     pub fn new(
         config: EngineConfig,
         in_force: Arc<ArcSwap<RuleSet>>,
-        fingerprints: Option<Arc<Fingerprints>>,
+        fingerprints: Option<Arc<FingerprintSet>>,
         every: Duration,
     ) -> Self {
         let rules = in_force.load_full();
@@ -53,11 +55,11 @@ impl Inspector {
 
     /// Keeps up to `octets` bytes of packets of undecided flows from now on, for [`Self::hand_over`].
     pub fn keep_journal(&mut self, octets: usize) {
-        self.journal = Some(Journal::new(octets));
+        self.journal = Some(PacketLog::new(octets));
     }
 
     /// Inspects one packet and returns what to do with it.
-    pub fn inspect(&mut self, packet: &PacketInput<'_>, sink: &mut impl EventSink) -> Inspected {
+    pub fn inspect(&mut self, packet: &PacketInput<'_>, sink: &mut impl EventSink) -> InspectionResult {
         let inspected = self.engine.inspect(packet, sink);
         if let Some(journal) = &mut self.journal {
             journal.take(packet, &inspected.decision);
@@ -114,24 +116,29 @@ impl Inspector {
     }
 
     /// Returns the state that a successor needs to continue all flows.
-    pub fn hand_over(&mut self, now: Timestamp) -> State {
+    pub fn hand_over(&mut self, now: Timestamp) -> InspectorState {
         let engine = &self.engine;
         let kept = self
             .journal
             .as_mut()
             .map(|journal| journal.hand_over(now, |transport, key| engine.is_undecided(transport, key)));
-        let decided = engine.remembered(now, State::DECIDED);
-        State { decided, kept: kept.unwrap_or_default(), unseen: engine.unseen() }
+        let decided = engine.remembered(now, InspectorState::DECIDED);
+        InspectorState { decided, kept: kept.unwrap_or_default(), unseen: engine.unseen() }
     }
 
     /// Continues the flows of another inspector. That one has emitted the events of their packets
     /// already. Only new results count: the rules in force here may block a flow that was undecided
     /// there.
-    pub fn take_over(&mut self, state: &State, now: Timestamp, sink: &mut impl EventSink) -> Taken {
+    pub fn take_over(
+        &mut self,
+        state: &InspectorState,
+        now: Timestamp,
+        sink: &mut impl EventSink,
+    ) -> TakenOverFlows {
         for flow in &state.decided {
             self.engine.remember(flow, now);
         }
-        let (mut taken, mut courses) = (Taken::default(), Courses::default());
+        let (mut taken, mut courses) = (TakenOverFlows::default(), SequenceTracker::default());
         let mut told: Vec<Event> = Vec::new();
         for kept in &state.kept {
             told.clear();
@@ -160,7 +167,7 @@ impl Inspector {
     }
 
     /// The counters.
-    pub fn counters(&self) -> &Counters {
+    pub fn counters(&self) -> &EngineCounters {
         self.engine.counters()
     }
 }
@@ -168,10 +175,10 @@ impl Inspector {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::Checksums;
+    use crate::engine::ChecksumState;
     use crate::event::EventKind;
     use crate::packet::testing::{SegmentBuilder, endpoint};
-    use crate::packet::{self, Flags, Parsed};
+    use crate::packet::{self, ParsedPacket, TcpFlags};
 
     fn second(number: u64) -> Timestamp {
         Timestamp::from_nanos(number * 1_000_000_000)
@@ -180,7 +187,8 @@ mod tests {
     #[test]
     fn ticks_are_counted_from_the_first_time_that_is_told() {
         let rules = Arc::new(ArcSwap::from_pointee(RuleSet::empty()));
-        let mut inspector = Inspector::new(EngineConfig::default(), rules, None, Duration::from_secs(2));
+        let mut inspector =
+            InlineInspector::new(EngineConfig::default(), rules, None, Duration::from_secs(2));
         assert_eq!([100, 101, 102, 50].map(|now| inspector.is_due(second(now))), [false, false, true, false]);
         inspector.tick(second(102), &mut Vec::new());
         assert_eq!([103, 104].map(|now| inspector.is_due(second(now))), [false, true]);
@@ -192,7 +200,7 @@ mod tests {
     fn rules_are_taken_over_once_they_were_exchanged() {
         let rules = Arc::new(ArcSwap::from_pointee(RuleSet::empty()));
         let mut inspector =
-            Inspector::new(EngineConfig::default(), Arc::clone(&rules), None, Duration::from_secs(1));
+            InlineInspector::new(EngineConfig::default(), Arc::clone(&rules), None, Duration::from_secs(1));
         assert!(inspector.take_rules().is_none());
         let text = "[[rule]]\nid = 'a'\ntitle = 'A'\nprotocol = 'ssh'\nseverity = 'low'\naction = 'alert'\nmatch = { banner = 'x' }\n";
         rules.store(Arc::new(RuleSet::parse("a.toml", text).expect("a rule").rules));
@@ -204,24 +212,29 @@ mod tests {
     const OLD_SSH: &str = "[[rule]]\nid = 'old'\ntitle = 'Old'\nprotocol = 'ssh'\nfrom = 'server'\nseverity = 'low'\n\
                            action = 'drop'\nmatch.software = '^OpenSSH_7'\n";
 
-    fn enforcing(rules: &str) -> Inspector {
+    fn enforcing(rules: &str) -> InlineInspector {
         let rules = RuleSet::parse("a.toml", rules).expect("rules").rules;
         let config = EngineConfig { enforce: true, ..EngineConfig::default() };
         let rules = Arc::new(ArcSwap::from_pointee(rules));
-        let mut inspector = Inspector::new(config, rules, None, Duration::from_secs(2));
+        let mut inspector = InlineInspector::new(config, rules, None, Duration::from_secs(2));
         inspector.keep_journal(1 << 20);
         inspector
     }
 
     /// What a server says, in segments behind a handshake.
-    fn shown(inspector: &mut Inspector, said: &[&[u8]], told: &mut Vec<Event>, mut at: usize) -> Decision {
+    fn shown(
+        inspector: &mut InlineInspector,
+        said: &[&[u8]],
+        told: &mut Vec<Event>,
+        mut at: usize,
+    ) -> Decision {
         let (client, server) = (endpoint("192.0.2.1:40000"), endpoint("198.51.100.1:22"));
-        let syn = SegmentBuilder::new(client, server).sequence(99).flags(Flags::SYN);
+        let syn = SegmentBuilder::new(client, server).sequence(99).flags(TcpFlags::SYN);
         let answer = SegmentBuilder::new(server, client).sequence(499).acknowledgement(100);
         let open = SegmentBuilder::new(client, server).sequence(100).acknowledgement(500);
         let mut segments = Vec::new();
         if at == 0 {
-            segments = vec![syn, answer.flags(Flags::SYN | Flags::ACK), open];
+            segments = vec![syn, answer.flags(TcpFlags::SYN | TcpFlags::ACK), open];
         }
         for octets in said {
             let sequence = 500 + u32::try_from(at).expect("few octets");
@@ -235,7 +248,7 @@ mod tests {
                 now: second(10),
                 ip: &octets,
                 wire_length: octets.len(),
-                checksums: Checksums::Verify,
+                checksums: ChecksumState::Verify,
                 interface: None,
                 vlan: &[],
                 packet_number: None,
@@ -273,7 +286,7 @@ mod tests {
         let state = first.hand_over(second(12));
         let mut next = enforcing(OLD_SSH);
         let taken = next.take_over(&state, second(13), &mut told);
-        let news = News { dropped: 1, matches: [(0, 1)].into(), ..News::default() };
+        let news = TakeoverCounts { dropped: 1, matches: [(0, 1)].into(), ..TakeoverCounts::default() };
         assert_eq!((taken.news, taken.rejections.len()), (news, 0));
         let kinds = |kind: fn(&EventKind) -> bool| told.iter().filter(|event| kind(&event.kind)).count();
         assert_eq!(kinds(|kind| matches!(kind, EventKind::Alert(_))), 1, "{told:?}");
@@ -292,7 +305,7 @@ mod tests {
         let mut next = enforcing(&OLD_SSH.replace("drop", "reject"));
         let taken = next.take_over(&state, second(13), &mut told);
         assert!(told.is_empty(), "not before it is known what becomes of the resets");
-        let news = News { rejected: 1, matches: [(0, 1)].into(), ..News::default() };
+        let news = TakeoverCounts { rejected: 1, matches: [(0, 1)].into(), ..TakeoverCounts::default() };
         assert_eq!(taken.news, news);
         let [rejection] = taken.rejections.try_into().expect("one flow");
         let kinds: Vec<_> = rejection.events.iter().map(|event| &event.kind).collect();
@@ -301,7 +314,9 @@ mod tests {
         for (octets, expected) in
             [(&rejection.resets.to_receiver, behind), (&rejection.resets.to_sender, 100)]
         {
-            let Ok(Parsed::Tcp(reset)) = packet::parse(octets, octets.len()) else { panic!("a segment") };
+            let Ok(ParsedPacket::Tcp(reset)) = packet::parse(octets, octets.len()) else {
+                panic!("a segment")
+            };
             assert!(reset.flags().rst());
             assert_eq!(reset.sequence(), expected);
         }

@@ -6,11 +6,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::journal::{Name, State, name};
-use crate::engine::{Checksums, PacketInput, Resets};
+use super::journal::{InspectorState, Name, name};
+use crate::engine::{ChecksumState, PacketInput, ResetPair};
 use crate::event::{DropReason, Event, EventKind, FlowEnd, Timestamp};
 use crate::flow::{FlowKey, distance};
-use crate::packet::{self, Parsed, Segment};
+use crate::packet::{self, ParsedPacket, Segment};
 use crate::rules::RuleSet;
 
 /// Distance from earlier segments within which a segment belongs to the same connection.
@@ -18,16 +18,16 @@ const STRANGE: u32 = 1 << 20;
 
 /// Result of taking over another inspector's flows.
 #[derive(Debug, Default)]
-pub struct Taken {
+pub struct TakenOverFlows {
     /// The numbers to count.
-    pub news: News,
+    pub news: TakeoverCounts,
     /// Rejected flows.
-    pub rejections: Vec<Rejection>,
+    pub rejections: Vec<RejectedFlow>,
 }
 
 /// Numbers that the other inspector has not counted.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct News {
+pub struct TakeoverCounts {
     /// Number of flows that were dropped without resets.
     pub dropped: u64,
     /// Number of flows that were rejected: dropped, with resets for their ends.
@@ -40,9 +40,9 @@ pub struct News {
 
 /// A flow that is rejected because of its earlier packets.
 #[derive(Debug)]
-pub struct Rejection {
+pub struct RejectedFlow {
     /// Resets for its ends, by the data that they have received.
-    pub resets: Resets,
+    pub resets: ResetPair,
     /// The interface of its packets.
     pub interface: Option<Arc<str>>,
     /// Its events, without the results of the resets.
@@ -58,7 +58,7 @@ pub(super) fn is_news(event: &Event) -> bool {
     }
 }
 
-impl News {
+impl TakeoverCounts {
     /// Counts a packet's results: the numbers of stopped flows before and after it, its events, and the
     /// rules in them.
     pub(super) fn note(&mut self, before: [u64; 2], behind: [u64; 2], told: &[Event], rules: &RuleSet) {
@@ -82,10 +82,10 @@ impl News {
 
 /// Positions of the ends of rejected flows.
 #[derive(Debug, Default)]
-pub(super) struct Courses(HashMap<Name, Course, ahash::RandomState>);
+pub(super) struct SequenceTracker(HashMap<Name, FlowSequence, ahash::RandomState>);
 
 #[derive(Debug, Default)]
-struct Course {
+struct FlowSequence {
     /// The number after everything that each end has sent, the low end first.
     next: [Option<u32>; 2],
     /// The last of the kept packets.
@@ -93,7 +93,7 @@ struct Course {
     events: Vec<Event>,
 }
 
-impl Courses {
+impl SequenceTracker {
     /// Records that the flow of a packet is rejected.
     pub(super) fn begin(&mut self, packet: &PacketInput<'_>, events: impl Iterator<Item = Event>) {
         if let Some(name) = name(packet) {
@@ -102,27 +102,27 @@ impl Courses {
     }
 
     /// Returns the rejections, after all packets of their flows.
-    pub(super) fn rejections(mut self, state: &State, now: Timestamp) -> Vec<Rejection> {
+    pub(super) fn rejections(mut self, state: &InspectorState, now: Timestamp) -> Vec<RejectedFlow> {
         if self.0.is_empty() {
             return Vec::new();
         }
         for (at, kept) in state.kept.iter().enumerate() {
             let packet = kept.packet(now);
             let Some(course) = name(&packet).and_then(|name| self.0.get_mut(&name)) else { continue };
-            if let Ok(Parsed::Tcp(segment)) = packet::parse(packet.ip, packet.wire_length) {
+            if let Ok(ParsedPacket::Tcp(segment)) = packet::parse(packet.ip, packet.wire_length) {
                 course.follow(at, &segment, packet.checksums);
             }
         }
-        let mut courses: Vec<Course> = self.0.into_values().collect();
+        let mut courses: Vec<FlowSequence> = self.0.into_values().collect();
         courses.sort_unstable_by_key(|course| course.last);
         courses.into_iter().filter_map(|course| course.end(state)).collect()
     }
 }
 
-impl Course {
+impl FlowSequence {
     /// Moves the position by a segment.
-    fn follow(&mut self, at: usize, segment: &Segment<'_>, checksums: Checksums) {
-        if checksums == Checksums::Verify && segment.is_whole() && !segment.checksums_valid() {
+    fn follow(&mut self, at: usize, segment: &Segment<'_>, checksums: ChecksumState) {
+        if checksums == ChecksumState::Verify && segment.is_whole() && !segment.checksums_valid() {
             return;
         }
         let (_, from) = FlowKey::of(segment);
@@ -144,13 +144,15 @@ impl Course {
         self.last = Some(at);
     }
 
-    fn end(self, state: &State) -> Option<Rejection> {
+    fn end(self, state: &InspectorState) -> Option<RejectedFlow> {
         let kept = state.kept.get(self.last?)?;
-        let Ok(Parsed::Tcp(segment)) = packet::parse(&kept.octets, kept.wire_length) else { return None };
+        let Ok(ParsedPacket::Tcp(segment)) = packet::parse(&kept.octets, kept.wire_length) else {
+            return None;
+        };
         let (_, from) = FlowKey::of(&segment);
         let [low, high] = self.next;
         let (own, other) = if from as usize == 0 { (low, high) } else { (high, low) };
-        let resets = Resets::new(&segment, own.unwrap_or_else(|| segment.sequence()), other);
-        Some(Rejection { resets, interface: kept.interface.clone(), events: self.events })
+        let resets = ResetPair::new(&segment, own.unwrap_or_else(|| segment.sequence()), other);
+        Some(RejectedFlow { resets, interface: kept.interface.clone(), events: self.events })
     }
 }

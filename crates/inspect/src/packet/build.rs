@@ -122,10 +122,10 @@ fn build(addresses: Addresses, mut tcp: TcpHeader) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use crate::packet::testing::{SegmentBuilder, endpoint};
-    use crate::packet::{Flags, Parsed, Segment, parse, probe};
+    use crate::packet::{ParsedPacket, Segment, TcpFlags, parse, probe};
 
     fn segment(octets: &[u8]) -> Segment<'_> {
-        let Ok(Parsed::Tcp(segment)) = parse(octets, octets.len()) else { panic!("a segment") };
+        let Ok(ParsedPacket::Tcp(segment)) = parse(octets, octets.len()) else { panic!("a segment") };
         segment
     }
 
@@ -134,7 +134,7 @@ mod tests {
         for [from, to] in
             [["192.0.2.1:40000", "198.51.100.2:80"], ["[2001:db8::1]:40000", "[2001:db8::2]:80"]]
         {
-            let flags = Flags::ACK | Flags::PSH | Flags::FIN | Flags::URG;
+            let flags = TcpFlags::ACK | TcpFlags::PSH | TcpFlags::FIN | TcpFlags::URG;
             let data = SegmentBuilder::new(endpoint(from), endpoint(to)).sequence(1000).acknowledgement(77);
             let data = data.flags(flags).hop_limit(2).payload(b"GET / HTTP/1.1");
             for (option, timestamp) in [(&[19, 18][..], None), (&[8, 10, 0, 0, 0, 7, 0, 0, 0, 9], Some(7))] {

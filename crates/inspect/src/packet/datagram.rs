@@ -4,7 +4,7 @@ use etherparse::UdpHeader;
 use etherparse::checksum::Sum16BitWords;
 
 use super::segment::IpHeader;
-use super::{Addresses, Extent, PacketError, Parsed};
+use super::{Addresses, PacketError, PacketExtent, ParsedPacket};
 use crate::event::PacketHeader;
 
 /// Number of bytes of a UDP header.
@@ -25,12 +25,12 @@ impl<'a> Datagram<'a> {
     /// A datagram whose length differs from its packet's is refused: receivers drop it.
     pub(super) fn parse(
         ip: IpHeader<'a>,
-        extent: Extent<'a>,
+        extent: PacketExtent<'a>,
         offset: usize,
         rerouted: bool,
-    ) -> Result<Parsed<'a>, PacketError> {
+    ) -> Result<ParsedPacket<'a>, PacketError> {
         if extent.wire < offset + HEADER {
-            return Ok(Parsed::Other);
+            return Ok(ParsedPacket::Other);
         }
         let slice = extent.captured.get(offset..).unwrap_or_default();
         let Ok((udp, rest)) = UdpHeader::from_slice(slice) else { return Err(extent.short(offset + HEADER)) };
@@ -39,11 +39,11 @@ impl<'a> Datagram<'a> {
             // A jumbogram, or one that the network card will split.
             0 => there,
             length if (HEADER..=there + HEADER).contains(&length) => length - HEADER,
-            _ => return Ok(Parsed::Other),
+            _ => return Ok(ParsedPacket::Other),
         };
         let payload = rest.get(..wire_payload_length).unwrap_or(rest);
         let wire_length = extent.wire;
-        Ok(Parsed::Udp(Self { ip, udp, payload, wire_length, wire_payload_length, rerouted }))
+        Ok(ParsedPacket::Udp(Self { ip, udp, payload, wire_length, wire_payload_length, rerouted }))
     }
 
     /// Source and destination address in the IP header.
@@ -110,11 +110,11 @@ impl<'a> Datagram<'a> {
 #[cfg(test)]
 mod tests {
     use crate::packet::testing::{datagram, endpoint};
-    use crate::packet::{Parsed, parse};
+    use crate::packet::{ParsedPacket, parse};
 
     fn udp(octets: &[u8], wire: usize) -> Option<(Vec<u8>, bool, bool)> {
         match parse(octets, wire).expect("whole headers") {
-            Parsed::Udp(datagram) => {
+            ParsedPacket::Udp(datagram) => {
                 Some((datagram.payload().to_vec(), datagram.is_whole(), datagram.checksums_valid()))
             }
             _ => None,

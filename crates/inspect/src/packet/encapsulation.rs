@@ -5,7 +5,7 @@
 //! VXLAN (RFC 7348) and its GPE, Geneve (RFC 8926), Teredo (RFC 4380), AYIYA, L2TP (RFC 2661) and GTP-U
 //! (3GPP TS 29.281). The content of fragments is visible only after reassembly: see [`is_piece`].
 
-use super::link::{self, Carried, Vlans};
+use super::link::{self, FrameContent, VlanIds};
 
 /// Largest number of nested tunnels.
 const DEPTH_LIMIT: usize = 4;
@@ -31,7 +31,7 @@ const RAW_IP: u16 = 101;
 const WIRELESS: u16 = 105;
 
 /// The content of a tunnel, by its header.
-enum Inner<'a> {
+enum TunnelContent<'a> {
     /// A frame of that `LINKTYPE_` number.
     Frame(u16, &'a [u8]),
     /// A packet of that `EtherType`.
@@ -39,28 +39,28 @@ enum Inner<'a> {
 }
 
 /// Finds the innermost IP packet in a frame of the `LINKTYPE_` number `link`.
-pub fn innermost(link: u16, frame: &[u8]) -> Carried<'_> {
+pub fn innermost(link: u16, frame: &[u8]) -> FrameContent<'_> {
     let mut found = link::carried(link, frame);
     for _ in 0..DEPTH_LIMIT {
-        let Carried::Ip { packet, vlans } = found else { break };
+        let FrameContent::Ip { packet, vlans } = found else { break };
         let Some(inner) = inner(packet) else { break };
         let next = match inner {
-            Inner::Frame(link, frame) => link::carried(link, frame),
-            Inner::Typed(kind, content) => link::carried_as(kind, content),
+            TunnelContent::Frame(link, frame) => link::carried(link, frame),
+            TunnelContent::Typed(kind, content) => link::carried_as(kind, content),
         };
-        let Carried::Ip { packet, vlans: own } = next else { break };
-        let vlans = if own == Vlans::default() { vlans } else { own };
-        found = Carried::Ip { packet, vlans };
+        let FrameContent::Ip { packet, vlans: own } = next else { break };
+        let vlans = if own == VlanIds::default() { vlans } else { own };
+        found = FrameContent::Ip { packet, vlans };
     }
     found
 }
 
-fn inner(packet: &[u8]) -> Option<Inner<'_>> {
+fn inner(packet: &[u8]) -> Option<TunnelContent<'_>> {
     let (protocol, payload) = payload(packet)?;
     match protocol {
-        IPV4 | IPV6 => Some(Inner::Frame(RAW_IP, payload)),
+        IPV4 | IPV6 => Some(TunnelContent::Frame(RAW_IP, payload)),
         GRE => gre(payload),
-        MPLS => Some(Inner::Typed(MPLS_LABEL, payload)),
+        MPLS => Some(TunnelContent::Typed(MPLS_LABEL, payload)),
         UDP => udp(payload),
         _ => None,
     }
@@ -112,7 +112,7 @@ fn ipv6_payload(packet: &[u8]) -> Option<(u8, &[u8])> {
     None
 }
 
-fn gre(header: &[u8]) -> Option<Inner<'_>> {
+fn gre(header: &[u8]) -> Option<TunnelContent<'_>> {
     let [flags, version, ..] = *header else { return None };
     let kind = word(header, 2)?;
     let has = |bit: u8| usize::from(flags & bit != 0) * 4;
@@ -131,32 +131,34 @@ fn gre(header: &[u8]) -> Option<Inner<'_>> {
     }
 }
 
-fn gre_content(kind: u16, sequenced: bool, content: &[u8]) -> Option<Inner<'_>> {
+fn gre_content(kind: u16, sequenced: bool, content: &[u8]) -> Option<TunnelContent<'_>> {
     match kind {
-        BRIDGED => Some(Inner::Frame(ETHERNET, content)),
+        BRIDGED => Some(TunnelContent::Frame(ETHERNET, content)),
         // ERSPAN type I has no header of its own, types II and III have 8 and 12 bytes.
-        0x88be if sequenced => Some(Inner::Frame(ETHERNET, content.get(8..)?)),
-        0x88be => Some(Inner::Frame(ETHERNET, content)),
-        0x22eb => Some(Inner::Frame(ETHERNET, content.get(12..)?)),
+        0x88be if sequenced => Some(TunnelContent::Frame(ETHERNET, content.get(8..)?)),
+        0x88be => Some(TunnelContent::Frame(ETHERNET, content)),
+        0x22eb => Some(TunnelContent::Frame(ETHERNET, content.get(12..)?)),
         // Aruba's access points number their frames' kinds like this.
-        0x8200..0x8400 if kind & 0x0f == 0 => Some(Inner::Frame(WIRELESS, content)),
-        _ => Some(Inner::Typed(kind, content)),
+        0x8200..0x8400 if kind & 0x0f == 0 => Some(TunnelContent::Frame(WIRELESS, content)),
+        _ => Some(TunnelContent::Typed(kind, content)),
     }
 }
 
-fn ppp(frame: &[u8]) -> Option<Inner<'_>> {
+fn ppp(frame: &[u8]) -> Option<TunnelContent<'_>> {
     match frame.strip_prefix(&[0xff, 0x03]).unwrap_or(frame) {
-        [0x00, 0x21 | 0x57, packet @ ..] | [0x21 | 0x57, packet @ ..] => Some(Inner::Frame(RAW_IP, packet)),
+        [0x00, 0x21 | 0x57, packet @ ..] | [0x21 | 0x57, packet @ ..] => {
+            Some(TunnelContent::Frame(RAW_IP, packet))
+        }
         _ => None,
     }
 }
 
-fn udp(header: &[u8]) -> Option<Inner<'_>> {
+fn udp(header: &[u8]) -> Option<TunnelContent<'_>> {
     let (source, destination) = (word(header, 0)?, word(header, 2)?);
     let content = header.get(8..)?;
     let either = |port| source == port || destination == port;
     match destination {
-        4789 => Some(Inner::Frame(ETHERNET, content.get(8..)?)),
+        4789 => Some(TunnelContent::Frame(ETHERNET, content.get(8..)?)),
         6081 => geneve(content),
         4754 => gre(content),
         4790 => extended_vxlan(content),
@@ -164,13 +166,13 @@ fn udp(header: &[u8]) -> Option<Inner<'_>> {
         _ if either(2152) => gtp(content),
         _ if either(5072) => ayiya(content),
         _ if either(1701) => l2tp(content),
-        6635 => Some(Inner::Typed(MPLS_LABEL, content)),
+        6635 => Some(TunnelContent::Typed(MPLS_LABEL, content)),
         _ => None,
     }
 }
 
 /// A data message of L2TP version 2: the first byte shows which fields precede the PPP frame.
-fn l2tp(header: &[u8]) -> Option<Inner<'_>> {
+fn l2tp(header: &[u8]) -> Option<TunnelContent<'_>> {
     const CONTROL: u8 = 0x80;
     let [flags, version, ..] = *header else { return None };
     if flags & CONTROL != 0 || version & 0x0f != 2 {
@@ -184,58 +186,59 @@ fn l2tp(header: &[u8]) -> Option<Inner<'_>> {
     }
 }
 
-fn geneve(header: &[u8]) -> Option<Inner<'_>> {
+fn geneve(header: &[u8]) -> Option<TunnelContent<'_>> {
     let options = usize::from(header.first()? & 0x3f) * 4;
     let content = header.get(8 + options..)?;
     match word(header, 2)? {
-        BRIDGED => Some(Inner::Frame(ETHERNET, content)),
-        kind => Some(Inner::Typed(kind, content)),
+        BRIDGED => Some(TunnelContent::Frame(ETHERNET, content)),
+        kind => Some(TunnelContent::Typed(kind, content)),
     }
 }
 
 /// VXLAN-GPE: like VXLAN, with the number of the next protocol.
-fn extended_vxlan(header: &[u8]) -> Option<Inner<'_>> {
+fn extended_vxlan(header: &[u8]) -> Option<TunnelContent<'_>> {
     let content = header.get(8..)?;
     match header.get(3)? {
-        1 | 2 => Some(Inner::Frame(RAW_IP, content)),
-        3 => Some(Inner::Frame(ETHERNET, content)),
+        1 | 2 => Some(TunnelContent::Frame(RAW_IP, content)),
+        3 => Some(TunnelContent::Frame(ETHERNET, content)),
         _ => None,
     }
 }
 
 /// AYIYA: an identity and a signature; the first two bytes hold their lengths.
-fn ayiya(header: &[u8]) -> Option<Inner<'_>> {
+fn ayiya(header: &[u8]) -> Option<TunnelContent<'_>> {
     const FORWARD: u8 = 1;
     let [lengths, signature, operation, next, ..] = *header else { return None };
     let identity = 1_usize << (lengths >> 4);
     let content = header.get(8 + identity + usize::from(signature >> 4) * 4..)?;
-    (operation & 0x0f == FORWARD && matches!(next, IPV4 | IPV6)).then_some(Inner::Frame(RAW_IP, content))
+    (operation & 0x0f == FORWARD && matches!(next, IPV4 | IPV6))
+        .then_some(TunnelContent::Frame(RAW_IP, content))
 }
 
 /// An IPv6 packet, after an optional authentication and origin indication.
-fn teredo(mut content: &[u8]) -> Option<Inner<'_>> {
+fn teredo(mut content: &[u8]) -> Option<TunnelContent<'_>> {
     if let [0, 1, identifier, authentication, ..] = *content {
         content = content.get(13 + usize::from(identifier) + usize::from(authentication)..)?;
     }
     if let [0, 0, ..] = content {
         content = content.get(8..)?;
     }
-    (content.first()? >> 4 == 6 && content.len() >= 40).then_some(Inner::Frame(RAW_IP, content))
+    (content.first()? >> 4 == 6 && content.len() >= 40).then_some(TunnelContent::Frame(RAW_IP, content))
 }
 
 /// A G-PDU: message type 255, with optional fields and extension headers.
-fn gtp(header: &[u8]) -> Option<Inner<'_>> {
+fn gtp(header: &[u8]) -> Option<TunnelContent<'_>> {
     let [flags, 255, ..] = *header else { return None };
     if flags >> 4 != 3 {
         return None;
     }
     if flags & 7 == 0 {
-        return Some(Inner::Frame(RAW_IP, header.get(8..)?));
+        return Some(TunnelContent::Frame(RAW_IP, header.get(8..)?));
     }
     let (mut next, mut rest) = (*header.get(11)?, header.get(12..)?);
     for _ in 0..EXTENSION_LIMIT {
         if next == 0 {
-            return Some(Inner::Frame(RAW_IP, rest));
+            return Some(TunnelContent::Frame(RAW_IP, rest));
         }
         let length = usize::from(*rest.first()?) * 4;
         next = *rest.get(length.checked_sub(1)?)?;
@@ -332,7 +335,9 @@ mod tests {
             to_port(2152, &routed(&[0x30, 255, 0, 0, 0, 0, 0, 1])),
             to_port(2152, &routed(&[0x34, 255, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0x85, 1, 0, 0, 0])),
         ] {
-            let Carried::Ip { packet: found, .. } = innermost(101, &packet) else { panic!("{packet:?}") };
+            let FrameContent::Ip { packet: found, .. } = innermost(101, &packet) else {
+                panic!("{packet:?}")
+            };
             assert_eq!(found, tcp(), "{packet:?}");
         }
     }
@@ -360,7 +365,9 @@ mod tests {
         for packet in
             [ipv4(UDP, b"short"), to_port(53, &tcp()), fragment(ipv4(IPV4, &tcp())), ipv4(IPV4, b"\x99none")]
         {
-            let Carried::Ip { packet: found, .. } = innermost(101, &packet) else { panic!("{packet:?}") };
+            let FrameContent::Ip { packet: found, .. } = innermost(101, &packet) else {
+                panic!("{packet:?}")
+            };
             assert_eq!(found, packet);
         }
     }

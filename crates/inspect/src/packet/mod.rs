@@ -27,9 +27,9 @@ mod unambiguous;
 
 pub use build::{Addresses, Reset, probe, reset};
 pub use datagram::Datagram;
-pub use fragment::{Fragment, Reassembled, Reassembler, ReassemblyLimits};
-pub use patch::Patch;
-pub use segment::{Flags, Segment};
+pub use fragment::{FragmentReassembler, IpFragment, ReassemblyLimits, ReassemblyResult};
+pub use patch::PacketPatch;
+pub use segment::{Segment, TcpFlags};
 
 use segment::IpHeader;
 
@@ -38,13 +38,13 @@ const EXTENSION_HEADER_LIMIT: usize = 16;
 
 /// A packet, by what bannerwall can do with it.
 #[derive(Debug)]
-pub enum Parsed<'a> {
+pub enum ParsedPacket<'a> {
     /// A TCP segment with complete headers.
     Tcp(Segment<'a>),
     /// A UDP datagram with complete headers.
     Udp(Datagram<'a>),
-    /// A fragment of an IP packet, for a [`Reassembler`].
-    Fragment(Fragment<'a>),
+    /// A fragment of an IP packet, for a [`FragmentReassembler`].
+    Fragment(IpFragment<'a>),
     /// An IP packet with another protocol, or with a datagram that receivers drop.
     Other,
 }
@@ -83,7 +83,7 @@ pub enum PacketError {
 /// # Errors
 ///
 /// Returns a [`PacketError`] if the IP or TCP headers are cut short or inconsistent.
-pub fn parse(ip: &[u8], wire_length: usize) -> Result<Parsed<'_>, PacketError> {
+pub fn parse(ip: &[u8], wire_length: usize) -> Result<ParsedPacket<'_>, PacketError> {
     let wire_length = wire_length.max(ip.len());
     match ip.first().map(|octet| octet >> 4) {
         Some(4) => parse_ipv4(ip, wire_length),
@@ -105,35 +105,35 @@ pub fn ends(ip: &[u8]) -> Option<[IpAddr; 2]> {
     }
 }
 
-fn parse_ipv4(ip: &[u8], wire_length: usize) -> Result<Parsed<'_>, PacketError> {
+fn parse_ipv4(ip: &[u8], wire_length: usize) -> Result<ParsedPacket<'_>, PacketError> {
     let header = Ipv4HeaderSlice::from_slice(ip).map_err(|error| match error {
         Ipv4Error::Len(error) => short(error.required_len, ip.len(), wire_length),
         Ipv4Error::Content(_) => PacketError::HeaderLength,
     })?;
     let header_length = header.slice().len();
-    let extent = Extent::new(ip, stated(usize::from(header.total_len())), wire_length);
+    let extent = PacketExtent::new(ip, stated(usize::from(header.total_len())), wire_length);
     if extent.wire < header_length {
         return Err(PacketError::HeaderLength);
     }
     if header.is_fragmenting_payload() {
         let body = extent.body(header_length);
-        return Ok(Parsed::Fragment(Fragment::v4(&header, body)));
+        return Ok(ParsedPacket::Fragment(IpFragment::v4(&header, body)));
     }
     match header.protocol() {
         ip_number::TCP => Segment::parse(IpHeader::V4(header), extent, header_length, false),
         ip_number::UDP => Datagram::parse(IpHeader::V4(header), extent, header_length, false),
-        _ => Ok(Parsed::Other),
+        _ => Ok(ParsedPacket::Other),
     }
 }
 
-fn parse_ipv6(ip: &[u8], wire_length: usize) -> Result<Parsed<'_>, PacketError> {
+fn parse_ipv6(ip: &[u8], wire_length: usize) -> Result<ParsedPacket<'_>, PacketError> {
     let header = Ipv6HeaderSlice::from_slice(ip).map_err(|error| match error {
         Ipv6Error::Len(error) => short(error.required_len, ip.len(), wire_length),
         Ipv6Error::Content(_) => PacketError::HeaderLength,
     })?;
     let mut at = header.slice().len();
     let total = stated(usize::from(header.payload_length())).map(|length| length + at);
-    let extent = Extent::new(ip, total, wire_length);
+    let extent = PacketExtent::new(ip, total, wire_length);
     let mut next = header.next_header();
     let mut rerouted = false;
     for _ in 0..EXTENSION_HEADER_LIMIT {
@@ -146,7 +146,7 @@ fn parse_ipv6(ip: &[u8], wire_length: usize) -> Result<Parsed<'_>, PacketError> 
                     .map_err(|error| extent.short(at + error.required_len))?;
                 if fragment.is_fragmenting_payload() {
                     let body = extent.body(at + fragment.slice().len());
-                    return Ok(Parsed::Fragment(Fragment::v6(ip, at, &header, &fragment, body)));
+                    return Ok(ParsedPacket::Fragment(IpFragment::v6(ip, at, &header, &fragment, body)));
                 }
                 (fragment.slice().len(), fragment.next_header())
             }
@@ -165,7 +165,7 @@ fn parse_ipv6(ip: &[u8], wire_length: usize) -> Result<Parsed<'_>, PacketError> 
                 rerouted |= routes_on(other, extension.payload());
                 (extension.slice().len(), extension.next_header())
             }
-            _ => return Ok(Parsed::Other),
+            _ => return Ok(ParsedPacket::Other),
         };
         at += length;
         next = following;
@@ -189,12 +189,12 @@ fn short(needed: usize, captured: usize, wire_length: usize) -> PacketError {
 
 /// The captured part of a packet without padding, and its length on the wire.
 #[derive(Debug, Clone, Copy)]
-struct Extent<'a> {
+struct PacketExtent<'a> {
     captured: &'a [u8],
     wire: usize,
 }
 
-impl<'a> Extent<'a> {
+impl<'a> PacketExtent<'a> {
     fn new(ip: &'a [u8], stated: Option<usize>, wire_length: usize) -> Self {
         let wire = stated.map_or(wire_length, |stated| stated.min(wire_length));
         let captured = ip.get(..wire).unwrap_or(ip);

@@ -2,7 +2,7 @@
 
 /// A change of a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Patch {
+pub enum PacketPatch {
     /// The packet stays as long as it is, and these bytes are written into it.
     Write {
         /// Where, counted from the start of the IP header.
@@ -14,7 +14,7 @@ pub enum Patch {
     Replace(Vec<u8>),
 }
 
-impl Patch {
+impl PacketPatch {
     /// The changed packet; `None` if it has to be whole and is not: `wire_length` is its length on the wire.
     pub fn apply(&self, packet: &[u8], wire_length: usize) -> Option<Vec<u8>> {
         match self {
@@ -34,10 +34,10 @@ mod tests {
 
     #[test]
     fn octets_are_written_into_whole_packets_only() {
-        let patch = Patch::Write { at: 40, octets: vec![7; 7] };
+        let patch = PacketPatch::Write { at: 40, octets: vec![7; 7] };
         assert_eq!(patch.apply(&[0; 46], 46), None, "it is too short");
         assert_eq!(patch.apply(&[0; 47], 48), None, "it was cut");
         assert_eq!(patch.apply(&[0; 47], 47), Some([[0; 40].as_slice(), &[7; 7]].concat()));
-        assert_eq!(Patch::Replace(vec![1, 2]).apply(&[0; 9], 90), Some(vec![1, 2]));
+        assert_eq!(PacketPatch::Replace(vec![1, 2]).apply(&[0; 9], 90), Some(vec![1, 2]));
     }
 }

@@ -8,7 +8,7 @@ use etherparse::err::tcp::HeaderSliceError as TcpError;
 use etherparse::{Ipv4HeaderSlice, Ipv6HeaderSlice, TcpSlice};
 
 use super::unambiguous::MULTIPATH;
-use super::{Addresses, Extent, PacketError, Parsed};
+use super::{Addresses, PacketError, PacketExtent, ParsedPacket};
 use crate::event::{Endpoint, PacketHeader};
 
 /// Number of bytes of a TCP header before its options.
@@ -32,9 +32,9 @@ pub struct Segment<'a> {
 
 /// The TCP flags that the engine evaluates, RFC 9293 section 3.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Flags(u8);
+pub struct TcpFlags(u8);
 
-impl Flags {
+impl TcpFlags {
     /// No more data from the sender.
     pub const FIN: u8 = 1;
     /// Synchronise sequence numbers.
@@ -121,10 +121,10 @@ impl IpHeader<'_> {
 impl<'a> Segment<'a> {
     pub(super) fn parse(
         ip: IpHeader<'a>,
-        extent: Extent<'a>,
+        extent: PacketExtent<'a>,
         offset: usize,
         rerouted: bool,
-    ) -> Result<Parsed<'a>, PacketError> {
+    ) -> Result<ParsedPacket<'a>, PacketError> {
         let slice = extent.captured.get(offset..).unwrap_or_default();
         let tcp = TcpSlice::from_slice(slice).map_err(|error| match error {
             TcpError::Len(error) => extent.short(offset + error.required_len),
@@ -132,7 +132,7 @@ impl<'a> Segment<'a> {
         })?;
         let wire_payload_length = extent.wire.saturating_sub(offset + tcp.header_len());
         let wire_length = extent.wire;
-        Ok(Parsed::Tcp(Self { ip, tcp, wire_length, wire_payload_length, rerouted }))
+        Ok(ParsedPacket::Tcp(Self { ip, tcp, wire_length, wire_payload_length, rerouted }))
     }
 
     /// Address and port of the sender.
@@ -179,8 +179,8 @@ impl<'a> Segment<'a> {
     }
 
     /// TCP flags.
-    pub fn flags(&self) -> Flags {
-        Flags(self.tcp.header_slice().get(13).copied().unwrap_or_default())
+    pub fn flags(&self) -> TcpFlags {
+        TcpFlags(self.tcp.header_slice().get(13).copied().unwrap_or_default())
     }
 
     /// TCP window, unscaled.

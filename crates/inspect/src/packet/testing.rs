@@ -7,7 +7,7 @@ use etherparse::{
     TcpHeader, TcpOptionElement, ip_number,
 };
 
-use super::Flags;
+use super::TcpFlags;
 use crate::event::Endpoint;
 
 /// Parts of a TCP segment; every field may be set to a value that no honest host would send.
@@ -66,7 +66,7 @@ impl SegmentBuilder {
             destination,
             sequence: 0,
             acknowledgement: 0,
-            flags: Flags::ACK,
+            flags: TcpFlags::ACK,
             window: u16::MAX,
             urgent_pointer: 0,
             hop_limit: 64,
@@ -92,7 +92,7 @@ impl SegmentBuilder {
         self
     }
 
-    /// Exactly these flags, [`Flags`] combined.
+    /// Exactly these flags, [`TcpFlags`] combined.
     #[must_use]
     pub fn flags(mut self, flags: u8) -> Self {
         self.flags = flags;
@@ -110,7 +110,7 @@ impl SegmentBuilder {
     #[must_use]
     pub fn urgent(mut self, pointer: u16) -> Self {
         self.urgent_pointer = pointer;
-        self.flags |= Flags::URG;
+        self.flags |= TcpFlags::URG;
         self
     }
 
@@ -226,12 +226,12 @@ impl SegmentBuilder {
     fn tcp(&self) -> Vec<u8> {
         let mut tcp = TcpHeader::new(self.source.port, self.destination.port, self.sequence, self.window);
         tcp.acknowledgment_number = self.acknowledgement;
-        tcp.fin = self.flags & Flags::FIN != 0;
-        tcp.syn = self.flags & Flags::SYN != 0;
-        tcp.rst = self.flags & Flags::RST != 0;
-        tcp.psh = self.flags & Flags::PSH != 0;
-        tcp.ack = self.flags & Flags::ACK != 0;
-        tcp.urg = self.flags & Flags::URG != 0;
+        tcp.fin = self.flags & TcpFlags::FIN != 0;
+        tcp.syn = self.flags & TcpFlags::SYN != 0;
+        tcp.rst = self.flags & TcpFlags::RST != 0;
+        tcp.psh = self.flags & TcpFlags::PSH != 0;
+        tcp.ack = self.flags & TcpFlags::ACK != 0;
+        tcp.urg = self.flags & TcpFlags::URG != 0;
         tcp.urgent_pointer = self.urgent_pointer;
         tcp.set_options(&self.options).expect("40 octets of options");
         if !self.raw_options.is_empty() {

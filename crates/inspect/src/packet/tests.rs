@@ -6,7 +6,7 @@ use crate::event::Endpoint;
 
 fn tcp(packet: &[u8]) -> Segment<'_> {
     match parse(packet, packet.len()).unwrap() {
-        Parsed::Tcp(segment) => segment,
+        ParsedPacket::Tcp(segment) => segment,
         other => panic!("no segment: {other:?}"),
     }
 }
@@ -24,7 +24,7 @@ fn reads_what_was_built_over_both_versions() {
         let packet = SegmentBuilder::new(source, destination)
             .sequence(0xffff_fff0)
             .acknowledgement(77)
-            .flags(Flags::ACK | Flags::PSH | Flags::FIN)
+            .flags(TcpFlags::ACK | TcpFlags::PSH | TcpFlags::FIN)
             .window(512)
             .hop_limit(9)
             .payload(b"SSH-2.0-x\r\n")
@@ -71,7 +71,7 @@ fn padding_behind_the_packet_is_left_out() {
 fn a_copy_range_shortens_the_payload_but_not_its_stated_length() {
     let (source, destination) = pairs()[1];
     let packet = SegmentBuilder::new(source, destination).payload(&[7; 100]).build();
-    let Ok(Parsed::Tcp(segment)) = parse(&packet[..80], packet.len()) else {
+    let Ok(ParsedPacket::Tcp(segment)) = parse(&packet[..80], packet.len()) else {
         panic!("no segment");
     };
     assert_eq!(segment.payload().len(), 20);
@@ -137,7 +137,7 @@ fn a_reset_is_a_valid_segment_with_the_numbers_asked_for() {
 proptest! {
     #[test]
     fn random_octets_never_panic(octets in proptest::collection::vec(any::<u8>(), 0..200), wire in 0usize..400) {
-        if let Ok(Parsed::Tcp(segment)) = parse(&octets, wire) {
+        if let Ok(ParsedPacket::Tcp(segment)) = parse(&octets, wire) {
             let _ = (segment.checksums_valid(), segment.header_facts(), segment.window_scale());
             prop_assert!(segment.payload().len() <= segment.wire_payload_length());
         }
@@ -151,7 +151,7 @@ proptest! {
             *octet = value;
         }
         let cut = cut.min(packet.len());
-        if let Ok(Parsed::Tcp(segment)) = parse(&packet[..cut], packet.len()) {
+        if let Ok(ParsedPacket::Tcp(segment)) = parse(&packet[..cut], packet.len()) {
             let _ = (segment.checksums_valid(), segment.timestamp(), segment.sequence_length());
         }
     }

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use etherparse::TcpHeader;
 
-use super::{Flags, IpHeader, Patch, Segment};
+use super::{IpHeader, PacketPatch, Segment, TcpFlags};
 
 /// Offset of the flags in a TCP header.
 const FLAGS: usize = 13;
@@ -37,14 +37,14 @@ impl Segment<'_> {
     ///
     /// `None` unless the segment is complete. A `verified` checksum is updated by the difference (RFC
     /// 1624); a checksum that the network card would write is computed.
-    pub fn unambiguous(&self, packet: &[u8], verified: bool) -> Option<Patch> {
+    pub fn unambiguous(&self, packet: &[u8], verified: bool) -> Option<PacketPatch> {
         if !self.is_whole() {
             return None;
         }
         let before = self.tcp.header_slice();
         let at = before.as_ptr().addr().checked_sub(packet.as_ptr().addr())?;
         let mut header = before.to_vec();
-        *header.get_mut(FLAGS)? &= !Flags::URG;
+        *header.get_mut(FLAGS)? &= !TcpFlags::URG;
         header.get_mut(URGENT_POINTER)?.fill(0);
         if self.flags().syn() {
             let options = self.options().filter(|(kind, _)| *kind == MULTIPATH);
@@ -55,7 +55,7 @@ impl Segment<'_> {
         let checksum =
             if verified { self.updated_checksum(&header) } else { self.computed_checksum(&header)? };
         header.get_mut(CHECKSUM)?.copy_from_slice(&checksum.to_be_bytes());
-        Some(Patch::Write { at, octets: header })
+        Some(PacketPatch::Write { at, octets: header })
     }
 
     /// RFC 1624, equation 3: HC' = ~(~HC + ~m + m'), over all words of the header.
@@ -93,10 +93,10 @@ mod tests {
     use proptest::prelude::*;
 
     use crate::packet::testing::{SegmentBuilder, endpoint};
-    use crate::packet::{Flags, Parsed, Segment, parse};
+    use crate::packet::{ParsedPacket, Segment, TcpFlags, parse};
 
     fn segment(octets: &[u8]) -> Segment<'_> {
-        let Ok(Parsed::Tcp(segment)) = parse(octets, octets.len()) else { panic!("a segment") };
+        let Ok(ParsedPacket::Tcp(segment)) = parse(octets, octets.len()) else { panic!("a segment") };
         segment
     }
 
@@ -128,7 +128,7 @@ mod tests {
             let (old, new) = (segment(&before), segment(&after));
             prop_assert!(new.checksums_valid() && !new.flags().urg() && new.urgent_pointer() == 0);
             prop_assert_eq!(new.payload(), old.payload());
-            prop_assert_eq!(new.flags().bits(), old.flags().bits() & !Flags::URG);
+            prop_assert_eq!(new.flags().bits(), old.flags().bits() & !TcpFlags::URG);
             prop_assert_eq!((new.sequence(), new.window()), (old.sequence(), old.window()));
         }
 
@@ -145,7 +145,7 @@ mod tests {
             let expected: Vec<u8> = kinds.iter().flat_map(|kind| {
                 if *kind == 30 { vec![1; 6] } else { option(kind) }
             }).collect();
-            let before = builder(v6, b"early").flags(Flags::SYN).all_options(&options).build();
+            let before = builder(v6, b"early").flags(TcpFlags::SYN).all_options(&options).build();
             prop_assert_eq!(segment(&before).is_ambiguous(), kinds.contains(&30));
             let after = patched(&before, verified);
             let (old, new) = (segment(&before), segment(&after));
@@ -165,7 +165,7 @@ mod tests {
             (&[2, 9, 30, 2], false),
             (&[1, 1, 1, 30], false),
         ] {
-            let octets = builder(false, b"").flags(Flags::SYN).all_options(options).build();
+            let octets = builder(false, b"").flags(TcpFlags::SYN).all_options(options).build();
             assert_eq!(segment(&octets).is_ambiguous(), found, "{options:?}");
         }
         let octets = builder(false, b"x").all_options(&[30, 4, 0, 0]).build();
@@ -176,7 +176,7 @@ mod tests {
     fn what_was_cut_stays_as_it_is() {
         let whole = builder(false, b"SSH-2.0-x\r\n").urgent(3).build();
         let cut = &whole[..45];
-        let Ok(Parsed::Tcp(segment)) = parse(cut, whole.len()) else { panic!("a segment") };
+        let Ok(ParsedPacket::Tcp(segment)) = parse(cut, whole.len()) else { panic!("a segment") };
         assert_eq!(segment.unambiguous(cut, true), None);
     }
 }

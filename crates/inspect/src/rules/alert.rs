@@ -2,33 +2,33 @@
 
 use std::sync::Arc;
 
-use super::Match;
-use super::field::Field;
-use crate::banner::Header;
-use crate::banner::disclosure::Disclosure;
-use crate::event::{AlertFacts, Application, LetPass, MatchedText, ProductFacts, Side};
+use super::RuleMatch;
+use super::field::BannerField;
+use crate::banner::HttpHeader;
+use crate::banner::disclosure::DisclosureLimits;
+use crate::event::{AlertFacts, ApplicationFacts, LetPass, MatchedText, ProductFacts, Side};
 
 /// Facts of an alert that the match itself does not hold.
 #[derive(Debug)]
-pub struct Occasion<'o> {
+pub struct AlertContext<'o> {
     /// The side that sent the banner.
     pub from: Side,
     /// The banner's deciding line.
     pub line: &'o [u8],
     /// The limit on what events show of the banner.
-    pub disclosure: &'o Disclosure,
+    pub disclosure: &'o DisclosureLimits,
     /// The product that a fingerprint names.
     pub product: Option<&'o ProductFacts>,
     /// The whole banner as facts of an event.
-    pub application: Application,
+    pub application: ApplicationFacts,
     /// True if blocking rules are enforced.
     pub enforced: bool,
 }
 
-impl Match<'_> {
+impl RuleMatch<'_> {
     /// Returns the alert about this match. The captured product and version override the
     /// fingerprint's.
-    pub fn alert(&self, occasion: Occasion<'_>) -> AlertFacts {
+    pub fn alert(&self, occasion: AlertContext<'_>) -> AlertFacts {
         let rule = self.rule;
         let mut product = occasion.product.cloned().unwrap_or_default();
         product.product = self.product.clone().or(product.product);
@@ -46,8 +46,8 @@ impl Match<'_> {
             banner: occasion.disclosure.line(occasion.line),
             matched: self.matched.as_ref().map(|(field, value)| {
                 let text = match field {
-                    Field::Header(name) => {
-                        let header = Header { name: name.as_bytes(), value };
+                    BannerField::Header(name) => {
+                        let header = HttpHeader { name: name.as_bytes(), value };
                         occasion.disclosure.field(&header).value.into()
                     }
                     _ => occasion.disclosure.line(value),

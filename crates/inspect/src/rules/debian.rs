@@ -8,7 +8,7 @@
 //!
 //! Distributions fix old releases without a new upstream version, and the revision alone does not
 //! order them: Ubuntu's `9.3p1-1ubuntu3.6` is fixed and `8.9p1-3ubuntu0.9` is not, though
-//! `3ubuntu0.9` is the greater revision. So a [`Fixed`] entry covers one *branch* only:
+//! `3ubuntu0.9` is the greater revision. So a [`FixedPackage`] entry covers one *branch* only:
 //!
 //! | entry | branch | a banner of that branch is fixed when |
 //! |---|---|---|
@@ -75,14 +75,14 @@ fn compare_digits(left: &[u8], right: &[u8]) -> Ordering {
 
 /// A distribution's package as a banner names it: `Debian-2+deb12u3`, `Ubuntu-3ubuntu0.10`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Revision<'a> {
+pub struct PackageRevision<'a> {
     /// `Debian`, `Ubuntu`, `Raspbian`.
     pub distribution: &'a [u8],
     /// `2+deb12u3`.
     pub revision: &'a [u8],
 }
 
-impl<'a> Revision<'a> {
+impl<'a> PackageRevision<'a> {
     /// Finds `NAME-REVISION` as a word of an SSH banner's comments.
     pub fn find(comments: &'a [u8]) -> Option<Self> {
         comments.split(|octet| *octet == b' ').find_map(Self::parse)
@@ -105,14 +105,14 @@ impl<'a> Revision<'a> {
 
 /// The first package of a branch in which a weakness is fixed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fixed {
+pub struct FixedPackage {
     text: String,
     upstream: Option<String>,
     distribution: String,
     revision: String,
 }
 
-impl Fixed {
+impl FixedPackage {
     /// Reads `[UPSTREAM ]DISTRIBUTION-REVISION`, such as `9.2p1 Debian-2+deb12u3`.
     ///
     /// # Errors
@@ -124,8 +124,8 @@ impl Fixed {
             None => (None, text.trim()),
         };
         let form = "write it as banners do: `Debian-2+deb12u3` or `9.2p1 Debian-2+deb12u3`";
-        let Revision { distribution, revision } =
-            Revision::parse(package.as_bytes()).ok_or_else(|| form.to_owned())?;
+        let PackageRevision { distribution, revision } =
+            PackageRevision::parse(package.as_bytes()).ok_or_else(|| form.to_owned())?;
         let strange = |character: &char| !character.is_ascii_alphanumeric() && !".+~-".contains(*character);
         if let Some(character) = String::from_utf8_lossy(revision).chars().find(strange) {
             return Err(format!("a Debian revision has no {character:?}; {form}"));
@@ -150,12 +150,12 @@ impl Fixed {
 
     /// Returns true if the entry's revision names its release.
     pub fn is_release(&self) -> bool {
-        !matches!(Branch::of(self.revision.as_bytes()), Branch::Development)
+        !matches!(PackageBranch::of(self.revision.as_bytes()), PackageBranch::Development)
     }
 
     /// Returns true if a banner with this upstream version (if known) and package belongs to the
     /// entry's branch and is at least as new.
-    pub fn covers(&self, upstream: Option<&[u8]>, package: Revision<'_>) -> bool {
+    pub fn covers(&self, upstream: Option<&[u8]>, package: PackageRevision<'_>) -> bool {
         let ours = self.distribution.as_bytes();
         let raspbian = package.distribution.eq_ignore_ascii_case(b"Raspbian");
         let theirs = if raspbian { b"Debian".as_slice() } else { package.distribution };
@@ -163,21 +163,23 @@ impl Fixed {
             return false;
         }
         let (entry, revision) = (self.revision.as_bytes(), without_rebuild(package.revision));
-        let (ours, theirs) = (Branch::of(entry), Branch::of(revision));
+        let (ours, theirs) = (PackageBranch::of(entry), PackageBranch::of(revision));
         let at_least = compare_part(revision, entry).is_ge();
         let Some(wanted) = &self.upstream else { return ours == theirs && at_least };
         let Some(upstream) = upstream else { return false };
         match (version::compare(upstream, wanted.as_bytes()), ours) {
             (Ordering::Less, _) => false,
             // A branch that left the development line after the entry contains the fix, too.
-            (Ordering::Equal, Branch::Development) => compare_part(theirs.start(revision), entry).is_ge(),
+            (Ordering::Equal, PackageBranch::Development) => {
+                compare_part(theirs.start(revision), entry).is_ge()
+            }
             (Ordering::Equal, _) => ours == theirs && at_least,
-            (Ordering::Greater, branch) => branch == Branch::Development,
+            (Ordering::Greater, branch) => branch == PackageBranch::Development,
         }
     }
 }
 
-impl fmt::Display for Fixed {
+impl fmt::Display for FixedPackage {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.text)
     }
@@ -192,7 +194,7 @@ fn without_rebuild(revision: &[u8]) -> &[u8] {
 
 /// The line of packages that a revision belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Branch<'a> {
+enum PackageBranch<'a> {
     /// Updates of a release, with the revision at which they left the development line: `2` and
     /// `12` of `2+deb12u3`; `3ubuntu13` of `3ubuntu13.3`; `4ubuntu0` and `20.04` of
     /// `4ubuntu0.20.04.1`.
@@ -201,7 +203,7 @@ enum Branch<'a> {
     Development,
 }
 
-impl<'a> Branch<'a> {
+impl<'a> PackageBranch<'a> {
     fn of(revision: &'a [u8]) -> Self {
         Self::debian(revision).or_else(|| Self::ubuntu(revision)).unwrap_or(Self::Development)
     }
@@ -314,17 +316,17 @@ mod tests {
             ("-2", None),
             ("", None),
         ] {
-            let expected = expected.map(|(distribution, revision)| Revision {
+            let expected = expected.map(|(distribution, revision)| PackageRevision {
                 distribution: distribution.as_bytes(),
                 revision: revision.as_bytes(),
             });
-            assert_eq!(Revision::find(comments.as_bytes()), expected, "{comments}");
+            assert_eq!(PackageRevision::find(comments.as_bytes()), expected, "{comments}");
         }
     }
 
     fn covers(entry: &str, upstream: &str, package: &str) -> bool {
-        let package = Revision::parse(package.as_bytes()).unwrap();
-        Fixed::parse(entry).unwrap().covers(Some(upstream.as_bytes()), package)
+        let package = PackageRevision::parse(package.as_bytes()).unwrap();
+        FixedPackage::parse(entry).unwrap().covers(Some(upstream.as_bytes()), package)
     }
 
     #[test]
@@ -367,7 +369,7 @@ mod tests {
     #[test]
     fn entries_that_are_no_packages_are_refused() {
         for text in ["", "2+deb12u3", "Debian", "Debian-x", "Debian-2 9.2p1", "p1 Debian-2", "Debian-2:3"] {
-            assert!(Fixed::parse(text).is_err(), "{text}");
+            assert!(FixedPackage::parse(text).is_err(), "{text}");
         }
     }
 
@@ -389,8 +391,8 @@ mod tests {
         #[test]
         fn no_octets_panic(a in prop::collection::vec(any::<u8>(), 0..20), b in prop::collection::vec(any::<u8>(), 0..20)) {
             compare(&a, &b);
-            if let Some(package) = Revision::find(&a) {
-                let _ = Fixed::parse(&String::from_utf8_lossy(&b)).map(|fixed| fixed.covers(Some(&a), package));
+            if let Some(package) = PackageRevision::find(&a) {
+                let _ = FixedPackage::parse(&String::from_utf8_lossy(&b)).map(|fixed| fixed.covers(Some(&a), package));
             }
         }
     }

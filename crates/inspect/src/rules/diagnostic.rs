@@ -10,18 +10,18 @@ use std::ops::Range;
 use annotate_snippets::{AnnotationKind, Level as Grade, Origin, Renderer, Snippet};
 
 use super::limits;
-use super::text::{Place, SourceFile, floor};
+use super::text::{SourceFile, TextPosition, floor};
 
 /// Effect of a diagnostic on the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Level {
+pub enum DiagnosticLevel {
     /// The file is refused.
     Error,
     /// The file is accepted, but you should check it.
     Warning,
 }
 
-impl Level {
+impl DiagnosticLevel {
     /// The name in results.
     pub const fn name(self) -> &'static str {
         match self {
@@ -33,25 +33,25 @@ impl Level {
 
 /// One fault of a rule file. `Display` shows it with the line quoted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Diagnostic {
+pub struct RuleDiagnostic {
     /// Error or warning.
-    pub level: Level,
+    pub level: DiagnosticLevel,
     /// Name of the file as it was given.
     pub file: String,
     /// Position in the file; absent if the whole file is at fault.
-    pub place: Option<Place>,
+    pub place: Option<TextPosition>,
     /// The fault and its reason.
     pub message: String,
     /// How to fix it, if that is known.
     pub help: Option<String>,
     /// The id of the rule at fault, if it has one.
     pub rule: Option<String>,
-    quotation: Option<Quotation>,
+    quotation: Option<QuotedLine>,
 }
 
 /// The line at fault and the range of bytes to mark.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Quotation {
+struct QuotedLine {
     line: String,
     mark: Range<usize>,
 }
@@ -59,9 +59,13 @@ struct Quotation {
 /// Length of the longest quoted line: in a longer one the mark cannot be found.
 const LONGEST_QUOTED_LINE: usize = 2_000;
 
-impl Diagnostic {
+impl RuleDiagnostic {
     /// Creates a diagnostic of a whole file: it cannot be read, for instance.
-    pub(super) fn of_file(level: Level, file: impl Into<String>, message: impl Into<String>) -> Self {
+    pub(super) fn of_file(
+        level: DiagnosticLevel,
+        file: impl Into<String>,
+        message: impl Into<String>,
+    ) -> Self {
         Self {
             level,
             file: file.into(),
@@ -75,7 +79,7 @@ impl Diagnostic {
 
     /// Creates a diagnostic of the bytes `span` of `source`.
     pub(super) fn at(
-        level: Level,
+        level: DiagnosticLevel,
         source: &SourceFile,
         span: &Range<usize>,
         message: impl Into<String>,
@@ -83,7 +87,7 @@ impl Diagnostic {
         let (place, line, start) = source.locate(span.start);
         let mark = floor(line, span.start.saturating_sub(start))..floor(line, span.end.saturating_sub(start));
         let quotation = (line.len() <= LONGEST_QUOTED_LINE)
-            .then(|| Quotation { line: line.to_owned(), mark: mark.start..mark.end.max(mark.start) });
+            .then(|| QuotedLine { line: line.to_owned(), mark: mark.start..mark.end.max(mark.start) });
         Self { place: Some(place), quotation, ..Self::of_file(level, source.name(), message) }
     }
 
@@ -96,8 +100,8 @@ impl Diagnostic {
 
     fn render(&self, renderer: &Renderer) -> String {
         let grade = match self.level {
-            Level::Error => Grade::ERROR,
-            Level::Warning => Grade::WARNING,
+            DiagnosticLevel::Error => Grade::ERROR,
+            DiagnosticLevel::Warning => Grade::WARNING,
         };
         let mut group = grade.primary_title(printable(&self.message)).elements(self.position());
         if let Some(help) = &self.help {
@@ -126,7 +130,7 @@ impl Diagnostic {
     }
 }
 
-impl fmt::Display for Diagnostic {
+impl fmt::Display for RuleDiagnostic {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.render(&Renderer::plain()))
     }
@@ -149,20 +153,20 @@ fn printable(text: &str) -> String {
 #[error("{}", summary(.diagnostics, *.omitted))]
 pub struct LoadError {
     /// Errors and warnings, sorted by file and then by position.
-    pub diagnostics: Vec<Diagnostic>,
+    pub diagnostics: Vec<RuleDiagnostic>,
     /// Number of further errors that were not kept.
     pub omitted: usize,
 }
 
 impl LoadError {
     /// Returns the diagnostics that refuse the rule set.
-    pub fn errors(&self) -> impl Iterator<Item = &Diagnostic> {
-        self.diagnostics.iter().filter(|diagnostic| diagnostic.level == Level::Error)
+    pub fn errors(&self) -> impl Iterator<Item = &RuleDiagnostic> {
+        self.diagnostics.iter().filter(|diagnostic| diagnostic.level == DiagnosticLevel::Error)
     }
 }
 
-fn summary(diagnostics: &[Diagnostic], omitted: usize) -> String {
-    let errors = omitted + diagnostics.iter().filter(|one| one.level == Level::Error).count();
+fn summary(diagnostics: &[RuleDiagnostic], omitted: usize) -> String {
+    let errors = omitted + diagnostics.iter().filter(|one| one.level == DiagnosticLevel::Error).count();
     let mut text = format!("{errors} {} in the rules\n", if errors == 1 { "fault" } else { "faults" });
     for diagnostic in diagnostics {
         text.push_str(&diagnostic.to_string());
@@ -177,23 +181,23 @@ fn summary(diagnostics: &[Diagnostic], omitted: usize) -> String {
 
 /// Collects diagnostics up to a bound.
 #[derive(Debug, Default)]
-pub(super) struct Report {
-    errors: Vec<Diagnostic>,
-    warnings: Vec<Diagnostic>,
+pub(super) struct DiagnosticCollector {
+    errors: Vec<RuleDiagnostic>,
+    warnings: Vec<RuleDiagnostic>,
     omitted: usize,
 }
 
-impl Report {
+impl DiagnosticCollector {
     /// Adds a diagnostic. Beyond the limit it only counts errors and drops warnings.
-    pub(super) fn push(&mut self, diagnostic: Diagnostic) {
+    pub(super) fn push(&mut self, diagnostic: RuleDiagnostic) {
         let kept = match diagnostic.level {
-            Level::Error => &mut self.errors,
-            Level::Warning => &mut self.warnings,
+            DiagnosticLevel::Error => &mut self.errors,
+            DiagnosticLevel::Warning => &mut self.warnings,
         };
         if kept.len() < limits::DIAGNOSTICS {
             kept.push(diagnostic);
         } else {
-            self.omitted += usize::from(diagnostic.level == Level::Error);
+            self.omitted += usize::from(diagnostic.level == DiagnosticLevel::Error);
         }
     }
 
@@ -208,7 +212,7 @@ impl Report {
     }
 
     /// Returns the warnings if there is no error, else all diagnostics as an error.
-    pub(super) fn finish(mut self) -> Result<Vec<Diagnostic>, LoadError> {
+    pub(super) fn finish(mut self) -> Result<Vec<RuleDiagnostic>, LoadError> {
         let refused = !self.errors.is_empty();
         let mut diagnostics = self.errors;
         diagnostics.append(&mut self.warnings);

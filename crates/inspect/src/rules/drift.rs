@@ -4,20 +4,20 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::source::{self, Texts};
-use super::{RuleSet, Selection, limits};
-use crate::terms::hash::Digest;
+use super::source::{self, TextSource};
+use super::{RuleSelection, RuleSet, limits};
+use crate::terms::hash::Sha256Digest;
 
 /// A file that rules were read from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ReadFile {
     pub(super) path: PathBuf,
-    pub(super) digest: Digest,
+    pub(super) digest: Sha256Digest,
 }
 
 /// A difference between a file as it was loaded and as it is now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Drift {
+pub enum RuleFileDrift {
     /// The file has other content.
     Changed,
     /// The file was added since.
@@ -28,7 +28,7 @@ pub enum Drift {
     Unreadable(String),
 }
 
-impl fmt::Display for Drift {
+impl fmt::Display for RuleFileDrift {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Changed => formatter.write_str("changed"),
@@ -39,12 +39,12 @@ impl fmt::Display for Drift {
     }
 }
 
-impl Drift {
+impl RuleFileDrift {
     /// Returns the difference between a file's loaded content and what is at `path` now, if there
     /// is one.
-    pub fn of(path: &Path, digest: Digest) -> Option<Self> {
+    pub fn of(path: &Path, digest: Sha256Digest) -> Option<Self> {
         match source::read_octets(path, limits::LIST_OCTETS.max(limits::FILE_OCTETS)) {
-            Ok(octets) => (Digest::of(&octets) != digest).then_some(Self::Changed),
+            Ok(octets) => (Sha256Digest::of(&octets) != digest).then_some(Self::Changed),
             Err(_) if !path.exists() => Some(Self::Removed),
             Err(why) => Some(Self::Unreadable(why)),
         }
@@ -53,22 +53,23 @@ impl Drift {
 
 impl RuleSet {
     /// Returns the SHA-256 of the digests of all files, in the order in which they were read.
-    pub fn digest(&self) -> Digest {
+    pub fn digest(&self) -> Sha256Digest {
         let all: Vec<u8> = self.files.iter().flat_map(|file| file.digest.octets()).collect();
-        Digest::of(&all)
+        Sha256Digest::of(&all)
     }
 
     /// Returns the files of `selection` that differ from the loaded ones.
-    pub fn drift(&self, selection: &Selection) -> Vec<(PathBuf, Drift)> {
-        if !matches!(selection.texts, Texts::Files) {
+    pub fn drift(&self, selection: &RuleSelection) -> Vec<(PathBuf, RuleFileDrift)> {
+        if !matches!(selection.texts, TextSource::Files) {
             return Vec::new();
         }
         let known: BTreeSet<&Path> = self.files.iter().map(|file| file.path.as_path()).collect();
         let listed = selection.rules.iter().chain(&selection.local).flat_map(|path| source::files(path));
-        let added = listed.filter(|path| !known.contains(path.as_path())).map(|path| (path, Drift::Added));
+        let added =
+            listed.filter(|path| !known.contains(path.as_path())).map(|path| (path, RuleFileDrift::Added));
         let differing = self.files.iter();
-        let differing =
-            differing.filter_map(|file| Some((file.path.clone(), Drift::of(&file.path, file.digest)?)));
+        let differing = differing
+            .filter_map(|file| Some((file.path.clone(), RuleFileDrift::of(&file.path, file.digest)?)));
         differing.chain(added).collect()
     }
 }
@@ -89,7 +90,7 @@ mod tests {
         std::fs::write(file("a.toml"), rule("a", "l.txt")).unwrap();
         std::fs::write(file("b.toml"), rule("b", "l.txt")).unwrap();
         std::fs::write(file("l.txt"), "x\n").unwrap();
-        let selection = Selection::of(vec![folder.path().to_owned()]);
+        let selection = RuleSelection::of(vec![folder.path().to_owned()]);
         let rules = RuleSet::load(&selection).unwrap().rules;
         assert_eq!(rules.drift(&selection), []);
         std::fs::write(file("l.txt"), "y\n").unwrap();
@@ -99,9 +100,9 @@ mod tests {
         found.sort_by(|one, other| one.0.cmp(&other.0));
         found.dedup();
         let expected = [
-            (file("a.toml"), Drift::Removed),
-            (file("c.toml"), Drift::Added),
-            (file("l.txt"), Drift::Changed),
+            (file("a.toml"), RuleFileDrift::Removed),
+            (file("c.toml"), RuleFileDrift::Added),
+            (file("l.txt"), RuleFileDrift::Changed),
         ];
         assert_eq!(found, expected);
         std::fs::remove_file(file("c.toml")).unwrap();

@@ -5,16 +5,16 @@
 //! So the engine evaluates a rule at that moment if a part of the head can meet all its conditions.
 //! Rules that require a field to be absent, or that need data after the head, wait.
 
-use super::field::Field;
+use super::field::BannerField;
 use super::rule::Rule;
-use super::view::Context;
-use super::{RuleSet, Thresholds};
+use super::view::BannerContext;
+use super::{MatchHistory, RuleSet};
 use crate::banner::{Banner, same_name};
-use crate::event::{Action, Protocol, Side, Timestamp};
+use crate::event::{Protocol, RuleAction, Side, Timestamp};
 
 /// The parts of one side's heads that are judged as soon as they are complete.
 #[derive(Debug, Clone, Default)]
-pub struct Early {
+pub struct EarlyHeadParts {
     /// The first line.
     pub first_line: bool,
     /// True if every header field is judged, because a fingerprint may use any of them.
@@ -26,17 +26,20 @@ pub struct Early {
 /// The early parts of both sides' heads.
 #[derive(Debug, Default)]
 pub(super) struct EarlySides {
-    client: Early,
-    server: Early,
+    client: EarlyHeadParts,
+    server: EarlyHeadParts,
 }
 
 impl EarlySides {
     pub(super) fn new(rules: &[Rule]) -> Self {
-        Self { client: Early::new(rules, Side::Client), server: Early::new(rules, Side::Server) }
+        Self {
+            client: EarlyHeadParts::new(rules, Side::Client),
+            server: EarlyHeadParts::new(rules, Side::Server),
+        }
     }
 }
 
-impl Early {
+impl EarlyHeadParts {
     fn new(rules: &[Rule], side: Side) -> Self {
         let mut early = Self::default();
         let asked = |rule: &&Rule| is_http(rule, side) && rule.action.blocks() && is_partial(rule);
@@ -71,7 +74,7 @@ impl Early {
 
 impl RuleSet {
     /// Returns the parts of the heads of `side` that blocking rules are about.
-    pub fn early(&self, side: Side) -> &Early {
+    pub fn early(&self, side: Side) -> &EarlyHeadParts {
         match side {
             Side::Client => &self.early.client,
             Side::Server => &self.early.server,
@@ -85,23 +88,24 @@ impl RuleSet {
     pub fn would_block(
         &self,
         banner: &Banner<'_>,
-        context: &Context<'_>,
-        thresholds: &Thresholds,
+        context: &BannerContext<'_>,
+        thresholds: &MatchHistory,
         now: Timestamp,
     ) -> bool {
         let source = context.source;
         let effective = |rule: &Rule| source.is_none_or(|source| thresholds.would_admit(rule, source, now));
         let matches = self.evaluate(banner, context);
-        let accepted = matches.iter().any(|found| found.rule.action == Action::Accept);
+        let accepted = matches.iter().any(|found| found.rule.action == RuleAction::Accept);
         let blocks = matches.iter().any(|found| found.action().blocks() && effective(found.rule));
         blocks && !accepted && !self.may_accept(banner, context)
     }
 
     /// Returns true if an accept rule may match once more of the head has come.
-    fn may_accept(&self, banner: &Banner<'_>, context: &Context<'_>) -> bool {
-        let accepts = self.rules.iter().take_while(|rule| rule.action == Action::Accept);
+    fn may_accept(&self, banner: &Banner<'_>, context: &BannerContext<'_>) -> bool {
+        let accepts = self.rules.iter().take_while(|rule| rule.action == RuleAction::Accept);
         accepts.filter(|rule| is_http(rule, banner.from()) && rule.is_in_scope(context)).any(|rule| {
-            let headers = rule.conditions().any(|condition| matches!(condition.field, Field::Header(_)));
+            let headers =
+                rule.conditions().any(|condition| matches!(condition.field, BannerField::Header(_)));
             headers || rule.fingerprint || !rule.present.is_empty() || !rule.absent.is_empty()
         })
     }
@@ -116,9 +120,9 @@ const fn is_partial(rule: &Rule) -> bool {
     !rule.later && rule.absent.is_empty() && rule.unless.is_empty()
 }
 
-const fn header_of(condition: &super::rule::Condition) -> Option<&String> {
+const fn header_of(condition: &super::rule::RuleCondition) -> Option<&String> {
     match &condition.field {
-        Field::Header(name) => Some(name),
+        BannerField::Header(name) => Some(name),
         _ => None,
     }
 }

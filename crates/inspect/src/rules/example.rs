@@ -7,44 +7,44 @@ use serde::Deserialize;
 
 use crate::banner::title::title;
 use crate::banner::{
-    Banner, GreetingBanner, Identification, KexInit, OtherBanner, Progress, Request, Response, SshBanner,
-    TlsBanner, greeting, http, kex, ssh,
+    Banner, GreetingBanner, KexInit, OtherBanner, ParseProgress, RequestHead, ResponseHead, SshBanner,
+    SshIdentification, TlsBanner, greeting, http, kex, ssh,
 };
 use crate::event::{ProductFacts, Protocol, Side, SshSide, TlsClient, TlsFacts};
-use crate::terms::Greeting;
+use crate::terms::GreetingProtocol;
 
-use super::field::Sender;
-use super::fingerprint::Fingerprints;
+use super::field::BannerSender;
+use super::fingerprint::FingerprintSet;
 use super::nesting;
 use super::probe::ProbeRequest;
-use super::text::Place;
-use super::view::{Context, Stage};
+use super::text::TextPosition;
+use super::view::{BannerContext, BannerStage};
 
 /// One example or counterexample.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Example {
-    pub(super) place: Place,
-    pub(super) content: Content,
+pub struct RuleExample {
+    pub(super) place: TextPosition,
+    pub(super) content: ExampleContent,
     /// The product that a fingerprint database would name.
     pub(super) product: Option<ProductFacts>,
 }
 
 /// The bytes of an example.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Content {
+pub(super) enum ExampleContent {
     Ssh {
         line: Vec<u8>,
         /// The name lists of the KEXINIT.
-        kex: Option<Algorithms>,
+        kex: Option<KexAlgorithms>,
         /// The HASSH, if it is known without the lists.
         hassh: Option<String>,
     },
     Http {
-        request: Option<Message>,
-        response: Option<Message>,
+        request: Option<ExampleMessage>,
+        response: Option<ExampleMessage>,
     },
     Greeting {
-        greeting: Greeting,
+        greeting: GreetingProtocol,
         /// The whole reply.
         octets: Vec<u8>,
     },
@@ -57,9 +57,9 @@ pub(super) enum Content {
     Other(Vec<u8>),
 }
 
-impl Content {
+impl ExampleContent {
     /// Returns a greeting from a text whose lines may end with LF alone, or without a line end.
-    pub(super) fn greeting(greeting: Greeting, text: &str) -> Self {
+    pub(super) fn greeting(greeting: GreetingProtocol, text: &str) -> Self {
         let mut octets = Vec::with_capacity(text.len() + 2);
         for line in text.lines() {
             octets.extend_from_slice(line.as_bytes());
@@ -79,23 +79,23 @@ impl Content {
 /// The name lists of an example's KEXINIT.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct Algorithms {
+pub(super) struct KexAlgorithms {
     pub(super) kex: String,
     pub(super) host_key: String,
-    pub(super) encryption: Directions,
-    pub(super) mac: Directions,
-    pub(super) compression: Directions,
+    pub(super) encryption: NameListPair,
+    pub(super) mac: NameListPair,
+    pub(super) compression: NameListPair,
 }
 
 /// A name list for each direction; written once if both are the same.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(from = "String")]
-pub(super) struct Directions {
+pub(super) struct NameListPair {
     to_server: String,
     to_client: String,
 }
 
-impl From<String> for Directions {
+impl From<String> for NameListPair {
     fn from(both: String) -> Self {
         Self { to_server: both.clone(), to_client: both }
     }
@@ -103,12 +103,12 @@ impl From<String> for Directions {
 
 /// An HTTP message as bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Message {
+pub(super) struct ExampleMessage {
     head: Vec<u8>,
     body: Vec<u8>,
 }
 
-impl Message {
+impl ExampleMessage {
     /// Returns a message from a text whose lines may end with LF alone, and whose empty line may be
     /// missing.
     pub(super) fn from_text(text: &str) -> Self {
@@ -123,24 +123,24 @@ impl Message {
         Self { head: octets, body: body.as_bytes().to_vec() }
     }
 
-    fn request(&self) -> Result<Request<'_>, String> {
+    fn request(&self) -> Result<RequestHead<'_>, String> {
         match http::parse_request(&self.head) {
-            Progress::Done { value, .. } => Ok(Request { body: &self.body, ..value.message }),
-            Progress::More => Err("the request is cut off".to_owned()),
-            Progress::Never(reason) => Err(reason.to_string()),
+            ParseProgress::Done { value, .. } => Ok(RequestHead { body: &self.body, ..value.message }),
+            ParseProgress::More => Err("the request is cut off".to_owned()),
+            ParseProgress::Never(reason) => Err(reason.to_string()),
         }
     }
 
-    fn response(&self) -> Result<Response<'_>, String> {
+    fn response(&self) -> Result<ResponseHead<'_>, String> {
         match http::parse_response(&self.head) {
-            Progress::Done { value, .. } => Ok(Response { body: &self.body, ..value.message }),
-            Progress::More => Err("the response is cut off".to_owned()),
-            Progress::Never(reason) => Err(reason.to_string()),
+            ParseProgress::Done { value, .. } => Ok(ResponseHead { body: &self.body, ..value.message }),
+            ParseProgress::More => Err("the response is cut off".to_owned()),
+            ParseProgress::Never(reason) => Err(reason.to_string()),
         }
     }
 }
 
-impl Example {
+impl RuleExample {
     /// Returns the protocol of a text, guessed from its beginning, or none if no banner begins like
     /// this.
     pub fn protocol_of(text: &str) -> Option<Protocol> {
@@ -151,7 +151,7 @@ impl Example {
             return Some(Protocol::Http);
         }
         match greeting::parse(format!("{text}\r\n").as_bytes(), 0) {
-            Progress::Done { value, .. } => Some(Protocol::Greeting(value.greeting)),
+            ParseProgress::Done { value, .. } => Some(Protocol::Greeting(value.greeting)),
             _ => None,
         }
     }
@@ -162,26 +162,26 @@ impl Example {
     /// # Errors
     ///
     /// Returns the reason if the text is no banner of that protocol.
-    pub fn from_text(text: &str, protocol: Protocol, from: Sender) -> Result<Self, String> {
+    pub fn from_text(text: &str, protocol: Protocol, from: BannerSender) -> Result<Self, String> {
         let content = match protocol {
             Protocol::Ssh => {
                 let line = text.strip_suffix('\n').unwrap_or(text);
                 let line = line.strip_suffix('\r').unwrap_or(line).as_bytes().to_vec();
-                Content::Ssh { line, kex: None, hassh: None }
+                ExampleContent::Ssh { line, kex: None, hassh: None }
             }
             Protocol::Http => {
-                let message = Message::from_text(text);
+                let message = ExampleMessage::from_text(text);
                 if text.starts_with("HTTP/") {
-                    Content::Http { request: None, response: Some(message) }
+                    ExampleContent::Http { request: None, response: Some(message) }
                 } else {
-                    Content::Http { request: Some(message), response: None }
+                    ExampleContent::Http { request: Some(message), response: None }
                 }
             }
-            Protocol::Tls => Content::asks_for(text),
-            Protocol::Greeting(greeting) => Content::greeting(greeting, text),
-            Protocol::Other => Content::Other(text.as_bytes().to_vec()),
+            Protocol::Tls => ExampleContent::asks_for(text),
+            Protocol::Greeting(greeting) => ExampleContent::greeting(greeting, text),
+            Protocol::Other => ExampleContent::Other(text.as_bytes().to_vec()),
         };
-        let example = Self { place: Place { line: 1, column: 1 }, content, product: None };
+        let example = Self { place: TextPosition { line: 1, column: 1 }, content, product: None };
         example.check(from)?;
         Ok(example)
     }
@@ -194,15 +194,15 @@ impl Example {
     ///
     /// Returns the reason if there is no KEXINIT.
     pub fn with_kexinit(mut self, octets: &[u8]) -> Result<Self, String> {
-        let Content::Ssh { kex, .. } = &mut self.content else {
+        let ExampleContent::Ssh { kex, .. } = &mut self.content else {
             return Err("only a banner of SSH has one".to_owned());
         };
         let identified = octets.split(|octet| *octet == b'\n').any(|line| line.starts_with(ssh::PREFIX));
         let read = match std::str::from_utf8(octets) {
-            Ok(text) if !identified && !text.contains('\0') => Algorithms::from_text(text)?,
-            _ => Algorithms::from_stream(octets)?,
+            Ok(text) if !identified && !text.contains('\0') => KexAlgorithms::from_text(text)?,
+            _ => KexAlgorithms::from_stream(octets)?,
         };
-        if read == Algorithms::default() {
+        if read == KexAlgorithms::default() {
             return Err("the KEXINIT is empty".to_owned());
         }
         *kex = Some(read);
@@ -211,7 +211,7 @@ impl Example {
 
     /// Adds the product that a fingerprint database names.
     #[must_use]
-    pub fn identified(mut self, from: Sender, fingerprints: &Fingerprints) -> Self {
+    pub fn identified(mut self, from: BannerSender, fingerprints: &FingerprintSet) -> Self {
         let product = self.with(from, None, |banner, _, _| match banner {
             Banner::Ssh(banner) => fingerprints.ssh(SshSide::from(banner).software_version.as_bytes()),
             Banner::Response(response) => {
@@ -226,33 +226,32 @@ impl Example {
     }
 
     /// Returns the example's position in its file.
-    pub const fn place(&self) -> Place {
+    pub const fn place(&self) -> TextPosition {
         self.place
     }
 
     /// Returns the example in one line.
     pub fn summary(&self) -> String {
-        let first_line = |message: &Message| {
+        let first_line = |message: &ExampleMessage| {
             let line = message.head.split(|octet| *octet == b'\r').next().unwrap_or_default();
             String::from_utf8_lossy(line).into_owned()
         };
         match &self.content {
-            Content::Ssh { line, .. } => String::from_utf8_lossy(line).into_owned(),
-            Content::Http { response: Some(message), .. } | Content::Http { request: Some(message), .. } => {
-                first_line(message)
-            }
-            Content::Http { .. } => String::new(),
-            Content::Greeting { octets, .. } => {
+            ExampleContent::Ssh { line, .. } => String::from_utf8_lossy(line).into_owned(),
+            ExampleContent::Http { response: Some(message), .. }
+            | ExampleContent::Http { request: Some(message), .. } => first_line(message),
+            ExampleContent::Http { .. } => String::new(),
+            ExampleContent::Greeting { octets, .. } => {
                 let line = octets.split(|octet| *octet == b'\n').next().unwrap_or_default();
                 String::from_utf8_lossy(line.trim_ascii_end()).into_owned()
             }
-            Content::Tls { from, facts } => facts.line(*from),
-            Content::Other(octets) => octets.escape_ascii().to_string(),
+            ExampleContent::Tls { from, facts } => facts.line(*from),
+            ExampleContent::Other(octets) => octets.escape_ascii().to_string(),
         }
     }
 
     /// Checks that the example is a banner of `from`.
-    pub(super) fn check(&self, from: Sender) -> Result<(), String> {
+    pub(super) fn check(&self, from: BannerSender) -> Result<(), String> {
         self.with(from, None, |_, _, _| ())
     }
 
@@ -261,59 +260,63 @@ impl Example {
     /// If a response has no request, it counts as the answer to `answers`, the rule's request.
     pub(super) fn with<R>(
         &self,
-        from: Sender,
+        from: BannerSender,
         answers: Option<&ProbeRequest>,
-        judge: impl FnOnce(&Banner<'_>, &Context<'_>, Option<&str>) -> R,
+        judge: impl FnOnce(&Banner<'_>, &BannerContext<'_>, Option<&str>) -> R,
     ) -> Result<R, String> {
         let now = SystemTime::now().into();
-        let context =
-            Context { product: self.product.as_ref(), stage: Stage::Whole, now, ..Context::default() };
+        let context = BannerContext {
+            product: self.product.as_ref(),
+            stage: BannerStage::Whole,
+            now,
+            ..BannerContext::default()
+        };
         match &self.content {
-            Content::Ssh { line, kex, hassh } => {
+            ExampleContent::Ssh { line, kex, hassh } => {
                 let identification = identification(line)?;
-                let from = if from == Sender::Client { Side::Client } else { Side::Server };
-                let kex = kex.as_ref().map(Algorithms::as_kex);
+                let from = if from == BannerSender::Client { Side::Client } else { Side::Server };
+                let kex = kex.as_ref().map(KexAlgorithms::as_kex);
                 // A HASSH without lists still means that a KEXINIT was seen.
                 let kex = kex.or_else(|| hassh.as_ref().map(|_| KexInit::default()));
                 let banner = Banner::Ssh(SshBanner { from, identification, kex });
                 Ok(judge(&banner, &context, hassh.as_deref()))
             }
-            Content::Http { request, response } => {
-                let synthetic = answers.map(Message::of_probe);
+            ExampleContent::Http { request, response } => {
+                let synthetic = answers.map(ExampleMessage::of_probe);
                 let question = request.as_ref().or(synthetic.as_ref());
-                let question = question.map(Message::request).transpose()?;
+                let question = question.map(ExampleMessage::request).transpose()?;
                 let Some(message) = response else {
                     let banner = Banner::Request(question.ok_or("the example has no message")?);
-                    if from == Sender::Server {
+                    if from == BannerSender::Server {
                         return Err("a response begins with `HTTP/`".to_owned());
                     }
                     return Ok(judge(&banner, &context, None));
                 };
-                if from == Sender::Client {
+                if from == BannerSender::Client {
                     return Err("this is a response; the rule is about requests".to_owned());
                 }
-                let context = Context { request: question.as_ref(), ..context };
+                let context = BannerContext { request: question.as_ref(), ..context };
                 Ok(judge(&Banner::Response(message.response()?), &context, None))
             }
-            Content::Tls { from: side, facts } => {
+            ExampleContent::Tls { from: side, facts } => {
                 if !from.includes(*side) {
                     return Err(format!("this is what a {} says", side.name()));
                 }
                 let line = facts.line(*side);
                 Ok(judge(&Banner::Tls(TlsBanner { from: *side, facts, line: &line }), &context, None))
             }
-            Content::Other(octets) => {
+            ExampleContent::Other(octets) => {
                 let banner = first_octets(octets, from)?;
                 Ok(judge(&Banner::Other(banner), &context, None))
             }
-            Content::Greeting { greeting, octets } => {
+            ExampleContent::Greeting { greeting, octets } => {
                 Ok(judge(&Banner::Greeting(greeting_in(octets, *greeting)?), &context, None))
             }
         }
     }
 }
 
-fn identification(line: &[u8]) -> Result<Identification<'_>, String> {
+fn identification(line: &[u8]) -> Result<SshIdentification<'_>, String> {
     if !line.starts_with(ssh::PREFIX) {
         return Err("an SSH banner begins with `SSH-`".to_owned());
     }
@@ -324,34 +327,34 @@ fn identification(line: &[u8]) -> Result<Identification<'_>, String> {
 }
 
 /// Returns the greeting in `octets`, which must be one whole reply of that protocol.
-fn greeting_in(octets: &[u8], wanted: Greeting) -> Result<GreetingBanner<'_>, String> {
+fn greeting_in(octets: &[u8], wanted: GreetingProtocol) -> Result<GreetingBanner<'_>, String> {
     let port = wanted.ports().first().copied().unwrap_or_default();
     match greeting::parse(octets, port) {
-        Progress::Done { value, consumed } if value.greeting == wanted && consumed == octets.len() => {
+        ParseProgress::Done { value, consumed } if value.greeting == wanted && consumed == octets.len() => {
             Ok(value)
         }
-        Progress::Done { .. } => Err("the greeting is of another protocol, or more than one".to_owned()),
-        Progress::More => Err("the greeting is cut off".to_owned()),
-        Progress::Never(reason) => Err(reason.to_string()),
+        ParseProgress::Done { .. } => Err("the greeting is of another protocol, or more than one".to_owned()),
+        ParseProgress::More => Err("the greeting is cut off".to_owned()),
+        ParseProgress::Never(reason) => Err(reason.to_string()),
     }
 }
 
 /// Returns first bytes as a banner. If the side is open, it is the one for which the bytes have a
 /// name.
-fn first_octets(octets: &[u8], from: Sender) -> Result<OtherBanner<'_>, String> {
+fn first_octets(octets: &[u8], from: BannerSender) -> Result<OtherBanner<'_>, String> {
     if octets.is_empty() {
         return Err("there are no bytes".to_owned());
     }
     let of = |side| OtherBanner::settled(side, octets);
     Ok(match from {
-        Sender::Client => of(Side::Client),
-        Sender::Server => of(Side::Server),
-        Sender::Either if of(Side::Server).name.is_some() => of(Side::Server),
-        Sender::Either => of(Side::Client),
+        BannerSender::Client => of(Side::Client),
+        BannerSender::Server => of(Side::Server),
+        BannerSender::Either if of(Side::Server).name.is_some() => of(Side::Server),
+        BannerSender::Either => of(Side::Client),
     })
 }
 
-impl Message {
+impl ExampleMessage {
     /// Returns the request that a scan would make for a rule.
     fn of_probe(probe: &ProbeRequest) -> Self {
         let mut text = format!("{} {} HTTP/1.1\r\nHost: example\r\n", probe.method, probe.path);
@@ -362,11 +365,11 @@ impl Message {
     }
 }
 
-impl From<&KexInit<'_>> for Algorithms {
+impl From<&KexInit<'_>> for KexAlgorithms {
     fn from(kex: &KexInit<'_>) -> Self {
         let text = |list: &[u8]| String::from_utf8_lossy(list).into_owned();
         let directions =
-            |to_server, to_client| Directions { to_server: text(to_server), to_client: text(to_client) };
+            |to_server, to_client| NameListPair { to_server: text(to_server), to_client: text(to_client) };
         Self {
             kex: text(kex.kex),
             host_key: text(kex.host_key),
@@ -377,7 +380,7 @@ impl From<&KexInit<'_>> for Algorithms {
     }
 }
 
-impl Algorithms {
+impl KexAlgorithms {
     fn from_text(text: &str) -> Result<Self, String> {
         if let Some(at) = nesting::too_deep(text) {
             return Err(format!("byte {}: brackets are nested too deeply", at.start));
@@ -399,9 +402,9 @@ impl Algorithms {
                 .to_owned());
         }
         match kex::parse(packet) {
-            Progress::Done { value, .. } => Ok(Self::from(&value)),
-            Progress::More => Err("the KEXINIT is cut off".to_owned()),
-            Progress::Never(reason) => Err(reason.to_string()),
+            ParseProgress::Done { value, .. } => Ok(Self::from(&value)),
+            ParseProgress::More => Err("the KEXINIT is cut off".to_owned()),
+            ParseProgress::Never(reason) => Err(reason.to_string()),
         }
     }
 

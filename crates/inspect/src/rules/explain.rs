@@ -2,26 +2,26 @@
 
 use std::net::IpAddr;
 
-use super::advisory::Finding;
-use super::example::Example;
-use super::field::{Field, Sender};
-use super::judge::{Found, Memo, Miss, Scoped, judge, scope_as_told};
-use super::pattern::Pattern;
-use super::rule::{Condition, Rule, Test};
-use super::view::View;
-use super::{Action, RuleSet};
+use super::advisory::AdvisoryFinding;
+use super::example::RuleExample;
+use super::field::{BannerField, BannerSender};
+use super::judge::{MatchDetails, MismatchReason, PatternMemo, ScopeCheck, judge, scope_as_told};
+use super::pattern::RulePattern;
+use super::rule::{FieldTest, Rule, RuleCondition};
+use super::view::BannerView;
+use super::{RuleAction, RuleSet};
 use crate::banner::Banner;
 use crate::event::VerdictFacts;
 
 /// The result of one rule for a banner, with its reason.
 #[derive(Debug, Clone)]
-pub struct Explanation<'r> {
+pub struct RuleExplanation<'r> {
     /// The rule.
     pub rule: &'r Rule,
     /// True if it matches.
     pub matches: bool,
     /// The rule's action, given the advisory's verdict.
-    pub action: Action,
+    pub action: RuleAction,
     /// True if a KEXINIT, which is missing, may change the result.
     pub(super) open: bool,
     /// The reason, in one line.
@@ -32,7 +32,7 @@ pub struct Explanation<'r> {
 
 /// The connection that a banner is assumed to belong to, as far as it is known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Ends {
+pub struct AssumedConnection {
     /// The client's address.
     pub source: Option<IpAddr>,
     /// The server's address.
@@ -43,18 +43,18 @@ pub struct Ends {
 
 /// The result of one example of a rule.
 #[derive(Debug, Clone)]
-pub struct Trial<'r> {
+pub struct ExampleResult<'r> {
     /// The rule.
     pub rule: &'r Rule,
     /// The example.
-    pub example: &'r Example,
+    pub example: &'r RuleExample,
     /// True if the rule should match: false for counterexamples.
     pub expected: bool,
     /// The result, and its reason.
-    pub explanation: Explanation<'r>,
+    pub explanation: RuleExplanation<'r>,
 }
 
-impl Trial<'_> {
+impl ExampleResult<'_> {
     /// Returns true if the rule did what the example expects.
     pub const fn passed(&self) -> bool {
         self.explanation.matches == self.expected
@@ -63,13 +63,13 @@ impl Trial<'_> {
 
 impl RuleSet {
     /// Tries every example and counterexample with its rule.
-    pub fn trials(&self) -> impl Iterator<Item = Trial<'_>> {
+    pub fn trials(&self) -> impl Iterator<Item = ExampleResult<'_>> {
         self.rules.iter().flat_map(move |rule| {
             let examples = rule.examples.iter().map(|example| (example, true));
             let counterexamples = rule.counterexamples.iter().map(|example| (example, false));
             examples.chain(counterexamples).map(move |(example, expected)| {
-                let explanation = self.explain_rule(rule, example, rule.from(), Ends::default());
-                Trial { rule, example, expected, explanation }
+                let explanation = self.explain_rule(rule, example, rule.from(), AssumedConnection::default());
+                ExampleResult { rule, example, expected, explanation }
             })
         })
     }
@@ -78,7 +78,12 @@ impl RuleSet {
     ///
     /// It tests only the addresses and the port that `ends` names. A response counts as the answer
     /// to a rule's request.
-    pub fn explain(&self, example: &Example, from: Sender, ends: Ends) -> Vec<Explanation<'_>> {
+    pub fn explain(
+        &self,
+        example: &RuleExample,
+        from: BannerSender,
+        ends: AssumedConnection,
+    ) -> Vec<RuleExplanation<'_>> {
         let mut accepted: Option<&Rule> = None;
         let mut explanations = Vec::with_capacity(self.rules.len());
         for rule in &self.rules {
@@ -88,7 +93,8 @@ impl RuleSet {
                     format!("not evaluated: the accept rule `{}` ended the evaluation; else: ", accept.id);
                 explanation.reason.insert_str(0, &ended);
                 explanation.matches = false;
-            } else if explanation.matches && rule.action == Action::Accept && rule.scope.is_settled(ends) {
+            } else if explanation.matches && rule.action == RuleAction::Accept && rule.scope.is_settled(ends)
+            {
                 accepted = Some(rule);
             }
             explanations.push(explanation);
@@ -99,24 +105,24 @@ impl RuleSet {
     pub(super) fn explain_rule<'r>(
         &'r self,
         rule: &'r Rule,
-        example: &Example,
-        from: Sender,
-        ends: Ends,
-    ) -> Explanation<'r> {
+        example: &RuleExample,
+        from: BannerSender,
+        ends: AssumedConnection,
+    ) -> RuleExplanation<'r> {
         let outcome = example.with(from, rule.request.as_ref(), |banner, context, hassh| {
-            let view = View::new(banner, context).with_hassh(hassh);
-            let memo = Memo::default();
-            let judged = judge(rule, &self.patterns, &view, &memo, Scoped::No);
+            let view = BannerView::new(banner, context).with_hassh(hassh);
+            let memo = PatternMemo::default();
+            let judged = judge(rule, &self.patterns, &view, &memo, ScopeCheck::No);
             let (matches, reason, finding) =
                 match judged.and_then(|found| scope_as_told(rule, ends).map(|()| found)) {
                     Ok(found) => (true, because(rule, found, ends), found.finding),
-                    Err(Miss::Unreported(finding)) => (false, unreported(&finding), Some(finding)),
+                    Err(MismatchReason::Unreported(finding)) => (false, unreported(&finding), Some(finding)),
                     Err(miss) => (false, self.why(rule, miss, &view), None),
                 };
-            let awaited = |finding: &Finding<'_>| {
+            let awaited = |finding: &AdvisoryFinding<'_>| {
                 matches!(banner, Banner::Ssh(banner) if banner.kex.is_none() && finding.may_be_told(banner))
             };
-            Explanation {
+            RuleExplanation {
                 rule,
                 matches,
                 action: rule.action_by(finding.as_ref()),
@@ -125,7 +131,7 @@ impl RuleSet {
                 verdict: finding.map(|finding| finding.facts()),
             }
         });
-        outcome.unwrap_or_else(|reason| Explanation {
+        outcome.unwrap_or_else(|reason| RuleExplanation {
             rule,
             matches: false,
             action: rule.action,
@@ -135,24 +141,26 @@ impl RuleSet {
         })
     }
 
-    fn why(&self, rule: &Rule, miss: Miss<'_, '_>, view: &View<'_>) -> String {
+    fn why(&self, rule: &Rule, miss: MismatchReason<'_, '_>, view: &BannerView<'_>) -> String {
         match miss {
-            Miss::Protocol => format!("it is about {}", rule.protocol.name()),
-            Miss::Sender => format!("it is about what the {} sends", rule.from.name()),
-            Miss::Stage => "it needs the KEXINIT, which is not there".to_owned(),
-            Miss::Source => "the client's address is not in `source`".to_owned(),
-            Miss::Destination => "the server's address is not in `destination`".to_owned(),
-            Miss::Port => "the server's port is not in `port`".to_owned(),
-            Miss::NotNow => "an override puts another form of it in force now".to_owned(),
-            Miss::Exempt => "an override exempts the address".to_owned(),
-            Miss::Request(probe) => format!("it is about answers to {} {}", probe.method, probe.path),
-            Miss::Present(name) => format!("the header field {name} is present"),
-            Miss::Absent(name) => format!("the header field {name} is missing"),
-            Miss::NoField(condition) => format!("the banner has no `{}`", condition.field),
-            Miss::NoMatch(condition) => {
+            MismatchReason::Protocol => format!("it is about {}", rule.protocol.name()),
+            MismatchReason::Sender => format!("it is about what the {} sends", rule.from.name()),
+            MismatchReason::Stage => "it needs the KEXINIT, which is not there".to_owned(),
+            MismatchReason::Source => "the client's address is not in `source`".to_owned(),
+            MismatchReason::Destination => "the server's address is not in `destination`".to_owned(),
+            MismatchReason::Port => "the server's port is not in `port`".to_owned(),
+            MismatchReason::NotNow => "an override puts another form of it in force now".to_owned(),
+            MismatchReason::Exempt => "an override exempts the address".to_owned(),
+            MismatchReason::Request(probe) => {
+                format!("it is about answers to {} {}", probe.method, probe.path)
+            }
+            MismatchReason::Present(name) => format!("the header field {name} is present"),
+            MismatchReason::Absent(name) => format!("the header field {name} is missing"),
+            MismatchReason::NoField(condition) => format!("the banner has no `{}`", condition.field),
+            MismatchReason::NoMatch(condition) => {
                 format!("{} does not match {}", shown(&condition.field, view), self.tested(condition))
             }
-            Miss::Unless(condition) => {
+            MismatchReason::Unless(condition) => {
                 format!(
                     "{} matches unless.{1} {2}",
                     shown(&condition.field, view),
@@ -160,29 +168,31 @@ impl RuleSet {
                     self.tested(condition)
                 )
             }
-            Miss::Distribution => "its advisory is about another distribution's packages".to_owned(),
-            Miss::Unreported(finding) => unreported(&finding),
-            Miss::Valid => "the certificate is valid for longer".to_owned(),
-            Miss::NoVersion => "no version could be read".to_owned(),
-            Miss::Version(version) => {
+            MismatchReason::Distribution => {
+                "its advisory is about another distribution's packages".to_owned()
+            }
+            MismatchReason::Unreported(finding) => unreported(&finding),
+            MismatchReason::Valid => "the certificate is valid for longer".to_owned(),
+            MismatchReason::NoVersion => "no version could be read".to_owned(),
+            MismatchReason::Version(version) => {
                 let wanted = rule.version.as_ref().map(ToString::to_string).unwrap_or_default();
                 format!("the version {} is not {wanted}", lossy(version))
             }
-            Miss::Fixed(fixed, package) => {
+            MismatchReason::Fixed(fixed, package) => {
                 let (distribution, revision) = (lossy(package.distribution), lossy(package.revision));
                 format!("{distribution}-{revision} is fixed: it is at least {fixed}")
             }
         }
     }
 
-    fn tested(&self, condition: &Condition) -> String {
+    fn tested(&self, condition: &RuleCondition) -> String {
         match &condition.test {
-            Test::Values(list) => format!("an entry of the list @{}", list.name),
-            Test::Patterns(ids) => {
+            FieldTest::Values(list) => format!("an entry of the list @{}", list.name),
+            FieldTest::Patterns(ids) => {
                 let texts: Vec<String> = ids
                     .iter()
                     .filter_map(|id| self.patterns.get(id.index()))
-                    .map(|pattern: &Pattern| format!("'{}'", pattern.text()))
+                    .map(|pattern: &RulePattern| format!("'{}'", pattern.text()))
                     .collect();
                 texts.join(" or ")
             }
@@ -191,7 +201,11 @@ impl RuleSet {
 }
 
 /// Returns the reasons of a match, without its patterns.
-fn because(rule: &Rule, Found { captured, finding, .. }: Found<'_, '_>, ends: Ends) -> String {
+fn because(
+    rule: &Rule,
+    MatchDetails { captured, finding, .. }: MatchDetails<'_, '_>,
+    ends: AssumedConnection,
+) -> String {
     let mut reasons = match finding {
         Some(finding) => vec![format!("{}: {}", finding.verdict().name(), finding.reason())],
         None => vec!["all its conditions hold".to_owned()],
@@ -217,11 +231,11 @@ fn because(rule: &Rule, Found { captured, finding, .. }: Found<'_, '_>, ends: En
 }
 
 /// Returns the text of an advisory's verdict that the rule does not report.
-fn unreported(finding: &Finding<'_>) -> String {
+fn unreported(finding: &AdvisoryFinding<'_>) -> String {
     format!("{}: {}", finding.verdict().name(), finding.reason())
 }
 
-fn shown(field: &Field, view: &View<'_>) -> String {
+fn shown(field: &BannerField, view: &BannerView<'_>) -> String {
     let values: Vec<String> = view.values(field).take(3).map(|value| format!("{:?}", cut(value))).collect();
     format!("{field} {}", values.join(", "))
 }

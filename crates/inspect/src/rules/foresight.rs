@@ -1,18 +1,18 @@
 //! Forecast of the rules' effect on software of which only the identifying line is known.
 
 use super::advisory::Advisory;
-use super::field::Field;
+use super::field::BannerField;
 use super::judge::scope_as_told;
-use super::{Ends, Example, Policy, Rule, RuleSet, Sender};
+use super::{AssumedConnection, BannerSender, Policy, Rule, RuleExample, RuleSet};
 use crate::event::{Protocol, Side};
 
 impl RuleSet {
     /// Returns the blocking rules that the line naming the software is enough to decide, and that
     /// would stop the connection. They see addresses and port only if `ends` names them.
-    pub fn would_stop(&self, said: &Example, from: Side, ends: Ends) -> Vec<&Rule> {
+    pub fn would_stop(&self, said: &RuleExample, from: Side, ends: AssumedConnection) -> Vec<&Rule> {
         let sender = match from {
-            Side::Client => Sender::Client,
-            Side::Server => Sender::Server,
+            Side::Client => BannerSender::Client,
+            Side::Server => BannerSender::Server,
         };
         let told = self.explain(said, sender, ends).into_iter();
         let stops = told.filter(|told| told.matches && told.action.blocks() && !told.open);
@@ -20,10 +20,12 @@ impl RuleSet {
     }
 
     /// Returns true if a rule that a policy names allows this banner.
-    pub fn is_allowed_by(&self, policy: &Policy, said: &Example) -> bool {
+    pub fn is_allowed_by(&self, policy: &Policy, said: &RuleExample) -> bool {
         policy.allow_rules().any(|(index, _)| {
             let rule = self.rules.get(index);
-            rule.is_some_and(|rule| self.explain_rule(rule, said, rule.from(), Ends::default()).matches)
+            rule.is_some_and(|rule| {
+                self.explain_rule(rule, said, rule.from(), AssumedConnection::default()).matches
+            })
         })
     }
 
@@ -38,20 +40,27 @@ impl RuleSet {
 
 impl Rule {
     /// Returns true if the rule is about a connection with these ends, as far as they are known.
-    pub fn admits(&self, ends: Ends) -> bool {
+    pub fn admits(&self, ends: AssumedConnection) -> bool {
         scope_as_told(self, ends).is_ok()
     }
 
     /// True if the rule reads only what names software: an SSH identification, a `Server` or
     /// `User-Agent` field, the first line of a greeting.
     fn asks_names_only(&self) -> bool {
-        let names = |field: &Field| match (self.protocol, field) {
-            (Protocol::Http, Field::Header(name)) => {
-                name == "server" || (name == "user-agent" && self.from == Sender::Client)
+        let names = |field: &BannerField| match (self.protocol, field) {
+            (Protocol::Http, BannerField::Header(name)) => {
+                name == "server" || (name == "user-agent" && self.from == BannerSender::Client)
             }
             (Protocol::Http | Protocol::Other, _) => false,
             (_, field) => {
-                matches!(field, Field::Banner | Field::Software | Field::Comments | Field::Code | Field::Text)
+                matches!(
+                    field,
+                    BannerField::Banner
+                        | BannerField::Software
+                        | BannerField::Comments
+                        | BannerField::Code
+                        | BannerField::Text
+                )
             }
         };
         let conditions = self.all.iter().chain(&self.unless);
@@ -86,15 +95,16 @@ mod tests {
         ];
         let set = RuleSet::parse("a.toml", &text.concat()).unwrap_or_else(|error| panic!("{error}")).rules;
         let stops = |text: &str, protocol, ends| -> Vec<String> {
-            let said = Example::from_text(text, protocol, Sender::Server).unwrap();
+            let said = RuleExample::from_text(text, protocol, BannerSender::Server).unwrap();
             set.would_stop(&said, Side::Server, ends).iter().map(|rule| rule.id().to_owned()).collect()
         };
-        let at = |text: &str| Ends { destination: text.parse().ok(), ..Ends::default() };
+        let at =
+            |text: &str| AssumedConnection { destination: text.parse().ok(), ..AssumedConnection::default() };
         assert_eq!(stops("SSH-2.0-OpenSSH_8.4", Protocol::Ssh, at("192.0.2.7")), ["old", "net"]);
         assert_eq!(stops("SSH-2.0-OpenSSH_8.4", Protocol::Ssh, at("198.51.100.7")), ["old"]);
         assert_eq!(stops("SSH-2.0-OpenSSH_9.9", Protocol::Ssh, at("198.51.100.7")), Vec::<String>::new());
         assert_eq!(
-            stops("HTTP/1.1 200 OK\r\nServer: nginx\r\n\r\n", Protocol::Http, Ends::default()),
+            stops("HTTP/1.1 200 OK\r\nServer: nginx\r\n\r\n", Protocol::Http, AssumedConnection::default()),
             ["nginx"]
         );
         let unforeseen: Vec<&str> = set.unforeseen().map(Rule::id).collect();
@@ -118,8 +128,8 @@ mod tests {
         ];
         let set = RuleSet::parse("a.toml", &text.concat()).unwrap_or_else(|error| panic!("{error}")).rules;
         let stops = |line: &str| -> Vec<String> {
-            let said = Example::from_text(line, Protocol::Ssh, Sender::Server).unwrap();
-            let rules = set.would_stop(&said, Side::Server, Ends::default());
+            let said = RuleExample::from_text(line, Protocol::Ssh, BannerSender::Server).unwrap();
+            let rules = set.would_stop(&said, Side::Server, AssumedConnection::default());
             rules.iter().map(|rule| rule.id().to_owned()).collect()
         };
         let vulnerable = stops("SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u2");

@@ -16,15 +16,15 @@ use aho_corasick::AhoCorasick;
 use regex_automata::meta::Regex;
 use regex_automata::{Input, PatternSet};
 
-use super::field::Field;
-use super::judge::Memo;
-use super::list::Values;
-use super::literals::{Literals, Requirement, required, shortest};
-use super::pattern::{Pattern, PatternId, Shape, VERSION, together};
-use super::ranges::Ranges;
-use super::rule::{Condition, Rule, Test};
+use super::field::BannerField;
+use super::judge::PatternMemo;
+use super::list::ListValues;
+use super::literals::{LiteralRequirement, Literals, required, shortest};
+use super::pattern::{PatternId, PatternSyntax, RulePattern, VERSION, together};
+use super::ranges::VersionRangeIndex;
+use super::rule::{FieldTest, Rule, RuleCondition};
 use super::version;
-use super::view::{Stage, View};
+use super::view::{BannerStage, BannerView};
 use crate::banner::same_name;
 use crate::event::{Protocol, Side};
 
@@ -33,17 +33,17 @@ type RuleIndex = u32;
 
 /// The candidates of each kind of banner.
 #[derive(Debug, Default)]
-pub(super) struct Index {
+pub(super) struct CandidateIndex {
     /// By protocol; for each, the client's group and the server's.
-    groups: [[Group; 2]; Protocol::COUNT],
+    groups: [[SideIndex; 2]; Protocol::COUNT],
 }
 
 /// The index of one protocol's and one side's banners.
 #[derive(Debug, Default)]
-struct Group {
+struct SideIndex {
     /// Rules that no condition can reach: they are always candidates.
     free: Vec<RuleIndex>,
-    fields: Vec<(Field, FieldIndex)>,
+    fields: Vec<(BannerField, FieldIndex)>,
     /// By header name in lower case, sorted.
     headers: Vec<(String, FieldIndex)>,
 }
@@ -54,30 +54,30 @@ struct FieldIndex {
     /// Rules that require the field to be present.
     present: Vec<RuleIndex>,
     /// Whole values in lower case, sorted, with the rules that they reach.
-    whole: Vec<(Vec<u8>, Reach)>,
-    lists: Vec<(Arc<Values>, Vec<RuleIndex>)>,
+    whole: Vec<(Vec<u8>, ReachedRules)>,
+    lists: Vec<(Arc<ListValues>, Vec<RuleIndex>)>,
     literals: Option<AhoCorasick>,
     /// Rules that each literal reaches.
-    literal_reach: Vec<Reach>,
+    literal_reach: Vec<ReachedRules>,
     /// Patterns without usable literals, compiled together.
     others: Option<Regex>,
     /// Rules that each of them reaches.
-    other_reach: Vec<Reach>,
+    other_reach: Vec<ReachedRules>,
     /// Rules of patterns that could not be compiled together.
-    always: Reach,
+    always: ReachedRules,
     /// Patterns that several rules share, each with the versions that they ask for.
-    versions: Vec<(PatternId, Ranges)>,
+    versions: Vec<(PatternId, VersionRangeIndex)>,
 }
 
 /// The rules and version ranges that a value reaches.
 #[derive(Debug, Clone, Default)]
-struct Reach {
+struct ReachedRules {
     rules: Vec<RuleIndex>,
     /// Positions among the index's versions.
     versions: Vec<usize>,
 }
 
-impl Reach {
+impl ReachedRules {
     fn add(&mut self, other: &Self) {
         self.rules.extend_from_slice(&other.rules);
         self.versions.extend_from_slice(&other.versions);
@@ -85,21 +85,21 @@ impl Reach {
 }
 
 /// A running search for candidates.
-struct Search<'s, 'v> {
-    patterns: &'s [Pattern],
-    memo: &'s Memo<'v>,
+struct CandidateSearch<'s, 'v> {
+    patterns: &'s [RulePattern],
+    memo: &'s PatternMemo<'v>,
     candidates: &'s mut Vec<RuleIndex>,
 }
 
-impl Index {
-    pub(super) fn new(rules: &[Rule], patterns: &[Pattern], shapes: &[Shape]) -> Self {
-        let requirements: Vec<Requirement> = shapes.iter().map(|shape| required(&shape.hir)).collect();
+impl CandidateIndex {
+    pub(super) fn new(rules: &[Rule], patterns: &[RulePattern], shapes: &[PatternSyntax]) -> Self {
+        let requirements: Vec<LiteralRequirement> = shapes.iter().map(|shape| required(&shape.hir)).collect();
         let group = |protocol, side| {
             let own: Vec<&Rule> =
                 rules.iter().filter(|rule| rule.protocol == protocol && rule.from.includes(side)).collect();
-            Group::new(&own, patterns, &requirements)
+            SideIndex::new(&own, patterns, &requirements)
         };
-        let mut groups: [[Group; 2]; Protocol::COUNT] = Default::default();
+        let mut groups: [[SideIndex; 2]; Protocol::COUNT] = Default::default();
         for protocol in Protocol::all() {
             groups[protocol.index()] = [Side::Client, Side::Server].map(|side| group(protocol, side));
         }
@@ -109,9 +109,9 @@ impl Index {
     /// Adds the rules that may match, sorted and without duplicates. `candidates` must be empty.
     pub(super) fn candidates<'v>(
         &'v self,
-        view: &'v View<'_>,
-        patterns: &[Pattern],
-        memo: &Memo<'v>,
+        view: &'v BannerView<'_>,
+        patterns: &[RulePattern],
+        memo: &PatternMemo<'v>,
         candidates: &mut Vec<RuleIndex>,
     ) {
         let [client, server] = &self.groups[view.banner.protocol().index()];
@@ -120,9 +120,9 @@ impl Index {
             Side::Server => server,
         };
         candidates.extend_from_slice(&group.free);
-        let mut search = Search { patterns, memo, candidates };
+        let mut search = CandidateSearch { patterns, memo, candidates };
         for (field, index) in &group.fields {
-            if field.comes_later() && matches!(view.context.stage, Stage::Head | Stage::Part) {
+            if field.comes_later() && matches!(view.context.stage, BannerStage::Head | BannerStage::Part) {
                 continue;
             }
             for value in view.values(field) {
@@ -141,14 +141,14 @@ impl Index {
     }
 }
 
-impl Group {
-    fn new(rules: &[&Rule], patterns: &[Pattern], requirements: &[Requirement]) -> Self {
+impl SideIndex {
+    fn new(rules: &[&Rule], patterns: &[RulePattern], requirements: &[LiteralRequirement]) -> Self {
         let popularity = popularity(rules);
-        let mut drafts: BTreeMap<&Field, Draft<'_>> = BTreeMap::new();
-        let names: Vec<(Field, RuleIndex)> = rules
+        let mut drafts: BTreeMap<&BannerField, FieldIndexBuilder<'_>> = BTreeMap::new();
+        let names: Vec<(BannerField, RuleIndex)> = rules
             .iter()
             .filter(|rule| rule.all.is_empty())
-            .filter_map(|rule| Some((Field::Header(rule.present.first()?.clone()), rule_index(rule))))
+            .filter_map(|rule| Some((BannerField::Header(rule.present.first()?.clone()), rule_index(rule))))
             .collect();
         let mut free = Vec::new();
         for rule in rules {
@@ -168,7 +168,7 @@ impl Group {
         for (field, draft) in drafts {
             let index = draft.build(patterns, requirements);
             match field {
-                Field::Header(name) => group.headers.push((name.clone(), index)),
+                BannerField::Header(name) => group.headers.push((name.clone(), index)),
                 field => group.fields.push((field.clone(), index)),
             }
         }
@@ -186,7 +186,7 @@ fn popularity(rules: &[&Rule]) -> HashMap<PatternId, usize> {
     let mut popularity = HashMap::new();
     for rule in rules {
         for condition in &rule.all {
-            if let Test::Patterns(ids) = &condition.test {
+            if let FieldTest::Patterns(ids) = &condition.test {
                 for id in ids {
                     *popularity.entry(*id).or_default() += 1;
                 }
@@ -201,16 +201,16 @@ fn popularity(rules: &[&Rule]) -> HashMap<PatternId, usize> {
 /// separates its rules.
 fn pivot<'r>(
     rule: &'r Rule,
-    patterns: &[Pattern],
-    requirements: &[Requirement],
+    patterns: &[RulePattern],
+    requirements: &[LiteralRequirement],
     popularity: &HashMap<PatternId, usize>,
-) -> Option<&'r Condition> {
+) -> Option<&'r RuleCondition> {
     rule.all.iter().min_by_key(|condition| match &condition.test {
-        Test::Values(_) => (false, 0),
-        Test::Patterns(ids) => {
+        FieldTest::Values(_) => (false, 0),
+        FieldTest::Patterns(ids) => {
             let vague = |id: &PatternId| match requirements.get(id.index()) {
-                Some(Requirement::Whole(_)) => false,
-                Some(Requirement::Holds(sets)) => sets.is_empty(),
+                Some(LiteralRequirement::Whole(_)) => false,
+                Some(LiteralRequirement::Holds(sets)) => sets.is_empty(),
                 None => true,
             };
             let shared = ids.iter().filter_map(|id| popularity.get(id).copied()).max().unwrap_or(0);
@@ -221,43 +221,43 @@ fn pivot<'r>(
 }
 
 /// Returns true if the version that the rule asks for can come only from this condition's pattern.
-fn versioned(rule: &Rule, condition: &Condition, patterns: &[Pattern]) -> bool {
+fn versioned(rule: &Rule, condition: &RuleCondition, patterns: &[RulePattern]) -> bool {
     let tells = |id: &PatternId| patterns.get(id.index()).is_some_and(|pattern| pattern.has_group(VERSION));
-    let one_pattern = matches!(&condition.test, Test::Patterns(ids) if ids.len() == 1);
+    let one_pattern = matches!(&condition.test, FieldTest::Patterns(ids) if ids.len() == 1);
     let sources = rule.all.iter().filter(|one| match &one.test {
-        Test::Patterns(ids) => ids.iter().any(tells),
-        Test::Values(_) => false,
+        FieldTest::Patterns(ids) => ids.iter().any(tells),
+        FieldTest::Values(_) => false,
     });
     let only = sources.map(std::ptr::from_ref).eq([std::ptr::from_ref(condition)]);
     asked(rule).is_some() && !rule.fingerprint && one_pattern && only
 }
 
 /// Returns the versions that the rule asks for, or that its advisory covers.
-fn asked(rule: &Rule) -> Option<&version::Requirement> {
+fn asked(rule: &Rule) -> Option<&version::VersionRequirement> {
     rule.version.as_ref().or(rule.bounds.as_ref())
 }
 
 /// The parts from which one field's index is built.
 #[derive(Default)]
-struct Draft<'r> {
+struct FieldIndexBuilder<'r> {
     present: Vec<RuleIndex>,
-    patterns: BTreeMap<PatternId, Sharers<'r>>,
-    lists: Vec<(&'r Arc<Values>, Vec<RuleIndex>)>,
+    patterns: BTreeMap<PatternId, PatternUsers<'r>>,
+    lists: Vec<(&'r Arc<ListValues>, Vec<RuleIndex>)>,
 }
 
 /// The rules that share a pattern.
 #[derive(Default)]
-struct Sharers<'r> {
+struct PatternUsers<'r> {
     rules: Vec<RuleIndex>,
     /// Rules whose required version this pattern captures.
-    versions: Vec<(&'r version::Requirement, RuleIndex)>,
+    versions: Vec<(&'r version::VersionRequirement, RuleIndex)>,
 }
 
-impl<'r> Draft<'r> {
-    fn add(&mut self, rule: &'r Rule, test: &'r Test, versioned: bool) {
+impl<'r> FieldIndexBuilder<'r> {
+    fn add(&mut self, rule: &'r Rule, test: &'r FieldTest, versioned: bool) {
         let index = rule_index(rule);
         match test {
-            Test::Patterns(ids) => {
+            FieldTest::Patterns(ids) => {
                 for id in ids {
                     let sharers = self.patterns.entry(*id).or_default();
                     match asked(rule) {
@@ -266,18 +266,20 @@ impl<'r> Draft<'r> {
                     }
                 }
             }
-            Test::Values(list) => match self.lists.iter_mut().find(|(known, _)| Arc::ptr_eq(known, list)) {
-                Some((_, rules)) => rules.push(index),
-                None => self.lists.push((list, vec![index])),
-            },
+            FieldTest::Values(list) => {
+                match self.lists.iter_mut().find(|(known, _)| Arc::ptr_eq(known, list)) {
+                    Some((_, rules)) => rules.push(index),
+                    None => self.lists.push((list, vec![index])),
+                }
+            }
         }
     }
 
-    fn build(self, patterns: &[Pattern], requirements: &[Requirement]) -> FieldIndex {
+    fn build(self, patterns: &[RulePattern], requirements: &[LiteralRequirement]) -> FieldIndex {
         let requirement = |id: PatternId| requirements.get(id.index());
         let mut frequency: HashMap<&[u8], usize> = HashMap::new();
         for id in self.patterns.keys() {
-            if let Some(Requirement::Holds(sets)) = requirement(*id) {
+            if let Some(LiteralRequirement::Holds(sets)) = requirement(*id) {
                 for literal in sets.iter().flatten() {
                     *frequency.entry(literal).or_default() += 1;
                 }
@@ -287,14 +289,14 @@ impl<'r> Draft<'r> {
             set.iter().any(|literal| frequency.get(literal.as_slice()).is_some_and(|count| *count > CROWD))
         };
         let mut versions = Vec::new();
-        let mut whole: BTreeMap<&[u8], Reach> = BTreeMap::new();
-        let mut literals: BTreeMap<&[u8], Reach> = BTreeMap::new();
-        let mut others: Vec<(PatternId, Reach)> = Vec::new();
+        let mut whole: BTreeMap<&[u8], ReachedRules> = BTreeMap::new();
+        let mut literals: BTreeMap<&[u8], ReachedRules> = BTreeMap::new();
+        let mut others: Vec<(PatternId, ReachedRules)> = Vec::new();
         for (id, sharers) in self.patterns {
             let reach = sharers.reach(id, &mut versions);
             let (into, set) = match requirement(id) {
-                Some(Requirement::Whole(set)) => (&mut whole, Some(set)),
-                Some(Requirement::Holds(sets)) => {
+                Some(LiteralRequirement::Whole(set)) => (&mut whole, Some(set)),
+                Some(LiteralRequirement::Holds(sets)) => {
                     (&mut literals, rarest(sets, &frequency).filter(|set| !crowded(set)))
                 }
                 None => (&mut literals, None),
@@ -317,15 +319,15 @@ impl<'r> Draft<'r> {
     }
 }
 
-impl Sharers<'_> {
+impl PatternUsers<'_> {
     /// Returns what the pattern `id` reaches. The versions of several rules get an index.
-    fn reach(mut self, id: PatternId, versions: &mut Vec<(PatternId, Ranges)>) -> Reach {
+    fn reach(mut self, id: PatternId, versions: &mut Vec<(PatternId, VersionRangeIndex)>) -> ReachedRules {
         if self.versions.len() < 2 {
             self.rules.extend(self.versions.iter().map(|(_, rule)| rule));
-            return Reach { rules: self.rules, versions: Vec::new() };
+            return ReachedRules { rules: self.rules, versions: Vec::new() };
         }
-        versions.push((id, Ranges::new(&self.versions)));
-        Reach { rules: self.rules, versions: vec![versions.len() - 1] }
+        versions.push((id, VersionRangeIndex::new(&self.versions)));
+        ReachedRules { rules: self.rules, versions: vec![versions.len() - 1] }
     }
 }
 
@@ -342,7 +344,7 @@ fn rarest<'s>(sets: &'s [Literals], frequency: &HashMap<&[u8], usize>) -> Option
 }
 
 impl FieldIndex {
-    fn set_literals(&mut self, literals: BTreeMap<&[u8], Reach>) {
+    fn set_literals(&mut self, literals: BTreeMap<&[u8], ReachedRules>) {
         if literals.is_empty() {
             return;
         }
@@ -358,11 +360,11 @@ impl FieldIndex {
         }
     }
 
-    fn set_others(&mut self, others: Vec<(PatternId, Reach)>, patterns: &[Pattern]) {
+    fn set_others(&mut self, others: Vec<(PatternId, ReachedRules)>, patterns: &[RulePattern]) {
         if others.is_empty() {
             return;
         }
-        let own: Vec<&Pattern> = others.iter().filter_map(|(id, _)| patterns.get(id.index())).collect();
+        let own: Vec<&RulePattern> = others.iter().filter_map(|(id, _)| patterns.get(id.index())).collect();
         match together(&own) {
             Some(regex) => {
                 self.others = Some(regex);
@@ -373,7 +375,7 @@ impl FieldIndex {
     }
 
     /// Adds the rules that a value reaches.
-    fn search<'v>(&self, value: &'v [u8], search: &mut Search<'_, 'v>) {
+    fn search<'v>(&self, value: &'v [u8], search: &mut CandidateSearch<'_, 'v>) {
         search.candidates.extend_from_slice(&self.present);
         self.follow(&self.always, value, search);
         if let Ok(at) = self.whole.binary_search_by(|(known, _)| compare(known, value)) {
@@ -400,7 +402,7 @@ impl FieldIndex {
         }
     }
 
-    fn follow<'v>(&self, reach: &Reach, value: &'v [u8], search: &mut Search<'_, 'v>) {
+    fn follow<'v>(&self, reach: &ReachedRules, value: &'v [u8], search: &mut CandidateSearch<'_, 'v>) {
         search.candidates.extend_from_slice(&reach.rules);
         for (id, ranges) in reach.versions.iter().filter_map(|at| self.versions.get(*at)) {
             let captured = search.memo.capture(*id, search.patterns, value);

@@ -6,20 +6,20 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use super::advisory::{Finding, Shown};
-use super::debian::{Fixed, Revision};
-use super::explain::Ends;
-use super::field::Field;
-use super::pattern::{Pattern, PatternId};
+use super::advisory::{AdvisoryFinding, ShownPackage};
+use super::debian::{FixedPackage, PackageRevision};
+use super::explain::AssumedConnection;
+use super::field::BannerField;
+use super::pattern::{PatternId, RulePattern};
 use super::probe::ProbeRequest;
-use super::rule::{Condition, Rule, Test};
-use super::view::{Context, Stage, View};
-use crate::banner::{Banner, Request, SshBanner, same_name};
+use super::rule::{FieldTest, Rule, RuleCondition};
+use super::view::{BannerContext, BannerStage, BannerView};
+use crate::banner::{Banner, RequestHead, SshBanner, same_name};
 use crate::event::{OverrideFacts, Timestamp};
 
 /// The groups that a matching rule captured.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Captured<'v> {
+pub(super) struct CapturedGroups<'v> {
     pub(super) product: Option<&'v [u8]>,
     pub(super) version: Option<&'v [u8]>,
     pub(super) distribution: Option<&'v [u8]>,
@@ -28,16 +28,16 @@ pub(super) struct Captured<'v> {
 
 /// A rule that matches: the captured groups and the advisory's finding.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) struct Found<'r, 'v> {
-    pub(super) captured: Captured<'v>,
+pub(super) struct MatchDetails<'r, 'v> {
+    pub(super) captured: CapturedGroups<'v>,
     /// The field of the first condition, and the value that it matched.
-    pub(super) matched: Option<(&'r Field, &'v [u8])>,
-    pub(super) finding: Option<Finding<'r>>,
+    pub(super) matched: Option<(&'r BannerField, &'v [u8])>,
+    pub(super) finding: Option<AdvisoryFinding<'r>>,
 }
 
 /// The reason why a rule does not match.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Miss<'r, 'v> {
+pub(super) enum MismatchReason<'r, 'v> {
     /// The rule is about another protocol.
     Protocol,
     /// The rule is about the other side's banners.
@@ -61,11 +61,11 @@ pub(super) enum Miss<'r, 'v> {
     /// A required header field is missing.
     Absent(&'r str),
     /// The banner lacks a field that `match` is about.
-    NoField(&'r Condition),
+    NoField(&'r RuleCondition),
     /// No value of the field matches.
-    NoMatch(&'r Condition),
+    NoMatch(&'r RuleCondition),
     /// A field of `unless` matches.
-    Unless(&'r Condition),
+    Unless(&'r RuleCondition),
     /// The certificate is valid for longer.
     Valid,
     /// None of the matched parts captures a version.
@@ -73,16 +73,16 @@ pub(super) enum Miss<'r, 'v> {
     /// The version does not fit the rule's requirement.
     Version(&'v [u8]),
     /// The distribution has fixed the package.
-    Fixed(&'r Fixed, Revision<'v>),
+    Fixed(&'r FixedPackage, PackageRevision<'v>),
     /// The advisory is about another distribution's packages.
     Distribution,
     /// The rule does not report this verdict of its advisory.
-    Unreported(Finding<'r>),
+    Unreported(AdvisoryFinding<'r>),
 }
 
 /// The parts of a rule's scope that are tested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Scoped {
+pub(super) enum ScopeCheck {
     /// All.
     Yes,
     /// All but exemptions.
@@ -100,33 +100,33 @@ thread_local! {
 /// Judges one rule.
 pub(super) fn judge<'r: 'v, 'v>(
     rule: &'r Rule,
-    patterns: &'r [Pattern],
-    view: &'v View<'_>,
-    memo: &Memo<'v>,
-    scoped: Scoped,
-) -> Result<Found<'r, 'v>, Miss<'r, 'v>> {
+    patterns: &'r [RulePattern],
+    view: &'v BannerView<'_>,
+    memo: &PatternMemo<'v>,
+    scoped: ScopeCheck,
+) -> Result<MatchDetails<'r, 'v>, MismatchReason<'r, 'v>> {
     #[cfg(test)]
     JUDGED.set(JUDGED.get() + 1);
     if rule.protocol != view.banner.protocol() {
-        return Err(Miss::Protocol);
+        return Err(MismatchReason::Protocol);
     }
     if !rule.from.includes(view.banner.from()) {
-        return Err(Miss::Sender);
+        return Err(MismatchReason::Sender);
     }
     // The cheap tests come first; patterns run last.
     stage(rule, view)?;
     match scoped {
-        Scoped::Yes => in_scope(rule, view.context)?,
-        Scoped::Unexempted => scope(rule, view.context)?,
-        Scoped::No => {}
+        ScopeCheck::Yes => in_scope(rule, view.context)?,
+        ScopeCheck::Unexempted => scope(rule, view.context)?,
+        ScopeCheck::No => {}
     }
     if let Some(probe) = &rule.request
         && !view.context.request.is_some_and(|request| answers(probe, request))
     {
-        return Err(Miss::Request(probe));
+        return Err(MismatchReason::Request(probe));
     }
     headers(rule, view)?;
-    let (mut captured, mut matched) = (Captured::default(), None);
+    let (mut captured, mut matched) = (CapturedGroups::default(), None);
     for condition in &rule.all {
         let (found, value) = run(condition, patterns, view, memo)?;
         captured = captured.or(found);
@@ -135,25 +135,27 @@ pub(super) fn judge<'r: 'v, 'v>(
     // A pattern of `unless` captures nothing: the version has to come from `match`.
     for condition in &rule.unless {
         if run(condition, patterns, view, memo).is_ok() {
-            return Err(Miss::Unless(condition));
+            return Err(MismatchReason::Unless(condition));
         }
     }
     if rule.expires_within.is_some_and(|within| !view.expires_within(within)) {
-        return Err(Miss::Valid);
+        return Err(MismatchReason::Valid);
     }
     captured = with_fingerprint(rule, captured, view);
     version(rule, captured, view)?;
-    Ok(Found { captured, matched, finding: advised(rule, captured, view)? })
+    Ok(MatchDetails { captured, matched, finding: advised(rule, captured, view)? })
 }
 
 /// Tests the stage: rules about data after the head are judged once that data was seen.
-fn stage<'r, 'v>(rule: &Rule, view: &View<'_>) -> Result<(), Miss<'r, 'v>> {
+fn stage<'r, 'v>(rule: &Rule, view: &BannerView<'_>) -> Result<(), MismatchReason<'r, 'v>> {
     let later = rule.later;
     let wanted = match view.context.stage {
-        Stage::Whole => true,
-        Stage::Head => !later,
-        Stage::Rest => later || matches!(view.banner, Banner::Ssh(banner) if may_be_marked(rule, banner)),
-        Stage::Part => !later && rule.absent.is_empty() && rule.unless.is_empty(),
+        BannerStage::Whole => true,
+        BannerStage::Head => !later,
+        BannerStage::Rest => {
+            later || matches!(view.banner, Banner::Ssh(banner) if may_be_marked(rule, banner))
+        }
+        BannerStage::Part => !later && rule.absent.is_empty() && rule.unless.is_empty(),
     };
     let seen = !later
         || match view.banner {
@@ -161,79 +163,82 @@ fn stage<'r, 'v>(rule: &Rule, view: &View<'_>) -> Result<(), Miss<'r, 'v>> {
             Banner::Tls(banner) => banner.facts.certificate().is_some(),
             _ => true,
         };
-    if wanted && seen { Ok(()) } else { Err(Miss::Stage) }
+    if wanted && seen { Ok(()) } else { Err(MismatchReason::Stage) }
 }
 
 impl Rule {
     /// Returns true if the rule applies to the context's addresses and port.
-    pub fn is_in_scope(&self, context: &Context<'_>) -> bool {
+    pub fn is_in_scope(&self, context: &BannerContext<'_>) -> bool {
         in_scope(self, context).is_ok()
     }
 
     /// The override that exempts the connection, if one does.
-    pub(super) fn exemption(&self, context: &Context<'_>) -> Option<&Arc<OverrideFacts>> {
+    pub(super) fn exemption(&self, context: &BannerContext<'_>) -> Option<&Arc<OverrideFacts>> {
         self.scope.exemption(context.source, context.destination, context.now)
     }
 }
 
-fn in_scope<'r, 'v>(rule: &Rule, context: &Context<'_>) -> Result<(), Miss<'r, 'v>> {
+fn in_scope<'r, 'v>(rule: &Rule, context: &BannerContext<'_>) -> Result<(), MismatchReason<'r, 'v>> {
     scope(rule, context)?;
     match rule.exemption(context) {
-        Some(_) => Err(Miss::Exempt),
+        Some(_) => Err(MismatchReason::Exempt),
         None => Ok(()),
     }
 }
 
-fn scope<'r, 'v>(rule: &Rule, context: &Context<'_>) -> Result<(), Miss<'r, 'v>> {
+fn scope<'r, 'v>(rule: &Rule, context: &BannerContext<'_>) -> Result<(), MismatchReason<'r, 'v>> {
     if !rule.validity.includes(context.now) {
-        return Err(Miss::NotNow);
+        return Err(MismatchReason::NotNow);
     }
     if !rule.scope.source.admits(context.source) {
-        return Err(Miss::Source);
+        return Err(MismatchReason::Source);
     }
     if !rule.scope.destination.admits(context.destination) {
-        return Err(Miss::Destination);
+        return Err(MismatchReason::Destination);
     }
     if !rule.scope.port.admits(context.port) {
-        return Err(Miss::Port);
+        return Err(MismatchReason::Port);
     }
     Ok(())
 }
 
 /// Tests the scope with the known addresses and port only. Overrides that had expired when the
 /// rules were loaded exempt nothing.
-pub(super) fn scope_as_told<'r, 'v>(rule: &Rule, ends: Ends) -> Result<(), Miss<'r, 'v>> {
+pub(super) fn scope_as_told<'r, 'v>(
+    rule: &Rule,
+    ends: AssumedConnection,
+) -> Result<(), MismatchReason<'r, 'v>> {
     if ends.source.is_some() && !rule.scope.source.admits(ends.source) {
-        return Err(Miss::Source);
+        return Err(MismatchReason::Source);
     }
     if ends.destination.is_some() && !rule.scope.destination.admits(ends.destination) {
-        return Err(Miss::Destination);
+        return Err(MismatchReason::Destination);
     }
     if ends.port.is_some() && !rule.scope.port.admits(ends.port) {
-        return Err(Miss::Port);
+        return Err(MismatchReason::Port);
     }
     match rule.scope.exemption(ends.source, ends.destination, Timestamp::default()) {
-        Some(_) => Err(Miss::Exempt),
+        Some(_) => Err(MismatchReason::Exempt),
         None => Ok(()),
     }
 }
 
-fn headers<'r, 'v>(rule: &'r Rule, view: &View<'_>) -> Result<(), Miss<'r, 'v>> {
+fn headers<'r, 'v>(rule: &'r Rule, view: &BannerView<'_>) -> Result<(), MismatchReason<'r, 'v>> {
     let has = |name: &String| {
         view.headers().is_some_and(|headers| headers.iter().any(|header| same_name(header.name, name)))
     };
     if let Some(name) = rule.absent.iter().find(|name| has(name)) {
-        return Err(Miss::Present(name));
+        return Err(MismatchReason::Present(name));
     }
     match rule.present.iter().find(|name| !has(name)) {
-        Some(name) => Err(Miss::Absent(name)),
+        Some(name) => Err(MismatchReason::Absent(name)),
         None => Ok(()),
     }
 }
 
 /// Returns true if `request` is the rule's request: method, path and header fields. The query is
 /// compared only if the rule's path has one.
-fn answers(probe: &ProbeRequest, request: &Request<'_>) -> bool {
+fn answers(probe: &ProbeRequest, request: &RequestHead<'_>) -> bool {
     let same_path = || {
         let target = origin_form(request.url);
         let end = target.iter().position(|octet| *octet == b'#').unwrap_or(target.len());
@@ -283,11 +288,11 @@ fn decoded(path: &[u8]) -> impl Iterator<Item = u8> + '_ {
 /// Tries a condition on every value of its field. Returns the captures of the first match, and its
 /// value.
 fn run<'r, 'v>(
-    condition: &'r Condition,
-    patterns: &'r [Pattern],
-    view: &'v View<'_>,
-    memo: &Memo<'v>,
-) -> Result<(Captured<'v>, &'v [u8]), Miss<'r, 'v>>
+    condition: &'r RuleCondition,
+    patterns: &'r [RulePattern],
+    view: &'v BannerView<'_>,
+    memo: &PatternMemo<'v>,
+) -> Result<(CapturedGroups<'v>, &'v [u8]), MismatchReason<'r, 'v>>
 where
     'r: 'v,
 {
@@ -295,36 +300,38 @@ where
     for value in view.values(&condition.field) {
         seen = true;
         match &condition.test {
-            Test::Values(list) if list.entries.contains(value) => return Ok((Captured::default(), value)),
-            Test::Values(_) => {}
-            Test::Patterns(ids) => {
+            FieldTest::Values(list) if list.entries.contains(value) => {
+                return Ok((CapturedGroups::default(), value));
+            }
+            FieldTest::Values(_) => {}
+            FieldTest::Patterns(ids) => {
                 if let Some(captured) = ids.iter().find_map(|id| memo.capture(*id, patterns, value)) {
                     return Ok((captured, value));
                 }
             }
         }
     }
-    Err(if seen { Miss::NoMatch(condition) } else { Miss::NoField(condition) })
+    Err(if seen { MismatchReason::NoMatch(condition) } else { MismatchReason::NoField(condition) })
 }
 
 /// The last results of patterns, so that a pattern that many rules share runs once for a banner.
 #[derive(Default)]
-pub(super) struct Memo<'v>(RefCell<[Option<Remembered<'v>>; MEMO_SLOTS]>);
+pub(super) struct PatternMemo<'v>(RefCell<[Option<Remembered<'v>>; MEMO_SLOTS]>);
 
 /// A pattern, the value that it was tried on, and the result.
-type Remembered<'v> = (PatternId, &'v [u8], Option<Captured<'v>>);
+type Remembered<'v> = (PatternId, &'v [u8], Option<CapturedGroups<'v>>);
 
 /// Number of remembered results. A pattern's number selects its slot.
 const MEMO_SLOTS: usize = 16;
 
-impl<'v> Memo<'v> {
+impl<'v> PatternMemo<'v> {
     /// Returns the pattern's captures if it matches `value`.
     pub(super) fn capture(
         &self,
         id: PatternId,
-        patterns: &[Pattern],
+        patterns: &[RulePattern],
         value: &'v [u8],
-    ) -> Option<Captured<'v>> {
+    ) -> Option<CapturedGroups<'v>> {
         let mut slots = self.0.borrow_mut();
         let Some(slot) = slots.get_mut(id.index() % MEMO_SLOTS) else { return capture(id, patterns, value) };
         // Comparing pointers is enough and cheap: a banner's fields do not move while it is judged.
@@ -341,18 +348,18 @@ impl<'v> Memo<'v> {
 }
 
 /// Runs one pattern over one value.
-fn capture<'v>(id: PatternId, patterns: &[Pattern], value: &'v [u8]) -> Option<Captured<'v>> {
+fn capture<'v>(id: PatternId, patterns: &[RulePattern], value: &'v [u8]) -> Option<CapturedGroups<'v>> {
     let pattern = patterns.get(id.index())?;
     if !pattern.has_known_group() {
-        return pattern.is_match(value).then(Captured::default);
+        return pattern.is_match(value).then(CapturedGroups::default);
     }
     let captures = pattern.captures(value)?;
     let [product, version, distribution, revision] =
         captures.map(|group| group.filter(|text| !text.is_empty()));
-    Some(Captured { product, version, distribution, revision })
+    Some(CapturedGroups { product, version, distribution, revision })
 }
 
-impl Captured<'_> {
+impl CapturedGroups<'_> {
     /// Keeps earlier captures and fills the missing ones from `later`.
     fn or(self, later: Self) -> Self {
         Self {
@@ -366,21 +373,29 @@ impl Captured<'_> {
 
 /// Takes product and version from the fingerprint if the rule is about one and no pattern captured
 /// them.
-fn with_fingerprint<'v>(rule: &Rule, captured: Captured<'v>, view: &'v View<'_>) -> Captured<'v> {
+fn with_fingerprint<'v>(
+    rule: &Rule,
+    captured: CapturedGroups<'v>,
+    view: &'v BannerView<'_>,
+) -> CapturedGroups<'v> {
     if !rule.fingerprint {
         return captured;
     }
-    let product = view.values(&Field::Product).next();
-    let version = view.values(&Field::ProductVersion).next();
-    captured.or(Captured { product, version, ..Captured::default() })
+    let product = view.values(&BannerField::Product).next();
+    let version = view.values(&BannerField::ProductVersion).next();
+    captured.or(CapturedGroups { product, version, ..CapturedGroups::default() })
 }
 
 /// Compares version and package of the banner with the rule's.
-fn version<'r, 'v>(rule: &'r Rule, captured: Captured<'v>, view: &'v View<'_>) -> Result<(), Miss<'r, 'v>> {
+fn version<'r, 'v>(
+    rule: &'r Rule,
+    captured: CapturedGroups<'v>,
+    view: &'v BannerView<'_>,
+) -> Result<(), MismatchReason<'r, 'v>> {
     if let Some(requirement) = &rule.version {
-        let version = captured.version.ok_or(Miss::NoVersion)?;
+        let version = captured.version.ok_or(MismatchReason::NoVersion)?;
         if !requirement.admits(version) {
-            return Err(Miss::Version(version));
+            return Err(MismatchReason::Version(version));
         }
     }
     if rule.fixed_in.is_empty() {
@@ -388,7 +403,7 @@ fn version<'r, 'v>(rule: &'r Rule, captured: Captured<'v>, view: &'v View<'_>) -
     }
     let Some(package) = package(captured, view) else { return Ok(()) };
     match rule.fixed_in.iter().find(|fixed| fixed.covers(captured.version, package)) {
-        Some(fixed) => Err(Miss::Fixed(fixed, package)),
+        Some(fixed) => Err(MismatchReason::Fixed(fixed, package)),
         None => Ok(()),
     }
 }
@@ -396,18 +411,22 @@ fn version<'r, 'v>(rule: &'r Rule, captured: Captured<'v>, view: &'v View<'_>) -
 /// Returns the advisory's finding about the package that the banner names.
 fn advised<'r, 'v>(
     rule: &'r Rule,
-    captured: Captured<'v>,
-    view: &'v View<'_>,
-) -> Result<Option<Finding<'r>>, Miss<'r, 'v>> {
+    captured: CapturedGroups<'v>,
+    view: &'v BannerView<'_>,
+) -> Result<Option<AdvisoryFinding<'r>>, MismatchReason<'r, 'v>> {
     let Some(advisory) = &rule.advisory else { return Ok(None) };
-    let version = captured.version.ok_or(Miss::NoVersion)?;
+    let version = captured.version.ok_or(MismatchReason::NoVersion)?;
     let shown = match (package(captured, view), captured.distribution) {
-        (Some(package), _) => Shown::Package(package),
-        (None, Some(distribution)) => Shown::Distribution(distribution),
-        (None, None) => Shown::Nothing,
+        (Some(package), _) => ShownPackage::Package(package),
+        (None, Some(distribution)) => ShownPackage::Distribution(distribution),
+        (None, None) => ShownPackage::Nothing,
     };
-    let finding = weighed(rule, advisory.judge(version, shown).ok_or(Miss::Distribution)?, view)?;
-    if advisory.reports(finding.verdict()) { Ok(Some(finding)) } else { Err(Miss::Unreported(finding)) }
+    let finding = weighed(rule, advisory.judge(version, shown).ok_or(MismatchReason::Distribution)?, view)?;
+    if advisory.reports(finding.verdict()) {
+        Ok(Some(finding))
+    } else {
+        Err(MismatchReason::Unreported(finding))
+    }
 }
 
 /// Returns true if the KEXINIT of a side may decide what the rule's advisory leaves open.
@@ -419,32 +438,32 @@ fn may_be_marked(rule: &Rule, banner: &SshBanner<'_>) -> bool {
 /// KEXINIT or for its certain absence; any other finding is returned at once.
 fn weighed<'r, 'v>(
     rule: &Rule,
-    finding: Finding<'r>,
-    view: &'v View<'_>,
-) -> Result<Finding<'r>, Miss<'r, 'v>> {
+    finding: AdvisoryFinding<'r>,
+    view: &'v BannerView<'_>,
+) -> Result<AdvisoryFinding<'r>, MismatchReason<'r, 'v>> {
     let open = matches!(view.banner, Banner::Ssh(banner) if finding.may_be_told(banner));
     match view.context.stage {
-        Stage::Head | Stage::Part if open => Err(Miss::Stage),
-        Stage::Rest if !open && !rule.later => Err(Miss::Stage),
+        BannerStage::Head | BannerStage::Part if open => Err(MismatchReason::Stage),
+        BannerStage::Rest if !open && !rule.later => Err(MismatchReason::Stage),
         _ if open => Ok(finding.weighed(view.markers())),
         _ => Ok(finding),
     }
 }
 
 /// True if a banner that `rule` matches names a distribution's package.
-pub(super) fn names_package(rule: &Rule, patterns: &[Pattern], view: &View<'_>) -> bool {
-    let memo = Memo::default();
-    let found = judge(rule, patterns, view, &memo, Scoped::No);
+pub(super) fn names_package(rule: &Rule, patterns: &[RulePattern], view: &BannerView<'_>) -> bool {
+    let memo = PatternMemo::default();
+    let found = judge(rule, patterns, view, &memo, ScopeCheck::No);
     found.is_ok_and(|found| package(found.captured, view).is_some())
 }
 
 /// The distribution's package that the banner names.
-fn package<'v>(captured: Captured<'v>, view: &'v View<'_>) -> Option<Revision<'v>> {
+fn package<'v>(captured: CapturedGroups<'v>, view: &'v BannerView<'_>) -> Option<PackageRevision<'v>> {
     if let Some(revision) = captured.revision {
         return Some(match captured.distribution {
-            Some(distribution) => Revision { distribution, revision },
-            None => Revision::guess(revision),
+            Some(distribution) => PackageRevision { distribution, revision },
+            None => PackageRevision::guess(revision),
         });
     }
-    Revision::find(view.values(&Field::Comments).next()?)
+    PackageRevision::find(view.values(&BannerField::Comments).next()?)
 }

@@ -2,22 +2,22 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::diagnostic::{Diagnostic, Level, Report};
-use super::field::Field;
-use super::judge::{Memo, Scoped, judge, names_package};
+use super::diagnostic::{DiagnosticCollector, DiagnosticLevel, RuleDiagnostic};
+use super::field::BannerField;
+use super::judge::{PatternMemo, ScopeCheck, judge, names_package};
 use super::limits;
-use super::marker::Marker;
-use super::pattern::{Pattern, PatternId};
+use super::marker::KexMarker;
+use super::pattern::{PatternId, RulePattern};
 use super::policy::Policy;
 use super::read::at_rule;
-use super::rule::{Condition, Rule, Test};
+use super::rule::{FieldTest, Rule, RuleCondition};
 use super::text::SourceFile;
-use super::view::View;
-use crate::event::Action;
+use super::view::BannerView;
+use crate::event::RuleAction;
 
 /// Extent of the checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Depth {
+pub(super) enum LintDepth {
     /// Cheap checks: every start of the program runs them.
     Quick,
     /// All checks: `rules check` runs them.
@@ -29,12 +29,12 @@ pub(super) fn lint(
     rules: &[Rule],
     off: &[Rule],
     policies: &[Policy],
-    patterns: &[Pattern],
+    patterns: &[RulePattern],
     sources: &[SourceFile],
-    depth: Depth,
-    report: &mut Report,
+    depth: LintDepth,
+    report: &mut DiagnosticCollector,
 ) {
-    if depth == Depth::Thorough && report.errors() == 0 {
+    if depth == LintDepth::Thorough && report.errors() == 0 {
         let rules = rules.iter().chain(off).map(Rule::file);
         let files: HashSet<&str> = rules.chain(policies.iter().map(Policy::file)).collect();
         let empty = |source: &&SourceFile| {
@@ -42,7 +42,7 @@ pub(super) fn lint(
         };
         for source in sources.iter().filter(empty) {
             let message = "the file holds no rule";
-            report.push(Diagnostic::of_file(Level::Warning, source.name(), message));
+            report.push(RuleDiagnostic::of_file(DiagnosticLevel::Warning, source.name(), message));
         }
     }
     let sources: HashMap<&str, &SourceFile> = sources.iter().map(|source| (source.name(), source)).collect();
@@ -52,21 +52,22 @@ pub(super) fn lint(
         let Some(source) = sources.get(rule.file()) else { continue };
         if let Some(reason) = never(rule, patterns, &mut statuses) {
             let diagnostic =
-                at_rule(rule, source, Level::Warning, format!("the rule never matches: {reason}"));
+                at_rule(rule, source, DiagnosticLevel::Warning, format!("the rule never matches: {reason}"));
             report.push(diagnostic);
         }
-        if depth == Depth::Quick {
+        if depth == LintDepth::Quick {
             continue;
         }
         if rule.examples.is_empty() && rule.advisory.is_none() {
-            let diagnostic = at_rule(rule, source, Level::Warning, "the rule has no example".to_owned())
-                .with_help("add a banner that it matches: `examples = [\"…\"]`; `rules test` tries it");
+            let diagnostic =
+                at_rule(rule, source, DiagnosticLevel::Warning, "the rule has no example".to_owned())
+                    .with_help("add a banner that it matches: `examples = [\"…\"]`; `rules test` tries it");
             report.push(diagnostic);
         }
         if is_uncertain(rule, patterns) {
             let message = "the rule blocks packages that a distribution has fixed without a new version";
             let help = "exclude these with a condition (`fixed_in` with `match.comments`, `unless.kex`), use `action = \"alert\"`, or state why there are none: `certain = \"…\"`";
-            let diagnostic = at_rule(rule, source, Level::Warning, message.to_owned());
+            let diagnostic = at_rule(rule, source, DiagnosticLevel::Warning, message.to_owned());
             report.push(diagnostic.with_help(help));
         }
         if let Some(accept) = shadow(rule, rules, patterns, &mut pairs) {
@@ -76,7 +77,7 @@ pub(super) fn lint(
                 accept.file(),
                 accept.place()
             );
-            report.push(at_rule(rule, source, Level::Warning, message));
+            report.push(at_rule(rule, source, DiagnosticLevel::Warning, message));
         }
     }
 }
@@ -85,7 +86,7 @@ pub(super) fn lint(
 /// version alone. A distribution's patched package keeps that version, so something else must
 /// identify patched packages: the package itself (`fixed_in`, if the rule requires a banner that
 /// names one) or the key exchange.
-fn is_uncertain(rule: &Rule, patterns: &[Pattern]) -> bool {
+fn is_uncertain(rule: &Rule, patterns: &[RulePattern]) -> bool {
     let weakness = rule.references.iter().any(|reference| reference.starts_with("CVE-"));
     let told = rule.certain.is_some() || rule.advisory.is_some();
     if !rule.action.blocks() || rule.version.is_none() || !weakness || told {
@@ -96,17 +97,18 @@ fn is_uncertain(rule: &Rule, patterns: &[Pattern]) -> bool {
         && !rule.examples.is_empty()
         && rule.examples.iter().all(|example| {
             let named = example.with(rule.from, rule.request.as_ref(), |banner, context, hassh| {
-                let view = View::new(banner, context).with_hassh(hassh);
+                let view = BannerView::new(banner, context).with_hassh(hassh);
                 names_package(rule, patterns, &view)
             });
             named == Ok(true)
         });
-    let tells = |condition: &Condition| condition.field.needs_kex() || condition.field == Field::Comments;
+    let tells =
+        |condition: &RuleCondition| condition.field.needs_kex() || condition.field == BannerField::Comments;
     !by_package && !rule.unless.iter().any(tells)
 }
 
 /// Returns the reason why no banner can match, if that is certain.
-fn never(rule: &Rule, patterns: &[Pattern], statuses: &mut HashMap<PatternId, bool>) -> Option<String> {
+fn never(rule: &Rule, patterns: &[RulePattern], statuses: &mut HashMap<PatternId, bool>) -> Option<String> {
     for (name, address) in [("source", &rule.scope.source), ("destination", &rule.scope.destination)] {
         if address.is_never() {
             return Some(format!("its `{name}` admits no address"));
@@ -118,7 +120,7 @@ fn never(rule: &Rule, patterns: &[Pattern], statuses: &mut HashMap<PatternId, bo
     if let Some(name) = rule.absent.iter().find(|name| rule.present.contains(name)) {
         return Some(format!("the header field {name} must be both absent and present"));
     }
-    let asked = |name: &String| rule.all.iter().any(|one| one.field == Field::Header(name.clone()));
+    let asked = |name: &String| rule.all.iter().any(|one| one.field == BannerField::Header(name.clone()));
     if let Some(name) = rule.absent.iter().find(|name| asked(name)) {
         return Some(format!("the header field {name} must be absent and match a pattern"));
     }
@@ -137,46 +139,55 @@ fn never(rule: &Rule, patterns: &[Pattern], statuses: &mut HashMap<PatternId, bo
 
 /// Returns true if some value of the field may satisfy the condition. It finds only easy cases of
 /// impossible ones.
-fn possible(condition: &Condition, patterns: &[Pattern], statuses: &mut HashMap<PatternId, bool>) -> bool {
+fn possible(
+    condition: &RuleCondition,
+    patterns: &[RulePattern],
+    statuses: &mut HashMap<PatternId, bool>,
+) -> bool {
     let ids = match &condition.test {
-        Test::Values(list) if condition.field == Field::Marker => {
-            return Marker::names().any(|name| list.entries.contains(name.as_bytes()));
+        FieldTest::Values(list) if condition.field == BannerField::Marker => {
+            return KexMarker::names().any(|name| list.entries.contains(name.as_bytes()));
         }
-        Test::Values(list) => return !list.entries.is_empty(),
-        Test::Patterns(ids) => ids,
+        FieldTest::Values(list) => return !list.entries.is_empty(),
+        FieldTest::Patterns(ids) => ids,
     };
     ids.iter().any(|id| {
         let Some(pattern) = patterns.get(id.index()) else { return true };
         if pattern.is_impossible() {
             return false;
         }
-        if condition.field == Field::Marker {
-            return Marker::names().any(|name| pattern.is_match(name.as_bytes()));
+        if condition.field == BannerField::Marker {
+            return KexMarker::names().any(|name| pattern.is_match(name.as_bytes()));
         }
         // HTTP statuses are the numbers 100 to 999: so few that each can be tried.
         let status = || (100..=999_u16).any(|status| pattern.is_match(status.to_string().as_bytes()));
-        condition.field != Field::Status || *statuses.entry(*id).or_insert_with(status)
+        condition.field != BannerField::Status || *statuses.entry(*id).or_insert_with(status)
     })
 }
 
 /// Returns the first accept rule before `rule` that accepts every banner that `rule` could match:
 /// one that requires no more than `rule`, or that matches each of its examples. It compares at most
 /// `pairs` pairs.
-fn shadow<'r>(rule: &Rule, rules: &'r [Rule], patterns: &[Pattern], pairs: &mut usize) -> Option<&'r Rule> {
+fn shadow<'r>(
+    rule: &Rule,
+    rules: &'r [Rule],
+    patterns: &[RulePattern],
+    pairs: &mut usize,
+) -> Option<&'r Rule> {
     let before = rules.get(..rule.index.min(*pairs)).unwrap_or_default();
     before
         .iter()
-        .take_while(|accept| accept.action == Action::Accept)
+        .take_while(|accept| accept.action == RuleAction::Accept)
         .inspect(|_| *pairs -= 1)
         .find(|accept| covers(accept, rule) || takes_examples(accept, rule, patterns))
 }
 
 /// Returns true if `accept` matches every banner that `rule` matches, judged by their texts alone.
 fn covers(accept: &Rule, rule: &Rule) -> bool {
-    use super::field::Sender;
-    let subset = |less: &[Condition], more: &[Condition]| less.iter().all(|one| more.contains(one));
+    use super::field::BannerSender;
+    let subset = |less: &[RuleCondition], more: &[RuleCondition]| less.iter().all(|one| more.contains(one));
     accept.protocol == rule.protocol
-        && (accept.from == Sender::Either || accept.from == rule.from)
+        && (accept.from == BannerSender::Either || accept.from == rule.from)
         && subset(&accept.all, &rule.all)
         && subset(&accept.unless, &rule.unless)
         && accept.absent.iter().all(|name| rule.absent.contains(name))
@@ -190,14 +201,14 @@ fn covers(accept: &Rule, rule: &Rule) -> bool {
         && accept.later <= rule.later
 }
 
-fn takes_examples(accept: &Rule, rule: &Rule, patterns: &[Pattern]) -> bool {
+fn takes_examples(accept: &Rule, rule: &Rule, patterns: &[RulePattern]) -> bool {
     if rule.examples.is_empty() || !accept.scope.is_any() || accept.count.is_some() {
         return false;
     }
     rule.examples.iter().all(|example| {
         let taken = example.with(rule.from, rule.request.as_ref(), |banner, context, hassh| {
-            let view = View::new(banner, context).with_hassh(hassh);
-            judge(accept, patterns, &view, &Memo::default(), Scoped::No).is_ok()
+            let view = BannerView::new(banner, context).with_hassh(hassh);
+            judge(accept, patterns, &view, &PatternMemo::default(), ScopeCheck::No).is_ok()
         });
         taken == Ok(true)
     })

@@ -3,29 +3,29 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use super::diagnostic::{Diagnostic, Level, Report};
+use super::diagnostic::{DiagnosticCollector, DiagnosticLevel, RuleDiagnostic};
 use super::drift::ReadFile;
 use super::limits;
-use super::scope::{self, Addresses};
+use super::scope::{self, AddressSet};
 use super::text::SourceFile;
 
 /// The entries of a list, used as values or as networks.
 #[derive(Debug)]
-pub(super) struct List {
+pub(super) struct ListFile {
     name: String,
     source: SourceFile,
 }
 
 /// Values that a whole field is compared with.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Values {
+pub(super) struct ListValues {
     /// The list's name, for diagnostics.
     pub(super) name: String,
     /// Its entries.
     pub(super) entries: HashSet<Box<[u8]>>,
 }
 
-impl List {
+impl ListFile {
     /// Reads the list `name` from the file `path`, relative to the rule file `beside`.
     pub(super) fn read(name: &str, path: &str, beside: &SourceFile) -> Result<Self, String> {
         let path = Path::new(beside.name()).parent().unwrap_or(Path::new("")).join(path);
@@ -60,13 +60,13 @@ impl List {
     }
 
     /// Returns the entries as values of a field.
-    pub(super) fn values(&self) -> Values {
+    pub(super) fn values(&self) -> ListValues {
         let entries = self.entries().map(|(_, entry)| entry.as_bytes().into()).collect();
-        Values { name: self.name.clone(), entries }
+        ListValues { name: self.name.clone(), entries }
     }
 
     /// Returns the entries as networks. An entry that is none is reported at its position.
-    pub(super) fn addresses(&self, report: &mut Report) -> Addresses {
+    pub(super) fn addresses(&self, report: &mut DiagnosticCollector) -> AddressSet {
         let mut networks = Vec::new();
         for (start, entry) in self.entries() {
             // Addresses hold no space, so a comment may follow one.
@@ -77,10 +77,10 @@ impl List {
                 None => {
                     let span = start..start + word.len();
                     let message = "not an address or a network, such as `192.0.2.0/24` or `2001:db8::1`";
-                    report.push(Diagnostic::at(Level::Error, &self.source, &span, message));
+                    report.push(RuleDiagnostic::at(DiagnosticLevel::Error, &self.source, &span, message));
                 }
             }
         }
-        Addresses::new(networks)
+        AddressSet::new(networks)
     }
 }

@@ -21,7 +21,7 @@ const SHORTEST: usize = 2;
 
 /// The property of a text that a match of the pattern requires.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Requirement {
+pub(super) enum LiteralRequirement {
     /// The whole text, in lower case, is one of these.
     Whole(Literals),
     /// For each of these sets, the text holds one of its literals.
@@ -29,27 +29,27 @@ pub(super) enum Requirement {
 }
 
 /// Returns what a text must contain for `hir` to match somewhere in it.
-pub(super) fn required(hir: &Hir) -> Requirement {
+pub(super) fn required(hir: &Hir) -> LiteralRequirement {
     let facts = facts(hir);
     let anchored = hir.properties().look_set_prefix().contains(Look::Start)
         && hir.properties().look_set_suffix().contains(Look::End);
     match facts.exact {
-        Some(exact) if anchored => Requirement::Whole(exact),
-        Some(exact) => Requirement::Holds(useful(exact).into_iter().collect()),
-        None => Requirement::Holds(facts.required),
+        Some(exact) if anchored => LiteralRequirement::Whole(exact),
+        Some(exact) => LiteralRequirement::Holds(useful(exact).into_iter().collect()),
+        None => LiteralRequirement::Holds(facts.required),
     }
 }
 
 /// Facts about the texts that a part of a pattern matches.
 #[derive(Default)]
-struct Facts {
+struct LiteralFacts {
     /// All of them, if there are few.
     exact: Option<Literals>,
     /// Sets of literals; each match contains one literal of each set.
     required: Vec<Literals>,
 }
 
-impl Facts {
+impl LiteralFacts {
     fn exactly(literals: Literals) -> Self {
         Self { exact: Some(literals), required: Vec::new() }
     }
@@ -64,17 +64,17 @@ impl Facts {
     }
 }
 
-fn facts(hir: &Hir) -> Facts {
+fn facts(hir: &Hir) -> LiteralFacts {
     match hir.kind() {
-        HirKind::Empty | HirKind::Look(_) => Facts::exactly(empty()),
+        HirKind::Empty | HirKind::Look(_) => LiteralFacts::exactly(empty()),
         HirKind::Literal(literal) if literal.0.len() <= LENGTH_LIMIT => {
-            Facts::exactly(BTreeSet::from([literal.0.to_ascii_lowercase()]))
+            LiteralFacts::exactly(BTreeSet::from([literal.0.to_ascii_lowercase()]))
         }
         HirKind::Literal(literal) => {
             let head = literal.0.get(..LENGTH_LIMIT).unwrap_or_default().to_ascii_lowercase();
-            Facts { exact: None, required: vec![BTreeSet::from([head])] }
+            LiteralFacts { exact: None, required: vec![BTreeSet::from([head])] }
         }
-        HirKind::Class(class) => class_literals(class).map(Facts::exactly).unwrap_or_default(),
+        HirKind::Class(class) => class_literals(class).map(LiteralFacts::exactly).unwrap_or_default(),
         HirKind::Repetition(repetition) => repeated(repetition),
         HirKind::Capture(capture) => facts(&capture.sub),
         HirKind::Concat(parts) => concatenated(parts),
@@ -110,24 +110,24 @@ fn class_literals(class: &Class) -> Option<Literals> {
     (literals.len() <= SET_LIMIT).then_some(literals)
 }
 
-fn repeated(repetition: &Repetition) -> Facts {
+fn repeated(repetition: &Repetition) -> LiteralFacts {
     let sub = facts(&repetition.sub);
     match (repetition.min, repetition.max) {
         (0, Some(1)) => {
             let exact = sub.exact.and_then(|exact| bounded(exact.into_iter().chain(empty()).collect()));
-            Facts { exact, required: Vec::new() }
+            LiteralFacts { exact, required: Vec::new() }
         }
-        (0, _) => Facts::default(),
+        (0, _) => LiteralFacts::default(),
         (1, Some(1)) => sub,
         // The part occurs at least once, so its literals are required; their number is open.
-        _ => Facts {
+        _ => LiteralFacts {
             exact: None,
             required: sub.exact.and_then(useful).into_iter().chain(sub.required).collect(),
         },
     }
 }
 
-fn concatenated(parts: &[Hir]) -> Facts {
+fn concatenated(parts: &[Hir]) -> LiteralFacts {
     let mut required = Vec::new();
     let mut run = empty();
     let mut whole = true;
@@ -145,23 +145,23 @@ fn concatenated(parts: &[Hir]) -> Facts {
         }
     }
     if whole {
-        return Facts::exactly(run);
+        return LiteralFacts::exactly(run);
     }
     required.extend(useful(run));
-    Facts { exact: None, required }
+    LiteralFacts { exact: None, required }
 }
 
-fn alternatives(parts: &[Hir]) -> Facts {
-    let parts: Vec<Facts> = parts.iter().map(facts).collect();
+fn alternatives(parts: &[Hir]) -> LiteralFacts {
+    let parts: Vec<LiteralFacts> = parts.iter().map(facts).collect();
     if parts.iter().all(|part| part.exact.is_some()) {
         let all: Literals = parts.iter().filter_map(|part| part.exact.clone()).flatten().collect();
         if let Some(exact) = bounded(all) {
-            return Facts::exactly(exact);
+            return LiteralFacts::exactly(exact);
         }
     }
-    let best: Option<Vec<Literals>> = parts.into_iter().map(Facts::best).collect();
+    let best: Option<Vec<Literals>> = parts.into_iter().map(LiteralFacts::best).collect();
     let union = best.and_then(|sets| bounded(sets.into_iter().flatten().collect()));
-    Facts { exact: None, required: union.into_iter().collect() }
+    LiteralFacts { exact: None, required: union.into_iter().collect() }
 }
 
 /// Returns each of `left` followed by each of `right`, unless these are too many or too long.
@@ -196,7 +196,7 @@ mod tests {
     }
 
     fn holds(pattern: &str) -> Vec<Vec<String>> {
-        let Requirement::Holds(sets) = required(&parse(pattern)) else { panic!("{pattern}: whole") };
+        let LiteralRequirement::Holds(sets) = required(&parse(pattern)) else { panic!("{pattern}: whole") };
         sets.into_iter()
             .map(|set| set.into_iter().map(|literal| String::from_utf8(literal).unwrap()).collect())
             .collect()
@@ -221,13 +221,13 @@ mod tests {
     fn a_pattern_of_the_whole_text_is_known_as_such() {
         let whole = |pattern: &str| required(&parse(pattern));
         let set = |literals: &[&str]| {
-            Requirement::Whole(literals.iter().map(|literal| literal.as_bytes().to_vec()).collect())
+            LiteralRequirement::Whole(literals.iter().map(|literal| literal.as_bytes().to_vec()).collect())
         };
         assert_eq!(whole("^200$"), set(&["200"]));
         assert_eq!(whole("^(?:GET|POST)$"), set(&["get", "post"]));
         assert_eq!(whole("^a?$"), set(&["", "a"]));
-        assert!(matches!(whole("^200"), Requirement::Holds(_)));
-        assert!(matches!(whole("(?m)^200$"), Requirement::Holds(_)));
-        assert!(matches!(whole("^a|b$"), Requirement::Holds(_)));
+        assert!(matches!(whole("^200"), LiteralRequirement::Holds(_)));
+        assert!(matches!(whole("(?m)^200$"), LiteralRequirement::Holds(_)));
+        assert!(matches!(whole("^a|b$"), LiteralRequirement::Holds(_)));
     }
 }

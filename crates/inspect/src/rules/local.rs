@@ -10,27 +10,27 @@ use std::time::Duration;
 
 use regex::Regex;
 
-use super::diagnostic::{Diagnostic, Level, Report};
-use super::rule::{Mark, Rule};
-use super::scope::Addresses;
-use super::selection::Selection;
+use super::diagnostic::{DiagnosticCollector, DiagnosticLevel, RuleDiagnostic};
+use super::rule::{PacketMark, Rule};
+use super::scope::AddressSet;
+use super::selection::RuleSelection;
 use super::suggest;
 use super::text::SourceFile;
-use crate::event::{Action, OverrideFacts, Severity, Timestamp};
+use crate::event::{OverrideFacts, RuleAction, Severity, Timestamp};
 
 /// One `[[override]]`.
 #[derive(Debug)]
-pub(super) struct Override {
+pub(super) struct RuleOverride {
     /// Ids of the rules that it changes, with `*` and `?` as in a shell; empty for any.
-    pub(super) rules: Vec<Name>,
+    pub(super) rules: Vec<SpannedName>,
     /// Tags of the rules that it changes; empty for any.
-    pub(super) tags: Vec<Name>,
+    pub(super) tags: Vec<SpannedName>,
     pub(super) enabled: Option<bool>,
-    pub(super) action: Option<(Action, Range<usize>)>,
-    pub(super) mark: Option<Mark>,
+    pub(super) action: Option<(RuleAction, Range<usize>)>,
+    pub(super) mark: Option<PacketMark>,
     pub(super) ban: Option<Duration>,
     pub(super) severity: Option<Severity>,
-    pub(super) exempt: Exempt,
+    pub(super) exempt: ExemptAddresses,
     /// True if an unknown rule or tag causes only a warning.
     pub(super) optional: bool,
     /// Position, owner, reason and end.
@@ -39,32 +39,32 @@ pub(super) struct Override {
 
 /// The name of a rule or tag, and its position.
 #[derive(Debug)]
-pub(super) struct Name {
+pub(super) struct SpannedName {
     pub(super) text: String,
     pub(super) span: Range<usize>,
 }
 
 /// Addresses whose connections a rule exempts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Exempt {
+pub(super) struct ExemptAddresses {
     /// Addresses of clients.
-    pub(super) source: Addresses,
+    pub(super) source: AddressSet,
     /// Addresses of servers.
-    pub(super) destination: Addresses,
+    pub(super) destination: AddressSet,
     /// The addresses as the file writes them.
     pub(super) said: Vec<String>,
 }
 
 /// A change that an override made to a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
+pub struct RuleChange {
     /// Description: `action drop to alert`.
     pub what: String,
     /// The override.
     pub by: Arc<OverrideFacts>,
 }
 
-impl std::fmt::Display for Change {
+impl std::fmt::Display for RuleChange {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "{} ({})", self.what, self.by)
     }
@@ -72,12 +72,12 @@ impl std::fmt::Display for Change {
 
 /// The time in which a rule is in force, limited by overrides with an end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Validity {
+pub(super) struct RuleValidity {
     from: Option<Timestamp>,
     until: Option<Timestamp>,
 }
 
-impl Validity {
+impl RuleValidity {
     pub(super) fn includes(self, now: Timestamp) -> bool {
         self.from.is_none_or(|from| from <= now) && self.until.is_none_or(|until| now < until)
     }
@@ -96,11 +96,11 @@ impl Validity {
 /// Applies `overrides` to `rules`, except those that had ended before `now`. An unknown name is an
 /// error; if the rules are only a part of all (`partial`), it is a warning.
 pub(super) fn apply(
-    overrides: &[Override],
+    overrides: &[RuleOverride],
     rules: &mut Vec<Rule>,
     sources: &[SourceFile],
-    selection: &Selection,
-    report: &mut Report,
+    selection: &RuleSelection,
+    report: &mut DiagnosticCollector,
 ) {
     for one in overrides {
         let Some(source) = sources.iter().find(|source| source.name() == one.facts.file) else { continue };
@@ -149,17 +149,17 @@ fn split(rules: Vec<Rule>, at: Timestamp, is_meant: impl Fn(&Rule) -> bool) -> V
 
 fn unknown<'c>(
     what: &str,
-    name: &Name,
+    name: &SpannedName,
     known: impl Iterator<Item = &'c str>,
     lenient: bool,
     source: &SourceFile,
-) -> Diagnostic {
-    let level = if lenient { Level::Warning } else { Level::Error };
+) -> RuleDiagnostic {
+    let level = if lenient { DiagnosticLevel::Warning } else { DiagnosticLevel::Error };
     let message = match name.text.contains(['*', '?']) {
         true => format!("no {what} is named like `{}`", name.text),
         false => format!("no {what} is named `{}`", name.text),
     };
-    let diagnostic = Diagnostic::at(level, source, &name.span, message);
+    let diagnostic = RuleDiagnostic::at(level, source, &name.span, message);
     match suggest::nearest(&name.text, known) {
         Some(nearest) => diagnostic.with_help(format!("did you mean `{nearest}`?")),
         None if lenient => diagnostic,
@@ -178,13 +178,13 @@ fn never() -> Regex {
     Regex::new(r"\b\B").unwrap_or_else(|_| unreachable!("a constant pattern"))
 }
 
-impl Override {
+impl RuleOverride {
     /// True if it changes more than exemptions.
     fn alters(&self) -> bool {
         self.enabled.is_some() || self.action.is_some() || self.severity.is_some()
     }
 
-    fn change(&self, rule: &mut Rule, source: &SourceFile, report: &mut Report) {
+    fn change(&self, rule: &mut Rule, source: &SourceFile, report: &mut DiagnosticCollector) {
         let mut changes = Vec::new();
         if let Some(enabled) = self.enabled
             && enabled == rule.off.is_some()
@@ -193,9 +193,9 @@ impl Override {
             rule.off = (!enabled).then(|| "switched off".to_owned());
         }
         if let Some((action, span)) = &self.action {
-            if *action == Action::Mark && self.mark.or(rule.mark).is_none() {
+            if *action == RuleAction::Mark && self.mark.or(rule.mark).is_none() {
                 let message = "the action `mark` needs the value to set: `mark`";
-                let diagnostic = Diagnostic::at(Level::Error, source, span, message);
+                let diagnostic = RuleDiagnostic::at(DiagnosticLevel::Error, source, span, message);
                 report.push(diagnostic.with_help("for instance `mark = \"0x1/0xff\"`"));
                 return;
             }
@@ -207,7 +207,7 @@ impl Override {
             }
             rule.action = *action;
             rule.ban = self.ban.or(rule.ban);
-            rule.mark = (*action == Action::Mark).then(|| self.mark.or(rule.mark)).flatten();
+            rule.mark = (*action == RuleAction::Mark).then(|| self.mark.or(rule.mark)).flatten();
         }
         if let Some(severity) = self.severity
             && severity != rule.severity
@@ -219,7 +219,7 @@ impl Override {
             changes.push(format!("exempt {}", self.exempt.said.join(" ")));
             rule.scope.exempt(&self.exempt.source, &self.exempt.destination, &self.facts);
         }
-        let by = |what| Change { what, by: Arc::clone(&self.facts) };
+        let by = |what| RuleChange { what, by: Arc::clone(&self.facts) };
         rule.changes.extend(changes.into_iter().map(by));
     }
 }
@@ -229,7 +229,7 @@ mod tests {
     use super::*;
     use crate::banner::{Banner, SshBanner, ssh};
     use crate::event::Side;
-    use crate::rules::{Context, Match, RuleSet};
+    use crate::rules::{BannerContext, RuleMatch, RuleSet};
 
     const RULES: &str =
         "[[rule]]\nid = \"old\"\nprotocol = \"ssh\"\nmatch.software = '^Old'\naction = \"drop\"\n";
@@ -239,7 +239,7 @@ mod tests {
         let [rules, own] = ["rules.toml", "own.toml"].map(|name| folder.path().join(name));
         std::fs::write(&rules, RULES).unwrap();
         std::fs::write(&own, local).unwrap();
-        let selection = Selection { local: vec![own], now, ..Selection::of(vec![rules]) };
+        let selection = RuleSelection { local: vec![own], now, ..RuleSelection::of(vec![rules]) };
         RuleSet::load(&selection).map(|loaded| loaded.rules).map_err(|error| error.to_string())
     }
 
@@ -250,21 +250,22 @@ mod tests {
 
     /// Returns the actions of the rules at this time for an old server that 192.0.2.7 asks, and what an
     /// exemption hides.
-    fn asked(rules: &RuleSet, time: &str) -> (Vec<Action>, usize) {
+    fn asked(rules: &RuleSet, time: &str) -> (Vec<RuleAction>, usize) {
         let identification = ssh::parse_line(b"SSH-2.0-OldSSH_1.0").0;
         let banner = Banner::Ssh(SshBanner { from: Side::Server, identification, kex: None });
-        let context = Context { source: "192.0.2.7".parse().ok(), now: at(time), ..Context::default() };
+        let context =
+            BannerContext { source: "192.0.2.7".parse().ok(), now: at(time), ..BannerContext::default() };
         let found = rules.evaluate(&banner, &context);
         let exempt = rules.exempted(&banner, &context);
-        assert!(exempt.iter().all(|found| found.action() == Action::Alert));
-        (found.iter().map(Match::action).collect(), exempt.len())
+        assert!(exempt.iter().all(|found| found.action() == RuleAction::Alert));
+        (found.iter().map(RuleMatch::action).collect(), exempt.len())
     }
 
     #[test]
     fn an_override_ends_by_the_banner_s_time() {
         let day = "until = 2026-12-31\nowner = \"netops\"\n";
         let exact = "until = 2026-12-31T12:00:00+01:00\n";
-        let (drop, alert) = (vec![Action::Drop], vec![Action::Alert]);
+        let (drop, alert) = (vec![RuleAction::Drop], vec![RuleAction::Alert]);
         let exempt = "exempt.source = [\"192.0.2.0/24\"]\n";
         for (change, until, before, last, first) in [
             (exempt, day, (vec![], 1), "2026-12-31T23:59:59Z", "2027-01-01T00:00:00Z"),
@@ -291,8 +292,8 @@ mod tests {
         let rules = load(local, None).unwrap();
         for (time, expected) in [
             ("2026-11-01T00:00:00Z", vec![]),
-            ("2026-12-01T00:00:00Z", vec![Action::Alert]),
-            ("2027-01-01T00:00:00Z", vec![Action::Drop]),
+            ("2026-12-01T00:00:00Z", vec![RuleAction::Alert]),
+            ("2027-01-01T00:00:00Z", vec![RuleAction::Drop]),
         ] {
             assert_eq!(asked(&rules, time).0, expected, "{time}");
         }

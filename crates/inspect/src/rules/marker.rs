@@ -11,44 +11,44 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-use super::advisory::{Line, PackageVersion, State, Status};
+use super::advisory::{PackageStatus, PackageVersion, ReleaseAdvisory, ReleaseFixState};
 use crate::banner::{KexInit, SshBanner};
 use crate::event::Side;
 
 const SHIPPED: &str = include_str!("../../shipped/markers.toml");
 
 /// Rows of the shipped table. A test ensures that the table can be read.
-static TABLE: LazyLock<Vec<Row>> =
-    LazyLock::new(|| toml::from_str::<Document>(SHIPPED).map(|read| read.marker).unwrap_or_default());
+static TABLE: LazyLock<Vec<MarkerRow>> =
+    LazyLock::new(|| toml::from_str::<MarkerFile>(SHIPPED).map(|read| read.marker).unwrap_or_default());
 
 /// One marker, by its position in the table.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Marker(usize);
+pub struct KexMarker(usize);
 
 #[derive(Debug, Default, Deserialize)]
-struct Document {
-    marker: Vec<Row>,
+struct MarkerFile {
+    marker: Vec<MarkerRow>,
 }
 
 /// One row of the table. Its other keys (`since`, `date`, `references` …) are for readers and for
 /// `scripts/prove-markers`.
 #[derive(Debug, Deserialize)]
-struct Row {
+struct MarkerRow {
     name: String,
     /// The observation, worded as the reason of a verdict.
     says: String,
     /// The side whose KEXINIT shows it; either side if missing.
     #[serde(default)]
-    from: Option<Sender>,
+    from: Option<MarkerSender>,
     /// Software whose identification is exactly this, without comments.
     #[serde(default)]
     software: Option<String>,
     /// For each of these fields, one of the names must be offered, all in the same direction.
     #[serde(default)]
-    offers: BTreeMap<List, Vec<String>>,
+    offers: BTreeMap<KexListName, Vec<String>>,
     /// None of these names may be offered, in either direction.
     #[serde(default)]
-    lacks: BTreeMap<List, Vec<String>>,
+    lacks: BTreeMap<KexListName, Vec<String>>,
     /// Weaknesses that are fixed in all software that shows the marker.
     #[serde(default)]
     mends: Vec<String>,
@@ -57,12 +57,12 @@ struct Row {
     betrays: Vec<String>,
     /// The only packages that show the marker. A weakness that one of them fixed earlier is fixed.
     #[serde(default)]
-    packages: Vec<Bound>,
+    packages: Vec<ReleaseBound>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Sender {
+enum MarkerSender {
     Client,
     Server,
 }
@@ -70,7 +70,7 @@ enum Sender {
 /// A name list of a KEXINIT, by its name in rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum List {
+enum KexListName {
     Kex,
     HostKey,
     Encryption,
@@ -80,7 +80,7 @@ enum List {
 
 /// Packages of one release, from a version on.
 #[derive(Debug, Deserialize)]
-struct Bound {
+struct ReleaseBound {
     source: String,
     distribution: String,
     release: String,
@@ -92,12 +92,12 @@ pub(super) fn is_shipped(text: &str) -> bool {
     text == SHIPPED
 }
 
-impl Marker {
+impl KexMarker {
     fn all() -> impl Iterator<Item = Self> {
         (0..TABLE.len()).map(Self)
     }
 
-    fn row(self) -> Option<&'static Row> {
+    fn row(self) -> Option<&'static MarkerRow> {
         TABLE.get(self.0)
     }
 
@@ -123,8 +123,13 @@ impl Marker {
 
     /// Returns the markers that prove that a package's weakness is fixed. `side` limits them to
     /// those of one side.
-    pub fn mending(weakness: &str, package: &str, lines: &[Line], side: Option<Side>) -> Vec<Self> {
-        let mends = |row: &Row| {
+    pub fn mending(
+        weakness: &str,
+        package: &str,
+        lines: &[ReleaseAdvisory],
+        side: Option<Side>,
+    ) -> Vec<Self> {
+        let mends = |row: &MarkerRow| {
             let packages = || row.packages.iter().all(|bound| bound.is_mended(package, lines));
             row.mends.iter().any(|known| known == weakness) || (!row.packages.is_empty() && packages())
         };
@@ -133,7 +138,7 @@ impl Marker {
 
     /// Returns the markers that prove that a weakness is present.
     pub fn betraying(weakness: &str, side: Option<Side>) -> Vec<Self> {
-        let betrays = |row: &Row| row.is_of(side) && row.betrays.iter().any(|known| known == weakness);
+        let betrays = |row: &MarkerRow| row.is_of(side) && row.betrays.iter().any(|known| known == weakness);
         Self::all().filter(|marker| marker.row().is_some_and(betrays)).collect()
     }
 
@@ -154,19 +159,19 @@ impl Marker {
     }
 }
 
-impl fmt::Debug for Marker {
+impl fmt::Debug for KexMarker {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.name())
     }
 }
 
-impl Row {
+impl MarkerRow {
     /// Returns true if the marker can be seen on this side, or if no side is given.
     fn is_of(&self, side: Option<Side>) -> bool {
         match (self.from, side) {
             (None, _) | (_, None) => true,
-            (Some(Sender::Client), Some(side)) => side == Side::Client,
-            (Some(Sender::Server), Some(side)) => side == Side::Server,
+            (Some(MarkerSender::Client), Some(side)) => side == Side::Client,
+            (Some(MarkerSender::Server), Some(side)) => side == Side::Server,
         }
     }
 
@@ -188,7 +193,7 @@ impl Row {
     }
 }
 
-impl List {
+impl KexListName {
     /// Returns true if one of the names is offered for the direction to `to`.
     fn holds(self, kex: &KexInit<'_>, to: Side, names: &[String]) -> bool {
         let list = match (self, to) {
@@ -205,14 +210,15 @@ impl List {
     }
 }
 
-impl Bound {
+impl ReleaseBound {
     /// Returns true if these packages contain the fix, according to the data of their release.
-    fn is_mended(&self, package: &str, lines: &[Line]) -> bool {
+    fn is_mended(&self, package: &str, lines: &[ReleaseAdvisory]) -> bool {
         let Ok(from) = PackageVersion::parse(&self.from) else { return false };
-        let own = |line: &&Line| line.distribution == self.distribution && line.release == self.release;
-        let mended = |line: &Line| match &line.state {
-            State::Fixed(fix) => fix.shown() <= from.shown(),
-            State::Said(status) => *status == Status::NotAffected,
+        let own =
+            |line: &&ReleaseAdvisory| line.distribution == self.distribution && line.release == self.release;
+        let mended = |line: &ReleaseAdvisory| match &line.state {
+            ReleaseFixState::Fixed(fix) => fix.shown() <= from.shown(),
+            ReleaseFixState::Said(status) => *status == PackageStatus::NotAffected,
         };
         self.source == package && lines.iter().find(own).is_some_and(mended)
     }
@@ -228,7 +234,7 @@ mod tests {
 
     #[test]
     fn the_table_is_well_formed() {
-        let read: Document = toml::from_str(SHIPPED).unwrap();
+        let read: MarkerFile = toml::from_str(SHIPPED).unwrap();
         assert!(read.marker.len() >= 10);
         let table: toml::Table = toml::from_str(SHIPPED).unwrap();
         let known = ["name", "says", "from", "software", "offers", "lacks", "mends", "betrays", "packages"];
@@ -244,9 +250,9 @@ mod tests {
             assert_eq!(shape, "0000-00-00", "{name}: {date}");
             assert!(row.contains_key("since") || row.contains_key("betrays"), "{name} began with something");
         }
-        for marker in Marker::all() {
+        for marker in KexMarker::all() {
             let row = marker.row().unwrap();
-            assert_eq!(Marker::named(&row.name), Some(marker), "{} is there once", row.name);
+            assert_eq!(KexMarker::named(&row.name), Some(marker), "{} is there once", row.name);
             assert!(!row.offers.is_empty() && !row.says.is_empty(), "{}", row.name);
             assert!(row.mends.is_empty() || row.betrays.is_empty(), "{} says two things", row.name);
             for bound in &row.packages {
@@ -269,7 +275,7 @@ mod tests {
             };
             let (identification, _) = ssh::parse_line(b"SSH-2.0-x");
             let banner = SshBanner { from: Side::Server, identification, kex: Some(kex) };
-            Marker::seen(&banner).into_iter().map(Marker::name).collect::<Vec<_>>()
+            KexMarker::seen(&banner).into_iter().map(KexMarker::name).collect::<Vec<_>>()
         };
         let (cbc, counter) = (b"aes256-cbc".as_slice(), b"aes256-ctr".as_slice());
         assert!(seen((cbc, b"hmac-sha2-256"), (counter, etm)).is_empty());
@@ -284,7 +290,7 @@ mod tests {
             let (identification, _) = ssh::parse_line(line.as_bytes());
             let kex = KexInit { kex: kex.as_bytes(), ..KexInit::default() };
             let banner = SshBanner { from, identification, kex: Some(kex) };
-            Marker::seen(&banner).into_iter().map(Marker::name).collect()
+            KexMarker::seen(&banner).into_iter().map(KexMarker::name).collect()
         };
         let strict = "kex-strict-s-v00@openssh.com";
         assert_eq!(seen(Side::Server, "SSH-2.0-x", strict), ["strict-kex-server"]);
@@ -305,6 +311,6 @@ mod tests {
 
     #[test]
     fn each_marker_stands_in_the_documentation() {
-        bannerwall_test_support::reference::assert_named("rules/fingerprints.md", Marker::names());
+        bannerwall_test_support::reference::assert_named("rules/fingerprints.md", KexMarker::names());
     }
 }

@@ -70,38 +70,38 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::advisory::Finding;
-use self::diagnostic::Report;
+use self::advisory::AdvisoryFinding;
+use self::diagnostic::DiagnosticCollector;
 use self::drift::ReadFile;
-pub use self::early::Early;
+pub use self::early::EarlyHeadParts;
 use self::early::EarlySides;
-use self::field::Field;
-use self::index::Index;
-use self::judge::{Found, Memo, Scoped, judge};
-use self::lint::{Depth, lint};
-use self::pattern::Pattern;
-use self::policy::Policies;
-use self::read::Draft;
+use self::field::BannerField;
+use self::index::CandidateIndex;
+use self::judge::{MatchDetails, PatternMemo, ScopeCheck, judge};
+use self::lint::{LintDepth, lint};
+use self::pattern::RulePattern;
+use self::policy::PolicySet;
+use self::read::RuleSetDraft;
 use self::text::SourceFile;
-use self::view::View;
+use self::view::BannerView;
 use crate::banner::Banner;
-use crate::event::{Action, OverrideFacts, Severity, Timestamp, Verdict};
+use crate::event::{AdvisoryVerdict, OverrideFacts, RuleAction, Severity, Timestamp};
 
-pub use self::alert::Occasion;
-pub use self::diagnostic::{Diagnostic, Level, LoadError};
-pub use self::drift::Drift;
-pub use self::example::Example;
-pub use self::explain::{Ends, Explanation, Trial};
-pub use self::field::Sender;
-pub use self::policy::{Allowed, LEARNING_POLICY, Opinion, Policy};
+pub use self::alert::AlertContext;
+pub use self::diagnostic::{DiagnosticLevel, LoadError, RuleDiagnostic};
+pub use self::drift::RuleFileDrift;
+pub use self::example::RuleExample;
+pub use self::explain::{AssumedConnection, ExampleResult, RuleExplanation};
+pub use self::field::BannerSender;
+pub use self::policy::{LEARNING_POLICY, Policy, PolicyProtocol, PolicyRuleResult};
 pub use self::probe::ProbeRequest;
-pub use self::rule::{Mark, Rule};
+pub use self::rule::{PacketMark, Rule};
 pub use self::scope::parse_network;
-pub use self::selection::{Profiles, Selection};
-pub use self::source::Texts;
-pub use self::threshold::Thresholds;
-pub use self::version::Requirement;
-pub use self::view::{Context, Stage};
+pub use self::selection::{ProfileFilter, RuleSelection};
+pub use self::source::TextSource;
+pub use self::threshold::MatchHistory;
+pub use self::version::VersionRequirement;
+pub use self::view::{BannerContext, BannerStage};
 
 /// Validated and compiled rules. Threads share a set by `Arc`; it never changes.
 #[derive(Debug, Default)]
@@ -109,11 +109,11 @@ pub struct RuleSet {
     rules: Vec<Rule>,
     /// Rules that a profile or an override switches off.
     off: Vec<Rule>,
-    patterns: Vec<Pattern>,
-    index: Index,
-    needs: Needs,
+    patterns: Vec<RulePattern>,
+    index: CandidateIndex,
+    needs: RuleNeeds,
     early: EarlySides,
-    policies: Policies,
+    policies: PolicySet,
     /// All overrides of the local files.
     overrides: Vec<Arc<OverrideFacts>>,
     files: Vec<ReadFile>,
@@ -121,16 +121,16 @@ pub struct RuleSet {
 
 /// A rule set and the warnings about its files.
 #[derive(Debug)]
-pub struct Loaded {
+pub struct LoadedRules {
     /// The rules.
     pub rules: RuleSet,
     /// Warnings, in the order of files and lines.
-    pub warnings: Vec<Diagnostic>,
+    pub warnings: Vec<RuleDiagnostic>,
 }
 
 /// Data that the rules of a set need to be judged.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Needs {
+pub struct RuleNeeds {
     /// The KEXINIT after an SSH identification.
     pub kex: bool,
     /// Number of bytes of an HTTP body, 0 for none.
@@ -157,7 +157,7 @@ pub const BODY_OCTETS: usize = 4 << 10;
 
 /// A rule that matches, and the values that it captured.
 #[derive(Debug, Clone)]
-pub struct Match<'r> {
+pub struct RuleMatch<'r> {
     /// The rule.
     pub rule: &'r Rule,
     /// The product, from the group named `product` or a fingerprint.
@@ -165,9 +165,9 @@ pub struct Match<'r> {
     /// The version, from the group named `version` or a fingerprint.
     pub version: Option<String>,
     /// The field of the first condition that matched, and its value.
-    matched: Option<(&'r Field, Vec<u8>)>,
+    matched: Option<(&'r BannerField, Vec<u8>)>,
     /// The finding of the rule's advisory.
-    finding: Option<Finding<'r>>,
+    finding: Option<AdvisoryFinding<'r>>,
     /// The override that exempts the connection from the rule.
     exemption: Option<&'r Arc<OverrideFacts>>,
 }
@@ -178,8 +178,8 @@ impl RuleSet {
     /// # Errors
     ///
     /// Returns all errors of all files.
-    pub fn load(selection: &Selection) -> Result<Loaded, LoadError> {
-        Self::read(selection, Depth::Quick)
+    pub fn load(selection: &RuleSelection) -> Result<LoadedRules, LoadError> {
+        Self::read(selection, LintDepth::Quick)
     }
 
     /// Loads like [`Self::load`], and also warns about rules without examples and about rules that
@@ -188,13 +188,13 @@ impl RuleSet {
     /// # Errors
     ///
     /// Returns all errors of all files.
-    pub fn check(selection: &Selection) -> Result<Loaded, LoadError> {
-        Self::read(selection, Depth::Thorough)
+    pub fn check(selection: &RuleSelection) -> Result<LoadedRules, LoadError> {
+        Self::read(selection, LintDepth::Thorough)
     }
 
-    fn read(selection: &Selection, depth: Depth) -> Result<Loaded, LoadError> {
-        let mut report = Report::default();
-        let empty = if selection.complete { Level::Error } else { Level::Warning };
+    fn read(selection: &RuleSelection, depth: LintDepth) -> Result<LoadedRules, LoadError> {
+        let mut report = DiagnosticCollector::default();
+        let empty = if selection.complete { DiagnosticLevel::Error } else { DiagnosticLevel::Warning };
         let mut sources = source::read(&selection.rules, &selection.texts, empty, &mut report);
         sources.extend(source::read_local(&selection.local, &selection.texts, &mut report));
         Self::build(&sources, selection, report, depth)
@@ -206,9 +206,14 @@ impl RuleSet {
     /// # Errors
     ///
     /// Returns all errors of the text.
-    pub fn parse(name: &str, text: &str) -> Result<Loaded, LoadError> {
-        let selection = Selection::default();
-        Self::build(&[SourceFile::new(name, text)], &selection, Report::default(), Depth::Quick)
+    pub fn parse(name: &str, text: &str) -> Result<LoadedRules, LoadError> {
+        let selection = RuleSelection::default();
+        Self::build(
+            &[SourceFile::new(name, text)],
+            &selection,
+            DiagnosticCollector::default(),
+            LintDepth::Quick,
+        )
     }
 
     /// Returns a set without rules.
@@ -218,18 +223,18 @@ impl RuleSet {
 
     fn build(
         sources: &[SourceFile],
-        selection: &Selection,
-        mut report: Report,
-        depth: Depth,
-    ) -> Result<Loaded, LoadError> {
-        let mut draft = Draft::default();
+        selection: &RuleSelection,
+        mut report: DiagnosticCollector,
+        depth: LintDepth,
+    ) -> Result<LoadedRules, LoadError> {
+        let mut draft = RuleSetDraft::default();
         for source in sources {
             read::file(source, &mut draft, &mut report);
         }
         if selection.learns {
             read::file(&policy::learning(), &mut draft, &mut report);
         }
-        let Draft { mut rules, patterns, overrides, mut policies, lists, .. } = draft;
+        let RuleSetDraft { mut rules, patterns, overrides, mut policies, lists, .. } = draft;
         let files = sources.iter().map(SourceFile::read_file).chain(lists).collect();
         selection.switch_off(&mut rules, &mut report);
         local::apply(&overrides, &mut rules, sources, selection, &mut report);
@@ -238,23 +243,23 @@ impl RuleSet {
         let is_own = |policy: &Policy| policy.id == LEARNING_POLICY;
         selection.refuse_nothing(rules.is_empty() && policies.iter().all(is_own), &mut report);
         // `sort_by_key` is stable: within both groups the order of files and lines stays.
-        rules.sort_by_key(|rule| rule.action != Action::Accept);
+        rules.sort_by_key(|rule| rule.action != RuleAction::Accept);
         for (index, rule) in rules.iter_mut().enumerate() {
             rule.index = index;
         }
         let (patterns, shapes) = patterns.into_parts();
         policy_check::resolve(&mut policies, &rules, &off, sources, selection.partial, &mut report);
         lint(&rules, &off, &policies, &patterns, sources, depth, &mut report);
-        let policies = Policies::new(policies);
-        if depth == Depth::Thorough {
+        let policies = PolicySet::new(policies);
+        if depth == LintDepth::Thorough {
             policy_check::lint(policies.all(), &rules, sources, &mut report);
         }
         let warnings = report.finish()?;
-        let needs = Needs::of(&rules);
-        let index = Index::new(&rules, &patterns, &shapes);
+        let needs = RuleNeeds::of(&rules);
+        let index = CandidateIndex::new(&rules, &patterns, &shapes);
         let early = EarlySides::new(&rules);
         let rules = Self { rules, off, patterns, index, needs, early, policies, overrides, files };
-        Ok(Loaded { rules, warnings })
+        Ok(LoadedRules { rules, warnings })
     }
 
     /// Returns the files that the rules were read from, with the files of their lists.
@@ -278,45 +283,45 @@ impl RuleSet {
     }
 
     /// Returns a warning for each override that has expired at `now`.
-    pub fn ended(&self, now: Timestamp) -> impl Iterator<Item = Diagnostic> {
+    pub fn ended(&self, now: Timestamp) -> impl Iterator<Item = RuleDiagnostic> {
         self.overrides.iter().filter(move |one| !one.is_in_force(now)).map(|one| {
             let until = one.until.unwrap_or_default();
             let owner = one.owner.as_ref().map(|owner| format!(" (owner: {owner})")).unwrap_or_default();
             let message = format!("the override of line {} has had no effect since {until}{owner}", one.line);
-            Diagnostic::of_file(Level::Warning, one.file.as_str(), message)
+            RuleDiagnostic::of_file(DiagnosticLevel::Warning, one.file.as_str(), message)
                 .with_help("remove it, or extend `until`")
         })
     }
 
     /// Returns the data that must be collected or requested so that every rule can be judged.
-    pub fn needs(&self) -> &Needs {
+    pub fn needs(&self) -> &RuleNeeds {
         &self.needs
     }
 
     /// Returns the rules that match `banner`, in order. If an accept rule matches, it returns only
     /// that rule.
     ///
-    /// The result includes rules with a `count`: ask [`Thresholds::admit`] whether they take
+    /// The result includes rules with a `count`: ask [`MatchHistory::admit`] whether they take
     /// effect.
-    pub fn evaluate<'r>(&'r self, banner: &Banner<'_>, context: &Context<'_>) -> Vec<Match<'r>> {
-        let view = View::new(banner, context);
-        let memo = Memo::default();
+    pub fn evaluate<'r>(&'r self, banner: &Banner<'_>, context: &BannerContext<'_>) -> Vec<RuleMatch<'r>> {
+        let view = BannerView::new(banner, context);
+        let memo = PatternMemo::default();
         let accepted = OnceCell::new();
         let is_accepted = || *accepted.get_or_init(|| self.accepts_head(banner, context));
         let mut matches = Vec::new();
         for rule in self.candidates(&view, &memo).into_iter().filter_map(|index| self.rule(index)) {
             // Only policies name these rules; their match alone has no effect.
-            if rule.action == Action::Allow {
+            if rule.action == RuleAction::Allow {
                 continue;
             }
-            let Ok(found) = judge(rule, &self.patterns, &view, &memo, Scoped::Yes) else { continue };
+            let Ok(found) = judge(rule, &self.patterns, &view, &memo, ScopeCheck::Yes) else { continue };
             // An accept rule that needs no KEXINIT was judged without it. Such a rule ended the
             // evaluation then, so it also has to end it here.
-            if context.stage == Stage::Rest && rule.is_weighed_at_end() && is_accepted() {
+            if context.stage == BannerStage::Rest && rule.is_weighed_at_end() && is_accepted() {
                 continue;
             }
-            matches.push(Match::new(rule, found));
-            if rule.action == Action::Accept {
+            matches.push(RuleMatch::new(rule, found));
+            if rule.action == RuleAction::Accept {
                 break;
             }
         }
@@ -326,15 +331,16 @@ impl RuleSet {
     /// Returns the blocking rules that would match `banner` if no override exempted the connection,
     /// in order. If an accept rule matches, it returns none. Rules with a `count` are left out,
     /// because their effect depends on earlier banners.
-    pub fn exempted<'r>(&'r self, banner: &Banner<'_>, context: &Context<'_>) -> Vec<Match<'r>> {
+    pub fn exempted<'r>(&'r self, banner: &Banner<'_>, context: &BannerContext<'_>) -> Vec<RuleMatch<'r>> {
         let mut matches = Vec::new();
         if !self.needs.exemptions {
             return matches;
         }
-        let view = View::new(banner, context);
-        let memo = Memo::default();
+        let view = BannerView::new(banner, context);
+        let memo = PatternMemo::default();
         for rule in self.candidates(&view, &memo).into_iter().filter_map(|index| self.rule(index)) {
-            if rule.action == Action::Accept && judge(rule, &self.patterns, &view, &memo, Scoped::Yes).is_ok()
+            if rule.action == RuleAction::Accept
+                && judge(rule, &self.patterns, &view, &memo, ScopeCheck::Yes).is_ok()
             {
                 return Vec::new();
             }
@@ -342,41 +348,45 @@ impl RuleSet {
                 continue;
             }
             let Some(by) = rule.exemption(context) else { continue };
-            if let Ok(found) = judge(rule, &self.patterns, &view, &memo, Scoped::Unexempted) {
-                matches.push(Match { exemption: Some(by), ..Match::new(rule, found) });
+            if let Ok(found) = judge(rule, &self.patterns, &view, &memo, ScopeCheck::Unexempted) {
+                matches.push(RuleMatch { exemption: Some(by), ..RuleMatch::new(rule, found) });
             }
         }
         matches
     }
 
     /// Returns true if an accept rule ended the evaluation before the KEXINIT came.
-    fn accepts_head(&self, banner: &Banner<'_>, context: &Context<'_>) -> bool {
-        let context = Context { stage: Stage::Head, ..*context };
-        let view = View::new(banner, &context);
-        let memo = Memo::default();
+    fn accepts_head(&self, banner: &Banner<'_>, context: &BannerContext<'_>) -> bool {
+        let context = BannerContext { stage: BannerStage::Head, ..*context };
+        let view = BannerView::new(banner, &context);
+        let memo = PatternMemo::default();
         let candidates = self.candidates(&view, &memo).into_iter().filter_map(|index| self.rule(index));
-        let mut accepts = candidates.take_while(|rule| rule.action == Action::Accept);
-        accepts.any(|rule| judge(rule, &self.patterns, &view, &memo, Scoped::Yes).is_ok())
+        let mut accepts = candidates.take_while(|rule| rule.action == RuleAction::Accept);
+        accepts.any(|rule| judge(rule, &self.patterns, &view, &memo, ScopeCheck::Yes).is_ok())
     }
 
     /// Returns every rule that matches `banner`, in order, for any addresses and port. No accept
     /// rule hides the rules after it. [`Rule::is_in_scope`] decides which of them take effect for
     /// one connection.
-    pub fn evaluate_anywhere<'r>(&'r self, banner: &Banner<'_>, context: &Context<'_>) -> Vec<Match<'r>> {
-        let view = View::new(banner, context);
-        let memo = Memo::default();
+    pub fn evaluate_anywhere<'r>(
+        &'r self,
+        banner: &Banner<'_>,
+        context: &BannerContext<'_>,
+    ) -> Vec<RuleMatch<'r>> {
+        let view = BannerView::new(banner, context);
+        let memo = PatternMemo::default();
         let candidates = self.candidates(&view, &memo);
         let rules = candidates.into_iter().filter_map(|index| self.rule(index));
-        let rules = rules.filter(|rule| rule.action != Action::Allow);
+        let rules = rules.filter(|rule| rule.action != RuleAction::Allow);
         let judged = |rule: &'r Rule| {
-            let found = judge(rule, &self.patterns, &view, &memo, Scoped::No).ok()?;
-            Some(Match::new(rule, found))
+            let found = judge(rule, &self.patterns, &view, &memo, ScopeCheck::No).ok()?;
+            Some(RuleMatch::new(rule, found))
         };
         rules.filter_map(judged).collect()
     }
 
     /// Returns the positions of the rules that may match, in order.
-    fn candidates<'v>(&'v self, view: &'v View<'_>, memo: &Memo<'v>) -> Vec<u32> {
+    fn candidates<'v>(&'v self, view: &'v BannerView<'_>, memo: &PatternMemo<'v>) -> Vec<u32> {
         let mut candidates = Vec::new();
         self.index.candidates(view, &self.patterns, memo, &mut candidates);
         candidates
@@ -387,10 +397,10 @@ impl RuleSet {
     }
 }
 
-impl<'r> Match<'r> {
-    fn new(rule: &'r Rule, found: Found<'r, '_>) -> Self {
+impl<'r> RuleMatch<'r> {
+    fn new(rule: &'r Rule, found: MatchDetails<'r, '_>) -> Self {
         let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
-        let Found { captured, matched, finding } = found;
+        let MatchDetails { captured, matched, finding } = found;
         Self {
             rule,
             product: captured.product.map(text),
@@ -403,21 +413,21 @@ impl<'r> Match<'r> {
 
     /// Returns the rule's action. It is weaker if the advisory does not say that the package is
     /// vulnerable, or if an override exempts the connection.
-    pub fn action(&self) -> Action {
+    pub fn action(&self) -> RuleAction {
         match self.exemption {
-            Some(_) => Action::Alert,
+            Some(_) => RuleAction::Alert,
             None => self.rule.action_by(self.finding.as_ref()),
         }
     }
 
     /// Returns the mark to set.
-    pub fn mark(&self) -> Option<Mark> {
-        self.rule.mark.filter(|_| self.action() == Action::Mark)
+    pub fn mark(&self) -> Option<PacketMark> {
+        self.rule.mark.filter(|_| self.action() == RuleAction::Mark)
     }
 
     /// Returns the time for which to ban the client.
     pub fn ban(&self) -> Option<Duration> {
-        self.rule.ban().filter(|_| self.action() == Action::Ban)
+        self.rule.ban().filter(|_| self.action() == RuleAction::Ban)
     }
 
     /// Returns the severity of the match. A fixed package is only `info`; an unknown verdict is at
@@ -425,14 +435,14 @@ impl<'r> Match<'r> {
     pub fn severity(&self) -> Severity {
         let severity = self.rule.severity;
         match self.finding.map(|finding| finding.verdict()) {
-            Some(Verdict::Mended) => Severity::Info,
-            Some(Verdict::Unknown) => severity.min(Severity::Medium),
-            Some(Verdict::Vulnerable) | None => severity,
+            Some(AdvisoryVerdict::Mended) => Severity::Info,
+            Some(AdvisoryVerdict::Unknown) => severity.min(Severity::Medium),
+            Some(AdvisoryVerdict::Vulnerable) | None => severity,
         }
     }
 }
 
-impl Needs {
+impl RuleNeeds {
     fn of(rules: &[Rule]) -> Self {
         let mut requests: Vec<ProbeRequest> = rules.iter().filter_map(|rule| rule.request.clone()).collect();
         requests.sort();
@@ -443,7 +453,7 @@ impl Needs {
             fingerprints: rules.iter().any(Rule::needs_fingerprints),
             every_request: rules.iter().any(Rule::blocks_requests),
             beside_requests: rules.iter().any(Rule::blocks_beside_requests),
-            bans: rules.iter().any(|rule| rule.action == Action::Ban),
+            bans: rules.iter().any(|rule| rule.action == RuleAction::Ban),
             other: rules.iter().any(|rule| rule.protocol == crate::event::Protocol::Other),
             exemptions: rules.iter().any(|rule| rule.action.blocks() && rule.scope.exempts_some()),
             requests,

@@ -44,7 +44,7 @@ const FEW_GROUPS: usize = 8;
 
 /// One checked pattern.
 #[derive(Debug)]
-pub(super) struct Pattern {
+pub(super) struct RulePattern {
     text: String,
     /// Names and numbers of its groups.
     groups: Vec<(String, usize)>,
@@ -54,7 +54,7 @@ pub(super) struct Pattern {
     regex: OnceLock<Option<Regex>>,
 }
 
-impl Pattern {
+impl RulePattern {
     /// Returns the pattern as it was written.
     pub(super) fn text(&self) -> &str {
         &self.text
@@ -120,7 +120,7 @@ fn compile(text: &str) -> Option<Regex> {
 }
 
 /// Compiles several patterns into one that reports which of them match; none if it is too large.
-pub(super) fn together(patterns: &[&Pattern]) -> Option<Regex> {
+pub(super) fn together(patterns: &[&RulePattern]) -> Option<Regex> {
     let texts: Vec<&str> = patterns.iter().map(|pattern| pattern.text()).collect();
     let config = meta::Config::new()
         .match_kind(MatchKind::All)
@@ -150,21 +150,21 @@ impl PatternFault {
 
 /// Parts of a pattern that only the compiler of the index needs.
 #[derive(Debug)]
-pub(super) struct Shape {
+pub(super) struct PatternSyntax {
     /// Its syntax tree.
     pub(super) hir: Hir,
 }
 
 /// All patterns of a rule set, without duplicates.
 #[derive(Debug, Default)]
-pub(super) struct Patterns {
-    patterns: Vec<Pattern>,
-    shapes: Vec<Shape>,
+pub(super) struct PatternTable {
+    patterns: Vec<RulePattern>,
+    shapes: Vec<PatternSyntax>,
     known: HashMap<String, PatternId>,
     work: usize,
 }
 
-impl Patterns {
+impl PatternTable {
     /// Returns the pattern `text`. A new one is checked and measured first.
     pub(super) fn intern(&mut self, text: &str) -> Result<PatternId, PatternFault> {
         if let Some(id) = self.known.get(text) {
@@ -191,8 +191,8 @@ impl Patterns {
         let known = KNOWN.map(number);
         let impossible = hir.properties().minimum_len().is_none();
         let regex = OnceLock::new();
-        self.patterns.push(Pattern { text: text.to_owned(), groups, known, impossible, regex });
-        self.shapes.push(Shape { hir });
+        self.patterns.push(RulePattern { text: text.to_owned(), groups, known, impossible, regex });
+        self.shapes.push(PatternSyntax { hir });
         self.known.insert(text.to_owned(), id);
         Ok(id)
     }
@@ -211,12 +211,12 @@ impl Patterns {
         })
     }
 
-    pub(super) fn get(&self, id: PatternId) -> Option<&Pattern> {
+    pub(super) fn get(&self, id: PatternId) -> Option<&RulePattern> {
         self.patterns.get(id.index())
     }
 
     /// Splits into the patterns and the parts that only compiling needs.
-    pub(super) fn into_parts(self) -> (Vec<Pattern>, Vec<Shape>) {
+    pub(super) fn into_parts(self) -> (Vec<RulePattern>, Vec<PatternSyntax>) {
         (self.patterns, self.shapes)
     }
 }
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn patterns_match_octets_that_are_no_utf8() {
-        let mut patterns = Patterns::default();
+        let mut patterns = PatternTable::default();
         let id = patterns.intern(r"^Open.SSH_(?<version>\d+)(?i:x)$").unwrap();
         let pattern = patterns.get(id).unwrap();
         assert!(pattern.is_match(b"Open\xffSSH_9X"));
@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn groups_are_told_apart_however_many_there_are() {
-        let mut patterns = Patterns::default();
+        let mut patterns = PatternTable::default();
         let unnamed = "(x)?".repeat(FEW_GROUPS);
         let text = format!(r"^{unnamed}(?<revision>r)?(?<product>\w+)/(?<version>[\d.]*)");
         let id = patterns.intern(&text).unwrap();
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn one_text_is_one_pattern() {
-        let mut patterns = Patterns::default();
+        let mut patterns = PatternTable::default();
         let id = patterns.intern("a").unwrap();
         assert_eq!(patterns.intern("a"), Ok(id));
         assert_ne!(patterns.intern("b"), Ok(id));
@@ -304,10 +304,10 @@ mod tests {
 
     #[test]
     fn faults_say_which_octets() {
-        let fault = Patterns::default().intern("ab(c").unwrap_err();
+        let fault = PatternTable::default().intern("ab(c").unwrap_err();
         assert_eq!(fault.span, Some(2..3));
         assert!(fault.message.contains("unclosed group"), "{}", fault.message);
-        let fault = Patterns::default().intern(r"x(?<a>1)(?<a>2)").unwrap_err();
+        let fault = PatternTable::default().intern(r"x(?<a>1)(?<a>2)").unwrap_err();
         assert!(fault.span.is_some(), "{fault:?}");
     }
 
@@ -316,13 +316,13 @@ mod tests {
         let nested = format!("{}a{}", "(".repeat(2_000), ")".repeat(2_000));
         let long = "a".repeat(limits::PATTERN_OCTETS + 1);
         for text in ["(?:a{1000}){1000}", r"(?:(?:\w{99}){99}){99}", &nested, &long, r"(?u)\pL{1000}{1000}"] {
-            assert!(Patterns::default().intern(text).is_err(), "{text:.40}");
+            assert!(PatternTable::default().intern(text).is_err(), "{text:.40}");
         }
     }
 
     #[test]
     fn all_patterns_together_are_bounded() {
-        let mut patterns = Patterns::default();
+        let mut patterns = PatternTable::default();
         let refused = (0..10_000).find_map(|n| patterns.intern(&format!("a{{2000}}{n}")).err());
         assert!(refused.is_some_and(|fault| fault.message.contains("together")));
     }

@@ -8,25 +8,25 @@ use std::time::Duration;
 
 use ahash::AHashMap;
 
-use super::judge::{Memo, Miss, Scoped, judge};
-use super::scope::{PortRule, Scope};
-use super::text::{Place, SourceFile};
-use super::view::{Context, View};
+use super::judge::{MismatchReason, PatternMemo, ScopeCheck, judge};
+use super::scope::{PortRule, RuleScope};
+use super::text::{SourceFile, TextPosition};
+use super::view::{BannerContext, BannerView};
 use super::{Rule, RuleSet};
 use crate::banner::Banner;
-use crate::banner::other::Name;
-use crate::event::{Action, Endpoints, Protocol};
-use crate::terms::Greeting;
+use crate::banner::other::OtherProtocol;
+use crate::event::{FlowEndpoints, Protocol, RuleAction};
+use crate::terms::GreetingProtocol;
 
 /// One validated policy.
 #[derive(Debug)]
 pub struct Policy {
     pub(super) id: String,
     pub(super) title: Option<String>,
-    pub(super) scope: Scope,
-    pub(super) allow: Vec<Allowed>,
+    pub(super) scope: RuleScope,
+    pub(super) allow: Vec<PolicyProtocol>,
     pub(super) allow_rules: Vec<AllowRule>,
-    pub(super) otherwise: Action,
+    pub(super) otherwise: RuleAction,
     pub(super) silent_after: Option<Duration>,
     pub(super) budget: u64,
     pub(super) midstream: bool,
@@ -35,12 +35,12 @@ pub struct Policy {
     /// The scope in words.
     pub(super) about: String,
     pub(super) file: Arc<str>,
-    pub(super) place: Place,
+    pub(super) place: TextPosition,
 }
 
 /// A protocol that a policy allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Allowed {
+pub enum PolicyProtocol {
     /// Any protocol: the policy is an exception to those after it.
     Any,
     /// SSH whose both ends begin with their identification.
@@ -48,9 +48,9 @@ pub enum Allowed {
     /// HTTP/1.x: a request first, then a response.
     Http,
     /// A protocol whose server sends this greeting.
-    Greeting(Greeting),
+    Greeting(GreetingProtocol),
     /// A protocol that is not read, recognized by its first bytes.
-    Other(Name),
+    Other(OtherProtocol),
 }
 
 /// A rule whose matches a policy allows.
@@ -65,7 +65,7 @@ pub(super) struct AllowRule {
 
 /// The result of a rule that a policy names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Opinion {
+pub enum PolicyRuleResult {
     /// The rule matches.
     Matches,
     /// The rule does not match.
@@ -80,7 +80,7 @@ pub const LEARNING_POLICY: &str = "learn-unlisted";
 /// Returns a file with that policy: it allows each named protocol and alerts about the rest.
 pub(super) fn learning() -> SourceFile {
     let allowed: Vec<&str> =
-        Allowed::names().into_iter().filter(|name| *name != Allowed::Any.name()).collect();
+        PolicyProtocol::names().into_iter().filter(|name| *name != PolicyProtocol::Any.name()).collect();
     let text = format!(
         "[[policy]]\nid = \"{LEARNING_POLICY}\"\ntitle = \"nothing that a policy can allow\"\n\
          allow = {allowed:?}\notherwise = \"alert\"\n"
@@ -91,11 +91,12 @@ pub(super) fn learning() -> SourceFile {
 /// Default number of bytes of both sides without a decision after which a policy decides.
 pub const BUDGET: u64 = 64 << 10;
 
-impl Allowed {
-    /// Names that a policy may use, including those of [`Name`].
+impl PolicyProtocol {
+    /// Names that a policy may use, including those of [`OtherProtocol`].
     pub fn names() -> Vec<&'static str> {
-        let read = ["any", "ssh", "http"].into_iter().chain(Greeting::all().map(Greeting::name));
-        read.chain(Name::all().map(Name::name)).collect()
+        let read =
+            ["any", "ssh", "http"].into_iter().chain(GreetingProtocol::all().map(GreetingProtocol::name));
+        read.chain(OtherProtocol::all().map(OtherProtocol::name)).collect()
     }
 
     /// Returns the allowed protocol of that name.
@@ -104,7 +105,9 @@ impl Allowed {
             "any" => Some(Self::Any),
             "ssh" => Some(Self::Ssh),
             "http" => Some(Self::Http),
-            _ => Greeting::named(name).map(Self::Greeting).or_else(|| Name::named(name).map(Self::Other)),
+            _ => GreetingProtocol::named(name)
+                .map(Self::Greeting)
+                .or_else(|| OtherProtocol::named(name).map(Self::Other)),
         }
     }
 
@@ -124,7 +127,7 @@ impl Allowed {
         match (self, protocol) {
             (Self::Any, _) | (Self::Ssh, Protocol::Ssh) | (Self::Http, Protocol::Http) => true,
             (Self::Greeting(one), Protocol::Greeting(other)) => one == other,
-            (Self::Other(name), Protocol::Tls) => name == Name::TLS,
+            (Self::Other(name), Protocol::Tls) => name == OtherProtocol::TLS,
             _ => false,
         }
     }
@@ -142,7 +145,7 @@ impl Policy {
     }
 
     /// The protocols that it allows.
-    pub fn allow(&self) -> &[Allowed] {
+    pub fn allow(&self) -> &[PolicyProtocol] {
         &self.allow
     }
 
@@ -152,7 +155,7 @@ impl Policy {
     }
 
     /// The action for anything else.
-    pub const fn otherwise(&self) -> Action {
+    pub const fn otherwise(&self) -> RuleAction {
         self.otherwise
     }
 
@@ -178,7 +181,7 @@ impl Policy {
     }
 
     /// The policy's position in that file.
-    pub const fn place(&self) -> Place {
+    pub const fn place(&self) -> TextPosition {
         self.place
     }
 
@@ -196,7 +199,7 @@ impl Policy {
     }
 
     /// True if a connection is in its scope.
-    pub fn is_about(&self, ends: &Endpoints) -> bool {
+    pub fn is_about(&self, ends: &FlowEndpoints) -> bool {
         self.scope.source.admits(Some(ends.client.address))
             && self.scope.destination.admits(Some(ends.server.address))
             && self.scope.port.admits(Some(ends.server.port))
@@ -204,7 +207,7 @@ impl Policy {
 
     /// True if it allows any protocol.
     pub fn allows_any(&self) -> bool {
-        self.allow.contains(&Allowed::Any)
+        self.allow.contains(&PolicyProtocol::Any)
     }
 }
 
@@ -216,7 +219,7 @@ impl fmt::Display for Policy {
 
 /// The policies of a set, in order of precedence.
 #[derive(Debug, Default)]
-pub(super) struct Policies {
+pub(super) struct PolicySet {
     all: Vec<Arc<Policy>>,
     /// Policies about a few ports, by port.
     by_port: AHashMap<u16, Vec<u32>>,
@@ -229,7 +232,7 @@ pub(super) struct Policies {
 /// Policies about more ports than this are tested for every connection.
 const FEW_PORTS: usize = 64;
 
-impl Policies {
+impl PolicySet {
     pub(super) fn new(mut policies: Vec<Policy>) -> Self {
         // The sort is stable: the order of files and lines stays among local and among other
         // policies.
@@ -253,7 +256,7 @@ impl Policies {
         &self.all
     }
 
-    fn find(&self, ends: &Endpoints) -> Option<&Arc<Policy>> {
+    fn find(&self, ends: &FlowEndpoints) -> Option<&Arc<Policy>> {
         if self.all.is_empty() {
             return None;
         }
@@ -294,24 +297,31 @@ impl RuleSet {
     }
 
     /// Returns the policy that decides about a connection.
-    pub fn policy(&self, ends: &Endpoints) -> Option<&Arc<Policy>> {
+    pub fn policy(&self, ends: &FlowEndpoints) -> Option<&Arc<Policy>> {
         self.policies.find(ends)
     }
 
     /// Returns the result of a rule that a policy names. A rule that is no longer there counts as
     /// differing.
-    pub fn opinion(&self, (index, id): (usize, &str), banner: &Banner<'_>, context: &Context<'_>) -> Opinion {
+    pub fn opinion(
+        &self,
+        (index, id): (usize, &str),
+        banner: &Banner<'_>,
+        context: &BannerContext<'_>,
+    ) -> PolicyRuleResult {
         // The position may be that of an older rule set: the rule set may have been reloaded since.
         let is_meant = |rule: &&Rule| rule.id == id && rule.validity.includes(context.now);
         let at = self.rules.get(index).filter(is_meant);
         let Some(rule) = at.or_else(|| self.rules.iter().find(is_meant)) else {
-            return Opinion::Differs;
+            return PolicyRuleResult::Differs;
         };
-        let view = View::new(banner, context);
-        match judge(rule, &self.patterns, &view, &Memo::default(), Scoped::Yes) {
-            Ok(_) => Opinion::Matches,
-            Err(Miss::Protocol | Miss::Sender | Miss::Stage) => Opinion::Silent,
-            Err(_) => Opinion::Differs,
+        let view = BannerView::new(banner, context);
+        match judge(rule, &self.patterns, &view, &PatternMemo::default(), ScopeCheck::Yes) {
+            Ok(_) => PolicyRuleResult::Matches,
+            Err(MismatchReason::Protocol | MismatchReason::Sender | MismatchReason::Stage) => {
+                PolicyRuleResult::Silent
+            }
+            Err(_) => PolicyRuleResult::Differs,
         }
     }
 }
@@ -319,12 +329,12 @@ impl RuleSet {
 impl Rule {
     /// Returns the protocol that a connection must have for the rule to match; none if its protocol
     /// is not read.
-    pub const fn shape(&self) -> Option<Allowed> {
+    pub const fn shape(&self) -> Option<PolicyProtocol> {
         match self.protocol {
-            Protocol::Ssh => Some(Allowed::Ssh),
-            Protocol::Http => Some(Allowed::Http),
-            Protocol::Tls => Some(Allowed::Other(Name::TLS)),
-            Protocol::Greeting(greeting) => Some(Allowed::Greeting(greeting)),
+            Protocol::Ssh => Some(PolicyProtocol::Ssh),
+            Protocol::Http => Some(PolicyProtocol::Http),
+            Protocol::Tls => Some(PolicyProtocol::Other(OtherProtocol::TLS)),
+            Protocol::Greeting(greeting) => Some(PolicyProtocol::Greeting(greeting)),
             Protocol::Other => None,
         }
     }

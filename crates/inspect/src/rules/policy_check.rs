@@ -3,15 +3,15 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use super::diagnostic::{Diagnostic, Level, Report};
+use super::diagnostic::{DiagnosticCollector, DiagnosticLevel, RuleDiagnostic};
 use super::limits;
-use super::policy::{Allowed, Policy};
+use super::policy::{Policy, PolicyProtocol};
 use super::read::{at_policy, at_rule};
 use super::rule::Rule;
 use super::scope::AddressRule;
 use super::suggest;
 use super::text::SourceFile;
-use crate::event::Action;
+use crate::event::RuleAction;
 
 /// Finds the rules that policies name. A missing or switched-off rule is an error; if the rules are
 /// only a part of all (`partial`), it is a warning.
@@ -21,9 +21,9 @@ pub(super) fn resolve(
     off: &[Rule],
     sources: &[SourceFile],
     partial: bool,
-    report: &mut Report,
+    report: &mut DiagnosticCollector,
 ) {
-    let level = if partial { Level::Warning } else { Level::Error };
+    let level = if partial { DiagnosticLevel::Warning } else { DiagnosticLevel::Error };
     for policy in policies {
         let Some(source) = sources.iter().find(|source| source.name() == &*policy.file) else { continue };
         for named in &mut policy.allow_rules {
@@ -44,7 +44,7 @@ pub(super) fn resolve(
                     (format!("no rule is named `{}`", named.id), help)
                 }
             };
-            let mut diagnostic = Diagnostic::at(level, source, &named.span, message);
+            let mut diagnostic = RuleDiagnostic::at(level, source, &named.span, message);
             diagnostic.rule = Some(policy.id.clone());
             report.push(match help {
                 Some(help) => diagnostic.with_help(help),
@@ -55,14 +55,19 @@ pub(super) fn resolve(
 }
 
 /// Reports policies that never decide, policies that conflict, and rules that contradict them.
-pub(super) fn lint(policies: &[Arc<Policy>], rules: &[Rule], sources: &[SourceFile], report: &mut Report) {
+pub(super) fn lint(
+    policies: &[Arc<Policy>],
+    rules: &[Rule],
+    sources: &[SourceFile],
+    report: &mut DiagnosticCollector,
+) {
     let source_of = |file: &str| sources.iter().find(|source| source.name() == file);
     let ports: Vec<Vec<RangeInclusive<u16>>> = policies.iter().map(|one| one.scope.port.ranges()).collect();
     let mut pairs = limits::POLICY_PAIRS;
     for (at, (policy, own)) in policies.iter().zip(&ports).enumerate() {
         let Some(source) = source_of(policy.file()) else { continue };
         let mut warn = |message: String, help: &str| {
-            report.push(at_policy(policy, source, Level::Warning, message).with_help(help));
+            report.push(at_policy(policy, source, DiagnosticLevel::Warning, message).with_help(help));
         };
         if let Some(what) = never(policy) {
             warn(format!("the policy never decides anything: its `{what}` admits none"), "fix its list");
@@ -168,20 +173,20 @@ fn unheard<'s>(
     policies: &[Arc<Policy>],
     rules: &[Rule],
     source_of: &impl Fn(&str) -> Option<&'s SourceFile>,
-    report: &mut Report,
+    report: &mut DiagnosticCollector,
 ) {
     for rule in rules {
         let Some(source) = source_of(rule.file()) else { continue };
         let named =
             || policies.iter().any(|policy| policy.allow_rules().any(|(index, _)| index == rule.index));
         let mut warn = |message: String, help: &str| {
-            report.push(at_rule(rule, source, Level::Warning, message).with_help(help));
+            report.push(at_rule(rule, source, DiagnosticLevel::Warning, message).with_help(help));
         };
         match rule.action {
-            Action::Allow if !named() => {
+            RuleAction::Allow if !named() => {
                 warn("no policy names this rule".to_owned(), "name it in `allow_rules` of a `[[policy]]`");
             }
-            Action::Accept if !rule.scope.port.within.is_empty() => {
+            RuleAction::Accept if !rule.scope.port.within.is_empty() => {
                 let own = rule.scope.port.ranges();
                 let refuses = |policy: &&Arc<Policy>| {
                     let theirs = policy.scope.port.ranges();
@@ -207,6 +212,6 @@ fn unheard<'s>(
     }
 }
 
-fn passes(allowed: Allowed, rule: &Rule) -> bool {
-    allowed.includes(rule.protocol) || (matches!(allowed, Allowed::Other(_)) && rule.shape().is_none())
+fn passes(allowed: PolicyProtocol, rule: &Rule) -> bool {
+    allowed.includes(rule.protocol) || (matches!(allowed, PolicyProtocol::Other(_)) && rule.shape().is_none())
 }

@@ -3,15 +3,15 @@
 //! The versions in the requirements divide the order of all versions into points and gaps. A
 //! requirement admits a few runs of these cells. The nodes of a segment tree that cover these runs
 //! hold its number. A look-up compares with the logarithm of the number of points, and walks as
-//! many nodes. The results are candidates: bounds with `!=` are left to [`Requirement::admits`].
+//! many nodes. The results are candidates: bounds with `!=` are left to [`VersionRequirement::admits`].
 
 use std::ops::RangeInclusive;
 
-use super::version::{self, Requirement};
+use super::version::{self, VersionRequirement};
 
 /// Requirements with numbers; a look-up returns the numbers of those that admit a version.
 #[derive(Debug, Default)]
-pub(super) struct Ranges {
+pub(super) struct VersionRangeIndex {
     /// Every version in a requirement, once, in order. Cell `2 * n` is the gap below the version
     /// `n`, cell `2 * n + 1` the version itself. The last cell is everything above.
     points: Vec<String>,
@@ -21,9 +21,9 @@ pub(super) struct Ranges {
     leaves: usize,
 }
 
-impl Ranges {
+impl VersionRangeIndex {
     /// Builds an index of requirements and their numbers.
-    pub(super) fn new(requirements: &[(&Requirement, u32)]) -> Self {
+    pub(super) fn new(requirements: &[(&VersionRequirement, u32)]) -> Self {
         let mut points: Vec<String> =
             requirements.iter().flat_map(|(one, _)| one.versions()).map(str::to_owned).collect();
         points.sort_by(|left, right| version::compare(left.as_bytes(), right.as_bytes()));
@@ -87,11 +87,11 @@ mod tests {
     use super::*;
 
     fn found(texts: &[&str], version: &str) -> Vec<u32> {
-        let requirements: Vec<Requirement> =
-            texts.iter().map(|text| Requirement::parse(text).unwrap()).collect();
-        let numbered: Vec<(&Requirement, u32)> = requirements.iter().zip(0..).collect();
+        let requirements: Vec<VersionRequirement> =
+            texts.iter().map(|text| VersionRequirement::parse(text).unwrap()).collect();
+        let numbered: Vec<(&VersionRequirement, u32)> = requirements.iter().zip(0..).collect();
         let mut found = Vec::new();
-        Ranges::new(&numbered).search(version.as_bytes(), &mut found);
+        VersionRangeIndex::new(&numbered).search(version.as_bytes(), &mut found);
         found.sort_unstable();
         found.dedup();
         found
@@ -137,7 +137,7 @@ mod tests {
             let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
             let found = found(&texts, &version);
             for (text, number) in texts.iter().zip(0..) {
-                let admits = Requirement::parse(text).unwrap().admits(version.as_bytes());
+                let admits = VersionRequirement::parse(text).unwrap().admits(version.as_bytes());
                 // Without `!=` the index is exact, with it a candidate may be found besides.
                 prop_assert!(!admits || found.contains(&number), "{} {}", text, version);
                 prop_assert!(admits || !found.contains(&number) || text.contains("!="), "{} {}", text, version);

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::advisory::{Advisory, Finding};
-use super::debian::Fixed;
-use super::example::Example;
-use super::field::{Field, Sender};
-use super::list::Values;
-use super::local::{Change, Validity};
+use super::advisory::{Advisory, AdvisoryFinding};
+use super::debian::FixedPackage;
+use super::example::RuleExample;
+use super::field::{BannerField, BannerSender};
+use super::list::ListValues;
+use super::local::{RuleChange, RuleValidity};
 use super::pattern::PatternId;
 use super::probe::ProbeRequest;
-use super::scope::Scope;
-use super::text::Place;
-use super::version::Requirement;
-use crate::event::{Action, OverrideFacts, Protocol, Severity};
+use super::scope::RuleScope;
+use super::text::TextPosition;
+use super::version::VersionRequirement;
+use crate::event::{OverrideFacts, Protocol, RuleAction, Severity};
 use crate::terms::hash::fnv64;
 
 /// Default time of a ban.
@@ -27,9 +27,9 @@ pub struct Rule {
     pub(super) id: String,
     pub(super) title: String,
     pub(super) protocol: Protocol,
-    pub(super) from: Sender,
-    pub(super) action: Action,
-    pub(super) mark: Option<Mark>,
+    pub(super) from: BannerSender,
+    pub(super) action: RuleAction,
+    pub(super) mark: Option<PacketMark>,
     /// The time of a ban, if the rule gives one.
     pub(super) ban: Option<Duration>,
     pub(super) severity: Severity,
@@ -44,55 +44,55 @@ pub struct Rule {
     /// The reason why the rule is switched off, if it is.
     pub(super) off: Option<String>,
     /// Changes by overrides.
-    pub(super) changes: Vec<Change>,
+    pub(super) changes: Vec<RuleChange>,
     /// The override that replaced a blocking action by one that does not block.
     pub(super) weakened_by: Option<Arc<OverrideFacts>>,
-    pub(super) validity: Validity,
+    pub(super) validity: RuleValidity,
     pub(super) request: Option<ProbeRequest>,
-    pub(super) all: Vec<Condition>,
-    pub(super) unless: Vec<Condition>,
+    pub(super) all: Vec<RuleCondition>,
+    pub(super) unless: Vec<RuleCondition>,
     /// Header fields that must be absent, names in lower case.
     pub(super) absent: Vec<String>,
     /// Header fields that must be present, names in lower case.
     pub(super) present: Vec<String>,
-    pub(super) version: Option<Requirement>,
-    pub(super) fixed_in: Vec<Fixed>,
+    pub(super) version: Option<VersionRequirement>,
+    pub(super) fixed_in: Vec<FixedPackage>,
     pub(super) advisory: Option<Advisory>,
     /// Versions outside of these never match. Only the index uses this.
-    pub(super) bounds: Option<Requirement>,
-    pub(super) scope: Scope,
+    pub(super) bounds: Option<VersionRequirement>,
+    pub(super) scope: RuleScope,
     /// The server's certificate has expired or expires within this time.
     pub(super) expires_within: Option<Duration>,
-    pub(super) count: Option<Count>,
-    pub(super) examples: Vec<Example>,
-    pub(super) counterexamples: Vec<Example>,
+    pub(super) count: Option<MatchThreshold>,
+    pub(super) examples: Vec<RuleExample>,
+    pub(super) counterexamples: Vec<RuleExample>,
     /// True if the rule needs data after the head.
     pub(super) later: bool,
     /// True if the rule uses a fingerprint database.
     pub(super) fingerprint: bool,
     pub(super) file: Arc<str>,
-    pub(super) place: Place,
+    pub(super) place: TextPosition,
 }
 
 /// A field and the test of its values.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Condition {
-    pub(super) field: Field,
-    pub(super) test: Test,
+pub(super) struct RuleCondition {
+    pub(super) field: BannerField,
+    pub(super) test: FieldTest,
 }
 
 /// The test of a field's value.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Test {
+pub(super) enum FieldTest {
     /// One of these patterns matches.
     Patterns(Vec<PatternId>),
     /// The whole value is an entry of the list.
-    Values(Arc<Values>),
+    Values(Arc<ListValues>),
 }
 
 /// The value and mask of `action = "mark"`, as `iptables -j MARK --set-xmark` takes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Mark {
+pub struct PacketMark {
     /// Bits to set.
     pub value: u32,
     /// Bits that the mark may change; all others stay.
@@ -101,7 +101,7 @@ pub struct Mark {
 
 /// A rule's `count`: the rule takes effect from a source's `times`-th match `within` that time on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Count {
+pub struct MatchThreshold {
     /// Number of matches.
     pub times: u32,
     /// Length of the sliding window.
@@ -130,23 +130,23 @@ impl Rule {
     }
 
     /// The sender whose banners it judges.
-    pub const fn from(&self) -> Sender {
+    pub const fn from(&self) -> BannerSender {
         self.from
     }
 
     /// The action of a match.
-    pub const fn action(&self) -> Action {
+    pub const fn action(&self) -> RuleAction {
         self.action
     }
 
     /// The mark to set, for `action = "mark"`.
-    pub const fn mark(&self) -> Option<Mark> {
+    pub const fn mark(&self) -> Option<PacketMark> {
         self.mark
     }
 
     /// Time for which a client is banned, for `action = "ban"`.
     pub fn ban(&self) -> Option<Duration> {
-        (self.action == Action::Ban).then(|| self.ban.unwrap_or(DEFAULT_BAN))
+        (self.action == RuleAction::Ban).then(|| self.ban.unwrap_or(DEFAULT_BAN))
     }
 
     /// The severity of a match.
@@ -181,7 +181,7 @@ impl Rule {
     }
 
     /// Changes by overrides, in the order in which they were applied.
-    pub fn changes(&self) -> &[Change] {
+    pub fn changes(&self) -> &[RuleChange] {
         &self.changes
     }
 
@@ -191,8 +191,8 @@ impl Rule {
     }
 
     /// The number of matches of one source from which it takes effect;
-    /// [`Thresholds`](super::Thresholds) counts them.
-    pub const fn count(&self) -> Option<Count> {
+    /// [`MatchHistory`](super::MatchHistory) counts them.
+    pub const fn count(&self) -> Option<MatchThreshold> {
         self.count
     }
 
@@ -202,7 +202,7 @@ impl Rule {
     }
 
     /// Position of its `[[rule]]` in the file.
-    pub const fn place(&self) -> Place {
+    pub const fn place(&self) -> TextPosition {
         self.place
     }
 
@@ -213,12 +213,12 @@ impl Rule {
 
     /// True if it may block a flow because of an HTTP request.
     pub fn blocks_requests(&self) -> bool {
-        self.protocol == Protocol::Http && self.from != Sender::Server && self.action.blocks()
+        self.protocol == Protocol::Http && self.from != BannerSender::Server && self.action.blocks()
     }
 
     /// True if it may block a flow because of something other than an HTTP request.
     pub fn blocks_beside_requests(&self) -> bool {
-        (self.protocol != Protocol::Http || self.from != Sender::Client) && self.action.blocks()
+        (self.protocol != Protocol::Http || self.from != BannerSender::Client) && self.action.blocks()
     }
 
     /// True if the key exchange may settle an unknown verdict of its advisory.
@@ -227,9 +227,9 @@ impl Rule {
     }
 
     /// The action of a match: weaker if its advisory does not say that the package is vulnerable.
-    pub(super) fn action_by(&self, finding: Option<&Finding<'_>>) -> Action {
+    pub(super) fn action_by(&self, finding: Option<&AdvisoryFinding<'_>>) -> RuleAction {
         match finding {
-            Some(finding) if !finding.blocks() => Action::Alert,
+            Some(finding) if !finding.blocks() => RuleAction::Alert,
             _ => self.action,
         }
     }
@@ -262,7 +262,7 @@ impl Rule {
     }
 
     /// All conditions, those of `match` first.
-    pub(super) fn conditions(&self) -> impl Iterator<Item = &Condition> {
+    pub(super) fn conditions(&self) -> impl Iterator<Item = &RuleCondition> {
         self.all.iter().chain(&self.unless)
     }
 }

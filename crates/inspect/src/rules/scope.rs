@@ -6,19 +6,19 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
-use super::explain::Ends;
+use super::explain::AssumedConnection;
 use crate::event::{OverrideFacts, Timestamp};
 
 /// A set of addresses as merged, sorted ranges. An IPv4-mapped address counts as the IPv4 one.
 ///
 /// A look-up is a binary search, so block lists of many thousand networks are cheap.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Addresses(Vec<(Number, Number)>);
+pub(super) struct AddressSet(Vec<(Number, Number)>);
 
 /// Family (4 or 6) and number of an address, so that `::/0` contains no IPv4 address.
 type Number = (u8, u128);
 
-impl Addresses {
+impl AddressSet {
     pub(super) fn new(networks: impl IntoIterator<Item = IpNet>) -> Self {
         let ends = |network: IpNet| (number(network.network()), number(network.broadcast()));
         Self::merge(networks.into_iter().map(ends).collect())
@@ -83,9 +83,9 @@ pub fn parse_network(text: &str) -> Option<IpNet> {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct AddressRule {
     /// Admitted addresses; any if `None`.
-    pub(super) within: Option<Addresses>,
+    pub(super) within: Option<AddressSet>,
     /// Exceptions.
-    pub(super) without: Addresses,
+    pub(super) without: AddressSet,
 }
 
 impl AddressRule {
@@ -187,7 +187,7 @@ pub(super) fn parse_ports(text: &str) -> Option<RangeInclusive<u16>> {
 
 /// The scope of a rule: source, destination and port of a connection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Scope {
+pub(super) struct RuleScope {
     /// The client's address.
     pub(super) source: AddressRule,
     /// The server's address.
@@ -195,37 +195,38 @@ pub(super) struct Scope {
     /// The server's port.
     pub(super) port: PortRule,
     /// Connections that overrides exempt.
-    exemptions: Vec<Exemption>,
+    exemptions: Vec<ScopeExemption>,
 }
 
 /// Connections that an override exempts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Exemption {
+struct ScopeExemption {
     /// Clients' addresses.
-    source: Addresses,
+    source: AddressSet,
     /// Servers' addresses.
-    destination: Addresses,
+    destination: AddressSet,
     by: Arc<OverrideFacts>,
 }
 
-impl Scope {
+impl RuleScope {
     /// True if every connection is in scope.
     pub(super) fn is_any(&self) -> bool {
         self.source.is_any() && self.destination.is_any() && self.port.is_any() && !self.exempts_some()
     }
 
     /// True if `ends` names everything that the scope tests.
-    pub(super) fn is_settled(&self, ends: Ends) -> bool {
-        let asks = |of: fn(&Exemption) -> &Addresses| self.exemptions.iter().any(|one| !of(one).is_empty());
+    pub(super) fn is_settled(&self, ends: AssumedConnection) -> bool {
+        let asks =
+            |of: fn(&ScopeExemption) -> &AddressSet| self.exemptions.iter().any(|one| !of(one).is_empty());
         (ends.source.is_some() || (self.source.is_any() && !asks(|one| &one.source)))
             && (ends.destination.is_some() || (self.destination.is_any() && !asks(|one| &one.destination)))
             && (ends.port.is_some() || self.port.is_any())
     }
 
     /// Exempts connections from `source` and connections to `destination`.
-    pub(super) fn exempt(&mut self, source: &Addresses, destination: &Addresses, by: &Arc<OverrideFacts>) {
+    pub(super) fn exempt(&mut self, source: &AddressSet, destination: &AddressSet, by: &Arc<OverrideFacts>) {
         let (source, destination, by) = (source.clone(), destination.clone(), Arc::clone(by));
-        self.exemptions.push(Exemption { source, destination, by });
+        self.exemptions.push(ScopeExemption { source, destination, by });
     }
 
     /// True if any address is exempt.
@@ -241,7 +242,7 @@ impl Scope {
         destination: Option<IpAddr>,
         now: Timestamp,
     ) -> Option<&Arc<OverrideFacts>> {
-        let exempts = |one: &&Exemption| {
+        let exempts = |one: &&ScopeExemption| {
             let is_meant = source.is_some_and(|address| one.source.contains(address))
                 || destination.is_some_and(|address| one.destination.contains(address));
             is_meant && one.by.is_in_force(now)
@@ -256,8 +257,8 @@ mod tests {
 
     use super::*;
 
-    fn addresses(networks: &[&str]) -> Addresses {
-        Addresses::new(networks.iter().map(|text| parse_network(text).unwrap()))
+    fn addresses(networks: &[&str]) -> AddressSet {
+        AddressSet::new(networks.iter().map(|text| parse_network(text).unwrap()))
     }
 
     #[test]
@@ -315,7 +316,7 @@ mod tests {
                 .collect();
             let probe = IpAddr::from(address(probe));
             let expected = networks.iter().any(|network| network.contains(&probe));
-            prop_assert_eq!(Addresses::new(networks).contains(probe), expected);
+            prop_assert_eq!(AddressSet::new(networks).contains(probe), expected);
         }
     }
 }

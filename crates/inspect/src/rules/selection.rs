@@ -2,21 +2,21 @@
 
 use std::path::PathBuf;
 
-use super::diagnostic::{Diagnostic, Level, Report};
+use super::diagnostic::{DiagnosticCollector, DiagnosticLevel, RuleDiagnostic};
 use super::rule::Rule;
-use super::source::Texts;
+use super::source::TextSource;
 use super::suggest;
 use crate::event::Timestamp;
 
 /// The files of rules, and the profiles in force.
 #[derive(Debug, Clone, Default)]
-pub struct Selection {
+pub struct RuleSelection {
     /// Rule files, and directories of `*.toml` files.
     pub rules: Vec<PathBuf>,
     /// Local files (and directories of them), whose overrides change the rules.
     pub local: Vec<PathBuf>,
     /// The source of the texts behind these paths.
-    pub texts: Texts,
+    pub texts: TextSource,
     /// True if the rules are a part of those that the local files name: then an override of an
     /// unknown rule is only a warning.
     pub partial: bool,
@@ -24,7 +24,7 @@ pub struct Selection {
     /// decides.
     pub now: Option<Timestamp>,
     /// The uses whose rules are in force.
-    pub profiles: Profiles,
+    pub profiles: ProfileFilter,
     /// True to alert about connections that no policy could allow, with a policy behind all others.
     pub learns: bool,
     /// True if an empty rule set, or a directory without a rule file, is an error. Most likely a
@@ -34,7 +34,7 @@ pub struct Selection {
 
 /// The profiles whose rules are in force.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Profiles {
+pub enum ProfileFilter {
     /// All.
     #[default]
     All,
@@ -45,20 +45,20 @@ pub enum Profiles {
 /// Profiles that exist without a rule: the program's own commands.
 const OWN: &[&str] = &["guard", "scan"];
 
-impl Selection {
+impl RuleSelection {
     /// Returns a selection of every rule of `rules`.
     pub fn of(rules: Vec<PathBuf>) -> Self {
         Self { rules, ..Self::default() }
     }
 
     /// Switches off the rules that are made for other profiles, and reports unknown profiles.
-    pub(super) fn switch_off(&self, rules: &mut [Rule], report: &mut Report) {
-        let Profiles::Named(wanted) = &self.profiles else { return };
+    pub(super) fn switch_off(&self, rules: &mut [Rule], report: &mut DiagnosticCollector) {
+        let ProfileFilter::Named(wanted) = &self.profiles else { return };
         let known =
             || OWN.iter().copied().chain(rules.iter().flat_map(|rule| &rule.profiles).map(String::as_str));
         for name in wanted.iter().filter(|name| !known().any(|known| known == *name)) {
             let message = format!("no rule has the profile `{name}`");
-            let diagnostic = Diagnostic::of_file(Level::Error, "--profile", message);
+            let diagnostic = RuleDiagnostic::of_file(DiagnosticLevel::Error, "--profile", message);
             let nearest = suggest::nearest(name, known().chain(["all"]));
             let help = nearest.map(|nearest| format!("did you mean `{nearest}`?"));
             report.push(match help {
@@ -75,10 +75,14 @@ impl Selection {
     }
 
     /// Reports an empty rule set if `complete` is set.
-    pub(super) fn refuse_nothing(&self, nothing: bool, report: &mut Report) {
+    pub(super) fn refuse_nothing(&self, nothing: bool, report: &mut DiagnosticCollector) {
         if self.complete && nothing && report.errors() == 0 {
             let names: Vec<String> = self.rules.iter().map(|path| path.display().to_string()).collect();
-            report.push(Diagnostic::of_file(Level::Error, names.join(" "), "no rule is in force"));
+            report.push(RuleDiagnostic::of_file(
+                DiagnosticLevel::Error,
+                names.join(" "),
+                "no rule is in force",
+            ));
         }
     }
 }

@@ -6,13 +6,13 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::diagnostic::{Diagnostic, Level, Report};
+use super::diagnostic::{DiagnosticCollector, DiagnosticLevel, RuleDiagnostic};
 use super::limits;
 use super::text::SourceFile;
 
 /// The source of the texts of rule files and lists.
 #[derive(Debug, Clone, Default)]
-pub enum Texts {
+pub enum TextSource {
     /// Files of this machine.
     #[default]
     Files,
@@ -20,7 +20,7 @@ pub enum Texts {
     Given(Arc<BTreeMap<PathBuf, String>>),
 }
 
-impl Texts {
+impl TextSource {
     fn is_folder(&self, path: &Path) -> bool {
         matches!(self, Self::Files) && path.is_dir()
     }
@@ -47,7 +47,12 @@ impl Texts {
 
 /// Reads every rule file of `paths`. Of a directory it reads the `*.toml` files in the order of
 /// their names. `empty` is the level of the report about a directory without any.
-pub(super) fn read(paths: &[PathBuf], texts: &Texts, empty: Level, report: &mut Report) -> Vec<SourceFile> {
+pub(super) fn read(
+    paths: &[PathBuf],
+    texts: &TextSource,
+    empty: DiagnosticLevel,
+    report: &mut DiagnosticCollector,
+) -> Vec<SourceFile> {
     let mut files = Vec::new();
     for path in paths {
         if texts.is_folder(path) {
@@ -55,7 +60,7 @@ pub(super) fn read(paths: &[PathBuf], texts: &Texts, empty: Level, report: &mut 
                 Ok(found) if found.is_empty() => {
                     let name = path.display().to_string();
                     let message = "the folder has no *.toml file";
-                    report.push(Diagnostic::of_file(empty, name, message));
+                    report.push(RuleDiagnostic::of_file(empty, name, message));
                 }
                 Ok(found) => files.extend(found),
                 Err(error) => report.push(unreadable(path, &error.to_string())),
@@ -67,7 +72,7 @@ pub(super) fn read(paths: &[PathBuf], texts: &Texts, empty: Level, report: &mut 
     if files.len() > limits::FILES {
         let first = files.first().map(|path| path.display().to_string()).unwrap_or_default();
         let message = format!("{} rule files; at most {} are allowed", files.len(), limits::FILES);
-        report.push(Diagnostic::of_file(Level::Error, first, message));
+        report.push(RuleDiagnostic::of_file(DiagnosticLevel::Error, first, message));
         return Vec::new();
     }
     let mut sources = Vec::with_capacity(files.len());
@@ -86,15 +91,19 @@ pub(super) fn files(path: &Path) -> Vec<PathBuf> {
 }
 
 /// Reads every local file of `paths`. A directory may be empty: so it is after the installation.
-pub(super) fn read_local(paths: &[PathBuf], texts: &Texts, report: &mut Report) -> Vec<SourceFile> {
+pub(super) fn read_local(
+    paths: &[PathBuf],
+    texts: &TextSource,
+    report: &mut DiagnosticCollector,
+) -> Vec<SourceFile> {
     let holds_some =
         |path: &&PathBuf| !texts.is_folder(path) || folder(path).map_or(true, |found| !found.is_empty());
     let paths: Vec<PathBuf> = paths.iter().filter(holds_some).cloned().collect();
-    read(&paths, texts, Level::Warning, report).into_iter().map(SourceFile::into_local).collect()
+    read(&paths, texts, DiagnosticLevel::Warning, report).into_iter().map(SourceFile::into_local).collect()
 }
 
 /// Decodes a rule file. The first byte that is not UTF-8 is reported at its position.
-fn decode(path: &Path, octets: Vec<u8>, report: &mut Report) -> Option<SourceFile> {
+fn decode(path: &Path, octets: Vec<u8>, report: &mut DiagnosticCollector) -> Option<SourceFile> {
     let name = path.display().to_string();
     let error = match String::from_utf8(octets) {
         Ok(text) => return Some(SourceFile::new(name, text)),
@@ -106,7 +115,10 @@ fn decode(path: &Path, octets: Vec<u8>, report: &mut Report) -> Option<SourceFil
     let source = SourceFile::new(name, String::from_utf8_lossy(error.as_bytes()));
     let span = at..at + char::REPLACEMENT_CHARACTER.len_utf8();
     let message = format!("the byte 0x{octet:02x} is not UTF-8");
-    report.push(Diagnostic::at(Level::Error, &source, &span, message).with_help("save the file as UTF-8"));
+    report.push(
+        RuleDiagnostic::at(DiagnosticLevel::Error, &source, &span, message)
+            .with_help("save the file as UTF-8"),
+    );
     None
 }
 
@@ -164,9 +176,9 @@ fn bounded(octets: Vec<u8>, limit: u64) -> Result<Vec<u8>, String> {
     Ok(octets)
 }
 
-fn unreadable(path: &Path, reason: &str) -> Diagnostic {
+fn unreadable(path: &Path, reason: &str) -> RuleDiagnostic {
     let name = path.display().to_string();
-    Diagnostic::of_file(Level::Error, name.clone(), format!("cannot read {name}: {reason}"))
+    RuleDiagnostic::of_file(DiagnosticLevel::Error, name.clone(), format!("cannot read {name}: {reason}"))
 }
 
 #[cfg(test)]
@@ -188,13 +200,14 @@ mod tests {
         let file = folder.path().join("there.toml");
         std::fs::write(&file, "on disk").unwrap();
         let given = Path::new("0/a.toml");
-        let texts = Texts::Given(Arc::new(BTreeMap::from([(given.to_owned(), "given".to_owned())])));
+        let texts = TextSource::Given(Arc::new(BTreeMap::from([(given.to_owned(), "given".to_owned())])));
         assert_eq!(texts.text(given, 5).as_deref(), Ok("given"));
         assert!(texts.text(given, 4).is_err());
         assert_eq!(texts.text(&file, 100), Err("it was not given".to_owned()));
-        assert_eq!(Texts::Files.text(&file, 100).as_deref(), Ok("on disk"));
-        let mut report = Report::default();
-        let read = read(&[given.to_owned(), folder.path().to_owned()], &texts, Level::Error, &mut report);
+        assert_eq!(TextSource::Files.text(&file, 100).as_deref(), Ok("on disk"));
+        let mut report = DiagnosticCollector::default();
+        let read =
+            read(&[given.to_owned(), folder.path().to_owned()], &texts, DiagnosticLevel::Error, &mut report);
         assert_eq!((read.len(), report.errors()), (1, 1));
     }
 

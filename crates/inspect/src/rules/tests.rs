@@ -1,7 +1,9 @@
 //! The format of `design.md`, judged end to end.
 
 use super::*;
-use crate::banner::{Identification, KexInit, Progress, Request, Response, SshBanner, http, ssh};
+use crate::banner::{
+    KexInit, ParseProgress, RequestHead, ResponseHead, SshBanner, SshIdentification, http, ssh,
+};
 use crate::event::Side;
 
 const DESIGN: &str = r#"
@@ -39,7 +41,7 @@ match."header.server" = '^Apache'
 action = "alert"
 "#;
 
-fn ids(set: &RuleSet, banner: &Banner<'_>, context: &Context<'_>) -> Vec<String> {
+fn ids(set: &RuleSet, banner: &Banner<'_>, context: &BannerContext<'_>) -> Vec<String> {
     set.evaluate(banner, context).iter().map(|found| found.rule.id().to_owned()).collect()
 }
 
@@ -48,17 +50,17 @@ fn load(text: &str) -> RuleSet {
 }
 
 fn server(line: &str) -> Banner<'_> {
-    let identification: Identification<'_> = ssh::parse_line(line.as_bytes()).0;
+    let identification: SshIdentification<'_> = ssh::parse_line(line.as_bytes()).0;
     Banner::Ssh(SshBanner { from: Side::Server, identification, kex: None })
 }
 
-fn response(head: &[u8]) -> Response<'_> {
-    let Progress::Done { value, .. } = http::parse_response(head) else { panic!("no response") };
+fn response(head: &[u8]) -> ResponseHead<'_> {
+    let ParseProgress::Done { value, .. } = http::parse_response(head) else { panic!("no response") };
     value.message
 }
 
-fn request(head: &[u8]) -> Request<'_> {
-    let Progress::Done { value, .. } = http::parse_request(head) else { panic!("no request") };
+fn request(head: &[u8]) -> RequestHead<'_> {
+    let ParseProgress::Done { value, .. } = http::parse_request(head) else { panic!("no request") };
     value.message
 }
 
@@ -73,13 +75,13 @@ fn the_design_s_rules_judge_ssh() {
         ("SSH-2.0-dropbear_2022.83", None),
     ] {
         let banner = server(line);
-        let matches = set.evaluate(&banner, &Context::default());
+        let matches = set.evaluate(&banner, &BannerContext::default());
         assert_eq!(matches.first().and_then(|one| one.version.as_deref()), expected, "{line}");
         assert_eq!(matches.len(), usize::from(expected.is_some()));
     }
     let identification = ssh::parse_line(b"SSH-2.0-OpenSSH_9.2p1").0;
     let client = Banner::Ssh(SshBanner { from: Side::Client, identification, kex: None });
-    assert!(set.evaluate(&client, &Context::default()).is_empty(), "the rule is about servers");
+    assert!(set.evaluate(&client, &BannerContext::default()).is_empty(), "the rule is about servers");
 }
 
 #[test]
@@ -87,7 +89,7 @@ fn the_design_s_rules_judge_http() {
     let set = load(DESIGN);
     let head = b"HTTP/1.1 200 OK\r\nServer: Apache/2.4.62\r\nServer: x\r\n\r\n";
     let banner = Banner::Response(response(head));
-    assert_eq!(ids(&set, &banner, &Context::default()), ["http-no-hsts"]);
+    assert_eq!(ids(&set, &banner, &BannerContext::default()), ["http-no-hsts"]);
     for (line, asked) in [
         ("GET /server-status HTTP/1.1", true),
         ("GET /server%2Dstatus?auto HTTP/1.1", true),
@@ -97,7 +99,7 @@ fn the_design_s_rules_judge_http() {
     ] {
         let head = format!("{line}\r\nHost: a\r\n\r\n");
         let request = request(head.as_bytes());
-        let context = Context { request: Some(&request), ..Context::default() };
+        let context = BannerContext { request: Some(&request), ..BannerContext::default() };
         let found = ids(&set, &banner, &context);
         assert_eq!(found.contains(&"apache-server-status-open".to_owned()), asked, "{line}");
     }
@@ -107,7 +109,7 @@ fn the_design_s_rules_judge_http() {
 
 #[test]
 fn each_greeting_protocol_has_rules_of_its_own() {
-    for greeting in crate::terms::Greeting::all() {
+    for greeting in crate::terms::GreetingProtocol::all() {
         let (name, port) = (greeting.name(), greeting.ports()[0]);
         let opening = greeting.openings()[0];
         let line = format!("{opening} mail.example Evil {name} 1.2.3 ready");
@@ -118,10 +120,11 @@ fn each_greeting_protocol_has_rules_of_its_own() {
         ));
         assert!(set.trials().count() == 1 && set.trials().all(|trial| trial.passed()), "{name}");
         let octets = format!("{line}\r\n");
-        let Progress::Done { value, .. } = crate::banner::greeting::parse(octets.as_bytes(), port) else {
+        let ParseProgress::Done { value, .. } = crate::banner::greeting::parse(octets.as_bytes(), port)
+        else {
             panic!("{name} is no greeting")
         };
-        assert_eq!(ids(&set, &Banner::Greeting(value), &Context::default()), ["evil"]);
+        assert_eq!(ids(&set, &Banner::Greeting(value), &BannerContext::default()), ["evil"]);
     }
     let report = RuleSet::parse(
         "t",
@@ -153,10 +156,10 @@ action = 'accept'
 ";
     let set = load(text);
     let banner = server("SSH-2.0-OpenSSH_9.2p1");
-    let from = |address: &str| Context { source: address.parse().ok(), ..Context::default() };
+    let from = |address: &str| BannerContext { source: address.parse().ok(), ..BannerContext::default() };
     assert_eq!(ids(&set, &banner, &from("192.0.2.1")), ["accept"]);
     assert_eq!(ids(&set, &banner, &from("192.0.2.7")), ["drop", "alert"]);
-    assert_eq!(ids(&set, &banner, &Context::default()), ["drop", "alert"]);
+    assert_eq!(ids(&set, &banner, &BannerContext::default()), ["drop", "alert"]);
 }
 
 #[test]
@@ -176,12 +179,12 @@ action = 'alert'
 ";
     let set = load(text);
     let mut message = response(b"HTTP/1.1 200 OK\r\n\r\n");
-    let at = |stage| Context { stage, ..Context::default() };
-    assert_eq!(ids(&set, &Banner::Response(message.clone()), &at(Stage::Head)), ["head"]);
-    assert_eq!(ids(&set, &Banner::Response(message.clone()), &at(Stage::Rest)), ["rest"]);
+    let at = |stage| BannerContext { stage, ..BannerContext::default() };
+    assert_eq!(ids(&set, &Banner::Response(message.clone()), &at(BannerStage::Head)), ["head"]);
+    assert_eq!(ids(&set, &Banner::Response(message.clone()), &at(BannerStage::Rest)), ["rest"]);
     message.body = b"<title>Good</title>";
-    assert_eq!(ids(&set, &Banner::Response(message.clone()), &at(Stage::Rest)), Vec::<String>::new());
-    assert_eq!(ids(&set, &Banner::Response(message), &at(Stage::Whole)), ["head"]);
+    assert_eq!(ids(&set, &Banner::Response(message.clone()), &at(BannerStage::Rest)), Vec::<String>::new());
+    assert_eq!(ids(&set, &Banner::Response(message), &at(BannerStage::Whole)), ["head"]);
 }
 
 #[test]
@@ -212,28 +215,28 @@ action = 'alert'
         let identification = ssh::parse_line(line.as_bytes()).0;
         let kex = kex.map(|kex| KexInit { kex, encryption_client_to_server: chacha20, ..KexInit::default() });
         let banner = Banner::Ssh(SshBanner { from: Side::Server, identification, kex });
-        let matches = set.evaluate(&banner, &Context { stage, ..Context::default() });
+        let matches = set.evaluate(&banner, &BannerContext { stage, ..BannerContext::default() });
         matches.iter().map(|found| (found.rule.id().to_owned(), found.action().blocks())).collect::<Vec<_>>()
     };
     let (weighed, field) = ("weighed".to_owned(), "field".to_owned());
     let hidden = "SSH-2.0-OpenSSH_9.2p1";
-    assert_eq!(said(hidden, None, Stage::Head), []);
-    assert_eq!(said(hidden, None, Stage::Rest), [(weighed.clone(), false)]);
-    assert_eq!(said(hidden, None, Stage::Whole), [(weighed.clone(), false)]);
-    assert_eq!(said(hidden, Some(b"a"), Stage::Rest), [(weighed, true), (field.clone(), false)]);
-    assert_eq!(said(hidden, Some(b"kex-strict-s-v00@openssh.com"), Stage::Rest), []);
+    assert_eq!(said(hidden, None, BannerStage::Head), []);
+    assert_eq!(said(hidden, None, BannerStage::Rest), [(weighed.clone(), false)]);
+    assert_eq!(said(hidden, None, BannerStage::Whole), [(weighed.clone(), false)]);
+    assert_eq!(said(hidden, Some(b"a"), BannerStage::Rest), [(weighed, true), (field.clone(), false)]);
+    assert_eq!(said(hidden, Some(b"kex-strict-s-v00@openssh.com"), BannerStage::Rest), []);
     // What the package tells is denied: nobody can tell, and nothing is stopped.
     let (mended, old) = ("SSH-2.0-OpenSSH_9.7p1 Debian-7", "SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u2");
-    assert_eq!(said(mended, None, Stage::Head), []);
-    assert_eq!(said(mended, None, Stage::Rest), []);
+    assert_eq!(said(mended, None, BannerStage::Head), []);
+    assert_eq!(said(mended, None, BannerStage::Rest), []);
     assert_eq!(
-        said(mended, Some(b"a"), Stage::Rest),
+        said(mended, Some(b"a"), BannerStage::Rest),
         [("weighed".to_owned(), false), (field.clone(), false)]
     );
-    assert_eq!(said(old, None, Stage::Head), []);
-    assert_eq!(said(old, None, Stage::Rest), [("weighed".to_owned(), true)]);
+    assert_eq!(said(old, None, BannerStage::Head), []);
+    assert_eq!(said(old, None, BannerStage::Rest), [("weighed".to_owned(), true)]);
     let strict = Some(b"kex-strict-s-v00@openssh.com".as_slice());
-    assert_eq!(said(old, strict, Stage::Rest), [("weighed".to_owned(), false)]);
+    assert_eq!(said(old, strict, BannerStage::Rest), [("weighed".to_owned(), false)]);
 }
 
 #[test]
@@ -276,7 +279,7 @@ advisory.mended_by = ['strict-kex-server']
         let identification = ssh::parse_line(b"SSH-2.0-OpenSSH_9.2p1").0;
         let kex = Some(KexInit { kex: b"a", ..KexInit::default() });
         let banner = Banner::Ssh(SshBanner { from: Side::Server, identification, kex });
-        let context = Context { stage: Stage::Rest, ..Context::default() };
+        let context = BannerContext { stage: BannerStage::Rest, ..BannerContext::default() };
         let before = judge::JUDGED.get();
         assert_eq!(set.evaluate(&banner, &context).len(), rules);
         judge::JUDGED.get() - before
@@ -415,12 +418,12 @@ mod index {
                     encryption_server_to_client: encryption,
                     ..KexInit::default()
                 });
-                let (banner, context) = (Banner::Ssh(banner), Context::default());
-                let view = View::new(&banner, &context);
+                let (banner, context) = (Banner::Ssh(banner), BannerContext::default());
+                let view = BannerView::new(&banner, &context);
                 let expected: Vec<String> = set
                     .rules()
                     .iter()
-                    .filter(|rule| judge(rule, &set.patterns, &view, &Memo::default(), Scoped::Yes).is_ok())
+                    .filter(|rule| judge(rule, &set.patterns, &view, &PatternMemo::default(), ScopeCheck::Yes).is_ok())
                     .map(|rule| rule.id().to_owned())
                     .collect();
                 prop_assert_eq!(ids(&set, &banner, &context), expected, "{} {:?}", text, is_strict);
@@ -447,12 +450,12 @@ mod index {
             let mut message = response(head.as_bytes());
             message.body = body.as_bytes();
             let banner = Banner::Response(message);
-            let context = Context::default();
-            let view = View::new(&banner, &context);
+            let context = BannerContext::default();
+            let view = BannerView::new(&banner, &context);
             let expected: Vec<String> = set
                 .rules()
                 .iter()
-                .filter(|rule| judge(rule, &set.patterns, &view, &Memo::default(), Scoped::Yes).is_ok())
+                .filter(|rule| judge(rule, &set.patterns, &view, &PatternMemo::default(), ScopeCheck::Yes).is_ok())
                 .map(|rule| rule.id().to_owned())
                 .collect();
             prop_assert_eq!(ids(&set, &banner, &context), expected);
@@ -475,12 +478,12 @@ fn what_matches_anywhere_takes_effect_by_its_scope() {
         .concat(),
     );
     let banner = server("SSH-2.0-x");
-    let anywhere = set.evaluate_anywhere(&banner, &Context::default());
+    let anywhere = set.evaluate_anywhere(&banner, &BannerContext::default());
     assert_eq!(anywhere.len(), 4, "nothing is hidden by the rule that accepts");
     for address in ["192.0.2.1", "192.0.2.2", "198.51.100.7"] {
         for port in [22, 2222] {
             let destination = address.parse().ok();
-            let context = Context { destination, port: Some(port), ..Context::default() };
+            let context = BannerContext { destination, port: Some(port), ..BannerContext::default() };
             let in_scope = anywhere.iter().filter(|matched| matched.rule.is_in_scope(&context));
             let mut expected: Vec<_> = in_scope.map(|matched| matched.rule.id().to_owned()).collect();
             if let Some(accepts) = expected.iter().position(|id| id == "trusted") {
@@ -520,7 +523,7 @@ mod hostile {
             match RuleSet::parse("x.toml", &text) {
                 Ok(loaded) => {
                     let banner = server("SSH-2.0-abc_1.2p1 Debian-1");
-                    loaded.rules.evaluate(&banner, &Context::default());
+                    loaded.rules.evaluate(&banner, &BannerContext::default());
                 }
                 Err(error) => {
                     prop_assert!(error.errors().count() > 0);

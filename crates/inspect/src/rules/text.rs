@@ -4,20 +4,20 @@ use std::fmt;
 use std::ops::Range;
 
 use super::drift::ReadFile;
-use super::source::Texts;
+use super::source::TextSource;
 use crate::terms::cut;
-use crate::terms::hash::Digest;
+use crate::terms::hash::Sha256Digest;
 
 /// A position in a file; line and column count from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
+pub struct TextPosition {
     /// Line.
     pub line: usize,
     /// Column in characters.
     pub column: usize,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for TextPosition {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}:{}", self.line, self.column)
     }
@@ -31,7 +31,7 @@ pub(super) struct SourceFile {
     /// True if it is a local file, which may change rules of other files.
     local: bool,
     /// The source of the lists that it names.
-    beside: Texts,
+    beside: TextSource,
     /// Offset of each line, in bytes.
     starts: Vec<usize>,
 }
@@ -40,16 +40,16 @@ impl SourceFile {
     pub(super) fn new(name: impl Into<String>, text: impl Into<String>) -> Self {
         let text = text.into();
         let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
-        Self { name: name.into(), text, local: false, beside: Texts::Files, starts }
+        Self { name: name.into(), text, local: false, beside: TextSource::Files, starts }
     }
 
     /// Sets the source of the lists that it names.
-    pub(super) fn beside(self, texts: &Texts) -> Self {
+    pub(super) fn beside(self, texts: &TextSource) -> Self {
         Self { beside: texts.clone(), ..self }
     }
 
     /// The source of the lists that it names.
-    pub(super) const fn texts(&self) -> &Texts {
+    pub(super) const fn texts(&self) -> &TextSource {
         &self.beside
     }
 
@@ -75,7 +75,7 @@ impl SourceFile {
 
     /// Returns the path and the digest of its text.
     pub(super) fn read_file(&self) -> ReadFile {
-        ReadFile { path: self.name().into(), digest: Digest::of(self.text.as_bytes()) }
+        ReadFile { path: self.name().into(), digest: Sha256Digest::of(self.text.as_bytes()) }
     }
 
     /// The whole text.
@@ -85,18 +85,18 @@ impl SourceFile {
 
     /// Returns the position of the byte `offset`, its line without the line end, and the offset of
     /// that line.
-    pub(super) fn locate(&self, offset: usize) -> (Place, &str, usize) {
+    pub(super) fn locate(&self, offset: usize) -> (TextPosition, &str, usize) {
         let offset = floor(&self.text, offset);
         let index = self.starts.partition_point(|start| *start <= offset).saturating_sub(1);
         let start = self.starts.get(index).copied().unwrap_or(0);
         let end = self.starts.get(index + 1).copied().unwrap_or(self.text.len());
         let line = self.text.get(start..end).unwrap_or_default().trim_end_matches(['\n', '\r']);
         let before = self.text.get(start..offset).unwrap_or_default();
-        (Place { line: index + 1, column: before.chars().count() + 1 }, line, start)
+        (TextPosition { line: index + 1, column: before.chars().count() + 1 }, line, start)
     }
 
     /// Returns the byte offset of a position in this file, for lines of ASCII.
-    pub(super) fn start_of(&self, place: Place) -> usize {
+    pub(super) fn start_of(&self, place: TextPosition) -> usize {
         self.starts.get(place.line.saturating_sub(1)).map_or(0, |start| start + place.column - 1)
     }
 
@@ -120,9 +120,9 @@ mod tests {
     fn places_count_characters_from_one() {
         let source = SourceFile::new("a", "one\r\nzwölf = x\n");
         let at = source.text().find('x').unwrap_or_default();
-        assert_eq!(source.locate(at), (Place { line: 2, column: 9 }, "zwölf = x", 5));
-        assert_eq!(source.locate(0).0, Place { line: 1, column: 1 });
-        assert_eq!(source.locate(10_000).0, Place { line: 3, column: 1 });
+        assert_eq!(source.locate(at), (TextPosition { line: 2, column: 9 }, "zwölf = x", 5));
+        assert_eq!(source.locate(0).0, TextPosition { line: 1, column: 1 });
+        assert_eq!(source.locate(10_000).0, TextPosition { line: 3, column: 1 });
         assert_eq!(source.lines(&(0..at)), 0..2);
     }
 }

@@ -12,24 +12,24 @@ use crate::event::Timestamp;
 
 /// Recent matches of rules with a `count`, by source.
 #[derive(Debug)]
-pub struct Thresholds {
+pub struct MatchHistory {
     /// Times of the last matches of a rule and source, oldest first.
-    matches: HashMap<Key, Recent, ahash::RandomState>,
+    matches: HashMap<RuleSourceKey, RecentMatchTimes, ahash::RandomState>,
     /// Keys in the order of their last match, by a running number.
-    order: BTreeMap<u64, Key>,
+    order: BTreeMap<u64, RuleSourceKey>,
     next: u64,
     remembered: usize,
     limit: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Key {
+struct RuleSourceKey {
     rule: u64,
     source: IpAddr,
 }
 
 #[derive(Debug, Default)]
-struct Recent {
+struct RecentMatchTimes {
     times: VecDeque<Timestamp>,
     turn: u64,
 }
@@ -37,13 +37,13 @@ struct Recent {
 /// Default number of recorded matches; each takes at most some 64 bytes.
 const DEFAULT_LIMIT: usize = 1 << 18;
 
-impl Default for Thresholds {
+impl Default for MatchHistory {
     fn default() -> Self {
         Self::new(DEFAULT_LIMIT)
     }
 }
 
-impl Thresholds {
+impl MatchHistory {
     /// Creates a state that records at most `limit` matches in all.
     pub fn new(limit: usize) -> Self {
         Self {
@@ -59,7 +59,7 @@ impl Thresholds {
     /// does. Another one does if this source has at least `times` matches within the window.
     pub fn admit(&mut self, rule: &Rule, source: IpAddr, now: Timestamp) -> bool {
         let Some(count) = rule.count() else { return true };
-        let key = Key { rule: rule.identity(), source: source.to_canonical() };
+        let key = RuleSourceKey { rule: rule.identity(), source: source.to_canonical() };
         let times = usize::try_from(count.times).unwrap_or(usize::MAX);
         let recent = self.matches.entry(key).or_default();
         self.order.remove(&recent.turn);
@@ -82,7 +82,7 @@ impl Thresholds {
     /// Returns the result that [`Self::admit`] would have, without recording a match.
     pub fn would_admit(&self, rule: &Rule, source: IpAddr, now: Timestamp) -> bool {
         let Some(count) = rule.count() else { return true };
-        let key = Key { rule: rule.identity(), source: source.to_canonical() };
+        let key = RuleSourceKey { rule: rule.identity(), source: source.to_canonical() };
         let within = |time: &&Timestamp| now.since(**time) <= count.within;
         let before = self.matches.get(&key).map_or(0, |recent| recent.times.iter().filter(within).count());
         before + 1 >= usize::try_from(count.times).unwrap_or(usize::MAX)
@@ -121,7 +121,7 @@ mod tests {
         let rule = &set.rules()[0];
         let source = "192.0.2.1".parse().unwrap();
         let other = "192.0.2.2".parse().unwrap();
-        let mut thresholds = Thresholds::default();
+        let mut thresholds = MatchHistory::default();
         for (time, source, expected) in [
             (0, source, false),
             (1, other, false),
@@ -140,14 +140,14 @@ mod tests {
     #[test]
     fn a_rule_without_count_always_takes_effect() {
         let set = rule("");
-        assert!(Thresholds::default().admit(&set.rules()[0], "192.0.2.1".parse().unwrap(), second(0)));
+        assert!(MatchHistory::default().admit(&set.rules()[0], "192.0.2.1".parse().unwrap(), second(0)));
     }
 
     #[test]
     fn the_state_is_bounded_and_the_silent_are_forgotten_first() {
         let set = rule("count = { times = 2, within = '1h' }");
         let rule = &set.rules()[0];
-        let mut thresholds = Thresholds::new(100);
+        let mut thresholds = MatchHistory::new(100);
         let address = |number: u32| IpAddr::from(std::net::Ipv4Addr::from(0xC000_0200 + number));
         for number in 0..1_000 {
             assert!(!thresholds.admit(rule, address(number), second(u64::from(number))));

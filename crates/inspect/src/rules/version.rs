@@ -19,7 +19,7 @@ use std::ops::{Range, RangeInclusive};
 
 /// Compares two versions in the order that the module describes.
 pub fn compare(left: &[u8], right: &[u8]) -> Ordering {
-    let (mut left, mut right) = (Tokens(left), Tokens(right));
+    let (mut left, mut right) = (VersionTokens(left), VersionTokens(right));
     loop {
         match left.compare_numbers(&mut right) {
             Ordering::Equal => {}
@@ -36,9 +36,9 @@ pub fn compare(left: &[u8], right: &[u8]) -> Ordering {
 
 /// The rest of a version.
 #[derive(Clone, Copy)]
-struct Tokens<'a>(&'a [u8]);
+struct VersionTokens<'a>(&'a [u8]);
 
-impl<'a> Tokens<'a> {
+impl<'a> VersionTokens<'a> {
     /// Compares the numbers before the next word of both; a missing number is 0.
     fn compare_numbers(&mut self, other: &mut Self) -> Ordering {
         loop {
@@ -119,7 +119,7 @@ fn compare_words(left: Option<&[u8]>, right: Option<&[u8]>) -> Ordering {
 
 /// The comparison of a version with a bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Operator {
+enum VersionOperator {
     Less,
     LessOrEqual,
     Equal,
@@ -129,17 +129,17 @@ enum Operator {
 }
 
 /// Spellings, longer ones first.
-const OPERATORS: &[(&str, Operator)] = &[
-    ("<=", Operator::LessOrEqual),
-    (">=", Operator::GreaterOrEqual),
-    ("!=", Operator::NotEqual),
-    ("==", Operator::Equal),
-    ("<", Operator::Less),
-    (">", Operator::Greater),
-    ("=", Operator::Equal),
+const OPERATORS: &[(&str, VersionOperator)] = &[
+    ("<=", VersionOperator::LessOrEqual),
+    (">=", VersionOperator::GreaterOrEqual),
+    ("!=", VersionOperator::NotEqual),
+    ("==", VersionOperator::Equal),
+    ("<", VersionOperator::Less),
+    (">", VersionOperator::Greater),
+    ("=", VersionOperator::Equal),
 ];
 
-impl Operator {
+impl VersionOperator {
     const fn holds(self, order: Ordering) -> bool {
         match self {
             Self::Less => order.is_lt(),
@@ -153,12 +153,12 @@ impl Operator {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Bound {
-    operator: Operator,
+struct VersionBound {
+    operator: VersionOperator,
     version: String,
 }
 
-impl Bound {
+impl VersionBound {
     fn admits(&self, version: &[u8]) -> bool {
         self.operator.holds(compare(version, self.version.as_bytes()))
     }
@@ -168,9 +168,9 @@ impl Bound {
 ///
 /// Commas join bounds that must all hold. `||` separates alternatives; one of them must hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Requirement {
+pub struct VersionRequirement {
     text: String,
-    alternatives: Vec<Vec<Bound>>,
+    alternatives: Vec<Vec<VersionBound>>,
 }
 
 /// Fault of a requirement, with its bytes.
@@ -182,7 +182,7 @@ pub struct RequirementFault {
     pub message: String,
 }
 
-impl Requirement {
+impl VersionRequirement {
     /// Reads a requirement.
     ///
     /// # Errors
@@ -213,7 +213,7 @@ impl Requirement {
     /// alternative excludes.
     pub(super) fn end_of(&self, version: &[u8]) -> Option<&str> {
         let own = self.alternatives.iter().find(|bounds| bounds.iter().all(|bound| bound.admits(version)))?;
-        own.iter().find(|bound| bound.operator == Operator::Less).map(|bound| bound.version.as_str())
+        own.iter().find(|bound| bound.operator == VersionOperator::Less).map(|bound| bound.version.as_str())
     }
 
     /// Returns every version in a bound.
@@ -225,16 +225,16 @@ impl Requirement {
     /// a bound's version; even cells are the gaps between. `last` is the last cell. `!=` excludes
     /// nothing here.
     pub(super) fn runs(&self, last: usize, cell: impl Fn(&[u8]) -> usize) -> Vec<RangeInclusive<usize>> {
-        let run = |bounds: &Vec<Bound>| {
+        let run = |bounds: &Vec<VersionBound>| {
             bounds.iter().fold(0..=last, |run, bound| {
                 let at = cell(bound.version.as_bytes());
                 let (low, high) = match bound.operator {
-                    Operator::Less => (0, at.saturating_sub(1)),
-                    Operator::LessOrEqual => (0, at),
-                    Operator::Equal => (at, at),
-                    Operator::NotEqual => (0, last),
-                    Operator::GreaterOrEqual => (at, last),
-                    Operator::Greater => (at + 1, last),
+                    VersionOperator::Less => (0, at.saturating_sub(1)),
+                    VersionOperator::LessOrEqual => (0, at),
+                    VersionOperator::Equal => (at, at),
+                    VersionOperator::NotEqual => (0, last),
+                    VersionOperator::GreaterOrEqual => (at, last),
+                    VersionOperator::Greater => (at + 1, last),
                 };
                 low.max(*run.start())..=high.min(*run.end())
             })
@@ -248,14 +248,14 @@ impl Requirement {
     }
 }
 
-impl fmt::Display for Requirement {
+impl fmt::Display for VersionRequirement {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.text)
     }
 }
 
 /// Reads one bound, `>=8.5p1`, that starts at byte `at` of the requirement.
-fn bound(part: &str, at: usize) -> Result<Bound, RequirementFault> {
+fn bound(part: &str, at: usize) -> Result<VersionBound, RequirementFault> {
     let trimmed = part.trim();
     let start = at + (part.len() - part.trim_start().len());
     let fault = |span: Range<usize>, message: &str| RequirementFault { span, message: message.to_owned() };
@@ -285,18 +285,22 @@ fn bound(part: &str, at: usize) -> Result<Bound, RequirementFault> {
         let message = "a version is made of letters, digits and `.`, `_`, `+`, `~`, `-`";
         return Err(fault(version_start + at..version_start + version.len(), message));
     }
-    Ok(Bound { operator: *operator, version: version.to_owned() })
+    Ok(VersionBound { operator: *operator, version: version.to_owned() })
 }
 
 /// True if some version satisfies all bounds. Between two different versions there is always
 /// another one (`1.0` < `1.0a` < `1.0b`), so only the extremes decide.
-fn satisfiable(bounds: &[Bound]) -> bool {
-    let exact = bounds.iter().find(|bound| bound.operator == Operator::Equal);
+fn satisfiable(bounds: &[VersionBound]) -> bool {
+    let exact = bounds.iter().find(|bound| bound.operator == VersionOperator::Equal);
     if let Some(exact) = exact {
         return bounds.iter().all(|bound| bound.admits(exact.version.as_bytes()));
     }
-    let lower = |bound: &&Bound| matches!(bound.operator, Operator::Greater | Operator::GreaterOrEqual);
-    let upper = |bound: &&Bound| matches!(bound.operator, Operator::Less | Operator::LessOrEqual);
+    let lower = |bound: &&VersionBound| {
+        matches!(bound.operator, VersionOperator::Greater | VersionOperator::GreaterOrEqual)
+    };
+    let upper = |bound: &&VersionBound| {
+        matches!(bound.operator, VersionOperator::Less | VersionOperator::LessOrEqual)
+    };
     bounds.iter().filter(lower).all(|low| {
         bounds.iter().filter(upper).all(|high| {
             match compare(low.version.as_bytes(), high.version.as_bytes()) {
@@ -353,7 +357,7 @@ mod tests {
 
     #[test]
     fn requirements_admit_what_they_say() {
-        let requirement = Requirement::parse(">=8.5p1, <9.8p1 || <4.4p1, !=4.3p2").unwrap();
+        let requirement = VersionRequirement::parse(">=8.5p1, <9.8p1 || <4.4p1, !=4.3p2").unwrap();
         for (version, admitted) in [
             ("8.5p1", true),
             ("9.7p1", true),
@@ -378,7 +382,7 @@ mod tests {
             (">=1.0 <2", 5..8, "comma"),
             ("<", 1..1, "digit"),
         ] {
-            let fault = Requirement::parse(text).unwrap_err();
+            let fault = VersionRequirement::parse(text).unwrap_err();
             assert_eq!(fault.span, span, "{text}");
             assert!(fault.message.contains(word), "{text}: {}", fault.message);
         }
@@ -396,7 +400,7 @@ mod tests {
             (">2, <1 || =3", true),
             ("!=1", true),
         ] {
-            assert_eq!(Requirement::parse(text).unwrap().is_satisfiable(), satisfiable, "{text}");
+            assert_eq!(VersionRequirement::parse(text).unwrap().is_satisfiable(), satisfiable, "{text}");
         }
     }
 
@@ -420,7 +424,7 @@ mod tests {
 
         #[test]
         fn no_requirement_panics(text in ".{0,40}", version in prop::collection::vec(any::<u8>(), 0..20)) {
-            if let Ok(requirement) = Requirement::parse(&text) {
+            if let Ok(requirement) = VersionRequirement::parse(&text) {
                 requirement.admits(&version);
                 requirement.is_satisfiable();
             }
@@ -428,7 +432,7 @@ mod tests {
 
         #[test]
         fn an_admitted_version_means_satisfiable(low in version(), high in version(), v in version()) {
-            if let Ok(requirement) = Requirement::parse(&format!(">={low}, <{high}"))
+            if let Ok(requirement) = VersionRequirement::parse(&format!(">={low}, <{high}"))
                 && requirement.admits(v.as_bytes())
             {
                 prop_assert!(requirement.is_satisfiable());

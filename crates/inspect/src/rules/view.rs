@@ -4,18 +4,18 @@ use std::cell::OnceCell;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::field::Field;
-use super::marker::Marker;
+use super::field::BannerField;
+use super::marker::KexMarker;
 use crate::banner::title::title;
 use crate::banner::{
-    Banner, GreetingBanner, Header, Headers, KexInit, Request, TlsBanner, greeting, same_name,
+    Banner, GreetingBanner, HttpHeader, HttpHeaders, KexInit, RequestHead, TlsBanner, greeting, same_name,
 };
-use crate::event::{Certificate, ProductFacts, Side, Timestamp};
-use crate::terms::{CipherSuite, Verification};
+use crate::event::{CertificateFacts, ProductFacts, Side, Timestamp};
+use crate::terms::{CertificateVerification, CipherSuite};
 
 /// Facts about a banner's connection.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Context<'a> {
+pub struct BannerContext<'a> {
     /// The client's address.
     pub source: Option<IpAddr>,
     /// The server's address.
@@ -25,9 +25,9 @@ pub struct Context<'a> {
     /// The product that a fingerprint database names.
     pub product: Option<&'a ProductFacts>,
     /// The request that a response answers.
-    pub request: Option<&'a Request<'a>>,
+    pub request: Option<&'a RequestHead<'a>>,
     /// The part of the banner that is known.
-    pub stage: Stage,
+    pub stage: BannerStage,
     /// Time at which it was sent.
     pub now: Timestamp,
 }
@@ -38,7 +38,7 @@ pub struct Context<'a> {
 /// the body was collected or will never come. Together these give the result of `Whole`, except for
 /// the order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Stage {
+pub enum BannerStage {
     /// The whole banner: every rule is judged.
     #[default]
     Whole,
@@ -53,17 +53,17 @@ pub enum Stage {
 }
 
 /// A banner with its context. Derived fields are computed on first use.
-pub(super) struct View<'a> {
+pub(super) struct BannerView<'a> {
     pub(super) banner: &'a Banner<'a>,
-    pub(super) context: &'a Context<'a>,
+    pub(super) context: &'a BannerContext<'a>,
     status: [u8; 3],
     hassh: OnceCell<Option<String>>,
     title: OnceCell<Option<String>>,
-    markers: OnceCell<Vec<Marker>>,
+    markers: OnceCell<Vec<KexMarker>>,
 }
 
-impl<'a> View<'a> {
-    pub(super) fn new(banner: &'a Banner<'a>, context: &'a Context<'a>) -> Self {
+impl<'a> BannerView<'a> {
+    pub(super) fn new(banner: &'a Banner<'a>, context: &'a BannerContext<'a>) -> Self {
         let status = match banner {
             Banner::Response(response) => digits(response.status),
             _ => *b"000",
@@ -81,7 +81,7 @@ impl<'a> View<'a> {
     }
 
     /// The header fields of an HTTP message.
-    pub(super) fn headers(&self) -> Option<&'a Headers<'a>> {
+    pub(super) fn headers(&self) -> Option<&'a HttpHeaders<'a>> {
         match self.banner {
             Banner::Ssh(_) | Banner::Tls(_) | Banner::Greeting(_) | Banner::Other(_) => None,
             Banner::Request(request) => Some(&request.headers),
@@ -98,9 +98,9 @@ impl<'a> View<'a> {
     }
 
     /// The markers that the KEXINIT shows.
-    pub(super) fn markers(&self) -> &[Marker] {
+    pub(super) fn markers(&self) -> &[KexMarker] {
         self.markers.get_or_init(|| match self.banner {
-            Banner::Ssh(banner) => Marker::seen(banner),
+            Banner::Ssh(banner) => KexMarker::seen(banner),
             _ => Vec::new(),
         })
     }
@@ -116,83 +116,90 @@ impl<'a> View<'a> {
     }
 
     /// Returns every value of a field: none if the banner lacks it, several for repeated headers.
-    pub(super) fn values<'v>(&'v self, field: &'v Field) -> Values<'v> {
-        if let Field::Header(name) = field {
+    pub(super) fn values<'v>(&'v self, field: &'v BannerField) -> FieldValues<'v> {
+        if let BannerField::Header(name) = field {
             return self
                 .headers()
-                .map_or(Values::NONE, |headers| Values::Headers { rest: headers.iter(), name });
+                .map_or(FieldValues::NONE, |headers| FieldValues::Headers { rest: headers.iter(), name });
         }
-        if let Field::Product | Field::Vendor | Field::ProductVersion | Field::Cpe | Field::Os = field {
-            return Values::one(self.fingerprint(field));
+        if let BannerField::Product
+        | BannerField::Vendor
+        | BannerField::ProductVersion
+        | BannerField::Cpe
+        | BannerField::Os = field
+        {
+            return FieldValues::one(self.fingerprint(field));
         }
         match self.banner {
             Banner::Ssh(banner) => match field {
-                Field::Banner => Values::one(Some(banner.identification.line)),
-                Field::Protocol => Values::one(Some(banner.identification.protocol_version)),
-                Field::Software => Values::one(Some(banner.identification.software)),
-                Field::Comments => Values::one(banner.identification.comments),
+                BannerField::Banner => FieldValues::one(Some(banner.identification.line)),
+                BannerField::Protocol => FieldValues::one(Some(banner.identification.protocol_version)),
+                BannerField::Software => FieldValues::one(Some(banner.identification.software)),
+                BannerField::Comments => FieldValues::one(banner.identification.comments),
                 _ => self.algorithms(field),
             },
             Banner::Tls(banner) => tls(banner, field),
             Banner::Greeting(banner) => match field {
-                Field::Banner => Values::Lines(banner.lines(), None),
-                Field::Text => Values::Lines(banner.lines(), Some(banner)),
-                Field::Code => Values::one(Some(banner.code())),
-                _ => Values::NONE,
+                BannerField::Banner => FieldValues::Lines(banner.lines(), None),
+                BannerField::Text => FieldValues::Lines(banner.lines(), Some(banner)),
+                BannerField::Code => FieldValues::one(Some(banner.code())),
+                _ => FieldValues::NONE,
             },
-            Banner::Other(banner) => Values::one(match field {
-                Field::Name => Some(banner.name().as_bytes()),
-                Field::First => Some(banner.first),
-                Field::Banner => Some(banner.line()),
+            Banner::Other(banner) => FieldValues::one(match field {
+                BannerField::Name => Some(banner.name().as_bytes()),
+                BannerField::First => Some(banner.first),
+                BannerField::Banner => Some(banner.line()),
                 _ => None,
             }),
-            Banner::Request(request) => Values::one(match field {
-                Field::Protocol => Some(request.version),
-                Field::Method => Some(request.method),
-                Field::Url => Some(request.url),
-                Field::Body => Some(request.body),
+            Banner::Request(request) => FieldValues::one(match field {
+                BannerField::Protocol => Some(request.version),
+                BannerField::Method => Some(request.method),
+                BannerField::Url => Some(request.url),
+                BannerField::Body => Some(request.body),
                 _ => None,
             }),
-            Banner::Response(response) => Values::one(match field {
-                Field::Protocol => Some(response.version),
-                Field::Status => Some(self.status.as_slice()),
-                Field::Reason => Some(response.reason),
-                Field::Body => Some(response.body),
-                Field::Title => self.title.get_or_init(|| title(response.body)).as_deref().map(str::as_bytes),
+            Banner::Response(response) => FieldValues::one(match field {
+                BannerField::Protocol => Some(response.version),
+                BannerField::Status => Some(self.status.as_slice()),
+                BannerField::Reason => Some(response.reason),
+                BannerField::Body => Some(response.body),
+                BannerField::Title => {
+                    self.title.get_or_init(|| title(response.body)).as_deref().map(str::as_bytes)
+                }
                 _ => None,
             }),
         }
     }
 
-    fn algorithms<'v>(&'v self, field: &Field) -> Values<'v> {
-        let Some(kex) = self.kex() else { return Values::NONE };
+    fn algorithms<'v>(&'v self, field: &BannerField) -> FieldValues<'v> {
+        let Some(kex) = self.kex() else { return FieldValues::NONE };
         match field {
-            Field::Hassh | Field::HasshServer => {
+            BannerField::Hassh | BannerField::HasshServer => {
                 let hash = || Some(kex.hassh_of(self.banner.from()).hash);
-                Values::one(self.hassh.get_or_init(hash).as_deref().map(str::as_bytes))
+                FieldValues::one(self.hassh.get_or_init(hash).as_deref().map(str::as_bytes))
             }
-            Field::Kex => Values::one(Some(kex.kex)),
-            Field::HostKey => Values::one(Some(kex.host_key)),
-            Field::Encryption => {
-                Values::two(kex.encryption_client_to_server, kex.encryption_server_to_client)
+            BannerField::Kex => FieldValues::one(Some(kex.kex)),
+            BannerField::HostKey => FieldValues::one(Some(kex.host_key)),
+            BannerField::Encryption => {
+                FieldValues::two(kex.encryption_client_to_server, kex.encryption_server_to_client)
             }
-            Field::Mac => Values::two(kex.mac_client_to_server, kex.mac_server_to_client),
-            Field::Compression => {
-                Values::two(kex.compression_client_to_server, kex.compression_server_to_client)
+            BannerField::Mac => FieldValues::two(kex.mac_client_to_server, kex.mac_server_to_client),
+            BannerField::Compression => {
+                FieldValues::two(kex.compression_client_to_server, kex.compression_server_to_client)
             }
-            Field::Marker => Values::Markers(self.markers().iter()),
-            _ => Values::NONE,
+            BannerField::Marker => FieldValues::Markers(self.markers().iter()),
+            _ => FieldValues::NONE,
         }
     }
 
-    fn fingerprint(&self, field: &Field) -> Option<&'a [u8]> {
+    fn fingerprint(&self, field: &BannerField) -> Option<&'a [u8]> {
         let facts = self.context.product?;
         let text = match field {
-            Field::Product => &facts.product,
-            Field::Vendor => &facts.vendor,
-            Field::ProductVersion => &facts.version,
-            Field::Cpe => &facts.cpe,
-            Field::Os => &facts.os,
+            BannerField::Product => &facts.product,
+            BannerField::Vendor => &facts.vendor,
+            BannerField::ProductVersion => &facts.version,
+            BannerField::Cpe => &facts.cpe,
+            BannerField::Os => &facts.os,
             _ => &None,
         };
         text.as_deref().map(str::as_bytes)
@@ -200,58 +207,60 @@ impl<'a> View<'a> {
 }
 
 /// Returns the values of a field of one side's handshake.
-fn tls<'v>(banner: &TlsBanner<'v>, field: &Field) -> Values<'v> {
-    if *field == Field::Alert {
+fn tls<'v>(banner: &TlsBanner<'v>, field: &BannerField) -> FieldValues<'v> {
+    if *field == BannerField::Alert {
         let alert = banner.facts.alert.filter(|alert| alert.from == banner.from);
-        return Values::one(alert.map(|alert| alert.code.name().as_bytes()));
+        return FieldValues::one(alert.map(|alert| alert.code.name().as_bytes()));
     }
     match (banner.from, &banner.facts.client, &banner.facts.server) {
         (Side::Client, Some(client), _) => match field {
-            Field::Sni => Values::Texts(client.names.iter()),
-            Field::Alpn => Values::Texts(client.alpn.iter()),
-            Field::TlsVersion => Values::one(Some(client.version.name().as_bytes())),
-            Field::Cipher => Values::Ciphers(client.ciphers.iter()),
-            Field::Ja3 => Values::one(Some(client.ja3.hash.as_bytes())),
-            Field::Ja4 => Values::one(Some(client.ja4.as_bytes())),
-            Field::Ech => Values::one(client.ech.then_some(b"offered")),
-            Field::Transport => Values::one(Some(if banner.facts.quic.is_some() { b"quic" } else { b"tcp" })),
-            _ => Values::NONE,
+            BannerField::Sni => FieldValues::Texts(client.names.iter()),
+            BannerField::Alpn => FieldValues::Texts(client.alpn.iter()),
+            BannerField::TlsVersion => FieldValues::one(Some(client.version.name().as_bytes())),
+            BannerField::Cipher => FieldValues::Ciphers(client.ciphers.iter()),
+            BannerField::Ja3 => FieldValues::one(Some(client.ja3.hash.as_bytes())),
+            BannerField::Ja4 => FieldValues::one(Some(client.ja4.as_bytes())),
+            BannerField::Ech => FieldValues::one(client.ech.then_some(b"offered")),
+            BannerField::Transport => {
+                FieldValues::one(Some(if banner.facts.quic.is_some() { b"quic" } else { b"tcp" }))
+            }
+            _ => FieldValues::NONE,
         },
-        (Side::Server, ..) if *field == Field::Verification => {
-            Values::Verifications(banner.facts.verification.iter())
+        (Side::Server, ..) if *field == BannerField::Verification => {
+            FieldValues::Verifications(banner.facts.verification.iter())
         }
         (Side::Server, ..) if field.needs_certificate() => {
-            banner.facts.certificate().map_or(Values::NONE, |certificate| certified(certificate, field))
+            banner.facts.certificate().map_or(FieldValues::NONE, |certificate| certified(certificate, field))
         }
-        (Side::Server, _, Some(server)) => Values::one(match field {
-            Field::Alpn => server.alpn.as_deref().map(str::as_bytes),
-            Field::TlsVersion => Some(server.version.name().as_bytes()),
-            Field::Cipher => Some(server.cipher.name().as_bytes()),
-            Field::Ja3s => Some(server.ja3s.hash.as_bytes()),
+        (Side::Server, _, Some(server)) => FieldValues::one(match field {
+            BannerField::Alpn => server.alpn.as_deref().map(str::as_bytes),
+            BannerField::TlsVersion => Some(server.version.name().as_bytes()),
+            BannerField::Cipher => Some(server.cipher.name().as_bytes()),
+            BannerField::Ja3s => Some(server.ja3s.hash.as_bytes()),
             _ => None,
         }),
-        _ => Values::NONE,
+        _ => FieldValues::NONE,
     }
 }
 
 /// Returns the values of a field of a server's certificate.
-fn certified<'v>(certificate: &'v Certificate, field: &Field) -> Values<'v> {
+fn certified<'v>(certificate: &'v CertificateFacts, field: &BannerField) -> FieldValues<'v> {
     let text = match field {
-        Field::San => return Values::Texts(certificate.names.iter()),
-        Field::Subject => &certificate.subject,
-        Field::Issuer => &certificate.issuer,
-        Field::Serial => &certificate.serial,
-        Field::NotBefore => &certificate.not_before,
-        Field::NotAfter => &certificate.not_after,
-        Field::Key => &certificate.key,
-        Field::KeyBits => &certificate.key_bits,
-        Field::Signature => &certificate.signature,
-        Field::Sha256 => &certificate.sha256,
-        Field::SelfSigned if certificate.self_signed => "true",
+        BannerField::San => return FieldValues::Texts(certificate.names.iter()),
+        BannerField::Subject => &certificate.subject,
+        BannerField::Issuer => &certificate.issuer,
+        BannerField::Serial => &certificate.serial,
+        BannerField::NotBefore => &certificate.not_before,
+        BannerField::NotAfter => &certificate.not_after,
+        BannerField::Key => &certificate.key,
+        BannerField::KeyBits => &certificate.key_bits,
+        BannerField::Signature => &certificate.signature,
+        BannerField::Sha256 => &certificate.sha256,
+        BannerField::SelfSigned if certificate.self_signed => "true",
         _ => "false",
     };
     // A part that could not be read is empty; it counts as absent.
-    Values::one(Some(text.as_bytes()).filter(|text| !text.is_empty()))
+    FieldValues::one(Some(text.as_bytes()).filter(|text| !text.is_empty()))
 }
 
 /// A status code as three digits.
@@ -261,29 +270,29 @@ fn digits(status: u16) -> [u8; 3] {
 }
 
 /// The values of one field.
-pub(super) enum Values<'v> {
+pub(super) enum FieldValues<'v> {
     /// At most two values.
     Few(Option<&'v [u8]>, Option<&'v [u8]>),
     /// Values of a header field.
     Headers {
         /// Fields that are still to be compared.
-        rest: std::slice::Iter<'v, Header<'v>>,
+        rest: std::slice::Iter<'v, HttpHeader<'v>>,
         /// Name in lower case.
         name: &'v str,
     },
     /// Lines of a greeting; with the banner, the text of each line after the code.
-    Lines(greeting::Lines<'v>, Option<&'v GreetingBanner<'v>>),
+    Lines(greeting::ReplyLines<'v>, Option<&'v GreetingBanner<'v>>),
     /// Several texts.
     Texts(std::slice::Iter<'v, String>),
     /// Names of markers.
-    Markers(std::slice::Iter<'v, Marker>),
+    Markers(std::slice::Iter<'v, KexMarker>),
     /// Names of cipher suites.
     Ciphers(std::slice::Iter<'v, CipherSuite>),
     /// Results of a certificate's verification.
-    Verifications(std::slice::Iter<'v, Verification>),
+    Verifications(std::slice::Iter<'v, CertificateVerification>),
 }
 
-impl<'v> Values<'v> {
+impl<'v> FieldValues<'v> {
     const NONE: Self = Self::Few(None, None);
 
     const fn one(value: Option<&'v [u8]>) -> Self {
@@ -295,7 +304,7 @@ impl<'v> Values<'v> {
     }
 }
 
-impl<'v> Iterator for Values<'v> {
+impl<'v> Iterator for FieldValues<'v> {
     type Item = &'v [u8];
 
     fn next(&mut self) -> Option<&'v [u8]> {

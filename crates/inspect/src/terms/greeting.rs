@@ -7,11 +7,11 @@ use std::fmt;
 
 /// A protocol of the table.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Greeting(u8);
+pub struct GreetingProtocol(u8);
 
 /// Form of a protocol's replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Dialect {
+pub enum GreetingDialect {
     /// Three digits, then a space, or `-` if more lines follow: RFC 5321 section 4.2.1, RFC 959 section
     /// 4.2.
     Code,
@@ -23,10 +23,10 @@ pub enum Dialect {
 
 /// Facts about one protocol.
 #[derive(Debug)]
-struct Row {
+struct GreetingRow {
     /// Name in rules, events and metrics; also nmap's name of the service.
     name: &'static str,
-    dialect: Dialect,
+    dialect: GreetingDialect,
     /// Possible starts of the first reply.
     openings: &'static [&'static str],
     /// Usual ports: the first is a scan's default.
@@ -46,11 +46,11 @@ struct Row {
     fingerprints: &'static str,
 }
 
-const TABLE: &[Row] = &[
+const TABLE: &[GreetingRow] = &[
     // RFC 5321; STARTTLS is RFC 3207.
-    Row {
+    GreetingRow {
         name: "smtp",
-        dialect: Dialect::Code,
+        dialect: GreetingDialect::Code,
         openings: &["220", "421", "521", "554"],
         ports: &[25, 587, 2525],
         words: &["SMTP", "LMTP", "Postfix", "Exim", "Sendmail"],
@@ -61,9 +61,9 @@ const TABLE: &[Row] = &[
         fingerprints: "smtp.banner",
     },
     // RFC 959; AUTH TLS is RFC 4217.
-    Row {
+    GreetingRow {
         name: "ftp",
-        dialect: Dialect::Code,
+        dialect: GreetingDialect::Code,
         openings: &["220", "120", "421", "530"],
         ports: &[21, 2121],
         words: &["FTP"],
@@ -74,9 +74,9 @@ const TABLE: &[Row] = &[
         fingerprints: "ftp.banner",
     },
     // RFC 1939; STLS is RFC 2595.
-    Row {
+    GreetingRow {
         name: "pop3",
-        dialect: Dialect::Status,
+        dialect: GreetingDialect::Status,
         openings: &["+OK", "-ERR"],
         ports: &[110],
         words: &[],
@@ -87,9 +87,9 @@ const TABLE: &[Row] = &[
         fingerprints: "pop3.banner",
     },
     // RFC 9051.
-    Row {
+    GreetingRow {
         name: "imap",
-        dialect: Dialect::Untagged,
+        dialect: GreetingDialect::Untagged,
         openings: &["* OK", "* PREAUTH", "* BYE"],
         ports: &[143],
         words: &[],
@@ -101,7 +101,7 @@ const TABLE: &[Row] = &[
     },
 ];
 
-impl Greeting {
+impl GreetingProtocol {
     /// Number of protocols.
     pub const COUNT: usize = TABLE.len();
 
@@ -126,7 +126,7 @@ impl Greeting {
     }
 
     /// Form of its replies.
-    pub const fn dialect(self) -> Dialect {
+    pub const fn dialect(self) -> GreetingDialect {
         self.row().dialect
     }
 
@@ -170,12 +170,12 @@ impl Greeting {
         self.row().fingerprints
     }
 
-    const fn row(self) -> &'static Row {
+    const fn row(self) -> &'static GreetingRow {
         &TABLE[self.index()]
     }
 }
 
-impl fmt::Debug for Greeting {
+impl fmt::Debug for GreetingProtocol {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.name())
     }
@@ -187,10 +187,10 @@ mod tests {
 
     #[test]
     fn each_row_has_a_name_and_ports_of_its_own() {
-        for greeting in Greeting::all() {
-            assert_eq!(Greeting::named(greeting.name()), Some(greeting));
+        for greeting in GreetingProtocol::all() {
+            assert_eq!(GreetingProtocol::named(greeting.name()), Some(greeting));
             assert!(!greeting.ports().is_empty() && !greeting.openings().is_empty());
-            for other in Greeting::all().filter(|other| *other != greeting) {
+            for other in GreetingProtocol::all().filter(|other| *other != greeting) {
                 assert!(greeting.ports().iter().all(|port| !other.ports().contains(port)));
             }
         }
@@ -198,8 +198,9 @@ mod tests {
 
     #[test]
     fn those_of_one_dialect_can_be_told_apart() {
-        for greeting in Greeting::all() {
-            let siblings = Greeting::all().filter(|other| other.dialect() == greeting.dialect()).count();
+        for greeting in GreetingProtocol::all() {
+            let siblings =
+                GreetingProtocol::all().filter(|other| other.dialect() == greeting.dialect()).count();
             assert!(siblings == 1 || !greeting.words().is_empty(), "{greeting:?}");
         }
     }

@@ -6,9 +6,9 @@ use sha2::{Digest as _, Sha256};
 
 /// SHA-256 of some bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Digest([u8; 32]);
+pub struct Sha256Digest([u8; 32]);
 
-impl Digest {
+impl Sha256Digest {
     /// The digest of these bytes.
     pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
@@ -21,7 +21,7 @@ impl Digest {
 }
 
 /// Hexadecimal digits.
-impl fmt::Display for Digest {
+impl fmt::Display for Sha256Digest {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&super::hexadecimal(&self.0))
     }

@@ -11,9 +11,9 @@ mod tls;
 
 pub use self::anomaly::{Anomaly, AnomalyLayer, AnomalySet};
 pub use self::backoff::Backoff;
-pub use self::greeting::{Dialect, Greeting};
-pub use self::quic::{QuicVersion, Transport};
-pub use self::tls::{AlertCode, CipherSuite, TlsVersion, Verification, is_grease};
+pub use self::greeting::{GreetingDialect, GreetingProtocol};
+pub use self::quic::{QuicVersion, TransportProtocol};
+pub use self::tls::{AlertCode, CertificateVerification, CipherSuite, TlsVersion, is_grease};
 
 use std::fmt;
 use std::net::IpAddr;
@@ -112,20 +112,20 @@ pub enum Protocol {
     /// TLS up to its encrypted part, RFC 8446.
     Tls,
     /// A protocol whose server speaks first, in lines of text.
-    Greeting(Greeting),
+    Greeting(GreetingProtocol),
     /// Any other protocol: named by its first bytes, and not read.
     Other,
 }
 
 impl Protocol {
     /// Number of protocols: the length of a table by [`Protocol::index`].
-    pub const COUNT: usize = 4 + Greeting::COUNT;
+    pub const COUNT: usize = 4 + GreetingProtocol::COUNT;
 
     /// All of them.
     pub fn all() -> impl Iterator<Item = Self> {
         [Self::Ssh, Self::Http, Self::Tls]
             .into_iter()
-            .chain(Greeting::all().map(Self::Greeting))
+            .chain(GreetingProtocol::all().map(Self::Greeting))
             .chain([Self::Other])
     }
 
@@ -157,7 +157,7 @@ impl Protocol {
             Self::Http => 1,
             Self::Tls => 2,
             Self::Greeting(greeting) => 3 + greeting.index(),
-            Self::Other => 3 + Greeting::COUNT,
+            Self::Other => 3 + GreetingProtocol::COUNT,
         }
     }
 }
@@ -201,7 +201,7 @@ pub struct Endpoint {
 
 /// The ends of a connection, the same for both directions of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Endpoints {
+pub struct FlowEndpoints {
     /// The end that opened the connection (or seems to have, if the start was not seen).
     pub client: Endpoint,
     /// The end that accepted it.
@@ -210,7 +210,7 @@ pub struct Endpoints {
 
 /// The action of a matching rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Action {
+pub enum RuleAction {
     /// Allow the flow; no further rule is tried.
     Accept,
     /// Report.
@@ -227,7 +227,7 @@ pub enum Action {
     Allow,
 }
 
-impl Action {
+impl RuleAction {
     /// The name in rules, events and metrics.
     pub const fn name(self) -> &'static str {
         match self {
@@ -287,7 +287,7 @@ impl Severity {
 
 /// The verdict about a package under an advisory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Verdict {
+pub enum AdvisoryVerdict {
     /// The package has the weakness.
     Vulnerable,
     /// The package has the fix, or never had the weakness.
@@ -296,7 +296,7 @@ pub enum Verdict {
     Unknown,
 }
 
-impl Verdict {
+impl AdvisoryVerdict {
     /// All verdicts with their names in rules and events.
     pub const NAMES: [(&'static str, Self); 3] =
         [("vulnerable", Self::Vulnerable), ("mended", Self::Mended), ("unknown", Self::Unknown)];

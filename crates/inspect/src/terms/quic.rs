@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 /// The transport protocol of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Transport {
+pub enum TransportProtocol {
     /// TCP, RFC 9293.
     #[default]
     Tcp,
@@ -12,7 +12,7 @@ pub enum Transport {
     Udp,
 }
 
-impl Transport {
+impl TransportProtocol {
     /// The name in EVE's `proto`.
     pub const fn name(self) -> &'static str {
         match self {

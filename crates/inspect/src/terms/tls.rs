@@ -16,7 +16,7 @@ pub struct AlertCode(pub u8);
 
 /// Result of verifying a server's certificate against authorities, a name and the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Verification {
+pub enum CertificateVerification {
     /// Every check succeeded.
     Valid,
     /// Its validity, or that of one above it, is over.
@@ -37,7 +37,7 @@ pub enum Verification {
     Unusable,
 }
 
-impl Verification {
+impl CertificateVerification {
     const NAMES: [(&'static str, Self); 9] = [
         ("valid", Self::Valid),
         ("expired", Self::Expired),

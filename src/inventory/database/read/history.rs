@@ -7,20 +7,23 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 
-use super::{Database, FOUND, Found, SERVICES, Service, Time, address_of, condition, found, octets, service};
-use crate::database::Link;
-use crate::database::{DatabaseError, Row, values};
-use crate::inventory::filter::Filter;
-use crate::inventory::moment::Moment;
+use super::{
+    FOUND, InventoryDatabase, InventoryTime, SERVICES, ServiceFinding, ServiceRecord, address_of, condition,
+    found, octets, service,
+};
+use crate::database::DatabaseConnection;
+use crate::database::{DatabaseError, QueryRow, values};
+use crate::inventory::filter::ServiceFilter;
+use crate::inventory::moment::TimeReference;
 use crate::inventory::store::StoreError;
 
 /// Something that became different.
 #[derive(Debug, Clone, Serialize)]
-pub struct Change {
+pub struct InventoryChange {
     /// Its number, which increases with time.
     pub id: i64,
     /// Time of the change.
-    pub at: Time,
+    pub at: InventoryTime,
     /// `new_host`, `new_service`, `new_client`, `banner_changed`, `hassh_changed`, `certificate_changed`,
     /// `host_key_changed`, `new_host_key`, `finding_new`, `finding_gone`, `service_gone`, `service_back`.
     pub kind: String,
@@ -42,7 +45,7 @@ pub struct Change {
     pub sensor: String,
 }
 
-impl Change {
+impl InventoryChange {
     /// Returns `192.0.2.1:22`; for a client, the address.
     pub fn place(&self) -> String {
         crate::inventory::place(&self.address, self.port)
@@ -65,9 +68,9 @@ pub struct PastRun {
     /// Description of its targets or files.
     pub about: String,
     /// Time of its start.
-    pub started: Time,
+    pub started: InventoryTime,
     /// Time of its end, if it has ended.
-    pub ended: Option<Time>,
+    pub ended: Option<InventoryTime>,
     /// `running`, `done`, `killed`.
     pub state: String,
     /// Number of sightings that could not be kept.
@@ -80,30 +83,30 @@ pub struct HostRecord {
     /// Its address.
     pub address: String,
     /// Time of its first sighting.
-    pub first_seen: Time,
+    pub first_seen: InventoryTime,
     /// Its services, and its client side.
-    pub services: Vec<History>,
+    pub services: Vec<ServiceHistory>,
     /// The services to which it connected.
-    pub visited: Vec<Contact>,
+    pub visited: Vec<ClientContact>,
 }
 
 /// Everything about a service.
 #[derive(Debug, Clone, Serialize)]
-pub struct History {
+pub struct ServiceHistory {
     /// The service as in listings, including findings that are gone.
     #[serde(flatten)]
-    pub service: Service,
+    pub service: ServiceRecord,
     /// All its banners, the latest first.
-    pub said: Vec<Said>,
+    pub said: Vec<ServiceBanner>,
     /// The clients that connected.
-    pub clients: Vec<Contact>,
+    pub clients: Vec<ClientContact>,
     /// Its changes, the latest first.
-    pub changes: Vec<Change>,
+    pub changes: Vec<InventoryChange>,
 }
 
 /// A banner of a service.
 #[derive(Debug, Clone, Serialize)]
-pub struct Said {
+pub struct ServiceBanner {
     /// `banner`, `hassh`, `certificate` or `host_key`.
     pub kind: String,
     /// The text; may be empty.
@@ -111,16 +114,16 @@ pub struct Said {
     /// The sensor, `guard/edge`.
     pub sensor: String,
     /// Time of the first sighting.
-    pub first_seen: Time,
+    pub first_seen: InventoryTime,
     /// Time of the last sighting.
-    pub last_seen: Time,
+    pub last_seen: InventoryTime,
     /// Number of sightings.
     pub count: i64,
 }
 
 /// A banner that was sent to one peer.
 #[derive(Debug, Clone)]
-pub(in crate::inventory) struct SaidTo {
+pub(in crate::inventory) struct PeerBanner {
     /// The text; may be empty.
     pub(in crate::inventory) banner: String,
     /// The rule that matched it; empty if none did.
@@ -130,12 +133,12 @@ pub(in crate::inventory) struct SaidTo {
     /// Number of connections, summed over all sensors.
     pub(in crate::inventory) connections: i64,
     /// Time of the last one.
-    pub(in crate::inventory) last_seen: Time,
+    pub(in crate::inventory) last_seen: InventoryTime,
 }
 
 /// A client and a service, one of which is known from the context.
 #[derive(Debug, Clone, Serialize)]
-pub struct Contact {
+pub struct ClientContact {
     /// The address of the other one.
     pub address: String,
     /// The service's port.
@@ -143,9 +146,9 @@ pub struct Contact {
     /// The protocol of the service.
     pub protocol: String,
     /// Time of the first connection.
-    pub first_seen: Time,
+    pub first_seen: InventoryTime,
     /// Time of the last connection.
-    pub last_seen: Time,
+    pub last_seen: InventoryTime,
     /// Number of connections.
     pub count: i64,
 }
@@ -177,19 +180,19 @@ const SAID_TO: &str = "SELECT b.text, p.rule, p.peer, p.port, CAST(sum(p.count) 
   FROM banner_peers p JOIN banners b ON b.id = p.banner
   WHERE p.service = ?1 GROUP BY b.text, p.rule, p.peer, p.port ORDER BY 6 DESC, b.text, p.peer, p.port";
 
-impl Database {
+impl InventoryDatabase {
     /// Passes the changes after `since` and until `until`, of services that a filter selects, in the
     /// order of time.
     ///
     /// Errors of the database or of `show`.
     pub fn changes<E: From<StoreError>>(
         &self,
-        (since, until): (Time, Time),
-        filter: &Filter,
-        mut show: impl FnMut(Change) -> Result<(), E>,
+        (since, until): (InventoryTime, InventoryTime),
+        filter: &ServiceFilter,
+        mut show: impl FnMut(InventoryChange) -> Result<(), E>,
     ) -> Result<(), E> {
         let filter = &self.read(self.settled(filter))?;
-        let (condition, values) = condition(filter, Time::now());
+        let (condition, values) = condition(filter, InventoryTime::now());
         let text = format!(
             "{CHANGES} WHERE c.at > {} AND c.at <= {} AND {condition} ORDER BY c.at, c.id",
             since.millis(),
@@ -208,8 +211,12 @@ impl Database {
     ///
     /// # Errors
     /// What the database says.
-    pub fn difference(&self, times: (Time, Time), filter: &Filter) -> Result<Vec<Change>, StoreError> {
-        let mut places: BTreeMap<(IpAddr, u16, String), Vec<Change>> = BTreeMap::new();
+    pub fn difference(
+        &self,
+        times: (InventoryTime, InventoryTime),
+        filter: &ServiceFilter,
+    ) -> Result<Vec<InventoryChange>, StoreError> {
+        let mut places: BTreeMap<(IpAddr, u16, String), Vec<InventoryChange>> = BTreeMap::new();
         self.changes(times, filter, |change| -> Result<(), StoreError> {
             let address = change.address.parse().unwrap_or(IpAddr::from([0, 0, 0, 0]));
             let place = places.entry((address, change.port, change.protocol.clone())).or_default();
@@ -223,14 +230,14 @@ impl Database {
     ///
     /// # Errors
     /// There is no such run, or it has not ended.
-    pub fn time_of(&self, moment: Moment) -> Result<Time, StoreError> {
+    pub fn time_of(&self, moment: TimeReference) -> Result<InventoryTime, StoreError> {
         let run = match moment {
-            Moment::Run(run) => run,
-            other => return Ok(other.time(SystemTime::now().into()).unwrap_or(Time::now())),
+            TimeReference::Run(run) => run,
+            other => return Ok(other.time(SystemTime::now().into()).unwrap_or(InventoryTime::now())),
         };
         let ended = "SELECT ended FROM runs WHERE id = ?1";
         let ended = self.read(self.link.one(ended, values![run], |row| row.get::<Option<i64>>(0)))?;
-        ended.flatten().map(Time::from_millis).ok_or(StoreError::Run(run))
+        ended.flatten().map(InventoryTime::from_millis).ok_or(StoreError::Run(run))
     }
 
     /// Returns every run, in the order of starts.
@@ -245,8 +252,8 @@ impl Database {
                 run: row.get(0)?,
                 sensor: row.get(1)?,
                 about: row.get(2)?,
-                started: Time(row.get(3)?),
-                ended: row.get::<Option<i64>>(4)?.map(Time),
+                started: InventoryTime(row.get(3)?),
+                ended: row.get::<Option<i64>>(4)?.map(InventoryTime),
                 state: row.get(5)?,
                 lost: row.get(6)?,
             })
@@ -265,7 +272,10 @@ impl Database {
     ///
     /// # Errors
     /// What the database says.
-    pub(in crate::inventory) fn clients(&self, service: &Service) -> Result<Vec<Contact>, StoreError> {
+    pub(in crate::inventory) fn clients(
+        &self,
+        service: &ServiceRecord,
+    ) -> Result<Vec<ClientContact>, StoreError> {
         self.read(self.contacts(CLIENTS, service.id))
     }
 
@@ -273,14 +283,17 @@ impl Database {
     ///
     /// # Errors
     /// What the database says.
-    pub(in crate::inventory) fn said_to(&self, service: &Service) -> Result<Vec<SaidTo>, StoreError> {
+    pub(in crate::inventory) fn said_to(
+        &self,
+        service: &ServiceRecord,
+    ) -> Result<Vec<PeerBanner>, StoreError> {
         self.read(self.link.all(SAID_TO, values![service.id], |row| {
-            Ok(SaidTo {
+            Ok(PeerBanner {
                 banner: row.get(0)?,
                 rule: row.get(1)?,
                 peer: SocketAddr::new(address_of(row, 2)?, row.get(3)?),
                 connections: row.get(4)?,
-                last_seen: Time(row.get(5)?),
+                last_seen: InventoryTime(row.get(5)?),
             })
         }))
     }
@@ -289,7 +302,7 @@ impl Database {
         let found = self.link.one(
             "SELECT id, address, first_seen FROM hosts WHERE octets = ?1",
             values![octets(address.to_canonical())],
-            |row| Ok((row.get::<i64>(0)?, row.get(1)?, Time(row.get(2)?))),
+            |row| Ok((row.get::<i64>(0)?, row.get(1)?, InventoryTime(row.get(2)?))),
         )?;
         let Some((id, address, first_seen)) = found else { return Ok(None) };
         let query = format!("{SERVICES} WHERE s.host = ?1 ORDER BY s.port, s.protocol");
@@ -299,7 +312,7 @@ impl Database {
         Ok(Some(HostRecord { address, first_seen, services, visited }))
     }
 
-    fn history(&self, mut service: Service) -> Result<History, DatabaseError> {
+    fn history(&self, mut service: ServiceRecord) -> Result<ServiceHistory, DatabaseError> {
         let id = service.id;
         service.findings = self.all_findings(id)?;
         service.sensors = self.sensors(id)?;
@@ -307,33 +320,33 @@ impl Database {
              JOIN banners ON banners.id = banner JOIN sensors ON sensors.id = sensor
              WHERE service = ?1 ORDER BY last_seen DESC, kind";
         let said = self.link.all(query, values![id], |row| {
-            Ok(Said {
+            Ok(ServiceBanner {
                 kind: row.get(0)?,
                 text: row.get(1)?,
                 sensor: row.get(2)?,
-                first_seen: Time(row.get(3)?),
-                last_seen: Time(row.get(4)?),
+                first_seen: InventoryTime(row.get(3)?),
+                last_seen: InventoryTime(row.get(4)?),
                 count: row.get(5)?,
             })
         })?;
         let clients = self.contacts(CLIENTS, id)?;
         let query = format!("{CHANGES} WHERE c.service = ?1 ORDER BY c.at DESC, c.id DESC");
         let changes = self.link.all(&query, values![id], change)?;
-        Ok(History { service, said, clients, changes })
+        Ok(ServiceHistory { service, said, clients, changes })
     }
 
-    fn all_findings(&self, service: i64) -> Result<Vec<Found>, DatabaseError> {
+    fn all_findings(&self, service: i64) -> Result<Vec<ServiceFinding>, DatabaseError> {
         self.link.all(&format!("{FOUND} WHERE service = ?1 GROUP BY rule"), values![service], found)
     }
 
-    fn contacts(&self, query: &str, id: i64) -> Result<Vec<Contact>, DatabaseError> {
+    fn contacts(&self, query: &str, id: i64) -> Result<Vec<ClientContact>, DatabaseError> {
         self.link.all(query, values![id], |row| {
-            Ok(Contact {
+            Ok(ClientContact {
                 address: row.get(0)?,
                 port: row.get(1)?,
                 protocol: row.get(2)?,
-                first_seen: Time(row.get(3)?),
-                last_seen: Time(row.get(4)?),
+                first_seen: InventoryTime(row.get(3)?),
+                last_seen: InventoryTime(row.get(4)?),
                 count: row.get(5)?,
             })
         })
@@ -341,22 +354,22 @@ impl Database {
 }
 
 /// Returns the number of the latest change, 0 if there is none.
-pub(in crate::inventory::database) fn latest_change(link: &Link) -> Result<i64, DatabaseError> {
+pub(in crate::inventory::database) fn latest_change(link: &DatabaseConnection) -> Result<i64, DatabaseError> {
     link.sole("SELECT coalesce(max(id), 0) FROM changes", &[], |row| row.get(0))
 }
 
 /// Returns the changes after the change with this number.
 pub(in crate::inventory::database) fn changes_since(
-    link: &Link,
+    link: &DatabaseConnection,
     id: i64,
-) -> Result<Vec<Change>, DatabaseError> {
+) -> Result<Vec<InventoryChange>, DatabaseError> {
     link.all(&format!("{CHANGES} WHERE c.id > ?1 ORDER BY c.id"), values![id], change)
 }
 
-pub(super) fn change(row: &Row<'_>) -> Result<Change, DatabaseError> {
-    Ok(Change {
+pub(super) fn change(row: &QueryRow<'_>) -> Result<InventoryChange, DatabaseError> {
+    Ok(InventoryChange {
         id: row.get(0)?,
-        at: Time(row.get(1)?),
+        at: InventoryTime(row.get(1)?),
         kind: row.get(2)?,
         address: row.get(3)?,
         port: row.get(4)?,
@@ -370,7 +383,7 @@ pub(super) fn change(row: &Row<'_>) -> Result<Change, DatabaseError> {
 }
 
 /// Adds a change to those of its service; it may cancel or extend one of them.
-fn net(changes: &mut Vec<Change>, change: Change) {
+fn net(changes: &mut Vec<InventoryChange>, change: InventoryChange) {
     let undone = match change.kind.as_str() {
         "service_back" => Some("service_gone"),
         "service_gone" => Some("service_back"),

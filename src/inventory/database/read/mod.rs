@@ -14,27 +14,27 @@ use std::time::{Duration, SystemTime};
 use ipnet::IpNet;
 use serde::{Serialize, Serializer};
 
-pub(in crate::inventory) use self::history::SaidTo;
-pub use self::history::{Change, Contact, History, HostRecord, PastRun, Said};
+pub(in crate::inventory) use self::history::PeerBanner;
+pub use self::history::{ClientContact, HostRecord, InventoryChange, PastRun, ServiceBanner, ServiceHistory};
 pub(super) use self::history::{changes_since, latest_change};
-pub use self::overview::Overview;
-pub use self::page::{Cursor, HostRow};
-pub use self::rules::Rule;
-pub use self::top::Count;
-use super::{Database, millis, octets};
+pub use self::overview::InventoryOverview;
+pub use self::page::{HostRow, ServiceCursor};
+pub use self::rules::RuleSummary;
+pub use self::top::ValueCount;
+use super::{InventoryDatabase, millis, octets};
 use crate::database::{DatabaseError, values};
-use crate::database::{Row, Value};
+use crate::database::{QueryRow, SqlParameter};
 use crate::event::Timestamp;
-use crate::inventory::filter::{Filter, Term, Test};
+use crate::inventory::filter::{FilterTerm, ServiceFilter, TermTest};
 use crate::inventory::store::StoreError;
 
 /// A time in the inventory: milliseconds since the Unix epoch, shown in UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Time(i64);
+pub struct InventoryTime(i64);
 
 /// A service as in listings.
 #[derive(Debug, Clone, Serialize)]
-pub struct Service {
+pub struct ServiceRecord {
     #[serde(skip)]
     id: i64,
     /// Its host.
@@ -70,18 +70,18 @@ pub struct Service {
     /// Fingerprint and type of its last host key.
     pub host_key: Option<String>,
     /// Time of the first sighting.
-    pub first_seen: Time,
+    pub first_seen: InventoryTime,
     /// Time of the last sighting.
-    pub last_seen: Time,
+    pub last_seen: InventoryTime,
     /// The sensors, `guard/edge`.
     pub sensors: Vec<String>,
     /// Its open findings.
-    pub findings: Vec<Found>,
+    pub findings: Vec<ServiceFinding>,
 }
 
 /// A finding about a service.
 #[derive(Debug, Clone, Serialize)]
-pub struct Found {
+pub struct ServiceFinding {
     /// The rule's id.
     pub rule: String,
     /// Its title.
@@ -93,16 +93,16 @@ pub struct Found {
     /// `open`, or `gone`: the banner has changed.
     pub state: String,
     /// Time of the first match.
-    pub first_seen: Time,
+    pub first_seen: InventoryTime,
     /// Time of the last match.
-    pub last_seen: Time,
+    pub last_seen: InventoryTime,
     /// Number of matches.
     pub count: i64,
     /// Number of connections that were blocked for it.
     pub blocked: i64,
 }
 
-impl Service {
+impl ServiceRecord {
     /// Returns `192.0.2.1:22`; for a client, the address.
     pub fn place(&self) -> String {
         crate::inventory::place(&self.address, self.port)
@@ -132,18 +132,18 @@ const FOUND: &str =
     "SELECT rule, max(title), max(severity), max(verdict), max(state), min(first_seen), max(last_seen),
   CAST(sum(count) AS INTEGER), CAST(sum(blocked) AS INTEGER) FROM findings";
 
-impl Database {
+impl InventoryDatabase {
     /// Passes every service that a filter selects, in the order of addresses and ports.
     ///
     /// # Errors
     /// Errors of the database or of `show`.
     pub fn services<E: From<StoreError>>(
         &self,
-        filter: &Filter,
-        mut show: impl FnMut(Service) -> Result<(), E>,
+        filter: &ServiceFilter,
+        mut show: impl FnMut(ServiceRecord) -> Result<(), E>,
     ) -> Result<(), E> {
         let filter = &self.read(self.settled(filter))?;
-        let (condition, values) = condition(filter, Time::now());
+        let (condition, values) = condition(filter, InventoryTime::now());
         let text = format!(
             "{SERVICES} WHERE {condition} ORDER BY length(h.octets), h.octets, s.port, s.side, s.protocol"
         );
@@ -164,11 +164,11 @@ impl Database {
     /// Errors of the database or of `show`.
     pub(in crate::inventory) fn unanswered<E: From<StoreError>>(
         &self,
-        filter: &Filter,
-        mut show: impl FnMut(Service, IpAddr, i64) -> Result<(), E>,
+        filter: &ServiceFilter,
+        mut show: impl FnMut(ServiceRecord, IpAddr, i64) -> Result<(), E>,
     ) -> Result<(), E> {
         let filter = &self.read(self.settled(filter))?;
-        let (condition, values) = condition(filter, Time::now());
+        let (condition, values) = condition(filter, InventoryTime::now());
         let text =
             format!("{UNANSWERED} WHERE {condition} ORDER BY length(s.octets), s.octets, s.port, s.protocol");
         self.each(&text, &values, |row| {
@@ -183,28 +183,28 @@ impl Database {
     fn each<E: From<StoreError>>(
         &self,
         text: &str,
-        values: &[Value<'_>],
-        mut show: impl FnMut(&Row<'_>) -> Result<ControlFlow<()>, E>,
+        values: &[SqlParameter<'_>],
+        mut show: impl FnMut(&QueryRow<'_>) -> Result<ControlFlow<()>, E>,
     ) -> Result<(), E> {
         // Errors of the database get the place added.
-        enum Ending<E> {
+        enum VisitError<E> {
             Database(DatabaseError),
             Own(E),
         }
-        impl<E> From<DatabaseError> for Ending<E> {
+        impl<E> From<DatabaseError> for VisitError<E> {
             fn from(error: DatabaseError) -> Self {
                 Self::Database(error)
             }
         }
-        let shown = self.link.each(text, values, |row| show(row).map_err(Ending::Own));
+        let shown = self.link.each(text, values, |row| show(row).map_err(VisitError::Own));
         shown.map_err(|ending| match ending {
-            Ending::Database(error) => self.fault(error).into(),
-            Ending::Own(error) => error,
+            VisitError::Database(error) => self.fault(error).into(),
+            VisitError::Own(error) => error,
         })
     }
 
     /// Prepares a filter for SQL: each distinct version is compared once, instead of each service's.
-    fn settled(&self, filter: &Filter) -> Result<Filter, DatabaseError> {
+    fn settled(&self, filter: &ServiceFilter) -> Result<ServiceFilter, DatabaseError> {
         if !filter.asks_versions() {
             return Ok(filter.clone());
         }
@@ -218,7 +218,7 @@ impl Database {
     }
 
     /// Returns the open findings of a service, the most severe first.
-    fn findings(&self, service: i64) -> Result<Vec<Found>, DatabaseError> {
+    fn findings(&self, service: i64) -> Result<Vec<ServiceFinding>, DatabaseError> {
         let query = format!("{FOUND} WHERE service = ?1 AND state = 'open' GROUP BY rule");
         let mut found = self.link.all(&query, values![service], found)?;
         found.sort_by_key(|found| std::cmp::Reverse(rank(&found.severity)));
@@ -232,15 +232,15 @@ impl Database {
     }
 }
 
-fn found(row: &Row<'_>) -> Result<Found, DatabaseError> {
-    Ok(Found {
+fn found(row: &QueryRow<'_>) -> Result<ServiceFinding, DatabaseError> {
+    Ok(ServiceFinding {
         rule: row.get(0)?,
         title: row.get(1)?,
         severity: row.get(2)?,
         verdict: row.get(3)?,
         state: row.get(4)?,
-        first_seen: Time(row.get(5)?),
-        last_seen: Time(row.get(6)?),
+        first_seen: InventoryTime(row.get(5)?),
+        last_seen: InventoryTime(row.get(6)?),
         count: row.get(7)?,
         blocked: row.get(8)?,
     })
@@ -254,8 +254,8 @@ fn rank(severity: &str) -> usize {
     SEVERITIES.iter().position(|name| *name == severity).unwrap_or(0)
 }
 
-fn service(row: &Row<'_>) -> Result<Service, DatabaseError> {
-    Ok(Service {
+fn service(row: &QueryRow<'_>) -> Result<ServiceRecord, DatabaseError> {
+    Ok(ServiceRecord {
         id: row.get(0)?,
         address: row.get(1)?,
         port: row.get(2)?,
@@ -273,17 +273,17 @@ fn service(row: &Row<'_>) -> Result<Service, DatabaseError> {
         hassh: row.get(14)?,
         certificate: row.get(15)?,
         host_key: row.get(16)?,
-        first_seen: Time(row.get(17)?),
-        last_seen: Time(row.get(18)?),
+        first_seen: InventoryTime(row.get(17)?),
+        last_seen: InventoryTime(row.get(18)?),
         sensors: Vec::new(),
         findings: Vec::new(),
     })
 }
 
-/// Returns a filter as a condition of SQL, except for versions that are not [named](Database::settled).
-fn condition(filter: &Filter, now: Time) -> (String, Vec<Value<'static>>) {
+/// Returns a filter as a condition of SQL, except for versions that are not named.
+fn condition(filter: &ServiceFilter, now: InventoryTime) -> (String, Vec<SqlParameter<'static>>) {
     let mut values = Vec::new();
-    let mut asked = |Term { holds, test }: &Term| {
+    let mut asked = |FilterTerm { holds, test }: &FilterTerm| {
         let condition = one(test, now.0, &mut values)?;
         // An unknown value does not fit.
         Some(if *holds { condition } else { format!("NOT coalesce({condition}, FALSE)") })
@@ -291,7 +291,7 @@ fn condition(filter: &Filter, now: Time) -> (String, Vec<Value<'static>>) {
     // Among a million services, those with a few banners are found by the index. So all conditions about
     // banners are combined, unless all of them are negated.
     let is_of_some = filter.names_banners();
-    let (banners, others): (Vec<&Term>, Vec<&Term>) =
+    let (banners, others): (Vec<&FilterTerm>, Vec<&FilterTerm>) =
         filter.terms.iter().partition(|term| is_of_some && term.test.is_of_banners());
     let banners: Vec<String> = banners.into_iter().filter_map(&mut asked).collect();
     let mut text = match banners.as_slice() {
@@ -305,49 +305,49 @@ fn condition(filter: &Filter, now: Time) -> (String, Vec<Value<'static>>) {
     (text, values)
 }
 
-fn one(test: &Test, now: i64, values: &mut Vec<Value<'static>>) -> Option<String> {
+fn one(test: &TermTest, now: i64, values: &mut Vec<SqlParameter<'static>>) -> Option<String> {
     Some(match test {
-        Test::Is(column, text) => {
+        TermTest::Is(column, text) => {
             values.push(text.to_ascii_lowercase().into());
             format!("lower({column}) = ?")
         }
-        Test::Says(text) => {
+        TermTest::Says(text) => {
             values.push(text.to_lowercase().into());
             "instr(lower(b.text), ?) > 0".to_owned()
         }
-        Test::Version(_) => return None,
-        Test::OneOf(versions) if versions.is_empty() => "FALSE".to_owned(),
-        Test::OneOf(versions) => {
+        TermTest::Version(_) => return None,
+        TermTest::OneOf(versions) if versions.is_empty() => "FALSE".to_owned(),
+        TermTest::OneOf(versions) => {
             values.extend(versions.iter().map(|version| version.clone().into()));
             format!("b.version IN ({})", vec!["?"; versions.len()].join(", "))
         }
-        Test::HostKey(text) => {
+        TermTest::HostKey(text) => {
             // The text is a whole word prefix: `!` is the character after the space.
             values.extend([text.clone().into(), format!("{text} ").into(), format!("{text}!").into()]);
             "s.host_key IN (SELECT k.id FROM banners k WHERE k.protocol = 'ssh' AND k.side = 'server' AND k.kind = 'host_key'
                AND (k.text = ? OR (k.text > ? AND k.text < ?)))"
                 .to_owned()
         }
-        Test::Net(network) => {
+        TermTest::Net(network) => {
             let (first, last) = range(network);
             values.extend([first.clone().into(), last.into(), (first.len() as i64).into()]);
             "(h.octets BETWEEN ? AND ? AND length(h.octets) = ?)".to_owned()
         }
-        Test::Port(port) => {
+        TermTest::Port(port) => {
             values.push(i64::from(*port).into());
             "s.port = ?".to_owned()
         }
-        Test::Within(column, age) => {
+        TermTest::Within(column, age) => {
             let since = now.saturating_sub(i64::try_from(age.as_millis()).unwrap_or(i64::MAX));
             values.push(since.into());
             format!("{column} >= ?")
         }
-        Test::Finding(text) => {
+        TermTest::Finding(text) => {
             values.extend([text.to_lowercase().into(), text.clone().into()]);
             "EXISTS (SELECT 1 FROM findings f WHERE f.service = s.id AND f.state = 'open' AND (f.severity = ? OR f.rule = ?))"
                 .to_owned()
         }
-        Test::Sensor(text) => {
+        TermTest::Sensor(text) => {
             values.extend([text.clone().into(), text.clone().into()]);
             "EXISTS (SELECT 1 FROM sightings g JOIN sensors n ON n.id = g.sensor
                WHERE g.service = s.id AND (n.name = ? OR n.source || '/' || n.name = ?))"
@@ -365,14 +365,14 @@ fn range(network: &IpNet) -> (Vec<u8>, Vec<u8>) {
 }
 
 /// Returns the address in a column of bytes.
-pub(super) fn address_of(row: &Row<'_>, column: usize) -> Result<IpAddr, DatabaseError> {
+pub(super) fn address_of(row: &QueryRow<'_>, column: usize) -> Result<IpAddr, DatabaseError> {
     let octets: Vec<u8> = row.get(column)?;
     let four = <[u8; 4]>::try_from(octets.as_slice()).map(|octets| Ipv4Addr::from(octets).into());
     let six = || <[u8; 16]>::try_from(octets.as_slice()).map(|octets| Ipv6Addr::from(octets).into());
     four.or_else(|_| six()).map_err(|_| DatabaseError::Column(column))
 }
 
-impl Time {
+impl InventoryTime {
     /// Returns the current time.
     pub fn now() -> Self {
         SystemTime::now().into()
@@ -407,26 +407,26 @@ impl Time {
 }
 
 /// `2026-01-31 12:00:00`, UTC.
-impl fmt::Display for Time {
+impl fmt::Display for InventoryTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text("%Y-%m-%d %H:%M:%S"))
     }
 }
 
 /// RFC 3339 with milliseconds.
-impl Serialize for Time {
+impl Serialize for InventoryTime {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&self.text("%Y-%m-%dT%H:%M:%S%.3fZ"))
     }
 }
 
-impl From<SystemTime> for Time {
+impl From<SystemTime> for InventoryTime {
     fn from(time: SystemTime) -> Self {
         Timestamp::from(time).into()
     }
 }
 
-impl From<Timestamp> for Time {
+impl From<Timestamp> for InventoryTime {
     fn from(time: Timestamp) -> Self {
         Self(millis(time))
     }

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{Database, SEVERITIES, Time};
+use super::{InventoryDatabase, InventoryTime, SEVERITIES};
 use crate::database::{DatabaseError, values};
 use crate::inventory::store::StoreError;
 
 /// Numbers of the inventory, and recent changes.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Overview {
+pub struct InventoryOverview {
     /// Number of hosts.
     pub hosts: i64,
     /// Number of servers that are present.
@@ -29,12 +29,12 @@ pub struct Overview {
     /// True if there were more changes than are counted.
     pub more: bool,
     /// Rules that blocked connections, the latest first.
-    pub stopped: Vec<Stopped>,
+    pub stopped: Vec<BlockingRule>,
 }
 
 /// A rule that has blocked connections.
 #[derive(Debug, Clone, Serialize)]
-pub struct Stopped {
+pub struct BlockingRule {
     /// Its id.
     pub rule: String,
     /// Its title.
@@ -46,7 +46,7 @@ pub struct Stopped {
     /// Number of services and clients with findings of it, open or gone.
     pub services: i64,
     /// Time of its last match.
-    pub last_seen: Time,
+    pub last_seen: InventoryTime,
 }
 
 /// Largest number of rules in the list.
@@ -58,26 +58,26 @@ const COUNTED: i64 = 100_000;
 const HOURS: usize = 24;
 const HOUR: i64 = 3_600_000;
 
-impl Database {
+impl InventoryDatabase {
     /// Returns the overview at `now`.
     ///
     /// # Errors
     /// What the database says.
-    pub fn overview(&self, now: Time) -> Result<Overview, StoreError> {
+    pub fn overview(&self, now: InventoryTime) -> Result<InventoryOverview, StoreError> {
         self.read(self.sum_up(now))
     }
 
-    fn sum_up(&self, now: Time) -> Result<Overview, DatabaseError> {
+    fn sum_up(&self, now: InventoryTime) -> Result<InventoryOverview, DatabaseError> {
         let link = &self.link;
         let count = |query: &str| link.sole(query, &[], |row| row.get::<i64>(0));
         // Most services are servers that are present. So the others are counted by their index and
         // subtracted.
         let all = count("SELECT count(*) FROM services")?;
-        let mut overview = Overview {
+        let mut overview = InventoryOverview {
             hosts: count("SELECT count(*) FROM hosts")?,
             clients: count("SELECT count(*) FROM services WHERE side = 'client'")?,
             gone: count("SELECT count(*) FROM services WHERE side = 'server' AND state = 'gone'")?,
-            ..Overview::default()
+            ..InventoryOverview::default()
         };
         overview.servers = all - overview.clients - overview.gone;
         for severity in SEVERITIES.iter().rev() {
@@ -89,20 +89,20 @@ impl Database {
         let stopped = "SELECT rule, title, severity, blocked, services + gone, last_seen
              FROM rules WHERE blocked > 0 ORDER BY last_seen DESC LIMIT ?1";
         overview.stopped = link.all(stopped, values![STOPPED], |row| {
-            Ok(Stopped {
+            Ok(BlockingRule {
                 rule: row.get(0)?,
                 title: row.get(1)?,
                 severity: row.get(2)?,
                 blocked: row.get(3)?,
                 services: row.get(4)?,
-                last_seen: Time(row.get(5)?),
+                last_seen: InventoryTime(row.get(5)?),
             })
         })?;
         Ok(overview)
     }
 
     /// Counts the changes after `since`, by kind and by hour.
-    fn count_changes(&self, since: i64, overview: &mut Overview) -> Result<(), DatabaseError> {
+    fn count_changes(&self, since: i64, overview: &mut InventoryOverview) -> Result<(), DatabaseError> {
         let query = "SELECT kind, (at - ?1 - 1) / ?2, count(*)
              FROM (SELECT kind, at FROM changes WHERE at > ?1 ORDER BY at DESC LIMIT ?3) late GROUP BY 1, 2";
         let rows = self.link.all(query, values![since, HOUR, COUNTED], |row| {

@@ -8,9 +8,12 @@ use std::str::FromStr;
 use serde::Serialize;
 
 use super::history::{CHANGES, VERSION, change, latest_change};
-use super::{Change, Database, Found, SERVICES, Service, Time, condition, octets, rank, service};
-use crate::database::{DatabaseError, Value, values};
-use crate::inventory::filter::Filter;
+use super::{
+    InventoryChange, InventoryDatabase, InventoryTime, SERVICES, ServiceFinding, ServiceRecord, condition,
+    octets, rank, service,
+};
+use crate::database::{DatabaseError, SqlParameter, values};
+use crate::inventory::filter::ServiceFilter;
 use crate::inventory::store::StoreError;
 
 /// A host as in listings.
@@ -19,11 +22,11 @@ pub struct HostRow {
     /// Its address.
     pub address: String,
     /// Time of the first sighting.
-    pub first_seen: Time,
+    pub first_seen: InventoryTime,
     /// Time of the last sighting of any of its services.
-    pub last_seen: Time,
+    pub last_seen: InventoryTime,
     /// Its services and its client side, the lowest ports first; limited to a few.
-    pub services: Vec<Service>,
+    pub services: Vec<ServiceRecord>,
     /// Number of its services.
     pub count: i64,
     /// The highest severity of its open findings.
@@ -51,27 +54,27 @@ const LENGTHS: [i64; 2] = [4, 16];
 /// Position in a listing of services: after this service, whether it still exists or not. As text:
 /// `198.51.100.7,22,server,ssh`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cursor {
+pub struct ServiceCursor {
     address: IpAddr,
     port: i64,
     side: String,
     protocol: String,
 }
 
-impl Cursor {
+impl ServiceCursor {
     /// Returns the position after all services of a host.
     fn behind_host(address: IpAddr) -> Self {
         Self { address: address.to_canonical(), port: i64::MAX, side: String::new(), protocol: String::new() }
     }
 }
 
-impl fmt::Display for Cursor {
+impl fmt::Display for ServiceCursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{},{},{},{}", self.address, self.port, self.side, self.protocol)
     }
 }
 
-impl FromStr for Cursor {
+impl FromStr for ServiceCursor {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -83,26 +86,26 @@ impl FromStr for Cursor {
     }
 }
 
-impl Service {
+impl ServiceRecord {
     /// Returns the position after it.
-    pub fn cursor(&self) -> Option<Cursor> {
+    pub fn cursor(&self) -> Option<ServiceCursor> {
         let (side, protocol) = (self.side.clone(), self.protocol.clone());
-        Some(Cursor { address: self.address.parse().ok()?, port: self.port.into(), side, protocol })
+        Some(ServiceCursor { address: self.address.parse().ok()?, port: self.port.into(), side, protocol })
     }
 }
 
-impl Database {
+impl InventoryDatabase {
     /// Returns at most `most` of the services that a filter selects, by address and port, after a
-    /// [cursor](Service::cursor).
+    /// [cursor](ServiceRecord::cursor).
     ///
     /// # Errors
     /// What the database says.
     pub fn services_behind(
         &self,
-        filter: &Filter,
-        cursor: Option<&Cursor>,
+        filter: &ServiceFilter,
+        cursor: Option<&ServiceCursor>,
         most: usize,
-    ) -> Result<Vec<Service>, StoreError> {
+    ) -> Result<Vec<ServiceRecord>, StoreError> {
         self.read(self.some_services(filter, cursor, most))
     }
 
@@ -113,7 +116,7 @@ impl Database {
     /// What the database says.
     pub fn hosts_behind(
         &self,
-        filter: &Filter,
+        filter: &ServiceFilter,
         behind: Option<IpAddr>,
         most: usize,
     ) -> Result<Vec<HostRow>, StoreError> {
@@ -133,12 +136,12 @@ impl Database {
     /// What the database says.
     pub fn changes_before(
         &self,
-        filter: &Filter,
+        filter: &ServiceFilter,
         before: Option<i64>,
         most: usize,
-    ) -> Result<Vec<Change>, StoreError> {
+    ) -> Result<Vec<InventoryChange>, StoreError> {
         let filter = &self.read(self.settled(filter))?;
-        let (condition, values) = condition(filter, Time::now());
+        let (condition, values) = condition(filter, InventoryTime::now());
         let before = before.unwrap_or(i64::MAX);
         let query = format!("{CHANGES} WHERE c.id < {before} AND {condition} ORDER BY c.id DESC");
         self.some_changes(&query, &values, filter, most)
@@ -151,12 +154,12 @@ impl Database {
     /// What the database says.
     pub fn changes_behind(
         &self,
-        filter: &Filter,
+        filter: &ServiceFilter,
         behind: i64,
         most: usize,
-    ) -> Result<(Vec<Change>, i64), StoreError> {
+    ) -> Result<(Vec<InventoryChange>, i64), StoreError> {
         let filter = &self.read(self.settled(filter))?;
-        let (condition, values) = condition(filter, Time::now());
+        let (condition, values) = condition(filter, InventoryTime::now());
         let query = format!("{CHANGES} WHERE c.id > {behind} AND {condition} ORDER BY c.id");
         let latest = self.latest_change()?;
         let changes = self.some_changes(&query, &values, filter, most)?;
@@ -176,10 +179,10 @@ impl Database {
 
     fn some_services(
         &self,
-        filter: &Filter,
-        cursor: Option<&Cursor>,
+        filter: &ServiceFilter,
+        cursor: Option<&ServiceCursor>,
         most: usize,
-    ) -> Result<Vec<Service>, DatabaseError> {
+    ) -> Result<Vec<ServiceRecord>, DatabaseError> {
         let mut services = Vec::new();
         self.visit(filter, cursor, |service| {
             services.push(service);
@@ -195,10 +198,10 @@ impl Database {
     fn some_changes(
         &self,
         query: &str,
-        values: &[Value<'_>],
-        filter: &Filter,
+        values: &[SqlParameter<'_>],
+        filter: &ServiceFilter,
         most: usize,
-    ) -> Result<Vec<Change>, StoreError> {
+    ) -> Result<Vec<InventoryChange>, StoreError> {
         let mut changes = Vec::new();
         let read = self.link.each(query, values, |row| -> Result<_, DatabaseError> {
             if changes.len() == most {
@@ -216,9 +219,9 @@ impl Database {
     /// Passes services in their order until the callback stops.
     fn visit(
         &self,
-        filter: &Filter,
-        behind: Option<&Cursor>,
-        mut show: impl FnMut(Service) -> bool,
+        filter: &ServiceFilter,
+        behind: Option<&ServiceCursor>,
+        mut show: impl FnMut(ServiceRecord) -> bool,
     ) -> Result<(), DatabaseError> {
         let filter = &self.settled(filter)?;
         let tables = if self.is_of_few(filter)? { SERVICES } else { BY_ADDRESS };
@@ -229,7 +232,7 @@ impl Database {
             if is_enough || behind.as_ref().is_some_and(|(_, octets)| length < own(octets)) {
                 continue;
             }
-            let (condition, mut values) = condition(filter, Time::now());
+            let (condition, mut values) = condition(filter, InventoryTime::now());
             let mut text = format!("{tables} WHERE length(h.octets) = {length} AND {condition}");
             if let Some((cursor, octets)) = behind.as_ref().filter(|(_, octets)| own(octets) == length) {
                 text.push_str(
@@ -249,12 +252,12 @@ impl Database {
     }
 
     /// Returns true if banners alone make the filter select few services.
-    fn is_of_few(&self, filter: &Filter) -> Result<bool, DatabaseError> {
+    fn is_of_few(&self, filter: &ServiceFilter) -> Result<bool, DatabaseError> {
         let banners = filter.of_banners();
         if banners.is_empty() {
             return Ok(false);
         }
-        let (condition, values) = condition(&banners, Time::now());
+        let (condition, values) = condition(&banners, InventoryTime::now());
         let query =
             format!("SELECT count(*) FROM (SELECT 1 FROM services s WHERE {condition} LIMIT {SORTED}) few");
         let count: i64 = self.link.sole(&query, &values, |row| row.get(0))?;
@@ -281,11 +284,11 @@ impl Database {
     /// Returns addresses of hosts with services that a filter selects, in order.
     fn hosts_of(
         &self,
-        filter: &Filter,
+        filter: &ServiceFilter,
         behind: Option<IpAddr>,
         most: usize,
     ) -> Result<Vec<String>, DatabaseError> {
-        let behind = behind.map(Cursor::behind_host);
+        let behind = behind.map(ServiceCursor::behind_host);
         let mut addresses: Vec<String> = Vec::new();
         self.visit(filter, behind.as_ref(), |service| {
             if addresses.last() == Some(&service.address) {
@@ -315,8 +318,8 @@ impl Database {
         let severities: Vec<String> = self.link.all(query, values![id], |row| row.get(0))?;
         Ok(HostRow {
             address,
-            first_seen: Time(first_seen),
-            last_seen: Time(last_seen.unwrap_or(first_seen)),
+            first_seen: InventoryTime(first_seen),
+            last_seen: InventoryTime(last_seen.unwrap_or(first_seen)),
             services,
             count,
             severity: severities.into_iter().max_by_key(|severity| rank(severity)),
@@ -324,7 +327,7 @@ impl Database {
     }
 }
 
-impl Found {
+impl ServiceFinding {
     /// True if the finding is open.
     pub fn is_open(&self) -> bool {
         self.state == "open"

@@ -2,14 +2,14 @@
 
 use serde::Serialize;
 
-use super::{Database, Time, condition, rank};
-use crate::database::{DatabaseError, Row};
-use crate::inventory::filter::Filter;
+use super::{InventoryDatabase, InventoryTime, condition, rank};
+use crate::database::{DatabaseError, QueryRow};
+use crate::inventory::filter::ServiceFilter;
 use crate::inventory::store::StoreError;
 
 /// The findings of a rule in the whole inventory.
 #[derive(Debug, Clone, Serialize)]
-pub struct Rule {
+pub struct RuleSummary {
     /// Its id.
     pub rule: String,
     /// Its title.
@@ -25,17 +25,17 @@ pub struct Rule {
     /// Number of blocked connections.
     pub blocked: i64,
     /// Time of the first match.
-    pub first_seen: Time,
+    pub first_seen: InventoryTime,
     /// Time of the last match.
-    pub last_seen: Time,
+    pub last_seen: InventoryTime,
 }
 
-impl Database {
+impl InventoryDatabase {
     /// Returns the rules' findings about the services that a filter selects, the most severe first.
     ///
     /// # Errors
     /// What the database says.
-    pub fn rules(&self, filter: &Filter) -> Result<Vec<Rule>, StoreError> {
+    pub fn rules(&self, filter: &ServiceFilter) -> Result<Vec<RuleSummary>, StoreError> {
         let mut rules =
             self.read(if filter.is_empty() { self.all_rules() } else { self.rules_of(filter) })?;
         rules.sort_by_key(|rule| {
@@ -46,14 +46,14 @@ impl Database {
     }
 
     /// Returns them for all services, from stored sums: counting a million findings takes long.
-    fn all_rules(&self) -> Result<Vec<Rule>, DatabaseError> {
+    fn all_rules(&self) -> Result<Vec<RuleSummary>, DatabaseError> {
         let query =
             "SELECT rule, title, severity, services, gone, count, blocked, first_seen, last_seen FROM rules";
         self.link.all(query, &[], rule)
     }
 
-    fn rules_of(&self, filter: &Filter) -> Result<Vec<Rule>, DatabaseError> {
-        let (condition, values) = condition(&self.settled(filter)?, Time::now());
+    fn rules_of(&self, filter: &ServiceFilter) -> Result<Vec<RuleSummary>, DatabaseError> {
+        let (condition, values) = condition(&self.settled(filter)?, InventoryTime::now());
         let query = format!(
             "SELECT f.rule, max(f.title), max(f.severity), count(DISTINCT CASE WHEN f.state = 'open' THEN f.service END),
                count(DISTINCT f.service) - count(DISTINCT CASE WHEN f.state = 'open' THEN f.service END),
@@ -65,8 +65,8 @@ impl Database {
     }
 }
 
-fn rule(row: &Row<'_>) -> Result<Rule, DatabaseError> {
-    Ok(Rule {
+fn rule(row: &QueryRow<'_>) -> Result<RuleSummary, DatabaseError> {
+    Ok(RuleSummary {
         rule: row.get(0)?,
         title: row.get(1)?,
         severity: row.get(2)?,
@@ -74,7 +74,7 @@ fn rule(row: &Row<'_>) -> Result<Rule, DatabaseError> {
         gone: row.get(4)?,
         count: row.get(5)?,
         blocked: row.get(6)?,
-        first_seen: Time(row.get(7)?),
-        last_seen: Time(row.get(8)?),
+        first_seen: InventoryTime(row.get(7)?),
+        last_seen: InventoryTime(row.get(8)?),
     })
 }

@@ -5,14 +5,14 @@ use std::ops::ControlFlow;
 
 use serde::Serialize;
 
-use super::{Database, Time, condition};
+use super::{InventoryDatabase, InventoryTime, condition};
 use crate::database::DatabaseError;
-use crate::inventory::filter::Filter;
+use crate::inventory::filter::ServiceFilter;
 use crate::inventory::store::StoreError;
 
 /// A value, and the number of services with it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Count {
+pub struct ValueCount {
     /// The value; empty if unknown.
     pub value: String,
     /// Number of services, or clients.
@@ -46,8 +46,8 @@ const FIELDS: [(&str, &str); 16] = [
     ("severity", "f.severity"),
 ];
 
-impl Database {
-    /// Returns the names of the fields that [`Database::top`] counts.
+impl InventoryDatabase {
+    /// Returns the names of the fields that [`InventoryDatabase::top`] counts.
     pub fn fields() -> impl Iterator<Item = &'static str> {
         FIELDS.iter().map(|(name, _)| *name)
     }
@@ -57,7 +57,12 @@ impl Database {
     ///
     /// # Errors
     /// What the database says.
-    pub fn top(&self, field: &str, filter: &Filter, most: usize) -> Result<Vec<Count>, StoreError> {
+    pub fn top(
+        &self,
+        field: &str,
+        filter: &ServiceFilter,
+        most: usize,
+    ) -> Result<Vec<ValueCount>, StoreError> {
         let column = FIELDS.iter().find(|(name, _)| *name == field).map_or("b.product", |(_, column)| column);
         self.read(self.count(column, filter, most))
     }
@@ -67,13 +72,18 @@ impl Database {
     ///
     /// # Errors
     /// What the database says.
-    pub fn products(&self, most: usize) -> Result<(Vec<Count>, Vec<Count>), StoreError> {
+    pub fn products(&self, most: usize) -> Result<(Vec<ValueCount>, Vec<ValueCount>), StoreError> {
         self.read(self.count_all(most))
     }
 
-    fn count(&self, column: &str, filter: &Filter, most: usize) -> Result<Vec<Count>, DatabaseError> {
+    fn count(
+        &self,
+        column: &str,
+        filter: &ServiceFilter,
+        most: usize,
+    ) -> Result<Vec<ValueCount>, DatabaseError> {
         let filter = &self.settled(filter)?;
-        let (condition, values) = condition(filter, Time::now());
+        let (condition, values) = condition(filter, InventoryTime::now());
         let asks =
             |table: &str| column.contains(table) || condition.contains(table) || filter.asks_versions();
         let (count, tables) = match column {
@@ -109,7 +119,7 @@ impl Database {
         Ok(first(counts, most))
     }
 
-    fn count_all(&self, most: usize) -> Result<(Vec<Count>, Vec<Count>), DatabaseError> {
+    fn count_all(&self, most: usize) -> Result<(Vec<ValueCount>, Vec<ValueCount>), DatabaseError> {
         let query = format!(
             "SELECT b.product, {PRODUCT_AND_VERSION}, CAST(sum(s.number) AS INTEGER) FROM {BY_BANNER} GROUP BY 1, 2"
         );
@@ -127,9 +137,9 @@ impl Database {
 }
 
 /// Returns the most frequent values, in that order.
-fn first(counts: HashMap<String, i64>, most: usize) -> Vec<Count> {
-    let mut counts: Vec<Count> =
-        counts.into_iter().map(|(value, services)| Count { value, services }).collect();
+fn first(counts: HashMap<String, i64>, most: usize) -> Vec<ValueCount> {
+    let mut counts: Vec<ValueCount> =
+        counts.into_iter().map(|(value, services)| ValueCount { value, services }).collect();
     counts.sort_by(|one, other| other.services.cmp(&one.services).then_with(|| one.value.cmp(&other.value)));
     counts.truncate(most);
     counts

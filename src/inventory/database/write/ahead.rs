@@ -6,29 +6,29 @@ use std::net::IpAddr;
 use ahash::{AHashMap, AHashSet};
 
 use super::super::read::address_of;
-use super::pen::Span;
-use super::{Known, KnownHost, Memory, Row, octets};
-use crate::database::{self, DatabaseError, Link, Value};
+use super::pen::SightingSpan;
+use super::{CountedRow, KnownHost, KnownService, RowCache, octets};
+use crate::database::{self, DatabaseConnection, DatabaseError, SqlParameter};
 use crate::event::Side;
-use crate::inventory::sighting::{Asset, Banner, Kind, What};
-use crate::inventory::store::Record;
+use crate::inventory::sighting::{AssetBanner, AssetKey, BannerKind, SightingContent};
+use crate::inventory::store::SightingRecord;
 
 /// Address, side and port of a service.
-type Spot = (IpAddr, Side, u16);
+type ServicePort = (IpAddr, Side, u16);
 
 /// A text with the properties that distinguish banners.
-pub(super) type Text = (&'static str, &'static str, Banner);
+pub(super) type BannerText = (&'static str, &'static str, AssetBanner);
 
 /// Rows known before a batch is written, and rows that it has written itself.
 #[derive(Debug, Default)]
-pub(super) struct Ahead {
+pub(super) struct PrefetchedRows {
     /// True if anything was prefetched, so that it is worth tracking what is written.
     is_known: bool,
     /// Hosts and services that are not in the tables.
     hosts: AHashSet<IpAddr>,
-    services: AHashSet<Spot>,
+    services: AHashSet<ServicePort>,
     /// Prefetched texts, with the rows of those that exist.
-    texts: AHashMap<Text, Option<i64>>,
+    texts: AHashMap<BannerText, Option<i64>>,
     /// Rows of services and texts that were inserted since.
     entered: AHashSet<i64>,
     written: AHashSet<i64>,
@@ -38,17 +38,17 @@ pub(super) struct Ahead {
     found: AHashMap<(i64, String), Option<bool>>,
 }
 
-impl Ahead {
+impl PrefetchedRows {
     pub(super) fn has_no_host(&self, address: IpAddr) -> bool {
         self.hosts.contains(&address)
     }
 
-    pub(super) fn has_no_service(&self, asset: &Asset) -> bool {
+    pub(super) fn has_no_service(&self, asset: &AssetKey) -> bool {
         self.services.contains(&spot(asset))
     }
 
     /// Returns the row of a text, if it was prefetched.
-    pub(super) fn text(&self, text: &Text) -> Option<Option<i64>> {
+    pub(super) fn text(&self, text: &BannerText) -> Option<Option<i64>> {
         self.texts.get(text).copied()
     }
 
@@ -58,7 +58,7 @@ impl Ahead {
     }
 
     /// Records that a service exists from now on.
-    pub(super) fn enter(&mut self, asset: &Asset, service: i64) {
+    pub(super) fn enter(&mut self, asset: &AssetKey, service: i64) {
         self.services.remove(&spot(asset));
         self.entered.insert(service);
     }
@@ -76,7 +76,7 @@ impl Ahead {
     }
 
     /// Records a sighting of a service's text.
-    pub(super) fn hear(&mut self, service: i64, text: i64, span: Span) {
+    pub(super) fn hear(&mut self, service: i64, text: i64, span: SightingSpan) {
         if let Some(before) = self.heard(service, text).filter(|_| self.is_known) {
             let (first, last) = before.unwrap_or((span.first, span.last));
             self.heard.insert((service, text), Some((first.min(span.first), last.max(span.last))));
@@ -97,12 +97,12 @@ impl Ahead {
     }
 }
 
-impl Memory {
+impl RowCache {
     /// Prefetches the rows of a batch. No other process may write meanwhile.
     pub(super) fn look_up(
         &mut self,
-        link: &Link,
-        batch: &[Record],
+        link: &DatabaseConnection,
+        batch: &[SightingRecord],
         sensor: i64,
     ) -> Result<(), DatabaseError> {
         if !self.holds(link, batch)? {
@@ -110,7 +110,7 @@ impl Memory {
             self.forget();
             self.told = told;
         }
-        self.ahead = Ahead { is_known: true, ..Ahead::default() };
+        self.ahead = PrefetchedRows { is_known: true, ..PrefetchedRows::default() };
         self.look_up_hosts_and_services(link, batch)?;
         self.look_up_texts(link, batch)?;
         self.look_up_sightings(link, batch, sensor)?;
@@ -119,7 +119,7 @@ impl Memory {
 
     /// Returns true if all cached rows that a batch may reference still exist: other processes prune,
     /// too.
-    fn holds(&self, link: &Link, batch: &[Record]) -> Result<bool, DatabaseError> {
+    fn holds(&self, link: &DatabaseConnection, batch: &[SightingRecord]) -> Result<bool, DatabaseError> {
         let [mut texts, mut services, mut hosts] = [(); 3].map(|()| AHashSet::<i64>::new());
         for record in batch {
             texts.extend(text(link, record).and_then(|text| self.banners.get(&text)));
@@ -146,8 +146,12 @@ impl Memory {
         Ok(usize::try_from(there) == Ok(count))
     }
 
-    fn look_up_hosts_and_services(&mut self, link: &Link, batch: &[Record]) -> Result<(), DatabaseError> {
-        let mut assets: AHashMap<Spot, Vec<&Asset>> = AHashMap::new();
+    fn look_up_hosts_and_services(
+        &mut self,
+        link: &DatabaseConnection,
+        batch: &[SightingRecord],
+    ) -> Result<(), DatabaseError> {
+        let mut assets: AHashMap<ServicePort, Vec<&AssetKey>> = AHashMap::new();
         for record in batch {
             if !self.services.contains_key(&record.asset) {
                 assets.entry(spot(&record.asset)).or_default().push(&record.asset);
@@ -161,7 +165,7 @@ impl Memory {
         }
         let asked = [asked.into_iter().map(octets).collect()];
         let hosts = "SELECT id, octets, first_seen FROM hosts WHERE octets = ANY(?1)";
-        let read = |row: &database::Row<'_>| {
+        let read = |row: &database::QueryRow<'_>| {
             Ok((address_of(row, 1)?, KnownHost { id: row.get(0)?, first: row.get(2)? }))
         };
         for (address, host) in link.all(hosts, &asked, read)? {
@@ -173,15 +177,15 @@ impl Memory {
 
     fn look_up_services(
         &mut self,
-        link: &Link,
-        assets: &AHashMap<Spot, Vec<&Asset>>,
+        link: &DatabaseConnection,
+        assets: &AHashMap<ServicePort, Vec<&AssetKey>>,
     ) -> Result<(), DatabaseError> {
         if assets.is_empty() {
             return Ok(());
         }
         self.ahead.services.extend(assets.keys().copied());
         let asked = [
-            assets.keys().map(|(address, ..)| octets(*address)).collect::<Value<'_>>(),
+            assets.keys().map(|(address, ..)| octets(*address)).collect::<SqlParameter<'_>>(),
             assets.keys().map(|(_, side, _)| side.name()).collect(),
             assets.keys().map(|(.., port)| *port).collect(),
         ];
@@ -200,7 +204,7 @@ impl Memory {
         let known = link.all(services, &asked, |row| {
             let side =
                 if row.get::<String>(10)? == Side::Server.name() { Side::Server } else { Side::Client };
-            Ok(((address_of(row, 9)?, side, row.get(11)?), row.get::<String>(12)?, Known::read(row)?))
+            Ok(((address_of(row, 9)?, side, row.get(11)?), row.get::<String>(12)?, KnownService::read(row)?))
         })?;
         for (spot, protocol, known) in known {
             self.ahead.services.remove(&spot);
@@ -212,14 +216,18 @@ impl Memory {
         Ok(())
     }
 
-    fn look_up_texts(&mut self, link: &Link, batch: &[Record]) -> Result<(), DatabaseError> {
+    fn look_up_texts(
+        &mut self,
+        link: &DatabaseConnection,
+        batch: &[SightingRecord],
+    ) -> Result<(), DatabaseError> {
         let texts = batch.iter().filter_map(|record| text(link, record));
-        let texts: AHashSet<Text> = texts.filter(|text| !self.banners.contains_key(text)).collect();
+        let texts: AHashSet<BannerText> = texts.filter(|text| !self.banners.contains_key(text)).collect();
         if texts.is_empty() {
             return Ok(());
         }
         let texts: Vec<_> = texts.into_iter().collect();
-        let by = |part: &dyn Fn(&Text) -> String| texts.iter().map(part).collect::<Value<'_>>();
+        let by = |part: &dyn Fn(&BannerText) -> String| texts.iter().map(part).collect::<SqlParameter<'_>>();
         let asked = [
             by(&|text| text.0.to_owned()),
             by(&|text| text.1.to_owned()),
@@ -242,17 +250,22 @@ impl Memory {
     }
 
     /// Prefetches the sightings of banners that replace another one, and of the replaced ones.
-    fn look_up_sightings(&mut self, link: &Link, batch: &[Record], sensor: i64) -> Result<(), DatabaseError> {
+    fn look_up_sightings(
+        &mut self,
+        link: &DatabaseConnection,
+        batch: &[SightingRecord],
+        sensor: i64,
+    ) -> Result<(), DatabaseError> {
         let mut asked = AHashSet::new();
         for record in batch {
             let Some(text) = text(link, record) else { continue };
             let Some(known) = self.services.get(&record.asset) else { continue };
             let row = self.banners.get(&text).copied().or(self.ahead.text(&text).flatten());
             let before = match text.2.kind {
-                Kind::Banner => Some(known.banner),
-                Kind::Hassh => known.hassh,
-                Kind::Certificate => known.certificate,
-                Kind::HostKey => known.host_key,
+                BannerKind::Banner => Some(known.banner),
+                BannerKind::Hassh => known.hassh,
+                BannerKind::Certificate => known.certificate,
+                BannerKind::HostKey => known.host_key,
             };
             if row != before || self.counts_once {
                 asked.extend([row, before].into_iter().flatten().map(|row| (known.id, row)));
@@ -261,7 +274,7 @@ impl Memory {
         if asked.is_empty() {
             return Ok(());
         }
-        let pairs: [Value<'_>; 2] = [
+        let pairs: [SqlParameter<'_>; 2] = [
             asked.iter().map(|(service, _)| *service).collect(),
             asked.iter().map(|(_, text)| *text).collect(),
         ];
@@ -283,15 +296,21 @@ impl Memory {
         if self.counts_once {
             for (service, banner) in asked {
                 let own = own_times.get(&(service, banner)).copied().flatten();
-                self.told.entry(Row::Sighting { service, banner }).or_insert(own);
+                self.told.entry(CountedRow::Sighting { service, banner }).or_insert(own);
             }
         }
         Ok(())
     }
 
-    fn look_up_findings(&mut self, link: &Link, batch: &[Record]) -> Result<(), DatabaseError> {
+    fn look_up_findings(
+        &mut self,
+        link: &DatabaseConnection,
+        batch: &[SightingRecord],
+    ) -> Result<(), DatabaseError> {
         let found = batch.iter().filter_map(|record| match &record.what {
-            What::Found(_, finding) => Some((self.services.get(&record.asset)?.id, finding.rule.clone())),
+            SightingContent::Found(_, finding) => {
+                Some((self.services.get(&record.asset)?.id, finding.rule.clone()))
+            }
             _ => None,
         });
         self.ahead.found = found.map(|of_it| (of_it, None)).collect();
@@ -313,20 +332,23 @@ impl Memory {
 }
 
 /// Returns the addresses of a record.
-fn addresses(record: &Record) -> impl Iterator<Item = IpAddr> {
-    let client = if let What::Met(client) = record.what { Some(client) } else { None };
+fn addresses(record: &SightingRecord) -> impl Iterator<Item = IpAddr> {
+    let client = if let SightingContent::Met(client) = record.what { Some(client) } else { None };
     std::iter::once(record.asset.address).chain(client)
 }
 
-fn spot(asset: &Asset) -> Spot {
+fn spot(asset: &AssetKey) -> ServicePort {
     (asset.address, asset.side, asset.port)
 }
 
 /// Returns the text of a record, as the tables store it.
-fn text(link: &Link, record: &Record) -> Option<Text> {
-    let (What::Said(banner) | What::Found(banner, _) | What::SaidTo(banner, ..)) = &record.what else {
+fn text(link: &DatabaseConnection, record: &SightingRecord) -> Option<BannerText> {
+    let (SightingContent::Said(banner)
+    | SightingContent::Found(banner, _)
+    | SightingContent::SaidTo(banner, ..)) = &record.what
+    else {
         return None;
     };
-    let banner = Banner { text: link.kept(&banner.text).into_owned(), ..banner.clone() };
+    let banner = AssetBanner { text: link.kept(&banner.text).into_owned(), ..banner.clone() };
     Some((record.asset.protocol, record.asset.side.name(), banner))
 }

@@ -4,20 +4,20 @@ use std::net::SocketAddr;
 
 use ahash::AHashSet;
 
-use super::{Ahead, Record, Run, StoreError, Writer};
-use crate::database::{DatabaseError, Link, Place};
+use super::{PrefetchedRows, RunDescription, RunWriter, SightingRecord, StoreError};
+use crate::database::{DatabaseConnection, DatabaseError, DatabaseLocation};
 use crate::event::Event;
 use crate::inventory::sighting;
-use crate::inventory::store::Store as _;
+use crate::inventory::store::SightingStore as _;
 
 /// The records of one batch.
 #[derive(Debug, Default)]
-pub struct Findings(Vec<Record>);
+pub struct BatchRecords(Vec<SightingRecord>);
 
-impl Findings {
+impl BatchRecords {
     /// Adds the events of one target.
     pub fn add(&mut self, events: &[Event]) {
-        self.0.extend(sighting::of_events(events).into_iter().map(|seen| Record {
+        self.0.extend(sighting::of_events(events).into_iter().map(|seen| SightingRecord {
             asset: seen.asset,
             what: seen.what,
             software: seen.software,
@@ -30,24 +30,24 @@ impl Findings {
 
 /// Writes an inventory of a server in batches, for a caller that tracks what was written.
 #[derive(Debug)]
-pub struct Keeper {
-    writer: Writer,
+pub struct TransactionalWriter {
+    writer: RunWriter,
 }
 
-impl Keeper {
+impl TransactionalWriter {
     /// Opens the inventory and starts a run of the scan.
     ///
     /// # Errors
     /// See [`StoreError`].
-    pub fn open(place: &Place, sensor: &str, about: &str) -> Result<Self, StoreError> {
-        let run = Run {
-            source: crate::event::Source::Scan.name(),
+    pub fn open(place: &DatabaseLocation, sensor: &str, about: &str) -> Result<Self, StoreError> {
+        let run = RunDescription {
+            source: crate::event::EventSource::Scan.name(),
             once: false,
             tells: false,
             sensor: sensor.to_owned(),
             about: about.to_owned(),
         };
-        Writer::open(place, &run).map(|writer| Self { writer })
+        RunWriter::open(place, &run).map(|writer| Self { writer })
     }
 
     /// Returns every server that is present.
@@ -66,8 +66,8 @@ impl Keeper {
     /// Nothing is known to be written.
     pub fn write(
         &mut self,
-        batch: &Findings,
-        beside: &mut dyn FnMut(&Link) -> Result<bool, DatabaseError>,
+        batch: &BatchRecords,
+        beside: &mut dyn FnMut(&DatabaseConnection) -> Result<bool, DatabaseError>,
     ) -> Result<bool, StoreError> {
         let writer = &mut self.writer;
         writer.memory.bound();
@@ -93,11 +93,11 @@ impl Keeper {
     }
 }
 
-impl Writer {
+impl RunWriter {
     fn try_write_beside(
         &mut self,
-        batch: &[Record],
-        beside: &mut dyn FnMut(&Link) -> Result<bool, DatabaseError>,
+        batch: &[SightingRecord],
+        beside: &mut dyn FnMut(&DatabaseConnection) -> Result<bool, DatabaseError>,
     ) -> Result<bool, DatabaseError> {
         // The caller's own rows need no turn: others may write the inventory meanwhile.
         let transaction = self.database.link.transaction_of_own()?;
@@ -109,7 +109,7 @@ impl Writer {
             self.memory.write(&transaction, batch, self.sensor)?;
         }
         transaction.commit()?;
-        self.memory.ahead = Ahead::default();
+        self.memory.ahead = PrefetchedRows::default();
         Ok(true)
     }
 }

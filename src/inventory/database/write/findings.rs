@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 
 use ahash::AHashMap;
 
-use super::Row;
-use super::pen::{Pen, Span};
+use super::CountedRow;
+use super::pen::{BatchWriter, SightingSpan};
 use crate::database::{self, DatabaseError, values};
-use crate::inventory::sighting::Finding;
+use crate::inventory::sighting::RuleFinding;
 
 /// Numbers that a batch adds to the sum of a rule.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct RuleTotals {
     title: String,
     severity: &'static str,
     /// Number of services with an open finding, and of those whose finding is gone.
@@ -23,16 +23,16 @@ pub(super) struct Tally {
     times: Option<(i64, i64)>,
 }
 
-impl Pen<'_> {
+impl BatchWriter<'_> {
     /// Records a match of a rule for a service's banner.
     pub(super) fn found(
         &mut self,
         service: i64,
         banner: i64,
-        finding: &Finding,
-        span: Span,
+        finding: &RuleFinding,
+        span: SightingSpan,
     ) -> Result<(), DatabaseError> {
-        let row = Row::Finding { service, banner, rule: finding.rule.clone() };
+        let row = CountedRow::Finding { service, banner, rule: finding.rule.clone() };
         if self.is_told(&row, span)? {
             return Ok(());
         }
@@ -84,7 +84,7 @@ impl Pen<'_> {
         let ended = "UPDATE findings SET state = 'gone'
              WHERE service = ANY(?1) AND state = 'open' AND banner <> (SELECT banner FROM services WHERE id = service)
              RETURNING service, rule";
-        let read = |row: &database::Row<'_>| Ok((row.get::<i64>(0)?, row.get::<String>(1)?));
+        let read = |row: &database::QueryRow<'_>| Ok((row.get::<i64>(0)?, row.get::<String>(1)?));
         let mut gone: AHashMap<i64, BTreeSet<String>> = AHashMap::new();
         for (service, rule) in self.link.of_each(ended, &services, read)? {
             gone.entry(service).or_default().insert(rule);
@@ -107,7 +107,7 @@ impl Pen<'_> {
         Ok(())
     }
 
-    fn sum_up(&self, rule: &str, tally: &Tally) -> Result<(), DatabaseError> {
+    fn sum_up(&self, rule: &str, tally: &RuleTotals) -> Result<(), DatabaseError> {
         let Some((first, last)) = tally.times else {
             let query = "UPDATE rules SET services = services + ?2, gone = gone + ?3 WHERE rule = ?1";
             return self.link.put(query, values![rule, tally.services, tally.gone]);

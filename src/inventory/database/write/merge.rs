@@ -4,50 +4,50 @@ use std::collections::VecDeque;
 
 use ahash::AHashMap;
 
-use super::{Ahead, Database, Memory, Row, StoreError};
-use crate::database::{DatabaseError, Link, Place, values};
-use crate::inventory::batch::Batch;
+use super::{CountedRow, InventoryDatabase, PrefetchedRows, RowCache, StoreError};
+use crate::database::{DatabaseConnection, DatabaseError, DatabaseLocation, values};
+use crate::inventory::batch::SensorBatch;
 
 /// Number of sensors' runs whose earlier sightings are cached.
 const REMEMBERED: usize = 64;
 
 /// A batch and its sender.
 #[derive(Debug)]
-pub struct Sent {
+pub struct ReceivedBatch {
     /// The sensor.
     pub sensor: String,
     /// Its run.
     pub stream: String,
     /// Its content.
-    pub batch: Batch,
+    pub batch: SensorBatch,
     /// Number of sightings that the run has lost.
     pub lost: i64,
 }
 
 /// Merges batches of sensors into the inventory of a server.
 #[derive(Debug)]
-pub struct Merger {
-    database: Database,
-    memory: Memory,
+pub struct BatchMerger {
+    database: InventoryDatabase,
+    memory: RowCache,
     /// Sightings of rows before runs that count once.
-    told: VecDeque<Told>,
+    told: VecDeque<SightingBaseline>,
 }
 
 /// Sightings of rows before a run.
 #[derive(Debug)]
-struct Told {
+struct SightingBaseline {
     run: String,
-    rows: AHashMap<Row, Option<(i64, i64)>>,
+    rows: AHashMap<CountedRow, Option<(i64, i64)>>,
 }
 
-impl Merger {
+impl BatchMerger {
     /// Opens the inventory of a server.
     ///
     /// # Errors
     /// See [`StoreError`].
-    pub fn open(place: &Place) -> Result<Self, StoreError> {
-        let database = Database::create(place)?;
-        Ok(Self { database, memory: Memory::default(), told: VecDeque::new() })
+    pub fn open(place: &DatabaseLocation) -> Result<Self, StoreError> {
+        let database = InventoryDatabase::create(place)?;
+        Ok(Self { database, memory: RowCache::default(), told: VecDeque::new() })
     }
 
     /// Merges the batches that `take` returns, in one transaction with the work of `take`.
@@ -56,7 +56,7 @@ impl Merger {
     /// Nothing is known to be written.
     pub fn merge(
         &mut self,
-        take: &mut dyn FnMut(&Link) -> Result<Vec<Sent>, DatabaseError>,
+        take: &mut dyn FnMut(&DatabaseConnection) -> Result<Vec<ReceivedBatch>, DatabaseError>,
     ) -> Result<(), StoreError> {
         self.memory.bound();
         let outcome = self.revive().and_then(|()| self.try_merge(take));
@@ -71,7 +71,10 @@ impl Merger {
     ///
     /// # Errors
     /// What the database says.
-    pub fn ask<T>(&mut self, work: impl FnOnce(&Link) -> Result<T, DatabaseError>) -> Result<T, StoreError> {
+    pub fn ask<T>(
+        &mut self,
+        work: impl FnOnce(&DatabaseConnection) -> Result<T, DatabaseError>,
+    ) -> Result<T, StoreError> {
         let outcome = self.revive().and_then(|()| work(&self.database.link));
         outcome.map_err(|error| self.database.fault(error))
     }
@@ -87,7 +90,7 @@ impl Merger {
 
     fn try_merge(
         &mut self,
-        take: &mut dyn FnMut(&Link) -> Result<Vec<Sent>, DatabaseError>,
+        take: &mut dyn FnMut(&DatabaseConnection) -> Result<Vec<ReceivedBatch>, DatabaseError>,
     ) -> Result<(), DatabaseError> {
         let transaction = self.database.link.transaction_of_own()?;
         let sent = take(&transaction)?;
@@ -101,37 +104,37 @@ impl Merger {
             let told = recall(&mut self.told, run);
             self.memory.told = told.rows;
             let outcome = self.memory.write(&transaction, &one.batch.records, sensor);
-            self.told.push_back(Told { rows: std::mem::take(&mut self.memory.told), ..told });
+            self.told.push_back(SightingBaseline { rows: std::mem::take(&mut self.memory.told), ..told });
             outcome?;
             end(&transaction, one, sensor)?;
         }
         transaction.commit()?;
-        self.memory.ahead = Ahead::default();
+        self.memory.ahead = PrefetchedRows::default();
         Ok(())
     }
 }
 
 /// Returns the cached sightings of a run.
-fn recall(told: &mut VecDeque<Told>, run: String) -> Told {
+fn recall(told: &mut VecDeque<SightingBaseline>, run: String) -> SightingBaseline {
     if let Some(known) = told.iter().position(|it| it.run == run).and_then(|at| told.remove(at)) {
         return known;
     }
     if told.len() >= REMEMBERED {
         told.pop_front();
     }
-    Told { run, rows: AHashMap::new() }
+    SightingBaseline { run, rows: AHashMap::new() }
 }
 
 /// Returns the row of a sensor.
-fn entered(link: &Link, sent: &Sent) -> Result<i64, DatabaseError> {
+fn entered(link: &DatabaseConnection, sent: &ReceivedBatch) -> Result<i64, DatabaseError> {
     let sensor = values![sent.batch.source, &sent.sensor];
     link.execute("INSERT INTO sensors (source, name) VALUES (?1, ?2) ON CONFLICT DO NOTHING", sensor)?;
     link.sole("SELECT id FROM sensors WHERE source = ?1 AND name = ?2", sensor, |row| row.get(0))
 }
 
 /// Records a run as ended: this process could not tell whether it is still running.
-fn end(link: &Link, sent: &Sent, sensor: i64) -> Result<(), DatabaseError> {
-    let Batch { about, started, ended: Some(ended), .. } = &sent.batch else { return Ok(()) };
+fn end(link: &DatabaseConnection, sent: &ReceivedBatch, sensor: i64) -> Result<(), DatabaseError> {
+    let SensorBatch { about, started, ended: Some(ended), .. } = &sent.batch else { return Ok(()) };
     let query = "INSERT INTO runs (sensor, about, pid, started, ended, state, lost) VALUES (?1, ?2, 0, ?3, ?4, 'done', ?5)";
     link.execute(query, values![sensor, about, *started, *ended, sent.lost]).map(drop)
 }

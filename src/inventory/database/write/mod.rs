@@ -14,27 +14,27 @@ use std::time::SystemTime;
 
 use ahash::{AHashMap, AHashSet};
 
-use super::read::{Change, Time, address_of, changes_since, latest_change};
+use super::read::{InventoryChange, InventoryTime, address_of, changes_since, latest_change};
 use super::schema;
-use super::size::Bound;
+use super::size::FileSizeLimit;
 use super::tend::prune;
-use super::{Database, FileIdentity, file_identity, millis, octets};
-use crate::database::{self, DatabaseError, Link, Place, values};
+use super::{FileIdentity, InventoryDatabase, file_identity, millis, octets};
+use crate::database::{self, DatabaseConnection, DatabaseError, DatabaseLocation, values};
 use crate::event::Timestamp;
-use crate::inventory::sighting::{Asset, Banner};
-use crate::inventory::store::{Record, Run, Store, StoreError, Taken};
-use ahead::Ahead;
-pub use beside::{Findings, Keeper};
-pub use merge::{Merger, Sent};
-use pen::{CHANGE, Pen};
+use crate::inventory::sighting::{AssetBanner, AssetKey};
+use crate::inventory::store::{RunDescription, SightingRecord, SightingStore, StoreError, WriteResult};
+use ahead::PrefetchedRows;
+pub use beside::{BatchRecords, TransactionalWriter};
+pub use merge::{BatchMerger, ReceivedBatch};
+use pen::{BatchWriter, CHANGE};
 
 /// Number of hosts, services and banners whose rows are cached; beyond it, the cache is emptied.
 const REMEMBERED: usize = 1 << 18;
 
 /// Writes the sightings of one run.
 #[derive(Debug)]
-pub(in crate::inventory) struct Writer {
-    database: Database,
+pub(in crate::inventory) struct RunWriter {
+    database: InventoryDatabase,
     run: i64,
     sensor: i64,
     /// True if changes are wanted.
@@ -42,19 +42,19 @@ pub(in crate::inventory) struct Writer {
     /// Number of writes that may cause changes.
     batches: i64,
     /// A write whose answer was lost.
-    unanswered: Option<Unanswered>,
+    unanswered: Option<UncertainWrite>,
     /// True if a lock of the connection shows others that the run is alive.
     is_held: bool,
-    bound: Option<Bound>,
-    memory: Memory,
+    bound: Option<FileSizeLimit>,
+    memory: RowCache,
     /// The start of the run, to repeat it in another file.
-    origin: Origin,
+    origin: RunOrigin,
 }
 
 /// The start of a run, and the identity of its files.
 #[derive(Debug, Clone)]
-struct Origin {
-    run: Run,
+struct RunOrigin {
+    run: RunDescription,
     max_size: Option<u64>,
     /// The log beside the file, while it is the one that was opened.
     log: Option<FileIdentity>,
@@ -62,30 +62,30 @@ struct Origin {
 
 /// A write that may or may not have been done.
 #[derive(Debug)]
-struct Unanswered {
+struct UncertainWrite {
     /// Length of the batch, and its last record; none if servers were marked as gone.
-    batch: Option<(usize, Record)>,
+    batch: Option<(usize, SightingRecord)>,
     /// The changes that it causes.
-    changes: Vec<Change>,
+    changes: Vec<InventoryChange>,
 }
 
 /// Cache of rows.
 #[derive(Debug, Default)]
-struct Memory {
+struct RowCache {
     hosts: AHashMap<IpAddr, KnownHost>,
-    services: AHashMap<Asset, Known>,
-    banners: AHashMap<(&'static str, &'static str, Banner), i64>,
+    services: AHashMap<AssetKey, KnownService>,
+    banners: AHashMap<(&'static str, &'static str, AssetBanner), i64>,
     /// Prefetched rows, while no other process writes.
-    ahead: Ahead,
+    ahead: PrefetchedRows,
     /// True if sightings from before a time already recorded are not counted again.
     counts_once: bool,
     /// First and last sighting of rows before this run.
-    told: AHashMap<Row, Option<(i64, i64)>>,
+    told: AHashMap<CountedRow, Option<(i64, i64)>>,
 }
 
 /// A row of a service.
 #[derive(Debug, Clone, Copy)]
-struct Known {
+struct KnownService {
     id: i64,
     banner: i64,
     hassh: Option<i64>,
@@ -107,7 +107,7 @@ struct KnownHost {
 
 /// A row with a count.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Row {
+enum CountedRow {
     Sighting { service: i64, banner: i64 },
     Finding { service: i64, banner: i64, rule: String },
     Contact { service: i64, client: i64 },
@@ -115,7 +115,7 @@ enum Row {
     Unanswered { server: SocketAddr, protocol: &'static str, client: IpAddr },
 }
 
-impl Row {
+impl CountedRow {
     /// Returns the row of its service.
     const fn service(&self) -> Option<i64> {
         match self {
@@ -128,25 +128,31 @@ impl Row {
     }
 }
 
-impl Writer {
+impl RunWriter {
     /// Opens or creates the inventory at a place, and starts a run.
     ///
     /// # Errors
     /// See [`StoreError`].
-    pub(in crate::inventory) fn open(place: &Place, run: &Run) -> Result<Self, StoreError> {
-        Self::begin(Database::create(place)?, run)
+    pub(in crate::inventory) fn open(
+        place: &DatabaseLocation,
+        run: &RunDescription,
+    ) -> Result<Self, StoreError> {
+        Self::begin(InventoryDatabase::create(place)?, run)
     }
 
     /// Starts a run with an open connection to a server; creates the inventory there if it is missing.
     ///
     /// # Errors
     /// See [`StoreError`].
-    pub(in crate::inventory) fn by(mut database: Database, run: &Run) -> Result<Self, StoreError> {
+    pub(in crate::inventory) fn by(
+        mut database: InventoryDatabase,
+        run: &RunDescription,
+    ) -> Result<Self, StoreError> {
         schema::migrate(&mut database)?;
         Self::begin(database, run)
     }
 
-    fn begin(database: Database, run: &Run) -> Result<Self, StoreError> {
+    fn begin(database: InventoryDatabase, run: &RunDescription) -> Result<Self, StoreError> {
         // In one transaction, so that others do not mark the new run as killed.
         let begun = database.link.transaction().and_then(|step| {
             runs::tell_of_killed(&database)?;
@@ -163,8 +169,8 @@ impl Writer {
             unanswered: None,
             is_held: true,
             bound: None,
-            memory: Memory { counts_once: run.once, ..Memory::default() },
-            origin: Origin { run: run.clone(), max_size: None, log: None },
+            memory: RowCache { counts_once: run.once, ..RowCache::default() },
+            origin: RunOrigin { run: run.clone(), max_size: None, log: None },
         })
     }
 
@@ -173,8 +179,8 @@ impl Writer {
     /// # Errors
     /// What the database says.
     pub(in crate::inventory) fn bounded(mut self, octets: Option<u64>) -> Result<Self, StoreError> {
-        if let (Some(octets), Link::Sqlite(file)) = (octets, &self.database.link) {
-            let bound = Bound::set(file, octets).map_err(|error| self.database.fault(error))?;
+        if let (Some(octets), DatabaseConnection::Sqlite(file)) = (octets, &self.database.link) {
+            let bound = FileSizeLimit::set(file, octets).map_err(|error| self.database.fault(error))?;
             self.bound = Some(bound);
         }
         self.origin.max_size = octets;
@@ -185,10 +191,10 @@ impl Writer {
     ///
     /// # Errors
     /// What the database says.
-    pub(in crate::inventory) fn begun(&self) -> Result<Time, StoreError> {
+    pub(in crate::inventory) fn begun(&self) -> Result<InventoryTime, StoreError> {
         let query = "SELECT coalesce(min(started), 0) FROM runs";
         let begun = self.database.link.sole(query, &[], |row| row.get(0));
-        begun.map(Time::from_millis).map_err(|error| self.database.fault(error))
+        begun.map(InventoryTime::from_millis).map_err(|error| self.database.fault(error))
     }
 
     /// Returns every server that is present.
@@ -205,8 +211,8 @@ impl Writer {
         servers.map(|servers| servers.into_iter().collect()).map_err(|error| self.database.fault(error))
     }
 
-    fn try_write(&mut self, batch: &[Record]) -> Result<Taken, DatabaseError> {
-        let Some(last) = batch.last() else { return Ok(Taken::default()) };
+    fn try_write(&mut self, batch: &[SightingRecord]) -> Result<WriteResult, DatabaseError> {
+        let Some(last) = batch.last() else { return Ok(WriteResult::default()) };
         // No other process writes before the transaction ends. This also holds for work left over from a
         // lost connection.
         let transaction = self.database.link.transaction()?;
@@ -223,12 +229,12 @@ impl Writer {
         self.memory.write(&transaction, batch, self.sensor)?;
         let changes = if self.tells { changes_since(&transaction, before)? } else { Vec::new() };
         count(&transaction, self.run, self.batches + 1)?;
-        self.unanswered = Some(Unanswered { batch: Some((batch.len(), last.clone())), changes });
+        self.unanswered = Some(UncertainWrite { batch: Some((batch.len(), last.clone())), changes });
         transaction.commit()?;
-        self.memory.ahead = Ahead::default();
+        self.memory.ahead = PrefetchedRows::default();
         self.batches += 1;
         let changes = self.unanswered.take().map(|it| it.changes).unwrap_or_default();
-        Ok(Taken { records: batch.len(), changes })
+        Ok(WriteResult { records: batch.len(), changes })
     }
 
     /// Runs work, on a new connection if the old one is lost. A lost connection may show only in the
@@ -253,13 +259,13 @@ impl Writer {
 
     /// True if the connection was cut. A server that did not answer was waited for long enough.
     fn is_cut_off(&self, error: &DatabaseError) -> bool {
-        matches!(&self.database.link, Link::Postgres(session) if session.is_lost())
+        matches!(&self.database.link, DatabaseConnection::Postgres(session) if session.is_lost())
             && !matches!(error, DatabaseError::Silent)
     }
 
     /// Reconnects to a server that was away.
     fn revive(&mut self) -> Result<(), DatabaseError> {
-        let Link::Postgres(session) = &mut self.database.link else { return Ok(()) };
+        let DatabaseConnection::Postgres(session) = &mut self.database.link else { return Ok(()) };
         if session.revive()? {
             self.is_held = false;
         }
@@ -270,9 +276,9 @@ impl Writer {
     }
 }
 
-impl Known {
+impl KnownService {
     /// Reads the first columns of a row.
-    fn read(row: &database::Row<'_>) -> Result<Self, DatabaseError> {
+    fn read(row: &database::QueryRow<'_>) -> Result<Self, DatabaseError> {
         Ok(Self {
             id: row.get(0)?,
             banner: row.get(1)?,
@@ -287,38 +293,39 @@ impl Known {
     }
 }
 
-impl Unanswered {
+impl UncertainWrite {
     /// Returns the result for a batch, now that this write is known to be done.
-    fn taken(&self, batch: &[Record]) -> Taken {
-        let is_of =
-            |count: usize, last: &Record| count.checked_sub(1).and_then(|at| batch.get(at)) == Some(last);
+    fn taken(&self, batch: &[SightingRecord]) -> WriteResult {
+        let is_of = |count: usize, last: &SightingRecord| {
+            count.checked_sub(1).and_then(|at| batch.get(at)) == Some(last)
+        };
         // The caller may have dropped the records meanwhile.
         let written = self.batch.as_ref().filter(|(count, last)| is_of(*count, last));
-        Taken { records: written.map_or(0, |(count, _)| *count), changes: self.changes.clone() }
+        WriteResult { records: written.map_or(0, |(count, _)| *count), changes: self.changes.clone() }
     }
 }
 
 /// Returns true if the run's write with this number was done.
-fn is_written(link: &Link, run: i64, number: i64) -> Result<bool, DatabaseError> {
+fn is_written(link: &DatabaseConnection, run: i64, number: i64) -> Result<bool, DatabaseError> {
     let written: Option<i64> =
         link.one("SELECT batches FROM runs WHERE id = ?1", values![run], |row| row.get(0))?;
     Ok(written == Some(number))
 }
 
 /// Records the number of a run's write.
-fn count(link: &Link, run: i64, number: i64) -> Result<(), DatabaseError> {
+fn count(link: &DatabaseConnection, run: i64, number: i64) -> Result<(), DatabaseError> {
     link.execute("UPDATE runs SET batches = ?2 WHERE id = ?1", values![run, number]).map(drop)
 }
 
-impl Writer {
+impl RunWriter {
     /// The next sightings are from another source than the earlier ones.
     pub(in crate::inventory) fn forget_told(&mut self) {
         self.memory.told.clear();
     }
 }
 
-impl Store for Writer {
-    fn write(&mut self, batch: &[Record]) -> Result<Taken, StoreError> {
+impl SightingStore for RunWriter {
+    fn write(&mut self, batch: &[SightingRecord]) -> Result<WriteResult, StoreError> {
         self.memory.bound();
         let outcome = self.connected(|writer| writer.try_write(batch));
         if outcome.is_err() {
@@ -358,12 +365,14 @@ impl Store for Writer {
         pruned.map(drop)
     }
 
-    fn unseen(&mut self, before: Timestamp) -> Result<Vec<Change>, StoreError> {
+    fn unseen(&mut self, before: Timestamp) -> Result<Vec<InventoryChange>, StoreError> {
         self.connected(|writer| writer.give_up(before))
     }
 
     fn fit(&mut self, coming: usize) -> Result<u64, StoreError> {
-        let (Some(bound), Link::Sqlite(file)) = (self.bound, &self.database.link) else { return Ok(0) };
+        let (Some(bound), DatabaseConnection::Sqlite(file)) = (self.bound, &self.database.link) else {
+            return Ok(0);
+        };
         let fitted = bound.is_near(file, coming).and_then(|is_near| {
             if !is_near {
                 return Ok(0);
@@ -382,13 +391,13 @@ impl Store for Writer {
     }
 }
 
-impl Writer {
+impl RunWriter {
     /// Marks servers as gone that were last seen before a time.
-    fn give_up(&mut self, before: Timestamp) -> Result<Vec<Change>, DatabaseError> {
+    fn give_up(&mut self, before: Timestamp) -> Result<Vec<InventoryChange>, DatabaseError> {
         let transaction = self.database.link.transaction()?;
         match &self.unanswered {
             // They may be marked already, without their changes being reported.
-            Some(Unanswered { batch: None, changes }) => {
+            Some(UncertainWrite { batch: None, changes }) => {
                 let changes = is_written(&transaction, self.run, self.batches + 1)?.then(|| changes.clone());
                 self.unanswered = None;
                 if let Some(changes) = changes {
@@ -421,21 +430,26 @@ impl Writer {
             self.tells.then(|| changes_since(&transaction, latest)).transpose()?.unwrap_or_default();
         count(&transaction, self.run, self.batches + 1)?;
         self.memory.services.clear();
-        self.unanswered = Some(Unanswered { batch: None, changes });
+        self.unanswered = Some(UncertainWrite { batch: None, changes });
         transaction.commit()?;
         self.batches += 1;
         Ok(self.unanswered.take().map(|it| it.changes).unwrap_or_default())
     }
 }
 
-impl Memory {
+impl RowCache {
     /// Writes a batch in an open transaction, in which no other process writes.
-    fn write(&mut self, link: &Link, batch: &[Record], sensor: i64) -> Result<(), DatabaseError> {
-        if let Link::Postgres(_) = link {
+    fn write(
+        &mut self,
+        link: &DatabaseConnection,
+        batch: &[SightingRecord],
+        sensor: i64,
+    ) -> Result<(), DatabaseError> {
+        if let DatabaseConnection::Postgres(_) = link {
             link.look_up_by_keys()?;
             self.look_up(link, batch, sensor)?;
         }
-        let mut pen = Pen::new(link, self, sensor);
+        let mut pen = BatchWriter::new(link, self, sensor);
         batch.iter().try_for_each(|record| pen.record(record))?;
         pen.settle()
     }

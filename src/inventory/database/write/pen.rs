@@ -4,12 +4,12 @@ use std::net::{IpAddr, SocketAddr};
 
 use ahash::AHashMap;
 
-use super::findings::Tally;
-use super::{Known, Memory, Row, millis, octets};
-use crate::database::{DatabaseError, Link, values};
+use super::findings::RuleTotals;
+use super::{CountedRow, KnownService, RowCache, millis, octets};
+use crate::database::{DatabaseConnection, DatabaseError, values};
 use crate::event::Side;
-use crate::inventory::sighting::{Asset, Banner, Kind, Software, What};
-use crate::inventory::store::Record;
+use crate::inventory::sighting::{AssetBanner, AssetKey, BannerKind, NamedSoftware, SightingContent};
+use crate::inventory::store::SightingRecord;
 
 /// Largest number of different banners of one service that are kept.
 const BANNERS: i64 = 256;
@@ -22,44 +22,48 @@ pub(super) const CHANGE: &str = "INSERT INTO changes (at, kind, service, old, ne
      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
 
 /// Writes records in a transaction.
-pub(super) struct Pen<'a> {
-    pub(super) link: &'a Link,
-    pub(super) memory: &'a mut Memory,
+pub(super) struct BatchWriter<'a> {
+    pub(super) link: &'a DatabaseConnection,
+    pub(super) memory: &'a mut RowCache,
     pub(super) sensor: i64,
     /// Services whose banner has changed.
     pub(super) changed: Vec<(i64, i64)>,
     /// Numbers that this batch adds to rules.
-    pub(super) told: AHashMap<String, Tally>,
+    pub(super) told: AHashMap<String, RuleTotals>,
 }
 
 /// First and last time, in milliseconds since the epoch, and count.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Span {
+pub(super) struct SightingSpan {
     pub(super) first: i64,
     pub(super) last: i64,
     pub(super) count: i64,
 }
 
-impl<'a> Pen<'a> {
-    pub(super) fn new(link: &'a Link, memory: &'a mut Memory, sensor: i64) -> Self {
+impl<'a> BatchWriter<'a> {
+    pub(super) fn new(link: &'a DatabaseConnection, memory: &'a mut RowCache, sensor: i64) -> Self {
         Self { link, memory, sensor, changed: Vec::new(), told: AHashMap::new() }
     }
 
-    pub(super) fn record(&mut self, record: &Record) -> Result<(), DatabaseError> {
+    pub(super) fn record(&mut self, record: &SightingRecord) -> Result<(), DatabaseError> {
         let count = i64::try_from(record.count).unwrap_or(i64::MAX);
-        let span = Span { first: millis(record.first), last: millis(record.last), count };
+        let span = SightingSpan { first: millis(record.first), last: millis(record.last), count };
         match &record.what {
-            What::Said(banner) => self.said(&record.asset, banner, &record.software, span).map(drop),
-            What::Found(banner, finding) => {
-                let silent = Span { count: 0, ..span };
+            SightingContent::Said(banner) => {
+                self.said(&record.asset, banner, &record.software, span).map(drop)
+            }
+            SightingContent::Found(banner, finding) => {
+                let silent = SightingSpan { count: 0, ..span };
                 match self.said(&record.asset, banner, &record.software, silent)? {
                     Some((service, banner)) => self.found(service, banner, finding, span),
                     None => Ok(()),
                 }
             }
-            What::Met(client) => self.met(&record.asset, *client, span),
-            What::SaidTo(banner, peer, rule) => self.said_to(&record.asset, banner, (*peer, rule), span),
-            What::Gone => self.gone(&record.asset, span),
+            SightingContent::Met(client) => self.met(&record.asset, *client, span),
+            SightingContent::SaidTo(banner, peer, rule) => {
+                self.said_to(&record.asset, banner, (*peer, rule), span)
+            }
+            SightingContent::Gone => self.gone(&record.asset, span),
         }
     }
 
@@ -67,10 +71,10 @@ impl<'a> Pen<'a> {
     /// space for them, or if it was recorded before.
     fn said(
         &mut self,
-        asset: &Asset,
-        banner: &Banner,
-        software: &Software,
-        span: Span,
+        asset: &AssetKey,
+        banner: &AssetBanner,
+        software: &NamedSoftware,
+        span: SightingSpan,
     ) -> Result<Option<(i64, i64)>, DatabaseError> {
         let known = self.service(asset)?;
         let full = known.is_some_and(|known| known.banners >= BANNERS);
@@ -86,17 +90,17 @@ impl<'a> Pen<'a> {
             }
             None => self.enter(asset, (text, banner.text.is_empty()), span)?,
         };
-        let row = Row::Sighting { service: known.id, banner: text };
+        let row = CountedRow::Sighting { service: known.id, banner: text };
         if self.is_told(&row, span)? {
             return Ok(Some((known.id, text)));
         }
         match banner.kind {
             // It was inserted together with the service.
-            Kind::Banner if is_new => {}
-            Kind::Banner => self.now_says(asset, known, text, banner.text.is_empty(), span)?,
-            Kind::Hassh => self.now_exchanges(asset, known, text, span)?,
-            Kind::Certificate => self.now_shows(asset, known, (text, &banner.text), span)?,
-            Kind::HostKey => self.now_has(asset, known, (text, &banner.text), span)?,
+            BannerKind::Banner if is_new => {}
+            BannerKind::Banner => self.now_says(asset, known, text, banner.text.is_empty(), span)?,
+            BannerKind::Hassh => self.now_exchanges(asset, known, text, span)?,
+            BannerKind::Certificate => self.now_shows(asset, known, (text, &banner.text), span)?,
+            BannerKind::HostKey => self.now_has(asset, known, (text, &banner.text), span)?,
         }
         let query = "INSERT INTO sightings (service, banner, sensor, first_seen, last_seen, count)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6)
@@ -108,7 +112,7 @@ impl<'a> Pen<'a> {
         Ok(Some((known.id, text)))
     }
 
-    fn leave_out(&mut self, known: Option<Known>, span: Span) -> Result<(), DatabaseError> {
+    fn leave_out(&mut self, known: Option<KnownService>, span: SightingSpan) -> Result<(), DatabaseError> {
         let Some(known) = known else { return Ok(()) };
         let query =
             "UPDATE services SET left_out = left_out + ?2, last_seen = max(last_seen, ?3) WHERE id = ?1";
@@ -118,11 +122,11 @@ impl<'a> Pen<'a> {
     /// Sets the current banner of a service, and decides whether that is a change.
     fn now_says(
         &mut self,
-        asset: &Asset,
-        known: Known,
+        asset: &AssetKey,
+        known: KnownService,
         banner: i64,
         says_nothing: bool,
-        span: Span,
+        span: SightingSpan,
     ) -> Result<(), DatabaseError> {
         let mut next = known;
         if banner != known.banner {
@@ -157,7 +161,12 @@ impl<'a> Pen<'a> {
     /// Returns true if a banner replaces the current one: if it was never seen; if it was last seen
     /// before the current one; or if the current one is outdated. Servers behind one address that
     /// alternate between two banners do not cause changes.
-    fn replaces(&self, known: Known, before: Option<i64>, span: Span) -> Result<bool, DatabaseError> {
+    fn replaces(
+        &self,
+        known: KnownService,
+        before: Option<i64>,
+        span: SightingSpan,
+    ) -> Result<bool, DatabaseError> {
         let Some(before) = before else { return Ok(true) };
         let (first, last) = self.heard(known.id, known.banner)?.unzip();
         Ok(first.is_none_or(|first| before < first)
@@ -181,10 +190,10 @@ impl<'a> Pen<'a> {
 
     fn now_exchanges(
         &mut self,
-        asset: &Asset,
-        known: Known,
+        asset: &AssetKey,
+        known: KnownService,
         hassh: i64,
-        span: Span,
+        span: SightingSpan,
     ) -> Result<(), DatabaseError> {
         if known.hassh == Some(hassh) || span.last < known.last {
             return Ok(());
@@ -195,7 +204,7 @@ impl<'a> Pen<'a> {
         let more = i64::from(self.said_before(known.id, hassh)?.is_none());
         let query = "UPDATE services SET hassh = ?2, banners = banners + ?3 WHERE id = ?1";
         self.link.put(query, values![known.id, hassh, more])?;
-        self.remember(asset, Known { hassh: Some(hassh), banners: known.banners + more, ..known });
+        self.remember(asset, KnownService { hassh: Some(hassh), banners: known.banners + more, ..known });
         Ok(())
     }
 
@@ -204,10 +213,10 @@ impl<'a> Pen<'a> {
     /// of its own type.
     fn now_has(
         &mut self,
-        asset: &Asset,
-        known: Known,
+        asset: &AssetKey,
+        known: KnownService,
         (key, text): (i64, &str),
-        span: Span,
+        span: SightingSpan,
     ) -> Result<(), DatabaseError> {
         if known.host_key == Some(key) || span.last < known.last {
             return Ok(());
@@ -224,7 +233,7 @@ impl<'a> Pen<'a> {
         let more = i64::from(self.said_before(known.id, key)?.is_none());
         let query = "UPDATE services SET host_key = ?2, banners = banners + ?3 WHERE id = ?1";
         self.link.put(query, values![known.id, key, more])?;
-        self.remember(asset, Known { host_key: Some(key), banners: known.banners + more, ..known });
+        self.remember(asset, KnownService { host_key: Some(key), banners: known.banners + more, ..known });
         Ok(())
     }
 
@@ -241,17 +250,17 @@ impl<'a> Pen<'a> {
     /// name. So it is a change only if the new one has the same subject, or if the old one is outdated.
     fn now_shows(
         &mut self,
-        asset: &Asset,
-        known: Known,
+        asset: &AssetKey,
+        known: KnownService,
         (certificate, text): (i64, &str),
-        span: Span,
+        span: SightingSpan,
     ) -> Result<(), DatabaseError> {
         if known.certificate == Some(certificate) || span.last < known.last {
             return Ok(());
         }
         let before = self.said_before(known.id, certificate)?;
         let more = i64::from(before.is_none());
-        let mut next = Known { banners: known.banners + more, ..known };
+        let mut next = KnownService { banners: known.banners + more, ..known };
         let changes =
             known.certificate.map(|old| self.is_renewed((old, text), before, known, span)).transpose()?;
         if changes != Some(false) {
@@ -272,8 +281,8 @@ impl<'a> Pen<'a> {
         &self,
         (old, text): (i64, &str),
         before: Option<i64>,
-        known: Known,
-        span: Span,
+        known: KnownService,
+        span: SightingSpan,
     ) -> Result<bool, DatabaseError> {
         let subject = |text: &str| text.split_once(' ').map(|(_, subject)| subject.to_owned());
         let query = "SELECT text FROM banners WHERE id = ?1";
@@ -287,9 +296,14 @@ impl<'a> Pen<'a> {
     }
 
     /// Records that a client spoke to a port that has not answered yet, and may be no service.
-    fn spoke_to(&mut self, asset: &Asset, client: IpAddr, span: Span) -> Result<(), DatabaseError> {
+    fn spoke_to(
+        &mut self,
+        asset: &AssetKey,
+        client: IpAddr,
+        span: SightingSpan,
+    ) -> Result<(), DatabaseError> {
         let server = SocketAddr::new(asset.address, asset.port);
-        if self.is_told(&Row::Unanswered { server, protocol: asset.protocol, client }, span)? {
+        if self.is_told(&CountedRow::Unanswered { server, protocol: asset.protocol, client }, span)? {
             return Ok(());
         }
         let query =
@@ -300,17 +314,17 @@ impl<'a> Pen<'a> {
                last_seen = max(unanswered.last_seen, excluded.last_seen),
                count = unanswered.count + excluded.count";
         let (address, text, port) = (octets(asset.address), asset.address.to_string(), asset.port);
-        let Span { first, last, count } = span;
+        let SightingSpan { first, last, count } = span;
         let client = octets(client);
         let values = values![address, text, port, asset.protocol, client, self.sensor, first, last, count];
         self.link.put(query, values)
     }
 
     /// Records a connection of a client to a service.
-    fn met(&mut self, asset: &Asset, client: IpAddr, span: Span) -> Result<(), DatabaseError> {
+    fn met(&mut self, asset: &AssetKey, client: IpAddr, span: SightingSpan) -> Result<(), DatabaseError> {
         let Some(known) = self.service(asset)? else { return self.spoke_to(asset, client, span) };
         let (client, _) = self.host(client, span)?;
-        if self.is_told(&Row::Contact { service: known.id, client }, span)? {
+        if self.is_told(&CountedRow::Contact { service: known.id, client }, span)? {
             return Ok(());
         }
         let query = "INSERT INTO contacts (service, client, sensor, first_seen, last_seen, count)
@@ -325,15 +339,17 @@ impl<'a> Pen<'a> {
     /// is one.
     fn said_to(
         &mut self,
-        asset: &Asset,
-        banner: &Banner,
+        asset: &AssetKey,
+        banner: &AssetBanner,
         (peer, rule): (SocketAddr, &str),
-        span: Span,
+        span: SightingSpan,
     ) -> Result<(), DatabaseError> {
         let Some(known) = self.service(asset)? else { return Ok(()) };
         let has_room = known.banners < BANNERS;
-        let Some(banner) = self.banner(asset, banner, &Software::default(), has_room)? else { return Ok(()) };
-        let row = Row::Peer { service: known.id, banner, peer, rule: rule.to_owned() };
+        let Some(banner) = self.banner(asset, banner, &NamedSoftware::default(), has_room)? else {
+            return Ok(());
+        };
+        let row = CountedRow::Peer { service: known.id, banner, peer, rule: rule.to_owned() };
         if self.is_told(&row, span)? {
             return Ok(());
         }
@@ -345,12 +361,12 @@ impl<'a> Pen<'a> {
                last_seen = max(banner_peers.last_seen, excluded.last_seen),
                count = banner_peers.count + excluded.count";
         let (address, port) = (octets(peer.ip()), peer.port());
-        let Span { first, last, count } = span;
+        let SightingSpan { first, last, count } = span;
         self.link.put(query, values![known.id, banner, rule, address, port, self.sensor, first, last, count])
     }
 
     /// Records a refused connection: all services at the port are gone.
-    fn gone(&mut self, asset: &Asset, span: Span) -> Result<(), DatabaseError> {
+    fn gone(&mut self, asset: &AssetKey, span: SightingSpan) -> Result<(), DatabaseError> {
         let query = "UPDATE services SET state = 'gone'
              WHERE host = (SELECT id FROM hosts WHERE octets = ?1) AND side = 'server' AND port = ?2
                AND state = 'open' AND last_seen < ?3
@@ -365,7 +381,7 @@ impl<'a> Pen<'a> {
                 values![span.last, "service_gone", service, old, none, none, "refused", self.sensor],
             )?;
         }
-        let at_port = |known: &Asset| known.address == asset.address && known.port == asset.port;
+        let at_port = |known: &AssetKey| known.address == asset.address && known.port == asset.port;
         self.memory.services.retain(|known, _| !at_port(known));
         Ok(())
     }

@@ -2,16 +2,16 @@
 
 use std::net::IpAddr;
 
-use super::pen::{Pen, Span};
-use super::{Known, KnownHost, Row, octets};
-use crate::database::{DatabaseError, Numbered, Value, values};
+use super::pen::{BatchWriter, SightingSpan};
+use super::{CountedRow, KnownHost, KnownService, octets};
+use crate::database::{DatabaseError, NumberedTable, SqlParameter, values};
 use crate::event::Side;
-use crate::inventory::sighting::{Asset, Banner, Software, UNKNOWN};
+use crate::inventory::sighting::{AssetBanner, AssetKey, NamedSoftware, UNKNOWN};
 
-impl Pen<'_> {
+impl BatchWriter<'_> {
     /// Returns the row of an asset, if there is one. An open port without a banner counts as any service
     /// that is known there.
-    pub(super) fn service(&mut self, asset: &Asset) -> Result<Option<Known>, DatabaseError> {
+    pub(super) fn service(&mut self, asset: &AssetKey) -> Result<Option<KnownService>, DatabaseError> {
         if let Some(known) = self.memory.services.get(asset) {
             return Ok(Some(*known));
         }
@@ -25,12 +25,13 @@ impl Pen<'_> {
              WHERE octets = ?1 AND side = ?2 AND port = ?3 AND (protocol IN (?4, ?5) OR ?4 = ?5)
              ORDER BY protocol = ?4 DESC, last_seen DESC LIMIT 1";
         let values = values![octets(asset.address), asset.side.name(), asset.port, asset.protocol, UNKNOWN];
-        let found = self.link.one(query, values, |row| Ok((Known::read(row)?, row.get::<String>(9)?)))?;
+        let found =
+            self.link.one(query, values, |row| Ok((KnownService::read(row)?, row.get::<String>(9)?)))?;
         let Some((known, protocol)) = found else { return Ok(None) };
         if protocol == UNKNOWN && asset.protocol != UNKNOWN {
             self.link
                 .put("UPDATE services SET protocol = ?2 WHERE id = ?1", values![known.id, asset.protocol])?;
-            self.memory.services.remove(&Asset { protocol: UNKNOWN, ..asset.clone() });
+            self.memory.services.remove(&AssetKey { protocol: UNKNOWN, ..asset.clone() });
         }
         // A service with another protocol is cached under its own protocol only.
         if protocol == asset.protocol || protocol == UNKNOWN {
@@ -40,7 +41,7 @@ impl Pen<'_> {
     }
 
     /// Caches the row of an asset, if it is the asset's own.
-    pub(super) fn remember(&mut self, asset: &Asset, now: Known) {
+    pub(super) fn remember(&mut self, asset: &AssetKey, now: KnownService) {
         if let Some(known) = self.memory.services.get_mut(asset) {
             *known = now;
         }
@@ -49,13 +50,13 @@ impl Pen<'_> {
     /// Inserts a new asset with a banner, which may be empty.
     pub(super) fn enter(
         &mut self,
-        asset: &Asset,
+        asset: &AssetKey,
         (banner, says_nothing): (i64, bool),
-        span: Span,
-    ) -> Result<Known, DatabaseError> {
+        span: SightingSpan,
+    ) -> Result<KnownService, DatabaseError> {
         let (host, is_new_host) = self.host(asset.address, span)?;
         let id = self.link.enter(
-            Numbered::Services,
+            NumberedTable::Services,
             "INSERT INTO services (id, host, side, port, protocol, banner, first_seen, last_seen)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
             values![host, asset.side.name(), asset.port, asset.protocol, banner, span.first, span.last],
@@ -67,14 +68,15 @@ impl Pen<'_> {
         self.change(span.first, kind, id, (None, Some(banner)), None)?;
         let (last, gone) = (span.last, false);
         let (hassh, certificate, host_key) = (None, None, None);
-        let known = Known { id, banner, hassh, certificate, host_key, last, gone, banners: 1, says_nothing };
+        let known =
+            KnownService { id, banner, hassh, certificate, host_key, last, gone, banners: 1, says_nothing };
         self.memory.ahead.enter(asset, id);
         self.memory.services.insert(asset.clone(), known);
         Ok(known)
     }
 
     /// Returns the row of a host, and whether it is new. An earlier sighting moves its first one.
-    pub(super) fn host(&mut self, address: IpAddr, span: Span) -> Result<(i64, bool), DatabaseError> {
+    pub(super) fn host(&mut self, address: IpAddr, span: SightingSpan) -> Result<(i64, bool), DatabaseError> {
         let octets = octets(address);
         let query = "SELECT id, first_seen FROM hosts WHERE octets = ?1";
         let found = match self.memory.hosts.get(&address) {
@@ -89,7 +91,7 @@ impl Pen<'_> {
             None => {
                 let enter = "INSERT INTO hosts (id, octets, address, first_seen) VALUES (?1, ?2, ?3, ?4)";
                 let values = values![octets.as_slice(), address.to_string(), span.first];
-                KnownHost { id: self.link.enter(Numbered::Hosts, enter, values)?, first: span.first }
+                KnownHost { id: self.link.enter(NumberedTable::Hosts, enter, values)?, first: span.first }
             }
         };
         if found.is_some_and(|known| host.first < known.first) {
@@ -102,13 +104,13 @@ impl Pen<'_> {
     /// Returns the row of a banner; inserts a new one only if there is `room`.
     pub(super) fn banner(
         &mut self,
-        asset: &Asset,
-        banner: &Banner,
-        software: &Software,
+        asset: &AssetKey,
+        banner: &AssetBanner,
+        software: &NamedSoftware,
         room: bool,
     ) -> Result<Option<i64>, DatabaseError> {
         let text = self.link.kept(&banner.text).into_owned();
-        let key = (asset.protocol, asset.side.name(), Banner { kind: banner.kind, text });
+        let key = (asset.protocol, asset.side.name(), AssetBanner { kind: banner.kind, text });
         if let Some(id) = self.memory.banners.get(&key) {
             return Ok(Some(*id));
         }
@@ -132,7 +134,7 @@ impl Pen<'_> {
                version = CASE WHEN excluded.cpe IS NULL THEN coalesce(banners.version, excluded.version) ELSE excluded.version END,
                cpe = coalesce(excluded.cpe, banners.cpe), os = coalesce(excluded.os, banners.os)";
         let id = self.link.enter(
-            Numbered::Banners,
+            NumberedTable::Banners,
             enter,
             values![
                 key.0,
@@ -157,7 +159,7 @@ impl Pen<'_> {
     }
 
     /// Returns true if exactly this was recorded before this run, so that it is not counted again.
-    pub(super) fn is_told(&mut self, row: &Row, span: Span) -> Result<bool, DatabaseError> {
+    pub(super) fn is_told(&mut self, row: &CountedRow, span: SightingSpan) -> Result<bool, DatabaseError> {
         if !self.memory.counts_once {
             return Ok(false);
         }
@@ -173,31 +175,31 @@ impl Pen<'_> {
         Ok(known.is_some_and(|(first, last)| first <= span.first && span.last <= last))
     }
 
-    fn times(&self, row: &Row) -> Result<Option<(i64, i64)>, DatabaseError> {
+    fn times(&self, row: &CountedRow) -> Result<Option<(i64, i64)>, DatabaseError> {
         let (query, other, rule) = match row {
-            Row::Sighting { banner, .. } => (
+            CountedRow::Sighting { banner, .. } => (
                 "SELECT first_seen, last_seen FROM sightings WHERE service = ?1 AND banner = ?2 AND sensor = ?3",
                 banner,
                 None,
             ),
-            Row::Finding { banner, rule, .. } => (
+            CountedRow::Finding { banner, rule, .. } => (
                 "SELECT first_seen, last_seen FROM findings
                  WHERE service = ?1 AND banner = ?2 AND sensor = ?3 AND rule = ?4",
                 banner,
                 Some(rule),
             ),
-            Row::Contact { client, .. } => (
+            CountedRow::Contact { client, .. } => (
                 "SELECT first_seen, last_seen FROM contacts WHERE service = ?1 AND client = ?2 AND sensor = ?3",
                 client,
                 None,
             ),
-            Row::Peer { banner, rule, .. } => (
+            CountedRow::Peer { banner, rule, .. } => (
                 "SELECT first_seen, last_seen FROM banner_peers
                  WHERE service = ?1 AND banner = ?2 AND sensor = ?3 AND rule = ?4 AND peer = ?5 AND port = ?6",
                 banner,
                 Some(rule),
             ),
-            Row::Unanswered { server, protocol, client } => {
+            CountedRow::Unanswered { server, protocol, client } => {
                 let query = "SELECT first_seen, last_seen FROM unanswered
                      WHERE octets = ?1 AND port = ?2 AND protocol = ?3 AND client = ?4 AND sensor = ?5";
                 let (server, port) = (octets(server.ip()), server.port());
@@ -206,8 +208,8 @@ impl Pen<'_> {
             }
         };
         let mut values = values![row.service(), *other, self.sensor].to_vec();
-        values.extend(rule.map(Value::from));
-        if let Row::Peer { peer, .. } = row {
+        values.extend(rule.map(SqlParameter::from));
+        if let CountedRow::Peer { peer, .. } = row {
             values.extend([octets(peer.ip()).into(), peer.port().into()]);
         }
         self.link.one(query, &values, |row| Ok((row.get(0)?, row.get(1)?)))

@@ -6,17 +6,17 @@
 use rustix::io::Errno;
 use rustix::process::{Pid, getpid, test_kill_process};
 
-use super::super::Database;
+use super::super::InventoryDatabase;
 use super::now;
-use crate::database::{DatabaseError, Link, values};
+use crate::database::{DatabaseConnection, DatabaseError, values};
 use crate::diagnostics::tell;
-use crate::inventory::store::Run;
+use crate::inventory::store::RunDescription;
 
 /// The first key of the advisory locks of runs: `bwiv`.
 const RUNNING: i64 = 0x6277_6976;
 
 /// A run that has not ended.
-struct Open {
+struct OpenRun {
     run: i64,
     pid: i32,
     source: String,
@@ -24,13 +24,13 @@ struct Open {
 }
 
 /// Marks unfinished runs whose process is gone as killed.
-pub(super) fn tell_of_killed(database: &Database) -> Result<(), DatabaseError> {
+pub(super) fn tell_of_killed(database: &InventoryDatabase) -> Result<(), DatabaseError> {
     let link = &database.link;
     let open = "SELECT runs.id, pid, source, name FROM runs JOIN sensors ON sensors.id = sensor WHERE state = 'running'";
     let open = link.all(open, &[], |row| {
-        Ok(Open { run: row.get(0)?, pid: row.get(1)?, source: row.get(2)?, name: row.get(3)? })
+        Ok(OpenRun { run: row.get(0)?, pid: row.get(1)?, source: row.get(2)?, name: row.get(3)? })
     })?;
-    for Open { run, pid, source, name } in open {
+    for OpenRun { run, pid, source, name } in open {
         if is_there(link, run, pid)? {
             continue;
         }
@@ -47,12 +47,12 @@ pub(super) fn tell_of_killed(database: &Database) -> Result<(), DatabaseError> {
     Ok(())
 }
 
-fn is_there(link: &Link, run: i64, pid: i32) -> Result<bool, DatabaseError> {
+fn is_there(link: &DatabaseConnection, run: i64, pid: i32) -> Result<bool, DatabaseError> {
     match link {
         // A process of another user, or outside of our sandbox, must not be sent signals.
-        Link::Sqlite(_) => Ok(pid != getpid().as_raw_nonzero().get()
+        DatabaseConnection::Sqlite(_) => Ok(pid != getpid().as_raw_nonzero().get()
             && Pid::from_raw(pid).is_some_and(|pid| !matches!(test_kill_process(pid), Err(Errno::SRCH)))),
-        Link::Postgres(_) => {
+        DatabaseConnection::Postgres(_) => {
             let keys = values![RUNNING, run];
             let is_free = "SELECT pg_try_advisory_xact_lock(?1::int4, ?2::int4)";
             link.sole(is_free, keys, |row| row.get::<bool>(0)).map(|is_free| !is_free)
@@ -61,7 +61,7 @@ fn is_there(link: &Link, run: i64, pid: i32) -> Result<bool, DatabaseError> {
 }
 
 /// Inserts the sensor and the run; returns their rows.
-pub(super) fn begin(link: &Link, run: &Run) -> Result<(i64, i64), DatabaseError> {
+pub(super) fn begin(link: &DatabaseConnection, run: &RunDescription) -> Result<(i64, i64), DatabaseError> {
     let sensor = values![run.source, &run.sensor];
     link.execute("INSERT INTO sensors (source, name) VALUES (?1, ?2) ON CONFLICT DO NOTHING", sensor)?;
     let sensor: i64 =
@@ -75,7 +75,7 @@ pub(super) fn begin(link: &Link, run: &Run) -> Result<(i64, i64), DatabaseError>
 
 /// Resumes a run after a lost connection, even if others marked it as killed. Returns true if others can
 /// see again that it is alive.
-pub(super) fn go_on(link: &Link, run: i64) -> Result<bool, DatabaseError> {
+pub(super) fn go_on(link: &DatabaseConnection, run: i64) -> Result<bool, DatabaseError> {
     // In one transaction, so that no process looks for killed runs meanwhile.
     let step = link.transaction()?;
     let is_held = hold(&step, run)?;
@@ -84,10 +84,10 @@ pub(super) fn go_on(link: &Link, run: i64) -> Result<bool, DatabaseError> {
 }
 
 /// Takes the lock of a run, unless a connection that was just lost still holds it.
-fn hold(link: &Link, run: i64) -> Result<bool, DatabaseError> {
+fn hold(link: &DatabaseConnection, run: i64) -> Result<bool, DatabaseError> {
     match link {
-        Link::Sqlite(_) => Ok(true),
-        Link::Postgres(_) => {
+        DatabaseConnection::Sqlite(_) => Ok(true),
+        DatabaseConnection::Postgres(_) => {
             let hold = "SELECT pg_try_advisory_lock(?1::int4, ?2::int4)";
             link.sole(hold, values![RUNNING, run], |row| row.get(0))
         }

@@ -7,19 +7,19 @@ use std::io;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::entry::{Entry, Held, RunState, written};
-use super::file::{BatchHead, Kind, RunHead, opened};
-use super::folder::{Folder, Listed};
+use super::entry::{BatchLocation, SpilledRun, WaitingBatch, written};
+use super::file::{SpillFileKind, SpilledBatchHead, SpilledRunHead, opened};
+use super::folder::{SpillDirectory, SpillFile};
 use super::name::{FileName, RunName};
-use super::queue::Shared;
-use crate::inventory::batch::{Author, FORMAT};
-use crate::inventory::database::{Parcel, Time};
+use super::queue::SpillState;
+use crate::inventory::batch::{BatchEncoder, FORMAT};
+use crate::inventory::database::{InventoryTime, OutgoingBatch};
 
 /// Files of a run.
 #[derive(Debug, Default)]
-struct Left {
-    batches: Vec<(u64, Listed)>,
-    end: Option<(u64, Listed)>,
+struct LeftoverRun {
+    batches: Vec<(u64, SpillFile)>,
+    end: Option<(u64, SpillFile)>,
 }
 
 /// Adopts the files of earlier runs; the caller holds the lock. `changed` is the time of the last change
@@ -27,9 +27,9 @@ struct Left {
 ///
 /// # Errors
 /// The directory cannot be read.
-pub(super) fn adopt(shared: &Shared, changed: Option<SystemTime>) -> io::Result<()> {
+pub(super) fn adopt(shared: &SpillState, changed: Option<SystemTime>) -> io::Result<()> {
     let folder = &shared.folder;
-    let mut all: BTreeMap<RunName, Left> = BTreeMap::new();
+    let mut all: BTreeMap<RunName, LeftoverRun> = BTreeMap::new();
     for file in folder.files()? {
         match file.name.clone() {
             FileName::New(run) if run != shared.own => folder.remove(&file.file)?,
@@ -46,8 +46,8 @@ pub(super) fn adopt(shared: &Shared, changed: Option<SystemTime>) -> io::Result<
     let (mut runs, mut entries) = (Vec::new(), Vec::new());
     for (name, left) in all {
         let state = known(folder, &name, &left);
-        let in_file = |number, file: &Listed, is_end| {
-            Entry::in_file(name.clone(), number, is_end, file.octets, file.written)
+        let in_file = |number, file: &SpillFile, is_end| {
+            WaitingBatch::in_file(name.clone(), number, is_end, file.octets, file.written)
         };
         entries.extend(left.batches.iter().map(|(number, file)| in_file(*number, file, false)));
         match &left.end {
@@ -61,23 +61,23 @@ pub(super) fn adopt(shared: &Shared, changed: Option<SystemTime>) -> io::Result<
 }
 
 /// Returns the state of a run from its file, or else from those of its batches.
-fn known(folder: &Folder, name: &RunName, left: &Left) -> RunState {
+fn known(folder: &SpillDirectory, name: &RunName, left: &LeftoverRun) -> SpilledRun {
     let file = folder.read(&name.file()).ok();
-    let noted = file.as_deref().and_then(|octets| opened::<RunHead>(Kind::Run, octets));
+    let noted = file.as_deref().and_then(|octets| opened::<SpilledRunHead>(SpillFileKind::Run, octets));
     let (mut state, text) = match noted {
-        Some((RunHead { up_to, lost }, text)) => (RunState { author: None, up_to, lost }, text),
-        None => (RunState { author: None, up_to: 0, lost: 0 }, ""),
+        Some((SpilledRunHead { up_to, lost }, text)) => (SpilledRun { author: None, up_to, lost }, text),
+        None => (SpilledRun { author: None, up_to: 0, lost: 0 }, ""),
     };
-    state.author = Author::of(text);
+    state.author = BatchEncoder::of(text);
     if let Some((number, _)) = left.batches.last() {
         state.up_to = state.up_to.max(*number);
     }
     // The last readable batch holds all losses before it.
     for (_, file) in left.batches.iter().rev() {
         let Ok(octets) = folder.read(&file.file) else { continue };
-        let Some((head, text)) = opened::<BatchHead>(Kind::Batch, &octets) else { continue };
+        let Some((head, text)) = opened::<SpilledBatchHead>(SpillFileKind::Batch, &octets) else { continue };
         state.lost = state.lost.max(head.lost);
-        state.author = state.author.or_else(|| Author::of(text));
+        state.author = state.author.or_else(|| BatchEncoder::of(text));
         break;
     }
     state
@@ -85,17 +85,17 @@ fn known(folder: &Folder, name: &RunName, left: &Left) -> RunState {
 
 /// Writes the last batch of a run that was killed; nothing if its state is unknown.
 fn end(
-    folder: &Folder,
+    folder: &SpillDirectory,
     name: &RunName,
-    state: &RunState,
+    state: &SpilledRun,
     changed: Option<SystemTime>,
-) -> io::Result<Option<Entry>> {
+) -> io::Result<Option<WaitingBatch>> {
     let Some(author) = &state.author else {
         folder.remove(&name.file())?;
         return Ok(None);
     };
-    let ended = changed.map_or_else(Time::now, Time::from).millis().max(author.started());
-    let parcel = Parcel {
+    let ended = changed.map_or_else(InventoryTime::now, InventoryTime::from).millis().max(author.started());
+    let parcel = OutgoingBatch {
         stream: name.stream.clone(),
         number: state.up_to + 1,
         format: FORMAT,
@@ -103,10 +103,15 @@ fn end(
         text: author.end(ended),
     };
     let (file, octets) = (name.batch(parcel.number, true), written(&parcel, state.lost));
-    let entry = Entry::in_file(name.clone(), parcel.number, true, octets.len() as u64, SystemTime::now());
+    let entry =
+        WaitingBatch::in_file(name.clone(), parcel.number, true, octets.len() as u64, SystemTime::now());
     Ok(Some(match folder.put(&file, &octets, true) {
         Ok(()) => entry,
         // If this run does not send it, the next one writes it.
-        Err(_full) => Entry { held: Held::Memory(Arc::new(parcel)), octets: octets.len() as u64, ..entry },
+        Err(_full) => WaitingBatch {
+            held: BatchLocation::Memory(Arc::new(parcel)),
+            octets: octets.len() as u64,
+            ..entry
+        },
     }))
 }

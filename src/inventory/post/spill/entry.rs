@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use super::file::{BatchHead, Kind, sealed};
+use super::file::{SpillFileKind, SpilledBatchHead, sealed};
 use super::name::RunName;
-use crate::inventory::batch::Author;
-use crate::inventory::database::Parcel;
+use crate::inventory::batch::BatchEncoder;
+use crate::inventory::database::OutgoingBatch;
 
 /// Smallest disk usage of a file and its parts: a block of most file systems.
 pub(super) const BLOCK: u64 = 4 << 10;
@@ -17,19 +17,19 @@ const CLOCKLESS: Duration = Duration::from_secs(1_767_225_600);
 
 /// Location of a batch's text.
 #[derive(Debug, Clone)]
-pub(super) enum Held {
+pub(super) enum BatchLocation {
     File,
     /// In memory, because the directory did not accept it.
-    Memory(Arc<Parcel>),
+    Memory(Arc<OutgoingBatch>),
 }
 
 /// A waiting batch.
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
+pub(super) struct WaitingBatch {
     pub(super) run: RunName,
     pub(super) number: u64,
     pub(super) is_end: bool,
-    pub(super) held: Held,
+    pub(super) held: BatchLocation,
     /// Its usage of the disk or of memory in bytes.
     pub(super) octets: u64,
     /// Number of its sightings, if known without reading its file.
@@ -41,12 +41,22 @@ pub(super) struct Entry {
     pub(super) lasts: bool,
 }
 
-impl Entry {
+impl WaitingBatch {
     /// Returns an entry of a file.
     pub(super) fn in_file(run: RunName, number: u64, is_end: bool, length: u64, written: SystemTime) -> Self {
         let octets = length.next_multiple_of(BLOCK);
         let since = Instant::now();
-        Self { run, number, is_end, held: Held::File, octets, sightings: None, written, since, lasts: true }
+        Self {
+            run,
+            number,
+            is_end,
+            held: BatchLocation::File,
+            octets,
+            sightings: None,
+            written,
+            since,
+            lasts: true,
+        }
     }
 
     /// Returns its age. For the `own` run it uses a monotonic clock. A file older than this program was
@@ -66,17 +76,17 @@ impl Entry {
 
 /// State of a run with waiting batches, or of the own one.
 #[derive(Debug, Clone)]
-pub(super) struct RunState {
+pub(super) struct SpilledRun {
     /// Author that writes its last batch if it was killed.
-    pub(super) author: Option<Author>,
+    pub(super) author: Option<BatchEncoder>,
     pub(super) up_to: u64,
     /// Number of sightings that it has lost; for the own run, those that were dropped for space.
     pub(super) lost: u64,
 }
 
 /// Returns the file of a batch whose run has lost `lost` sightings.
-pub(super) fn written(parcel: &Parcel, lost: u64) -> Vec<u8> {
-    let Parcel { stream, number, format, sightings, text } = parcel;
+pub(super) fn written(parcel: &OutgoingBatch, lost: u64) -> Vec<u8> {
+    let OutgoingBatch { stream, number, format, sightings, text } = parcel;
     let (stream, number, format, sightings) = (stream.clone(), *number, *format, *sightings);
-    sealed(Kind::Batch, &BatchHead { stream, number, format, sightings, lost }, text)
+    sealed(SpillFileKind::Batch, &SpilledBatchHead { stream, number, format, sightings, lost }, text)
 }

@@ -10,7 +10,7 @@ pub(super) const LARGEST: u64 = (4 << 20) + (64 << 10);
 
 /// Kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum SpillFileKind {
     /// A batch.
     Batch,
     /// The state of a run.
@@ -22,7 +22,7 @@ pub(super) enum Kind {
 /// Data about a batch besides its text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct BatchHead {
+pub(super) struct SpilledBatchHead {
     pub(super) stream: String,
     pub(super) number: u64,
     /// The version of the text's format.
@@ -35,7 +35,7 @@ pub(super) struct BatchHead {
 /// State of a run, for a successor that continues it after it was killed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct RunHead {
+pub(super) struct SpilledRunHead {
     /// Its highest possible batch number.
     pub(super) up_to: u64,
     /// Number of sightings that it has lost.
@@ -45,13 +45,13 @@ pub(super) struct RunHead {
 /// The owner of the directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Owner {
+pub(super) struct SpillOwner {
     pub(super) sensor: String,
     /// The URL without the password.
     pub(super) server: String,
 }
 
-impl Kind {
+impl SpillFileKind {
     /// Returns the first line, with the version of the format.
     const fn line(self) -> &'static str {
         match self {
@@ -63,14 +63,14 @@ impl Kind {
 }
 
 /// Returns the bytes of a file.
-pub(super) fn sealed(kind: Kind, head: &impl Serialize, text: &str) -> Vec<u8> {
+pub(super) fn sealed(kind: SpillFileKind, head: &impl Serialize, text: &str) -> Vec<u8> {
     // Names and numbers always are valid JSON.
     let body = format!("{}\n{text}", serde_json::to_string(head).unwrap_or_default());
     format!("{}{}\n{body}", kind.line(), hash(body.as_bytes())).into_bytes()
 }
 
 /// Returns the content of a file; none if it is damaged.
-pub(super) fn opened<T: DeserializeOwned>(kind: Kind, octets: &[u8]) -> Option<(T, &str)> {
+pub(super) fn opened<T: DeserializeOwned>(kind: SpillFileKind, octets: &[u8]) -> Option<(T, &str)> {
     let rest = std::str::from_utf8(octets).ok()?.strip_prefix(kind.line())?;
     let (told, body) = rest.split_once('\n')?;
     if told != hash(body.as_bytes()) {
@@ -91,25 +91,28 @@ mod tests {
 
     use super::*;
 
-    fn head() -> BatchHead {
-        BatchHead { stream: "00ff".into(), number: 7, format: 1, sightings: 42, lost: 3 }
+    fn head() -> SpilledBatchHead {
+        SpilledBatchHead { stream: "00ff".into(), number: 7, format: 1, sightings: 42, lost: 3 }
     }
 
     fn file() -> Vec<u8> {
-        sealed(Kind::Batch, &head(), "{\"a\":1}\n{\"b\":\"ü\"}\n")
+        sealed(SpillFileKind::Batch, &head(), "{\"a\":1}\n{\"b\":\"ü\"}\n")
     }
 
-    fn read(octets: &[u8]) -> Option<(BatchHead, &str)> {
-        opened(Kind::Batch, octets)
+    fn read(octets: &[u8]) -> Option<(SpilledBatchHead, &str)> {
+        opened(SpillFileKind::Batch, octets)
     }
 
     #[test]
     fn what_was_sealed_is_opened_as_what_it_is_and_as_nothing_else() {
         let octets = file();
         assert_eq!(read(&octets), Some((head(), "{\"a\":1}\n{\"b\":\"ü\"}\n")));
-        assert_eq!(opened::<BatchHead>(Kind::Run, &octets), None);
-        let owner = Owner { sensor: "east".into(), server: "postgresql://east@db/net".into() };
-        assert_eq!(opened(Kind::Owner, &sealed(Kind::Owner, &owner, "")), Some((owner, "")));
+        assert_eq!(opened::<SpilledBatchHead>(SpillFileKind::Run, &octets), None);
+        let owner = SpillOwner { sensor: "east".into(), server: "postgresql://east@db/net".into() };
+        assert_eq!(
+            opened(SpillFileKind::Owner, &sealed(SpillFileKind::Owner, &owner, "")),
+            Some((owner, ""))
+        );
     }
 
     #[test]
@@ -131,9 +134,9 @@ mod tests {
             text in ".*",
         ) {
             prop_assert_eq!(read(&octets), None);
-            let behind = [Kind::Batch.line().as_bytes(), &octets].concat();
+            let behind = [SpillFileKind::Batch.line().as_bytes(), &octets].concat();
             prop_assert_eq!(read(&behind), None);
-            let written = sealed(Kind::Batch, &head(), &text);
+            let written = sealed(SpillFileKind::Batch, &head(), &text);
             prop_assert_eq!(read(&written), Some((head(), text.as_str())));
         }
 

@@ -10,9 +10,9 @@ use std::time::SystemTime;
 
 use rustix::fs::{FlockOperation, flock};
 
-use super::file::{Kind, LARGEST, Owner, opened, sealed};
-use super::name::{Aside, FileName};
-use crate::privileges::User;
+use super::file::{LARGEST, SpillFileKind, SpillOwner, opened, sealed};
+use super::name::{FileName, SetAsideReason};
+use crate::privileges::UnprivilegedUser;
 
 /// The lock file; it holds the id of the process that uses the directory.
 pub(super) const LOCK: &str = "lock";
@@ -25,20 +25,20 @@ const KEPT_ASIDE: usize = 16;
 
 /// The folder.
 #[derive(Debug, Clone)]
-pub(super) struct Folder {
+pub(super) struct SpillDirectory {
     path: PathBuf,
 }
 
 /// Lock on the directory; held while the process uses it.
 #[derive(Debug)]
-pub(super) struct Lock {
+pub(super) struct DirectoryLock {
     /// The kernel releases the lock if the process is killed.
     _file: OwnedFd,
 }
 
 /// A file of the directory.
 #[derive(Debug, Clone)]
-pub(super) struct Listed {
+pub(super) struct SpillFile {
     pub(super) name: FileName,
     pub(super) file: String,
     pub(super) octets: u64,
@@ -50,7 +50,7 @@ pub(super) struct Listed {
 ///
 /// # Errors
 /// Error of the system.
-pub(super) fn prepare(path: &Path, user: Option<&User>) -> io::Result<()> {
+pub(super) fn prepare(path: &Path, user: Option<&UnprivilegedUser>) -> io::Result<()> {
     if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         std::fs::create_dir_all(parent)?;
     }
@@ -71,7 +71,7 @@ fn is_ours(name: &std::ffi::OsStr) -> bool {
     name.to_str().is_some_and(|name| [LOCK, OWNER].contains(&name) || FileName::parse(name).is_some())
 }
 
-impl Folder {
+impl SpillDirectory {
     /// Opens or creates the directory.
     ///
     /// # Errors
@@ -99,7 +99,7 @@ impl Folder {
     ///
     /// # Errors
     /// Error of the system.
-    pub(super) fn lock(&self) -> io::Result<Option<Lock>> {
+    pub(super) fn lock(&self) -> io::Result<Option<DirectoryLock>> {
         let options = File::options().read(true).write(true).create(true).truncate(false).mode(0o600).clone();
         let mut file = options.open(self.path.join(LOCK))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -108,7 +108,7 @@ impl Folder {
         }
         // A process that is refused reads the holder's id here.
         let _ = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
-        Ok(Some(Lock { _file: file.into() }))
+        Ok(Some(DirectoryLock { _file: file.into() }))
     }
 
     /// Returns the process that holds the lock, if the file names it.
@@ -121,12 +121,12 @@ impl Folder {
     ///
     /// # Errors
     /// The file cannot be read.
-    pub(super) fn owner(&self) -> io::Result<Option<Owner>> {
+    pub(super) fn owner(&self) -> io::Result<Option<SpillOwner>> {
         let octets = match crate::files::read_to(&self.path.join(OWNER), LARGEST) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             octets => octets?,
         };
-        let (owner, _) = opened(Kind::Owner, &octets).ok_or_else(|| {
+        let (owner, _) = opened(SpillFileKind::Owner, &octets).ok_or_else(|| {
             io::Error::other(format!(
                 "its file {OWNER:?} is damaged; remove it if the folder belongs to this sensor"
             ))
@@ -138,8 +138,8 @@ impl Folder {
     ///
     /// # Errors
     /// Error of the system.
-    pub(super) fn remember(&self, owner: &Owner) -> io::Result<()> {
-        self.put(OWNER, &sealed(Kind::Owner, owner, ""), true)
+    pub(super) fn remember(&self, owner: &SpillOwner) -> io::Result<()> {
+        self.put(OWNER, &sealed(SpillFileKind::Owner, owner, ""), true)
     }
 
     /// Writes a file. If it has to survive a power failure, this waits for the disk.
@@ -203,7 +203,7 @@ impl Folder {
     ///
     /// # Errors
     /// Error of the system.
-    pub(super) fn set_aside(&self, name: &str, why: Aside) -> io::Result<()> {
+    pub(super) fn set_aside(&self, name: &str, why: SetAsideReason) -> io::Result<()> {
         std::fs::rename(self.path.join(name), self.path.join(format!("{name}{}", why.ending())))?;
         let mut aside = self.files()?;
         aside.retain(|file| file.name == FileName::Aside);
@@ -220,7 +220,7 @@ impl Folder {
     ///
     /// # Errors
     /// Error of the system.
-    pub(super) fn files(&self) -> io::Result<Vec<Listed>> {
+    pub(super) fn files(&self) -> io::Result<Vec<SpillFile>> {
         let mut files = Vec::new();
         for entry in std::fs::read_dir(&self.path)? {
             let entry = entry?;
@@ -229,7 +229,7 @@ impl Folder {
             // A file that was removed meanwhile is skipped.
             let Ok(metadata) = entry.metadata() else { continue };
             let written = metadata.modified().unwrap_or_else(|_| SystemTime::now());
-            files.push(Listed { name, file, octets: metadata.len(), written });
+            files.push(SpillFile { name, file, octets: metadata.len(), written });
         }
         files.sort_by(|one, other| one.file.cmp(&other.file));
         Ok(files)
@@ -241,9 +241,9 @@ mod tests {
     use super::*;
     use crate::inventory::post::spill::name::RunName;
 
-    fn folder() -> (tempfile::TempDir, Folder) {
+    fn folder() -> (tempfile::TempDir, SpillDirectory) {
         let parent = tempfile::tempdir().unwrap();
-        let folder = Folder::open(&parent.path().join("a/spill")).unwrap();
+        let folder = SpillDirectory::open(&parent.path().join("a/spill")).unwrap();
         (parent, folder)
     }
 
@@ -262,13 +262,13 @@ mod tests {
         let (_parent, folder) = folder();
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(folder.path()), folder.owner().unwrap()), (0o700, None));
-        let owner = Owner { sensor: "east".into(), server: "postgresql://east@db/net".into() };
+        let owner = SpillOwner { sensor: "east".into(), server: "postgresql://east@db/net".into() };
         folder.remember(&owner).unwrap();
         assert_eq!((mode(&folder.path().join(OWNER)), folder.owner().unwrap()), (0o600, Some(owner)));
         std::fs::write(folder.path().join(OWNER), "x").unwrap();
         assert!(folder.owner().unwrap_err().to_string().contains("damaged"));
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
-        let refused = Folder::open(folder.path()).unwrap_err().to_string();
+        let refused = SpillDirectory::open(folder.path()).unwrap_err().to_string();
         assert!(refused.contains("others may write"), "{refused}");
     }
 
@@ -283,7 +283,7 @@ mod tests {
         let files = folder.files().unwrap();
         assert_eq!((files.len(), &files[0].name), (30, &FileName::Batch(run.clone(), 1)));
         for number in 1..=20 {
-            folder.set_aside(&run.batch(number, false), Aside::Damaged).unwrap();
+            folder.set_aside(&run.batch(number, false), SetAsideReason::Damaged).unwrap();
         }
         assert_eq!(folder.files().unwrap().len(), 10 + KEPT_ASIDE);
         folder.remove(&run.batch(30, false)).unwrap();

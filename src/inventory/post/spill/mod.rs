@@ -26,19 +26,19 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use self::file::Owner;
-use self::folder::{Folder, LOCK};
+use self::file::SpillOwner;
+use self::folder::{LOCK, SpillDirectory};
 use self::name::RunName;
-pub(in crate::inventory) use self::queue::Backlog;
-use self::queue::Shared;
-use self::sender::{Sender, take_over};
-use super::super::database::{Inbox, Parcel};
-use super::super::recorder::Losses;
-use super::super::store::{Record, Run, Store, StoreError, Taken};
-use super::{Found, Writer, find};
-use crate::database::{DatabaseError, Place};
+pub(in crate::inventory) use self::queue::SharedBacklog;
+use self::queue::SpillState;
+use self::sender::{SpillSender, take_over};
+use super::super::database::{OutgoingBatch, SensorInbox};
+use super::super::recorder::SharedLosses;
+use super::super::store::{RunDescription, SightingRecord, SightingStore, StoreError, WriteResult};
+use super::{BatchNumberer, GrantedAccess, find};
+use crate::database::{DatabaseError, DatabaseLocation};
 use crate::diagnostics::tell;
-use crate::privileges::{FILES, User, keep_or_tell};
+use crate::privileges::{FILES, UnprivilegedUser, keep_or_tell};
 
 /// Time for which records gather while the server is away: one file and one disk sync each second.
 const GATHERS: Duration = Duration::from_secs(1);
@@ -65,7 +65,7 @@ impl SpillConfig {
     ///
     /// # Errors
     /// Error of the system.
-    pub fn prepare(&self, user: Option<&User>) -> Result<(), StoreError> {
+    pub fn prepare(&self, user: Option<&UnprivilegedUser>) -> Result<(), StoreError> {
         folder::prepare(&self.folder, user).map_err(|error| fault(&self.folder, &error))
     }
 
@@ -77,9 +77,9 @@ impl SpillConfig {
 
 /// Keeps batches in a directory, from which they are sent.
 #[derive(Debug)]
-pub(in crate::inventory) struct Spill {
-    shared: Arc<Shared>,
-    writer: Writer,
+pub(in crate::inventory) struct SpillStore {
+    shared: Arc<SpillState>,
+    writer: BatchNumberer,
     sender: JoinHandle<()>,
     /// Time for which the end waits for unsent batches; without a limit if absent, while the server
     /// accepts some.
@@ -87,13 +87,13 @@ pub(in crate::inventory) struct Spill {
 }
 
 /// The sensor's name, and what else is known before the first write.
-struct Opened {
-    folder: Folder,
+struct OpenedSpill {
+    folder: SpillDirectory,
     sensor: String,
-    inbox: Option<Inbox>,
+    inbox: Option<SensorInbox>,
 }
 
-impl Spill {
+impl SpillStore {
     /// Opens the directory and starts to send its batches; also returns the backlog.
     ///
     /// # Errors
@@ -101,14 +101,14 @@ impl Spill {
     /// has no owner.
     pub(in crate::inventory) fn start(
         config: &SpillConfig,
-        place: &Place,
+        place: &DatabaseLocation,
         sensor: Option<&str>,
-        run: &Run,
-        losses: Losses,
+        run: &RunDescription,
+        losses: SharedLosses,
         patience: Option<Duration>,
-    ) -> Result<(Self, Backlog), StoreError> {
+    ) -> Result<(Self, SharedBacklog), StoreError> {
         let fault = |error| fault(&config.folder, &error);
-        let folder = Folder::open(&config.folder).map_err(fault)?;
+        let folder = SpillDirectory::open(&config.folder).map_err(fault)?;
         // This comes before the first write, which is no sign of an earlier run.
         let changed = folder.changed();
         let lock = folder.lock().map_err(fault)?;
@@ -117,10 +117,10 @@ impl Spill {
             let why = format!("another bannerwall{by} uses it; each needs a separate folder");
             return Err(StoreError::Spill { folder: config.folder.clone(), why });
         }
-        let Opened { folder, sensor, inbox } = open(folder, place, sensor)?;
-        let writer = Writer::new(run)?;
+        let OpenedSpill { folder, sensor, inbox } = open(folder, place, sensor)?;
+        let writer = BatchNumberer::new(run)?;
         let own = RunName { started: writer.author.started(), stream: writer.stream.clone() };
-        let shared = Arc::new(Shared::new(folder, config.size, losses, own, writer.author.clone()));
+        let shared = Arc::new(SpillState::new(folder, config.size, losses, own, writer.author.clone()));
         if inbox.is_none() {
             shared.goes_away();
         }
@@ -128,7 +128,7 @@ impl Spill {
             let _ = shared.lock.set(lock);
             take_over(&shared, changed);
         }
-        let sender = Sender::new(Arc::clone(&shared), place.clone(), sensor, inbox);
+        let sender = SpillSender::new(Arc::clone(&shared), place.clone(), sensor, inbox);
         let sending = move || {
             keep_or_tell("spill", FILES);
             sender.run();
@@ -138,7 +138,7 @@ impl Spill {
         Ok((Self { shared, writer, sender, patience }, backlog))
     }
 
-    fn keep(&mut self, parcel: Parcel, is_end: bool) -> Result<(), StoreError> {
+    fn keep(&mut self, parcel: OutgoingBatch, is_end: bool) -> Result<(), StoreError> {
         self.shared.keep(parcel, is_end).map_err(|error| {
             self.writer.take_back();
             fault(self.shared.folder.path(), &error)
@@ -146,14 +146,14 @@ impl Spill {
     }
 }
 
-impl Store for Spill {
-    fn write(&mut self, batch: &[Record]) -> Result<Taken, StoreError> {
+impl SightingStore for SpillStore {
+    fn write(&mut self, batch: &[SightingRecord]) -> Result<WriteResult, StoreError> {
         if batch.is_empty() {
-            return Ok(Taken::default());
+            return Ok(WriteResult::default());
         }
         let (count, parcel) = self.writer.write(batch);
         self.keep(parcel, false)?;
-        Ok(Taken { records: count, changes: Vec::new() })
+        Ok(WriteResult { records: count, changes: Vec::new() })
     }
 
     fn gathers(&self) -> Option<Duration> {
@@ -182,30 +182,36 @@ impl Store for Spill {
 }
 
 /// Finds out the sensor's name: from the server, or while that is away from the directory's owner.
-fn open(folder: Folder, place: &Place, named: Option<&str>) -> Result<Opened, StoreError> {
+fn open(
+    folder: SpillDirectory,
+    place: &DatabaseLocation,
+    named: Option<&str>,
+) -> Result<OpenedSpill, StoreError> {
     let refused = |why: String| StoreError::Spill { folder: folder.path().to_owned(), why };
     let remembered = folder.owner().map_err(|error| fault(folder.path(), &error))?;
     let server = place.to_string();
     if let Some(owner) = remembered.as_ref().filter(|owner| owner.server != server) {
-        let Owner { sensor, server: other } = owner;
+        let SpillOwner { sensor, server: other } = owner;
         return Err(refused(format!("it is sensor {sensor}'s for {other}, and not for {server}")));
     }
     // Packets may wait already, so the wait for a silent server is short if the directory answers the
     // question.
     let found = if remembered.is_some() { find_soon(place, named) } else { find(place, named) };
     match (found, remembered) {
-        (Ok(Found::Writer(_)), _) => Err(StoreError::NoSensor(place.clone())),
-        (Ok(Found::Sensor(known, _)), Some(Owner { sensor, .. })) if known != sensor => {
+        (Ok(GrantedAccess::Writer(_)), _) => Err(StoreError::NoSensor(place.clone())),
+        (Ok(GrantedAccess::Sensor(known, _)), Some(SpillOwner { sensor, .. })) if known != sensor => {
             Err(refused(format!("it is sensor {sensor}'s, and not sensor {known}'s")))
         }
-        (Ok(Found::Sensor(sensor, inbox)), Some(_)) => Ok(Opened { folder, sensor, inbox: Some(inbox) }),
-        (Ok(Found::Sensor(sensor, inbox)), None) => {
-            folder
-                .remember(&Owner { sensor: sensor.clone(), server })
-                .map_err(|error| fault(folder.path(), &error))?;
-            Ok(Opened { folder, sensor, inbox: Some(inbox) })
+        (Ok(GrantedAccess::Sensor(sensor, inbox)), Some(_)) => {
+            Ok(OpenedSpill { folder, sensor, inbox: Some(inbox) })
         }
-        (Err(error), Some(Owner { sensor, .. })) if error.is_of_absence() => {
+        (Ok(GrantedAccess::Sensor(sensor, inbox)), None) => {
+            folder
+                .remember(&SpillOwner { sensor: sensor.clone(), server })
+                .map_err(|error| fault(folder.path(), &error))?;
+            Ok(OpenedSpill { folder, sensor, inbox: Some(inbox) })
+        }
+        (Err(error), Some(SpillOwner { sensor, .. })) if error.is_of_absence() => {
             if let Some(named) = named.filter(|named| *named != sensor) {
                 return Err(refused(format!("it is sensor {sensor}'s, and --sensor says {named}")));
             }
@@ -213,7 +219,7 @@ fn open(folder: Folder, place: &Place, named: Option<&str>) -> Result<Opened, St
                 "bannerwall: {error}; batches of sensor {sensor} wait in {} until the server is back",
                 folder.path().display()
             ));
-            Ok(Opened { folder, sensor, inbox: None })
+            Ok(OpenedSpill { folder, sensor, inbox: None })
         }
         (Err(error), None) if error.is_of_absence() => {
             Err(refused(format!("{error}; and the folder is new, so the sensor's name is unknown")))
@@ -223,7 +229,7 @@ fn open(folder: Folder, place: &Place, named: Option<&str>) -> Result<Opened, St
 }
 
 /// Returns the access that the server grants, if it answers soon.
-fn find_soon(place: &Place, named: Option<&str>) -> Result<Found, StoreError> {
+fn find_soon(place: &DatabaseLocation, named: Option<&str>) -> Result<GrantedAccess, StoreError> {
     let (told, answer) = std::sync::mpsc::channel();
     let (asked, named) = (place.clone(), named.map(str::to_owned));
     let asking = move || {

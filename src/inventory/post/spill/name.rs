@@ -26,14 +26,14 @@ pub(super) enum FileName {
 
 /// The reason why a batch was set aside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Aside {
+pub(super) enum SetAsideReason {
     /// Its content is damaged.
     Damaged,
     /// The server refuses it.
     Refused,
 }
 
-impl Aside {
+impl SetAsideReason {
     /// Returns the suffix of its file's name.
     pub(super) const fn ending(self) -> &'static str {
         match self {
@@ -76,7 +76,7 @@ impl FileName {
                 Self::New(_) | Self::Aside => None,
             };
         }
-        if [Aside::Damaged, Aside::Refused]
+        if [SetAsideReason::Damaged, SetAsideReason::Refused]
             .iter()
             .any(|aside| aside.ending().strip_prefix('.') == Some(ending))
         {

@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use super::entry::{BLOCK, Entry, Held, RunState, written};
-use super::file::{BatchHead, Kind, RunHead, opened, sealed};
-use super::folder::{Folder, Lock};
-use super::name::{Aside, RunName};
+use super::entry::{BLOCK, BatchLocation, SpilledRun, WaitingBatch, written};
+use super::file::{SpillFileKind, SpilledBatchHead, SpilledRunHead, opened, sealed};
+use super::folder::{DirectoryLock, SpillDirectory};
+use super::name::{RunName, SetAsideReason};
 use crate::diagnostics::tell;
-use crate::inventory::batch::Author;
-use crate::inventory::database::Parcel;
-use crate::inventory::recorder::Losses;
+use crate::inventory::batch::BatchEncoder;
+use crate::inventory::database::OutgoingBatch;
+use crate::inventory::recorder::SharedLosses;
 
 /// Largest number of bytes of batches in memory while the directory accepts none.
 const MEMORY: u64 = 8 << 20;
@@ -28,17 +28,17 @@ const FORGOTTEN: Duration = Duration::from_secs(90 * 86_400);
 
 /// Figures about the waiting batches, shared with metrics.
 #[derive(Debug, Clone, Default)]
-pub(in crate::inventory) struct Backlog(Arc<Figures>);
+pub(in crate::inventory) struct SharedBacklog(Arc<BacklogCounters>);
 
 #[derive(Debug, Default)]
-struct Figures {
+struct BacklogCounters {
     batches: AtomicU64,
     octets: AtomicU64,
     dropped: AtomicU64,
     set_aside: AtomicU64,
 }
 
-impl Backlog {
+impl SharedBacklog {
     /// Number of waiting batches.
     pub(in crate::inventory) fn batches(&self) -> u64 {
         self.0.batches.load(Relaxed)
@@ -61,9 +61,9 @@ impl Backlog {
 }
 
 #[derive(Debug, Default)]
-struct Queue {
-    waiting: VecDeque<Entry>,
-    runs: BTreeMap<RunName, RunState>,
+struct BatchQueue {
+    waiting: VecDeque<WaitingBatch>,
+    runs: BTreeMap<RunName, SpilledRun>,
     /// Number of bytes on disk and in memory.
     octets: [u64; 2],
     /// True if the first batch is being sent, or may have reached the server.
@@ -74,8 +74,8 @@ struct Queue {
 
 /// The first batch, taken for sending.
 #[derive(Debug)]
-pub(super) struct Job {
-    pub(super) entry: Entry,
+pub(super) struct SendJob {
+    pub(super) entry: WaitingBatch,
     /// Number of sightings that its run has lost so far.
     pub(super) lost: u64,
     /// Number of batches after it.
@@ -84,14 +84,14 @@ pub(super) struct Job {
 
 /// The reason why a batch cannot be sent.
 #[derive(Debug)]
-pub(super) enum Unsendable {
+pub(super) enum UnsendableReason {
     /// Its file is damaged for good.
     Damaged(String),
     /// A temporary error, or one of this process: the file may be intact.
     Fault(io::Error),
 }
 
-impl From<io::Error> for Unsendable {
+impl From<io::Error> for UnsendableReason {
     fn from(error: io::Error) -> Self {
         const PASSING: [i32; 4] = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EINTR];
         let passes = error.raw_os_error().is_some_and(|code| PASSING.contains(&code));
@@ -105,44 +105,50 @@ impl From<io::Error> for Unsendable {
 
 /// State that both threads share.
 #[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) folder: Folder,
+pub(super) struct SpillState {
+    pub(super) folder: SpillDirectory,
     pub(super) own: RunName,
     /// Largest disk usage in bytes.
     bound: u64,
     /// Losses of the recorder in the own run.
-    losses: Losses,
-    pub(super) backlog: Backlog,
-    queue: Mutex<Queue>,
+    losses: SharedLosses,
+    pub(super) backlog: SharedBacklog,
+    queue: Mutex<BatchQueue>,
     changed: Condvar,
     is_away: AtomicBool,
     /// True if the directory's error was reported, and true if it was reported as full.
     told: [AtomicBool; 2],
-    pub(super) lock: OnceLock<Lock>,
+    pub(super) lock: OnceLock<DirectoryLock>,
 }
 
-impl Shared {
+impl SpillState {
     /// Starts the own run.
-    pub(super) fn new(folder: Folder, bound: u64, losses: Losses, own: RunName, author: Author) -> Self {
+    pub(super) fn new(
+        folder: SpillDirectory,
+        bound: u64,
+        losses: SharedLosses,
+        own: RunName,
+        author: BatchEncoder,
+    ) -> Self {
         let shared = Self {
             folder,
             own: own.clone(),
             bound,
             losses,
-            backlog: Backlog::default(),
+            backlog: SharedBacklog::default(),
             queue: Mutex::default(),
             changed: Condvar::new(),
             is_away: AtomicBool::new(false),
             told: Default::default(),
             lock: OnceLock::new(),
         };
-        let state = RunState { author: Some(author), up_to: NUMBERS, lost: 0 };
+        let state = SpilledRun { author: Some(author), up_to: NUMBERS, lost: 0 };
         shared.note(&own, &state);
         shared.queue().runs.insert(own, state);
         shared
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+    fn queue(&self) -> MutexGuard<'_, BatchQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -152,7 +158,7 @@ impl Shared {
     }
 
     /// Returns the number of sightings that a run has lost.
-    fn lost(&self, run: &RunName, state: Option<&RunState>) -> u64 {
+    fn lost(&self, run: &RunName, state: Option<&SpilledRun>) -> u64 {
         let own = if *run == self.own { self.losses.count() } else { 0 };
         state.map_or(0, |state| state.lost) + own
     }
@@ -161,7 +167,7 @@ impl Shared {
     ///
     /// # Errors
     /// Neither has space.
-    pub(super) fn keep(&self, parcel: Parcel, is_end: bool) -> io::Result<()> {
+    pub(super) fn keep(&self, parcel: OutgoingBatch, is_end: bool) -> io::Result<()> {
         let (run, number, sightings) = (self.own.clone(), parcel.number, Some(parcel.sightings));
         let mut queue = self.queue();
         // The state reserves the numbers on disk before one is used, so that no later run reuses them.
@@ -175,10 +181,10 @@ impl Shared {
         // The sender must not wait for the disk, so the lock is released meanwhile.
         drop(queue);
         let lasts = self.is_away();
-        let entry = Entry {
+        let entry = WaitingBatch {
             sightings,
             lasts,
-            ..Entry::in_file(run.clone(), number, is_end, length, SystemTime::now())
+            ..WaitingBatch::in_file(run.clone(), number, is_end, length, SystemTime::now())
         };
         let stored = self.folder.put(&run.batch(number, is_end), &octets, lasts);
         let mut queue = self.queue();
@@ -202,7 +208,7 @@ impl Shared {
                 if queue.octets[1] + length > MEMORY {
                     return Err(error);
                 }
-                Entry { held: Held::Memory(Arc::new(parcel)), octets: length, ..entry }
+                WaitingBatch { held: BatchLocation::Memory(Arc::new(parcel)), octets: length, ..entry }
             }
         };
         self.push(&mut queue, entry);
@@ -215,19 +221,20 @@ impl Shared {
         self.folder.path().display()
     }
 
-    fn push(&self, queue: &mut Queue, entry: Entry) {
-        queue.octets[usize::from(!matches!(entry.held, Held::File))] += entry.octets;
+    fn push(&self, queue: &mut BatchQueue, entry: WaitingBatch) {
+        queue.octets[usize::from(!matches!(entry.held, BatchLocation::File))] += entry.octets;
         queue.waiting.push_back(entry);
         self.show(queue);
     }
 
     /// Adds the batches of earlier runs before all others.
-    pub(super) fn adopt(&self, runs: Vec<(RunName, RunState)>, entries: Vec<Entry>) {
+    pub(super) fn adopt(&self, runs: Vec<(RunName, SpilledRun)>, entries: Vec<WaitingBatch>) {
         let mut queue = self.queue();
         queue.runs.extend(runs);
         let own = std::mem::replace(&mut queue.waiting, entries.into());
         let octets = |is_file| {
-            let all = queue.waiting.iter().filter(|entry| matches!(entry.held, Held::File) == is_file);
+            let all =
+                queue.waiting.iter().filter(|entry| matches!(entry.held, BatchLocation::File) == is_file);
             all.map(|entry| entry.octets).sum::<u64>()
         };
         let adopted = [octets(true), octets(false)];
@@ -237,18 +244,18 @@ impl Shared {
         self.show(&queue);
     }
 
-    fn show(&self, queue: &Queue) {
+    fn show(&self, queue: &BatchQueue) {
         self.backlog.0.batches.store(queue.waiting.len() as u64, Relaxed);
         self.backlog.0.octets.store(queue.octets[0], Relaxed);
     }
 
     /// Drops the oldest batches until there is space for `coming` bytes.
-    fn make_room(&self, queue: &mut Queue, coming: u64) {
+    fn make_room(&self, queue: &mut BatchQueue, coming: u64) {
         let before = self.backlog.dropped();
         while queue.octets[0] + coming > self.bound {
             // The server may have the first batch already, so it must not be dropped.
             let first = usize::from(queue.is_first_out);
-            let may_go = |entry: &Entry| !entry.is_end && matches!(entry.held, Held::File);
+            let may_go = |entry: &WaitingBatch| !entry.is_end && matches!(entry.held, BatchLocation::File);
             let Some(at) = queue.waiting.iter().skip(first).position(may_go) else { break };
             self.drop_at(queue, first + at);
         }
@@ -261,7 +268,7 @@ impl Shared {
     }
 
     /// Drops an unsent batch and counts its sightings.
-    fn drop_at(&self, queue: &mut Queue, at: usize) {
+    fn drop_at(&self, queue: &mut BatchQueue, at: usize) {
         let Some(entry) = queue.waiting.remove(at) else { return };
         let known = || self.read(&entry).map(|parcel| parcel.sightings).ok();
         let sightings = entry.sightings.or_else(known).unwrap_or_default();
@@ -272,15 +279,15 @@ impl Shared {
 
     /// Counts a batch's sightings as lost by its run, before its file is removed. If the process is
     /// killed in between, the count is too high rather than too low.
-    fn lose(&self, queue: &mut Queue, entry: &Entry, sightings: u64) {
+    fn lose(&self, queue: &mut BatchQueue, entry: &WaitingBatch, sightings: u64) {
         let Some(state) = queue.runs.get_mut(&entry.run).filter(|_| sightings > 0) else { return };
         state.lost += sightings;
         self.note(&entry.run, state);
     }
 
     /// Removes the file of a finished batch; after the last batch of a run, also the run's state.
-    fn forget(&self, queue: &mut Queue, entry: &Entry) {
-        let place = usize::from(!matches!(entry.held, Held::File));
+    fn forget(&self, queue: &mut BatchQueue, entry: &WaitingBatch) {
+        let place = usize::from(!matches!(entry.held, BatchLocation::File));
         queue.octets[place] = queue.octets[place].saturating_sub(entry.octets);
         let mut removed = Ok(());
         if entry.is_end {
@@ -288,7 +295,7 @@ impl Shared {
             queue.runs.remove(&entry.run);
             removed = self.folder.remove(&entry.run.file());
         }
-        if let Held::File = entry.held {
+        if let BatchLocation::File = entry.held {
             removed = removed.and(self.folder.remove(&entry.file()));
         }
         if let Err(error) = removed {
@@ -299,14 +306,14 @@ impl Shared {
     }
 
     /// Writes the state of a run. If that fails, the next loss writes it.
-    fn note(&self, run: &RunName, state: &RunState) {
-        let head = RunHead { up_to: state.up_to, lost: self.lost(run, Some(state)) };
-        let text = state.author.as_ref().map(Author::head).unwrap_or_default();
-        let _ = self.folder.put(&run.file(), &sealed(Kind::Run, &head, &text), self.is_away());
+    fn note(&self, run: &RunName, state: &SpilledRun) {
+        let head = SpilledRunHead { up_to: state.up_to, lost: self.lost(run, Some(state)) };
+        let text = state.author.as_ref().map(BatchEncoder::head).unwrap_or_default();
+        let _ = self.folder.put(&run.file(), &sealed(SpillFileKind::Run, &head, &text), self.is_away());
     }
 
     /// Returns the first batch as soon as there is one; none if no more will come.
-    pub(super) fn next(&self) -> Option<Job> {
+    pub(super) fn next(&self) -> Option<SendJob> {
         let mut queue = self.queue();
         loop {
             while queue.waiting.front().is_some_and(|entry| entry.age(&self.own) > FORGOTTEN) {
@@ -316,7 +323,7 @@ impl Shared {
             if let Some(entry) = queue.waiting.front().cloned() {
                 queue.is_first_out = true;
                 let lost = self.lost(&entry.run, queue.runs.get(&entry.run));
-                return Some(Job { lost, behind: queue.waiting.len() as u64 - 1, entry });
+                return Some(SendJob { lost, behind: queue.waiting.len() as u64 - 1, entry });
             }
             if queue.is_last {
                 return None;
@@ -326,19 +333,19 @@ impl Shared {
     }
 
     /// Returns the batch as it is sent.
-    pub(super) fn read(&self, entry: &Entry) -> Result<Parcel, Unsendable> {
-        if let Held::Memory(parcel) = &entry.held {
-            return Ok(Parcel::clone(parcel));
+    pub(super) fn read(&self, entry: &WaitingBatch) -> Result<OutgoingBatch, UnsendableReason> {
+        if let BatchLocation::Memory(parcel) = &entry.held {
+            return Ok(OutgoingBatch::clone(parcel));
         }
-        let damaged = |why: &str| Unsendable::Damaged(why.to_owned());
-        let octets = self.folder.read(&entry.file()).map_err(Unsendable::from)?;
-        let (head, text) =
-            opened::<BatchHead>(Kind::Batch, &octets).ok_or_else(|| damaged("it is damaged"))?;
+        let damaged = |why: &str| UnsendableReason::Damaged(why.to_owned());
+        let octets = self.folder.read(&entry.file()).map_err(UnsendableReason::from)?;
+        let (head, text) = opened::<SpilledBatchHead>(SpillFileKind::Batch, &octets)
+            .ok_or_else(|| damaged("it is damaged"))?;
         if (&head.stream, head.number) != (&entry.run.stream, entry.number) {
             return Err(damaged("its name belongs to another batch"));
         }
-        let BatchHead { stream, number, format, sightings, lost: _ } = head;
-        Ok(Parcel { stream, number, format, sightings, text: text.to_owned() })
+        let SpilledBatchHead { stream, number, format, sightings, lost: _ } = head;
+        Ok(OutgoingBatch { stream, number, format, sightings, text: text.to_owned() })
     }
 
     /// Removes the first batch: the server has it.
@@ -347,11 +354,11 @@ impl Shared {
     }
 
     /// Sets the first batch aside, because it cannot be read or is refused; `sightings` of it are lost.
-    pub(super) fn set_aside(&self, why: Aside, sightings: u64) {
+    pub(super) fn set_aside(&self, why: SetAsideReason, sightings: u64) {
         self.pop(|shared, queue, entry| {
             shared.lose(queue, entry, sightings);
             shared.backlog.0.set_aside.fetch_add(1, Relaxed);
-            if let Held::File = entry.held
+            if let BatchLocation::File = entry.held
                 && let Err(error) = shared.folder.set_aside(&entry.file(), why)
             {
                 tell(format_args!("bannerwall: --spill {}: {}: {error}", shared.path(), entry.file()));
@@ -361,13 +368,13 @@ impl Shared {
 
     /// Reduces a batch in a file to these records before it is set aside. If they cannot be written, the
     /// file stays as it is: it is kept for a person to inspect.
-    pub(super) fn keep_only(&self, entry: &Entry, records: &Parcel) {
-        if let Held::File = entry.held {
+    pub(super) fn keep_only(&self, entry: &WaitingBatch, records: &OutgoingBatch) {
+        if let BatchLocation::File = entry.held {
             let _ = self.folder.put(&entry.file(), &written(records, 0), false);
         }
     }
 
-    fn pop(&self, before: impl FnOnce(&Self, &mut Queue, &Entry)) {
+    fn pop(&self, before: impl FnOnce(&Self, &mut BatchQueue, &WaitingBatch)) {
         let mut queue = self.queue();
         queue.is_first_out = false;
         if let Some(entry) = queue.waiting.pop_front() {
@@ -387,8 +394,9 @@ impl Shared {
         if self.is_away.swap(true, Relaxed) {
             return;
         }
-        let is_open = |entry: &&Entry| !entry.lasts && matches!(entry.held, Held::File);
-        let files: Vec<String> = self.queue().waiting.iter().filter(is_open).map(Entry::file).collect();
+        let is_open = |entry: &&WaitingBatch| !entry.lasts && matches!(entry.held, BatchLocation::File);
+        let files: Vec<String> =
+            self.queue().waiting.iter().filter(is_open).map(WaitingBatch::file).collect();
         // The next write reports a failed sync.
         let synced: io::Result<()> = files.iter().try_for_each(|file| self.folder.sync_file(file));
         let _ = synced.and_then(|()| self.folder.sync());
@@ -421,12 +429,13 @@ impl Shared {
     pub(super) fn leave(&self) {
         let mut queue = self.queue();
         let (mut lost, mut octets) = (0, queue.octets);
-        let Queue { waiting, runs, .. } = &mut *queue;
+        let BatchQueue { waiting, runs, .. } = &mut *queue;
         for entry in &mut *waiting {
-            let Held::Memory(parcel) = &entry.held else { continue };
+            let BatchLocation::Memory(parcel) = &entry.held else { continue };
             let file = written(parcel, self.lost(&entry.run, runs.get(&entry.run)));
             if self.folder.put(&entry.file(), &file, true).is_ok() {
-                (entry.held, entry.octets) = (Held::File, (file.len() as u64).next_multiple_of(BLOCK));
+                (entry.held, entry.octets) =
+                    (BatchLocation::File, (file.len() as u64).next_multiple_of(BLOCK));
                 octets[0] += entry.octets;
             } else {
                 lost += parcel.sightings;

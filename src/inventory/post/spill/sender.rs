@@ -6,13 +6,13 @@ use std::time::{Duration, SystemTime};
 
 use super::super::random;
 use super::adopt::adopt;
-use super::name::Aside;
-use super::queue::{Job, Shared, Unsendable};
-use crate::database::Absence;
-use crate::database::Place;
+use super::name::SetAsideReason;
+use super::queue::{SendJob, SpillState, UnsendableReason};
+use crate::database::DatabaseLocation;
+use crate::database::OutageTracker;
 use crate::diagnostics::tell;
-use crate::inventory::batch::{Lines, sightings};
-use crate::inventory::database::{Inbox, Parcel, Standing};
+use crate::inventory::batch::{BatchText, sightings};
+use crate::inventory::database::{OutgoingBatch, SensorBacklog, SensorInbox};
 use crate::inventory::store::StoreError;
 
 /// First and longest pause while the server is away.
@@ -23,12 +23,12 @@ const LOOKS: Duration = Duration::from_millis(50);
 
 /// Sends batches.
 #[derive(Debug)]
-pub(super) struct Sender {
-    shared: std::sync::Arc<Shared>,
-    place: Place,
+pub(super) struct SpillSender {
+    shared: std::sync::Arc<SpillState>,
+    place: DatabaseLocation,
     sensor: String,
-    inbox: Option<Inbox>,
-    absence: Absence,
+    inbox: Option<SensorInbox>,
+    absence: OutageTracker,
     /// True if it was reported that the server is reachable, but refuses this sensor.
     is_shut_out: bool,
     /// Number of sightings that had been dropped before the server went away.
@@ -38,34 +38,34 @@ pub(super) struct Sender {
 }
 
 /// Result of sending a batch.
-enum Outcome {
+enum SendOutcome {
     /// The server has it.
     Sent,
     /// Its file is damaged.
     Damaged(String),
     /// The server refuses it.
-    Refused(StoreError, Refused),
+    Refused(StoreError, RefusedPart),
     /// The server is away; it may have the batch nevertheless.
     Away(StoreError, bool),
 }
 
 /// The refused part of a batch.
-enum Refused {
+enum RefusedPart {
     /// All of it, with this number of sightings.
     Whole(u64),
     /// This number of its records, as a batch; the server has the others.
-    Records(usize, Parcel),
+    Records(usize, OutgoingBatch),
 }
 
-impl Sender {
+impl SpillSender {
     /// Creates a sender to a server, with an open connection if there is one.
     pub(super) fn new(
-        shared: std::sync::Arc<Shared>,
-        place: Place,
+        shared: std::sync::Arc<SpillState>,
+        place: DatabaseLocation,
         sensor: String,
-        inbox: Option<Inbox>,
+        inbox: Option<SensorInbox>,
     ) -> Self {
-        let absence = Absence::new(PAUSES.0).up_to(PAUSES.1);
+        let absence = OutageTracker::new(PAUSES.0).up_to(PAUSES.1);
         Self { shared, place, sensor, inbox, absence, is_shut_out: false, dropped: 0, is_ending: false }
     }
 
@@ -76,28 +76,28 @@ impl Sender {
         }
         while let Some(job) = self.shared.next() {
             match self.send(&job) {
-                Outcome::Sent => {
+                SendOutcome::Sent => {
                     self.shared.is_sent();
                     self.note_back(&job);
                 }
-                Outcome::Damaged(why) => {
+                SendOutcome::Damaged(why) => {
                     // For the own run, the number is known.
                     let sightings = job.entry.sightings.unwrap_or_default();
-                    self.set_aside(&job, Aside::Damaged, sightings, &why);
+                    self.set_aside(&job, SetAsideReason::Damaged, sightings, &why);
                 }
-                Outcome::Refused(error, Refused::Whole(sightings)) => {
-                    self.set_aside(&job, Aside::Refused, sightings, &error.to_string());
+                SendOutcome::Refused(error, RefusedPart::Whole(sightings)) => {
+                    self.set_aside(&job, SetAsideReason::Refused, sightings, &error.to_string());
                 }
-                Outcome::Refused(error, Refused::Records(count, refused)) => {
+                SendOutcome::Refused(error, RefusedPart::Records(count, refused)) => {
                     let (folder, file) = (self.shared.folder.path().display(), job.entry.file());
                     tell(format_args!(
                         "bannerwall: {folder}/{file}: {count} records are set aside (.refused), the others are sent: {error}"
                     ));
                     self.shared.keep_only(&job.entry, &refused);
-                    self.shared.set_aside(Aside::Refused, refused.sightings);
+                    self.shared.set_aside(SetAsideReason::Refused, refused.sightings);
                     self.note_back(&job);
                 }
-                Outcome::Away(error, may_be_there) => {
+                SendOutcome::Away(error, may_be_there) => {
                     self.shared.stays(may_be_there);
                     self.note_away(&error);
                     if self.is_ending {
@@ -132,32 +132,32 @@ impl Sender {
         true
     }
 
-    fn send(&mut self, job: &Job) -> Outcome {
+    fn send(&mut self, job: &SendJob) -> SendOutcome {
         let parcel = match self.shared.read(&job.entry) {
             Ok(parcel) => parcel,
-            Err(Unsendable::Damaged(why)) => return Outcome::Damaged(why),
-            Err(Unsendable::Fault(error)) => {
+            Err(UnsendableReason::Damaged(why)) => return SendOutcome::Damaged(why),
+            Err(UnsendableReason::Fault(error)) => {
                 let why = format!("{}: {error}", job.entry.file());
                 let folder = self.shared.folder.path().to_owned();
-                return Outcome::Away(StoreError::Spill { folder, why }, false);
+                return SendOutcome::Away(StoreError::Spill { folder, why }, false);
             }
         };
-        let standing = Standing { lost: job.lost, waiting: job.behind };
+        let standing = SensorBacklog { lost: job.lost, waiting: job.behind };
         match self.reach() {
-            Err(error) => Outcome::Away(error, false),
+            Err(error) => SendOutcome::Away(error, false),
             Ok(inbox) => match inbox.put(&parcel, standing) {
-                Ok(()) => Outcome::Sent,
+                Ok(()) => SendOutcome::Sent,
                 Err(error) if error.is_of_row() => match send_others(inbox, &parcel, standing) {
-                    Ok(refused) => Outcome::Refused(error, refused),
-                    Err(error) => Outcome::Away(error, true),
+                    Ok(refused) => SendOutcome::Refused(error, refused),
+                    Err(error) => SendOutcome::Away(error, true),
                 },
-                Err(error) => Outcome::Away(error, true),
+                Err(error) => SendOutcome::Away(error, true),
             },
         }
     }
 
     /// Returns a connection to the server that knows this sensor.
-    fn reach(&mut self) -> Result<&mut Inbox, StoreError> {
+    fn reach(&mut self) -> Result<&mut SensorInbox, StoreError> {
         let inbox = match self.inbox.take() {
             Some(mut inbox) => match inbox.reach() {
                 Ok(()) => inbox,
@@ -167,7 +167,7 @@ impl Sender {
                 }
             },
             None => {
-                let inbox = Inbox::open(&self.place)?;
+                let inbox = SensorInbox::open(&self.place)?;
                 match inbox.sensor()? {
                     Some(known) if known == self.sensor => inbox,
                     Some(known) => {
@@ -208,7 +208,7 @@ impl Sender {
         ));
     }
 
-    fn note_back(&mut self, job: &Job) {
+    fn note_back(&mut self, job: &SendJob) {
         if !self.shared.is_away() {
             return;
         }
@@ -226,7 +226,7 @@ impl Sender {
         }
     }
 
-    fn set_aside(&self, job: &Job, aside: Aside, sightings: u64, why: &str) {
+    fn set_aside(&self, job: &SendJob, aside: SetAsideReason, sightings: u64, why: &str) {
         let (folder, file) = (self.shared.folder.path().display(), job.entry.file());
         tell(format_args!("bannerwall: {folder}/{file} is set aside ({}): {why}", aside.ending()));
         self.shared.set_aside(aside, sightings);
@@ -237,12 +237,16 @@ impl Sender {
 ///
 /// # Errors
 /// The server is away.
-fn send_others(inbox: &mut Inbox, parcel: &Parcel, standing: Standing) -> Result<Refused, StoreError> {
-    let whole = Ok(Refused::Whole(parcel.sightings));
-    let lines = Lines::of(&parcel.text);
+fn send_others(
+    inbox: &mut SensorInbox,
+    parcel: &OutgoingBatch,
+    standing: SensorBacklog,
+) -> Result<RefusedPart, StoreError> {
+    let whole = Ok(RefusedPart::Whole(parcel.sightings));
+    let lines = BatchText::of(&parcel.text);
     let with = |records: &[&str]| {
         let sightings = records.iter().map(|line| sightings(line)).sum();
-        Parcel { text: lines.with(records), sightings, ..parcel.clone() }
+        OutgoingBatch { text: lines.with(records), sightings, ..parcel.clone() }
     };
     let is_taken = |outcome: Result<(), StoreError>| match outcome {
         Ok(()) => Ok(true),
@@ -258,7 +262,7 @@ fn send_others(inbox: &mut Inbox, parcel: &Parcel, standing: Standing) -> Result
     if !taken.is_empty() && !is_taken(inbox.put(&with(&taken), standing))? {
         return whole;
     }
-    Ok(Refused::Records(refused.len(), with(&refused)))
+    Ok(RefusedPart::Records(refused.len(), with(&refused)))
 }
 
 /// Splits records that are refused together into accepted ones and those that are refused alone.
@@ -285,7 +289,7 @@ fn sift<'a, E>(
 }
 
 /// Adopts the batches of earlier runs; reports a failure.
-pub(super) fn take_over(shared: &Shared, changed: Option<SystemTime>) {
+pub(super) fn take_over(shared: &SpillState, changed: Option<SystemTime>) {
     match adopt(shared, changed) {
         Ok(()) if shared.backlog.batches() > 0 => tell(format_args!(
             "bannerwall: batches of earlier runs in {1}: {0}; they are sent first",

@@ -6,49 +6,55 @@ use std::time::{Duration, SystemTime};
 use proptest::prelude::*;
 
 use super::adopt::adopt;
-use super::entry::Entry;
-use super::name::Aside;
-use super::queue::{Job, Unsendable};
+use super::entry::WaitingBatch;
+use super::name::SetAsideReason;
+use super::queue::{SendJob, UnsendableReason};
 use super::*;
-use crate::inventory::batch::{Author, Batch, FORMAT};
+use crate::inventory::batch::{BatchEncoder, FORMAT, SensorBatch};
 
 /// Bytes of a small batch's file.
 const BLOCK: u64 = 4096;
 
-fn run() -> Run {
-    Run { source: "guard", once: false, tells: false, sensor: "east".into(), about: "queue 0".into() }
+fn run() -> RunDescription {
+    RunDescription {
+        source: "guard",
+        once: false,
+        tells: false,
+        sensor: "east".into(),
+        about: "queue 0".into(),
+    }
 }
 
 /// What a run of the time `started` has.
-fn shared(path: &Path, started: i64, bound: u64) -> Shared {
-    let folder = Folder::open(path).unwrap();
+fn shared(path: &Path, started: i64, bound: u64) -> SpillState {
+    let folder = SpillDirectory::open(path).unwrap();
     let own = RunName { started, stream: format!("{started:08x}") };
-    Shared::new(folder, bound, Losses::default(), own, Author::new(&run(), started))
+    SpillState::new(folder, bound, SharedLosses::default(), own, BatchEncoder::new(&run(), started))
 }
 
 /// The same, behind what others have left.
-fn next_run(path: &Path, started: i64, bound: u64) -> Shared {
+fn next_run(path: &Path, started: i64, bound: u64) -> SpillState {
     let shared = shared(path, started, bound);
     adopt(&shared, None).unwrap();
     shared
 }
 
-fn parcel(shared: &Shared, number: u64, sightings: u64) -> Parcel {
-    let text = format!("{}{number}", Author::new(&run(), shared.own.started).head());
-    Parcel { stream: shared.own.stream.clone(), number, format: FORMAT, sightings, text }
+fn parcel(shared: &SpillState, number: u64, sightings: u64) -> OutgoingBatch {
+    let text = format!("{}{number}", BatchEncoder::new(&run(), shared.own.started).head());
+    OutgoingBatch { stream: shared.own.stream.clone(), number, format: FORMAT, sightings, text }
 }
 
-fn keep(shared: &Shared, number: u64, sightings: u64) {
+fn keep(shared: &SpillState, number: u64, sightings: u64) {
     shared.keep(parcel(shared, number, sightings), false).unwrap();
 }
 
-fn end(shared: &Shared, number: u64) {
-    let text = Author::new(&run(), shared.own.started).end(shared.own.started + 1);
-    shared.keep(Parcel { text, ..parcel(shared, number, 0) }, true).unwrap();
+fn end(shared: &SpillState, number: u64) {
+    let text = BatchEncoder::new(&run(), shared.own.started).end(shared.own.started + 1);
+    shared.keep(OutgoingBatch { text, ..parcel(shared, number, 0) }, true).unwrap();
 }
 
 /// Sends what waits to somebody who takes all: jobs, and what they hold.
-fn send_all(shared: &Shared) -> Vec<(Job, Parcel)> {
+fn send_all(shared: &SpillState) -> Vec<(SendJob, OutgoingBatch)> {
     shared.close();
     std::iter::from_fn(|| {
         let job = shared.next()?;
@@ -60,7 +66,7 @@ fn send_all(shared: &Shared) -> Vec<(Job, Parcel)> {
 }
 
 /// Start of the run and number of each.
-fn numbers(sent: &[(Job, Parcel)]) -> Vec<(i64, u64)> {
+fn numbers(sent: &[(SendJob, OutgoingBatch)]) -> Vec<(i64, u64)> {
     sent.iter().map(|(job, parcel)| (job.entry.run.started, parcel.number)).collect()
 }
 
@@ -113,7 +119,7 @@ fn what_cannot_be_read_for_now_is_not_damaged() {
     keep(&one, 1, 5);
     let entry = one.next().unwrap().entry;
     std::fs::rename(folder.path().join(entry.file()), other.path().join("batch")).unwrap();
-    assert!(matches!(one.read(&entry), Err(Unsendable::Damaged(_))), "it is gone");
+    assert!(matches!(one.read(&entry), Err(UnsendableReason::Damaged(_))), "it is gone");
     for (code, passes) in [
         (libc::EMFILE, true),
         (libc::ENFILE, true),
@@ -121,8 +127,8 @@ fn what_cannot_be_read_for_now_is_not_damaged() {
         (libc::EIO, false),
         (libc::ENOENT, false),
     ] {
-        let read = Unsendable::from(std::io::Error::from_raw_os_error(code));
-        assert_eq!(matches!(read, Unsendable::Fault(_)), passes, "{code}");
+        let read = UnsendableReason::from(std::io::Error::from_raw_os_error(code));
+        assert_eq!(matches!(read, UnsendableReason::Fault(_)), passes, "{code}");
     }
 }
 
@@ -138,7 +144,7 @@ fn a_clock_that_jumps_makes_nothing_old() {
         (&other, now + day, false),
         (&other, now - 100 * day, true),
     ] {
-        let entry = Entry::in_file(run.clone(), 1, false, 1, written);
+        let entry = WaitingBatch::in_file(run.clone(), 1, false, 1, written);
         assert_eq!(entry.age(&own) > 90 * day, is_old, "{run:?} {written:?}");
     }
 }
@@ -153,13 +159,14 @@ fn a_server_that_says_nothing_holds_up_nobody_who_knows_whose_the_folder_is() {
     // It takes connections, and nobody reads them.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("postgresql://east@{}/net", silent.local_addr().unwrap());
-    let place = Place::parse(url.into()).unwrap();
-    let owner = Owner { sensor: "east".into(), server: place.to_string() };
-    Folder::open(folder.path()).unwrap().remember(&owner).unwrap();
+    let place = DatabaseLocation::parse(url.into()).unwrap();
+    let owner = SpillOwner { sensor: "east".into(), server: place.to_string() };
+    SpillDirectory::open(folder.path()).unwrap().remember(&owner).unwrap();
     let config = SpillConfig { folder: folder.path().to_owned(), size: 1 << 20, succeeds: false };
     let patience = Some(Duration::ZERO);
-    let (mut spill, backlog) = Spill::start(&config, &place, None, &run(), Losses::default(), patience)
-        .expect("it waits in the folder");
+    let (mut spill, backlog) =
+        SpillStore::start(&config, &place, None, &run(), SharedLosses::default(), patience)
+            .expect("it waits in the folder");
     spill.end(0).unwrap();
     assert_eq!(backlog.batches(), 1, "the end");
 }
@@ -179,8 +186,8 @@ fn who_was_killed_is_gone_on_for_and_ended_with_all_that_was_lost() {
     let sent = send_all(&third);
     let at = |index: usize| &sent[index];
     assert_eq!(numbers(&sent)[..3], [(1, 2), (1, 3), (1, 4)]);
-    let ended = |(job, parcel): &(Job, Parcel)| {
-        let batch = Batch::read(parcel.format, &parcel.text).unwrap();
+    let ended = |(job, parcel): &(SendJob, OutgoingBatch)| {
+        let batch = SensorBatch::read(parcel.format, &parcel.text).unwrap();
         (job.entry.is_end, job.entry.run.started, batch.ended.is_some(), job.lost)
     };
     assert_eq!((ended(at(3)), ended(at(4))), ((true, 1, true, 10), (true, 2, true, 0)));
@@ -228,7 +235,7 @@ fn a_damaged_batch_is_set_aside_and_stops_nobody() {
                 sent.push(parcel.number);
                 one.is_sent();
             }
-            Err(_) => one.set_aside(Aside::Damaged, 0),
+            Err(_) => one.set_aside(SetAsideReason::Damaged, 0),
         }
     }
     assert_eq!((sent, one.backlog.set_aside(), one.backlog.dropped()), (vec![3], 3, 0));
@@ -247,7 +254,7 @@ fn what_a_server_refuses_is_lost_and_told_as_such() {
     keep(&one, 1, 10);
     keep(&one, 2, 1);
     one.next().unwrap();
-    one.set_aside(Aside::Refused, 10);
+    one.set_aside(SetAsideReason::Refused, 10);
     assert_eq!(send_all(&one)[0].0.lost, 10);
     assert!(names(folder.path()).iter().any(|name| name.ends_with(".refused")));
 }
@@ -275,7 +282,7 @@ fn a_folder_that_takes_nothing_costs_memory_and_no_order() {
     keep(&one, 1, 1);
     std::fs::rename(&path, parent.path().join("away")).unwrap();
     keep(&one, 2, 2);
-    let large = Parcel { text: "x".repeat(9 << 20), ..parcel(&one, 3, 3) };
+    let large = OutgoingBatch { text: "x".repeat(9 << 20), ..parcel(&one, 3, 3) };
     assert!(one.keep(large, false).is_err(), "there is a bound");
     std::fs::rename(parent.path().join("away"), &path).unwrap();
     keep(&one, 3, 3);
@@ -327,7 +334,7 @@ proptest! {
         let mut streams = std::collections::BTreeMap::<RunName, Stream>::new();
         let (mut seen, mut damaged, mut started, mut number) = (0, 0, 1, 0);
         let mut one = shared(folder.path(), started, blocks * BLOCK);
-        let mut take = |job: &Job, parcel: &Parcel| {
+        let mut take = |job: &SendJob, parcel: &OutgoingBatch| {
             let stream = streams.entry(job.entry.run.clone()).or_default();
             stream.lost = stream.lost.max(job.lost);
             if parcel.number > stream.number {
@@ -336,7 +343,7 @@ proptest! {
                 stream.ends += u64::from(job.entry.is_end);
             }
         };
-        let mut send = |shared: &Shared, is_answered: bool, damaged: &mut u64| {
+        let mut send = |shared: &SpillState, is_answered: bool, damaged: &mut u64| {
             if shared.backlog.batches() == 0 {
                 return;
             }
@@ -352,7 +359,7 @@ proptest! {
                         let octets = shared.folder.read(&job.entry.file()).unwrap();
                         String::from_utf8_lossy(&octets).rsplit('~').nth(1).unwrap().parse().unwrap()
                     });
-                    shared.set_aside(Aside::Damaged, 0);
+                    shared.set_aside(SetAsideReason::Damaged, 0);
                 }
             }
         };

@@ -17,17 +17,17 @@ mod two;
 
 use std::time::Duration;
 
-use super::super::judge::{Answer, Judge};
-use super::super::{Conversation, HttpOptions, Target};
-use super::{Closed, Probe, Scene, Step};
+use super::super::judge::{RequestAndResponse, ResponseMatcher};
+use super::super::{ExchangeOutcome, HttpOptions, Target};
+use super::{CloseReason, Probe, ProbeContext, ProbeStep};
 use crate::terms::{Anomaly, Protocol, Timestamp};
-use asker::{Asker, Behind, Ended, Line};
-use plan::{Plan, write_host};
-use reader::{Advanced, Delivered, Partial, Reader};
-use streams::Left;
-use two::Two;
+use asker::{AfterResponse, ConnectionRequests, PrematureEnd, RequestScheduler};
+use plan::{RequestPlan, write_host};
+use reader::{AcceptedPartial, CompleteResponse, ReaderProgress, ResponseReader};
+use streams::RemainingRequests;
+use two::Http2Connection;
 
-/// Default ports, which a `Host` field leaves out, RFC 9110 section 4.2.
+/// Default ports, which a `HttpHost` field leaves out, RFC 9110 section 4.2.
 const HTTP: u16 = 80;
 const HTTPS: u16 = 443;
 /// Bytes of the first response to keep for the outcome.
@@ -54,9 +54,9 @@ const IDLE: Duration = Duration::from_millis(100);
 
 /// Sends requests and reads responses.
 #[derive(Debug)]
-pub(in super::super) struct Http {
-    judge: Judge,
-    plan: Plan,
+pub(in super::super) struct HttpProbe {
+    judge: ResponseMatcher,
+    plan: RequestPlan,
     pipeline: bool,
     connections: usize,
     body_limit: usize,
@@ -66,9 +66,9 @@ pub(in super::super) struct Http {
 
 /// State of one host.
 #[derive(Debug, Default)]
-pub(in super::super) struct Host {
-    asker: Asker,
-    /// Value of the `Host` field.
+pub(in super::super) struct HttpHost {
+    asker: RequestScheduler,
+    /// Value of the `HttpHost` field.
     name: Vec<u8>,
     /// First bytes of the first response.
     banner: Vec<u8>,
@@ -77,16 +77,16 @@ pub(in super::super) struct Host {
     longest_gap: Duration,
     /// Number of stalls; each doubles the patience for the next one.
     stalls: u32,
-    ended: Option<Conversation>,
+    ended: Option<ExchangeOutcome>,
     /// Remaining requests, if the host speaks HTTP/2.
-    left: Option<Left>,
+    left: Option<RemainingRequests>,
 }
 
 /// State of one connection.
 #[derive(Debug, Default)]
-pub(in super::super) struct Talk {
-    line: Line,
-    reader: Option<Reader>,
+pub(in super::super) struct HttpConnection {
+    line: ConnectionRequests,
+    reader: Option<ResponseReader>,
     /// Time of the last received bytes, or of the first request.
     progress: Timestamp,
     /// Request whose response's body is being read, with its start.
@@ -95,13 +95,13 @@ pub(in super::super) struct Talk {
     /// True if the connection was closed before the user's timeout.
     hurried: bool,
     /// HTTP/2 connection, if the host speaks it.
-    two: Option<Box<Two>>,
+    two: Option<Box<Http2Connection>>,
 }
 
-impl Http {
+impl HttpProbe {
     /// Returns the probe; `silence` is the timeout of a silent target.
-    pub(in super::super) fn new(judge: Judge, options: &HttpOptions, silence: Duration) -> Self {
-        let plan = Plan::new(&options.requests, &judge.rules().needs().requests, !options.pipeline);
+    pub(in super::super) fn new(judge: ResponseMatcher, options: &HttpOptions, silence: Duration) -> Self {
+        let plan = RequestPlan::new(&options.requests, &judge.rules().needs().requests, !options.pipeline);
         Self {
             plan,
             pipeline: options.pipeline,
@@ -113,7 +113,7 @@ impl Http {
     }
 
     /// Puts requests on a connection.
-    fn fill(&self, host: &mut Host, talk: &mut Talk, out: &mut Vec<u8>) {
+    fn fill(&self, host: &mut HttpHost, talk: &mut HttpConnection, out: &mut Vec<u8>) {
         let (asker, name) = (&mut host.asker, &host.name);
         asker.fill(&mut talk.line, &self.plan, |number| {
             if let Some(request) = self.plan.get(number) {
@@ -123,82 +123,94 @@ impl Http {
     }
 
     /// Sends more requests, or closes a useless connection.
-    fn go_on(&self, host: &mut Host, talk: &mut Talk, out: &mut Vec<u8>) -> Step {
+    fn go_on(&self, host: &mut HttpHost, talk: &mut HttpConnection, out: &mut Vec<u8>) -> ProbeStep {
         self.fill(host, talk, out);
-        if talk.line.is_idle() && !host.asker.may_rest() { Step::Close } else { Step::More }
+        if talk.line.is_idle() && !host.asker.may_rest() { ProbeStep::Close } else { ProbeStep::More }
     }
 
     /// Reads every complete response on a connection.
-    fn read(&self, host: &mut Host, talk: &mut Talk, mut octets: &[u8], scene: &mut Scene<'_>) -> Step {
-        let Some(reader) = &mut talk.reader else { return Step::Close };
+    fn read(
+        &self,
+        host: &mut HttpHost,
+        talk: &mut HttpConnection,
+        mut octets: &[u8],
+        scene: &mut ProbeContext<'_>,
+    ) -> ProbeStep {
+        let Some(reader) = &mut talk.reader else { return ProbeStep::Close };
         reader.take(&mut octets);
         loop {
             let Some(front) = talk.line.front() else {
                 return self.unasked(reader.pending(), scene);
             };
-            let method = self.plan.get(front).map(plan::Planned::method);
+            let method = self.plan.get(front).map(plan::PlannedRequest::method);
             let (excusable, contended) = (host.asker.is_excusable(front), talk.line.is_contended());
-            let mut credit = Credit::Given;
+            let mut credit = ResponseCredit::Given;
             let advanced = reader.advance(&mut octets, method, LONGEST_BODY, |delivered| {
-                credit = Credit::of(&delivered, excusable, contended);
-                if credit == Credit::Given {
+                credit = ResponseCredit::of(&delivered, excusable, contended);
+                if credit == ResponseCredit::Given {
                     self.deliver(front, &host.name, &mut host.transactions, &delivered, scene);
                 }
             });
             match advanced {
-                Advanced::More => return Step::More,
-                Advanced::Answered { .. } if credit == Credit::Excused => {
+                ReaderProgress::More => return ProbeStep::More,
+                ReaderProgress::Answered { .. } if credit == ResponseCredit::Excused => {
                     host.asker.excuse(&mut talk.line);
-                    return Step::Close;
+                    return ProbeStep::Close;
                 }
-                Advanced::Answered { behind } if credit == Credit::Doubted => {
+                ReaderProgress::Answered { behind } if credit == ResponseCredit::Doubted => {
                     host.asker.doubt(&mut talk.line, behind);
-                    return Step::Close;
+                    return ProbeStep::Close;
                 }
-                Advanced::Answered { behind } => {
+                ReaderProgress::Answered { behind } => {
                     host.asker.answer(&mut talk.line, behind);
-                    if behind != Behind::Another {
-                        return Step::Close;
+                    if behind != AfterResponse::Another {
+                        return ProbeStep::Close;
                     }
                 }
-                Advanced::Foreign => {
+                ReaderProgress::Foreign => {
                     talk.foreign = true;
-                    return Step::Close;
+                    return ProbeStep::Close;
                 }
             }
         }
     }
 
     /// Handles the end of a connection: takes the response that it, or the server's silence, completes.
-    fn take_last(&self, host: &mut Host, talk: &mut Talk, how: Closed, scene: &mut Scene<'_>) {
+    fn take_last(
+        &self,
+        host: &mut HttpHost,
+        talk: &mut HttpConnection,
+        how: CloseReason,
+        scene: &mut ProbeContext<'_>,
+    ) {
         let partial = match how {
-            Closed::Finished => Partial::Head,
-            Closed::Silent if talk.hurried => return,
-            Closed::Silent if self.is_dripping(talk, scene.now) => Partial::Any,
+            CloseReason::Finished => AcceptedPartial::Head,
+            CloseReason::Silent if talk.hurried => return,
+            CloseReason::Silent if self.is_dripping(talk, scene.now) => AcceptedPartial::Any,
             // An unframed body has no end of its own if the server keeps the connection open.
-            Closed::Silent => Partial::Unframed,
+            CloseReason::Silent => AcceptedPartial::Unframed,
             _ => return,
         };
         let (Some(number), Some(reader)) = (talk.line.front(), &mut talk.reader) else { return };
         let (excusable, contended) = (host.asker.is_excusable(number), talk.line.is_contended());
-        let mut credit = Credit::Given;
+        let mut credit = ResponseCredit::Given;
         let behind = reader.end(partial, |delivered| {
-            credit = Credit::of(&delivered, excusable, contended);
-            if credit == Credit::Given {
+            credit = ResponseCredit::of(&delivered, excusable, contended);
+            if credit == ResponseCredit::Given {
                 self.deliver(number, &host.name, &mut host.transactions, &delivered, scene);
             }
         });
         match (behind, credit) {
             (None, _) => {}
-            (Some(behind), Credit::Given) => host.asker.answer(&mut talk.line, behind),
-            (Some(_), Credit::Excused) => host.asker.excuse(&mut talk.line),
-            (Some(behind), Credit::Doubted) => host.asker.doubt(&mut talk.line, behind),
+            (Some(behind), ResponseCredit::Given) => host.asker.answer(&mut talk.line, behind),
+            (Some(_), ResponseCredit::Excused) => host.asker.excuse(&mut talk.line),
+            (Some(behind), ResponseCredit::Doubted) => host.asker.doubt(&mut talk.line, behind),
         }
     }
 
     /// Records the request whose body is being read.
-    fn note_body(talk: &mut Talk, now: Timestamp) {
-        let reading = talk.reader.as_ref().and_then(Reader::body_octets).and(talk.line.front());
+    fn note_body(talk: &mut HttpConnection, now: Timestamp) {
+        let reading = talk.reader.as_ref().and_then(ResponseReader::body_octets).and(talk.line.front());
         talk.body = match (reading, talk.body) {
             (Some(number), Some((other, since))) if number == other => Some((number, since)),
             (reading, _) => reading.map(|number| (number, now)),
@@ -206,24 +218,24 @@ impl Http {
     }
 
     /// True if a body is too slow to be read to its end.
-    fn is_dripping(&self, talk: &Talk, now: Timestamp) -> bool {
-        let octets = talk.reader.as_ref().and_then(Reader::body_octets);
+    fn is_dripping(&self, talk: &HttpConnection, now: Timestamp) -> bool {
+        let octets = talk.reader.as_ref().and_then(ResponseReader::body_octets);
         let (Some((_, since)), Some(octets)) = (talk.body, octets) else { return false };
         let lasted = now.since(since);
         lasted >= self.silence && octets < SLOWEST_BODY.saturating_mul(lasted.as_secs())
     }
 
     /// Handles bytes, perhaps none, while no request is unanswered.
-    fn unasked(&self, octets: &[u8], scene: &mut Scene<'_>) -> Step {
+    fn unasked(&self, octets: &[u8], scene: &mut ProbeContext<'_>) -> ProbeStep {
         if octets.is_empty() {
-            return Step::More;
+            return ProbeStep::More;
         }
         // A server may send 408 before it closes an idle connection.
         let farewell = octets.starts_with(b"HTTP/1.1 408 ") || octets.starts_with(b"HTTP/1.0 408 ");
         if !farewell {
             self.judge.anomaly(Anomaly::UnsolicitedResponse, Protocol::Http, scene);
         }
-        Step::Close
+        ProbeStep::Close
     }
 
     /// Reports one response.
@@ -232,11 +244,11 @@ impl Http {
         number: u16,
         name: &[u8],
         transactions: &mut u32,
-        delivered: &Delivered<'_>,
-        scene: &mut Scene<'_>,
+        delivered: &CompleteResponse<'_>,
+        scene: &mut ProbeContext<'_>,
     ) {
         let Some(planned) = self.plan.get(number) else { return };
-        let answer = Answer {
+        let answer = RequestAndResponse {
             request: &planned.request(name),
             response: &delivered.response,
             body_length: delivered.body_length,
@@ -253,7 +265,7 @@ impl Http {
 
 /// Assignment of a response to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Credit {
+enum ResponseCredit {
     /// The front request.
     Given,
     /// No request: the server stopped waiting before it read the request.
@@ -262,21 +274,21 @@ enum Credit {
     Doubted,
 }
 
-impl Credit {
+impl ResponseCredit {
     /// Assigns a response; `contended` means that requests behind the front one are unanswered, too.
-    fn of(delivered: &Delivered<'_>, excusable: bool, contended: bool) -> Self {
+    fn of(delivered: &CompleteResponse<'_>, excusable: bool, contended: bool) -> Self {
         match delivered.response.status {
             408 if excusable => Self::Excused,
             _ if contended && delivered.unfinished => Self::Doubted,
-            400.. if contended && delivered.behind != Behind::Another => Self::Doubted,
+            400.. if contended && delivered.behind != AfterResponse::Another => Self::Doubted,
             _ => Self::Given,
         }
     }
 }
 
-impl Probe for Http {
-    type Session = Host;
-    type Connection = Talk;
+impl Probe for HttpProbe {
+    type Session = HttpHost;
+    type Connection = HttpConnection;
 
     const TALKS: bool = true;
 
@@ -284,7 +296,7 @@ impl Probe for Http {
         self.pipeline && self.plan.len() > 1
     }
 
-    fn begin(&mut self, host: &mut Host, target: &Target) {
+    fn begin(&mut self, host: &mut HttpHost, target: &Target) {
         host.asker.begin(self.plan.len(), self.pipeline, self.connections);
         host.name.clear();
         write_host(target, HTTP, &mut host.name);
@@ -296,20 +308,20 @@ impl Probe for Http {
         host.left = None;
     }
 
-    fn negotiated(&mut self, host: &mut Host, target: &Target, protocol: Option<&[u8]>) {
+    fn negotiated(&mut self, host: &mut HttpHost, target: &Target, protocol: Option<&[u8]>) {
         host.name.clear();
         write_host(target, HTTPS, &mut host.name);
-        host.left = (protocol == Some(two::NAME)).then(|| Left::new(self.plan.len()));
+        host.left = (protocol == Some(two::NAME)).then(|| RemainingRequests::new(self.plan.len()));
     }
 
-    fn is_unanswered(&self, host: &Host) -> bool {
+    fn is_unanswered(&self, host: &HttpHost) -> bool {
         host.transactions == 0
     }
 
     fn open(
         &mut self,
-        host: &mut Host,
-        talk: &mut Talk,
+        host: &mut HttpHost,
+        talk: &mut HttpConnection,
         _target: &Target,
         now: Timestamp,
         out: &mut Vec<u8>,
@@ -318,27 +330,33 @@ impl Probe for Http {
             return self.open_two(host, talk, out);
         }
         talk.two = None;
-        talk.reader.get_or_insert_with(|| Reader::new(self.body_limit)).clear();
-        talk.line = Line::default();
+        talk.reader.get_or_insert_with(|| ResponseReader::new(self.body_limit)).clear();
+        talk.line = ConnectionRequests::default();
         talk.progress = now;
         talk.body = None;
         (talk.foreign, talk.hurried) = (false, false);
         self.fill(host, talk, out);
     }
 
-    fn accepted(&mut self, host: &mut Host, talk: &mut Talk, now: Timestamp, _out: &mut Vec<u8>) -> bool {
+    fn accepted(
+        &mut self,
+        host: &mut HttpHost,
+        talk: &mut HttpConnection,
+        now: Timestamp,
+        _out: &mut Vec<u8>,
+    ) -> bool {
         talk.progress = now;
         host.asker.is_plural()
     }
 
     fn receive(
         &mut self,
-        host: &mut Host,
-        talk: &mut Talk,
+        host: &mut HttpHost,
+        talk: &mut HttpConnection,
         octets: &[u8],
         out: &mut Vec<u8>,
-        scene: &mut Scene<'_>,
-    ) -> Step {
+        scene: &mut ProbeContext<'_>,
+    ) -> ProbeStep {
         if host.left.is_some() {
             return self.receive_two(host, talk, octets, out, scene);
         }
@@ -351,16 +369,22 @@ impl Probe for Http {
             let room = BANNER.saturating_sub(host.banner.len());
             host.banner.extend_from_slice(octets.get(..room).unwrap_or(octets));
         }
-        if self.read(host, talk, octets, scene) == Step::Close {
-            return Step::Close;
+        if self.read(host, talk, octets, scene) == ProbeStep::Close {
+            return ProbeStep::Close;
         }
         Self::note_body(talk, scene.now);
         self.go_on(host, talk, out)
     }
 
-    fn rouse(&mut self, host: &mut Host, talk: &mut Talk, now: Timestamp, out: &mut Vec<u8>) -> Step {
+    fn rouse(
+        &mut self,
+        host: &mut HttpHost,
+        talk: &mut HttpConnection,
+        now: Timestamp,
+        out: &mut Vec<u8>,
+    ) -> ProbeStep {
         if !talk.line.is_idle() || host.left.is_some() {
-            return Step::More;
+            return ProbeStep::More;
         }
         let step = self.go_on(host, talk, out);
         if !talk.line.is_idle() {
@@ -369,16 +393,16 @@ impl Probe for Http {
         step
     }
 
-    fn watch(&mut self, host: &mut Host, talk: &mut Talk, now: Timestamp) -> Step {
+    fn watch(&mut self, host: &mut HttpHost, talk: &mut HttpConnection, now: Timestamp) -> ProbeStep {
         if host.left.is_some() {
-            return Step::More;
+            return ProbeStep::More;
         }
         let silence = now.since(talk.progress);
         let Some(front) = talk.line.front() else {
-            return if silence < IDLE { Step::More } else { Step::Close };
+            return if silence < IDLE { ProbeStep::More } else { ProbeStep::Close };
         };
         if self.is_dripping(talk, now) {
-            return Step::Close;
+            return ProbeStep::Close;
         }
         // A sole request, and one that stalled before, get the user's full timeout: the server may be slow.
         let answered = host.asker.answered();
@@ -387,64 +411,71 @@ impl Probe for Http {
             || host.asker.is_waited_for(front)
             || talk.body.is_some()
         {
-            return Step::More;
+            return ProbeStep::More;
         }
         let least = if answered < USUAL { FIRST_STALL } else { SHORTEST_STALL };
         let patience = (host.longest_gap * PATIENCE / 2).max(least) * (1 << host.stalls.min(6));
         if silence < patience {
-            return Step::More;
+            return ProbeStep::More;
         }
         host.stalls += 1;
         talk.hurried = true;
-        Step::Close
+        ProbeStep::Close
     }
 
-    fn closed(&mut self, host: &mut Host, talk: &mut Talk, how: Closed, scene: &mut Scene<'_>) {
+    fn closed(
+        &mut self,
+        host: &mut HttpHost,
+        talk: &mut HttpConnection,
+        how: CloseReason,
+        scene: &mut ProbeContext<'_>,
+    ) {
         if host.left.is_some() {
             return self.closed_two(host, talk, how, scene);
         }
         self.take_last(host, talk, how, scene);
         let Some(front) = talk.line.front() else { return };
         host.ended = Some(match how {
-            _ if talk.foreign => Conversation::Foreign,
-            Closed::Here | Closed::Finished => Conversation::Ended,
-            Closed::Reset => Conversation::Reset,
-            Closed::Silent if host.banner.is_empty() => Conversation::Silent,
-            Closed::Silent | Closed::Expired => Conversation::TimedOut,
-            Closed::Failed(error) | Closed::Broke(error) => Conversation::Failed(error),
+            _ if talk.foreign => ExchangeOutcome::Foreign,
+            CloseReason::Here | CloseReason::Finished => ExchangeOutcome::Ended,
+            CloseReason::Reset => ExchangeOutcome::Reset,
+            CloseReason::Silent if host.banner.is_empty() => ExchangeOutcome::Silent,
+            CloseReason::Silent | CloseReason::Expired => ExchangeOutcome::TimedOut,
+            CloseReason::Failed(error) | CloseReason::Broke(error) => ExchangeOutcome::Failed(error),
         });
-        if matches!(how, Closed::Failed(_)) {
+        if matches!(how, CloseReason::Failed(_)) {
             return host.asker.put_back(&mut talk.line);
         }
         let first = host.asker.answered() == 0;
         let alone = !talk.line.is_shared();
         let ended = match how {
-            Closed::Silent if talk.hurried => Ended::Hurried,
-            Closed::Silent => Ended::Stalled,
-            _ => Ended::Closed,
+            CloseReason::Silent if talk.hurried => PrematureEnd::Hurried,
+            CloseReason::Silent => PrematureEnd::Stalled,
+            _ => PrematureEnd::Closed,
         };
         let given_up = host.asker.end(&mut talk.line, &self.plan, ended);
-        let silent = how == Closed::Silent && alone;
-        if how == Closed::Expired || (first && (talk.foreign || silent)) {
+        let silent = how == CloseReason::Silent && alone;
+        if how == CloseReason::Expired || (first && (talk.foreign || silent)) {
             host.asker.give_up();
         }
         // A partial response is better than none, if no retry will follow.
         if let (Some(reader), true) = (&mut talk.reader, given_up || host.asker.is_over()) {
-            reader.end(Partial::Any, |delivered| {
+            reader.end(AcceptedPartial::Any, |delivered| {
                 self.deliver(front, &host.name, &mut host.transactions, &delivered, scene);
             });
         }
     }
 
-    fn wanted(&self, host: &Host) -> usize {
-        host.left.as_ref().map_or_else(|| host.asker.wanted(), Left::wanted)
+    fn wanted(&self, host: &HttpHost) -> usize {
+        host.left.as_ref().map_or_else(|| host.asker.wanted(), RemainingRequests::wanted)
     }
 
-    fn result<'s>(&self, host: &'s Host) -> (Conversation, &'s [u8]) {
-        let is_complete = host.left.as_ref().map_or_else(|| host.asker.is_complete(), Left::is_complete);
+    fn result<'s>(&self, host: &'s HttpHost) -> (ExchangeOutcome, &'s [u8]) {
+        let is_complete =
+            host.left.as_ref().map_or_else(|| host.asker.is_complete(), RemainingRequests::is_complete);
         let conversation = match host.ended {
-            _ if is_complete => Conversation::Complete,
-            ended => ended.unwrap_or(Conversation::Ended),
+            _ if is_complete => ExchangeOutcome::Complete,
+            ended => ended.unwrap_or(ExchangeOutcome::Ended),
         };
         (conversation, &host.banner)
     }

@@ -1,7 +1,7 @@
 //! Requests to every host: the user's and those that the rules need, each once, prepared except for the
 //! host's name.
 
-use crate::banner::{Header, Headers, Request};
+use crate::banner::{HttpHeader, HttpHeaders, RequestHead};
 use crate::rules::ProbeRequest;
 use crate::scan::{HttpRequest, Target};
 
@@ -15,13 +15,13 @@ const WITH_BODY: [&str; 3] = ["POST", "PUT", "PATCH"];
 
 /// Requests of a scan, in order.
 #[derive(Debug)]
-pub(super) struct Plan {
-    requests: Vec<Planned>,
+pub(super) struct RequestPlan {
+    requests: Vec<PlannedRequest>,
 }
 
 /// One request without the host's name.
 #[derive(Debug)]
-pub(super) struct Planned {
+pub(super) struct PlannedRequest {
     line: Vec<u8>,
     method: Vec<u8>,
     path: Vec<u8>,
@@ -30,7 +30,7 @@ pub(super) struct Planned {
     idempotent: bool,
 }
 
-impl Plan {
+impl RequestPlan {
     /// Merges requests, the user's first. `close` requests the connection's end after each.
     pub(super) fn new(user: &[HttpRequest], rules: &[ProbeRequest], close: bool) -> Self {
         let of_user = user.iter().map(|request| {
@@ -48,7 +48,7 @@ impl Plan {
                 let fields = fields.iter().map(|(name, value)| (name.to_ascii_lowercase(), value.clone()));
                 seen.insert((method.clone(), target(path), fields.collect::<Vec<_>>()))
             })
-            .map(|(method, path, fields)| Planned::new(&method, &path, &fields, close))
+            .map(|(method, path, fields)| PlannedRequest::new(&method, &path, &fields, close))
             .collect();
         Self { requests }
     }
@@ -58,7 +58,7 @@ impl Plan {
         u16::try_from(self.requests.len()).unwrap_or(u16::MAX)
     }
 
-    pub(super) fn get(&self, number: u16) -> Option<&Planned> {
+    pub(super) fn get(&self, number: u16) -> Option<&PlannedRequest> {
         self.requests.get(usize::from(number))
     }
 
@@ -67,7 +67,7 @@ impl Plan {
     }
 }
 
-impl Planned {
+impl PlannedRequest {
     fn new(method: &str, path: &str, extra: &[(String, String)], close: bool) -> Self {
         let given = |name: &str| extra.iter().any(|(other, _)| other.eq_ignore_ascii_case(name));
         let mut fields = Vec::with_capacity(extra.len() + 4);
@@ -118,15 +118,17 @@ impl Planned {
     }
 
     /// Returns the request as rules and events see it.
-    pub(super) fn request<'a>(&'a self, host: &'a [u8]) -> Request<'a> {
-        let fields =
-            self.fields.iter().map(|(name, value)| Header { name, value: value.as_deref().unwrap_or(host) });
-        Request {
+    pub(super) fn request<'a>(&'a self, host: &'a [u8]) -> RequestHead<'a> {
+        let fields = self
+            .fields
+            .iter()
+            .map(|(name, value)| HttpHeader { name, value: value.as_deref().unwrap_or(host) });
+        RequestHead {
             line: &self.line,
             method: &self.method,
             url: &self.path,
             version: VERSION,
-            headers: Headers::new(fields.collect()),
+            headers: HttpHeaders::new(fields.collect()),
             body: &[],
         }
     }
@@ -199,8 +201,11 @@ mod tests {
             path: path.to_owned(),
             headers: Vec::new(),
         };
-        let plan =
-            Plan::new(&[HttpRequest::default()], &[rule("/"), rule("/server-status"), rule("/")], false);
+        let plan = RequestPlan::new(
+            &[HttpRequest::default()],
+            &[rule("/"), rule("/server-status"), rule("/")],
+            false,
+        );
         let paths: Vec<_> = plan.requests.iter().map(|request| request.path.as_slice()).collect();
         assert_eq!(paths, [b"/".as_slice(), b"/server-status"]);
     }
@@ -209,7 +214,7 @@ mod tests {
     fn a_request_is_written_whole_and_read_back_the_same() {
         let headers = vec![HeaderField { name: "user-agent".into(), value: "x\r\ny".into() }];
         let request = HttpRequest { method: "POST".to_owned(), path: "a b".to_owned(), headers };
-        let plan = Plan::new(&[request], &[], true);
+        let plan = RequestPlan::new(&[request], &[], true);
         let mut out = Vec::new();
         let planned = plan.get(0).expect("one request");
         planned.write(b"h", &mut out);

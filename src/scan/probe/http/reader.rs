@@ -3,17 +3,19 @@
 //! It parses a complete head, and reads the body with [`crate::banner::framing`]. The kept part of a body is
 //! bounded, and the rest is skipped. The next response starts where the last one ends, without guesses.
 
-use super::asker::Behind;
-use crate::banner::framing::{Advance, BodyBuffer, Framing, Message, is_interim, is_persistent, of_response};
+use super::asker::AfterResponse;
+use crate::banner::framing::{
+    BodyAdvance, BodyBuffer, BodyFraming, FramedMessage, is_interim, is_persistent, of_response,
+};
 use crate::banner::http::{self, KeptHead};
-use crate::banner::{Anomalies, Anomaly, Progress, Response};
+use crate::banner::{Anomalies, Anomaly, ParseProgress, ResponseHead};
 
 /// Limit of a head's buffer, in bytes, to keep for the next target.
 const KEPT: usize = 4096;
 
 /// Reader of one connection's responses.
 #[derive(Debug)]
-pub(super) struct Reader {
+pub(super) struct ResponseReader {
     /// Unused bytes: the start of a head.
     collected: Vec<u8>,
     /// Number of used bytes in `collected`.
@@ -21,13 +23,13 @@ pub(super) struct Reader {
     /// Buffer for a body, between messages.
     room: BodyBuffer,
     /// Response with a parsed head and an unfinished body, with the anomalies of its head.
-    open: Option<Box<(Message, Anomalies)>>,
+    open: Option<Box<(FramedMessage, Anomalies)>>,
 }
 
 /// Complete response.
-pub(super) struct Delivered<'a> {
+pub(super) struct CompleteResponse<'a> {
     /// Head, with the kept part of the body.
-    pub(super) response: Response<'a>,
+    pub(super) response: ResponseHead<'a>,
     /// Length of the body in bytes, kept or not.
     pub(super) body_length: u64,
     /// Anomalies of the head.
@@ -35,14 +37,14 @@ pub(super) struct Delivered<'a> {
     /// Reason why its end cannot be trusted.
     pub(super) hostile: Option<Anomaly>,
     /// Expected data after it on the connection.
-    pub(super) behind: Behind,
+    pub(super) behind: AfterResponse,
     /// True if only the connection's end ended the head.
     pub(super) unfinished: bool,
 }
 
 /// Incomplete data to accept as a response at the end, besides a body that ends with its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Partial {
+pub(super) enum AcceptedPartial {
     /// A partial head: the server has closed the connection.
     Head,
     /// A body that only the connection's end would end: the server keeps it open, but is silent.
@@ -53,19 +55,19 @@ pub(super) enum Partial {
 
 /// Progress of the reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Advanced {
+pub(super) enum ReaderProgress {
     /// All bytes are used; more are needed.
     More,
     /// A response was delivered.
     Answered {
         /// Expected data after it on the connection.
-        behind: Behind,
+        behind: AfterResponse,
     },
     /// The bytes are not a response, whatever follows.
     Foreign,
 }
 
-impl Reader {
+impl ResponseReader {
     pub(super) fn new(body_limit: usize) -> Self {
         Self { collected: Vec::new(), start: 0, room: BodyBuffer::new(body_limit), open: None }
     }
@@ -81,7 +83,7 @@ impl Reader {
     }
 
     /// Takes the body's buffer back for the next message.
-    fn close(&mut self, message: Message) {
+    fn close(&mut self, message: FramedMessage) {
         self.room = message.into_body();
         self.room.clear();
     }
@@ -115,21 +117,21 @@ impl Reader {
         octets: &mut &[u8],
         method: Option<&[u8]>,
         longest: u64,
-        deliver: impl FnOnce(Delivered<'_>),
-    ) -> Advanced {
+        deliver: impl FnOnce(CompleteResponse<'_>),
+    ) -> ReaderProgress {
         let Some(mut open) = self.open.take() else { return self.head(method, longest, deliver) };
         let (message, anomalies) = &mut *open;
         let hostile = match message.read(octets) {
-            Ok(Advance { consumed, odd, .. }) => {
+            Ok(BodyAdvance { consumed, odd, .. }) => {
                 *octets = octets.get(consumed..).unwrap_or_default();
                 odd
             }
             Err(reason) => Some(reason),
         };
-        let seen = Seen { hostile, too_long: is_too_long(message, longest) };
+        let seen = ResponseEnd { hostile, too_long: is_too_long(message, longest) };
         if !seen.is_over(message) {
             self.open = Some(open);
-            return Advanced::More;
+            return ReaderProgress::More;
         }
         let length = seen.length(message);
         let behind = seen.deliver(message, *anomalies, length, deliver);
@@ -138,17 +140,22 @@ impl Reader {
         self.collected.extend_from_slice(octets);
         *octets = &[];
         self.start = 0;
-        Advanced::Answered { behind }
+        ReaderProgress::Answered { behind }
     }
 
     /// Reads heads at the start of the collected bytes: interim ones, then one with its body.
-    fn head(&mut self, method: Option<&[u8]>, longest: u64, deliver: impl FnOnce(Delivered<'_>)) -> Advanced {
+    fn head(
+        &mut self,
+        method: Option<&[u8]>,
+        longest: u64,
+        deliver: impl FnOnce(CompleteResponse<'_>),
+    ) -> ReaderProgress {
         loop {
             let rest = self.collected.get(self.start..).unwrap_or_default();
             let (read, length) = match http::parse_response(rest) {
-                Progress::More => return Advanced::More,
-                Progress::Never(_) => return Advanced::Foreign,
-                Progress::Done { value, consumed } => (value, consumed),
+                ParseProgress::More => return ReaderProgress::More,
+                ParseProgress::Never(_) => return ReaderProgress::Foreign,
+                ParseProgress::Done { value, consumed } => (value, consumed),
             };
             if is_interim(read.message.status) {
                 self.start += length;
@@ -157,7 +164,7 @@ impl Reader {
             let framed = of_response(&read.message, method);
             let (head, behind) = rest.split_at_checked(length).unwrap_or_default();
             let mut message =
-                Message::new(framed.framing, std::mem::replace(&mut self.room, BodyBuffer::new(0)));
+                FramedMessage::new(framed.framing, std::mem::replace(&mut self.room, BodyBuffer::new(0)));
             let (mut hostile, mut used) = (framed.hostile, 0);
             if hostile.is_none() && !framed.framing.is_foreign() {
                 match message.read(behind) {
@@ -165,47 +172,62 @@ impl Reader {
                     Err(reason) => hostile = Some(reason),
                 }
             }
-            let seen = Seen { hostile, too_long: is_too_long(&message, longest) };
+            let seen = ResponseEnd { hostile, too_long: is_too_long(&message, longest) };
             if !seen.is_over(&message) && !framed.framing.is_foreign() {
                 message.keep(KeptHead::of_response(head, &read.message));
                 self.open = Some(Box::new((message, read.anomalies)));
                 self.collected.clear();
                 self.start = 0;
-                return Advanced::More;
+                return ReaderProgress::More;
             }
             let behind = seen.behind(message.framing(), &read.message);
-            let response = Response { body: message.body(), ..read.message };
+            let response = ResponseHead { body: message.body(), ..read.message };
             let (body_length, anomalies) = (seen.length(&message), read.anomalies);
-            deliver(Delivered { response, body_length, anomalies, hostile, behind, unfinished: false });
+            deliver(CompleteResponse {
+                response,
+                body_length,
+                anomalies,
+                hostile,
+                behind,
+                unfinished: false,
+            });
             self.close(message);
             self.start += length + used;
-            return Advanced::Answered { behind };
+            return ReaderProgress::Answered { behind };
         }
     }
 
     /// Handles the end of the data: delivers the response that it completes, or the part that `partial`
     /// accepts. Returns the expectation about the server.
-    pub(super) fn end(&mut self, partial: Partial, deliver: impl FnOnce(Delivered<'_>)) -> Option<Behind> {
+    pub(super) fn end(
+        &mut self,
+        partial: AcceptedPartial,
+        deliver: impl FnOnce(CompleteResponse<'_>),
+    ) -> Option<AfterResponse> {
         let Some(open) = &self.open else { return self.end_head(partial, deliver) };
         let (message, anomalies) = &**open;
         let whole = match partial {
-            Partial::Head => message.is_whole_at_end(),
-            Partial::Unframed => matches!(message.framing(), Framing::UntilClose),
-            Partial::Any => true,
+            AcceptedPartial::Head => message.is_whole_at_end(),
+            AcceptedPartial::Unframed => matches!(message.framing(), BodyFraming::UntilClose),
+            AcceptedPartial::Any => true,
         };
         if !whole {
             return None;
         }
-        let seen = Seen { hostile: None, too_long: false };
+        let seen = ResponseEnd { hostile: None, too_long: false };
         let behind = seen.deliver(message, *anomalies, message.content_length(), deliver);
         self.clear();
         // Nothing can follow, even if the head announced a persistent connection.
-        Some(if behind == Behind::Another { Behind::Cut } else { behind })
+        Some(if behind == AfterResponse::Another { AfterResponse::Cut } else { behind })
     }
 
     /// Delivers a head that only the connection's end ended, as clients accept it.
-    fn end_head(&mut self, partial: Partial, deliver: impl FnOnce(Delivered<'_>)) -> Option<Behind> {
-        if partial != Partial::Head {
+    fn end_head(
+        &mut self,
+        partial: AcceptedPartial,
+        deliver: impl FnOnce(CompleteResponse<'_>),
+    ) -> Option<AfterResponse> {
+        if partial != AcceptedPartial::Head {
             return None;
         }
         let read = http::parse_unfinished_response(self.pending(), true)?;
@@ -213,36 +235,43 @@ impl Reader {
         if is_interim(response.status) {
             return None;
         }
-        let behind = Behind::Cut;
-        deliver(Delivered { response, body_length: 0, anomalies, hostile: None, behind, unfinished: true });
+        let behind = AfterResponse::Cut;
+        deliver(CompleteResponse {
+            response,
+            body_length: 0,
+            anomalies,
+            hostile: None,
+            behind,
+            unfinished: true,
+        });
         self.clear();
         Some(behind)
     }
 }
 
 /// True if a body exceeds `longest` bytes, or announces that, and its kept part is complete.
-fn is_too_long(message: &Message, longest: u64) -> bool {
+fn is_too_long(message: &FramedMessage, longest: u64) -> bool {
     match message.framing() {
-        Framing::Length(length) if length > longest => message.is_satisfied() && !message.is_done(),
+        BodyFraming::Length(length) if length > longest => message.is_satisfied() && !message.is_done(),
         _ => message.content_length() > longest,
     }
 }
 
 /// End of a response.
 #[derive(Debug, Clone, Copy)]
-struct Seen {
+struct ResponseEnd {
     hostile: Option<Anomaly>,
     too_long: bool,
 }
 
-impl Seen {
+impl ResponseEnd {
     /// True if the reader stops here.
-    const fn is_over(self, message: &Message) -> bool {
+    const fn is_over(self, message: &FramedMessage) -> bool {
         self.hostile.is_some() || self.too_long || message.is_done()
     }
 
     /// Returns the length of the body: the announced one if it was not read to its end.
-    fn length(self, message: &Message) -> u64 {
+    fn length(self, message: &FramedMessage) -> u64 {
         if self.too_long { message.length() } else { message.content_length() }
     }
 
@@ -250,31 +279,31 @@ impl Seen {
     ///
     /// Two cases are about one request and not about the server: an error that closes its connection, and an
     /// unframed body without an announced close.
-    fn behind(self, framing: Framing, response: &Response<'_>) -> Behind {
+    fn behind(self, framing: BodyFraming, response: &ResponseHead<'_>) -> AfterResponse {
         let persistent = is_persistent(response.version, &response.headers);
-        let framed = matches!(framing, Framing::Length(_) | Framing::Chunked);
+        let framed = matches!(framing, BodyFraming::Length(_) | BodyFraming::Chunked);
         let of_one = response.status >= 400 && response.version != b"HTTP/1.0";
         match persistent {
-            _ if self.hostile.is_some() || self.too_long => Behind::Cut,
-            true if framed => Behind::Another,
-            false if !of_one => Behind::Nothing,
-            _ => Behind::Cut,
+            _ if self.hostile.is_some() || self.too_long => AfterResponse::Cut,
+            true if framed => AfterResponse::Another,
+            false if !of_one => AfterResponse::Nothing,
+            _ => AfterResponse::Cut,
         }
     }
 
     /// Delivers a response whose head was parsed before.
     fn deliver(
         self,
-        message: &Message,
+        message: &FramedMessage,
         anomalies: Anomalies,
         body_length: u64,
-        deliver: impl FnOnce(Delivered<'_>),
-    ) -> Behind {
-        let Some(head) = message.head().and_then(KeptHead::response) else { return Behind::Cut };
+        deliver: impl FnOnce(CompleteResponse<'_>),
+    ) -> AfterResponse {
+        let Some(head) = message.head().and_then(KeptHead::response) else { return AfterResponse::Cut };
         let behind = self.behind(message.framing(), &head);
-        let response = Response { body: message.body(), ..head };
+        let response = ResponseHead { body: message.body(), ..head };
         let hostile = self.hostile;
-        deliver(Delivered { response, body_length, anomalies, hostile, behind, unfinished: false });
+        deliver(CompleteResponse { response, body_length, anomalies, hostile, behind, unfinished: false });
         behind
     }
 }

@@ -2,14 +2,14 @@
 
 use std::collections::VecDeque;
 
-use super::asker::Behind;
-use super::plan::Planned;
-use super::reader::Delivered;
-use super::two::{Told, Two};
-use super::{Host, Http, Talk};
-use crate::banner::{Header, Headers, Response};
-use crate::scan::Conversation;
-use crate::scan::probe::{Closed, Scene, Step};
+use super::asker::AfterResponse;
+use super::plan::PlannedRequest;
+use super::reader::CompleteResponse;
+use super::two::{Http2Connection, Http2Result};
+use super::{HttpConnection, HttpHost, HttpProbe};
+use crate::banner::{HttpHeader, HttpHeaders, ResponseHead};
+use crate::scan::ExchangeOutcome;
+use crate::scan::probe::{CloseReason, ProbeContext, ProbeStep};
 
 /// Version in the events of responses.
 const VERSION: &[u8] = b"HTTP/2";
@@ -23,7 +23,7 @@ const OF_CONNECTION: [&str; 6] =
 
 /// Remaining requests to a host.
 #[derive(Debug, Default)]
-pub(super) struct Left {
+pub(super) struct RemainingRequests {
     unasked: VecDeque<u16>,
     /// Requests that the server refused on the current connection.
     refused: Vec<u16>,
@@ -32,7 +32,7 @@ pub(super) struct Left {
     is_asking: bool,
 }
 
-impl Left {
+impl RemainingRequests {
     pub(super) fn new(requests: u16) -> Self {
         Self { unasked: (0..requests).collect(), refused: Vec::new(), tries: 0, is_asking: false }
     }
@@ -48,10 +48,10 @@ impl Left {
     }
 }
 
-impl Http {
+impl HttpProbe {
     /// Starts a connection.
-    pub(super) fn open_two(&self, host: &mut Host, talk: &mut Talk, out: &mut Vec<u8>) {
-        talk.two = Two::new().map(Box::new);
+    pub(super) fn open_two(&self, host: &mut HttpHost, talk: &mut HttpConnection, out: &mut Vec<u8>) {
+        talk.two = Http2Connection::new().map(Box::new);
         if let Some(left) = &mut host.left {
             left.tries += 1;
         }
@@ -59,7 +59,7 @@ impl Http {
     }
 
     /// Sends as many requests as the server accepts.
-    fn ask_two(&self, host: &mut Host, talk: &mut Talk, out: &mut Vec<u8>) {
+    fn ask_two(&self, host: &mut HttpHost, talk: &mut HttpConnection, out: &mut Vec<u8>) {
         let (Some(left), Some(two)) = (&mut host.left, &mut talk.two) else { return };
         while let Some(number) = left.unasked.front().copied() {
             // A request that HTTP/2 cannot express is skipped.
@@ -76,27 +76,33 @@ impl Http {
     /// Handles received bytes.
     pub(super) fn receive_two(
         &self,
-        host: &mut Host,
-        talk: &mut Talk,
+        host: &mut HttpHost,
+        talk: &mut HttpConnection,
         octets: &[u8],
         out: &mut Vec<u8>,
-        scene: &mut Scene<'_>,
-    ) -> Step {
-        let Some(two) = &mut talk.two else { return Step::Close };
+        scene: &mut ProbeContext<'_>,
+    ) -> ProbeStep {
+        let Some(two) = &mut talk.two else { return ProbeStep::Close };
         let (name, transactions) = (&host.name, &mut host.transactions);
         let mut refused = Vec::new();
         two.take(octets, self.body_limit, &mut |number, told| {
-            refused.extend(matches!(told, Told::Refused).then_some(number));
+            refused.extend(matches!(told, Http2Result::Refused).then_some(number));
             self.tell_two(number, &told, (name, transactions), scene);
         });
         host.left.iter_mut().for_each(|left| left.refused.append(&mut refused));
         self.ask_two(host, talk, out);
         let is_over = talk.two.as_ref().is_none_or(|two| two.is_over() || two.is_idle());
-        if is_over { Step::Close } else { Step::More }
+        if is_over { ProbeStep::Close } else { ProbeStep::More }
     }
 
     /// Handles the end of a connection: its unanswered requests are queued again.
-    pub(super) fn closed_two(&self, host: &mut Host, talk: &mut Talk, how: Closed, scene: &mut Scene<'_>) {
+    pub(super) fn closed_two(
+        &self,
+        host: &mut HttpHost,
+        talk: &mut HttpConnection,
+        how: CloseReason,
+        scene: &mut ProbeContext<'_>,
+    ) {
         let Some(mut two) = talk.two.take() else { return };
         let (name, transactions) = (&host.name, &mut host.transactions);
         let unanswered = two.end(&mut |number, told| {
@@ -106,14 +112,14 @@ impl Http {
         left.is_asking = false;
         left.unasked.extend(unanswered);
         left.unasked.extend(left.refused.drain(..));
-        if matches!(how, Closed::Silent | Closed::Expired) {
+        if matches!(how, CloseReason::Silent | CloseReason::Expired) {
             left.tries = TRIES;
         }
         host.ended = Some(match how {
-            Closed::Here | Closed::Finished => Conversation::Ended,
-            Closed::Reset => Conversation::Reset,
-            Closed::Silent | Closed::Expired => Conversation::TimedOut,
-            Closed::Failed(error) | Closed::Broke(error) => Conversation::Failed(error),
+            CloseReason::Here | CloseReason::Finished => ExchangeOutcome::Ended,
+            CloseReason::Reset => ExchangeOutcome::Reset,
+            CloseReason::Silent | CloseReason::Expired => ExchangeOutcome::TimedOut,
+            CloseReason::Failed(error) | CloseReason::Broke(error) => ExchangeOutcome::Failed(error),
         });
     }
 
@@ -121,29 +127,29 @@ impl Http {
     fn tell_two(
         &self,
         number: u16,
-        told: &Told<'_>,
+        told: &Http2Result<'_>,
         (name, transactions): (&[u8], &mut u32),
-        scene: &mut Scene<'_>,
+        scene: &mut ProbeContext<'_>,
     ) {
-        let Told::Answered(head, body, body_length) = told else { return };
+        let Http2Result::Answered(head, body, body_length) = told else { return };
         let fields = head.headers.iter();
-        let fields =
-            fields.map(|(name, value)| Header { name: name.as_str().as_bytes(), value: value.as_bytes() });
+        let fields = fields
+            .map(|(name, value)| HttpHeader { name: name.as_str().as_bytes(), value: value.as_bytes() });
         let line = format!("HTTP/2 {}", head.status.as_u16());
-        let response = Response {
+        let response = ResponseHead {
             line: line.as_bytes(),
             version: VERSION,
             status: head.status.as_u16(),
             reason: &[],
-            headers: Headers::new(fields.collect()),
+            headers: HttpHeaders::new(fields.collect()),
             body,
         };
-        let delivered = Delivered {
+        let delivered = CompleteResponse {
             response,
             body_length: *body_length,
             anomalies: crate::banner::Anomalies::default(),
             hostile: None,
-            behind: Behind::Another,
+            behind: AfterResponse::Another,
             unfinished: false,
         };
         self.deliver(number, name, transactions, &delivered, scene);
@@ -151,7 +157,7 @@ impl Http {
 }
 
 /// Converts a request to HTTP/2, if that can express it.
-fn request(planned: &Planned, host: &[u8]) -> Option<http::Request<()>> {
+fn request(planned: &PlannedRequest, host: &[u8]) -> Option<http::Request<()>> {
     let named = planned.fields().find(|(name, _)| name.eq_ignore_ascii_case(b"host"));
     let host = named.and_then(|(_, value)| value).unwrap_or(host);
     let authority = http::uri::Authority::try_from(host).ok()?;

@@ -28,45 +28,45 @@ const HEAD_LIMIT: u32 = 64 << 10;
 const TURNS: usize = 4;
 
 /// HTTP/2 connection.
-pub(super) struct Two {
-    pipe: Pipe,
+pub(super) struct Http2Connection {
+    pipe: MemoryPipe,
     send: SendRequest<Bytes>,
-    connection: Connection<Pipe, Bytes>,
-    asked: Vec<Asked>,
+    connection: Connection<MemoryPipe, Bytes>,
+    asked: Vec<Http2Request>,
     is_over: bool,
 }
 
 /// Request in flight, with the received part of its response.
-struct Asked {
+struct Http2Request {
     number: u16,
-    answer: Answer,
+    answer: Http2Response,
     kept: Vec<u8>,
     length: u64,
 }
 
-enum Answer {
+enum Http2Response {
     Awaited(ResponseFuture),
     Head(Box<Parts>, RecvStream),
 }
 
 /// Result of a request.
-pub(super) enum Told<'a> {
+pub(super) enum Http2Result<'a> {
     /// Response: the head, the kept part of the body, and its length.
     Answered(&'a Parts, &'a [u8], u64),
     /// The server refused the request.
     Refused,
 }
 
-impl std::fmt::Debug for Two {
+impl std::fmt::Debug for Http2Connection {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Two").field("asked", &self.asked.len()).finish_non_exhaustive()
+        formatter.debug_struct("Http2Connection").field("asked", &self.asked.len()).finish_non_exhaustive()
     }
 }
 
-impl Two {
+impl Http2Connection {
     /// Starts a connection; none if the library fails.
     pub(super) fn new() -> Option<Self> {
-        let pipe = Pipe::default();
+        let pipe = MemoryPipe::default();
         let mut builder = Builder::new();
         builder.enable_push(false).max_header_list_size(HEAD_LIMIT);
         let beginning = pin!(builder.handshake::<_, Bytes>(pipe.clone()));
@@ -81,13 +81,13 @@ impl Two {
             return false;
         }
         let Ok((response, _)) = self.send.send_request(request, true) else { return false };
-        let answer = Answer::Awaited(response);
-        self.asked.push(Asked { number, answer, kept: Vec::new(), length: 0 });
+        let answer = Http2Response::Awaited(response);
+        self.asked.push(Http2Request { number, answer, kept: Vec::new(), length: 0 });
         true
     }
 
     /// Handles received bytes, reports responses, and keeps `limit` bytes of each body.
-    pub(super) fn take(&mut self, octets: &[u8], limit: usize, tell: &mut impl FnMut(u16, Told<'_>)) {
+    pub(super) fn take(&mut self, octets: &[u8], limit: usize, tell: &mut impl FnMut(u16, Http2Result<'_>)) {
         self.pipe.0.borrow_mut().incoming.extend_from_slice(octets);
         for _ in 0..TURNS {
             self.turn();
@@ -102,10 +102,10 @@ impl Two {
     }
 
     /// Reports incomplete responses, and returns the requests without any response.
-    pub(super) fn end(&mut self, tell: &mut impl FnMut(u16, Told<'_>)) -> Vec<u16> {
+    pub(super) fn end(&mut self, tell: &mut impl FnMut(u16, Http2Result<'_>)) -> Vec<u16> {
         let asked = std::mem::take(&mut self.asked);
         asked.iter().for_each(|asked| asked.tell(true, tell));
-        let of_nothing = asked.iter().filter(|asked| matches!(asked.answer, Answer::Awaited(_)));
+        let of_nothing = asked.iter().filter(|asked| matches!(asked.answer, Http2Response::Awaited(_)));
         of_nothing.map(|asked| asked.number).collect()
     }
 
@@ -130,20 +130,20 @@ impl Two {
     }
 }
 
-impl Asked {
+impl Http2Request {
     /// Reads on; once the response is over, returns whether there was one.
     fn advance(&mut self, limit: usize) -> Poll<bool> {
-        if let Answer::Awaited(response) = &mut self.answer {
+        if let Http2Response::Awaited(response) = &mut self.answer {
             match Pin::new(response).poll(&mut context()) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Err(_)) => return Poll::Ready(false),
                 Poll::Ready(Ok(response)) => {
                     let (head, body) = response.into_parts();
-                    self.answer = Answer::Head(Box::new(head), body);
+                    self.answer = Http2Response::Head(Box::new(head), body);
                 }
             }
         }
-        let Answer::Head(_, body) = &mut self.answer else { return Poll::Pending };
+        let Http2Response::Head(_, body) = &mut self.answer else { return Poll::Pending };
         while self.length < LONGEST_BODY {
             match body.poll_data(&mut context()) {
                 Poll::Pending => return Poll::Pending,
@@ -161,11 +161,13 @@ impl Asked {
         Poll::Ready(true)
     }
 
-    fn tell(&self, is_answered: bool, tell: &mut impl FnMut(u16, Told<'_>)) {
+    fn tell(&self, is_answered: bool, tell: &mut impl FnMut(u16, Http2Result<'_>)) {
         match &self.answer {
-            Answer::Head(head, _) => tell(self.number, Told::Answered(head, &self.kept, self.length)),
-            Answer::Awaited(_) if !is_answered => tell(self.number, Told::Refused),
-            Answer::Awaited(_) => {}
+            Http2Response::Head(head, _) => {
+                tell(self.number, Http2Result::Answered(head, &self.kept, self.length))
+            }
+            Http2Response::Awaited(_) if !is_answered => tell(self.number, Http2Result::Refused),
+            Http2Response::Awaited(_) => {}
         }
     }
 }
@@ -177,15 +179,15 @@ fn context() -> Context<'static> {
 
 /// Buffers of both directions.
 #[derive(Debug, Clone, Default)]
-struct Pipe(Rc<RefCell<Octets>>);
+struct MemoryPipe(Rc<RefCell<PipeBuffers>>);
 
 #[derive(Debug, Default)]
-struct Octets {
+struct PipeBuffers {
     incoming: Vec<u8>,
     outgoing: Vec<u8>,
 }
 
-impl AsyncRead for Pipe {
+impl AsyncRead for MemoryPipe {
     fn poll_read(
         self: Pin<&mut Self>,
         _context: &mut Context<'_>,
@@ -202,7 +204,7 @@ impl AsyncRead for Pipe {
     }
 }
 
-impl AsyncWrite for Pipe {
+impl AsyncWrite for MemoryPipe {
     fn poll_write(
         self: Pin<&mut Self>,
         _context: &mut Context<'_>,

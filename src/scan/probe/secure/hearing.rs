@@ -3,14 +3,16 @@
 
 use rustls::pki_types::CertificateDer;
 
-use crate::banner::tls::{self, Answer, CERTIFICATE, FATAL, Piece, Records, SERVER_HELLO, SUPPLEMENTAL_DATA};
+use crate::banner::tls::{
+    self, CERTIFICATE, FATAL, RecordPiece, RecordReader, SERVER_HELLO, SUPPLEMENTAL_DATA, ServerHelloAnswer,
+};
 use crate::event::{TlsAlert, TlsFacts};
 use crate::terms::{AlertCode, Side};
 
 /// Reader of a server's unencrypted records.
 #[derive(Debug, Default)]
-pub(super) struct Hearing {
-    records: Records,
+pub(super) struct TlsRecordReader {
+    records: RecordReader,
     /// Received bytes that are not parsed yet.
     unread: Vec<u8>,
     /// Collected facts.
@@ -23,7 +25,7 @@ pub(super) struct Hearing {
     is_foreign: bool,
 }
 
-impl Hearing {
+impl TlsRecordReader {
     /// Parses received bytes.
     pub(super) fn hear(&mut self, octets: &[u8]) {
         if self.is_over {
@@ -33,17 +35,17 @@ impl Hearing {
         let Self { records, unread, facts, chain, is_over, is_foreign } = self;
         *is_over = loop {
             let goes_on = match records.next(unread) {
-                Piece::More(_) => break false,
-                Piece::Message(kind, body) => take(facts, chain, kind, body),
-                Piece::Alert(level, code) => {
+                RecordPiece::More(_) => break false,
+                RecordPiece::Message(kind, body) => take(facts, chain, kind, body),
+                RecordPiece::Alert(level, code) => {
                     let alert = TlsAlert { from: Side::Server, fatal: level == FATAL, code: AlertCode(code) };
                     facts.alert.get_or_insert(alert);
                     level != FATAL
                 }
                 // A server may send this after a HelloRetryRequest, RFC 8446 appendix D.4.
-                Piece::ChangeCipherSpec => facts.server.is_none(),
-                Piece::Opaque => false,
-                Piece::Never => {
+                RecordPiece::ChangeCipherSpec => facts.server.is_none(),
+                RecordPiece::Opaque => false,
+                RecordPiece::Never => {
                     *is_foreign = facts.server.is_none() && facts.alert.is_none() && !facts.retried;
                     false
                 }
@@ -80,12 +82,12 @@ impl Hearing {
 fn take(facts: &mut TlsFacts, chain: &mut Vec<CertificateDer<'static>>, kind: u8, body: &[u8]) -> bool {
     match kind {
         SERVER_HELLO => match tls::server(body) {
-            Some(Answer::Hello(server)) => {
+            Some(ServerHelloAnswer::Hello(server)) => {
                 let goes_on = !server.version.encrypts_handshake();
                 facts.server = Some(server);
                 goes_on
             }
-            Some(Answer::Retry) => {
+            Some(ServerHelloAnswer::Retry) => {
                 facts.retried = true;
                 true
             }

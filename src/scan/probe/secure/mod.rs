@@ -13,31 +13,31 @@ use std::sync::Arc;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 
-use super::super::judge::Judge;
-use super::super::tls::{Appraiser, TlsOptions, With};
-use super::super::{Conversation, Target};
-use super::{Closed, Probe, Scene, Step};
+use super::super::judge::ResponseMatcher;
+use super::super::tls::{ChainVerifier, TlsOptions, TlsTargets};
+use super::super::{ExchangeOutcome, Target};
+use super::{CloseReason, Probe, ProbeContext, ProbeStep};
 use crate::event::{Timestamp, TlsFacts};
-use crate::terms::{AlertCode, Greeting};
-use hearing::Hearing;
-use starttls::Upgrade;
+use crate::terms::{AlertCode, GreetingProtocol};
+use hearing::TlsRecordReader;
+use starttls::StarttlsUpgrade;
 
 /// Bytes to keep of a server without TLS.
 const SAID: usize = 256;
 
 /// Another probe within TLS.
 #[derive(Debug)]
-pub(in super::super) struct Secure<P> {
+pub(in super::super) struct TlsProbe<P> {
     inner: P,
-    judge: Judge,
+    judge: ResponseMatcher,
     config: Arc<ClientConfig>,
-    appraiser: Appraiser,
+    appraiser: ChainVerifier,
     /// Fixed server name, for all targets.
     name: Option<ServerName<'static>>,
     alpn: Vec<String>,
     second: Vec<String>,
-    with: With,
-    starttls: Option<Greeting>,
+    with: TlsTargets,
+    starttls: Option<GreetingProtocol>,
     /// Last decrypted bytes, and the reply to them.
     heard: Vec<u8>,
     answer: Vec<u8>,
@@ -45,7 +45,7 @@ pub(in super::super) struct Secure<P> {
 
 /// State of one target.
 #[derive(Debug)]
-pub(in super::super) struct Secured<S> {
+pub(in super::super) struct TlsSession<S> {
     inner: S,
     /// Expected name: host name or address.
     name: Option<ServerName<'static>>,
@@ -58,50 +58,50 @@ pub(in super::super) struct Secured<S> {
     /// True if the server chose an application protocol.
     has_chosen: bool,
     /// First message of the next connection.
-    hello: Hello,
+    hello: ClientHelloKind,
     /// Facts to report, once.
     facts: Option<TlsFacts>,
     is_told: bool,
     is_greeted: bool,
-    ended: Option<Conversation>,
+    ended: Option<ExchangeOutcome>,
 }
 
 /// First message of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Hello {
+enum ClientHelloKind {
     /// The library's hello with the preferred application protocols.
     #[default]
     Preferred,
     /// The same with the other protocols, if the server accepts none of those.
     OtherProtocols,
     /// The hello for old servers, with the result of the library's hello.
-    Legacy(Conversation),
+    Legacy(ExchangeOutcome),
 }
 
 /// State of one connection.
 #[derive(Debug, Default)]
-pub(in super::super) struct Channel<C> {
+pub(in super::super) struct TlsConnection<C> {
     inner: C,
     /// True if the other probe exchanges data on it.
     is_open: bool,
-    upgrade: Option<Upgrade>,
-    tls: Option<Box<Tls>>,
+    upgrade: Option<StarttlsUpgrade>,
+    tls: Option<Box<TlsHandshake>>,
     /// Reply of the server to the hello for old servers.
-    legacy: Option<Hearing>,
+    legacy: Option<TlsRecordReader>,
     /// End of the connection, if it was signalled within TLS.
-    ended: Option<Closed>,
+    ended: Option<CloseReason>,
 }
 
 /// One handshake, and the data after it.
 #[derive(Debug)]
-struct Tls {
+struct TlsHandshake {
     connection: ClientConnection,
-    hearing: Hearing,
+    hearing: TlsRecordReader,
     /// True if the library refused the server's messages.
     is_refused: bool,
 }
 
-impl<S: Default> Default for Secured<S> {
+impl<S: Default> Default for TlsSession<S> {
     fn default() -> Self {
         Self {
             inner: S::default(),
@@ -110,7 +110,7 @@ impl<S: Default> Default for Secured<S> {
             is_plain: false,
             is_secured: false,
             has_chosen: false,
-            hello: Hello::default(),
+            hello: ClientHelloKind::default(),
             facts: None,
             is_told: false,
             is_greeted: false,
@@ -119,10 +119,10 @@ impl<S: Default> Default for Secured<S> {
     }
 }
 
-impl<P: Probe> Secure<P> {
+impl<P: Probe> TlsProbe<P> {
     pub(in super::super) fn new(
         inner: P,
-        judge: Judge,
+        judge: ResponseMatcher,
         config: Arc<ClientConfig>,
         options: &TlsOptions,
     ) -> Self {
@@ -130,7 +130,7 @@ impl<P: Probe> Secure<P> {
             inner,
             judge,
             config,
-            appraiser: Appraiser::new(Arc::clone(&options.authorities)),
+            appraiser: ChainVerifier::new(Arc::clone(&options.authorities)),
             name: options.name.clone().map(ServerName::DnsName),
             alpn: options.alpn.clone(),
             second: options.second.clone(),
@@ -143,13 +143,16 @@ impl<P: Probe> Secure<P> {
 }
 
 /// True if an exchange ended like one with a server that does not expect TLS.
-fn may_be_plain(ended: Conversation) -> bool {
-    matches!(ended, Conversation::Foreign | Conversation::Ended | Conversation::Reset | Conversation::Silent)
+fn may_be_plain(ended: ExchangeOutcome) -> bool {
+    matches!(
+        ended,
+        ExchangeOutcome::Foreign | ExchangeOutcome::Ended | ExchangeOutcome::Reset | ExchangeOutcome::Silent
+    )
 }
 
-impl<P: Probe> Probe for Secure<P> {
-    type Session = Secured<P::Session>;
-    type Connection = Channel<P::Connection>;
+impl<P: Probe> Probe for TlsProbe<P> {
+    type Session = TlsSession<P::Session>;
+    type Connection = TlsConnection<P::Connection>;
 
     const TALKS: bool = true;
 
@@ -157,7 +160,7 @@ impl<P: Probe> Probe for Secure<P> {
         self.starttls.is_some() || self.inner.sends_in_parts()
     }
 
-    fn begin(&mut self, session: &mut Secured<P::Session>, target: &Target) {
+    fn begin(&mut self, session: &mut TlsSession<P::Session>, target: &Target) {
         self.inner.begin(&mut session.inner, target);
         let own = || ServerName::try_from(target.host.as_deref()?.to_owned()).ok();
         let name = self.name.clone().or_else(own);
@@ -166,15 +169,15 @@ impl<P: Probe> Probe for Secure<P> {
         session.facts = None;
         session.ended = None;
         (session.is_secured, session.is_told, session.is_greeted) = (false, false, false);
-        (session.has_chosen, session.hello) = (false, Hello::default());
+        (session.has_chosen, session.hello) = (false, ClientHelloKind::default());
         session.is_plain = !self.with.includes(target.address.port());
     }
 
     /// Sends nothing before the connection is accepted: computing a hello costs more than all the rest.
     fn open(
         &mut self,
-        session: &mut Secured<P::Session>,
-        channel: &mut Channel<P::Connection>,
+        session: &mut TlsSession<P::Session>,
+        channel: &mut TlsConnection<P::Connection>,
         target: &Target,
         now: Timestamp,
         out: &mut Vec<u8>,
@@ -188,8 +191,8 @@ impl<P: Probe> Probe for Secure<P> {
 
     fn accepted(
         &mut self,
-        session: &mut Secured<P::Session>,
-        channel: &mut Channel<P::Connection>,
+        session: &mut TlsSession<P::Session>,
+        channel: &mut TlsConnection<P::Connection>,
         now: Timestamp,
         out: &mut Vec<u8>,
     ) -> bool {
@@ -197,7 +200,7 @@ impl<P: Probe> Probe for Secure<P> {
             return self.inner.accepted(&mut session.inner, &mut channel.inner, now, out);
         }
         match self.starttls {
-            Some(protocol) => channel.upgrade = Some(Upgrade::new(protocol)),
+            Some(protocol) => channel.upgrade = Some(StarttlsUpgrade::new(protocol)),
             None => self.greet(session, channel, out),
         }
         // `open` returns the inner probe's first bytes later, so these are dropped.
@@ -207,12 +210,12 @@ impl<P: Probe> Probe for Secure<P> {
 
     fn receive(
         &mut self,
-        session: &mut Secured<P::Session>,
-        channel: &mut Channel<P::Connection>,
+        session: &mut TlsSession<P::Session>,
+        channel: &mut TlsConnection<P::Connection>,
         octets: &[u8],
         out: &mut Vec<u8>,
-        scene: &mut Scene<'_>,
-    ) -> Step {
+        scene: &mut ProbeContext<'_>,
+    ) -> ProbeStep {
         if session.is_plain {
             return self.inner.receive(&mut session.inner, &mut channel.inner, octets, out, scene);
         }
@@ -225,34 +228,34 @@ impl<P: Probe> Probe for Secure<P> {
         }
         if let Some(hearing) = &mut channel.legacy {
             hearing.hear(octets);
-            return if hearing.is_over() { Step::Close } else { Step::More };
+            return if hearing.is_over() { ProbeStep::Close } else { ProbeStep::More };
         }
-        let Some(tls) = &mut channel.tls else { return Step::Close };
+        let Some(tls) = &mut channel.tls else { return ProbeStep::Close };
         if !channel.is_open {
             tls.hearing.hear(octets);
         }
-        if !tls.is_refused && self.read(session, channel, octets, out, scene) == Step::Close {
-            return Step::Close;
+        if !tls.is_refused && self.read(session, channel, octets, out, scene) == ProbeStep::Close {
+            return ProbeStep::Close;
         }
         // The library refused the handshake, but more unencrypted messages may follow.
         match &channel.tls {
-            Some(tls) if tls.is_refused && tls.hearing.is_over() => Step::Close,
-            _ => Step::More,
+            Some(tls) if tls.is_refused && tls.hearing.is_over() => ProbeStep::Close,
+            _ => ProbeStep::More,
         }
     }
 
     fn rouse(
         &mut self,
-        session: &mut Secured<P::Session>,
-        channel: &mut Channel<P::Connection>,
+        session: &mut TlsSession<P::Session>,
+        channel: &mut TlsConnection<P::Connection>,
         now: Timestamp,
         out: &mut Vec<u8>,
-    ) -> Step {
+    ) -> ProbeStep {
         if session.is_plain {
             return self.inner.rouse(&mut session.inner, &mut channel.inner, now, out);
         }
         if !channel.is_open {
-            return Step::More;
+            return ProbeStep::More;
         }
         self.answer.clear();
         let Self { inner, answer, .. } = self;
@@ -266,28 +269,28 @@ impl<P: Probe> Probe for Secure<P> {
 
     fn watch(
         &mut self,
-        session: &mut Secured<P::Session>,
-        channel: &mut Channel<P::Connection>,
+        session: &mut TlsSession<P::Session>,
+        channel: &mut TlsConnection<P::Connection>,
         now: Timestamp,
-    ) -> Step {
+    ) -> ProbeStep {
         match channel.is_open || session.is_plain {
             true => self.inner.watch(&mut session.inner, &mut channel.inner, now),
-            false => Step::More,
+            false => ProbeStep::More,
         }
     }
 
     fn closed(
         &mut self,
-        session: &mut Secured<P::Session>,
-        channel: &mut Channel<P::Connection>,
-        how: Closed,
-        scene: &mut Scene<'_>,
+        session: &mut TlsSession<P::Session>,
+        channel: &mut TlsConnection<P::Connection>,
+        how: CloseReason,
+        scene: &mut ProbeContext<'_>,
     ) {
         if session.is_plain {
             return self.inner.closed(&mut session.inner, &mut channel.inner, how, scene);
         }
         let tls = channel.tls.take();
-        let how = channel.ended.filter(|_| how == Closed::Here).unwrap_or(how);
+        let how = channel.ended.filter(|_| how == CloseReason::Here).unwrap_or(how);
         if session.is_secured {
             self.tell(session, scene);
             if !P::TALKS {
@@ -298,12 +301,12 @@ impl<P: Probe> Probe for Secure<P> {
                 self.begin_within(session, channel, scene);
             }
             self.inner.closed(&mut session.inner, &mut channel.inner, how, scene);
-            let was_ended = matches!(how, Closed::Here | Closed::Finished | Closed::Reset);
+            let was_ended = matches!(how, CloseReason::Here | CloseReason::Finished | CloseReason::Reset);
             let is_unanswered = self.inner.is_unanswered(&session.inner);
             let is_over = self.inner.wanted(&session.inner) == 0;
             if was_ended && is_over && is_unanswered && self.has_second(session) {
                 self.inner.begin(&mut session.inner, scene.target);
-                (session.hello, session.is_secured) = (Hello::OtherProtocols, false);
+                (session.hello, session.is_secured) = (ClientHelloKind::OtherProtocols, false);
             }
             return;
         }
@@ -311,32 +314,32 @@ impl<P: Probe> Probe for Secure<P> {
         if alert.is_some_and(|alert| alert.code == AlertCode::NO_APPLICATION_PROTOCOL)
             && self.has_second(session)
         {
-            session.hello = Hello::OtherProtocols;
+            session.hello = ClientHelloKind::OtherProtocols;
             return;
         }
         let ended = match session.hello {
-            Hello::Legacy(ended) => ended,
+            ClientHelloKind::Legacy(ended) => ended,
             _ => Self::conclude(session, tls.as_deref(), how),
         };
-        if self.with != With::All && may_be_plain(ended) {
+        if self.with != TlsTargets::All && may_be_plain(ended) {
             session.is_plain = true;
             return;
         }
         let is_legacy_worthwhile = self.wants_legacy(session, tls.as_deref(), ended, how);
         let hearing = channel.legacy.take().or_else(|| tls.map(|tls| tls.hearing));
-        if let Some(hearing) = hearing.filter(Hearing::has_facts) {
+        if let Some(hearing) = hearing.filter(TlsRecordReader::has_facts) {
             self.merge(session, hearing, scene.now);
         }
         if is_legacy_worthwhile {
-            session.hello = Hello::Legacy(ended);
+            session.hello = ClientHelloKind::Legacy(ended);
             return;
         }
-        let ended = if session.facts.is_some() { Conversation::Refused } else { ended };
+        let ended = if session.facts.is_some() { ExchangeOutcome::Refused } else { ended };
         session.ended.get_or_insert(ended);
         self.tell(session, scene);
     }
 
-    fn wanted(&self, session: &Secured<P::Session>) -> usize {
+    fn wanted(&self, session: &TlsSession<P::Session>) -> usize {
         match (session.is_secured, session.ended) {
             _ if session.is_plain => self.inner.wanted(&session.inner),
             (true, _) if P::TALKS => self.inner.wanted(&session.inner),
@@ -346,13 +349,13 @@ impl<P: Probe> Probe for Secure<P> {
         }
     }
 
-    fn result<'s>(&self, session: &'s Secured<P::Session>) -> (Conversation, &'s [u8]) {
+    fn result<'s>(&self, session: &'s TlsSession<P::Session>) -> (ExchangeOutcome, &'s [u8]) {
         match (session.is_secured, session.ended) {
             _ if session.is_plain => self.inner.result(&session.inner),
             (true, _) if P::TALKS => self.inner.result(&session.inner),
-            (true, _) => (Conversation::Complete, &[]),
-            (false, Some(Conversation::Refused)) => (Conversation::Refused, &[]),
-            (false, ended) => (ended.unwrap_or(Conversation::Ended), &session.said),
+            (true, _) => (ExchangeOutcome::Complete, &[]),
+            (false, Some(ExchangeOutcome::Refused)) => (ExchangeOutcome::Refused, &[]),
+            (false, ended) => (ended.unwrap_or(ExchangeOutcome::Ended), &session.said),
         }
     }
 }

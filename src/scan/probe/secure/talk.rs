@@ -7,41 +7,41 @@ use ring::rand::{self, Random, SystemRandom};
 use rustls::ClientConnection;
 use rustls::pki_types::{CertificateDer, ServerName};
 
-use super::super::{Closed, Probe, Scene, Step};
-use super::hearing::Hearing;
-use super::starttls::Way;
-use super::{Channel, Hello, Secure, Secured, Tls};
+use super::super::{CloseReason, Probe, ProbeContext, ProbeStep};
+use super::hearing::TlsRecordReader;
+use super::starttls::UpgradeProgress;
+use super::{ClientHelloKind, TlsConnection, TlsHandshake, TlsProbe, TlsSession};
 use crate::event::{Timestamp, TlsAlert, TlsClient, TlsFacts};
-use crate::scan::Conversation;
+use crate::scan::ExchangeOutcome;
 use crate::scan::tls::legacy_hello;
 use crate::terms::{AlertCode, Side, TlsVersion};
 
-impl<P: Probe> Secure<P> {
+impl<P: Probe> TlsProbe<P> {
     /// Returns the application protocols to offer.
-    fn protocols(&self, session: &Secured<P::Session>) -> &[String] {
+    fn protocols(&self, session: &TlsSession<P::Session>) -> &[String] {
         match session.hello {
-            Hello::Preferred => &self.alpn,
-            Hello::OtherProtocols => &self.second,
-            Hello::Legacy(_) => &[],
+            ClientHelloKind::Preferred => &self.alpn,
+            ClientHelloKind::OtherProtocols => &self.second,
+            ClientHelloKind::Legacy(_) => &[],
         }
     }
 
     /// True if the server may get another offer, because it chose none of the first protocols.
-    pub(super) fn has_second(&self, session: &Secured<P::Session>) -> bool {
-        session.hello == Hello::Preferred && !self.second.is_empty() && !session.has_chosen
+    pub(super) fn has_second(&self, session: &TlsSession<P::Session>) -> bool {
+        session.hello == ClientHelloKind::Preferred && !self.second.is_empty() && !session.has_chosen
     }
 
     /// Sends the hello.
     pub(super) fn greet(
         &self,
-        session: &mut Secured<P::Session>,
-        channel: &mut Channel<P::Connection>,
+        session: &mut TlsSession<P::Session>,
+        channel: &mut TlsConnection<P::Connection>,
         out: &mut Vec<u8>,
     ) {
-        if let Hello::Legacy(_) = session.hello {
+        if let ClientHelloKind::Legacy(_) = session.hello {
             let random = rand::generate(&SystemRandom::new()).map_or([0; 32], Random::expose);
             out.extend(legacy_hello(session.name.as_ref(), random));
-            channel.legacy = Some(Hearing::default());
+            channel.legacy = Some(TlsRecordReader::default());
             return;
         }
         let Some(name) = session.name.clone() else { return };
@@ -51,7 +51,8 @@ impl<P: Probe> Secure<P> {
         };
         // The inner probe limits its own bytes; the library's default limit would truncate them.
         connection.set_buffer_limit(None);
-        let mut tls = Box::new(Tls { connection, hearing: Hearing::default(), is_refused: false });
+        let mut tls =
+            Box::new(TlsHandshake { connection, hearing: TlsRecordReader::default(), is_refused: false });
         tls.flush(out);
         channel.tls = Some(tls);
     }
@@ -59,13 +60,13 @@ impl<P: Probe> Secure<P> {
     /// Continues an upgrade to TLS.
     pub(super) fn upgrade(
         &self,
-        session: &mut Secured<P::Session>,
-        channel: &mut Channel<P::Connection>,
+        session: &mut TlsSession<P::Session>,
+        channel: &mut TlsConnection<P::Connection>,
         octets: &[u8],
         out: &mut Vec<u8>,
-        scene: &mut Scene<'_>,
-    ) -> Step {
-        let Some(upgrade) = &mut channel.upgrade else { return Step::Close };
+        scene: &mut ProbeContext<'_>,
+    ) -> ProbeStep {
+        let Some(upgrade) = &mut channel.upgrade else { return ProbeStep::Close };
         let is_greeted = &mut session.is_greeted;
         let way = upgrade.take(octets, out, &mut |banner| {
             if !std::mem::replace(is_greeted, true) {
@@ -73,68 +74,68 @@ impl<P: Probe> Secure<P> {
             }
         });
         let ended = match way {
-            Way::More => return Step::More,
-            Way::Granted => {
+            UpgradeProgress::More => return ProbeStep::More,
+            UpgradeProgress::Granted => {
                 channel.upgrade = None;
                 session.said.clear();
                 self.greet(session, channel, out);
-                return Step::More;
+                return ProbeStep::More;
             }
-            Way::Refused => Conversation::Refused,
-            Way::Foreign => Conversation::Foreign,
+            UpgradeProgress::Refused => ExchangeOutcome::Refused,
+            UpgradeProgress::Foreign => ExchangeOutcome::Foreign,
         };
         session.ended.get_or_insert(ended);
-        Step::Close
+        ProbeStep::Close
     }
 
     /// Reads records.
     pub(super) fn read(
         &mut self,
-        session: &mut Secured<P::Session>,
-        channel: &mut Channel<P::Connection>,
+        session: &mut TlsSession<P::Session>,
+        channel: &mut TlsConnection<P::Connection>,
         mut octets: &[u8],
         out: &mut Vec<u8>,
-        scene: &mut Scene<'_>,
-    ) -> Step {
+        scene: &mut ProbeContext<'_>,
+    ) -> ProbeStep {
         while !octets.is_empty() {
-            let Some(tls) = &mut channel.tls else { return Step::Close };
+            let Some(tls) = &mut channel.tls else { return ProbeStep::Close };
             if !matches!(tls.connection.read_tls(&mut octets), Ok(1..)) {
-                return Step::Close;
+                return ProbeStep::Close;
             }
             let went = tls.connection.process_new_packets();
             if let (Err(error), false) = (&went, channel.is_open) {
                 tls.is_refused = true;
                 note_alert(&mut tls.hearing.facts, error);
-                return Step::More;
+                return ProbeStep::More;
             }
             if !channel.is_open && !tls.connection.is_handshaking() {
                 self.secured(session, channel, scene);
                 if !P::TALKS {
-                    return Step::Close;
+                    return ProbeStep::Close;
                 }
                 self.begin_within(session, channel, scene);
             }
             let step = self.deliver(session, channel, scene);
             if let Err(error) = went {
                 self.broke(session, channel, &error);
-                return Step::Close;
+                return ProbeStep::Close;
             }
-            if step == Step::Close {
-                return Step::Close;
+            if step == ProbeStep::Close {
+                return ProbeStep::Close;
             }
         }
         if let Some(tls) = &mut channel.tls {
             tls.flush(out);
         }
-        Step::More
+        ProbeStep::More
     }
 
     /// Collects the facts of a completed handshake.
     fn secured(
         &mut self,
-        session: &mut Secured<P::Session>,
-        channel: &mut Channel<P::Connection>,
-        scene: &Scene<'_>,
+        session: &mut TlsSession<P::Session>,
+        channel: &mut TlsConnection<P::Connection>,
+        scene: &ProbeContext<'_>,
     ) {
         let Some(tls) = &mut channel.tls else { return };
         if std::mem::replace(&mut session.is_secured, true) {
@@ -156,7 +157,7 @@ impl<P: Probe> Secure<P> {
     /// Adds a chain's certificates, and the result of verifying them, to the server's facts.
     fn appraise(
         &mut self,
-        session: &Secured<P::Session>,
+        session: &TlsSession<P::Session>,
         chain: &[CertificateDer<'static>],
         facts: &mut TlsFacts,
         now: Timestamp,
@@ -170,8 +171,13 @@ impl<P: Probe> Secure<P> {
     }
 
     /// Merges unencrypted facts with those of an earlier connection.
-    pub(super) fn merge(&mut self, session: &mut Secured<P::Session>, hearing: Hearing, now: Timestamp) {
-        let Hearing { mut facts, chain, .. } = hearing;
+    pub(super) fn merge(
+        &mut self,
+        session: &mut TlsSession<P::Session>,
+        hearing: TlsRecordReader,
+        now: Timestamp,
+    ) {
+        let TlsRecordReader { mut facts, chain, .. } = hearing;
         if !chain.is_empty() {
             self.appraise(session, &chain, &mut facts, now);
         }
@@ -184,22 +190,26 @@ impl<P: Probe> Secure<P> {
     /// True if the server refused the library's hello, and may accept the one for old servers.
     pub(super) fn wants_legacy(
         &self,
-        session: &Secured<P::Session>,
-        tls: Option<&Tls>,
-        ended: Conversation,
-        how: Closed,
+        session: &TlsSession<P::Session>,
+        tls: Option<&TlsHandshake>,
+        ended: ExchangeOutcome,
+        how: CloseReason,
     ) -> bool {
-        let is_refused = matches!(ended, Conversation::Refused | Conversation::Ended | Conversation::Reset);
+        let is_refused =
+            matches!(ended, ExchangeOutcome::Refused | ExchangeOutcome::Ended | ExchangeOutcome::Reset);
         let is_unheard = tls.is_some_and(|tls| tls.hearing.facts.server.is_none());
-        is_refused && is_unheard && how != Closed::Expired && !matches!(session.hello, Hello::Legacy(_))
+        is_refused
+            && is_unheard
+            && how != CloseReason::Expired
+            && !matches!(session.hello, ClientHelloKind::Legacy(_))
     }
 
     /// Starts the inner probe.
     pub(super) fn begin_within(
         &mut self,
-        session: &mut Secured<P::Session>,
-        channel: &mut Channel<P::Connection>,
-        scene: &Scene<'_>,
+        session: &mut TlsSession<P::Session>,
+        channel: &mut TlsConnection<P::Connection>,
+        scene: &ProbeContext<'_>,
     ) {
         channel.is_open = true;
         self.answer.clear();
@@ -211,15 +221,15 @@ impl<P: Probe> Secure<P> {
     /// Passes decrypted bytes to the inner probe.
     fn deliver(
         &mut self,
-        session: &mut Secured<P::Session>,
-        channel: &mut Channel<P::Connection>,
-        scene: &mut Scene<'_>,
-    ) -> Step {
-        let Some(tls) = channel.tls.as_mut().filter(|_| channel.is_open) else { return Step::More };
+        session: &mut TlsSession<P::Session>,
+        channel: &mut TlsConnection<P::Connection>,
+        scene: &mut ProbeContext<'_>,
+    ) -> ProbeStep {
+        let Some(tls) = channel.tls.as_mut().filter(|_| channel.is_open) else { return ProbeStep::More };
         self.heard.clear();
         // An error means that no more bytes are available; the bytes before it are kept.
         let is_over = tls.connection.reader().read_to_end(&mut self.heard).is_ok();
-        let mut step = Step::More;
+        let mut step = ProbeStep::More;
         if !self.heard.is_empty() {
             self.tell(session, scene);
             self.answer.clear();
@@ -227,37 +237,37 @@ impl<P: Probe> Secure<P> {
             step = inner.receive(&mut session.inner, &mut channel.inner, heard, answer, scene);
             self.say(channel);
         }
-        if is_over && step == Step::More {
-            channel.ended = Some(Closed::Finished);
-            step = Step::Close;
+        if is_over && step == ProbeStep::More {
+            channel.ended = Some(CloseReason::Finished);
+            step = ProbeStep::Close;
         }
         step
     }
 
     /// Encrypts the inner probe's bytes.
-    pub(super) fn say(&mut self, channel: &mut Channel<P::Connection>) {
+    pub(super) fn say(&mut self, channel: &mut TlsConnection<P::Connection>) {
         if let Some(tls) = &mut channel.tls
             && tls.connection.writer().write_all(&self.answer).is_err()
         {
-            channel.ended = Some(Closed::Reset);
+            channel.ended = Some(CloseReason::Reset);
         }
     }
 
     /// Records that a server ended a connection with an alert, or sent bytes that cannot be decrypted.
     fn broke(
         &self,
-        session: &mut Secured<P::Session>,
-        channel: &mut Channel<P::Connection>,
+        session: &mut TlsSession<P::Session>,
+        channel: &mut TlsConnection<P::Connection>,
         error: &rustls::Error,
     ) {
-        channel.ended = Some(Closed::Reset);
+        channel.ended = Some(CloseReason::Reset);
         if let Some(facts) = &mut session.facts {
             note_alert(facts, error);
         }
     }
 
     /// Reports the handshake once.
-    pub(super) fn tell(&self, session: &mut Secured<P::Session>, scene: &mut Scene<'_>) {
+    pub(super) fn tell(&self, session: &mut TlsSession<P::Session>, scene: &mut ProbeContext<'_>) {
         let Some(mut facts) = session.facts.take() else { return };
         if std::mem::replace(&mut session.is_told, true) {
             return;
@@ -267,33 +277,39 @@ impl<P: Probe> Secure<P> {
     }
 
     /// Returns the offer, as far as it matters for the server's facts.
-    fn offered(&self, session: &Secured<P::Session>) -> TlsClient {
+    fn offered(&self, session: &TlsSession<P::Session>) -> TlsClient {
         let names = match &session.name {
             Some(ServerName::DnsName(name)) => vec![name.as_ref().to_owned()],
             _ => Vec::new(),
         };
         let version = match session.hello {
-            Hello::Legacy(_) => TlsVersion::TLS_1_2,
+            ClientHelloKind::Legacy(_) => TlsVersion::TLS_1_2,
             _ => TlsVersion::TLS_1_3,
         };
         TlsClient { version, names, alpn: self.protocols(session).to_vec(), ..TlsClient::default() }
     }
 
     /// Returns the result of an exchange without TLS.
-    pub(super) fn conclude(session: &Secured<P::Session>, tls: Option<&Tls>, how: Closed) -> Conversation {
+    pub(super) fn conclude(
+        session: &TlsSession<P::Session>,
+        tls: Option<&TlsHandshake>,
+        how: CloseReason,
+    ) -> ExchangeOutcome {
         match (tls, how) {
-            (Some(tls), _) if tls.hearing.is_foreign() => Conversation::Foreign,
-            (Some(tls), _) if tls.is_refused || tls.hearing.facts.alert.is_some() => Conversation::Refused,
-            (_, Closed::Here | Closed::Finished) => Conversation::Ended,
-            (_, Closed::Reset) => Conversation::Reset,
-            (_, Closed::Silent | Closed::Expired) if session.said.is_empty() => Conversation::Silent,
-            (_, Closed::Silent | Closed::Expired) => Conversation::TimedOut,
-            (_, Closed::Failed(error) | Closed::Broke(error)) => Conversation::Failed(error),
+            (Some(tls), _) if tls.hearing.is_foreign() => ExchangeOutcome::Foreign,
+            (Some(tls), _) if tls.is_refused || tls.hearing.facts.alert.is_some() => ExchangeOutcome::Refused,
+            (_, CloseReason::Here | CloseReason::Finished) => ExchangeOutcome::Ended,
+            (_, CloseReason::Reset) => ExchangeOutcome::Reset,
+            (_, CloseReason::Silent | CloseReason::Expired) if session.said.is_empty() => {
+                ExchangeOutcome::Silent
+            }
+            (_, CloseReason::Silent | CloseReason::Expired) => ExchangeOutcome::TimedOut,
+            (_, CloseReason::Failed(error) | CloseReason::Broke(error)) => ExchangeOutcome::Failed(error),
         }
     }
 }
 
-impl Tls {
+impl TlsHandshake {
     /// Appends the library's pending records to `out`.
     pub(super) fn flush(&mut self, out: &mut Vec<u8>) {
         while self.connection.wants_write() && self.connection.write_tls(out).is_ok_and(|count| count > 0) {}

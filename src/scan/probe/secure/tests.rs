@@ -10,20 +10,20 @@ use rustls::pki_types::{CertificateDer, DnsName, PrivateKeyDer, PrivatePkcs8KeyD
 use rustls::{ServerConfig, ServerConnection, SupportedProtocolVersion, version};
 
 use super::*;
-use crate::banner::disclosure::Disclosure;
-use crate::event::{Application, Event, EventKind};
-use crate::scan::probe::Connect;
-use crate::scan::tls::{Authorities, client_config};
-use crate::terms::Verification;
+use crate::banner::disclosure::DisclosureLimits;
+use crate::event::{ApplicationFacts, Event, EventKind};
+use crate::scan::probe::ConnectProbe;
+use crate::scan::tls::{TrustedAuthorities, client_config};
+use crate::terms::CertificateVerification;
 
 /// In January 2027, in nanoseconds since the Unix epoch.
 const NOW: u64 = 1_800_000_000_000_000_000;
 
 /// One connection of a probe, and what it told.
 struct Stage {
-    probe: Secure<Connect>,
-    session: Secured<()>,
-    channel: Channel<()>,
+    probe: TlsProbe<ConnectProbe>,
+    session: TlsSession<()>,
+    channel: TlsConnection<()>,
     out: Vec<u8>,
     events: Vec<Event>,
     target: Target,
@@ -31,19 +31,19 @@ struct Stage {
 
 impl Stage {
     fn new(name: &'static str) -> Self {
-        let judge = Judge::new(Arc::default(), None, Disclosure::default());
+        let judge = ResponseMatcher::new(Arc::default(), None, DisclosureLimits::default());
         let options = TlsOptions {
             name: Some(DnsName::try_from(name).unwrap()),
             alpn: vec!["h2".to_owned()],
             second: Vec::new(),
-            with: With::All,
+            with: TlsTargets::All,
             starttls: None,
-            authorities: Arc::new(Authorities::of_system()),
+            authorities: Arc::new(TrustedAuthorities::of_system()),
         };
-        let probe = Secure::new(Connect, judge, client_config().unwrap(), &options);
+        let probe = TlsProbe::new(ConnectProbe, judge, client_config().unwrap(), &options);
         let address = SocketAddr::from(([192, 0, 2, 1], 443));
         let target = Target { address, index: 0, host: None };
-        let (session, channel) = (Secured::default(), Channel::default());
+        let (session, channel) = (TlsSession::default(), TlsConnection::default());
         let mut stage = Self { probe, session, channel, out: Vec::new(), events: Vec::new(), target };
         let Self { probe, session, channel, out, target, .. } = &mut stage;
         probe.begin(session, target);
@@ -57,16 +57,17 @@ impl Stage {
     fn show(&mut self, octets: &[u8], size: usize) -> bool {
         let Self { probe, session, channel, out, events, target } = self;
         octets.chunks(size).all(|piece| {
-            let mut scene = Scene { sink: events, now: Timestamp::from_nanos(NOW), target, matches: &mut 0 };
-            probe.receive(session, channel, piece, out, &mut scene) == Step::More
+            let mut scene =
+                ProbeContext { sink: events, now: Timestamp::from_nanos(NOW), target, matches: &mut 0 };
+            probe.receive(session, channel, piece, out, &mut scene) == ProbeStep::More
         })
     }
 
     /// Ends the connection: how the talk went, and what was told of the handshake.
-    fn end(mut self, how: Closed) -> (Conversation, Option<Arc<TlsFacts>>) {
+    fn end(mut self, how: CloseReason) -> (ExchangeOutcome, Option<Arc<TlsFacts>>) {
         let Self { probe, session, channel, events, target, .. } = &mut self;
         let now = Timestamp::from_nanos(NOW);
-        let mut scene = Scene { sink: events, now, target, matches: &mut 0 };
+        let mut scene = ProbeContext { sink: events, now, target, matches: &mut 0 };
         probe.closed(session, channel, how, &mut scene);
         if probe.wanted(session) > 0 {
             // It is silent to the hello for old servers.
@@ -74,14 +75,14 @@ impl Stage {
             probe.open(session, channel, target, now, &mut out);
             probe.accepted(session, channel, now, &mut out);
             assert!(out.starts_with(&[0x16, 3, 1]) && channel.tls.is_none(), "{out:?}");
-            probe.closed(session, channel, Closed::Silent, &mut scene);
+            probe.closed(session, channel, CloseReason::Silent, &mut scene);
         }
         assert_eq!(probe.wanted(session), 0);
         let told: Vec<_> = self
             .events
             .iter()
             .map(|event| match &event.kind {
-                EventKind::Application(Application::Tls(facts)) => Arc::clone(facts),
+                EventKind::Application(ApplicationFacts::Tls(facts)) => Arc::clone(facts),
                 other => panic!("{other:?}"),
             })
             .collect();
@@ -123,8 +124,8 @@ proptest! {
             goes_on = goes_on && stage.show(&said, size);
         }
         prop_assert!(!goes_on);
-        let (conversation, told) = stage.end(Closed::Here);
-        prop_assert_eq!(conversation, Conversation::Complete);
+        let (conversation, told) = stage.end(CloseReason::Here);
+        prop_assert_eq!(conversation, ExchangeOutcome::Complete);
         let told = told.unwrap();
         let (client, shown) = (told.client.as_ref().unwrap(), told.server.as_ref().unwrap());
         prop_assert_eq!(shown.version.name(), if newer { "TLS 1.3" } else { "TLS 1.2" });
@@ -132,8 +133,8 @@ proptest! {
         prop_assert_eq!(client.names.len(), 1);
         prop_assert_eq!(shown.certificates.len(), 1);
         prop_assert_eq!(&shown.certificates[0].subject, "CN=www.example");
-        let mut expected = vec![Verification::SelfSigned];
-        expected.extend((!right).then_some(Verification::WrongName));
+        let mut expected = vec![CertificateVerification::SelfSigned];
+        expected.extend((!right).then_some(CertificateVerification::WrongName));
         prop_assert_eq!(&told.verification, &expected);
     }
 
@@ -152,8 +153,8 @@ proptest! {
         };
         let goes_on = stage.show(&said, size);
         prop_assert!(!goes_on);
-        let (conversation, told) = stage.end(Closed::Here);
-        prop_assert_eq!(conversation, Conversation::Refused);
+        let (conversation, told) = stage.end(CloseReason::Here);
+        prop_assert_eq!(conversation, ExchangeOutcome::Refused);
         let told = told.unwrap();
         match alerts {
             true => prop_assert_eq!(told.alert.unwrap().code.name(), "protocol_version"),
@@ -172,19 +173,19 @@ proptest! {
         let mut stage = Stage::new("www.example");
         let said = if record { records(&octets, 100) } else { octets };
         stage.show(&said, size);
-        let (conversation, _) = stage.end(Closed::Finished);
-        prop_assert!(conversation != Conversation::Complete);
+        let (conversation, _) = stage.end(CloseReason::Finished);
+        prop_assert!(conversation != ExchangeOutcome::Complete);
     }
 }
 
 #[test]
 fn who_speaks_no_tls_or_nothing_is_told_apart() {
     for (said, how, expected) in [
-        (&b""[..], Closed::Silent, Conversation::Silent),
-        (b"", Closed::Finished, Conversation::Ended),
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", Closed::Finished, Conversation::Foreign),
-        (b"\x16\x03\x03\x00\x40", Closed::Silent, Conversation::TimedOut),
-        (b"\x16\x03\x03\x00\x40", Closed::Reset, Conversation::Reset),
+        (&b""[..], CloseReason::Silent, ExchangeOutcome::Silent),
+        (b"", CloseReason::Finished, ExchangeOutcome::Ended),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", CloseReason::Finished, ExchangeOutcome::Foreign),
+        (b"\x16\x03\x03\x00\x40", CloseReason::Silent, ExchangeOutcome::TimedOut),
+        (b"\x16\x03\x03\x00\x40", CloseReason::Reset, ExchangeOutcome::Reset),
     ] {
         let mut stage = Stage::new("www.example");
         stage.show(said, 100);

@@ -12,17 +12,17 @@ use ring::rand::{SecureRandom, SystemRandom};
 
 /// Method of key agreement.
 #[derive(Debug)]
-pub(super) struct Method {
+pub(super) struct KexMethod {
     /// Name in a KEXINIT.
     pub(super) name: &'static str,
-    group: Group,
+    group: KexGroup,
     /// Digest of the exchange hash.
     pub(super) digest: &'static digest::Algorithm,
 }
 
 /// Group of the computation.
 #[derive(Debug, Clone, Copy)]
-enum Group {
+enum KexGroup {
     /// Elliptic curve.
     Curve(&'static agreement::Algorithm),
     /// Powers of 2 modulo a prime, in hexadecimal digits.
@@ -30,23 +30,23 @@ enum Group {
 }
 
 /// Supported methods; the first that the server has, too, is used: modern ones, then those of old servers.
-pub(super) static METHODS: [Method; 7] = [
+pub(super) static METHODS: [KexMethod; 7] = [
     // RFC 8731, and the older name of the same method.
-    Method { name: "curve25519-sha256", group: Group::Curve(&X25519), digest: &SHA256 },
-    Method { name: "curve25519-sha256@libssh.org", group: Group::Curve(&X25519), digest: &SHA256 },
+    KexMethod { name: "curve25519-sha256", group: KexGroup::Curve(&X25519), digest: &SHA256 },
+    KexMethod { name: "curve25519-sha256@libssh.org", group: KexGroup::Curve(&X25519), digest: &SHA256 },
     // RFC 5656.
-    Method { name: "ecdh-sha2-nistp256", group: Group::Curve(&ECDH_P256), digest: &SHA256 },
-    Method { name: "ecdh-sha2-nistp384", group: Group::Curve(&ECDH_P384), digest: &SHA384 },
+    KexMethod { name: "ecdh-sha2-nistp256", group: KexGroup::Curve(&ECDH_P256), digest: &SHA256 },
+    KexMethod { name: "ecdh-sha2-nistp384", group: KexGroup::Curve(&ECDH_P384), digest: &SHA384 },
     // RFC 8268 and RFC 4253 section 8.
-    Method { name: "diffie-hellman-group14-sha256", group: Group::Prime(GROUP_14), digest: &SHA256 },
-    Method {
+    KexMethod { name: "diffie-hellman-group14-sha256", group: KexGroup::Prime(GROUP_14), digest: &SHA256 },
+    KexMethod {
         name: "diffie-hellman-group14-sha1",
-        group: Group::Prime(GROUP_14),
+        group: KexGroup::Prime(GROUP_14),
         digest: &SHA1_FOR_LEGACY_USE_ONLY,
     },
-    Method {
+    KexMethod {
         name: "diffie-hellman-group1-sha1",
-        group: Group::Prime(GROUP_1),
+        group: KexGroup::Prime(GROUP_1),
         digest: &SHA1_FOR_LEGACY_USE_ONLY,
     },
 ];
@@ -70,61 +70,61 @@ const GROUP_14: &str = "\
 const EXPONENT: usize = 32;
 
 /// Own half of an agreement.
-pub(super) struct Half {
-    secret: Secret,
+pub(super) struct KexKeyPair {
+    secret: KexSecret,
     /// Public value, as it is sent and signed.
     pub(super) public: Vec<u8>,
 }
 
-enum Secret {
+enum KexSecret {
     Curve(EphemeralPrivateKey),
     Prime { exponent: BigUint, prime: BigUint },
 }
 
 /// Leaves out the secret.
-impl fmt::Debug for Half {
+impl fmt::Debug for KexKeyPair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Half").field("public", &self.public).finish_non_exhaustive()
+        f.debug_struct("KexKeyPair").field("public", &self.public).finish_non_exhaustive()
     }
 }
 
-impl Method {
+impl KexMethod {
     /// Returns the first method that a server's list contains.
     pub(super) fn of(offered: &[u8]) -> Option<&'static Self> {
         METHODS.iter().find(|method| is_among(method.name, offered))
     }
 
     /// Starts an agreement; none if the system has no random numbers.
-    pub(super) fn begin(&self) -> Option<Half> {
+    pub(super) fn begin(&self) -> Option<KexKeyPair> {
         let random = SystemRandom::new();
         match self.group {
-            Group::Curve(curve) => {
+            KexGroup::Curve(curve) => {
                 let secret = EphemeralPrivateKey::generate(curve, &random).ok()?;
                 let public = secret.compute_public_key().ok()?.as_ref().to_vec();
-                Some(Half { secret: Secret::Curve(secret), public })
+                Some(KexKeyPair { secret: KexSecret::Curve(secret), public })
             }
-            Group::Prime(digits) => {
+            KexGroup::Prime(digits) => {
                 let mut chance = [0; EXPONENT];
                 random.fill(&mut chance).ok()?;
                 let prime = BigUint::parse_bytes(digits.as_bytes(), 16)?;
                 let exponent = BigUint::from_bytes_be(&chance);
                 let public = positive(&BigUint::from(2_u8).modpow(&exponent, &prime).to_bytes_be());
-                Some(Half { secret: Secret::Prime { exponent, prime }, public })
+                Some(KexKeyPair { secret: KexSecret::Prime { exponent, prime }, public })
             }
         }
     }
 }
 
-impl Half {
+impl KexKeyPair {
     /// Returns the shared secret as a positive number, as it is signed; none if the server's public value is
     /// invalid.
     pub(super) fn agree(self, public: &[u8]) -> Option<Vec<u8>> {
         match self.secret {
-            Secret::Curve(secret) => {
+            KexSecret::Curve(secret) => {
                 let peer = UnparsedPublicKey::new(secret.algorithm(), public);
                 agreement::agree_ephemeral(secret, &peer, positive).ok()
             }
-            Secret::Prime { exponent, prime } => {
+            KexSecret::Prime { exponent, prime } => {
                 let one = BigUint::from(1_u8);
                 let public = BigUint::from_bytes_be(public);
                 let is_within = public > one && public < &prime - &one;

@@ -3,10 +3,10 @@
 
 use ring::digest::Context;
 
-use super::agreement::{Half, Method};
-use super::proof::Algorithm;
+use super::agreement::{KexKeyPair, KexMethod};
+use super::proof::HostKeyAlgorithm;
 use crate::banner::KexInit;
-use crate::banner::host_key::{Reply, fingerprint, string};
+use crate::banner::host_key::{KexReply, fingerprint, string};
 use crate::banner::kex::{COOKIE_LENGTH, MESSAGE_KEXINIT};
 use crate::event::HostKey;
 
@@ -22,16 +22,16 @@ const PADDING: usize = 4;
 
 /// Exchange that waits for the server's reply.
 #[derive(Debug)]
-pub(super) struct Exchange {
-    method: &'static Method,
-    algorithm: &'static Algorithm,
-    half: Half,
+pub(super) struct PendingKeyExchange {
+    method: &'static KexMethod,
+    algorithm: &'static HostKeyAlgorithm,
+    half: KexKeyPair,
     kex_init: Vec<u8>,
 }
 
 /// Signed data from both sides' first messages.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Hello<'a> {
+pub(super) struct ExchangeHashInput<'a> {
     /// Identification line of the client.
     pub(super) client: &'a [u8],
     /// Identification line of the server.
@@ -40,15 +40,15 @@ pub(super) struct Hello<'a> {
     pub(super) kex_init: &'a [u8],
 }
 
-impl Exchange {
+impl PendingKeyExchange {
     /// Starts an exchange from a server's offer, and appends its messages to `out`; none if no method or key
     /// type is shared.
     ///
     /// Nothing is encrypted before the connection ends. So the server's first cipher, MAC and compression are
     /// chosen, which it surely supports.
     pub(super) fn begin(offered: &KexInit<'_>, out: &mut Vec<u8>) -> Option<Self> {
-        let method = Method::of(offered.kex)?;
-        let algorithm = Algorithm::of(offered.host_key)?;
+        let method = KexMethod::of(offered.kex)?;
+        let algorithm = HostKeyAlgorithm::of(offered.host_key)?;
         let others = [
             offered.encryption_client_to_server,
             offered.encryption_server_to_client,
@@ -76,7 +76,7 @@ impl Exchange {
     }
 
     /// Returns the host key of a reply; none if it has another type than agreed.
-    pub(super) fn conclude(self, hello: Hello<'_>, reply: Reply<'_>) -> Option<HostKey> {
+    pub(super) fn conclude(self, hello: ExchangeHashInput<'_>, reply: KexReply<'_>) -> Option<HostKey> {
         if string(&mut { reply.key })? != self.algorithm.key.as_bytes() {
             return None;
         }

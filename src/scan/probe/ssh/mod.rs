@@ -11,13 +11,13 @@ mod proof;
 #[cfg(test)]
 mod tests;
 
-use super::super::judge::{Judge, Known};
-use super::super::{Conversation, Target};
-use super::{Closed, Probe, Scene, Step};
-use crate::banner::{KexInit, KnownLines, Progress, Protocol, Side, SshBanner, host_key, kex, ssh};
+use super::super::judge::{CachedSshMatches, ResponseMatcher};
+use super::super::{ExchangeOutcome, Target};
+use super::{CloseReason, Probe, ProbeContext, ProbeStep};
+use crate::banner::{KexInit, KnownLines, ParseProgress, Protocol, Side, SshBanner, host_key, kex, ssh};
 use crate::event::{HostKey, Timestamp};
 use crate::scan::config::SshOptions;
-use exchange::{Exchange, Hello};
+use exchange::{ExchangeHashInput, PendingKeyExchange};
 
 /// Identification of the probe.
 const IDENTIFICATION: &[u8] = concat!("SSH-2.0-bannerwall_", env!("CARGO_PKG_VERSION"), "\r\n").as_bytes();
@@ -26,9 +26,9 @@ const KEPT: usize = 1024;
 
 /// Reads identifications, and the KEXINIT if a rule needs it.
 #[derive(Debug)]
-pub(in super::super) struct Ssh {
-    judge: Judge,
-    known: KnownLines<Known>,
+pub(in super::super) struct SshProbe {
+    judge: ResponseMatcher,
+    known: KnownLines<CachedSshMatches>,
     byte_limit: usize,
     /// True if the KEXINIT is read.
     kex: bool,
@@ -38,39 +38,39 @@ pub(in super::super) struct Ssh {
 
 /// Data of one target so far.
 #[derive(Debug)]
-pub(in super::super) struct Said {
+pub(in super::super) struct SshSession {
     collected: Vec<u8>,
-    result: Conversation,
+    result: ExchangeOutcome,
     over: bool,
     /// True once the probe's identification is sent.
     greeted: bool,
-    exchange: Asking,
+    exchange: KeyExchangeState,
 }
 
 /// Progress of the key exchange.
 #[derive(Debug, Default)]
-enum Asking {
+enum KeyExchangeState {
     #[default]
     NotBegun,
-    Waits(Box<Exchange>),
+    Waits(Box<PendingKeyExchange>),
     Over(Option<HostKey>),
 }
 
-impl Default for Said {
+impl Default for SshSession {
     fn default() -> Self {
         Self {
             collected: Vec::new(),
-            result: Conversation::None,
+            result: ExchangeOutcome::None,
             over: false,
             greeted: false,
-            exchange: Asking::NotBegun,
+            exchange: KeyExchangeState::NotBegun,
         }
     }
 }
 
-impl Ssh {
+impl SshProbe {
     /// Returns the probe. It reads the KEXINIT if a rule or an option needs it.
-    pub(in super::super) fn new(judge: Judge, options: SshOptions) -> Self {
+    pub(in super::super) fn new(judge: ResponseMatcher, options: SshOptions) -> Self {
         let SshOptions { byte_limit, hassh, host_key } = options;
         let kex = hassh || host_key || judge.rules().needs().kex;
         Self { judge, known: KnownLines::default(), byte_limit, kex, host_key }
@@ -78,48 +78,55 @@ impl Ssh {
 
     /// Parses the collected bytes; `last` is true if no more will arrive. Bytes to send are appended to
     /// `out`.
-    fn look(&mut self, said: &mut Said, last: bool, out: &mut Vec<u8>, scene: &mut Scene<'_>) -> Step {
+    fn look(
+        &mut self,
+        said: &mut SshSession,
+        last: bool,
+        out: &mut Vec<u8>,
+        scene: &mut ProbeContext<'_>,
+    ) -> ProbeStep {
         let (read, consumed) = match ssh::identify(Side::Server, &said.collected) {
-            Progress::Done { value, consumed } => (value, consumed),
-            Progress::Never(_) => return conclude(said, Conversation::Foreign),
-            Progress::More if said.collected.len() >= self.byte_limit => {
-                return conclude(said, Conversation::TooLong);
+            ParseProgress::Done { value, consumed } => (value, consumed),
+            ParseProgress::Never(_) => return conclude(said, ExchangeOutcome::Foreign),
+            ParseProgress::More if said.collected.len() >= self.byte_limit => {
+                return conclude(said, ExchangeOutcome::TooLong);
             }
-            Progress::More => return Step::More,
+            ParseProgress::More => return ProbeStep::More,
         };
         if read.identification.line.starts_with(IDENTIFICATION.trim_ascii_end()) {
             // Servers of other protocols echo their input, as IMAP does with tags.
-            return conclude(said, Conversation::Foreign);
+            return conclude(said, ExchangeOutcome::Foreign);
         }
         let waits = !last && said.collected.len() < self.byte_limit;
         let mut key_exchange = None;
         if self.kex {
             let behind = said.collected.get(consumed..).unwrap_or_default();
             match kex::parse(behind) {
-                Progress::Done { value, consumed } => {
-                    let server = Server { line: read.identification.line, kex: &value, behind, consumed };
-                    if self.host_key && server.ask(&mut said.exchange, out) == Step::More && waits {
-                        return Step::More;
+                ParseProgress::Done { value, consumed } => {
+                    let server =
+                        ServerKexData { line: read.identification.line, kex: &value, behind, consumed };
+                    if self.host_key && server.ask(&mut said.exchange, out) == ProbeStep::More && waits {
+                        return ProbeStep::More;
                     }
                     key_exchange = Some(value);
                 }
-                Progress::More if waits => return Step::More,
-                Progress::More | Progress::Never(_) => {}
+                ParseProgress::More if waits => return ProbeStep::More,
+                ParseProgress::More | ParseProgress::Never(_) => {}
             }
         }
         let host_key = match std::mem::take(&mut said.exchange) {
-            Asking::Over(host_key) => host_key,
-            Asking::NotBegun | Asking::Waits(_) => None,
+            KeyExchangeState::Over(host_key) => host_key,
+            KeyExchangeState::NotBegun | KeyExchangeState::Waits(_) => None,
         };
         let banner = SshBanner { from: Side::Server, identification: read.identification, kex: key_exchange };
         self.judge.anomalies(read.anomalies.iter(), Protocol::Ssh, scene);
         self.judge.ssh(&banner, host_key, &mut self.known, scene);
-        conclude(said, Conversation::Complete)
+        conclude(said, ExchangeOutcome::Complete)
     }
 }
 
 /// Key exchange data from the server.
-struct Server<'a> {
+struct ServerKexData<'a> {
     line: &'a [u8],
     kex: &'a KexInit<'a>,
     /// Bytes after its identification; the KEXINIT ends after `consumed` of them.
@@ -127,58 +134,66 @@ struct Server<'a> {
     consumed: usize,
 }
 
-impl Server<'_> {
+impl ServerKexData<'_> {
     /// Requests the host key, or reads the reply.
-    fn ask(&self, asking: &mut Asking, out: &mut Vec<u8>) -> Step {
+    fn ask(&self, asking: &mut KeyExchangeState, out: &mut Vec<u8>) -> ProbeStep {
         let next = match std::mem::take(asking) {
-            Asking::NotBegun => match Exchange::begin(self.kex, out) {
-                Some(exchange) => Asking::Waits(Box::new(exchange)),
-                None => Asking::Over(None),
+            KeyExchangeState::NotBegun => match PendingKeyExchange::begin(self.kex, out) {
+                Some(exchange) => KeyExchangeState::Waits(Box::new(exchange)),
+                None => KeyExchangeState::Over(None),
             },
-            Asking::Waits(exchange) => {
+            KeyExchangeState::Waits(exchange) => {
                 match host_key::reply(self.behind.get(self.consumed..).unwrap_or_default()) {
-                    Progress::More => Asking::Waits(exchange),
-                    Progress::Never(_) => Asking::Over(None),
-                    Progress::Done { value, .. } => {
-                        let hello = Hello {
+                    ParseProgress::More => KeyExchangeState::Waits(exchange),
+                    ParseProgress::Never(_) => KeyExchangeState::Over(None),
+                    ParseProgress::Done { value, .. } => {
+                        let hello = ExchangeHashInput {
                             client: IDENTIFICATION.trim_ascii_end(),
                             server: self.line,
                             kex_init: kex::payload(self.behind).unwrap_or_default(),
                         };
-                        Asking::Over(exchange.conclude(hello, value))
+                        KeyExchangeState::Over(exchange.conclude(hello, value))
                     }
                 }
             }
-            over @ Asking::Over(_) => over,
+            over @ KeyExchangeState::Over(_) => over,
         };
-        let step = if matches!(next, Asking::Waits(_)) { Step::More } else { Step::Close };
+        let step =
+            if matches!(next, KeyExchangeState::Waits(_)) { ProbeStep::More } else { ProbeStep::Close };
         *asking = next;
         step
     }
 }
 
-fn conclude(said: &mut Said, result: Conversation) -> Step {
+fn conclude(said: &mut SshSession, result: ExchangeOutcome) -> ProbeStep {
     said.result = result;
     said.over = true;
-    Step::Close
+    ProbeStep::Close
 }
 
-impl Probe for Ssh {
-    type Session = Said;
+impl Probe for SshProbe {
+    type Session = SshSession;
     type Connection = ();
 
     const TALKS: bool = true;
 
-    fn begin(&mut self, said: &mut Said, _target: &Target) {
+    fn begin(&mut self, said: &mut SshSession, _target: &Target) {
         said.collected.clear();
         said.collected.shrink_to(KEPT);
-        said.result = Conversation::None;
+        said.result = ExchangeOutcome::None;
         said.over = false;
         said.greeted = false;
-        said.exchange = Asking::NotBegun;
+        said.exchange = KeyExchangeState::NotBegun;
     }
 
-    fn open(&mut self, said: &mut Said, (): &mut (), _target: &Target, _now: Timestamp, out: &mut Vec<u8>) {
+    fn open(
+        &mut self,
+        said: &mut SshSession,
+        (): &mut (),
+        _target: &Target,
+        _now: Timestamp,
+        out: &mut Vec<u8>,
+    ) {
         if self.kex {
             said.greeted = true;
             out.extend_from_slice(IDENTIFICATION);
@@ -189,7 +204,7 @@ impl Probe for Ssh {
         true
     }
 
-    fn nudge(&mut self, said: &mut Said, (): &mut (), out: &mut Vec<u8>) {
+    fn nudge(&mut self, said: &mut SshSession, (): &mut (), out: &mut Vec<u8>) {
         if !std::mem::replace(&mut said.greeted, true) {
             out.extend_from_slice(IDENTIFICATION);
         }
@@ -197,44 +212,46 @@ impl Probe for Ssh {
 
     fn receive(
         &mut self,
-        said: &mut Said,
+        said: &mut SshSession,
         (): &mut (),
         octets: &[u8],
         out: &mut Vec<u8>,
-        scene: &mut Scene<'_>,
-    ) -> Step {
+        scene: &mut ProbeContext<'_>,
+    ) -> ProbeStep {
         let room = self.byte_limit.saturating_sub(said.collected.len());
         said.collected.extend_from_slice(octets.get(..room).unwrap_or(octets));
         self.look(said, false, out, scene)
     }
 
-    fn closed(&mut self, said: &mut Said, (): &mut (), how: Closed, scene: &mut Scene<'_>) {
+    fn closed(&mut self, said: &mut SshSession, (): &mut (), how: CloseReason, scene: &mut ProbeContext<'_>) {
         if said.over {
             return;
         }
         // Perhaps only the KEXINIT or the reply is missing after the identification.
-        if self.look(said, true, &mut Vec::new(), scene) == Step::Close {
+        if self.look(said, true, &mut Vec::new(), scene) == ProbeStep::Close {
             return;
         }
         let text = !said.collected.is_empty() && !is_beginning(&said.collected);
         conclude(
             said,
             match how {
-                _ if text => Conversation::Foreign,
-                Closed::Here | Closed::Finished => Conversation::Ended,
-                Closed::Reset => Conversation::Reset,
-                Closed::Silent | Closed::Expired if said.collected.is_empty() => Conversation::Silent,
-                Closed::Silent | Closed::Expired => Conversation::TimedOut,
-                Closed::Failed(error) | Closed::Broke(error) => Conversation::Failed(error),
+                _ if text => ExchangeOutcome::Foreign,
+                CloseReason::Here | CloseReason::Finished => ExchangeOutcome::Ended,
+                CloseReason::Reset => ExchangeOutcome::Reset,
+                CloseReason::Silent | CloseReason::Expired if said.collected.is_empty() => {
+                    ExchangeOutcome::Silent
+                }
+                CloseReason::Silent | CloseReason::Expired => ExchangeOutcome::TimedOut,
+                CloseReason::Failed(error) | CloseReason::Broke(error) => ExchangeOutcome::Failed(error),
             },
         );
     }
 
-    fn wanted(&self, said: &Said) -> usize {
+    fn wanted(&self, said: &SshSession) -> usize {
         usize::from(!said.over)
     }
 
-    fn result<'s>(&self, said: &'s Said) -> (Conversation, &'s [u8]) {
+    fn result<'s>(&self, said: &'s SshSession) -> (ExchangeOutcome, &'s [u8]) {
         (said.result, &said.collected)
     }
 }

@@ -9,21 +9,21 @@ use ring::signature::{
 
 use super::agreement::{is_among, without_zeros};
 use crate::banner::host_key::string;
-use crate::event::Signature;
+use crate::event::SignatureResult;
 
 /// Signature algorithm of host keys.
 #[derive(Debug)]
-pub(super) struct Algorithm {
+pub(super) struct HostKeyAlgorithm {
     /// Name in a KEXINIT.
     pub(super) name: &'static str,
     /// Type of its keys.
     pub(super) key: &'static str,
-    trial: Trial,
+    trial: SignatureCheck,
 }
 
 /// Verification of a signature.
 #[derive(Debug, Clone, Copy)]
-enum Trial {
+enum SignatureCheck {
     Ed25519,
     /// ECDSA, with the length of each of its two numbers in bytes.
     Curve(&'static dyn VerificationAlgorithm, usize),
@@ -34,49 +34,49 @@ enum Trial {
 
 /// Supported algorithms; the first that the server has, too, is used, so that it shows the same key each
 /// time.
-pub(super) static ALGORITHMS: [Algorithm; 8] = [
-    Algorithm { name: "ssh-ed25519", key: "ssh-ed25519", trial: Trial::Ed25519 },
-    Algorithm {
+pub(super) static ALGORITHMS: [HostKeyAlgorithm; 8] = [
+    HostKeyAlgorithm { name: "ssh-ed25519", key: "ssh-ed25519", trial: SignatureCheck::Ed25519 },
+    HostKeyAlgorithm {
         name: "ecdsa-sha2-nistp256",
         key: "ecdsa-sha2-nistp256",
-        trial: Trial::Curve(&ECDSA_P256_SHA256_FIXED, 32),
+        trial: SignatureCheck::Curve(&ECDSA_P256_SHA256_FIXED, 32),
     },
-    Algorithm {
+    HostKeyAlgorithm {
         name: "ecdsa-sha2-nistp384",
         key: "ecdsa-sha2-nistp384",
-        trial: Trial::Curve(&ECDSA_P384_SHA384_FIXED, 48),
+        trial: SignatureCheck::Curve(&ECDSA_P384_SHA384_FIXED, 48),
     },
-    Algorithm { name: "ecdsa-sha2-nistp521", key: "ecdsa-sha2-nistp521", trial: Trial::None },
-    Algorithm {
+    HostKeyAlgorithm { name: "ecdsa-sha2-nistp521", key: "ecdsa-sha2-nistp521", trial: SignatureCheck::None },
+    HostKeyAlgorithm {
         name: "rsa-sha2-512",
         key: "ssh-rsa",
-        trial: Trial::Rsa(&RSA_PKCS1_1024_8192_SHA512_FOR_LEGACY_USE_ONLY),
+        trial: SignatureCheck::Rsa(&RSA_PKCS1_1024_8192_SHA512_FOR_LEGACY_USE_ONLY),
     },
-    Algorithm {
+    HostKeyAlgorithm {
         name: "rsa-sha2-256",
         key: "ssh-rsa",
-        trial: Trial::Rsa(&RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY),
+        trial: SignatureCheck::Rsa(&RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY),
     },
-    Algorithm {
+    HostKeyAlgorithm {
         name: "ssh-rsa",
         key: "ssh-rsa",
-        trial: Trial::Rsa(&RSA_PKCS1_1024_8192_SHA1_FOR_LEGACY_USE_ONLY),
+        trial: SignatureCheck::Rsa(&RSA_PKCS1_1024_8192_SHA1_FOR_LEGACY_USE_ONLY),
     },
-    Algorithm { name: "ssh-dss", key: "ssh-dss", trial: Trial::None },
+    HostKeyAlgorithm { name: "ssh-dss", key: "ssh-dss", trial: SignatureCheck::None },
 ];
 
-impl Algorithm {
+impl HostKeyAlgorithm {
     /// Returns the first algorithm that a server's list contains.
     pub(super) fn of(offered: &[u8]) -> Option<&'static Self> {
         ALGORITHMS.iter().find(|algorithm| is_among(algorithm.name, offered))
     }
 
     /// Verifies the signature of `message` by a key.
-    pub(super) fn weigh(&self, key: &[u8], signature: &[u8], message: &[u8]) -> Signature {
+    pub(super) fn weigh(&self, key: &[u8], signature: &[u8], message: &[u8]) -> SignatureResult {
         match self.tries(key, signature, message) {
-            _ if matches!(self.trial, Trial::None) => Signature::Untried,
-            Some(true) => Signature::Good,
-            Some(false) | None => Signature::Bad,
+            _ if matches!(self.trial, SignatureCheck::None) => SignatureResult::Untried,
+            Some(true) => SignatureResult::Good,
+            Some(false) | None => SignatureResult::Bad,
         }
     }
 
@@ -88,10 +88,10 @@ impl Algorithm {
         }
         let mut signed = string(&mut signature)?;
         Some(match self.trial {
-            Trial::Ed25519 => {
+            SignatureCheck::Ed25519 => {
                 UnparsedPublicKey::new(&ED25519, string(&mut key)?).verify(message, signed).is_ok()
             }
-            Trial::Curve(curve, length) => {
+            SignatureCheck::Curve(curve, length) => {
                 let _name = string(&mut key)?;
                 let both = [string(&mut signed)?, string(&mut signed)?];
                 let both = both.map(|number| padded(number, length));
@@ -99,12 +99,12 @@ impl Algorithm {
                 let signature = [one, other].concat();
                 UnparsedPublicKey::new(curve, string(&mut key)?).verify(message, &signature).is_ok()
             }
-            Trial::Rsa(parameters) => {
+            SignatureCheck::Rsa(parameters) => {
                 let e = without_zeros(string(&mut key)?);
                 let n = without_zeros(string(&mut key)?);
                 RsaPublicKeyComponents { n, e }.verify(parameters, message, signed).is_ok()
             }
-            Trial::None => return None,
+            SignatureCheck::None => return None,
         })
     }
 }

@@ -3,11 +3,11 @@ use ring::rand::SystemRandom;
 use ring::signature::{Ed25519KeyPair, KeyPair as _};
 
 use super::agreement::{METHODS, is_among, positive};
-use super::exchange::{Exchange, Hello};
+use super::exchange::{ExchangeHashInput, PendingKeyExchange};
 use super::proof::ALGORITHMS;
-use crate::banner::host_key::{Reply, string};
-use crate::banner::{KexInit, Progress, kex};
-use crate::event::Signature;
+use crate::banner::host_key::{KexReply, string};
+use crate::banner::{KexInit, ParseProgress, kex};
+use crate::event::SignatureResult;
 
 fn strings(texts: &[&[u8]]) -> Vec<u8> {
     let mut out = Vec::new();
@@ -36,8 +36,8 @@ fn what_is_asked_for_has_the_first_of_ours_that_a_server_has_and_its_own_first_o
     let mut out = Vec::new();
     let server =
         offer("x,diffie-hellman-group14-sha1,ecdh-sha2-nistp256", "ssh-rsa,ecdsa-sha2-nistp256,ssh-dss");
-    assert!(Exchange::begin(&server, &mut out).is_some());
-    let Progress::Done { value, consumed } = kex::parse(&out) else { panic!("{out:?}") };
+    assert!(PendingKeyExchange::begin(&server, &mut out).is_some());
+    let ParseProgress::Done { value, consumed } = kex::parse(&out) else { panic!("{out:?}") };
     let asked = [value.kex, value.host_key, value.encryption_client_to_server, value.mac_server_to_client];
     assert_eq!(asked, [&b"ecdh-sha2-nistp256"[..], b"ecdsa-sha2-nistp256", b"aes128-ctr", b"hmac-md5"]);
     assert_eq!(
@@ -52,12 +52,12 @@ fn what_is_asked_for_has_the_first_of_ours_that_a_server_has_and_its_own_first_o
     for (kex, host_key) in [("x", "ssh-rsa"), ("curve25519-sha256", "ssh-rsa-cert-v01@openssh.com"), ("", "")]
     {
         assert!(
-            Exchange::begin(&offer(kex, host_key), &mut out).is_none() && out.is_empty(),
+            PendingKeyExchange::begin(&offer(kex, host_key), &mut out).is_none() && out.is_empty(),
             "{kex} {host_key}"
         );
     }
     let long = KexInit { mac_client_to_server: &[b'a'; 65], ..offer("curve25519-sha256", "ssh-rsa") };
-    assert!(Exchange::begin(&long, &mut out).is_none() && out.is_empty());
+    assert!(PendingKeyExchange::begin(&long, &mut out).is_none() && out.is_empty());
 }
 
 #[test]
@@ -67,18 +67,19 @@ fn a_key_that_something_else_was_signed_with_is_known_as_such() {
     let key = strings(&[b"ssh-ed25519", pair.public_key().as_ref()]);
     let [ed25519, .., dss] = &ALGORITHMS;
     let signed = |message: &[u8]| strings(&[b"ssh-ed25519", pair.sign(message).as_ref()]);
-    assert_eq!(ed25519.weigh(&key, &signed(b"hash"), b"hash"), Signature::Good);
-    assert_eq!(ed25519.weigh(&key, &signed(b"other"), b"hash"), Signature::Bad);
-    assert_eq!(ed25519.weigh(&key, b"", b"hash"), Signature::Bad);
-    assert_eq!(dss.weigh(&key, b"", b"hash"), Signature::Untried);
+    assert_eq!(ed25519.weigh(&key, &signed(b"hash"), b"hash"), SignatureResult::Good);
+    assert_eq!(ed25519.weigh(&key, &signed(b"other"), b"hash"), SignatureResult::Bad);
+    assert_eq!(ed25519.weigh(&key, b"", b"hash"), SignatureResult::Bad);
+    assert_eq!(dss.weigh(&key, b"", b"hash"), SignatureResult::Untried);
 
     // What a server shows of another's: the key is told, and its signature is not its own.
     let conclude = |key: &[u8], public: &[u8]| {
-        let exchange = Exchange::begin(&offer("curve25519-sha256", "ssh-ed25519"), &mut Vec::new()).unwrap();
-        let hello = Hello { client: b"SSH-2.0-a", server: b"SSH-2.0-b", kex_init: b"" };
-        exchange.conclude(hello, Reply { key, public, signature: &signed(b"hash") })
+        let exchange =
+            PendingKeyExchange::begin(&offer("curve25519-sha256", "ssh-ed25519"), &mut Vec::new()).unwrap();
+        let hello = ExchangeHashInput { client: b"SSH-2.0-a", server: b"SSH-2.0-b", kex_init: b"" };
+        exchange.conclude(hello, KexReply { key, public, signature: &signed(b"hash") })
     };
-    assert_eq!(conclude(&key, &[9; 32]).unwrap().signature, Signature::Bad);
+    assert_eq!(conclude(&key, &[9; 32]).unwrap().signature, SignatureResult::Bad);
     assert!(conclude(&key, &[9; 31]).is_none(), "no point of the curve");
     assert!(conclude(&key, &[0; 32]).is_none(), "nothing is agreed on");
     assert!(conclude(&strings(&[b"ssh-rsa", b"x"]), &[9; 32]).is_none(), "another kind than was asked for");
@@ -114,8 +115,8 @@ proptest! {
         for algorithm in &ALGORITHMS {
             let begun = strings(&[algorithm.key.as_bytes(), &inner, &key]);
             let signed = strings(&[algorithm.name.as_bytes(), &signature]);
-            prop_assert_ne!(algorithm.weigh(&begun, &signed, b"hash"), Signature::Good);
-            prop_assert_ne!(algorithm.weigh(&key, &signature, b"hash"), Signature::Good);
+            prop_assert_ne!(algorithm.weigh(&begun, &signed, b"hash"), SignatureResult::Good);
+            prop_assert_ne!(algorithm.weigh(&key, &signature, b"hash"), SignatureResult::Good);
         }
         let _ = string(&mut key.as_slice());
     }

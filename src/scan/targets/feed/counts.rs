@@ -1,11 +1,11 @@
 //! Counters of finished targets.
 
 use crate::event::PortState;
-use crate::scan::{Conversation, Outcome, Reason};
+use crate::scan::{ExchangeOutcome, PortStateReason, TargetOutcome};
 
 /// Numbers of finished targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
-pub struct Counts {
+pub struct TargetCounts {
     /// Accepted the connection.
     pub open: u64,
     /// Refused the connection.
@@ -18,7 +18,7 @@ pub struct Counts {
     pub local_error: u64,
     /// Kinds of those shortages.
     #[serde(default)]
-    pub shortages: Shortages,
+    pub shortages: ShortageCounts,
     /// Open targets that matched a rule or `--match`.
     pub matched: u64,
     /// Open targets that were silent.
@@ -34,7 +34,7 @@ pub struct Counts {
     pub tls_refused: u64,
 }
 
-impl Counts {
+impl TargetCounts {
     /// Returns the number of finished targets.
     pub fn finished(&self) -> u64 {
         self.open + self.refused + self.timed_out + self.unreachable + self.local_error
@@ -57,11 +57,11 @@ impl Counts {
     }
 
     /// Counts a finished target.
-    pub fn count(&mut self, finished: &Finished) {
+    pub fn count(&mut self, finished: &FinishedTarget) {
         match finished.state {
             PortState::Open => self.open += 1,
             PortState::Closed => self.refused += 1,
-            PortState::Filtered if finished.reason == Reason::NoResponse => self.timed_out += 1,
+            PortState::Filtered if finished.reason == PortStateReason::NoResponse => self.timed_out += 1,
             PortState::Filtered => self.unreachable += 1,
             PortState::Error => {
                 self.local_error += 1;
@@ -70,19 +70,21 @@ impl Counts {
         }
         self.matched += u64::from(finished.matched);
         match finished.conversation {
-            Conversation::None | Conversation::Complete => {}
-            Conversation::Silent => self.silent += 1,
-            Conversation::Ended | Conversation::Reset | Conversation::Failed(_) => self.broken_off += 1,
-            Conversation::TimedOut | Conversation::TooLong => self.unfinished += 1,
-            Conversation::Foreign => self.foreign += 1,
-            Conversation::Refused => self.tls_refused += 1,
+            ExchangeOutcome::None | ExchangeOutcome::Complete => {}
+            ExchangeOutcome::Silent => self.silent += 1,
+            ExchangeOutcome::Ended | ExchangeOutcome::Reset | ExchangeOutcome::Failed(_) => {
+                self.broken_off += 1
+            }
+            ExchangeOutcome::TimedOut | ExchangeOutcome::TooLong => self.unfinished += 1,
+            ExchangeOutcome::Foreign => self.foreign += 1,
+            ExchangeOutcome::Refused => self.tls_refused += 1,
         }
     }
 }
 
 /// Kinds of shortages of this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
-pub struct Shortages {
+pub struct ShortageCounts {
     /// No free local port (`EADDRNOTAVAIL`, `EADDRINUSE`).
     pub ports: u64,
     /// No free descriptor (`EMFILE`, `ENFILE`).
@@ -97,7 +99,7 @@ pub struct Shortages {
     pub others: u64,
 }
 
-impl Shortages {
+impl ShortageCounts {
     /// Returns the name and number of each kind.
     pub fn kinds(&self) -> [(&'static str, u64); 6] {
         [
@@ -110,13 +112,15 @@ impl Shortages {
         ]
     }
 
-    fn count(&mut self, reason: Reason) {
+    fn count(&mut self, reason: PortStateReason) {
         let kind = match reason {
-            Reason::Errno(libc::EADDRNOTAVAIL | libc::EADDRINUSE) => &mut self.ports,
-            Reason::Errno(libc::EMFILE | libc::ENFILE) => &mut self.descriptors,
-            Reason::Errno(libc::ENOBUFS | libc::ENOMEM | libc::EAGAIN) => &mut self.memory,
-            Reason::Errno(libc::ENETUNREACH | libc::ENETDOWN | libc::EAFNOSUPPORT) => &mut self.routes,
-            Reason::Errno(libc::EPERM | libc::EACCES) => &mut self.permissions,
+            PortStateReason::Errno(libc::EADDRNOTAVAIL | libc::EADDRINUSE) => &mut self.ports,
+            PortStateReason::Errno(libc::EMFILE | libc::ENFILE) => &mut self.descriptors,
+            PortStateReason::Errno(libc::ENOBUFS | libc::ENOMEM | libc::EAGAIN) => &mut self.memory,
+            PortStateReason::Errno(libc::ENETUNREACH | libc::ENETDOWN | libc::EAFNOSUPPORT) => {
+                &mut self.routes
+            }
+            PortStateReason::Errno(libc::EPERM | libc::EACCES) => &mut self.permissions,
             _ => &mut self.others,
         };
         *kind += 1;
@@ -134,19 +138,19 @@ impl Shortages {
 
 /// Counted facts of a finished target.
 #[derive(Debug, Clone, Copy)]
-pub struct Finished {
+pub struct FinishedTarget {
     /// Number of the target.
     pub index: u64,
     state: PortState,
-    reason: Reason,
-    conversation: Conversation,
+    reason: PortStateReason,
+    conversation: ExchangeOutcome,
     matched: bool,
 }
 
-impl Finished {
+impl FinishedTarget {
     /// Returns the facts of a target; `matched` is true if a rule or `--match` matched it.
-    pub fn new(outcome: &Outcome<'_>, matched: bool) -> Self {
-        let Outcome { target, state, reason, conversation, .. } = *outcome;
+    pub fn new(outcome: &TargetOutcome<'_>, matched: bool) -> Self {
+        let TargetOutcome { target, state, reason, conversation, .. } = *outcome;
         Self { index: target.index, state, reason, conversation, matched }
     }
 }

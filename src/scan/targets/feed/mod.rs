@@ -15,13 +15,13 @@ use std::time::Instant;
 use ahash::AHashMap;
 
 use super::TargetSet;
-use crate::scan::pacing::{Bucket, Rate};
+use crate::scan::pacing::{ScanRate, TokenBucket};
 use crate::scan::permutation::Permutation;
-use crate::scan::{Next, Target, Targets};
+use crate::scan::{NextTarget, Target, TargetSource};
 
 #[cfg(test)]
-pub use self::counts::Shortages;
-pub use self::counts::{Counts, Finished};
+pub use self::counts::ShortageCounts;
+pub use self::counts::{FinishedTarget, TargetCounts};
 
 /// Largest chunk: one bit for each target in a word.
 const CHUNK: u64 = u64::BITS as u64;
@@ -74,18 +74,18 @@ impl std::fmt::Display for Shard {
 
 /// Progress of a run, the content of a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Snapshot {
+pub struct FeedSnapshot {
     /// First position that was not started yet.
     pub cursor: u64,
     /// Unfinished positions before the cursor.
     pub unfinished: Vec<Range<u64>>,
     /// Results of the finished ones.
-    pub counts: Counts,
+    pub counts: TargetCounts,
 }
 
 /// State shared by the threads of a run.
 #[derive(Debug)]
-pub struct Plan {
+pub struct TargetPlan {
     set: TargetSet,
     permutation: Permutation,
     shard: Shard,
@@ -95,27 +95,34 @@ pub struct Plan {
     /// First position that no earlier run has started.
     first: u64,
     total: u64,
-    earlier: Counts,
+    earlier: TargetCounts,
     chunk: u64,
     next: AtomicU64,
     closed: AtomicBool,
-    trackers: Vec<Arc<Tracker>>,
+    trackers: Vec<Arc<TargetTracker>>,
 }
 
 /// Unfinished targets of one thread.
 #[derive(Debug, Default)]
-pub struct Tracker(Mutex<Progress>);
+pub struct TargetTracker(Mutex<FeedProgress>);
 
 #[derive(Debug, Default)]
-struct Progress {
+struct FeedProgress {
     /// One bit for each unfinished target, by chunk.
     chunks: AHashMap<u64, u64>,
-    counts: Counts,
+    counts: TargetCounts,
 }
 
-impl Plan {
+impl TargetPlan {
     /// Returns a plan for `threads` threads that continues at `from`.
-    pub fn new(set: TargetSet, seed: u64, shard: Shard, rate: Rate, threads: usize, from: Snapshot) -> Self {
+    pub fn new(
+        set: TargetSet,
+        seed: u64,
+        shard: Shard,
+        rate: ScanRate,
+        threads: usize,
+        from: FeedSnapshot,
+    ) -> Self {
         let permutation = Permutation::new(set.len(), seed);
         let total = shard.share(set.len());
         let mut backlog_length = 0;
@@ -130,8 +137,8 @@ impl Plan {
             .collect();
         // Slow scans hand out single targets: a last large chunk would keep one thread busy alone.
         let chunk = match rate {
-            Rate::Max => CHUNK,
-            Rate::Limited(rate) => (u64::from(rate.get()) / threads.max(1) as u64 / 100).clamp(1, CHUNK),
+            ScanRate::Max => CHUNK,
+            ScanRate::Limited(rate) => (u64::from(rate.get()) / threads.max(1) as u64 / 100).clamp(1, CHUNK),
         };
         Self {
             set,
@@ -170,9 +177,9 @@ impl Plan {
     }
 
     /// Returns the source of targets and the tracker of each thread, which share the `rate`.
-    pub fn feeds(self: &Arc<Self>, rate: Rate) -> Vec<(Feed, Arc<Tracker>)> {
-        let bucket = Bucket::new(rate, self.trackers.len());
-        let feed = |tracker: &Arc<Tracker>| Feed {
+    pub fn feeds(self: &Arc<Self>, rate: ScanRate) -> Vec<(TargetFeed, Arc<TargetTracker>)> {
+        let bucket = TokenBucket::new(rate, self.trackers.len());
+        let feed = |tracker: &Arc<TargetTracker>| TargetFeed {
             plan: Arc::clone(self),
             tracker: Arc::clone(tracker),
             bucket: bucket.clone(),
@@ -182,7 +189,7 @@ impl Plan {
     }
 
     /// Marks targets as finished.
-    pub fn finish(&self, tracker: &Tracker, finished: &[Finished]) {
+    pub fn finish(&self, tracker: &TargetTracker, finished: &[FinishedTarget]) {
         let mut progress = tracker.lock();
         for finished in finished {
             let (chunk, bit) = (finished.index / self.chunk, finished.index % self.chunk);
@@ -197,7 +204,7 @@ impl Plan {
     }
 
     /// Returns the results of finished targets, over all runs.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> TargetCounts {
         let mut counts = self.earlier;
         self.trackers.iter().for_each(|tracker| counts.add(&tracker.lock().counts));
         counts
@@ -205,16 +212,16 @@ impl Plan {
 
     /// Returns the number of started and unfinished targets.
     pub fn in_flight(&self) -> u64 {
-        let bits = |tracker: &Arc<Tracker>| -> u64 {
+        let bits = |tracker: &Arc<TargetTracker>| -> u64 {
             tracker.lock().chunks.values().map(|bits| u64::from(bits.count_ones())).sum()
         };
         self.trackers.iter().map(bits).sum()
     }
 
     /// Returns the exact progress.
-    pub fn snapshot(&self) -> Snapshot {
+    pub fn snapshot(&self) -> FeedSnapshot {
         // While every tracker is locked, no chunk is between the counter and a tracker.
-        let locked: Vec<MutexGuard<'_, Progress>> =
+        let locked: Vec<MutexGuard<'_, FeedProgress>> =
             self.trackers.iter().map(|tracker| tracker.lock()).collect();
         let next = self.next.load(Relaxed).min(self.remaining());
         let mut ordinals: Vec<u64> = Vec::new();
@@ -231,7 +238,7 @@ impl Plan {
         let mut positions: Vec<u64> = ordinals.into_iter().filter_map(|at| self.position(at)).collect();
         positions.sort_unstable();
         let cursor = self.first + next.saturating_sub(self.backlog_length);
-        Snapshot { cursor, unfinished: ranges(&positions), counts }
+        FeedSnapshot { cursor, unfinished: ranges(&positions), counts }
     }
 
     /// Converts `ordinal` to a position in the shard; none after the last.
@@ -251,7 +258,7 @@ impl Plan {
     }
 
     /// Moves the next chunk into `tracker`; empty if there are no more.
-    fn take_chunk(&self, tracker: &Tracker) -> Range<u64> {
+    fn take_chunk(&self, tracker: &TargetTracker) -> Range<u64> {
         let mut progress = tracker.lock();
         let first = self.next.fetch_add(self.chunk, Relaxed);
         let length = self.remaining().saturating_sub(first).min(self.chunk);
@@ -265,8 +272,8 @@ impl Plan {
     }
 }
 
-impl Tracker {
-    fn lock(&self) -> MutexGuard<'_, Progress> {
+impl TargetTracker {
+    fn lock(&self) -> MutexGuard<'_, FeedProgress> {
         // A panic stops the run, but the tracked bits stay valid.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -286,31 +293,31 @@ fn ranges(sorted: &[u64]) -> Vec<Range<u64>> {
 
 /// Source of targets for one thread.
 #[derive(Debug)]
-pub struct Feed {
-    plan: Arc<Plan>,
-    tracker: Arc<Tracker>,
-    bucket: Bucket,
+pub struct TargetFeed {
+    plan: Arc<TargetPlan>,
+    tracker: Arc<TargetTracker>,
+    bucket: TokenBucket,
     /// Ordinals of this thread that are not started yet.
     ready: Range<u64>,
 }
 
-impl Targets for Feed {
-    fn next(&mut self, now: Instant) -> Next {
+impl TargetSource for TargetFeed {
+    fn next(&mut self, now: Instant) -> NextTarget {
         if self.plan.closed.load(Relaxed) {
-            return Next::End;
+            return NextTarget::End;
         }
         if self.ready.is_empty() {
             self.ready = self.plan.take_chunk(&self.tracker);
         }
         if self.ready.is_empty() {
-            return Next::End;
+            return NextTarget::End;
         }
         if let Err(wait) = self.bucket.take(now) {
-            return Next::Wait(wait);
+            return NextTarget::Wait(wait);
         }
         let target = self.plan.target(self.ready.start);
         self.ready.start += 1;
-        target.map_or(Next::End, Next::Target)
+        target.map_or(NextTarget::End, NextTarget::Target)
     }
 
     fn asked_again(&mut self, times: u32) {

@@ -5,40 +5,40 @@ use std::net::SocketAddr;
 
 use proptest::prelude::*;
 
-use super::super::{Builder, SetOptions};
+use super::super::{SetOptions, TargetSetBuilder};
 use super::*;
 use crate::event::PortState;
-use crate::scan::{Conversation, Outcome, Reason};
+use crate::scan::{ExchangeOutcome, PortStateReason, TargetOutcome};
 
 fn set(words: &[&str], ports: &str) -> TargetSet {
-    let mut builder = Builder::default();
+    let mut builder = TargetSetBuilder::default();
     words.iter().for_each(|word| builder.target(word).unwrap());
     builder.build(&ports.parse().unwrap(), SetOptions::default()).unwrap()
 }
 
-fn plan(shard: &str, threads: usize, from: Snapshot) -> Arc<Plan> {
+fn plan(shard: &str, threads: usize, from: FeedSnapshot) -> Arc<TargetPlan> {
     let set = set(&["192.0.2.0/25", "2001:db8::/123", "198.51.100.7-13"], "22,80,8080");
-    Arc::new(Plan::new(set, 7, shard.parse().unwrap(), Rate::Max, threads, from))
+    Arc::new(TargetPlan::new(set, 7, shard.parse().unwrap(), ScanRate::Max, threads, from))
 }
 
-fn closed(target: &Target) -> Outcome<'_> {
-    Outcome {
+fn closed(target: &Target) -> TargetOutcome<'_> {
+    TargetOutcome {
         target,
         state: PortState::Closed,
-        reason: Reason::Refused,
+        reason: PortStateReason::Refused,
         round_trip: None,
         waited: None,
-        conversation: Conversation::None,
+        conversation: ExchangeOutcome::None,
         matches: 0,
         banner: &[],
     }
 }
 
-fn next(feed: &mut Feed) -> Option<Target> {
+fn next(feed: &mut TargetFeed) -> Option<Target> {
     match feed.next(Instant::now()) {
-        Next::Target(target) => Some(target),
-        Next::Wait(_) => panic!("no rate, no wait"),
-        Next::End => None,
+        NextTarget::Target(target) => Some(target),
+        NextTarget::Wait(_) => panic!("no rate, no wait"),
+        NextTarget::End => None,
     }
 }
 
@@ -46,8 +46,8 @@ fn next(feed: &mut Feed) -> Option<Target> {
 fn threads_and_shards_cover_everything_exactly_once() {
     let mut seen: HashMap<SocketAddr, u32> = HashMap::new();
     for shard in ["1/3", "2/3", "3/3"] {
-        let plan = plan(shard, 2, Snapshot::default());
-        let mut feeds = plan.feeds(Rate::Max);
+        let plan = plan(shard, 2, FeedSnapshot::default());
+        let mut feeds = plan.feeds(ScanRate::Max);
         let mut handed = 0;
         // The threads take turns unevenly.
         for turn in 0.. {
@@ -60,7 +60,7 @@ fn threads_and_shards_cover_everything_exactly_once() {
                 break;
             };
             *seen.entry(target.address).or_default() += 1;
-            plan.finish(&feeds[which].1, &[Finished::new(&closed(&target), false)]);
+            plan.finish(&feeds[which].1, &[FinishedTarget::new(&closed(&target), false)]);
             handed += 1;
         }
         assert_eq!((handed, plan.counts().refused), (plan.total(), plan.total()));
@@ -73,8 +73,8 @@ fn threads_and_shards_cover_everything_exactly_once() {
 
 #[test]
 fn a_closed_plan_hands_out_no_more() {
-    let plan = plan("1/1", 1, Snapshot::default());
-    let mut feeds = plan.feeds(Rate::Max);
+    let plan = plan("1/1", 1, FeedSnapshot::default());
+    let mut feeds = plan.feeds(ScanRate::Max);
     assert!(next(&mut feeds[0].0).is_some());
     plan.close();
     assert!(next(&mut feeds[0].0).is_none());
@@ -83,7 +83,7 @@ fn a_closed_plan_hands_out_no_more() {
 #[test]
 fn slow_scans_share_single_targets() {
     let set = set(&["192.0.2.0/24"], "22");
-    let plan = Plan::new(set, 1, Shard::WHOLE, "10".parse().unwrap(), 2, Snapshot::default());
+    let plan = TargetPlan::new(set, 1, Shard::WHOLE, "10".parse().unwrap(), 2, FeedSnapshot::default());
     assert_eq!(plan.chunk, 1);
 }
 
@@ -106,10 +106,10 @@ proptest! {
         threads in 1_usize..4,
     ) {
         let mut over: HashMap<SocketAddr, u32> = HashMap::new();
-        let mut from = Snapshot::default();
+        let mut from = FeedSnapshot::default();
         for (steps, noise) in stops.into_iter().chain([(usize::MAX, 0)]) {
             let plan = plan("1/1", threads, from);
-            let mut feeds = plan.feeds(Rate::Max);
+            let mut feeds = plan.feeds(ScanRate::Max);
             let mut under_way: Vec<(usize, Target)> = Vec::new();
             let mut ended = vec![false; threads];
             let mut state = noise;
@@ -125,7 +125,7 @@ proptest! {
                 while under_way.len() > usize::try_from(state >> 60).unwrap() || (last && !under_way.is_empty()) {
                     let at = usize::try_from(state >> 33).unwrap() % under_way.len();
                     let (thread, target) = under_way.swap_remove(at);
-                    plan.finish(&feeds[thread].1, &[Finished::new(&closed(&target), false)]);
+                    plan.finish(&feeds[thread].1, &[FinishedTarget::new(&closed(&target), false)]);
                     *over.entry(target.address).or_default() += 1;
                 }
                 if last {

@@ -1,11 +1,11 @@
 //! Escapes and bracketed classes of a Ruby pattern.
 
-use super::{BACKTRACKS, Translator, UNENDED, Untranslatable};
+use super::{BACKTRACKS, PatternTranslator, UNENDED, UntranslatablePattern};
 use bannerwall_inspect::rules::limits;
 
-impl Translator<'_> {
+impl PatternTranslator<'_> {
     /// An escape outside a class.
-    pub(super) fn escape(&mut self, offset: usize) -> Result<(), Untranslatable> {
+    pub(super) fn escape(&mut self, offset: usize) -> Result<(), UntranslatablePattern> {
         let Some(&(_, letter)) = self.rest.peek() else {
             self.out.push_str(r"\\");
             return Ok(());
@@ -23,10 +23,10 @@ impl Translator<'_> {
             }
             '1'..='9' | 'k' | 'g' => {
                 let construct = format!("the backreference \\{letter}");
-                return Err(Untranslatable { construct, offset, reason: BACKTRACKS });
+                return Err(UntranslatablePattern { construct, offset, reason: BACKTRACKS });
             }
             'G' | 'K' | 'X' => {
-                return Err(Untranslatable {
+                return Err(UntranslatablePattern {
                     construct: format!("\\{letter}"),
                     offset,
                     reason: "is not known",
@@ -40,7 +40,7 @@ impl Translator<'_> {
     }
 
     /// An escape that means the same inside and outside of a class.
-    fn shared_escape(&mut self, offset: usize) -> Result<(), Untranslatable> {
+    fn shared_escape(&mut self, offset: usize) -> Result<(), UntranslatablePattern> {
         let Some((_, letter)) = self.rest.next() else { return Ok(()) };
         match letter {
             'd' | 'D' | 'w' | 'W' | 's' | 'S' | 't' | 'n' | 'r' | 'f' | 'v' | 'a' => {
@@ -54,7 +54,7 @@ impl Translator<'_> {
             'p' | 'P' => self.property(offset, letter == 'P')?,
             'c' | 'C' | 'M' => {
                 let construct = format!("the control escape \\{letter}");
-                return Err(Untranslatable { construct, offset, reason: "is not known" });
+                return Err(UntranslatablePattern { construct, offset, reason: "is not known" });
             }
             _ => self.literal(letter),
         }
@@ -71,14 +71,18 @@ impl Translator<'_> {
         self.out.push_str(&format!("\\x{value:02X}"));
     }
 
-    fn unicode(&mut self, offset: usize) -> Result<(), Untranslatable> {
+    fn unicode(&mut self, offset: usize) -> Result<(), UntranslatablePattern> {
         let rest = self.remaining();
         let (digits, length) = match rest.strip_prefix('{').and_then(|inner| inner.split_once('}')) {
             Some((digits, _)) => (digits, digits.len() + 2),
             None => (rest.get(..4).unwrap_or(""), 4),
         };
         let Some(letter) = u32::from_str_radix(digits, 16).ok().and_then(char::from_u32) else {
-            return Err(Untranslatable { construct: "\\u".into(), offset, reason: "is not a code point" });
+            return Err(UntranslatablePattern {
+                construct: "\\u".into(),
+                offset,
+                reason: "is not a code point",
+            });
         };
         self.skip(length);
         self.literal(letter);
@@ -86,7 +90,7 @@ impl Translator<'_> {
     }
 
     /// `\p{Alpha}`: POSIX classes only, in ASCII.
-    fn property(&mut self, offset: usize, negated: bool) -> Result<(), Untranslatable> {
+    fn property(&mut self, offset: usize, negated: bool) -> Result<(), UntranslatablePattern> {
         const KNOWN: [&str; 14] = [
             "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct",
             "space", "upper", "word", "xdigit",
@@ -96,7 +100,7 @@ impl Translator<'_> {
         let name = inner.unwrap_or("").trim_start_matches('^').to_ascii_lowercase();
         if !KNOWN.contains(&name.as_str()) {
             let construct = format!("the property {{{}}}", inner.unwrap_or(""));
-            return Err(Untranslatable { construct, offset, reason: "does not apply to bytes" });
+            return Err(UntranslatablePattern { construct, offset, reason: "does not apply to bytes" });
         }
         let negated = negated != inner.is_some_and(|inner| inner.starts_with('^'));
         self.skip(inner.map_or(0, |inner| inner.chars().count() + 2));
@@ -106,10 +110,10 @@ impl Translator<'_> {
     }
 
     /// A bracketed class, including nested ones. The depth is bounded, because each level is a call.
-    pub(super) fn class(&mut self, offset: usize) -> Result<(), Untranslatable> {
+    pub(super) fn class(&mut self, offset: usize) -> Result<(), UntranslatablePattern> {
         if self.classes >= limits::PATTERN_NESTING {
             let construct = "a class".into();
-            return Err(Untranslatable { construct, offset, reason: "is nested too deep" });
+            return Err(UntranslatablePattern { construct, offset, reason: "is nested too deep" });
         }
         self.classes += 1;
         let read = self.class_within(offset);
@@ -117,7 +121,7 @@ impl Translator<'_> {
         read
     }
 
-    fn class_within(&mut self, offset: usize) -> Result<(), Untranslatable> {
+    fn class_within(&mut self, offset: usize) -> Result<(), UntranslatablePattern> {
         self.out.push('[');
         if self.rest.next_if(|(_, next)| *next == '^').is_some() {
             self.out.push('^');
@@ -154,7 +158,7 @@ impl Translator<'_> {
             };
             after_set = set;
         }
-        Err(Untranslatable { construct: "a class".into(), offset, reason: UNENDED })
+        Err(UntranslatablePattern { construct: "a class".into(), offset, reason: UNENDED })
     }
 
     /// True if the item after a dash can't end a range.
@@ -170,10 +174,10 @@ impl Translator<'_> {
         }
     }
 
-    fn posix(&mut self, offset: usize) -> Result<bool, Untranslatable> {
+    fn posix(&mut self, offset: usize) -> Result<bool, UntranslatablePattern> {
         let rest = self.remaining();
         let Some(length) = rest.find(":]") else {
-            return Err(Untranslatable { construct: "a POSIX class".into(), offset, reason: UNENDED });
+            return Err(UntranslatablePattern { construct: "a POSIX class".into(), offset, reason: UNENDED });
         };
         self.out.push('[');
         self.out.push_str(&rest[..length + 2]);
@@ -182,7 +186,7 @@ impl Translator<'_> {
     }
 
     /// An escape in a class; returns true if it is a set.
-    fn class_escape(&mut self, offset: usize) -> Result<bool, Untranslatable> {
+    fn class_escape(&mut self, offset: usize) -> Result<bool, UntranslatablePattern> {
         let letter = self.rest.peek().map(|(_, letter)| *letter);
         let text = match letter {
             Some('h') => "0-9A-Fa-f",

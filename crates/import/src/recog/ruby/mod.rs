@@ -14,7 +14,7 @@ use bannerwall_inspect::rules::limits;
 
 /// A pattern in the regex crate's syntax.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Translated {
+pub struct TranslatedPattern {
     /// The pattern that must match.
     pub pattern: String,
     /// A pattern that must not match: a negative lookahead at the start.
@@ -25,7 +25,7 @@ pub struct Translated {
 
 /// Ruby's options for a whole pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Options {
+pub struct RubyOptions {
     /// Letters match in either case: Recog's `REG_ICASE`.
     pub ignore_case: bool,
     /// `.` matches a line feed too: Recog's `REG_DOT_NEWLINE` and `REG_MULTILINE`.
@@ -35,7 +35,7 @@ pub struct Options {
 /// The reason why a pattern can't be translated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{construct} at byte {offset} of the pattern {reason}")]
-pub struct Untranslatable {
+pub struct UntranslatablePattern {
     /// The construct.
     pub construct: String,
     /// Its offset in the pattern, in bytes.
@@ -50,13 +50,17 @@ const UNENDED: &str = "never ends";
 /// Translates a Ruby pattern into the regex crate's syntax.
 ///
 /// # Errors
-/// Returns [`Untranslatable`] with the construct that can't be translated, and its position.
-pub fn translate(pattern: &str, options: Options) -> Result<Translated, Untranslatable> {
+/// Returns [`UntranslatablePattern`] with the construct that can't be translated, and its position.
+pub fn translate(pattern: &str, options: RubyOptions) -> Result<TranslatedPattern, UntranslatablePattern> {
     if pattern.len() > limits::PATTERN_OCTETS {
         let construct = format!("{} bytes", pattern.len());
-        return Err(Untranslatable { construct, offset: limits::PATTERN_OCTETS, reason: "are too many" });
+        return Err(UntranslatablePattern {
+            construct,
+            offset: limits::PATTERN_OCTETS,
+            reason: "are too many",
+        });
     }
-    let mut translator = Translator::new(pattern);
+    let mut translator = PatternTranslator::new(pattern);
     translator.run()?;
     let flags = match (options.ignore_case, options.dot_matches_newline) {
         (false, false) => "(?m)",
@@ -65,20 +69,20 @@ pub fn translate(pattern: &str, options: Options) -> Result<Translated, Untransl
         (true, true) => "(?ims)",
     };
     if let (Some((offset, _)), true) = (&translator.lookahead, translator.alternation_at_top) {
-        return Err(Untranslatable {
+        return Err(UntranslatablePattern {
             construct: "a lookahead before an alternation".into(),
             offset: *offset,
             reason: BACKTRACKS,
         });
     }
-    Ok(Translated {
+    Ok(TranslatedPattern {
         pattern: format!("{flags}{}", translator.out),
         unless: translator.lookahead.map(|(_, unless)| format!("{flags}{unless}")),
         notes: translator.notes,
     })
 }
 
-struct Translator<'p> {
+struct PatternTranslator<'p> {
     pattern: &'p str,
     rest: Peekable<CharIndices<'p>>,
     out: String,
@@ -96,7 +100,7 @@ struct Translator<'p> {
     notes: Vec<&'static str>,
 }
 
-impl<'p> Translator<'p> {
+impl<'p> PatternTranslator<'p> {
     fn new(pattern: &'p str) -> Self {
         Self {
             pattern,
@@ -113,7 +117,7 @@ impl<'p> Translator<'p> {
         }
     }
 
-    fn run(&mut self) -> Result<(), Untranslatable> {
+    fn run(&mut self) -> Result<(), UntranslatablePattern> {
         while let Some((offset, letter)) = self.rest.next() {
             match letter {
                 '\\' => self.escape(offset)?,
@@ -195,10 +199,11 @@ impl<'p> Translator<'p> {
         self.out.extend(std::iter::repeat_n(')', inner + 1));
     }
 
-    fn group(&mut self, offset: usize) -> Result<(), Untranslatable> {
+    fn group(&mut self, offset: usize) -> Result<(), UntranslatablePattern> {
         let rest = self.remaining();
-        let refuse =
-            |construct: &str| Err(Untranslatable { construct: construct.into(), offset, reason: BACKTRACKS });
+        let refuse = |construct: &str| {
+            Err(UntranslatablePattern { construct: construct.into(), offset, reason: BACKTRACKS })
+        };
         if !rest.starts_with('?') {
             // Once one group has a name, Ruby's unnamed groups do not capture.
             self.out.push_str(if self.named { "(?:" } else { "(" });
@@ -235,20 +240,24 @@ impl<'p> Translator<'p> {
         self.inline_flags(offset)
     }
 
-    fn comment(&mut self, offset: usize) -> Result<(), Untranslatable> {
+    fn comment(&mut self, offset: usize) -> Result<(), UntranslatablePattern> {
         for (_, letter) in self.rest.by_ref() {
             if letter == ')' {
                 return Ok(());
             }
         }
-        Err(Untranslatable { construct: "a comment".into(), offset, reason: UNENDED })
+        Err(UntranslatablePattern { construct: "a comment".into(), offset, reason: UNENDED })
     }
 
-    fn named_group(&mut self, offset: usize) -> Result<(), Untranslatable> {
+    fn named_group(&mut self, offset: usize) -> Result<(), UntranslatablePattern> {
         let rest = self.remaining();
         let end = if rest.starts_with("?<") { '>' } else { '\'' };
         let Some((name, _)) = rest[2..].split_once(end) else {
-            return Err(Untranslatable { construct: "a group's name".into(), offset, reason: UNENDED });
+            return Err(UntranslatablePattern {
+                construct: "a group's name".into(),
+                offset,
+                reason: UNENDED,
+            });
         };
         self.skip(3 + name.chars().count());
         self.out.push_str("(?<");
@@ -259,18 +268,18 @@ impl<'p> Translator<'p> {
     }
 
     /// `(?i)`, `(?m-i:…)`. Ruby's `m` is the crate's `s`, and Ruby's `a(?i)b|c` means `a(?i:b|c)`.
-    fn inline_flags(&mut self, offset: usize) -> Result<(), Untranslatable> {
+    fn inline_flags(&mut self, offset: usize) -> Result<(), UntranslatablePattern> {
         let rest = self.remaining();
         let letters =
             rest[1..].find(|letter: char| !matches!(letter, 'i' | 'm' | 'x' | 'a' | 'u' | 'd' | '-'));
         let Some((flags, end)) =
             letters.and_then(|length| Some((&rest[1..=length], rest[1 + length..].chars().next()?)))
         else {
-            return Err(Untranslatable { construct: "a group".into(), offset, reason: UNENDED });
+            return Err(UntranslatablePattern { construct: "a group".into(), offset, reason: UNENDED });
         };
         if !matches!(end, ':' | ')') {
             let construct = format!("the group (?{flags}{end}");
-            return Err(Untranslatable { construct, offset, reason: "is not known" });
+            return Err(UntranslatablePattern { construct, offset, reason: "is not known" });
         }
         self.skip(flags.len() + 2);
         let flags: String = flags
@@ -290,8 +299,9 @@ impl<'p> Translator<'p> {
     }
 
     /// `^(?!a)b` is `^b` unless `^a`. Elsewhere, the text matched before the lookahead may vary.
-    fn negative_lookahead(&mut self, offset: usize) -> Result<(), Untranslatable> {
-        let refuse = |reason| Untranslatable { construct: "a negative lookahead".into(), offset, reason };
+    fn negative_lookahead(&mut self, offset: usize) -> Result<(), UntranslatablePattern> {
+        let refuse =
+            |reason| UntranslatablePattern { construct: "a negative lookahead".into(), offset, reason };
         let anchored = self.out.ends_with('^') || self.out.ends_with("\\A");
         let only_flags_before = self.out.trim_end_matches('^').trim_end_matches("\\A");
         let at_start = only_flags_before.is_empty()
@@ -303,7 +313,7 @@ impl<'p> Translator<'p> {
             return Err(refuse(BACKTRACKS));
         }
         let length = closing(&self.pattern[offset..]).ok_or_else(|| refuse(UNENDED))?;
-        let mut inner = Translator::new(&self.pattern[offset + 3..offset + length]);
+        let mut inner = PatternTranslator::new(&self.pattern[offset + 3..offset + length]);
         inner.in_lookahead = true;
         inner.run()?;
         let unless = format!("{}(?:{}){}", self.out, inner.out, ")".repeat(self.open_at_top));

@@ -1,28 +1,28 @@
 //! Reader of the bytes after a head, and a bounded buffer for the body.
 
-use super::chunked::{Chunked, Piece};
-use super::{Anomaly, Framing};
+use super::chunked::{ChunkedDecoder, ChunkedPiece};
+use super::{Anomaly, BodyFraming};
 
 /// Reads the bytes after a head and finds the end of the message.
 ///
 /// It keeps no bytes: the caller passes the stream in slices of any size. Its state takes 40 bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BodyReader {
-    state: State,
+    state: BodyState,
     content: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum State {
+enum BodyState {
     Length { left: u64 },
-    Chunked(Chunked),
+    Chunked(ChunkedDecoder),
     Endless,
     Done,
 }
 
 /// Progress of the reader in a slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Advance {
+pub struct BodyAdvance {
     /// Number of bytes of the slice that belong to this message. The rest belongs to the next message.
     pub consumed: usize,
     /// True if the message has ended.
@@ -33,19 +33,19 @@ pub struct Advance {
 
 impl BodyReader {
     /// Returns a reader for a message with this framing.
-    pub const fn new(framing: Framing) -> Self {
+    pub const fn new(framing: BodyFraming) -> Self {
         let state = match framing {
-            Framing::Length(0) => State::Done,
-            Framing::Length(left) => State::Length { left },
-            Framing::Chunked => State::Chunked(Chunked::new()),
-            Framing::UntilClose | Framing::Tunnel | Framing::Upgrade => State::Endless,
+            BodyFraming::Length(0) => BodyState::Done,
+            BodyFraming::Length(left) => BodyState::Length { left },
+            BodyFraming::Chunked => BodyState::Chunked(ChunkedDecoder::new()),
+            BodyFraming::UntilClose | BodyFraming::Tunnel | BodyFraming::Upgrade => BodyState::Endless,
         };
         Self { state, content: 0 }
     }
 
     /// True if the message has ended.
     pub const fn is_done(&self) -> bool {
-        matches!(self.state, State::Done)
+        matches!(self.state, BodyState::Done)
     }
 
     /// Number of bytes of content so far, without the framing of chunks.
@@ -57,29 +57,29 @@ impl BodyReader {
     ///
     /// # Errors
     /// The chunks are ambiguous. The reader must not be used any further.
-    pub fn read(&mut self, input: &[u8], mut content: impl FnMut(&[u8])) -> Result<Advance, Anomaly> {
+    pub fn read(&mut self, input: &[u8], mut content: impl FnMut(&[u8])) -> Result<BodyAdvance, Anomaly> {
         let (mut consumed, mut odd) = (0, None);
         while !self.is_done() && consumed < input.len() {
             let rest = input.get(consumed..).unwrap_or_default();
             let used = match &mut self.state {
-                State::Done => 0,
-                State::Endless => self.pass(rest, rest.len(), &mut content),
-                State::Length { left } => {
+                BodyState::Done => 0,
+                BodyState::Endless => self.pass(rest, rest.len(), &mut content),
+                BodyState::Length { left } => {
                     let take = rest.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
                     *left -= octets(take);
                     if *left == 0 {
-                        self.state = State::Done;
+                        self.state = BodyState::Done;
                     }
                     self.pass(rest, take, &mut content)
                 }
-                State::Chunked(chunked) => {
+                BodyState::Chunked(chunked) => {
                     let piece = chunked.step(rest)?;
                     odd = chunked.take_odd().or(odd);
                     match piece {
-                        Piece::Content(take) => self.pass(rest, take, &mut content),
-                        Piece::Frame(take) => take,
-                        Piece::End(take) => {
-                            self.state = State::Done;
+                        ChunkedPiece::Content(take) => self.pass(rest, take, &mut content),
+                        ChunkedPiece::Frame(take) => take,
+                        ChunkedPiece::End(take) => {
+                            self.state = BodyState::Done;
                             take
                         }
                     }
@@ -87,7 +87,7 @@ impl BodyReader {
             };
             consumed += used;
         }
-        Ok(Advance { consumed, done: self.is_done(), odd })
+        Ok(BodyAdvance { consumed, done: self.is_done(), odd })
     }
 
     fn pass(&mut self, rest: &[u8], take: usize, content: &mut impl FnMut(&[u8])) -> usize {
@@ -99,10 +99,10 @@ impl BodyReader {
     /// Number of the next bytes that are certainly content, so that the caller may skip them.
     pub const fn skippable(&self) -> u64 {
         match &self.state {
-            State::Length { left } => *left,
-            State::Chunked(chunked) => chunked.data_left(),
-            State::Endless => u64::MAX,
-            State::Done => 0,
+            BodyState::Length { left } => *left,
+            BodyState::Chunked(chunked) => chunked.data_left(),
+            BodyState::Endless => u64::MAX,
+            BodyState::Done => 0,
         }
     }
 
@@ -111,14 +111,14 @@ impl BodyReader {
     pub fn skip(&mut self, wanted: u64) -> u64 {
         let skipped = wanted.min(self.skippable());
         match &mut self.state {
-            State::Length { left } => {
+            BodyState::Length { left } => {
                 *left -= skipped;
                 if *left == 0 {
-                    self.state = State::Done;
+                    self.state = BodyState::Done;
                 }
             }
-            State::Chunked(chunked) => chunked.skip_data(skipped),
-            State::Endless | State::Done => {}
+            BodyState::Chunked(chunked) => chunked.skip_data(skipped),
+            BodyState::Endless | BodyState::Done => {}
         }
         self.content += skipped;
         skipped
@@ -126,7 +126,7 @@ impl BodyReader {
 
     /// True if the message is complete when the stream ends here.
     pub const fn is_whole_at_end(&self) -> bool {
-        matches!(self.state, State::Done | State::Endless)
+        matches!(self.state, BodyState::Done | BodyState::Endless)
     }
 }
 

@@ -7,8 +7,8 @@ use super::{Anomaly, CHUNK_LIMIT, EXTENSION_LIMIT, TRAILER_LIMIT};
 
 /// Position in a chunked body.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Chunked {
-    place: Place,
+pub(super) struct ChunkedDecoder {
+    place: ChunkedPosition,
     /// The size that is being read, or the number of data bytes left.
     left: u64,
     /// Number of bytes of the size line or of the trailer so far.
@@ -18,7 +18,7 @@ pub(super) struct Chunked {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum ChunkedPosition {
     /// Before the first digit of a size.
     SizeStart,
     /// Within a size.
@@ -44,7 +44,7 @@ enum Place {
 }
 
 /// Meaning of the bytes at the start of a slice.
-pub(super) enum Piece {
+pub(super) enum ChunkedPiece {
     /// This number of bytes of content.
     Content(usize),
     /// This number of bytes of framing.
@@ -53,9 +53,9 @@ pub(super) enum Piece {
     End(usize),
 }
 
-impl Chunked {
+impl ChunkedDecoder {
     pub(super) const fn new() -> Self {
-        Self { place: Place::SizeStart, left: 0, line: 0, odd: None }
+        Self { place: ChunkedPosition::SizeStart, left: 0, line: 0, odd: None }
     }
 
     /// Returns a limit that was exceeded since the last call. Reading continues: servers that accept more
@@ -73,48 +73,54 @@ impl Chunked {
 
     pub(super) const fn data_left(&self) -> u64 {
         match self.place {
-            Place::Data => self.left,
+            ChunkedPosition::Data => self.left,
             _ => 0,
         }
     }
 
     pub(super) const fn skip_data(&mut self, octets: u64) {
-        if matches!(self.place, Place::Data) {
+        if matches!(self.place, ChunkedPosition::Data) {
             self.left = self.left.saturating_sub(octets);
             if self.left == 0 {
-                self.place = Place::DataEnd;
+                self.place = ChunkedPosition::DataEnd;
             }
         }
     }
 
     /// Reads one piece from the start of `input`, which must not be empty.
-    pub(super) fn step(&mut self, input: &[u8]) -> Result<Piece, Anomaly> {
-        if self.place == Place::Data {
+    pub(super) fn step(&mut self, input: &[u8]) -> Result<ChunkedPiece, Anomaly> {
+        if self.place == ChunkedPosition::Data {
             let take = input.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
             self.skip_data(u64::try_from(take).unwrap_or(u64::MAX));
-            return Ok(Piece::Content(take));
+            return Ok(ChunkedPiece::Content(take));
         }
         for (index, &octet) in input.iter().enumerate() {
             let ended = self.frame_octet(octet)?;
             if ended {
-                return Ok(Piece::End(index + 1));
+                return Ok(ChunkedPiece::End(index + 1));
             }
-            if self.place == Place::Data {
-                return Ok(Piece::Frame(index + 1));
+            if self.place == ChunkedPosition::Data {
+                return Ok(ChunkedPiece::Frame(index + 1));
             }
         }
-        Ok(Piece::Frame(input.len()))
+        Ok(ChunkedPiece::Frame(input.len()))
     }
 
     /// Reads one byte of framing; returns true if it was the last of the message.
     fn frame_octet(&mut self, octet: u8) -> Result<bool, Anomaly> {
         match self.place {
-            Place::SizeStart | Place::Size | Place::Padding | Place::Extension | Place::SizeLf => {
+            ChunkedPosition::SizeStart
+            | ChunkedPosition::Size
+            | ChunkedPosition::Padding
+            | ChunkedPosition::Extension
+            | ChunkedPosition::SizeLf => {
                 self.size_line(octet)?;
             }
-            Place::DataEnd | Place::DataLf => self.data_end(octet)?,
-            Place::TrailerStart | Place::Trailer | Place::TrailerLf => return self.trailer(octet),
-            Place::Data => {}
+            ChunkedPosition::DataEnd | ChunkedPosition::DataLf => self.data_end(octet)?,
+            ChunkedPosition::TrailerStart | ChunkedPosition::Trailer | ChunkedPosition::TrailerLf => {
+                return self.trailer(octet);
+            }
+            ChunkedPosition::Data => {}
         }
         Ok(false)
     }
@@ -122,22 +128,28 @@ impl Chunked {
     fn size_line(&mut self, octet: u8) -> Result<(), Anomaly> {
         self.count(EXTENSION_LIMIT, Anomaly::ExtensionTooLong);
         match (self.place, octet) {
-            (Place::SizeLf, b'\n') => self.size_line_end(),
-            (Place::SizeLf, _) => return Err(Anomaly::ChunkLineEnd),
-            (Place::SizeStart | Place::Size, digit) if digit.is_ascii_hexdigit() => {
+            (ChunkedPosition::SizeLf, b'\n') => self.size_line_end(),
+            (ChunkedPosition::SizeLf, _) => return Err(Anomaly::ChunkLineEnd),
+            (ChunkedPosition::SizeStart | ChunkedPosition::Size, digit) if digit.is_ascii_hexdigit() => {
                 self.left = self.left * 16 + u64::from(hexadecimal(digit));
                 if self.left > CHUNK_LIMIT {
                     return Err(Anomaly::ChunkSizeHuge);
                 }
-                self.place = Place::Size;
+                self.place = ChunkedPosition::Size;
             }
-            (Place::SizeStart, _) => return Err(Anomaly::ChunkSizeInvalid),
-            (Place::Size | Place::Padding, b'\n') => self.size_line_end(),
+            (ChunkedPosition::SizeStart, _) => return Err(Anomaly::ChunkSizeInvalid),
+            (ChunkedPosition::Size | ChunkedPosition::Padding, b'\n') => self.size_line_end(),
             // Some servers read an extension up to CR LF, so they find the data at another position.
-            (Place::Extension, b'\n') => return Err(Anomaly::ChunkLineEnd),
-            (Place::Size | Place::Padding | Place::Extension, b'\r') => self.place = Place::SizeLf,
-            (Place::Size | Place::Padding, b' ' | b'\t') => self.place = Place::Padding,
-            (Place::Size | Place::Padding, b';') | (Place::Extension, _) => self.place = Place::Extension,
+            (ChunkedPosition::Extension, b'\n') => return Err(Anomaly::ChunkLineEnd),
+            (ChunkedPosition::Size | ChunkedPosition::Padding | ChunkedPosition::Extension, b'\r') => {
+                self.place = ChunkedPosition::SizeLf
+            }
+            (ChunkedPosition::Size | ChunkedPosition::Padding, b' ' | b'\t') => {
+                self.place = ChunkedPosition::Padding
+            }
+            (ChunkedPosition::Size | ChunkedPosition::Padding, b';') | (ChunkedPosition::Extension, _) => {
+                self.place = ChunkedPosition::Extension
+            }
             _ => return Err(Anomaly::ChunkSizeInvalid),
         }
         Ok(())
@@ -145,13 +157,13 @@ impl Chunked {
 
     const fn size_line_end(&mut self) {
         self.line = 0;
-        self.place = if self.left == 0 { Place::TrailerStart } else { Place::Data };
+        self.place = if self.left == 0 { ChunkedPosition::TrailerStart } else { ChunkedPosition::Data };
     }
 
     const fn data_end(&mut self, octet: u8) -> Result<(), Anomaly> {
         self.place = match (self.place, octet) {
-            (Place::DataEnd, b'\r') => Place::DataLf,
-            (_, b'\n') => Place::SizeStart,
+            (ChunkedPosition::DataEnd, b'\r') => ChunkedPosition::DataLf,
+            (_, b'\n') => ChunkedPosition::SizeStart,
             _ => return Err(Anomaly::ChunkUnterminated),
         };
         Ok(())
@@ -160,11 +172,11 @@ impl Chunked {
     const fn trailer(&mut self, octet: u8) -> Result<bool, Anomaly> {
         self.count(TRAILER_LIMIT, Anomaly::TrailerTooLong);
         self.place = match (self.place, octet) {
-            (Place::TrailerStart | Place::TrailerLf, b'\n') => return Ok(true),
-            (Place::TrailerStart, b'\r') => Place::TrailerLf,
-            (Place::TrailerLf, _) => return Err(Anomaly::ChunkLineEnd),
-            (_, b'\n') => Place::TrailerStart,
-            _ => Place::Trailer,
+            (ChunkedPosition::TrailerStart | ChunkedPosition::TrailerLf, b'\n') => return Ok(true),
+            (ChunkedPosition::TrailerStart, b'\r') => ChunkedPosition::TrailerLf,
+            (ChunkedPosition::TrailerLf, _) => return Err(Anomaly::ChunkLineEnd),
+            (_, b'\n') => ChunkedPosition::TrailerStart,
+            _ => ChunkedPosition::Trailer,
         };
         Ok(false)
     }

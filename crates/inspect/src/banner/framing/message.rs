@@ -1,21 +1,21 @@
 //! A message whose head was read: the reader of its body for guard, replay and scan.
 
-use super::{Advance, Anomaly, BodyBuffer, BodyReader, Framing};
+use super::{Anomaly, BodyAdvance, BodyBuffer, BodyFraming, BodyReader};
 use crate::banner::http::KeptHead;
 
 /// A message whose head was read and whose body is being read.
 #[derive(Debug)]
-pub struct Message {
+pub struct FramedMessage {
     /// The head, if it will be needed again.
     head: Option<KeptHead>,
     reader: BodyReader,
     body: BodyBuffer,
-    framing: Framing,
+    framing: BodyFraming,
 }
 
-impl Message {
+impl FramedMessage {
     /// Returns a message with this framing; `body` is an empty buffer for the first bytes of its body.
-    pub const fn new(framing: Framing, body: BodyBuffer) -> Self {
+    pub const fn new(framing: BodyFraming, body: BodyBuffer) -> Self {
         Self { head: None, reader: BodyReader::new(framing), body, framing }
     }
 
@@ -35,7 +35,7 @@ impl Message {
     }
 
     /// Replaces the framing, because further fields have come. No byte of the body was read yet.
-    pub fn framed(self, framing: Framing) -> Self {
+    pub fn framed(self, framing: BodyFraming) -> Self {
         Self { reader: BodyReader::new(framing), framing, ..self }
     }
 
@@ -44,7 +44,7 @@ impl Message {
     /// # Errors
     ///
     /// The body's framing can't be followed.
-    pub fn read(&mut self, input: &[u8]) -> Result<Advance, Anomaly> {
+    pub fn read(&mut self, input: &[u8]) -> Result<BodyAdvance, Anomaly> {
         let body = &mut self.body;
         self.reader.read(input, |content| body.push(content))
     }
@@ -72,13 +72,13 @@ impl Message {
     /// Length of the body in bytes: the announced length if it was not read to its end.
     pub fn length(&self) -> u64 {
         match self.framing {
-            Framing::Length(announced) if !self.is_done() => announced.max(self.content_length()),
+            BodyFraming::Length(announced) if !self.is_done() => announced.max(self.content_length()),
             _ => self.content_length(),
         }
     }
 
     /// The framing of the body.
-    pub const fn framing(&self) -> Framing {
+    pub const fn framing(&self) -> BodyFraming {
         self.framing
     }
 

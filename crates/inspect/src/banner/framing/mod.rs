@@ -1,6 +1,6 @@
 //! Framing of HTTP/1.x messages: finds the exact end of each, RFC 9112 section 6.
 //!
-//! [`of_request`] and [`of_response`] derive the framing from a head. A [`Message`] then reads the bytes
+//! [`of_request`] and [`of_response`] derive the framing from a head. A [`FramedMessage`] then reads the bytes
 //! after it. Engine and scan use the same code, so a response is never matched to the wrong request. If
 //! two readers could disagree about the end, the framing is *hostile*: it carries the reason, and the
 //! interpretation that most servers choose. The caller decides whether to read on.
@@ -9,16 +9,16 @@ mod body;
 mod chunked;
 mod message;
 
-pub use body::{Advance, BodyBuffer, BodyReader};
-pub use message::Message;
+pub use body::{BodyAdvance, BodyBuffer, BodyReader};
+pub use message::FramedMessage;
 
 use super::http::is_token;
-use super::{Headers, Request, Response};
+use super::{HttpHeaders, RequestHead, ResponseHead};
 use crate::terms::Anomaly;
 
 /// The kind of data after a message head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Framing {
+pub enum BodyFraming {
     /// A body of this number of bytes, perhaps none.
     Length(u64),
     /// A body in chunks.
@@ -33,9 +33,9 @@ pub enum Framing {
 
 /// A framing, with a reason if another reader could see another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Framed {
+pub struct FramingResult {
     /// The framing; for a hostile message the most likely one.
-    pub framing: Framing,
+    pub framing: BodyFraming,
     /// The reason why the message is not trustworthy.
     pub hostile: Option<Anomaly>,
 }
@@ -55,32 +55,32 @@ pub const TRAILER_LIMIT: u32 = 64 * 1024;
 /// Returns the framing of a request.
 ///
 /// A `CONNECT` has no body here: it becomes a tunnel only once the server agrees.
-pub fn of_request(request: &Request<'_>) -> Framed {
+pub fn of_request(request: &RequestHead<'_>) -> FramingResult {
     // HTTP/0.9 has no bodies in requests.
     if request.version.is_empty() {
-        return Framed { framing: Framing::Length(0), hostile: None };
+        return FramingResult { framing: BodyFraming::Length(0), hostile: None };
     }
-    let framed = of_fields(&request.headers, request.version, Framing::Length(0), Role::Request);
+    let framed = of_fields(&request.headers, request.version, BodyFraming::Length(0), MessageRole::Request);
     // RFC 9110 section 9.3.6: only the tunnel follows a `CONNECT`. But servers that do not support
     // tunnels read on at once.
-    let lost = request.method.eq_ignore_ascii_case(b"CONNECT") && framed.framing != Framing::Length(0);
-    Framed { hostile: framed.hostile.or(lost.then_some(Anomaly::FramingLost)), ..framed }
+    let lost = request.method.eq_ignore_ascii_case(b"CONNECT") && framed.framing != BodyFraming::Length(0);
+    FramingResult { hostile: framed.hostile.or(lost.then_some(Anomaly::FramingLost)), ..framed }
 }
 
 /// Returns the framing of a response. `method` is that of the request that it answers, if it was seen.
-pub fn of_response(response: &Response<'_>, method: Option<&[u8]>) -> Framed {
-    let plain = |framing| Framed { framing, hostile: None };
+pub fn of_response(response: &ResponseHead<'_>, method: Option<&[u8]>) -> FramingResult {
+    let plain = |framing| FramingResult { framing, hostile: None };
     match response.status {
-        101 => return plain(Framing::Upgrade),
-        100..=199 | 204 | 304 => return plain(Framing::Length(0)),
-        200..=299 if method == Some(b"CONNECT") => return plain(Framing::Tunnel),
-        _ if method == Some(b"HEAD") => return plain(Framing::Length(0)),
+        101 => return plain(BodyFraming::Upgrade),
+        100..=199 | 204 | 304 => return plain(BodyFraming::Length(0)),
+        200..=299 if method == Some(b"CONNECT") => return plain(BodyFraming::Tunnel),
+        _ if method == Some(b"HEAD") => return plain(BodyFraming::Length(0)),
         _ => {}
     }
-    of_fields(&response.headers, response.version, Framing::UntilClose, Role::Response)
+    of_fields(&response.headers, response.version, BodyFraming::UntilClose, MessageRole::Response)
 }
 
-impl Framing {
+impl BodyFraming {
     /// True if the bytes after the head are not messages of this connection.
     pub const fn is_foreign(self) -> bool {
         matches!(self, Self::Tunnel | Self::Upgrade)
@@ -139,7 +139,7 @@ pub const fn is_interim(status: u16) -> bool {
 }
 
 /// True if the sender will keep the connection open behind a message, RFC 9112 section 9.3.
-pub fn is_persistent(version: &[u8], headers: &Headers<'_>) -> bool {
+pub fn is_persistent(version: &[u8], headers: &HttpHeaders<'_>) -> bool {
     let option = |wanted: &[u8]| {
         headers
             .all("connection")
@@ -155,41 +155,51 @@ pub fn is_persistent(version: &[u8], headers: &Headers<'_>) -> bool {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Role {
+enum MessageRole {
     Request,
     Response,
 }
 
-fn of_fields(headers: &Headers<'_>, version: &[u8], unframed: Framing, role: Role) -> Framed {
+fn of_fields(
+    headers: &HttpHeaders<'_>,
+    version: &[u8],
+    unframed: BodyFraming,
+    role: MessageRole,
+) -> FramingResult {
     let length = content_length(headers);
     match transfer_encoding(headers) {
-        Coding::None => match length {
-            None => Framed { framing: unframed, hostile: None },
-            Some(Ok(length)) => Framed { framing: Framing::Length(length), hostile: None },
+        TransferCoding::None => match length {
+            None => FramingResult { framing: unframed, hostile: None },
+            Some(Ok(length)) => FramingResult { framing: BodyFraming::Length(length), hostile: None },
             Some(Err((guess, reason))) => {
-                Framed { framing: guess.map_or(unframed, Framing::Length), hostile: Some(reason) }
+                FramingResult { framing: guess.map_or(unframed, BodyFraming::Length), hostile: Some(reason) }
             }
         },
-        coding => Framed {
-            framing: if coding == Coding::Other { unframed } else { Framing::Chunked },
+        coding => FramingResult {
+            framing: if coding == TransferCoding::Other { unframed } else { BodyFraming::Chunked },
             hostile: coding_hostility(coding, length.is_some(), version, role),
         },
     }
 }
 
-fn coding_hostility(coding: Coding, has_length: bool, version: &[u8], role: Role) -> Option<Anomaly> {
+fn coding_hostility(
+    coding: TransferCoding,
+    has_length: bool,
+    version: &[u8],
+    role: MessageRole,
+) -> Option<Anomaly> {
     match coding {
-        Coding::Dubious(reason) => Some(reason),
+        TransferCoding::Dubious(reason) => Some(reason),
         _ if has_length => Some(Anomaly::LengthAndChunked),
-        Coding::Other if role == Role::Request => Some(Anomaly::TransferEncodingUnknown),
-        Coding::Chunked if version == b"HTTP/1.0" => Some(Anomaly::ChunkedBeforeHttp11),
+        TransferCoding::Other if role == MessageRole::Request => Some(Anomaly::TransferEncodingUnknown),
+        TransferCoding::Chunked if version == b"HTTP/1.0" => Some(Anomaly::ChunkedBeforeHttp11),
         _ => None,
     }
 }
 
 /// The result of the `Transfer-Encoding` fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Coding {
+enum TransferCoding {
     /// No coding (or only `identity`, from RFC 2616).
     None,
     /// `chunked` is last, and occurs once.
@@ -200,26 +210,26 @@ enum Coding {
     Dubious(Anomaly),
 }
 
-fn transfer_encoding(headers: &Headers<'_>) -> Coding {
-    let mut coding = Coding::None;
+fn transfer_encoding(headers: &HttpHeaders<'_>) -> TransferCoding {
+    let mut coding = TransferCoding::None;
     for value in headers.all("transfer-encoding") {
         // Readers disagree about folded lines.
         if value.contains(&b'\n') {
-            return Coding::Dubious(Anomaly::FoldedFraming);
+            return TransferCoding::Dubious(Anomaly::FoldedFraming);
         }
         for name in value.split(|&octet| octet == b',').map(<[u8]>::trim_ascii) {
             let plain = name.split(|&octet| octet == b';').next().unwrap_or_default().trim_ascii();
             coding = match coding {
                 // Nothing may follow the final coding, not even the same coding again.
-                Coding::Chunked if !name.is_empty() => {
-                    return Coding::Dubious(Anomaly::TransferEncodingInvalid);
+                TransferCoding::Chunked if !name.is_empty() => {
+                    return TransferCoding::Dubious(Anomaly::TransferEncodingInvalid);
                 }
                 coding if name.is_empty() || plain.eq_ignore_ascii_case(b"identity") => coding,
-                _ if name.eq_ignore_ascii_case(b"chunked") => Coding::Chunked,
+                _ if name.eq_ignore_ascii_case(b"chunked") => TransferCoding::Chunked,
                 _ if looks_chunked(name) => {
-                    return Coding::Dubious(Anomaly::TransferEncodingInvalid);
+                    return TransferCoding::Dubious(Anomaly::TransferEncodingInvalid);
                 }
-                _ => Coding::Other,
+                _ => TransferCoding::Other,
             };
         }
     }
@@ -234,7 +244,7 @@ fn looks_chunked(name: &[u8]) -> bool {
 type Length = Result<u64, (Option<u64>, Anomaly)>;
 
 /// Returns the length on which the fields agree, or the most likely one with the anomaly.
-fn content_length(headers: &Headers<'_>) -> Option<Length> {
+fn content_length(headers: &HttpHeaders<'_>) -> Option<Length> {
     let mut agreed: Option<u64> = None;
     let mut seen = false;
     for value in headers.all("content-length") {

@@ -3,35 +3,35 @@ use proptest::prelude::*;
 use super::*;
 use crate::banner::http;
 
-fn request_framing(fields: &str) -> Framed {
+fn request_framing(fields: &str) -> FramingResult {
     let head = format!("POST / HTTP/1.1\r\n{fields}\r\n");
     of_request(&http::parse_request(head.as_bytes()).done().unwrap().message)
 }
 
-fn response_framing(status: &str, fields: &str, method: &str) -> Framed {
+fn response_framing(status: &str, fields: &str, method: &str) -> FramingResult {
     let head = format!("HTTP/1.1 {status}\r\n{fields}\r\n");
     let read = http::parse_response(head.as_bytes()).done().unwrap();
     of_response(&read.message, Some(method.as_bytes()))
 }
 
-const fn fair(framing: Framing) -> Framed {
-    Framed { framing, hostile: None }
+const fn fair(framing: BodyFraming) -> FramingResult {
+    FramingResult { framing, hostile: None }
 }
 
-const fn hostile(framing: Framing, reason: Anomaly) -> Framed {
-    Framed { framing, hostile: Some(reason) }
+const fn hostile(framing: BodyFraming, reason: Anomaly) -> FramingResult {
+    FramingResult { framing, hostile: Some(reason) }
 }
 
 #[test]
 fn requests_are_framed_by_their_fields() {
     for (fields, expected) in [
-        ("", fair(Framing::Length(0))),
-        ("Content-Length: 5\r\n", fair(Framing::Length(5))),
-        ("content-length: 5, 5\r\nContent-Length: 5\r\n", fair(Framing::Length(5))),
-        ("Transfer-Encoding: Chunked\r\n", fair(Framing::Chunked)),
-        ("Transfer-Encoding: gzip, chunked\r\n", fair(Framing::Chunked)),
-        ("Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n", fair(Framing::Chunked)),
-        ("Transfer-Encoding: identity\r\nContent-Length: 3\r\n", fair(Framing::Length(3))),
+        ("", fair(BodyFraming::Length(0))),
+        ("Content-Length: 5\r\n", fair(BodyFraming::Length(5))),
+        ("content-length: 5, 5\r\nContent-Length: 5\r\n", fair(BodyFraming::Length(5))),
+        ("Transfer-Encoding: Chunked\r\n", fair(BodyFraming::Chunked)),
+        ("Transfer-Encoding: gzip, chunked\r\n", fair(BodyFraming::Chunked)),
+        ("Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n", fair(BodyFraming::Chunked)),
+        ("Transfer-Encoding: identity\r\nContent-Length: 3\r\n", fair(BodyFraming::Length(3))),
     ] {
         assert_eq!(request_framing(fields), expected, "{fields}");
     }
@@ -41,27 +41,36 @@ fn requests_are_framed_by_their_fields() {
 fn hostile_framing_is_named() {
     use Anomaly as H;
     for (fields, expected) in [
-        ("Content-Length: 5\r\nContent-Length: 6\r\n", hostile(Framing::Length(5), H::ContentLengthConflict)),
-        ("Content-Length: 5, 6\r\n", hostile(Framing::Length(5), H::ContentLengthConflict)),
-        ("Content-Length: +5\r\n", hostile(Framing::Length(0), H::ContentLengthInvalid)),
-        ("Content-Length: -5\r\n", hostile(Framing::Length(0), H::ContentLengthInvalid)),
-        ("Content-Length: 5 5\r\n", hostile(Framing::Length(0), H::ContentLengthInvalid)),
-        ("Content-Length: 0x5\r\n", hostile(Framing::Length(0), H::ContentLengthInvalid)),
-        ("Content-Length:\r\n", hostile(Framing::Length(0), H::ContentLengthInvalid)),
-        ("Content-Length: 9223372036854775808\r\n", hostile(Framing::Length(0), H::ContentLengthOverflow)),
+        (
+            "Content-Length: 5\r\nContent-Length: 6\r\n",
+            hostile(BodyFraming::Length(5), H::ContentLengthConflict),
+        ),
+        ("Content-Length: 5, 6\r\n", hostile(BodyFraming::Length(5), H::ContentLengthConflict)),
+        ("Content-Length: +5\r\n", hostile(BodyFraming::Length(0), H::ContentLengthInvalid)),
+        ("Content-Length: -5\r\n", hostile(BodyFraming::Length(0), H::ContentLengthInvalid)),
+        ("Content-Length: 5 5\r\n", hostile(BodyFraming::Length(0), H::ContentLengthInvalid)),
+        ("Content-Length: 0x5\r\n", hostile(BodyFraming::Length(0), H::ContentLengthInvalid)),
+        ("Content-Length:\r\n", hostile(BodyFraming::Length(0), H::ContentLengthInvalid)),
+        (
+            "Content-Length: 9223372036854775808\r\n",
+            hostile(BodyFraming::Length(0), H::ContentLengthOverflow),
+        ),
         (
             "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
-            hostile(Framing::Chunked, H::LengthAndChunked),
+            hostile(BodyFraming::Chunked, H::LengthAndChunked),
         ),
-        ("Transfer-Encoding: chunked, chunked\r\n", hostile(Framing::Chunked, H::TransferEncodingInvalid)),
-        ("Transfer-Encoding: chunked, gzip\r\n", hostile(Framing::Chunked, H::TransferEncodingInvalid)),
-        ("Transfer-Encoding: xchunked\r\n", hostile(Framing::Chunked, H::TransferEncodingInvalid)),
-        ("Transfer-Encoding: \"chunked\"\r\n", hostile(Framing::Chunked, H::TransferEncodingInvalid)),
-        ("Transfer-Encoding: chunked;q=1\r\n", hostile(Framing::Chunked, H::TransferEncodingInvalid)),
-        ("Transfer-Encoding: gzip\r\n", hostile(Framing::Length(0), H::TransferEncodingUnknown)),
-        ("Transfer-Encoding:\r\n chunked\r\n", fair(Framing::Chunked)),
-        ("Transfer-Encoding: gzip,\r\n chunked\r\n", hostile(Framing::Chunked, H::FoldedFraming)),
-        ("Content-Length: 1\r\n 0\r\n", hostile(Framing::Length(0), H::FoldedFraming)),
+        (
+            "Transfer-Encoding: chunked, chunked\r\n",
+            hostile(BodyFraming::Chunked, H::TransferEncodingInvalid),
+        ),
+        ("Transfer-Encoding: chunked, gzip\r\n", hostile(BodyFraming::Chunked, H::TransferEncodingInvalid)),
+        ("Transfer-Encoding: xchunked\r\n", hostile(BodyFraming::Chunked, H::TransferEncodingInvalid)),
+        ("Transfer-Encoding: \"chunked\"\r\n", hostile(BodyFraming::Chunked, H::TransferEncodingInvalid)),
+        ("Transfer-Encoding: chunked;q=1\r\n", hostile(BodyFraming::Chunked, H::TransferEncodingInvalid)),
+        ("Transfer-Encoding: gzip\r\n", hostile(BodyFraming::Length(0), H::TransferEncodingUnknown)),
+        ("Transfer-Encoding:\r\n chunked\r\n", fair(BodyFraming::Chunked)),
+        ("Transfer-Encoding: gzip,\r\n chunked\r\n", hostile(BodyFraming::Chunked, H::FoldedFraming)),
+        ("Content-Length: 1\r\n 0\r\n", hostile(BodyFraming::Length(0), H::FoldedFraming)),
     ] {
         assert_eq!(request_framing(fields), expected, "{fields}");
     }
@@ -71,17 +80,17 @@ fn hostile_framing_is_named() {
 fn responses_are_framed_by_status_and_method_first() {
     let length = "Content-Length: 9\r\n";
     for (status, fields, method, expected) in [
-        ("200 OK", length, "GET", Framing::Length(9)),
-        ("200 OK", "", "GET", Framing::UntilClose),
-        ("200 OK", "Transfer-Encoding: chunked\r\n", "GET", Framing::Chunked),
-        ("200 OK", "Transfer-Encoding: gzip\r\n", "GET", Framing::UntilClose),
-        ("200 OK", length, "HEAD", Framing::Length(0)),
-        ("204 No Content", length, "GET", Framing::Length(0)),
-        ("304 Not Modified", length, "GET", Framing::Length(0)),
-        ("100 Continue", length, "POST", Framing::Length(0)),
-        ("101 Switching Protocols", length, "GET", Framing::Upgrade),
-        ("200 OK", length, "CONNECT", Framing::Tunnel),
-        ("403 Forbidden", length, "CONNECT", Framing::Length(9)),
+        ("200 OK", length, "GET", BodyFraming::Length(9)),
+        ("200 OK", "", "GET", BodyFraming::UntilClose),
+        ("200 OK", "Transfer-Encoding: chunked\r\n", "GET", BodyFraming::Chunked),
+        ("200 OK", "Transfer-Encoding: gzip\r\n", "GET", BodyFraming::UntilClose),
+        ("200 OK", length, "HEAD", BodyFraming::Length(0)),
+        ("204 No Content", length, "GET", BodyFraming::Length(0)),
+        ("304 Not Modified", length, "GET", BodyFraming::Length(0)),
+        ("100 Continue", length, "POST", BodyFraming::Length(0)),
+        ("101 Switching Protocols", length, "GET", BodyFraming::Upgrade),
+        ("200 OK", length, "CONNECT", BodyFraming::Tunnel),
+        ("403 Forbidden", length, "CONNECT", BodyFraming::Length(9)),
     ] {
         assert_eq!(response_framing(status, fields, method), fair(expected), "{status} {method}");
     }
@@ -104,7 +113,7 @@ fn persistence_follows_version_and_connection() {
 }
 
 /// Reads `input` cut at `cuts`; the content, the bytes consumed and whether the message ended.
-fn read(framing: Framing, input: &[u8], cuts: &[usize]) -> Result<(Vec<u8>, usize, bool), Anomaly> {
+fn read(framing: BodyFraming, input: &[u8], cuts: &[usize]) -> Result<(Vec<u8>, usize, bool), Anomaly> {
     let mut reader = BodyReader::new(framing);
     let (mut content, mut consumed) = (Vec::new(), 0);
     let mut ends: Vec<usize> = cuts.iter().map(|cut| cut % (input.len() + 1)).collect();
@@ -124,11 +133,11 @@ fn read(framing: Framing, input: &[u8], cuts: &[usize]) -> Result<(Vec<u8>, usiz
 #[test]
 fn chunks_with_extensions_and_trailers_are_decoded() {
     let input = b"5\r\nhello\r\n006;a=b;c=\"d\"\r\n world\r\n0\r\nX: y\r\nZ: \r\n\r\nHTTP/1.1 ";
-    let (content, consumed, done) = read(Framing::Chunked, input, &[]).unwrap();
+    let (content, consumed, done) = read(BodyFraming::Chunked, input, &[]).unwrap();
     assert_eq!(content, b"hello world");
     assert_eq!(consumed, input.len() - 9);
     assert!(done);
-    assert_eq!(read(Framing::Chunked, b"3 \nabc\n0\n\nrest", &[]), Ok((b"abc".to_vec(), 10, true)));
+    assert_eq!(read(BodyFraming::Chunked, b"3 \nabc\n0\n\nrest", &[]), Ok((b"abc".to_vec(), 10, true)));
 }
 
 #[test]
@@ -148,7 +157,7 @@ fn hostile_chunks_are_named() {
         ("1\r\na\rb", Anomaly::ChunkUnterminated),
         ("0\r\n\rX", Anomaly::ChunkLineEnd),
     ] {
-        assert_eq!(read(Framing::Chunked, input.as_bytes(), &[]), Err(expected), "{input:.40}");
+        assert_eq!(read(BodyFraming::Chunked, input.as_bytes(), &[]), Err(expected), "{input:.40}");
     }
 }
 
@@ -158,7 +167,7 @@ fn what_is_longer_than_anybody_sends_is_named_once_and_gone_over() {
     let trailer = format!("1\r\nx\r\n0\r\n{}\r\n\r\n", "a".repeat(TRAILER_LIMIT as usize + 1));
     for (input, expected) in [(long, Anomaly::ExtensionTooLong), (trailer, Anomaly::TrailerTooLong)] {
         for size in [1, 100, input.len()] {
-            let mut reader = BodyReader::new(Framing::Chunked);
+            let mut reader = BodyReader::new(BodyFraming::Chunked);
             let advances = input.as_bytes().chunks(size).map(|piece| reader.read(piece, |_| ()).unwrap());
             let odd: Vec<Anomaly> = advances.filter_map(|advance| advance.odd).collect();
             assert_eq!(odd, [expected]);
@@ -169,15 +178,15 @@ fn what_is_longer_than_anybody_sends_is_named_once_and_gone_over() {
 
 #[test]
 fn content_can_be_skipped_but_framing_cannot() {
-    let mut reader = BodyReader::new(Framing::Chunked);
+    let mut reader = BodyReader::new(BodyFraming::Chunked);
     assert_eq!(reader.skip(10), 0);
     reader.read(b"a\r\n12", |_| ()).unwrap();
     assert_eq!(reader.skip(100), 8);
     assert_eq!(reader.skip(100), 0);
     assert!(reader.read(b"\r\n0\r\n\r\n", |_| ()).unwrap().done);
-    let mut length = BodyReader::new(Framing::Length(7));
+    let mut length = BodyReader::new(BodyFraming::Length(7));
     assert_eq!((length.skip(100), length.is_done()), (7, true));
-    let endless = BodyReader::new(Framing::UntilClose);
+    let endless = BodyReader::new(BodyFraming::UntilClose);
     assert!(endless.is_whole_at_end() && !endless.is_done());
 }
 
@@ -211,10 +220,10 @@ fn reference(mut input: &[u8]) -> Option<Vec<u8>> {
 proptest! {
     #[test]
     fn random_octets_never_panic(octets in proptest::collection::vec(any::<u8>(), 0..200), cuts in proptest::collection::vec(any::<usize>(), 0..4)) {
-        for framing in [Framing::Chunked, Framing::Length(100), Framing::UntilClose] {
+        for framing in [BodyFraming::Chunked, BodyFraming::Length(100), BodyFraming::UntilClose] {
             let _ = read(framing, &octets, &cuts);
         }
-        let _ = read(Framing::Chunked, &[b"5;", octets.as_slice()].concat(), &cuts);
+        let _ = read(BodyFraming::Chunked, &[b"5;", octets.as_slice()].concat(), &cuts);
     }
 
     #[test]
@@ -234,7 +243,7 @@ proptest! {
         input.extend(format!("0\r\n{trailer}\r\n").bytes());
         let length = input.len();
         input.extend(&tail);
-        let (content, consumed, done) = read(Framing::Chunked, &input, &cuts).unwrap();
+        let (content, consumed, done) = read(BodyFraming::Chunked, &input, &cuts).unwrap();
         prop_assert_eq!(Some(content), reference(&input));
         prop_assert_eq!((consumed, done), (length, true));
     }
@@ -244,13 +253,13 @@ proptest! {
         octets in "[0-3a;\r\n ]{0,40}",
         cuts in proptest::collection::vec(any::<usize>(), 0..8),
     ) {
-        let whole = read(Framing::Chunked, octets.as_bytes(), &[]);
-        prop_assert_eq!(read(Framing::Chunked, octets.as_bytes(), &cuts), whole);
+        let whole = read(BodyFraming::Chunked, octets.as_bytes(), &[]);
+        prop_assert_eq!(read(BodyFraming::Chunked, octets.as_bytes(), &cuts), whole);
     }
 
     #[test]
     fn a_length_takes_just_that(length in 0_u64..60, octets in proptest::collection::vec(any::<u8>(), 0..60), cuts in proptest::collection::vec(any::<usize>(), 0..4)) {
-        let (content, consumed, done) = read(Framing::Length(length), &octets, &cuts).unwrap();
+        let (content, consumed, done) = read(BodyFraming::Length(length), &octets, &cuts).unwrap();
         let expected = octets.len().min(usize::try_from(length).unwrap());
         prop_assert_eq!(content, &octets[..expected]);
         prop_assert_eq!((consumed, done), (expected, octets.len() as u64 >= length));

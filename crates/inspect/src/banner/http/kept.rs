@@ -1,7 +1,7 @@
 //! Stored heads: the bytes and the positions of their parts, so that no head is parsed twice.
 
 use super::{parse_request, parse_response};
-use crate::banner::{Header, Headers, Request, Response};
+use crate::banner::{HttpHeader, HttpHeaders, RequestHead, ResponseHead};
 
 /// Number of fields whose positions are stored. A head with more (no real software sends one) is parsed
 /// again. This bounds the memory that a sender of tiny fields can cause for each byte.
@@ -17,9 +17,9 @@ pub struct KeptHead {
     octets: Vec<u8>,
     /// Length of the head.
     length: usize,
-    line: Span,
+    line: HeadSpan,
     /// The parts of the first line, in order.
-    parts: [Span; 3],
+    parts: [HeadSpan; 3],
     /// A version that the parser replaced by a constant.
     version: Option<&'static [u8]>,
     status: u16,
@@ -29,12 +29,12 @@ pub struct KeptHead {
 
 /// Position of a part in a head.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Span {
+struct HeadSpan {
     start: u32,
     length: u32,
 }
 
-impl Span {
+impl HeadSpan {
     /// Returns the position of `part` in `head`; an empty position if it is no part of it.
     fn of(head: &[u8], part: &[u8]) -> Self {
         let start = part.as_ptr().addr().checked_sub(head.as_ptr().addr());
@@ -58,13 +58,13 @@ fn named(version: &[u8]) -> Option<&'static [u8]> {
 
 impl KeptHead {
     /// Stores a request's head; `request` was parsed from `head`.
-    pub fn of_request(head: &[u8], request: &Request<'_>) -> Self {
+    pub fn of_request(head: &[u8], request: &RequestHead<'_>) -> Self {
         let parts = [request.method, request.url, request.version];
         Self::new(head, request.line, parts, request.version, 0, &request.headers)
     }
 
     /// Stores a response's head; `response` was parsed from `head`.
-    pub fn of_response(head: &[u8], response: &Response<'_>) -> Self {
+    pub fn of_response(head: &[u8], response: &ResponseHead<'_>) -> Self {
         let parts = [&[][..], response.reason, response.version];
         Self::new(head, response.line, parts, response.version, response.status, &response.headers)
     }
@@ -75,14 +75,14 @@ impl KeptHead {
         parts: [&[u8]; 3],
         version: &[u8],
         status: u16,
-        headers: &Headers<'_>,
+        headers: &HttpHeaders<'_>,
     ) -> Self {
         let count = headers.iter().len();
         let crowded = count > FIELDS;
         let mut octets = Vec::with_capacity(head.len() + if crowded { 0 } else { count * PLACE });
         octets.extend_from_slice(head);
         for field in headers.iter().filter(|_| !crowded) {
-            for Span { start, length } in [field.name, field.value].map(|part| Span::of(head, part)) {
+            for HeadSpan { start, length } in [field.name, field.value].map(|part| HeadSpan::of(head, part)) {
                 octets.extend(start.to_ne_bytes());
                 octets.extend(length.to_ne_bytes());
             }
@@ -90,8 +90,8 @@ impl KeptHead {
         Self {
             octets,
             length: head.len(),
-            line: Span::of(head, line),
-            parts: parts.map(|part| Span::of(head, part)),
+            line: HeadSpan::of(head, line),
+            parts: parts.map(|part| HeadSpan::of(head, part)),
             version: named(version),
             status,
             crowded,
@@ -99,18 +99,25 @@ impl KeptHead {
     }
 
     /// Returns the request without its body; none if it is a response.
-    pub fn request(&self) -> Option<Request<'_>> {
+    pub fn request(&self) -> Option<RequestHead<'_>> {
         if self.crowded {
             return parse_request(self.head()).done().map(|read| read.message);
         }
         let [method, url, version] = self.parts.map(|part| part.read(self.head()));
         let version = self.version.unwrap_or(version);
         let line = self.line.read(self.head());
-        (self.length > 0).then(|| Request { line, method, url, version, headers: self.headers(), body: &[] })
+        (self.length > 0).then(|| RequestHead {
+            line,
+            method,
+            url,
+            version,
+            headers: self.headers(),
+            body: &[],
+        })
     }
 
     /// Returns the response without its body; none if it is a request.
-    pub fn response(&self) -> Option<Response<'_>> {
+    pub fn response(&self) -> Option<ResponseHead<'_>> {
         if self.crowded {
             return parse_response(self.head()).done().map(|read| read.message);
         }
@@ -118,7 +125,14 @@ impl KeptHead {
         let version = self.version.unwrap_or(version);
         let (line, status) = (self.line.read(self.head()), self.status);
         let headers = || self.headers();
-        (self.length > 0).then(|| Response { line, version, status, reason, headers: headers(), body: &[] })
+        (self.length > 0).then(|| ResponseHead {
+            line,
+            version,
+            status,
+            reason,
+            headers: headers(),
+            body: &[],
+        })
     }
 
     /// Number of bytes of memory held.
@@ -130,19 +144,19 @@ impl KeptHead {
         self.octets.get(..self.length).unwrap_or_default()
     }
 
-    fn headers(&self) -> Headers<'_> {
+    fn headers(&self) -> HttpHeaders<'_> {
         let head = self.head();
         let places = self.octets.get(self.length..).unwrap_or_default();
         let number = |octets: &[u8]| octets.try_into().map(u32::from_ne_bytes).unwrap_or_default();
         let span = |place: &[u8]| {
             let (start, length) = place.split_at_checked(PLACE / 4).unwrap_or_default();
-            Span { start: number(start), length: number(length) }.read(head)
+            HeadSpan { start: number(start), length: number(length) }.read(head)
         };
         let field = |place: &'_ [u8]| {
             let (name, value) = place.split_at_checked(PLACE / 2).unwrap_or_default();
-            Header { name: span(name), value: span(value) }
+            HttpHeader { name: span(name), value: span(value) }
         };
-        Headers::new(places.chunks_exact(PLACE).map(field).collect())
+        HttpHeaders::new(places.chunks_exact(PLACE).map(field).collect())
     }
 }
 

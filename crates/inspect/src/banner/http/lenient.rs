@@ -4,9 +4,9 @@
 //! the parts of the first line is skipped; a folded value continues; control bytes stay. It records an
 //! anomaly for each deviation.
 
-use super::{FIELD_LIMIT, Read, line_ends};
+use super::{FIELD_LIMIT, ParsedHead, line_ends};
 pub(super) use crate::banner::recognise::{is_space, is_version};
-use crate::banner::{Anomalies, Anomaly, Header, Headers, Request, Response};
+use crate::banner::{Anomalies, Anomaly, HttpHeader, HttpHeaders, RequestHead, ResponseHead};
 
 /// True if a request line (without LF) has no version, so that the request has no header: HTTP/0.9.
 pub(super) fn is_simple_request(line: &[u8]) -> bool {
@@ -16,7 +16,7 @@ pub(super) fn is_simple_request(line: &[u8]) -> bool {
 }
 
 /// Reads a complete request head, or one that was cut at the limit.
-pub(super) fn request(head: &[u8]) -> Option<Read<Request<'_>>> {
+pub(super) fn request(head: &[u8]) -> Option<ParsedHead<RequestHead<'_>>> {
     let mut anomalies = octet_anomalies(head);
     let (line, fields) = split_line(head);
     let text = trim_space(line);
@@ -39,8 +39,8 @@ pub(super) fn request(head: &[u8]) -> Option<Read<Request<'_>>> {
     anomalies.insert_if(version.is_empty(), Anomaly::VersionMissing);
     anomalies.insert_if(!version.is_empty() && unusual(version), Anomaly::VersionUnusual);
     let headers = header_fields(fields, &mut anomalies);
-    let message = Request { line, method, url: target, version, headers, body: &[] };
-    Some(Read { message, anomalies })
+    let message = RequestHead { line, method, url: target, version, headers, body: &[] };
+    Some(ParsedHead { message, anomalies })
 }
 
 fn last_word(line: &[u8]) -> &[u8] {
@@ -48,7 +48,7 @@ fn last_word(line: &[u8]) -> &[u8] {
 }
 
 /// Reads a complete response head, or one that was cut at the limit.
-pub(super) fn response(head: &[u8]) -> Option<Read<Response<'_>>> {
+pub(super) fn response(head: &[u8]) -> Option<ParsedHead<ResponseHead<'_>>> {
     let mut anomalies = octet_anomalies(head);
     let (line, fields) = split_line(head);
     let text = trim_space(line);
@@ -66,8 +66,8 @@ pub(super) fn response(head: &[u8]) -> Option<Read<Response<'_>>> {
         line.len() > version_length + 1 && line.get(version_length + 1).is_some_and(u8::is_ascii_digit);
     anomalies.insert_if(!single, Anomaly::LineSpacing);
     let headers = header_fields(fields, &mut anomalies);
-    let message = Response { line, version, status, reason, headers, body: &[] };
-    Some(Read { message, anomalies })
+    let message = ResponseHead { line, version, status, reason, headers, body: &[] };
+    Some(ParsedHead { message, anomalies })
 }
 
 /// Returns the reason phrase of a status line.
@@ -89,8 +89,8 @@ fn spaces(parts: [&[u8]; 3]) -> usize {
     parts.iter().filter(|part| !part.is_empty()).count().saturating_sub(1)
 }
 
-fn header_fields<'a>(mut rest: &'a [u8], anomalies: &mut Anomalies) -> Headers<'a> {
-    let mut fields: Vec<Header<'a>> = Vec::new();
+fn header_fields<'a>(mut rest: &'a [u8], anomalies: &mut Anomalies) -> HttpHeaders<'a> {
+    let mut fields: Vec<HttpHeader<'a>> = Vec::new();
     while !rest.is_empty() {
         let (line, behind) = split_line(rest);
         if line.is_empty() {
@@ -105,7 +105,7 @@ fn header_fields<'a>(mut rest: &'a [u8], anomalies: &mut Anomalies) -> Headers<'
         fields.extend(behind_returns(folded));
         rest = behind;
     }
-    Headers::new(fields)
+    HttpHeaders::new(fields)
 }
 
 /// Returns the field at the start of `text` with its continuation lines, and the rest.
@@ -121,7 +121,7 @@ fn folded_field<'a>(text: &'a [u8], line: &'a [u8], behind: &'a [u8]) -> (&'a [u
 }
 
 /// Returns the fields after a CR without LF: for `CPython`, in servers and clients, it ends a line.
-fn behind_returns(field: &[u8]) -> impl Iterator<Item = Header<'_>> {
+fn behind_returns(field: &[u8]) -> impl Iterator<Item = HttpHeader<'_>> {
     let bare =
         memchr::memchr_iter(b'\r', field).filter(|at| field.get(at + 1).is_some_and(|next| *next != b'\n'));
     bare.filter_map(|at| {
@@ -132,13 +132,13 @@ fn behind_returns(field: &[u8]) -> impl Iterator<Item = Header<'_>> {
 }
 
 /// Returns the fields of one line, including those that only some readers see.
-pub(super) fn fields_of_line(line: &[u8]) -> impl Iterator<Item = Header<'_>> {
+pub(super) fn fields_of_line(line: &[u8]) -> impl Iterator<Item = HttpHeader<'_>> {
     let (line, _) = split_line(line);
     let mut unnoted = Anomalies::NONE;
     header_field(line, &mut unnoted).into_iter().chain(behind_returns(line))
 }
 
-fn header_field<'a>(field: &'a [u8], anomalies: &mut Anomalies) -> Option<Header<'a>> {
+fn header_field<'a>(field: &'a [u8], anomalies: &mut Anomalies) -> Option<HttpHeader<'a>> {
     let Some(colon) = memchr::memchr(b':', field) else {
         anomalies.insert(Anomaly::HeaderWithoutColon);
         return None;
@@ -148,7 +148,7 @@ fn header_field<'a>(field: &'a [u8], anomalies: &mut Anomalies) -> Option<Header
     anomalies.insert_if(sent.last().is_some_and(|octet| is_space(*octet)), Anomaly::SpaceBeforeColon);
     anomalies
         .insert_if(name.is_empty() || !name.iter().all(|octet| is_token(*octet)), Anomaly::HeaderNameInvalid);
-    Some(Header { name, value: trim_value(value) })
+    Some(HttpHeader { name, value: trim_value(value) })
 }
 
 /// Returns the line at the start of `text` without its line end (LF, or any number of CR before LF), and

@@ -15,11 +15,13 @@ mod unfinished;
 
 pub use kept::KeptHead;
 pub use part::{part_of_request, part_of_response};
-pub use search::{HeadSearch, Line};
+pub use search::{HeadLine, HeadSearch};
 pub use unfinished::{parse_unfinished_request, parse_unfinished_response};
 
 use super::recognise::{LEADING_LIMIT, LEADING_USUAL, could_be_response, skip_leading};
-use super::{Anomalies, Anomaly, Header, Headers, Progress, Reason, Request, Response};
+use super::{
+    Anomalies, Anomaly, HttpHeader, HttpHeaders, ParseProgress, ParseRejection, RequestHead, ResponseHead,
+};
 
 /// Length of the longest head that is read, in bytes. Of a longer one, the complete lines within this
 /// limit are read, with [`Anomaly::HeadTooLong`].
@@ -34,7 +36,7 @@ const USUAL_FIELDS: usize = 96;
 
 /// A parsed message head.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Read<T> {
+pub struct ParsedHead<T> {
     /// The head; its `body` is empty.
     pub message: T,
     /// The anomalies of the head.
@@ -45,22 +47,26 @@ pub struct Read<T> {
 ///
 /// Empty lines before it are skipped (RFC 9112 section 2.2). A request line without a version is a
 /// complete HTTP/0.9 request.
-pub fn parse_request(collected: &[u8]) -> Progress<Read<Request<'_>>> {
+pub fn parse_request(collected: &[u8]) -> ParseProgress<ParsedHead<RequestHead<'_>>> {
     let text = skip_leading(collected);
     let skipped = collected.len() - text.len();
     if text.is_empty() {
-        return if skipped < LEADING_LIMIT { Progress::More } else { Progress::Never(Reason::NotARequest) };
+        return if skipped < LEADING_LIMIT {
+            ParseProgress::More
+        } else {
+            ParseProgress::Never(ParseRejection::NotARequest)
+        };
     }
-    let extent = match Extent::of_request(text) {
+    let extent = match HeadExtent::of_request(text) {
         Ok(Some(extent)) => extent,
-        Ok(None) => return Progress::More,
-        Err(reason) => return Progress::Never(reason),
+        Ok(None) => return ParseProgress::More,
+        Err(reason) => return ParseProgress::Never(reason),
     };
     let head = text.get(..extent.length).unwrap_or(text);
     // httparse refuses an incomplete head, so a cut one goes to the lenient parser at once.
     let mut read = if extent.cut { None } else { strict_request(head) }
         .or_else(|| lenient::request(head))
-        .ok_or(Reason::NotARequest);
+        .ok_or(ParseRejection::NotARequest);
     if let Ok(read) = &mut read {
         let leading = collected.get(..skipped).unwrap_or_default();
         read.anomalies.insert_if(is_spaced(leading), Anomaly::LeadingSpace);
@@ -72,20 +78,24 @@ pub fn parse_request(collected: &[u8]) -> Progress<Read<Request<'_>>> {
 }
 
 /// Parses the response head at the start of `collected`.
-pub fn parse_response(collected: &[u8]) -> Progress<Read<Response<'_>>> {
+pub fn parse_response(collected: &[u8]) -> ParseProgress<ParsedHead<ResponseHead<'_>>> {
     let text = skip_leading(collected);
     let skipped = collected.len() - text.len();
     if text.is_empty() {
-        return if skipped < LEADING_LIMIT { Progress::More } else { Progress::Never(Reason::NotAResponse) };
+        return if skipped < LEADING_LIMIT {
+            ParseProgress::More
+        } else {
+            ParseProgress::Never(ParseRejection::NotAResponse)
+        };
     }
     if !could_be_response(text) {
-        return Progress::Never(Reason::NotAResponse);
+        return ParseProgress::Never(ParseRejection::NotAResponse);
     }
-    let Some(extent) = Extent::of(text) else { return Progress::More };
+    let Some(extent) = HeadExtent::of(text) else { return ParseProgress::More };
     let head = text.get(..extent.length).unwrap_or(text);
     let mut read = if extent.cut { None } else { strict_response(head) }
         .or_else(|| lenient::response(head))
-        .ok_or(Reason::NotAResponse);
+        .ok_or(ParseRejection::NotAResponse);
     if let Ok(read) = &mut read {
         let leading = collected.get(..skipped).unwrap_or_default();
         read.anomalies.insert_if(is_spaced(leading), Anomaly::LeadingSpace);
@@ -100,10 +110,10 @@ pub fn is_spaced(leading: &[u8]) -> bool {
     leading.iter().any(|octet| !matches!(octet, b'\r' | b'\n'))
 }
 
-fn finish<T>(read: Result<T, Reason>, consumed: usize) -> Progress<T> {
+fn finish<T>(read: Result<T, ParseRejection>, consumed: usize) -> ParseProgress<T> {
     match read {
-        Ok(value) => Progress::Done { value, consumed },
-        Err(reason) => Progress::Never(reason),
+        Ok(value) => ParseProgress::Done { value, consumed },
+        Err(reason) => ParseProgress::Never(reason),
     }
 }
 
@@ -129,27 +139,27 @@ pub const fn is_token(octet: u8) -> bool {
 }
 
 /// Returns the fields in a line, as read by applications that take a bare CR for a line end.
-pub fn fields_of_line(line: &[u8]) -> impl Iterator<Item = Header<'_>> {
+pub fn fields_of_line(line: &[u8]) -> impl Iterator<Item = HttpHeader<'_>> {
     lenient::fields_of_line(line)
 }
 
 /// Returns the field in a line (without its end) whose name is a token directly before the colon.
-pub fn field_of_line(line: &[u8]) -> Option<Header<'_>> {
+pub fn field_of_line(line: &[u8]) -> Option<HttpHeader<'_>> {
     let colon = memchr::memchr(b':', line)?;
     let (name, value) = line.split_at_checked(colon)?;
     let token = !name.is_empty() && name.iter().all(|octet| lenient::is_token(*octet));
-    token.then(|| Header { name, value: lenient::trim_value(value.get(1..).unwrap_or_default()) })
+    token.then(|| HttpHeader { name, value: lenient::trim_value(value.get(1..).unwrap_or_default()) })
 }
 
 /// Extent of a head.
-struct Extent {
+struct HeadExtent {
     /// Number of bytes, with the empty line.
     length: usize,
     /// True if the limit came before the empty line.
     cut: bool,
 }
 
-impl Extent {
+impl HeadExtent {
     fn of(text: &[u8]) -> Option<Self> {
         let readable = text.get(..HEAD_LIMIT).unwrap_or(text);
         match head_end(readable) {
@@ -159,7 +169,7 @@ impl Extent {
         }
     }
 
-    fn of_request(text: &[u8]) -> Result<Option<Self>, Reason> {
+    fn of_request(text: &[u8]) -> Result<Option<Self>, ParseRejection> {
         let Some(line_end) = memchr::memchr(b'\n', text.get(..HEAD_LIMIT).unwrap_or(text)) else {
             return Ok(Self::of(text));
         };
@@ -172,7 +182,7 @@ impl Extent {
         let is_whole = |extent: &Self| extent.length == line_end + 2 || extent.length == line_end + 3;
         // With header fields, it is a request like any other: Go's server answers it.
         if line.starts_with(b"PRI * HTTP/2") && extent.as_ref().is_some_and(is_whole) {
-            return Err(Reason::Http2Preface);
+            return Err(ParseRejection::Http2Preface);
         }
         Ok(extent)
     }
@@ -188,7 +198,7 @@ fn head_end(text: &[u8]) -> Option<usize> {
     })
 }
 
-fn strict_request(head: &[u8]) -> Option<Read<Request<'_>>> {
+fn strict_request(head: &[u8]) -> Option<ParsedHead<RequestHead<'_>>> {
     let mut fields = [httparse::EMPTY_HEADER; USUAL_FIELDS];
     let mut parsed = httparse::Request::new(&mut fields);
     let Ok(httparse::Status::Complete(length)) = parsed.parse(head) else { return None };
@@ -197,7 +207,7 @@ fn strict_request(head: &[u8]) -> Option<Read<Request<'_>>> {
     }
     let version = version_name(parsed.version?);
     let line = first_line(head);
-    let message = Request {
+    let message = RequestHead {
         line,
         method: parsed.method?.as_bytes(),
         url: parsed.path?.as_bytes(),
@@ -205,10 +215,10 @@ fn strict_request(head: &[u8]) -> Option<Read<Request<'_>>> {
         headers: headers(parsed.headers),
         body: &[],
     };
-    Some(Read { message, anomalies: line_ends(head) })
+    Some(ParsedHead { message, anomalies: line_ends(head) })
 }
 
-fn strict_response(head: &[u8]) -> Option<Read<Response<'_>>> {
+fn strict_response(head: &[u8]) -> Option<ParsedHead<ResponseHead<'_>>> {
     let mut fields = [httparse::EMPTY_HEADER; USUAL_FIELDS];
     let mut parsed = httparse::Response::new(&mut fields);
     let Ok(httparse::Status::Complete(length)) = parsed.parse(head) else { return None };
@@ -216,7 +226,7 @@ fn strict_response(head: &[u8]) -> Option<Read<Response<'_>>> {
         return None;
     }
     let line = first_line(head);
-    let message = Response {
+    let message = ResponseHead {
         line,
         version: version_name(parsed.version?),
         status: parsed.code?,
@@ -224,19 +234,19 @@ fn strict_response(head: &[u8]) -> Option<Read<Response<'_>>> {
         headers: headers(parsed.headers),
         body: &[],
     };
-    Some(Read { message, anomalies: line_ends(head) })
+    Some(ParsedHead { message, anomalies: line_ends(head) })
 }
 
 const fn version_name(minor: u8) -> &'static [u8] {
     if minor == 0 { b"HTTP/1.0" } else { b"HTTP/1.1" }
 }
 
-fn headers<'a>(fields: &[httparse::Header<'a>]) -> Headers<'a> {
-    let field = |field: &httparse::Header<'a>| Header {
+fn headers<'a>(fields: &[httparse::Header<'a>]) -> HttpHeaders<'a> {
+    let field = |field: &httparse::Header<'a>| HttpHeader {
         name: field.name.as_bytes(),
         value: lenient::trim_value(field.value),
     };
-    Headers::new(fields.iter().map(field).collect())
+    HttpHeaders::new(fields.iter().map(field).collect())
 }
 
 fn first_line(head: &[u8]) -> &[u8] {
@@ -257,7 +267,7 @@ fn line_ends(head: &[u8]) -> Anomalies {
     anomalies
 }
 
-fn hosts_disagree(headers: &Headers<'_>) -> bool {
+fn hosts_disagree(headers: &HttpHeaders<'_>) -> bool {
     let mut hosts = headers.all("host");
     let first = hosts.next();
     hosts.any(|host| Some(host) != first)

@@ -19,7 +19,7 @@ pub struct HeadSearch {
 
 /// One complete line of a head, with its line end, by its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Line {
+pub enum HeadLine {
     /// The request line or the status line.
     First(Range<usize>),
     /// A header field, or a part of one.
@@ -30,7 +30,7 @@ pub enum Line {
 
 impl HeadSearch {
     /// Returns the next complete line. Empty lines before the first one are skipped.
-    pub fn next_line(&mut self, octets: &[u8]) -> Option<Line> {
+    pub fn next_line(&mut self, octets: &[u8]) -> Option<HeadLine> {
         loop {
             let new = octets.get(self.searched..)?;
             steps::count(new.len());
@@ -47,12 +47,12 @@ impl HeadSearch {
                 (0, _) if line.iter().all(|octet| lenient::is_space(*octet)) => {}
                 (0, _) => {
                     self.lines = 1;
-                    return Some(Line::First(range));
+                    return Some(HeadLine::First(range));
                 }
-                (_, true) => return Some(Line::End),
+                (_, true) => return Some(HeadLine::End),
                 (_, false) => {
                     self.lines += 1;
-                    return Some(Line::Field(range));
+                    return Some(HeadLine::Field(range));
                 }
             }
         }
@@ -101,12 +101,12 @@ mod tests {
 
     use super::*;
 
-    fn lines(octets: &[u8], cuts: impl Iterator<Item = usize>) -> Vec<Line> {
+    fn lines(octets: &[u8], cuts: impl Iterator<Item = usize>) -> Vec<HeadLine> {
         let mut search = HeadSearch::default();
         let mut found = Vec::new();
         for end in cuts.chain([octets.len()]) {
             while let Some(line) = search.next_line(&octets[..end.min(octets.len())]) {
-                let last = line == Line::End;
+                let last = line == HeadLine::End;
                 found.push(line);
                 if last {
                     return found;
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn lines_are_told_in_order() {
         let octets = b"\r\n \nGET / HTTP/1.1\r\nA: b\n\r\r\nrest\n";
-        let expected = [Line::First(4..20), Line::Field(20..25), Line::End];
+        let expected = [HeadLine::First(4..20), HeadLine::Field(20..25), HeadLine::End];
         assert_eq!(lines(octets, [].into_iter()), expected);
     }
 

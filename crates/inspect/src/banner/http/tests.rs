@@ -2,16 +2,16 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn request(octets: &[u8]) -> (Read<Request<'_>>, usize) {
+fn request(octets: &[u8]) -> (ParsedHead<RequestHead<'_>>, usize) {
     match parse_request(octets) {
-        Progress::Done { value, consumed } => (value, consumed),
+        ParseProgress::Done { value, consumed } => (value, consumed),
         other => panic!("{other:?}"),
     }
 }
 
-fn response(octets: &[u8]) -> (Read<Response<'_>>, usize) {
+fn response(octets: &[u8]) -> (ParsedHead<ResponseHead<'_>>, usize) {
     match parse_response(octets) {
-        Progress::Done { value, consumed } => (value, consumed),
+        ParseProgress::Done { value, consumed } => (value, consumed),
         other => panic!("{other:?}"),
     }
 }
@@ -96,7 +96,7 @@ fn an_empty_line_may_hold_carriage_returns() {
     assert_eq!(read.message.headers.first("server"), Some(&b"a"[..]));
     assert_eq!(consumed, octets.len() - 4);
     assert!(read.anomalies.contains(Anomaly::BareCarriageReturn));
-    assert!(matches!(parse_response(&octets[..octets.len() - 5]), Progress::More));
+    assert!(matches!(parse_response(&octets[..octets.len() - 5]), ParseProgress::More));
 }
 
 #[test]
@@ -120,14 +120,14 @@ fn odd_responses_are_read_and_noted() {
         assert!(read.anomalies.contains(anomaly), "{}: {:?}", octets.escape_ascii(), read.anomalies);
         assert_eq!(read.message.headers.first("server"), Some(&b"s"[..]));
     }
-    assert_eq!(parse_response(b"HTTP/1.1 abc\r\n\r\n"), Progress::Never(Reason::NotAResponse));
-    assert_eq!(parse_response(b"<html>"), Progress::Never(Reason::NotAResponse));
+    assert_eq!(parse_response(b"HTTP/1.1 abc\r\n\r\n"), ParseProgress::Never(ParseRejection::NotAResponse));
+    assert_eq!(parse_response(b"<html>"), ParseProgress::Never(ParseRejection::NotAResponse));
 }
 
 #[test]
 fn other_protocols_are_refused() {
-    assert_eq!(parse_request(b"PRI * HTTP/2.0\r\n\r\n"), Progress::Never(Reason::Http2Preface));
-    assert_eq!(parse_request(&[b'\r'; LEADING_LIMIT]), Progress::Never(Reason::NotARequest));
+    assert_eq!(parse_request(b"PRI * HTTP/2.0\r\n\r\n"), ParseProgress::Never(ParseRejection::Http2Preface));
+    assert_eq!(parse_request(&[b'\r'; LEADING_LIMIT]), ParseProgress::Never(ParseRejection::NotARequest));
 }
 
 #[test]
@@ -174,13 +174,13 @@ proptest! {
         let whole = format!("{line}{fields}\r\n{tail}").into_bytes();
         let expected = parse_request(&whole);
         let consumed = match &expected {
-            Progress::Done { consumed, .. } => *consumed,
+            ParseProgress::Done { consumed, .. } => *consumed,
             _ => whole.len(),
         };
         for end in 0..whole.len() {
             let part = parse_request(&whole[..end]);
             if end < consumed {
-                prop_assert_eq!(part, Progress::More);
+                prop_assert_eq!(part, ParseProgress::More);
             } else {
                 prop_assert_eq!(&part, &expected);
             }

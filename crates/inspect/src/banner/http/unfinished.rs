@@ -3,17 +3,19 @@
 //! Clients accept a response whose head ends with the connection, so it must be judged. Only complete
 //! lines count: half a value would be wrong.
 
-use super::{Read, lenient};
+use super::{ParsedHead, lenient};
 use crate::banner::recognise::{could_be_response, is_known_method, skip_leading};
-use crate::banner::{Anomalies, Anomaly, Headers, Recognition, Request, Response, Side, recognise};
+use crate::banner::{
+    Anomalies, Anomaly, HttpHeaders, ProtocolRecognition, RequestHead, ResponseHead, Side, recognise,
+};
 
 /// Parses the known part of a request head; of an incomplete first line, method and target.
 ///
 /// If the sender has `ended` there, the last line counts although it has no end: servers accept it, too.
-pub fn parse_unfinished_request(collected: &[u8], ended: bool) -> Option<Read<Request<'_>>> {
+pub fn parse_unfinished_request(collected: &[u8], ended: bool) -> Option<ParsedHead<RequestHead<'_>>> {
     let text = skip_leading(collected);
     match whole_lines(text).map(|lines| if ended { text } else { lines }) {
-        Some(_) if recognise(Side::Client, text) != Recognition::Http => None,
+        Some(_) if recognise(Side::Client, text) != ProtocolRecognition::Http => None,
         Some(head) => lenient::request(head).map(noted),
         None => cut_request_line(text),
     }
@@ -22,7 +24,7 @@ pub fn parse_unfinished_request(collected: &[u8], ended: bool) -> Option<Read<Re
 /// Parses the known part of a response head; it needs at least a status.
 ///
 /// If the sender has `ended` there, the last line counts although it has no end: clients accept it, too.
-pub fn parse_unfinished_response(collected: &[u8], ended: bool) -> Option<Read<Response<'_>>> {
+pub fn parse_unfinished_response(collected: &[u8], ended: bool) -> Option<ParsedHead<ResponseHead<'_>>> {
     let text = skip_leading(collected);
     let head = whole_lines(text).filter(|_| !ended).unwrap_or(text);
     let read = if could_be_response(head) { lenient::response(head) } else { None };
@@ -30,7 +32,7 @@ pub fn parse_unfinished_response(collected: &[u8], ended: bool) -> Option<Read<R
     read.filter(|read| ended || !read.anomalies.contains(Anomaly::StatusInvalid)).map(noted)
 }
 
-fn noted<T>(mut read: Read<T>) -> Read<T> {
+fn noted<T>(mut read: ParsedHead<T>) -> ParsedHead<T> {
     read.anomalies.insert(Anomaly::UnfinishedHead);
     read
 }
@@ -40,7 +42,7 @@ fn whole_lines(text: &[u8]) -> Option<&[u8]> {
     text.get(..=end)
 }
 
-fn cut_request_line(line: &[u8]) -> Option<Read<Request<'_>>> {
+fn cut_request_line(line: &[u8]) -> Option<ParsedHead<RequestHead<'_>>> {
     let space = line.iter().position(|octet| *octet == b' ')?;
     let (method, behind) = line.split_at_checked(space)?;
     let rest = behind.trim_ascii();
@@ -56,9 +58,9 @@ fn cut_request_line(line: &[u8]) -> Option<Read<Request<'_>>> {
     if url.is_empty() || !is_known_method(method) {
         return None;
     }
-    let headers = Headers::new(Vec::new());
-    let message = Request { line, method, url, version, headers, body: &[] };
-    Some(noted(Read { message, anomalies: Anomalies::NONE }))
+    let headers = HttpHeaders::new(Vec::new());
+    let message = RequestHead { line, method, url, version, headers, body: &[] };
+    Some(noted(ParsedHead { message, anomalies: Anomalies::NONE }))
 }
 
 #[cfg(test)]

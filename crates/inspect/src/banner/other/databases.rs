@@ -1,10 +1,10 @@
 //! Signatures of databases and caches, each with its source.
 
-use super::start::{Look, Start, require};
+use super::start::{FirstBytesCursor, Look, require};
 
 /// `MySQL` Internals, `Protocol::HandshakeV10`: a packet of less than 512 bytes with the number 0, the
 /// version 10, and a server version that begins with a digit; or an error before it.
-pub(super) fn mysql(start: &mut Start<'_>) -> Look {
+pub(super) fn mysql(start: &mut FirstBytesCursor<'_>) -> Look {
     start.skip(1)?;
     start.within(0..=1)?;
     start.is(&[0, 0])?;
@@ -23,7 +23,7 @@ pub(super) fn mysql(start: &mut Start<'_>) -> Look {
 }
 
 /// `PostgreSQL` section 55.7: `StartupMessage` of version 3, `SSLRequest`, `GSSENCRequest`, `CancelRequest`.
-pub(super) fn postgresql(start: &mut Start<'_>) -> Look {
+pub(super) fn postgresql(start: &mut FirstBytesCursor<'_>) -> Look {
     start.number(4, 8..=10_000)?;
     start.any_of(&[
         &[0, 3, 0, 0],
@@ -35,7 +35,7 @@ pub(super) fn postgresql(start: &mut Start<'_>) -> Look {
 }
 
 /// The Redis serialization protocol: an array of bulk strings, or a command in a line.
-pub(super) fn redis_client(start: &mut Start<'_>) -> Look {
+pub(super) fn redis_client(start: &mut FirstBytesCursor<'_>) -> Look {
     start.either(&[
         |start| {
             start.is(b"*")?;
@@ -47,12 +47,12 @@ pub(super) fn redis_client(start: &mut Start<'_>) -> Look {
 }
 
 /// The same protocol: an answer to a `PING`, or an error that only this server spells like this.
-pub(super) fn redis_server(start: &mut Start<'_>) -> Look {
+pub(super) fn redis_server(start: &mut FirstBytesCursor<'_>) -> Look {
     start.any_of(&[b"+PONG\r\n", b"-NOAUTH ", b"-DENIED ", b"-ERR unknown command", b"-LOADING "])
 }
 
 /// memcached's protocol.txt and protocol-binary: commands in lines, or a header of a request.
-pub(super) fn memcached_client(start: &mut Start<'_>) -> Look {
+pub(super) fn memcached_client(start: &mut FirstBytesCursor<'_>) -> Look {
     start.either(&[
         |start| start.any_of(&[b"version\r\n", b"stats\r\n", b"stats ", b"gets ", b"flush_all", b"mn\r\n"]),
         |start| {
@@ -72,7 +72,7 @@ pub(super) fn memcached_client(start: &mut Start<'_>) -> Look {
 }
 
 /// The same protocol: answers.
-pub(super) fn memcached_server(start: &mut Start<'_>) -> Look {
+pub(super) fn memcached_server(start: &mut FirstBytesCursor<'_>) -> Look {
     start.either(&[
         |start| start.any_of(&[b"VERSION ", b"STAT ", b"VALUE ", b"STORED\r\n", b"END\r\n", b"MN\r\n"]),
         |start| {
@@ -86,7 +86,7 @@ pub(super) fn memcached_server(start: &mut Start<'_>) -> Look {
 }
 
 /// CQL binary protocol section 2: a request of version 3 to 5 that starts or asks for options.
-pub(super) fn cassandra(start: &mut Start<'_>) -> Look {
+pub(super) fn cassandra(start: &mut FirstBytesCursor<'_>) -> Look {
     start.within(3..=5)?;
     start.is(&[0])?;
     start.skip(2)?;
@@ -96,7 +96,7 @@ pub(super) fn cassandra(start: &mut Start<'_>) -> Look {
 
 /// `MongoDB` wire protocol: a header in little endian and an operation. `answers` is true for a message
 /// that answers another.
-fn mongodb(start: &mut Start<'_>, operations: &[&[u8]], answers: bool) -> Look {
+fn mongodb(start: &mut FirstBytesCursor<'_>, operations: &[&[u8]], answers: bool) -> Look {
     start.skip(3)?;
     start.is(&[0])?;
     start.skip(4)?;
@@ -108,16 +108,16 @@ fn mongodb(start: &mut Start<'_>, operations: &[&[u8]], answers: bool) -> Look {
     start.any_of(operations)
 }
 
-pub(super) fn mongodb_client(start: &mut Start<'_>) -> Look {
+pub(super) fn mongodb_client(start: &mut FirstBytesCursor<'_>) -> Look {
     mongodb(start, &[&[0xdd, 0x07, 0, 0], &[0xd4, 0x07, 0, 0]], false)
 }
 
-pub(super) fn mongodb_server(start: &mut Start<'_>) -> Look {
+pub(super) fn mongodb_server(start: &mut FirstBytesCursor<'_>) -> Look {
     mongodb(start, &[&[0xdd, 0x07, 0, 0], &[0x01, 0, 0, 0]], true)
 }
 
 /// MS-TDS section 2.2.3.1: a header of PRELOGIN, and its first option, the version.
-pub(super) fn mssql(start: &mut Start<'_>) -> Look {
+pub(super) fn mssql(start: &mut FirstBytesCursor<'_>) -> Look {
     start.is(&[0x12, 0x01])?;
     start.number(2, 9..=4096)?;
     start.is(&[0, 0])?;

@@ -12,7 +12,7 @@ mod tests;
 
 use std::fmt;
 
-use self::start::{Miss, Start};
+use self::start::{FirstBytesCursor, SignatureMiss};
 use self::table::TABLE;
 use crate::banner::ssh;
 use crate::terms::Side;
@@ -25,22 +25,22 @@ pub const UNKNOWN: &str = "unknown";
 
 /// A protocol of the table.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Name(u8);
+pub struct OtherProtocol(u8);
 
 /// Result for one side's first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Naming {
+pub enum ProtocolNaming {
     /// Too few bytes to decide.
     More,
     /// This protocol.
-    Named(Name),
+    Named(OtherProtocol),
     /// No protocol of the table, whatever follows.
     Unknown,
 }
 
 /// Result of comparing first bytes with one protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fit {
+pub enum SignatureFit {
     /// They differ, whatever follows.
     No,
     /// They may fit.
@@ -55,7 +55,7 @@ pub struct OtherBanner<'a> {
     /// The side that sent them.
     pub from: Side,
     /// Name of the protocol, if it is known.
-    pub name: Option<Name>,
+    pub name: Option<OtherProtocol>,
     /// At most [`FIRST_OCTETS`] of them.
     pub first: &'a [u8],
 }
@@ -69,7 +69,7 @@ impl<'a> OtherBanner<'a> {
 
     /// The name in rules and events.
     pub fn name(&self) -> &'static str {
-        self.name.map_or(UNKNOWN, Name::name)
+        self.name.map_or(UNKNOWN, OtherProtocol::name)
     }
 
     /// The first line, as far as it is known.
@@ -79,7 +79,7 @@ impl<'a> OtherBanner<'a> {
     }
 }
 
-impl Name {
+impl OtherProtocol {
     /// TLS, whether or not it could be read.
     pub const TLS: Self = Self(0);
 
@@ -104,24 +104,24 @@ impl Name {
     }
 
     /// Compares `octets` with the first bytes of `side`.
-    pub fn fit(self, side: Side, octets: &[u8]) -> Fit {
+    pub fn fit(self, side: Side, octets: &[u8]) -> SignatureFit {
         let octets = octets.get(..FIRST_OCTETS).unwrap_or(octets);
         match self.row().and_then(|row| row.signature(side)) {
-            None => Fit::No,
-            Some(signature) => match signature(&mut Start::new(octets)) {
-                Ok(()) => Fit::Yes,
-                Err(Miss::More) if octets.len() < FIRST_OCTETS => Fit::More,
-                Err(_) => Fit::No,
+            None => SignatureFit::No,
+            Some(signature) => match signature(&mut FirstBytesCursor::new(octets)) {
+                Ok(()) => SignatureFit::Yes,
+                Err(SignatureMiss::More) if octets.len() < FIRST_OCTETS => SignatureFit::More,
+                Err(_) => SignatureFit::No,
             },
         }
     }
 
-    fn row(self) -> Option<&'static table::Row> {
+    fn row(self) -> Option<&'static table::SignatureRow> {
         TABLE.get(usize::from(self.0))
     }
 }
 
-impl fmt::Debug for Name {
+impl fmt::Debug for OtherProtocol {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.name())
     }
@@ -130,22 +130,22 @@ impl fmt::Debug for Name {
 /// Returns the protocol of `from`, by its first bytes.
 ///
 /// A row counts only once all rows before it are excluded: more specific rows come first.
-pub fn name(from: Side, octets: &[u8]) -> Naming {
+pub fn name(from: Side, octets: &[u8]) -> ProtocolNaming {
     // Most flows of a guarded port begin like this, and no row does: skip the table.
     if octets.starts_with(ssh::PREFIX) {
-        return Naming::Unknown;
+        return ProtocolNaming::Unknown;
     }
-    for known in Name::all().filter(|known| known.is_told_by(from)) {
+    for known in OtherProtocol::all().filter(|known| known.is_told_by(from)) {
         match known.fit(from, octets) {
-            Fit::No => {}
-            Fit::More => return Naming::More,
-            Fit::Yes => return Naming::Named(known),
+            SignatureFit::No => {}
+            SignatureFit::More => return ProtocolNaming::More,
+            SignatureFit::Yes => return ProtocolNaming::Named(known),
         }
     }
-    Naming::Unknown
+    ProtocolNaming::Unknown
 }
 
 /// Returns the protocol of `from`, given that no more bytes will come.
-pub fn settle(from: Side, octets: &[u8]) -> Option<Name> {
-    Name::all().find(|known| known.is_told_by(from) && known.fit(from, octets) == Fit::Yes)
+pub fn settle(from: Side, octets: &[u8]) -> Option<OtherProtocol> {
+    OtherProtocol::all().find(|known| known.is_told_by(from) && known.fit(from, octets) == SignatureFit::Yes)
 }

@@ -4,29 +4,29 @@ use std::ops::RangeInclusive;
 
 /// The reason why first bytes do not fit a signature (yet).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Miss {
+pub(super) enum SignatureMiss {
     /// There are too few of them.
     More,
     /// They differ.
     Never,
 }
 
-pub(super) type Look = Result<(), Miss>;
+pub(super) type Look = Result<(), SignatureMiss>;
 
 /// First bytes, and the number of inspected ones.
 #[derive(Debug, Clone)]
-pub(super) struct Start<'a> {
+pub(super) struct FirstBytesCursor<'a> {
     octets: &'a [u8],
 }
 
-impl<'a> Start<'a> {
+impl<'a> FirstBytesCursor<'a> {
     pub(super) const fn new(octets: &'a [u8]) -> Self {
         Self { octets }
     }
 
     /// Takes the next byte.
-    pub(super) fn octet(&mut self) -> Result<u8, Miss> {
-        let (first, rest) = self.octets.split_first().ok_or(Miss::More)?;
+    pub(super) fn octet(&mut self) -> Result<u8, SignatureMiss> {
+        let (first, rest) = self.octets.split_first().ok_or(SignatureMiss::More)?;
         self.octets = rest;
         Ok(*first)
     }
@@ -42,13 +42,13 @@ impl<'a> Start<'a> {
     }
 
     /// Takes one of these bytes.
-    pub(super) fn among(&mut self, wanted: &[u8]) -> Result<u8, Miss> {
+    pub(super) fn among(&mut self, wanted: &[u8]) -> Result<u8, SignatureMiss> {
         let octet = self.octet()?;
         require(wanted.contains(&octet)).map(|()| octet)
     }
 
     /// Takes a byte of this range.
-    pub(super) fn within(&mut self, range: RangeInclusive<u8>) -> Result<u8, Miss> {
+    pub(super) fn within(&mut self, range: RangeInclusive<u8>) -> Result<u8, SignatureMiss> {
         let octet = self.octet()?;
         require(range.contains(&octet)).map(|()| octet)
     }
@@ -65,7 +65,7 @@ impl<'a> Start<'a> {
 
     /// Takes a number of `width` bytes in this range, most significant byte first. It fails at the first
     /// byte that excludes the range.
-    pub(super) fn number(&mut self, width: u32, range: RangeInclusive<u32>) -> Result<u32, Miss> {
+    pub(super) fn number(&mut self, width: u32, range: RangeInclusive<u32>) -> Result<u32, SignatureMiss> {
         let mut value = 0_u32;
         for left in (0..width).rev() {
             value = (value << 8) | u32::from(self.octet()?);
@@ -77,7 +77,7 @@ impl<'a> Start<'a> {
 
     /// Takes one of these texts. If one is a prefix of another, the shorter one must come last.
     pub(super) fn any_of(&mut self, texts: &[&[u8]]) -> Look {
-        let mut miss = Miss::Never;
+        let mut miss = SignatureMiss::Never;
         for text in texts {
             let mut tried = self.clone();
             match tried.is(text) {
@@ -85,8 +85,8 @@ impl<'a> Start<'a> {
                     *self = tried;
                     return Ok(());
                 }
-                Err(Miss::More) => miss = Miss::More,
-                Err(Miss::Never) => {}
+                Err(SignatureMiss::More) => miss = SignatureMiss::More,
+                Err(SignatureMiss::Never) => {}
             }
         }
         Err(miss)
@@ -98,15 +98,15 @@ impl<'a> Start<'a> {
         for way in ways {
             let mut tried = self.clone();
             match way(&mut tried) {
-                Err(Miss::Never) => {}
+                Err(SignatureMiss::Never) => {}
                 Ok(()) => {
                     *self = tried;
                     return Ok(());
                 }
-                Err(Miss::More) => return Err(Miss::More),
+                Err(SignatureMiss::More) => return Err(SignatureMiss::More),
             }
         }
-        Err(Miss::Never)
+        Err(SignatureMiss::Never)
     }
 
     /// Takes `count` bytes of this kind, up to the first byte of another kind, which stays.
@@ -114,7 +114,7 @@ impl<'a> Start<'a> {
         let length = self.octets.iter().position(|octet| !kind(*octet));
         let known = length.unwrap_or(self.octets.len());
         require(known <= *count.end())?;
-        let length = length.ok_or(Miss::More)?;
+        let length = length.ok_or(SignatureMiss::More)?;
         require(length >= *count.start())?;
         self.skip(length)
     }
@@ -122,5 +122,5 @@ impl<'a> Start<'a> {
 
 /// Succeeds if `fact` holds; else the bytes differ.
 pub(super) fn require(fact: bool) -> Look {
-    if fact { Ok(()) } else { Err(Miss::Never) }
+    if fact { Ok(()) } else { Err(SignatureMiss::Never) }
 }

@@ -111,17 +111,17 @@ const STRANGERS: &[(Side, &[u8])] = &[
 #[test]
 fn what_software_says_first_has_its_name_however_it_is_cut() {
     for (wanted, from, octets) in SAMPLES {
-        let wanted = Name::named(wanted).unwrap();
+        let wanted = OtherProtocol::named(wanted).unwrap();
         assert_eq!(settle(*from, octets), Some(wanted), "{from:?} {}", octets.escape_ascii());
         let mut told = false;
         for end in 0..=octets.len() {
             match name(*from, &octets[..end]) {
-                Naming::More => assert!(!told, "{wanted:?} at {end}"),
-                Naming::Named(name) => {
+                ProtocolNaming::More => assert!(!told, "{wanted:?} at {end}"),
+                ProtocolNaming::Named(name) => {
                     assert_eq!(name, wanted, "at {end}");
                     told = true;
                 }
-                Naming::Unknown => panic!("{wanted:?} is unknown at {end}"),
+                ProtocolNaming::Unknown => panic!("{wanted:?} is unknown at {end}"),
             }
         }
         assert!(told, "{wanted:?} {from:?}");
@@ -130,8 +130,8 @@ fn what_software_says_first_has_its_name_however_it_is_cut() {
 
 #[test]
 fn each_row_and_side_has_a_sample() {
-    for known in Name::all() {
-        assert_eq!(Name::named(known.name()), Some(known), "a name is given once");
+    for known in OtherProtocol::all() {
+        assert_eq!(OtherProtocol::named(known.name()), Some(known), "a name is given once");
         assert!(SAMPLES.iter().any(|(name, ..)| *name == known.name()), "{known:?}");
     }
 }
@@ -140,7 +140,10 @@ fn each_row_and_side_has_a_sample() {
 fn no_row_begins_like_ssh() {
     for side in [Side::Client, Side::Server] {
         for octets in [&b"SSH-"[..], b"SSH-2.0-OpenSSH_9.9\r\n", b"SSH-1.99-x\r\n", b"SSH-\0\0\0\0"] {
-            assert!(Name::all().all(|known| known.fit(side, octets) == Fit::No), "{side:?} {octets:?}");
+            assert!(
+                OtherProtocol::all().all(|known| known.fit(side, octets) == SignatureFit::No),
+                "{side:?} {octets:?}"
+            );
         }
     }
 }
@@ -155,8 +158,8 @@ fn strangers_are_unknown() {
 #[test]
 fn what_cannot_be_told_within_the_limit_is_unknown() {
     let endless = [&b"200 "[..], &[b'x'; 2 * FIRST_OCTETS]].concat();
-    assert_eq!(name(Side::Server, &endless[..100]), Naming::More);
-    assert_eq!(name(Side::Server, &endless), Naming::Unknown);
+    assert_eq!(name(Side::Server, &endless[..100]), ProtocolNaming::More);
+    assert_eq!(name(Side::Server, &endless), ProtocolNaming::Unknown);
 }
 
 proptest! {
@@ -168,17 +171,17 @@ proptest! {
     ) {
         let (_, from, octets) = start;
         let octets = [&octets[..kept.min(octets.len())], &tail].concat();
-        let mut told = Naming::More;
+        let mut told = ProtocolNaming::More;
         for end in 0..=octets.len() {
             let now = name(from, &octets[..end]);
-            prop_assert!(told == Naming::More || told == now, "{:?} then {:?}", told, now);
+            prop_assert!(told == ProtocolNaming::More || told == now, "{:?} then {:?}", told, now);
             told = now;
         }
-        for known in Name::all() {
-            let mut before = Fit::More;
+        for known in OtherProtocol::all() {
+            let mut before = SignatureFit::More;
             for end in 0..=octets.len() {
                 let now = if known.is_told_by(from) { known.fit(from, &octets[..end]) } else { before };
-                prop_assert!(before == Fit::More || before == now, "{:?}", known);
+                prop_assert!(before == SignatureFit::More || before == now, "{:?}", known);
                 before = now;
             }
         }

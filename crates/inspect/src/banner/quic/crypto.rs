@@ -16,7 +16,7 @@ const PIECES: usize = 64;
 
 /// The reason why bytes were refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refused {
+pub enum CryptoStreamError {
     /// Repeated bytes have other values than the first ones.
     Conflict,
     /// There are too many bytes, or too many gaps between them.
@@ -25,20 +25,20 @@ pub enum Refused {
 
 /// The handshake bytes of one side so far.
 #[derive(Debug, Default)]
-pub struct Hellos {
+pub struct CryptoStream {
     /// In order, with gaps between them.
-    pieces: Vec<Piece>,
+    pieces: Vec<CryptoPiece>,
     /// Number of bytes of messages that were returned.
     given: usize,
 }
 
 #[derive(Debug)]
-struct Piece {
+struct CryptoPiece {
     offset: usize,
     octets: Vec<u8>,
 }
 
-impl Piece {
+impl CryptoPiece {
     fn end(&self) -> usize {
         self.offset + self.octets.len()
     }
@@ -53,15 +53,15 @@ impl Piece {
     }
 }
 
-impl Hellos {
+impl CryptoStream {
     /// Adds bytes of the handshake.
     ///
     /// # Errors
     ///
-    /// Returns [`Refused`] if the bytes were not added.
-    pub fn take(&mut self, offset: u64, octets: &[u8]) -> Result<(), Refused> {
+    /// Returns [`CryptoStreamError`] if the bytes were not added.
+    pub fn take(&mut self, offset: u64, octets: &[u8]) -> Result<(), CryptoStreamError> {
         let offset = usize::try_from(offset).ok().filter(|at| at.saturating_add(octets.len()) <= LIMIT);
-        let offset = offset.ok_or(Refused::TooMany)?;
+        let offset = offset.ok_or(CryptoStreamError::TooMany)?;
         let end = offset + octets.len();
         if octets.is_empty() {
             return Ok(());
@@ -70,10 +70,10 @@ impl Hellos {
         let behind = self.pieces.partition_point(|piece| piece.offset <= end);
         let touched = self.pieces.get(first..behind).unwrap_or_default();
         if !touched.iter().all(|piece| piece.agrees(offset, octets)) {
-            return Err(Refused::Conflict);
+            return Err(CryptoStreamError::Conflict);
         }
         if touched.is_empty() && self.pieces.len() >= PIECES {
-            return Err(Refused::TooMany);
+            return Err(CryptoStreamError::TooMany);
         }
         if let [whole] = touched
             && whole.offset <= offset
@@ -86,7 +86,7 @@ impl Hellos {
             return Ok(());
         }
         let start = touched.first().map_or(offset, |piece| piece.offset.min(offset));
-        let mut merged = Piece { offset: start, octets: Vec::new() };
+        let mut merged = CryptoPiece { offset: start, octets: Vec::new() };
         for piece in touched.iter().filter(|piece| piece.offset <= offset) {
             merged.octets.extend_from_slice(&piece.octets);
         }
@@ -102,8 +102,8 @@ impl Hellos {
     ///
     /// # Errors
     ///
-    /// Returns [`Refused::TooMany`] for a message that is longer than any receiver accepts.
-    pub fn next_message(&mut self) -> Result<Option<(u8, &[u8])>, Refused> {
+    /// Returns [`CryptoStreamError::TooMany`] for a message that is longer than any receiver accepts.
+    pub fn next_message(&mut self) -> Result<Option<(u8, &[u8])>, CryptoStreamError> {
         let Some(range) = self.message()? else { return Ok(None) };
         self.given = range.end;
         let message = self.beginning().get(range).unwrap_or_default();
@@ -114,7 +114,7 @@ impl Hellos {
     /// Number of bytes of memory held.
     pub fn memory(&self) -> usize {
         let octets: usize = self.pieces.iter().map(|piece| piece.octets.capacity()).sum();
-        octets + self.pieces.capacity() * size_of::<Piece>()
+        octets + self.pieces.capacity() * size_of::<CryptoPiece>()
     }
 
     fn beginning(&self) -> &[u8] {
@@ -122,7 +122,7 @@ impl Hellos {
     }
 
     /// Returns the position of the next message, if it is complete.
-    fn message(&self) -> Result<Option<Range<usize>>, Refused> {
+    fn message(&self) -> Result<Option<Range<usize>>, CryptoStreamError> {
         let octets = self.beginning();
         let rest = octets.get(self.given..).unwrap_or_default();
         let Some(([_, high, middle, low], _)) = rest.split_first_chunk::<MESSAGE_HEADER>() else {
@@ -130,14 +130,14 @@ impl Hellos {
         };
         let length = usize::try_from(u32::from_be_bytes([0, *high, *middle, *low])).unwrap_or(usize::MAX);
         if length > MESSAGE_LIMIT.min(LIMIT) {
-            return Err(Refused::TooMany);
+            return Err(CryptoStreamError::TooMany);
         }
         let end = self.given + MESSAGE_HEADER + length;
         Ok((end <= octets.len()).then_some(self.given..end))
     }
 }
 
-impl Piece {
+impl CryptoPiece {
     /// Adds bytes that start within the piece or at its end.
     fn add(&mut self, offset: usize, octets: &[u8]) {
         let known = self.end().saturating_sub(offset);
@@ -152,7 +152,7 @@ mod tests {
     const MESSAGE: &[u8] = b"\x01\x00\x00\x06abcdef";
 
     fn message(frames: &[(u64, &[u8])]) -> Option<Vec<u8>> {
-        let mut hellos = Hellos::default();
+        let mut hellos = CryptoStream::default();
         for (offset, octets) in frames {
             hellos.take(*offset, octets).expect("octets that agree");
         }
@@ -175,26 +175,26 @@ mod tests {
 
     #[test]
     fn what_comes_again_with_other_values_is_refused() {
-        let mut hellos = Hellos::default();
+        let mut hellos = CryptoStream::default();
         hellos.take(4, b"abc").unwrap();
-        assert_eq!(hellos.take(5, b"x"), Err(Refused::Conflict));
-        assert_eq!(hellos.take(0, b"0123x"), Err(Refused::Conflict));
+        assert_eq!(hellos.take(5, b"x"), Err(CryptoStreamError::Conflict));
+        assert_eq!(hellos.take(0, b"0123x"), Err(CryptoStreamError::Conflict));
         hellos.take(0, &MESSAGE[..4]).unwrap();
         hellos.take(7, b"def").unwrap();
         assert_eq!(hellos.next_message(), Ok(Some((1, &b"abcdef"[..]))));
         assert_eq!(hellos.next_message(), Ok(None));
-        assert_eq!(hellos.take(8, b"X"), Err(Refused::Conflict), "after it was given, too");
+        assert_eq!(hellos.take(8, b"X"), Err(CryptoStreamError::Conflict), "after it was given, too");
     }
 
     #[test]
     fn holes_and_octets_have_bounds() {
-        let mut hellos = Hellos::default();
+        let mut hellos = CryptoStream::default();
         let taken = (1..1000_u64).filter(|at| hellos.take(at * 3, b"a").is_ok()).count();
         assert_eq!(taken, PIECES);
-        assert_eq!(hellos.take(LIMIT as u64, b"a"), Err(Refused::TooMany));
-        assert_eq!(hellos.take(u64::MAX, b"a"), Err(Refused::TooMany));
-        let mut hellos = Hellos::default();
+        assert_eq!(hellos.take(LIMIT as u64, b"a"), Err(CryptoStreamError::TooMany));
+        assert_eq!(hellos.take(u64::MAX, b"a"), Err(CryptoStreamError::TooMany));
+        let mut hellos = CryptoStream::default();
         hellos.take(0, b"\x01\xff\xff\xff").unwrap();
-        assert_eq!(hellos.next_message(), Err(Refused::TooMany));
+        assert_eq!(hellos.next_message(), Err(CryptoStreamError::TooMany));
     }
 }

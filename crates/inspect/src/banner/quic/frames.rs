@@ -1,6 +1,6 @@
 //! Frames of an Initial, RFC 9000 sections 12.4 and 19.
 
-use super::packets::Reader;
+use super::packets::ByteReader;
 
 const PADDING: u8 = 0x00;
 const PING: u8 = 0x01;
@@ -11,11 +11,11 @@ const CONNECTION_CLOSE: u8 = 0x1c;
 
 /// A frame that an Initial may not have, or that is cut off: its receiver closes the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Malformed;
+pub struct MalformedFrame;
 
 /// Returns the handshake bytes of each CRYPTO frame in turn, with their offset in the handshake.
-pub fn crypto_frames(payload: &[u8]) -> impl Iterator<Item = Result<(u64, &[u8]), Malformed>> {
-    let mut reader = Reader(payload);
+pub fn crypto_frames(payload: &[u8]) -> impl Iterator<Item = Result<(u64, &[u8]), MalformedFrame>> {
+    let mut reader = ByteReader(payload);
     std::iter::from_fn(move || {
         loop {
             let kind = reader.octet()?;
@@ -24,7 +24,7 @@ pub fn crypto_frames(payload: &[u8]) -> impl Iterator<Item = Result<(u64, &[u8])
                 Some(Some(crypto)) => return Some(Ok(crypto)),
                 None => {
                     reader.0 = &[];
-                    return Some(Err(Malformed));
+                    return Some(Err(MalformedFrame));
                 }
             }
         }
@@ -33,7 +33,7 @@ pub fn crypto_frames(payload: &[u8]) -> impl Iterator<Item = Result<(u64, &[u8])
 
 /// Reads a frame after its type. Returns none if it can't be read; returns an inner none if it carries no
 /// handshake bytes.
-fn frame<'f>(kind: u8, reader: &mut Reader<'f>) -> Option<Option<(u64, &'f [u8])>> {
+fn frame<'f>(kind: u8, reader: &mut ByteReader<'f>) -> Option<Option<(u64, &'f [u8])>> {
     match kind {
         PADDING | PING => {}
         ACK | ACK_ECN => acknowledgement(kind, reader)?,
@@ -53,7 +53,7 @@ fn frame<'f>(kind: u8, reader: &mut Reader<'f>) -> Option<Option<(u64, &'f [u8])
 }
 
 /// Section 19.3: the highest number and a delay, ranges, and perhaps three counts.
-fn acknowledgement(kind: u8, reader: &mut Reader<'_>) -> Option<()> {
+fn acknowledgement(kind: u8, reader: &mut ByteReader<'_>) -> Option<()> {
     let (_highest, _delay, ranges, _first) =
         (reader.varint()?, reader.varint()?, reader.varint()?, reader.varint()?);
     let counts = if kind == ACK_ECN { 3 } else { 0 };
@@ -67,7 +67,7 @@ fn acknowledgement(kind: u8, reader: &mut Reader<'_>) -> Option<()> {
 mod tests {
     use super::*;
 
-    fn read(payload: &[u8]) -> Vec<Result<(u64, &[u8]), Malformed>> {
+    fn read(payload: &[u8]) -> Vec<Result<(u64, &[u8]), MalformedFrame>> {
         crypto_frames(payload).collect()
     }
 
@@ -81,8 +81,8 @@ mod tests {
 
     #[test]
     fn frames_that_no_initial_has_end_it() {
-        assert_eq!(read(b"\x06\x00\x01a\x08\x00\x06\x00\x01b"), [Ok((0, &b"a"[..])), Err(Malformed)]);
-        assert_eq!(read(b"\x06\x00\x05abcd"), [Err(Malformed)]);
-        assert_eq!(read(b"\x02\x00\x00\xff\xff\xff\xff\xff\xff\xff\xff\x00"), [Err(Malformed)]);
+        assert_eq!(read(b"\x06\x00\x01a\x08\x00\x06\x00\x01b"), [Ok((0, &b"a"[..])), Err(MalformedFrame)]);
+        assert_eq!(read(b"\x06\x00\x05abcd"), [Err(MalformedFrame)]);
+        assert_eq!(read(b"\x02\x00\x00\xff\xff\xff\xff\xff\xff\xff\xff\x00"), [Err(MalformedFrame)]);
     }
 }

@@ -38,7 +38,7 @@ impl InitialKeys {
 
     /// Derives the keys of the end with this label.
     fn derive(version: QuicVersion, first_destination: &ConnectionId, end: &[u8]) -> Option<Self> {
-        let constants = Constants::of(version)?;
+        let constants = InitialConstants::of(version)?;
         let initial = Salt::new(HKDF_SHA256, &constants.salt).extract(first_destination.octets());
         let secret: Prk = expand(&initial, end, HKDF_SHA256)?;
         let mut iv = [0; 12];
@@ -107,14 +107,14 @@ impl fmt::Debug for InitialKeys {
 }
 
 /// The salt and the labels of a version's Initials.
-struct Constants {
+struct InitialConstants {
     salt: [u8; 20],
     key: &'static [u8],
     iv: &'static [u8],
     header: &'static [u8],
 }
 
-impl Constants {
+impl InitialConstants {
     /// Returns those of a version that is read.
     fn of(version: QuicVersion) -> Option<Self> {
         let salt = match (version, version.draft()) {
@@ -152,7 +152,7 @@ fn expand<L: KeyType, K: for<'a> From<ring::hkdf::Okm<'a, L>>>(
 /// Fills `room` by HKDF-Expand-Label without a context.
 fn expand_into(secret: &Prk, label: &[u8], room: &mut [u8]) -> Option<()> {
     let info = label_info(label, room.len())?;
-    secret.expand(&[&info], Bytes(room.len())).ok()?.fill(room).ok()
+    secret.expand(&[&info], KeyLength(room.len())).ok()?.fill(room).ok()
 }
 
 /// Encodes an `HkdfLabel` without a context.
@@ -164,9 +164,9 @@ fn label_info(label: &[u8], length: usize) -> Option<Vec<u8>> {
 
 /// A number of bytes of key material.
 #[derive(Debug)]
-struct Bytes(usize);
+struct KeyLength(usize);
 
-impl KeyType for Bytes {
+impl KeyType for KeyLength {
     fn len(&self) -> usize {
         self.0
     }

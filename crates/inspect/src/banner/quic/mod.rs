@@ -15,9 +15,9 @@ pub mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use self::crypto::{Hellos, Refused};
-pub use self::frames::{Malformed, crypto_frames};
+pub use self::crypto::{CryptoStream, CryptoStreamError};
+pub use self::frames::{MalformedFrame, crypto_frames};
 pub use self::initial::InitialKeys;
 pub use self::packets::{
-    ConnectionId, FIRST_DATAGRAM, Kind, LongPacket, Next, TRAIN_LIMIT, next_packet, trains,
+    ConnectionId, FIRST_DATAGRAM, LongPacket, LongPacketType, NextPacket, TRAIN_LIMIT, next_packet, trains,
 };

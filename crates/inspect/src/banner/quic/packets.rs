@@ -37,7 +37,7 @@ impl ConnectionId {
 
 /// Kinds of packets with a long header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum LongPacketType {
     /// Carries the hellos; its encryption hides nothing.
     Initial,
     /// Early data of a client that has connected before.
@@ -54,7 +54,7 @@ pub struct LongPacket<'p> {
     /// Its version.
     pub version: QuicVersion,
     /// Its kind.
-    pub kind: Kind,
+    pub kind: LongPacketType,
     /// The connection ID that the receiver has chosen.
     pub destination: ConnectionId,
     /// The connection ID that the sender has chosen for itself.
@@ -67,7 +67,7 @@ pub struct LongPacket<'p> {
 
 /// The next part of a datagram.
 #[derive(Debug)]
-pub enum Next<'p> {
+pub enum NextPacket<'p> {
     /// A packet with a long header, and what follows it.
     Long(LongPacket<'p>, &'p [u8]),
     /// Probably a connection's first packet, of a version that is not read.
@@ -81,13 +81,13 @@ pub enum Next<'p> {
 /// UDP does not say whether it carries QUIC. A long header of a version that is not read counts as QUIC
 /// only if the datagram is long enough for a client's first one. Google's own versions encode no lengths
 /// of connection IDs as others do.
-pub fn next_packet(octets: &[u8]) -> Next<'_> {
-    let mut reader = Reader(octets);
-    let Some(first) = reader.octet().filter(|first| first & LONG != 0) else { return Next::Other };
-    let Some(version) = reader.word().map(QuicVersion) else { return Next::Other };
+pub fn next_packet(octets: &[u8]) -> NextPacket<'_> {
+    let mut reader = ByteReader(octets);
+    let Some(first) = reader.octet().filter(|first| first & LONG != 0) else { return NextPacket::Other };
+    let Some(version) = reader.word().map(QuicVersion) else { return NextPacket::Other };
     let (destination, source) = (reader.counted(), reader.counted());
     if version == QuicVersion::NEGOTIATION {
-        return Next::Other;
+        return NextPacket::Other;
     }
     if !is_read(version) {
         let fixed = first & 0x40 != 0;
@@ -95,27 +95,27 @@ pub fn next_packet(octets: &[u8]) -> Next<'_> {
         let lengths = [destination, source].map(|id| id.map_or(usize::MAX, <[u8]>::len));
         let honest = google || (8..=ID_LIMIT).contains(&lengths[0]) && lengths[1] <= ID_LIMIT;
         let first = fixed && honest && octets.len() >= FIRST_DATAGRAM;
-        return if first { Next::Unknown(version) } else { Next::Other };
+        return if first { NextPacket::Unknown(version) } else { NextPacket::Other };
     }
     let id = |id: Option<&[u8]>| id.and_then(ConnectionId::new);
     let (Some(destination), Some(source)) = (id(destination), id(source)) else {
-        return Next::Other;
+        return NextPacket::Other;
     };
     let kind = kind(version, first);
     let packet = |octets, number_at| LongPacket { version, kind, destination, source, octets, number_at };
-    if kind == Kind::Retry {
-        return Next::Long(packet(octets, octets.len()), &[]);
+    if kind == LongPacketType::Retry {
+        return NextPacket::Long(packet(octets, octets.len()), &[]);
     }
-    if kind == Kind::Initial && reader.token().is_none() {
-        return Next::Other;
+    if kind == LongPacketType::Initial && reader.token().is_none() {
+        return NextPacket::Other;
     }
     let Some(length) = reader.varint().and_then(|length| usize::try_from(length).ok()) else {
-        return Next::Other;
+        return NextPacket::Other;
     };
     let number_at = octets.len() - reader.0.len();
     match number_at.checked_add(length).and_then(|end| octets.split_at_checked(end)) {
-        Some((octets, rest)) => Next::Long(packet(octets, number_at), rest),
-        None => Next::Other,
+        Some((octets, rest)) => NextPacket::Long(packet(octets, number_at), rest),
+        None => NextPacket::Other,
     }
 }
 
@@ -134,7 +134,7 @@ const SPELLED: [&[u8]; 3] =
 
 /// True if a version that is read follows the first byte.
 fn is_spelled(octets: &[u8]) -> bool {
-    octets.get(1..).and_then(|rest| Reader(rest).word()).is_some_and(|word| is_read(QuicVersion(word)))
+    octets.get(1..).and_then(|rest| ByteReader(rest).word()).is_some_and(|word| is_read(QuicVersion(word)))
 }
 
 /// Largest number of datagrams in a train, `UDP_MAX_SEGMENTS` of Linux.
@@ -146,21 +146,21 @@ const fn is_read(version: QuicVersion) -> bool {
 }
 
 /// RFC 9000 section 17.2, RFC 9369 section 3.2.
-const fn kind(version: QuicVersion, first: u8) -> Kind {
+const fn kind(version: QuicVersion, first: u8) -> LongPacketType {
     let bits = first >> 4 & 3;
     let shift = matches!(version, QuicVersion::V2) as u8;
     match bits.wrapping_sub(shift) & 3 {
-        0 => Kind::Initial,
-        1 => Kind::ZeroRtt,
-        2 => Kind::Handshake,
-        _ => Kind::Retry,
+        0 => LongPacketType::Initial,
+        1 => LongPacketType::ZeroRtt,
+        2 => LongPacketType::Handshake,
+        _ => LongPacketType::Retry,
     }
 }
 
 /// Takes values from the start of a slice.
-pub(super) struct Reader<'o>(pub(super) &'o [u8]);
+pub(super) struct ByteReader<'o>(pub(super) &'o [u8]);
 
-impl<'o> Reader<'o> {
+impl<'o> ByteReader<'o> {
     pub(super) fn octet(&mut self) -> Option<u8> {
         let (first, rest) = self.0.split_first()?;
         self.0 = rest;

@@ -1,7 +1,7 @@
 use super::testing::{InitialBuilder, hello};
 use super::*;
 use crate::banner::tls;
-use crate::terms::{QuicVersion, Transport};
+use crate::terms::{QuicVersion, TransportProtocol};
 
 /// RFC 9001 appendix A.2.
 const V1: &str = include_str!("vectors/v1-client-initial.hex");
@@ -23,7 +23,7 @@ fn octets(text: &str) -> Vec<u8> {
 
 fn packet(datagram: &[u8]) -> LongPacket<'_> {
     match next_packet(datagram) {
-        Next::Long(packet, _) => packet,
+        NextPacket::Long(packet, _) => packet,
         other => panic!("{other:?}"),
     }
 }
@@ -31,8 +31,8 @@ fn packet(datagram: &[u8]) -> LongPacket<'_> {
 /// The number of the first packet and the message that it holds.
 fn opened(datagram: &[u8]) -> Option<(u64, Vec<u8>)> {
     let packet = packet(datagram);
-    assert_eq!(packet.kind, Kind::Initial);
-    let (mut room, mut hellos) = (Vec::new(), Hellos::default());
+    assert_eq!(packet.kind, LongPacketType::Initial);
+    let (mut room, mut hellos) = (Vec::new(), CryptoStream::default());
     let keys = InitialKeys::new(packet.version, &packet.destination).unwrap();
     let (number, payload) = keys.open(&packet, 0, &mut room)?;
     for frame in crypto_frames(&room[payload]) {
@@ -53,7 +53,7 @@ fn the_rfcs_samples_are_opened_and_read() {
         let (number, body) = opened(&datagram).expect("keys that fit");
         assert_eq!(number, 2);
         assert_eq!(body.len(), 0xed);
-        let client = tls::client(&body, Transport::Udp).expect("a hello");
+        let client = tls::client(&body, TransportProtocol::Udp).expect("a hello");
         assert_eq!((client.names, client.alpn), (vec!["example.com".to_owned()], vec!["alpn".to_owned()]));
         assert!(client.ja4.starts_with("q13d0211an_"), "{}", client.ja4);
     }
@@ -65,7 +65,7 @@ fn an_octet_that_was_changed_opens_nothing() {
     for at in [0, 5, 20, 600, 1199] {
         let mut datagram = datagram.clone();
         datagram[at] ^= 1;
-        if let Next::Long(packet, _) = next_packet(&datagram) {
+        if let NextPacket::Long(packet, _) = next_packet(&datagram) {
             let keys = InitialKeys::new(packet.version, &packet.destination).unwrap();
             assert!(keys.open(&packet, 0, &mut Vec::new()).is_none(), "{at}");
         }
@@ -76,8 +76,8 @@ fn an_octet_that_was_changed_opens_nothing() {
 fn a_retry_has_no_length_and_ends_its_datagram() {
     for text in RETRIES {
         let octets = octets(text);
-        let Next::Long(packet, rest) = next_packet(&octets) else { panic!("a long header") };
-        assert_eq!((packet.kind, rest.len()), (Kind::Retry, 0));
+        let NextPacket::Long(packet, rest) = next_packet(&octets) else { panic!("a long header") };
+        assert_eq!((packet.kind, rest.len()), (LongPacketType::Retry, 0));
         assert_eq!(packet.source.octets(), b"\xf0\x67\xa5\x50\x2a\x42\x62\xb5");
     }
 }
@@ -90,7 +90,7 @@ fn what_is_made_here_is_read_in_both_versions_and_one_behind_the_other() {
         let first = initial.clone().crypto(0, &message).padded_to(0);
         assert_eq!(opened(&first).map(|(_, body)| body), Some(message[4..].to_vec()), "{version:?}");
         let both = [first.clone(), initial.number(1).frames(b"\x01").padded_to(900)].concat();
-        let Next::Long(_, rest) = next_packet(&both) else { panic!("a first one") };
+        let NextPacket::Long(_, rest) = next_packet(&both) else { panic!("a first one") };
         assert_eq!(packet(rest).octets.len(), 900);
     }
 }
@@ -99,12 +99,12 @@ fn what_is_made_here_is_read_in_both_versions_and_one_behind_the_other() {
 fn versions_that_are_not_read_are_told_from_what_is_no_quic() {
     let mut datagram = octets(V1);
     datagram[1..5].copy_from_slice(&0xface_b002_u32.to_be_bytes());
-    assert!(matches!(next_packet(&datagram), Next::Unknown(QuicVersion(0xface_b002))));
-    assert!(matches!(next_packet(&datagram[..1199]), Next::Other), "no client's first");
+    assert!(matches!(next_packet(&datagram), NextPacket::Unknown(QuicVersion(0xface_b002))));
+    assert!(matches!(next_packet(&datagram[..1199]), NextPacket::Other), "no client's first");
     datagram[1..5].fill(0);
-    assert!(matches!(next_packet(&datagram), Next::Other), "a server's list of versions");
+    assert!(matches!(next_packet(&datagram), NextPacket::Other), "a server's list of versions");
     for other in [&b""[..], b"\x16\xfe\xfd", b"\x80", b"\xc0\0\0\0\x01", &[0x40; 1200], &[0xff; 1200]] {
-        assert!(matches!(next_packet(other), Next::Other), "{other:x?}");
+        assert!(matches!(next_packet(other), NextPacket::Other), "{other:x?}");
     }
 }
 

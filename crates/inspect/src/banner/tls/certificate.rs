@@ -16,7 +16,7 @@ use x509_parser::public_key::PublicKey;
 use x509_parser::time::ASN1Time;
 use x509_parser::x509::{AlgorithmIdentifier, SubjectPublicKeyInfo, X509Name};
 
-use crate::event::Certificate;
+use crate::event::CertificateFacts;
 
 /// Number of certificates of a chain that are read; honest chains have fewer.
 const CHAIN_LIMIT: usize = 10;
@@ -24,12 +24,12 @@ const CHAIN_LIMIT: usize = 10;
 /// Number of names of a certificate that are reported.
 const NAMES_LIMIT: usize = 256;
 
-/// Parses the body of a `Certificate` message: the server's own certificate comes first.
-pub fn certificates(body: &[u8]) -> Vec<Certificate> {
+/// Parses the body of a `CertificateFacts` message: the server's own certificate comes first.
+pub fn certificates(body: &[u8]) -> Vec<CertificateFacts> {
     chain(raw_chain(body))
 }
 
-/// Returns the DER of each certificate in the body of a `Certificate` message, the server's own first.
+/// Returns the DER of each certificate in the body of a `CertificateFacts` message, the server's own first.
 pub fn raw_chain(body: &[u8]) -> Vec<&[u8]> {
     match parse_tls_handshake_msg_certificate(body) {
         Ok((_, TlsMessageHandshake::Certificate(message))) => {
@@ -40,18 +40,18 @@ pub fn raw_chain(body: &[u8]) -> Vec<&[u8]> {
 }
 
 /// Parses the certificates of a chain.
-pub fn chain<'a>(chain: impl IntoIterator<Item = &'a [u8]>) -> Vec<Certificate> {
+pub fn chain<'a>(chain: impl IntoIterator<Item = &'a [u8]>) -> Vec<CertificateFacts> {
     chain.into_iter().take(CHAIN_LIMIT).map(certificate).collect()
 }
 
 /// Returns the readable fields of a certificate.
-fn certificate(der: &[u8]) -> Certificate {
-    let mut told = Certificate {
+fn certificate(der: &[u8]) -> CertificateFacts {
+    let mut told = CertificateFacts {
         sha1: hexadecimal(&Sha1::digest(der), ":"),
         sha256: hexadecimal(&Sha256::digest(der), ""),
-        ..Certificate::default()
+        ..CertificateFacts::default()
     };
-    let fields = Fields::of(der).unwrap_or_default();
+    let fields = TbsFields::of(der).unwrap_or_default();
     fields.tell(&mut told);
     if let Ok((_, read)) = X509Certificate::from_der(der) {
         told.names = names(&read);
@@ -62,7 +62,7 @@ fn certificate(der: &[u8]) -> Certificate {
 /// The fields of a `TBSCertificate`, RFC 5280 section 4.1, each as its whole element. Fields after one
 /// without an end are missing. The enclosing elements may be malformed.
 #[derive(Debug, Default)]
-struct Fields<'a> {
+struct TbsFields<'a> {
     serial: &'a [u8],
     signature: &'a [u8],
     issuer: &'a [u8],
@@ -71,7 +71,7 @@ struct Fields<'a> {
     key: &'a [u8],
 }
 
-impl<'a> Fields<'a> {
+impl<'a> TbsFields<'a> {
     fn of(der: &'a [u8]) -> Option<Self> {
         // The certificate, and the signed part within it. Their lengths may be wrong, so they are
         // ignored.
@@ -93,7 +93,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Sets the readable fields.
-    fn tell(&self, told: &mut Certificate) {
+    fn tell(&self, told: &mut CertificateFacts) {
         if let Ok((_, serial)) = Any::from_der(self.serial) {
             told.serial = hexadecimal(serial.data, ":");
         }

@@ -6,9 +6,9 @@ use std::fmt::Write as _;
 use md5::Md5;
 use sha2::{Digest as _, Sha256};
 
-use super::hello::{ALPN, Numbers, SERVER_NAME};
-use crate::event::{Ja3, TlsClient, TlsServer};
-use crate::terms::{self, CipherSuite, TlsVersion, Transport, is_grease};
+use super::hello::{ALPN, FingerprintInput, SERVER_NAME};
+use crate::event::{Ja3Fingerprint, TlsClient, TlsServer};
+use crate::terms::{self, CipherSuite, TlsVersion, TransportProtocol, is_grease};
 
 /// Largest number in JA4's counts.
 const COUNT_LIMIT: usize = 99;
@@ -18,7 +18,7 @@ const JA4_DIGITS: usize = 12;
 
 /// Returns the JA3 of a client: version, cipher suites, extensions, groups and point formats, without
 /// GREASE.
-pub(super) fn ja3(client: &TlsClient, numbers: &Numbers) -> Ja3 {
+pub(super) fn ja3(client: &TlsClient, numbers: &FingerprintInput) -> Ja3Fingerprint {
     let mut string = String::with_capacity(256);
     let _ = write!(string, "{},", numbers.legacy_version);
     list(&mut string, ciphers(client));
@@ -32,19 +32,19 @@ pub(super) fn ja3(client: &TlsClient, numbers: &Numbers) -> Ja3 {
 }
 
 /// Returns the JA3S of a server: version, cipher suite and extensions.
-pub(super) fn ja3s(server: &TlsServer, legacy_version: u16) -> Ja3 {
+pub(super) fn ja3s(server: &TlsServer, legacy_version: u16) -> Ja3Fingerprint {
     let mut string = format!("{legacy_version},{},", server.cipher.0);
     list(&mut string, server.extensions.iter().copied());
     hashed(string)
 }
 
 /// Returns the JA4 of a client.
-pub(super) fn ja4(client: &TlsClient, numbers: &Numbers, transport: Transport) -> String {
+pub(super) fn ja4(client: &TlsClient, numbers: &FingerprintInput, transport: TransportProtocol) -> String {
     let mut ciphers: Vec<u16> = ciphers(client).collect();
     let mut extensions: Vec<u16> = without_grease(&client.extensions).collect();
     let domain = if extensions.contains(&SERVER_NAME) { 'd' } else { 'i' };
     let [first, last] = ends(&numbers.first_alpn);
-    let carrier = if transport == Transport::Udp { 'q' } else { 't' };
+    let carrier = if transport == TransportProtocol::Udp { 'q' } else { 't' };
     let mut ja4 = format!(
         "{carrier}{}{domain}{:02}{:02}{first}{last}",
         version(client.version),
@@ -85,8 +85,8 @@ fn list(text: &mut String, numbers: impl Iterator<Item = u16>) {
     }
 }
 
-fn hashed(string: String) -> Ja3 {
-    Ja3 { hash: terms::hexadecimal(&Md5::digest(&string)), string }
+fn hashed(string: String) -> Ja3Fingerprint {
+    Ja3Fingerprint { hash: terms::hexadecimal(&Md5::digest(&string)), string }
 }
 
 /// Returns numbers of four hexadecimal digits with commas between them.
@@ -153,11 +153,12 @@ mod tests {
     #[test]
     fn ja3_is_that_of_its_authors_examples() {
         let ciphers = [47, 53, 5, 10, 49161, 49162, 49171, 49172, 50, 56, 19, 4];
-        let numbers = Numbers { legacy_version: 769, point_formats: vec![0], ..Numbers::default() };
+        let numbers =
+            FingerprintInput { legacy_version: 769, point_formats: vec![0], ..FingerprintInput::default() };
         let found = ja3(&client(&ciphers, &[0, 10, 11], &[23, 24, 25], &[]), &numbers);
         assert_eq!(found.string, "769,47-53-5-10-49161-49162-49171-49172-50-56-19-4,0-10-11,23-24-25,0");
         assert_eq!(found.hash, "ada70206e40642a3e4461f35503241d5");
-        let numbers = Numbers { legacy_version: 769, ..Numbers::default() };
+        let numbers = FingerprintInput { legacy_version: 769, ..FingerprintInput::default() };
         let found = ja3(&client(&[4, 5, 10, 9, 100, 98, 3, 6, 19, 18, 99], &[], &[], &[]), &numbers);
         assert_eq!(found.hash, "de350869b8c85de67a350c8d186f11e6");
     }
@@ -176,16 +177,17 @@ mod tests {
         let algorithms = [0x0403, 0x0804, 0x0401, 0x0503, 0x0805, 0x0501, 0x0806, 0x0601];
         let mut client = client(&ciphers, &extensions, &[], &algorithms);
         client.version = TlsVersion(0x0304);
-        let numbers = Numbers { first_alpn: b"h2".to_vec(), ..Numbers::default() };
-        assert_eq!(ja4(&client, &numbers, Transport::Tcp), "t13d1516h2_8daaf6152771_e5627efa2ab1");
+        let numbers = FingerprintInput { first_alpn: b"h2".to_vec(), ..FingerprintInput::default() };
+        assert_eq!(ja4(&client, &numbers, TransportProtocol::Tcp), "t13d1516h2_8daaf6152771_e5627efa2ab1");
     }
 
     #[test]
     fn ja4_counts_to_99_and_says_zeros_for_nothing() {
-        let nothing = ja4(&TlsClient::default(), &Numbers::default(), Transport::Tcp);
+        let nothing = ja4(&TlsClient::default(), &FingerprintInput::default(), TransportProtocol::Tcp);
         assert_eq!(nothing, "t00i000000_000000000000_000000000000");
         let many: Vec<u16> = (1..200).collect();
-        let found = ja4(&client(&many, &many, &[], &[]), &Numbers::default(), Transport::Tcp);
+        let found =
+            ja4(&client(&many, &many, &[], &[]), &FingerprintInput::default(), TransportProtocol::Tcp);
         assert!(found.starts_with("t00i999900_"), "{found}");
     }
 

@@ -8,7 +8,7 @@ use tls_parser::{
 
 use super::fingerprint;
 use crate::event::{TlsClient, TlsServer};
-use crate::terms::{CipherSuite, TlsVersion, Transport, is_grease};
+use crate::terms::{CipherSuite, TlsVersion, TransportProtocol, is_grease};
 
 /// Numbers of extensions, IANA's registry.
 pub(super) const SERVER_NAME: u16 = 0;
@@ -28,7 +28,7 @@ const RETRY: [u8; 32] = [
 
 /// A server's answer to a client's hello.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum ServerHelloAnswer {
     /// Its own hello.
     Hello(TlsServer),
     /// A request for another one (`HelloRetryRequest`).
@@ -37,7 +37,7 @@ pub enum Answer {
 
 /// Numbers from which fingerprints are made, including GREASE.
 #[derive(Debug, Default)]
-pub(super) struct Numbers {
+pub(super) struct FingerprintInput {
     /// The version field, which newer clients freeze at 1.2.
     pub(super) legacy_version: u16,
     pub(super) point_formats: Vec<u8>,
@@ -46,12 +46,12 @@ pub(super) struct Numbers {
 }
 
 /// Parses the body of a `ClientHello` from TCP or (in QUIC) UDP; none if it is inconsistent.
-pub fn client(body: &[u8], transport: Transport) -> Option<TlsClient> {
+pub fn client(body: &[u8], transport: TransportProtocol) -> Option<TlsClient> {
     let (rest, hello) = parse_tls_handshake_client_hello(body).ok()?;
     if !rest.is_empty() {
         return None;
     }
-    let mut numbers = Numbers { legacy_version: hello.version.0, ..Numbers::default() };
+    let mut numbers = FingerprintInput { legacy_version: hello.version.0, ..FingerprintInput::default() };
     let mut client = TlsClient {
         version: TlsVersion(hello.version.0),
         ciphers: hello.ciphers.iter().map(|cipher| CipherSuite(cipher.0)).collect(),
@@ -68,13 +68,13 @@ pub fn client(body: &[u8], transport: Transport) -> Option<TlsClient> {
 }
 
 /// Parses the body of a `ServerHello`; none if it is inconsistent.
-pub fn server(body: &[u8]) -> Option<Answer> {
+pub fn server(body: &[u8]) -> Option<ServerHelloAnswer> {
     let (rest, hello) = parse_tls_handshake_server_hello(body).ok()?;
     if !rest.is_empty() {
         return None;
     }
     if hello.random == RETRY {
-        return Some(Answer::Retry);
+        return Some(ServerHelloAnswer::Retry);
     }
     let mut server = TlsServer {
         version: TlsVersion(hello.version.0),
@@ -94,12 +94,12 @@ pub fn server(body: &[u8]) -> Option<Answer> {
         }
     }
     server.ja3s = fingerprint::ja3s(&server, hello.version.0);
-    Some(Answer::Hello(server))
+    Some(ServerHelloAnswer::Hello(server))
 }
 
 impl TlsClient {
     /// Reads the wanted parts of an extension; ignores an extension that can't be read.
-    fn take(&mut self, number: u16, content: &[u8], numbers: &mut Numbers) {
+    fn take(&mut self, number: u16, content: &[u8], numbers: &mut FingerprintInput) {
         match number {
             SERVER_NAME => self.names.extend(names(content)),
             SUPPORTED_GROUPS => {

@@ -9,8 +9,8 @@ mod hello;
 mod records;
 
 pub use self::certificate::{certificates, chain, raw_chain};
-pub use self::hello::{Answer, client, server};
-pub use self::records::{MESSAGE_HEADER, MESSAGE_LIMIT, Piece, Records};
+pub use self::hello::{ServerHelloAnswer, client, server};
+pub use self::records::{MESSAGE_HEADER, MESSAGE_LIMIT, RecordPiece, RecordReader};
 
 use crate::event::TlsFacts;
 use crate::terms::Side;

@@ -18,7 +18,7 @@ pub const MESSAGE_LIMIT: usize = 131_396;
 
 /// Reader of one side's records.
 #[derive(Debug, Default)]
-pub struct Records {
+pub struct RecordReader {
     /// Number of bytes of the input that were read.
     at: usize,
     /// Bytes of handshake messages from the records.
@@ -29,7 +29,7 @@ pub struct Records {
 
 /// The next piece of the input.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Piece<'r> {
+pub enum RecordPiece<'r> {
     /// It is incomplete until the input has this number of bytes.
     More(usize),
     /// A handshake message: its type and its body.
@@ -44,37 +44,37 @@ pub enum Piece<'r> {
     Never,
 }
 
-impl Records {
+impl RecordReader {
     /// Returns the next piece of `input`. The input is everything that was sent and not taken yet; it
     /// grows with each call.
-    pub fn next(&mut self, input: &[u8]) -> Piece<'_> {
+    pub fn next(&mut self, input: &[u8]) -> RecordPiece<'_> {
         loop {
             match self.message() {
                 Ok(Some(message)) => {
                     self.given = message.end;
                     let (header, body) = message_in(&self.held, message);
-                    return Piece::Message(header, body);
+                    return RecordPiece::Message(header, body);
                 }
                 Ok(None) => {}
-                Err(()) => return Piece::Never,
+                Err(()) => return RecordPiece::Never,
             }
             let rest = input.get(self.at..).unwrap_or_default();
             let Some(([kind, major, _, high, low], behind)) = rest.split_first_chunk::<HEADER>() else {
-                return Piece::More(self.at + HEADER);
+                return RecordPiece::More(self.at + HEADER);
             };
             let length = usize::from(u16::from_be_bytes([*high, *low]));
             if *major != 3 || length > RECORD_LIMIT {
-                return Piece::Never;
+                return RecordPiece::Never;
             }
             let end = self.at + HEADER + length;
-            let Some(body) = behind.get(..length) else { return Piece::More(end) };
+            let Some(body) = behind.get(..length) else { return RecordPiece::More(end) };
             self.at = end;
             match (kind, body) {
                 (0x16, body) => self.hold(body),
-                (0x15, [level, description]) => return Piece::Alert(*level, *description),
-                (0x14, _) => return Piece::ChangeCipherSpec,
-                (0x15 | 0x17 | 0x18, _) => return Piece::Opaque,
-                _ => return Piece::Never,
+                (0x15, [level, description]) => return RecordPiece::Alert(*level, *description),
+                (0x14, _) => return RecordPiece::ChangeCipherSpec,
+                (0x15 | 0x17 | 0x18, _) => return RecordPiece::Opaque,
+                _ => return RecordPiece::Never,
             }
         }
     }
@@ -129,19 +129,19 @@ mod tests {
 
     /// All pieces of `octets`, shown byte by byte.
     fn pieces(octets: &[u8]) -> Vec<(u8, Vec<u8>)> {
-        let (mut records, mut pieces) = (Records::default(), Vec::new());
+        let (mut records, mut pieces) = (RecordReader::default(), Vec::new());
         for end in 0..=octets.len() {
             loop {
                 match records.next(&octets[..end]) {
-                    Piece::More(needed) => {
+                    RecordPiece::More(needed) => {
                         assert!(needed > end);
                         break;
                     }
-                    Piece::Message(kind, body) => pieces.push((kind, body.to_vec())),
-                    Piece::Alert(level, code) => pieces.push((0x15, vec![level, code])),
-                    Piece::ChangeCipherSpec => pieces.push((0x14, Vec::new())),
-                    Piece::Opaque => pieces.push((0x17, Vec::new())),
-                    Piece::Never => return pieces,
+                    RecordPiece::Message(kind, body) => pieces.push((kind, body.to_vec())),
+                    RecordPiece::Alert(level, code) => pieces.push((0x15, vec![level, code])),
+                    RecordPiece::ChangeCipherSpec => pieces.push((0x14, Vec::new())),
+                    RecordPiece::Opaque => pieces.push((0x17, Vec::new())),
+                    RecordPiece::Never => return pieces,
                 }
             }
         }
@@ -176,20 +176,20 @@ mod tests {
 
     #[test]
     fn a_message_longer_than_anybody_takes_is_none() {
-        let mut records = Records::default();
-        assert_eq!(records.next(&record(0x16, b"\x01\x02\x01\x45")), Piece::Never);
-        let mut records = Records::default();
-        assert_eq!(records.next(b"\x16\x03\x01\x48\x01"), Piece::Never);
+        let mut records = RecordReader::default();
+        assert_eq!(records.next(&record(0x16, b"\x01\x02\x01\x45")), RecordPiece::Never);
+        let mut records = RecordReader::default();
+        assert_eq!(records.next(b"\x16\x03\x01\x48\x01"), RecordPiece::Never);
     }
 
     #[test]
     fn what_was_taken_is_not_in_the_next_input() {
         let octets = [record(0x16, b"\x02\x00"), record(0x16, b"\x00\x01a")].concat();
-        let mut records = Records::default();
-        assert_eq!(records.next(&octets[..9]), Piece::More(12));
+        let mut records = RecordReader::default();
+        assert_eq!(records.next(&octets[..9]), RecordPiece::More(12));
         let used = records.take();
         assert_eq!(used, 7);
-        assert_eq!(records.next(&octets[used..]), Piece::Message(2, b"a"));
+        assert_eq!(records.next(&octets[used..]), RecordPiece::Message(2, b"a"));
         assert_eq!(records.take(), octets.len() - used);
     }
 }

@@ -2,34 +2,34 @@
 
 use super::decision::PacketInput;
 use super::outcome::FlowNotes;
-use crate::event::{FlowEnd, FlowRecord, FlowState, FlowVerdict, Side, Timestamp, Volume};
-use crate::flow::{Class, End, Flow, FlowId, Ruling};
+use crate::event::{FlowEnd, FlowRecord, FlowState, FlowVerdict, Side, Timestamp, TrafficVolume};
+use crate::flow::{Flow, FlowClass, FlowDecision, FlowId, KeyEnd};
 use crate::packet::Segment;
 
 /// One flow's account.
 #[derive(Debug, Default)]
-struct Account {
+struct FlowAccount {
     /// Time at which the flow began, which tells it from others in its place; zero where there is none.
     started: Timestamp,
     last: Timestamp,
-    volumes: [Volume; 2],
+    volumes: [TrafficVolume; 2],
     flags: [u8; 2],
     /// SYNs that may turn out to have been the next connection's.
-    reopening: Option<(End, Volume)>,
+    reopening: Option<(KeyEnd, TrafficVolume)>,
     notes: FlowNotes,
     told: bool,
 }
 
 /// The accounts, in the order of the flow table's places.
 #[derive(Debug, Default)]
-pub(super) struct Accounts(Vec<Account>);
+pub(super) struct FlowAccounts(Vec<FlowAccount>);
 
-impl Accounts {
+impl FlowAccounts {
     /// Counts a packet of a flow.
     pub(super) fn count<C>(
         &mut self,
         (id, flow): (FlowId, &Flow<C>),
-        from: End,
+        from: KeyEnd,
         segment: &Segment<'_>,
         packet: &PacketInput<'_>,
     ) {
@@ -39,7 +39,7 @@ impl Accounts {
         let flags = segment.flags();
         // One that is sent again begins nothing: its sender has said nothing else yet.
         if flags.syn() && !flags.ack() && account.flags[from as usize] & !SYN != 0 {
-            let (_, volume) = account.reopening.get_or_insert((from, Volume::default()));
+            let (_, volume) = account.reopening.get_or_insert((from, TrafficVolume::default()));
             volume.add(octets);
         }
         account.volumes[from as usize].add(octets);
@@ -69,14 +69,19 @@ impl Accounts {
     }
 
     /// The record of a flow that goes on without being counted.
-    pub(super) fn record<C>(&mut self, id: FlowId, flow: &Flow<C>, terms: Terms) -> FlowRecord {
+    pub(super) fn record<C>(&mut self, id: FlowId, flow: &Flow<C>, terms: RecordContext) -> FlowRecord {
         let account = self.of(id, flow);
         account.told = true;
         account.record(flow, terms)
     }
 
     /// The record of a flow that is about to be forgotten; none where it was told.
-    pub(super) fn close<C>(&mut self, id: FlowId, flow: &Flow<C>, terms: Terms) -> Option<FlowRecord> {
+    pub(super) fn close<C>(
+        &mut self,
+        id: FlowId,
+        flow: &Flow<C>,
+        terms: RecordContext,
+    ) -> Option<FlowRecord> {
         let account = std::mem::take(self.of(id, flow));
         (!account.told).then(|| account.record(flow, terms))
     }
@@ -86,10 +91,10 @@ impl Accounts {
         &mut self,
         id: FlowId,
         flow: &Flow<C>,
-        terms: Terms,
-    ) -> (Option<FlowRecord>, Reopened) {
+        terms: RecordContext,
+    ) -> (Option<FlowRecord>, UnassignedSyns) {
         let account = self.of(id, flow);
-        let reopened = Reopened(account.reopening.take());
+        let reopened = UnassignedSyns(account.reopening.take());
         if let Some((from, volume)) = reopened.0 {
             account.volumes[from as usize].take(volume);
         }
@@ -97,7 +102,12 @@ impl Accounts {
     }
 
     /// Counts what belongs to the flow that began in another one's place.
-    pub(super) fn begin_anew<C>(&mut self, id: FlowId, flow: &Flow<C>, Reopened(opening): Reopened) {
+    pub(super) fn begin_anew<C>(
+        &mut self,
+        id: FlowId,
+        flow: &Flow<C>,
+        UnassignedSyns(opening): UnassignedSyns,
+    ) {
         let account = self.of(id, flow);
         if let Some((from, volume)) = opening {
             account.volumes[from as usize] = volume;
@@ -105,14 +115,15 @@ impl Accounts {
         }
     }
 
-    fn of<C>(&mut self, id: FlowId, flow: &Flow<C>) -> &mut Account {
+    fn of<C>(&mut self, id: FlowId, flow: &Flow<C>) -> &mut FlowAccount {
         let place = id.place();
         if self.0.len() <= place {
-            self.0.resize_with(place + 1, Account::default);
+            self.0.resize_with(place + 1, FlowAccount::default);
         }
         let account = &mut self.0[place];
         if account.started != flow.started() {
-            *account = Account { started: flow.started(), last: flow.started(), ..Account::default() };
+            *account =
+                FlowAccount { started: flow.started(), last: flow.started(), ..FlowAccount::default() };
         }
         account
     }
@@ -123,21 +134,21 @@ const SYN: u8 = 0x02;
 
 /// SYNs that were counted before it was known whose they are.
 #[derive(Debug)]
-pub(super) struct Reopened(Option<(End, Volume)>);
+pub(super) struct UnassignedSyns(Option<(KeyEnd, TrafficVolume)>);
 
 /// What a record says beside the account.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Terms {
+pub(super) struct RecordContext {
     pub(super) end: FlowEnd,
     /// True if decided flows go by without being seen here.
     pub(super) hands_over: bool,
 }
 
-impl Account {
-    fn record<C>(&self, flow: &Flow<C>, Terms { end, hands_over }: Terms) -> FlowRecord {
+impl FlowAccount {
+    fn record<C>(&self, flow: &Flow<C>, RecordContext { end, hands_over }: RecordContext) -> FlowRecord {
         let [client, server] = [Side::Client, Side::Server].map(|side| flow.end(side) as usize);
         let blocked = flow.ruling.blocks();
-        let handed_over = hands_over && flow.ruling == Ruling::Passed && flow.label == 0;
+        let handed_over = hands_over && flow.ruling == FlowDecision::Passed && flow.label == 0;
         let (reason, rule) = match self.notes.dropped.clone().filter(|_| blocked) {
             Some((reason, rule)) => (Some(reason), rule),
             None => (None, None),
@@ -145,7 +156,7 @@ impl Account {
         let state = match flow.class() {
             _ if flow.is_closed() => FlowState::Closed,
             _ if handed_over => FlowState::Bypassed,
-            Class::Opening | Class::Unconfirmed => FlowState::New,
+            FlowClass::Opening | FlowClass::Unconfirmed => FlowState::New,
             _ => FlowState::Established,
         };
         FlowRecord {
@@ -158,10 +169,10 @@ impl Account {
             state,
             end,
             verdict: match flow.ruling {
-                Ruling::Undecided => FlowVerdict::Undecided,
-                Ruling::Passed => FlowVerdict::Passed,
-                Ruling::Blocked | Ruling::Refused => FlowVerdict::Blocked,
-                Ruling::Rejected => FlowVerdict::Rejected,
+                FlowDecision::Undecided => FlowVerdict::Undecided,
+                FlowDecision::Passed => FlowVerdict::Passed,
+                FlowDecision::Blocked | FlowDecision::Refused => FlowVerdict::Blocked,
+                FlowDecision::Rejected => FlowVerdict::Rejected,
             },
             reason,
             rule,

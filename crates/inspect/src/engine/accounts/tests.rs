@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use crate::engine::Decision;
 use crate::engine::testing::{Conversation, Setup};
-use crate::event::{DropReason, EventKind, FlowEnd, FlowRecord, FlowState, FlowVerdict, Protocol, Volume};
+use crate::event::{
+    DropReason, EventKind, FlowEnd, FlowRecord, FlowState, FlowVerdict, Protocol, TrafficVolume,
+};
 use crate::flow::Anomaly;
-use crate::packet::Flags;
+use crate::packet::TcpFlags;
 
 const REJECT_OLD_SSH: &str = r#"
 [[rule]]
@@ -40,8 +42,8 @@ fn finish(talk: &mut Conversation) {
     engine.finish(*now, events);
 }
 
-fn volume(packets: u64, payload: u64) -> Volume {
-    Volume { packets, octets: packets * HEADERS + payload }
+fn volume(packets: u64, payload: u64) -> TrafficVolume {
+    TrafficVolume { packets, octets: packets * HEADERS + payload }
 }
 
 #[test]
@@ -52,10 +54,10 @@ fn every_packet_of_a_flow_is_in_its_record() {
     talk.client(client);
     talk.acknowledge(false);
     talk.client(&[0; 100]);
-    talk.send(true, Flags::ACK | Flags::FIN, b"");
+    talk.send(true, TcpFlags::ACK | TcpFlags::FIN, b"");
     talk.wait(Duration::from_secs(1));
     assert!(records(&talk).is_empty(), "it is not over yet");
-    talk.send(false, Flags::RST | Flags::ACK, b"");
+    talk.send(false, TcpFlags::RST | TcpFlags::ACK, b"");
     talk.wait(Duration::from_secs(60));
     let [record] = &records(&talk)[..] else { panic!("one record: {:?}", talk.events) };
     // SYN, the handshake's last acknowledgement, two of data, FIN.
@@ -115,7 +117,7 @@ fn what_the_kernel_passes_on_is_said_not_to_be_counted() {
 fn a_connection_with_the_same_ports_has_a_record_of_its_own() {
     let mut talk = recording("").open();
     talk.client(b"x");
-    talk.send(true, Flags::RST, b"");
+    talk.send(true, TcpFlags::RST, b"");
     talk.handshake();
     finish(&mut talk);
     let [first, second] = &records(&talk)[..] else { panic!("two records: {:?}", talk.events) };
@@ -136,7 +138,7 @@ fn a_flow_that_gives_way_is_told_and_a_syn_alone_is_new() {
     let [first, second] = &records(&talk)[..] else { panic!("two records: {:?}", talk.events) };
     assert_eq!((first.end, first.state), (FlowEnd::Forced, FlowState::Established));
     assert_eq!((second.end, second.state), (FlowEnd::Shutdown, FlowState::New));
-    assert_eq!((second.to_server, second.to_client), (volume(1, 0), Volume::default()));
+    assert_eq!((second.to_server, second.to_client), (volume(1, 0), TrafficVolume::default()));
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! One way for a flow to be what its policy allows: whether each side's first bytes are those of a
 //! protocol, told at the earliest byte that they are not.
 
-use crate::banner::other::Fit;
-use crate::rules::Allowed;
-use crate::terms::{Dialect, Greeting, Side};
+use crate::banner::other::SignatureFit;
+use crate::rules::PolicyProtocol;
+use crate::terms::{GreetingDialect, GreetingProtocol, Side};
 
 /// What SSH begins with, RFC 4253 section 4.2. Lines before it are nothing that a policy allows.
 const IDENTIFICATION: &[u8] = b"SSH-";
@@ -18,23 +18,23 @@ const METHOD_LIMIT: u8 = 24;
 #[derive(Debug)]
 pub(super) struct AllowedProtocol {
     /// None is anything that is not read, for a rule about that.
-    pub(super) shape: Option<Allowed>,
+    pub(super) shape: Option<PolicyProtocol>,
     /// The position of the rule that must match besides, among those of the policy.
     pub(super) rule: Option<usize>,
-    client: Fit,
-    server: Fit,
+    client: SignatureFit,
+    server: SignatureFit,
     request: RequestLine,
 }
 
 impl AllowedProtocol {
-    pub(super) fn new(shape: Option<Allowed>, rule: Option<usize>) -> Self {
-        let (client, server) = (Fit::More, Fit::More);
+    pub(super) fn new(shape: Option<PolicyProtocol>, rule: Option<usize>) -> Self {
+        let (client, server) = (SignatureFit::More, SignatureFit::More);
         Self { shape, rule, client, server, request: RequestLine::default() }
     }
 
     /// Takes the next bytes of a side; `first` are its first bytes, these among them.
     pub(super) fn take_bytes(&mut self, from: Side, octets: &[u8], first: &[u8]) {
-        if self.of(from) == Fit::More {
+        if self.of(from) == SignatureFit::More {
             let fit = self.fit(from, octets, first);
             match from {
                 Side::Client => self.client = fit,
@@ -43,59 +43,67 @@ impl AllowedProtocol {
         }
     }
 
-    fn fit(&mut self, from: Side, octets: &[u8], first: &[u8]) -> Fit {
+    fn fit(&mut self, from: Side, octets: &[u8], first: &[u8]) -> SignatureFit {
         match (self.shape, from) {
-            (None | Some(Allowed::Any), _) => Fit::Yes,
-            (Some(Allowed::Ssh), _) => begins(first, IDENTIFICATION),
-            (Some(Allowed::Http), Side::Client) => self.request.read(octets),
-            (Some(Allowed::Http), Side::Server) => begins(first, STATUS_LINE),
-            (Some(Allowed::Greeting(greeting)), Side::Server) => greets(greeting, first),
+            (None | Some(PolicyProtocol::Any), _) => SignatureFit::Yes,
+            (Some(PolicyProtocol::Ssh), _) => begins(first, IDENTIFICATION),
+            (Some(PolicyProtocol::Http), Side::Client) => self.request.read(octets),
+            (Some(PolicyProtocol::Http), Side::Server) => begins(first, STATUS_LINE),
+            (Some(PolicyProtocol::Greeting(greeting)), Side::Server) => greets(greeting, first),
             // RFC 5321 section 3.1 and its like: a client waits for the greeting.
-            (Some(Allowed::Greeting(_)), Side::Client) if self.server == Fit::Yes => Fit::Yes,
-            (Some(Allowed::Greeting(_)), Side::Client) => Fit::No,
+            (Some(PolicyProtocol::Greeting(_)), Side::Client) if self.server == SignatureFit::Yes => {
+                SignatureFit::Yes
+            }
+            (Some(PolicyProtocol::Greeting(_)), Side::Client) => SignatureFit::No,
             // Who speaks to what is known to be allowed, or answers it, may say what he likes.
-            (Some(Allowed::Other(_)), side) if self.of(side.other()) == Fit::Yes => Fit::Yes,
-            (Some(Allowed::Other(name)), side) if name.is_told_by(side) => name.fit(side, first),
-            (Some(Allowed::Other(_)), _) => Fit::No,
+            (Some(PolicyProtocol::Other(_)), side) if self.of(side.other()) == SignatureFit::Yes => {
+                SignatureFit::Yes
+            }
+            (Some(PolicyProtocol::Other(name)), side) if name.is_told_by(side) => name.fit(side, first),
+            (Some(PolicyProtocol::Other(_)), _) => SignatureFit::No,
         }
     }
 
     /// The server's greeting was read, and is of this protocol.
-    pub(super) fn greeted(&mut self, greeting: Greeting) {
-        if let Some(Allowed::Greeting(allowed)) = self.shape {
-            self.server = if allowed == greeting { Fit::Yes } else { Fit::No };
+    pub(super) fn greeted(&mut self, greeting: GreetingProtocol) {
+        if let Some(PolicyProtocol::Greeting(allowed)) = self.shape {
+            self.server = if allowed == greeting { SignatureFit::Yes } else { SignatureFit::No };
         }
     }
 
     /// A side begins afresh.
     pub(super) fn rewind(&mut self, side: Side) {
         match side {
-            Side::Client => (self.client, self.request) = (Fit::More, RequestLine::default()),
-            Side::Server => self.server = Fit::More,
+            Side::Client => (self.client, self.request) = (SignatureFit::More, RequestLine::default()),
+            Side::Server => self.server = SignatureFit::More,
         }
     }
 
     /// True if a side is something else.
     pub(super) fn is_out(&self) -> bool {
-        self.client == Fit::No || self.server == Fit::No
+        self.client == SignatureFit::No || self.server == SignatureFit::No
     }
 
     /// True if the flow is what is allowed, as far as bytes tell.
     pub(super) fn is_sure(&self) -> bool {
         match self.shape {
-            None | Some(Allowed::Any) => true,
-            Some(Allowed::Ssh | Allowed::Http) => self.client == Fit::Yes && self.server == Fit::Yes,
-            Some(Allowed::Greeting(_)) => self.server == Fit::Yes,
-            Some(Allowed::Other(_)) => self.client == Fit::Yes || self.server == Fit::Yes,
+            None | Some(PolicyProtocol::Any) => true,
+            Some(PolicyProtocol::Ssh | PolicyProtocol::Http) => {
+                self.client == SignatureFit::Yes && self.server == SignatureFit::Yes
+            }
+            Some(PolicyProtocol::Greeting(_)) => self.server == SignatureFit::Yes,
+            Some(PolicyProtocol::Other(_)) => {
+                self.client == SignatureFit::Yes || self.server == SignatureFit::Yes
+            }
         }
     }
 
     /// True if the client's request line of HTTP was read.
     pub(super) const fn is_requested(&self) -> bool {
-        matches!((self.shape, self.client), (Some(Allowed::Http), Fit::Yes))
+        matches!((self.shape, self.client), (Some(PolicyProtocol::Http), SignatureFit::Yes))
     }
 
-    const fn of(&self, side: Side) -> Fit {
+    const fn of(&self, side: Side) -> SignatureFit {
         match side {
             Side::Client => self.client,
             Side::Server => self.server,
@@ -104,30 +112,30 @@ impl AllowedProtocol {
 }
 
 /// Whether `octets` begin with `wanted`, as far as they go.
-fn begins(octets: &[u8], wanted: &[u8]) -> Fit {
+fn begins(octets: &[u8], wanted: &[u8]) -> SignatureFit {
     if octets.starts_with(wanted) {
-        Fit::Yes
+        SignatureFit::Yes
     } else if wanted.starts_with(octets) {
-        Fit::More
+        SignatureFit::More
     } else {
-        Fit::No
+        SignatureFit::No
     }
 }
 
 /// Whether a server's first bytes can be a greeting; that they are one, and whose, is told once it was read.
-fn greets(greeting: Greeting, first: &[u8]) -> Fit {
+fn greets(greeting: GreetingProtocol, first: &[u8]) -> SignatureFit {
     let possible = greeting.openings().iter().any(|opening| {
         let opening = opening.as_bytes();
         let length = first.len().min(opening.len());
         let same = first.get(..length).zip(opening.get(..length));
         let behind = match first.get(opening.len()) {
             None | Some(b' ' | b'\r' | b'\n') => true,
-            Some(b'-') => greeting.dialect() == Dialect::Code,
+            Some(b'-') => greeting.dialect() == GreetingDialect::Code,
             Some(_) => false,
         };
         behind && same.is_some_and(|(first, opening)| first.eq_ignore_ascii_case(opening))
     });
-    if possible { Fit::More } else { Fit::No }
+    if possible { SignatureFit::More } else { SignatureFit::No }
 }
 
 /// How far a request line of HTTP/1.x was read, RFC 9112 section 3: byte by byte, so that its length does
@@ -153,15 +161,15 @@ impl Default for RequestLine {
 }
 
 impl RequestLine {
-    fn read(&mut self, octets: &[u8]) -> Fit {
+    fn read(&mut self, octets: &[u8]) -> SignatureFit {
         for octet in octets {
             match self.next(*octet) {
                 Ok(Some(next)) => *self = next,
-                Ok(None) => return Fit::Yes,
-                Err(()) => return Fit::No,
+                Ok(None) => return SignatureFit::Yes,
+                Err(()) => return SignatureFit::No,
             }
         }
-        Fit::More
+        SignatureFit::More
     }
 
     /// Where it stands behind one more byte; none behind its end.
@@ -189,9 +197,9 @@ impl RequestLine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::banner::other::Name;
+    use crate::banner::other::OtherProtocol;
 
-    fn told(shape: Allowed, said: &[(Side, &[u8])]) -> (bool, bool) {
+    fn told(shape: PolicyProtocol, said: &[(Side, &[u8])]) -> (bool, bool) {
         let mut way = AllowedProtocol::new(Some(shape), None);
         let mut first = [Vec::new(), Vec::new()];
         for (from, octets) in said {
@@ -207,20 +215,25 @@ mod tests {
     #[test]
     fn what_is_allowed_is_sure_and_what_is_not_is_out_at_its_first_strange_octet() {
         use Side::{Client, Server};
-        let tls = Allowed::Other(Name::named("tls").unwrap());
-        let smtp = Allowed::Greeting(Greeting::named("smtp").unwrap());
+        let tls = PolicyProtocol::Other(OtherProtocol::named("tls").unwrap());
+        let smtp = PolicyProtocol::Greeting(GreetingProtocol::named("smtp").unwrap());
         for (shape, said, sure, out) in [
-            (Allowed::Ssh, &[(Server, &b"SSH-2.0-x"[..]), (Client, b"SSH-2.0-y")][..], true, false),
-            (Allowed::Ssh, &[(Server, b"SSH-2.0-x")], false, false),
-            (Allowed::Ssh, &[(Server, b"SSH-2.0-x"), (Client, b"G")], false, true),
-            (Allowed::Ssh, &[(Server, b"220 lines\r\nSSH-2.0-x")], false, true),
-            (Allowed::Http, &[(Client, b"GET / HTTP/1.1\r\n")], false, false),
-            (Allowed::Http, &[(Client, b"GET /a%20b HTTP/1.0\n"), (Server, b"HTTP/1.1 200")], true, false),
-            (Allowed::Http, &[(Client, b"GET /\r")], false, true),
-            (Allowed::Http, &[(Client, b"OPTIONS sip:x S")], false, true),
-            (Allowed::Http, &[(Client, b"PRI * HTTP/2")], false, true),
-            (Allowed::Http, &[(Client, b"GET / HTTP/1.1\n"), (Server, b"R")], false, true),
-            (Allowed::Http, &[(Client, b"0")], false, true),
+            (PolicyProtocol::Ssh, &[(Server, &b"SSH-2.0-x"[..]), (Client, b"SSH-2.0-y")][..], true, false),
+            (PolicyProtocol::Ssh, &[(Server, b"SSH-2.0-x")], false, false),
+            (PolicyProtocol::Ssh, &[(Server, b"SSH-2.0-x"), (Client, b"G")], false, true),
+            (PolicyProtocol::Ssh, &[(Server, b"220 lines\r\nSSH-2.0-x")], false, true),
+            (PolicyProtocol::Http, &[(Client, b"GET / HTTP/1.1\r\n")], false, false),
+            (
+                PolicyProtocol::Http,
+                &[(Client, b"GET /a%20b HTTP/1.0\n"), (Server, b"HTTP/1.1 200")],
+                true,
+                false,
+            ),
+            (PolicyProtocol::Http, &[(Client, b"GET /\r")], false, true),
+            (PolicyProtocol::Http, &[(Client, b"OPTIONS sip:x S")], false, true),
+            (PolicyProtocol::Http, &[(Client, b"PRI * HTTP/2")], false, true),
+            (PolicyProtocol::Http, &[(Client, b"GET / HTTP/1.1\n"), (Server, b"R")], false, true),
+            (PolicyProtocol::Http, &[(Client, b"0")], false, true),
             (smtp, &[(Server, b"220 mail")], false, false),
             (smtp, &[(Server, b"2200")], false, true),
             (smtp, &[(Client, b"E")], false, true),

@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use crate::banner::other::{FIRST_OCTETS, Naming, OtherBanner, UNKNOWN, name, settle};
-use crate::banner::{Banner, Progress, Recognition, greeting, recognise, ssh};
-use crate::engine::dialogue::{Finding, FindingSink, FoundBanner, Matched};
-use crate::engine::judge::Judge;
-use crate::event::{Application, OtherFacts, Protocol, Side};
-use crate::rules::Stage;
+use crate::banner::other::{FIRST_OCTETS, OtherBanner, ProtocolNaming, UNKNOWN, name, settle};
+use crate::banner::{Banner, ParseProgress, ProtocolRecognition, greeting, recognise, ssh};
+use crate::engine::dialogue::{DialogueFinding, FindingSink, FoundBanner, MatchedRules};
+use crate::engine::judge::BannerInspector;
+use crate::event::{ApplicationFacts, OtherFacts, Protocol, Side};
+use crate::rules::BannerStage;
 
 /// What each side said first.
 #[derive(Debug, Default)]
@@ -18,7 +18,7 @@ pub(super) struct FirstBytes {
     /// Who spoke first.
     pub(super) from: Option<Side>,
     /// Which rules matched.
-    matched: Matched,
+    matched: MatchedRules,
     /// The flow was told as one that is not read.
     told: bool,
 }
@@ -27,8 +27,8 @@ pub(super) struct FirstBytes {
 #[derive(Debug)]
 struct SideBytes {
     octets: Vec<u8>,
-    /// What so many of them are called: final but for [`Naming::More`].
-    naming: Naming,
+    /// What so many of them are called: final but for [`ProtocolNaming::More`].
+    naming: ProtocolNaming,
     looked: usize,
     /// How many of them the rules were asked about.
     asked: usize,
@@ -36,14 +36,14 @@ struct SideBytes {
 
 impl Default for SideBytes {
     fn default() -> Self {
-        Self { octets: Vec::new(), naming: Naming::More, looked: 0, asked: 0 }
+        Self { octets: Vec::new(), naming: ProtocolNaming::More, looked: 0, asked: 0 }
     }
 }
 
 impl SideBytes {
     /// What they are called; looked for where there are more of them than the last time.
-    fn naming(&mut self, from: Side) -> Naming {
-        if self.naming == Naming::More && self.looked < self.octets.len() {
+    fn naming(&mut self, from: Side) -> ProtocolNaming {
+        if self.naming == ProtocolNaming::More && self.looked < self.octets.len() {
             self.looked = self.octets.len();
             self.naming = name(from, &self.octets);
         }
@@ -79,7 +79,7 @@ impl FirstBytes {
     }
 
     /// What the bytes of a side are called.
-    pub(super) fn naming(&mut self, side: Side) -> Naming {
+    pub(super) fn naming(&mut self, side: Side) -> ProtocolNaming {
         self.side_mut(side).naming(side)
     }
 
@@ -98,19 +98,19 @@ impl FirstBytes {
     pub(super) fn is_settled(&mut self) -> bool {
         let Some(first) = self.from else { return true };
         match self.naming(first) {
-            Naming::Named(_) => true,
-            Naming::More => self.of(first).len() >= FIRST_OCTETS,
-            Naming::Unknown => {
+            ProtocolNaming::Named(_) => true,
+            ProtocolNaming::More => self.of(first).len() >= FIRST_OCTETS,
+            ProtocolNaming::Unknown => {
                 let other = first.other();
-                self.of(other).is_empty() || self.naming(other) != Naming::More
+                self.of(other).is_empty() || self.naming(other) != ProtocolNaming::More
             }
         }
     }
 
     /// Asks the rules about a side whose first bytes have a name, as often as there are more of them.
-    pub(super) fn ask_named(&mut self, judge: &mut Judge<'_>) {
+    pub(super) fn ask_named(&mut self, judge: &mut BannerInspector<'_>) {
         for side in [Side::Client, Side::Server] {
-            if matches!(self.naming(side), Naming::Named(_)) {
+            if matches!(self.naming(side), ProtocolNaming::Named(_)) {
                 self.ask(side, judge);
             }
         }
@@ -118,23 +118,23 @@ impl FirstBytes {
 
     /// Nothing was recognised: tells the flow by its first bytes, once, and asks the rules about what they
     /// were not asked about.
-    pub(super) fn conclude(&mut self, judge: &mut Judge<'_>) {
+    pub(super) fn conclude(&mut self, judge: &mut BannerInspector<'_>) {
         if self.told || self.from.is_none() {
             return;
         }
         self.told = true;
         let facts = Arc::new(self.facts());
         if let Some(from) = facts.from {
-            judge.take(Finding::Seen(Protocol::Other, from));
+            judge.take(DialogueFinding::Seen(Protocol::Other, from));
         }
-        judge.take(Finding::Exchange(Application::Other(facts), None));
+        judge.take(DialogueFinding::Exchange(ApplicationFacts::Other(facts), None));
         for side in [Side::Client, Side::Server] {
             self.ask(side, judge);
         }
     }
 
     /// Asks the rules about all that a side said first, where that is more than before.
-    fn ask(&mut self, side: Side, judge: &mut Judge<'_>) {
+    fn ask(&mut self, side: Side, judge: &mut BannerInspector<'_>) {
         let length = self.of(side).len();
         if std::mem::replace(&mut self.side_mut(side).asked, length) >= length
             || !judge.settings.rules.needs().other
@@ -142,14 +142,14 @@ impl FirstBytes {
             return;
         }
         let mut matched = std::mem::take(&mut self.matched);
-        judge.take(Finding::Banner(FoundBanner {
+        judge.take(DialogueFinding::Banner(FoundBanner {
             banner: &Banner::Other(OtherBanner::settled(side, self.of(side))),
-            stage: Stage::Whole,
+            stage: BannerStage::Whole,
             request: None,
             product: None,
             transaction: None,
             matched: &mut matched,
-            facts: &|| Application::Other(Arc::new(self.facts())),
+            facts: &|| ApplicationFacts::Other(Arc::new(self.facts())),
         }));
         self.matched = matched;
     }
@@ -198,11 +198,11 @@ fn read_protocol(side: Side, octets: &[u8], port: u16) -> Option<&'static str> {
     if octets.starts_with(ssh::PREFIX) {
         return Some(Protocol::Ssh.name());
     }
-    if recognise(side, octets) == Recognition::Http {
+    if recognise(side, octets) == ProtocolRecognition::Http {
         return Some(Protocol::Http.name());
     }
     match (side, greeting::parse(octets, port)) {
-        (Side::Server, Progress::Done { value, .. }) => Some(value.greeting.name()),
+        (Side::Server, ParseProgress::Done { value, .. }) => Some(value.greeting.name()),
         _ => None,
     }
 }

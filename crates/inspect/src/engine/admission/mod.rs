@@ -14,28 +14,28 @@ use std::sync::Arc;
 
 use self::allowed_protocol::AllowedProtocol;
 use self::first_bytes::FirstBytes;
-use super::judge::Judge;
-use super::outcome::Outcome;
+use super::judge::BannerInspector;
+use super::outcome::PacketOutcome;
 use crate::banner::Banner;
-use crate::banner::other::{FIRST_OCTETS, Naming, OtherBanner};
-use crate::event::{Endpoints, OtherFacts, Protocol, Side};
-use crate::rules::{Opinion, Policy, RuleSet, Stage};
+use crate::banner::other::{FIRST_OCTETS, OtherBanner, ProtocolNaming};
+use crate::event::{FlowEndpoints, OtherFacts, Protocol, Side};
+use crate::rules::{BannerStage, Policy, PolicyRuleResult, RuleSet};
 
 /// What is known of one flow.
 #[derive(Debug, Default)]
-pub(super) struct Admission {
+pub(super) struct FlowAdmission {
     first: FirstBytes,
     /// What was recognised and told last: the flow is none of those that are not read.
     said: Option<Protocol>,
     begun: bool,
     /// It is none that is read, and what was said so far does not tell its name.
     nameless: bool,
-    gate: Option<Box<Gate>>,
+    gate: Option<Box<PendingAdmission>>,
 }
 
 /// A flow that is not known yet to be what its policy allows.
 #[derive(Debug)]
-struct Gate {
+struct PendingAdmission {
     policy: Arc<Policy>,
     /// What it may yet be.
     ways: Vec<AllowedProtocol>,
@@ -43,12 +43,12 @@ struct Gate {
     /// before its answer comes.
     octets: u64,
     /// What rules that the policy names have said and was not considered yet.
-    opinions: Vec<(usize, Opinion)>,
+    opinions: Vec<(usize, PolicyRuleResult)>,
 }
 
-impl Admission {
+impl FlowAdmission {
     /// Finds the policy of a flow, once.
-    pub(super) fn begin(&mut self, rules: &RuleSet, ends: impl FnOnce() -> Endpoints, from_start: bool) {
+    pub(super) fn begin(&mut self, rules: &RuleSet, ends: impl FnOnce() -> FlowEndpoints, from_start: bool) {
         if std::mem::replace(&mut self.begun, true) || rules.policies().is_empty() {
             return;
         }
@@ -56,7 +56,7 @@ impl Admission {
         if policy.allows_any() || (!from_start && !policy.judges_midstream()) {
             return;
         }
-        self.gate = Some(Box::new(Gate::new(Arc::clone(policy), rules)));
+        self.gate = Some(Box::new(PendingAdmission::new(Arc::clone(policy), rules)));
     }
 
     /// Takes the next bytes of a side, in order.
@@ -105,7 +105,7 @@ impl Admission {
     }
 
     /// Remembers what judging led to, whether or not more of the segment is asked for.
-    pub(super) fn observe(&mut self, outcome: &mut Outcome) {
+    pub(super) fn observe(&mut self, outcome: &mut PacketOutcome) {
         self.said = outcome.recognised.or(self.said);
         if let Some(gate) = &mut self.gate {
             gate.opinions.append(&mut outcome.opinions);
@@ -114,7 +114,7 @@ impl Admission {
 
     /// Draws the conclusions of what was read of a segment. Nothing more will be read where the flow is
     /// `decided`, and it is none that is read where it is `foreign`.
-    pub(super) fn review(&mut self, decided: bool, foreign: bool, judge: &mut Judge<'_>) {
+    pub(super) fn review(&mut self, decided: bool, foreign: bool, judge: &mut BannerInspector<'_>) {
         // What begins like TLS has a name beside what was read of it.
         if judge.settings.rules.needs().other && self.said.is_none_or(|said| said == Protocol::Tls) {
             self.first.ask_named(judge);
@@ -133,7 +133,7 @@ impl Admission {
     }
 
     /// Stops a flow that is not known to be allowed and can't be waited for; false where it may pass.
-    pub(super) fn refuse(&mut self, judge: &mut Judge<'_>) -> bool {
+    pub(super) fn refuse(&mut self, judge: &mut BannerInspector<'_>) -> bool {
         let Some(gate) = self.gate.take() else { return false };
         let facts = self.first.facts_of_any(judge.flow.server_port());
         judge.refuse(&gate.policy, facts);
@@ -141,7 +141,7 @@ impl Admission {
     }
 
     /// Tells a flow in which nothing was recognised; nothing more will be read.
-    pub(super) fn conclude(&mut self, judge: &mut Judge<'_>) {
+    pub(super) fn conclude(&mut self, judge: &mut BannerInspector<'_>) {
         self.observe(&mut judge.outcome);
         if self.said.is_none() {
             self.first.conclude(judge);
@@ -164,7 +164,7 @@ impl Admission {
     }
 }
 
-impl Gate {
+impl PendingAdmission {
     fn new(policy: Arc<Policy>, rules: &RuleSet) -> Self {
         let allowed = policy.allow().iter().map(|allowed| AllowedProtocol::new(Some(*allowed), None));
         let named = policy.allow_rules().enumerate().filter_map(|(at, (index, id))| {
@@ -181,18 +181,24 @@ impl Gate {
     }
 
     /// Takes out the ways that the flow can't go any more, and the rule of one that has matched.
-    fn consider(&mut self, said: Option<Protocol>, decided: bool, first: &mut FirstBytes, judge: &Judge<'_>) {
+    fn consider(
+        &mut self,
+        said: Option<Protocol>,
+        decided: bool,
+        first: &mut FirstBytes,
+        judge: &BannerInspector<'_>,
+    ) {
         if let Some(Protocol::Greeting(greeting)) = said {
             self.ways.iter_mut().for_each(|way| way.greeted(greeting));
         }
         for (rule, opinion) in std::mem::take(&mut self.opinions) {
             let own = |way: &AllowedProtocol| way.rule == Some(rule);
             match opinion {
-                Opinion::Matches => {
+                PolicyRuleResult::Matches => {
                     self.ways.iter_mut().filter(|way| own(way)).for_each(|way| way.rule = None);
                 }
-                Opinion::Differs => self.ways.retain(|way| !own(way)),
-                Opinion::Silent => {}
+                PolicyRuleResult::Differs => self.ways.retain(|way| !own(way)),
+                PolicyRuleResult::Silent => {}
             }
         }
         self.ask_about_octets(first, judge);
@@ -201,9 +207,9 @@ impl Gate {
     }
 }
 
-impl Gate {
+impl PendingAdmission {
     /// Asks rules about what is not read as soon as first bytes have a name, or can't have one.
-    fn ask_about_octets(&mut self, first: &mut FirstBytes, judge: &Judge<'_>) {
+    fn ask_about_octets(&mut self, first: &mut FirstBytes, judge: &BannerInspector<'_>) {
         let Self { policy, ways, .. } = self;
         for side in [Side::Client, Side::Server] {
             if first.of(side).is_empty() || !ways.iter().any(|way| way.shape.is_none() && way.rule.is_some())
@@ -211,20 +217,20 @@ impl Gate {
                 continue;
             }
             let name = match first.naming(side) {
-                Naming::More => continue,
-                Naming::Named(name) => Some(name),
-                Naming::Unknown => None,
+                ProtocolNaming::More => continue,
+                ProtocolNaming::Named(name) => Some(name),
+                ProtocolNaming::Unknown => None,
             };
             let banner = Banner::Other(OtherBanner { from: side, name, first: first.of(side) });
-            let context = judge.context(Stage::Whole, None, None);
+            let context = judge.context(BannerStage::Whole, None, None);
             ways.retain_mut(|way| {
                 let (None, Some(at)) = (way.shape, way.rule) else { return true };
                 let Some(rule) = policy.allow_rules().nth(at) else { return false };
                 let opinion = judge.settings.rules.opinion(rule, &banner, &context);
-                if opinion == Opinion::Matches {
+                if opinion == PolicyRuleResult::Matches {
                     way.rule = None;
                 }
-                opinion != Opinion::Differs
+                opinion != PolicyRuleResult::Differs
             });
         }
     }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::engine::testing::{Conversation, Setup};
 use crate::engine::{Decision, OnFailure};
-use crate::event::{Application, Event, EventKind, Side};
-use crate::packet::Flags;
+use crate::event::{ApplicationFacts, Event, EventKind, Side};
+use crate::packet::TcpFlags;
 
 const ONLY_SSH: &str = "[[policy]]\nport = 22\nallow = \"ssh\"\n";
 
@@ -17,7 +17,7 @@ type Said = &'static [(Side, &'static [u8])];
 /// What was told: names of other protocols as they are, `alert`, `drop`, or the protocol.
 fn kinds(events: &[Event]) -> Vec<String> {
     let name = |event: &Event| match &event.kind {
-        EventKind::Application(Application::Other(facts)) => format!("other/{}", facts.name),
+        EventKind::Application(ApplicationFacts::Other(facts)) => format!("other/{}", facts.name),
         EventKind::Application(said) => said.protocol().name().to_owned(),
         EventKind::Alert(facts) => format!("alert/{}", facts.rule),
         EventKind::Drop(facts) => format!("drop/{}", facts.rule.as_deref().unwrap_or_default()),
@@ -178,10 +178,10 @@ fn flows_that_were_not_seen_from_their_start_are_judged_where_the_policy_says_so
 #[test]
 fn data_in_a_syn_is_held_against_the_policy() {
     let mut talk = Setup::enforcing(ONLY_SSH).midstream();
-    let syn = talk.segment(true).sequence(talk.client_next().wrapping_sub(1)).flags(Flags::SYN);
+    let syn = talk.segment(true).sequence(talk.client_next().wrapping_sub(1)).flags(TcpFlags::SYN);
     assert_eq!(talk.show(&syn.payload(TLS)), Decision::Drop);
     let mut talk = Setup::enforcing(ONLY_SSH).midstream();
-    let syn = talk.segment(true).sequence(talk.client_next().wrapping_sub(1)).flags(Flags::SYN);
+    let syn = talk.segment(true).sequence(talk.client_next().wrapping_sub(1)).flags(TcpFlags::SYN);
     assert_eq!(talk.show(&syn.payload(b"SSH-2.0-x\r\n")), Decision::Undecided);
 }
 

@@ -6,9 +6,9 @@ use super::super::testing::{Conversation, NO_SQLMAP, Setup};
 use super::super::{AnomalyAction, AnomalyPolicy, Decision, HttpInspect};
 use crate::event::EventKind;
 use crate::packet::testing::SegmentBuilder;
-use crate::packet::{Flags, Parsed, parse};
+use crate::packet::{ParsedPacket, TcpFlags, parse};
 
-const PLAIN: u8 = Flags::ACK;
+const PLAIN: u8 = TcpFlags::ACK;
 
 fn setup(rules: &str, hands_over: bool) -> Setup {
     let mut setup = Setup::enforcing(rules);
@@ -147,13 +147,13 @@ fn a_request_that_was_queued_before_is_asked_for_again_and_is_none_then() {
 #[test]
 fn a_flow_that_ends_within_a_body_or_behind_it_is_told() {
     for gone in [7000, 1 << 20] {
-        for flags in [Flags::FIN | PLAIN, Flags::RST | PLAIN] {
+        for flags in [TcpFlags::FIN | PLAIN, TcpFlags::RST | PLAIN] {
             let mut talk = released();
             go_by(&mut talk, gone);
             assert_eq!(talk.send(false, flags, b""), Decision::Undecided);
-            if flags & Flags::FIN != 0 {
+            if flags & TcpFlags::FIN != 0 {
                 let fin = talk.segment(true).acknowledgement(talk.server_next().wrapping_add(1));
-                talk.show(&fin.flags(Flags::FIN | PLAIN));
+                talk.show(&fin.flags(TcpFlags::FIN | PLAIN));
             }
             talk.wait(Duration::from_secs(60));
             assert_eq!(talk.transactions(), [(0, "/1".to_owned(), 200, 1 << 20)], "{gone} {flags:x}");
@@ -237,7 +237,7 @@ impl Kernel {
             self.released |= *left == 0;
             self.coming = left.checked_sub(1);
         }
-        let Ok(Parsed::Tcp(segment)) = parse(packet, packet.len()) else { panic!("no segment") };
+        let Ok(ParsedPacket::Tcp(segment)) = parse(packet, packet.len()) else { panic!("no segment") };
         let plain = segment.flags().is_plain() && (!is_client || segment.payload().is_empty());
         if self.released && plain {
             return true;

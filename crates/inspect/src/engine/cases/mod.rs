@@ -14,8 +14,8 @@ use serde::Deserialize;
 use super::testing::{Conversation, Setup};
 use super::{AnomalyPolicy, Decision, HttpInspect};
 use crate::event::{Event, EventKind};
-use crate::flow::Tracking;
-use crate::packet::Flags;
+use crate::flow::TrackingMode;
+use crate::packet::TcpFlags;
 
 const FILES: [(&str, &str); 3] = [
     ("http.toml", include_str!("http.toml")),
@@ -25,15 +25,15 @@ const FILES: [(&str, &str); 3] = [
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct EngineCaseFile {
     /// Rules that the cases of the file are played with.
     rules: String,
-    case: Vec<Case>,
+    case: Vec<EngineCase>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Case {
+struct EngineCase {
     name: String,
     #[serde(default)]
     monitor: bool,
@@ -52,7 +52,7 @@ struct Case {
     sizes: Vec<usize>,
     #[serde(default = "once")]
     each: Vec<String>,
-    say: Vec<Step>,
+    say: Vec<CaseStep>,
     events: Option<Vec<String>>,
     anomalies: Option<Vec<String>>,
     alerts: Option<Vec<String>>,
@@ -63,16 +63,16 @@ struct Case {
 /// One thing that happens.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Step {
+struct CaseStep {
     client: Option<String>,
     server: Option<String>,
     /// How often that is said again.
     #[serde(default = "one")]
     times: usize,
     /// Who acknowledges, ends or resets.
-    ack: Option<Who>,
-    fin: Option<Who>,
-    reset: Option<Who>,
+    ack: Option<CaseSide>,
+    fin: Option<CaseSide>,
+    reset: Option<CaseSide>,
     /// Seconds go by.
     wait: Option<u64>,
     /// The server says so many bytes that never come by.
@@ -89,7 +89,7 @@ struct Step {
 
 #[derive(Clone, Copy, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
-enum Who {
+enum CaseSide {
     Client,
     Server,
 }
@@ -107,8 +107,8 @@ const fn one() -> usize {
 }
 
 /// One way to play a case.
-struct Play<'c> {
-    case: &'c Case,
+struct CasePlay<'c> {
+    case: &'c EngineCase,
     each: &'c str,
     size: usize,
     talk: Conversation,
@@ -116,7 +116,7 @@ struct Play<'c> {
     faults: Vec<String>,
 }
 
-impl Play<'_> {
+impl CasePlay<'_> {
     /// Plays it; gives what was not as it should be.
     fn run(mut self) -> Vec<String> {
         for step in &self.case.say {
@@ -141,7 +141,7 @@ impl Play<'_> {
         faults
     }
 
-    fn step(&mut self, step: &Step) {
+    fn step(&mut self, step: &CaseStep) {
         for (from_client, text) in [(true, &step.client), (false, &step.server)] {
             let Some(text) = text else { continue };
             let octets = octets(&text.replace("{each}", self.each));
@@ -149,11 +149,13 @@ impl Play<'_> {
                 self.say(from_client, &octets, step);
             }
         }
-        for (who, flags) in
-            [(step.ack, Flags::ACK), (step.fin, Flags::FIN | Flags::ACK), (step.reset, Flags::RST)]
-        {
+        for (who, flags) in [
+            (step.ack, TcpFlags::ACK),
+            (step.fin, TcpFlags::FIN | TcpFlags::ACK),
+            (step.reset, TcpFlags::RST),
+        ] {
             let Some(who) = who else { continue };
-            let decision = self.talk.send(who == Who::Client, flags, b"");
+            let decision = self.talk.send(who == CaseSide::Client, flags, b"");
             self.expect(&decision, step.then.as_deref());
         }
         if let Some(count) = step.lose {
@@ -167,10 +169,10 @@ impl Play<'_> {
         }
     }
 
-    fn say(&mut self, from_client: bool, octets: &[u8], step: &Step) {
+    fn say(&mut self, from_client: bool, octets: &[u8], step: &CaseStep) {
         let mut pieces = octets.chunks(self.size).peekable();
         while let Some(piece) = pieces.next() {
-            let decision = self.talk.send(from_client, Flags::ACK | Flags::PSH, piece);
+            let decision = self.talk.send(from_client, TcpFlags::ACK | TcpFlags::PSH, piece);
             let then = step.then.as_deref();
             if step.early && then == Some(name(&decision)) {
                 return;
@@ -204,14 +206,14 @@ const fn name(decision: &Decision) -> &'static str {
     }
 }
 
-impl Case {
+impl EngineCase {
     fn setup(&self, rules: &str) -> Setup {
         let mut setup = if self.monitor { Setup::monitoring(rules) } else { Setup::enforcing(rules) };
         if self.all {
             setup.config.http_inspect = HttpInspect::All;
         }
         if self.replay {
-            setup.config.tracking = Tracking::Lossy;
+            setup.config.tracking = TrackingMode::Lossy;
         }
         if let Some(action) = &self.on_anomaly {
             setup.config.on_anomaly = AnomalyPolicy::all(action.parse().expect("an action"));
@@ -226,7 +228,7 @@ impl Case {
                     let setup = self.setup(rules).v6(v6);
                     let talk = if self.midstream { setup.midstream() } else { setup.open() };
                     let shown = format!("`{}` in {size} ({})", self.name, each.escape_default());
-                    let play = Play { case: self, each, size: *size, talk, shown, faults: Vec::new() };
+                    let play = CasePlay { case: self, each, size: *size, talk, shown, faults: Vec::new() };
                     faults.extend(play.run());
                 }
             }
@@ -271,7 +273,7 @@ fn rule(event: &Event) -> Option<&str> {
 fn conversations_are_decided_and_told_as_their_files_say() {
     let mut faults = Vec::new();
     for (name, text) in FILES {
-        let file: File = toml::from_str(text).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let file: EngineCaseFile = toml::from_str(text).unwrap_or_else(|error| panic!("{name}: {error}"));
         for case in &file.case {
             case.play(&file.rules, &mut faults);
         }

@@ -6,10 +6,10 @@ use bannerwall_test_support::hello;
 use crate::engine::Decision;
 use crate::engine::testing::Setup;
 use crate::event::{Event, EventKind, Side};
-use crate::terms::{Dialect, Protocol};
+use crate::terms::{GreetingDialect, Protocol};
 
 /// What one side may say in a protocol: before, the banner with `product` in it, and behind.
-struct Sample {
+struct ProtocolSample {
     from: Side,
     before: Vec<u8>,
     banner: Vec<u8>,
@@ -17,10 +17,10 @@ struct Sample {
     field: &'static str,
 }
 
-fn samples(protocol: Protocol, product: &str) -> Vec<Sample> {
+fn samples(protocol: Protocol, product: &str) -> Vec<ProtocolSample> {
     let sample = |from, before: &[u8], banner: Vec<u8>, field| {
         let before = before.to_vec();
-        Sample { from, before, banner, field }
+        ProtocolSample { from, before, banner, field }
     };
     match protocol {
         Protocol::Ssh => [Side::Client, Side::Server]
@@ -54,8 +54,8 @@ fn samples(protocol: Protocol, product: &str) -> Vec<Sample> {
             let word = greeting.words().first().copied().unwrap_or_default();
             let line = format!("{opening} {word} {product} ready\r\n");
             let banner = match greeting.dialect() {
-                Dialect::Code => format!("{opening}-first\r\n{line}"),
-                Dialect::Status | Dialect::Untagged => line,
+                GreetingDialect::Code => format!("{opening}-first\r\n{line}"),
+                GreetingDialect::Status | GreetingDialect::Untagged => line,
             };
             vec![sample(Side::Server, b"", banner.into(), "text")]
         }
@@ -63,7 +63,7 @@ fn samples(protocol: Protocol, product: &str) -> Vec<Sample> {
     }
 }
 
-fn rule(protocol: Protocol, sample: &Sample) -> String {
+fn rule(protocol: Protocol, sample: &ProtocolSample) -> String {
     let from = match protocol {
         Protocol::Greeting(_) => String::new(),
         _ => format!("from = \"{}\"\n", sample.from.name()),

@@ -5,18 +5,18 @@
 
 use std::sync::Arc;
 
-use crate::banner::disclosure::Disclosure;
-use crate::banner::{Anomalies, Banner, Request, SshBanner, ssh};
+use crate::banner::disclosure::DisclosureLimits;
+use crate::banner::{Anomalies, Banner, RequestHead, SshBanner, ssh};
 use crate::engine::config::HttpInspect;
-use crate::event::{Application, ProductFacts, Protocol, SshSide};
-use crate::flow::Tracking;
-use crate::rules::fingerprint::Fingerprints;
-use crate::rules::{Early, Stage};
+use crate::event::{ApplicationFacts, ProductFacts, Protocol, SshSide};
+use crate::flow::TrackingMode;
+use crate::rules::fingerprint::FingerprintSet;
+use crate::rules::{BannerStage, EarlyHeadParts};
 use crate::terms::{Anomaly, Side};
 
 /// One thing that a dialogue found.
 #[derive(Debug)]
-pub enum Finding<'f> {
+pub enum DialogueFinding<'f> {
     /// A side has sent a banner of this protocol.
     Seen(Protocol, Side),
     /// A banner, or as much of it as there is.
@@ -24,7 +24,7 @@ pub enum Finding<'f> {
     /// Something that could mislead an inspector.
     Odd(Anomaly),
     /// All that is known of a handshake, greeting or transaction; a transaction's number.
-    Exchange(Application, Option<u32>),
+    Exchange(ApplicationFacts, Option<u32>),
     /// So many bytes were read for good.
     Bytes(usize),
     /// So many bytes of lines before an SSH identification were read.
@@ -34,15 +34,15 @@ pub enum Finding<'f> {
 /// A banner with what belongs to it.
 pub struct FoundBanner<'f> {
     pub banner: &'f Banner<'f>,
-    pub stage: Stage,
+    pub stage: BannerStage,
     /// The request that a response answers.
-    pub request: Option<&'f Request<'f>>,
+    pub request: Option<&'f RequestHead<'f>>,
     pub product: Option<&'f ProductFacts>,
     pub transaction: Option<u32>,
     /// The rules that have matched the same banner before.
-    pub matched: &'f mut Matched,
+    pub matched: &'f mut MatchedRules,
     /// What an alert shows of it: made only when a rule matches.
-    pub facts: &'f dyn Fn() -> Application,
+    pub facts: &'f dyn Fn() -> ApplicationFacts,
 }
 
 impl std::fmt::Debug for FoundBanner<'_> {
@@ -59,9 +59,9 @@ impl std::fmt::Debug for FoundBanner<'_> {
 
 /// Rules that matched something, by whose banner: each is reported once of that.
 #[derive(Debug, Default)]
-pub struct Matched(Vec<(Side, usize)>);
+pub struct MatchedRules(Vec<(Side, usize)>);
 
-impl Matched {
+impl MatchedRules {
     /// True if it is the first time.
     pub fn insert(&mut self, from: Side, rule: usize) -> bool {
         let first = !self.0.contains(&(from, rule));
@@ -86,7 +86,7 @@ pub struct KnownIdentification {
 /// Three answers come back, since reading depends on them; a sink that only collects needs none.
 pub trait FindingSink {
     /// Takes one finding.
-    fn take(&mut self, finding: Finding<'_>);
+    fn take(&mut self, finding: DialogueFinding<'_>);
 
     /// True once what was found stops the flow: the dialogue reads nothing more.
     fn is_stopped(&self) -> bool {
@@ -97,7 +97,7 @@ pub trait FindingSink {
     fn would_stop(
         &self,
         _part: &Banner<'_>,
-        _request: Option<&Request<'_>>,
+        _request: Option<&RequestHead<'_>>,
         _product: Option<&ProductFacts>,
     ) -> bool {
         false
@@ -114,7 +114,7 @@ pub trait FindingSink {
 /// How much dialogues read: the same for all flows while the same rules are in force.
 #[derive(Debug)]
 pub struct DialogueSettings {
-    pub tracking: Tracking,
+    pub tracking: TrackingMode,
     /// How much of an HTTP connection is read; never [`HttpInspect::Auto`].
     pub http_inspect: HttpInspect,
     /// True if the KEXINIT behind an SSH identification is read.
@@ -130,20 +130,20 @@ pub struct DialogueSettings {
     /// True if a flow is stopped for bytes between HTTP messages.
     pub stops_unexpected: bool,
     /// What of the client's and the server's heads blocking rules are about.
-    pub early: [Early; 2],
+    pub early: [EarlyHeadParts; 2],
     /// How much of messages events show.
-    pub disclosure: Disclosure,
+    pub disclosure: DisclosureLimits,
     /// Names of products.
-    pub fingerprints: Option<Arc<Fingerprints>>,
+    pub fingerprints: Option<Arc<FingerprintSet>>,
 }
 
 impl DialogueSettings {
-    pub(super) fn early(&self, from: Side) -> &Early {
+    pub(super) fn early(&self, from: Side) -> &EarlyHeadParts {
         let [client, server] = &self.early;
         if from == Side::Client { client } else { server }
     }
 
-    pub(super) fn fingerprints(&self) -> Option<&Fingerprints> {
+    pub(super) fn fingerprints(&self) -> Option<&FingerprintSet> {
         self.fingerprints.as_deref()
     }
 
@@ -165,13 +165,13 @@ pub struct ReadContext<'r> {
 }
 
 impl ReadContext<'_> {
-    pub(super) fn find(&mut self, finding: Finding<'_>) {
+    pub(super) fn find(&mut self, finding: DialogueFinding<'_>) {
         self.sink.take(finding);
     }
 
     /// Reports something odd.
     pub(super) fn note(&mut self, anomaly: Anomaly) {
-        self.find(Finding::Odd(anomaly));
+        self.find(DialogueFinding::Odd(anomaly));
     }
 
     /// Reports what is odd about a message.

@@ -5,31 +5,31 @@
 //! granted, so that its direction is handed over at once; the server's when it grants. Where it refuses,
 //! a client that has said nothing yet goes on as before.
 
-use super::greeting::Greeting;
-use super::state::{Dialogue, First, Reading, Spoken};
-use super::step::{Asked, Handover};
+use super::greeting::GreetingState;
+use super::state::{Dialogue, DirectionReading, DirectionStart, FirstProtocol};
+use super::step::{ProtocolSwitch, RequestedUpgrade};
 use crate::event::Side;
 
 impl Dialogue {
     /// Leaves what follows to another dialogue.
-    pub(super) fn hand_over(&mut self, from: Side, handover: Handover) {
+    pub(super) fn hand_over(&mut self, from: Side, handover: ProtocolSwitch) {
         match handover {
-            Handover::Relayed => {
+            ProtocolSwitch::Relayed => {
                 let direction = self.direction_mut(from);
                 direction.relays = direction.relays.saturating_add(1);
                 direction.renew();
             }
-            Handover::Proxied => self.direction_mut(from).renew(),
-            Handover::Asked(what) => {
+            ProtocolSwitch::Proxied => self.direction_mut(from).renew(),
+            ProtocolSwitch::Asked(what) => {
                 self.asked = what;
                 self.direction_mut(from).renew();
                 // What the server said before tells nothing of what follows.
-                self.direction_mut(from.other()).first = First::default();
+                self.direction_mut(from.other()).first = DirectionStart::default();
             }
-            Handover::Granted => {
-                self.greeting = Greeting::default();
+            ProtocolSwitch::Granted => {
+                self.greeting = GreetingState::default();
                 self.direction_mut(from).renew();
-                if std::mem::take(&mut self.asked) == Asked::Nothing {
+                if std::mem::take(&mut self.asked) == RequestedUpgrade::Nothing {
                     self.direction_mut(from.other()).renew();
                 }
             }
@@ -38,12 +38,17 @@ impl Dialogue {
 
     /// The server does not grant what was asked for: a client that has said nothing since goes on as
     /// `reading`.
-    pub(super) fn refuse(&mut self, asked: Asked, spoken: Spoken, reading: Reading) {
+    pub(super) fn refuse(
+        &mut self,
+        asked: RequestedUpgrade,
+        spoken: FirstProtocol,
+        reading: DirectionReading,
+    ) {
         if self.asked != asked {
             return;
         }
-        self.asked = Asked::Nothing;
-        if matches!(self.direction(Side::Client).reading, Reading::New) {
+        self.asked = RequestedUpgrade::Nothing;
+        if matches!(self.direction(Side::Client).reading, DirectionReading::New) {
             self.direction_mut(Side::Client).first.spoken = spoken;
             self.change(Side::Client, reading);
         }

@@ -5,8 +5,8 @@
 //! client asks by HTTP where a server identifies itself by SSH, and what is a response to one client are
 //! lines before an identification to another. What both directions of a protocol know together (whose
 //! identification was read, which request waits for its response) lies beside the readings, a field a
-//! protocol. Nothing here knows of segments, collectors or budgets: a [`Turn`] is what one side has said
-//! that is unread, and a [`Step`] what became of it.
+//! protocol. Nothing here knows of segments, collectors or budgets: a [`DialogueInput`] is what one side has said
+//! that is unread, and a [`ReadStep`] what became of it.
 //!
 //! Two places decide for all protocols: [`Dialogue::foreign`] that what a side says is none of them, and
 //! [`Dialogue::hand_over`] that one protocol leaves the connection to whatever follows.
@@ -26,19 +26,20 @@ mod step;
 mod tls;
 
 pub use self::finding::{
-    DialogueSettings, Finding, FindingSink, FoundBanner, KnownIdentification, Matched, ReadContext,
+    DialogueFinding, DialogueSettings, FindingSink, FoundBanner, KnownIdentification, MatchedRules,
+    ReadContext,
 };
-pub use self::http::{Rest, Unfinished};
+pub use self::http::{ResponseRemainder, UnfinishedReason};
 pub use self::state::Dialogue;
 
-use self::greeting::Greeting;
-use self::need::Awaited;
-use self::state::{Direction, Reading};
-use self::step::{Step, Turn, UnreadReason};
-use self::tls::Tls;
+use self::greeting::GreetingState;
+use self::need::AwaitedInput;
+use self::state::{DialogueDirection, DirectionReading};
+use self::step::{DialogueInput, ReadStep, UnreadReason};
+use self::tls::TlsState;
 use crate::banner::recognise::FirstWord;
 use crate::event::Side;
-use crate::flow::Tracking;
+use crate::flow::TrackingMode;
 
 impl Dialogue {
     /// Reads on through `input` as far as it goes: all that one side said and that was not read yet.
@@ -64,12 +65,12 @@ impl Dialogue {
                 break;
             }
             let within_body = self.is_within_body(from);
-            let Some(count) = self.step(Turn { from, input: rest, peer }, context) else { break };
+            let Some(count) = self.step(DialogueInput { from, input: rest, peer }, context) else { break };
             at += count;
             // Here, since the rest may be something else: a body behind a head.
             self.search(from, input.get(..at).unwrap_or_default(), within_body, context);
             // Not what packets held: what is told must not depend on how bytes were split.
-            context.find(Finding::Bytes(count));
+            context.find(DialogueFinding::Bytes(count));
             if let Some(last) = at.checked_sub(1).and_then(|last| input.get(last)) {
                 let direction = self.direction_mut(from);
                 direction.amid_line = *last != b'\n';
@@ -90,31 +91,33 @@ impl Dialogue {
     }
 
     /// One look at what a side says; how many bytes were read, if it need not wait.
-    fn step(&mut self, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Option<usize> {
+    fn step(&mut self, turn: DialogueInput<'_>, context: &mut ReadContext<'_>) -> Option<usize> {
         let from = turn.from;
         let reading = std::mem::take(&mut self.direction_mut(from).reading);
         let step = match reading {
-            Reading::New => self.recognise(turn, context),
-            Reading::Resync => self.resume(turn, context),
-            Reading::Lines(place) => self.read_lines(place, turn, context),
-            Reading::Ssh(reading) => self.read_ssh(reading, turn, context),
-            Reading::Http(reading) => self.read_http(reading, turn, context),
-            Reading::Tls => self.read_tls(turn, context),
-            Reading::Greeting(reading) => self.read_greeting(reading, turn, context),
-            reading @ (Reading::Done | Reading::Foreign(_)) => Step::Used(turn.input.len(), reading),
+            DirectionReading::New => self.recognise(turn, context),
+            DirectionReading::Resync => self.resume(turn, context),
+            DirectionReading::Lines(place) => self.read_lines(place, turn, context),
+            DirectionReading::Ssh(reading) => self.read_ssh(reading, turn, context),
+            DirectionReading::Http(reading) => self.read_http(reading, turn, context),
+            DirectionReading::Tls => self.read_tls(turn, context),
+            DirectionReading::Greeting(reading) => self.read_greeting(reading, turn, context),
+            reading @ (DirectionReading::Done | DirectionReading::Foreign(_)) => {
+                ReadStep::Used(turn.input.len(), reading)
+            }
         };
         let count = match step {
-            Step::Wait(need, reading) => {
+            ReadStep::Wait(need, reading) => {
                 let direction = self.direction_mut(from);
                 direction.reading = reading;
-                direction.awaited = Some(Awaited::new(turn.input.len(), need));
+                direction.awaited = Some(AwaitedInput::new(turn.input.len(), need));
                 return None;
             }
-            Step::Used(count, reading) => {
+            ReadStep::Used(count, reading) => {
                 self.direction_mut(from).reading = reading;
                 count
             }
-            Step::HandsOver(count, handover) => {
+            ReadStep::HandsOver(count, handover) => {
                 self.hand_over(from, handover);
                 count
             }
@@ -125,19 +128,19 @@ impl Dialogue {
 
     fn read_ssh(
         &mut self,
-        reading: ssh::Reading,
-        turn: Turn<'_>,
+        reading: ssh::SshReading,
+        turn: DialogueInput<'_>,
         context: &mut ReadContext<'_>,
-    ) -> Step<Reading> {
+    ) -> ReadStep<DirectionReading> {
         self.ssh.read(reading, turn, context).map(|next| match next {
-            ssh::Next::Reading(reading) => Reading::Ssh(reading),
-            ssh::Next::Done => Reading::Done,
-            ssh::Next::NotSsh => self.foreign(turn.from, UnreadReason::NotSsh),
+            ssh::SshNext::Reading(reading) => DirectionReading::Ssh(reading),
+            ssh::SshNext::Done => DirectionReading::Done,
+            ssh::SshNext::NotSsh => self.foreign(turn.from, UnreadReason::NotSsh),
         })
     }
 
     /// Draws conclusions of one direction for the other, and tells what is complete.
-    fn settle(&mut self, turn: Turn<'_>, context: &mut ReadContext<'_>) {
+    fn settle(&mut self, turn: DialogueInput<'_>, context: &mut ReadContext<'_>) {
         if self.ssh.knows(Side::Client) && self.ssh.knows(Side::Server) && self.is_decided() {
             self.ssh.tell(context);
         }
@@ -152,8 +155,8 @@ impl Dialogue {
     /// break.
     pub(super) fn begin_amid(&mut self, from: Side) {
         let reading = &mut self.direction_mut(from).reading;
-        if matches!(reading, Reading::New) {
-            *reading = Reading::Resync;
+        if matches!(reading, DirectionReading::New) {
+            *reading = DirectionReading::Resync;
         }
     }
 
@@ -168,17 +171,21 @@ impl Dialogue {
         direction.search.pass_over();
         let reading = std::mem::take(&mut direction.reading);
         let reading = match reading {
-            Reading::Http(reading) => {
-                self.pass_over_http(reading, count, Turn { from, input: &[], peer }, context)
+            DirectionReading::Http(reading) => {
+                self.pass_over_http(reading, count, DialogueInput { from, input: &[], peer }, context)
             }
-            Reading::Ssh(reading) if self.ssh.end(from, &reading, context) => Reading::Done,
-            Reading::Ssh(_) => Reading::Resync,
-            Reading::Tls => self.leave_tls(from),
-            Reading::Greeting(_) => self.leave_greeting(from),
-            reading @ (Reading::Done | Reading::Foreign(_)) => reading,
+            DirectionReading::Ssh(reading) if self.ssh.end(from, &reading, context) => DirectionReading::Done,
+            DirectionReading::Ssh(_) => DirectionReading::Resync,
+            DirectionReading::Tls => self.leave_tls(from),
+            DirectionReading::Greeting(_) => self.leave_greeting(from),
+            reading @ (DirectionReading::Done | DirectionReading::Foreign(_)) => reading,
             // The receiver has them, so that what began as no message goes on as none.
-            Reading::Lines(_) if context.settings.tracking == Tracking::Inline => Reading::Lines(0),
-            Reading::New | Reading::Resync | Reading::Lines(_) => Reading::Resync,
+            DirectionReading::Lines(_) if context.settings.tracking == TrackingMode::Inline => {
+                DirectionReading::Lines(0)
+            }
+            DirectionReading::New | DirectionReading::Resync | DirectionReading::Lines(_) => {
+                DirectionReading::Resync
+            }
         };
         self.direction_mut(from).reading = reading;
     }
@@ -188,12 +195,12 @@ impl Dialogue {
         &mut self,
         from: Side,
         unread: &[u8],
-        why: Unfinished,
+        why: UnfinishedReason,
         context: &mut ReadContext<'_>,
     ) {
         let begins = match &self.direction(from).reading {
-            Reading::New | Reading::Resync => true,
-            Reading::Http(reading) => reading.is_before_end_of_head(),
+            DirectionReading::New | DirectionReading::Resync => true,
+            DirectionReading::Http(reading) => reading.is_before_end_of_head(),
             _ => false,
         };
         if begins && !unread.is_empty() {
@@ -208,9 +215,9 @@ impl Dialogue {
         }
         let reading = std::mem::take(&mut self.direction_mut(from).reading);
         let reading = match reading {
-            Reading::Http(reading) => Reading::Http(self.end_http(from, reading, context)),
-            Reading::Ssh(reading) if self.ssh.end(from, &reading, context) => Reading::Done,
-            Reading::Tls => self.leave_tls(from),
+            DirectionReading::Http(reading) => DirectionReading::Http(self.end_http(from, reading, context)),
+            DirectionReading::Ssh(reading) if self.ssh.end(from, &reading, context) => DirectionReading::Done,
+            DirectionReading::Tls => self.leave_tls(from),
             reading => reading,
         };
         self.direction_mut(from).reading = reading;
@@ -225,11 +232,11 @@ impl Dialogue {
 
     /// What one side said was not accepted: it begins afresh.
     pub(super) fn rewind(&mut self, from: Side) {
-        *self.direction_mut(from) = Direction::default();
+        *self.direction_mut(from) = DialogueDirection::default();
         self.http.forget();
         match from {
-            Side::Client => self.tls = Tls::default(),
-            Side::Server => self.greeting = Greeting::default(),
+            Side::Client => self.tls = TlsState::default(),
+            Side::Server => self.greeting = GreetingState::default(),
         }
     }
 }

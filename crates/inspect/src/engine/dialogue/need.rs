@@ -7,22 +7,22 @@ pub(super) const FEW: usize = 16;
 
 /// What a direction waits for.
 #[derive(Debug, Clone, Copy)]
-pub struct Awaited {
+pub struct AwaitedInput {
     /// Unread bytes that were gone over.
     seen: usize,
-    need: Need,
+    need: InputNeed,
 }
 
 /// What makes unread bytes worth another look.
 #[derive(Debug, Clone, Copy)]
-pub struct Need {
+pub struct InputNeed {
     /// So many in all.
     octets: usize,
     /// A line end among the new ones.
     line: bool,
 }
 
-impl Need {
+impl InputNeed {
     /// So many bytes in all.
     pub(super) const fn octets(octets: usize) -> Self {
         Self { octets, line: false }
@@ -39,8 +39,8 @@ impl Need {
     }
 }
 
-impl Awaited {
-    pub(super) const fn new(seen: usize, need: Need) -> Self {
+impl AwaitedInput {
+    pub(super) const fn new(seen: usize, need: InputNeed) -> Self {
         Self { seen, need }
     }
 

@@ -27,21 +27,25 @@
 //! that is no word is taken for one that says anything else as soon as the server does, too.
 
 use super::finding::ReadContext;
-use super::need::{FEW, Need};
-use super::state::{Dialogue, Reading, Spoken};
-use super::step::{Handover, Step, Turn, UnreadReason};
+use super::need::{FEW, InputNeed};
+use super::state::{Dialogue, DirectionReading, FirstProtocol};
+use super::step::{DialogueInput, ProtocolSwitch, ReadStep, UnreadReason};
 use super::{greeting, http};
-use crate::banner::other::{Fit, Name};
+use crate::banner::other::{OtherProtocol, SignatureFit};
 use crate::banner::recognise::{FIRST_LINE_LIMIT, LEADING_USUAL, empty_lines};
-use crate::banner::{self, Progress, Recognition, http as heads, proxy, recognise, socks};
+use crate::banner::{self, ParseProgress, ProtocolRecognition, http as heads, proxy, recognise, socks};
 use crate::terms::{Anomaly, Side};
 
 impl Dialogue {
     /// Looks at the first bytes of a direction.
-    pub(super) fn recognise(&mut self, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Step<Reading> {
-        let Turn { from, input, .. } = turn;
+    pub(super) fn recognise(
+        &mut self,
+        turn: DialogueInput<'_>,
+        context: &mut ReadContext<'_>,
+    ) -> ReadStep<DirectionReading> {
+        let DialogueInput { from, input, .. } = turn;
         if from == Side::Server {
-            self.greeting.begin(!turn.peer.is_empty() || self.spoken(Side::Client) != Spoken::Nothing);
+            self.greeting.begin(!turn.peer.is_empty() || self.spoken(Side::Client) != FirstProtocol::Nothing);
         }
         if let Some(step) = read_proxied(turn).or_else(|| self.read_relay(turn)) {
             return step;
@@ -51,16 +55,18 @@ impl Dialogue {
             let first = &mut self.direction_mut(from).first;
             first.leading += empty;
             first.spaced |= heads::is_spaced(input.get(..empty).unwrap_or_default());
-            return Step::Used(empty, Reading::New);
+            return ReadStep::Used(empty, DirectionReading::New);
         }
         let strange = from == Side::Client
             && !self.direction_mut(from).word.may_become_request(input)
             && !matches!(input, [4 | 5, ..]);
-        if strange && self.spoken(Side::Server) == Spoken::Other {
+        if strange && self.spoken(Side::Server) == FirstProtocol::Other {
             return self.give_up(from);
         }
         let heard = match from {
-            Side::Client if self.spoken(Side::Server) == Spoken::Nothing => self.read_hello(turn, context),
+            Side::Client if self.spoken(Side::Server) == FirstProtocol::Nothing => {
+                self.read_hello(turn, context)
+            }
             Side::Client => None,
             Side::Server => self.read_answer(turn),
         };
@@ -68,29 +74,40 @@ impl Dialogue {
             return step;
         }
         match recognise(from, input) {
-            Recognition::More => wait_for_line(input),
-            Recognition::Ssh => {
-                self.spoke(from, Spoken::Ssh);
-                Step::Used(0, Reading::Lines(0))
+            ProtocolRecognition::More => wait_for_line(input),
+            ProtocolRecognition::Ssh => {
+                self.spoke(from, FirstProtocol::Ssh);
+                ReadStep::Used(0, DirectionReading::Lines(0))
             }
-            Recognition::Http => self.begin_http(turn, context),
-            Recognition::PerhapsSsh | Recognition::Relayed => self.begin_other(turn, context),
+            ProtocolRecognition::Http => self.begin_http(turn, context),
+            ProtocolRecognition::PerhapsSsh | ProtocolRecognition::Relayed => self.begin_other(turn, context),
         }
     }
 
     /// Looks for a message where bytes are missing before: one that begins with this segment is read,
     /// anything else is left out.
-    pub(super) fn resume(&mut self, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Step<Reading> {
+    pub(super) fn resume(
+        &mut self,
+        turn: DialogueInput<'_>,
+        context: &mut ReadContext<'_>,
+    ) -> ReadStep<DirectionReading> {
         let first = !context.settings.reads_on();
-        let begins_tls = Name::TLS.fit(turn.from, turn.input) == Fit::Yes;
+        let begins_tls = OtherProtocol::TLS.fit(turn.from, turn.input) == SignatureFit::Yes;
         let recognised = recognise(turn.from, turn.input);
-        if first || begins_tls || matches!(recognised, Recognition::Ssh | Recognition::Relayed) {
+        if first
+            || begins_tls
+            || matches!(recognised, ProtocolRecognition::Ssh | ProtocolRecognition::Relayed)
+        {
             return self.recognise(turn, context);
         }
-        self.find_message(turn, Reading::Resync, context)
+        self.find_message(turn, DirectionReading::Resync, context)
     }
 
-    fn begin_http(&mut self, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Step<Reading> {
+    fn begin_http(
+        &mut self,
+        turn: DialogueInput<'_>,
+        context: &mut ReadContext<'_>,
+    ) -> ReadStep<DirectionReading> {
         let from = turn.from;
         self.http.begin(from, turn.input);
         let first = &self.direction(from).first;
@@ -98,57 +115,61 @@ impl Dialogue {
         odd.insert_if(first.spaced, Anomaly::LeadingSpace);
         odd.insert_if(first.leading > LEADING_USUAL, Anomaly::LongLeading);
         context.note_all(odd);
-        self.spoke(from, Spoken::Http);
+        self.spoke(from, FirstProtocol::Http);
         if from == Side::Server {
             match self.spoken(Side::Client) {
                 // What is a response to one client may be lines before an identification to another.
-                Spoken::Ssh => return Step::Used(0, Reading::Lines(0)),
-                Spoken::Other => self.note_unknown_request(context),
+                FirstProtocol::Ssh => return ReadStep::Used(0, DirectionReading::Lines(0)),
+                FirstProtocol::Other => self.note_unknown_request(context),
                 _ => {}
             }
         }
-        Step::Used(0, Reading::Http(http::Reading::default()))
+        ReadStep::Used(0, DirectionReading::Http(http::HttpReading::default()))
     }
 
-    fn begin_other(&mut self, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Step<Reading> {
+    fn begin_other(
+        &mut self,
+        turn: DialogueInput<'_>,
+        context: &mut ReadContext<'_>,
+    ) -> ReadStep<DirectionReading> {
         let from = turn.from;
-        self.spoke(from, Spoken::Other);
+        self.spoke(from, FirstProtocol::Other);
         match self.spoken(from.other()) {
-            Spoken::Nothing if from == Side::Server && self.client_is_strange(turn.peer) => {
+            FirstProtocol::Nothing if from == Side::Server && self.client_is_strange(turn.peer) => {
                 self.give_up(from)
             }
-            Spoken::Nothing | Spoken::Ssh => Step::Used(0, Reading::Lines(0)),
-            Spoken::Other => self.give_up(from),
-            Spoken::Http => {
+            FirstProtocol::Nothing | FirstProtocol::Ssh => ReadStep::Used(0, DirectionReading::Lines(0)),
+            FirstProtocol::Other => self.give_up(from),
+            FirstProtocol::Http => {
                 match from {
                     Side::Client => self.note_unknown_request(context),
                     Side::Server => context.note(Anomaly::UnknownResponse),
                 }
-                Step::Used(0, self.strange(from))
+                ReadStep::Used(0, self.strange(from))
             }
         }
     }
 
     /// What is left of a side that speaks nothing that is known while the other one speaks HTTP: a server may
     /// be amid a greeting.
-    fn strange(&mut self, from: Side) -> Reading {
+    fn strange(&mut self, from: Side) -> DirectionReading {
         if from == Side::Server && !self.greeting.is_over() {
-            return Reading::Greeting(greeting::Reading::First);
+            return DirectionReading::Greeting(greeting::GreetingReading::First);
         }
         self.foreign(from, UnreadReason::BesideHttp)
     }
 
     /// Both ends say what is neither SSH nor HTTP: a greeting and what follows it, or nothing that is read.
-    fn give_up(&mut self, from: Side) -> Step<Reading> {
+    fn give_up(&mut self, from: Side) -> ReadStep<DirectionReading> {
         let other = self.behind_hypotheses(from.other());
         self.change(from.other(), other);
         let own = self.behind_hypotheses(from);
-        Step::Used(0, own)
+        ReadStep::Used(0, own)
     }
 
-    fn behind_hypotheses(&mut self, from: Side) -> Reading {
+    fn behind_hypotheses(&mut self, from: Side) -> DirectionReading {
         match self.greeting.reading(from) {
-            Some(reading) => Reading::Greeting(reading),
+            Some(reading) => DirectionReading::Greeting(reading),
             None => self.foreign(from, UnreadReason::Unknown),
         }
     }
@@ -156,23 +177,27 @@ impl Dialogue {
     /// A server answers by HTTP what was not read as a request.
     fn note_unknown_request(&mut self, context: &mut ReadContext<'_>) {
         context.note(Anomaly::UnknownRequest);
-        if matches!(self.direction(Side::Client).reading, Reading::Lines(_)) {
+        if matches!(self.direction(Side::Client).reading, DirectionReading::Lines(_)) {
             let reading = self.foreign(Side::Client, UnreadReason::BesideHttp);
             self.change(Side::Client, reading);
         }
     }
 
     /// Remembers what a side says and what that means for the other one.
-    fn spoke(&mut self, from: Side, spoken: Spoken) {
+    fn spoke(&mut self, from: Side, spoken: FirstProtocol) {
         let other = self.spoken(from.other());
         self.direction_mut(from).first.spoken = spoken;
-        self.opening.mismatched |=
-            matches!((spoken, other), (Spoken::Ssh, Spoken::Http) | (Spoken::Http, Spoken::Ssh));
+        self.opening.mismatched |= matches!(
+            (spoken, other),
+            (FirstProtocol::Ssh, FirstProtocol::Http) | (FirstProtocol::Http, FirstProtocol::Ssh)
+        );
         let peer = self.direction(from.other());
         let place = usize::from(peer.amid_line);
         let convert = match (from, spoken, &peer.reading) {
-            (Side::Client, Spoken::Ssh, Reading::Http(_)) => Some(Reading::Lines(place)),
-            (_, Spoken::Http, Reading::Lines(_)) => Some(self.strange(from.other())),
+            (Side::Client, FirstProtocol::Ssh, DirectionReading::Http(_)) => {
+                Some(DirectionReading::Lines(place))
+            }
+            (_, FirstProtocol::Http, DirectionReading::Lines(_)) => Some(self.strange(from.other())),
             _ => None,
         };
         if let Some(reading) = convert {
@@ -181,14 +206,18 @@ impl Dialogue {
     }
 
     /// Goes over a handshake with a SOCKS server: what follows is relayed, and looked at afresh.
-    fn read_relay(&mut self, turn: Turn<'_>) -> Option<Step<Reading>> {
+    fn read_relay(&mut self, turn: DialogueInput<'_>) -> Option<ReadStep<DirectionReading>> {
         if turn.from == Side::Server && !self.awaits_relay(turn.peer) {
             return None;
         }
         match socks::handshake(turn.from, turn.input) {
-            Progress::More => Some(Step::Wait(Need::another(turn.input), Reading::New)),
-            Progress::Never(_) => None,
-            Progress::Done { consumed, .. } => Some(Step::HandsOver(consumed, Handover::Relayed)),
+            ParseProgress::More => {
+                Some(ReadStep::Wait(InputNeed::another(turn.input), DirectionReading::New))
+            }
+            ParseProgress::Never(_) => None,
+            ParseProgress::Done { consumed, .. } => {
+                Some(ReadStep::HandsOver(consumed, ProtocolSwitch::Relayed))
+            }
         }
     }
 
@@ -196,26 +225,26 @@ impl Dialogue {
     fn awaits_relay(&self, unread: &[u8]) -> bool {
         let client = self.direction(Side::Client);
         let asks = || {
-            matches!(client.reading, Reading::New)
+            matches!(client.reading, DirectionReading::New)
                 && !unread.is_empty()
-                && socks::handshake(Side::Client, unread) == Progress::More
+                && socks::handshake(Side::Client, unread) == ParseProgress::More
         };
         client.relays > self.direction(Side::Server).relays || asks()
     }
 }
 
 /// Goes over the header of a load balancer: what follows is the client's.
-fn read_proxied(turn: Turn<'_>) -> Option<Step<Reading>> {
+fn read_proxied(turn: DialogueInput<'_>) -> Option<ReadStep<DirectionReading>> {
     match proxy::header(turn.input) {
         _ if turn.from == Side::Server => None,
-        Progress::More => Some(Step::Wait(Need::another(turn.input), Reading::New)),
-        Progress::Never(_) => None,
-        Progress::Done { consumed, .. } => Some(Step::HandsOver(consumed, Handover::Proxied)),
+        ParseProgress::More => Some(ReadStep::Wait(InputNeed::another(turn.input), DirectionReading::New)),
+        ParseProgress::Never(_) => None,
+        ParseProgress::Done { consumed, .. } => Some(ReadStep::HandsOver(consumed, ProtocolSwitch::Proxied)),
     }
 }
 
-fn wait_for_line(input: &[u8]) -> Step<Reading> {
-    let few = input.len() < FEW || matches!(socks::handshake(Side::Client, input), Progress::More);
-    let need = if few { Need::another(input) } else { Need::line(FIRST_LINE_LIMIT) };
-    Step::Wait(need, Reading::New)
+fn wait_for_line(input: &[u8]) -> ReadStep<DirectionReading> {
+    let few = input.len() < FEW || matches!(socks::handshake(Side::Client, input), ParseProgress::More);
+    let need = if few { InputNeed::another(input) } else { InputNeed::line(FIRST_LINE_LIMIT) };
+    ReadStep::Wait(need, DirectionReading::New)
 }

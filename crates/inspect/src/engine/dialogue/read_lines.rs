@@ -1,10 +1,10 @@
 //! Lines that may precede an SSH identification, and that.
 
-use super::finding::{Finding, ReadContext};
-use super::need::Need;
+use super::finding::{DialogueFinding, ReadContext};
+use super::need::InputNeed;
 use super::ssh::{self, begins_identification};
-use super::state::{Dialogue, Reading, Spoken};
-use super::step::{Step, Turn};
+use super::state::{Dialogue, DirectionReading, FirstProtocol};
+use super::step::{DialogueInput, ReadStep};
 use crate::banner::http::count_steps;
 use crate::banner::ssh as identification;
 use crate::terms::{Anomaly, Side};
@@ -14,35 +14,36 @@ impl Dialogue {
     pub(super) fn read_lines(
         &mut self,
         place: usize,
-        turn: Turn<'_>,
+        turn: DialogueInput<'_>,
         context: &mut ReadContext<'_>,
-    ) -> Step<Reading> {
-        let Turn { from, input, .. } = turn;
+    ) -> ReadStep<DirectionReading> {
+        let DialogueInput { from, input, .. } = turn;
         let (reading, used) = self.go_over_lines(place, turn, context);
         if from == Side::Server {
             self.greeting.read_first(input.get(..used).unwrap_or_default(), context);
         }
         self.opening.octets += used;
-        context.find(Finding::Preamble(used));
+        context.find(DialogueFinding::Preamble(used));
         if self.opening.octets > identification::PREAMBLE_LIMIT
             || self.opening.lines > identification::PREAMBLE_LINES
         {
             context.note(Anomaly::SshLongPreamble);
         }
         match reading {
-            Reading::Ssh(_) => {
+            DirectionReading::Ssh(_) => {
                 let leading = self.direction(from).first.leading > 0;
                 if from == Side::Client && (self.opening.client_lines || leading) {
                     context.note(Anomaly::SshClientPreamble);
                 }
-                self.direction_mut(from).first.spoken = Spoken::Ssh;
-                Step::Used(used, reading)
+                self.direction_mut(from).first.spoken = FirstProtocol::Ssh;
+                ReadStep::Used(used, reading)
             }
-            reading if used > 0 => Step::Used(used, reading),
+            reading if used > 0 => ReadStep::Used(used, reading),
             reading => {
-                let cut = matches!(reading, Reading::Lines(1..));
-                let need = if cut { Need::line(identification::CUT_LIMIT) } else { Need::another(input) };
-                Step::Wait(need, reading)
+                let cut = matches!(reading, DirectionReading::Lines(1..));
+                let need =
+                    if cut { InputNeed::line(identification::CUT_LIMIT) } else { InputNeed::another(input) };
+                ReadStep::Wait(need, reading)
             }
         }
     }
@@ -51,27 +52,29 @@ impl Dialogue {
     fn go_over_lines(
         &mut self,
         mut place: usize,
-        turn: Turn<'_>,
+        turn: DialogueInput<'_>,
         context: &mut ReadContext<'_>,
-    ) -> (Reading, usize) {
-        let Turn { from, input, .. } = turn;
+    ) -> (DirectionReading, usize) {
+        let DialogueInput { from, input, .. } = turn;
         let mut at = 0;
         while let Some(rest) = input.get(at..).filter(|rest| !rest.is_empty()) {
             let begins = identification::begins_line(place);
             if begins && begins_identification(rest) {
                 let whole = rest.starts_with(identification::PREFIX);
                 match (place, identification::is_bare(rest)) {
-                    (_, None) => return (Reading::Lines(place), at),
-                    (_, Some(false)) if !whole => return (Reading::Lines(place), at),
-                    (0, Some(false)) => return (Reading::Ssh(ssh::Reading::Identification), at),
+                    (_, None) => return (DirectionReading::Lines(place), at),
+                    (_, Some(false)) if !whole => return (DirectionReading::Lines(place), at),
+                    (0, Some(false)) => return (DirectionReading::Ssh(ssh::SshReading::Identification), at),
                     // A line that some clients cut here, or `SSH-` alone.
                     _ => {}
                 }
-                let Some(line) = identification::cut_line(rest) else { return (Reading::Lines(place), at) };
+                let Some(line) = identification::cut_line(rest) else {
+                    return (DirectionReading::Lines(place), at);
+                };
                 self.ssh.suspect(from, line, context);
             } else if begins && let Some(whole) = identification::begins_among_returns(rest) {
                 let line = if whole { identification::cut_line(rest) } else { None };
-                let Some(line) = line else { return (Reading::Lines(place), at) };
+                let Some(line) = line else { return (DirectionReading::Lines(place), at) };
                 // Dropbear's client leaves these out.
                 self.ssh.suspect(from, &identification::without_returns(line), context);
             }
@@ -87,6 +90,6 @@ impl Dialogue {
                 None => (at, place) = (at + readable.len(), place + readable.len()),
             }
         }
-        (Reading::Lines(place), at)
+        (DirectionReading::Lines(place), at)
     }
 }

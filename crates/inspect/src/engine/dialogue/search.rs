@@ -3,7 +3,7 @@
 use super::ssh::begins_identification;
 use crate::banner::http::count_steps;
 use crate::banner::ssh as identification;
-use crate::banner::tls::{CLIENT_HELLO, MESSAGE_LIMIT, Records, SERVER_HELLO};
+use crate::banner::tls::{CLIENT_HELLO, MESSAGE_LIMIT, RecordReader, SERVER_HELLO};
 use crate::terms::Side;
 
 /// Bytes of one side that are searched.
@@ -26,7 +26,7 @@ const KEPT_LINES: usize = 8;
 
 /// How far one direction was searched.
 #[derive(Debug, Default)]
-pub struct Search {
+pub struct BannerSearch {
     /// Bytes of the unread input that were searched.
     pub(super) seen: usize,
     /// All bytes that were searched.
@@ -35,8 +35,8 @@ pub struct Search {
     pub(super) held: Vec<u8>,
     /// The byte before that; a line end where a side begins to answer.
     pub(super) before: Option<u8>,
-    pub(super) candidates: Vec<Candidate>,
-    line: Line,
+    pub(super) candidates: Vec<HelloCandidate>,
+    line: SearchLine,
     /// Whole lines that may be identifications.
     pub(super) lines: Vec<KeptLine>,
     /// The other end has said something since.
@@ -45,10 +45,10 @@ pub struct Search {
 
 /// What may be a hello.
 #[derive(Debug)]
-pub struct Candidate {
+pub struct HelloCandidate {
     /// Where it begins in what is held.
     pub(super) start: usize,
-    pub(super) records: Records,
+    pub(super) records: RecordReader,
     /// Its first message was a hello.
     pub(super) begun: bool,
 }
@@ -63,7 +63,7 @@ pub struct KeptLine {
 
 /// Where a search for lines stands.
 #[derive(Debug, Default)]
-enum Line {
+enum SearchLine {
     /// In a line that is no identification, or the first one, which is read as what it is.
     #[default]
     Other,
@@ -71,7 +71,7 @@ enum Line {
     Perhaps(Vec<u8>),
 }
 
-impl Search {
+impl BannerSearch {
     /// So many unread bytes were read.
     pub(super) const fn advance(&mut self, count: usize) {
         self.seen = self.seen.saturating_sub(count);
@@ -112,7 +112,11 @@ impl Search {
             let before = start.checked_sub(1).map_or(self.before, |before| self.held.get(before).copied());
             // Each has a fresh byte, so that none was found before.
             if !line_starts || before == Some(b'\n') {
-                self.candidates.push(Candidate { start, records: Records::default(), begun: false });
+                self.candidates.push(HelloCandidate {
+                    start,
+                    records: RecordReader::default(),
+                    begun: false,
+                });
             }
         }
     }
@@ -138,7 +142,7 @@ impl Search {
     /// Whole lines that begin like an identification are kept.
     pub(super) fn keep_lines(&mut self, fresh: &[u8], within_body: bool) {
         for piece in fresh.split_inclusive(|octet| *octet == b'\n') {
-            if let Line::Perhaps(line) = &mut self.line {
+            if let SearchLine::Perhaps(line) = &mut self.line {
                 let room = identification::LINE_LIMIT.saturating_sub(line.len());
                 line.extend_from_slice(piece.get(..room).unwrap_or(piece));
                 let begins = begins_identification(line);
@@ -152,11 +156,11 @@ impl Search {
                     self.lines.push(KeptLine { octets, within_body });
                 }
                 if !begins || whole {
-                    self.line = Line::Other;
+                    self.line = SearchLine::Other;
                 }
             }
             if piece.ends_with(b"\n") {
-                self.line = Line::Perhaps(Vec::new());
+                self.line = SearchLine::Perhaps(Vec::new());
             }
         }
     }

@@ -8,11 +8,11 @@
 //! too.
 
 use super::finding::ReadContext;
-use super::search::{CANDIDATE_LIMIT, CANDIDATES, Candidate, KeptLine, LIMIT, may_be_hello};
-use super::state::{Dialogue, Reading, Spoken};
-use super::step::Asked;
-use crate::banner::tls::{self, CLIENT_HELLO, Piece, SERVER_HELLO};
-use crate::terms::{Anomaly, Side, Transport};
+use super::search::{CANDIDATE_LIMIT, CANDIDATES, HelloCandidate, KeptLine, LIMIT, may_be_hello};
+use super::state::{Dialogue, DirectionReading, FirstProtocol};
+use super::step::RequestedUpgrade;
+use crate::banner::tls::{self, CLIENT_HELLO, RecordPiece, SERVER_HELLO};
+use crate::terms::{Anomaly, Side, TransportProtocol};
 
 impl Dialogue {
     /// Searches the end of `input` that was not searched yet, which was read, or waits to be, as bytes of a
@@ -46,7 +46,7 @@ impl Dialogue {
         }
         let mut search = std::mem::take(&mut self.direction_mut(from).search);
         let fresh = search.take(input);
-        let pending = self.asked == Asked::Upgrade && !self.tls.was_found();
+        let pending = self.asked == RequestedUpgrade::Upgrade && !self.tls.was_found();
         if from == Side::Client && search.total >= LIMIT && pending {
             context.note(Anomaly::UpgradeNotFollowed);
         }
@@ -65,9 +65,9 @@ impl Dialogue {
         search.candidates = candidates;
         search.let_go();
         let overlooks_lines = match &self.direction(from).reading {
-            Reading::New => matches!(input, [4 | 5, ..]),
-            Reading::Http(_) => true,
-            Reading::Done => self.http.was_asked() && !self.ssh.knows(from),
+            DirectionReading::New => matches!(input, [4 | 5, ..]),
+            DirectionReading::Http(_) => true,
+            DirectionReading::Done => self.http.was_asked() && !self.ssh.knows(from),
             _ => false,
         };
         if from == Side::Client && overlooks_lines {
@@ -84,7 +84,7 @@ impl Dialogue {
     fn read_candidate(
         &mut self,
         from: Side,
-        candidate: &mut Candidate,
+        candidate: &mut HelloCandidate,
         held: &[u8],
         context: &mut ReadContext<'_>,
     ) -> bool {
@@ -94,19 +94,19 @@ impl Dialogue {
         }
         loop {
             match candidate.records.next(input) {
-                Piece::More(_) => return input.len() < CANDIDATE_LIMIT,
-                Piece::Message(CLIENT_HELLO, body) if from == Side::Client => {
+                RecordPiece::More(_) => return input.len() < CANDIDATE_LIMIT,
+                RecordPiece::Message(CLIENT_HELLO, body) if from == Side::Client => {
                     // Not within what may be uploaded to a server of HTTP, which answers behind it.
                     let client = self.direction(Side::Client).first.spoken;
                     let server = self.direction(Side::Server).first.spoken;
-                    let uploads =
-                        (client, server) == (Spoken::Http, Spoken::Nothing) && !self.http.is_doubtful();
-                    if !uploads && tls::client(body, Transport::Tcp).is_some() {
+                    let uploads = (client, server) == (FirstProtocol::Http, FirstProtocol::Nothing)
+                        && !self.http.is_doubtful();
+                    if !uploads && tls::client(body, TransportProtocol::Tcp).is_some() {
                         self.tls.take_found_hello(body, context);
                     }
                     return false;
                 }
-                Piece::Message(kind, body) if from == Side::Server => {
+                RecordPiece::Message(kind, body) if from == Side::Server => {
                     let hello = kind == SERVER_HELLO && tls::server(body).is_some();
                     if !(candidate.begun || hello) {
                         return false;
@@ -129,10 +129,10 @@ impl Dialogue {
         }
         let server = self.direction(Side::Server).first.spoken;
         let lines = std::mem::take(&mut self.direction_mut(Side::Client).search.lines);
-        let waits = |line: &KeptLine| server == Spoken::Nothing && line.within_body;
+        let waits = |line: &KeptLine| server == FirstProtocol::Nothing && line.within_body;
         let (waiting, due): (Vec<_>, Vec<_>) = lines.into_iter().partition(waits);
         self.direction_mut(Side::Client).search.lines = waiting;
-        for line in due.iter().filter(|_| matches!(server, Spoken::Nothing | Spoken::Ssh)) {
+        for line in due.iter().filter(|_| matches!(server, FirstProtocol::Nothing | FirstProtocol::Ssh)) {
             self.ssh.suspect(Side::Client, &line.octets, context);
         }
     }

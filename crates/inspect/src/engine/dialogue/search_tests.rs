@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use crate::engine::testing::{Conversation, NO_SQLMAP, Setup};
 use crate::engine::{Decision, HttpInspect, OnFailure};
-use crate::event::{Application, Event, EventKind};
+use crate::event::{ApplicationFacts, Event, EventKind};
 
 const RULES: &str = r#"
 [[rule]]
@@ -177,7 +177,7 @@ fn a_hello_behind_any_prefix_is_judged_and_told_with_its_answer() {
             say(&mut talk, &[(true, hello("a.example")), (false, answer.clone())], size);
             talk.engine.finish(talk.now, &mut talk.events);
             let tls = talk.events.iter().find_map(|event| match &event.kind {
-                EventKind::Application(Application::Tls(facts)) => Some(facts),
+                EventKind::Application(ApplicationFacts::Tls(facts)) => Some(facts),
                 _ => None,
             });
             let facts = tls.unwrap_or_else(|| panic!("{name} {size}: {:?}", told(&talk.events)));

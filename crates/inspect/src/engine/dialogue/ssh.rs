@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use crate::banner::{Banner, Progress, SshBanner, kex, ssh};
-use crate::event::{Application, Protocol, Side, SshFacts, SshSide};
-use crate::rules::Stage;
+use crate::banner::{Banner, ParseProgress, SshBanner, kex, ssh};
+use crate::event::{ApplicationFacts, Protocol, Side, SshFacts, SshSide};
+use crate::rules::BannerStage;
 
-use super::finding::{Finding, FoundBanner, Matched, ReadContext};
-use super::need::Need;
-use super::step::{Step, Turn};
+use super::finding::{DialogueFinding, FoundBanner, MatchedRules, ReadContext};
+use super::need::InputNeed;
+use super::step::{DialogueInput, ReadStep};
 
 /// What is known of the two sides.
 #[derive(Debug, Default)]
-pub struct Ssh {
+pub struct SshState {
     /// Nothing before a side was identified; shared with the events that tell it.
     facts: Option<Arc<SshFacts>>,
     is_told: bool,
@@ -20,14 +20,14 @@ pub struct Ssh {
 
 /// How far one direction was read.
 #[derive(Debug)]
-pub enum Reading {
+pub enum SshReading {
     /// Before the end of the identification.
     Identification,
     /// Behind this identification line and so many bytes of packets.
     Kex(Vec<u8>, usize),
 }
 
-impl Reading {
+impl SshReading {
     /// Bytes of memory held.
     pub(super) const fn memory(&self) -> usize {
         match self {
@@ -39,48 +39,51 @@ impl Reading {
 
 /// How a side is read on.
 #[derive(Debug)]
-pub enum Next {
+pub enum SshNext {
     /// As SSH.
-    Reading(Reading),
+    Reading(SshReading),
     /// All that is wanted of it was read.
     Done,
     /// It looked like an identification and is none.
     NotSsh,
 }
 
-impl Ssh {
+impl SshState {
     /// Reads an identification or, where it is wanted, the KEXINIT behind it.
     pub(super) fn read(
         &mut self,
-        reading: Reading,
-        turn: Turn<'_>,
+        reading: SshReading,
+        turn: DialogueInput<'_>,
         context: &mut ReadContext<'_>,
-    ) -> Step<Next> {
+    ) -> ReadStep<SshNext> {
         match reading {
-            Reading::Identification => self.identify(turn, context),
-            Reading::Kex(line, before) => self.exchange((line, before), turn, context),
+            SshReading::Identification => self.identify(turn, context),
+            SshReading::Kex(line, before) => self.exchange((line, before), turn, context),
         }
     }
 
-    fn identify(&mut self, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Step<Next> {
-        let Turn { from, input, .. } = turn;
+    fn identify(&mut self, turn: DialogueInput<'_>, context: &mut ReadContext<'_>) -> ReadStep<SshNext> {
+        let DialogueInput { from, input, .. } = turn;
         match ssh::identify(from, input) {
-            Progress::More => Step::Wait(Need::line(ssh::READ_LIMIT), Next::Reading(Reading::Identification)),
-            Progress::Never(_) => Step::Used(input.len(), Next::NotSsh),
-            Progress::Done { value, consumed } => {
+            ParseProgress::More => {
+                ReadStep::Wait(InputNeed::line(ssh::READ_LIMIT), SshNext::Reading(SshReading::Identification))
+            }
+            ParseProgress::Never(_) => ReadStep::Used(input.len(), SshNext::NotSsh),
+            ParseProgress::Done { value, consumed } => {
                 let wants_kex = context.settings.kex;
                 self.take_identification(from, &value, wants_kex, context);
                 let line = || value.identification.line.to_vec();
-                let next = if wants_kex { Next::Reading(Reading::Kex(line(), 0)) } else { Next::Done };
-                Step::Used(consumed, next)
+                let next =
+                    if wants_kex { SshNext::Reading(SshReading::Kex(line(), 0)) } else { SshNext::Done };
+                ReadStep::Used(consumed, next)
             }
         }
     }
 
     /// True if nothing more is read where octets of a side are missing or its end has come; nothing changes
     /// before its identification was read.
-    pub(super) fn end(&self, from: Side, reading: &Reading, context: &mut ReadContext<'_>) -> bool {
-        let Reading::Kex(line, _) = reading else { return false };
+    pub(super) fn end(&self, from: Side, reading: &SshReading, context: &mut ReadContext<'_>) -> bool {
+        let SshReading::Kex(line, _) = reading else { return false };
         self.give_up_kex(from, line, context);
         true
     }
@@ -93,7 +96,7 @@ impl Ssh {
         wants_kex: bool,
         context: &mut ReadContext<'_>,
     ) {
-        context.find(Finding::Seen(Protocol::Ssh, from));
+        context.find(DialogueFinding::Seen(Protocol::Ssh, from));
         context.note_all(read.anomalies);
         let banner = SshBanner { from, identification: read.identification, kex: None };
         let known = context.sink.identify(from, read.identification.line);
@@ -102,7 +105,7 @@ impl Ssh {
             // Dropbear's client leaves these out.
             self.suspect(from, &ssh::without_returns(read.identification.line), context);
         }
-        let stage = if wants_kex { Stage::Head } else { Stage::Whole };
+        let stage = if wants_kex { BannerStage::Head } else { BannerStage::Whole };
         if !known.indifferent || context.asks_policy {
             self.ask(banner, stage, context);
         }
@@ -113,19 +116,22 @@ impl Ssh {
     fn exchange(
         &mut self,
         (line, before): (Vec<u8>, usize),
-        turn: Turn<'_>,
+        turn: DialogueInput<'_>,
         context: &mut ReadContext<'_>,
-    ) -> Step<Next> {
-        let Turn { from, input, .. } = turn;
+    ) -> ReadStep<SshNext> {
+        let DialogueInput { from, input, .. } = turn;
         let (kex, consumed) = match kex::packet(input) {
-            kex::Packet::More(octets) => {
-                return Step::Wait(Need::octets(octets), Next::Reading(Reading::Kex(line, before)));
+            kex::KexPacket::More(octets) => {
+                return ReadStep::Wait(
+                    InputNeed::octets(octets),
+                    SshNext::Reading(SshReading::Kex(line, before)),
+                );
             }
-            kex::Packet::Other(octets) if before + octets < kex::PACKET_LIMIT => {
-                return Step::Used(octets, Next::Reading(Reading::Kex(line, before + octets)));
+            kex::KexPacket::Other(octets) if before + octets < kex::PACKET_LIMIT => {
+                return ReadStep::Used(octets, SshNext::Reading(SshReading::Kex(line, before + octets)));
             }
-            kex::Packet::Other(_) | kex::Packet::Never(_) => (None, input.len()),
-            kex::Packet::KexInit(value, octets) => (Some(value), octets),
+            kex::KexPacket::Other(_) | kex::KexPacket::Never(_) => (None, input.len()),
+            kex::KexPacket::KexInit(value, octets) => (Some(value), octets),
         };
         if let Some(kex) = &kex
             && let Some(side) = self.side_mut(from)
@@ -133,8 +139,8 @@ impl Ssh {
             Arc::make_mut(side).hassh = Some(kex.hassh_of(from));
         }
         let (identification, _) = ssh::parse_line(&line);
-        self.ask(SshBanner { from, identification, kex }, Stage::Rest, context);
-        Step::Used(consumed, Next::Done)
+        self.ask(SshBanner { from, identification, kex }, BannerStage::Rest, context);
+        ReadStep::Used(consumed, SshNext::Done)
     }
 
     /// Judges a line that only some implementations take for an identification. What the side's
@@ -143,7 +149,7 @@ impl Ssh {
         context.note_all(ssh::disputed());
         let (identification, _) = ssh::parse_line(line);
         // No KEXINIT is waited for behind it.
-        self.ask(SshBanner { from, identification, kex: None }, Stage::Whole, context);
+        self.ask(SshBanner { from, identification, kex: None }, BannerStage::Whole, context);
     }
 
     /// Judges a side whose KEXINIT will not come any more.
@@ -151,7 +157,7 @@ impl Ssh {
         // What matches nothing by itself matches nothing at its end.
         if !context.sink.identify(from, line).indifferent {
             let (identification, _) = ssh::parse_line(line);
-            self.ask(SshBanner { from, identification, kex: None }, Stage::Rest, context);
+            self.ask(SshBanner { from, identification, kex: None }, BannerStage::Rest, context);
         }
     }
 
@@ -161,7 +167,7 @@ impl Ssh {
             && let Some(facts) = &self.facts
         {
             self.is_told = true;
-            context.find(Finding::Exchange(Application::Ssh(Arc::clone(facts)), None));
+            context.find(DialogueFinding::Exchange(ApplicationFacts::Ssh(Arc::clone(facts)), None));
         }
     }
 
@@ -170,15 +176,15 @@ impl Ssh {
         self.side(from).is_some()
     }
 
-    fn ask(&self, banner: SshBanner<'_>, stage: Stage, context: &mut ReadContext<'_>) {
-        context.find(Finding::Banner(FoundBanner {
+    fn ask(&self, banner: SshBanner<'_>, stage: BannerStage, context: &mut ReadContext<'_>) {
+        context.find(DialogueFinding::Banner(FoundBanner {
             product: self.side(banner.from).and_then(|side| side.fingerprint.as_ref()),
             banner: &Banner::Ssh(banner),
             stage,
             request: None,
             transaction: None,
-            matched: &mut Matched::default(),
-            facts: &|| Application::Ssh(self.facts.clone().unwrap_or_default()),
+            matched: &mut MatchedRules::default(),
+            facts: &|| ApplicationFacts::Ssh(self.facts.clone().unwrap_or_default()),
         }));
     }
 

@@ -2,38 +2,38 @@
 //!
 //! The questions that others ask about that stand here, too; nothing here reads.
 
-use super::greeting::{self, Greeting};
-use super::http::{self, Http, Rest};
-use super::need::Awaited;
-use super::search::{self, Search};
-use super::ssh::{self, Ssh};
-use super::step::{Asked, UnreadReason};
-use super::tls::{self, Tls};
-use crate::banner::other::{Fit, Name};
+use super::greeting::{self, GreetingState};
+use super::http::{self, HttpTransactions, ResponseRemainder};
+use super::need::AwaitedInput;
+use super::search::{self, BannerSearch};
+use super::ssh::{self, SshState};
+use super::step::{RequestedUpgrade, UnreadReason};
+use super::tls::{self, TlsState};
+use crate::banner::other::{OtherProtocol, SignatureFit};
 use crate::banner::recognise::{FirstWord, may_become_plain_request};
 use crate::event::Side;
 
 /// What two ends say to each other.
 #[derive(Debug, Default)]
 pub struct Dialogue {
-    pub(super) directions: [Direction; 2],
-    pub(super) opening: Opening,
-    pub(super) asked: Asked,
-    pub(super) ssh: Ssh,
-    pub(super) http: Http,
-    pub(super) tls: Tls,
-    pub(super) greeting: Greeting,
+    pub(super) directions: [DialogueDirection; 2],
+    pub(super) opening: DialogueOpening,
+    pub(super) asked: RequestedUpgrade,
+    pub(super) ssh: SshState,
+    pub(super) http: HttpTransactions,
+    pub(super) tls: TlsState,
+    pub(super) greeting: GreetingState,
 }
 
 /// How far one direction was read, and as what.
 #[derive(Debug, Default)]
-pub struct Direction {
-    pub(super) reading: Reading,
-    pub(super) first: First,
+pub struct DialogueDirection {
+    pub(super) reading: DirectionReading,
+    pub(super) first: DirectionStart,
     /// Records of TLS, as long as it may be that.
     pub(super) hello: tls::HelloRecords,
     /// What was found behind bytes that are not read.
-    pub(super) search: Search,
+    pub(super) search: BannerSearch,
     /// Handshakes with SOCKS servers that were gone over.
     pub(super) relays: u8,
     /// What was read ends within a line.
@@ -41,12 +41,12 @@ pub struct Direction {
     /// The first word of what is unread, as far as it was looked at.
     pub(super) word: FirstWord,
     /// What must come before the unread bytes are worth another look.
-    pub(super) awaited: Option<Awaited>,
+    pub(super) awaited: Option<AwaitedInput>,
 }
 
 /// What one direction is read as.
 #[derive(Debug, Default)]
-pub enum Reading {
+pub enum DirectionReading {
     /// Not recognised yet.
     #[default]
     New,
@@ -55,13 +55,13 @@ pub enum Reading {
     /// Lines that may precede an SSH identification, so many bytes behind the start of one.
     Lines(usize),
     /// SSH from its identification on.
-    Ssh(ssh::Reading),
+    Ssh(ssh::SshReading),
     /// Messages of HTTP.
-    Http(http::Reading),
+    Http(http::HttpReading),
     /// Records of TLS, up to where they are encrypted.
     Tls,
     /// A dialogue in lines that the server opens with a greeting.
-    Greeting(greeting::Reading),
+    Greeting(greeting::GreetingReading),
     /// Nothing more is to be read: what was wanted of a protocol was seen.
     Done,
     /// Nothing more is to be read: it is no protocol that is read here.
@@ -70,7 +70,7 @@ pub enum Reading {
 
 /// What is known of both directions before, or beside, any protocol.
 #[derive(Debug, Default)]
-pub struct Opening {
+pub struct DialogueOpening {
     /// Bytes and lines before an SSH identification that were gone over.
     pub(super) octets: usize,
     pub(super) lines: usize,
@@ -82,8 +82,8 @@ pub struct Opening {
 
 /// What a direction began with.
 #[derive(Debug, Default)]
-pub struct First {
-    pub(super) spoken: Spoken,
+pub struct DirectionStart {
+    pub(super) spoken: FirstProtocol,
     /// Bytes of empty lines before that, and whether white space stood in them.
     pub(super) leading: usize,
     pub(super) spaced: bool,
@@ -91,7 +91,7 @@ pub struct First {
 
 /// What a direction turned out to say first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Spoken {
+pub enum FirstProtocol {
     /// Nothing that tells.
     #[default]
     Nothing,
@@ -103,11 +103,11 @@ pub enum Spoken {
     Other,
 }
 
-impl Direction {
+impl DialogueDirection {
     /// Looks at what follows like the beginning of a connection.
     pub(super) fn renew(&mut self) {
-        self.reading = Reading::New;
-        self.first = First::default();
+        self.reading = DirectionReading::New;
+        self.first = DirectionStart::default();
         self.hello = tls::HelloRecords::default();
         self.amid_line = false;
         self.awaited = None;
@@ -127,7 +127,7 @@ impl Dialogue {
 
     /// True if nothing more is to be read of one side; it may be searched.
     pub const fn is_read_out(&self, from: Side) -> bool {
-        matches!(self.direction(from).reading, Reading::Done | Reading::Foreign(_))
+        matches!(self.direction(from).reading, DirectionReading::Done | DirectionReading::Foreign(_))
     }
 
     /// True if the client's bytes are searched and the server's are let go.
@@ -140,7 +140,10 @@ impl Dialogue {
     pub const fn is_foreign(&self) -> bool {
         let [client, server] = &self.directions;
         !self.http.was_asked()
-            && matches!((&client.reading, &server.reading), (Reading::Foreign(_), Reading::Foreign(_)))
+            && matches!(
+                (&client.reading, &server.reading),
+                (DirectionReading::Foreign(_), DirectionReading::Foreign(_))
+            )
     }
 
     /// True if one side speaks SSH and the other HTTP.
@@ -157,32 +160,34 @@ impl Dialogue {
         }
         let amid_greeting = || from == Side::Server && self.greeting.is_amid();
         match &self.direction(from).reading {
-            Reading::New if unread.is_empty() => false,
-            Reading::New if from == Side::Server => true,
-            Reading::New => may_become_plain_request(unread),
-            Reading::Http(_) if self.http.is_doubtful() => false,
-            Reading::Lines(_) => self.ssh.knows(from.other()) || amid_greeting(),
-            Reading::Greeting(_) => amid_greeting(),
-            Reading::Ssh(_) | Reading::Tls => !unread.is_empty(),
-            Reading::Http(reading) => !reading.is_body() && !unread.is_empty(),
-            Reading::Resync | Reading::Done | Reading::Foreign(_) => false,
+            DirectionReading::New if unread.is_empty() => false,
+            DirectionReading::New if from == Side::Server => true,
+            DirectionReading::New => may_become_plain_request(unread),
+            DirectionReading::Http(_) if self.http.is_doubtful() => false,
+            DirectionReading::Lines(_) => self.ssh.knows(from.other()) || amid_greeting(),
+            DirectionReading::Greeting(_) => amid_greeting(),
+            DirectionReading::Ssh(_) | DirectionReading::Tls => !unread.is_empty(),
+            DirectionReading::Http(reading) => !reading.is_body() && !unread.is_empty(),
+            DirectionReading::Resync | DirectionReading::Done | DirectionReading::Foreign(_) => false,
         }
     }
 
     /// True if `count` bytes of one side may be missing without harm.
     pub fn can_spare(&self, from: Side, count: u64) -> bool {
         match &self.direction(from).reading {
-            Reading::Done | Reading::Foreign(_) => !self.searches(from),
-            Reading::Http(reading) => reading.can_spare(count) && !self.searches(from),
+            DirectionReading::Done | DirectionReading::Foreign(_) => !self.searches(from),
+            DirectionReading::Http(reading) => reading.can_spare(count) && !self.searches(from),
             _ => false,
         }
     }
 
     /// What is left of the response that is being read, if nobody wants any of it and it answers the only
     /// request.
-    pub fn rest_of_response(&self) -> Option<Rest> {
+    pub fn rest_of_response(&self) -> Option<ResponseRemainder> {
         match (&self.direction(Side::Client).reading, &self.direction(Side::Server).reading) {
-            (Reading::Http(client), Reading::Http(server)) if client.is_behind_message() => {
+            (DirectionReading::Http(client), DirectionReading::Http(server))
+                if client.is_behind_message() =>
+            {
                 self.http.rest(server).filter(|_| !self.may_speak_ssh(Side::Server))
             }
             _ => None,
@@ -192,12 +197,12 @@ impl Dialogue {
     /// True if what one side says is kept by nobody once it was read.
     pub const fn is_fleeting(&self, from: Side) -> bool {
         self.is_read_out(from)
-            || matches!(&self.direction(from).reading, Reading::Http(reading) if reading.is_body())
+            || matches!(&self.direction(from).reading, DirectionReading::Http(reading) if reading.is_body())
     }
 
     /// True if what one side says is cheap to go over, and what decides comes behind it.
     pub const fn is_cheap(&self, from: Side) -> bool {
-        matches!(self.direction(from).reading, Reading::Lines(_)) || self.is_fleeting(from)
+        matches!(self.direction(from).reading, DirectionReading::Lines(_)) || self.is_fleeting(from)
     }
 
     /// True if what one side says is no banner by any rule of its protocol: only judged, never waited for.
@@ -206,33 +211,33 @@ impl Dialogue {
     }
 
     const fn is_reading_http(&self, from: Side) -> bool {
-        matches!(self.direction(from).reading, Reading::Http(_))
+        matches!(self.direction(from).reading, DirectionReading::Http(_))
     }
 
     /// True if one side began no banner and the other one has said nothing, or a word without an end: a log,
     /// a backup, a film. Nobody can tell where that ends, and what the other one may say next is awaited.
     pub fn is_monologue(&self, from: Side) -> bool {
         let other = self.direction(from.other());
-        self.direction(from).first.spoken == Spoken::Other
-            && matches!(other.reading, Reading::New)
-            && other.first.spoken == Spoken::Nothing
+        self.direction(from).first.spoken == FirstProtocol::Other
+            && matches!(other.reading, DirectionReading::New)
+            && other.first.spoken == FirstProtocol::Nothing
     }
 
     /// True if all that one side has sent could be read, and more like it may follow: the budget is for what
     /// can't.
     pub const fn goes_on(&self, from: Side, unread: &[u8]) -> bool {
         match &self.direction(from).reading {
-            Reading::Http(reading) => reading.goes_on(unread) || self.is_perhaps_of_tunnel(from),
+            DirectionReading::Http(reading) => reading.goes_on(unread) || self.is_perhaps_of_tunnel(from),
             _ => false,
         }
     }
 
     /// Bytes of memory held, roughly.
     pub fn memory(&self) -> usize {
-        let reading = |direction: &Direction| {
+        let reading = |direction: &DialogueDirection| {
             let read = match &direction.reading {
-                Reading::Http(reading) => reading.memory(),
-                Reading::Ssh(reading) => reading.memory(),
+                DirectionReading::Http(reading) => reading.memory(),
+                DirectionReading::Ssh(reading) => reading.memory(),
                 _ => 0,
             };
             read + direction.hello.memory() + direction.search.memory()
@@ -244,22 +249,22 @@ impl Dialogue {
     /// True if the client has begun a line that can't become a request.
     pub(super) fn client_is_strange(&mut self, unread: &[u8]) -> bool {
         let client = self.direction_mut(Side::Client);
-        let new = matches!(client.reading, Reading::New);
+        let new = matches!(client.reading, DirectionReading::New);
         new && !unread.is_empty() && !client.word.may_become_request(unread)
     }
 
     /// What a side has said first, as far as that tells what the other one's bytes are: behind a `CONNECT`
     /// the server answers that.
-    pub(super) fn spoken(&self, from: Side) -> Spoken {
-        if from == Side::Client && self.asked == Asked::Tunnel {
-            return Spoken::Http;
+    pub(super) fn spoken(&self, from: Side) -> FirstProtocol {
+        if from == Side::Client && self.asked == RequestedUpgrade::Tunnel {
+            return FirstProtocol::Http;
         }
         self.direction(from).first.spoken
     }
 
     /// True if what looks like a server's response may be lines before its SSH identification.
     pub(super) fn may_speak_ssh(&self, from: Side) -> bool {
-        from == Side::Server && self.spoken(Side::Client) == Spoken::Nothing
+        from == Side::Server && self.spoken(Side::Client) == FirstProtocol::Nothing
     }
 
     /// True if no response is read any more, and every request still is.
@@ -269,7 +274,7 @@ impl Dialogue {
 
     /// True if the client has ended a request and not begun another one.
     pub const fn is_between_requests(&self) -> bool {
-        matches!(self.direction(Side::Client).reading, Reading::Http(http::Reading::Next))
+        matches!(self.direction(Side::Client).reading, DirectionReading::Http(http::HttpReading::Next))
     }
 
     /// True if what one side says may be a tunnel's, which nobody sees granted, or a film's: it may say so
@@ -282,8 +287,8 @@ impl Dialogue {
     /// True if a side's bytes are searched.
     pub(super) fn searches(&self, from: Side) -> bool {
         let client = &self.direction(Side::Client).reading;
-        let agreed = self.direction(Side::Server).first.spoken == Spoken::Http
-            || matches!(client, Reading::Tls)
+        let agreed = self.direction(Side::Server).first.spoken == FirstProtocol::Http
+            || matches!(client, DirectionReading::Tls)
             || (self.ssh.knows(Side::Client) && self.ssh.knows(Side::Server));
         let wanted = match from {
             Side::Client => !self.tls.is_agreed(),
@@ -296,7 +301,7 @@ impl Dialogue {
     pub(super) fn is_within_body(&self, from: Side) -> bool {
         match &self.direction(from).reading {
             _ if from == Side::Server => false,
-            Reading::Http(reading) => reading.is_body(),
+            DirectionReading::Http(reading) => reading.is_body(),
             _ => self.http.left_body(),
         }
     }
@@ -304,28 +309,28 @@ impl Dialogue {
     /// True if what the client says first, which is this so far, is listened to as a hello.
     pub(super) fn may_begin_with_hello(&self, input: &[u8]) -> bool {
         let client = self.direction(Side::Client);
-        matches!(client.reading, Reading::New)
+        matches!(client.reading, DirectionReading::New)
             && !client.hello.over
-            && self.spoken(Side::Server) == Spoken::Nothing
-            && Name::TLS.fit(Side::Client, input) != Fit::No
+            && self.spoken(Side::Server) == FirstProtocol::Nothing
+            && OtherProtocol::TLS.fit(Side::Client, input) != SignatureFit::No
     }
 
     /// What is left of a side that speaks nothing that is read here.
     ///
     /// Whoever wants to name such a protocol, or to stop it, does so here: every direction comes by once,
     /// with its reason, when that is certain and not before.
-    pub(super) const fn foreign(&mut self, _from: Side, why: UnreadReason) -> Reading {
-        Reading::Foreign(why)
+    pub(super) const fn foreign(&mut self, _from: Side, why: UnreadReason) -> DirectionReading {
+        DirectionReading::Foreign(why)
     }
 
     /// Gives a direction another reading because of what the other one says.
-    pub(super) fn change(&mut self, from: Side, reading: Reading) {
+    pub(super) fn change(&mut self, from: Side, reading: DirectionReading) {
         let direction = self.direction_mut(from);
         direction.reading = reading;
         direction.awaited = None;
     }
 
-    pub(super) const fn direction(&self, from: Side) -> &Direction {
+    pub(super) const fn direction(&self, from: Side) -> &DialogueDirection {
         let [client, server] = &self.directions;
         match from {
             Side::Client => client,
@@ -333,7 +338,7 @@ impl Dialogue {
         }
     }
 
-    pub(super) const fn direction_mut(&mut self, from: Side) -> &mut Direction {
+    pub(super) const fn direction_mut(&mut self, from: Side) -> &mut DialogueDirection {
         let [client, server] = &mut self.directions;
         match from {
             Side::Client => client,

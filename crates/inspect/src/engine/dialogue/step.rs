@@ -1,12 +1,12 @@
 //! What one side says next, and what one look at that comes to.
 
-use super::need::Need;
-use crate::banner::Reason;
+use super::need::InputNeed;
+use crate::banner::ParseRejection;
 use crate::event::Side;
 
 /// What one side says next.
 #[derive(Clone, Copy)]
-pub struct Turn<'t> {
+pub struct DialogueInput<'t> {
     pub(super) from: Side,
     /// All that was not read yet.
     pub(super) input: &'t [u8],
@@ -14,23 +14,23 @@ pub struct Turn<'t> {
     pub(super) peer: &'t [u8],
 }
 
-/// What one look at a [`Turn`] came to: how the direction is read on is an `R`.
-pub enum Step<R> {
+/// What one look at a [`DialogueInput`] came to: how the direction is read on is an `R`.
+pub enum ReadStep<R> {
     /// So many bytes were read, and the rest is read as this.
     Used(usize, R),
     /// More bytes are needed.
-    Wait(Need, R),
+    Wait(InputNeed, R),
     /// So many bytes were read, and behind them another dialogue begins.
-    HandsOver(usize, Handover),
+    HandsOver(usize, ProtocolSwitch),
 }
 
-impl<R> Step<R> {
+impl<R> ReadStep<R> {
     /// The same with another way to read on.
-    pub(super) fn map<T>(self, then: impl FnOnce(R) -> T) -> Step<T> {
+    pub(super) fn map<T>(self, then: impl FnOnce(R) -> T) -> ReadStep<T> {
         match self {
-            Self::Used(count, reading) => Step::Used(count, then(reading)),
-            Self::Wait(need, reading) => Step::Wait(need, then(reading)),
-            Self::HandsOver(count, handover) => Step::HandsOver(count, handover),
+            Self::Used(count, reading) => ReadStep::Used(count, then(reading)),
+            Self::Wait(need, reading) => ReadStep::Wait(need, then(reading)),
+            Self::HandsOver(count, handover) => ReadStep::HandsOver(count, handover),
         }
     }
 }
@@ -45,14 +45,14 @@ pub enum UnreadReason {
     /// It was greeted with, or followed a greeting, as far as that is read.
     BehindGreeting,
     /// It looked like a message of HTTP.
-    NotHttp(Reason),
+    NotHttp(ParseRejection),
     /// It looked like an SSH identification.
     NotSsh,
 }
 
 /// What a client has asked for, as long as the server has not answered that.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Asked {
+pub enum RequestedUpgrade {
     #[default]
     Nothing,
     /// A tunnel, by `CONNECT`.
@@ -63,13 +63,13 @@ pub enum Asked {
 
 /// Who hands over, and on whose word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Handover {
+pub enum ProtocolSwitch {
     /// One side has said all that it says to a SOCKS server, or as one.
     Relayed,
     /// A load balancer has said whose bytes follow.
     Proxied,
     /// The client asks.
-    Asked(Asked),
+    Asked(RequestedUpgrade),
     /// The server grants what was asked for, whether that was seen or not.
     Granted,
 }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use crate::engine::testing::{Conversation, Setup};
 use crate::engine::{Decision, HttpInspect};
 use crate::event::{Event, EventKind};
-use crate::packet::Flags;
+use crate::packet::TcpFlags;
 
 const RULES: &str = r#"
 [[rule]]
@@ -131,7 +131,7 @@ fn say(talk: &mut Conversation, said: &[Said], size: usize) -> Decision {
     for (from_client, octets) in said {
         for piece in octets.chunks(size) {
             assert_eq!(decision, Decision::Undecided, "{}", piece.escape_ascii());
-            decision = talk.send(*from_client, Flags::ACK | Flags::PSH, piece);
+            decision = talk.send(*from_client, TcpFlags::ACK | TcpFlags::PSH, piece);
         }
     }
     decision
@@ -281,7 +281,7 @@ fn a_request_that_is_answered_by_no_http_is_told_as_a_request_alone() {
         let mut talk = Setup::monitoring(RULES).open();
         for (from_client, octets) in said {
             for piece in octets.chunks(size) {
-                talk.send(*from_client, Flags::ACK | Flags::PSH, piece);
+                talk.send(*from_client, TcpFlags::ACK | TcpFlags::PSH, piece);
             }
         }
         talk.engine.finish(talk.now, &mut talk.events);
@@ -334,7 +334,7 @@ proptest! {
             let mut talk = if enforce { Setup::enforcing(RULES) } else { Setup::monitoring(RULES) }.open();
             let blocked = said.iter().any(|(from_client, octets)| {
                 let mut pieces = octets.chunks(size);
-                pieces.any(|piece| talk.send(*from_client, Flags::ACK | Flags::PSH, piece) == Decision::Block)
+                pieces.any(|piece| talk.send(*from_client, TcpFlags::ACK | TcpFlags::PSH, piece) == Decision::Block)
             });
             talk.engine.finish(talk.now, &mut talk.events);
             let mut told = told(&talk.events);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::tests::{BAD, GOOD, RULES};
 use crate::engine::Decision;
 use crate::engine::testing::{Conversation, Setup};
-use crate::packet::{Flags, Parsed, Patch, parse};
+use crate::packet::{PacketPatch, ParsedPacket, TcpFlags, parse};
 
 fn amid() -> Conversation {
     Setup::enforcing(RULES).midstream()
@@ -13,8 +13,8 @@ fn amid() -> Conversation {
 
 /// Sequence number of the probe that a decision sends on.
 fn probed(decision: &Decision) -> Option<u32> {
-    let Decision::Patch(Patch::Replace(packet)) = decision else { return None };
-    let Ok(Parsed::Tcp(segment)) = parse(packet, packet.len()) else { return None };
+    let Decision::Patch(PacketPatch::Replace(packet)) = decision else { return None };
+    let Ok(ParsedPacket::Tcp(segment)) = parse(packet, packet.len()) else { return None };
     assert!(segment.flags().is_plain() && segment.wire_payload_length() == 0 && segment.checksums_valid());
     Some(segment.sequence())
 }
@@ -139,7 +139,7 @@ fn silence_that_the_sender_has_made_lets_nothing_pass() {
     assert_eq!(talk.server(BAD), Decision::Block);
     // A SYN that does not, and is sent again.
     let mut talk = amid();
-    let syn = talk.segment(true).sequence(talk.client_next() - 1).flags(Flags::SYN);
+    let syn = talk.segment(true).sequence(talk.client_next() - 1).flags(TcpFlags::SYN);
     for _ in 0..8 {
         talk.show(&syn);
         talk.wait(Duration::from_secs(40));

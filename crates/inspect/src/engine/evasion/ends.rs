@@ -6,10 +6,10 @@ use super::tests::{BAD, GOOD, RULES};
 use crate::engine::testing::{Conversation, Setup};
 use crate::engine::{Decision, OnFailure};
 use crate::event::Endpoint;
-use crate::packet::Flags;
+use crate::packet::TcpFlags;
 use crate::packet::testing::SegmentBuilder;
 
-const ENDINGS: [u8; 2] = [Flags::RST | Flags::ACK, Flags::FIN | Flags::ACK];
+const ENDINGS: [u8; 2] = [TcpFlags::RST | TcpFlags::ACK, TcpFlags::FIN | TcpFlags::ACK];
 
 fn is_stopped(decision: &Decision) -> bool {
     matches!(decision, Decision::Block | Decision::Drop)
@@ -43,15 +43,15 @@ fn half_a_banner_behind_which_one_end_says_that_it_is_over_is_never_made_whole()
     for (from_client, ending) in [true, false].into_iter().flat_map(|from| ENDINGS.map(|end| (from, end))) {
         for seconds in [0, 21, 121, 145, 600] {
             let mut talk = Setup::enforcing(RULES).open();
-            talk.send(from_client, Flags::ACK | Flags::PSH, half);
+            talk.send(from_client, TcpFlags::ACK | TcpFlags::PSH, half);
             talk.acknowledge(!from_client);
             talk.show(&talk.segment(from_client).flags(ending).hop_limit(3));
             talk.wait(Duration::from_secs(seconds));
             talk.wait(Duration::from_secs(30));
             // A SYN that nobody answers, with the number that would make the rest the first bytes.
             let next = talk.next[usize::from(!from_client)];
-            talk.show(&talk.segment(from_client).sequence(next.wrapping_sub(1)).flags(Flags::SYN));
-            let decision = talk.send(from_client, Flags::ACK | Flags::PSH, rest);
+            talk.show(&talk.segment(from_client).sequence(next.wrapping_sub(1)).flags(TcpFlags::SYN));
+            let decision = talk.send(from_client, TcpFlags::ACK | TcpFlags::PSH, rest);
             assert!(is_stopped(&decision), "{from_client} {ending} {seconds}");
         }
     }
@@ -60,9 +60,17 @@ fn half_a_banner_behind_which_one_end_says_that_it_is_over_is_never_made_whole()
 #[test]
 fn a_connection_that_both_ends_have_closed_is_forgotten() {
     let finish: [&[(bool, u8)]; 3] = [
-        &[(true, Flags::FIN | Flags::ACK), (false, Flags::FIN | Flags::ACK), (true, Flags::ACK)],
-        &[(false, Flags::FIN | Flags::ACK), (true, Flags::FIN | Flags::ACK), (false, Flags::ACK)],
-        &[(true, Flags::RST), (false, Flags::RST)],
+        &[
+            (true, TcpFlags::FIN | TcpFlags::ACK),
+            (false, TcpFlags::FIN | TcpFlags::ACK),
+            (true, TcpFlags::ACK),
+        ],
+        &[
+            (false, TcpFlags::FIN | TcpFlags::ACK),
+            (true, TcpFlags::FIN | TcpFlags::ACK),
+            (false, TcpFlags::ACK),
+        ],
+        &[(true, TcpFlags::RST), (false, TcpFlags::RST)],
     ];
     for closing in finish {
         let mut talk = Setup::enforcing(RULES).open();
@@ -70,7 +78,7 @@ fn a_connection_that_both_ends_have_closed_is_forgotten() {
         talk.acknowledge(false);
         for (from_client, flags) in closing {
             talk.send(*from_client, *flags, b"");
-            if flags & Flags::FIN != 0 {
+            if flags & TcpFlags::FIN != 0 {
                 talk.next[usize::from(!from_client)] += 1;
             }
         }
@@ -78,7 +86,7 @@ fn a_connection_that_both_ends_have_closed_is_forgotten() {
         let now = talk.engine.counters().flows_now;
         assert_eq!((now.closed, now.undecided, now.blocked), (0, 0, 0), "{closing:?}");
         // The same ports again, and one of the directions alone.
-        assert_eq!(talk.show(&talk.segment(true).flags(Flags::SYN)), Decision::Undecided);
+        assert_eq!(talk.show(&talk.segment(true).flags(TcpFlags::SYN)), Decision::Undecided);
     }
 }
 
@@ -88,7 +96,7 @@ fn a_connection_behind_a_barred_one_is_judged_by_itself() {
         let mut talk = Setup::enforcing(RULES).open();
         talk.client(b"SSH-2.0-Open");
         talk.acknowledge(false);
-        talk.send(true, Flags::RST | Flags::ACK, b"");
+        talk.send(true, TcpFlags::RST | TcpFlags::ACK, b"");
         talk.wait(Duration::from_secs(300));
         talk.wait(Duration::from_secs(30));
         assert_eq!(talk.client(b"SSH_7.2\r\n"), Decision::Block);
@@ -103,12 +111,12 @@ fn a_connection_behind_a_barred_one_is_judged_by_itself() {
 fn a_refused_connection_may_be_tried_again_with_the_same_number() {
     let mut talk = Setup::enforcing(RULES).midstream();
     let (client, server) = (talk.client_next(), talk.server_next());
-    let syn = talk.segment(true).sequence(client - 1).flags(Flags::SYN);
+    let syn = talk.segment(true).sequence(client - 1).flags(TcpFlags::SYN);
     assert_eq!(talk.show(&syn), Decision::Undecided);
-    let refusal = talk.segment(false).sequence(0).flags(Flags::RST | Flags::ACK);
+    let refusal = talk.segment(false).sequence(0).flags(TcpFlags::RST | TcpFlags::ACK);
     assert_eq!(talk.show(&refusal), Decision::Undecided);
     assert_eq!(talk.show(&syn), Decision::Undecided);
-    talk.show(&talk.segment(false).sequence(server - 1).flags(Flags::SYN | Flags::ACK));
+    talk.show(&talk.segment(false).sequence(server - 1).flags(TcpFlags::SYN | TcpFlags::ACK));
     assert_eq!(talk.acknowledge(true), Decision::Undecided);
     assert_eq!(talk.client(GOOD), Decision::Undecided);
     assert_eq!(talk.anomalies(), [""; 0]);
@@ -121,12 +129,12 @@ fn the_ports_of_a_blocked_connection_may_be_used_again_at_once() {
     assert_eq!(talk.client(BAD), Decision::Block);
     // The server knows nothing of the end: it answers the SYN as one out of place, and is reset by what that
     // provokes.
-    let syn = talk.segment(true).sequence(0x4000_0000).flags(Flags::SYN);
+    let syn = talk.segment(true).sequence(0x4000_0000).flags(TcpFlags::SYN);
     assert_eq!(talk.show(&syn), Decision::Undecided);
     let challenge = talk.segment(false);
     assert_eq!(talk.show(&challenge), Decision::Undecided);
     assert_eq!(talk.show(&challenge.payload(b"x")), Decision::Block, "and nothing else");
-    assert_eq!(talk.show(&talk.segment(true).flags(Flags::RST)), Decision::Undecided);
+    assert_eq!(talk.show(&talk.segment(true).flags(TcpFlags::RST)), Decision::Undecided);
     talk.lose_of_client(0x4000_0001 - talk.client_next());
     talk.lose_of_server(1 << 21);
     talk.handshake();
@@ -142,12 +150,12 @@ fn dead_heads(talk: &mut Conversation, ports: std::ops::Range<u16>) {
         let head = b"GET / HTTP/1.1\r\nUser-Agent: ";
         let behind = 100 + u32::try_from(head.len()).unwrap();
         for segment in [
-            from_client.clone().sequence(99).flags(Flags::SYN),
-            from_server.clone().sequence(899).flags(Flags::SYN | Flags::ACK),
+            from_client.clone().sequence(99).flags(TcpFlags::SYN),
+            from_server.clone().sequence(899).flags(TcpFlags::SYN | TcpFlags::ACK),
             from_client.clone(),
             from_client.clone().payload(head),
             from_server.acknowledgement(behind),
-            from_client.sequence(behind).flags(Flags::RST | Flags::ACK),
+            from_client.sequence(behind).flags(TcpFlags::RST | TcpFlags::ACK),
         ] {
             assert_eq!(talk.show(&segment), Decision::Undecided, "{port}");
         }
@@ -184,7 +192,7 @@ fn a_direction_begins_where_its_receiver_stands_whatever_comes_first() {
                 show_at(&mut talk, from_client, ahead, b"x");
                 talk.acknowledge(!from_client);
                 let mut decisions = BAD.chunks(size).map(|piece| {
-                    let decision = talk.send(from_client, Flags::ACK | Flags::PSH, piece);
+                    let decision = talk.send(from_client, TcpFlags::ACK | TcpFlags::PSH, piece);
                     talk.acknowledge(!from_client);
                     decision
                 });
@@ -199,7 +207,7 @@ fn what_is_condemned_stays_so_whatever_its_sender_says() {
     let (half, rest) = BAD.split_at(12);
     for ahead in [300_000, 3_000_000, -300_000] {
         let mut talk = Setup::enforcing(RULES).midstream();
-        talk.show(&talk.segment(true).sequence(talk.client_next() - 1).flags(Flags::SYN));
+        talk.show(&talk.segment(true).sequence(talk.client_next() - 1).flags(TcpFlags::SYN));
         assert_eq!(talk.client(half), Decision::Undecided);
         assert_eq!(talk.show(&talk.segment(true).payload(rest)), Decision::Drop);
         show_at(&mut talk, true, ahead, b"x");
@@ -211,7 +219,7 @@ fn what_is_condemned_stays_so_whatever_its_sender_says() {
 fn packets_without_a_connection_are_few_events_and_no_drops() {
     let mut talk = Setup::enforcing(RULES).midstream();
     for _ in 0..20_000 {
-        assert_eq!(talk.stranger(Flags::SYN, BAD), Decision::Drop);
+        assert_eq!(talk.stranger(TcpFlags::SYN, BAD), Decision::Drop);
         // As fast as a link brings them.
         talk.now = talk.now.before(Duration::from_micros(900));
     }

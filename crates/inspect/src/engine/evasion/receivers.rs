@@ -7,7 +7,7 @@ use crate::engine::testing::{Conversation, Setup};
 use crate::engine::{Decision, OnFailure};
 use crate::event::{Endpoint, EventKind};
 use crate::packet::testing::SegmentBuilder;
-use crate::packet::{Flags, Parsed, parse};
+use crate::packet::{ParsedPacket, TcpFlags, parse};
 
 fn open() -> Conversation {
     Setup::enforcing(RULES).open()
@@ -40,8 +40,8 @@ fn a_decoy_that_the_receiver_ignores_decides_nothing() {
 fn octets_in_a_syn_or_its_answer_are_fixed_until_they_are_acknowledged() {
     let mut talk = Setup::enforcing(RULES).midstream();
     let (client, server) = (talk.client_next(), talk.server_next());
-    talk.show(&talk.segment(true).sequence(client - 1).flags(Flags::SYN));
-    let answer = talk.segment(false).sequence(server - 1).flags(Flags::SYN | Flags::ACK);
+    talk.show(&talk.segment(true).sequence(client - 1).flags(TcpFlags::SYN));
+    let answer = talk.segment(false).sequence(server - 1).flags(TcpFlags::SYN | TcpFlags::ACK);
     assert_eq!(talk.show(&answer.payload(GOOD)), Decision::Undecided);
     assert_eq!(talk.acknowledge(true), Decision::Undecided);
     assert_eq!(talk.show(&talk.server_segment(BAD)), Decision::Drop);
@@ -69,9 +69,10 @@ fn a_connection_from_the_same_port_is_judged_whatever_its_first_number() {
     assert_eq!(talk.acknowledge(true), Decision::Pass);
     let next = talk.client_next();
     // As if the SYN of the first connection were sent again.
-    let syn = talk.segment(true).sequence(next - 1).flags(Flags::SYN);
+    let syn = talk.segment(true).sequence(next - 1).flags(TcpFlags::SYN);
     assert_eq!(talk.show(&syn), Decision::Undecided);
-    let answer = talk.segment(false).sequence(90_000).acknowledgement(next).flags(Flags::SYN | Flags::ACK);
+    let answer =
+        talk.segment(false).sequence(90_000).acknowledgement(next).flags(TcpFlags::SYN | TcpFlags::ACK);
     assert_eq!(talk.show(&answer), Decision::Undecided);
     let bad = talk.segment(false).sequence(90_001).acknowledgement(next).payload(BAD);
     assert_eq!(talk.show(&bad), Decision::Block);
@@ -83,7 +84,7 @@ fn data_in_a_syn_for_ports_in_use_waits_for_the_answer() {
     talk.client(b"SSH-2.0-x\r\n");
     talk.server(GOOD);
     assert_eq!(talk.acknowledge(true), Decision::Pass);
-    let syn = talk.segment(true).sequence(70_000).flags(Flags::SYN);
+    let syn = talk.segment(true).sequence(70_000).flags(TcpFlags::SYN);
     assert_eq!(talk.show(&syn.clone().payload(BAD)), Decision::Drop);
     assert_eq!(talk.show(&syn), Decision::Undecided);
 }
@@ -118,7 +119,7 @@ fn a_flow_begun_in_its_middle_blocks_nobody_until_it_is_confirmed() {
     assert_eq!((alerts(&talk), talk.anomalies()), (0, Vec::new()));
     // A SYN that matches is dropped, and blocks nothing yet.
     let mut talk = Setup::enforcing(RULES).midstream();
-    assert_eq!(talk.stranger(Flags::SYN, BAD), Decision::Drop);
+    assert_eq!(talk.stranger(TcpFlags::SYN, BAD), Decision::Drop);
     assert_eq!((alerts(&talk), talk.anomalies()), (0, vec!["unconfirmed_match"]));
 }
 
@@ -135,18 +136,18 @@ fn a_connection_is_established_once_both_ends_have_acknowledged_each_other() {
     // The SYN and the request in it are the client's word, and so is an acknowledgement that was guessed.
     let mut talk = Setup::enforcing(RULES).midstream();
     let (client, server) = (talk.client_next(), talk.server_next());
-    let syn = talk.segment(true).sequence(client - 1).flags(Flags::SYN);
+    let syn = talk.segment(true).sequence(client - 1).flags(TcpFlags::SYN);
     talk.show(&syn.clone().payload(BAD));
     assert_eq!(is_established(&talk), Some(false));
     let mut talk = Setup::enforcing(RULES).midstream();
     talk.show(&syn);
-    talk.show(&talk.segment(false).sequence(server - 1).flags(Flags::SYN | Flags::ACK));
+    talk.show(&talk.segment(false).sequence(server - 1).flags(TcpFlags::SYN | TcpFlags::ACK));
     talk.show(&talk.segment(true).acknowledgement(server - 9).payload(BAD));
     assert_eq!(is_established(&talk), Some(false), "{:?}", talk.events);
     assert_eq!(talk.client(BAD), Decision::Block);
     assert_eq!(is_established(&talk), Some(true));
     let mut talk = Setup::enforcing(RULES).midstream();
-    talk.stranger(Flags::SYN, BAD);
+    talk.stranger(TcpFlags::SYN, BAD);
     assert_eq!(is_established(&talk), Some(false), "{:?}", talk.events);
 }
 
@@ -154,10 +155,10 @@ fn a_connection_is_established_once_both_ends_have_acknowledged_each_other() {
 fn an_answer_before_its_syn_does_not_swap_the_sides() {
     let mut talk = Setup::enforcing(&RULES.replace("either", "client")).midstream();
     let (client, server) = (talk.client_next(), talk.server_next());
-    let early = talk.segment(true).sequence(client - 1).flags(Flags::SYN | Flags::ACK);
+    let early = talk.segment(true).sequence(client - 1).flags(TcpFlags::SYN | TcpFlags::ACK);
     talk.show(&early);
-    talk.show(&talk.segment(true).sequence(client - 1).flags(Flags::SYN));
-    talk.show(&talk.segment(false).sequence(server - 1).flags(Flags::SYN | Flags::ACK));
+    talk.show(&talk.segment(true).sequence(client - 1).flags(TcpFlags::SYN));
+    talk.show(&talk.segment(false).sequence(server - 1).flags(TcpFlags::SYN | TcpFlags::ACK));
     assert_eq!(talk.client(BAD), Decision::Block);
 }
 
@@ -167,7 +168,7 @@ fn what_an_answer_before_its_syn_acknowledges_is_not_held_against_the_connection
         let mut talk = Setup::enforcing(RULES).midstream();
         let client = talk.client_next();
         let early = talk.segment(true).sequence(client - 1).acknowledgement(guess);
-        talk.show(&early.flags(Flags::SYN | Flags::ACK));
+        talk.show(&early.flags(TcpFlags::SYN | TcpFlags::ACK));
         talk.handshake();
         assert_eq!(talk.client(b"GET / HTTP/1.1\r\n"), Decision::Undecided, "{guess}");
     }
@@ -179,7 +180,7 @@ fn a_fin_that_is_only_guessed_ends_nothing() {
         let mut talk = open();
         talk.client(b"GET / HTTP/1.1\r\n");
         talk.acknowledge(false);
-        let fin = talk.segment(true).sequence(guess).flags(Flags::FIN | Flags::ACK);
+        let fin = talk.segment(true).sequence(guess).flags(TcpFlags::FIN | TcpFlags::ACK);
         talk.show(&fin);
         assert!(!talk.anomalies().contains(&"http_unfinished_head"), "{guess}");
         assert_eq!(talk.client(b"Host: h\r\n\r\n"), Decision::Undecided);
@@ -190,7 +191,7 @@ fn a_fin_that_is_only_guessed_ends_nothing() {
 fn urgent_octets_reach_their_receiver_as_they_were_judged() {
     let mut talk = open();
     let (start, rest) = BAD.split_at(10);
-    assert!(matches!(talk.send(false, Flags::ACK | Flags::URG, start), Decision::Patch(_)));
+    assert!(matches!(talk.send(false, TcpFlags::ACK | TcpFlags::URG, start), Decision::Patch(_)));
     assert!(matches!(talk.show(&talk.segment(false).urgent(3)), Decision::Patch(_)));
     assert_eq!(talk.server(rest), Decision::Block);
     assert_eq!(talk.anomalies(), ["urgent_data"]);
@@ -230,7 +231,7 @@ fn whoever_hoards_pays_for_full_buffers() {
         let head = [b"GET / HTTP/1.1\r\nX: ".as_slice(), &[b'x'; 20_000]].concat();
         for _ in 0..40 {
             // Half a head each, without a handshake.
-            talk.stranger(Flags::SYN, &head);
+            talk.stranger(TcpFlags::SYN, &head);
             assert!(talk.engine.counters().buffered_now <= 200_000 + 64_000);
         }
         talk.client(b"SSH-2.0-x\r\n");
@@ -247,7 +248,7 @@ fn packets_without_a_connection_displace_each_other_only() {
         let mut talk = setup.open();
         assert_eq!(talk.server(&BAD[..9]), Decision::Undecided);
         for _ in 0..1000 {
-            assert_eq!(talk.stranger(Flags::ACK, b""), Decision::Undecided, "{on_failure:?}");
+            assert_eq!(talk.stranger(TcpFlags::ACK, b""), Decision::Undecided, "{on_failure:?}");
         }
         assert_eq!(talk.server(&BAD[9..]), Decision::Block, "{on_failure:?}");
         assert_eq!(talk.other().syn(), Decision::Undecided);
@@ -263,9 +264,9 @@ fn connections(talk: &mut Conversation, ports: std::ops::Range<u16>, said: Optio
         let from_client =
             |sequence| SegmentBuilder::new(client, server).sequence(sequence).acknowledgement(900);
         let answer = SegmentBuilder::new(server, client).sequence(899).acknowledgement(100);
-        let syn = talk.show(&from_client(99).acknowledgement(0).flags(Flags::SYN));
+        let syn = talk.show(&from_client(99).acknowledgement(0).flags(TcpFlags::SYN));
         admitted += usize::from(syn == Decision::Undecided);
-        talk.show(&answer.flags(Flags::SYN | Flags::ACK));
+        talk.show(&answer.flags(TcpFlags::SYN | TcpFlags::ACK));
         if let Some(said) = said {
             talk.show(&from_client(100));
             assert_eq!(talk.show(&from_client(100).payload(said)), Decision::Undecided);
@@ -334,7 +335,7 @@ fn what_receivers_throw_away_is_dropped_and_the_real_banner_goes_its_way() {
 fn a_second_path_of_a_multipath_connection_is_refused() {
     let mut talk = Setup::enforcing(RULES).midstream();
     let client = talk.client_next();
-    let join = talk.segment(true).sequence(client - 1).flags(Flags::SYN).raw_options(&[30, 12, 0x10]);
+    let join = talk.segment(true).sequence(client - 1).flags(TcpFlags::SYN).raw_options(&[30, 12, 0x10]);
     assert_eq!(talk.show(&join), Decision::Drop);
     assert_eq!(talk.anomalies(), ["mptcp_join"]);
 }
@@ -344,19 +345,19 @@ fn a_handshake_of_multipath_tcp_goes_on_as_one_of_tcp() {
     let mut talk = Setup::enforcing(RULES).midstream();
     let (client, server) = (talk.client_next(), talk.server_next());
     let capable = |segment: SegmentBuilder| segment.raw_options(&[30, 4, 0x01]);
-    let syn = capable(talk.segment(true).sequence(client - 1).flags(Flags::SYN));
+    let syn = capable(talk.segment(true).sequence(client - 1).flags(TcpFlags::SYN));
     let answer = talk.segment(false).sequence(server - 1).acknowledgement(client);
-    let answer = capable(answer.flags(Flags::SYN | Flags::ACK));
+    let answer = capable(answer.flags(TcpFlags::SYN | TcpFlags::ACK));
     for segment in [syn.clone(), syn, answer] {
         let packet = segment.build();
         let Decision::Patch(patch) = talk.show(&segment) else { panic!("both ends would speak it") };
         let patched = patch.apply(&packet, packet.len()).expect("it is whole");
-        let Ok(Parsed::Tcp(plain)) = parse(&patched, patched.len()) else { panic!("a segment") };
+        let Ok(ParsedPacket::Tcp(plain)) = parse(&patched, patched.len()) else { panic!("a segment") };
         assert!(plain.option(30).is_none() && plain.checksums_valid());
     }
     assert_eq!(talk.client(b"GET / HTTP/1.1\r\n"), Decision::Undecided, "the flow goes on");
     let mut monitored = Setup::monitoring(RULES).midstream();
-    let syn = capable(monitored.segment(true).sequence(client - 1).flags(Flags::SYN));
+    let syn = capable(monitored.segment(true).sequence(client - 1).flags(TcpFlags::SYN));
     assert_eq!(monitored.show(&syn), Decision::Undecided, "a monitor changes nothing");
 }
 
@@ -364,10 +365,10 @@ fn a_handshake_of_multipath_tcp_goes_on_as_one_of_tcp() {
 fn what_a_server_says_before_its_syn_is_not_taken_for_its_banner() {
     let mut talk = Setup::enforcing(RULES).midstream();
     let (client, server) = (talk.client_next(), talk.server_next());
-    talk.show(&talk.segment(true).sequence(client - 1).flags(Flags::SYN));
+    talk.show(&talk.segment(true).sequence(client - 1).flags(TcpFlags::SYN));
     assert_eq!(talk.show(&talk.server_segment(GOOD)), Decision::Drop);
     assert_eq!(talk.anomalies(), ["data_before_handshake"]);
-    talk.show(&talk.segment(false).sequence(server - 1).flags(Flags::SYN | Flags::ACK));
+    talk.show(&talk.segment(false).sequence(server - 1).flags(TcpFlags::SYN | TcpFlags::ACK));
     assert_eq!(talk.acknowledge(true), Decision::Undecided);
     assert_eq!(talk.server(BAD), Decision::Block);
 }
@@ -377,8 +378,8 @@ fn a_second_answer_to_a_syn_is_read_afresh_or_nothing_behind_it_is() {
     for first in [4000_u32, 4990, 6000, 0x8000_0000] {
         let mut talk = Setup::enforcing(RULES).midstream();
         let (client, server) = (talk.client_next(), talk.server_next());
-        talk.show(&talk.segment(true).sequence(client - 1).flags(Flags::SYN));
-        let answer = talk.segment(false).flags(Flags::SYN | Flags::ACK);
+        talk.show(&talk.segment(true).sequence(client - 1).flags(TcpFlags::SYN));
+        let answer = talk.segment(false).flags(TcpFlags::SYN | TcpFlags::ACK);
         talk.show(&answer.clone().sequence(first));
         talk.show(&talk.server_segment(GOOD).sequence(first + 1));
         // The client never saw these, and takes this one.
@@ -387,7 +388,7 @@ fn a_second_answer_to_a_syn_is_read_afresh_or_nothing_behind_it_is() {
         assert_eq!(talk.server(BAD), Decision::Block, "{first}");
         // Or it took the first one, and the second was to mislead.
         let mut talk = Setup::enforcing(RULES).midstream();
-        talk.show(&talk.segment(true).sequence(client - 1).flags(Flags::SYN));
+        talk.show(&talk.segment(true).sequence(client - 1).flags(TcpFlags::SYN));
         talk.show(&answer.clone().sequence(server - 1));
         talk.show(&answer.sequence(first));
         talk.show(&talk.server_segment(GOOD).sequence(first + 1));
@@ -409,7 +410,7 @@ fn data_before_the_first_octet_is_refused() {
 
 #[test]
 fn an_urgent_pointer_beside_a_syn_is_taken_off() {
-    for flags in [Flags::SYN, Flags::SYN | Flags::ACK] {
+    for flags in [TcpFlags::SYN, TcpFlags::SYN | TcpFlags::ACK] {
         let mut talk = Setup::enforcing(RULES).midstream();
         let segment = talk.segment(true).flags(flags).urgent(28);
         assert!(matches!(talk.show(&segment), Decision::Patch(_)));
@@ -420,24 +421,24 @@ fn an_urgent_pointer_beside_a_syn_is_taken_off() {
 fn a_mere_reset_of_a_blocked_connection_goes_on_and_changes_nothing() {
     let mut talk = open();
     assert_eq!(talk.server(BAD), Decision::Block);
-    assert_eq!(talk.show(&talk.segment(true).flags(Flags::RST)), Decision::Undecided);
-    assert_eq!(talk.show(&talk.segment(false).flags(Flags::RST | Flags::ACK)), Decision::Undecided);
-    let loaded = talk.segment(false).flags(Flags::RST | Flags::ACK).payload(BAD);
+    assert_eq!(talk.show(&talk.segment(true).flags(TcpFlags::RST)), Decision::Undecided);
+    assert_eq!(talk.show(&talk.segment(false).flags(TcpFlags::RST | TcpFlags::ACK)), Decision::Undecided);
+    let loaded = talk.segment(false).flags(TcpFlags::RST | TcpFlags::ACK).payload(BAD);
     assert_eq!(talk.show(&loaded), Decision::Block);
-    assert_eq!(talk.show(&talk.segment(true).flags(Flags::FIN | Flags::ACK)), Decision::Block);
+    assert_eq!(talk.show(&talk.segment(true).flags(TcpFlags::FIN | TcpFlags::ACK)), Decision::Block);
     assert_eq!(talk.server(BAD), Decision::Block);
 }
 
 #[test]
 fn a_connection_behind_a_reset_one_is_read_where_the_answers_go_another_way() {
-    for ending in [Flags::RST | Flags::ACK, Flags::FIN | Flags::ACK] {
+    for ending in [TcpFlags::RST | TcpFlags::ACK, TcpFlags::FIN | TcpFlags::ACK] {
         let mut talk = Setup::enforcing(RULES).midstream();
         let start = talk.client_next();
-        talk.show(&talk.segment(true).sequence(start - 1).flags(Flags::SYN));
+        talk.show(&talk.segment(true).sequence(start - 1).flags(TcpFlags::SYN));
         assert_eq!(talk.client(GOOD), Decision::Undecided);
         talk.send(true, ending, b"");
         for first in [start.wrapping_add(1 << 30), start.wrapping_sub(1 << 20), start + 700] {
-            let syn = talk.segment(true).sequence(first - 1).flags(Flags::SYN);
+            let syn = talk.segment(true).sequence(first - 1).flags(TcpFlags::SYN);
             assert_eq!(talk.show(&syn), Decision::Undecided);
             let bad = talk.segment(true).sequence(first).payload(BAD);
             assert_eq!(talk.show(&bad), Decision::Drop, "{first}");
@@ -451,11 +452,11 @@ fn a_connection_behind_a_reset_one_is_read_where_the_answers_go_another_way() {
 fn half_a_banner_is_not_forgotten_for_a_syn_where_the_answers_go_another_way() {
     let mut talk = Setup::enforcing(RULES).midstream();
     let start = talk.client_next();
-    talk.show(&talk.segment(true).sequence(start - 1).flags(Flags::SYN));
+    talk.show(&talk.segment(true).sequence(start - 1).flags(TcpFlags::SYN));
     let (half, rest) = BAD.split_at(10);
     assert_eq!(talk.client(half), Decision::Undecided);
     // Neither arrives, and what follows is the rest of the line.
-    talk.send(true, Flags::RST | Flags::ACK, b"");
-    talk.show(&talk.segment(true).sequence(talk.client_next() - 1).flags(Flags::SYN));
+    talk.send(true, TcpFlags::RST | TcpFlags::ACK, b"");
+    talk.show(&talk.segment(true).sequence(talk.client_next() - 1).flags(TcpFlags::SYN));
     assert_eq!(talk.client(rest), Decision::Drop);
 }

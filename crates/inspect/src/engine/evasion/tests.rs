@@ -4,9 +4,9 @@ use proptest::prelude::*;
 
 use crate::engine::AnomalyAction::{Alert, Drop};
 use crate::engine::testing::{Conversation, Setup};
-use crate::engine::{AnomalyAction, AnomalyPolicy, Checksums, Decision};
+use crate::engine::{AnomalyAction, AnomalyPolicy, ChecksumState, Decision};
 use crate::event::EventKind;
-use crate::packet::Flags;
+use crate::packet::TcpFlags;
 
 pub(super) const RULES: &str = r#"
 [[rule]]
@@ -58,7 +58,7 @@ fn a_wrong_checksum_is_ignored() {
 
 #[test]
 fn data_without_ack_is_ignored() {
-    is_told_and_the_banner_blocked("data_without_ack", |talk| talk.server_segment(GOOD).flags(Flags::PSH));
+    is_told_and_the_banner_blocked("data_without_ack", |talk| talk.server_segment(GOOD).flags(TcpFlags::PSH));
 }
 
 #[test]
@@ -78,21 +78,21 @@ fn data_beyond_the_window_is_ignored() {
 #[test]
 fn syn_with_fin_is_ignored() {
     is_told_and_the_banner_blocked("contradictory_flags", |talk| {
-        talk.server_segment(GOOD).flags(Flags::SYN | Flags::FIN)
+        talk.server_segment(GOOD).flags(TcpFlags::SYN | TcpFlags::FIN)
     });
 }
 
 #[test]
 fn a_reset_with_a_wrong_sequence_number_changes_nothing() {
     is_told_and_the_banner_blocked("reset_wrong_sequence", |talk| {
-        talk.segment(false).sequence(talk.server_next() + 500).flags(Flags::RST)
+        talk.segment(false).sequence(talk.server_next() + 500).flags(TcpFlags::RST)
     });
 }
 
 #[test]
 fn a_syn_inside_a_connection_makes_nothing_forgotten() {
     is_told_and_the_banner_blocked("syn_in_connection", |talk| {
-        talk.segment(true).sequence(77).flags(Flags::SYN)
+        talk.segment(true).sequence(77).flags(TcpFlags::SYN)
     });
 }
 
@@ -127,9 +127,9 @@ fn urgent_and_expiring_data_is_told_and_dropped_by_policy() {
 fn a_split_handshake_does_not_swap_the_sides() {
     let mut talk = Setup::enforcing(RULES).midstream();
     let (client, server) = (talk.client_next(), talk.server_next());
-    talk.show(&talk.segment(true).sequence(client - 1).flags(Flags::SYN));
-    talk.show(&talk.segment(false).sequence(server - 1).flags(Flags::SYN));
-    talk.show(&talk.segment(true).sequence(client - 1).flags(Flags::SYN | Flags::ACK));
+    talk.show(&talk.segment(true).sequence(client - 1).flags(TcpFlags::SYN));
+    talk.show(&talk.segment(false).sequence(server - 1).flags(TcpFlags::SYN));
+    talk.show(&talk.segment(true).sequence(client - 1).flags(TcpFlags::SYN | TcpFlags::ACK));
     assert_eq!(talk.anomalies(), ["split_handshake"]);
     assert_eq!(talk.server(BAD), Decision::Block);
     let from = talk.events.iter().find_map(|event| match &event.kind {
@@ -142,19 +142,19 @@ fn a_split_handshake_does_not_swap_the_sides() {
 #[test]
 fn data_in_a_syn_is_inspected_with_the_syn() {
     let mut talk = Setup::enforcing(RULES).midstream();
-    let syn = talk.segment(true).sequence(talk.client_next() - 1).flags(Flags::SYN);
+    let syn = talk.segment(true).sequence(talk.client_next() - 1).flags(TcpFlags::SYN);
     assert_eq!(talk.show(&syn.clone().payload(BAD)), Decision::Drop);
     assert_eq!(talk.show(&syn), Decision::Undecided, "as senders do without an answer");
-    let answer = talk.segment(false).sequence(talk.server_next() - 1).flags(Flags::SYN | Flags::ACK);
+    let answer = talk.segment(false).sequence(talk.server_next() - 1).flags(TcpFlags::SYN | TcpFlags::ACK);
     assert_eq!(talk.show(&answer), Decision::Block, "the server's answer shows that the client is real");
 }
 
 #[test]
 fn what_comes_instead_of_refused_data_in_a_syn_is_read_afresh() {
     let mut talk = Setup::enforcing(RULES).midstream();
-    let syn = talk.segment(true).sequence(talk.client_next() - 1).flags(Flags::SYN);
+    let syn = talk.segment(true).sequence(talk.client_next() - 1).flags(TcpFlags::SYN);
     assert_eq!(talk.show(&syn.payload(GOOD)), Decision::Undecided);
-    let answer = talk.segment(false).sequence(talk.server_next() - 1).flags(Flags::SYN | Flags::ACK);
+    let answer = talk.segment(false).sequence(talk.server_next() - 1).flags(TcpFlags::SYN | TcpFlags::ACK);
     assert_eq!(talk.show(&answer), Decision::Undecided);
     assert_eq!(talk.anomalies(), ["fast_open_refused"]);
     assert_eq!(talk.client(BAD), Decision::Block);
@@ -305,7 +305,7 @@ fn what_a_queue_does_not_show_replaces_nothing_that_was_not_received() {
     for ahead in [false, true] {
         let mut talk = open(Alert);
         // Where the kernel has verified them, or nobody needs to, a packet's start is enough at first.
-        talk.checksums = Checksums::NotReady;
+        talk.checksums = ChecksumState::NotReady;
         let start = talk.server_next();
         let (first, second) = lines.split_at(460);
         let at =

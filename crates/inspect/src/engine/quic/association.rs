@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use super::attempt::{Attempt, Found, State};
-use super::seen::Seen;
-use crate::banner::quic::{self, ConnectionId, InitialKeys, Kind, LongPacket, Next};
-use crate::engine::config::Timeouts;
-use crate::engine::judge::Judge;
+use super::attempt::{DatagramContents, HelloState, QuicConnection};
+use super::seen::FlowDatagram;
+use crate::banner::quic::{self, ConnectionId, InitialKeys, LongPacket, LongPacketType, NextPacket};
+use crate::engine::config::FlowTimeouts;
+use crate::engine::judge::BannerInspector;
 use crate::engine::outcome::FlowNotes;
 use crate::engine::report_limit::ReportLimit;
-use crate::event::{Timestamp, Volume};
-use crate::flow::{Anomaly, Class, End, Ruling};
+use crate::event::{Timestamp, TrafficVolume};
+use crate::flow::{Anomaly, FlowClass, FlowDecision, KeyEnd};
 
 /// Connections between the same two ports that are told apart. Those that were judged give way to others.
 pub(super) const ATTEMPTS: usize = 8;
@@ -32,8 +32,8 @@ const KEYS: usize = 1 << 10;
 
 /// All connections of one UDP flow.
 #[derive(Debug, Default)]
-pub struct Association {
-    pub(super) attempts: Vec<Attempt>,
+pub struct QuicAssociation {
+    pub(super) attempts: Vec<QuicConnection>,
     /// What the first Initials of those were addressed to that gave way to others.
     over: Vec<(ConnectionId, Timestamp)>,
     /// Bytes of Initials that were opened while a hello was not whole.
@@ -43,17 +43,24 @@ pub struct Association {
     /// What was told of the flow.
     pub(super) reports: ReportLimit,
     /// Packets of the low and the high end.
-    pub(super) volumes: [Volume; 2],
+    pub(super) volumes: [TrafficVolume; 2],
     pub(super) last: Timestamp,
     pub(super) notes: FlowNotes,
     /// Bytes of memory that were accounted for.
     pub(super) accounted: usize,
 }
 
-impl Association {
+impl QuicAssociation {
     /// Goes over the packets of a datagram and takes what Initials hold.
-    pub(super) fn read(&mut self, octets: &[u8], train: bool, seen: Seen<'_>, room: &mut Vec<u8>) -> Found {
-        let mut found = Found { short: octets.len() < quic::FIRST_DATAGRAM, ..Found::default() };
+    pub(super) fn read(
+        &mut self,
+        octets: &[u8],
+        train: bool,
+        seen: FlowDatagram<'_>,
+        room: &mut Vec<u8>,
+    ) -> DatagramContents {
+        let mut found =
+            DatagramContents { short: octets.len() < quic::FIRST_DATAGRAM, ..DatagramContents::default() };
         self.read_one(octets, seen, room, &mut found);
         if train {
             for (number, behind) in quic::trains(octets).enumerate() {
@@ -68,21 +75,27 @@ impl Association {
         found
     }
 
-    fn read_one(&mut self, mut octets: &[u8], seen: Seen<'_>, room: &mut Vec<u8>, found: &mut Found) {
+    fn read_one(
+        &mut self,
+        mut octets: &[u8],
+        seen: FlowDatagram<'_>,
+        room: &mut Vec<u8>,
+        found: &mut DatagramContents,
+    ) {
         loop {
             match quic::next_packet(octets) {
-                Next::Long(packet, rest) => {
+                NextPacket::Long(packet, rest) => {
                     found.packets += 1;
                     if !self.take(&packet, seen, room, found) {
                         return;
                     }
                     octets = rest;
                 }
-                Next::Unknown(version) => {
+                NextPacket::Unknown(version) => {
                     found.unknown.get_or_insert(version);
                     return;
                 }
-                Next::Other => return,
+                NextPacket::Other => return,
             }
         }
     }
@@ -91,11 +104,11 @@ impl Association {
     fn take(
         &mut self,
         packet: &LongPacket<'_>,
-        seen: Seen<'_>,
+        seen: FlowDatagram<'_>,
         room: &mut Vec<u8>,
-        found: &mut Found,
+        found: &mut DatagramContents,
     ) -> bool {
-        if self.is_answer(packet, seen.from, room) || packet.kind != Kind::Initial {
+        if self.is_answer(packet, seen.from, room) || packet.kind != LongPacketType::Initial {
             return true;
         }
         found.initials += 1;
@@ -105,38 +118,39 @@ impl Association {
             return false;
         }
         let at = match self.open(packet, seen, room) {
-            Opened::By(at, range) => {
+            InitialResult::By(at, range) => {
                 let frames = room.get(range).unwrap_or_default();
                 if let Some(attempt) = self.attempts.get_mut(at) {
-                    let undecided = attempt.state == State::Undecided;
+                    let undecided = attempt.state == HelloState::Undecided;
                     self.spent += if undecided { frames.len() as u64 } else { 0 };
                     attempt.take(frames, found);
                 }
                 at
             }
-            Opened::NoRoom => {
+            InitialResult::NoRoom => {
                 found.anomalies.insert(Anomaly::QuicCrowd);
                 return false;
             }
             // Between two ends that go on with the handshake: an acknowledgement, most likely.
-            Opened::Settled => return true,
-            Opened::Late => {
+            InitialResult::Settled => return true,
+            InitialResult::Late => {
                 found.condemned = true;
                 return true;
             }
-            Opened::No => {
+            InitialResult::No => {
                 found.anomalies.insert(Anomaly::QuicUnreadable);
                 return false;
             }
         };
-        found.condemned |= self.attempts.get(at).is_some_and(|attempt| attempt.state == State::Condemned);
+        found.condemned |=
+            self.attempts.get(at).is_some_and(|attempt| attempt.state == HelloState::Condemned);
         true
     }
 
     /// True if a packet goes to a client; takes note of what it shows.
     ///
     /// Clients may go by the same ID in many connections: which of them a server answers its keys tell.
-    fn is_answer(&mut self, packet: &LongPacket<'_>, from: End, room: &mut Vec<u8>) -> bool {
+    fn is_answer(&mut self, packet: &LongPacket<'_>, from: KeyEnd, room: &mut Vec<u8>) -> bool {
         let mut answers = false;
         for attempt in &mut self.attempts {
             if attempt.client != from && attempt.source == packet.destination {
@@ -149,30 +163,30 @@ impl Association {
     }
 
     /// Opens an Initial with the keys of the connection that it is of, or of one that it begins.
-    fn open(&mut self, packet: &LongPacket<'_>, seen: Seen<'_>, room: &mut Vec<u8>) -> Opened {
+    fn open(&mut self, packet: &LongPacket<'_>, seen: FlowDatagram<'_>, room: &mut Vec<u8>) -> InitialResult {
         let from = seen.from;
-        let goes_on = |attempt: &&mut Attempt| {
+        let goes_on = |attempt: &&mut QuicConnection| {
             attempt.client == from && attempt.handshaken && attempt.server == Some(packet.destination)
         };
         if let Some(attempt) = self.attempts.iter_mut().find(goes_on) {
             // Who knows the server's name for the connection begins it no more.
-            if attempt.state == State::Judged {
+            if attempt.state == HelloState::Judged {
                 attempt.settle();
             }
-            return Opened::Settled;
+            return InitialResult::Settled;
         }
-        let own = |attempt: &Attempt| attempt.client == from && attempt.original == packet.destination;
+        let own = |attempt: &QuicConnection| attempt.client == from && attempt.original == packet.destination;
         if let Some(at) = self.attempts.iter().position(own) {
             return match self.attempts.get_mut(at) {
-                Some(attempt) if attempt.keys.is_none() => Opened::Late,
+                Some(attempt) if attempt.keys.is_none() => InitialResult::Late,
                 attempt => match attempt.and_then(|attempt| attempt.open(packet, room)) {
-                    Some(range) => Opened::By(at, range),
-                    None => Opened::No,
+                    Some(range) => InitialResult::By(at, range),
+                    None => InitialResult::No,
                 },
             };
         }
         if self.over.iter().any(|(over, _)| *over == packet.destination) {
-            return Opened::Late;
+            return InitialResult::Late;
         }
         let begun = InitialKeys::new(packet.version, &packet.destination);
         if let Some(keys) = begun
@@ -180,28 +194,29 @@ impl Association {
         {
             let before = self.attempts.iter().find(|attempt| attempt.retries_to(packet, from));
             let before = before.and_then(|attempt| attempt.facts.clone());
-            let attempt = Attempt::new(packet, keys, number, before, seen);
+            let attempt = QuicConnection::new(packet, keys, number, before, seen);
             if self.attempts.len() >= ATTEMPTS && !self.let_one_go(seen.packet.now) {
-                return Opened::NoRoom;
+                return InitialResult::NoRoom;
             }
             self.attempts.push(attempt);
-            return Opened::By(self.attempts.len() - 1, range);
+            return InitialResult::By(self.attempts.len() - 1, range);
         }
         for at in (0..self.attempts.len()).rev() {
             if let Some(attempt) = self.attempts.get_mut(at).filter(|attempt| attempt.client == from)
                 && let Some(range) = attempt.open(packet, room)
             {
-                return Opened::By(at, range);
+                return InitialResult::By(at, range);
             }
         }
-        Opened::No
+        InitialResult::No
     }
 
     /// Makes room for a connection in the place of one that was judged; false where there is none.
     fn let_one_go(&mut self, now: Timestamp) -> bool {
         self.over.retain(|(_, since)| now.since(*since) < OVER_TIME);
-        let of = |state: State| self.attempts.iter().position(|attempt| attempt.state == state);
-        let goes = of(State::Settled).or_else(|| of(State::Condemned)).or_else(|| of(State::Judged));
+        let of = |state: HelloState| self.attempts.iter().position(|attempt| attempt.state == state);
+        let goes =
+            of(HelloState::Settled).or_else(|| of(HelloState::Condemned)).or_else(|| of(HelloState::Judged));
         let Some(at) = goes.filter(|_| self.over.len() < OVER) else { return false };
         let gone = self.attempts.remove(at);
         self.over.push((gone.original, now));
@@ -219,66 +234,67 @@ impl Association {
     }
 
     /// Who began the connection that was begun last; `otherwise` where nobody did.
-    pub(super) fn client(&self, otherwise: End) -> End {
+    pub(super) fn client(&self, otherwise: KeyEnd) -> KeyEnd {
         self.attempts.last().map_or(otherwise, |attempt| attempt.client)
     }
 
     /// True if a hello is not whole.
     pub(super) fn is_amid(&self) -> bool {
-        self.attempts.iter().any(|attempt| attempt.state == State::Undecided)
+        self.attempts.iter().any(|attempt| attempt.state == HelloState::Undecided)
     }
 
     /// True if a hello was not whole in time, or within the bytes that are looked at.
-    pub(super) fn is_late(&self, judge: &Judge<'_>) -> bool {
+    pub(super) fn is_late(&self, judge: &BannerInspector<'_>) -> bool {
         let config = &judge.settings.config;
         let late = |since| judge.packet.now.since(since) > config.time_budget;
-        let mut unfinished = self.attempts.iter().filter(|attempt| attempt.state == State::Undecided);
+        let mut unfinished = self.attempts.iter().filter(|attempt| attempt.state == HelloState::Undecided);
         unfinished.any(|attempt| self.spent > config.stream_budget || late(attempt.since))
     }
 
     /// Where the flow stands and what was decided of it.
-    pub(super) fn standing(&self) -> (Class, Ruling) {
-        let passes = |attempt: &Attempt| matches!(attempt.state, State::Judged | State::Settled);
+    pub(super) fn standing(&self) -> (FlowClass, FlowDecision) {
+        let passes =
+            |attempt: &QuicConnection| matches!(attempt.state, HelloState::Judged | HelloState::Settled);
         let passes = self.attempts.iter().any(passes);
         // A server may wait for the rest of what was let through, and is not to get it a little later.
-        let waits = |attempt: &Attempt| attempt.state == State::Condemned && attempt.parted;
+        let waits = |attempt: &QuicConnection| attempt.state == HelloState::Condemned && attempt.parted;
         let amid = self.is_amid() || self.attempts.iter().any(waits);
         let class = match (amid, self.answered) {
-            (true, _) => Class::Undecided,
-            (false, true) if passes => Class::Passed,
-            (false, _) => Class::Unconfirmed,
+            (true, _) => FlowClass::Undecided,
+            (false, true) if passes => FlowClass::Passed,
+            (false, _) => FlowClass::Unconfirmed,
         };
-        (class, if passes { Ruling::Passed } else { Ruling::Undecided })
+        (class, if passes { FlowDecision::Passed } else { FlowDecision::Undecided })
     }
 
     /// True if the server has answered a connection whose hello is to be stopped.
     pub(super) fn knows_suspect(&self) -> bool {
-        self.attempts.iter().any(|attempt| attempt.state == State::Suspect && attempt.server.is_some())
+        self.attempts.iter().any(|attempt| attempt.state == HelloState::Suspect && attempt.server.is_some())
     }
 
     /// Remembers whose hellos were let through in part.
     pub(super) fn note_parts(&mut self) {
-        let undecided = self.attempts.iter_mut().filter(|attempt| attempt.state == State::Undecided);
+        let undecided = self.attempts.iter_mut().filter(|attempt| attempt.state == HelloState::Undecided);
         undecided.for_each(|attempt| attempt.parted = true);
     }
 
     /// Lets nothing more of the hellos through that were found to be forbidden.
     pub(super) fn condemn(&mut self) {
-        self.all_of(State::Suspect, State::Condemned);
+        self.all_of(HelloState::Suspect, HelloState::Condemned);
     }
 
     /// Has unfinished hellos stopped, too.
     pub(super) fn suspect_unfinished(&mut self) {
-        self.all_of(State::Undecided, State::Suspect);
+        self.all_of(HelloState::Undecided, HelloState::Suspect);
     }
 
     /// Lets everything through that is not decided.
     pub(super) fn pass_unfinished(&mut self) {
-        self.all_of(State::Undecided, State::Judged);
-        self.all_of(State::Suspect, State::Judged);
+        self.all_of(HelloState::Undecided, HelloState::Judged);
+        self.all_of(HelloState::Suspect, HelloState::Judged);
     }
 
-    fn all_of(&mut self, from: State, to: State) {
+    fn all_of(&mut self, from: HelloState, to: HelloState) {
         self.attempts
             .iter_mut()
             .filter(|attempt| attempt.state == from)
@@ -288,12 +304,12 @@ impl Association {
 
     /// Forgets what hellos were made of: nothing more gets by.
     pub(super) fn forget_hellos(&mut self) {
-        self.attempts.iter_mut().for_each(Attempt::settle);
+        self.attempts.iter_mut().for_each(QuicConnection::settle);
     }
 
-    pub(super) fn volume(&mut self, from: End) -> &mut Volume {
+    pub(super) fn volume(&mut self, from: KeyEnd) -> &mut TrafficVolume {
         let [low, high] = &mut self.volumes;
-        if from == End::Low { low } else { high }
+        if from == KeyEnd::Low { low } else { high }
     }
 
     /// Bytes of memory held, roughly.
@@ -303,21 +319,24 @@ impl Association {
             attempt.hellos.memory() + keys
         });
         let over = self.over.capacity() * size_of::<(ConnectionId, Timestamp)>();
-        size_of::<Self>() + over + self.attempts.capacity() * size_of::<Attempt>() + attempts.sum::<usize>()
+        size_of::<Self>()
+            + over
+            + self.attempts.capacity() * size_of::<QuicConnection>()
+            + attempts.sum::<usize>()
     }
 
     /// How long it is remembered though nothing comes, by its class.
-    pub(super) const fn timeout(class: Class, timeouts: &Timeouts, budget: Duration) -> Duration {
+    pub(super) const fn timeout(class: FlowClass, timeouts: &FlowTimeouts, budget: Duration) -> Duration {
         match class {
-            Class::Undecided => budget,
-            Class::Unconfirmed | Class::Opening => timeouts.unconfirmed,
-            Class::Passed | Class::Blocked | Class::Closed => timeouts.datagrams,
+            FlowClass::Undecided => budget,
+            FlowClass::Unconfirmed | FlowClass::Opening => timeouts.unconfirmed,
+            FlowClass::Passed | FlowClass::Blocked | FlowClass::Closed => timeouts.datagrams,
         }
     }
 }
 
 /// What became of an Initial.
-enum Opened {
+enum InitialResult {
     /// It is of this connection, and where its frames are.
     By(usize, std::ops::Range<usize>),
     /// It begins one that there is no room for.

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use super::seen::Seen;
+use super::seen::FlowDatagram;
 use crate::banner::quic::{
-    ConnectionId, Hellos, InitialKeys, Kind, LongPacket, Malformed, Refused, crypto_frames,
+    ConnectionId, CryptoStream, CryptoStreamError, InitialKeys, LongPacket, LongPacketType, MalformedFrame,
+    crypto_frames,
 };
-use crate::engine::dialogue::Matched;
+use crate::engine::dialogue::MatchedRules;
 use crate::event::{Timestamp, TlsFacts};
-use crate::flow::{Anomaly, AnomalySet, End};
+use crate::flow::{Anomaly, AnomalySet, KeyEnd};
 use crate::terms::QuicVersion;
 
 /// CRYPTO frames that a hello may come in; clients that scatter it on purpose use some dozen, and send again.
@@ -16,7 +17,7 @@ const FRAMES: usize = 512;
 
 /// What a datagram holds.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct DatagramContents {
     pub(super) anomalies: AnomalySet,
     /// A version that is not read.
     pub(super) unknown: Option<QuicVersion>,
@@ -30,7 +31,7 @@ pub struct Found {
     pub(super) short: bool,
 }
 
-impl Found {
+impl DatagramContents {
     pub(super) const fn is_quic(&self) -> bool {
         self.packets > 0 || self.unknown.is_some()
     }
@@ -38,8 +39,8 @@ impl Found {
 
 /// One connection, from its client's first Initial on.
 #[derive(Debug)]
-pub struct Attempt {
-    pub(super) client: End,
+pub struct QuicConnection {
+    pub(super) client: KeyEnd,
     /// What the client addressed its first Initial to: its keys follow from that.
     pub(super) original: ConnectionId,
     /// What the client wants to be addressed by.
@@ -59,11 +60,11 @@ pub struct Attempt {
     pub(super) keys: Option<InitialKeys>,
     /// The packet number behind the highest.
     expected: u64,
-    pub(super) hellos: Hellos,
-    pub(super) state: State,
+    pub(super) hellos: CryptoStream,
+    pub(super) state: HelloState,
     /// Time at which its first Initial came.
     pub(super) since: Timestamp,
-    pub(super) matched: Matched,
+    pub(super) matched: MatchedRules,
     pub(super) facts: Option<Arc<TlsFacts>>,
     /// The hello of the connection that this one goes on with behind a Retry, which was judged.
     pub(super) before: Option<Arc<TlsFacts>>,
@@ -71,7 +72,7 @@ pub struct Attempt {
 
 /// Where a connection stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub enum HelloState {
     /// Its hello is not whole.
     Undecided,
     /// Its hello is what was judged with the datagram at hand, and is to be stopped.
@@ -84,13 +85,13 @@ pub enum State {
     Condemned,
 }
 
-impl Attempt {
+impl QuicConnection {
     pub(super) fn new(
         packet: &LongPacket<'_>,
         keys: InitialKeys,
         number: u64,
         before: Option<Arc<TlsFacts>>,
-        seen: Seen<'_>,
+        seen: FlowDatagram<'_>,
     ) -> Self {
         Self {
             client: seen.from,
@@ -104,10 +105,10 @@ impl Attempt {
             version: packet.version,
             keys: Some(keys),
             expected: number + 1,
-            hellos: Hellos::default(),
-            state: State::Undecided,
+            hellos: CryptoStream::default(),
+            state: HelloState::Undecided,
             since: seen.packet.now,
-            matched: Matched::default(),
+            matched: MatchedRules::default(),
             facts: None,
             before,
         }
@@ -135,20 +136,20 @@ impl Attempt {
     /// Takes note of a packet that goes to whom this connection's client says it is.
     pub(super) fn observe_answer(&mut self, packet: &LongPacket<'_>, room: &mut Vec<u8>) {
         match packet.kind {
-            Kind::Retry => self.retry = Some(packet.source),
-            Kind::Initial if self.server.is_none() => {
+            LongPacketType::Retry => self.retry = Some(packet.source),
+            LongPacketType::Initial if self.server.is_none() => {
                 let keys = InitialKeys::of_server(packet.version, &self.original);
                 let opened = keys.and_then(|keys| keys.open(packet, 0, room));
                 self.server = opened.map(|_| packet.source);
             }
-            Kind::Handshake => self.handshaken |= self.server == Some(packet.source),
-            Kind::Initial | Kind::ZeroRtt => {}
+            LongPacketType::Handshake => self.handshaken |= self.server == Some(packet.source),
+            LongPacketType::Initial | LongPacketType::ZeroRtt => {}
         }
     }
 
     /// Takes the bytes of the hello out of frames.
-    pub(super) fn take(&mut self, frames: &[u8], found: &mut Found) {
-        if self.state == State::Condemned {
+    pub(super) fn take(&mut self, frames: &[u8], found: &mut DatagramContents) {
+        if self.state == HelloState::Condemned {
             return;
         }
         for frame in crypto_frames(frames) {
@@ -157,28 +158,28 @@ impl Attempt {
                 Ok(_) if self.frames > FRAMES => Anomaly::QuicMalformed,
                 Ok((offset, octets)) => match self.hellos.take(offset, octets) {
                     Ok(()) => continue,
-                    Err(Refused::Conflict) => Anomaly::QuicConflict,
-                    Err(Refused::TooMany) => Anomaly::QuicMalformed,
+                    Err(CryptoStreamError::Conflict) => Anomaly::QuicConflict,
+                    Err(CryptoStreamError::TooMany) => Anomaly::QuicMalformed,
                 },
-                Err(Malformed) => Anomaly::QuicMalformed,
+                Err(MalformedFrame) => Anomaly::QuicMalformed,
             };
             found.anomalies.insert(refused);
         }
     }
 
     /// True if a packet goes on with this connection behind a Retry of its server.
-    pub(super) fn retries_to(&self, packet: &LongPacket<'_>, from: End) -> bool {
-        self.client == from && self.state == State::Judged && self.retry == Some(packet.destination)
+    pub(super) fn retries_to(&self, packet: &LongPacket<'_>, from: KeyEnd) -> bool {
+        self.client == from && self.state == HelloState::Judged && self.retry == Some(packet.destination)
     }
 
     /// Nothing that is said of the hello any more changes it.
     pub(super) fn settle(&mut self) {
         self.keys = None;
-        self.hellos = Hellos::default();
+        self.hellos = CryptoStream::default();
         self.facts = None;
         self.before = None;
-        if self.state != State::Condemned {
-            self.state = State::Settled;
+        if self.state != HelloState::Condemned {
+            self.state = HelloState::Settled;
         }
     }
 }

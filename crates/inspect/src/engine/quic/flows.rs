@@ -1,15 +1,15 @@
 //! Room for UDP flows: what gives way, and what is forgotten in time.
 
-use super::association::Association;
-use super::seen::Seen;
+use super::association::QuicAssociation;
+use super::seen::FlowDatagram;
 use crate::engine::config::{EngineConfig, OnFailure};
 use crate::engine::context::{EngineContext, InspectionSession, SharedState};
-use crate::engine::counters::Counters;
-use crate::engine::decision::{Decision, Inspected, PacketInput};
+use crate::engine::counters::EngineCounters;
+use crate::engine::decision::{Decision, InspectionResult, PacketInput};
 use crate::engine::flow_facts::FlowFacts;
-use crate::engine::judge::Judge;
+use crate::engine::judge::BannerInspector;
 use crate::event::{DropReason, FlowEnd, Side, Timestamp};
-use crate::flow::{Anomaly, AnomalySet, Class, Flow, FlowId, FlowKey, FlowTable, Ruling};
+use crate::flow::{Anomaly, AnomalySet, Flow, FlowClass, FlowDecision, FlowId, FlowKey, FlowTable};
 
 /// A part of the room that TCP's flows have.
 const SHARE: usize = 4;
@@ -19,13 +19,14 @@ const COMPARED: usize = 64;
 
 /// What gives way to a new flow, first to last: what nobody has answered, what is looked at once more should
 /// it go on, and at last hellos that are not whole and what is blocked.
-const GIVES_WAY: [Class; 4] = [Class::Unconfirmed, Class::Passed, Class::Undecided, Class::Blocked];
+const GIVES_WAY: [FlowClass; 4] =
+    [FlowClass::Unconfirmed, FlowClass::Passed, FlowClass::Undecided, FlowClass::Blocked];
 
 /// What gives way where failing closed is asked for: a flow that may be half-way through a hello does not.
-const GIVES_WAY_CLOSED: [Class; 1] = [Class::Passed];
+const GIVES_WAY_CLOSED: [FlowClass; 1] = [FlowClass::Passed];
 
 /// Classes that UDP flows can be of.
-const CLASSES: [Class; 4] = GIVES_WAY;
+const CLASSES: [FlowClass; 4] = GIVES_WAY;
 
 /// Flows that one tick forgets at most.
 const TICK_LIMIT: usize = 1 << 14;
@@ -33,7 +34,7 @@ const TICK_LIMIT: usize = 1 << 14;
 /// The UDP flows.
 #[derive(Debug)]
 pub struct QuicFlows {
-    pub(super) table: FlowTable<Association>,
+    pub(super) table: FlowTable<QuicAssociation>,
     pub(super) octet_limit: usize,
     /// Bytes that the flows hold.
     pub(super) held: usize,
@@ -53,20 +54,20 @@ impl QuicFlows {
     }
 
     /// The flows.
-    pub const fn table(&self) -> &FlowTable<Association> {
+    pub const fn table(&self) -> &FlowTable<QuicAssociation> {
         &self.table
     }
 
     /// The flows.
-    pub const fn table_mut(&mut self) -> &mut FlowTable<Association> {
+    pub const fn table_mut(&mut self) -> &mut FlowTable<QuicAssociation> {
         &mut self.table
     }
 
-    pub(super) fn get(&self, id: FlowId) -> &Flow<Association> {
+    pub(super) fn get(&self, id: FlowId) -> &Flow<QuicAssociation> {
         self.table.get(id)
     }
 
-    pub(super) fn get_mut(&mut self, id: FlowId) -> &mut Flow<Association> {
+    pub(super) fn get_mut(&mut self, id: FlowId) -> &mut Flow<QuicAssociation> {
         self.table.get_mut(id)
     }
 
@@ -75,7 +76,11 @@ impl QuicFlows {
     }
 
     /// A new flow, if need be in the place of another; none where there is no room.
-    pub(super) fn begin(&mut self, seen: Seen<'_>, session: &mut InspectionSession<'_>) -> Option<FlowId> {
+    pub(super) fn begin(
+        &mut self,
+        seen: FlowDatagram<'_>,
+        session: &mut InspectionSession<'_>,
+    ) -> Option<FlowId> {
         let now = seen.packet.now;
         if self.table.is_full() {
             let oldest = ways(session).iter().find_map(|class| self.table.oldest(*class))?;
@@ -108,9 +113,9 @@ impl QuicFlows {
     /// There is no room for the datagram's flow.
     pub(super) fn refuse_flow(
         facts: FlowFacts,
-        seen: Seen<'_>,
+        seen: FlowDatagram<'_>,
         session: &mut InspectionSession<'_>,
-    ) -> Inspected {
+    ) -> InspectionResult {
         session.shared.counters.no_room += 1;
         if session.settings.config.on_failure == OnFailure::Open {
             return Decision::Undecided.into();
@@ -123,7 +128,7 @@ impl QuicFlows {
     pub(super) fn put_back(
         &mut self,
         id: FlowId,
-        mut association: Box<Association>,
+        mut association: Box<QuicAssociation>,
         shared: &mut SharedState,
     ) {
         let memory = association.memory();
@@ -137,10 +142,10 @@ impl QuicFlows {
     pub fn tick(&mut self, now: Timestamp, session: &mut InspectionSession<'_>) {
         let config = &session.settings.config;
         for class in CLASSES {
-            let timeout = Association::timeout(class, &config.timeouts, config.time_budget);
+            let timeout = QuicAssociation::timeout(class, &config.timeouts, config.time_budget);
             for _ in 0..TICK_LIMIT {
                 let Some(id) = self.table.expired(class, timeout, now) else { break };
-                if class != Class::Undecided || !self.block_unfinished(id, now, session) {
+                if class != FlowClass::Undecided || !self.block_unfinished(id, now, session) {
                     self.forget(id, FlowEnd::Timeout, now, session);
                 }
             }
@@ -165,13 +170,13 @@ impl QuicFlows {
         }
         judge.tell_drop(Anomaly::BudgetSpent.drop_reason(), None, false);
         judge.shared.counters.count_blocked(false);
-        self.get_mut(id).ruling = Ruling::Blocked;
+        self.get_mut(id).ruling = FlowDecision::Blocked;
         if let Some(mut association) = self.get_mut(id).conversation.take() {
             association.forget_hellos();
             association.notes.add(judge.outcome.notes);
             self.put_back(id, association, judge.shared);
         }
-        self.set_class(id, Class::Blocked, &packet);
+        self.set_class(id, FlowClass::Blocked, &packet);
         true
     }
 
@@ -202,15 +207,15 @@ impl QuicFlows {
         FlowFacts::of_datagrams(*flow.key(), flow.started(), client)
     }
 
-    fn refresh(&self, counters: &mut Counters) {
-        for class in Class::ALL {
+    fn refresh(&self, counters: &mut EngineCounters) {
+        for class in FlowClass::ALL {
             *counters.udp_flows_now.of(class) = self.table.count(class) as u64;
         }
         counters.udp_buffered_now = self.held;
     }
 
     /// Counts a datagram of a flow.
-    pub(super) fn count(&mut self, id: FlowId, seen: Seen<'_>, context: &mut EngineContext) {
+    pub(super) fn count(&mut self, id: FlowId, seen: FlowDatagram<'_>, context: &mut EngineContext) {
         context.shared.counters.datagrams += 1;
         if let Some(association) = &mut self.get_mut(id).conversation {
             association.volume(seen.from).add(seen.datagram.wire_length() as u64);
@@ -218,17 +223,21 @@ impl QuicFlows {
         }
     }
 
-    pub(super) fn touch(&mut self, id: FlowId, packet: &PacketInput<'_>) -> &mut Flow<Association> {
+    pub(super) fn touch(&mut self, id: FlowId, packet: &PacketInput<'_>) -> &mut Flow<QuicAssociation> {
         self.table.touch(id, packet.now)
     }
 
-    pub(super) fn set_class(&mut self, id: FlowId, class: Class, packet: &PacketInput<'_>) {
+    pub(super) fn set_class(&mut self, id: FlowId, class: FlowClass, packet: &PacketInput<'_>) {
         self.table.set_class(id, class, packet.now);
     }
 }
 
 /// A judge of what a datagram shows.
-pub(super) fn judge<'e>(session: InspectionSession<'e>, facts: FlowFacts, seen: Seen<'e>) -> Judge<'e> {
+pub(super) fn judge<'e>(
+    session: InspectionSession<'e>,
+    facts: FlowFacts,
+    seen: FlowDatagram<'e>,
+) -> BannerInspector<'e> {
     let endpoint = seen.key.endpoint(seen.from);
     let side = if facts.endpoints().client == endpoint { Side::Client } else { Side::Server };
     let mut judge = session.judge(facts, Some(side), None, seen.packet);
@@ -237,7 +246,7 @@ pub(super) fn judge<'e>(session: InspectionSession<'e>, facts: FlowFacts, seen: 
 }
 
 /// What gives way to a new flow.
-const fn ways(session: &InspectionSession<'_>) -> &'static [Class] {
+const fn ways(session: &InspectionSession<'_>) -> &'static [FlowClass] {
     match session.settings.config.on_failure {
         OnFailure::Open => &GIVES_WAY,
         OnFailure::Closed => &GIVES_WAY_CLOSED,

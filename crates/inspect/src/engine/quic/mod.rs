@@ -18,19 +18,19 @@ mod seen;
 #[cfg(test)]
 mod tests;
 
-use self::association::Association;
-use self::attempt::Found;
+use self::association::QuicAssociation;
+use self::attempt::DatagramContents;
 pub(super) use self::flows::QuicFlows;
 use self::flows::judge;
-use self::seen::Seen;
+use self::seen::FlowDatagram;
 use super::context::{EngineContext, InspectionSession};
-use super::decision::{Checksums, Decision, Inspected, PacketInput};
+use super::decision::{ChecksumState, Decision, InspectionResult, PacketInput};
 use super::flow_facts::FlowFacts;
-use super::judge::Judge;
-use super::outcome::Stop;
-use crate::banner::quic::{self, Next};
+use super::judge::BannerInspector;
+use super::outcome::FlowStop;
+use crate::banner::quic::{self, NextPacket};
 use crate::event::{EventSink, Side};
-use crate::flow::{Anomaly, AnomalySet, Class, Flow, FlowId, FlowKey, Ruling, Tracking};
+use crate::flow::{Anomaly, AnomalySet, Flow, FlowClass, FlowDecision, FlowId, FlowKey, TrackingMode};
 use crate::packet::Datagram;
 
 impl QuicFlows {
@@ -40,15 +40,15 @@ impl QuicFlows {
         packet: &PacketInput<'_>,
         context: &mut EngineContext,
         sink: &mut dyn EventSink,
-    ) -> Inspected {
+    ) -> InspectionResult {
         let (key, from) = FlowKey::of_datagram(datagram);
-        let seen = Seen { datagram, packet, key, from };
+        let seen = FlowDatagram { datagram, packet, key, from };
         let found = self.find(&key);
         let blocked = found.filter(|id| self.get(*id).ruling.blocks());
         if let Some(id) = blocked {
             self.count(id, seen, context);
             self.touch(id, packet);
-            return Inspected { decision: Decision::Block, mark: None };
+            return InspectionResult { decision: Decision::Block, mark: None };
         }
         if !may_begin(seen) {
             return match found {
@@ -68,11 +68,11 @@ impl QuicFlows {
         if let Some(id) = found {
             self.count(id, seen, context);
         }
-        if !datagram.is_whole() && context.settings.tracking == Tracking::Inline {
+        if !datagram.is_whole() && context.settings.tracking == TrackingMode::Inline {
             // Longer than a queue shows.
             return self.refuse(found, seen, Anomaly::QuicUnreadable, context, sink);
         }
-        if packet.checksums == Checksums::Verify && !datagram.checksums_valid() {
+        if packet.checksums == ChecksumState::Verify && !datagram.checksums_valid() {
             return self.refuse(found, seen, Anomaly::BadChecksum, context, sink);
         }
         self.inspect_beginning(found, seen, context, sink)
@@ -80,37 +80,43 @@ impl QuicFlows {
 }
 
 /// True if a datagram may hold the first packet of a connection.
-fn may_begin(seen: Seen<'_>) -> bool {
+fn may_begin(seen: FlowDatagram<'_>) -> bool {
     let payload = seen.datagram.payload();
     let long = payload.first().is_some_and(|first| first & 0x80 != 0);
     // Of a packet that was cut its length tells nothing.
-    let begins = long && (!seen.datagram.is_whole() || !matches!(quic::next_packet(payload), Next::Other));
+    let begins =
+        long && (!seen.datagram.is_whole() || !matches!(quic::next_packet(payload), NextPacket::Other));
     begins || is_train(seen) && (!seen.datagram.is_whole() || quic::trains(payload).next().is_some())
 }
 
 /// True if what the kernel hands over may be many datagrams in one: the checksum of such is not written yet.
-fn is_train(seen: Seen<'_>) -> bool {
-    seen.packet.checksums == Checksums::NotReady
+fn is_train(seen: FlowDatagram<'_>) -> bool {
+    seen.packet.checksums == ChecksumState::NotReady
 }
 
 impl QuicFlows {
     /// A datagram of a flow that begins nothing.
-    fn inspect_later(&mut self, id: FlowId, seen: Seen<'_>, context: &EngineContext) -> Inspected {
+    fn inspect_later(
+        &mut self,
+        id: FlowId,
+        seen: FlowDatagram<'_>,
+        context: &EngineContext,
+    ) -> InspectionResult {
         let flow = self.touch(id, seen.packet);
         let mark = context.shared.marks.of(flow.label);
-        let passes = flow.ruling == Ruling::Passed;
-        Inspected { decision: if passes { Decision::Pass } else { Decision::Undecided }, mark }
+        let passes = flow.ruling == FlowDecision::Passed;
+        InspectionResult { decision: if passes { Decision::Pass } else { Decision::Undecided }, mark }
     }
 
     /// A datagram that its receiver throws away, or should.
     fn refuse(
         &mut self,
         found: Option<FlowId>,
-        seen: Seen<'_>,
+        seen: FlowDatagram<'_>,
         anomaly: Anomaly,
         context: &mut EngineContext,
         sink: &mut dyn EventSink,
-    ) -> Inspected {
+    ) -> InspectionResult {
         let facts = self.facts(found, seen);
         let mut judge = judge(context.session(sink), facts, seen);
         let mut none = AnomalySet::default();
@@ -126,10 +132,10 @@ impl QuicFlows {
     fn inspect_beginning(
         &mut self,
         known: Option<FlowId>,
-        seen: Seen<'_>,
+        seen: FlowDatagram<'_>,
         context: &mut EngineContext,
         sink: &mut dyn EventSink,
-    ) -> Inspected {
+    ) -> InspectionResult {
         let facts = self.facts(known, seen);
         let mut association = match known {
             Some(id) => self.get_mut(id).conversation.take().unwrap_or_default(),
@@ -170,11 +176,11 @@ impl QuicFlows {
 
     /// A datagram that belongs to no flow and begins none.
     fn inspect_stranger(
-        found: &Found,
+        found: &DatagramContents,
         facts: FlowFacts,
-        seen: Seen<'_>,
+        seen: FlowDatagram<'_>,
         session: &mut InspectionSession<'_>,
-    ) -> Inspected {
+    ) -> InspectionResult {
         if !found.is_quic() {
             session.shared.counters.not_tcp += 1;
             return Decision::Pass.into();
@@ -189,11 +195,11 @@ impl QuicFlows {
     fn conclude(
         &mut self,
         id: FlowId,
-        association: &mut Association,
-        found: &Found,
-        seen: Seen<'_>,
-        judge: &mut Judge<'_>,
-    ) -> Inspected {
+        association: &mut QuicAssociation,
+        found: &DatagramContents,
+        seen: FlowDatagram<'_>,
+        judge: &mut BannerInspector<'_>,
+    ) -> InspectionResult {
         let flow = self.touch(id, seen.packet);
         let mark = judge.shared.marks.add(&mut flow.label, judge.outcome.mark.take());
         let late = association.is_late(judge);
@@ -208,18 +214,18 @@ impl QuicFlows {
         }
         let condemned = found.condemned && judge.enforces();
         let (class, ruling) = match self.get(id).ruling {
-            Ruling::Undecided | Ruling::Passed => association.standing(),
-            blocked => (Class::Blocked, blocked),
+            FlowDecision::Undecided | FlowDecision::Passed => association.standing(),
+            blocked => (FlowClass::Blocked, blocked),
         };
         self.get_mut(id).ruling = ruling;
         self.set_class(id, class, seen.packet);
         let decision = match dropped {
             Some(decision) => decision,
             None if condemned => Decision::Drop,
-            None if ruling == Ruling::Passed && !association.is_amid() => Decision::Pass,
+            None if ruling == FlowDecision::Passed && !association.is_amid() => Decision::Pass,
             None => Decision::Undecided,
         };
-        Inspected { decision, mark }
+        InspectionResult { decision, mark }
     }
 
     /// Stops the connection whose hello was judged with this datagram, or says that it would have been
@@ -230,9 +236,9 @@ impl QuicFlows {
     fn stop(
         &mut self,
         id: FlowId,
-        association: &mut Association,
-        stop: Stop,
-        judge: &mut Judge<'_>,
+        association: &mut QuicAssociation,
+        stop: FlowStop,
+        judge: &mut BannerInspector<'_>,
     ) -> Option<Decision> {
         judge.tell_drop(stop.reason, stop.rule, false);
         if !judge.enforces() {
@@ -244,7 +250,7 @@ impl QuicFlows {
         if !is_known {
             return Some(Decision::Drop);
         }
-        self.get_mut(id).ruling = Ruling::Blocked;
+        self.get_mut(id).ruling = FlowDecision::Blocked;
         association.forget_hellos();
         Some(Decision::Block)
     }
@@ -253,15 +259,15 @@ impl QuicFlows {
     fn give_up(
         &mut self,
         id: FlowId,
-        association: &mut Association,
-        judge: &mut Judge<'_>,
+        association: &mut QuicAssociation,
+        judge: &mut BannerInspector<'_>,
     ) -> Option<Decision> {
         judge.shared.counters.budget_spent += 1;
         judge.note(AnomalySet::of(Anomaly::BudgetSpent), &mut self.get_mut(id).reported);
         if judge.settings.config.on_anomaly.drops(Anomaly::BudgetSpent) {
             let reason = Anomaly::BudgetSpent.drop_reason();
             association.suspect_unfinished();
-            let stopped = self.stop(id, association, Stop::because(reason), judge);
+            let stopped = self.stop(id, association, FlowStop::because(reason), judge);
             if stopped.is_some() {
                 return stopped;
             }
@@ -270,7 +276,7 @@ impl QuicFlows {
         None
     }
 
-    fn facts(&self, found: Option<FlowId>, seen: Seen<'_>) -> FlowFacts {
+    fn facts(&self, found: Option<FlowId>, seen: FlowDatagram<'_>) -> FlowFacts {
         let known = found.map(|id| self.get(id));
         let client = known.map(|flow| match &flow.conversation {
             Some(association) => association.client(seen.from),
@@ -283,7 +289,7 @@ impl QuicFlows {
 }
 
 /// Notes what was odd about a datagram.
-fn note(found: &Found, reported: &mut AnomalySet, judge: &mut Judge<'_>) {
+fn note(found: &DatagramContents, reported: &mut AnomalySet, judge: &mut BannerInspector<'_>) {
     judge.note(found.anomalies, reported);
     if let Some(version) = found.unknown {
         let anomaly = Anomaly::QuicUnknownVersion;
@@ -296,7 +302,7 @@ fn note(found: &Found, reported: &mut AnomalySet, judge: &mut Judge<'_>) {
 }
 
 /// The decision about a datagram that is refused by itself, if it is.
-fn refused(judge: &mut Judge<'_>) -> Option<Decision> {
+fn refused(judge: &mut BannerInspector<'_>) -> Option<Decision> {
     let reason = judge.outcome.refuse.take()?;
     judge.tell_drop(reason, None, false);
     judge.enforces().then_some(Decision::Drop)

@@ -5,7 +5,7 @@ use crate::engine::context::InspectionSession;
 use crate::engine::flow_facts::FlowFacts;
 use crate::engine::tcp_flows::tell_record;
 use crate::event::{FlowEnd, FlowRecord, FlowState, FlowVerdict, Timestamp};
-use crate::flow::{End, FlowId, Ruling};
+use crate::flow::{FlowDecision, FlowId, KeyEnd};
 
 impl QuicFlows {
     /// Tells of a flow that is about to be forgotten.
@@ -20,11 +20,11 @@ impl QuicFlows {
         let flow = self.get(id);
         let Some(association) = &flow.conversation else { return };
         let config = &session.settings.config;
-        let handed_over = config.hands_over && flow.ruling == Ruling::Passed && flow.label == 0;
+        let handed_over = config.hands_over && flow.ruling == FlowDecision::Passed && flow.label == 0;
         let [low, high] = association.volumes;
-        let (to_server, to_client) = match association.client(End::Low) {
-            End::Low => (low, high),
-            End::High => (high, low),
+        let (to_server, to_client) = match association.client(KeyEnd::Low) {
+            KeyEnd::Low => (low, high),
+            KeyEnd::High => (high, low),
         };
         let (reason, rule) = match &association.notes.dropped {
             Some((reason, rule)) => (Some(*reason), rule.clone()),
@@ -44,8 +44,8 @@ impl QuicFlows {
             },
             end,
             verdict: match flow.ruling {
-                Ruling::Passed => FlowVerdict::Passed,
-                Ruling::Undecided if reason.is_none() => FlowVerdict::Undecided,
+                FlowDecision::Passed => FlowVerdict::Passed,
+                FlowDecision::Undecided if reason.is_none() => FlowVerdict::Undecided,
                 _ => FlowVerdict::Blocked,
             },
             reason,

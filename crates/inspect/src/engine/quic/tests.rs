@@ -5,10 +5,11 @@ use proptest::prelude::*;
 
 use crate::banner::quic::testing::{InitialBuilder, hello};
 use crate::engine::{
-    AnomalyPolicy, Checksums, Decision, Engine, EngineConfig, OnFailure, PacketInput, Remembered, Timeouts,
+    AnomalyPolicy, ChecksumState, DecidedFlow, Decision, Engine, EngineConfig, FlowTimeouts, OnFailure,
+    PacketInput,
 };
-use crate::event::{Application, Endpoint, Event, EventKind, Timestamp, Transport};
-use crate::flow::{Anomaly, Class, End, Ruling};
+use crate::event::{ApplicationFacts, Endpoint, Event, EventKind, Timestamp, TransportProtocol};
+use crate::flow::{Anomaly, FlowClass, FlowDecision, KeyEnd};
 use crate::packet::testing::{datagram, endpoint};
 use crate::rules::RuleSet;
 use crate::terms::{QuicVersion, Side};
@@ -34,7 +35,7 @@ struct Scene {
     now: Timestamp,
     client: Endpoint,
     server: Endpoint,
-    checksums: Checksums,
+    checksums: ChecksumState,
 }
 
 impl Scene {
@@ -53,7 +54,7 @@ impl Scene {
             now: Timestamp::from_nanos(1_000_000_000_000),
             client: endpoint("192.0.2.1:50000"),
             server: endpoint("198.51.100.2:443"),
-            checksums: Checksums::Verify,
+            checksums: ChecksumState::Verify,
         }
     }
 
@@ -85,8 +86,8 @@ impl Scene {
 
     fn names(&self) -> Vec<String> {
         let name = |event: &Event| match &event.kind {
-            EventKind::Application(Application::Tls(facts)) => {
-                assert_eq!(event.flow.as_ref().map(|flow| flow.transport), Some(Transport::Udp));
+            EventKind::Application(ApplicationFacts::Tls(facts)) => {
+                assert_eq!(event.flow.as_ref().map(|flow| flow.transport), Some(TransportProtocol::Udp));
                 Some(facts.name().unwrap_or_default().to_owned())
             }
             _ => None,
@@ -166,15 +167,16 @@ fn a_flow_that_another_engine_has_blocked_keeps_its_client() {
         }
         assert_eq!(first.client(&initial(FORBIDDEN).build()), Decision::Drop);
         let table = first.engine.datagrams.table();
-        let id = Class::ALL.into_iter().find_map(|class| table.by_age(class).next()).expect("it is known");
+        let id =
+            FlowClass::ALL.into_iter().find_map(|class| table.by_age(class).next()).expect("it is known");
         let key = *table.get(id).key();
-        let client = if key.endpoint(End::Low) == first.client { End::Low } else { End::High };
+        let client = if key.endpoint(KeyEnd::Low) == first.client { KeyEnd::Low } else { KeyEnd::High };
         let mut next = Scene::new(|_| {});
-        let blocked = Remembered {
-            transport: Transport::Udp,
+        let blocked = DecidedFlow {
+            transport: TransportProtocol::Udp,
             key,
             client,
-            ruling: Ruling::Blocked,
+            ruling: FlowDecision::Blocked,
             positions: [None; 2],
             reopening: None,
             mark: None,
@@ -360,7 +362,7 @@ fn a_datagram_that_no_queue_shows_whole_is_refused() {
         now: scene.now,
         ip: &packet,
         wire_length,
-        checksums: Checksums::Verify,
+        checksums: ChecksumState::Verify,
         interface: None,
         vlan: &[],
         packet_number: None,
@@ -445,7 +447,7 @@ fn a_wrong_checksum_is_ignored_as_its_receiver_does() {
 #[test]
 fn a_hello_in_a_train_of_datagrams_is_found() {
     let mut scene = Scene::new(|_| {});
-    scene.checksums = Checksums::NotReady;
+    scene.checksums = ChecksumState::NotReady;
     let train = [&[0x41; 1200][..], &initial(FORBIDDEN).build()].concat();
     assert_eq!(scene.client(&train), Decision::Drop);
 }
@@ -511,7 +513,7 @@ fn flows_are_forgotten_in_time_and_told_of() {
     let mut scene = Scene::new(|config| config.flow_events = true);
     scene.client(&initial("www.example").build());
     scene.server(&answer());
-    scene.wait(Timeouts::default().datagrams);
+    scene.wait(FlowTimeouts::default().datagrams);
     let Some(EventKind::Flow(record)) = scene.events.last().map(|event| &event.kind) else {
         panic!("a record")
     };

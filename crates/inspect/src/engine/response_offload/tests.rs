@@ -7,7 +7,7 @@ use super::super::testing::{Conversation, NO_SQLMAP, Setup};
 use super::super::{Anomaly, AnomalyPolicy, Decision, HttpInspect};
 use crate::event::EventKind;
 use crate::packet::testing::SegmentBuilder;
-use crate::packet::{Flags, Parsed, parse};
+use crate::packet::{ParsedPacket, TcpFlags, parse};
 use crate::rules::RuleSet;
 
 const FORBIDDEN: &str = "GET /x HTTP/1.1\r\nHost: h\r\nUser-Agent: sqlmap/1\r\n\r\n";
@@ -256,9 +256,9 @@ fn a_flow_that_ends_while_responses_go_by_is_closed() {
         let mut talk = standing();
         talk.client(ALLOWED);
         talk.lose_of_server(far);
-        assert_eq!(talk.send(false, Flags::FIN | Flags::ACK, b""), Decision::Undecided);
+        assert_eq!(talk.send(false, TcpFlags::FIN | TcpFlags::ACK, b""), Decision::Undecided);
         let fin = talk.segment(true).acknowledgement(talk.server_next().wrapping_add(1));
-        assert_eq!(talk.show(&fin.flags(Flags::FIN | Flags::ACK)), Decision::Undecided);
+        assert_eq!(talk.show(&fin.flags(TcpFlags::FIN | TcpFlags::ACK)), Decision::Undecided);
         assert_eq!(talk.engine.counters().flows_now.undecided, 0, "{far}");
         assert_eq!(talk.transactions().len(), 2);
     }
@@ -266,7 +266,7 @@ fn a_flow_that_ends_while_responses_go_by_is_closed() {
 
 /// What the hook does, and whether the packet gets through.
 fn lead(released: &mut bool, talk: &mut Conversation, packet: &[u8], is_client: bool) -> bool {
-    let Ok(Parsed::Tcp(segment)) = parse(packet, packet.len()) else { panic!("no segment") };
+    let Ok(ParsedPacket::Tcp(segment)) = parse(packet, packet.len()) else { panic!("no segment") };
     if *released && (!is_client || segment.payload().is_empty()) {
         return true;
     }
@@ -351,7 +351,7 @@ fn the_same_requests_are_blocked_as_where_all_is_seen() {
             }
             for (is_client, sequence, other, payload) in packets {
                 let segment: SegmentBuilder = some.segment(is_client).sequence(sequence);
-                let packet = segment.acknowledgement(other).flags(Flags::ACK).payload(&payload).build();
+                let packet = segment.acknowledgement(other).flags(TcpFlags::ACK).payload(&payload).build();
                 let passes = lead(&mut released, &mut some, &packet, is_client);
                 let decision = all.inspect_cut(&packet, packet.len()).decision;
                 assert_eq!(passes, decision == Decision::Undecided, "{seed}: {decision:?}");

@@ -4,18 +4,18 @@ use super::inspection::SegmentInspection;
 use super::{class_of, first_octet, is_unheard};
 use crate::engine::body_offload;
 use crate::engine::config::OnFailure;
-use crate::engine::conversation::Condemned;
-use crate::engine::decision::{Decision, Inspected, Resets};
-use crate::engine::outcome::{Outcome, Stop};
+use crate::engine::conversation::DeferredStop;
+use crate::engine::decision::{Decision, InspectionResult, ResetPair};
+use crate::engine::outcome::{FlowStop, PacketOutcome};
 use crate::engine::response_offload;
 use crate::event::{DropReason, Side};
-use crate::flow::{Anomaly, AnomalySet, Class, Ruling, Tracking};
-use crate::rules::Mark;
+use crate::flow::{Anomaly, AnomalySet, FlowClass, FlowDecision, TrackingMode};
+use crate::rules::PacketMark;
 
 impl SegmentInspection<'_> {
     /// Turns what a packet led to into a decision.
-    pub(super) fn conclude(&mut self) -> Inspected {
-        let Outcome { stop, refuse, mark, .. } = &mut self.judge.outcome;
+    pub(super) fn conclude(&mut self) -> InspectionResult {
+        let PacketOutcome { stop, refuse, mark, .. } = &mut self.judge.outcome;
         let (stop, refuse, mark) = (stop.take(), refuse.take(), mark.take());
         let (settings, packet) = (self.judge.settings, self.judge.packet);
         let flow = self.flows.table.get_mut(self.id);
@@ -26,15 +26,15 @@ impl SegmentInspection<'_> {
         if let Some(reason) = refuse {
             self.judge.tell_drop(reason, None, false);
             let decision = if self.judge.enforces() { Decision::Drop } else { Decision::Undecided };
-            return Inspected { decision, mark };
+            return InspectionResult { decision, mark };
         }
         let Some(conversation) = &flow.conversation else {
-            return Inspected { decision: Decision::Undecided, mark };
+            return InspectionResult { decision: Decision::Undecided, mark };
         };
         let received = || {
             // Whether both receivers have what the decision rests on.
             let streams = [Side::Client, Side::Server].map(|side| flow.stream(flow.end(side)));
-            conversation.is_received(streams, settings.tracking == Tracking::Lossy)
+            conversation.is_received(streams, settings.tracking == TrackingMode::Lossy)
         };
         let may_pass = conversation.admission.may_pass();
         if conversation.is_decided() && may_pass && received() {
@@ -65,7 +65,7 @@ impl SegmentInspection<'_> {
         let stands = response_offload::decide(flow, self.segment, side, &mut self.judge);
         let decision =
             stands.unwrap_or_else(|| body_offload::decide(flow, self.segment, side, &mut self.judge));
-        Inspected { decision, mark }
+        InspectionResult { decision, mark }
     }
 
     /// Puts the flow into the class where it stands; where it is over, whether by a reset.
@@ -80,14 +80,14 @@ impl SegmentInspection<'_> {
     }
 
     /// The budget is spent without a decision.
-    fn give_up(&mut self, mark: Option<Mark>) -> Inspected {
+    fn give_up(&mut self, mark: Option<PacketMark>) -> InspectionResult {
         self.judge.shared.counters.budget_spent += 1;
         let flow = self.flows.table.get_mut(self.id);
         self.judge.note(AnomalySet::of(Anomaly::BudgetSpent), &mut flow.reported);
         if self.judge.settings.config.on_anomaly.drops(Anomaly::BudgetSpent) {
             let reason = Anomaly::BudgetSpent.drop_reason();
             if self.judge.enforces() {
-                return self.stop(Stop::because(reason), mark);
+                return self.stop(FlowStop::because(reason), mark);
             }
             self.judge.tell_drop(reason, None, false);
         }
@@ -95,17 +95,17 @@ impl SegmentInspection<'_> {
     }
 
     /// The buffers of all flows together are full, and this flow's are the largest.
-    fn run_short(&mut self, mark: Option<Mark>) -> Inspected {
+    fn run_short(&mut self, mark: Option<PacketMark>) -> InspectionResult {
         self.judge.shared.counters.no_room += 1;
         if self.judge.settings.config.on_failure == OnFailure::Closed {
-            return self.stop(Stop::because(DropReason::FlowMemcap), mark);
+            return self.stop(FlowStop::because(DropReason::FlowMemcap), mark);
         }
         self.pass_or_refuse(mark)
     }
 
     /// What becomes of a flow that can't be looked at any longer: it passes, unless its policy has not found
     /// yet that it may.
-    fn pass_or_refuse(&mut self, mark: Option<Mark>) -> Inspected {
+    fn pass_or_refuse(&mut self, mark: Option<PacketMark>) -> InspectionResult {
         if let Some(conversation) = &mut self.flows.table.get_mut(self.id).conversation {
             conversation.admission.refuse(&mut self.judge);
         }
@@ -117,7 +117,7 @@ impl SegmentInspection<'_> {
 
     /// Drops the segment, and every later one with the same bytes: a block on the word of a flow that
     /// nobody has confirmed could be anybody's, for a connection that is not his.
-    fn condemn(&mut self, stop: Stop, mark: Option<Mark>) -> Inspected {
+    fn condemn(&mut self, stop: FlowStop, mark: Option<PacketMark>) -> InspectionResult {
         self.judge.tell_drop(stop.reason, stop.rule.clone(), false);
         let segment = self.segment;
         let flow = self.flows.table.get_mut(self.id);
@@ -125,19 +125,19 @@ impl SegmentInspection<'_> {
         let side = flow.side(self.from);
         let count = u32::try_from(segment.wire_payload_length()).unwrap_or(u32::MAX);
         if let Some(conversation) = &mut flow.conversation {
-            let condemned = Condemned { stop, side, sequence: first_octet(segment), count };
+            let condemned = DeferredStop { stop, side, sequence: first_octet(segment), count };
             conversation.condemned = Some(Box::new(condemned));
         }
         self.classify();
-        Inspected { decision: Decision::Drop, mark }
+        InspectionResult { decision: Decision::Drop, mark }
     }
 
     /// Stops a flow with this segment, or says that it would have been stopped.
-    pub(super) fn stop(&mut self, stop: Stop, mark: Option<Mark>) -> Inspected {
+    pub(super) fn stop(&mut self, stop: FlowStop, mark: Option<PacketMark>) -> InspectionResult {
         let settings = self.judge.settings;
         let enforce = self.judge.enforces() || stop.reason == DropReason::FlowMemcap;
         let flow = self.flows.table.get(self.id);
-        if enforce && settings.tracking == Tracking::Inline && !flow.is_confirmed() {
+        if enforce && settings.tracking == TrackingMode::Inline && !flow.is_confirmed() {
             return self.condemn(stop, mark);
         }
         let decided = flow.conversation.as_ref().is_some_and(|it| it.is_decided());
@@ -147,7 +147,7 @@ impl SegmentInspection<'_> {
                 return self.let_pass(mark);
             }
             self.classify();
-            return Inspected { decision: Decision::Undecided, mark };
+            return InspectionResult { decision: Decision::Undecided, mark };
         }
         self.end_conversation();
         self.judge.shared.counters.count_blocked(stop.reject);
@@ -155,24 +155,24 @@ impl SegmentInspection<'_> {
         let flow = self.flows.table.get_mut(self.id);
         let peer = flow.stream(self.from.other());
         let sender_expects = peer.is_open().then(|| peer.next());
-        flow.ruling = if stop.reject { Ruling::Rejected } else { Ruling::Blocked };
-        self.flows.table.set_class(self.id, Class::Blocked, self.judge.packet.now);
+        flow.ruling = if stop.reject { FlowDecision::Rejected } else { FlowDecision::Blocked };
+        self.flows.table.set_class(self.id, FlowClass::Blocked, self.judge.packet.now);
         let decision = if stop.reject {
-            Decision::Reject(Resets::new(self.segment, self.origin.receiver_expects, sender_expects))
+            Decision::Reject(ResetPair::new(self.segment, self.origin.receiver_expects, sender_expects))
         } else {
             Decision::Block
         };
-        Inspected { decision, mark }
+        InspectionResult { decision, mark }
     }
 
     /// Nothing more of the flow is looked into.
-    fn let_pass(&mut self, mark: Option<Mark>) -> Inspected {
+    fn let_pass(&mut self, mark: Option<PacketMark>) -> InspectionResult {
         self.end_conversation();
         let flow = self.flows.table.get_mut(self.id);
-        flow.ruling = Ruling::Passed;
-        let class = if flow.is_closed() { Class::Closed } else { Class::Passed };
+        flow.ruling = FlowDecision::Passed;
+        let class = if flow.is_closed() { FlowClass::Closed } else { FlowClass::Passed };
         self.flows.table.set_class(self.id, class, self.judge.packet.now);
-        Inspected { decision: Decision::Pass, mark }
+        InspectionResult { decision: Decision::Pass, mark }
     }
 
     /// Tells what the flow still owes and gives its buffers back.

@@ -6,24 +6,24 @@
 //! again.
 
 use super::inspection::SegmentInspection;
-use super::{Seen, SegmentInspector, guess_client};
-use crate::engine::decision::{Decision, Inspected};
+use super::{FlowSegment, SegmentInspector, guess_client};
+use crate::engine::decision::{Decision, InspectionResult};
 use crate::event::EventSink;
-use crate::flow::Tracking;
-use crate::packet::{Parsed, Patch, parse, probe};
+use crate::flow::TrackingMode;
+use crate::packet::{PacketPatch, ParsedPacket, parse, probe};
 
 impl SegmentInspector<'_> {
     /// True if a segment must not go on as it is: it carries data or a FIN, and its receiver has not said that it
     /// awaits them.
     ///
     /// Where the receiver is never heard here, nobody can agree, and what is seen is judged.
-    pub(super) fn is_disputed(&mut self, seen: Seen<'_>, sink: &mut dyn EventSink) -> bool {
-        let Seen { segment, packet, id, from } = seen;
+    pub(super) fn is_disputed(&mut self, seen: FlowSegment<'_>, sink: &mut dyn EventSink) -> bool {
+        let FlowSegment { segment, packet, id, from } = seen;
         let settings = &self.context.settings;
         let flow = self.flows.table.get_mut(id);
         let flags = segment.flags();
         let is_plain = flags.ack() && !flags.syn() && !flags.rst();
-        if settings.tracking != Tracking::Inline || !settings.enforces(flow.key()) || !is_plain {
+        if settings.tracking != TrackingMode::Inline || !settings.enforces(flow.key()) || !is_plain {
             return false;
         }
         let asks_whether_heard =
@@ -45,17 +45,17 @@ impl SegmentInspector<'_> {
     /// Sends a probe on in place of a disputed segment, and takes only that into account.
     pub(super) fn ask_where_receiver_stands(
         &mut self,
-        seen: Seen<'_>,
+        seen: FlowSegment<'_>,
         sink: &mut dyn EventSink,
-    ) -> Inspected {
+    ) -> InspectionResult {
         let flow = self.flows.table.get_mut(seen.id);
         let probe = probe(seen.segment, flow.probe_at(seen.segment.sequence()));
         flow.note_probe(seen.packet.now);
         self.context.shared.counters.probes += 1;
         let Some(probe) = probe else { return Decision::Drop.into() };
-        if let Ok(Parsed::Tcp(segment)) = parse(&probe, probe.len()) {
-            self.follow(Seen { segment: &segment, ..seen }, sink);
+        if let Ok(ParsedPacket::Tcp(segment)) = parse(&probe, probe.len()) {
+            self.follow(FlowSegment { segment: &segment, ..seen }, sink);
         }
-        Decision::Patch(Patch::Replace(probe)).into()
+        Decision::Patch(PacketPatch::Replace(probe)).into()
     }
 }

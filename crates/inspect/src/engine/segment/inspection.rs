@@ -1,15 +1,15 @@
 //! A segment that is looked into: what it brings is read, unless it is refused as it comes.
 
-use super::take_in::{self, Arrival, Streams};
-use super::{Seen, SegmentInspector, first_octet, refuse_packet};
+use super::take_in::{self, ArrivingSegment, StreamPair};
+use super::{FlowSegment, SegmentInspector, first_octet, refuse_packet};
 use crate::engine::body_offload;
-use crate::engine::decision::{Decision, Inspected};
+use crate::engine::decision::{Decision, InspectionResult};
 use crate::engine::flow_facts::FlowFacts;
-use crate::engine::judge::Judge;
+use crate::engine::judge::BannerInspector;
 use crate::engine::response_offload;
 use crate::engine::tcp_flows::TcpFlows;
 use crate::event::{EventSink, Side};
-use crate::flow::{Anomaly, AnomalySet, End, Ends, FlowId, Parts, Tracked, distance};
+use crate::flow::{Anomaly, AnomalySet, EndStates, FlowId, FlowParts, KeyEnd, TrackedSegment, distance};
 use crate::packet::Segment;
 
 /// How far an acknowledgement may lie from bytes that are condemned, to be about the same connection.
@@ -18,17 +18,17 @@ const CONDEMNED_NEAR: u32 = 1 << 16;
 /// A segment with all that looking into it takes: the flows, and one judge.
 pub(super) struct SegmentInspection<'e> {
     pub(super) flows: &'e mut TcpFlows,
-    pub(super) judge: Judge<'e>,
+    pub(super) judge: BannerInspector<'e>,
     pub(super) segment: &'e Segment<'e>,
     pub(super) id: FlowId,
-    pub(super) from: End,
-    pub(super) origin: Origin,
+    pub(super) from: KeyEnd,
+    pub(super) origin: PriorState,
 }
 
 /// What was known before a segment changed it.
-pub(super) struct Origin {
+pub(super) struct PriorState {
     /// What was known of the ends, should the segment not get through.
-    pub(super) before: Ends,
+    pub(super) before: EndStates,
     /// The sequence number that its receiver expects.
     pub(super) receiver_expects: u32,
     /// True if it can be shown again with more of its bytes.
@@ -39,21 +39,21 @@ impl<'e> SegmentInspection<'e> {
     /// A segment that changed nothing yet.
     pub(super) fn new(
         inspector: &'e mut SegmentInspector<'_>,
-        seen: Seen<'e>,
+        seen: FlowSegment<'e>,
         sink: &'e mut dyn EventSink,
     ) -> Self {
         let before = *inspector.flows.table.get(seen.id).ends();
-        let origin = Origin { before, receiver_expects: seen.segment.sequence(), may_ask: false };
+        let origin = PriorState { before, receiver_expects: seen.segment.sequence(), may_ask: false };
         Self::of(inspector, seen, origin, sink)
     }
 
     pub(super) fn of(
         inspector: &'e mut SegmentInspector<'_>,
-        seen: Seen<'e>,
-        origin: Origin,
+        seen: FlowSegment<'e>,
+        origin: PriorState,
         sink: &'e mut dyn EventSink,
     ) -> Self {
-        let Seen { segment, packet, id, from } = seen;
+        let FlowSegment { segment, packet, id, from } = seen;
         let SegmentInspector { flows, context } = inspector;
         let flow = flows.table.get(id);
         let (facts, side) = (FlowFacts::from(flow), flow.side(from));
@@ -62,7 +62,7 @@ impl<'e> SegmentInspection<'e> {
     }
 
     /// A segment whose receiver will not accept it.
-    pub(super) fn refuse(mut self, anomaly: Anomaly) -> Inspected {
+    pub(super) fn refuse(mut self, anomaly: Anomaly) -> InspectionResult {
         let flow = self.flows.table.get_mut(self.id);
         self.judge.note(AnomalySet::of(anomaly), &mut flow.reported);
         let decision = refuse_packet(&mut self.judge);
@@ -71,7 +71,7 @@ impl<'e> SegmentInspection<'e> {
     }
 
     /// What becomes of a segment of an undecided flow.
-    pub(super) fn inspect(mut self, tracked: &Tracked) -> Inspected {
+    pub(super) fn inspect(mut self, tracked: &TrackedSegment) -> InspectionResult {
         let inspected = match self.meet_condemned() {
             Some(inspected) => inspected,
             None if self.take_in(tracked) => self.ask_for_more(),
@@ -94,7 +94,7 @@ impl<'e> SegmentInspection<'e> {
 
     /// What becomes of a segment where bytes are condemned: they are dropped, and as soon as the flow is
     /// confirmed it is stopped.
-    fn meet_condemned(&mut self) -> Option<Inspected> {
+    fn meet_condemned(&mut self) -> Option<InspectionResult> {
         let segment = self.segment;
         let flow = self.flows.table.get(self.id);
         let condemned = flow.conversation.as_ref()?.condemned.as_ref()?;
@@ -147,21 +147,21 @@ impl<'e> SegmentInspection<'e> {
     }
 
     /// Reads what the segment brings, if it is not refused; whether more of it is to be asked for.
-    fn take_in(&mut self, tracked: &Tracked) -> bool {
-        let Self { flows, judge, segment, origin: Origin { may_ask, .. }, .. } = self;
+    fn take_in(&mut self, tracked: &TrackedSegment) -> bool {
+        let Self { flows, judge, segment, origin: PriorState { may_ask, .. }, .. } = self;
         let TcpFlows { table, spare, .. } = &mut **flows;
         let flow = table.get_mut(self.id);
         let side = flow.side(self.from);
         // Nothing is ever acknowledged there.
         let given_up =
             flow.is_one_way() && judge.packet.now.since(flow.started()) > judge.settings.config.time_budget;
-        let Parts { conversation, own, peer, reported } = flow.parts(self.from);
+        let FlowParts { conversation, own, peer, reported } = flow.parts(self.from);
         let conversation = &mut **conversation.get_or_insert_with(|| spare.take());
         let from_start = own.is_from_start() || peer.is_from_start();
         conversation.admission.begin(&judge.settings.rules, || judge.flow.endpoints(), from_start);
         judge.asks = conversation.admission.asks();
-        let mut streams = Streams { own, peer };
-        let arrival = Arrival { segment, side, tracked, may_ask: *may_ask };
+        let mut streams = StreamPair { own, peer };
+        let arrival = ArrivingSegment { segment, side, tracked, may_ask: *may_ask };
         std::mem::swap(&mut judge.reports, &mut conversation.reports);
         let caught_up = (!tracked.ignore || segment.flags().rst())
             && body_offload::catch_up(conversation, streams.server(side), segment, side, judge);
@@ -191,7 +191,7 @@ impl<'e> SegmentInspection<'e> {
     }
 
     /// Asks for the whole of a cut segment. What its first bytes led to is kept: they are read only once.
-    fn ask_for_more(&mut self) -> Inspected {
+    fn ask_for_more(&mut self) -> InspectionResult {
         let flow = self.flows.table.get_mut(self.id);
         self.judge.outcome.refuse = None;
         self.judge.shared.marks.add(&mut flow.label, self.judge.outcome.mark.take());

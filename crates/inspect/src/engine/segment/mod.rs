@@ -8,31 +8,32 @@ mod disputed;
 mod inspection;
 mod take_in;
 
-use self::inspection::{Origin, SegmentInspection};
+use self::inspection::{PriorState, SegmentInspection};
 use super::body_offload;
 use super::config::OnFailure;
 use super::context::{EngineContext, EngineSettings, SharedState};
-use super::conversation::Conversation;
-use super::decision::{Checksums, Decision, Inspected, PacketInput, Resets};
+use super::conversation::UndecidedFlow;
+use super::decision::{ChecksumState, Decision, InspectionResult, PacketInput, ResetPair};
 use super::flow_facts::FlowFacts;
-use super::judge::Judge;
+use super::judge::BannerInspector;
 use super::response_offload;
 use super::silent_flows::is_under_policy;
 use super::tcp_flows::{TcpFlows, is_amid};
-use crate::banner::{Recognition, recognise};
+use crate::banner::{ProtocolRecognition, recognise};
 use crate::event::{DropReason, EventSink, Side};
 use crate::flow::{
-    Anomaly, AnomalySet, Class, End, Flow, FlowId, FlowKey, NEARBY, Ruling, Tracking, distance,
+    Anomaly, AnomalySet, Flow, FlowClass, FlowDecision, FlowId, FlowKey, KeyEnd, NEARBY, TrackingMode,
+    distance,
 };
 use crate::packet::Segment;
 
 /// A segment of a flow in the table.
 #[derive(Clone, Copy)]
-struct Seen<'s> {
+struct FlowSegment<'s> {
     segment: &'s Segment<'s>,
     packet: &'s PacketInput<'s>,
     id: FlowId,
-    from: End,
+    from: KeyEnd,
 }
 
 /// TCP's flows, and what inspecting their segments takes.
@@ -47,7 +48,7 @@ impl SegmentInspector<'_> {
         segment: &Segment<'_>,
         packet: &PacketInput<'_>,
         sink: &mut dyn EventSink,
-    ) -> Inspected {
+    ) -> InspectionResult {
         if !self.context.settings.config.flow_events {
             return self.inspect_counted(segment, packet, sink);
         }
@@ -66,7 +67,7 @@ impl SegmentInspector<'_> {
         let flow = table.get(id);
         accounts.count((id, flow), from, segment, packet);
         let blocked = flow.ruling.blocks();
-        if blocked && self.context.settings.tracking == Tracking::Inline {
+        if blocked && self.context.settings.tracking == TrackingMode::Inline {
             self.flows.tell_stopped(id, packet.now, &mut self.context.session(sink));
         }
     }
@@ -76,11 +77,11 @@ impl SegmentInspector<'_> {
         segment: &Segment<'_>,
         packet: &PacketInput<'_>,
         sink: &mut dyn EventSink,
-    ) -> Inspected {
+    ) -> InspectionResult {
         let (key, from) = FlowKey::of(segment);
         let found = self.flows.table.find(&key).or_else(|| self.recall(key, segment, from, packet, sink));
         if let Some(id) = found {
-            let seen = Seen { segment, packet, id, from };
+            let seen = FlowSegment { segment, packet, id, from };
             if self.is_due_to_reject(seen) {
                 return self.reject_refused(seen, sink);
             }
@@ -88,7 +89,7 @@ impl SegmentInspector<'_> {
                 return inspected;
             }
         }
-        let verify = packet.checksums == Checksums::Verify;
+        let verify = packet.checksums == ChecksumState::Verify;
         let needs_patch = self.needs_patch(segment);
         let needs_all = verify && !segment.payload().is_empty() || needs_patch;
         if needs_all && !segment.is_whole() && self.context.may_ask_for_more(packet) {
@@ -110,7 +111,7 @@ impl SegmentInspector<'_> {
                 }
             }
         };
-        let seen = Seen { segment, packet, id, from };
+        let seen = FlowSegment { segment, packet, id, from };
         if wrong {
             return SegmentInspection::new(self, seen, sink).refuse(Anomaly::BadChecksum);
         }
@@ -124,7 +125,7 @@ impl SegmentInspector<'_> {
         &mut self,
         key: FlowKey,
         segment: &Segment<'_>,
-        from: End,
+        from: KeyEnd,
         packet: &PacketInput<'_>,
         sink: &mut dyn EventSink,
     ) -> Option<FlowId> {
@@ -138,24 +139,24 @@ impl SegmentInspector<'_> {
     fn needs_patch(&self, segment: &Segment<'_>) -> bool {
         let settings = &self.context.settings;
         segment.is_ambiguous()
-            && settings.tracking == Tracking::Inline
+            && settings.tracking == TrackingMode::Inline
             && settings.enforces(&FlowKey::of(segment).0)
     }
 
     /// True if a segment is the first of a flow that was refused when nobody said anything.
-    fn is_due_to_reject(&self, seen: Seen<'_>) -> bool {
+    fn is_due_to_reject(&self, seen: FlowSegment<'_>) -> bool {
         let flags = seen.segment.flags();
-        self.flows.table.get(seen.id).ruling == Ruling::Refused && !flags.syn() && !flags.rst()
+        self.flows.table.get(seen.id).ruling == FlowDecision::Refused && !flags.syn() && !flags.rst()
     }
 
     /// Resets both ends of such a flow, by the numbers of the segment.
-    fn reject_refused(&mut self, seen: Seen<'_>, sink: &mut dyn EventSink) -> Inspected {
-        let Seen { segment, packet, id, from } = seen;
+    fn reject_refused(&mut self, seen: FlowSegment<'_>, sink: &mut dyn EventSink) -> InspectionResult {
+        let FlowSegment { segment, packet, id, from } = seen;
         let flow = self.flows.table.touch(id, packet.now);
         let receiver_expects = receiver_expects(flow, segment, from);
         let peer = flow.stream(from.other());
         let sender_expects = peer.is_open().then(|| peer.next());
-        flow.ruling = Ruling::Rejected;
+        flow.ruling = FlowDecision::Rejected;
         let (facts, side) = (FlowFacts::from(&*flow), flow.side(from));
         let mut judge = self.context.session(sink).judge(facts, Some(side), Some(segment), packet);
         let policy = judge.settings.rules.policy(&judge.flow.endpoints());
@@ -163,20 +164,22 @@ impl SegmentInspector<'_> {
         judge.shared.counters.count_blocked(true);
         let (outcome, settings) = (judge.outcome, judge.settings);
         self.flows.observe(id, outcome, settings);
-        Decision::Reject(Resets::new(segment, receiver_expects, sender_expects)).into()
+        Decision::Reject(ResetPair::new(segment, receiver_expects, sender_expects)).into()
     }
 
     /// The whole story of a packet whose flow is decided; `None` where it may begin a new connection.
-    fn inspect_decided(&mut self, seen: Seen<'_>) -> Option<Inspected> {
-        let Seen { segment, packet, id, from } = seen;
+    fn inspect_decided(&mut self, seen: FlowSegment<'_>) -> Option<InspectionResult> {
+        let FlowSegment { segment, packet, id, from } = seen;
         let flow = self.flows.table.get_mut(id);
         let decision = match flow.ruling {
-            Ruling::Undecided => return None,
-            Ruling::Passed => Decision::Pass,
-            Ruling::Blocked | Ruling::Refused | Ruling::Rejected if lets_learn(flow, segment, from) => {
+            FlowDecision::Undecided => return None,
+            FlowDecision::Passed => Decision::Pass,
+            FlowDecision::Blocked | FlowDecision::Refused | FlowDecision::Rejected
+                if lets_learn(flow, segment, from) =>
+            {
                 Decision::Undecided
             }
-            Ruling::Blocked | Ruling::Refused | Ruling::Rejected => Decision::Block,
+            FlowDecision::Blocked | FlowDecision::Refused | FlowDecision::Rejected => Decision::Block,
         };
         let flags = segment.flags();
         let begins = !flow.stream(from).began_with(segment.sequence()) || flow.is_one_way();
@@ -184,17 +187,20 @@ impl SegmentInspector<'_> {
             return None;
         }
         let mark = self.context.shared.marks.of(flow.label);
-        let ends =
-            if flow.ruling == Ruling::Passed { flags.fin() || flags.rst() } else { is_mere_reset(segment) };
+        let ends = if flow.ruling == FlowDecision::Passed {
+            flags.fin() || flags.rst()
+        } else {
+            is_mere_reset(segment)
+        };
         if ends {
             flow.note_end(segment, from);
             if flow.is_closed() {
-                self.flows.table.set_class(id, Class::Closed, packet.now);
+                self.flows.table.set_class(id, FlowClass::Closed, packet.now);
             }
         }
         self.flows.table.touch(id, packet.now);
         self.context.shared.counters.decided_again += 1;
-        Some(Inspected { decision, mark })
+        Some(InspectionResult { decision, mark })
     }
 
     /// A segment that belongs to no flow and begins none.
@@ -204,7 +210,7 @@ impl SegmentInspector<'_> {
         packet: &PacketInput<'_>,
         wrong: bool,
         sink: &mut dyn EventSink,
-    ) -> Inspected {
+    ) -> InspectionResult {
         if !wrong {
             return Decision::Undecided.into();
         }
@@ -220,7 +226,7 @@ impl SegmentInspector<'_> {
         segment: &Segment<'_>,
         packet: &PacketInput<'_>,
         sink: &mut dyn EventSink,
-    ) -> Inspected {
+    ) -> InspectionResult {
         self.context.shared.counters.no_room += 1;
         let facts = facts_of_untracked(segment, packet);
         let settings = &self.context.settings;
@@ -235,8 +241,8 @@ impl SegmentInspector<'_> {
         Decision::Drop.into()
     }
 
-    fn inspect_undecided(&mut self, seen: Seen<'_>, sink: &mut dyn EventSink) -> Inspected {
-        let Seen { segment, packet, id, from } = seen;
+    fn inspect_undecided(&mut self, seen: FlowSegment<'_>, sink: &mut dyn EventSink) -> InspectionResult {
+        let FlowSegment { segment, packet, id, from } = seen;
         let tracking = self.context.settings.tracking;
         let flow = self.flows.table.get(id);
         let unheard = !is_amid(flow) && flow.begins_unheard(segment, from);
@@ -248,19 +254,19 @@ impl SegmentInspector<'_> {
             self.flows.tell_reused(id, packet.now, &mut self.context.session(sink));
             self.flows.table.get_mut(id).begin_amid(guess_client(segment, from), packet.now);
         }
-        if self.flows.table.get(id).ruling == Ruling::Undecided && self.is_disputed(seen, sink) {
+        if self.flows.table.get(id).ruling == FlowDecision::Undecided && self.is_disputed(seen, sink) {
             return self.ask_where_receiver_stands(seen, sink);
         }
         self.follow(seen, sink)
     }
 
     /// Takes a segment into account that belongs to what was seen of its flow.
-    fn follow(&mut self, seen: Seen<'_>, sink: &mut dyn EventSink) -> Inspected {
-        let Seen { segment, packet, id, from } = seen;
+    fn follow(&mut self, seen: FlowSegment<'_>, sink: &mut dyn EventSink) -> InspectionResult {
+        let FlowSegment { segment, packet, id, from } = seen;
         let tracking = self.context.settings.tracking;
         let missed = self.flows.may_have_missed(id, packet.now);
         let flow = self.flows.table.touch(id, packet.now);
-        let decided = flow.ruling != Ruling::Undecided;
+        let decided = flow.ruling != FlowDecision::Undecided;
         if missed && !decided {
             flow.catch_up(segment, from);
         }
@@ -281,14 +287,14 @@ impl SegmentInspector<'_> {
             SegmentInspection::new(self, seen, sink).close();
         }
         let may_ask = self.context.may_ask_for_more(packet);
-        let origin = Origin { before, receiver_expects, may_ask };
+        let origin = PriorState { before, receiver_expects, may_ask };
         SegmentInspection::of(self, seen, origin, sink).inspect(&tracked)
     }
 
     /// A SYN of a decided flow that may yet turn out to begin another one.
-    fn inspect_reopening(&mut self, seen: Seen<'_>, sink: &mut dyn EventSink) -> Inspected {
+    fn inspect_reopening(&mut self, seen: FlowSegment<'_>, sink: &mut dyn EventSink) -> InspectionResult {
         let syn = seen.segment.flags().syn();
-        if self.flows.table.get(seen.id).ruling != Ruling::Passed && !syn {
+        if self.flows.table.get(seen.id).ruling != FlowDecision::Passed && !syn {
             return Decision::Block.into();
         }
         if syn
@@ -301,14 +307,14 @@ impl SegmentInspector<'_> {
     }
 
     /// A segment without data of a flow without data: most of a handshake.
-    fn inspect_quiet(&mut self, id: FlowId, packet: &PacketInput<'_>) -> Inspected {
+    fn inspect_quiet(&mut self, id: FlowId, packet: &PacketInput<'_>) -> InspectionResult {
         let settings = &self.context.settings;
         let flow = self.flows.table.get_mut(id);
         let late = packet.now.since(flow.started()) > settings.config.time_budget;
         if is_unheard(flow, settings) && late && !is_under_policy(flow, &settings.rules) {
             // Only one direction's acknowledgements come by here: there will never be data to read.
-            flow.ruling = Ruling::Passed;
-            let class = if flow.is_closed() { Class::Closed } else { Class::Passed };
+            flow.ruling = FlowDecision::Passed;
+            let class = if flow.is_closed() { FlowClass::Closed } else { FlowClass::Passed };
             self.flows.table.set_class(id, class, packet.now);
             return Decision::Pass.into();
         }
@@ -320,26 +326,31 @@ impl SegmentInspector<'_> {
     }
 
     /// The ends begin a new connection with the same ports.
-    fn begin_anew(&mut self, seen: Seen<'_>, sink: &mut dyn EventSink) {
+    fn begin_anew(&mut self, seen: FlowSegment<'_>, sink: &mut dyn EventSink) {
         SegmentInspection::new(self, seen, sink).close();
         let reopened = self.flows.tell_reused(seen.id, seen.packet.now, &mut self.context.session(sink));
         self.flows.table.get_mut(seen.id).begin_anew(seen.segment, seen.packet.now);
         if let Some(reopened) = reopened {
             self.flows.accounts.begin_anew(seen.id, self.flows.table.get(seen.id), reopened);
         }
-        self.flows.table.set_class(seen.id, Class::Opening, seen.packet.now);
+        self.flows.table.set_class(seen.id, FlowClass::Opening, seen.packet.now);
         self.flows.note_begin(seen.id, seen.packet.now, &self.context.settings);
         self.context.shared.counters.flows += 1;
     }
 }
 
 /// True if a segment has nothing to do with what was seen of a flow that nobody has confirmed.
-fn is_strange(flow: &Flow<Conversation>, segment: &Segment<'_>, from: End, tracking: Tracking) -> bool {
+fn is_strange(
+    flow: &Flow<UndecidedFlow>,
+    segment: &Segment<'_>,
+    from: KeyEnd,
+    tracking: TrackingMode,
+) -> bool {
     let stream = flow.stream(from);
-    tracking == Tracking::Inline
+    tracking == TrackingMode::Inline
         && !stream.is_from_start()
         && stream.is_open()
-        && flow.ruling == Ruling::Undecided
+        && flow.ruling == FlowDecision::Undecided
         && !segment.flags().syn()
         && !flow.is_supported()
         && !is_amid(flow)
@@ -349,27 +360,27 @@ fn is_strange(flow: &Flow<Conversation>, segment: &Segment<'_>, from: End, track
 
 /// True if only one end of a flow is ever heard here. Under `--enforce` the other one has then answered no
 /// probe, or no SYN.
-fn is_unheard(flow: &Flow<Conversation>, settings: &EngineSettings) -> bool {
-    let asks = settings.tracking == Tracking::Inline && settings.enforces(flow.key());
+fn is_unheard(flow: &Flow<UndecidedFlow>, settings: &EngineSettings) -> bool {
+    let asks = settings.tracking == TrackingMode::Inline && settings.enforces(flow.key());
     if asks && !flow.is_from_start() { flow.is_proven_one_way() } else { flow.is_one_way() }
 }
 
 /// Where an undecided flow stands, and whether it is over.
-fn class_of(flow: &Flow<Conversation>, settings: &EngineSettings) -> (Class, bool) {
-    let inline = settings.tracking == Tracking::Inline;
+fn class_of(flow: &Flow<UndecidedFlow>, settings: &EngineSettings) -> (FlowClass, bool) {
+    let inline = settings.tracking == TrackingMode::Inline;
     // There are a dozen reasons for which a reset or FIN may not be taken. Where that would let the rest of a
     // banner pass, the flow stays, or what is left of it is its verdict (`BlockedKeys`).
     let remembers = inline && flow.is_supported();
     let over =
         flow.is_over() || flow.is_closed() && (remembers || !is_amid(flow) || !settings.enforces(flow.key()));
     let class = if flow.is_opening() {
-        Class::Opening
+        FlowClass::Opening
     } else if over {
-        Class::Closed
+        FlowClass::Closed
     } else if inline && !flow.is_supported() {
-        Class::Unconfirmed
+        FlowClass::Unconfirmed
     } else {
-        Class::Undecided
+        FlowClass::Undecided
     };
     (class, over)
 }
@@ -377,9 +388,9 @@ fn class_of(flow: &Flow<Conversation>, settings: &EngineSettings) -> (Class, boo
 /// Settles who the client is before data is read; true if it was taken for the server. Data in a SYN tells
 /// nothing for good.
 fn settle_client(
-    flow: &mut Flow<Conversation>,
+    flow: &mut Flow<UndecidedFlow>,
     segment: &Segment<'_>,
-    from: End,
+    from: KeyEnd,
     shared: &mut SharedState,
 ) -> bool {
     if flow.client_known() || segment.payload().is_empty() || segment.flags().syn() {
@@ -388,9 +399,9 @@ fn settle_client(
     shared.counters.midstream += 1;
     let was = flow.end(Side::Client);
     let payload = segment.payload();
-    let client = if recognise(Side::Server, payload) == Recognition::Http {
+    let client = if recognise(Side::Server, payload) == ProtocolRecognition::Http {
         from.other()
-    } else if recognise(Side::Client, payload) == Recognition::Http {
+    } else if recognise(Side::Client, payload) == ProtocolRecognition::Http {
         from
     } else {
         guess_client(segment, from)
@@ -406,19 +417,19 @@ fn facts_of_untracked(segment: &Segment<'_>, packet: &PacketInput<'_>) -> FlowFa
 }
 
 /// Patches a segment that passes so that it has only one meaning, or drops it where that can't be done.
-fn patched(inspected: Inspected, segment: &Segment<'_>, packet: &PacketInput<'_>) -> Inspected {
+fn patched(inspected: InspectionResult, segment: &Segment<'_>, packet: &PacketInput<'_>) -> InspectionResult {
     if !matches!(inspected.decision, Decision::Undecided | Decision::Pass) {
         return inspected;
     }
-    let patch = segment.unambiguous(packet.ip, packet.checksums == Checksums::Verify);
+    let patch = segment.unambiguous(packet.ip, packet.checksums == ChecksumState::Verify);
     let decision = patch.map_or(Decision::Drop, Decision::Patch);
-    Inspected { decision, ..inspected }
+    InspectionResult { decision, ..inspected }
 }
 
 /// True for segments of a blocked flow that pass all the same: a reset, by which the other end learns that
 /// this one has given up, and the answer to a SYN for ports in use (RFC 5961 section 4), which that end
 /// resets.
-fn lets_learn(flow: &Flow<Conversation>, segment: &Segment<'_>, from: End) -> bool {
+fn lets_learn(flow: &Flow<UndecidedFlow>, segment: &Segment<'_>, from: KeyEnd) -> bool {
     let answers = flow.reopening().is_some_and(|syn| syn.from != from);
     is_mere_reset(segment) || answers && segment.flags().is_plain() && segment.wire_payload_length() == 0
 }
@@ -430,8 +441,8 @@ fn is_mere_reset(segment: &Segment<'_>) -> bool {
 }
 
 /// Where a flow stands that begins with this segment.
-fn first_class(segment: &Segment<'_>) -> Class {
-    if segment.flags().syn() { Class::Opening } else { Class::Unconfirmed }
+fn first_class(segment: &Segment<'_>) -> FlowClass {
+    if segment.flags().syn() { FlowClass::Opening } else { FlowClass::Unconfirmed }
 }
 
 /// Sequence number of a segment's first byte of data.
@@ -441,7 +452,7 @@ fn first_octet(segment: &Segment<'_>) -> u32 {
 
 /// Sequence number that the segment's receiver expects: behind all that was let through to it, which
 /// the first bytes of a segment that was asked for again were not.
-fn receiver_expects(flow: &mut Flow<Conversation>, segment: &Segment<'_>, from: End) -> u32 {
+fn receiver_expects(flow: &mut Flow<UndecidedFlow>, segment: &Segment<'_>, from: KeyEnd) -> u32 {
     let side = flow.side(from);
     if let Some(conversation) = &mut flow.conversation
         && let Some((_, _, expected)) = conversation
@@ -455,7 +466,7 @@ fn receiver_expects(flow: &mut Flow<Conversation>, segment: &Segment<'_>, from: 
 }
 
 /// Drops the packet where the anomaly policy says so.
-fn refuse_packet(judge: &mut Judge<'_>) -> Decision {
+fn refuse_packet(judge: &mut BannerInspector<'_>) -> Decision {
     match judge.outcome.refuse {
         Some(reason) => {
             judge.tell_drop(reason, None, false);
@@ -466,7 +477,7 @@ fn refuse_packet(judge: &mut Judge<'_>) -> Decision {
 }
 
 /// The sender is the client if it sends to the smaller port: the guess where no SYN was seen.
-fn guess_client(segment: &Segment<'_>, from: End) -> End {
+fn guess_client(segment: &Segment<'_>, from: KeyEnd) -> KeyEnd {
     let flags = segment.flags();
     // Nothing takes a SYN with FIN or RST for one.
     let opens = flags.syn() && !flags.fin() && !flags.rst();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use etherparse::{Ipv4HeaderSlice, Ipv6FragmentHeaderSlice, Ipv6HeaderSlice};
 
-use super::Extent;
+use super::PacketExtent;
 use crate::event::Timestamp;
 
 /// Length of the longest reassembled IP packet, in bytes.
@@ -17,8 +17,8 @@ const PACKET_LIMIT: usize = 65_535;
 
 /// One fragment of an IP packet.
 #[derive(Debug, Clone)]
-pub struct Fragment<'a> {
-    key: Key,
+pub struct IpFragment<'a> {
+    key: FragmentKey,
     /// Headers of the reassembled packet: for IPv4 its header, for IPv6 everything before the fragment
     /// header.
     prefix: &'a [u8],
@@ -33,7 +33,7 @@ pub struct Fragment<'a> {
 
 /// Identity of one packet: RFC 791 section 3.2 and RFC 8200 section 4.5.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Key {
+struct FragmentKey {
     source: [u8; 16],
     destination: [u8; 16],
     identification: u32,
@@ -41,10 +41,10 @@ struct Key {
     protocol: Option<u8>,
 }
 
-impl<'a> Fragment<'a> {
-    pub(super) fn v4(header: &Ipv4HeaderSlice<'a>, body: Extent<'a>) -> Self {
+impl<'a> IpFragment<'a> {
+    pub(super) fn v4(header: &Ipv4HeaderSlice<'a>, body: PacketExtent<'a>) -> Self {
         Self {
-            key: Key {
+            key: FragmentKey {
                 source: header.source_addr().to_ipv6_mapped().octets(),
                 destination: header.destination_addr().to_ipv6_mapped().octets(),
                 identification: u32::from(header.identification()),
@@ -65,11 +65,11 @@ impl<'a> Fragment<'a> {
         prefix_length: usize,
         header: &Ipv6HeaderSlice<'a>,
         fragment: &Ipv6FragmentHeaderSlice<'a>,
-        body: Extent<'a>,
+        body: PacketExtent<'a>,
     ) -> Self {
         let prefix = ip.get(..prefix_length).unwrap_or_default();
         Self {
-            key: Key {
+            key: FragmentKey {
                 source: header.source(),
                 destination: header.destination(),
                 identification: fragment.identification(),
@@ -103,7 +103,7 @@ fn next_header_position(prefix: &[u8]) -> usize {
     position
 }
 
-/// Bounds of a [`Reassembler`].
+/// Bounds of a [`FragmentReassembler`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReassemblyLimits {
     /// Number of packets in reassembly at once; beyond it, the oldest is evicted.
@@ -124,7 +124,7 @@ impl Default for ReassemblyLimits {
 
 /// Result of one fragment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reassembled {
+pub enum ReassemblyResult {
     /// More fragments are needed.
     Waiting,
     /// The complete IP packet, its headers as if it had never been fragmented (including the checksum of
@@ -139,77 +139,77 @@ pub enum Reassembled {
 
 /// Packets in reassembly.
 #[derive(Debug)]
-pub struct Reassembler {
+pub struct FragmentReassembler {
     limits: ReassemblyLimits,
-    packets: VecDeque<Partial>,
+    packets: VecDeque<PartialPacket>,
     octets: usize,
 }
 
 #[derive(Debug)]
-struct Partial {
-    key: Key,
+struct PartialPacket {
+    key: FragmentKey,
     started: Timestamp,
     prefix: Vec<u8>,
     /// Sorted by offset, not overlapping.
-    pieces: Vec<Piece>,
+    pieces: Vec<FragmentPiece>,
     end: Option<usize>,
 }
 
 #[derive(Debug)]
-struct Piece {
+struct FragmentPiece {
     offset: usize,
     octets: Vec<u8>,
 }
 
-impl Piece {
+impl FragmentPiece {
     fn end(&self) -> usize {
         self.offset + self.octets.len()
     }
 }
 
-impl Reassembler {
+impl FragmentReassembler {
     /// Creates an empty reassembler.
     pub fn new(limits: ReassemblyLimits) -> Self {
         Self { limits, packets: VecDeque::new(), octets: 0 }
     }
 
     /// Takes one fragment.
-    pub fn push(&mut self, fragment: &Fragment<'_>, now: Timestamp) -> Reassembled {
+    pub fn push(&mut self, fragment: &IpFragment<'_>, now: Timestamp) -> ReassemblyResult {
         self.expire(now);
         let end = fragment.offset + fragment.wire_length;
         // Only the last fragment may have a length that is no multiple of eight (RFC 791 section 3.2).
         let ragged = fragment.more && !fragment.wire_length.is_multiple_of(8);
         if ragged || fragment.wire_length == 0 || fragment.prefix.len() + end > PACKET_LIMIT {
-            return Reassembled::Malformed;
+            return ReassemblyResult::Malformed;
         }
         let index = self.find_or_start(fragment, now);
         let Some(partial) = self.packets.get_mut(index) else {
-            return Reassembled::Waiting;
+            return ReassemblyResult::Waiting;
         };
         let before = partial.octets();
         let outcome = partial.insert(fragment, self.limits.runs);
         self.octets = self.octets - before + partial.octets();
-        if outcome != Reassembled::Waiting {
+        if outcome != ReassemblyResult::Waiting {
             return outcome;
         }
         if let Some(packet) = partial.whole() {
             self.forget(index);
-            return Reassembled::Whole(packet);
+            return ReassemblyResult::Whole(packet);
         }
         while self.octets > self.limits.octets {
             self.evict_oldest();
         }
-        Reassembled::Waiting
+        ReassemblyResult::Waiting
     }
 
-    fn find_or_start(&mut self, fragment: &Fragment<'_>, now: Timestamp) -> usize {
+    fn find_or_start(&mut self, fragment: &IpFragment<'_>, now: Timestamp) -> usize {
         if let Some(index) = self.packets.iter().position(|partial| partial.key == fragment.key) {
             return index;
         }
         if self.packets.len() >= self.limits.packets {
             self.evict_oldest();
         }
-        self.packets.push_back(Partial {
+        self.packets.push_back(PartialPacket {
             key: fragment.key,
             started: now,
             prefix: Vec::new(),
@@ -243,23 +243,23 @@ impl Reassembler {
     }
 }
 
-impl Partial {
+impl PartialPacket {
     fn octets(&self) -> usize {
         self.pieces.iter().map(|piece| piece.octets.len()).sum()
     }
 
-    fn insert(&mut self, fragment: &Fragment<'_>, limit: usize) -> Reassembled {
+    fn insert(&mut self, fragment: &IpFragment<'_>, limit: usize) -> ReassemblyResult {
         let end = fragment.offset + fragment.wire_length;
-        let reach = self.pieces.last().map_or(0, Piece::end);
+        let reach = self.pieces.last().map_or(0, FragmentPiece::end);
         let contradicts_end = match self.end {
             Some(known) => end > known || (!fragment.more && end != known),
             None => !fragment.more && reach > end,
         };
         if contradicts_end {
-            return Reassembled::Malformed;
+            return ReassemblyResult::Malformed;
         }
         if self.contradicts(fragment) {
-            return Reassembled::Conflict;
+            return ReassemblyResult::Conflict;
         }
         if !fragment.more {
             self.end = Some(end);
@@ -272,14 +272,14 @@ impl Partial {
             }
         }
         if self.fill(fragment.offset, fragment.body, limit) {
-            Reassembled::Waiting
+            ReassemblyResult::Waiting
         } else {
-            Reassembled::Malformed
+            ReassemblyResult::Malformed
         }
     }
 
     /// True if a byte of the fragment differs from a known one.
-    fn contradicts(&self, fragment: &Fragment<'_>) -> bool {
+    fn contradicts(&self, fragment: &IpFragment<'_>) -> bool {
         self.pieces.iter().any(|piece| {
             let start = piece.offset.max(fragment.offset);
             let end = piece.end().min(fragment.offset + fragment.body.len());
@@ -304,7 +304,7 @@ impl Partial {
         while at < end {
             let next = self.pieces.get(index).map_or(end, |piece| piece.offset);
             if at >= next {
-                at = self.pieces.get(index).map_or(end, Piece::end);
+                at = self.pieces.get(index).map_or(end, FragmentPiece::end);
                 index += 1;
                 continue;
             }
@@ -315,7 +315,7 @@ impl Partial {
                 Some(before) if before.end() == at => before.octets.extend_from_slice(octets),
                 _ if full => return false,
                 _ => {
-                    self.pieces.insert(index, Piece { offset: at, octets: octets.to_vec() });
+                    self.pieces.insert(index, FragmentPiece { offset: at, octets: octets.to_vec() });
                     index += 1;
                 }
             }
@@ -326,7 +326,7 @@ impl Partial {
 
     /// Merges adjacent pieces.
     fn join(&mut self) {
-        let mut joined: Vec<Piece> = Vec::with_capacity(self.pieces.len());
+        let mut joined: Vec<FragmentPiece> = Vec::with_capacity(self.pieces.len());
         for piece in self.pieces.drain(..) {
             match joined.last_mut() {
                 Some(last) if last.end() == piece.offset => last.octets.extend(piece.octets),

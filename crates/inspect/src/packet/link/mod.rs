@@ -12,12 +12,12 @@ const HEADER_LIMIT: usize = 16;
 
 /// VLAN ids, outermost first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Vlans {
+pub struct VlanIds {
     ids: [u16; VLAN_LIMIT],
     count: usize,
 }
 
-impl Vlans {
+impl VlanIds {
     /// The ids, outermost first.
     pub fn as_slice(&self) -> &[u16] {
         self.ids.get(..self.count).unwrap_or_default()
@@ -33,13 +33,13 @@ impl Vlans {
 
 /// Content of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Carried<'a> {
+pub enum FrameContent<'a> {
     /// An IP packet, followed by any padding of the frame.
     Ip {
         /// The bytes from the IP header on.
         packet: &'a [u8],
         /// The tags before it.
-        vlans: Vlans,
+        vlans: VlanIds,
     },
     /// Anything else, or too little to decide.
     Other,
@@ -49,7 +49,7 @@ pub enum Carried<'a> {
 
 /// The kind of the next header.
 #[derive(Debug, Clone, Copy)]
-enum Next {
+enum NextHeader {
     /// The value of an `EtherType`; below 1536 it is a length and LLC follows.
     EtherType(u16),
     /// The value of a PPP protocol number, RFC 1661 and 1332.
@@ -61,47 +61,47 @@ enum Next {
 }
 
 /// Finds the IP packet in a frame of the `LINKTYPE_` number `link`.
-pub fn carried(link: u16, frame: &[u8]) -> Carried<'_> {
-    let Some(first) = first_header(link, frame) else { return Carried::UnknownLink };
-    first.parsed.map_or(Carried::Other, |(next, rest)| walk(next, rest))
+pub fn carried(link: u16, frame: &[u8]) -> FrameContent<'_> {
+    let Some(first) = first_header(link, frame) else { return FrameContent::UnknownLink };
+    first.parsed.map_or(FrameContent::Other, |(next, rest)| walk(next, rest))
 }
 
 /// Finds the IP packet in `content` of the `EtherType` `kind`.
-pub(super) fn carried_as(kind: u16, content: &[u8]) -> Carried<'_> {
-    walk(Next::EtherType(kind), content)
+pub(super) fn carried_as(kind: u16, content: &[u8]) -> FrameContent<'_> {
+    walk(NextHeader::EtherType(kind), content)
 }
 
-fn walk(mut next: Next, mut rest: &[u8]) -> Carried<'_> {
-    let mut vlans = Vlans::default();
+fn walk(mut next: NextHeader, mut rest: &[u8]) -> FrameContent<'_> {
+    let mut vlans = VlanIds::default();
     for _ in 0..HEADER_LIMIT {
         let following = match next {
-            Next::Ip => return ip(rest, vlans),
-            Next::EtherType(kind) => ether_type(kind, rest, &mut vlans),
-            Next::Ppp(protocol) => Some((ppp(protocol), rest)),
-            Next::Nothing => None,
+            NextHeader::Ip => return ip(rest, vlans),
+            NextHeader::EtherType(kind) => ether_type(kind, rest, &mut vlans),
+            NextHeader::Ppp(protocol) => Some((ppp(protocol), rest)),
+            NextHeader::Nothing => None,
         };
         let Some(following) = following else { break };
         (next, rest) = following;
     }
-    Carried::Other
+    FrameContent::Other
 }
 
-fn ip(packet: &[u8], vlans: Vlans) -> Carried<'_> {
+fn ip(packet: &[u8], vlans: VlanIds) -> FrameContent<'_> {
     match packet.first().map(|octet| octet >> 4) {
-        Some(4 | 6) => Carried::Ip { packet, vlans },
-        _ => Carried::Other,
+        Some(4 | 6) => FrameContent::Ip { packet, vlans },
+        _ => FrameContent::Other,
     }
 }
 
 /// A readable link header, unless the frame is too short.
-struct First<'a> {
-    parsed: Option<(Next, &'a [u8])>,
+struct FirstHeader<'a> {
+    parsed: Option<(NextHeader, &'a [u8])>,
 }
 
 /// Reads the link header; `None` for an unknown link type.
 ///
 /// The numbers are those of the tcpdump project's list of link types.
-fn first_header(link: u16, frame: &[u8]) -> Option<First<'_>> {
+fn first_header(link: u16, frame: &[u8]) -> Option<FirstHeader<'_>> {
     let parsed = match link {
         1 => typed(frame, 12, 14),
         113 => typed(frame, 14, 16),
@@ -110,7 +110,7 @@ fn first_header(link: u16, frame: &[u8]) -> Option<First<'_>> {
         276 => typed(frame, 0, 20),
         0 | 108 => loopback(frame),
         // LINKTYPE_RAW, and the numbers that some systems write for it by mistake.
-        12 | 14 | 101 | 228 | 229 => Some((Next::Ip, frame)),
+        12 | 14 | 101 | 228 | 229 => Some((NextHeader::Ip, frame)),
         9 | 50 => point_to_point(frame),
         51 => pppoe(frame),
         // PPP after a byte with the direction.
@@ -133,49 +133,49 @@ fn first_header(link: u16, frame: &[u8]) -> Option<First<'_>> {
         258 => return announced(frame, 0, 8),
         _ => return None,
     };
-    Some(First { parsed })
+    Some(FirstHeader { parsed })
 }
 
 /// A header of `length` bytes with an `EtherType` at `at`.
-fn typed(frame: &[u8], at: usize, length: usize) -> Option<(Next, &[u8])> {
-    Some((Next::EtherType(word(frame, at)?), frame.get(length..)?))
+fn typed(frame: &[u8], at: usize, length: usize) -> Option<(NextHeader, &[u8])> {
+    Some((NextHeader::EtherType(word(frame, at)?), frame.get(length..)?))
 }
 
 /// A header that holds its own length and the link type of what follows, both little-endian.
-fn announced(frame: &[u8], length_at: usize, link_at: usize) -> Option<First<'_>> {
+fn announced(frame: &[u8], length_at: usize, link_at: usize) -> Option<FirstHeader<'_>> {
     let little = |at| word(frame, at).map(u16::swap_bytes);
     let Some((length, link)) = little(length_at).zip(little(link_at)) else {
-        return Some(First { parsed: None });
+        return Some(FirstHeader { parsed: None });
     };
     match (link, frame.get(usize::from(length)..)) {
         // These headers do not nest.
         (192 | 258, _) => None,
         (link, Some(rest)) => first_header(link, rest),
-        (_, None) => Some(First { parsed: None }),
+        (_, None) => Some(FirstHeader { parsed: None }),
     }
 }
 
 /// The address family, in the byte order of the capturing machine; IPv6's number differs by system.
-fn loopback(frame: &[u8]) -> Option<(Next, &[u8])> {
+fn loopback(frame: &[u8]) -> Option<(NextHeader, &[u8])> {
     let (family, rest) = frame.split_first_chunk::<4>()?;
     let family = u32::from_le_bytes(*family);
     let known = |number: u32| matches!(number, 2 | 10 | 24 | 28 | 30);
-    let next = if known(family) || known(family.swap_bytes()) { Next::Ip } else { Next::Nothing };
+    let next = if known(family) || known(family.swap_bytes()) { NextHeader::Ip } else { NextHeader::Nothing };
     Some((next, rest))
 }
 
 /// Access and frame control, two addresses, and a routing field where the source's first bit is set.
-fn token_ring(frame: &[u8]) -> Option<(Next, &[u8])> {
+fn token_ring(frame: &[u8]) -> Option<(NextHeader, &[u8])> {
     let routed = frame.get(8)? & 0x80 != 0;
     let routing = if routed { usize::from(frame.get(14)? & 0x1f) } else { 0 };
     llc(frame.get(14 + routing..)?)
 }
 
 /// Frame Relay, RFC 2427: an address whose last byte has the lowest bit set, then a protocol number.
-fn frame_relay(frame: &[u8]) -> Option<(Next, &[u8])> {
+fn frame_relay(frame: &[u8]) -> Option<(NextHeader, &[u8])> {
     let address = frame.iter().take(4).position(|octet| octet & 1 == 1)? + 1;
     match frame.get(address..)? {
-        [0x03, 0xcc | 0x8e, rest @ ..] => Some((Next::Ip, rest)),
+        [0x03, 0xcc | 0x8e, rest @ ..] => Some((NextHeader::Ip, rest)),
         [0x03, 0x80, _, _, _, rest @ ..] | [0x03, 0, 0x80, _, _, _, rest @ ..] => typed(rest, 0, 2),
         _ => None,
     }
@@ -183,7 +183,7 @@ fn frame_relay(frame: &[u8]) -> Option<(Next, &[u8])> {
 
 /// The format of the kernel's `NFLOG`: attributes of length and kind, in the byte order of the capturing
 /// machine; the packet has kind 9.
-fn netfilter_log(frame: &[u8]) -> Option<(Next, &[u8])> {
+fn netfilter_log(frame: &[u8]) -> Option<(NextHeader, &[u8])> {
     const PAYLOAD: u16 = 9;
     let mut rest = frame.get(4..)?;
     loop {
@@ -193,35 +193,35 @@ fn netfilter_log(frame: &[u8]) -> Option<(Next, &[u8])> {
         let field = |at| if swapped { little(at) } else { word(rest, at) };
         let (length, kind) = (usize::from(field(0)?), field(2)?);
         if kind == PAYLOAD {
-            return Some((Next::Ip, rest.get(4..length.min(rest.len()))?));
+            return Some((NextHeader::Ip, rest.get(4..length.min(rest.len()))?));
         }
         rest = rest.get(length.max(4).next_multiple_of(4)..)?;
     }
 }
 
 /// PPP, with or without address and control bytes and with a protocol of one or two bytes.
-fn point_to_point(frame: &[u8]) -> Option<(Next, &[u8])> {
+fn point_to_point(frame: &[u8]) -> Option<(NextHeader, &[u8])> {
     ppp_header(frame.strip_prefix(&[0xff, 0x03]).unwrap_or(frame))
 }
 
-fn ppp_header(rest: &[u8]) -> Option<(Next, &[u8])> {
+fn ppp_header(rest: &[u8]) -> Option<(NextHeader, &[u8])> {
     match rest {
-        [short, rest @ ..] if short & 1 == 1 => Some((Next::Ppp(u16::from(*short)), rest)),
-        [high, low, rest @ ..] => Some((Next::Ppp(u16::from_be_bytes([*high, *low])), rest)),
+        [short, rest @ ..] if short & 1 == 1 => Some((NextHeader::Ppp(u16::from(*short)), rest)),
+        [high, low, rest @ ..] => Some((NextHeader::Ppp(u16::from_be_bytes([*high, *low])), rest)),
         _ => None,
     }
 }
 
-const fn ppp(protocol: u16) -> Next {
+const fn ppp(protocol: u16) -> NextHeader {
     match protocol {
-        0x0021 | 0x0057 => Next::Ip,
-        0x0281 => Next::EtherType(MPLS),
-        _ => Next::Nothing,
+        0x0021 | 0x0057 => NextHeader::Ip,
+        0x0281 => NextHeader::EtherType(MPLS),
+        _ => NextHeader::Nothing,
     }
 }
 
 /// A `PPPoE` session packet, RFC 2516: six bytes, then PPP.
-fn pppoe(rest: &[u8]) -> Option<(Next, &[u8])> {
+fn pppoe(rest: &[u8]) -> Option<(NextHeader, &[u8])> {
     match rest {
         [0x11, 0, _, _, _, _, rest @ ..] => ppp_header(rest),
         _ => None,
@@ -230,9 +230,9 @@ fn pppoe(rest: &[u8]) -> Option<(Next, &[u8])> {
 
 const MPLS: u16 = 0x8847;
 
-fn ether_type<'a>(kind: u16, rest: &'a [u8], vlans: &mut Vlans) -> Option<(Next, &'a [u8])> {
+fn ether_type<'a>(kind: u16, rest: &'a [u8], vlans: &mut VlanIds) -> Option<(NextHeader, &'a [u8])> {
     match kind {
-        0x0800 | 0x86dd => Some((Next::Ip, rest)),
+        0x0800 | 0x86dd => Some((NextHeader::Ip, rest)),
         0x8100 | 0x88a8 | 0x9100 | 0x9200 | 0x9300 => {
             vlans.push(word(rest, 0)? & 0x0fff);
             typed(rest, 2, 4)
@@ -251,22 +251,22 @@ fn ether_type<'a>(kind: u16, rest: &'a [u8], vlans: &mut Vlans) -> Option<(Next,
 
 /// An MPLS label, RFC 3032: after the last one follows IP, or Ethernet with or without a control word
 /// (RFC 4448).
-fn mpls(rest: &[u8]) -> Option<(Next, &[u8])> {
+fn mpls(rest: &[u8]) -> Option<(NextHeader, &[u8])> {
     let (label, rest) = rest.split_first_chunk::<4>()?;
     let bottom = label[2] & 1 == 1;
     match rest.first()? >> 4 {
-        _ if !bottom => Some((Next::EtherType(MPLS), rest)),
-        4 | 6 => Some((Next::Ip, rest)),
+        _ if !bottom => Some((NextHeader::EtherType(MPLS), rest)),
+        4 | 6 => Some((NextHeader::Ip, rest)),
         0 => typed(rest.get(4..)?, 12, 14),
         _ => None,
     }
 }
 
 /// IEEE 802.2 LLC: IP by its own service access point, or SNAP.
-fn llc(rest: &[u8]) -> Option<(Next, &[u8])> {
+fn llc(rest: &[u8]) -> Option<(NextHeader, &[u8])> {
     match rest {
         [0xaa, 0xaa, 0x03, _, _, _, rest @ ..] => typed(rest, 0, 2),
-        [0x06, 0x06, 0x03, rest @ ..] => Some((Next::Ip, rest)),
+        [0x06, 0x06, 0x03, rest @ ..] => Some((NextHeader::Ip, rest)),
         _ => None,
     }
 }
@@ -286,7 +286,7 @@ mod tests {
     fn found(link: u16, parts: &[&[u8]]) -> Option<Vec<u16>> {
         let frame = parts.concat();
         match carried(link, &frame) {
-            Carried::Ip { packet, vlans } => {
+            FrameContent::Ip { packet, vlans } => {
                 assert_eq!(packet, IP);
                 Some(vlans.as_slice().to_vec())
             }
@@ -339,7 +339,7 @@ mod tests {
         assert_eq!(found(192, &[ppi, &[0; 22], snap, &IP]), plain);
         let pktap: &[u8] = &[[16, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0].as_slice(), &[9; 4]].concat();
         assert_eq!(found(258, &[pktap, &[0; 12], &[8, 0], &IP]), plain);
-        assert_eq!(carried(258, &[16, 0, 0, 0, 1, 0, 0, 0, 2, 1, 0, 0]), Carried::UnknownLink);
+        assert_eq!(carried(258, &[16, 0, 0, 0, 1, 0, 0, 0, 2, 1, 0, 0]), FrameContent::UnknownLink);
         let log: &[u8] = &[2, 0, 0, 0, 6, 0, 5, 0, 1, 2, 0, 0, 8, 0, 9, 0];
         assert_eq!(found(239, &[log, &IP]), plain);
         let log: &[u8] = &[2, 0, 0, 0, 0, 6, 0, 5, 1, 2, 0, 0, 0, 8, 0, 9];
@@ -374,20 +374,20 @@ mod tests {
 
     #[test]
     fn what_is_no_ip_is_passed_over() {
-        assert_eq!(carried(1, &[[0; 12].as_slice(), &[8, 6, 0, 1]].concat()), Carried::Other);
-        assert_eq!(carried(1, &[0; 9]), Carried::Other);
-        assert_eq!(carried(101, &[0x55]), Carried::Other);
-        assert_eq!(carried(250, &[0; 90]), Carried::UnknownLink);
+        assert_eq!(carried(1, &[[0; 12].as_slice(), &[8, 6, 0, 1]].concat()), FrameContent::Other);
+        assert_eq!(carried(1, &[0; 9]), FrameContent::Other);
+        assert_eq!(carried(101, &[0x55]), FrameContent::Other);
+        assert_eq!(carried(250, &[0; 90]), FrameContent::UnknownLink);
     }
 
     #[test]
     fn more_tags_than_are_kept_are_walked_over() {
         let tags = [0x81, 0, 0, 1].repeat(6);
         let frame = [[0; 12].as_slice(), &tags, &[8, 0], &IP].concat();
-        let Carried::Ip { vlans, .. } = carried(1, &frame) else { panic!() };
+        let FrameContent::Ip { vlans, .. } = carried(1, &frame) else { panic!() };
         assert_eq!(vlans.as_slice(), [1; VLAN_LIMIT]);
         let endless = [[0; 12].as_slice(), &[0x81, 0, 0, 1].repeat(99)].concat();
-        assert_eq!(carried(1, &endless), Carried::Other);
+        assert_eq!(carried(1, &endless), FrameContent::Other);
     }
 
     proptest! {

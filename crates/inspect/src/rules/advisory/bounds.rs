@@ -5,40 +5,45 @@
 //! first numbers of a version, and only two numbers are compared. So the bounds may admit too many
 //! versions, never too few.
 
-use super::super::version::Requirement;
-use super::{Advisory, Line, State, Status};
-use crate::event::Verdict;
+use super::super::version::VersionRequirement;
+use super::{Advisory, PackageStatus, ReleaseAdvisory, ReleaseFixState};
+use crate::event::AdvisoryVerdict;
 
 impl Advisory {
     /// Returns the versions outside of which nothing in the banner or its key exchange leads to a
     /// match; none if any version may match.
-    pub(in crate::rules) fn bounds(&self) -> Option<Requirement> {
-        if self.reports(Verdict::Mended) || !self.spelled.is_empty() {
+    pub(in crate::rules) fn bounds(&self) -> Option<VersionRequirement> {
+        if self.reports(AdvisoryVerdict::Mended) || !self.spelled.is_empty() {
             return None;
         }
-        if self.reports(Verdict::Unknown) && self.betrayed_by.iter().any(|marker| !marker.is_of_packages()) {
+        if self.reports(AdvisoryVerdict::Unknown)
+            && self.betrayed_by.iter().any(|marker| !marker.is_of_packages())
+        {
             // The key exchange can contradict a verdict of fixed, for any version.
             return None;
         }
         // If the version leaves the verdict unknown, the key exchange may still decide it.
-        let unknown = self.reports(Verdict::Unknown) || !self.betrayed_by.is_empty();
+        let unknown = self.reports(AdvisoryVerdict::Unknown) || !self.betrayed_by.is_empty();
         if unknown && !self.is_mended_above() {
             return None;
         }
         let mut numbers: Vec<[u64; 2]> =
-            self.lines.iter().flat_map(Line::upstreams).map(numbers).collect::<Option<_>>()?;
+            self.lines.iter().flat_map(ReleaseAdvisory::upstreams).map(numbers).collect::<Option<_>>()?;
         numbers.sort_unstable();
         let ([low, below_low], [high, below_high]) = (numbers.first()?, numbers.last()?);
         let upper = format!("<{high}.{}", below_high.checked_add(1)?);
         // A package older than all in the data is not vulnerable, but its verdict may be unknown.
         let text = if unknown { upper } else { format!(">={low}.{below_low}dev, {upper}") };
-        Requirement::parse(&text).ok()
+        VersionRequirement::parse(&text).ok()
     }
 
     /// Returns true if every version above those in the data is known to be fixed.
     fn is_mended_above(&self) -> bool {
-        let settled = |line: &Line| {
-            let mended = matches!(line.state, State::Fixed(_) | State::Said(Status::NotAffected));
+        let settled = |line: &ReleaseAdvisory| {
+            let mended = matches!(
+                line.state,
+                ReleaseFixState::Fixed(_) | ReleaseFixState::Said(PackageStatus::NotAffected)
+            );
             mended && line.distribution.eq_ignore_ascii_case("Debian")
         };
         let next = self.lines.iter().find(|line| line.is_development());
@@ -48,7 +53,7 @@ impl Advisory {
     }
 }
 
-impl Line {
+impl ReleaseAdvisory {
     /// Returns upstream's part of every version in the data.
     fn upstreams(&self) -> impl Iterator<Item = &[u8]> {
         let all = self.affected.iter().chain(self.newest.as_ref()).chain(self.fix());

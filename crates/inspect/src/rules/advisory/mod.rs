@@ -1,7 +1,7 @@
 //! Advisories: a distribution's data about one weakness in one package, and the verdict about a
 //! banner: affected, fixed or unknown.
 //!
-//! An advisory holds a [`Line`] for each release, and one for the development line (`sid`). Only a
+//! An advisory holds a [`ReleaseAdvisory`] for each release, and one for the development line (`sid`). Only a
 //! package's own line judges it: a fix in another release, with a greater or a smaller version,
 //! proves nothing.
 //!
@@ -33,12 +33,12 @@ mod ubuntu;
 
 use std::fmt;
 
-pub(super) use self::judge::{Finding, Shown};
+pub(super) use self::judge::{AdvisoryFinding, ShownPackage};
 pub use self::package::PackageVersion;
-use super::marker::Marker;
-use super::version::Requirement;
+use super::marker::KexMarker;
+use super::version::VersionRequirement;
 use crate::banner::SshBanner;
-use crate::event::Verdict;
+use crate::event::AdvisoryVerdict;
 
 /// Data about one weakness in one package, release by release.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,24 +48,24 @@ pub(super) struct Advisory {
     /// Date of the data, `2026-11-20`; may be empty.
     pub(super) date: String,
     /// Verdicts that cause a match.
-    pub(super) report: Vec<Verdict>,
+    pub(super) report: Vec<AdvisoryVerdict>,
     /// True if a blocking rule also blocks if the verdict is unknown.
     pub(super) block_unknown: bool,
     /// Upstream versions as banners show them, with the spelling of the package.
     pub(super) spelled: Vec<(String, String)>,
     /// One line for each release.
-    pub(super) lines: Vec<Line>,
+    pub(super) lines: Vec<ReleaseAdvisory>,
     /// Upstream's versions that have the weakness.
-    pub(super) upstream: Option<Requirement>,
+    pub(super) upstream: Option<VersionRequirement>,
     /// Markers of a side that has the fix.
-    pub(super) mended_by: Vec<Marker>,
+    pub(super) mended_by: Vec<KexMarker>,
     /// Markers of a side that has the weakness.
-    pub(super) betrayed_by: Vec<Marker>,
+    pub(super) betrayed_by: Vec<KexMarker>,
 }
 
 /// The packages of one release.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line {
+pub struct ReleaseAdvisory {
     /// `Debian`.
     pub distribution: String,
     /// `12`, or [`DEVELOPMENT`].
@@ -75,7 +75,7 @@ pub struct Line {
     /// Every affected package, in the order of versions, if the data list them.
     pub affected: Vec<PackageVersion>,
     /// State of the release's packages.
-    pub state: State,
+    pub state: ReleaseFixState,
 }
 
 /// Name of Debian's development line.
@@ -83,16 +83,16 @@ pub(super) const DEVELOPMENT: &str = "sid";
 
 /// State of a release's packages.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum State {
+pub enum ReleaseFixState {
     /// This version and later ones are fixed.
     Fixed(PackageVersion),
     /// All packages have the same status.
-    Said(Status),
+    Said(PackageStatus),
 }
 
 /// Status of all packages of a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Status {
+pub enum PackageStatus {
     /// None ever had the weakness.
     NotAffected,
     /// None is fixed.
@@ -103,7 +103,7 @@ pub enum Status {
     NotListed,
 }
 
-impl Status {
+impl PackageStatus {
     /// The statuses with their names in rules.
     pub(super) const NAMES: [(&'static str, Self); 4] = [
         ("not-affected", Self::NotAffected),
@@ -123,7 +123,7 @@ impl Status {
     }
 }
 
-impl Line {
+impl ReleaseAdvisory {
     /// Returns true if this is the development line.
     pub fn is_development(&self) -> bool {
         self.release == DEVELOPMENT
@@ -138,13 +138,13 @@ impl Line {
     /// Returns the version that fixes it.
     pub const fn fix(&self) -> Option<&PackageVersion> {
         match &self.state {
-            State::Fixed(version) => Some(version),
+            ReleaseFixState::Fixed(version) => Some(version),
             _ => None,
         }
     }
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for ReleaseAdvisory {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{} {}", self.distribution, self.release)
     }
@@ -163,12 +163,12 @@ impl Advisory {
 
     /// Returns true if a blocking rule may have to wait for the key exchange.
     pub(super) fn may_block_by_markers(&self) -> bool {
-        let awaited = |marker: &Marker| self.block_unknown || !marker.is_of_packages();
+        let awaited = |marker: &KexMarker| self.block_unknown || !marker.is_of_packages();
         !self.betrayed_by.is_empty() || self.mended_by.iter().any(awaited)
     }
 
     /// Returns true if `verdict` causes a match.
-    pub(super) fn reports(&self, verdict: Verdict) -> bool {
+    pub(super) fn reports(&self, verdict: AdvisoryVerdict) -> bool {
         self.report.contains(&verdict)
     }
 }

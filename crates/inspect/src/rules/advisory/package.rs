@@ -85,10 +85,10 @@ impl PackageVersion {
     }
 
     /// Returns the installed form: without the epoch.
-    pub fn shown(&self) -> Installed<'_> {
+    pub fn shown(&self) -> DpkgVersion<'_> {
         let (start, end) = self.upstream;
         let upstream = self.text.get(start..end).unwrap_or_default().as_bytes();
-        Installed { upstream, revision: self.text.get(end + 1..).unwrap_or_default().as_bytes() }
+        DpkgVersion { upstream, revision: self.text.get(end + 1..).unwrap_or_default().as_bytes() }
     }
 }
 
@@ -100,35 +100,35 @@ impl fmt::Display for PackageVersion {
 
 /// A package's upstream version and revision, ordered as dpkg orders packages of one epoch.
 #[derive(Debug, Clone, Copy)]
-pub struct Installed<'a> {
+pub struct DpkgVersion<'a> {
     /// `9.2p1`.
     pub upstream: &'a [u8],
     /// `2+deb12u3`; empty if there is none.
     pub revision: &'a [u8],
 }
 
-impl Ord for Installed<'_> {
+impl Ord for DpkgVersion<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
         let upstream = compare_part(self.upstream, other.upstream);
         upstream.then_with(|| compare_part(self.revision, other.revision))
     }
 }
 
-impl PartialOrd for Installed<'_> {
+impl PartialOrd for DpkgVersion<'_> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Installed<'_> {
+impl PartialEq for DpkgVersion<'_> {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Installed<'_> {}
+impl Eq for DpkgVersion<'_> {}
 
-impl<'a> Installed<'a> {
+impl<'a> DpkgVersion<'a> {
     /// Removes the suffixes of a rebuild without changes to the source: `~bpo11+1` (Debian's
     /// backports), `+b2` (a build for one architecture), `+rpt1` and `+rpi1` (Raspberry Pi).
     pub(in crate::rules) fn without_rebuild(self) -> Self {
@@ -146,14 +146,14 @@ impl<'a> Installed<'a> {
     }
 
     /// Returns Debian's suffix of an update, if there is one: `+deb12u3`, `~deb12u1`.
-    pub(in crate::rules) fn update(self) -> Option<Update<'a>> {
+    pub(in crate::rules) fn update(self) -> Option<DebianUpdateSuffix<'a>> {
         let at = self.revision.windows(4).position(|part| matches!(part, b"+deb" | b"~deb"))?;
         let (start, mark) = self.revision.split_at_checked(at)?;
         let (release, behind) = digits(mark.get(4..)?);
         let (number, rest) = digits(behind.strip_prefix(b"u").unwrap_or_default());
         let rebuilt = number.is_empty() || !rest.is_empty();
         let added = mark.first() == Some(&b'+');
-        (!release.is_empty()).then_some(Update { start, release, added, rebuilt })
+        (!release.is_empty()).then_some(DebianUpdateSuffix { start, release, added, rebuilt })
     }
 
     /// Returns the version at which the release's updates began.
@@ -174,7 +174,7 @@ impl<'a> Installed<'a> {
 
 /// Debian's suffix of an update within a release.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::rules) struct Update<'a> {
+pub(in crate::rules) struct DebianUpdateSuffix<'a> {
     /// The revision before it, `2`.
     start: &'a [u8],
     /// The release's number, `12`.
@@ -206,9 +206,9 @@ mod tests {
 
     use super::*;
 
-    fn installed(text: &str) -> Installed<'_> {
+    fn installed(text: &str) -> DpkgVersion<'_> {
         let (upstream, revision) = text.rsplit_once('-').unwrap_or((text, ""));
-        Installed { upstream: upstream.as_bytes(), revision: revision.as_bytes() }
+        DpkgVersion { upstream: upstream.as_bytes(), revision: revision.as_bytes() }
     }
 
     #[test]
@@ -286,7 +286,7 @@ mod tests {
         #[test]
         fn nothing_panics(text in ".{0,24}") {
             let _ = PackageVersion::parse(&text).map(|version| version.start().shown().is_plain());
-            let shown = Installed { upstream: text.as_bytes(), revision: text.as_bytes() };
+            let shown = DpkgVersion { upstream: text.as_bytes(), revision: text.as_bytes() };
             let _ = (shown.without_rebuild().update(), shown.is_plain(), released(text.as_bytes()));
         }
     }

@@ -2,52 +2,62 @@
 //! versions newer than the list.
 //!
 //! A release's packages share upstream's version and the revision at which they left the
-//! development line: `3ubuntu0.7` and `3ubuntu0.10` are one [`Series`], `3ubuntu0.20.04.1` is
+//! development line: `3ubuntu0.7` and `3ubuntu0.10` are one [`PackageSeries`], `3ubuntu0.20.04.1` is
 //! another. Packages of the extended maintenance and of FIPS (`+esm1`, `+Fips2`) have lines of
 //! their own.
 
-use super::judge::{Finding, Ground};
-use super::package::{Installed, PackageVersion};
-use super::{Advisory, Line, State, Status};
+use super::judge::{AdvisoryFinding, VerdictReason};
+use super::package::{DpkgVersion, PackageVersion};
+use super::{Advisory, PackageStatus, ReleaseAdvisory, ReleaseFixState};
 
 impl Advisory {
     /// Judges one of Ubuntu's packages.
-    pub(super) fn judge_ubuntu<'r>(&'r self, package: Installed<'_>, lines: &[&'r Line]) -> Finding<'r> {
-        let listed = |line: &&Line| line.affected.iter().any(|version| version.shown() == package);
+    pub(super) fn judge_ubuntu<'r>(
+        &'r self,
+        package: DpkgVersion<'_>,
+        lines: &[&'r ReleaseAdvisory],
+    ) -> AdvisoryFinding<'r> {
+        let listed = |line: &&ReleaseAdvisory| line.affected.iter().any(|version| version.shown() == package);
         let mut listing = lines.iter().copied().filter(listed);
         if let Some(first) = listing.next() {
             let mended = listing.find(|line| first.fix().is_none() && line.fix().is_some());
-            return self.finding(Ground::Listed, mended.or(Some(first)));
+            return self.finding(VerdictReason::Listed, mended.or(Some(first)));
         }
-        let service = Service::of(package);
-        let own = |line: &&Line| line.service() == service && line.shares_series(package);
+        let service = UbuntuService::of(package);
+        let own = |line: &&ReleaseAdvisory| line.service() == service && line.shares_series(package);
         // If a weakness was fixed before a service derived its package, the derived package has the
         // fix, too.
         let before = service.made_of(package);
-        let mended = |line: &&Line| {
-            before.is_some_and(|before| line.service() == Service::Release && line.mends_of_series(before))
+        let mended = |line: &&ReleaseAdvisory| {
+            before.is_some_and(|before| {
+                line.service() == UbuntuService::Release && line.mends_of_series(before)
+            })
         };
         let line = lines.iter().copied().find(own).or_else(|| lines.iter().copied().find(mended));
-        let ground = line.map_or(Ground::UnknownRelease, |line| unlisted(line, package));
+        let ground = line.map_or(VerdictReason::UnknownRelease, |line| unlisted(line, package));
         self.finding(ground, line)
     }
 }
 
 /// Returns the reason for a package that a line of its series does not list.
-fn unlisted(line: &Line, package: Installed<'_>) -> Ground {
+fn unlisted(line: &ReleaseAdvisory, package: DpkgVersion<'_>) -> VerdictReason {
     let newer = line.known().all(|version| version.shown() < package);
     match &line.state {
-        State::Fixed(fix) if package >= fix.shown() => Ground::Fixed,
-        State::Fixed(_) if line.affected.iter().all(|version| version.shown() < package) => Ground::BelowFix,
-        State::Said(Status::NotAffected) => Ground::NotAffected,
-        State::Said(Status::NotListed) if !newer => Ground::NotListed,
-        State::Said(Status::Open | Status::NotListed) if newer => Ground::NewerThanData,
-        State::Said(Status::Undetermined) => Ground::Undetermined,
-        State::Fixed(_) | State::Said(_) => Ground::Unlisted,
+        ReleaseFixState::Fixed(fix) if package >= fix.shown() => VerdictReason::Fixed,
+        ReleaseFixState::Fixed(_) if line.affected.iter().all(|version| version.shown() < package) => {
+            VerdictReason::BelowFix
+        }
+        ReleaseFixState::Said(PackageStatus::NotAffected) => VerdictReason::NotAffected,
+        ReleaseFixState::Said(PackageStatus::NotListed) if !newer => VerdictReason::NotListed,
+        ReleaseFixState::Said(PackageStatus::Open | PackageStatus::NotListed) if newer => {
+            VerdictReason::NewerThanData
+        }
+        ReleaseFixState::Said(PackageStatus::Undetermined) => VerdictReason::Undetermined,
+        ReleaseFixState::Fixed(_) | ReleaseFixState::Said(_) => VerdictReason::Unlisted,
     }
 }
 
-impl Line {
+impl ReleaseAdvisory {
     /// Returns every version in the data.
     fn known(&self) -> impl Iterator<Item = &PackageVersion> {
         self.affected.iter().chain(self.newest.as_ref()).chain(self.fix())
@@ -55,27 +65,27 @@ impl Line {
 
     /// Returns the service that the release's name stands for: `22.04`, `Pro:22.04`,
     /// `Pro:FIPS:22.04`.
-    fn service(&self) -> Service {
+    fn service(&self) -> UbuntuService {
         match self.release.to_ascii_uppercase() {
-            name if name.contains("FIPS") => Service::Fips,
-            name if name.contains(':') => Service::Extended,
-            _ => Service::Release,
+            name if name.contains("FIPS") => UbuntuService::Fips,
+            name if name.contains(':') => UbuntuService::Extended,
+            _ => UbuntuService::Release,
         }
     }
 
-    fn shares_series(&self, package: Installed<'_>) -> bool {
-        let series = Series::of(package);
-        self.known().any(|version| series.is_one_with(&Series::of(version.shown())))
+    fn shares_series(&self, package: DpkgVersion<'_>) -> bool {
+        let series = PackageSeries::of(package);
+        self.known().any(|version| series.is_one_with(&PackageSeries::of(version.shown())))
     }
 
-    fn mends_of_series(&self, package: Installed<'_>) -> bool {
+    fn mends_of_series(&self, package: DpkgVersion<'_>) -> bool {
         self.shares_series(package) && self.fix().is_some_and(|fix| package >= fix.shown())
     }
 }
 
 /// The service that publishes packages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Service {
+enum UbuntuService {
     /// The release itself.
     Release,
     /// The extended maintenance: `+esm1`.
@@ -84,8 +94,8 @@ enum Service {
     Fips,
 }
 
-impl Service {
-    fn of(package: Installed<'_>) -> Self {
+impl UbuntuService {
+    fn of(package: DpkgVersion<'_>) -> Self {
         match (mark(package, b"fips"), mark(package, b"+esm")) {
             (Some(_), _) => Self::Fips,
             (None, Some(_)) => Self::Extended,
@@ -95,24 +105,24 @@ impl Service {
 
     /// Returns the release's package from which a service's package was derived, if the revision
     /// shows that.
-    fn made_of(self, package: Installed<'_>) -> Option<Installed<'_>> {
+    fn made_of(self, package: DpkgVersion<'_>) -> Option<DpkgVersion<'_>> {
         let at = match self {
             Self::Release => return None,
             Self::Extended => mark(package, b"+esm"),
             Self::Fips => mark(package, b"+fips"),
         };
-        at.and_then(|at| package.revision.get(..at)).map(|revision| Installed { revision, ..package })
+        at.and_then(|at| package.revision.get(..at)).map(|revision| DpkgVersion { revision, ..package })
     }
 }
 
 /// Returns the position of a suffix in a revision, ignoring case.
-fn mark(package: Installed<'_>, mark: &[u8]) -> Option<usize> {
+fn mark(package: DpkgVersion<'_>, mark: &[u8]) -> Option<usize> {
     package.revision.windows(mark.len()).position(|part| part.eq_ignore_ascii_case(mark))
 }
 
 /// The properties that all packages of one release share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Series<'a> {
+struct PackageSeries<'a> {
     upstream: &'a [u8],
     /// The revision at which they left the development line: `3` of `3ubuntu0.10`.
     start: &'a [u8],
@@ -120,9 +130,9 @@ struct Series<'a> {
     release: Option<&'a [u8]>,
 }
 
-impl<'a> Series<'a> {
-    fn of(package: Installed<'a>) -> Self {
-        let Installed { upstream, revision } = package;
+impl<'a> PackageSeries<'a> {
+    fn of(package: DpkgVersion<'a>) -> Self {
+        let DpkgVersion { upstream, revision } = package;
         let bare = Self { upstream, start: without_build(revision), release: None };
         let Some(mark) = revision.windows(6).position(|part| part == b"ubuntu") else { return bare };
         let behind = revision.get(mark + 6..).unwrap_or_default();
@@ -161,9 +171,9 @@ fn without_build(revision: &[u8]) -> &[u8] {
 mod tests {
     use super::*;
 
-    fn series(text: &str) -> Series<'_> {
+    fn series(text: &str) -> PackageSeries<'_> {
         let (upstream, revision) = text.rsplit_once('-').unwrap();
-        Series::of(Installed { upstream: upstream.as_bytes(), revision: revision.as_bytes() })
+        PackageSeries::of(DpkgVersion { upstream: upstream.as_bytes(), revision: revision.as_bytes() })
     }
 
     #[test]

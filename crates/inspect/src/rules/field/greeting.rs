@@ -1,10 +1,10 @@
 //! Fields of a greeting, the same for every protocol of the table.
 
-use super::{Field, Row};
+use super::{BannerField, FieldRow};
 use crate::terms::Side;
 
-pub(super) const FIELDS: &[Row] = &[
-    Row::of(Side::Server, "banner", Field::Banner),
-    Row::of(Side::Server, "code", Field::Code),
-    Row::of(Side::Server, "text", Field::Text),
+pub(super) const FIELDS: &[FieldRow] = &[
+    FieldRow::of(Side::Server, "banner", BannerField::Banner),
+    FieldRow::of(Side::Server, "code", BannerField::Code),
+    FieldRow::of(Side::Server, "text", BannerField::Text),
 ];

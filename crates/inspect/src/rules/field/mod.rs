@@ -12,7 +12,7 @@ use crate::event::{Protocol, Side};
 
 /// The sender of the banners that a rule is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Sender {
+pub enum BannerSender {
     /// The client only.
     Client,
     /// The server only.
@@ -21,7 +21,7 @@ pub enum Sender {
     Either,
 }
 
-impl Sender {
+impl BannerSender {
     /// The name in rules.
     pub const fn name(self) -> &'static str {
         match self {
@@ -42,7 +42,7 @@ impl Sender {
 
 /// A part of a banner that rules can test.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Field {
+pub(super) enum BannerField {
     /// SSH: the identification line; greeting: each of its lines; unread protocol: the first line.
     Banner,
     /// SSH: `2.0`; HTTP: `HTTP/1.1`.
@@ -146,33 +146,33 @@ pub(super) enum Field {
 }
 
 /// A name of a field, and its sender if only one side sends it.
-pub(super) struct Row {
+pub(super) struct FieldRow {
     name: &'static str,
-    field: Field,
+    field: BannerField,
     side: Option<Side>,
 }
 
-impl Row {
-    const fn either(name: &'static str, field: Field) -> Self {
+impl FieldRow {
+    const fn either(name: &'static str, field: BannerField) -> Self {
         Self { name, field, side: None }
     }
 
-    const fn of(side: Side, name: &'static str, field: Field) -> Self {
+    const fn of(side: Side, name: &'static str, field: BannerField) -> Self {
         Self { name, field, side: Some(side) }
     }
 }
 
 /// Fields of every protocol: those of a fingerprint.
-const COMMON: &[Row] = &[
-    Row::either("product", Field::Product),
-    Row::either("vendor", Field::Vendor),
-    Row::either("product_version", Field::ProductVersion),
-    Row::either("cpe", Field::Cpe),
-    Row::either("os", Field::Os),
+const COMMON: &[FieldRow] = &[
+    FieldRow::either("product", BannerField::Product),
+    FieldRow::either("vendor", BannerField::Vendor),
+    FieldRow::either("product_version", BannerField::ProductVersion),
+    FieldRow::either("cpe", BannerField::Cpe),
+    FieldRow::either("os", BannerField::Os),
 ];
 
 /// Returns the fields with a fixed name that banners of `protocol` have.
-const fn table(protocol: Protocol) -> &'static [Row] {
+const fn table(protocol: Protocol) -> &'static [FieldRow] {
     match protocol {
         Protocol::Ssh => ssh::FIELDS,
         Protocol::Http => http::FIELDS,
@@ -195,17 +195,17 @@ pub(super) enum FieldFault {
     HeaderName,
 }
 
-impl Field {
+impl BannerField {
     /// Returns the field `name` of a rule about `protocol` and `sender`. If these are unknown,
     /// because they are faulty themselves, any field passes.
     pub(super) fn parse(
         name: &str,
         protocol: Option<Protocol>,
-        sender: Option<Sender>,
+        sender: Option<BannerSender>,
     ) -> Result<Self, FieldFault> {
         let (field, side) = Self::find(name, protocol, sender)?;
         match (side, sender) {
-            (Some(side), Some(sender)) if sender == Sender::Either || !sender.includes(side) => {
+            (Some(side), Some(sender)) if sender == BannerSender::Either || !sender.includes(side) => {
                 Err(FieldFault::Side(side))
             }
             _ => Ok(field),
@@ -215,7 +215,7 @@ impl Field {
     fn find(
         name: &str,
         protocol: Option<Protocol>,
-        sender: Option<Sender>,
+        sender: Option<BannerSender>,
     ) -> Result<(Self, Option<Side>), FieldFault> {
         let own = |protocol: Protocol| {
             let rows = COMMON.iter().chain(table(protocol));
@@ -240,10 +240,10 @@ impl Field {
     }
 
     /// Returns every name that a rule about `protocol` and `sender` may use.
-    pub(super) fn names(protocol: Option<Protocol>, sender: Option<Sender>) -> Vec<String> {
+    pub(super) fn names(protocol: Option<Protocol>, sender: Option<BannerSender>) -> Vec<String> {
         let fits = |side: Option<Side>| match (side, sender) {
             (None, _) | (_, None) => true,
-            (Some(side), Some(sender)) => sender != Sender::Either && sender.includes(side),
+            (Some(side), Some(sender)) => sender != BannerSender::Either && sender.includes(side),
         };
         let mut names: Vec<String> = Vec::new();
         for about in Protocol::all().filter(|about| protocol.is_none_or(|asked| asked == *about)) {
@@ -313,7 +313,7 @@ pub(super) fn header_name(name: &str) -> Option<String> {
     (!name.is_empty() && name.as_bytes().iter().all(token)).then(|| name.to_ascii_lowercase())
 }
 
-impl fmt::Display for Field {
+impl fmt::Display for BannerField {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Self::Header(name) = self {
             return write!(formatter, "header.{name}");
@@ -329,34 +329,37 @@ mod tests {
 
     #[test]
     fn fields_belong_to_a_protocol_and_a_side() {
-        let parse = |name, protocol, sender| Field::parse(name, Some(protocol), Some(sender));
-        assert_eq!(parse("software", Protocol::Ssh, Sender::Either), Ok(Field::Software));
+        let parse = |name, protocol, sender| BannerField::parse(name, Some(protocol), Some(sender));
+        assert_eq!(parse("software", Protocol::Ssh, BannerSender::Either), Ok(BannerField::Software));
         assert_eq!(
-            parse("software", Protocol::Http, Sender::Server),
+            parse("software", Protocol::Http, BannerSender::Server),
             Err(FieldFault::Protocol(Protocol::Ssh))
         );
-        assert_eq!(parse("status", Protocol::Http, Sender::Client), Err(FieldFault::Side(Side::Server)));
-        assert_eq!(parse("url", Protocol::Http, Sender::Either), Err(FieldFault::Side(Side::Client)));
         assert_eq!(
-            parse("header.X-Powered-By", Protocol::Http, Sender::Server),
-            Ok(Field::Header("x-powered-by".to_owned()))
+            parse("status", Protocol::Http, BannerSender::Client),
+            Err(FieldFault::Side(Side::Server))
         );
-        assert_eq!(parse("header.a b", Protocol::Http, Sender::Server), Err(FieldFault::HeaderName));
+        assert_eq!(parse("url", Protocol::Http, BannerSender::Either), Err(FieldFault::Side(Side::Client)));
         assert_eq!(
-            parse("user_agent", Protocol::Http, Sender::Client),
-            Ok(Field::Header("user-agent".to_owned()))
+            parse("header.X-Powered-By", Protocol::Http, BannerSender::Server),
+            Ok(BannerField::Header("x-powered-by".to_owned()))
+        );
+        assert_eq!(parse("header.a b", Protocol::Http, BannerSender::Server), Err(FieldFault::HeaderName));
+        assert_eq!(
+            parse("user_agent", Protocol::Http, BannerSender::Client),
+            Ok(BannerField::Header("user-agent".to_owned()))
         );
     }
 
     #[test]
     fn a_near_miss_gets_a_suggestion_that_the_rule_may_use() {
-        let nearest = |name, protocol, sender| match Field::parse(name, Some(protocol), Some(sender)) {
+        let nearest = |name, protocol, sender| match BannerField::parse(name, Some(protocol), Some(sender)) {
             Err(FieldFault::Unknown { nearest }) => nearest,
             other => panic!("{other:?}"),
         };
-        assert_eq!(nearest("sofware", Protocol::Ssh, Sender::Server).as_deref(), Some("software"));
-        assert_eq!(nearest("useragent", Protocol::Http, Sender::Client).as_deref(), Some("user_agent"));
-        assert_eq!(nearest("xyzzy", Protocol::Ssh, Sender::Server), None);
+        assert_eq!(nearest("sofware", Protocol::Ssh, BannerSender::Server).as_deref(), Some("software"));
+        assert_eq!(nearest("useragent", Protocol::Http, BannerSender::Client).as_deref(), Some("user_agent"));
+        assert_eq!(nearest("xyzzy", Protocol::Ssh, BannerSender::Server), None);
     }
 
     #[test]
@@ -368,7 +371,7 @@ mod tests {
 
     #[test]
     fn each_field_stands_in_the_reference() {
-        let names = Field::names(None, None).into_iter().filter(|name| name != "header.NAME");
+        let names = BannerField::names(None, None).into_iter().filter(|name| name != "header.NAME");
         bannerwall_test_support::reference::assert_named("reference/rules.md", names);
     }
 }

@@ -1,9 +1,9 @@
 //! Fields of a protocol that is not read: the name by its first bytes, and these bytes.
 
-use super::{Field, Row};
+use super::{BannerField, FieldRow};
 
-pub(super) const FIELDS: &[Row] = &[
-    Row::either("name", Field::Name),
-    Row::either("first", Field::First),
-    Row::either("banner", Field::Banner),
+pub(super) const FIELDS: &[FieldRow] = &[
+    FieldRow::either("name", BannerField::Name),
+    FieldRow::either("first", BannerField::First),
+    FieldRow::either("banner", BannerField::Banner),
 ];

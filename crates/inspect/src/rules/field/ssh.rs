@@ -1,19 +1,19 @@
 //! Fields of an SSH identification and KEXINIT.
 
-use super::{Field, Row};
+use super::{BannerField, FieldRow};
 use crate::terms::Side;
 
-pub(super) const FIELDS: &[Row] = &[
-    Row::either("banner", Field::Banner),
-    Row::either("protocol", Field::Protocol),
-    Row::either("software", Field::Software),
-    Row::either("comments", Field::Comments),
-    Row::of(Side::Client, "hassh", Field::Hassh),
-    Row::of(Side::Server, "hassh_server", Field::HasshServer),
-    Row::either("kex", Field::Kex),
-    Row::either("host_key", Field::HostKey),
-    Row::either("encryption", Field::Encryption),
-    Row::either("mac", Field::Mac),
-    Row::either("compression", Field::Compression),
-    Row::either("marker", Field::Marker),
+pub(super) const FIELDS: &[FieldRow] = &[
+    FieldRow::either("banner", BannerField::Banner),
+    FieldRow::either("protocol", BannerField::Protocol),
+    FieldRow::either("software", BannerField::Software),
+    FieldRow::either("comments", BannerField::Comments),
+    FieldRow::of(Side::Client, "hassh", BannerField::Hassh),
+    FieldRow::of(Side::Server, "hassh_server", BannerField::HasshServer),
+    FieldRow::either("kex", BannerField::Kex),
+    FieldRow::either("host_key", BannerField::HostKey),
+    FieldRow::either("encryption", BannerField::Encryption),
+    FieldRow::either("mac", BannerField::Mac),
+    FieldRow::either("compression", BannerField::Compression),
+    FieldRow::either("marker", BannerField::Marker),
 ];

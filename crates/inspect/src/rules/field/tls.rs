@@ -1,29 +1,29 @@
 //! Fields of TLS: those of the hellos, and those of the server's certificate.
 
-use super::{Field, Row};
+use super::{BannerField, FieldRow};
 use crate::terms::Side;
 
-pub(super) const FIELDS: &[Row] = &[
-    Row::of(Side::Client, "sni", Field::Sni),
-    Row::either("alpn", Field::Alpn),
-    Row::either("version", Field::TlsVersion),
-    Row::either("cipher", Field::Cipher),
-    Row::of(Side::Client, "ja3", Field::Ja3),
-    Row::of(Side::Client, "ja4", Field::Ja4),
-    Row::of(Side::Server, "ja3s", Field::Ja3s),
-    Row::of(Side::Client, "ech", Field::Ech),
-    Row::of(Side::Client, "transport", Field::Transport),
-    Row::either("alert", Field::Alert),
-    Row::of(Side::Server, "subject", Field::Subject),
-    Row::of(Side::Server, "issuer", Field::Issuer),
-    Row::of(Side::Server, "san", Field::San),
-    Row::of(Side::Server, "serial", Field::Serial),
-    Row::of(Side::Server, "not_before", Field::NotBefore),
-    Row::of(Side::Server, "not_after", Field::NotAfter),
-    Row::of(Side::Server, "key", Field::Key),
-    Row::of(Side::Server, "key_bits", Field::KeyBits),
-    Row::of(Side::Server, "signature", Field::Signature),
-    Row::of(Side::Server, "self_signed", Field::SelfSigned),
-    Row::of(Side::Server, "sha256", Field::Sha256),
-    Row::of(Side::Server, "verification", Field::Verification),
+pub(super) const FIELDS: &[FieldRow] = &[
+    FieldRow::of(Side::Client, "sni", BannerField::Sni),
+    FieldRow::either("alpn", BannerField::Alpn),
+    FieldRow::either("version", BannerField::TlsVersion),
+    FieldRow::either("cipher", BannerField::Cipher),
+    FieldRow::of(Side::Client, "ja3", BannerField::Ja3),
+    FieldRow::of(Side::Client, "ja4", BannerField::Ja4),
+    FieldRow::of(Side::Server, "ja3s", BannerField::Ja3s),
+    FieldRow::of(Side::Client, "ech", BannerField::Ech),
+    FieldRow::of(Side::Client, "transport", BannerField::Transport),
+    FieldRow::either("alert", BannerField::Alert),
+    FieldRow::of(Side::Server, "subject", BannerField::Subject),
+    FieldRow::of(Side::Server, "issuer", BannerField::Issuer),
+    FieldRow::of(Side::Server, "san", BannerField::San),
+    FieldRow::of(Side::Server, "serial", BannerField::Serial),
+    FieldRow::of(Side::Server, "not_before", BannerField::NotBefore),
+    FieldRow::of(Side::Server, "not_after", BannerField::NotAfter),
+    FieldRow::of(Side::Server, "key", BannerField::Key),
+    FieldRow::of(Side::Server, "key_bits", BannerField::KeyBits),
+    FieldRow::of(Side::Server, "signature", BannerField::Signature),
+    FieldRow::of(Side::Server, "self_signed", BannerField::SelfSigned),
+    FieldRow::of(Side::Server, "sha256", BannerField::Sha256),
+    FieldRow::of(Side::Server, "verification", BannerField::Verification),
 ];

@@ -19,15 +19,15 @@ const DEPTH: usize = 4;
 
 /// The fingerprints for one kind of text.
 #[derive(Debug)]
-pub(super) struct Database {
+pub(super) struct FingerprintDatabase {
     pub(super) matches: String,
     protocol: Option<String>,
     set: RegexSet,
-    fingerprints: Vec<Fingerprint>,
+    fingerprints: Vec<CompiledFingerprint>,
 }
 
 #[derive(Debug)]
-struct Fingerprint {
+struct CompiledFingerprint {
     name: String,
     regex: Regex,
     unless: Option<Regex>,
@@ -36,27 +36,28 @@ struct Fingerprint {
 
 /// The reason why a fingerprint can't be used.
 #[derive(Debug)]
-pub(super) struct Fault {
+pub(super) struct FingerprintFault {
     pub(super) fingerprint: String,
     pub(super) reason: String,
 }
 
 /// The result of a fingerprint for a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Identified<'f> {
+pub struct IdentifiedProduct<'f> {
     name: &'f str,
     fields: Vec<(&'f str, String)>,
 }
 
-impl Database {
-    pub(super) fn compile(entry: &DatabaseEntry) -> Result<Self, Fault> {
-        let fingerprints = entry.fingerprint.iter().map(Fingerprint::compile).collect::<Result<_, _>>()?;
+impl FingerprintDatabase {
+    pub(super) fn compile(entry: &DatabaseEntry) -> Result<Self, FingerprintFault> {
+        let fingerprints =
+            entry.fingerprint.iter().map(CompiledFingerprint::compile).collect::<Result<_, _>>()?;
         let set = RegexSetBuilder::new(entry.fingerprint.iter().map(|fingerprint| &fingerprint.pattern))
             .unicode(false)
             .size_limit(SET_SIZE)
             .dfa_size_limit(SET_CACHE)
             .build()
-            .map_err(|error| Fault {
+            .map_err(|error| FingerprintFault {
                 fingerprint: format!("all that match {}", entry.matches),
                 reason: error.to_string(),
             })?;
@@ -67,7 +68,7 @@ impl Database {
         self.fingerprints.len()
     }
 
-    pub(super) fn identify(&self, text: &[u8]) -> Option<Identified<'_>> {
+    pub(super) fn identify(&self, text: &[u8]) -> Option<IdentifiedProduct<'_>> {
         self.set
             .matches(text)
             .into_iter()
@@ -76,9 +77,9 @@ impl Database {
     }
 }
 
-impl Fingerprint {
-    fn compile(entry: &FingerprintEntry) -> Result<Self, Fault> {
-        let fault = |reason: String| Fault { fingerprint: entry.name.clone(), reason };
+impl CompiledFingerprint {
+    fn compile(entry: &FingerprintEntry) -> Result<Self, FingerprintFault> {
+        let fault = |reason: String| FingerprintFault { fingerprint: entry.name.clone(), reason };
         let build = |pattern: &str| {
             let mut builder = RegexBuilder::new(pattern);
             builder.unicode(false).size_limit(PATTERN_SIZE).dfa_size_limit(PATTERN_SIZE);
@@ -98,7 +99,7 @@ impl Fingerprint {
         Ok(Self { name: entry.name.clone(), regex, unless, fields: entry.fields.clone() })
     }
 
-    fn identify<'f>(&'f self, text: &[u8], protocol: Option<&'f str>) -> Option<Identified<'f>> {
+    fn identify<'f>(&'f self, text: &[u8], protocol: Option<&'f str>) -> Option<IdentifiedProduct<'f>> {
         if self.unless.as_ref().is_some_and(|unless| unless.is_match(text)) {
             return None;
         }
@@ -112,7 +113,7 @@ impl Fingerprint {
         if let Some(protocol) = protocol.filter(|_| !self.fields.contains_key("service.protocol")) {
             fields.push(("service.protocol", protocol.to_owned()));
         }
-        Some(Identified { name: &self.name, fields })
+        Some(IdentifiedProduct { name: &self.name, fields })
     }
 
     /// Returns the value of a field, or none if its group took no part in the match.
@@ -154,7 +155,7 @@ fn is_field_name(name: &str) -> bool {
     !name.is_empty() && !name.contains(|letter: char| letter.is_whitespace() || letter == '{')
 }
 
-impl Identified<'_> {
+impl IdentifiedProduct<'_> {
     /// The name of the fingerprint.
     pub fn name(&self) -> &str {
         self.name

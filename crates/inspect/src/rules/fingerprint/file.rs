@@ -27,7 +27,7 @@ use super::base64;
 /// A whole fingerprint file.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Document {
+pub struct FingerprintFile {
     /// Its databases, in the order of look-ups.
     #[serde(default)]
     pub database: Vec<DatabaseEntry>,
@@ -130,7 +130,7 @@ mod tests {
                 ExampleEntry::new(b"line\nline ", BTreeMap::from([("a".into(), String::new())])),
             ],
         };
-        let document = Document {
+        let document = FingerprintFile {
             database: vec![DatabaseEntry {
                 matches: "ssh.banner".into(),
                 protocol: Some("ssh".into()),
@@ -138,7 +138,7 @@ mod tests {
             }],
         };
         let text = toml::to_string_pretty(&document).expect("a document can be written");
-        let read: Document = toml::from_str(&text).expect("and read again");
+        let read: FingerprintFile = toml::from_str(&text).expect("and read again");
         assert_eq!(read, document);
         let contents: Vec<_> =
             read.database[0].fingerprint[0].examples.iter().map(ExampleEntry::content).collect();

@@ -23,19 +23,19 @@ use std::path::{Path, PathBuf};
 use super::limits;
 use super::nesting;
 use super::source::read_text;
-use crate::banner::{GreetingBanner, Response};
+use crate::banner::{GreetingBanner, ResponseHead};
 use crate::event::ProductFacts;
-use crate::terms::Greeting;
+use crate::terms::GreetingProtocol;
 
 pub use base64::decode as decode_base64;
-use compiled::Database;
-pub use compiled::Identified;
-pub use file::{DatabaseEntry, Document, ExampleEntry, FieldEntry, FingerprintEntry};
+use compiled::FingerprintDatabase;
+pub use compiled::IdentifiedProduct;
+pub use file::{DatabaseEntry, ExampleEntry, FieldEntry, FingerprintEntry, FingerprintFile};
 
 /// Fingerprint databases, compiled.
 #[derive(Debug, Default)]
-pub struct Fingerprints {
-    databases: Vec<Database>,
+pub struct FingerprintSet {
+    databases: Vec<FingerprintDatabase>,
 }
 
 /// Error of loading fingerprints.
@@ -111,10 +111,10 @@ const SUBJECTS: [&str; 6] = [
 
 /// Returns the names of Recog's subjects that databases may have.
 pub fn subjects() -> impl Iterator<Item = &'static str> {
-    SUBJECTS.into_iter().chain(Greeting::all().map(Greeting::fingerprints))
+    SUBJECTS.into_iter().chain(GreetingProtocol::all().map(GreetingProtocol::fingerprints))
 }
 
-impl Fingerprints {
+impl FingerprintSet {
     /// Loads one fingerprint file, or every `*.toml` of a directory in the order of their names.
     ///
     /// # Errors
@@ -136,7 +136,7 @@ impl Fingerprints {
     /// Compiles the text of one fingerprint file; messages show `name`.
     ///
     /// # Errors
-    /// As [`Fingerprints::load`].
+    /// As [`FingerprintSet::load`].
     pub fn parse(name: &str, text: &str) -> Result<Self, FingerprintError> {
         let mut fingerprints = Self::default();
         fingerprints.add(name, text)?;
@@ -147,9 +147,9 @@ impl Fingerprints {
     ///
     /// # Errors
     /// Returns [`FingerprintError::Fingerprint`] with the first fingerprint that can't be used.
-    pub fn compile(name: &str, document: &Document) -> Result<Self, FingerprintError> {
+    pub fn compile(name: &str, document: &FingerprintFile) -> Result<Self, FingerprintError> {
         let compile = |entry| {
-            Database::compile(entry).map_err(|fault| FingerprintError::Fingerprint {
+            FingerprintDatabase::compile(entry).map_err(|fault| FingerprintError::Fingerprint {
                 name: name.to_owned(),
                 fingerprint: fault.fingerprint,
                 reason: fault.reason,
@@ -163,7 +163,7 @@ impl Fingerprints {
             let line = text.bytes().take(at.start).filter(|octet| *octet == b'\n').count() + 1;
             return Err(FingerprintError::Nested { name: name.to_owned(), line, reason: nesting::message() });
         }
-        let document: Document = toml::from_str(text)
+        let document: FingerprintFile = toml::from_str(text)
             .map_err(|source| FingerprintError::Form { name: name.to_owned(), source: Box::new(source) })?;
         self.databases.append(&mut Self::compile(name, &document)?.databases);
         Ok(())
@@ -171,7 +171,7 @@ impl Fingerprints {
 
     /// Returns the number of fingerprints.
     pub fn len(&self) -> usize {
-        self.databases.iter().map(Database::len).sum()
+        self.databases.iter().map(FingerprintDatabase::len).sum()
     }
 
     /// True if there are no fingerprints.
@@ -180,7 +180,7 @@ impl Fingerprints {
     }
 
     /// Returns the first fingerprint of the databases for `matches` that recognizes `text`.
-    pub fn identify(&self, matches: &str, text: &[u8]) -> Option<Identified<'_>> {
+    pub fn identify(&self, matches: &str, text: &[u8]) -> Option<IdentifiedProduct<'_>> {
         self.databases
             .iter()
             .filter(|database| database.matches == matches)
@@ -205,7 +205,7 @@ impl Fingerprints {
 
     /// Returns the product of a response: by its Server field, or, if that names none, by other
     /// fields and the title.
-    pub fn http_response(&self, response: &Response<'_>, title: Option<&[u8]>) -> Option<ProductFacts> {
+    pub fn http_response(&self, response: &ResponseHead<'_>, title: Option<&[u8]>) -> Option<ProductFacts> {
         const FIELDS: [(&str, &str); 4] = [
             ("http_header.server", "Server"),
             ("http_header.wwwauth", "WWW-Authenticate"),

@@ -2,8 +2,8 @@ use super::*;
 
 const OWN: &str = include_str!("../../../../../tests/fixtures/fingerprints.toml");
 
-fn own() -> Fingerprints {
-    Fingerprints::parse("fingerprints.toml", OWN).expect("the fixture is well-formed")
+fn own() -> FingerprintSet {
+    FingerprintSet::parse("fingerprints.toml", OWN).expect("the fixture is well-formed")
 }
 
 #[test]
@@ -42,13 +42,13 @@ fn a_device_stands_in_where_no_software_is_named() {
 
 #[test]
 fn a_response_is_known_by_whatever_field_names_a_product() {
-    use crate::banner::{Header, Headers};
+    use crate::banner::{HttpHeader, HttpHeaders};
     let headers = |fields: &[(&'static str, &'static str)]| {
         let fields =
-            fields.iter().map(|(name, value)| Header { name: name.as_bytes(), value: value.as_bytes() });
-        Headers::new(fields.collect())
+            fields.iter().map(|(name, value)| HttpHeader { name: name.as_bytes(), value: value.as_bytes() });
+        HttpHeaders::new(fields.collect())
     };
-    let response = |fields: &[(&'static str, &'static str)]| Response {
+    let response = |fields: &[(&'static str, &'static str)]| ResponseHead {
         line: b"HTTP/1.1 200 OK",
         version: b"HTTP/1.1",
         status: 200,
@@ -68,14 +68,14 @@ fn a_response_is_known_by_whatever_field_names_a_product() {
 #[test]
 fn a_field_that_asks_for_a_missing_group_is_refused() {
     let text = "[[database]]\nmatches = 'a'\n[[database.fingerprint]]\nname = 'b'\npattern = '(c)'\nfields = { d = 2 }";
-    let error = Fingerprints::parse("x.toml", text).expect_err("there is one group");
+    let error = FingerprintSet::parse("x.toml", text).expect_err("there is one group");
     assert_eq!(error.to_string(), "x.toml: fingerprint \"b\": d asks for group 2 of a pattern with 1 groups");
 }
 
 #[test]
 fn a_pattern_that_would_grow_without_bound_is_refused() {
     let text = "[[database]]\nmatches = 'a'\n[[database.fingerprint]]\nname = 'b'\npattern = '((a{1000}){1000}){1000}'";
-    let error = Fingerprints::parse("x.toml", text).expect_err("it is too large");
+    let error = FingerprintSet::parse("x.toml", text).expect_err("it is too large");
     assert!(error.to_string().contains("size limit"), "{error}");
 }
 
@@ -83,7 +83,7 @@ fn a_pattern_that_would_grow_without_bound_is_refused() {
 fn braces_that_lead_in_a_circle_leave_the_field_out() {
     let text = "[[database]]\nmatches = 'a'\n[[database.fingerprint]]\nname = 'b'\npattern = 'c'\n\
                 fields = { d = '{e}', e = '{d}', f = 'plain {braces' }";
-    let fingerprints = Fingerprints::parse("x.toml", text).expect("it is well-formed");
+    let fingerprints = FingerprintSet::parse("x.toml", text).expect("it is well-formed");
     let found = fingerprints.identify("a", b"c").expect("it matches");
     assert_eq!(found.fields().collect::<Vec<_>>(), [("f", "plain {braces")]);
 }
@@ -91,10 +91,10 @@ fn braces_that_lead_in_a_circle_leave_the_field_out() {
 #[test]
 fn a_folder_without_fingerprints_and_an_xml_file_are_refused() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    assert!(matches!(Fingerprints::load(folder.path()), Err(FingerprintError::Empty { .. })));
+    assert!(matches!(FingerprintSet::load(folder.path()), Err(FingerprintError::Empty { .. })));
     let xml = folder.path().join("ssh_banners.xml");
     std::fs::write(&xml, "<fingerprints/>").expect("it can be written");
-    assert!(matches!(Fingerprints::load(&xml), Err(FingerprintError::Recog { .. })));
+    assert!(matches!(FingerprintSet::load(&xml), Err(FingerprintError::Recog { .. })));
     std::fs::write(folder.path().join("a.toml"), OWN).expect("it can be written");
-    assert!(!Fingerprints::load(folder.path()).expect("one file is there").is_empty());
+    assert!(!FingerprintSet::load(folder.path()).expect("one file is there").is_empty());
 }

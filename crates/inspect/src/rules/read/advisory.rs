@@ -3,12 +3,12 @@
 use serde_spanned::Spanned;
 use toml::de::DeValue;
 
-use super::super::advisory::{Advisory, Line, PackageVersion, State, Status};
-use super::super::marker::Marker;
+use super::super::advisory::{Advisory, PackageStatus, PackageVersion, ReleaseAdvisory, ReleaseFixState};
+use super::super::marker::KexMarker;
 use super::super::suggest;
 use super::fields;
-use super::value::{Entry, Reader, Text};
-use crate::event::Verdict;
+use super::value::{Entry, SpannedText, ValueReader};
+use crate::event::AdvisoryVerdict;
 
 const KEYS: &[&str] = &[
     "source",
@@ -24,12 +24,12 @@ const KEYS: &[&str] = &[
 const LINE_KEYS: &[&str] = &["distribution", "release", "newest", "affected", "fixed", "status"];
 
 /// Reads an advisory; none if it has a fault.
-pub(super) fn read(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Option<Advisory> {
+pub(super) fn read(reader: &mut ValueReader<'_>, value: &Spanned<DeValue<'_>>) -> Option<Advisory> {
     let errors = reader.report.errors();
     let mut advisory = Advisory {
         source: String::new(),
         date: String::new(),
-        report: vec![Verdict::Vulnerable, Verdict::Unknown],
+        report: vec![AdvisoryVerdict::Vulnerable, AdvisoryVerdict::Unknown],
         block_unknown: false,
         spelled: Vec::new(),
         lines: Vec::new(),
@@ -66,25 +66,25 @@ pub(super) fn read(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Opt
     (reader.report.errors() == errors).then_some(advisory)
 }
 
-fn own_line(reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> String {
+fn own_line(reader: &mut ValueReader<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> String {
     fields::line(reader, key, value).map(|text| text.value).unwrap_or_default()
 }
 
 /// `report = ["vulnerable", "unknown"]`.
-fn report(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Vec<Verdict> {
+fn report(reader: &mut ValueReader<'_>, value: &Spanned<DeValue<'_>>) -> Vec<AdvisoryVerdict> {
     match value.get_ref() {
         DeValue::Array(values) => {
-            values.iter().filter_map(|value| reader.name("report", value, &Verdict::NAMES)).collect()
+            values.iter().filter_map(|value| reader.name("report", value, &AdvisoryVerdict::NAMES)).collect()
         }
-        _ => reader.name("report", value, &Verdict::NAMES).into_iter().collect(),
+        _ => reader.name("report", value, &AdvisoryVerdict::NAMES).into_iter().collect(),
     }
 }
 
 /// `mended_by = ["strict-kex-server"]`.
-fn markers(reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Vec<Marker> {
+fn markers(reader: &mut ValueReader<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Vec<KexMarker> {
     let mut all = Vec::new();
     for text in reader.texts(key, value) {
-        match (Marker::named(&text.value), suggest::nearest(&text.value, Marker::names())) {
+        match (KexMarker::named(&text.value), suggest::nearest(&text.value, KexMarker::names())) {
             (Some(marker), _) => all.push(marker),
             (None, Some(nearest)) => {
                 let message = format!("there is no marker `{}`", text.value);
@@ -98,7 +98,7 @@ fn markers(reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> 
 
 /// Reads `spelled = { "10.0p2" = "10.0p1" }`: the version in banners, and its spelling in the
 /// package.
-fn spelled(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Vec<(String, String)> {
+fn spelled(reader: &mut ValueReader<'_>, value: &Spanned<DeValue<'_>>) -> Vec<(String, String)> {
     let mut all = Vec::new();
     for (shown, _, value) in reader.table("spelled", value).unwrap_or_default() {
         let package = fields::line(reader, shown, value);
@@ -107,7 +107,7 @@ fn spelled(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Vec<(String
     all
 }
 
-fn lines(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Vec<Line> {
+fn lines(reader: &mut ValueReader<'_>, value: &Spanned<DeValue<'_>>) -> Vec<ReleaseAdvisory> {
     let DeValue::Array(values) = value.get_ref() else {
         reader.error(&value.span(), "`packages` must be a list of tables, one for each release");
         return Vec::new();
@@ -115,7 +115,7 @@ fn lines(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Vec<Line> {
     values.iter().filter_map(|value| line(reader, value)).collect()
 }
 
-fn line(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Option<Line> {
+fn line(reader: &mut ValueReader<'_>, value: &Spanned<DeValue<'_>>) -> Option<ReleaseAdvisory> {
     let (mut distribution, mut release) = (None, None);
     let (mut newest, mut affected, mut fixed, mut status) = (None, Vec::new(), None, None);
     let entries = reader.table("packages[…]", value)?;
@@ -127,25 +127,25 @@ fn line(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Option<Line> {
             "newest" => newest = version(reader, key, value, read),
             "affected" => affected = versions(reader, key, value, read),
             "fixed" => fixed = version(reader, key, value, read),
-            "status" => status = reader.name(key, value, &Status::NAMES),
+            "status" => status = reader.name(key, value, &PackageStatus::NAMES),
             _ => reader.unknown_key(&span, key, "a release of an advisory", LINE_KEYS.iter().copied()),
         }
     }
     let state = match (fixed, status) {
-        (Some(fixed), None) => State::Fixed(fixed),
-        (None, Some(status)) => State::Said(status),
+        (Some(fixed), None) => ReleaseFixState::Fixed(fixed),
+        (None, Some(status)) => ReleaseFixState::Said(status),
         _ => {
             let message = "a release has either `fixed`, the version with the fix, or `status`";
             reader.error(&value.span(), message);
             return None;
         }
     };
-    let named = |text: Option<Text>| text.map(|text| text.value).filter(|text| !text.is_empty());
+    let named = |text: Option<SpannedText>| text.map(|text| text.value).filter(|text| !text.is_empty());
     let (Some(distribution), Some(release)) = (named(distribution), named(release)) else {
         reader.error(&value.span(), "a release has a `distribution` and a `release`");
         return None;
     };
-    Some(Line { distribution, release, newest, affected, state })
+    Some(ReleaseAdvisory { distribution, release, newest, affected, state })
 }
 
 /// Parser of a package version.
@@ -161,7 +161,7 @@ fn reading(entries: &[Entry<'_, '_>]) -> Reading {
 }
 
 fn versions(
-    reader: &mut Reader<'_>,
+    reader: &mut ValueReader<'_>,
     key: &str,
     value: &Spanned<DeValue<'_>>,
     read: Reading,
@@ -177,7 +177,7 @@ fn versions(
 }
 
 fn version(
-    reader: &mut Reader<'_>,
+    reader: &mut ValueReader<'_>,
     key: &str,
     value: &Spanned<DeValue<'_>>,
     read: Reading,

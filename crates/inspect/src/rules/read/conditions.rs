@@ -5,29 +5,29 @@ use std::ops::Range;
 use serde_spanned::Spanned;
 use toml::de::DeValue;
 
-use super::super::field::{Field, FieldFault, Sender};
-use super::super::pattern::{PatternId, Patterns};
-use super::super::rule::{Condition, Test};
-use super::Lists;
-use super::value::{Reader, Text};
+use super::super::field::{BannerField, BannerSender, FieldFault};
+use super::super::pattern::{PatternId, PatternTable};
+use super::super::rule::{FieldTest, RuleCondition};
+use super::DeclaredLists;
+use super::value::{SpannedText, ValueReader};
 use crate::event::Protocol;
 
 /// The rule's protocol and sender, which decide about fields, and the sets to which patterns and
 /// lists are added.
-pub(super) struct Context<'a> {
+pub(super) struct ConditionContext<'a> {
     pub(super) protocol: Option<Protocol>,
-    pub(super) sender: Option<Sender>,
-    pub(super) lists: &'a mut Lists,
-    pub(super) patterns: &'a mut Patterns,
+    pub(super) sender: Option<BannerSender>,
+    pub(super) lists: &'a mut DeclaredLists,
+    pub(super) patterns: &'a mut PatternTable,
 }
 
 /// Reads the table of `key`, which is `match` or `unless`.
 pub(super) fn read(
-    reader: &mut Reader<'_>,
+    reader: &mut ValueReader<'_>,
     key: &str,
     value: &Spanned<DeValue<'_>>,
-    context: &mut Context<'_>,
-) -> Vec<Condition> {
+    context: &mut ConditionContext<'_>,
+) -> Vec<RuleCondition> {
     let mut conditions = Vec::new();
     for (name, span, value) in reader.table(key, value).unwrap_or_default() {
         // `match.header.server` means the same as `match."header.server"`.
@@ -44,13 +44,13 @@ pub(super) fn read(
 }
 
 fn condition(
-    reader: &mut Reader<'_>,
+    reader: &mut ValueReader<'_>,
     name: &str,
     span: &Range<usize>,
     value: &Spanned<DeValue<'_>>,
-    context: &mut Context<'_>,
-) -> Option<Condition> {
-    let field = match Field::parse(name, context.protocol, context.sender) {
+    context: &mut ConditionContext<'_>,
+) -> Option<RuleCondition> {
+    let field = match BannerField::parse(name, context.protocol, context.sender) {
         Ok(field) => Some(field),
         Err(fault) => {
             report_field(reader, name, span, &fault, context);
@@ -59,15 +59,15 @@ fn condition(
     };
     // The value is read even if the field is unknown, so that its faults are reported, too.
     let test = test(reader, name, value, context)?;
-    Some(Condition { field: field?, test })
+    Some(RuleCondition { field: field?, test })
 }
 
 fn report_field(
-    reader: &mut Reader<'_>,
+    reader: &mut ValueReader<'_>,
     name: &str,
     span: &Range<usize>,
     fault: &FieldFault,
-    context: &Context<'_>,
+    context: &ConditionContext<'_>,
 ) {
     match fault {
         FieldFault::Unknown { nearest: Some(nearest) } => {
@@ -75,12 +75,13 @@ fn report_field(
             reader.error_with_help(span, format!("unknown field `{name}`"), help);
         }
         FieldFault::Unknown { nearest: None } => {
-            let known = Field::names(context.protocol, context.sender).join(", ");
+            let known = BannerField::names(context.protocol, context.sender).join(", ");
             reader.error_with_help(span, format!("unknown field `{name}`"), format!("known fields: {known}"));
         }
         FieldFault::Protocol(protocol) => {
             let message = format!("`{name}` is a field of {} rules", protocol.name());
-            let help = format!("fields here: {}", Field::names(context.protocol, context.sender).join(", "));
+            let help =
+                format!("fields here: {}", BannerField::names(context.protocol, context.sender).join(", "));
             reader.error_with_help(span, message, help);
         }
         FieldFault::Side(side) => {
@@ -93,15 +94,15 @@ fn report_field(
 
 /// Reads a pattern, a list of alternative patterns, or `@name` of a list of values.
 fn test(
-    reader: &mut Reader<'_>,
+    reader: &mut ValueReader<'_>,
     name: &str,
     value: &Spanned<DeValue<'_>>,
-    context: &mut Context<'_>,
-) -> Option<Test> {
+    context: &mut ConditionContext<'_>,
+) -> Option<FieldTest> {
     if let DeValue::String(text) = value.get_ref()
         && let Some(list) = text.strip_prefix('@')
     {
-        return context.lists.values(reader, list, &value.span()).map(Test::Values);
+        return context.lists.values(reader, list, &value.span()).map(FieldTest::Values);
     }
     let texts = reader.texts(name, value);
     if let (true, DeValue::Array(_)) = (texts.is_empty(), value.get_ref()) {
@@ -109,10 +110,14 @@ fn test(
     }
     let ids: Vec<PatternId> =
         texts.iter().filter_map(|text| pattern(reader, text, context.patterns)).collect();
-    (!ids.is_empty()).then_some(Test::Patterns(ids))
+    (!ids.is_empty()).then_some(FieldTest::Patterns(ids))
 }
 
-fn pattern(reader: &mut Reader<'_>, text: &Text, patterns: &mut Patterns) -> Option<PatternId> {
+fn pattern(
+    reader: &mut ValueReader<'_>,
+    text: &SpannedText,
+    patterns: &mut PatternTable,
+) -> Option<PatternId> {
     if text.value.is_empty() {
         let help = "write `.` for any value that is not empty, `^$` for an empty one";
         reader.error_with_help(&text.span, "an empty pattern matches every value", help);

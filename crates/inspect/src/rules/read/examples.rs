@@ -3,11 +3,11 @@
 use serde_spanned::Spanned;
 use toml::de::DeValue;
 
-use super::super::example::{Algorithms, Content, Example, Message};
-use super::super::field::Sender;
-use super::value::{Entry, Reader};
+use super::super::example::{ExampleContent, ExampleMessage, KexAlgorithms, RuleExample};
+use super::super::field::BannerSender;
+use super::value::{Entry, ValueReader};
 use crate::event::{ProductFacts, Protocol};
-use crate::terms::Greeting;
+use crate::terms::GreetingProtocol;
 
 const SSH_KEYS: &[&str] =
     &["banner", "kex", "host_key", "encryption", "mac", "compression", "hassh", "product"];
@@ -19,12 +19,12 @@ const PRODUCT_KEYS: &[&str] = &["vendor", "product", "version", "cpe", "os"];
 
 /// Reads the list of examples of `key`.
 pub(super) fn read(
-    reader: &mut Reader<'_>,
+    reader: &mut ValueReader<'_>,
     key: &str,
     value: &Spanned<DeValue<'_>>,
     protocol: Protocol,
-    from: Sender,
-) -> Vec<Example> {
+    from: BannerSender,
+) -> Vec<RuleExample> {
     let values = match value.get_ref() {
         DeValue::Array(values) => values.iter().collect(),
         _ => vec![value],
@@ -33,15 +33,15 @@ pub(super) fn read(
 }
 
 fn example(
-    reader: &mut Reader<'_>,
+    reader: &mut ValueReader<'_>,
     key: &str,
     value: &Spanned<DeValue<'_>>,
     protocol: Protocol,
-    from: Sender,
-) -> Option<Example> {
+    from: BannerSender,
+) -> Option<RuleExample> {
     let errors = reader.report.errors();
     let example = match value.get_ref() {
-        DeValue::String(text) => Example::from_text(text, protocol, from),
+        DeValue::String(text) => RuleExample::from_text(text, protocol, from),
         DeValue::Table(_) => {
             let entries = reader.table(key, value)?;
             let (content, product) = match protocol {
@@ -52,7 +52,7 @@ fn example(
                 Protocol::Other => other(reader, &entries),
             };
             let (place, _, _) = reader.source.locate(value.span().start);
-            let example = Example { place, content, product };
+            let example = RuleExample { place, content, product };
             if reader.report.errors() > errors {
                 return None;
             }
@@ -66,7 +66,7 @@ fn example(
     match example {
         Ok(example) => {
             let (place, _, _) = reader.source.locate(value.span().start);
-            Some(Example { place, ..example })
+            Some(RuleExample { place, ..example })
         }
         Err(reason) => {
             let message = format!("not a banner that the rule could see: {reason}");
@@ -77,7 +77,7 @@ fn example(
 }
 
 /// Reads `{ banner = "SSH-2.0-…", kex = "…", mac = "…" }`, or with `hassh = "…"`.
-fn ssh(reader: &mut Reader<'_>, entries: &[Entry<'_, '_>]) -> (Content, Option<ProductFacts>) {
+fn ssh(reader: &mut ValueReader<'_>, entries: &[Entry<'_, '_>]) -> (ExampleContent, Option<ProductFacts>) {
     let (mut line, mut hassh, mut kex, mut facts) = (String::new(), None, None, None);
     for (key, span, value) in entries {
         if *key == "product" {
@@ -89,7 +89,7 @@ fn ssh(reader: &mut Reader<'_>, entries: &[Entry<'_, '_>]) -> (Content, Option<P
             continue;
         }
         let Some(text) = reader.text(key, value) else { continue };
-        let lists: &mut Algorithms = match *key {
+        let lists: &mut KexAlgorithms = match *key {
             "banner" => {
                 line = text.value;
                 continue;
@@ -108,12 +108,16 @@ fn ssh(reader: &mut Reader<'_>, entries: &[Entry<'_, '_>]) -> (Content, Option<P
             _ => lists.compression = text.value.into(),
         }
     }
-    (Content::Ssh { line: line.into_bytes(), kex, hassh }, facts)
+    (ExampleContent::Ssh { line: line.into_bytes(), kex, hassh }, facts)
 }
 
 /// Reads `{ status = 200, headers = { Server = "nginx" }, body = "…" }`, `{ method = "GET", url =
 /// "/" }`, or whole messages: `{ request = "…", response = "…" }`.
-fn http(reader: &mut Reader<'_>, entries: &[Entry<'_, '_>], from: Sender) -> (Content, Option<ProductFacts>) {
+fn http(
+    reader: &mut ValueReader<'_>,
+    entries: &[Entry<'_, '_>],
+    from: BannerSender,
+) -> (ExampleContent, Option<ProductFacts>) {
     let mut parts = HttpParts::default();
     let mut facts = None;
     for (key, span, value) in entries {
@@ -140,10 +144,10 @@ fn http(reader: &mut Reader<'_>, entries: &[Entry<'_, '_>], from: Sender) -> (Co
 
 /// Reads `{ banner = "220 mail ESMTP Exim 4.96" }`.
 fn greeting(
-    reader: &mut Reader<'_>,
+    reader: &mut ValueReader<'_>,
     entries: &[Entry<'_, '_>],
-    greeting: Greeting,
-) -> (Content, Option<ProductFacts>) {
+    greeting: GreetingProtocol,
+) -> (ExampleContent, Option<ProductFacts>) {
     let (mut text, mut facts) = (String::new(), None);
     for (key, span, value) in entries {
         match *key {
@@ -152,12 +156,12 @@ fn greeting(
             _ => reader.unknown_key(span, key, "an example", GREETING_KEYS.iter().copied()),
         }
     }
-    (Content::greeting(greeting, &text), facts)
+    (ExampleContent::greeting(greeting, &text), facts)
 }
 
 /// Reads `{ first = "RFB 003.008\n" }`, or the bytes in hexadecimal: `{ hex = "16 03 01 02 00 01"
 /// }`.
-fn other(reader: &mut Reader<'_>, entries: &[Entry<'_, '_>]) -> (Content, Option<ProductFacts>) {
+fn other(reader: &mut ValueReader<'_>, entries: &[Entry<'_, '_>]) -> (ExampleContent, Option<ProductFacts>) {
     let mut octets = Vec::new();
     for (key, span, value) in entries {
         if !OTHER_KEYS.contains(key) {
@@ -177,7 +181,7 @@ fn other(reader: &mut Reader<'_>, entries: &[Entry<'_, '_>]) -> (Content, Option
             }
         }
     }
-    (Content::Other(octets), None)
+    (ExampleContent::Other(octets), None)
 }
 
 pub(super) fn hexadecimal(text: &str) -> Option<Vec<u8>> {
@@ -206,29 +210,29 @@ impl HttpParts<'_> {
         self.texts.iter().find(|(known, _)| *known == key).map(|(_, text)| text.as_str())
     }
 
-    fn content(&self, from: Sender) -> Content {
+    fn content(&self, from: BannerSender) -> ExampleContent {
         let method = self.text("method").unwrap_or("GET");
         let line = self.text("url").map(|url| format!("{method} {url} HTTP/1.1"));
-        let is_request = self.status.is_none() && (from == Sender::Client || line.is_some());
+        let is_request = self.status.is_none() && (from == BannerSender::Client || line.is_some());
         let body = self.text("body").unwrap_or_default();
-        let head = |line: &str| Message::from_text(&format!("{line}\n{}\n{body}", self.headers));
-        let whole = |key| self.text(key).map(Message::from_text);
+        let head = |line: &str| ExampleMessage::from_text(&format!("{line}\n{}\n{body}", self.headers));
+        let whole = |key| self.text(key).map(ExampleMessage::from_text);
         if is_request {
             let line = line.unwrap_or_else(|| format!("{method} / HTTP/1.1"));
             let request = whole("request").unwrap_or_else(|| head(&line));
-            return Content::Http { request: Some(request), response: whole("response") };
+            return ExampleContent::Http { request: Some(request), response: whole("response") };
         }
         let status = self.status.unwrap_or(200);
         let reason = self.text("reason").unwrap_or("OK");
         let response = whole("response").unwrap_or_else(|| head(&format!("HTTP/1.1 {status} {reason}")));
-        let question = line.map(|line| Message::from_text(&format!("{line}\nHost: example\n")));
-        Content::Http { request: whole("request").or(question), response: Some(response) }
+        let question = line.map(|line| ExampleMessage::from_text(&format!("{line}\nHost: example\n")));
+        ExampleContent::Http { request: whole("request").or(question), response: Some(response) }
     }
 }
 
 /// Reads `product = { product = "OpenSSH", version = "9.2p1" }`, the result of a fingerprint
 /// database.
-fn product(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Option<ProductFacts> {
+fn product(reader: &mut ValueReader<'_>, value: &Spanned<DeValue<'_>>) -> Option<ProductFacts> {
     let mut facts = ProductFacts::default();
     for (key, span, value) in reader.table("product", value)? {
         let slot = match key {

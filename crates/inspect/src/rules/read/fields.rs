@@ -6,18 +6,18 @@ use std::time::Duration;
 use serde_spanned::Spanned;
 use toml::de::DeValue;
 
-use super::super::debian::Fixed;
+use super::super::debian::FixedPackage;
 use super::super::field::header_name;
 use super::super::limits;
 use super::super::probe::ProbeRequest;
-use super::super::rule::Count;
-use super::super::rule::Mark;
-use super::super::version::Requirement;
-use super::value::{Reader, Text};
+use super::super::rule::MatchThreshold;
+use super::super::rule::PacketMark;
+use super::super::version::VersionRequirement;
+use super::value::{SpannedText, ValueReader};
 use crate::terms::Protocol;
 
 /// Reads an id. It becomes a metric's label, and users type it.
-pub(super) fn identifier(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Option<Text> {
+pub(super) fn identifier(reader: &mut ValueReader<'_>, value: &Spanned<DeValue<'_>>) -> Option<SpannedText> {
     let text = line(reader, "id", value)?;
     let allowed = |character: char| character.is_ascii_alphanumeric() || "-_.:/".contains(character);
     if text.value.is_empty() || !text.value.chars().all(allowed) {
@@ -28,15 +28,15 @@ pub(super) fn identifier(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) 
 }
 
 /// The protocol that a rule is about.
-pub(super) fn protocol(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Option<Protocol> {
+pub(super) fn protocol(reader: &mut ValueReader<'_>, value: &Spanned<DeValue<'_>>) -> Option<Protocol> {
     let known: Vec<(&str, Protocol)> = Protocol::all().map(|protocol| (protocol.name(), protocol)).collect();
     reader.name("protocol", value, &known)
 }
 
 /// Reads names of groups: words that users type on a command line.
-pub(super) fn labels(reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Vec<String> {
+pub(super) fn labels(reader: &mut ValueReader<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Vec<String> {
     let texts = lines(reader, key, value);
-    let is_label = |text: &Text| {
+    let is_label = |text: &SpannedText| {
         let allowed = |character: char| character.is_ascii_alphanumeric() || "-_.:/".contains(character);
         !text.value.is_empty() && text.value.chars().all(allowed)
     };
@@ -48,19 +48,27 @@ pub(super) fn labels(reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue
 }
 
 /// Reads a text of one line.
-pub(super) fn line(reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Option<Text> {
+pub(super) fn line(
+    reader: &mut ValueReader<'_>,
+    key: &str,
+    value: &Spanned<DeValue<'_>>,
+) -> Option<SpannedText> {
     let text = reader.text(key, value)?;
     check_line(reader, key, &text).then_some(text)
 }
 
 /// Reads texts of one line each.
-pub(super) fn lines(reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Vec<Text> {
+pub(super) fn lines(
+    reader: &mut ValueReader<'_>,
+    key: &str,
+    value: &Spanned<DeValue<'_>>,
+) -> Vec<SpannedText> {
     let mut texts = reader.texts(key, value);
     texts.retain(|text| check_line(reader, key, text));
     texts
 }
 
-fn check_line(reader: &mut Reader<'_>, key: &str, text: &Text) -> bool {
+fn check_line(reader: &mut ValueReader<'_>, key: &str, text: &SpannedText) -> bool {
     if text.value.len() > limits::NAME_OCTETS {
         reader.error(&text.span, format!("`{key}` is longer than {} bytes", limits::NAME_OCTETS));
         return false;
@@ -74,12 +82,12 @@ fn check_line(reader: &mut Reader<'_>, key: &str, text: &Text) -> bool {
 
 /// Reads `version = ">=8.5p1, <9.8p1"`.
 pub(super) fn requirement(
-    reader: &mut Reader<'_>,
+    reader: &mut ValueReader<'_>,
     key: &str,
     value: &Spanned<DeValue<'_>>,
-) -> Option<(Requirement, Range<usize>)> {
+) -> Option<(VersionRequirement, Range<usize>)> {
     let text = reader.text(key, value)?;
-    match Requirement::parse(&text.value) {
+    match VersionRequirement::parse(&text.value) {
         Ok(requirement) => Some((requirement, text.span)),
         Err(fault) => {
             let span = reader.within(&text, &fault.span);
@@ -90,10 +98,13 @@ pub(super) fn requirement(
 }
 
 /// Reads `fixed_in = ["Debian-2+deb12u3"]`.
-pub(super) fn fixed_in(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Vec<(Fixed, Range<usize>)> {
+pub(super) fn fixed_in(
+    reader: &mut ValueReader<'_>,
+    value: &Spanned<DeValue<'_>>,
+) -> Vec<(FixedPackage, Range<usize>)> {
     let mut all = Vec::new();
     for text in reader.texts("fixed_in", value) {
-        match Fixed::parse(&text.value) {
+        match FixedPackage::parse(&text.value) {
             Ok(fixed) => all.push((fixed, text.span)),
             Err(message) => reader.error(&text.span, message),
         }
@@ -102,10 +113,10 @@ pub(super) fn fixed_in(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) ->
 }
 
 /// Reads `mark = 1`, `mark = "0x1"` or `mark = "0x1/0xff"`.
-pub(super) fn mark(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Option<Mark> {
+pub(super) fn mark(reader: &mut ValueReader<'_>, value: &Spanned<DeValue<'_>>) -> Option<PacketMark> {
     if let DeValue::Integer(_) = value.get_ref() {
         let value = reader.number("mark", value, 0..=u32::MAX)?;
-        return Some(Mark { value, mask: u32::MAX });
+        return Some(PacketMark { value, mask: u32::MAX });
     }
     let text = reader.text("mark", value)?;
     let (number, mask) = match text.value.split_once('/') {
@@ -120,7 +131,7 @@ pub(super) fn mark(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Opt
         reader.error(&text.span, "the mark's value has bits outside its mask");
         return None;
     }
-    Some(Mark { value, mask })
+    Some(PacketMark { value, mask })
 }
 
 fn mark_number(text: &str) -> Option<u32> {
@@ -131,7 +142,7 @@ fn mark_number(text: &str) -> Option<u32> {
 }
 
 /// Reads `request = { method = "GET", path = "/server-status" }`.
-pub(super) fn request(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Option<ProbeRequest> {
+pub(super) fn request(reader: &mut ValueReader<'_>, value: &Spanned<DeValue<'_>>) -> Option<ProbeRequest> {
     let errors = reader.report.errors();
     let mut request = ProbeRequest { method: "GET".to_owned(), path: String::new(), headers: Vec::new() };
     for (key, span, value) in reader.table("request", value)? {
@@ -148,7 +159,7 @@ pub(super) fn request(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> 
     (reader.report.errors() == errors).then_some(request)
 }
 
-fn method(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Option<String> {
+fn method(reader: &mut ValueReader<'_>, value: &Spanned<DeValue<'_>>) -> Option<String> {
     let text = reader.text("method", value)?;
     if text.value.is_empty() || !text.value.bytes().all(|octet| octet.is_ascii_uppercase() || octet == b'-') {
         reader.error(&text.span, "a method is made of capital letters, such as `GET`");
@@ -157,7 +168,7 @@ fn method(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Option<Strin
     Some(text.value)
 }
 
-fn path(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Option<String> {
+fn path(reader: &mut ValueReader<'_>, value: &Spanned<DeValue<'_>>) -> Option<String> {
     let text = reader.text("path", value)?;
     let visible = text.value.bytes().all(|octet| octet.is_ascii_graphic());
     if !visible || !(text.value.starts_with('/') || text.value == "*") || text.value.contains('#') {
@@ -167,7 +178,7 @@ fn path(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Option<String>
     Some(text.value)
 }
 
-fn headers(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Vec<(String, String)> {
+fn headers(reader: &mut ValueReader<'_>, value: &Spanned<DeValue<'_>>) -> Vec<(String, String)> {
     let mut headers = Vec::new();
     for (name, span, value) in reader.table("headers", value).unwrap_or_default() {
         if header_name(name).is_none() {
@@ -181,7 +192,7 @@ fn headers(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Vec<(String
 }
 
 /// Reads `count = { times = 5, within = "60s" }`.
-pub(super) fn count(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Option<Count> {
+pub(super) fn count(reader: &mut ValueReader<'_>, value: &Spanned<DeValue<'_>>) -> Option<MatchThreshold> {
     let errors = reader.report.errors();
     let (mut times, mut within) = (None, None);
     for (key, span, value) in reader.table("count", value)? {
@@ -199,11 +210,15 @@ pub(super) fn count(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Op
         reader.error_with_help(&value.span(), message, "for instance `{ times = 5, within = \"60s\" }`");
         return None;
     };
-    Some(Count { times, within })
+    Some(MatchThreshold { times, within })
 }
 
 /// Reads `"60s"`.
-pub(super) fn duration(reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Option<Duration> {
+pub(super) fn duration(
+    reader: &mut ValueReader<'_>,
+    key: &str,
+    value: &Spanned<DeValue<'_>>,
+) -> Option<Duration> {
     let text = reader.text(key, value)?;
     let seconds = seconds(&text.value);
     if seconds.is_none() {

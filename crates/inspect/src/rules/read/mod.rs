@@ -22,28 +22,28 @@ use std::sync::Arc;
 use serde_spanned::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use self::value::Reader;
-use super::diagnostic::{Diagnostic, Level, Report};
+use self::value::ValueReader;
+use super::diagnostic::{DiagnosticCollector, DiagnosticLevel, RuleDiagnostic};
 use super::drift::ReadFile;
 use super::limits;
-use super::list::{List, Values};
-use super::local::Override;
+use super::list::{ListFile, ListValues};
+use super::local::RuleOverride;
 use super::marker::is_shipped;
-use super::pattern::Patterns;
+use super::pattern::PatternTable;
 use super::policy::Policy;
 use super::rule::Rule;
-use super::scope::Addresses;
+use super::scope::AddressSet;
 use super::text::SourceFile;
 
 /// State that all files of a rule set share while they are read.
 #[derive(Debug, Default)]
-pub(super) struct Draft {
+pub(super) struct RuleSetDraft {
     /// The rules so far, in the order of files and lines.
     pub(super) rules: Vec<Rule>,
     /// Their patterns.
-    pub(super) patterns: Patterns,
+    pub(super) patterns: PatternTable,
     /// The overrides so far, in the order of files and lines.
-    pub(super) overrides: Vec<Override>,
+    pub(super) overrides: Vec<RuleOverride>,
     /// The policies so far, in the order of files and lines.
     pub(super) policies: Vec<Policy>,
     /// The files of lists.
@@ -58,15 +58,15 @@ const PACK_KEYS: &[&str] = &["profiles", "tags"];
 
 /// Settings of a file for all its rules: `[pack]`.
 #[derive(Debug, Default)]
-struct Pack {
+struct PackSettings {
     /// Profiles of rules that name none themselves.
     profiles: Vec<String>,
     /// Tags of all rules.
     tags: Vec<String>,
 }
 
-impl Pack {
-    fn read(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Self {
+impl PackSettings {
+    fn read(reader: &mut ValueReader<'_>, value: &Spanned<DeValue<'_>>) -> Self {
         let mut pack = Self::default();
         for (key, span, value) in reader.table("pack", value).unwrap_or_default() {
             match key {
@@ -80,17 +80,17 @@ impl Pack {
 }
 
 /// Reads one file into `draft`; faults go to `report`.
-pub(super) fn file(source: &SourceFile, draft: &mut Draft, report: &mut Report) {
+pub(super) fn file(source: &SourceFile, draft: &mut RuleSetDraft, report: &mut DiagnosticCollector) {
     let (text, broken) = syntax::sound(source, report);
     let (document, _) = DeTable::parse_recoverable(&text);
-    let mut reader = Reader { source, report, broken: &broken, rule: None };
-    let mut lists = Lists::default();
-    let mut pack = Pack::default();
+    let mut reader = ValueReader { source, report, broken: &broken, rule: None };
+    let mut lists = DeclaredLists::default();
+    let mut pack = PackSettings::default();
     let entries = value::entries(document.get_ref());
     for (key, span, value) in &entries {
         match *key {
             "lists" => lists.read(&mut reader, value),
-            "pack" => pack = Pack::read(&mut reader, value),
+            "pack" => pack = PackSettings::read(&mut reader, value),
             // Only `rules import` reads products.
             "rule" | "policy" | "override" | "product" => {}
             "marker" if is_shipped(source.text()) => {}
@@ -120,11 +120,11 @@ pub(super) fn file(source: &SourceFile, draft: &mut Draft, report: &mut Report) 
 
 /// Reads every `[[rule]]`; none if a bound is reached.
 fn rules(
-    reader: &mut Reader<'_>,
+    reader: &mut ValueReader<'_>,
     value: &Spanned<DeValue<'_>>,
-    belonging: (&Arc<str>, &Pack),
-    lists: &mut Lists,
-    draft: &mut Draft,
+    belonging: (&Arc<str>, &PackSettings),
+    lists: &mut DeclaredLists,
+    draft: &mut RuleSetDraft,
 ) -> Option<()> {
     let Some(tables) = tables(reader, value, "rule") else { return Some(()) };
     for (index, table) in tables.iter().enumerate() {
@@ -140,11 +140,11 @@ fn rules(
 
 /// Reads every `[[policy]]`; none if a bound is reached.
 fn policies(
-    reader: &mut Reader<'_>,
+    reader: &mut ValueReader<'_>,
     value: &Spanned<DeValue<'_>>,
     file: &Arc<str>,
-    lists: &mut Lists,
-    draft: &mut Draft,
+    lists: &mut DeclaredLists,
+    draft: &mut RuleSetDraft,
 ) -> Option<()> {
     let Some(tables) = tables(reader, value, "policy") else { return Some(()) };
     for (index, table) in tables.iter().enumerate() {
@@ -158,11 +158,11 @@ fn policies(
 
 /// Reads every `[[override]]`, which only local files may hold; none if a bound is reached.
 fn overrides(
-    reader: &mut Reader<'_>,
+    reader: &mut ValueReader<'_>,
     value: &Spanned<DeValue<'_>>,
     file: &Arc<str>,
-    lists: &mut Lists,
-    draft: &mut Draft,
+    lists: &mut DeclaredLists,
+    draft: &mut RuleSetDraft,
 ) -> Option<()> {
     let Some(tables) = tables(reader, value, "override") else { return Some(()) };
     if !reader.source.is_local() {
@@ -179,7 +179,7 @@ fn overrides(
 
 /// Returns the tables of `[[name]]`; reports an error if it is anything else.
 fn tables<'v, 'i>(
-    reader: &mut Reader<'_>,
+    reader: &mut ValueReader<'_>,
     value: &'v Spanned<DeValue<'i>>,
     name: &str,
 ) -> Option<&'v [Spanned<DeValue<'i>>]> {
@@ -193,7 +193,7 @@ fn tables<'v, 'i>(
 
 /// Checks that one more table may be read: none if there are `limit` already, or too many errors.
 fn room(
-    reader: &mut Reader<'_>,
+    reader: &mut ValueReader<'_>,
     table: &Spanned<DeValue<'_>>,
     count: usize,
     (limit, of): (usize, &str),
@@ -206,11 +206,11 @@ fn room(
 }
 
 /// Returns the end of a table's text: the start of the next one, or the end of the file.
-fn end(reader: &Reader<'_>, tables: &[Spanned<DeValue<'_>>], index: usize) -> usize {
+fn end(reader: &ValueReader<'_>, tables: &[Spanned<DeValue<'_>>], index: usize) -> usize {
     tables.get(index + 1).map_or(reader.source.text().len(), |next| next.span().start)
 }
 
-impl Draft {
+impl RuleSetDraft {
     /// Records an id. If it was recorded before, returns the earlier position.
     fn claim(&mut self, id: &str, place: String) -> Option<String> {
         if let Some(before) = self.ids.get(id) {
@@ -223,51 +223,66 @@ impl Draft {
 
 /// The lists that a file names; each is converted on its first use.
 #[derive(Default)]
-pub(super) struct Lists {
-    known: HashMap<String, Named>,
+pub(super) struct DeclaredLists {
+    known: HashMap<String, DeclaredList>,
 }
 
-struct Named {
+struct DeclaredList {
     span: Range<usize>,
-    list: Option<List>,
+    list: Option<ListFile>,
     used: bool,
-    values: Option<Arc<Values>>,
-    addresses: Option<Addresses>,
+    values: Option<Arc<ListValues>>,
+    addresses: Option<AddressSet>,
 }
 
-impl Lists {
+impl DeclaredLists {
     fn files(&self) -> impl Iterator<Item = ReadFile> {
-        self.known.values().filter_map(|named| named.list.as_ref()).map(List::file)
+        self.known.values().filter_map(|named| named.list.as_ref()).map(ListFile::file)
     }
 
     /// Reads the `[lists]` table and the files that it names.
-    fn read(&mut self, reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) {
+    fn read(&mut self, reader: &mut ValueReader<'_>, value: &Spanned<DeValue<'_>>) {
         for (name, span, value) in reader.table("lists", value).unwrap_or_default() {
             let Some(path) = reader.text(name, value) else { continue };
-            let list = List::read(name, &path.value, reader.source);
+            let list = ListFile::read(name, &path.value, reader.source);
             if let Err(reason) = &list {
                 reader.error(&path.span, reason.clone());
             }
-            let named = Named { span, list: list.ok(), used: false, values: None, addresses: None };
+            let named = DeclaredList { span, list: list.ok(), used: false, values: None, addresses: None };
             self.known.insert(name.to_owned(), named);
         }
     }
 
     /// Returns the list `name` as values; reports an unknown name.
-    fn values(&mut self, reader: &mut Reader<'_>, name: &str, span: &Range<usize>) -> Option<Arc<Values>> {
+    fn values(
+        &mut self,
+        reader: &mut ValueReader<'_>,
+        name: &str,
+        span: &Range<usize>,
+    ) -> Option<Arc<ListValues>> {
         let named = self.find(reader, name, span)?;
         let list = named.list.as_ref()?;
         Some(named.values.get_or_insert_with(|| Arc::new(list.values())).clone())
     }
 
     /// Returns the list `name` as networks; reports an unknown name.
-    fn addresses(&mut self, reader: &mut Reader<'_>, name: &str, span: &Range<usize>) -> Option<Addresses> {
+    fn addresses(
+        &mut self,
+        reader: &mut ValueReader<'_>,
+        name: &str,
+        span: &Range<usize>,
+    ) -> Option<AddressSet> {
         let named = self.find(reader, name, span)?;
         let list = named.list.as_ref()?;
         Some(named.addresses.get_or_insert_with(|| list.addresses(reader.report)).clone())
     }
 
-    fn find(&mut self, reader: &mut Reader<'_>, name: &str, span: &Range<usize>) -> Option<&mut Named> {
+    fn find(
+        &mut self,
+        reader: &mut ValueReader<'_>,
+        name: &str,
+        span: &Range<usize>,
+    ) -> Option<&mut DeclaredList> {
         if !self.known.contains_key(name) {
             let message = format!("no list is named `{name}`");
             let nearest = super::suggest::nearest(name, self.known.keys().map(String::as_str));
@@ -282,7 +297,7 @@ impl Lists {
         Some(named)
     }
 
-    fn warn_of_unused(&self, reader: &mut Reader<'_>) {
+    fn warn_of_unused(&self, reader: &mut ValueReader<'_>) {
         let mut unused: Vec<_> = self.known.iter().filter(|(_, named)| !named.used).collect();
         unused.sort_by_key(|(_, named)| named.span.start);
         for (name, named) in unused {
@@ -296,17 +311,27 @@ impl Lists {
 }
 
 /// Returns a diagnostic about a policy that was already read, at its `[[policy]]`.
-pub(super) fn at_policy(policy: &Policy, source: &SourceFile, level: Level, message: String) -> Diagnostic {
+pub(super) fn at_policy(
+    policy: &Policy,
+    source: &SourceFile,
+    level: DiagnosticLevel,
+    message: String,
+) -> RuleDiagnostic {
     let start = source.start_of(policy.place);
-    let mut diagnostic = Diagnostic::at(level, source, &(start..start + "[[policy]]".len()), message);
+    let mut diagnostic = RuleDiagnostic::at(level, source, &(start..start + "[[policy]]".len()), message);
     diagnostic.rule = Some(policy.id.clone());
     diagnostic
 }
 
 /// Returns a diagnostic about a rule that was already read, at its `[[rule]]`.
-pub(super) fn at_rule(rule: &Rule, source: &SourceFile, level: Level, message: String) -> Diagnostic {
+pub(super) fn at_rule(
+    rule: &Rule,
+    source: &SourceFile,
+    level: DiagnosticLevel,
+    message: String,
+) -> RuleDiagnostic {
     let start = source.start_of(rule.place);
-    let mut diagnostic = Diagnostic::at(level, source, &(start..start + "[[rule]]".len()), message);
+    let mut diagnostic = RuleDiagnostic::at(level, source, &(start..start + "[[rule]]".len()), message);
     diagnostic.rule = Some(rule.id.clone());
     diagnostic
 }

@@ -7,13 +7,13 @@ use std::time::Duration;
 use serde_spanned::Spanned;
 use toml::de::DeValue;
 
-use super::super::local::{Exempt, Name, Override};
-use super::super::rule::Mark;
-use super::super::scope::Addresses;
+use super::super::local::{ExemptAddresses, RuleOverride, SpannedName};
+use super::super::rule::PacketMark;
+use super::super::scope::AddressSet;
 use super::rule::{ACTIONS, SEVERITIES};
-use super::value::{Reader, Text};
-use super::{Lists, fields, scope};
-use crate::event::{Action, OverrideFacts, Severity, Timestamp};
+use super::value::{SpannedText, ValueReader};
+use super::{DeclaredLists, fields, scope};
+use crate::event::{OverrideFacts, RuleAction, Severity, Timestamp};
 
 const KEYS: &[&str] = &[
     "rule", "tag", "enabled", "action", "mark", "ban", "severity", "exempt", "until", "owner", "reason",
@@ -22,15 +22,15 @@ const KEYS: &[&str] = &[
 const EXEMPT_KEYS: &[&str] = &["source", "destination"];
 
 #[derive(Default)]
-struct Parts {
-    rules: Vec<Name>,
-    tags: Vec<Name>,
+struct OverrideParts {
+    rules: Vec<SpannedName>,
+    tags: Vec<SpannedName>,
     enabled: Option<bool>,
-    action: Option<(Action, Range<usize>)>,
-    mark: Option<Mark>,
+    action: Option<(RuleAction, Range<usize>)>,
+    mark: Option<PacketMark>,
     ban: Option<Duration>,
     severity: Option<Severity>,
-    exempt: Exempt,
+    exempt: ExemptAddresses,
     until: Option<Timestamp>,
     owner: Option<String>,
     reason: Option<String>,
@@ -39,14 +39,14 @@ struct Parts {
 
 /// Reads one override; none if it has a fault.
 pub(super) fn read(
-    reader: &mut Reader<'_>,
+    reader: &mut ValueReader<'_>,
     table: &Spanned<DeValue<'_>>,
     file: &Arc<str>,
-    lists: &mut Lists,
-) -> Option<Override> {
+    lists: &mut DeclaredLists,
+) -> Option<RuleOverride> {
     let errors = reader.report.errors();
     let entries = reader.table("override", table)?;
-    let mut parts = Parts::default();
+    let mut parts = OverrideParts::default();
     for (key, span, value) in &entries {
         match *key {
             "rule" => parts.rules = names(reader, key, value),
@@ -70,14 +70,26 @@ pub(super) fn read(
         return None;
     }
     let (place, _, _) = reader.source.locate(table.span().start);
-    let Parts { rules, tags, enabled, action, mark, ban, severity, exempt, until, owner, reason, optional } =
-        parts;
+    let OverrideParts {
+        rules,
+        tags,
+        enabled,
+        action,
+        mark,
+        ban,
+        severity,
+        exempt,
+        until,
+        owner,
+        reason,
+        optional,
+    } = parts;
     let facts = OverrideFacts { file: file.to_string(), line: place.line, owner, reason, until };
     let facts = Arc::new(facts);
-    Some(Override { rules, tags, enabled, action, mark, ban, severity, exempt, optional, facts })
+    Some(RuleOverride { rules, tags, enabled, action, mark, ban, severity, exempt, optional, facts })
 }
 
-fn check(reader: &mut Reader<'_>, header: &Range<usize>, given: &[&str], parts: &Parts) {
+fn check(reader: &mut ValueReader<'_>, header: &Range<usize>, given: &[&str], parts: &OverrideParts) {
     if !given.contains(&"rule") && !given.contains(&"tag") {
         let help = "`rule = \"ID\"` (or a list, or `apache-*`), `tag = \"hardening\"`";
         reader.error_with_help(header, "the override does not say what it is about", help);
@@ -87,26 +99,26 @@ fn check(reader: &mut Reader<'_>, header: &Range<usize>, given: &[&str], parts: 
             "`enabled = false`, `action = \"alert\"`, `severity = \"low\"` or `exempt = [\"192.0.2.0/24\"]`";
         reader.error_with_help(header, "the override changes nothing", help);
     }
-    let marks = parts.action.as_ref().is_some_and(|(action, _)| *action == Action::Mark);
+    let marks = parts.action.as_ref().is_some_and(|(action, _)| *action == RuleAction::Mark);
     if given.contains(&"mark") && !marks {
         reader.error(header, "`mark` belongs to `action = \"mark\"`");
     }
-    let bans = parts.action.as_ref().is_some_and(|(action, _)| *action == Action::Ban);
+    let bans = parts.action.as_ref().is_some_and(|(action, _)| *action == RuleAction::Ban);
     if given.contains(&"ban") && !bans {
         reader.error(header, "`ban` belongs to `action = \"ban\"`");
     }
 }
 
-fn names(reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Vec<Name> {
+fn names(reader: &mut ValueReader<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Vec<SpannedName> {
     let texts = fields::lines(reader, key, value);
     if texts.is_empty() {
         reader.error(&value.span(), format!("`{key}` names nothing"));
     }
-    texts.into_iter().map(|Text { value, span }| Name { text: value, span }).collect()
+    texts.into_iter().map(|SpannedText { value, span }| SpannedName { text: value, span }).collect()
 }
 
 /// Reads `2026-12-31`, the last day (UTC) of the override, or `2026-12-31T12:00:00Z`.
-fn until(reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Option<Timestamp> {
+fn until(reader: &mut ValueReader<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Option<Timestamp> {
     let DeValue::Datetime(time) = value.get_ref() else {
         reader.wrong_kind(key, "a date without quotes, such as 2026-12-31 or 2026-12-31T12:00:00Z", value);
         return None;
@@ -127,7 +139,7 @@ fn until(reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Op
     nanos.map(Timestamp::from_nanos)
 }
 
-fn truth(reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Option<bool> {
+fn truth(reader: &mut ValueReader<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Option<bool> {
     match value.get_ref() {
         DeValue::Boolean(truth) => Some(*truth),
         _ => {
@@ -139,11 +151,15 @@ fn truth(reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Op
 
 /// Reads `exempt = ["192.0.2.0/24"]`, for either end of a connection, or each end by itself:
 /// `exempt.source`, `exempt.destination`.
-fn exempt(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>, lists: &mut Lists) -> Exempt {
-    let mut exempt = Exempt::default();
+fn exempt(
+    reader: &mut ValueReader<'_>,
+    value: &Spanned<DeValue<'_>>,
+    lists: &mut DeclaredLists,
+) -> ExemptAddresses {
+    let mut exempt = ExemptAddresses::default();
     let DeValue::Table(_) = value.get_ref() else {
         let either = networks(reader, "exempt", value, lists, &mut exempt.said);
-        return Exempt { source: either.clone(), destination: either, ..exempt };
+        return ExemptAddresses { source: either.clone(), destination: either, ..exempt };
     };
     for (key, span, value) in reader.table("exempt", value).unwrap_or_default() {
         let mut said = Vec::new();
@@ -158,12 +174,12 @@ fn exempt(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>, lists: &mut Lis
 }
 
 fn networks(
-    reader: &mut Reader<'_>,
+    reader: &mut ValueReader<'_>,
     key: &str,
     value: &Spanned<DeValue<'_>>,
-    lists: &mut Lists,
+    lists: &mut DeclaredLists,
     said: &mut Vec<String>,
-) -> Addresses {
+) -> AddressSet {
     said.extend(reader.texts(key, value).into_iter().map(|text| text.value));
     let rule = scope::addresses(reader, key, value, lists);
     if !rule.without.is_empty() {

@@ -7,12 +7,12 @@ use std::time::Duration;
 use serde_spanned::Spanned;
 use toml::de::DeValue;
 
-use super::super::policy::{AllowRule, Allowed, BUDGET, Policy};
-use super::super::scope::Scope;
+use super::super::policy::{AllowRule, BUDGET, Policy, PolicyProtocol};
+use super::super::scope::RuleScope;
 use super::super::suggest;
-use super::value::{Entry, Reader, Text};
-use super::{Draft, Lists, fields, scope};
-use crate::event::Action;
+use super::value::{Entry, SpannedText, ValueReader};
+use super::{DeclaredLists, RuleSetDraft, fields, scope};
+use crate::event::RuleAction;
 
 const KEYS: &[&str] = &[
     "id",
@@ -28,8 +28,8 @@ const KEYS: &[&str] = &[
     "midstream",
 ];
 
-const OTHERWISE: &[(&str, Action)] =
-    &[("drop", Action::Drop), ("reject", Action::Reject), ("alert", Action::Alert)];
+const OTHERWISE: &[(&str, RuleAction)] =
+    &[("drop", RuleAction::Drop), ("reject", RuleAction::Reject), ("alert", RuleAction::Alert)];
 
 const MIDSTREAM: &[(&str, bool)] = &[("pass", false), ("judge", true)];
 
@@ -38,13 +38,13 @@ const BUDGET_LIMIT: u32 = 16 << 20;
 
 /// The parts of a policy that were read so far.
 #[derive(Default)]
-struct Parts {
-    id: Option<Text>,
-    title: Option<Text>,
-    scope: Scope,
-    allow: Vec<Allowed>,
+struct PolicyParts {
+    id: Option<SpannedText>,
+    title: Option<SpannedText>,
+    scope: RuleScope,
+    allow: Vec<PolicyProtocol>,
     allow_rules: Vec<AllowRule>,
-    otherwise: Option<Action>,
+    otherwise: Option<RuleAction>,
     silent_after: Option<Duration>,
     budget: Option<u32>,
     midstream: Option<bool>,
@@ -56,17 +56,17 @@ struct Parts {
 
 /// Reads one policy; none if it has a fault.
 pub(super) fn read(
-    reader: &mut Reader<'_>,
+    reader: &mut ValueReader<'_>,
     table: &Spanned<DeValue<'_>>,
     end: usize,
     file: &Arc<str>,
-    lists: &mut Lists,
-    draft: &mut Draft,
+    lists: &mut DeclaredLists,
+    draft: &mut RuleSetDraft,
 ) -> Option<Policy> {
     let errors = reader.report.errors();
     let entries = reader.table("policy", table)?;
     let whole = reader.is_whole(&(table.span().start..end));
-    let mut parts = Parts::default();
+    let mut parts = PolicyParts::default();
     for entry in &entries {
         parts.read_entry(reader, entry, lists);
     }
@@ -75,7 +75,7 @@ pub(super) fn read(
         let help = "`allow = \"ssh\"`, `allow_rules = [\"ID\"]`, or `allow = []` for nothing at all";
         reader.error_with_help(&table.span(), "the policy does not say what it allows", help);
     }
-    if parts.allow.len() > 1 && parts.allow.contains(&Allowed::Any) {
+    if parts.allow.len() > 1 && parts.allow.contains(&PolicyProtocol::Any) {
         reader.error(&table.span(), "`any` already allows the other entries");
     }
     let (place, _, _) = reader.source.locate(table.span().start);
@@ -89,7 +89,7 @@ pub(super) fn read(
         scope: parts.scope,
         allow: parts.allow,
         allow_rules: parts.allow_rules,
-        otherwise: parts.otherwise.unwrap_or(Action::Drop),
+        otherwise: parts.otherwise.unwrap_or(RuleAction::Drop),
         silent_after: parts.silent_after,
         budget: parts.budget.map_or(BUDGET, u64::from),
         midstream: parts.midstream.unwrap_or_default(),
@@ -100,8 +100,13 @@ pub(super) fn read(
     })
 }
 
-impl Parts {
-    fn read_entry(&mut self, reader: &mut Reader<'_>, (key, span, value): &Entry<'_, '_>, lists: &mut Lists) {
+impl PolicyParts {
+    fn read_entry(
+        &mut self,
+        reader: &mut ValueReader<'_>,
+        (key, span, value): &Entry<'_, '_>,
+        lists: &mut DeclaredLists,
+    ) {
         match *key {
             "id" => self.id = fields::identifier(reader, value),
             "title" => self.title = fields::line(reader, key, value),
@@ -123,7 +128,7 @@ impl Parts {
                 let rules = fields::lines(reader, key, value);
                 self.allow_rules = rules
                     .into_iter()
-                    .map(|Text { value, span }| AllowRule { id: value, index: 0, span })
+                    .map(|SpannedText { value, span }| AllowRule { id: value, index: 0, span })
                     .collect();
             }
             "otherwise" => self.otherwise = reader.name(key, value, OTHERWISE),
@@ -135,7 +140,13 @@ impl Parts {
     }
 
     /// Returns the policy's id. A policy without one is named after its ports.
-    fn claim(&self, reader: &mut Reader<'_>, line: usize, file: &Arc<str>, draft: &mut Draft) -> String {
+    fn claim(
+        &self,
+        reader: &mut ValueReader<'_>,
+        line: usize,
+        file: &Arc<str>,
+        draft: &mut RuleSetDraft,
+    ) -> String {
         if let Some(id) = &self.id {
             let (place, _, _) = reader.source.locate(id.span.start);
             if let Some(before) = draft.claim(&id.value, format!("{file}:{place}")) {
@@ -158,10 +169,10 @@ impl Parts {
 }
 
 /// `"ssh"` or `["ssh", "tls"]`.
-fn allow(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Vec<Allowed> {
+fn allow(reader: &mut ValueReader<'_>, value: &Spanned<DeValue<'_>>) -> Vec<PolicyProtocol> {
     let mut all = Vec::new();
     for text in reader.texts("allow", value) {
-        match Allowed::named(&text.value) {
+        match PolicyProtocol::named(&text.value) {
             Some(allowed) if all.contains(&allowed) => {}
             Some(allowed) => all.push(allowed),
             None => unknown(reader, &text.value, &text.span),
@@ -170,8 +181,8 @@ fn allow(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Vec<Allowed> 
     all
 }
 
-fn unknown(reader: &mut Reader<'_>, name: &str, span: &Range<usize>) {
-    let known = Allowed::names();
+fn unknown(reader: &mut ValueReader<'_>, name: &str, span: &Range<usize>) {
+    let known = PolicyProtocol::names();
     let help = match suggest::nearest(name, known.iter().copied()) {
         Some(nearest) => format!("did you mean `{nearest}`?"),
         None => format!("known protocols: {}", known.join(", ")),

@@ -8,21 +8,21 @@ use serde_spanned::Spanned;
 use toml::de::DeValue;
 
 use super::super::advisory::Advisory;
-use super::super::debian::Fixed;
-use super::super::example::Example;
-use super::super::field::{Field, Sender, header_name};
-use super::super::local::Validity;
-use super::super::pattern::{Patterns, REVISION, VERSION};
+use super::super::debian::FixedPackage;
+use super::super::example::RuleExample;
+use super::super::field::{BannerField, BannerSender, header_name};
+use super::super::local::RuleValidity;
+use super::super::pattern::{PatternTable, REVISION, VERSION};
 use super::super::probe::ProbeRequest;
-use super::super::rule::Count;
-use super::super::rule::{Condition, Mark, Rule, Test};
-use super::super::version::Requirement;
-use super::value::{Entry, Reader, Text};
-use super::{Draft, Lists, Pack, advisory, conditions, fields, scope};
-use crate::event::{Action, Protocol, Severity};
+use super::super::rule::MatchThreshold;
+use super::super::rule::{FieldTest, PacketMark, Rule, RuleCondition};
+use super::super::version::VersionRequirement;
+use super::value::{Entry, SpannedText, ValueReader};
+use super::{DeclaredLists, PackSettings, RuleSetDraft, advisory, conditions, fields, scope};
+use crate::event::{Protocol, RuleAction, Severity};
 
-/// Function that reads a key's value into `Parts`.
-type Take = fn(&mut Parts, &mut Reader<'_>, &Entry<'_, '_>, &mut conditions::Context<'_>);
+/// Function that reads a key's value into `RuleParts`.
+type Take = fn(&mut RuleParts, &mut ValueReader<'_>, &Entry<'_, '_>, &mut conditions::ConditionContext<'_>);
 
 /// Keys that are read first: they decide which fields exist, and name the rule in diagnostics.
 const IDENTITY: &[(&str, Take)] = &[
@@ -86,17 +86,17 @@ const KEYS: &[(&str, Take)] = &[
     }),
 ];
 
-const SENDERS: &[(&str, Sender)] =
-    &[("server", Sender::Server), ("client", Sender::Client), ("either", Sender::Either)];
+const SENDERS: &[(&str, BannerSender)] =
+    &[("server", BannerSender::Server), ("client", BannerSender::Client), ("either", BannerSender::Either)];
 
-pub(super) const ACTIONS: &[(&str, Action)] = &[
-    ("alert", Action::Alert),
-    ("drop", Action::Drop),
-    ("reject", Action::Reject),
-    ("ban", Action::Ban),
-    ("mark", Action::Mark),
-    ("accept", Action::Accept),
-    ("allow", Action::Allow),
+pub(super) const ACTIONS: &[(&str, RuleAction)] = &[
+    ("alert", RuleAction::Alert),
+    ("drop", RuleAction::Drop),
+    ("reject", RuleAction::Reject),
+    ("ban", RuleAction::Ban),
+    ("mark", RuleAction::Mark),
+    ("accept", RuleAction::Accept),
+    ("allow", RuleAction::Allow),
 ];
 
 pub(super) const SEVERITIES: &[(&str, Severity)] = &[
@@ -109,48 +109,48 @@ pub(super) const SEVERITIES: &[(&str, Severity)] = &[
 
 /// The parts of a rule that were read so far: only keys that were given and valid.
 #[derive(Default)]
-struct Parts {
-    id: Option<Text>,
-    title: Option<Text>,
+struct RuleParts {
+    id: Option<SpannedText>,
+    title: Option<SpannedText>,
     protocol: Option<Protocol>,
-    from: Option<Sender>,
-    action: Option<Action>,
-    mark: Option<(Mark, Range<usize>)>,
+    from: Option<BannerSender>,
+    action: Option<RuleAction>,
+    mark: Option<(PacketMark, Range<usize>)>,
     ban: Option<(Duration, Range<usize>)>,
     severity: Option<Severity>,
-    category: Option<Text>,
-    references: Vec<Text>,
+    category: Option<SpannedText>,
+    references: Vec<SpannedText>,
     tags: Option<Vec<String>>,
     profiles: Option<Vec<String>>,
-    certain: Option<Text>,
+    certain: Option<SpannedText>,
     request: Option<(ProbeRequest, Range<usize>)>,
-    all: Vec<Condition>,
-    unless: Vec<Condition>,
+    all: Vec<RuleCondition>,
+    unless: Vec<RuleCondition>,
     absent: Vec<String>,
     present: Vec<String>,
-    version: Option<(Requirement, Range<usize>)>,
-    fixed_in: Vec<(Fixed, Range<usize>)>,
+    version: Option<(VersionRequirement, Range<usize>)>,
+    fixed_in: Vec<(FixedPackage, Range<usize>)>,
     advisory: Option<(Advisory, Range<usize>)>,
-    scope: super::super::scope::Scope,
+    scope: super::super::scope::RuleScope,
     expires_within: Option<(Duration, Range<usize>)>,
-    count: Option<Count>,
-    examples: Vec<Example>,
-    counterexamples: Vec<Example>,
+    count: Option<MatchThreshold>,
+    examples: Vec<RuleExample>,
+    counterexamples: Vec<RuleExample>,
 }
 
 /// Reads one rule; none if it has a fault.
 pub(super) fn read(
-    reader: &mut Reader<'_>,
+    reader: &mut ValueReader<'_>,
     table: &Spanned<DeValue<'_>>,
     end: usize,
-    (file, pack): (&Arc<str>, &Pack),
-    lists: &mut Lists,
-    draft: &mut Draft,
+    (file, pack): (&Arc<str>, &PackSettings),
+    lists: &mut DeclaredLists,
+    draft: &mut RuleSetDraft,
 ) -> Option<Rule> {
     let errors = reader.report.errors();
     let entries = reader.table("rule", table)?;
     let whole = reader.is_whole(&(table.span().start..end));
-    let mut parts = Parts::default();
+    let mut parts = RuleParts::default();
     // The id comes first, so that all later diagnostics name the rule. The other keys of `IDENTITY`
     // decide which fields exist.
     for entry in &entries {
@@ -168,7 +168,7 @@ pub(super) fn read(
     if !given.contains(&"from") {
         // Without a known protocol, neither side is known to speak first.
         let either = parts.protocol == Some(Protocol::Other);
-        parts.from = Some(if either { Sender::Either } else { Sender::Server });
+        parts.from = Some(if either { BannerSender::Either } else { BannerSender::Server });
     }
     let known = || IDENTITY.iter().chain(KEYS).map(|(known, _)| *known);
     for entry in &entries {
@@ -185,24 +185,29 @@ pub(super) fn read(
     parts.finish(reader, &table.span(), (file, pack), draft.rules.len())
 }
 
-impl Parts {
+impl RuleParts {
     /// Reads a value if its key is in the table.
     fn read_entry(
         &mut self,
         table: &[(&str, Take)],
-        reader: &mut Reader<'_>,
+        reader: &mut ValueReader<'_>,
         entry: &Entry<'_, '_>,
-        lists: &mut Lists,
-        patterns: &mut Patterns,
+        lists: &mut DeclaredLists,
+        patterns: &mut PatternTable,
     ) {
         let sender = self.from;
-        let mut context = conditions::Context { protocol: self.protocol, sender, lists, patterns };
+        let mut context = conditions::ConditionContext { protocol: self.protocol, sender, lists, patterns };
         if let Some((_, take)) = table.iter().find(|(known, _)| *known == entry.0) {
             take(self, reader, entry, &mut context);
         }
     }
 
-    fn header_names(&self, reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Vec<String> {
+    fn header_names(
+        &self,
+        reader: &mut ValueReader<'_>,
+        key: &str,
+        value: &Spanned<DeValue<'_>>,
+    ) -> Vec<String> {
         if let Some(other) = self.protocol.filter(|protocol| *protocol != Protocol::Http) {
             let message = format!("`{key}` is about HTTP header fields; {} has none", other.title());
             reader.error(&value.span(), message);
@@ -220,22 +225,22 @@ impl Parts {
 
     fn read_examples(
         &self,
-        reader: &mut Reader<'_>,
+        reader: &mut ValueReader<'_>,
         key: &str,
         value: &Spanned<DeValue<'_>>,
-    ) -> Vec<Example> {
+    ) -> Vec<RuleExample> {
         let Some(protocol) = self.protocol else { return Vec::new() };
-        super::examples::read(reader, key, value, protocol, self.from.unwrap_or(Sender::Server))
+        super::examples::read(reader, key, value, protocol, self.from.unwrap_or(BannerSender::Server))
     }
 
     /// Checks keys against each other.
     fn check(
         &self,
-        reader: &mut Reader<'_>,
+        reader: &mut ValueReader<'_>,
         header: &Range<usize>,
         given: &[&str],
         whole: bool,
-        patterns: &Patterns,
+        patterns: &PatternTable,
     ) {
         if whole {
             for key in ["id", "protocol", "action"].iter().filter(|key| !given.contains(key)) {
@@ -248,12 +253,13 @@ impl Parts {
                 reader.error_with_help(header, message, help);
             }
         }
-        if let (Some(about @ Protocol::Greeting(_)), Some(Sender::Client)) = (self.protocol, self.from) {
+        if let (Some(about @ Protocol::Greeting(_)), Some(BannerSender::Client)) = (self.protocol, self.from)
+        {
             let message = format!("only a server greets: {} has no `from = \"client\"`", about.title());
             reader.error(header, message);
         }
         if let Some((_, span)) = &self.expires_within
-            && (self.protocol != Some(Protocol::Tls) || self.from != Some(Sender::Server))
+            && (self.protocol != Some(Protocol::Tls) || self.from != Some(BannerSender::Server))
         {
             reader.error(span, "`expires_within` is about the certificate of a TLS server");
         }
@@ -262,36 +268,36 @@ impl Parts {
         self.check_versions(reader, patterns);
     }
 
-    fn check_action(&self, reader: &mut Reader<'_>, header: &Range<usize>, given: &[&str]) {
+    fn check_action(&self, reader: &mut ValueReader<'_>, header: &Range<usize>, given: &[&str]) {
         match (self.action, &self.mark) {
-            (Some(Action::Mark), None) if !given.contains(&"mark") => {
+            (Some(RuleAction::Mark), None) if !given.contains(&"mark") => {
                 let help = "for instance `mark = \"0x1/0xff\"`";
                 reader.error_with_help(header, "the action `mark` needs the value to set: `mark`", help);
             }
-            (Some(action), Some((_, span))) if action != Action::Mark => {
+            (Some(action), Some((_, span))) if action != RuleAction::Mark => {
                 reader
                     .error(span, format!("`mark` belongs to the action `mark`, not to `{}`", action.name()));
             }
             _ => {}
         }
         if let (Some(action), Some((_, span))) = (self.action, &self.ban)
-            && action != Action::Ban
+            && action != RuleAction::Ban
         {
             reader.error(span, format!("`ban` belongs to the action `ban`, not to `{}`", action.name()));
         }
     }
 
-    fn check_request(&self, reader: &mut Reader<'_>) {
+    fn check_request(&self, reader: &mut ValueReader<'_>) {
         let Some((_, span)) = &self.request else { return };
         if let Some(other) = self.protocol.filter(|protocol| *protocol != Protocol::Http) {
             let message = format!("`request` is what a scan asks an HTTP server; {} has none", other.title());
             reader.error(span, message);
-        } else if self.from.is_some_and(|sender| sender != Sender::Server) {
+        } else if self.from.is_some_and(|sender| sender != BannerSender::Server) {
             reader.error(span, "`request` belongs to rules about the server's answer: `from = \"server\"`");
         }
     }
 
-    fn check_versions(&self, reader: &mut Reader<'_>, patterns: &Patterns) {
+    fn check_versions(&self, reader: &mut ValueReader<'_>, patterns: &PatternTable) {
         // A faulty `match` does not show what it would have captured.
         if self.all.is_empty() && reader.report.errors() > 0 {
             return;
@@ -324,7 +330,7 @@ impl Parts {
                 reader.error_with_help(span, "no pattern captures the banner's version", help);
             }
             if let Some(action) =
-                self.action.filter(|action| matches!(action, Action::Accept | Action::Allow))
+                self.action.filter(|action| matches!(action, RuleAction::Accept | RuleAction::Allow))
             {
                 let message = format!("an advisory finds weaknesses: `{}` does not fit", action.name());
                 reader.error(span, message);
@@ -350,16 +356,16 @@ impl Parts {
 
     fn finish(
         self,
-        reader: &Reader<'_>,
+        reader: &ValueReader<'_>,
         header: &Range<usize>,
-        (file, pack): (&Arc<str>, &Pack),
+        (file, pack): (&Arc<str>, &PackSettings),
         index: usize,
     ) -> Option<Rule> {
         let id = self.id?.value;
         let (place, _, _) = reader.source.locate(header.start);
         let fields = || self.all.iter().chain(&self.unless).map(|condition| &condition.field);
-        let later = self.expires_within.is_some() || fields().any(Field::comes_later);
-        let fingerprint = fields().any(Field::is_fingerprint);
+        let later = self.expires_within.is_some() || fields().any(BannerField::comes_later);
+        let fingerprint = fields().any(BannerField::is_fingerprint);
         Some(Rule {
             later,
             fingerprint,
@@ -367,7 +373,7 @@ impl Parts {
             title: self.title.map_or_else(|| id.clone(), |title| title.value),
             id,
             protocol: self.protocol?,
-            from: self.from.unwrap_or(Sender::Server),
+            from: self.from.unwrap_or(BannerSender::Server),
             action: self.action?,
             mark: self.mark.map(|(mark, _)| mark),
             ban: self.ban.map(|(ban, _)| ban),
@@ -380,7 +386,7 @@ impl Parts {
             off: None,
             changes: Vec::new(),
             weakened_by: None,
-            validity: Validity::default(),
+            validity: RuleValidity::default(),
             request: self.request.map(|(request, _)| request),
             all: self.all,
             unless: self.unless,
@@ -402,12 +408,12 @@ impl Parts {
 }
 
 /// True if a pattern of `match` has the named group.
-fn captures(conditions: &[Condition], patterns: &Patterns, group: &str) -> bool {
+fn captures(conditions: &[RuleCondition], patterns: &PatternTable, group: &str) -> bool {
     conditions.iter().any(|condition| match &condition.test {
-        Test::Patterns(ids) => {
+        FieldTest::Patterns(ids) => {
             ids.iter().any(|id| patterns.get(*id).is_some_and(|pattern| pattern.has_group(group)))
         }
-        Test::Values(_) => false,
+        FieldTest::Values(_) => false,
     })
 }
 

@@ -3,18 +3,18 @@
 use serde_spanned::Spanned;
 use toml::de::DeValue;
 
-use super::super::scope::{self, AddressRule, Addresses, PortRule};
-use super::Lists;
-use super::value::{Reader, Text};
+use super::super::scope::{self, AddressRule, AddressSet, PortRule};
+use super::DeclaredLists;
+use super::value::{SpannedText, ValueReader};
 
 /// Reads networks, addresses and `@lists`; `!` negates an entry.
 pub(super) fn addresses(
-    reader: &mut Reader<'_>,
+    reader: &mut ValueReader<'_>,
     key: &str,
     value: &Spanned<DeValue<'_>>,
-    lists: &mut Lists,
+    lists: &mut DeclaredLists,
 ) -> AddressRule {
-    let (mut within, mut without) = (Gathered::default(), Gathered::default());
+    let (mut within, mut without) = (GatheredAddresses::default(), GatheredAddresses::default());
     refuse_none(reader, key, value);
     for text in reader.texts(key, value) {
         let trimmed = text.value.trim();
@@ -29,7 +29,7 @@ pub(super) fn addresses(
 
 /// Refuses an empty list: it looks as if it matched nothing, but without entries it would match
 /// everything.
-fn refuse_none(reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<'_>>) {
+fn refuse_none(reader: &mut ValueReader<'_>, key: &str, value: &Spanned<DeValue<'_>>) {
     if matches!(value.get_ref(), DeValue::Array(values) if values.is_empty()) {
         let message = format!("`{key}` is an empty list");
         reader.error_with_help(&value.span(), message, "leave it out to match everything");
@@ -38,14 +38,20 @@ fn refuse_none(reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<'_>>)
 
 /// The addresses with one sign, as they are collected.
 #[derive(Default)]
-struct Gathered {
+struct GatheredAddresses {
     networks: Vec<ipnet::IpNet>,
-    lists: Vec<Addresses>,
+    lists: Vec<AddressSet>,
     any: bool,
 }
 
-impl Gathered {
-    fn add(&mut self, reader: &mut Reader<'_>, entry: &str, text: &Text, lists: &mut Lists) {
+impl GatheredAddresses {
+    fn add(
+        &mut self,
+        reader: &mut ValueReader<'_>,
+        entry: &str,
+        text: &SpannedText,
+        lists: &mut DeclaredLists,
+    ) {
         self.any = true;
         if let Some(name) = entry.strip_prefix('@') {
             self.lists.extend(lists.addresses(reader, name, &text.span));
@@ -61,14 +67,14 @@ impl Gathered {
         }
     }
 
-    fn finish(self) -> Addresses {
-        let own = Addresses::new(self.networks);
-        self.lists.into_iter().fold(own, Addresses::union)
+    fn finish(self) -> AddressSet {
+        let own = AddressSet::new(self.networks);
+        self.lists.into_iter().fold(own, AddressSet::union)
     }
 }
 
 /// Reads port numbers and ranges; `!` negates an entry.
-pub(super) fn ports(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> PortRule {
+pub(super) fn ports(reader: &mut ValueReader<'_>, value: &Spanned<DeValue<'_>>) -> PortRule {
     let mut rule = PortRule::default();
     refuse_none(reader, "port", value);
     let values = match value.get_ref() {

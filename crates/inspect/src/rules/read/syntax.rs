@@ -9,18 +9,21 @@ use std::ops::Range;
 
 use toml::de::{DeTable, Error};
 
-use super::super::diagnostic::{Diagnostic, Level, Report};
+use super::super::diagnostic::{DiagnosticCollector, DiagnosticLevel, RuleDiagnostic};
 use super::super::limits;
 use super::super::nesting;
 use super::super::text::SourceFile;
 
 /// Returns the text without invalid lines, and the lines (counted from 0) that were removed.
-pub(super) fn sound<'s>(source: &'s SourceFile, report: &mut Report) -> (Cow<'s, str>, Vec<Range<usize>>) {
+pub(super) fn sound<'s>(
+    source: &'s SourceFile,
+    report: &mut DiagnosticCollector,
+) -> (Cow<'s, str>, Vec<Range<usize>>) {
     let text = source.text();
     if nesting::too_deep(text).is_none() && DeTable::parse(text).is_ok() {
         return (Cow::Borrowed(text), Vec::new());
     }
-    let mut damage = Damage { source, report, broken: Vec::new() };
+    let mut damage = SyntaxRepair { source, report, broken: Vec::new() };
     let mut sound = String::with_capacity(text.len());
     for table in tables(text) {
         if damage.report.is_full() {
@@ -57,13 +60,13 @@ fn tables(text: &str) -> Vec<Range<usize>> {
 /// Number of attempts to parse a table, each without the lines that were at fault before.
 const ATTEMPTS: usize = 8;
 
-struct Damage<'a, 's> {
+struct SyntaxRepair<'a, 's> {
     source: &'s SourceFile,
-    report: &'a mut Report,
+    report: &'a mut DiagnosticCollector,
     broken: Vec<Range<usize>>,
 }
 
-impl Damage<'_, '_> {
+impl SyntaxRepair<'_, '_> {
     /// Returns the table at byte `start` of the file without invalid lines. It reports only faults
     /// of the first attempt: later ones may be consequences of removed lines.
     fn repair<'t>(&mut self, table: &'t str, start: usize) -> Cow<'t, str> {
@@ -116,7 +119,7 @@ impl Damage<'_, '_> {
             return;
         }
         self.broken.push(lines);
-        self.report.push(Diagnostic::at(Level::Error, self.source, span, message));
+        self.report.push(RuleDiagnostic::at(DiagnosticLevel::Error, self.source, span, message));
     }
 }
 
@@ -143,7 +146,7 @@ mod tests {
 
     fn faults(text: &str) -> (String, Vec<String>) {
         let source = SourceFile::new("a.toml", text);
-        let mut report = Report::default();
+        let mut report = DiagnosticCollector::default();
         let (sound, _) = sound(&source, &mut report);
         let found = report.finish().err().map(|error| error.diagnostics).unwrap_or_default();
         let places = found.iter().filter_map(|one| one.place).map(|place| place.to_string()).collect();

@@ -3,13 +3,15 @@
 use serde_spanned::Spanned;
 use toml::de::DeValue;
 
-use super::super::example::Content;
-use super::super::field::Sender;
+use super::super::example::ExampleContent;
+use super::super::field::BannerSender;
 use super::examples::hexadecimal;
-use super::value::{Entry, Reader, Text};
-use crate::banner::tls::{self, Answer, CLIENT_HELLO, Piece, Records, SERVER_HELLO};
-use crate::event::{Certificate, ProductFacts, TlsAlert, TlsClient, TlsFacts, TlsServer};
-use crate::terms::{AlertCode, CipherSuite, QuicVersion, Side, TlsVersion, Transport, Verification};
+use super::value::{Entry, SpannedText, ValueReader};
+use crate::banner::tls::{self, CLIENT_HELLO, RecordPiece, RecordReader, SERVER_HELLO, ServerHelloAnswer};
+use crate::event::{CertificateFacts, ProductFacts, TlsAlert, TlsClient, TlsFacts, TlsServer};
+use crate::terms::{
+    AlertCode, CertificateVerification, CipherSuite, QuicVersion, Side, TlsVersion, TransportProtocol,
+};
 
 const KEYS: &[&str] =
     &["sni", "alpn", "version", "cipher", "ja3", "ja4", "ja3s", "ech", "transport", "alert", "hex"];
@@ -33,18 +35,18 @@ const CERTIFIED: &[&str] = &[
 /// Reads `{ sni = "example.org", alpn = ["h2"] }`, `{ version = "TLSv1", cipher =
 /// "TLS_RSA_WITH_RC4_128_MD5" }`, or `{ hex = "16 03 01 …" }` for the records of a hello.
 pub(super) fn example(
-    reader: &mut Reader<'_>,
+    reader: &mut ValueReader<'_>,
     entries: &[Entry<'_, '_>],
-    from: Sender,
-) -> (Content, Option<ProductFacts>) {
+    from: BannerSender,
+) -> (ExampleContent, Option<ProductFacts>) {
     let known = || KEYS.iter().chain(CERTIFIED);
     let of_server = entries.iter().any(|(key, _, _)| *key == "ja3s" || CERTIFIED.contains(key));
     let side = match from {
-        Sender::Server => Side::Server,
-        Sender::Either if of_server => Side::Server,
-        Sender::Client | Sender::Either => Side::Client,
+        BannerSender::Server => Side::Server,
+        BannerSender::Either if of_server => Side::Server,
+        BannerSender::Client | BannerSender::Either => Side::Client,
     };
-    let mut parts = Parts::new(side);
+    let mut parts = TlsExampleParts::new(side);
     for (key, span, value) in entries {
         if known().any(|known| known == key) {
             parts.read(reader, key, value);
@@ -52,22 +54,22 @@ pub(super) fn example(
             reader.unknown_key(span, key, "an example", known().copied());
         }
     }
-    (Content::Tls { from: side, facts: Box::new(parts.facts()) }, None)
+    (ExampleContent::Tls { from: side, facts: Box::new(parts.facts()) }, None)
 }
 
 /// The parts of an example that were read so far.
-struct Parts {
+struct TlsExampleParts {
     side: Side,
     client: TlsClient,
     server: TlsServer,
     alert: Option<TlsAlert>,
-    verification: Vec<Verification>,
+    verification: Vec<CertificateVerification>,
     quic: Option<QuicVersion>,
     /// True if there is more than an alert.
     hello: bool,
 }
 
-impl Parts {
+impl TlsExampleParts {
     fn new(side: Side) -> Self {
         let (client, server) = (TlsClient::default(), TlsServer::default());
         Self { side, client, server, alert: None, verification: Vec::new(), quic: None, hello: false }
@@ -85,7 +87,7 @@ impl Parts {
         }
     }
 
-    fn read(&mut self, reader: &mut Reader<'_>, key: &str, value: &Spanned<DeValue<'_>>) {
+    fn read(&mut self, reader: &mut ValueReader<'_>, key: &str, value: &Spanned<DeValue<'_>>) {
         self.hello |= key != "alert";
         for text in reader.texts(key, value) {
             if let Err(message) = self.take(key, &text) {
@@ -94,7 +96,7 @@ impl Parts {
         }
     }
 
-    fn take(&mut self, key: &str, Text { value, .. }: &Text) -> Result<(), String> {
+    fn take(&mut self, key: &str, SpannedText { value, .. }: &SpannedText) -> Result<(), String> {
         match key {
             "sni" => self.client.names.push(value.clone()),
             "alpn" => {
@@ -117,8 +119,8 @@ impl Parts {
             "ja4" => self.client.ja4.clone_from(value),
             "ja3s" => self.server.ja3s.hash.clone_from(value),
             "verification" => {
-                let names = || Verification::names().collect::<Vec<_>>().join(", ");
-                let told = Verification::named(value);
+                let names = || CertificateVerification::names().collect::<Vec<_>>().join(", ");
+                let told = CertificateVerification::named(value);
                 self.verification.push(told.ok_or_else(|| format!("`{value}` is none of {}", names()))?);
             }
             key if CERTIFIED.contains(&key) => self.certify(key, value)?,
@@ -141,7 +143,7 @@ impl Parts {
     /// Sets a field of the certificate.
     fn certify(&mut self, key: &str, value: &str) -> Result<(), String> {
         if self.server.certificates.is_empty() {
-            self.server.certificates.push(Certificate::default());
+            self.server.certificates.push(CertificateFacts::default());
         }
         let Some(certificate) = self.server.certificates.first_mut() else { return Ok(()) };
         let text = match key {
@@ -176,14 +178,14 @@ impl Parts {
     fn take_records(&mut self, text: &str) -> Result<(), String> {
         let octets = hexadecimal(text).ok_or("`hex` must be bytes of two hexadecimal digits each")?;
         let no_hello = || format!("`hex` is no whole hello of a {}", self.side.name());
-        let mut records = Records::default();
+        let mut records = RecordReader::default();
         match (records.next(&octets), self.side) {
-            (Piece::Message(CLIENT_HELLO, body), Side::Client) => {
-                self.client = tls::client(body, Transport::Tcp).ok_or_else(no_hello)?;
+            (RecordPiece::Message(CLIENT_HELLO, body), Side::Client) => {
+                self.client = tls::client(body, TransportProtocol::Tcp).ok_or_else(no_hello)?;
             }
-            (Piece::Message(SERVER_HELLO, body), Side::Server) => match tls::server(body) {
-                Some(Answer::Hello(server)) => self.server = server,
-                Some(Answer::Retry) | None => return Err(no_hello()),
+            (RecordPiece::Message(SERVER_HELLO, body), Side::Server) => match tls::server(body) {
+                Some(ServerHelloAnswer::Hello(server)) => self.server = server,
+                Some(ServerHelloAnswer::Retry) | None => return Err(no_hello()),
             },
             _ => return Err(no_hello()),
         }

@@ -5,14 +5,14 @@ use std::ops::Range;
 use serde_spanned::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::super::diagnostic::{Diagnostic, Level, Report};
+use super::super::diagnostic::{DiagnosticCollector, DiagnosticLevel, RuleDiagnostic};
 use super::super::suggest;
 use super::super::text::SourceFile;
 
 /// The file that is read, and its diagnostics.
-pub(super) struct Reader<'a> {
+pub(super) struct ValueReader<'a> {
     pub(super) source: &'a SourceFile,
-    pub(super) report: &'a mut Report,
+    pub(super) report: &'a mut DiagnosticCollector,
     /// Lines with invalid TOML: further faults in them are consequences.
     pub(super) broken: &'a [Range<usize>],
     /// Id of the rule that is being read.
@@ -24,7 +24,7 @@ pub(super) type Entry<'t, 'i> = (&'t str, Range<usize>, &'t Spanned<DeValue<'i>>
 
 /// A text of the file with its position.
 #[derive(Debug, Clone)]
-pub(super) struct Text {
+pub(super) struct SpannedText {
     pub(super) value: String,
     pub(super) span: Range<usize>,
 }
@@ -50,10 +50,10 @@ pub(super) fn kind(value: &DeValue<'_>) -> &'static str {
     }
 }
 
-impl Reader<'_> {
+impl ValueReader<'_> {
     /// Reports an error.
     pub(super) fn error(&mut self, span: &Range<usize>, message: impl Into<String>) {
-        let diagnostic = Diagnostic::at(Level::Error, self.source, span, message);
+        let diagnostic = RuleDiagnostic::at(DiagnosticLevel::Error, self.source, span, message);
         self.push(span, diagnostic);
     }
 
@@ -64,13 +64,15 @@ impl Reader<'_> {
         message: impl Into<String>,
         help: impl Into<String>,
     ) {
-        let diagnostic = Diagnostic::at(Level::Error, self.source, span, message).with_help(help);
+        let diagnostic =
+            RuleDiagnostic::at(DiagnosticLevel::Error, self.source, span, message).with_help(help);
         self.push(span, diagnostic);
     }
 
     /// Reports a warning and how to fix it.
     pub(super) fn warn(&mut self, span: &Range<usize>, message: impl Into<String>, help: impl Into<String>) {
-        let diagnostic = Diagnostic::at(Level::Warning, self.source, span, message).with_help(help);
+        let diagnostic =
+            RuleDiagnostic::at(DiagnosticLevel::Warning, self.source, span, message).with_help(help);
         self.push(span, diagnostic);
     }
 
@@ -80,7 +82,7 @@ impl Reader<'_> {
         !self.broken.iter().any(|broken| broken.start < lines.end && lines.start < broken.end)
     }
 
-    fn push(&mut self, span: &Range<usize>, mut diagnostic: Diagnostic) {
+    fn push(&mut self, span: &Range<usize>, mut diagnostic: RuleDiagnostic) {
         let lines = self.source.lines(span);
         if self.broken.iter().any(|broken| broken.start < lines.end && lines.start < broken.end) {
             return;
@@ -114,9 +116,9 @@ impl Reader<'_> {
     }
 
     /// Returns the value as a string.
-    pub(super) fn text(&mut self, key: &str, value: &Spanned<DeValue<'_>>) -> Option<Text> {
+    pub(super) fn text(&mut self, key: &str, value: &Spanned<DeValue<'_>>) -> Option<SpannedText> {
         match value.get_ref() {
-            DeValue::String(text) => Some(Text { value: text.to_string(), span: value.span() }),
+            DeValue::String(text) => Some(SpannedText { value: text.to_string(), span: value.span() }),
             _ => {
                 self.wrong_kind(key, "a string", value);
                 None
@@ -125,9 +127,9 @@ impl Reader<'_> {
     }
 
     /// Returns the value as strings: one, or a list of them.
-    pub(super) fn texts(&mut self, key: &str, value: &Spanned<DeValue<'_>>) -> Vec<Text> {
+    pub(super) fn texts(&mut self, key: &str, value: &Spanned<DeValue<'_>>) -> Vec<SpannedText> {
         match value.get_ref() {
-            DeValue::String(text) => vec![Text { value: text.to_string(), span: value.span() }],
+            DeValue::String(text) => vec![SpannedText { value: text.to_string(), span: value.span() }],
             DeValue::Array(values) => {
                 let name = format!("{key}[…]");
                 values.iter().filter_map(|value| self.text(&name, value)).collect()
@@ -200,7 +202,7 @@ impl Reader<'_> {
 
     /// Returns the position in the file of the bytes `inner` of a string value. If the string has
     /// escapes there, it returns the whole value.
-    pub(super) fn within(&self, text: &Text, inner: &Range<usize>) -> Range<usize> {
+    pub(super) fn within(&self, text: &SpannedText, inner: &Range<usize>) -> Range<usize> {
         let raw = self.source.text().get(text.span.clone()).unwrap_or_default();
         let mut start = 0;
         for quotes in ["'''", "\"\"\"", "'", "\""] {

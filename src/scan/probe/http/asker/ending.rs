@@ -1,7 +1,9 @@
 //! Connections that end with unanswered requests: retries, suspicions, and the decision to give up on a host.
 
-use super::super::plan::Plan;
-use super::{ATTEMPTS, Asker, Behind, Ended, Line, Manner, PARTS};
+use super::super::plan::RequestPlan;
+use super::{
+    ATTEMPTS, AfterResponse, ConnectionRequests, PARTS, PrematureEnd, RequestMode, RequestScheduler,
+};
 
 /// Number of single-request connections without a response after which a host that never answered is given
 /// up.
@@ -18,10 +20,10 @@ const DOUBTS: u8 = 3;
 /// Number of responses after which pipelining is tried again on a server that seemed limited.
 const TRIAL: u16 = 16;
 
-impl Asker {
+impl RequestScheduler {
     /// Handles a 408 that a server sent before it read the front request of a connection. The request is
     /// still unanswered, and the connection is at its end.
-    pub(in super::super) fn excuse(&mut self, line: &mut Line) {
+    pub(in super::super) fn excuse(&mut self, line: &mut ConnectionRequests) {
         if let Some(front) = line.front() {
             self.records.change(front, |record| record.troubles += 1);
         }
@@ -30,14 +32,14 @@ impl Asker {
 
     /// Handles an error that ended a connection with several unanswered requests: it may belong to any of
     /// them.
-    pub(in super::super) fn doubt(&mut self, line: &mut Line, behind: Behind) {
+    pub(in super::super) fn doubt(&mut self, line: &mut ConnectionRequests, behind: AfterResponse) {
         let Some(front) = line.front() else { return };
         self.records.change(front, |record| record.doubted = true);
         self.doubts = self.doubts.saturating_add(1);
         self.proven = 0;
         match behind {
-            Behind::Nothing => self.manner = Manner::OneEach,
-            _ if self.doubts > DOUBTS => self.suspect(Manner::OneEach),
+            AfterResponse::Nothing => self.manner = RequestMode::OneEach,
+            _ if self.doubts > DOUBTS => self.suspect(RequestMode::OneEach),
             _ => {
                 self.back_offs += 1;
                 self.halve(line.asked);
@@ -48,18 +50,24 @@ impl Asker {
 
     /// Handles the end of a connection: its unanswered requests are retried or given up. Returns true if its
     /// front request is given up.
-    pub(in super::super) fn end(&mut self, line: &mut Line, plan: &Plan, how: Ended) -> bool {
-        let Line { in_flight: unanswered, asked, answered, last, doubted, .. } = std::mem::take(line);
+    pub(in super::super) fn end(
+        &mut self,
+        line: &mut ConnectionRequests,
+        plan: &RequestPlan,
+        how: PrematureEnd,
+    ) -> bool {
+        let ConnectionRequests { in_flight: unanswered, asked, answered, last, doubted, .. } =
+            std::mem::take(line);
         let Some(front) = unanswered.front().copied() else { return false };
         self.busy = self.busy.saturating_sub(1);
         // A request is cut short only once.
         let how = match how {
-            Ended::Hurried if self.records.get(front).hurried => Ended::Stalled,
+            PrematureEnd::Hurried if self.records.get(front).hurried => PrematureEnd::Stalled,
             how => how,
         };
-        let pardoned = how == Ended::Stalled && self.pardons > 0;
+        let pardoned = how == PrematureEnd::Stalled && self.pardons > 0;
         self.pardons -= u8::from(pardoned);
-        if answered == 0 && how != Ended::Hurried && !pardoned && !doubted {
+        if answered == 0 && how != PrematureEnd::Hurried && !pardoned && !doubted {
             self.strikes = self.strikes.saturating_add(1);
             self.lone_strikes += usize::from(asked == 1);
         }
@@ -68,7 +76,7 @@ impl Asker {
         if !last {
             self.back_off(asked, answered, how);
             record = self.records.change(front, |record| match how {
-                Ended::Closed | Ended::Stalled if !pardoned => record.troubles += 1,
+                PrematureEnd::Closed | PrematureEnd::Stalled if !pardoned => record.troubles += 1,
                 _ => record.hurried = true,
             });
         }
@@ -93,9 +101,9 @@ impl Asker {
     ///
     /// A host that never answered gets another chance only if the pipeline may be the cause. If it closes
     /// connections, which is cheap, it also gets one if the path may be the cause.
-    fn is_hopeless(&self, asked: u16, how: Ended) -> bool {
+    fn is_hopeless(&self, asked: u16, how: PrematureEnd) -> bool {
         if self.answered == 0 {
-            let alone = asked == 1 && (self.total == 1 || how == Ended::Stalled);
+            let alone = asked == 1 && (self.total == 1 || how == PrematureEnd::Stalled);
             return alone || self.lone_strikes >= STRIKES || self.strikes >= LAST_STRIKES;
         }
         let tried =
@@ -104,23 +112,25 @@ impl Asker {
     }
 
     /// Adapts to an unannounced end or stall after `answered` responses to `asked` requests.
-    fn back_off(&mut self, asked: u16, answered: u16, how: Ended) {
+    fn back_off(&mut self, asked: u16, answered: u16, how: PrematureEnd) {
         self.proven = 0;
-        if how == Ended::Hurried {
+        if how == PrematureEnd::Hurried {
             self.pardons = self.pardons.saturating_add(1);
         }
         match (self.manner, answered, how) {
-            (Manner::Pipelined, 0, _) if asked > 1 => {
+            (RequestMode::Pipelined, 0, _) if asked > 1 => {
                 self.back_offs += 1;
                 self.depth = PARTS;
             }
             // One request without a response says nothing about pipelining.
             (_, 0, _) => {}
-            (Manner::Pipelined, 1, Ended::Stalled | Ended::Hurried) => self.suspect(Manner::InTurn),
-            (_, 1, _) => self.suspect(Manner::OneEach),
-            (_, _, Ended::Closed) if self.lapse == Some(answered) => self.per_connection = answered,
+            (RequestMode::Pipelined, 1, PrematureEnd::Stalled | PrematureEnd::Hurried) => {
+                self.suspect(RequestMode::InTurn)
+            }
+            (_, 1, _) => self.suspect(RequestMode::OneEach),
+            (_, _, PrematureEnd::Closed) if self.lapse == Some(answered) => self.per_connection = answered,
             _ => {
-                self.lapse = (how == Ended::Closed).then_some(answered);
+                self.lapse = (how == PrematureEnd::Closed).then_some(answered);
                 self.back_offs += 1;
                 self.halve(asked);
             }
@@ -128,7 +138,7 @@ impl Asker {
     }
 
     /// Limits the server to `manner`, since it seems unable to do more.
-    fn suspect(&mut self, manner: Manner) {
+    fn suspect(&mut self, manner: RequestMode) {
         self.unable += 1;
         self.back_offs += 1;
         self.manner = manner;
@@ -136,7 +146,7 @@ impl Asker {
     }
 
     /// Handles a failed connect: its requests go to fewer other connections.
-    pub(in super::super) fn put_back(&mut self, line: &mut Line) {
+    pub(in super::super) fn put_back(&mut self, line: &mut ConnectionRequests) {
         for number in std::mem::take(line).in_flight.into_iter().rev() {
             self.again.push_front(number);
         }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 /// Expected data after a response on its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum Behind {
+pub(in super::super) enum AfterResponse {
     /// Possibly another response.
     Another,
     /// No data, as after every response of this server: it announced the close.
@@ -15,7 +15,7 @@ pub(in super::super) enum Behind {
 
 /// End of a connection with unanswered requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum Ended {
+pub(in super::super) enum PrematureEnd {
     /// The server closed it, or the probe closed it for invalid data.
     Closed,
     /// The server was silent for the user's timeout.
@@ -26,7 +26,7 @@ pub(in super::super) enum Ended {
 
 /// Requests on one connection.
 #[derive(Debug, Default)]
-pub(in super::super) struct Line {
+pub(in super::super) struct ConnectionRequests {
     /// Sent and unanswered requests, in order.
     pub(super) in_flight: VecDeque<u16>,
     pub(super) asked: u16,
@@ -43,7 +43,7 @@ pub(in super::super) struct Line {
     pub(super) doubted: bool,
 }
 
-impl Line {
+impl ConnectionRequests {
     /// Returns the request that is answered next.
     pub(in super::super) fn front(&self) -> Option<u16> {
         self.in_flight.front().copied()

@@ -9,14 +9,14 @@
 //! server has answered as many before. A server may drop requests that exceed its limit. The response to a
 //! later request would then be taken for that of a dropped one. Each back-off requires new proof.
 //!
-//! A slow server is not a limited one. A wait that was cut short ([`Ended::Hurried`]) counts neither against
+//! A slow server is not a limited one. A wait that was cut short ([`PrematureEnd::Hurried`]) counts neither against
 //! the request nor against the host, and the next wait for that request is full. If the server closes at one
 //! path, the path may be the cause: new requests come before its retry. Only a host that answers nothing is
 //! given up as a whole.
 //!
 //! An error that ends a connection with other unanswered requests may belong to any of them: some servers
 //! read a whole batch and answer it once. The error is assigned to no request. The request that it seemed to
-//! answer is sent again with nothing behind it ([`Asker::doubt`]).
+//! answer is sent again with nothing behind it ([`RequestScheduler::doubt`]).
 //!
 //! Announcements of a server count at once. If it closes after its first response, each later connection gets
 //! one request. If it closes after its Nth, no connection gets more than N again. Unannounced behaviour
@@ -31,10 +31,10 @@ mod record;
 
 use std::collections::VecDeque;
 
-use super::plan::Plan;
+use super::plan::RequestPlan;
 use crate::scan::HttpOptions;
-pub(super) use line::{Behind, Ended, Line};
-use record::Records;
+pub(super) use line::{AfterResponse, ConnectionRequests, PrematureEnd};
+use record::FailedRequests;
 
 /// Requests on a first connection to an unknown server. That many small responses fit into the server's first
 /// flight (RFC 6928), and nmap starts with the same number. Limited servers answer the first and ignore the
@@ -53,7 +53,7 @@ const ATTEMPTS: u8 = 3;
 
 /// Manner of sending requests to the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Manner {
+enum RequestMode {
     /// Several requests on a connection, without waiting.
     Pipelined,
     /// Several requests on a connection, each after the previous response.
@@ -64,7 +64,7 @@ enum Manner {
 
 /// Requests to one host.
 #[derive(Debug)]
-pub(super) struct Asker {
+pub(super) struct RequestScheduler {
     total: u16,
     /// First request that was never sent.
     next: u16,
@@ -72,7 +72,7 @@ pub(super) struct Asker {
     again: VecDeque<u16>,
     answered: u16,
     failed: u16,
-    manner: Manner,
+    manner: RequestMode,
     /// Depth of the pipeline, in [`PARTS`] of a request.
     depth: u32,
     back_offs: u32,
@@ -107,10 +107,10 @@ pub(super) struct Asker {
     doubts: u8,
     /// Number of stalls to forgive: the server may still work on requests that were cut short.
     pardons: u8,
-    records: Records,
+    records: FailedRequests,
 }
 
-impl Default for Asker {
+impl Default for RequestScheduler {
     fn default() -> Self {
         Self {
             total: 0,
@@ -118,7 +118,7 @@ impl Default for Asker {
             again: VecDeque::new(),
             answered: 0,
             failed: 0,
-            manner: Manner::Pipelined,
+            manner: RequestMode::Pipelined,
             depth: FIRST_DEPTH * PARTS,
             back_offs: 0,
             proven: 0,
@@ -137,18 +137,18 @@ impl Default for Asker {
             lapse: None,
             doubts: 0,
             pardons: 0,
-            records: Records::default(),
+            records: FailedRequests::default(),
         }
     }
 }
 
-impl Asker {
+impl RequestScheduler {
     /// Resets the state for a host with `total` requests.
     pub(super) fn begin(&mut self, total: u16, pipeline: bool, connections: usize) {
         let (mut again, mut records) = (std::mem::take(&mut self.again), std::mem::take(&mut self.records));
         again.clear();
         records.clear();
-        let manner = if pipeline { Manner::Pipelined } else { Manner::OneEach };
+        let manner = if pipeline { RequestMode::Pipelined } else { RequestMode::OneEach };
         let connections = connections.max(1);
         *self = Self { total, again, records, manner, pipeline, connections, ..Self::default() };
     }
@@ -193,7 +193,7 @@ impl Asker {
 
     fn allowed(&self) -> usize {
         let allowed = match self.manner {
-            Manner::OneEach | Manner::InTurn if self.pipeline && !self.prompt => {
+            RequestMode::OneEach | RequestMode::InTurn if self.pipeline && !self.prompt => {
                 self.connections.max(HttpOptions::FALLBACK_CONNECTIONS)
             }
             _ => self.connections,
@@ -217,7 +217,12 @@ impl Asker {
     }
 
     /// Puts as many requests on a connection as it may have now, and passes each to `send`.
-    pub(super) fn fill(&mut self, line: &mut Line, plan: &Plan, mut send: impl FnMut(u16)) {
+    pub(super) fn fill(
+        &mut self,
+        line: &mut ConnectionRequests,
+        plan: &RequestPlan,
+        mut send: impl FnMut(u16),
+    ) {
         let idle = line.is_idle();
         if idle {
             line.together = 0;
@@ -246,7 +251,7 @@ impl Asker {
     ///
     /// A request that must not be repeated is sent alone. Otherwise nobody could know whether the server had
     /// read it when the connection broke. A request that may break connections gets its own connection.
-    fn may_join(&self, line: &Line, number: u16, plan: &Plan) -> bool {
+    fn may_join(&self, line: &ConnectionRequests, number: u16, plan: &RequestPlan) -> bool {
         let suspect = |number| self.records.get(number).troubles + 1 >= ATTEMPTS;
         let doubted = |number| self.records.get(number).doubted;
         let alone = |number| !plan.is_idempotent(number) || suspect(number) || doubted(number);
@@ -257,14 +262,14 @@ impl Asker {
     }
 
     /// Returns the limit of requests in flight on a connection.
-    fn room(&self, line: &Line) -> usize {
+    fn room(&self, line: &ConnectionRequests) -> usize {
         if line.last {
             return 0;
         }
         let depth = match self.manner {
-            Manner::OneEach if line.asked > 0 => return 0,
-            Manner::OneEach | Manner::InTurn => 1,
-            Manner::Pipelined => usize::try_from(self.depth / PARTS).unwrap_or(usize::MAX),
+            RequestMode::OneEach if line.asked > 0 => return 0,
+            RequestMode::OneEach | RequestMode::InTurn => 1,
+            RequestMode::Pipelined => usize::try_from(self.depth / PARTS).unwrap_or(usize::MAX),
         };
         let depth = match line.together {
             0 => depth,
@@ -304,7 +309,7 @@ impl Asker {
     }
 
     /// Handles the response to the front request of a connection.
-    pub(super) fn answer(&mut self, line: &mut Line, behind: Behind) {
+    pub(super) fn answer(&mut self, line: &mut ConnectionRequests, behind: AfterResponse) {
         if line.in_flight.pop_front().is_none() {
             return;
         }
@@ -318,27 +323,27 @@ impl Asker {
         }
         self.deepen();
         match (behind, line.answered) {
-            (Behind::Another, answers) => {
+            (AfterResponse::Another, answers) => {
                 (self.cuts, self.doubts) = (0, 0);
                 // The announced limit was wrong, so it is lifted.
                 if answers >= self.per_connection && self.lapse != Some(answers) {
                     self.per_connection = u16::MAX;
                 }
                 // The same for an announced close after each response.
-                if self.manner == Manner::OneEach && self.unable == 0 && self.pipeline {
-                    self.manner = Manner::Pipelined;
+                if self.manner == RequestMode::OneEach && self.unable == 0 && self.pipeline {
+                    self.manner = RequestMode::Pipelined;
                 }
                 return;
             }
-            (Behind::Nothing, 1) => self.manner = Manner::OneEach,
-            (Behind::Nothing, answers) => self.per_connection = answers,
-            (Behind::Cut, 1) => {
+            (AfterResponse::Nothing, 1) => self.manner = RequestMode::OneEach,
+            (AfterResponse::Nothing, answers) => self.per_connection = answers,
+            (AfterResponse::Cut, 1) => {
                 self.cuts += 1;
                 if self.cuts > 1 {
-                    self.manner = Manner::OneEach;
+                    self.manner = RequestMode::OneEach;
                 }
             }
-            (Behind::Cut, _) => self.halve(line.asked),
+            (AfterResponse::Cut, _) => self.halve(line.asked),
         }
         line.last = true;
     }
@@ -350,7 +355,7 @@ impl Asker {
         match &mut self.trial {
             Some(0) => {
                 self.trial = None;
-                self.manner = Manner::Pipelined;
+                self.manner = RequestMode::Pipelined;
                 self.depth = 2 * PARTS;
             }
             Some(left) => *left -= 1,

@@ -2,11 +2,11 @@
 
 /// Records of requests with failures; most requests have none.
 #[derive(Debug, Default)]
-pub(super) struct Records(Vec<Record>);
+pub(super) struct FailedRequests(Vec<RequestFailures>);
 
 /// Failures of one request.
 #[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Record {
+pub(super) struct RequestFailures {
     number: u16,
     /// Number of connections that ended at it.
     pub(super) troubles: u8,
@@ -16,28 +16,32 @@ pub(super) struct Record {
     pub(super) doubted: bool,
 }
 
-impl Records {
+impl FailedRequests {
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }
 
-    pub(super) fn get(&self, number: u16) -> Record {
+    pub(super) fn get(&self, number: u16) -> RequestFailures {
         let found = self.0.iter().find(|record| record.number == number);
-        found.copied().unwrap_or(Record { number, ..Record::default() })
+        found.copied().unwrap_or(RequestFailures { number, ..RequestFailures::default() })
     }
 
-    pub(super) fn change(&mut self, number: u16, change: impl FnOnce(&mut Record)) -> Record {
+    pub(super) fn change(
+        &mut self,
+        number: u16,
+        change: impl FnOnce(&mut RequestFailures),
+    ) -> RequestFailures {
         let place = self.0.iter().position(|record| record.number == number).unwrap_or_else(|| {
-            self.0.push(Record { number, ..Record::default() });
+            self.0.push(RequestFailures { number, ..RequestFailures::default() });
             self.0.len() - 1
         });
-        let Some(record) = self.0.get_mut(place) else { return Record::default() };
+        let Some(record) = self.0.get_mut(place) else { return RequestFailures::default() };
         change(record);
         *record
     }
 }
 
-impl Record {
+impl RequestFailures {
     /// True if it failed before: new requests come first.
     pub(super) fn is_marked(self) -> bool {
         self.troubles > 0 || self.hurried

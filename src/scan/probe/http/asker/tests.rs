@@ -9,7 +9,7 @@ use crate::scan::HttpRequest;
 /// What a server does with the request that is its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Act {
-    Answer(Behind),
+    Answer(AfterResponse),
     Close,
     Stall,
     Hurry,
@@ -18,7 +18,7 @@ enum Act {
 /// What came of asking a server everything.
 #[derive(Debug)]
 struct Asked {
-    asker: Asker,
+    asker: RequestScheduler,
     /// How often each request was sent.
     sent: Vec<u32>,
     /// How often each was answered.
@@ -29,25 +29,25 @@ struct Asked {
     rounds: u32,
 }
 
-fn plan(count: u16, method: &str) -> Plan {
+fn plan(count: u16, method: &str) -> RequestPlan {
     let request = |number| HttpRequest {
         method: method.to_owned(),
         path: format!("/{number}"),
         ..HttpRequest::default()
     };
     let requests: Vec<_> = (0..count).map(request).collect();
-    Plan::new(&requests, &[], false)
+    RequestPlan::new(&requests, &[], false)
 }
 
 /// Asks `count` requests; the server is told the connection's number, the place on it and the request.
-fn ask(plan: &Plan, connections: usize, mut server: impl FnMut(u32, u16, u16) -> Act) -> Asked {
+fn ask(plan: &RequestPlan, connections: usize, mut server: impl FnMut(u32, u16, u16) -> Act) -> Asked {
     let count = plan.len();
-    let mut asker = Asker::default();
+    let mut asker = RequestScheduler::default();
     asker.begin(count, true, connections);
     let none = vec![0; usize::from(count)];
     let mut asked =
         Asked { asker, sent: none.clone(), answers: none, connections: 0, most_at_once: 0, rounds: 0 };
-    let mut lines: Vec<(u32, Line)> = Vec::new();
+    let mut lines: Vec<(u32, ConnectionRequests)> = Vec::new();
     while asked.asker.wanted() > 0 {
         asked.rounds += 1;
         assert!(asked.rounds < 20_000, "it never ends: {:?}", asked.asker);
@@ -57,7 +57,7 @@ fn ask(plan: &Plan, connections: usize, mut server: impl FnMut(u32, u16, u16) ->
             !line.is_idle()
         });
         while lines.len() < asked.asker.wanted() {
-            let mut line = Line::default();
+            let mut line = ConnectionRequests::default();
             asked.asker.fill(&mut line, plan, |number| asked.sent[usize::from(number)] += 1);
             assert!(!line.is_idle(), "a connection for nothing: {:?}", asked.asker);
             asked.connections += 1;
@@ -74,8 +74,8 @@ impl Asked {
     fn answers_of(
         &mut self,
         connection: u32,
-        line: &mut Line,
-        plan: &Plan,
+        line: &mut ConnectionRequests,
+        plan: &RequestPlan,
         server: &mut impl FnMut(u32, u16, u16) -> Act,
     ) -> bool {
         for _ in 0..line.in_flight.len() {
@@ -84,11 +84,11 @@ impl Asked {
                 Act::Answer(behind) => {
                     self.answers[usize::from(front)] += 1;
                     self.asker.answer(line, behind);
-                    (behind != Behind::Another).then_some(Ended::Closed)
+                    (behind != AfterResponse::Another).then_some(PrematureEnd::Closed)
                 }
-                Act::Close => Some(Ended::Closed),
-                Act::Stall => Some(Ended::Stalled),
-                Act::Hurry => Some(Ended::Hurried),
+                Act::Close => Some(PrematureEnd::Closed),
+                Act::Stall => Some(PrematureEnd::Stalled),
+                Act::Hurry => Some(PrematureEnd::Hurried),
             };
             if let Some(how) = ended {
                 self.asker.end(line, plan, how);
@@ -104,7 +104,7 @@ impl Asked {
     }
 }
 
-const ON: Act = Act::Answer(Behind::Another);
+const ON: Act = Act::Answer(AfterResponse::Another);
 
 #[test]
 fn a_server_in_order_is_asked_320_in_two_round_trips() {
@@ -151,7 +151,7 @@ fn depth_recovers_after_one_stall_wherever_it_comes() {
 
 #[test]
 fn who_announces_the_end_is_believed_at_the_first_answer() {
-    let asked = ask(&plan(100, "GET"), 1, |_, _, _| Act::Answer(Behind::Nothing));
+    let asked = ask(&plan(100, "GET"), 1, |_, _, _| Act::Answer(AfterResponse::Nothing));
     asked.assert_each_answered_once();
     assert_eq!((asked.connections, asked.most_at_once), (100, 4));
     let twice = asked.sent.iter().filter(|times| **times > 1).count();
@@ -173,7 +173,8 @@ fn who_closes_without_a_word_is_found_out_too() {
 
 #[test]
 fn a_limit_of_requests_a_connection_is_learnt_and_unlearnt() {
-    let limited = |_, place, _| Act::Answer(if place == 9 { Behind::Nothing } else { Behind::Another });
+    let limited =
+        |_, place, _| Act::Answer(if place == 9 { AfterResponse::Nothing } else { AfterResponse::Another });
     let asked = ask(&plan(100, "GET"), 1, limited);
     asked.assert_each_answered_once();
     assert_eq!(asked.connections, 10);
@@ -182,7 +183,11 @@ fn a_limit_of_requests_a_connection_is_learnt_and_unlearnt() {
     assert!(asked.sent.iter().all(|times| *times <= 2));
     // One that closed early once is not taken for one that always does.
     let asked = ask(&plan(300, "GET"), 1, |connection, place, _| {
-        Act::Answer(if connection == 1 && place == 1 { Behind::Nothing } else { Behind::Another })
+        Act::Answer(if connection == 1 && place == 1 {
+            AfterResponse::Nothing
+        } else {
+            AfterResponse::Another
+        })
     });
     asked.assert_each_answered_once();
     assert_eq!(asked.connections, 2);
@@ -203,7 +208,7 @@ fn who_answers_only_the_first_of_several_is_asked_in_turn() {
 #[test]
 fn an_error_that_closes_is_not_held_against_the_server() {
     let asked = ask(&plan(300, "GET"), 1, |_, _, number| {
-        Act::Answer(if number == 0 || number == 150 { Behind::Cut } else { Behind::Another })
+        Act::Answer(if number == 0 || number == 150 { AfterResponse::Cut } else { AfterResponse::Another })
     });
     asked.assert_each_answered_once();
     assert_eq!((asked.connections, asked.most_at_once), (3, 1));
@@ -245,14 +250,14 @@ fn who_closes_on_a_pipeline_is_found_out_over_any_number_of_connections() {
 fn what_was_never_asked_comes_before_what_closed() {
     let plan = plan(30, "GET");
     let mut order = Vec::new();
-    let mut asker = Asker::default();
+    let mut asker = RequestScheduler::default();
     asker.begin(30, false, 1);
     while asker.wanted() > 0 {
-        let mut line = Line::default();
+        let mut line = ConnectionRequests::default();
         asker.fill(&mut line, &plan, |number| order.push(number));
         match line.front() {
-            Some(front) if front % 3 == 1 => drop(asker.end(&mut line, &plan, Ended::Closed)),
-            _ => asker.answer(&mut line, Behind::Nothing),
+            Some(front) if front % 3 == 1 => drop(asker.end(&mut line, &plan, PrematureEnd::Closed)),
+            _ => asker.answer(&mut line, AfterResponse::Nothing),
         }
     }
     assert_eq!(asker.answered(), 20, "ten fail, each on its own account");
@@ -275,21 +280,21 @@ fn an_error_for_a_batch_is_credited_to_the_one_that_it_is_for() {
         let mut extra = 0;
         let mut asked_for = Vec::new();
         let plan = plan(200, "GET");
-        let mut asker = Asker::default();
+        let mut asker = RequestScheduler::default();
         asker.begin(200, true, 1);
         let mut errors = Vec::new();
         while asker.wanted() > 0 {
-            let mut line = Line::default();
+            let mut line = ConnectionRequests::default();
             loop {
                 asker.fill(&mut line, &plan, |number| asked_for.push(number));
                 // The server reads all that came together, and answers it once if it likes one of it ill.
                 if line.in_flight.contains(&bad) {
                     if line.is_contended() {
-                        asker.doubt(&mut line, Behind::Cut);
+                        asker.doubt(&mut line, AfterResponse::Cut);
                         extra += 1;
                     } else {
                         errors.push(line.front());
-                        asker.answer(&mut line, Behind::Cut);
+                        asker.answer(&mut line, AfterResponse::Cut);
                     }
                     break;
                 }
@@ -297,10 +302,10 @@ fn an_error_for_a_batch_is_credited_to_the_one_that_it_is_for() {
                     break;
                 }
                 while !line.is_idle() {
-                    asker.answer(&mut line, Behind::Another);
+                    asker.answer(&mut line, AfterResponse::Another);
                 }
             }
-            asker.end(&mut line, &plan, Ended::Closed);
+            asker.end(&mut line, &plan, PrematureEnd::Closed);
         }
         assert!(asker.is_complete(), "{bad}: {asker:?}");
         assert_eq!(errors, [Some(bad)]);
@@ -319,14 +324,14 @@ fn what_is_not_idempotent_goes_out_once_and_alone() {
 #[test]
 fn without_pipelining_each_has_its_connection() {
     let plan = plan(10, "GET");
-    let mut asker = Asker::default();
+    let mut asker = RequestScheduler::default();
     asker.begin(10, false, 1);
     for _ in 0..10 {
         assert_eq!(asker.wanted(), 1);
-        let mut line = Line::default();
+        let mut line = ConnectionRequests::default();
         asker.fill(&mut line, &plan, |_| {});
         assert_eq!(line.in_flight.len(), 1);
-        asker.answer(&mut line, Behind::Another);
+        asker.answer(&mut line, AfterResponse::Another);
         asker.fill(&mut line, &plan, |_| {});
         assert!(line.is_idle());
     }
@@ -350,8 +355,8 @@ proptest! {
             match acts[turn % acts.len()] {
                 0 => Act::Close,
                 1 => Act::Stall,
-                2 => Act::Answer(Behind::Nothing),
-                3 => Act::Answer(Behind::Cut),
+                2 => Act::Answer(AfterResponse::Nothing),
+                3 => Act::Answer(AfterResponse::Cut),
                 4 => Act::Hurry,
                 _ => ON,
             }
@@ -368,9 +373,9 @@ proptest! {
 
 #[test]
 fn a_prompt_server_without_keep_alive_is_asked_over_one_connection() {
-    let mut asker = Asker::default();
+    let mut asker = RequestScheduler::default();
     asker.begin(100, true, 1);
-    asker.manner = Manner::OneEach;
+    asker.manner = RequestMode::OneEach;
     assert_eq!(asker.wanted(), HttpOptions::FALLBACK_CONNECTIONS);
     asker.is_prompt(true);
     assert_eq!(asker.wanted(), 1);

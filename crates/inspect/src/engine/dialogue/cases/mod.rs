@@ -6,24 +6,24 @@
 use bannerwall_test_support::hello::{alert, certificates, client_hello, records, server_hello};
 use serde::Deserialize;
 
-use super::{Dialogue, DialogueSettings, Finding, FindingSink, ReadContext, Unfinished};
-use crate::banner::disclosure::Disclosure;
+use super::{Dialogue, DialogueFinding, DialogueSettings, FindingSink, ReadContext, UnfinishedReason};
+use crate::banner::disclosure::DisclosureLimits;
 use crate::engine::config::HttpInspect;
-use crate::event::{Application, Side};
-use crate::flow::Tracking;
-use crate::rules::Early;
+use crate::event::{ApplicationFacts, Side};
+use crate::flow::TrackingMode;
+use crate::rules::EarlyHeadParts;
 
 const FILES: [&str; 5] = ["greeting.toml", "http.toml", "opening.toml", "ssh.toml", "tls.toml"];
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
-    case: Vec<Case>,
+struct DialogueCaseFile {
+    case: Vec<DialogueCase>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Case {
+struct DialogueCase {
     name: String,
     /// The KEXINIT is read.
     #[serde(default)]
@@ -33,7 +33,7 @@ struct Case {
     all: bool,
     #[serde(default = "ssh_port")]
     port: u16,
-    say: Vec<Said>,
+    say: Vec<DialogueCaseStep>,
     finds: Vec<String>,
     /// Which sides nothing more is read of.
     #[serde(default)]
@@ -43,7 +43,7 @@ struct Case {
 /// What is said next, or happens.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
-enum Said {
+enum DialogueCaseStep {
     Client(String),
     Server(String),
     /// The client's hello with this server name.
@@ -66,39 +66,39 @@ const fn ssh_port() -> u16 {
 
 /// A sink that only collects.
 #[derive(Default)]
-struct Found {
+struct FindingCollector {
     findings: Vec<String>,
     bytes: usize,
 }
 
-impl FindingSink for Found {
-    fn take(&mut self, finding: Finding<'_>) {
+impl FindingSink for FindingCollector {
+    fn take(&mut self, finding: DialogueFinding<'_>) {
         let side = |side: Side| if side == Side::Client { "client" } else { "server" };
         let text = match finding {
-            Finding::Seen(protocol, from) => format!("seen {} {}", protocol.name(), side(from)),
-            Finding::Banner(found) => {
+            DialogueFinding::Seen(protocol, from) => format!("seen {} {}", protocol.name(), side(from)),
+            DialogueFinding::Banner(found) => {
                 let stage = format!("{:?}", found.stage).to_lowercase();
                 let line = found.banner.line().escape_ascii().to_string();
                 format!("banner {} {stage} {line}", side(found.banner.from()))
             }
-            Finding::Odd(anomaly) => format!("odd {}", anomaly.name()),
-            Finding::Exchange(said, number) => {
+            DialogueFinding::Odd(anomaly) => format!("odd {}", anomaly.name()),
+            DialogueFinding::Exchange(said, number) => {
                 let number = number.map(|number| format!(" {number}")).unwrap_or_default();
                 format!("exchange {}{number}{}", said.protocol().name(), sides(&said))
             }
-            Finding::Bytes(count) => return self.bytes += count,
-            Finding::Preamble(_) => return,
+            DialogueFinding::Bytes(count) => return self.bytes += count,
+            DialogueFinding::Preamble(_) => return,
         };
         self.findings.push(text);
     }
 }
 
 /// Whose part of an exchange is known.
-fn sides(said: &Application) -> &'static str {
+fn sides(said: &ApplicationFacts) -> &'static str {
     let (client, server) = match said {
-        Application::Ssh(facts) => (facts.client.is_some(), facts.server.is_some()),
-        Application::Http(facts) => (facts.request.is_some(), facts.response.is_some()),
-        Application::Tls(facts) => (facts.client.is_some(), facts.server.is_some()),
+        ApplicationFacts::Ssh(facts) => (facts.client.is_some(), facts.server.is_some()),
+        ApplicationFacts::Http(facts) => (facts.request.is_some(), facts.response.is_some()),
+        ApplicationFacts::Tls(facts) => (facts.client.is_some(), facts.server.is_some()),
         _ => return "",
     };
     match (client, server) {
@@ -110,18 +110,18 @@ fn sides(said: &Application) -> &'static str {
 }
 
 /// Two ends that speak, and what of it is unread.
-struct Talk {
+struct DialoguePlay {
     dialogue: Dialogue,
     settings: DialogueSettings,
     port: u16,
     unread: [Vec<u8>; 2],
-    found: Found,
+    found: FindingCollector,
 }
 
-impl Talk {
-    fn new(case: &Case) -> Self {
+impl DialoguePlay {
+    fn new(case: &DialogueCase) -> Self {
         let settings = DialogueSettings {
-            tracking: Tracking::Inline,
+            tracking: TrackingMode::Inline,
             http_inspect: if case.all { HttpInspect::All } else { HttpInspect::First },
             kex: case.kex,
             body_limit: 0,
@@ -129,12 +129,12 @@ impl Talk {
             any_rules: false,
             product_rules: false,
             stops_unexpected: false,
-            early: [Early::default(), Early::default()],
-            disclosure: Disclosure::default(),
+            early: [EarlyHeadParts::default(), EarlyHeadParts::default()],
+            disclosure: DisclosureLimits::default(),
             fingerprints: None,
         };
         let (dialogue, unread) = (Dialogue::default(), <[Vec<u8>; 2]>::default());
-        Self { dialogue, settings, port: case.port, unread, found: Found::default() }
+        Self { dialogue, settings, port: case.port, unread, found: FindingCollector::default() }
     }
 
     fn with<T>(&mut self, act: impl FnOnce(&mut Dialogue, [&[u8]; 2], &mut ReadContext<'_>) -> T) -> T {
@@ -156,7 +156,7 @@ impl Talk {
 
     fn lack(&mut self, count: u64) {
         self.with(|dialogue, [client, server], context| {
-            dialogue.read_unfinished(Side::Server, server, Unfinished::Unseen, context);
+            dialogue.read_unfinished(Side::Server, server, UnfinishedReason::Unseen, context);
             dialogue.pass_over(Side::Server, count, client, context);
         });
         self.unread[1].clear();
@@ -165,28 +165,30 @@ impl Talk {
     fn end(&mut self) {
         self.with(|dialogue, [client, server], context| {
             for (from, unread) in [(Side::Client, client), (Side::Server, server)] {
-                dialogue.read_unfinished(from, unread, Unfinished::Ended, context);
+                dialogue.read_unfinished(from, unread, UnfinishedReason::Ended, context);
                 dialogue.end(from, context);
             }
             dialogue.tell_rest(context);
         });
     }
 
-    fn act(&mut self, said: &Said, size: usize) {
+    fn act(&mut self, said: &DialogueCaseStep, size: usize) {
         use Side::{Client, Server};
         match said {
-            Said::Client(text) => self.say(Client, &octets(text), size),
-            Said::Server(text) => self.say(Server, &octets(text), size),
-            Said::ClientHello(name) => self.say(Client, &records(&client_hello(name, 0), 1 << 14), size),
-            Said::ServerHello(protocol) => {
+            DialogueCaseStep::Client(text) => self.say(Client, &octets(text), size),
+            DialogueCaseStep::Server(text) => self.say(Server, &octets(text), size),
+            DialogueCaseStep::ClientHello(name) => {
+                self.say(Client, &records(&client_hello(name, 0), 1 << 14), size)
+            }
+            DialogueCaseStep::ServerHello(protocol) => {
                 self.say(Server, &records(&server_hello(0xc02f, protocol), 1 << 14), size);
             }
-            Said::Certificates(text) => {
+            DialogueCaseStep::Certificates(text) => {
                 self.say(Server, &records(&certificates(&[&octets(text)]), 1 << 14), size);
             }
-            Said::Alert(code) => self.say(Server, &alert(*code), size),
-            Said::ServerLacks(count) => self.lack(*count),
-            Said::End => self.end(),
+            DialogueCaseStep::Alert(code) => self.say(Server, &alert(*code), size),
+            DialogueCaseStep::ServerLacks(count) => self.lack(*count),
+            DialogueCaseStep::End => self.end(),
         }
     }
 }
@@ -196,8 +198,8 @@ fn octets(text: &str) -> Vec<u8> {
 }
 
 /// Plays a case; says what was found where that is not what its file says.
-fn play(case: &Case, size: usize) -> Option<String> {
-    let mut talk = Talk::new(case);
+fn play(case: &DialogueCase, size: usize) -> Option<String> {
+    let mut talk = DialoguePlay::new(case);
     case.say.iter().for_each(|said| talk.act(said, size));
     let sides = [("client", Side::Client), ("server", Side::Server)];
     let done = sides.iter().filter(|(_, side)| talk.dialogue.is_read_out(*side));
@@ -213,7 +215,7 @@ fn what_is_found_is_what_the_files_say_however_it_is_cut() {
     let mut faults = Vec::new();
     for file in FILES {
         let text = std::fs::read_to_string(folder.join(file)).expect("a file of cases");
-        let cases: File = toml::from_str(&text).unwrap_or_else(|error| panic!("{file}: {error}"));
+        let cases: DialogueCaseFile = toml::from_str(&text).unwrap_or_else(|error| panic!("{file}: {error}"));
         let plays = cases.case.iter().flat_map(|case| [usize::MAX, 1].map(|size| play(case, size)));
         faults.extend(plays.flatten().map(|fault| format!("{file}: {fault}")));
     }

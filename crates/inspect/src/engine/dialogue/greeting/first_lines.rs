@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::banner::{Banner, GreetingBanner, Progress, greeting};
-use crate::engine::dialogue::finding::{Finding, FoundBanner, Matched, ReadContext};
+use crate::banner::{Banner, GreetingBanner, ParseProgress, greeting};
+use crate::engine::dialogue::finding::{DialogueFinding, FoundBanner, MatchedRules, ReadContext};
 use crate::engine::dialogue::need::FEW;
-use crate::event::{Application, GreetingFacts};
-use crate::rules::Stage;
-use crate::terms::{Greeting, Side};
+use crate::event::{ApplicationFacts, GreetingFacts};
+use crate::rules::BannerStage;
+use crate::terms::{GreetingProtocol, Side};
 
 /// How much of a greeting was heard.
 #[derive(Debug, Default)]
@@ -26,7 +26,7 @@ pub enum GreetingPart {
     /// Part of what may be a greeting.
     More,
     /// The end of one of that protocol, as far as so many of them.
-    Whole(Greeting, usize),
+    Whole(GreetingProtocol, usize),
     /// None.
     Nothing,
 }
@@ -56,12 +56,12 @@ impl GreetingProgress {
             return GreetingPart::More;
         }
         match greeting::parse(&heard, port) {
-            Progress::More => {
+            ParseProgress::More => {
                 *self = Self::Amid(heard);
                 GreetingPart::More
             }
-            Progress::Never(_) => GreetingPart::Nothing,
-            Progress::Done { value, consumed } => {
+            ParseProgress::Never(_) => GreetingPart::Nothing,
+            ParseProgress::Done { value, consumed } => {
                 tell(&value, answers, context);
                 GreetingPart::Whole(value.greeting, consumed.saturating_sub(before))
             }
@@ -102,18 +102,18 @@ impl GreetingProgress {
 fn tell(banner: &GreetingBanner<'_>, answers: bool, context: &mut ReadContext<'_>) {
     let fingerprint = context.settings.fingerprints().and_then(|fingerprints| fingerprints.greeting(banner));
     let facts = Arc::new(GreetingFacts { fingerprint, ..GreetingFacts::from(banner) });
-    let said = Application::Greeting(Arc::clone(&facts));
+    let said = ApplicationFacts::Greeting(Arc::clone(&facts));
     if !answers {
-        context.find(Finding::Seen(said.protocol(), Side::Server));
-        context.find(Finding::Exchange(said.clone(), None));
+        context.find(DialogueFinding::Seen(said.protocol(), Side::Server));
+        context.find(DialogueFinding::Exchange(said.clone(), None));
     }
-    context.find(Finding::Banner(FoundBanner {
+    context.find(DialogueFinding::Banner(FoundBanner {
         banner: &Banner::Greeting(*banner),
-        stage: Stage::Whole,
+        stage: BannerStage::Whole,
         request: None,
         product: facts.fingerprint.as_ref(),
         transaction: None,
-        matched: &mut Matched::default(),
+        matched: &mut MatchedRules::default(),
         facts: &|| said.clone(),
     }));
 }

@@ -11,24 +11,24 @@ mod read;
 mod upgrade;
 
 use self::first_lines::{GreetingPart, GreetingProgress};
-use self::upgrade::Commands;
+use self::upgrade::PendingCommands;
 use super::finding::ReadContext;
 use crate::terms::{self, Side};
 
 /// What both directions know of it.
 #[derive(Debug, Default)]
-pub struct Greeting {
+pub struct GreetingState {
     progress: GreetingProgress,
     /// Which protocol greeted, once that is told.
-    protocol: Option<terms::Greeting>,
-    commands: Commands,
+    protocol: Option<terms::GreetingProtocol>,
+    commands: PendingCommands,
     /// The client had said something before the server did: what looks like a greeting answers that.
     answers: bool,
 }
 
 /// How far one direction was read.
 #[derive(Debug, Clone, Copy)]
-pub enum Reading {
+pub enum GreetingReading {
     /// Within the server's greeting.
     First,
     /// Commands of the client.
@@ -37,7 +37,7 @@ pub enum Reading {
     Replies,
 }
 
-impl Greeting {
+impl GreetingState {
     /// Listens to the next bytes of the server; gives how many belong to its greeting, all as long as that
     /// goes on.
     pub(super) fn read_first(&mut self, octets: &[u8], context: &mut ReadContext<'_>) -> usize {
@@ -74,16 +74,16 @@ impl Greeting {
     /// Nothing more of it is read.
     fn leave(&mut self) {
         self.protocol = None;
-        self.commands = Commands::default();
+        self.commands = PendingCommands::default();
     }
 
     /// What one side is read as once both have shown that they speak nothing else.
-    pub(super) const fn reading(&self, from: Side) -> Option<Reading> {
+    pub(super) const fn reading(&self, from: Side) -> Option<GreetingReading> {
         match (from, self.protocol, self.is_over()) {
             (_, None, true) => None,
-            (Side::Client, ..) => Some(Reading::Commands),
-            (Side::Server, Some(_), _) => Some(Reading::Replies),
-            (Side::Server, None, false) => Some(Reading::First),
+            (Side::Client, ..) => Some(GreetingReading::Commands),
+            (Side::Server, Some(_), _) => Some(GreetingReading::Replies),
+            (Side::Server, None, false) => Some(GreetingReading::First),
         }
     }
 

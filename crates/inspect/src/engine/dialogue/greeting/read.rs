@@ -1,99 +1,109 @@
 //! The lines of both sides behind a greeting, up to where they hand over to another protocol.
 
-use super::Reading;
-use super::upgrade::Reply;
+use super::GreetingReading;
+use super::upgrade::UpgradeReply;
 use crate::banner::greeting::LINE_LIMIT;
 use crate::banner::http::count_steps;
 use crate::engine::dialogue::finding::ReadContext;
-use crate::engine::dialogue::need::{FEW, Need};
-use crate::engine::dialogue::state::{self, Dialogue, Spoken};
-use crate::engine::dialogue::step::{Asked, Handover, Turn, UnreadReason};
+use crate::engine::dialogue::need::{FEW, InputNeed};
+use crate::engine::dialogue::state::{self, Dialogue, FirstProtocol};
+use crate::engine::dialogue::step::{DialogueInput, ProtocolSwitch, RequestedUpgrade, UnreadReason};
 use crate::terms::Side;
 
-type Step = crate::engine::dialogue::step::Step<state::Reading>;
+type Step = crate::engine::dialogue::step::ReadStep<state::DirectionReading>;
 
-fn used(count: usize, reading: Reading) -> Step {
-    Step::Used(count, state::Reading::Greeting(reading))
+fn used(count: usize, reading: GreetingReading) -> Step {
+    Step::Used(count, state::DirectionReading::Greeting(reading))
 }
 
 impl Dialogue {
     /// Reads on in lines.
-    pub fn read_greeting(&mut self, reading: Reading, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Step {
+    pub fn read_greeting(
+        &mut self,
+        reading: GreetingReading,
+        turn: DialogueInput<'_>,
+        context: &mut ReadContext<'_>,
+    ) -> Step {
         match reading {
-            Reading::First => {
+            GreetingReading::First => {
                 let count = self.greeting.read_first(turn.input, context);
-                let goes_on = self.follows(Side::Client) || self.asked == Asked::Upgrade;
+                let goes_on = self.follows(Side::Client) || self.asked == RequestedUpgrade::Upgrade;
                 match self.greeting.reading(Side::Server) {
-                    Some(Reading::Replies) if !goes_on => {
+                    Some(GreetingReading::Replies) if !goes_on => {
                         Step::Used(count, self.leave_greeting(Side::Server))
                     }
                     Some(reading) => used(count, reading),
                     None => Step::Used(0, self.leave_greeting(Side::Server)),
                 }
             }
-            Reading::Commands => self.read_command(turn),
-            Reading::Replies => self.read_reply(turn),
+            GreetingReading::Commands => self.read_command(turn),
+            GreetingReading::Replies => self.read_reply(turn),
         }
     }
 
-    fn read_command(&mut self, turn: Turn<'_>) -> Step {
-        let Some(line) = first_line(turn.input) else { return self.wait_for_line(turn, Reading::Commands) };
+    fn read_command(&mut self, turn: DialogueInput<'_>) -> Step {
+        let Some(line) = first_line(turn.input) else {
+            return self.wait_for_line(turn, GreetingReading::Commands);
+        };
         match self.greeting.commands.take(line, self.greeting.protocol) {
-            Some(upgrades) if upgrades => Step::HandsOver(line.len(), Handover::Asked(Asked::Upgrade)),
-            Some(_) => used(line.len(), Reading::Commands),
+            Some(upgrades) if upgrades => {
+                Step::HandsOver(line.len(), ProtocolSwitch::Asked(RequestedUpgrade::Upgrade))
+            }
+            Some(_) => used(line.len(), GreetingReading::Commands),
             None => Step::Used(0, self.leave_greeting(Side::Client)),
         }
     }
 
-    fn read_reply(&mut self, turn: Turn<'_>) -> Step {
+    fn read_reply(&mut self, turn: DialogueInput<'_>) -> Step {
         let (Some(line), Some(protocol)) = (first_line(turn.input), self.greeting.protocol) else {
-            return self.wait_for_line(turn, Reading::Replies);
+            return self.wait_for_line(turn, GreetingReading::Replies);
         };
         match self.greeting.commands.answer(line, protocol) {
-            Reply::More => used(line.len(), Reading::Replies),
-            Reply::Granted => Step::HandsOver(line.len(), Handover::Granted),
-            Reply::Refused => {
-                let commands = state::Reading::Greeting(Reading::Commands);
-                self.refuse(Asked::Upgrade, Spoken::Other, commands);
+            UpgradeReply::More => used(line.len(), GreetingReading::Replies),
+            UpgradeReply::Granted => Step::HandsOver(line.len(), ProtocolSwitch::Granted),
+            UpgradeReply::Refused => {
+                let commands = state::DirectionReading::Greeting(GreetingReading::Commands);
+                self.refuse(RequestedUpgrade::Upgrade, FirstProtocol::Other, commands);
                 match self.follows(Side::Client) {
-                    true => used(line.len(), Reading::Replies),
+                    true => used(line.len(), GreetingReading::Replies),
                     false => Step::Used(line.len(), self.leave_greeting(Side::Server)),
                 }
             }
-            Reply::Unasked => Step::Used(0, self.leave_greeting(Side::Server)),
+            UpgradeReply::Unasked => Step::Used(0, self.leave_greeting(Side::Server)),
         }
     }
 
     /// Waits for the end of a line, unless it is none or too long.
-    fn wait_for_line(&mut self, turn: Turn<'_>, reading: Reading) -> Step {
+    fn wait_for_line(&mut self, turn: DialogueInput<'_>, reading: GreetingReading) -> Step {
         if !begins_as_text(turn.input) || turn.input.len() >= LINE_LIMIT {
             return Step::Used(0, self.leave_greeting(turn.from));
         }
-        let need = if turn.input.len() < FEW { Need::another(turn.input) } else { Need::line(LINE_LIMIT) };
-        Step::Wait(need, state::Reading::Greeting(reading))
+        let need =
+            if turn.input.len() < FEW { InputNeed::another(turn.input) } else { InputNeed::line(LINE_LIMIT) };
+        Step::Wait(need, state::DirectionReading::Greeting(reading))
     }
 
     /// True if a side is in the dialogue.
     const fn follows(&self, from: Side) -> bool {
-        matches!(self.direction(from).reading, state::Reading::Greeting(_))
+        matches!(self.direction(from).reading, state::DirectionReading::Greeting(_))
     }
 
     /// Nothing more is read of a dialogue, of either side that is in it or waits for what it was to become;
     /// gives what is left of `from`. A greeting that is not whole is heard to its end all the same.
-    pub fn leave_greeting(&mut self, from: Side) -> state::Reading {
+    pub fn leave_greeting(&mut self, from: Side) -> state::DirectionReading {
         let peer = from.other();
         if self.greeting.is_over() {
             self.greeting.leave();
-            self.asked = Asked::Nothing;
+            self.asked = RequestedUpgrade::Nothing;
             let direction = self.direction(peer);
-            let waits = matches!(direction.reading, state::Reading::Lines(_))
-                && direction.first.spoken == Spoken::Other;
+            let waits = matches!(direction.reading, state::DirectionReading::Lines(_))
+                && direction.first.spoken == FirstProtocol::Other;
             if self.follows(peer) || waits {
                 let reading = self.foreign(peer, UnreadReason::BehindGreeting);
                 self.change(peer, reading);
             }
         }
-        self.direction_mut(from).first.spoken = Spoken::Other;
+        self.direction_mut(from).first.spoken = FirstProtocol::Other;
         self.foreign(from, UnreadReason::BehindGreeting)
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use crate::terms::{Dialect, Greeting};
+use crate::terms::{GreetingDialect, GreetingProtocol};
 
 /// Commands that wait for their answer; with more, nobody means to upgrade.
 const WAITING_LIMIT: usize = 16;
@@ -13,21 +13,21 @@ const CODE: usize = 3;
 
 /// The commands of a client that wait for their answers, and how far an answer was read.
 #[derive(Debug, Default)]
-pub struct Commands {
-    waiting: VecDeque<Command>,
+pub struct PendingCommands {
+    waiting: VecDeque<PendingCommand>,
     /// Within an answer of several lines.
-    answering: Answering,
+    answering: ReplyProgress,
 }
 
 #[derive(Debug)]
-struct Command {
+struct PendingCommand {
     /// What an answer names it by, where the protocol does that.
     tag: Vec<u8>,
     upgrades: bool,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Answering {
+enum ReplyProgress {
     #[default]
     Nothing,
     /// Up to a line with this code and no hyphen, RFC 5321 section 4.2.1, RFC 959 section 4.2.
@@ -38,7 +38,7 @@ enum Answering {
 
 /// What a line of the server is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reply {
+pub enum UpgradeReply {
     /// Part of an answer that changes nothing.
     More,
     /// The upgrade is granted: both speak another protocol from here on.
@@ -49,72 +49,78 @@ pub enum Reply {
     Unasked,
 }
 
-impl Commands {
+impl PendingCommands {
     /// Takes a line of the client: whether it asks for an upgrade, or nothing where it is none of those that
     /// come before one. `protocol` is absent as long as the greeting is not whole.
-    pub(super) fn take(&mut self, line: &[u8], protocol: Option<Greeting>) -> Option<bool> {
+    pub(super) fn take(&mut self, line: &[u8], protocol: Option<GreetingProtocol>) -> Option<bool> {
         if self.waiting.len() >= WAITING_LIMIT {
             return None;
         }
-        let mut rows = Greeting::all().filter(|row| protocol.is_none_or(|known| known == *row));
-        let command = rows.find_map(|row| Command::read(line, row))?;
+        let mut rows = GreetingProtocol::all().filter(|row| protocol.is_none_or(|known| known == *row));
+        let command = rows.find_map(|row| PendingCommand::read(line, row))?;
         let upgrades = command.upgrades;
         self.waiting.push_back(command);
         Some(upgrades)
     }
 
     /// Takes a line of the server.
-    pub(super) fn answer(&mut self, line: &[u8], protocol: Greeting) -> Reply {
+    pub(super) fn answer(&mut self, line: &[u8], protocol: GreetingProtocol) -> UpgradeReply {
         match protocol.dialect() {
-            Dialect::Code => self.answer_by_code(line, protocol),
-            Dialect::Status => self.answer_by_status(line, protocol),
-            Dialect::Untagged => self.answer_by_tag(line, protocol),
+            GreetingDialect::Code => self.answer_by_code(line, protocol),
+            GreetingDialect::Status => self.answer_by_status(line, protocol),
+            GreetingDialect::Untagged => self.answer_by_tag(line, protocol),
         }
     }
 
-    fn answer_by_code(&mut self, line: &[u8], protocol: Greeting) -> Reply {
+    fn answer_by_code(&mut self, line: &[u8], protocol: GreetingProtocol) -> UpgradeReply {
         let Some((code, behind)) = line.split_first_chunk::<CODE>() else {
-            return if self.answering == Answering::Nothing { Reply::Unasked } else { Reply::More };
+            return if self.answering == ReplyProgress::Nothing {
+                UpgradeReply::Unasked
+            } else {
+                UpgradeReply::More
+            };
         };
         let goes_on = behind.first() == Some(&b'-');
         match self.answering {
-            Answering::Code(open) if open != *code || goes_on => return Reply::More,
-            Answering::Code(_) => {}
-            _ if !code.iter().all(u8::is_ascii_digit) => return Reply::Unasked,
+            ReplyProgress::Code(open) if open != *code || goes_on => return UpgradeReply::More,
+            ReplyProgress::Code(_) => {}
+            _ if !code.iter().all(u8::is_ascii_digit) => return UpgradeReply::Unasked,
             _ if goes_on => {
-                self.answering = Answering::Code(*code);
-                return Reply::More;
+                self.answering = ReplyProgress::Code(*code);
+                return UpgradeReply::More;
             }
             _ => {}
         }
-        self.answering = Answering::Nothing;
+        self.answering = ReplyProgress::Nothing;
         let agrees = code == protocol.agreement().as_bytes();
-        self.waiting.pop_front().map_or(Reply::Unasked, |command| command.answered(agrees))
+        self.waiting.pop_front().map_or(UpgradeReply::Unasked, |command| command.answered(agrees))
     }
 
-    fn answer_by_status(&mut self, line: &[u8], protocol: Greeting) -> Reply {
-        if self.answering == Answering::List {
+    fn answer_by_status(&mut self, line: &[u8], protocol: GreetingProtocol) -> UpgradeReply {
+        if self.answering == ReplyProgress::List {
             if line.trim_ascii_end() == b"." {
-                self.answering = Answering::Nothing;
+                self.answering = ReplyProgress::Nothing;
             }
-            return Reply::More;
+            return UpgradeReply::More;
         }
-        let Some(command) = self.waiting.pop_front() else { return Reply::Unasked };
+        let Some(command) = self.waiting.pop_front() else { return UpgradeReply::Unasked };
         let agrees = line.starts_with(protocol.agreement().as_bytes());
         if agrees && !command.upgrades {
-            self.answering = Answering::List;
+            self.answering = ReplyProgress::List;
         }
         command.answered(agrees)
     }
 
-    fn answer_by_tag(&mut self, line: &[u8], protocol: Greeting) -> Reply {
+    fn answer_by_tag(&mut self, line: &[u8], protocol: GreetingProtocol) -> UpgradeReply {
         let mut words = words(line);
         let tag = words.next().unwrap_or_default();
         if tag == b"*" {
-            return Reply::More;
+            return UpgradeReply::More;
         }
         let place = self.waiting.iter().position(|command| command.tag == tag);
-        let Some(command) = place.and_then(|place| self.waiting.remove(place)) else { return Reply::Unasked };
+        let Some(command) = place.and_then(|place| self.waiting.remove(place)) else {
+            return UpgradeReply::Unasked;
+        };
         let agrees =
             words.next().is_some_and(|word| word.eq_ignore_ascii_case(protocol.agreement().as_bytes()));
         command.answered(agrees)
@@ -122,17 +128,17 @@ impl Commands {
 
     /// Bytes of memory held.
     pub(super) fn memory(&self) -> usize {
-        self.waiting.capacity() * size_of::<Command>()
+        self.waiting.capacity() * size_of::<PendingCommand>()
     }
 }
 
-impl Command {
+impl PendingCommand {
     /// What a client says with `line` in this protocol, if it comes before an upgrade or asks for one.
-    fn read(line: &[u8], protocol: Greeting) -> Option<Self> {
+    fn read(line: &[u8], protocol: GreetingProtocol) -> Option<Self> {
         let mut words = words(line);
         let tag = match protocol.dialect() {
-            Dialect::Untagged => words.next()?.to_vec(),
-            Dialect::Code | Dialect::Status => Vec::new(),
+            GreetingDialect::Untagged => words.next()?.to_vec(),
+            GreetingDialect::Code | GreetingDialect::Status => Vec::new(),
         };
         let is = |command: &str, whole: bool| {
             let mut said = words.clone();
@@ -146,11 +152,11 @@ impl Command {
         known.then_some(Self { tag, upgrades })
     }
 
-    const fn answered(&self, agrees: bool) -> Reply {
+    const fn answered(&self, agrees: bool) -> UpgradeReply {
         match (self.upgrades, agrees) {
-            (false, _) => Reply::More,
-            (true, true) => Reply::Granted,
-            (true, false) => Reply::Refused,
+            (false, _) => UpgradeReply::More,
+            (true, true) => UpgradeReply::Granted,
+            (true, false) => UpgradeReply::Refused,
         }
     }
 }
@@ -163,16 +169,16 @@ fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
 mod tests {
     use super::*;
 
-    fn commands(name: &str, lines: &[&str]) -> (Greeting, Commands, Vec<Option<bool>>) {
-        let protocol = Greeting::named(name).unwrap();
-        let mut commands = Commands::default();
+    fn commands(name: &str, lines: &[&str]) -> (GreetingProtocol, PendingCommands, Vec<Option<bool>>) {
+        let protocol = GreetingProtocol::named(name).unwrap();
+        let mut commands = PendingCommands::default();
         let taken = lines.iter().map(|line| commands.take(line.as_bytes(), Some(protocol))).collect();
         (protocol, commands, taken)
     }
 
     #[test]
     fn an_answer_belongs_to_its_command_in_each_dialect() {
-        use Reply::{Granted, More, Refused, Unasked};
+        use UpgradeReply::{Granted, More, Refused, Unasked};
         for (name, said, answers, expected) in [
             (
                 "smtp",
@@ -205,7 +211,7 @@ mod tests {
         ] {
             let (protocol, mut commands, taken) = commands(name, said);
             assert!(taken.iter().all(Option::is_some), "{name} {said:?}");
-            let replies: Vec<Reply> =
+            let replies: Vec<UpgradeReply> =
                 answers.iter().map(|line| commands.answer(line.as_bytes(), protocol)).collect();
             assert_eq!(replies, expected, "{name} {answers:?}");
         }

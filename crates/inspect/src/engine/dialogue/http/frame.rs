@@ -1,15 +1,15 @@
 //! Where messages end: what is kept of them until then, and what is odd about it.
 
-use crate::banner::framing::{self, BodyBuffer, Framing, Message};
+use crate::banner::framing::{self, BodyBuffer, BodyFraming, FramedMessage};
 use crate::banner::http::KeptHead;
-use crate::banner::{Anomalies, Anomaly, Request};
+use crate::banner::{Anomalies, Anomaly, RequestHead};
 use crate::engine::dialogue::finding::ReadContext;
 use crate::event::Side;
-use crate::rules::Stage;
+use crate::rules::BannerStage;
 
 /// Why a head never ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unfinished {
+pub enum UnfinishedReason {
     /// Its sender said no more.
     Ended,
     /// The rest of it was not seen.
@@ -20,14 +20,14 @@ pub enum Unfinished {
 ///
 /// Behind a head that `is_cut` another framing may come.
 pub(super) fn open(
-    framing: Framing,
+    framing: BodyFraming,
     is_cut: bool,
     head: impl FnOnce() -> KeptHead,
     context: &ReadContext<'_>,
-) -> Message {
+) -> FramedMessage {
     let foreign = framing.is_foreign();
     let limit = if foreign { 0 } else { context.settings.body_limit };
-    let mut message = Message::new(framing, BodyBuffer::new(limit));
+    let mut message = FramedMessage::new(framing, BodyBuffer::new(limit));
     if context.settings.body_rules && (is_cut || !message.is_done()) && !foreign {
         message.keep(head());
     }
@@ -40,19 +40,19 @@ pub(super) const RTSP: &[u8] = b"RTSP/";
 
 /// True if a body without an end follows a request that announces none: a source sends its film so to
 /// Icecast.
-pub(super) fn streams(request: &Request<'_>) -> bool {
+pub(super) fn streams(request: &RequestHead<'_>) -> bool {
     let unframed = || !request.headers.iter().any(|field| framing::is_framing(field.name));
     request.version.starts_with(b"ICE/") || (matches!(request.method, b"SOURCE" | b"PUT") && unframed())
 }
 
 /// Which rules are asked at the head of a message.
-pub(super) const fn stage(message: &Message) -> Stage {
-    if message.head().is_some() { Stage::Head } else { Stage::Whole }
+pub(super) const fn stage(message: &FramedMessage) -> BannerStage {
+    if message.head().is_some() { BannerStage::Head } else { BannerStage::Whole }
 }
 
 /// An end that a capture lacks is nobody's trick.
-pub(super) fn note_unfinished(anomalies: Anomalies, why: Unfinished, context: &mut ReadContext<'_>) {
-    if why == Unfinished::Ended {
+pub(super) fn note_unfinished(anomalies: Anomalies, why: UnfinishedReason, context: &mut ReadContext<'_>) {
+    if why == UnfinishedReason::Ended {
         context.note_all(anomalies);
     }
 }

@@ -3,13 +3,13 @@
 
 use std::ops::Range;
 
-use super::frame::Unfinished;
-use super::transactions::{Http, Reached};
-use crate::banner::http::{self, HEAD_LIMIT, HeadSearch, Line};
+use super::frame::UnfinishedReason;
+use super::transactions::{HttpProgress, HttpTransactions};
+use crate::banner::http::{self, HEAD_LIMIT, HeadLine, HeadSearch};
 use crate::banner::{Banner, ssh};
 use crate::engine::dialogue::finding::ReadContext;
 use crate::event::Side;
-use crate::rules::Stage;
+use crate::rules::BannerStage;
 
 /// Fields that are judged again beside new ones, where a rule asks for several. Rules about fields that are
 /// further apart wait for the head's end.
@@ -17,7 +17,7 @@ const REMEMBERED: usize = 16;
 
 /// How far a head was read that has not ended.
 #[derive(Debug, Default)]
-pub struct Head {
+pub struct PartialHead {
     search: HeadSearch,
     /// Where the first line stands.
     first: Range<usize>,
@@ -32,7 +32,7 @@ pub struct Head {
 }
 
 /// What the lines amount to so far.
-enum Advance {
+enum HeadAdvance {
     /// The head goes on.
     More,
     /// It has ended, or is too long to be kept.
@@ -41,7 +41,7 @@ enum Advance {
     Ssh(usize),
 }
 
-impl Head {
+impl PartialHead {
     /// Goes over the lines that are new in `input`.
     fn advance(
         &mut self,
@@ -49,26 +49,26 @@ impl Head {
         input: &[u8],
         may_speak_ssh: bool,
         context: &ReadContext<'_>,
-    ) -> Advance {
+    ) -> HeadAdvance {
         let early = context.settings.early(from);
         // What is all there is judged whole.
         let in_parts = context.enforced && !input.ends_with(b"\r\n\r\n");
         while let Some(line) = self.search.next_line(input) {
             match line {
-                Line::End => return Advance::Whole,
-                Line::First(range) => {
+                HeadLine::End => return HeadAdvance::Whole,
+                HeadLine::First(range) => {
                     let line = input.get(range.clone()).unwrap_or_default();
                     self.first = range;
                     self.behind_first = true;
                     self.fresh |= early.first_line;
                     if from == Side::Client && http::is_simple_request(line) {
-                        return Advance::Whole;
+                        return HeadAdvance::Whole;
                     }
                 }
-                Line::Field(range) => {
+                HeadLine::Field(range) => {
                     let line = input.get(range.clone()).unwrap_or_default();
                     if may_speak_ssh && line.starts_with(ssh::PREFIX) {
-                        return Advance::Ssh(range.start);
+                        return HeadAdvance::Ssh(range.start);
                     }
                     let folds = matches!(line.first(), Some(b' ' | b'\t')) && !self.behind_first;
                     self.behind_first = false;
@@ -80,7 +80,7 @@ impl Head {
             }
         }
         let kept = input.len().saturating_sub(self.first.start);
-        if kept >= HEAD_LIMIT { Advance::Whole } else { Advance::More }
+        if kept >= HEAD_LIMIT { HeadAdvance::Whole } else { HeadAdvance::More }
     }
 
     /// How many bytes are enough for a head that has not ended.
@@ -106,18 +106,18 @@ impl Head {
     }
 }
 
-impl Http {
+impl HttpTransactions {
     /// Reads on in a request head that begins where `input` does.
     pub(super) fn request(
         &mut self,
-        head: &mut Head,
+        head: &mut PartialHead,
         input: &[u8],
         context: &mut ReadContext<'_>,
-    ) -> Reached {
+    ) -> HttpProgress {
         match head.advance(Side::Client, input, false, context) {
-            Advance::Whole => self.whole_request(input, context),
-            _ if self.stops_request(head, input, context) => Reached::Stopped,
-            _ => Reached::More,
+            HeadAdvance::Whole => self.whole_request(input, context),
+            _ if self.stops_request(head, input, context) => HttpProgress::Stopped,
+            _ => HttpProgress::More,
         }
     }
 
@@ -125,26 +125,26 @@ impl Http {
     /// like a response's may precede an identification.
     pub(super) fn response(
         &mut self,
-        head: &mut Head,
+        head: &mut PartialHead,
         input: &[u8],
         may_speak_ssh: bool,
         context: &mut ReadContext<'_>,
-    ) -> Reached {
+    ) -> HttpProgress {
         match head.advance(Side::Server, input, may_speak_ssh, context) {
-            Advance::Whole => self.whole_response(input, context),
-            Advance::Ssh(at) => {
+            HeadAdvance::Whole => self.whole_response(input, context),
+            HeadAdvance::Ssh(at) => {
                 // It may be a response all the same.
                 let before = input.get(..at).unwrap_or_default();
-                self.unfinished(Side::Server, before, Unfinished::Unseen, context);
-                Reached::Ssh(at)
+                self.unfinished(Side::Server, before, UnfinishedReason::Unseen, context);
+                HttpProgress::Ssh(at)
             }
-            Advance::More if self.stops_response(head, input, context) => Reached::Stopped,
-            Advance::More => Reached::More,
+            HeadAdvance::More if self.stops_response(head, input, context) => HttpProgress::Stopped,
+            HeadAdvance::More => HttpProgress::More,
         }
     }
 
     /// True if what there is of a request is enough to block; then it is judged as it is.
-    fn stops_request(&mut self, head: &mut Head, input: &[u8], context: &mut ReadContext<'_>) -> bool {
+    fn stops_request(&mut self, head: &mut PartialHead, input: &[u8], context: &mut ReadContext<'_>) -> bool {
         let Some((first, lines)) = head.take_fresh(input).filter(|_| context.enforced) else { return false };
         let Some(request) = http::part_of_request(first, &lines) else { return false };
         if !context.sink.would_stop(&Banner::Request(request), None, None) {
@@ -154,12 +154,17 @@ impl Http {
         let banner = Banner::Request(read.message);
         head.disputed = !context.sink.would_stop(&banner, None, None);
         let (Banner::Request(message), false) = (banner, head.disputed) else { return false };
-        self.take_request(message, input, Stage::Part, context);
+        self.take_request(message, input, BannerStage::Part, context);
         true
     }
 
     /// True if what there is of a response is enough to block; then it is judged as it is.
-    fn stops_response(&mut self, head: &mut Head, input: &[u8], context: &mut ReadContext<'_>) -> bool {
+    fn stops_response(
+        &mut self,
+        head: &mut PartialHead,
+        input: &[u8],
+        context: &mut ReadContext<'_>,
+    ) -> bool {
         let Some((first, lines)) = head.take_fresh(input).filter(|_| context.enforced) else { return false };
         let Some(response) = http::part_of_response(first, &lines) else { return false };
         let request = self.waiting.front().and_then(|waiting| waiting.head.request());
@@ -172,7 +177,7 @@ impl Http {
         let banner = Banner::Response(read.message);
         head.disputed = !context.sink.would_stop(&banner, request.as_ref(), product.as_ref());
         let (Banner::Response(message), false) = (banner, head.disputed) else { return false };
-        let transaction = self.take_response(message, Stage::Part, context);
+        let transaction = self.take_response(message, BannerStage::Part, context);
         self.answering = Some(transaction);
         true
     }

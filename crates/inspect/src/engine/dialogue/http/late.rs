@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use super::frame::note_hostile;
 use super::transaction;
-use super::transactions::Http;
-use crate::banner::framing::{self, Message};
+use super::transactions::HttpTransactions;
+use crate::banner::framing::{self, FramedMessage};
 use crate::banner::http::{self, HEAD_LIMIT};
 use crate::banner::recognise::{self, empty_lines};
-use crate::banner::{Anomaly, Header, Headers, Request, Response};
+use crate::banner::{Anomaly, HttpHeader, HttpHeaders, RequestHead, ResponseHead};
 use crate::engine::dialogue::finding::ReadContext;
 use crate::event::Side;
-use crate::rules::Stage;
+use crate::rules::BannerStage;
 
 /// What is kept of such a head.
 #[derive(Debug)]
@@ -32,11 +32,11 @@ pub struct LateHead {
     /// Some readers see a field that frames the message where others see none.
     disputed: bool,
     /// The message as what was within the limit frames it.
-    message: Message,
+    message: FramedMessage,
 }
 
 /// What a line behind a head is.
-pub enum Late {
+pub enum LateLine {
     /// A field, or nothing.
     Field,
     /// The empty line that ends the fields.
@@ -47,7 +47,12 @@ pub enum Late {
 
 impl LateHead {
     /// `head` is what was read of it, with these fields, and frames the message.
-    pub(super) fn new(head: &[u8], headers: &Headers<'_>, method: Option<Vec<u8>>, message: Message) -> Self {
+    pub(super) fn new(
+        head: &[u8],
+        headers: &HttpHeaders<'_>,
+        method: Option<Vec<u8>>,
+        message: FramedMessage,
+    ) -> Self {
         let mut late = Self {
             first: first_line(head).to_vec(),
             method,
@@ -63,7 +68,7 @@ impl LateHead {
     }
 
     /// The message, whatever frames it.
-    pub(super) fn into_message(self) -> Message {
+    pub(super) fn into_message(self) -> FramedMessage {
         self.message
     }
 
@@ -72,7 +77,7 @@ impl LateHead {
         self.first.capacity() + self.octets + self.message.memory()
     }
 
-    fn take(&mut self, Header { name, value }: &Header<'_>) {
+    fn take(&mut self, HttpHeader { name, value }: &HttpHeader<'_>) {
         if framing::is_framing(name) {
             self.octets += name.len() + value.len();
             self.fields.push((name.to_vec(), value.to_vec()));
@@ -108,7 +113,7 @@ impl LateHead {
     }
 }
 
-impl Http {
+impl HttpTransactions {
     /// Takes a line behind such a head.
     pub(super) fn late_line(
         &mut self,
@@ -116,9 +121,9 @@ impl Http {
         late: &mut LateHead,
         line: &[u8],
         context: &mut ReadContext<'_>,
-    ) -> Late {
+    ) -> LateLine {
         if line.iter().all(|octet| matches!(octet, b'\r' | b'\n')) {
-            return Late::End;
+            return LateLine::End;
         }
         let known = match from {
             Side::Client => self.late_request_field(&late.first, line, context),
@@ -126,27 +131,32 @@ impl Http {
         };
         let is_request = from == Side::Client && recognise::is_request_line(line);
         if !known.unwrap_or_default() && is_request && late.has_no_version() {
-            return Late::Message;
+            return LateLine::Message;
         }
         if !late.is_beyond_belief() {
             late.note(line);
         }
-        Late::Field
+        LateLine::Field
     }
 
     /// The message behind the end of such a head.
-    pub(super) fn late_end(&mut self, from: Side, late: LateHead, context: &mut ReadContext<'_>) -> Message {
+    pub(super) fn late_end(
+        &mut self,
+        from: Side,
+        late: LateHead,
+        context: &mut ReadContext<'_>,
+    ) -> FramedMessage {
         note_hostile(late.disputed.then_some(Anomaly::FramingLost), from, context);
         if !late.has_grown {
             return late.message;
         }
-        let fields = late.fields.iter().map(|(name, value)| Header { name, value });
-        let headers = Headers::new(fields.collect());
+        let fields = late.fields.iter().map(|(name, value)| HttpHeader { name, value });
+        let headers = HttpHeaders::new(fields.collect());
         let framed = match from {
             Side::Client => http::part_of_request(&late.first, &[])
-                .map(|request| framing::of_request(&Request { headers, ..request })),
+                .map(|request| framing::of_request(&RequestHead { headers, ..request })),
             Side::Server => http::part_of_response(&late.first, &[]).map(|response| {
-                framing::of_response(&Response { headers, ..response }, late.method.as_deref())
+                framing::of_response(&ResponseHead { headers, ..response }, late.method.as_deref())
             }),
         };
         let Some(framed) = framed else { return late.message };
@@ -173,7 +183,7 @@ impl Http {
         let disclosure = &context.settings.disclosure;
         transaction::add_fields(&mut facts.headers, &mut facts.left_out, &request.headers, disclosure);
         if context.settings.early(Side::Client).is_about(line) {
-            transaction::ask_request(request, Stage::Part, transaction, context);
+            transaction::ask_request(request, BannerStage::Part, transaction, context);
         }
         Some(known)
     }
@@ -190,7 +200,7 @@ impl Http {
         let disclosure = &context.settings.disclosure;
         transaction::add_fields(&mut facts.headers, &mut facts.left_out, &response.headers, disclosure);
         if context.settings.early(Side::Server).is_about(line) {
-            transaction::ask_response(response, Stage::Part, transaction, context);
+            transaction::ask_response(response, BannerStage::Part, transaction, context);
         }
         Some(true)
     }

@@ -9,32 +9,32 @@ mod read;
 mod transaction;
 mod transactions;
 
-pub use self::frame::Unfinished;
-use self::head::Head;
+pub use self::frame::UnfinishedReason;
+use self::head::PartialHead;
 use self::late::LateHead;
-pub(super) use self::transactions::Http;
-use crate::banner::framing::{Framing, Message};
+pub(super) use self::transactions::HttpTransactions;
+use crate::banner::framing::{BodyFraming, FramedMessage};
 
 /// How far one direction was read.
 #[derive(Debug)]
-pub enum Reading {
+pub enum HttpReading {
     /// Within a head.
-    Head(Head),
+    Head(PartialHead),
     /// Behind as much of a head as is kept, where others may read more fields.
     Late(Box<LateHead>),
     /// Behind a message: another may follow.
     Next,
     /// Within a body.
-    Body(Box<Message>),
+    Body(Box<FramedMessage>),
 }
 
-impl Default for Reading {
+impl Default for HttpReading {
     fn default() -> Self {
-        Self::Head(Head::default())
+        Self::Head(PartialHead::default())
     }
 }
 
-impl Reading {
+impl HttpReading {
     pub(super) const fn is_body(&self) -> bool {
         matches!(self, Self::Body(_))
     }
@@ -79,7 +79,7 @@ impl Reading {
 
 /// What of a response is left, as its head says.
 #[derive(Debug, Clone, Copy)]
-pub struct Rest {
+pub struct ResponseRemainder {
     /// Bytes that are to come.
     pub left: u64,
     /// Bytes that were read.
@@ -88,16 +88,16 @@ pub struct Rest {
     pub judged: usize,
 }
 
-impl Http {
+impl HttpTransactions {
     /// What is left of the response that a server is within, if its length is beyond doubt, and it answers
     /// the only request.
-    pub(super) fn rest(&self, reading: &Reading) -> Option<Rest> {
-        let Reading::Body(message) = reading else { return None };
-        let exact = matches!(message.framing(), Framing::Length(_)) && !message.is_done();
+    pub(super) fn rest(&self, reading: &HttpReading) -> Option<ResponseRemainder> {
+        let HttpReading::Body(message) = reading else { return None };
+        let exact = matches!(message.framing(), BodyFraming::Length(_)) && !message.is_done();
         if !exact || !message.is_satisfied() || !self.answers_the_only_request() {
             return None;
         }
         let (left, read) = (message.skippable(), message.content_length());
-        Some(Rest { left, read, judged: message.body().len() })
+        Some(ResponseRemainder { left, read, judged: message.body().len() })
     }
 }

@@ -1,38 +1,38 @@
 //! HTTP as one of the things that both sides may speak: where one message ends and what follows it.
 
-use super::Reading;
+use super::HttpReading;
 use super::frame::note_hostile;
-use super::head::Head;
-use super::late::{Late, LateHead};
-use super::transactions::Reached;
-use crate::banner::framing::{Advance, Framing, Message};
+use super::head::PartialHead;
+use super::late::{LateHead, LateLine};
+use super::transactions::HttpProgress;
+use crate::banner::framing::{BodyAdvance, BodyFraming, FramedMessage};
 use crate::banner::http::{HEAD_LIMIT, count_steps};
 use crate::banner::recognise::FIRST_LINE_LIMIT;
-use crate::banner::{Beginning, Reason, beginning, ssh as identification};
+use crate::banner::{MessageStart, ParseRejection, beginning, ssh as identification};
 use crate::engine::config::HttpInspect;
 use crate::engine::dialogue::finding::ReadContext;
-use crate::engine::dialogue::need::{FEW, Need};
+use crate::engine::dialogue::need::{FEW, InputNeed};
 use crate::engine::dialogue::ssh::identification_line;
-use crate::engine::dialogue::state::{self, Dialogue, Spoken};
-use crate::engine::dialogue::step::{Asked, Handover, Turn, UnreadReason};
+use crate::engine::dialogue::state::{self, Dialogue, FirstProtocol};
+use crate::engine::dialogue::step::{DialogueInput, ProtocolSwitch, RequestedUpgrade, UnreadReason};
 use crate::event::Side;
 use crate::terms::Anomaly;
 
-type Step = crate::engine::dialogue::step::Step<state::Reading>;
+type Step = crate::engine::dialogue::step::ReadStep<state::DirectionReading>;
 
 /// What follows a message.
-enum Behind {
+enum AfterMessage {
     /// The direction is read on as this.
-    Reads(state::Reading),
+    Reads(state::DirectionReading),
     /// Another dialogue.
-    HandsOver(Handover),
+    HandsOver(ProtocolSwitch),
 }
 
-impl Behind {
-    const DONE: Self = Self::Reads(state::Reading::Done);
+impl AfterMessage {
+    const DONE: Self = Self::Reads(state::DirectionReading::Done);
 
-    const fn http(reading: Reading) -> Self {
-        Self::Reads(state::Reading::Http(reading))
+    const fn http(reading: HttpReading) -> Self {
+        Self::Reads(state::DirectionReading::Http(reading))
     }
 
     fn after(self, count: usize) -> Step {
@@ -43,84 +43,106 @@ impl Behind {
     }
 }
 
-fn used(count: usize, reading: Reading) -> Step {
-    Step::Used(count, state::Reading::Http(reading))
+fn used(count: usize, reading: HttpReading) -> Step {
+    Step::Used(count, state::DirectionReading::Http(reading))
 }
 
-fn wait(need: Need, reading: Reading) -> Step {
-    Step::Wait(need, state::Reading::Http(reading))
+fn wait(need: InputNeed, reading: HttpReading) -> Step {
+    Step::Wait(need, state::DirectionReading::Http(reading))
 }
 
 impl Dialogue {
     /// Reads on in messages.
-    pub fn read_http(&mut self, reading: Reading, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Step {
+    pub fn read_http(
+        &mut self,
+        reading: HttpReading,
+        turn: DialogueInput<'_>,
+        context: &mut ReadContext<'_>,
+    ) -> Step {
         match reading {
-            Reading::Head(head) => self.read_head(head, turn, context),
-            Reading::Late(late) => self.read_late(late, turn, context),
-            Reading::Next => self.read_next(turn, context),
-            Reading::Body(message) => self.read_body(message, turn, context),
+            HttpReading::Head(head) => self.read_head(head, turn, context),
+            HttpReading::Late(late) => self.read_late(late, turn, context),
+            HttpReading::Next => self.read_next(turn, context),
+            HttpReading::Body(message) => self.read_body(message, turn, context),
         }
     }
 
     /// Looks for the message behind another.
-    fn read_next(&mut self, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Step {
-        let Turn { from, input, .. } = turn;
+    fn read_next(&mut self, turn: DialogueInput<'_>, context: &mut ReadContext<'_>) -> Step {
+        let DialogueInput { from, input, .. } = turn;
         let amid_line = self.direction(from).amid_line;
         if self.may_speak_ssh(from) && !amid_line && identification_line(input, false) == Some(0) {
             if input.starts_with(identification::PREFIX) {
-                return Step::Used(0, state::Reading::Lines(0));
+                return Step::Used(0, state::DirectionReading::Lines(0));
             }
-            return wait(Need::another(input), Reading::Next);
+            return wait(InputNeed::another(input), HttpReading::Next);
         }
-        self.find_message(turn, state::Reading::Http(Reading::Next), context)
+        self.find_message(turn, state::DirectionReading::Http(HttpReading::Next), context)
     }
 
-    fn read_head(&mut self, mut head: Head, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Step {
-        let Turn { from, input, .. } = turn;
+    fn read_head(
+        &mut self,
+        mut head: PartialHead,
+        turn: DialogueInput<'_>,
+        context: &mut ReadContext<'_>,
+    ) -> Step {
+        let DialogueInput { from, input, .. } = turn;
         let may_speak_ssh = self.may_speak_ssh(from);
         let reached = match from {
             Side::Client => self.http.request(&mut head, input, context),
             Side::Server => self.http.response(&mut head, input, may_speak_ssh, context),
         };
         match reached {
-            Reached::More => wait(Need::line(head.limit()), Reading::Head(head)),
-            Reached::Interim(count) => used(count, Reading::default()),
-            Reached::Never(reason) => self.behind_foreign(reason, turn, context),
-            Reached::Stopped => Step::Used(input.len(), state::Reading::Done),
-            Reached::Ssh(count) => Step::Used(count, state::Reading::Lines(0)),
-            Reached::Part(count, late) => used(count, Reading::Late(late)),
-            Reached::Head(count, message) => self.behind_part(turn, Box::new(message), context).after(count),
+            HttpProgress::More => wait(InputNeed::line(head.limit()), HttpReading::Head(head)),
+            HttpProgress::Interim(count) => used(count, HttpReading::default()),
+            HttpProgress::Never(reason) => self.behind_foreign(reason, turn, context),
+            HttpProgress::Stopped => Step::Used(input.len(), state::DirectionReading::Done),
+            HttpProgress::Ssh(count) => Step::Used(count, state::DirectionReading::Lines(0)),
+            HttpProgress::Part(count, late) => used(count, HttpReading::Late(late)),
+            HttpProgress::Head(count, message) => {
+                self.behind_part(turn, Box::new(message), context).after(count)
+            }
         }
     }
 
     /// What looked like the head of a message and is none: its line is left out where more is to be read.
-    fn behind_foreign(&mut self, reason: Reason, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Step {
-        if reason == Reason::NotAResponse {
+    fn behind_foreign(
+        &mut self,
+        reason: ParseRejection,
+        turn: DialogueInput<'_>,
+        context: &mut ReadContext<'_>,
+    ) -> Step {
+        if reason == ParseRejection::NotAResponse {
             context.note(Anomaly::StatusInvalid);
         }
-        let other = reason == Reason::Http2Preface && !self.has_left();
+        let other = reason == ParseRejection::Http2Preface && !self.has_left();
         if !context.settings.reads_on() || other {
             return Step::Used(0, self.foreign(turn.from, UnreadReason::NotHttp(reason)));
         }
         self.note_unexpected(turn.from, context);
         let line = memchr::memchr(b'\n', turn.input).map_or(turn.input.len(), |end| end + 1);
-        used(line, Reading::Next)
+        used(line, HttpReading::Next)
     }
 
     /// Reads lines behind a head that is kept no further.
-    fn read_late(&mut self, mut late: Box<LateHead>, turn: Turn<'_>, context: &mut ReadContext<'_>) -> Step {
-        let Turn { from, input, .. } = turn;
+    fn read_late(
+        &mut self,
+        mut late: Box<LateHead>,
+        turn: DialogueInput<'_>,
+        context: &mut ReadContext<'_>,
+    ) -> Step {
+        let DialogueInput { from, input, .. } = turn;
         count_steps(input.len().min(HEAD_LIMIT));
         let line = match memchr::memchr(b'\n', input.get(..HEAD_LIMIT).unwrap_or(input)) {
             Some(end) => input.get(..=end).unwrap_or_default(),
             None if input.len() >= HEAD_LIMIT => input,
-            None => return wait(Need::line(HEAD_LIMIT), Reading::Late(late)),
+            None => return wait(InputNeed::line(HEAD_LIMIT), HttpReading::Late(late)),
         };
         let all = context.settings.reads_on();
         match self.http.late_line(from, &mut late, line, context) {
-            Late::Message if all => used(0, Reading::Next),
-            Late::Field | Late::Message => used(line.len(), Reading::Late(late)),
-            Late::End => {
+            LateLine::Message if all => used(0, HttpReading::Next),
+            LateLine::Field | LateLine::Message => used(line.len(), HttpReading::Late(late)),
+            LateLine::End => {
                 let message = self.http.late_end(from, *late, context);
                 self.behind_part(turn, Box::new(message), context).after(line.len())
             }
@@ -129,26 +151,26 @@ impl Dialogue {
 
     fn read_body(
         &mut self,
-        mut message: Box<Message>,
-        turn: Turn<'_>,
+        mut message: Box<FramedMessage>,
+        turn: DialogueInput<'_>,
         context: &mut ReadContext<'_>,
     ) -> Step {
-        let Turn { from, mut input, .. } = turn;
+        let DialogueInput { from, mut input, .. } = turn;
         if self.may_speak_ssh(from)
             && let Some(at) = identification_line(input, self.direction(from).amid_line)
         {
             let (body, line) = input.split_at(at);
             if body.is_empty() && !line.starts_with(identification::PREFIX) {
-                return wait(Need::another(line), Reading::Body(message));
+                return wait(InputNeed::another(line), HttpReading::Body(message));
             }
             if body.is_empty() {
                 self.http.finish(from, *message, context);
-                return Step::Used(0, state::Reading::Lines(0));
+                return Step::Used(0, state::DirectionReading::Lines(0));
             }
             input = body;
         }
         match message.read(input) {
-            Ok(Advance { consumed, odd, .. }) => {
+            Ok(BodyAdvance { consumed, odd, .. }) => {
                 note_hostile(odd, from, context);
                 self.behind_part(turn, message, context).after(consumed)
             }
@@ -163,10 +185,10 @@ impl Dialogue {
     /// Where a direction stands once so much of a message was read.
     fn behind_part(
         &mut self,
-        turn: Turn<'_>,
-        mut message: Box<Message>,
+        turn: DialogueInput<'_>,
+        mut message: Box<FramedMessage>,
         context: &mut ReadContext<'_>,
-    ) -> Behind {
+    ) -> AfterMessage {
         let from = turn.from;
         if from == Side::Client {
             self.http.note_body(!message.is_done());
@@ -174,11 +196,11 @@ impl Dialogue {
         let framing = message.framing();
         if framing.is_foreign() {
             self.http.finish(from, *message, context);
-            if framing == Framing::Tunnel {
-                return Behind::HandsOver(Handover::Granted);
+            if framing == BodyFraming::Tunnel {
+                return AfterMessage::HandsOver(ProtocolSwitch::Granted);
             }
-            self.change(from.other(), state::Reading::Done);
-            return Behind::DONE;
+            self.change(from.other(), state::DirectionReading::Done);
+            return AfterMessage::DONE;
         }
         if message.is_done() {
             self.http.finish(from, *message, context);
@@ -191,32 +213,38 @@ impl Dialogue {
                 return self.behind_message(from, turn.peer, context);
             }
         }
-        Behind::http(Reading::Body(message))
+        AfterMessage::http(HttpReading::Body(message))
     }
 
     /// Where a direction stands behind a message; `peer` is what the other one has said that is unread.
-    fn behind_message(&mut self, from: Side, peer: &[u8], context: &ReadContext<'_>) -> Behind {
+    fn behind_message(&mut self, from: Side, peer: &[u8], context: &ReadContext<'_>) -> AfterMessage {
         let all = context.settings.reads_on();
         if from == Side::Client {
             if self.http.asks_tunnel() && !self.has_left() {
-                return Behind::HandsOver(Handover::Asked(Asked::Tunnel));
+                return AfterMessage::HandsOver(ProtocolSwitch::Asked(RequestedUpgrade::Tunnel));
             }
-            return if all { Behind::http(Reading::Next) } else { Behind::DONE };
+            return if all { AfterMessage::http(HttpReading::Next) } else { AfterMessage::DONE };
         }
-        self.refuse(Asked::Tunnel, Spoken::Http, state::Reading::Http(Reading::Next));
+        self.refuse(
+            RequestedUpgrade::Tunnel,
+            FirstProtocol::Http,
+            state::DirectionReading::Http(HttpReading::Next),
+        );
         if self.may_leave(context) {
             self.http.leave();
-            return Behind::DONE;
+            return AfterMessage::DONE;
         }
         if all {
-            return Behind::http(Reading::Next);
+            return AfterMessage::http(HttpReading::Next);
         }
         self.end_request(peer);
         if self.may_speak_ssh(from) {
             // Nobody has asked yet: to a client of SSH these were lines before an identification.
-            return Behind::Reads(state::Reading::Lines(usize::from(self.direction(from).amid_line)));
+            return AfterMessage::Reads(state::DirectionReading::Lines(usize::from(
+                self.direction(from).amid_line,
+            )));
         }
-        Behind::DONE
+        AfterMessage::DONE
     }
 
     /// True if the response that is read is the last one that has to be: it answers all that was asked, and
@@ -224,11 +252,11 @@ impl Dialogue {
     fn may_leave(&self, context: &ReadContext<'_>) -> bool {
         let asks = matches!(
             self.direction(Side::Client).reading,
-            state::Reading::Http(Reading::Next | Reading::Head(_) | Reading::Body(_))
+            state::DirectionReading::Http(HttpReading::Next | HttpReading::Head(_) | HttpReading::Body(_))
         );
         context.settings.http_inspect == HttpInspect::Requests
             && asks
-            && self.asked == Asked::Nothing
+            && self.asked == RequestedUpgrade::Nothing
             && self.http.has_answered()
             && !self.may_speak_ssh(Side::Server)
     }
@@ -237,12 +265,12 @@ impl Dialogue {
     /// before that may not be the server.
     fn end_request(&mut self, unread: &[u8]) {
         let whole = match &self.direction(Side::Client).reading {
-            state::Reading::Http(Reading::Next | Reading::Late(_)) => unread.is_empty(),
-            state::Reading::Http(Reading::Body(_)) | state::Reading::Resync => true,
+            state::DirectionReading::Http(HttpReading::Next | HttpReading::Late(_)) => unread.is_empty(),
+            state::DirectionReading::Http(HttpReading::Body(_)) | state::DirectionReading::Resync => true,
             _ => false,
         };
         if whole {
-            self.change(Side::Client, state::Reading::Done);
+            self.change(Side::Client, state::DirectionReading::Done);
         }
     }
 
@@ -251,33 +279,36 @@ impl Dialogue {
     pub fn settle_http(&mut self, unread: &[u8], context: &ReadContext<'_>) {
         if self.is_done(Side::Server)
             && !context.settings.reads_on()
-            && matches!(self.direction(Side::Client).reading, state::Reading::Http(Reading::Late(_)))
+            && matches!(
+                self.direction(Side::Client).reading,
+                state::DirectionReading::Http(HttpReading::Late(_))
+            )
             && unread.is_empty()
         {
-            self.change(Side::Client, state::Reading::Done);
+            self.change(Side::Client, state::DirectionReading::Done);
         }
     }
 
     /// Where a direction stands behind `count` bytes that are missing.
     pub fn pass_over_http(
         &mut self,
-        reading: Reading,
+        reading: HttpReading,
         count: u64,
-        turn: Turn<'_>,
+        turn: DialogueInput<'_>,
         context: &mut ReadContext<'_>,
-    ) -> state::Reading {
+    ) -> state::DirectionReading {
         let from = turn.from;
-        let Reading::Body(mut message) = reading else { return state::Reading::Resync };
+        let HttpReading::Body(mut message) = reading else { return state::DirectionReading::Resync };
         if message.skippable() < count {
             self.http.finish(from, *message, context);
-            return state::Reading::Resync;
+            return state::DirectionReading::Resync;
         }
         message.skip(count);
         match self.behind_part(turn, message, context) {
-            Behind::Reads(reading) => reading,
-            Behind::HandsOver(handover) => {
+            AfterMessage::Reads(reading) => reading,
+            AfterMessage::HandsOver(handover) => {
                 self.hand_over(from, handover);
-                state::Reading::New
+                state::DirectionReading::New
             }
         }
     }
@@ -285,20 +316,20 @@ impl Dialogue {
     /// Looks for the next message; `reading` says whether bytes are missing before.
     pub fn find_message(
         &self,
-        turn: Turn<'_>,
-        reading: state::Reading,
+        turn: DialogueInput<'_>,
+        reading: state::DirectionReading,
         context: &mut ReadContext<'_>,
     ) -> Step {
-        let Turn { from, input, .. } = turn;
-        let contiguous = matches!(reading, state::Reading::Http(_));
+        let DialogueInput { from, input, .. } = turn;
+        let contiguous = matches!(reading, state::DirectionReading::Http(_));
         match beginning(from, input, contiguous) {
-            Beginning::Message => used(0, Reading::default()),
-            Beginning::More => {
+            MessageStart::Message => used(0, HttpReading::default()),
+            MessageStart::More => {
                 let few = input.len() < FEW;
-                let need = if few { Need::another(input) } else { Need::line(FIRST_LINE_LIMIT) };
+                let need = if few { InputNeed::another(input) } else { InputNeed::line(FIRST_LINE_LIMIT) };
                 Step::Wait(need, reading)
             }
-            Beginning::Other(count) => {
+            MessageStart::Other(count) => {
                 let left_out = input.get(..count).unwrap_or(input);
                 if contiguous && !left_out.trim_ascii().is_empty() {
                     self.note_unexpected(from, context);
@@ -318,15 +349,20 @@ impl Dialogue {
     }
 
     /// Where a direction stands whose sender has said all: a body that ends with the connection is whole.
-    pub fn end_http(&mut self, from: Side, reading: Reading, context: &mut ReadContext<'_>) -> Reading {
+    pub fn end_http(
+        &mut self,
+        from: Side,
+        reading: HttpReading,
+        context: &mut ReadContext<'_>,
+    ) -> HttpReading {
         match reading {
-            Reading::Body(message) => {
+            HttpReading::Body(message) => {
                 self.http.finish(from, *message, context);
-                Reading::Next
+                HttpReading::Next
             }
-            Reading::Late(late) => {
+            HttpReading::Late(late) => {
                 self.http.finish(from, late.into_message(), context);
-                Reading::Next
+                HttpReading::Next
             }
             reading => reading,
         }

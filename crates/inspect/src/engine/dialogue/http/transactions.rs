@@ -3,16 +3,18 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::frame::{self, RTSP, Unfinished, note_hostile, note_unfinished};
+use super::frame::{self, RTSP, UnfinishedReason, note_hostile, note_unfinished};
 use super::late::LateHead;
-use super::transaction::{Method, Overdue, Transaction, ask_request, ask_response, name_by_title};
-use crate::banner::framing::{self, Message};
-use crate::banner::http::{self, KeptHead, Read};
+use super::transaction::{
+    HttpTransaction, OverdueRequest, RequestMethod, ask_request, ask_response, name_by_title,
+};
+use crate::banner::framing::{self, FramedMessage};
+use crate::banner::http::{self, KeptHead, ParsedHead};
 use crate::banner::recognise::is_plain_request_line;
-use crate::banner::{Anomaly, Progress, Reason, Request, Response, title};
-use crate::engine::dialogue::finding::{Finding, Matched, ReadContext};
-use crate::event::{Application, HttpFacts, Protocol, Side};
-use crate::rules::Stage;
+use crate::banner::{Anomaly, ParseProgress, ParseRejection, RequestHead, ResponseHead, title};
+use crate::engine::dialogue::finding::{DialogueFinding, MatchedRules, ReadContext};
+use crate::event::{ApplicationFacts, HttpFacts, Protocol, Side};
+use crate::rules::BannerStage;
 
 /// Requests that wait for their response; with more, the oldest is told without one.
 const WAITING_LIMIT: usize = 128;
@@ -23,15 +25,15 @@ const OVERDUE_LIMIT: usize = 1 << 16;
 
 /// The transactions of one connection.
 #[derive(Debug, Default)]
-pub struct Http {
+pub struct HttpTransactions {
     /// Requests that were told without a response, oldest first: all before those that wait.
-    overdue: VecDeque<Overdue>,
+    overdue: VecDeque<OverdueRequest>,
     /// Requests without a response, oldest first.
-    pub(super) waiting: VecDeque<Transaction>,
+    pub(super) waiting: VecDeque<HttpTransaction>,
     /// The last request asks for a tunnel.
     asks_tunnel: bool,
     /// The one whose response is being read.
-    pub(super) answering: Option<Transaction>,
+    pub(super) answering: Option<HttpTransaction>,
     /// True if readers could disagree about the end of that response.
     disputed: bool,
     /// True if no further response is read.
@@ -54,11 +56,11 @@ pub struct Http {
 
 /// How far one direction came.
 #[derive(Debug)]
-pub enum Reached {
+pub enum HttpProgress {
     /// More bytes are needed.
     More,
     /// A head of so many bytes; a body follows, perhaps an empty one.
-    Head(usize, Message),
+    Head(usize, FramedMessage),
     /// An interim response of so many bytes.
     Interim(usize),
     /// So many bytes of a head behind which others may read more fields: it has no version, or is too
@@ -69,16 +71,16 @@ pub enum Reached {
     /// An SSH identification begins behind so many bytes.
     Ssh(usize),
     /// It was not HTTP after all.
-    Never(Reason),
+    Never(ParseRejection),
 }
 
-impl Http {
+impl HttpTransactions {
     /// Reads the whole request head at the start of `input`.
-    pub(super) fn whole_request(&mut self, input: &[u8], context: &mut ReadContext<'_>) -> Reached {
-        let (Read { message, anomalies }, consumed) = match http::parse_request(input) {
-            Progress::More => return Reached::More,
-            Progress::Never(reason) => return Reached::Never(reason),
-            Progress::Done { value, consumed } => (value, consumed),
+    pub(super) fn whole_request(&mut self, input: &[u8], context: &mut ReadContext<'_>) -> HttpProgress {
+        let (ParsedHead { message, anomalies }, consumed) = match http::parse_request(input) {
+            ParseProgress::More => return HttpProgress::More,
+            ParseProgress::Never(reason) => return HttpProgress::Never(reason),
+            ParseProgress::Done { value, consumed } => (value, consumed),
         };
         context.note_all(anomalies);
         let framed = framing::of_request(&message);
@@ -99,9 +101,9 @@ impl Http {
         self.mingles |= message.version.starts_with(RTSP);
         let stage = frame::stage(&body);
         let reached = if part {
-            Reached::Part(consumed, Box::new(LateHead::new(head, &message.headers, None, body)))
+            HttpProgress::Part(consumed, Box::new(LateHead::new(head, &message.headers, None, body)))
         } else {
-            Reached::Head(consumed, body)
+            HttpProgress::Head(consumed, body)
         };
         self.take_request(message, head, stage, context);
         reached
@@ -145,26 +147,26 @@ impl Http {
 
     pub(super) fn take_request(
         &mut self,
-        message: Request<'_>,
+        message: RequestHead<'_>,
         head: &[u8],
-        stage: Stage,
+        stage: BannerStage,
         context: &mut ReadContext<'_>,
     ) {
         self.doubtful &= !is_plain_request_line(message.line);
         if !self.doubtful {
-            context.find(Finding::Seen(Protocol::Http, Side::Client));
+            context.find(DialogueFinding::Seen(Protocol::Http, Side::Client));
         }
         self.tell_unanswered(context);
         // It is kept for the response that answers it.
         let head = if self.left { KeptHead::default() } else { KeptHead::of_request(head, &message) };
-        let mut transaction = Transaction {
+        let mut transaction = HttpTransaction {
             number: self.number(),
             head,
             facts: Arc::new(HttpFacts {
                 request: Some(context.settings.disclosure.request(&message)),
                 response: None,
             }),
-            matched: Matched::default(),
+            matched: MatchedRules::default(),
         };
         ask_request(message, stage, &mut transaction, context);
         self.waiting.push_back(transaction);
@@ -172,23 +174,24 @@ impl Http {
             && let Some(oldest) = self.waiting.pop_front()
         {
             if self.overdue.len() < OVERDUE_LIMIT {
-                self.overdue.push_back(Overdue { number: oldest.number, method: Method::of(&oldest) });
+                self.overdue
+                    .push_back(OverdueRequest { number: oldest.number, method: RequestMethod::of(&oldest) });
             }
             self.tell(oldest, context);
         }
     }
 
     /// Reads the whole response head at the start of `input`.
-    pub(super) fn whole_response(&mut self, input: &[u8], context: &mut ReadContext<'_>) -> Reached {
-        let (Read { message, anomalies }, consumed) = match http::parse_response(input) {
-            Progress::More => return Reached::More,
-            Progress::Never(reason) => return Reached::Never(reason),
-            Progress::Done { value, consumed } => (value, consumed),
+    pub(super) fn whole_response(&mut self, input: &[u8], context: &mut ReadContext<'_>) -> HttpProgress {
+        let (ParsedHead { message, anomalies }, consumed) = match http::parse_response(input) {
+            ParseProgress::More => return HttpProgress::More,
+            ParseProgress::Never(reason) => return HttpProgress::Never(reason),
+            ParseProgress::Done { value, consumed } => (value, consumed),
         };
         context.note_all(anomalies);
         if framing::is_interim(message.status) {
             self.take_interim(message, context);
-            return Reached::Interim(consumed);
+            return HttpProgress::Interim(consumed);
         }
         let asked = || Some(self.waiting.front()?.facts.request.as_ref()?.method.as_bytes());
         let method = self.overdue.front().map_or_else(asked, |overdue| Some(overdue.method.name()));
@@ -201,9 +204,9 @@ impl Http {
         let body = frame::open(framed.framing, is_cut, || KeptHead::of_response(head, &message), context);
         let stage = frame::stage(&body);
         let reached = if is_cut {
-            Reached::Part(consumed, Box::new(LateHead::new(head, &message.headers, method, body)))
+            HttpProgress::Part(consumed, Box::new(LateHead::new(head, &message.headers, method, body)))
         } else {
-            Reached::Head(consumed, body)
+            HttpProgress::Head(consumed, body)
         };
         let transaction = self.take_response(message, stage, context);
         self.answering = Some(transaction);
@@ -212,27 +215,27 @@ impl Http {
 
     /// Judges an interim response, which some clients show or take for the final one. It is told only if no
     /// final response replaces it.
-    fn take_interim(&mut self, message: Response<'_>, context: &mut ReadContext<'_>) {
+    fn take_interim(&mut self, message: ResponseHead<'_>, context: &mut ReadContext<'_>) {
         if !self.overdue.is_empty() || self.waiting.is_empty() {
-            return ask_response(message, Stage::Part, &mut Transaction::default(), context);
+            return ask_response(message, BannerStage::Part, &mut HttpTransaction::default(), context);
         }
         if let Some(waiting) = self.waiting.front_mut() {
             let facts = context.settings.disclosure.response(&message);
             Arc::make_mut(&mut waiting.facts).response = Some(facts);
-            ask_response(message, Stage::Part, waiting, context);
+            ask_response(message, BannerStage::Part, waiting, context);
         }
     }
 
     pub(super) fn take_response(
         &mut self,
-        message: Response<'_>,
-        stage: Stage,
+        message: ResponseHead<'_>,
+        stage: BannerStage,
         context: &mut ReadContext<'_>,
-    ) -> Transaction {
-        context.find(Finding::Seen(Protocol::Http, Side::Server));
+    ) -> HttpTransaction {
+        context.find(DialogueFinding::Seen(Protocol::Http, Side::Server));
         let overdue = self.overdue.pop_front();
         let mut transaction = match &overdue {
-            Some(overdue) => Transaction { number: overdue.number, ..Transaction::default() },
+            Some(overdue) => HttpTransaction { number: overdue.number, ..HttpTransaction::default() },
             None => self.next_waiting(),
         };
         let mut facts = context.settings.disclosure.response(&message);
@@ -251,20 +254,26 @@ impl Http {
     }
 
     /// Reads what there is of a head whose end will not come.
-    pub fn unfinished(&mut self, from: Side, input: &[u8], why: Unfinished, context: &mut ReadContext<'_>) {
+    pub fn unfinished(
+        &mut self,
+        from: Side,
+        input: &[u8],
+        why: UnfinishedReason,
+        context: &mut ReadContext<'_>,
+    ) {
         match from {
             Side::Client => {
-                let Some(Read { message, anomalies }) =
-                    http::parse_unfinished_request(input, why == Unfinished::Ended)
+                let Some(ParsedHead { message, anomalies }) =
+                    http::parse_unfinished_request(input, why == UnfinishedReason::Ended)
                 else {
                     return;
                 };
                 note_unfinished(anomalies, why, context);
-                self.take_request(message, input, Stage::Part, context);
+                self.take_request(message, input, BannerStage::Part, context);
             }
             Side::Server => {
-                let Some(Read { message, anomalies }) =
-                    http::parse_unfinished_response(input, why == Unfinished::Ended)
+                let Some(ParsedHead { message, anomalies }) =
+                    http::parse_unfinished_response(input, why == UnfinishedReason::Ended)
                 else {
                     return;
                 };
@@ -272,14 +281,14 @@ impl Http {
                 if framing::is_interim(message.status) {
                     return self.take_interim(message, context);
                 }
-                let transaction = self.take_response(message, Stage::Part, context);
+                let transaction = self.take_response(message, BannerStage::Part, context);
                 self.tell(transaction, context);
             }
         }
     }
 
     /// Judges what waited for a body and ends the message; a response ends its transaction.
-    pub(super) fn finish(&mut self, from: Side, mut message: Message, context: &mut ReadContext<'_>) {
+    pub(super) fn finish(&mut self, from: Side, mut message: FramedMessage, context: &mut ReadContext<'_>) {
         self.judge_body(from, &mut message, context);
         if from == Side::Client {
             return self.tell_unanswered(context);
@@ -327,7 +336,12 @@ impl Http {
     }
 
     /// Asks the rules that wait for a message's body, once.
-    pub(super) fn judge_body(&mut self, from: Side, message: &mut Message, context: &mut ReadContext<'_>) {
+    pub(super) fn judge_body(
+        &mut self,
+        from: Side,
+        message: &mut FramedMessage,
+        context: &mut ReadContext<'_>,
+    ) {
         let title = title::title(message.body());
         if from == Side::Server
             && let Some(response) =
@@ -340,15 +354,15 @@ impl Http {
         match from {
             Side::Client => {
                 if let (Some(request), Some(transaction)) = (head.request(), self.waiting.back_mut()) {
-                    let request = Request { body, ..request };
-                    ask_request(request, Stage::Rest, transaction, context);
+                    let request = RequestHead { body, ..request };
+                    ask_request(request, BannerStage::Rest, transaction, context);
                 }
             }
             Side::Server => {
                 if let (Some(response), Some(transaction)) = (head.response(), self.answering.as_mut()) {
-                    let response = Response { body, ..response };
+                    let response = ResponseHead { body, ..response };
                     name_by_title(&response, transaction, context);
-                    ask_response(response, Stage::Rest, transaction, context);
+                    ask_response(response, BannerStage::Rest, transaction, context);
                 }
             }
         }
@@ -369,7 +383,7 @@ impl Http {
     pub fn memory(&self) -> usize {
         let heads: usize =
             self.waiting.iter().chain(&self.answering).map(|waiting| waiting.head.memory() * 2).sum();
-        heads + self.overdue.len() * size_of::<Overdue>()
+        heads + self.overdue.len() * size_of::<OverdueRequest>()
     }
 
     /// Forgets the requests that wait: they were never accepted.
@@ -379,21 +393,21 @@ impl Http {
         self.next = 0;
     }
 
-    fn tell(&self, transaction: Transaction, context: &mut ReadContext<'_>) {
+    fn tell(&self, transaction: HttpTransaction, context: &mut ReadContext<'_>) {
         if !self.doubtful {
-            let Transaction { number, facts, .. } = transaction;
-            let said = Application::Http(facts);
-            context.find(Finding::Exchange(said, Some(number)));
+            let HttpTransaction { number, facts, .. } = transaction;
+            let said = ApplicationFacts::Http(facts);
+            context.find(DialogueFinding::Exchange(said, Some(number)));
         }
     }
 
     /// The request that the next response answers; one that was not seen if none waits.
-    fn next_waiting(&mut self) -> Transaction {
+    fn next_waiting(&mut self) -> HttpTransaction {
         match self.waiting.pop_front() {
             Some(transaction) => transaction,
             None => {
                 self.unasked = true;
-                Transaction { number: self.number(), ..Transaction::default() }
+                HttpTransaction { number: self.number(), ..HttpTransaction::default() }
             }
         }
     }

@@ -12,24 +12,24 @@ use std::sync::Arc;
 
 use memchr::memmem;
 
-use super::finding::{Finding, FoundBanner, Matched, ReadContext};
+use super::finding::{DialogueFinding, FoundBanner, MatchedRules, ReadContext};
 use crate::banner::tls::{
-    self, Answer, CERTIFICATE, CLIENT_HELLO, FATAL, Records, SERVER_HELLO, SUPPLEMENTAL_DATA,
+    self, CERTIFICATE, CLIENT_HELLO, FATAL, RecordReader, SERVER_HELLO, SUPPLEMENTAL_DATA, ServerHelloAnswer,
 };
 use crate::banner::{Banner, TlsBanner};
-use crate::event::{Application, Protocol, TlsAlert, TlsFacts};
-use crate::rules::Stage;
-use crate::terms::{AlertCode, Anomaly, Side, Transport};
+use crate::event::{ApplicationFacts, Protocol, TlsAlert, TlsFacts};
+use crate::rules::BannerStage;
+use crate::terms::{AlertCode, Anomaly, Side, TransportProtocol};
 
 /// An SSH identification behind a line end.
 const IDENTIFICATION: &[u8] = b"\nSSH-";
 
 /// What is known of both sides.
 #[derive(Debug, Default)]
-pub struct Tls {
+pub struct TlsState {
     /// Nothing before a hello was read; shared with the events that tell it.
     facts: Option<Arc<TlsFacts>>,
-    matched: Matched,
+    matched: MatchedRules,
     is_told: bool,
     /// Both ends began with TLS.
     both: bool,
@@ -40,7 +40,7 @@ pub struct Tls {
 /// How far the records of one direction were heard.
 #[derive(Debug, Default)]
 pub struct HelloRecords {
-    records: Records,
+    records: RecordReader,
     /// Unread bytes that were searched for an identification.
     searched: usize,
     /// Nothing is listened for any more.
@@ -66,7 +66,7 @@ impl HelloRecords {
     }
 }
 
-impl Tls {
+impl TlsState {
     /// Takes a client's hello that was found behind other bytes.
     pub(super) fn take_found_hello(&mut self, body: &[u8], context: &mut ReadContext<'_>) {
         self.found = true;
@@ -93,18 +93,18 @@ impl Tls {
 
     /// Takes a client's hello; false where it can't be read. Events tell the first one.
     fn take_hello(&mut self, body: &[u8], context: &mut ReadContext<'_>) -> bool {
-        let Some(client) = tls::client(body, Transport::Tcp) else {
+        let Some(client) = tls::client(body, TransportProtocol::Tcp) else {
             context.note(Anomaly::TlsMalformed);
             return false;
         };
         let facts = self.facts_mut();
         if facts.client.is_none() {
             facts.client = Some(client);
-            context.find(Finding::Seen(Protocol::Tls, Side::Client));
-            self.ask(Side::Client, Stage::Whole, context);
+            context.find(DialogueFinding::Seen(Protocol::Tls, Side::Client));
+            self.ask(Side::Client, BannerStage::Whole, context);
         } else {
             let again = TlsFacts { client: Some(client), ..TlsFacts::default() };
-            self.ask_about(Side::Client, Stage::Whole, &Arc::new(again), context);
+            self.ask_about(Side::Client, BannerStage::Whole, &Arc::new(again), context);
         }
         true
     }
@@ -116,12 +116,12 @@ impl Tls {
                 context.note(Anomaly::TlsMalformed);
                 false
             }
-            Some(Answer::Retry) => !std::mem::replace(&mut self.facts_mut().retried, true),
-            Some(Answer::Hello(server)) => {
+            Some(ServerHelloAnswer::Retry) => !std::mem::replace(&mut self.facts_mut().retried, true),
+            Some(ServerHelloAnswer::Hello(server)) => {
                 let goes_on = !server.version.encrypts_handshake();
                 self.facts_mut().server = Some(server);
-                context.find(Finding::Seen(Protocol::Tls, Side::Server));
-                self.ask(Side::Server, if goes_on { Stage::Head } else { Stage::Whole }, context);
+                context.find(DialogueFinding::Seen(Protocol::Tls, Side::Server));
+                self.ask(Side::Server, if goes_on { BannerStage::Head } else { BannerStage::Whole }, context);
                 goes_on
             }
         }
@@ -134,7 +134,7 @@ impl Tls {
             context.note(Anomaly::TlsMalformed);
         } else if let Some(server) = &mut self.facts_mut().server {
             server.certificates = certificates;
-            self.ask(Side::Server, Stage::Rest, context);
+            self.ask(Side::Server, BannerStage::Rest, context);
         }
         false
     }
@@ -144,7 +144,7 @@ impl Tls {
         let fatal = level == FATAL;
         let alert = TlsAlert { from, fatal, code: AlertCode(code) };
         if self.facts_mut().alert.get_or_insert(alert) == &alert {
-            self.ask(from, Stage::Whole, context);
+            self.ask(from, BannerStage::Whole, context);
         }
         !fatal
     }
@@ -155,8 +155,8 @@ impl Tls {
             && let Some(facts) = &self.facts
         {
             self.is_told = true;
-            let said = Application::Tls(Arc::clone(facts));
-            context.find(Finding::Exchange(said, None));
+            let said = ApplicationFacts::Tls(Arc::clone(facts));
+            context.find(DialogueFinding::Exchange(said, None));
         }
     }
 
@@ -184,23 +184,29 @@ impl Tls {
         Arc::make_mut(self.facts.get_or_insert_default())
     }
 
-    fn ask(&mut self, from: Side, stage: Stage, context: &mut ReadContext<'_>) {
+    fn ask(&mut self, from: Side, stage: BannerStage, context: &mut ReadContext<'_>) {
         if let Some(facts) = self.facts.clone() {
             self.ask_about(from, stage, &facts, context);
         }
     }
 
-    fn ask_about(&mut self, from: Side, stage: Stage, facts: &Arc<TlsFacts>, context: &mut ReadContext<'_>) {
+    fn ask_about(
+        &mut self,
+        from: Side,
+        stage: BannerStage,
+        facts: &Arc<TlsFacts>,
+        context: &mut ReadContext<'_>,
+    ) {
         let line = facts.line(from);
         let banner = Banner::Tls(TlsBanner { from, facts, line: &line });
-        context.find(Finding::Banner(FoundBanner {
+        context.find(DialogueFinding::Banner(FoundBanner {
             banner: &banner,
             stage,
             request: None,
             product: None,
             transaction: None,
             matched: &mut self.matched,
-            facts: &|| Application::Tls(Arc::clone(facts)),
+            facts: &|| ApplicationFacts::Tls(Arc::clone(facts)),
         }));
     }
 }

@@ -8,8 +8,8 @@ use bannerwall_test_support::hello::{alert, certificates, client_hello, records,
 use proptest::prelude::*;
 
 use crate::engine::testing::{Conversation, Setup};
-use crate::engine::{Decision, HttpInspect, Tracking};
-use crate::event::{Application, Event, EventKind, TlsFacts};
+use crate::engine::{Decision, HttpInspect, TrackingMode};
+use crate::event::{ApplicationFacts, Event, EventKind, TlsFacts};
 
 const FORBIDDEN: &str = "[[rule]]\nid = \"sni\"\nprotocol = \"tls\"\nfrom = \"client\"\nmatch.sni = '^forbidden\\.example$'\naction = \"drop\"\n";
 
@@ -19,7 +19,7 @@ const CIPHER: u16 = 0xc02f;
 /// The handshakes that were told.
 fn told(events: &[Event]) -> Vec<Arc<TlsFacts>> {
     let facts = |event: &Event| match &event.kind {
-        EventKind::Application(Application::Tls(facts)) => Some(Arc::clone(facts)),
+        EventKind::Application(ApplicationFacts::Tls(facts)) => Some(Arc::clone(facts)),
         _ => None,
     };
     events.iter().filter_map(facts).collect()
@@ -41,7 +41,7 @@ fn kinds(events: &[Event]) -> Vec<String> {
 fn captured_midstream() -> Conversation {
     let mut setup = Setup::monitoring("");
     setup.config.http_inspect = HttpInspect::All;
-    setup.config.tracking = Tracking::Lossy;
+    setup.config.tracking = TrackingMode::Lossy;
     setup.midstream()
 }
 
