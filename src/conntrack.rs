@@ -178,7 +178,7 @@ impl ConntrackSocket {
     /// # Errors
     /// There is no such connection, or one whose addresses are translated (its rule may be gone), or the
     /// kernel refuses.
-    pub fn loosen(&mut self, tuple: &ConntrackTuple) -> io::Result<()> {
+    pub fn relax_sequence_checks(&mut self, tuple: &ConntrackTuple) -> io::Result<()> {
         let flags = FLAGS.map(|direction| attribute(direction, &LIBERAL));
         let state = [nested(PROTOCOL_STATE, &[nested(STATE_OF_TCP, &flags)])];
         // Where it is translated, what is forwarded one way or the other is not what conntrack expects of its

@@ -4,6 +4,6 @@ use std::fmt::Display;
 use std::io::Write as _;
 
 /// Writes a line to stderr. Where stderr is closed nobody is left to tell, which is no reason to end.
-pub fn tell(message: impl Display) {
+pub fn log_line(message: impl Display) {
     let _ = writeln!(std::io::stderr(), "{message}");
 }

@@ -15,7 +15,7 @@ use rustix::thread::{
     set_keep_capabilities, set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
 
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::files::folder_of;
 
 /// Capabilities for verdicts, marks and iptables (`CAP_NET_ADMIN`), and for resets (`CAP_NET_RAW`).
@@ -184,9 +184,9 @@ pub(crate) fn give_up_everything(user: Option<u32>) -> io::Result<()> {
 }
 
 /// [`leave_root`] that reports a failure and continues.
-pub(crate) fn leave_root_or_tell(needed: CapabilitySet) {
+pub(crate) fn leave_root_or_warn(needed: CapabilitySet) {
     if let Err(error) = leave_root(needed) {
-        tell(format_args!("bannerwall: cannot give up root's rights: {error}"));
+        log_line(format_args!("bannerwall: cannot give up root's rights: {error}"));
     }
 }
 
@@ -207,15 +207,15 @@ pub(crate) fn keep(needed: CapabilitySet) -> io::Result<()> {
 }
 
 /// [`keep`] that reports a failure and continues; `thread` is the thread's name.
-pub(crate) fn keep_or_tell(thread: &str, needed: CapabilitySet) {
+pub(crate) fn keep_or_warn(thread: &str, needed: CapabilitySet) {
     if let Err(error) = keep(needed) {
-        tell(format_args!("bannerwall: thread {thread}: cannot give up capabilities: {error}"));
+        log_line(format_args!("bannerwall: thread {thread}: cannot give up capabilities: {error}"));
     }
 }
 
 /// Drops every capability of the calling thread, named `thread`.
 pub(crate) fn give_up_all(thread: &str) {
-    keep_or_tell(thread, CapabilitySet::empty());
+    keep_or_warn(thread, CapabilitySet::empty());
 }
 
 /// [`keep`], and no program that the thread starts ever gets more: neither by a set-user-id bit, nor because

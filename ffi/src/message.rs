@@ -49,7 +49,7 @@ pub(crate) fn receive<T: ControlPayload>(
     let header = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
     // SAFETY: null, or a header inside of the control buffer, which is aligned for one and holds all of its
     // message.
-    Ok((length, unsafe { said(header) }))
+    Ok((length, unsafe { control_content(header) }))
 }
 
 /// A control message of two bytes, in the layout of `cmsg(3)`.
@@ -101,7 +101,7 @@ pub(crate) fn send(
 /// # Safety
 ///
 /// `header` is null, or a live and aligned header with as many bytes as it says.
-unsafe fn said<T: ControlPayload>(header: *const libc::cmsghdr) -> Option<T> {
+unsafe fn control_content<T: ControlPayload>(header: *const libc::cmsghdr) -> Option<T> {
     // SAFETY: null or a whole header, says the caller.
     let kind = unsafe { header.as_ref() }?;
     // SAFETY: computes from a number.

@@ -23,7 +23,7 @@ impl PacketStamps {
     /// # Errors
     ///
     /// The system has no descriptor left, or no IPv4.
-    pub fn ask_for() -> Result<Self, CallError> {
+    pub fn enable() -> Result<Self, CallError> {
         // SAFETY: takes no pointers.
         let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
         if fd < 0 {

@@ -45,7 +45,7 @@ impl BypassFlows {
             return;
         }
         let [key, other] = keys(segment);
-        if self.connections.loosen(&ConntrackTuple::of(segment)).is_err() {
+        if self.connections.relax_sequence_checks(&ConntrackTuple::of(segment)).is_err() {
             return self.remove(segment);
         }
         let now = monotonic();
@@ -60,7 +60,7 @@ impl BypassFlows {
     }
 
     /// Removes the flow of a segment that starts or ends a connection.
-    pub fn note(&mut self, segment: &Segment<'_>) {
+    pub fn remove_on_change(&mut self, segment: &Segment<'_>) {
         if changes_connection(segment) {
             self.remove(segment);
         }

@@ -33,7 +33,7 @@
 //! # Connection tracking
 //!
 //! Conntrack has seen the start, and sees little of the rest: a FIN is far outside of its known window.
-//! [`ConntrackSocket::loosen`] makes it accept such segments, so it keeps state and mark. A flow that leaves the map
+//! [`ConntrackSocket::relax_sequence_checks`] makes it accept such segments, so it keeps state and mark. A flow that leaves the map
 //! continues by its mark, whether the guard still runs or not. One segment in thirty seconds still passes
 //! conntrack, which would otherwise drop the connection. Connections unknown to conntrack are not bypassed.
 //!
@@ -141,7 +141,7 @@ impl BypassError {
 }
 
 /// Returns an error with all its causes.
-fn told(error: &dyn std::error::Error) -> String {
+fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
@@ -262,16 +262,16 @@ impl Bypass {
         let phase = self.phase.lock().unwrap_or_else(PoisonError::into_inner);
         let BypassPhase::On(active) = &*phase else { return Err(failed("the bypass is stopped".to_owned())) };
         let copy = active.flows.fd().as_fd().try_clone_to_owned();
-        let data = copy.map_err(|error| failed(told(&error)))?;
-        let data = MapData::from_fd(data).map_err(|error| failed(told(&error)))?;
-        let flows = HashMap::try_from(Map::LruHashMap(data)).map_err(|error| failed(told(&error)))?;
+        let data = copy.map_err(|error| failed(error_chain(&error)))?;
+        let data = MapData::from_fd(data).map_err(|error| failed(error_chain(&error)))?;
+        let flows = HashMap::try_from(Map::LruHashMap(data)).map_err(|error| failed(error_chain(&error)))?;
         let connections =
             ConntrackSocket::open().map_err(|error| BypassError::Tracking(error.to_string()))?;
         Ok(BypassFlows::new(flows, connections, Arc::clone(&self.state)))
     }
 
     /// Detaches the program; all flows return to the hook.
-    pub fn end(&self) {
+    pub fn detach(&self) {
         self.state.is_on.store(false, Ordering::Relaxed);
         let mut phase = self.phase.lock().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::replace(&mut *phase, BypassPhase::Off(BypassTotals::default()));
@@ -286,7 +286,7 @@ impl Bypass {
     }
 
     /// Returns the totals since the last call.
-    pub fn news(&self) -> BypassTotals {
+    pub fn take_totals(&self) -> BypassTotals {
         let now = match &*self.phase.lock().unwrap_or_else(PoisonError::into_inner) {
             BypassPhase::On(active) => self.sum(&active.totals),
             BypassPhase::Off(totals) => *totals,
@@ -321,11 +321,11 @@ impl Bypass {
 /// # Errors
 ///
 /// The kernel does not, or this process is not permitted.
-pub(crate) fn try_out() -> Result<(), BypassError> {
+pub(crate) fn check_support() -> Result<(), BypassError> {
     classifier(&mut load(1)?)?;
     // A query succeeds even if no program is attached.
     match SchedClassifier::query_tcx("lo", TcAttachType::Ingress) {
-        Err(error) if !told(&error).contains("(os error 2)") => Err(refused(error)),
+        Err(error) if !error_chain(&error).contains("(os error 2)") => Err(refused(error)),
         _ => ConntrackSocket::open().map(drop).map_err(|error| BypassError::Tracking(error.to_string())),
     }
 }
@@ -346,7 +346,7 @@ fn classifier(object: &mut Ebpf) -> Result<&mut SchedClassifier, BypassError> {
 
 /// Wraps an error of the kernel or of the library.
 fn refused<E: std::error::Error>(error: E) -> BypassError {
-    BypassError::Kernel(told(&error))
+    BypassError::Kernel(error_chain(&error))
 }
 
 /// Returns a socket for queries of interfaces.

@@ -30,7 +30,10 @@ pub(crate) struct BypassInterface {
 /// # Errors
 ///
 /// The configuration cannot be read, with the reason.
-pub(crate) fn look(programs: &ProgramRunner, interfaces: &[BypassInterface]) -> Result<Vec<String>, String> {
+pub(crate) fn find_third_party(
+    programs: &ProgramRunner,
+    interfaces: &[BypassInterface],
+) -> Result<Vec<String>, String> {
     let ask = |question: MachineQuery| {
         let ended = programs.look(question).map_err(|error| format!("`{question}`: {error}"))?;
         let said = || ended.stderr.split_whitespace().collect::<Vec<_>>().join(" ");

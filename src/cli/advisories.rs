@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use super::flags::{check_output, output_file};
 use super::rules::several;
 use super::{CliExitCode, CommandFailure, print};
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::event::{AdvisoryVerdict, RuleAction, Severity};
 use crate::files;
 use crate::import::{
@@ -194,9 +194,9 @@ impl WantedFlags {
             }
         };
         if !quiet {
-            tell(several(imported.rules, "rule"));
+            log_line(several(imported.rules, "rule"));
             if imported.left_out != OmittedWeaknesses::default() {
-                tell(format_args!("left out: {}", imported.left_out));
+                log_line(format_args!("left out: {}", imported.left_out));
             }
         }
         Ok(exit)

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::control::GuardSocketFlags;
 use super::table::{ResultTable, TableOutputFlags};
 use super::{CliExitCode, CommandFailure};
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::guard::control::ControlRequest;
 use crate::guard::{BanCommand, BanInfo, BanList};
 use crate::output::EscapedText;
@@ -64,7 +64,7 @@ pub(super) fn run(arguments: &BansArgs, quiet: bool) -> Result<CliExitCode, Comm
         BansCommand::List { output, guard } => list(&ask(guard, BanCommand::List)?, output, quiet),
         BansCommand::Add { address, time, guard } => {
             ask(guard, BanCommand::Add { address: *address, seconds: time.as_secs() })?;
-            say(quiet, &format!("{address} is banned for {}", friendly(time.as_secs())))
+            say(quiet, &format!("{address} is banned for {}", format_duration(time.as_secs())))
         }
         BansCommand::Remove { address, guard } => {
             ask(guard, BanCommand::Remove { address: *address })?;
@@ -80,7 +80,7 @@ fn ask(guard: &GuardSocketFlags, order: BanCommand) -> Result<BanList, CommandFa
 fn list(list: &BanList, output: &TableOutputFlags, quiet: bool) -> Result<CliExitCode, CommandFailure> {
     let mut table = ResultTable::new(&["address", "seconds", "rule", "banner"]);
     for BanInfo { address, seconds, rule, banner } in &list.bans {
-        let left = friendly(*seconds);
+        let left = format_duration(*seconds);
         let by = match rule {
             Some(rule) => format!("{rule}  {}", EscapedText(banner)),
             None => "manual".to_owned(),
@@ -97,13 +97,13 @@ fn list(list: &BanList, output: &TableOutputFlags, quiet: bool) -> Result<CliExi
 
 fn say(quiet: bool, message: &str) -> Result<CliExitCode, CommandFailure> {
     if !quiet {
-        tell(message);
+        log_line(message);
     }
     Ok(CliExitCode::Done)
 }
 
 /// Formats seconds as `9m 58s`.
-fn friendly(seconds: u64) -> String {
+fn format_duration(seconds: u64) -> String {
     let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
     format!("{:#}", jiff::SignedDuration::from_secs(seconds))
 }

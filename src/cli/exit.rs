@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 
 /// Exit codes that users and scripts rely on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,13 +95,13 @@ impl CommandFailure {
             Self::Usage(error) => (error, CliExitCode::Usage),
             Self::Unsupported(error) => (error, CliExitCode::Unsupported),
         };
-        tell(format_args!("bannerwall: {}", told_once(error)));
+        log_line(format_args!("bannerwall: {}", error_chain_once(error)));
         exit
     }
 }
 
 /// Returns an error with its causes, without repetitions: most errors print their cause themselves.
-fn told_once(error: &anyhow::Error) -> String {
+fn error_chain_once(error: &anyhow::Error) -> String {
     let mut told = String::new();
     for cause in error.chain().map(ToString::to_string) {
         if told.is_empty() {
@@ -133,7 +133,10 @@ mod tests {
     fn a_cause_that_its_error_tells_already_is_not_told_again() {
         let busy = || std::io::Error::other("address in use");
         let error = anyhow::Error::from(busy()).context("cannot listen: address in use");
-        assert_eq!(told_once(&error), "cannot listen: address in use");
-        assert_eq!(told_once(&anyhow::Error::from(busy()).context("no luck")), "no luck: address in use");
+        assert_eq!(error_chain_once(&error), "cannot listen: address in use");
+        assert_eq!(
+            error_chain_once(&anyhow::Error::from(busy()).context("no luck")),
+            "no luck: address in use"
+        );
     }
 }

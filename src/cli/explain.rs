@@ -11,7 +11,7 @@ use super::rule_paths::RulePurpose;
 use super::rules::{SideName, TestArgs, several};
 use super::table::ResultTable;
 use super::{CliExitCode, CommandFailure};
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::event::Protocol;
 use crate::rules::fingerprint::FingerprintSet;
 use crate::rules::{AssumedConnection, BannerSender, RuleExample, RuleExplanation};
@@ -32,7 +32,7 @@ pub(super) fn explain(
     let set = arguments.files.flag().load(RulePurpose::Rules, quiet)?;
     let told = arguments.protocol.or_else(|| RuleExample::protocol_of(banner));
     if told.is_none() && !quiet {
-        tell("--banner starts like no known protocol: tested as `other`; pass --protocol to change that");
+        log_line("--banner starts like no known protocol: tested as `other`; pass --protocol to change that");
     }
     let protocol = told.unwrap_or(Protocol::Other);
     let from = match arguments.from {
@@ -68,7 +68,7 @@ pub(super) fn explain(
             table.add(explained(&explanation), explanation_text(&explanation));
         } else {
             foreign += 1;
-            table.add_untold(explained(&explanation));
+            table.add_machine_only(explained(&explanation));
         }
     }
     if foreign > 0 && !quiet {

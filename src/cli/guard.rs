@@ -213,7 +213,7 @@ pub(super) fn run(arguments: &GuardArgs, config_file: Option<&Path>) -> Result<C
     let rules_from = arguments.rules_from.config(&arguments.published(), inventory);
     let config = arguments.inspection.check_files();
     let config = config.and_then(|()| arguments.config(config_file, rules_from.as_ref()));
-    let config = config.inspect_err(|_| guard::give_back_kept())?;
+    let config = config.inspect_err(|_| guard::close_stored_sockets())?;
     let inspection = &arguments.inspection;
     let readers = arguments.page.readers(&inspection.inventory, format!("queue {}", arguments.queue));
     let source = rules_from.map(run::rule_source);

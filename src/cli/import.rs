@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use super::advisories::{self, DebianFlags, FilesFlags, OsvFlags};
 use super::flags::{check_output, output_file};
 use super::{CliExitCode, CommandFailure, print};
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::import::{self, recog};
 use crate::rules::fingerprint::{FingerprintFile, FingerprintSet, subjects};
 
@@ -91,11 +91,11 @@ fn import_recog(flags: &RecogFlags, quiet: bool) -> Result<CliExitCode, CommandF
     for path in &flags.files {
         let imported = recog::import(path).map_err(CommandFailure::usage)?;
         for remark in &imported.remarks {
-            tell(format_args!("{}:{remark}", path.display()));
+            log_line(format_args!("{}:{remark}", path.display()));
         }
         let subject = imported.database.matches.as_str();
         if !subjects().any(|known| known == subject) && !quiet {
-            tell(format_args!(
+            log_line(format_args!(
                 "{}: bannerwall does not read {subject}: these fingerprints never match",
                 path.display()
             ));
@@ -106,11 +106,11 @@ fn import_recog(flags: &RecogFlags, quiet: bool) -> Result<CliExitCode, CommandF
         let (examples, mismatches) =
             alone.database.first().map_or((0, Vec::new()), |database| recog::verify(database, &fingerprints));
         for mismatch in &mismatches {
-            tell(format_args!("{}: {mismatch}", path.display()));
+            log_line(format_args!("{}: {mismatch}", path.display()));
         }
         if !quiet {
             let given = examples - mismatches.len();
-            tell(format_args!(
+            log_line(format_args!(
                 "{}: {} fingerprints; {given} of {examples} examples give their fields",
                 path.display(),
                 fingerprints.len()

@@ -11,7 +11,7 @@ use super::flags::{
 };
 use super::hook::OnFailureFlag;
 use super::rule_paths::{RulePurpose, RulesFlag};
-use crate::confinement::tell_unheld;
+use crate::confinement::warn_unconfined;
 use crate::engine::{EngineConfig, OnFailure};
 use crate::guard::{EventOutput, InspectionConfig};
 use crate::output::OutputDestination;
@@ -98,7 +98,7 @@ impl InspectionFlags {
     ///
     /// See [`RulesFlag::selection`].
     pub(super) fn selection(&self) -> Result<RuleSelection, CommandFailure> {
-        Ok(self.learning(self.rules.selection_told(RulePurpose::Guard)?))
+        Ok(self.learning(self.rules.selection_with_notice(RulePurpose::Guard)?))
     }
 
     /// Returns the selection that also alerts about traffic that no policy can allow, if policies are to be
@@ -110,7 +110,7 @@ impl InspectionFlags {
     /// Returns the configuration of the inspection, with these rules.
     pub(super) fn config(&self, rules: RuleSelection, no_sandbox: bool) -> InspectionConfig {
         if no_sandbox {
-            tell_unheld("a packet");
+            warn_unconfined("a packet");
         }
         InspectionConfig {
             rules,

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use clap::Args;
 
 use super::CommandFailure;
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::metrics::MetricsConfig;
 use crate::web::WebConfig;
 
@@ -31,7 +31,7 @@ impl MetricsFlags {
         let web = self.metrics_web_config.as_ref().map(read).transpose().map_err(CommandFailure::Usage)?;
         if web.as_ref().is_some_and(WebConfig::shows_passwords) && !address.ip().to_canonical().is_loopback()
         {
-            tell(
+            log_line(
                 "bannerwall: --metrics-web-config has users but no TLS: passwords cross the network in clear text",
             );
         }

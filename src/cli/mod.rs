@@ -137,7 +137,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> CliExitCode {
 /// Runs iptables for a guard that is not permitted to run programs. Only guards start this hidden subcommand.
 fn run_programs() -> Result<CliExitCode, CommandFailure> {
     privileges::leave_root_with_programs(NETWORK | FILES)?;
-    Confinement::default().starting_programs().filter_or_tell();
+    Confinement::default().starting_programs().filter_or_warn();
     runner::serve()?;
     Ok(CliExitCode::Done)
 }
@@ -147,7 +147,7 @@ fn run_scans() -> Result<CliExitCode, CommandFailure> {
     // The scans need these capabilities: files to write, and memory to lock for the ring.
     privileges::leave_root_with_programs(FILES | CapabilitySet::IPC_LOCK)?;
     // Scans submit through io_uring, and the filter is inherited.
-    Confinement::default().starting_programs().submitting().filter_or_tell();
+    Confinement::default().starting_programs().submitting().filter_or_warn();
     crate::serve::runner::serve()?;
     Ok(CliExitCode::Done)
 }
@@ -160,7 +160,7 @@ fn leave_root_owning<'a>(needed: CapabilitySet, files: impl Iterator<Item = &'a 
             let _ = crate::output::create(file);
         }
     }
-    privileges::leave_root_or_tell(needed);
+    privileges::leave_root_or_warn(needed);
 }
 
 /// Connects to a database for a guard. Only guards start this hidden subcommand.

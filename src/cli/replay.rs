@@ -19,8 +19,8 @@ use super::flags::{
 use super::leave_root_owning;
 use super::rule_paths::{RulePurpose, RulesFlag};
 use super::{CliExitCode, CommandFailure};
-use crate::confinement::{Confinement, tell_unheld};
-use crate::diagnostics::tell;
+use crate::confinement::{Confinement, warn_unconfined};
+use crate::diagnostics::log_line;
 use crate::engine::{ChecksumState, EngineConfig};
 use crate::event::{Event, EventSink, EventSource};
 use crate::files::ReplacementFile;
@@ -110,8 +110,8 @@ pub(super) fn run(arguments: &ReplayArgs, quiet: bool) -> Result<CliExitCode, Co
     }
     let rules = arguments.load_rules(quiet)?;
     let fingerprints = arguments.fingerprints.load()?;
-    let kept = arguments.kept()?;
-    let learnt = arguments.learnt()?;
+    let kept = arguments.inventory()?;
+    let learnt = arguments.policy_file()?;
     arguments.leave_root();
     // The confinement forbids new connections, so the connection to the server must exist first. It does not
     // reconnect later.
@@ -144,10 +144,10 @@ pub(super) fn run(arguments: &ReplayArgs, quiet: bool) -> Result<CliExitCode, Co
     let unkept = inventory.map_or(0, Inventory::finish);
     let report = writer.finish();
     if let (Some(learner), Some(file)) = (learner, learnt) {
-        learner.put(file).map_err(|error| arguments.cannot_learn(&error))?;
+        learner.put(file).map_err(|error| arguments.learn_error(&error))?;
     }
     if !quiet {
-        tell(summary(session.replay(), started));
+        log_line(summary(session.replay(), started));
     }
     if outcome.is_break() && interrupted.load(Relaxed) {
         return Ok(CliExitCode::Interrupted);
@@ -164,7 +164,7 @@ impl ReplayArgs {
     fn load_rules(&self, quiet: bool) -> Result<Arc<RuleSet>, CommandFailure> {
         let missing = self.rules.missing()?;
         if let (Some(why), false) = (&missing, quiet) {
-            tell(format_args!("bannerwall: banners are reported but not matched: {why}"));
+            log_line(format_args!("bannerwall: banners are reported but not matched: {why}"));
         }
         let selection = match missing {
             Some(_) => RuleSelection::default(),
@@ -208,7 +208,7 @@ impl ReplayArgs {
     }
 
     /// Returns the inventory, if there is one, with what it needs once the program is confined.
-    fn kept(&self) -> Result<Option<RecordConfig>, CommandFailure> {
+    fn inventory(&self) -> Result<Option<RecordConfig>, CommandFailure> {
         let names: Vec<String> = self.files.iter().map(|file| file.display().to_string()).collect();
         let config = self.inventory.config(names.join(" "));
         let prepared = config.as_ref().map_or(Ok(()), |config| config.prepare(None));
@@ -217,12 +217,12 @@ impl ReplayArgs {
     }
 
     /// The file that policies are written to at the end. They may be in force later, so that it stays root's.
-    fn learnt(&self) -> Result<Option<ReplacementFile>, CommandFailure> {
+    fn policy_file(&self) -> Result<Option<ReplacementFile>, CommandFailure> {
         let Some(path) = &self.learn else { return Ok(None) };
-        ReplacementFile::open(path).map(Some).map_err(|error| self.cannot_learn(&error))
+        ReplacementFile::open(path).map(Some).map_err(|error| self.learn_error(&error))
     }
 
-    fn cannot_learn(&self, error: &std::io::Error) -> CommandFailure {
+    fn learn_error(&self, error: &std::io::Error) -> CommandFailure {
         let path = self.learn.as_deref().unwrap_or(Path::new(""));
         CommandFailure::Usage(anyhow!("--learn {}: {error}", path.display()))
     }
@@ -239,7 +239,7 @@ impl ReplayArgs {
     /// Confines the program to what it needs, before it reads data from the network.
     fn confine(&self, quiet: bool) {
         if self.no_sandbox {
-            tell_unheld("a capture");
+            warn_unconfined("a capture");
             return;
         }
         let mut confinement = Confinement::default();
@@ -250,7 +250,7 @@ impl ReplayArgs {
         for file in files.map(Path::to_owned).chain(self.inventory.writes()) {
             confinement = confinement.writing(&file);
         }
-        confinement.apply_or_tell(quiet);
+        confinement.apply_or_warn(quiet);
     }
 
     fn destination(&self) -> OutputDestination {
@@ -301,7 +301,7 @@ impl ReplayObserver for ReplayTerminal<'_> {
         self.file = Some((self.progress_bar(input), input.position()));
     }
 
-    fn look_up(&mut self) -> ControlFlow<()> {
+    fn should_continue(&mut self) -> ControlFlow<()> {
         if let Some((bar, position)) = &self.file {
             bar.set_position(position.load(Relaxed));
         }
@@ -318,9 +318,9 @@ impl ReplayObserver for ReplayTerminal<'_> {
         }
     }
 
-    fn blame(&mut self, file: &Path, fault: &dyn std::fmt::Display) {
+    fn report_error(&mut self, file: &Path, fault: &dyn std::fmt::Display) {
         self.failed = true;
-        tell(format_args!("bannerwall: {}: {fault}", file.display()));
+        log_line(format_args!("bannerwall: {}: {fault}", file.display()));
     }
 }
 

@@ -7,7 +7,7 @@ use anyhow::anyhow;
 use clap::Args;
 
 use super::CommandFailure;
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::rules::{LoadedRules, ProfileFilter, RuleSelection, RuleSet};
 
 /// Default folders of rules: the administrator's, then the installed ones.
@@ -145,11 +145,11 @@ impl RulesFlag {
     /// # Errors
     ///
     /// As [`RulesFlag::selection`].
-    pub(super) fn selection_told(&self, by: RulePurpose) -> Result<RuleSelection, CommandFailure> {
+    pub(super) fn selection_with_notice(&self, by: RulePurpose) -> Result<RuleSelection, CommandFailure> {
         let selection = self.selection(by)?;
         if let Some(local) = selection.rules.iter().find(|path| self.rules.is_empty() && path.is_relative()) {
             let here = std::env::current_dir().unwrap_or_default().join(local);
-            tell(format_args!("bannerwall: no rules are installed; using those in {}", here.display()));
+            log_line(format_args!("bannerwall: no rules are installed; using those in {}", here.display()));
         }
         Ok(selection)
     }
@@ -173,7 +173,7 @@ pub(super) fn load(selection: &RuleSelection, quiet: bool) -> Result<RuleSet, Co
     let LoadedRules { rules, warnings } = RuleSet::load(selection).map_err(CommandFailure::usage)?;
     if !quiet {
         for warning in &warnings {
-            tell(format_args!("{warning}\n"));
+            log_line(format_args!("{warning}\n"));
         }
     }
     Ok(rules)

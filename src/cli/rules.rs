@@ -128,7 +128,7 @@ pub(super) fn run(arguments: &RulesArgs, quiet: bool, verbose: u8) -> Result<Cli
         RulesCommand::List(files) => list(files, quiet),
         RulesCommand::Test(arguments) => match &arguments.banner {
             Some(banner) => explain(arguments, banner, quiet),
-            None if arguments.flow.is_some() => try_flow(arguments, quiet),
+            None if arguments.flow.is_some() => test_flow(arguments, quiet),
             None => test(&arguments.files, quiet, verbose),
         },
         RulesCommand::Explain(arguments) => extent::explain(arguments, quiet),
@@ -328,7 +328,7 @@ fn test(files: &RuleFilesArgs, quiet: bool, verbose: u8) -> Result<CliExitCode, 
         tried += 1;
         failed += usize::from(!trial.passed());
         if !trial.passed() || verbose > 0 || files.output.format() != FormatName::Text {
-            table.add(tried_out(&trial), trial_text(&trial));
+            table.add(example_result_json(&trial), example_result_text(&trial));
         }
     }
     if !quiet {
@@ -339,7 +339,7 @@ fn test(files: &RuleFilesArgs, quiet: bool, verbose: u8) -> Result<CliExitCode, 
     Ok(if failed > 0 { CliExitCode::Findings } else { CliExitCode::Done })
 }
 
-fn tried_out(trial: &ExampleResult<'_>) -> serde_json::Value {
+fn example_result_json(trial: &ExampleResult<'_>) -> serde_json::Value {
     json!({
         "rule": trial.rule.id(),
         "example": trial.example.summary(),
@@ -352,7 +352,7 @@ fn tried_out(trial: &ExampleResult<'_>) -> serde_json::Value {
     })
 }
 
-fn trial_text(trial: &ExampleResult<'_>) -> String {
+fn example_result_text(trial: &ExampleResult<'_>) -> String {
     let verdict = if trial.passed() { "ok    " } else { "FAILED" };
     let kind = if trial.expected { "example" } else { "counterexample" };
     let said = if trial.explanation.matches { "matches" } else { "does not match" };
@@ -367,7 +367,7 @@ fn trial_text(trial: &ExampleResult<'_>) -> String {
 }
 
 /// Runs one connection through policies and rules, as in an enforcing guard.
-fn try_flow(arguments: &TestArgs, quiet: bool) -> Result<CliExitCode, CommandFailure> {
+fn test_flow(arguments: &TestArgs, quiet: bool) -> Result<CliExitCode, CommandFailure> {
     let Some(ends) = &arguments.flow else { return Ok(CliExitCode::Done) };
     let set = Arc::new(arguments.files.flag().load(RulePurpose::Rules, quiet)?);
     let trial = trial::run(&set, ends, &arguments.say);

@@ -13,7 +13,7 @@ use super::flags::inventory_place;
 use super::rule_paths::{RulePurpose, RulesFlag};
 use super::{CliExitCode, CommandFailure};
 use crate::database::DatabaseLocation;
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::serve::{ScanConfig, ScanPermissions, ServeConfig};
 
 /// Flags of `bannerwall serve`.
@@ -83,7 +83,7 @@ pub(super) fn run(arguments: &ServeArgs, quiet: bool) -> Result<CliExitCode, Com
         Signals::new([SIGINT, SIGTERM]).context("cannot register signals").map_err(CommandFailure::Usage)?;
     let server = config.start_confined().map_err(CommandFailure::usage)?;
     if !quiet {
-        tell(format_args!("bannerwall: the page is at {}", server.url()));
+        log_line(format_args!("bannerwall: the page is at {}", server.url()));
     }
     signals.forever().next();
     drop(server);

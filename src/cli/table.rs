@@ -53,7 +53,7 @@ impl ResultTable {
     }
 
     /// Adds a result that the text leaves out.
-    pub(super) fn add_untold(&mut self, object: serde_json::Value) {
+    pub(super) fn add_machine_only(&mut self, object: serde_json::Value) {
         self.rows.push((object, None));
     }
 

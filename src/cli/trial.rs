@@ -176,7 +176,7 @@ pub(super) fn run<'r>(
         next: [1_000, 5_000],
         rejected: false,
     };
-    wire.shake_hands();
+    wire.handshake();
     let mut tried = Vec::new();
     for step in steps {
         tried.push(wire.take(step, rules));
@@ -204,7 +204,7 @@ struct SimulatedConnection {
 }
 
 impl SimulatedConnection {
-    fn shake_hands(&mut self) {
+    fn handshake(&mut self) {
         let [client, server] = self.next;
         let (syn, answer) = (client.wrapping_sub(1), server.wrapping_sub(1));
         self.send(Side::Client, syn, None, true, &[]);
@@ -233,7 +233,7 @@ impl SimulatedConnection {
         };
         let new = self.events.get(known..).unwrap_or_default();
         stopped |= new.iter().any(|event| matches!(event.kind, EventKind::Drop(_)));
-        let because = new.iter().filter_map(|event| because(event, rules)).collect();
+        let because = new.iter().filter_map(|event| describe_cause(event, rules)).collect();
         FlowStepResult { said, octets, passed, decision: if stopped { "stopped" } else { "passes" }, because }
     }
 
@@ -323,7 +323,7 @@ fn is_rejection(event: &Event) -> bool {
 }
 
 /// Describes the rule or policy behind an alert, with its place in the file.
-fn because(event: &Event, rules: &RuleSet) -> Option<String> {
+fn describe_cause(event: &Event, rules: &RuleSet) -> Option<String> {
     let EventKind::Alert(facts) = &event.kind else { return None };
     let action = facts.action.name();
     if let Some(policy) = rules.policies().iter().find(|policy| policy.id() == facts.rule) {

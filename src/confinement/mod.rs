@@ -10,7 +10,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use self::calls::PermittedActivities;
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::files::folder_of;
 use landlock::{
     ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, PathBeneath, PathFd,
@@ -44,8 +44,8 @@ pub(crate) struct Confinement {
 }
 
 /// Reports that a process is not confined on request; `by` names its untrusted input.
-pub(crate) fn tell_unheld(by: &str) {
-    tell(format_args!(
+pub(crate) fn warn_unconfined(by: &str) {
+    log_line(format_args!(
         "bannerwall: --no-sandbox: {by} that exploits a bug could open every file and run every program"
     ));
 }
@@ -78,7 +78,7 @@ impl Confinement {
     }
 
     /// Permits packet sockets (`packet(7)`).
-    pub(crate) fn tapping(mut self) -> Self {
+    pub(crate) fn packet_sockets(mut self) -> Self {
         self.activities.packets = true;
         self
     }
@@ -96,7 +96,7 @@ impl Confinement {
     }
 
     /// Permits starting programs, which inherit the list of system calls. Use it with
-    /// [`filter_or_tell`](Self::filter_or_tell) only.
+    /// [`filter_or_tell`](Self::filter_or_warn) only.
     pub(crate) fn starting_programs(mut self) -> Self {
         self.activities =
             PermittedActivities { programs: true, netlink: true, writes: true, ..self.activities };
@@ -137,7 +137,7 @@ impl Confinement {
 
     /// Permits reading a file again after its replacement, as editors do: its whole folder, or a folder with
     /// its content.
-    pub(crate) fn reading_anew(self, path: &Path) -> Self {
+    pub(crate) fn rereading(self, path: &Path) -> Self {
         // The next version may also appear in the folder of a link's target.
         let real = path.canonicalize().unwrap_or_else(|_absent| path.to_owned());
         let both = [path, &real].map(|path| if path.is_dir() { path } else { folder_of(path) }.to_owned());
@@ -166,18 +166,18 @@ impl Confinement {
 
     /// Confines the calling thread and everything that it starts to system calls only, without files; reports
     /// a failure.
-    pub(crate) fn filter_or_tell(&self) {
+    pub(crate) fn filter_or_warn(&self) {
         if let Err(error) = self.activities.enforce() {
-            tell(format_args!("bannerwall: not confined: {error}"));
+            log_line(format_args!("bannerwall: not confined: {error}"));
         }
     }
 
     /// Confines as [`Confinement::apply`], and reports a failure or missing features instead of stopping.
-    pub(crate) fn apply_or_tell(&self, quiet: bool) {
+    pub(crate) fn apply_or_warn(&self, quiet: bool) {
         match self.apply() {
-            Ok(held) if held.wholly() || quiet => {}
-            Ok(held) => tell(format_args!("bannerwall: {held}")),
-            Err(error) => tell(format_args!("bannerwall: not confined: {error}")),
+            Ok(held) if held.is_complete() || quiet => {}
+            Ok(held) => log_line(format_args!("bannerwall: {held}")),
+            Err(error) => log_line(format_args!("bannerwall: not confined: {error}")),
         }
     }
 
@@ -270,7 +270,7 @@ pub(crate) struct ConfinementResult {
 
 impl ConfinementResult {
     /// True if the kernel enforces all of it.
-    pub(crate) fn wholly(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         self.files == RulesetStatus::FullyEnforced
     }
 }
@@ -347,11 +347,11 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let confinement = Confinement::default().speaking();
-        let whole = || confinement.clone().tapping().keeping_maps().watching_kernel();
+        let whole = || confinement.clone().packet_sockets().keeping_maps().watching_kernel();
         if taps { whole() } else { confinement.clone() }.apply().unwrap();
         assert!(TcpStream::connect(address).is_ok() && TcpListener::bind("127.0.0.1:0").is_ok());
         assert!(Command::new("/bin/true").status().is_err(), "no program");
-        assert!(crate::bypass::try_out().is_err(), "no program of eBPF, and no map");
+        assert!(crate::bypass::check_support().is_err(), "no program of eBPF, and no map");
         let refused = |family, kind| socket(family, kind, None).err() == Some(Errno::PERM);
         assert!(refused(AddressFamily::INET, SocketType::from_raw(10)), "SOCK_PACKET");
         assert!(std::thread::spawn(|| true).join().unwrap(), "threads start all the same");
@@ -369,7 +369,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let held = Confinement::default().listening().apply().unwrap();
         assert!(TcpListener::bind("127.0.0.1:0").is_ok());
-        if held.wholly() {
+        if held.is_complete() {
             assert_eq!(TcpStream::connect(address).unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);
         }
         let udp = socket(AddressFamily::INET, SocketType::DGRAM, None);

@@ -20,18 +20,18 @@ impl RetryBackoff {
     }
 
     /// Returns the next pause.
-    pub fn pause(&mut self) -> Duration {
+    pub fn next_delay(&mut self) -> Duration {
         let longer = (self.next * 2).min(self.longest);
         std::mem::replace(&mut self.next, longer)
     }
 
     /// True if the last attempt failed.
-    pub fn have_begun(&self) -> bool {
+    pub fn is_waiting(&self) -> bool {
         self.next != self.first
     }
 
     /// Resets the back-off after a success.
-    pub fn are_over(&mut self) {
+    pub fn reset(&mut self) {
         self.next = self.first;
     }
 }
@@ -55,16 +55,16 @@ impl OutageTracker {
     }
 
     /// Records a failure. Calls `tell` at the first one, and returns the pause before the next attempt.
-    pub fn goes_on(&mut self, tell: impl FnOnce()) -> Duration {
+    pub fn record_failure(&mut self, tell: impl FnOnce()) -> Duration {
         if !std::mem::replace(&mut self.is_told, true) {
             tell();
         }
-        self.pauses.pause()
+        self.pauses.next_delay()
     }
 
     /// Records a success; returns true if a failure had been reported.
-    pub fn is_over(&mut self) -> bool {
-        self.pauses.are_over();
+    pub fn record_success(&mut self) -> bool {
+        self.pauses.reset();
         std::mem::take(&mut self.is_told)
     }
 }
@@ -76,23 +76,23 @@ mod tests {
     #[test]
     fn what_is_asked_in_vain_is_asked_ever_more_rarely() {
         let mut rest = RetryBackoff::new(Duration::from_millis(250), Duration::from_secs(5));
-        let mut pauses = || [(); 7].map(|()| rest.pause().as_millis());
+        let mut pauses = || [(); 7].map(|()| rest.next_delay().as_millis());
         assert_eq!(pauses(), [250, 500, 1_000, 2_000, 4_000, 5_000, 5_000]);
-        assert!(rest.have_begun());
-        rest.are_over();
-        assert!(!rest.have_begun());
-        assert_eq!(rest.pause().as_millis(), 250);
+        assert!(rest.is_waiting());
+        rest.reset();
+        assert!(!rest.is_waiting());
+        assert_eq!(rest.next_delay().as_millis(), 250);
     }
 
     #[test]
     fn it_is_told_once_and_asked_ever_more_rarely() {
         let mut absence = OutageTracker::new(Duration::from_millis(500));
-        assert!(!absence.is_over());
+        assert!(!absence.record_success());
         for _ in 0..2 {
             let mut told = 0;
-            let pauses = [(); 4].map(|()| absence.goes_on(|| told += 1).as_millis());
+            let pauses = [(); 4].map(|()| absence.record_failure(|| told += 1).as_millis());
             assert_eq!((pauses, told), ([500, 1000, 2000, 2000], 1));
-            assert!(absence.is_over() && !absence.is_over());
+            assert!(absence.record_success() && !absence.record_success());
         }
     }
 }

@@ -245,7 +245,7 @@ async fn connect_any(config: &Config, tls: &PostgresTls) -> Result<ConnectedClie
         match connect_by(route, config, tls).await {
             Ok(connected) => return Ok(connected),
             // A server's error is more useful than a route without a server.
-            Err(error) if why.is_of_absence() => why = error,
+            Err(error) if why.is_unavailable() => why = error,
             Err(_) => {}
         }
     }

@@ -42,32 +42,32 @@ pub enum DatabaseError {
 
 impl DatabaseError {
     /// True if a server has refused a value: a type cannot hold it, or it is too large for an index.
-    pub(crate) fn is_of_content(&self) -> bool {
-        self.is_of_class(&["22", "54"])
+    pub(crate) fn is_data_error(&self) -> bool {
+        self.has_code_class(&["22", "54"])
     }
 
     /// True if a table is missing or the role lacks a right.
-    pub(crate) fn is_of_rights(&self) -> bool {
-        self.is_of_class(&["42"])
+    pub(crate) fn is_permission_error(&self) -> bool {
+        self.has_code_class(&["42"])
     }
 
     /// Tests the first two characters of a server's code.
-    fn is_of_class(&self, classes: &[&str]) -> bool {
+    fn has_code_class(&self, classes: &[&str]) -> bool {
         let Self::Postgres(error) = self else { return false };
         error.code.as_ref().is_some_and(|code| classes.iter().any(|class| code.starts_with(class)))
     }
 
     /// True if a server has refused a row for its content, so that a retry is useless.
-    pub(crate) fn is_of_row(&self) -> bool {
-        self.is_of_content() || self.is_of_class(&["23"])
+    pub(crate) fn is_row_rejection(&self) -> bool {
+        self.is_data_error() || self.has_code_class(&["23"])
     }
 
     /// True if the server is away, or accepts no connections for now.
-    pub(crate) fn is_of_absence(&self) -> bool {
+    pub(crate) fn is_unavailable(&self) -> bool {
         match self {
             Self::Silent | Self::Ended(_) => true,
-            Self::System(error) => is_of_way(error),
-            Self::Postgres(error) => error.is_away || self.is_of_class(&["08", "53", "57"]),
+            Self::System(error) => is_unreachable(error),
+            Self::Postgres(error) => error.is_away || self.has_code_class(&["08", "53", "57"]),
             Self::Sqlite(_) | Self::Column(_) | Self::Violation(_) => false,
         }
     }
@@ -88,7 +88,7 @@ impl From<tokio_postgres::Error> for ServerError {
     fn from(error: tokio_postgres::Error) -> Self {
         let code = error.code().map(|code| code.code().to_owned());
         let cause = error.source().and_then(<dyn Error>::downcast_ref::<std::io::Error>);
-        let is_away = code.is_none() && (error.is_closed() || cause.is_some_and(is_of_way));
+        let is_away = code.is_none() && (error.is_closed() || cause.is_some_and(is_unreachable));
         Self { words: words(&error), code, is_away }
     }
 }
@@ -101,7 +101,7 @@ impl From<tokio_postgres::Error> for DatabaseError {
 
 /// True if no server was reached. Otherwise one answered unexpectedly: an invalid certificate, no TLS, no
 /// PostgreSQL.
-fn is_of_way(error: &std::io::Error) -> bool {
+fn is_unreachable(error: &std::io::Error) -> bool {
     !matches!(error.kind(), std::io::ErrorKind::InvalidData | std::io::ErrorKind::InvalidInput)
 }
 

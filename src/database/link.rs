@@ -26,7 +26,7 @@ pub enum DatabaseConnection {
 
 impl DatabaseConnection {
     /// Reconnects to a server that was away.
-    pub fn revive(&mut self) -> Result<()> {
+    pub fn reconnect(&mut self) -> Result<()> {
         match self {
             Self::Postgres(session) => session.revive().map(drop),
             Self::Sqlite(_) => Ok(()),
@@ -104,7 +104,7 @@ impl DatabaseConnection {
 
     /// Queues a change of a row; it is sent before any other query and before the transaction ends, and
     /// its error is reported then. [`super::waiting`] explains which order is kept.
-    pub fn put(&self, text: &'static str, values: &[SqlParameter<'_>]) -> Result<()> {
+    pub fn queue(&self, text: &'static str, values: &[SqlParameter<'_>]) -> Result<()> {
         match self {
             Self::Sqlite(file) => file.execute(text, values).map(drop),
             Self::Postgres(session) => session.put(text, values),
@@ -112,7 +112,7 @@ impl DatabaseConnection {
     }
 
     /// Queues an insert, whose first parameter is the row's number; returns the number.
-    pub fn enter(
+    pub fn queue_insert(
         &self,
         table: NumberedTable,
         text: &'static str,
@@ -125,7 +125,7 @@ impl DatabaseConnection {
     }
 
     /// Returns the answers of a query about any of several rows (`= ANY(?1)`).
-    pub fn of_each<T>(
+    pub fn query_each<T>(
         &self,
         text: &str,
         ids: &[i64],
@@ -189,7 +189,7 @@ impl DatabaseConnection {
     }
 
     /// Starts a transaction in which no other process creates the tables of an empty database.
-    pub fn transaction_to_make(&self) -> Result<DatabaseTransaction<'_>> {
+    pub fn begin_schema_creation(&self) -> Result<DatabaseTransaction<'_>> {
         match self {
             Self::Sqlite(_) => return self.transaction(),
             Self::Postgres(session) => session.begin_making()?,
@@ -198,7 +198,7 @@ impl DatabaseConnection {
     }
 
     /// Starts a transaction in which others may write until it [waits for its turn](Self::wait_for_turn).
-    pub fn transaction_of_own(&self) -> Result<DatabaseTransaction<'_>> {
+    pub fn begin_concurrent(&self) -> Result<DatabaseTransaction<'_>> {
         self.batch("BEGIN")?;
         Ok(DatabaseTransaction { link: self, is_over: false })
     }

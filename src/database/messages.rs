@@ -302,7 +302,7 @@ mod tests {
             let answers = taken().into_iter().take(before).chain([lie]).collect();
             let error = opened(folder.path(), answers).unwrap_err();
             let is_named = matches!(error, DatabaseError::Violation(ProtocolViolation::Message(length)) if length == huge);
-            assert!(is_named && !error.is_of_absence(), "{error:?}");
+            assert!(is_named && !error.is_unavailable(), "{error:?}");
             assert!(error.to_string().contains("1073741824 bytes"), "{error}");
         }
         // Amid a question.

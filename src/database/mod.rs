@@ -31,5 +31,5 @@ pub use self::link::{DatabaseConnection, DatabaseTransaction};
 pub use self::place::DatabaseLocation;
 pub use self::postgres::PostgresSession;
 pub use self::sqlite::SqliteFile;
-pub use self::url::shown;
+pub use self::url::redact_password;
 pub use self::waiting::NumberedTable;

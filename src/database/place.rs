@@ -83,7 +83,7 @@ impl DatabaseLocation {
     ///
     /// # Errors
     /// The process cannot be started.
-    pub(crate) fn separate(&self, user: Option<&UnprivilegedUser>) -> std::io::Result<()> {
+    pub(crate) fn start_helpers(&self, user: Option<&UnprivilegedUser>) -> std::io::Result<()> {
         let Self::Server(server) = self else { return Ok(()) };
         if server.starter.get().is_none() {
             let password = server.config.get_password().map(<[u8]>::to_vec);

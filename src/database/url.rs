@@ -150,7 +150,7 @@ pub(super) fn is_url(text: &str) -> bool {
 }
 
 /// Returns a word of a command line as others may see it: without the password of a URL.
-pub fn shown(word: &str) -> String {
+pub fn redact_password(word: &str) -> String {
     let Some(at) = SCHEMES.iter().find_map(|scheme| word.find(scheme)) else { return word.to_owned() };
     let (before, url) = word.split_at(at);
     match config(url, None) {
@@ -232,12 +232,12 @@ mod tests {
             let place = DatabaseLocation::parse(url.into()).unwrap();
             assert_eq!(place.to_string(), told);
             assert!(!format!("{place:?}").contains("s3cret"), "{place:?}");
-            assert_eq!(shown(&format!("--inventory={url}")), format!("--inventory={told}"));
+            assert_eq!(redact_password(&format!("--inventory={url}")), format!("--inventory={told}"));
         }
         let wrong = "postgresql://ann:s3cret@db:port/net?what=ever";
         assert!(!DatabaseLocation::parse(wrong.into()).unwrap_err().to_string().contains("s3cret"));
-        assert_eq!(shown(wrong), "postgresql://…");
-        assert_eq!(shown("-p22"), "-p22");
+        assert_eq!(redact_password(wrong), "postgresql://…");
+        assert_eq!(redact_password("-p22"), "-p22");
         assert_eq!(
             DatabaseLocation::parse("postgresql.db".into()).unwrap(),
             DatabaseLocation::File("postgresql.db".into())

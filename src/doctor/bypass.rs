@@ -6,10 +6,10 @@ use crate::bypass::{self, neighbours};
 use crate::hook::ProgramRunner;
 
 pub(super) fn check() -> CheckReport {
-    if let Err(why) = bypass::try_out() {
+    if let Err(why) = bypass::check_support() {
         return CheckReport::fine(format!("`guard --bypass` is not available: {why}"));
     }
-    match neighbours::look(&ProgramRunner::Here, &[]) {
+    match neighbours::find_third_party(&ProgramRunner::Here, &[]) {
         Ok(found) if found.is_empty() => CheckReport::fine(
             "`guard --bypass` is available: the kernel supports it, and between plain Ethernet interfaces it skips no rules",
         ),

@@ -15,9 +15,9 @@ use super::queue::{FleetDatabase, inbox};
 use super::{FleetError, PAUSE};
 use crate::confinement::Confinement;
 use crate::database::{DatabaseLocation, OutageTracker, RetryBackoff};
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::inventory::{BatchMerger, StoreError};
-use crate::privileges::keep_or_tell;
+use crate::privileges::keep_or_warn;
 
 /// Number of batches that are taken at once.
 const TOGETHER: i64 = 16;
@@ -61,7 +61,7 @@ pub struct MergeCounts {
 ///
 /// The database cannot be used. A server that disappears later is an error only without `follows`.
 pub fn merge(config: &MergeConfig, stopped: &Receiver<()>) -> Result<MergeCounts, FleetError> {
-    MergeState::open(config)?.work(config.follows, stopped)
+    MergeState::open(config)?.merge_all(config.follows, stopped)
 }
 
 /// The state of a merge.
@@ -94,28 +94,28 @@ impl MergeState {
         }
         if config.tries_again {
             let count = hand.merger.ask(inbox::retry)?;
-            tell(format_args!("bannerwall: {count} batches are tried once more"));
+            log_line(format_args!("bannerwall: {count} batches are tried once more"));
         }
         Ok(hand)
     }
 
-    fn work(mut self, follows: bool, stopped: &Receiver<()>) -> Result<MergeCounts, FleetError> {
+    fn merge_all(mut self, follows: bool, stopped: &Receiver<()>) -> Result<MergeCounts, FleetError> {
         let (mut absence, mut pause) = (OutageTracker::new(PAUSE), Duration::ZERO);
         while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
             pause = match self.step() {
                 Ok(is_empty) => {
-                    if absence.is_over() {
-                        tell(AGAIN);
+                    if absence.record_success() {
+                        log_line(AGAIN);
                     }
                     // A batch that another process holds may return to the inbox.
                     if is_empty && !follows && !self.merger.ask(inbox::is_waiting)? {
                         break;
                     }
-                    if is_empty { self.rests.pause() } else { Duration::ZERO }
+                    if is_empty { self.rests.next_delay() } else { Duration::ZERO }
                 }
                 Err(error) if !follows => return Err(error.into()),
-                Err(error) => absence.goes_on(|| {
-                    tell(format_args!(
+                Err(error) => absence.record_failure(|| {
+                    log_line(format_args!(
                         "bannerwall: cannot merge what sensors have sent: {error}; it is tried again and again"
                     ));
                 }),
@@ -128,13 +128,13 @@ impl MergeState {
     fn step(&mut self) -> Result<bool, StoreError> {
         self.unblock()?;
         // After an empty inbox, one query replaces a transaction.
-        if self.rests.have_begun() && !self.merger.ask(inbox::is_waiting)? {
+        if self.rests.is_waiting() && !self.merger.ask(inbox::is_waiting)? {
             return Ok(true);
         }
         let (mut taken, most) = (inbox::InboxMergeResult::default(), self.most);
         match self.merger.merge(&mut |link| inbox::take(link, most, &mut taken)) {
             Ok(()) => {}
-            Err(error) if BatchMerger::refuses(&error) => {
+            Err(error) if BatchMerger::is_data_error(&error) => {
                 // A batch that fails alone, with freshly read rows, is itself at fault.
                 let alone = taken.last.filter(|_| taken.merged == 1);
                 let before = std::mem::replace(&mut self.suspect, alone);
@@ -150,9 +150,9 @@ impl MergeState {
         }
         self.most = (self.most * 2).min(TOGETHER);
         self.count(taken.merged, &taken.refused);
-        taken.notes.iter().for_each(|note| tell(format_args!("bannerwall: {note}")));
+        taken.notes.iter().for_each(|note| log_line(format_args!("bannerwall: {note}")));
         if taken.rows > 0 {
-            self.rests.are_over();
+            self.rests.reset();
         }
         Ok(taken.rows == 0)
     }
@@ -162,7 +162,7 @@ impl MergeState {
         if self.unblocked.is_none_or(|last| last.elapsed() >= BLOCKERS) {
             self.unblocked = Some(Instant::now());
             for role in self.merger.ask(inbox::unblock)? {
-                tell(format_args!(
+                log_line(format_args!(
                     "bannerwall: ended a session of role {role}, whose transaction has kept others waiting for minutes"
                 ));
             }
@@ -174,7 +174,7 @@ impl MergeState {
         self.merged.batches += merged;
         self.merged.refused += refused.len();
         for told in refused {
-            tell(format_args!("bannerwall: {told}; `fleet merge --again` tries it once more"));
+            log_line(format_args!("bannerwall: {told}; `fleet merge --again` tries it once more"));
         }
     }
 }
@@ -197,11 +197,11 @@ impl BackgroundMerge {
         let config = MergeConfig { place: place.clone(), follows: true, tries_again: false };
         let merging = move || {
             if let Some(confinement) = confinement {
-                keep_or_tell("fleet-merge", CapabilitySet::empty());
+                keep_or_warn("fleet-merge", CapabilitySet::empty());
                 // What of it the kernel has: whoever runs us need not hear of it each time.
-                confinement.apply_or_tell(true);
+                confinement.apply_or_warn(true);
             }
-            tend(&config, &stopped);
+            merge_until_stopped(&config, &stopped);
         };
         let thread = std::thread::Builder::new().name("fleet-merge".to_owned()).spawn(merging)?;
         Ok(Self { stop: Some(stop), thread: Some(thread) })
@@ -209,17 +209,17 @@ impl BackgroundMerge {
 }
 
 /// Merges until the other end of `stopped` is gone. An obstacle is reported once, and checked again.
-fn tend(config: &MergeConfig, stopped: &Receiver<()>) {
+fn merge_until_stopped(config: &MergeConfig, stopped: &Receiver<()>) {
     let (mut absence, mut pause) = (OutageTracker::new(PAUSE), Duration::ZERO);
     let mut told = None;
     while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
         let error = match MergeState::open(config) {
             Ok(hand) => {
-                if absence.is_over() || told.is_some() {
-                    tell(AGAIN);
+                if absence.record_success() || told.is_some() {
+                    log_line(AGAIN);
                 }
                 // With `follows`, errors do not end the work.
-                let _ = hand.work(config.follows, stopped);
+                let _ = hand.merge_all(config.follows, stopped);
                 return;
             }
             Err(error) => error,
@@ -227,14 +227,14 @@ fn tend(config: &MergeConfig, stopped: &Receiver<()>) {
         pause = match others_first(&error) {
             Some(why) => {
                 if told.as_ref() != Some(&why) {
-                    tell(&why);
+                    log_line(&why);
                 }
                 told = Some(why);
                 FLEETS
             }
             None if matches!(error, FleetError::NoFleet) => FLEETS,
-            None => absence.goes_on(|| {
-                tell(format_args!(
+            None => absence.record_failure(|| {
+                log_line(format_args!(
                     "bannerwall: cannot merge what sensors send: {error}; it is tried again and again"
                 ));
             }),

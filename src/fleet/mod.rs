@@ -121,10 +121,10 @@ pub enum FleetError {
 
 impl FleetError {
     /// True if the server is away, or accepts no connections for now.
-    fn is_of_absence(&self) -> bool {
+    fn is_unavailable(&self) -> bool {
         match self {
-            Self::Store(error) => error.is_of_absence(),
-            Self::Database(error) => error.is_of_absence(),
+            Self::Store(error) => error.is_unavailable(),
+            Self::Database(error) => error.is_unavailable(),
             _ => false,
         }
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::queue::{FleetDatabase, ScanEnd};
 use super::{FleetError, PAUSE};
 use crate::database::{DatabaseLocation, OutageTracker, RetryBackoff};
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 
 /// First and last pause between queries. The last one bounds the time between a signal and the end.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
@@ -49,21 +49,21 @@ pub fn wait(
     for scan in &config.scans {
         let (mut looks, mut absence) = (RetryBackoff::new(LOOKS.0, LOOKS.1), OutageTracker::new(PAUSE));
         loop {
-            let found = queue.revive().map_err(FleetError::from).and_then(|()| queue.end(*scan));
+            let found = queue.reconnect().map_err(FleetError::from).and_then(|()| queue.end(*scan));
             let pause = match found {
                 Ok(found) => {
-                    if absence.is_over() {
-                        tell("bannerwall: the database is there again");
+                    if absence.record_success() {
+                        log_line("bannerwall: the database is there again");
                     }
                     if let Some(end) = found {
                         show(*scan, end);
                         break;
                     }
-                    looks.pause()
+                    looks.next_delay()
                 }
-                Err(error) if error.is_of_absence() => absence
-                    .goes_on(|| {
-                        tell(format_args!("bannerwall: {error}; it is asked again and again"));
+                Err(error) if error.is_unavailable() => absence
+                    .record_failure(|| {
+                        log_line(format_args!("bannerwall: {error}; it is asked again and again"));
                     })
                     .min(LOOKS.1),
                 Err(error) => return Err(error),

@@ -119,7 +119,7 @@ pub(super) struct BlockLog(Mutex<HashMap<IpAddr, VecDeque<BlockEntry>>>);
 
 impl BlockLog {
     /// Stores the block that an event reports, if it reports one.
-    pub(super) fn show(&self, event: &Event) {
+    pub(super) fn record(&self, event: &Event) {
         if let Some(block) = BlockEntry::of(event) {
             self.add(block);
         }
@@ -162,7 +162,7 @@ impl BlockLog {
     }
 
     /// Adds the blocks of the guard that this one takes over from.
-    pub(super) fn go_on_from(&self, blocks: Vec<BlockEntry>) {
+    pub(super) fn restore(&self, blocks: Vec<BlockEntry>) {
         blocks.into_iter().for_each(|block| self.add(block));
     }
 
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(all.len(), CLIENTS);
         assert_eq!(all[0].client.ip(), IpAddr::V4((0xc633_6400 + 10).into()));
         let next = BlockLog::default();
-        next.go_on_from(all.clone());
+        next.restore(all.clone());
         assert_eq!(next.all(), all);
     }
 }

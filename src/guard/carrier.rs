@@ -75,7 +75,7 @@ impl CarrierGuard {
         let loaded = RulesAndFingerprints::read(&config, &readers)?;
         if config.is_confined {
             let attached = reader::confinement(&readers).speaking();
-            hold::files(&config, &loaded.rules, attached).apply_or_tell(false);
+            hold::confine_files(&config, &loaded.rules, attached).apply_or_warn(false);
         }
         let metrics = GuardMetrics::new(registry)?;
         metrics.enforcing.set(i64::from(config.engine.enforce));
@@ -114,7 +114,7 @@ impl CarrierGuard {
     pub fn reload(&self) {
         self.host.reopen();
         // The sender of the signal reads the outcome on stderr.
-        let _ = self.host.exchange(&self.selection);
+        let _ = self.host.replace_rules(&self.selection);
     }
 
     /// Reports the last events of all flows, and waits for a limited time until all outputs and readers have
@@ -188,7 +188,7 @@ impl CarrierInspectorState {
         let inspection = &mut self.inspection;
         let instant = Instant::now();
         let input = PacketInput {
-            now: inspection.clock.even(instant),
+            now: inspection.clock.monotonic_at(instant),
             ip: first,
             wire_length: packet.parts.iter().map(|part| part.len()).sum(),
             checksums: packet.checksums,
@@ -231,7 +231,7 @@ impl CarrierInspectorState {
         let inspection = &mut self.inspection;
         let instant = Instant::now();
         inspection.set_clock(instant);
-        let now = inspection.clock.even(instant);
+        let now = inspection.clock.monotonic_at(instant);
         if inspection.inspector.is_due(now) {
             inspection.tick(now);
         }

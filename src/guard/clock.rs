@@ -28,23 +28,23 @@ impl MonotonicClock {
 
     /// Stores a new reading of the wall clock.
     pub(super) fn set(&mut self, instant: Instant, wall: Timestamp) {
-        (self.read, self.wall) = (self.even(instant), wall);
+        (self.read, self.wall) = (self.monotonic_at(instant), wall);
     }
 
     /// Returns the monotonic time, by which flows age.
-    pub(super) fn even(&self, instant: Instant) -> Timestamp {
+    pub(super) fn monotonic_at(&self, instant: Instant) -> Timestamp {
         self.anchor.after(instant.duration_since(self.start))
     }
 
     /// Returns the difference between the wall clock and the monotonic clock.
-    pub(super) const fn step(&self) -> WallClockOffset {
+    pub(super) const fn wall_offset(&self) -> WallClockOffset {
         WallClockOffset(self.wall.as_nanos().cast_signed().saturating_sub(self.read.as_nanos().cast_signed()))
     }
 }
 
 impl WallClockOffset {
     /// Returns the time of day for a monotonic time.
-    pub(super) const fn of_day(self, even: Timestamp) -> Timestamp {
+    pub(super) const fn wall_clock(self, even: Timestamp) -> Timestamp {
         Timestamp::from_nanos(even.as_nanos().saturating_add_signed(self.0))
     }
 }
@@ -67,10 +67,13 @@ mod tests {
                 false => Timestamp::from_nanos(day.as_nanos() - 3600 * hours * 1_000_000_000),
             };
             clock.set(later, wall);
-            assert_eq!(clock.even(later).since(day), Duration::from_secs(10));
-            assert_eq!(clock.step().of_day(clock.even(later)), wall);
+            assert_eq!(clock.monotonic_at(later).since(day), Duration::from_secs(10));
+            assert_eq!(clock.wall_offset().wall_clock(clock.monotonic_at(later)), wall);
             let second = later + Duration::from_secs(1);
-            assert_eq!(clock.step().of_day(clock.even(second)), wall.after(Duration::from_secs(1)));
+            assert_eq!(
+                clock.wall_offset().wall_clock(clock.monotonic_at(second)),
+                wall.after(Duration::from_secs(1))
+            );
         }
     }
 }

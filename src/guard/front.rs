@@ -16,7 +16,7 @@ use super::reader::RunningReader;
 use super::requests::forward;
 use super::takeover::{DescriptorStore, HandoverSocket, METRICS, SuccessorListener, TakeoverSettings};
 use super::{GuardError, GuardMessage};
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::metrics::{GuardMetrics, MetricsEndpoint, MetricsRegistry, ProgramHealth};
 use crate::privileges::UnprivilegedUser;
 
@@ -77,7 +77,7 @@ impl UnboundSockets {
 
 impl GuardEndpoints {
     /// Stops accepting successors.
-    pub(super) fn close_to_heirs(&self) {
+    pub(super) fn close_successor_listener(&self) {
         if let Some(heirs) = &self.heirs {
             heirs.close();
         }
@@ -95,7 +95,7 @@ impl GuardEndpoints {
         let (own_listeners, has_manager) = (facade.own_listeners, facade.has_manager);
         let mut failed = Vec::new();
         let endpoint = match (&config.metrics, listener) {
-            (Some(shown), Some(listener)) => Some(MetricsEndpoint::go_on(shown, listener, registry, health)),
+            (Some(shown), Some(listener)) => Some(MetricsEndpoint::resume(shown, listener, registry, health)),
             (Some(shown), None) => Some(MetricsEndpoint::start(shown, registry, health)),
             (None, _) => None,
         };
@@ -152,7 +152,7 @@ fn listen(
         Err(source) if place.asked => Err(GuardError::Control { path: place.path.clone(), source }),
         Err(error) => {
             let path = place.path.display();
-            tell(format_args!(
+            log_line(format_args!(
                 "bannerwall: no control socket, so `bannerwall reload` and `status` find no guard: {path}: {error}"
             ));
             Ok(None)

@@ -5,7 +5,7 @@
 //! connection mark, for example a `CONNMARK --save-mark` without a mask. The verdicts are still right, but
 //! each of these packets goes through the queue, so the guard warns.
 
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 
 /// Number of packets of already decided connections between two checks, below which no comparison is made.
 const ENOUGH: u64 = 100;
@@ -31,10 +31,10 @@ impl OffloadCheck {
     }
 
     /// Compares the counts with those of the last check, and warns once.
-    pub(super) fn look(&mut self, handed: u64, again: u64) {
+    pub(super) fn check(&mut self, handed: u64, again: u64) {
         if self.is_lost(handed, again) && !self.is_reported {
             self.is_reported = true;
-            tell(format_args!(
+            log_line(format_args!(
                 "bannerwall: queue {}: packets of decided connections come again and again: something clears their \
                  connection mark, so that nothing is offloaded; `bannerwall doctor` names rules that do",
                 self.queue

@@ -35,7 +35,7 @@ use crate::rules::{RuleSet, TextSource};
 const KERNEL_FILES: [&str; 2] = ["/proc/self", "/proc/sys/net"];
 
 /// Keeps the privileges that the start needs. The folder of sockets and accounts goes to the guard's user.
-pub(super) fn begin(
+pub(super) fn keep_start_privileges(
     config: &GuardConfig,
     readers: &[Box<dyn EventReader>],
     source: Option<&dyn RuleSource>,
@@ -66,12 +66,12 @@ fn change_user() -> CapabilitySet {
 }
 
 /// Gives up the capabilities to load a program into the kernel, after it is loaded.
-pub(super) fn give_up_loading() -> Result<(), GuardError> {
+pub(super) fn drop_load_privileges() -> Result<(), GuardError> {
     Ok(privileges::keep(NETWORK | FILES | change_user())?)
 }
 
 /// Gives up the remaining privileges, and returns how iptables is run from here on.
-pub(super) fn give_up(
+pub(super) fn drop_privileges(
     config: &GuardConfig,
     rules: &RuleSet,
     attached: Confinement,
@@ -92,7 +92,7 @@ pub(super) fn give_up(
         None => privileges::leave_root(needed | FILES)?,
     }
     if config.inspection.is_confined {
-        confinement(config, rules, attached).apply_or_tell(false);
+        confinement(config, rules, attached).apply_or_warn(false);
     }
     Ok(ProgramRunner::Beside(Arc::new(runner)))
 }
@@ -109,12 +109,16 @@ fn become_user(user: &UnprivilegedUser, needed: CapabilitySet, writes: &[PathBuf
 
 /// Allows the files that are opened later: rules for a reload, event files for rotation, files of readers,
 /// and files of the kernel.
-pub(super) fn files(config: &InspectionConfig, rules: &RuleSet, attached: Confinement) -> Confinement {
+pub(super) fn confine_files(
+    config: &InspectionConfig,
+    rules: &RuleSet,
+    attached: Confinement,
+) -> Confinement {
     let InspectionConfig { rules: selection, writes, .. } = config;
     let mut confinement = attached.watching_kernel();
     let are_files = matches!(selection.texts, TextSource::Files);
     let anew = selection.rules.iter().chain(&selection.local).chain(rules.files()).filter(|_| are_files);
-    confinement = anew.map(PathBuf::as_path).fold(confinement, Confinement::reading_anew);
+    confinement = anew.map(PathBuf::as_path).fold(confinement, Confinement::rereading);
     confinement = KERNEL_FILES.map(Path::new).into_iter().fold(confinement, Confinement::reading);
     writes.iter().map(PathBuf::as_path).fold(confinement, Confinement::writing)
 }
@@ -123,18 +127,18 @@ fn confinement(config: &GuardConfig, rules: &RuleSet, attached: Confinement) -> 
     let accounts = ledger::folder(config.user.as_ref()).join("accounts");
     let sockets = config.control.iter().map(|place| &place.path).chain(&config.takeover);
     let made = sockets.map(PathBuf::as_path).chain([accounts.as_path()]);
-    let mut confinement = files(&config.inspection, rules, attached);
+    let mut confinement = confine_files(&config.inspection, rules, attached);
     if config.metrics.is_some() {
         confinement = confinement.listening();
     }
     if let Some(file) = &config.config_file {
-        confinement = confinement.reading_anew(&file.path);
+        confinement = confinement.rereading(&file.path);
     }
     if config.bypass.is_some() {
         confinement = confinement.keeping_maps();
     }
     if config.engine().enforce {
-        confinement = confinement.tapping();
+        confinement = confinement.packet_sockets();
     }
     made.fold(confinement, Confinement::making)
 }

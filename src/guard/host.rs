@@ -16,7 +16,7 @@ use super::readers::{ReadersShown, finish_readers};
 use super::resets::ResetRateLimit;
 use super::sinks::EventDistributor;
 use super::tally::{MetricsPublisher, SharedWorkerCounts, VerdictCounts};
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::engine::{EngineConfig, InspectionResult, PacketInput};
 use crate::event::Timestamp;
 use crate::inline::InlineInspector;
@@ -71,7 +71,7 @@ impl InspectionRuntime {
         succeeds: bool,
     ) -> Result<Self, GuardError> {
         if rules.rules().is_empty() && rules.policies().is_empty() {
-            tell("bannerwall: no rule is in force: nothing is alerted about or blocked");
+            log_line("bannerwall: no rule is in force: nothing is alerted about or blocked");
         }
         let write = |output: EventOutput| {
             OutputWriter::start(WriterConfig::COUNTING, output.destination, output.format)
@@ -121,7 +121,7 @@ impl InspectionRuntime {
 
     /// Puts new rules in force, and returns once every worker uses them. Invalid rules change nothing. An empty
     /// set is invalid if rules are in force.
-    pub(super) fn exchange(&self, selection: &RuleSelection) -> Result<RulesInForce, String> {
+    pub(super) fn replace_rules(&self, selection: &RuleSelection) -> Result<RulesInForce, String> {
         let selection = RuleSelection { complete: self.rule_count() > 0, ..selection.clone() };
         let (result, answer) = match load_rules(&selection) {
             Ok(rules) => {
@@ -129,11 +129,11 @@ impl InspectionRuntime {
                 self.metrics.rules.set(i64::try_from(count).unwrap_or(i64::MAX));
                 let old = self.rules.swap(Arc::new(rules));
                 until_released(&old);
-                tell(format_args!("bannerwall: reloaded: {count} rules are in force"));
+                log_line(format_args!("bannerwall: reloaded: {count} rules are in force"));
                 (ReloadResult::Success, Ok(RulesInForce { rules: count }))
             }
             Err(error) => {
-                tell(format_args!("{error}\nbannerwall: not reloaded: the old rules stay in force"));
+                log_line(format_args!("{error}\nbannerwall: not reloaded: the old rules stay in force"));
                 (ReloadResult::Failure, Err(error.to_string()))
             }
         };
@@ -180,7 +180,7 @@ pub(super) struct InspectionPipeline {
 impl InspectionPipeline {
     /// Returns the monotonic time, by which flows age.
     pub(super) fn now(&self) -> Timestamp {
-        self.clock.even(Instant::now())
+        self.clock.monotonic_at(Instant::now())
     }
 
     /// Inspects a packet.
@@ -191,21 +191,21 @@ impl InspectionPipeline {
     /// Reads the wall clock.
     pub(super) fn set_clock(&mut self, instant: Instant) {
         self.clock.set(instant, time_of_day());
-        self.sink.set_step(self.clock.step());
+        self.sink.set_step(self.clock.wall_offset());
     }
 
     /// Expires idle flows, publishes the counts and picks up new rules.
     pub(super) fn tick(&mut self, now: Timestamp) {
         self.inspector.tick(now, &mut self.sink);
         self.publish(now);
-        if let Some(rules) = self.inspector.take_rules() {
+        if let Some(rules) = self.inspector.apply_new_rules() {
             self.publisher.set_rules(&rules, self.inspector.counters());
         }
     }
 
     /// Publishes the counts in the metrics.
     pub(super) fn publish(&mut self, now: Timestamp) {
-        let day = self.sink.step().of_day(now);
+        let day = self.sink.step().wall_clock(now);
         self.publisher.publish(&self.tally, self.inspector.counters(), self.answers, day);
     }
 
@@ -229,7 +229,7 @@ fn until_released(old: &Arc<RuleSet>) {
 fn load_rules(selection: &RuleSelection) -> Result<RuleSet, GuardError> {
     let loaded = RuleSet::load(selection)?;
     for warning in &loaded.warnings {
-        tell(warning);
+        log_line(warning);
     }
     Ok(loaded.rules)
 }

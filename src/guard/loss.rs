@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::config::GuardConfig;
 use super::ledger::{AccountFile, AccountRecord, RunEnd};
 use super::tally::SharedWorkerCounts;
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::engine::OnFailure;
 use crate::hook::{HookCheckResult, HookConfig, HookCounters, IpFamily, MarkField, QueueRange};
 use crate::metrics::{GuardMetrics, OptionalCounter, QueueDrop};
@@ -123,7 +123,7 @@ impl UninspectedCount {
 
     /// Continues with the queues of another process: with its accounts, or with the ledger if it handed none
     /// over.
-    pub(super) fn going_on(mut self, account: Option<AccountState>) -> Self {
+    pub(super) fn resume(mut self, account: Option<AccountState>) -> Self {
         self.has_queues_of_previous = true;
         if let Some(account) = account {
             self.account = account;
@@ -139,7 +139,7 @@ impl UninspectedCount {
             previous.failed_runs += 1;
         }
         if previous.end == RunEnd::Open {
-            tell("bannerwall: the last run did not end cleanly: its accounts may be a second old");
+            log_line("bannerwall: the last run did not end cleanly: its accounts may be a second old");
         }
         self.uninspected.inc_by(previous.uninspected);
         self.metrics.queue_dropped(QueueDrop::NoListener).inc_by(previous.dropped);
@@ -165,7 +165,9 @@ impl UninspectedCount {
         match &measured {
             Ok(_) => self.told = None,
             Err(unknown) if self.told.as_ref() != Some(unknown) => {
-                tell(format_args!("bannerwall: packets that go by uninspected can't be counted: {unknown}"));
+                log_line(format_args!(
+                    "bannerwall: packets that go by uninspected can't be counted: {unknown}"
+                ));
                 self.told = Some(unknown.clone());
             }
             Err(_) => {}
@@ -244,7 +246,7 @@ impl UninspectedCount {
                 "were dropped"
             }
         };
-        tell(format_args!("bannerwall: {missed} packets {fate} between the last run and this one"));
+        log_line(format_args!("bannerwall: {missed} packets {fate} between the last run and this one"));
     }
 
     /// Returns the rules' count, and the guard's counters, read after it.
@@ -285,22 +287,22 @@ impl UninspectedCount {
                 self.account.rebase();
             }
             for (family, hook, _) in self.hooks_here(look) {
-                self.tell_disagreement(*family, hook);
+                self.warn_option_mismatch(*family, hook);
             }
         }
         reached
     }
 
     /// Warns if the hook was made with other options than this guard has.
-    fn tell_disagreement(&self, family: IpFamily, hook: &HookConfig) {
+    fn warn_option_mismatch(&self, family: IpFamily, hook: &HookConfig) {
         if hook.mark != self.mark {
-            tell(format_args!(
+            log_line(format_args!(
                 "bannerwall: the hook ({family}) uses other bits of the mark than this guard: make both with the same --mark"
             ));
         }
         if hook.bypass != (self.on_failure == OnFailure::Open) {
             let mode = if hook.bypass { "open" } else { "closed" };
-            tell(format_args!(
+            log_line(format_args!(
                 "bannerwall: the hook ({family}) was made with --on-failure {mode}, this guard is not"
             ));
         }
@@ -402,7 +404,7 @@ mod tests {
         first.update(&led(1020), || seen(60, 0, 0));
         assert_eq!(first.uninspected.get(), Some(10));
         for account in [first.hand_over(), first.leave(&led(1020), || seen(60, 0, 0))] {
-            let mut next = loss(&folder).going_on(Some(account));
+            let mut next = loss(&folder).resume(Some(account));
             next.start();
             next.update(&led(5020), || seen(1060, 0, 0));
             assert_eq!(next.ledger.read().map(|entry| entry.end), Some(RunEnd::Open));
@@ -413,7 +415,7 @@ mod tests {
             assert_eq!(next.uninspected.get(), Some(3000));
         }
         // A hook that is gone meanwhile.
-        let mut next = loss(&folder).going_on(Some(first.hand_over()));
+        let mut next = loss(&folder).resume(Some(first.hand_over()));
         next.update(&HookCheckResult::default(), || seen(60, 0, 0));
         next.update(&led(9000), || seen(60, 0, 0));
         assert_eq!(next.uninspected.get(), Some(0));
@@ -464,7 +466,7 @@ mod tests {
         first.update(&led(1000), || WorkerTotals { enqueued: u32::MAX, ..seen(50, 0, 0) });
         first.record(|| WorkerTotals { enqueued: 99, ..seen(140, 10, 0) });
         // Killed when 50 more were inspected; 60 have waited since, and 5 did not fit.
-        let mut next = loss(&folder).going_on(None);
+        let mut next = loss(&folder).resume(None);
         next.start();
         next.update(&led(1215), || WorkerTotals { enqueued: 209, ..seen(40, 20, 0) });
         assert_eq!(next.uninspected.get(), Some(5));

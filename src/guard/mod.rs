@@ -230,19 +230,19 @@ pub fn run(
 ) -> Result<(), GuardError> {
     let left = start::ManagerContext::take(config);
     let (store, names) = (left.store.clone(), left.kept.names());
-    let ended = hold::begin(config, &readers, source.as_deref())
+    let ended = hold::keep_start_privileges(config, &readers, source.as_deref())
         .and_then(|()| start::start(config, outputs, readers, source, left))
         .and_then(|(run, queues)| run.guard(queues));
     // The hook stays, and accepts packets only if nobody has bound the queues. Under `closed` the queues may
     // as well wait for the next run.
     if let (Err(_), Some(store), OnFailure::Open) = (&ended, &store, config.engine().on_failure) {
-        store.abandon(config, &names);
+        store.remove_all(config, &names);
     }
     ended
 }
 
 /// Closes the sockets that a service manager stored of an earlier guard, if this process does not run a
 /// guard. From then on the hook decides about packets.
-pub fn give_back_kept() {
-    start::give_back();
+pub fn close_stored_sockets() {
+    start::close_stored();
 }

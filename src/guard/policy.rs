@@ -63,7 +63,7 @@ impl VerdictTranslator {
 
     /// Returns the answer to a packet that was decided before it arrived. The hook's own rules would not have
     /// led it here, so the mark is honoured without them.
-    pub(super) fn known(&self, queued: &QueuedPacket<'_>) -> Option<PacketAnswer> {
+    pub(super) fn answer_marked_packet(&self, queued: &QueuedPacket<'_>) -> Option<PacketAnswer> {
         match self.mark.read(queued.mark) {
             MarkState::Undecided => None,
             MarkState::Ours if !is_reset(queued) => None,
@@ -73,7 +73,7 @@ impl VerdictTranslator {
     }
 
     /// Returns the answer to a packet that is not judged.
-    pub(super) fn failed(&self, queued: &QueuedPacket<'_>) -> PacketAnswer {
+    pub(super) fn failure_answer(&self, queued: &QueuedPacket<'_>) -> PacketAnswer {
         self.cleaned(queued, PacketAnswer::new(self.failure))
     }
 
@@ -122,7 +122,7 @@ impl VerdictTranslator {
         mark: Option<PacketMark>,
     ) -> PacketAnswer {
         if let Decision::More { octets } = decision {
-            return self.show_again(queued, *octets);
+            return self.requeue_longer(queued, *octets);
         }
         self.short = 0;
         match decision {
@@ -134,7 +134,7 @@ impl VerdictTranslator {
             Decision::Patch(patch) => self.patch(queued, patch, mark),
             Decision::Pass => self.decided(queued, MarkState::Pass, PacketVerdict::Accept),
             Decision::Release | Decision::Stand => self.release(queued),
-            Decision::Regain => self.regain(queued, mark),
+            Decision::Regain => self.revoke_release(queued, mark),
             Decision::Block | Decision::Reject(_) => {
                 self.decided(queued, MarkState::Block, PacketVerdict::Drop)
             }
@@ -175,7 +175,7 @@ impl VerdictTranslator {
         // The hook cannot tell whether such a packet has a payload, and so from which end it may come.
         let is_extended = matches!(queued.payload, [0x60..=0x6f, _, _, _, _, _, next, ..] if *next != TCP);
         let is_not_told = self.offload == OffloadMethod::Never || is_extended;
-        if is_not_told || self.around.meets_again(queued.hook, queued.payload) {
+        if is_not_told || self.around.check_repeat(queued.hook, queued.payload) {
             return PacketAnswer::new(PacketVerdict::Accept);
         }
         PacketAnswer::with_mark(PacketVerdict::Repeat, self.mark.write(queued.mark, MarkState::RELEASED))
@@ -184,12 +184,12 @@ impl VerdictTranslator {
     /// Returns the answer to the packet from which on no packet may pass uninspected. A packet that was
     /// queued before the release took effect goes through the hook once more, which tells whether it is in
     /// effect.
-    fn regain(&mut self, queued: &QueuedPacket<'_>, mark: Option<PacketMark>) -> PacketAnswer {
+    fn revoke_release(&mut self, queued: &QueuedPacket<'_>, mark: Option<PacketMark>) -> PacketAnswer {
         if self.is_of_released(queued) {
             return self.take_back(queued, mark);
         }
         let is_over = self.offload == OffloadMethod::Never || self.was_released(queued);
-        if is_over || self.around.meets_again(queued.hook, queued.payload) {
+        if is_over || self.around.check_repeat(queued.hook, queued.payload) {
             return self.accept(queued, mark);
         }
         PacketAnswer::with_mark(PacketVerdict::Repeat, self.mark.write(queued.mark, MarkState::Undecided))
@@ -197,7 +197,7 @@ impl VerdictTranslator {
 
     /// Requeues a packet with its mark, by which the hook takes the release back.
     fn take_back(&mut self, queued: &QueuedPacket<'_>, mark: Option<PacketMark>) -> PacketAnswer {
-        if self.around.meets_again(queued.hook | TAKES_BACK, queued.payload) {
+        if self.around.check_repeat(queued.hook | TAKES_BACK, queued.payload) {
             return self.accept(queued, mark);
         }
         PacketAnswer::with_mark(PacketVerdict::Repeat, queued.mark)
@@ -214,7 +214,7 @@ impl VerdictTranslator {
         match self.offload {
             OffloadMethod::Never => PacketAnswer::new(verdict),
             // The packet was requeued and came back without its mark.
-            OffloadMethod::Hook if self.around.meets_again(queued.hook, queued.payload) => {
+            OffloadMethod::Hook if self.around.check_repeat(queued.hook, queued.payload) => {
                 PacketAnswer::new(verdict)
             }
             OffloadMethod::Hook => {
@@ -228,7 +228,7 @@ impl VerdictTranslator {
     }
 
     /// Requeues a truncated packet with a larger copy range, as long as that can help.
-    fn show_again(&mut self, queued: &QueuedPacket<'_>, octets: usize) -> PacketAnswer {
+    fn requeue_longer(&mut self, queued: &QueuedPacket<'_>, octets: usize) -> PacketAnswer {
         let wanted = u32::try_from(octets).unwrap_or(u32::MAX).min(MAXIMUM_COPY_RANGE);
         let longest = usize::try_from(wanted).unwrap_or(usize::MAX).min(queued.wire_length);
         self.short = self.short.saturating_add(1);
@@ -375,14 +375,17 @@ mod tests {
     #[test]
     fn a_packet_that_comes_back_decided_is_answered_without_the_engine() {
         let known = |mark| {
-            policy(OffloadMethod::Hook).known(&queued(&[0; 40], 40, mark)).map(|answer| answer.verdict)
+            policy(OffloadMethod::Hook)
+                .answer_marked_packet(&queued(&[0; 40], 40, mark))
+                .map(|answer| answer.verdict)
         };
         assert_eq!(known(0x5), None);
         assert_eq!(known(0x4000_0000), Some(PacketVerdict::Accept));
         assert_eq!(known(0x8000_0000), Some(PacketVerdict::Drop));
         assert_eq!(known(0xC000_0000), None, "what is no reset is none of ours");
         let reset = segment(TcpFlags::RST);
-        let ours = policy(OffloadMethod::Hook).known(&queued(&reset, reset.len(), 0xC000_0000));
+        let ours =
+            policy(OffloadMethod::Hook).answer_marked_packet(&queued(&reset, reset.len(), 0xC000_0000));
         assert_eq!(ours, Some(PacketAnswer::new(PacketVerdict::Accept)));
     }
 
@@ -424,7 +427,11 @@ mod tests {
             policy.answer(&before, &Decision::Undecided, None),
             PacketAnswer::new(PacketVerdict::Accept)
         );
-        assert_eq!(policy.failed(&behind), cleaned, "nor does it keep our mark where it is not judged");
+        assert_eq!(
+            policy.failure_answer(&behind),
+            cleaned,
+            "nor does it keep our mark where it is not judged"
+        );
         let mark = Some(PacketMark { value: 0x10, mask: 0xf0 });
         assert_eq!(
             policy.answer(&behind, &Decision::Regain, mark),

@@ -86,7 +86,7 @@ impl LoopHeartbeat {
     }
 
     /// Records that the loop has gone around.
-    pub(super) fn beat(&self, now: Instant) {
+    pub(super) fn record_turn(&self, now: Instant) {
         let rounds = &self.rounds;
         let Some(taken) = rounds.taken.get(self.index) else { return };
         let round = rounds.completed.load(Ordering::Acquire) + 1;
@@ -114,7 +114,7 @@ impl HangDetector {
     }
 
     /// Checks the rounds if it is time to. Returns the index of a loop that hangs.
-    pub(super) fn look(&mut self, now: Instant) -> Option<usize> {
+    pub(super) fn check(&mut self, now: Instant) -> Option<usize> {
         if now.duration_since(self.looked) < LOOK {
             return None;
         }
@@ -140,23 +140,24 @@ mod tests {
             (0..3).map(|index| LoopHeartbeat::new(Arc::clone(&rounds), index)).collect();
         let mut observer = HangDetector::new(Arc::clone(&rounds), start);
         for second in 1..=20 {
-            pulses.iter().for_each(|pulse| pulse.beat(start));
-            assert_eq!(observer.look(start + Duration::from_secs(second)), None);
+            pulses.iter().for_each(|pulse| pulse.record_turn(start));
+            assert_eq!(observer.check(start + Duration::from_secs(second)), None);
         }
         let looks: Vec<Option<usize>> = (21..30)
             .map(|second| {
                 // Two of three, as often as they like.
-                (0..7).for_each(|_| [0, 2].iter().for_each(|index: &usize| pulses[*index].beat(start)));
-                observer.look(start + Duration::from_secs(second))
+                (0..7)
+                    .for_each(|_| [0, 2].iter().for_each(|index: &usize| pulses[*index].record_turn(start)));
+                observer.check(start + Duration::from_secs(second))
             })
             .collect();
         assert_eq!(looks.iter().position(Option::is_some), Some(4), "{looks:?}");
         assert_eq!(looks.last(), Some(&Some(1)));
-        pulses[1].beat(start);
-        assert_eq!(observer.look(start + Duration::from_secs(40)), None, "it goes on");
+        pulses[1].record_turn(start);
+        assert_eq!(observer.check(start + Duration::from_secs(40)), None, "it goes on");
         let later = start + Duration::from_secs(4000);
-        assert_eq!(observer.look(later), None, "a long sleep is one look");
-        assert_eq!(observer.look(later), None, "and one look a second is enough");
+        assert_eq!(observer.check(later), None, "a long sleep is one look");
+        assert_eq!(observer.check(later), None, "and one look a second is enough");
     }
 
     #[test]
@@ -171,11 +172,11 @@ mod tests {
             (LoopHeartbeat::new(Arc::clone(&rounds), 0), LoopHeartbeat::new(Arc::clone(&rounds), 1));
         let start = Instant::now();
         let fed = || std::iter::from_fn(|| manager.recv(&mut [0; 16]).ok()).count();
-        (0..100).for_each(|tenth| one.beat(start + Duration::from_millis(tenth * 100)));
+        (0..100).for_each(|tenth| one.record_turn(start + Duration::from_millis(tenth * 100)));
         assert_eq!(fed(), 0, "the other loop hangs");
         for tenth in 100..200 {
-            other.beat(start + Duration::from_millis(tenth * 100));
-            one.beat(start + Duration::from_millis(tenth * 100));
+            other.record_turn(start + Duration::from_millis(tenth * 100));
+            one.record_turn(start + Duration::from_millis(tenth * 100));
         }
         let count = fed();
         assert!((9..=11).contains(&count), "{count} in ten seconds");

@@ -4,8 +4,8 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::source::SourceError;
 use super::worker::QueueWorker;
-use crate::diagnostics::tell;
-use crate::privileges::{NETWORK, keep_or_tell};
+use crate::diagnostics::log_line;
+use crate::privileges::{NETWORK, keep_or_warn};
 
 /// A worker that is ready to run on a thread of its own.
 pub(super) struct ReadyWorker {
@@ -24,10 +24,10 @@ impl ReadyWorker {
             let mut only = CpuSet::new();
             only.set(cpu);
             if let Err(error) = sched_setaffinity(None, &only) {
-                tell(format_args!("bannerwall: queue {}: cannot pin to CPU {cpu}: {error}", self.number));
+                log_line(format_args!("bannerwall: queue {}: cannot pin to CPU {cpu}: {error}", self.number));
             }
         }
-        keep_or_tell(&format!("queue-{}", self.number), NETWORK);
+        keep_or_warn(&format!("queue-{}", self.number), NETWORK);
         self.worker.run()
     }
 }

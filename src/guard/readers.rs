@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::reader::{ReaderCounts, RunningReader};
 use super::tally::signed;
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::metrics::GuardMetrics;
 use crate::output::OutputWriter;
 
@@ -72,11 +72,14 @@ pub(super) fn finish_readers(
         lost_events += report.overflowed + report.failed + report.stuck;
         written += report.written;
         if report.stuck > 0 {
-            tell(format_args!("bannerwall: the last {} events are lost: nobody takes them", report.stuck));
+            log_line(format_args!(
+                "bannerwall: the last {} events are lost: nobody takes them",
+                report.stuck
+            ));
         }
         let lost = report.overflowed + report.failed;
         if lost > 0 {
-            tell(format_args!("bannerwall: {lost} events were lost, {} written", report.written));
+            log_line(format_args!("bannerwall: {lost} events were lost, {} written", report.written));
         }
     }
     shown.show_all(metrics, lost_events, written, counts);

@@ -24,7 +24,7 @@ impl RecentPackets {
     }
 
     /// True if a packet met this hook a moment ago. Stores it otherwise.
-    pub(super) fn meets_again(&mut self, hook: u8, packet: &[u8]) -> bool {
+    pub(super) fn check_repeat(&mut self, hook: u8, packet: &[u8]) -> bool {
         let hash = self.hasher.hash_one((hook, packet.get(..TELLING).unwrap_or(packet)));
         let again = self.hashes.contains(&hash);
         if !again {
@@ -34,7 +34,7 @@ impl RecentPackets {
     }
 
     /// Stores a reset that the guard sends.
-    pub(super) fn sends(&mut self, reset: &[u8]) {
+    pub(super) fn record_reset(&mut self, reset: &[u8]) {
         if let Some(identity) = identity(reset) {
             let hash = self.hasher.hash_one(identity);
             self.keep(hash);
@@ -89,8 +89,8 @@ mod tests {
             let mut recent = RecentPackets::new();
             let reset = packet(version, 0x14, 0);
             assert!(!recent.has_sent(&reset));
-            recent.sends(&reset);
-            recent.sends(&packet(version, 0x10, 0));
+            recent.record_reset(&reset);
+            recent.record_reset(&packet(version, 0x10, 0));
             assert!(recent.has_sent(&packet(version, 0x14, if version == 4 { 9 } else { 0 })));
             assert!(!recent.has_sent(&packet(version, 0x10, 0)), "no reset");
             for length in 0..reset.len() {
@@ -99,7 +99,7 @@ mod tests {
             let mut other = reset.clone();
             *other.last_mut().unwrap() ^= 1;
             assert!(!recent.has_sent(&other));
-            let others = (0..=255).filter(|hook| !recent.meets_again(*hook, &reset)).count();
+            let others = (0..=255).filter(|hook| !recent.check_repeat(*hook, &reset)).count();
             assert_eq!(others, 256);
             assert!(!recent.has_sent(&reset), "long ago");
         }
@@ -109,9 +109,9 @@ mod tests {
     fn a_packet_that_comes_again_to_the_same_hook_is_known() {
         let mut recent = RecentPackets::new();
         let packet = packet(4, 0x10, 1);
-        assert!(!recent.meets_again(3, &packet));
-        assert!(!recent.meets_again(1, &packet), "another hook");
-        assert!(recent.meets_again(3, &packet) && recent.meets_again(3, &packet));
-        assert!(!recent.meets_again(3, &[]));
+        assert!(!recent.check_repeat(3, &packet));
+        assert!(!recent.check_repeat(1, &packet), "another hook");
+        assert!(recent.check_repeat(3, &packet) && recent.check_repeat(3, &packet));
+        assert!(!recent.check_repeat(3, &[]));
     }
 }

@@ -224,7 +224,7 @@ impl ResetInjector {
     }
 
     /// Counts resets that are not sent, as there were too many.
-    pub(super) fn hold_back(&self) -> ResetOutcomes {
+    pub(super) fn count_suppressed(&self) -> ResetOutcomes {
         ResetOutcomes::LIMITED.count(&self.metrics);
         ResetOutcomes::LIMITED
     }

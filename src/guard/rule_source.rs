@@ -10,9 +10,9 @@ use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use super::config::GuardConfig;
 use super::reader::AttachedError;
 use super::{GuardError, GuardMessage};
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::metrics::GuardMetrics;
-use crate::privileges::{FILES, UnprivilegedUser, keep_or_tell};
+use crate::privileges::{FILES, UnprivilegedUser, keep_or_warn};
 use crate::rules::RuleSelection;
 
 /// A source of rule versions.
@@ -80,10 +80,10 @@ pub(super) fn start_polling(
 ) -> io::Result<Sender<()>> {
     let (sender, asked) = bounded(1);
     if let Some(version) = source.version() {
-        tell(format_args!("bannerwall: rules: version {version} is in force"));
+        log_line(format_args!("bannerwall: rules: version {version} is in force"));
     }
     std::thread::Builder::new().name("rules".to_owned()).spawn(move || {
-        keep_or_tell("rules", FILES);
+        keep_or_warn("rules", FILES);
         let mut enforce = |selection: &RuleSelection| {
             let (asker, answer) = bounded(1);
             messages.send(GuardMessage::TakeRules(Box::new(selection.clone()), asker)).ok()?;
@@ -96,7 +96,7 @@ pub(super) fn start_polling(
         metrics.rules_poll_interval.set(i64::try_from(seconds).unwrap_or(i64::MAX));
         loop {
             metrics.rules_version.set(source.version().unwrap_or_default());
-            let goes_on = whatever_happens(&metrics, || source.poll(&mut enforce));
+            let goes_on = poll_catching_panics(&metrics, || source.poll(&mut enforce));
             metrics.rules_version.set(source.version().unwrap_or_default());
             let counts = source.counts();
             metrics.rules_refused.inc_by(counts.refusals.saturating_sub(shown.refusals));
@@ -116,11 +116,11 @@ pub(super) fn start_polling(
 
 /// Polls, and continues after a panic. Otherwise the guard would run on without taking new rules, and look
 /// healthy.
-fn whatever_happens(metrics: &GuardMetrics, look: impl FnOnce() -> bool) -> bool {
+fn poll_catching_panics(metrics: &GuardMetrics, look: impl FnOnce() -> bool) -> bool {
     // The next poll repeats whatever files and numbers are incomplete.
     catch_unwind(AssertUnwindSafe(look)).unwrap_or_else(|_told| {
         metrics.rules_poll_failures.inc();
-        tell("bannerwall: rules: a fault of this program (above): the rules in force stay so, and it is asked again");
+        log_line("bannerwall: rules: a fault of this program (above): the rules in force stay so, and it is asked again");
         true
     })
 }
@@ -184,10 +184,10 @@ mod tests {
     #[test]
     fn a_panic_is_counted_and_is_not_the_end() {
         let metrics = GuardMetrics::new(&MetricsRegistry::new().unwrap()).unwrap();
-        assert!(whatever_happens(&metrics, || panic!("a fault")));
+        assert!(poll_catching_panics(&metrics, || panic!("a fault")));
         assert_eq!(metrics.rules_poll_failures.get(), 1);
-        assert!(!whatever_happens(&metrics, || false));
-        assert!(whatever_happens(&metrics, || true));
+        assert!(!poll_catching_panics(&metrics, || false));
+        assert!(poll_catching_panics(&metrics, || true));
         assert_eq!(metrics.rules_poll_failures.get(), 1);
     }
 }

@@ -30,7 +30,7 @@ impl EventDistributor {
     }
 
     /// Returns the same sinks with a log of blocked connections.
-    pub(super) fn remembering(self, blocks: Arc<BlockLog>) -> Self {
+    pub(super) fn with_block_log(self, blocks: Arc<BlockLog>) -> Self {
         Self { blocks: Some(blocks), ..self }
     }
 
@@ -83,13 +83,13 @@ impl EventDistributor {
     pub(super) fn release(&mut self) {
         self.holding = false;
         for event in std::mem::take(&mut self.held) {
-            self.tell(event);
+            self.deliver(event);
         }
     }
 
-    fn tell(&mut self, event: Event) {
+    fn deliver(&mut self, event: Event) {
         if let Some(blocks) = &self.blocks {
-            blocks.show(&event);
+            blocks.record(&event);
         }
         let event = Arc::new(event);
         self.readers.iter_mut().for_each(|send| send(&event));
@@ -99,13 +99,13 @@ impl EventDistributor {
 
 impl EventSink for EventDistributor {
     fn emit(&mut self, mut event: Event) {
-        event.timestamp = self.step.of_day(event.timestamp);
+        event.timestamp = self.step.wall_clock(event.timestamp);
         if let EventKind::Flow(record) = &mut event.kind {
             for time in [&mut record.start, &mut record.last] {
-                *time = self.step.of_day(*time);
+                *time = self.step.wall_clock(*time);
             }
         }
-        if self.holding { self.held.push(event) } else { self.tell(event) }
+        if self.holding { self.held.push(event) } else { self.deliver(event) }
     }
 }
 

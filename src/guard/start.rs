@@ -34,7 +34,7 @@ use super::worker::{PacketHandler, QueueWorker, WorkerContext};
 use super::{GuardError, GuardMessage, signals};
 use crate::bypass::neighbours::{self, BypassInterface};
 use crate::bypass::{Bypass, BypassError, BypassFlows};
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::engine::{EngineConfig, OnFailure};
 use crate::hook::{MarkState, ProgramRunner, QueueRange};
 use crate::metrics::{GuardMetrics, MetricsRegistry, ProgramHealth};
@@ -65,7 +65,7 @@ impl ManagerContext {
 }
 
 /// Closes the sockets that the manager stored, if this process does not run a guard.
-pub(super) fn give_back() {
+pub(super) fn close_stored() {
     StoredDescriptors::take().give_back(service_manager().as_ref());
 }
 
@@ -89,15 +89,15 @@ pub(super) fn start(
     let injector = config.engine().enforce.then(|| open_injector(config, &metrics)).transpose()?;
     let (bypass, entries) = start_bypass(config, &metrics)?;
     // A confined process cannot open this socket.
-    let stamps = ask_for_stamps(config);
+    let stamps = enable_timestamps(config);
     // No other thread runs yet, so privileges given up here are gone for all threads.
     let unbound = UnboundSockets::open(config)?;
-    let programs = hold::give_up(config, &loaded.rules, reader::confinement(&readers))?;
+    let programs = hold::drop_privileges(config, &loaded.rules, reader::confinement(&readers))?;
     let (sender, messages) = unbounded::<GuardMessage>();
     let signals = signals::SignalListener::start(sender.clone())?;
     let succeeds = predecessor.as_ref().is_some_and(Predecessor::is_of_a_guard);
     let host = InspectionRuntime::start(loaded, metrics, outputs, readers, succeeds)?;
-    let gifts = gifts(config, &sources);
+    let gifts = handover_sockets(config, &sources);
     let now = SystemTime::now().into();
     let publisher =
         source.map(|source| start_polling(source, sender.clone(), host.metrics.clone())).transpose()?;
@@ -133,7 +133,7 @@ pub(super) fn start(
     };
     let bans = run.start_bans()?;
     let listeners = OwnListeners::default();
-    run.face(listener, gifts, unbound, listeners.clone())?;
+    run.open_endpoints(listener, gifts, unbound, listeners.clone())?;
     let parts = WorkerResources { run: &run, bans, injector, cpus: allowed_cpus(config.queues), listeners };
     let queues = parts.queues(sources, entries);
     Ok((run, queues))
@@ -151,14 +151,14 @@ fn port_ids(config: &GuardConfig, sources: &[BoundQueue]) -> Vec<(u16, Option<u3
 
 /// Enables the kernel's timestamps of packets if they are needed to measure how long packets wait in the
 /// queue.
-fn ask_for_stamps(config: &GuardConfig) -> Option<PacketStamps> {
+fn enable_timestamps(config: &GuardConfig) -> Option<PacketStamps> {
     let is_wanted = config.metrics.is_some() || config.max_wait.is_some();
     let tell_missing = |error: &CallError| {
-        tell(format_args!(
+        log_line(format_args!(
             "bannerwall: the time that packets wait in the queue is unknown, and --max-wait has no effect: {error}"
         ));
     };
-    is_wanted.then(PacketStamps::ask_for)?.inspect_err(tell_missing).ok()
+    is_wanted.then(PacketStamps::enable)?.inspect_err(tell_missing).ok()
 }
 
 /// Starts the bypass of decided flows, unless it would skip third-party rules. Each queue's handle of the map
@@ -170,13 +170,14 @@ fn start_bypass(
     let Some(bypass) = &config.bypass else { return Ok((None, Vec::new())) };
     let named = |name: &String| BypassInterface { name: name.clone(), index: None };
     let interfaces: Vec<BypassInterface> = bypass.interfaces.iter().map(named).collect();
-    let found = neighbours::look(&ProgramRunner::Here, &interfaces).map_err(BypassError::Blind)?;
+    let found =
+        neighbours::find_third_party(&ProgramRunner::Here, &interfaces).map_err(BypassError::Blind)?;
     if !found.is_empty() {
         return Err(BypassError::Neighbours(found).into());
     }
     let started = Bypass::start(bypass)?;
     let entries = config.queues.numbers().map(|_| started.entries()).collect::<Result<_, _>>()?;
-    hold::give_up_loading()?;
+    hold::drop_load_privileges()?;
     metrics.bypass_up.set(1);
     Ok((Some(Arc::new(started)), entries))
 }
@@ -196,7 +197,7 @@ impl GuardRun {
 
     /// Opens the metrics endpoint, the control socket and the page, or keeps them ready while another guard
     /// has their addresses.
-    fn face(
+    fn open_endpoints(
         &mut self,
         listener: Option<TcpListener>,
         gifts: Vec<HandoverSocket>,
@@ -229,7 +230,7 @@ impl GuardRun {
 /// Returns the service manager that expects notifications, if there is one.
 fn service_manager() -> Option<Arc<ServiceNotifier>> {
     ServiceNotifier::from_environment().map(|notifier| notifier.map(Arc::new)).unwrap_or_else(|error| {
-        tell(format_args!("bannerwall: the service manager of NOTIFY_SOCKET cannot be told: {error}"));
+        log_line(format_args!("bannerwall: the service manager of NOTIFY_SOCKET cannot be told: {error}"));
         None
     })
 }
@@ -237,7 +238,7 @@ fn service_manager() -> Option<Arc<ServiceNotifier>> {
 /// Returns the manager's store, if it is configured.
 fn store(config: &GuardConfig, manager: Option<&Arc<ServiceNotifier>>) -> Option<DescriptorStore> {
     if config.fd_store && manager.is_none() {
-        tell("bannerwall: --fd-store: no service manager is there to keep anything (NOTIFY_SOCKET)");
+        log_line("bannerwall: --fd-store: no service manager is there to keep anything (NOTIFY_SOCKET)");
     }
     manager.filter(|_| config.fd_store).cloned().map(DescriptorStore::of)
 }
@@ -274,7 +275,7 @@ fn bind(
             (Some(Ok(adopted)), _) => (adopted, true),
             // A failed run may have released the queue.
             (Some(Err(error)), Some(store)) => {
-                tell(format_args!(
+                log_line(format_args!(
                     "bannerwall: queue {queue} is bound anew: what was kept is not its socket: {error}"
                 ));
                 store.remove(&queue_name(queue));
@@ -292,7 +293,7 @@ fn bind(
 }
 
 /// Returns duplicates of the sockets, for a successor.
-fn gifts(config: &GuardConfig, bound: &[BoundQueue]) -> Vec<HandoverSocket> {
+fn handover_sockets(config: &GuardConfig, bound: &[BoundQueue]) -> Vec<HandoverSocket> {
     if config.takeover.is_none() {
         return Vec::new();
     }
@@ -351,7 +352,7 @@ impl WorkerResources<'_> {
         let BoundQueue { source, is_adopted } = bound;
         let mut inspection = run.host.inspection(self.engine_config(), number, run.sinks());
         if run.config.leaves_queues() {
-            inspection.inspector.keep_journal(JOURNAL / run.config.queues.numbers().len().max(1));
+            inspection.inspector.keep_packet_log(JOURNAL / run.config.queues.numbers().len().max(1));
         }
         let copy_range = source.copy_range();
         let offload = match (run.config.offload, source.marks_connections()) {

@@ -15,7 +15,7 @@ use super::takeover::{
     run_name, sealed, state_name,
 };
 use super::{GuardError, GuardMessage};
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::rules::Rule;
 
 /// Limit of the time for which loops may take to answer the packets that they have read.
@@ -31,22 +31,22 @@ pub(super) enum Successor {
 
 impl Successor {
     /// Notes that the loops are told to stop now.
-    fn note_served(&self) {
+    fn mark_served(&self) {
         if let Self::Guard(heir) = self {
-            heir.note_served();
+            heir.mark_served();
         }
     }
 
     /// Makes the successor wait for the end of this process.
-    fn outlive(&self) {
+    fn hold_until_exit(&self) {
         if let Self::Guard(heir) = self {
-            heir.outlive();
+            heir.hold_until_exit();
         }
     }
 
-    fn give(&self, name: String, state: &OwnedFd) -> io::Result<()> {
+    fn send_state(&self, name: String, state: &OwnedFd) -> io::Result<()> {
         match self {
-            Self::Guard(heir) => heir.give(name, state),
+            Self::Guard(heir) => heir.send_state(name, state),
             Self::Stored(store) => {
                 store.keep(&name, state.as_fd());
                 Ok(())
@@ -70,22 +70,22 @@ impl GuardRun {
     pub(super) fn begin(&mut self, queues: Vec<ReadyWorker>) -> Result<(), GuardError> {
         let Some(estate) = self.predecessor.take() else { return self.spawn_all(queues) };
         let of_a_guard = estate.is_of_a_guard();
-        let state = self.succeed(estate, queues)?;
+        let state = self.take_over(estate, queues)?;
         // Round observers identify workers by their index.
         self.workers.sort_by_key(|worker| worker.number);
         let has_state = state.is_some();
         let state = state.unwrap_or_default();
         let rules = self.host.rules.load();
         let ids = rules.rules().iter().map(Rule::id).chain(rules.policies().iter().map(|policy| policy.id()));
-        self.registry.go_on_from(&state.counts, &ids.collect());
+        self.registry.add_snapshot(&state.counts, &ids.collect());
         drop(rules);
-        self.blocks.go_on_from(state.blocks);
+        self.blocks.restore(state.blocks);
         self.beginning = RunStart::Succeeds(state.account);
         self.host.metrics.note_takeover();
         if let Some(bans) = &self.bans {
             bans.adopt();
         }
-        tell(match (of_a_guard, has_state) {
+        log_line(match (of_a_guard, has_state) {
             (true, _) => "bannerwall: goes on in the place of the guard that ran",
             (false, true) => "bannerwall: goes on where the last run has stopped",
             (false, false) => {
@@ -96,19 +96,19 @@ impl GuardRun {
         // these endpoints.
         if let Some(facade) = self.facade.take() {
             let (front, failed) = GuardEndpoints::open(&self.config, facade, &mut self.host.readers);
-            failed.iter().for_each(|error| tell(format_args!("bannerwall: goes on without: {error}")));
+            failed.iter().for_each(|error| log_line(format_args!("bannerwall: goes on without: {error}")));
             self.front = front;
         }
         Ok(())
     }
 
     /// Stops the other process, and starts each worker once its counterpart has stopped.
-    fn succeed(
+    fn take_over(
         &mut self,
         mut estate: Predecessor,
         mut waiting: Vec<ReadyWorker>,
     ) -> Result<Option<SharedRunState>, GuardError> {
-        if let Err(why) = estate.begin() {
+        if let Err(why) = estate.request_stop() {
             let path = self.config.takeover.clone().unwrap_or_default();
             return Err(GuardError::Takeover { path, why });
         }
@@ -117,7 +117,7 @@ impl GuardRun {
             let legacy = match estate.next() {
                 PredecessorMessage::Legacy(legacy) => legacy,
                 PredecessorMessage::Nothing => {
-                    self.look_meanwhile()?;
+                    self.check_messages()?;
                     continue;
                 }
                 PredecessorMessage::Last => break,
@@ -144,7 +144,7 @@ impl GuardRun {
         for mut queue in waiting {
             is_whole = false;
             if queue.is_adopted {
-                tell(format_args!(
+                log_line(format_args!(
                     "bannerwall: of queue {} nothing is known: its flows are picked up in their middle, and what goes by \
                      uninspected is counted from now on",
                     queue.number
@@ -161,7 +161,7 @@ impl GuardRun {
     }
 
     /// Returns an error if the run must end before it has all queues.
-    fn look_meanwhile(&self) -> Result<(), GuardError> {
+    fn check_messages(&self) -> Result<(), GuardError> {
         let mut later = Vec::new();
         while let Ok(message) = self.messages.try_recv() {
             match message {
@@ -184,7 +184,7 @@ impl GuardRun {
         successor: &Successor,
         started: Instant,
     ) -> Result<(), GuardError> {
-        successor.note_served();
+        successor.mark_served();
         // Taken before the successor's loops start: packets that they receive are in no account here.
         let mut account = match successor {
             Successor::Guard(_) => keeper.hand_over(),
@@ -196,12 +196,17 @@ impl GuardRun {
         while Instant::now() < deadline {
             match self.messages.recv_timeout(MOMENT) {
                 Ok(GuardMessage::Left(queue, left)) => {
-                    lost(&state_name(queue), left.and_then(|left| successor.give(state_name(queue), &left)));
+                    lost(
+                        &state_name(queue),
+                        left.and_then(|left| successor.send_state(state_name(queue), &left)),
+                    );
                 }
                 Ok(GuardMessage::Stop) => return Err(GuardError::Forced),
                 Ok(GuardMessage::Ended(queue, outcome)) => {
                     if let Some(failed) = failure(queue, outcome) {
-                        tell(format_args!("bannerwall: {failed}; what it knew is lost to whoever goes on"));
+                        log_line(format_args!(
+                            "bannerwall: {failed}; what it knew is lost to whoever goes on"
+                        ));
                     }
                 }
                 Ok(_) => {}
@@ -212,7 +217,7 @@ impl GuardRun {
         }
         if let Some(hung) = self.workers.iter().find(|worker| !worker.thread.is_finished()) {
             // The hung worker may read once more, so the queue is free only when this process has exited.
-            successor.outlive();
+            successor.hold_until_exit();
             return Err(GuardError::Hung(hung.number));
         }
         if let Successor::Stored(_) = successor {
@@ -227,10 +232,10 @@ impl GuardRun {
         self.finish_readers();
         let state = SharedRunState { counts: self.registry.counts(), account, blocks: self.blocks.all() };
         let state = state.octets().and_then(|octets| sealed(&run_name(), &octets));
-        lost(&run_name(), state.and_then(|state| successor.give(run_name(), &state)));
+        lost(&run_name(), state.and_then(|state| successor.send_state(run_name(), &state)));
         let gone = successor.finish().map_err(GuardError::HeirGone);
         if gone.is_err() {
-            self.lower_hook(keeper, true)?;
+            self.take_hook_down(keeper, true)?;
         }
         gone
     }
@@ -239,6 +244,6 @@ impl GuardRun {
 /// Reports state that could not be handed over. The successor continues without it.
 fn lost(name: &str, given: io::Result<()>) {
     if let Err(error) = given {
-        tell(format_args!("bannerwall: {name} is lost to whoever goes on: {error}"));
+        log_line(format_args!("bannerwall: {name} is lost to whoever goes on: {error}"));
     }
 }

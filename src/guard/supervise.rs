@@ -29,7 +29,7 @@ use super::takeover::{DescriptorStore, Predecessor};
 use super::tally::SharedWorkerCounts;
 use super::{GuardError, GuardMessage};
 use crate::bypass::Bypass;
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::engine::OnFailure;
 use crate::event::{self, Event, EventKind, StatsFacts, Timestamp};
 use crate::hook::{HookError, ProgramRunner};
@@ -123,7 +123,11 @@ struct WorkerExitNotifier {
 
 impl WorkerExitNotifier {
     /// Does the work of a worker, and reports how it ended.
-    fn behind(number: u16, sender: Sender<GuardMessage>, work: impl FnOnce() -> Result<(), SourceError>) {
+    fn run_reporting_exit(
+        number: u16,
+        sender: Sender<GuardMessage>,
+        work: impl FnOnce() -> Result<(), SourceError>,
+    ) {
         let mut farewell = Self { number, outcome: None, sender };
         farewell.outcome = Some(work());
     }
@@ -150,19 +154,19 @@ impl GuardRun {
         };
         // No flows are taken back from the bypass from here on.
         if let Some(bypass) = &self.bypass {
-            bypass.end();
+            bypass.detach();
             self.count_bypassed();
         }
         let ended = match (&served, &keeper) {
             (Ok(ShutdownMode::Leave(successor)), Some(keeper)) => self.hand_over(keeper, successor, started),
             (served, _) => {
                 // A successor must not start to read a queue that is released.
-                self.front.close_to_heirs();
+                self.front.close_successor_listener();
                 self.end_workers(matches!(served, Err(GuardError::Hung(_))))
             }
         };
         if ended.is_err() {
-            self.let_pass();
+            self.release_stored_queues();
         }
         if matches!(ended, Err(GuardError::Forced)) {
             // Whatever has not ended ends with the process.
@@ -180,15 +184,15 @@ impl GuardRun {
 
     /// Makes the service manager drop the stored queues if the run fails under `open`: packets pass if no
     /// process has bound the queues, so the rest of the shutdown may take its time.
-    fn let_pass(&self) {
+    fn release_stored_queues(&self) {
         if let (Some(store), OnFailure::Open) = (&self.store, self.config.engine().on_failure) {
-            store.let_go(&self.config, &[]);
+            store.remove_all_unawaited(&self.config, &[]);
         }
     }
 
     /// Returns the event sinks of one thread.
     pub(super) fn sinks(&self) -> EventDistributor {
-        self.host.sinks().remembering(Arc::clone(&self.blocks))
+        self.host.sinks().with_block_log(Arc::clone(&self.blocks))
     }
 
     fn keeper(&self) -> Result<HookKeeper, GuardError> {
@@ -196,7 +200,7 @@ impl GuardRun {
         let reporter = HookReporter::new(self.host.metrics.clone(), Arc::clone(&self.health), self.sinks());
         let mut loss = UninspectedCount::new(config, &self.host.metrics);
         if let RunStart::Succeeds(account) = &self.beginning {
-            loss = loss.going_on(account.clone());
+            loss = loss.resume(account.clone());
         }
         loss.start();
         let queues = self.workers.iter().map(|worker| (worker.number, worker.address)).collect();
@@ -224,7 +228,7 @@ impl GuardRun {
         self.raise(keeper)?;
         self.health.set_ready(true);
         let ready = self.ready_line();
-        tell(&ready);
+        log_line(&ready);
         // A manager that started another process learns which process is its guard now.
         let own = match self.beginning {
             RunStart::Succeeds(_) => format!("\nMAINPID={}", std::process::id()),
@@ -234,10 +238,10 @@ impl GuardRun {
         let watched = self.watch(started);
         self.health.set_ready(false);
         if watched.is_err() {
-            self.let_pass();
+            self.release_stored_queues();
         }
         if !matches!(watched, Ok(ShutdownMode::Leave(Successor::Guard(_)))) {
-            self.front.close_to_heirs();
+            self.front.close_successor_listener();
         }
         match watched {
             Ok(ShutdownMode::Leave(Successor::Guard(_))) => watched,
@@ -247,7 +251,7 @@ impl GuardRun {
             }
             Ok(ShutdownMode::Stop) | Err(_) => {
                 self.notify("STOPPING=1");
-                let lowered = self.lower_hook(keeper, watched.is_err());
+                let lowered = self.take_hook_down(keeper, watched.is_err());
                 watched.and_then(|end| lowered.map(|()| end))
             }
         }
@@ -257,10 +261,10 @@ impl GuardRun {
     /// serves.
     fn raise(&self, keeper: &HookKeeper) -> Result<(), GuardError> {
         if let RunStart::Fresh = self.beginning {
-            return keeper.raise(false);
+            return keeper.set_up(false);
         }
-        if let Err(error) = keeper.raise(true) {
-            tell(format_args!("bannerwall: the hook is not put up, and tried again: {error}"));
+        if let Err(error) = keeper.set_up(true) {
+            log_line(format_args!("bannerwall: the hook is not put up, and tried again: {error}"));
         }
         Ok(())
     }
@@ -274,13 +278,13 @@ impl GuardRun {
 
     /// Takes the hook down, unless it must stay: because the user asked for it, or because packets must not
     /// pass after a failure.
-    pub(super) fn lower_hook(&self, keeper: &HookKeeper, has_failed: bool) -> Result<(), GuardError> {
+    pub(super) fn take_hook_down(&self, keeper: &HookKeeper, has_failed: bool) -> Result<(), GuardError> {
         let config = &self.config;
         if config.hook.is_none() {
             return Ok(());
         }
         if config.hook_keep || (has_failed && config.engine().on_failure == OnFailure::Closed) {
-            tell(match config.engine().on_failure {
+            log_line(match config.engine().on_failure {
                 OnFailure::Closed => {
                     "bannerwall: the hook stays up: packets are dropped until a guard runs or `bannerwall hook down`"
                 }
@@ -329,7 +333,7 @@ impl GuardRun {
         let address = queue.worker.source.address();
         let sender = self.sender.clone();
         let thread = std::thread::Builder::new().name(format!("queue-{number}")).spawn(move || {
-            WorkerExitNotifier::behind(number, sender, || queue.run());
+            WorkerExitNotifier::run_reporting_exit(number, sender, || queue.run());
         })?;
         Ok(WorkerThread { number, address, tally, thread })
     }
@@ -385,7 +389,7 @@ impl GuardRun {
                 }
                 Ok(GuardMessage::Left(..)) | Err(_) => {}
             }
-            if let Some(hung) = observer.look(Instant::now()).and_then(|index| self.workers.get(index)) {
+            if let Some(hung) = observer.check(Instant::now()).and_then(|index| self.workers.get(index)) {
                 self.health.set_failed();
                 return Err(GuardError::Hung(hung.number));
             }
@@ -400,7 +404,7 @@ impl GuardRun {
 
     /// Publishes the counts of the bypass.
     fn count_bypassed(&self) {
-        if let Some(news) = self.bypass.as_ref().map(|bypass| bypass.news()) {
+        if let Some(news) = self.bypass.as_ref().map(|bypass| bypass.take_totals()) {
             self.host.metrics.note_bypassed(news.flows, news.packets, news.octets);
         }
     }
@@ -426,7 +430,7 @@ impl GuardRun {
 
     fn exchange(&mut self, selection: &RuleSelection) -> Result<RulesInForce, String> {
         let at = SystemTime::now().into();
-        let answer = self.host.exchange(selection);
+        let answer = self.host.replace_rules(selection);
         if answer.is_ok() {
             self.loaded = at;
         }
@@ -456,7 +460,7 @@ impl GuardRun {
 
     pub(super) fn count_lost_events(&self) {
         self.host.show_readers();
-        self.health.hinder("events", self.host.obstacles());
+        self.health.set_obstacle("events", self.host.obstacles());
     }
 
     pub(super) fn emit_stats(&self, started: Instant) {
@@ -514,7 +518,7 @@ mod tests {
     fn a_worker_that_panics_has_failed_as_one_that_tells_why() {
         let ended = |work: fn() -> Result<(), SourceError>| {
             let (sender, receiver) = crossbeam_channel::bounded(1);
-            let worker = std::thread::spawn(move || WorkerExitNotifier::behind(7, sender, work));
+            let worker = std::thread::spawn(move || WorkerExitNotifier::run_reporting_exit(7, sender, work));
             let Ok(GuardMessage::Ended(7, outcome)) = receiver.recv() else { panic!("a farewell") };
             (failure(7, outcome).map(|error| error.to_string()), worker.join().is_err())
         };

@@ -166,7 +166,7 @@ impl MetricsPublisher {
     }
 
     /// Counts packets that an earlier guard had read but not answered.
-    pub(super) fn note_abandoned(&self, packets: u64) {
+    pub(super) fn count_abandoned(&self, packets: u64) {
         self.metrics.abandoned_packets.inc_by(packets);
     }
 

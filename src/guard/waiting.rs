@@ -8,7 +8,7 @@
 use std::time::{Duration, SystemTime};
 
 use super::source::PacketVerdict;
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::event::Timestamp;
 use crate::metrics::{GuardMetrics, QueueDrop};
 
@@ -74,7 +74,7 @@ impl PacketAgeLimit {
             } else {
                 "they were dropped"
             };
-            tell(format_args!(
+            log_line(format_args!(
                 "bannerwall: queue {}: {} packets had waited longer than {limit} s: {fate}",
                 self.queue, self.untold
             ));

@@ -26,7 +26,7 @@ use super::source::{
 use super::takeover::{QueueState, QueueStateNumbers, sealed, state_name};
 use super::waiting::PacketAgeLimit;
 use crate::bypass::BypassFlows;
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::engine::{ChecksumState, Decision, InspectionResult, PacketInput, ResetPair};
 use crate::event::{EventSink as _, Timestamp};
 use crate::inline::{RejectedFlow, TakenOverFlows};
@@ -105,8 +105,8 @@ pub(super) struct PendingResets {
 
 impl PacketHandler {
     fn judge(&mut self, now: Timestamp, queued: &QueuedPacket<'_>) -> PacketAnswer {
-        self.note_bypassed(queued);
-        let answer = match self.policy.known(queued) {
+        self.end_bypass(queued);
+        let answer = match self.policy.answer_marked_packet(queued) {
             Some(answer) => answer,
             None if self.own.has_sent(queued.payload) => PacketAnswer::new(PacketVerdict::Accept),
             None if self.listeners.serve(queued) => self.policy.answer(queued, &Decision::Pass, None),
@@ -117,14 +117,14 @@ impl PacketHandler {
     }
 
     /// Returns the answer to a packet that has waited too long to be judged.
-    fn pass_over(&mut self, now: Timestamp, queued: &QueuedPacket<'_>) -> PacketAnswer {
-        self.note_bypassed(queued);
-        let answer = self.policy.known(queued).unwrap_or_else(|| {
-            let answer = self.policy.failed(queued);
+    fn answer_overdue(&mut self, now: Timestamp, queued: &QueuedPacket<'_>) -> PacketAnswer {
+        self.end_bypass(queued);
+        let answer = self.policy.answer_marked_packet(queued).unwrap_or_else(|| {
+            let answer = self.policy.failure_answer(queued);
             if answer.verdict == PacketVerdict::Accept {
                 let packet = input(&mut self.interfaces, now, queued);
                 let InspectionPipeline { inspector, sink, .. } = &mut self.inspection;
-                inspector.pass_by(&packet, sink);
+                inspector.follow_uninspected(&packet, sink);
             }
             answer
         });
@@ -134,10 +134,10 @@ impl PacketHandler {
 
     /// Takes a flow back from the bypass when it begins or ends, so that a new connection with the same
     /// addresses is inspected.
-    fn note_bypassed(&mut self, queued: &QueuedPacket<'_>) {
+    fn end_bypass(&mut self, queued: &QueuedPacket<'_>) {
         let Some(entries) = &mut self.bypass else { return };
         if let Some(segment) = segment(queued) {
-            entries.note(&segment);
+            entries.remove_on_change(&segment);
         }
     }
 
@@ -157,7 +157,7 @@ impl PacketHandler {
     fn inspect(&mut self, now: Timestamp, queued: &QueuedPacket<'_>) -> PacketAnswer {
         let packet = input(&mut self.interfaces, now, queued);
         if let Some(bridge) = self.injector.as_ref().and_then(|injector| injector.bridge()) {
-            bridge.note(queued);
+            bridge.learn_address(queued);
         }
         let held = self.injector.as_ref().map(|_| self.inspection.sink.hold());
         let inspected = self.inspection.inspect(&packet);
@@ -200,11 +200,11 @@ impl PacketHandler {
         let resets = admitted.then(|| injector.address(resets, ways, now)).flatten();
         let outcomes = match resets {
             Some(resets) => {
-                self.own.sends(&resets.to_receiver);
-                self.own.sends(&resets.to_sender);
+                self.own.record_reset(&resets.to_receiver);
+                self.own.record_reset(&resets.to_sender);
                 injector.send(&resets, ways)
             }
-            None => injector.hold_back(),
+            None => injector.count_suppressed(),
         };
         self.inspection.sink.complete(events, &outcomes);
     }
@@ -253,21 +253,21 @@ impl QueueWorker {
     pub(super) fn run(mut self) -> Result<(), SourceError> {
         let mut read = Instant::now();
         if let Some(state) = self.inherited.take() {
-            self.go_on(&state, self.judge.inspection.now())?;
+            self.resume_queue(&state, self.judge.inspection.now())?;
         }
         // Publishes the start as the last turn: otherwise a loop that hangs within its first second would
         // show a turn in 1970.
         self.publish(self.judge.inspection.now());
         while !self.shared.stop.load(Ordering::Relaxed) {
             let now = self.turn()?;
-            if self.judge.inspection.inspector.is_due(self.judge.inspection.clock.even(now)) {
-                self.pulse.beat(now);
+            if self.judge.inspection.inspector.is_due(self.judge.inspection.clock.monotonic_at(now)) {
+                self.pulse.record_turn(now);
                 self.judge.inspection.set_clock(now);
                 if now.duration_since(read) >= STATISTICS {
                     read = now;
                     self.judge.inspection.publisher.publish_statistics(self.source.statistics());
                     self.check_queue()?;
-                    self.handed.look(
+                    self.handed.check(
                         self.judge.policy.handed,
                         self.judge.inspection.inspector.counters().decided_again,
                     );
@@ -276,12 +276,12 @@ impl QueueWorker {
                 if let Some(bridge) = self.judge.injector.as_ref().and_then(|injector| injector.bridge()) {
                     bridge.tick(now);
                 }
-                self.tick(self.judge.inspection.clock.even(now))?;
+                self.tick(self.judge.inspection.clock.monotonic_at(now))?;
             }
         }
         // Pairs with the store of `stop`: `leaves` was set before it.
         fence(Ordering::Acquire);
-        if self.shared.leaves.load(Ordering::Relaxed) { self.leave() } else { self.finish() }
+        if self.shared.leaves.load(Ordering::Relaxed) { self.hand_over() } else { self.finish() }
     }
 
     /// Handles one batch. Returns the time of its end.
@@ -293,11 +293,11 @@ impl QueueWorker {
             judge.inspection.tally.receive();
             let (_, now, day) = *begun.get_or_insert_with(|| {
                 let instant = Instant::now();
-                let now = clock.even(instant);
-                (instant, now, clock.step().of_day(now))
+                let now = clock.monotonic_at(instant);
+                (instant, now, clock.wall_offset().wall_clock(now))
             });
             if waiting.is_over(day, queued.timestamp) {
-                return judge.pass_over(now, queued);
+                return judge.answer_overdue(now, queued);
             }
             judge.judge(now, queued)
         });
@@ -313,7 +313,7 @@ impl QueueWorker {
     fn tick(&mut self, now: Timestamp) -> Result<(), SourceError> {
         let Self { judge, .. } = self;
         if judge.inspection.publisher.has_missed() {
-            judge.inspection.inspector.note_missed(now);
+            judge.inspection.inspector.record_missed(now);
         }
         judge.inspection.tick(now);
         if judge.grown.is_some_and(|grown| now.since(grown) > QUIET) {
@@ -331,7 +331,7 @@ impl QueueWorker {
     }
 
     /// Continues with the queue of another process.
-    fn go_on(&mut self, state: &QueueState, now: Timestamp) -> Result<(), SourceError> {
+    fn resume_queue(&mut self, state: &QueueState, now: Timestamp) -> Result<(), SourceError> {
         self.is_doubtful = state.known.copy_range.is_none();
         self.check_queue()?;
         if self.is_doubtful {
@@ -370,13 +370,13 @@ impl QueueWorker {
         match count {
             Some(0) => {}
             Some(count) => {
-                self.judge.inspection.publisher.note_abandoned(count);
-                tell(format_args!(
+                self.judge.inspection.publisher.count_abandoned(count);
+                log_line(format_args!(
                     "bannerwall: queue {}: {count} packets that the guard before had read and not answered {fate}",
                     self.shared.number
                 ));
             }
-            None => tell(format_args!(
+            None => log_line(format_args!(
                 "bannerwall: queue {}: what the guard before had read and not answered {fate}; how much it was can't be known",
                 self.shared.number
             )),
@@ -389,7 +389,7 @@ impl QueueWorker {
         let number = self.shared.number;
         let is_lost = || self.source.is_lost() || matches!(KernelCounters::of(number), Ok(None));
         if self.is_doubtful && is_lost() {
-            tell(format_args!(
+            log_line(format_args!(
                 "bannerwall: queue {number} is bound anew: the process that had it has given it back"
             ));
             self.source.bind_again()?;
@@ -399,7 +399,7 @@ impl QueueWorker {
 
     /// Leaves the queue bound for another process, and hands over the state of its flows. All packets that
     /// were received are answered.
-    fn leave(mut self) -> Result<(), SourceError> {
+    fn hand_over(mut self) -> Result<(), SourceError> {
         let now = self.judge.inspection.now();
         let statistics = self.source.statistics();
         self.judge.inspection.publisher.publish_statistics(statistics);

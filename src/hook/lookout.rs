@@ -104,7 +104,7 @@ impl HookMonitor {
     }
 
     /// Checks once: an `iptables-save` for each family and variant, some 4 ms each.
-    pub fn look(&mut self) -> HookCheckResult {
+    pub fn check(&mut self) -> HookCheckResult {
         let mut look = HookCheckResult::default();
         let mut statuses = Vec::new();
         if self.places.is_empty() {
@@ -143,7 +143,7 @@ impl HookMonitor {
     /// # Errors
     ///
     /// As [`up`](super::up).
-    pub fn mend(&mut self) -> Result<HookUpResult, HookError> {
+    pub fn restore(&mut self) -> Result<HookUpResult, HookError> {
         match &self.wanted {
             Some(wanted) => super::up(wanted, self.scope.clone()),
             None => Ok(HookUpResult::Unchanged),

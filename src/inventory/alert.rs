@@ -53,7 +53,7 @@ pub struct LiveAlert {
 
 impl LiveAlert {
     /// Returns the alert of an event, if it is one.
-    pub fn of(event: &Event, sensor: &str) -> Option<Self> {
+    pub fn from_event(event: &Event, sensor: &str) -> Option<Self> {
         let (EventKind::Alert(facts), Some(flow)) = (&event.kind, &event.flow) else { return None };
         let sighting = of_events(std::slice::from_ref(event)).into_iter().next()?;
         let SightingContent::Found(banner, finding) = sighting.what else { return None };
@@ -88,7 +88,7 @@ impl LiveAlert {
 
 impl ServiceFilter {
     /// True if the filter selects the alert's service. It counts as seen now, and its finding as open.
-    pub fn takes(&self, alert: &LiveAlert) -> bool {
+    pub fn selects(&self, alert: &LiveAlert) -> bool {
         self.admits(alert.version.as_deref())
             && self.terms.iter().all(|FilterTerm { holds, test }| match test {
                 TermTest::Version(_) => true,

@@ -110,7 +110,7 @@ impl ServiceFilter {
     }
 
     /// Returns only the terms about banners that are not negated.
-    pub(super) fn of_banners(&self) -> Self {
+    pub(super) fn banner_terms(&self) -> Self {
         let names = self.names_banners();
         let asks = |term: &&FilterTerm| {
             names && term.test.is_of_banners() && !matches!(term.test, TermTest::Version(_))
@@ -119,7 +119,7 @@ impl ServiceFilter {
     }
 
     /// True if all terms are about banners, none about the place of observation.
-    pub(super) fn is_of_banners(&self) -> bool {
+    pub(super) fn only_tests_banners(&self) -> bool {
         self.terms.iter().all(|term| term.test.is_of_banners())
     }
 
@@ -266,7 +266,7 @@ mod tests {
         let filter = ServiceFilter::parse(["!version:<9.6", "product:openssh"]).unwrap();
         let few = filter.naming(&versions(10));
         assert!(matches!(&few.terms[0].test, TermTest::OneOf(names) if *names == versions(6)), "{few:?}");
-        assert!(!few.terms[0].holds && !few.asks_versions() && few.is_of_banners());
+        assert!(!few.terms[0].holds && !few.asks_versions() && few.only_tests_banners());
         let many = ServiceFilter::parse(["version:>=9"]).unwrap().naming(&versions(NAMED + 1));
         assert!(many.asks_versions() && !many.admits(Some("8")));
     }

@@ -11,8 +11,8 @@ use rustix::thread::CapabilitySet;
 use super::database::SensorInbox;
 use super::store::StoreError;
 use crate::database::DatabaseLocation;
-use crate::diagnostics::tell;
-use crate::privileges::keep_or_tell;
+use crate::diagnostics::log_line;
+use crate::privileges::keep_or_warn;
 
 /// Interval of the heartbeat.
 const EVERY: Duration = Duration::from_secs(60);
@@ -33,8 +33,8 @@ impl SensorHeartbeat {
         let place = place.clone();
         // The thread is never joined: a server that does not answer would delay the end of the program.
         std::thread::Builder::new().name("heartbeat".to_owned()).spawn(move || {
-            keep_or_tell("heartbeat", CapabilitySet::empty());
-            beat(&stopped, EVERY, || SensorInbox::open(&place).and_then(|inbox| inbox.beat()));
+            keep_or_warn("heartbeat", CapabilitySet::empty());
+            beat(&stopped, EVERY, || SensorInbox::open(&place).and_then(|inbox| inbox.send_heartbeat()));
         })?;
         Ok(Self { _stop: stop })
     }
@@ -46,9 +46,9 @@ fn beat(stopped: &Receiver<()>, every: Duration, mut say: impl FnMut() -> Result
         match say() {
             Ok(()) => is_told = false,
             // The sender of batches reports a server that is away.
-            Err(error) if error.is_of_rights() && !is_told => {
+            Err(error) if error.is_permission_error() && !is_told => {
                 is_told = true;
-                tell(format_args!(
+                log_line(format_args!(
                     "bannerwall: cannot send heartbeats, only batches: {error}; run `bannerwall fleet init` \
                      of this version to permit them"
                 ));

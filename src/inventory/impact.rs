@@ -111,11 +111,11 @@ impl ImpactEvaluator<'_> {
             if self.refuses_all(service, seen.peer) {
                 continue;
             }
-            if let Some(rule) = self.stopping(service, seen).first() {
+            if let Some(rule) = self.blocking_rules(service, seen).first() {
                 gathered.add(BlockCause::rule(rule, "banner"), seen);
             }
         }
-        self.told(&told, &mut gathered);
+        self.add_by_peer(&told, &mut gathered);
         if side(service) == Side::Server && !self.rules.policies().is_empty() {
             self.policies(&said, &mut gathered)?;
         }
@@ -123,7 +123,7 @@ impl ImpactEvaluator<'_> {
     }
 
     /// Returns the rules that would block these connections because of their banner.
-    fn stopping(&mut self, service: &ServiceRecord, seen: &ObservedConnections<'_>) -> Vec<&Rule> {
+    fn blocking_rules(&mut self, service: &ServiceRecord, seen: &ObservedConnections<'_>) -> Vec<&Rule> {
         let Some(said) = example(service, seen.banner) else { return Vec::new() };
         let (rules, side) = (self.rules, side(service));
         let key = (service.protocol.clone(), service.side.clone(), seen.banner.to_owned());
@@ -139,7 +139,7 @@ impl ImpactEvaluator<'_> {
 
     /// Adds the connections that rules would block for more than a banner: those that a rule of the same
     /// name has matched before.
-    fn told(&self, told: &[&PeerBanner], gathered: &mut ServiceImpacts<'_>) {
+    fn add_by_peer(&self, told: &[&PeerBanner], gathered: &mut ServiceImpacts<'_>) {
         let service = gathered.service;
         for rule in self.rules.unforeseen() {
             let mut seen: Vec<ObservedConnections<'_>> = told
@@ -158,7 +158,7 @@ impl ImpactEvaluator<'_> {
                 });
             }
             // Connections that the banner decides are counted already.
-            seen.retain(|it| rule.admits(ends(service, it.peer)) && !gathered.has(rule, it));
+            seen.retain(|it| rule.admits(ends(service, it.peer)) && !gathered.blocks(rule, it));
             seen.retain(|it| !self.refuses_all(service, it.peer));
             for seen in &seen {
                 gathered.add(BlockCause::rule(rule, "told"), seen);
@@ -281,7 +281,7 @@ struct ServiceImpacts<'a> {
 
 impl ServiceImpacts<'_> {
     /// True if a rule would block these connections because of their banner.
-    fn has(&self, rule: &Rule, seen: &ObservedConnections<'_>) -> bool {
+    fn blocks(&self, rule: &Rule, seen: &ObservedConnections<'_>) -> bool {
         let peer = self.peer(seen);
         self.impacts.iter().any(|it| {
             let is_of_peer = peer.as_ref().is_none_or(|peer| it.peers.contains(peer));

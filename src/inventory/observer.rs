@@ -88,13 +88,14 @@ impl RecordConfig {
         };
         let fault = |error| StoreError::File { path: self.place.to_string().into(), error };
         let losses = SharedLosses::default();
-        let (post, backlog): (Box<dyn SightingStore>, _) = match self.way(&run, source, &losses)? {
-            SightingDestination::Inbox(inbox) => (Box::new(DirectSender::new(inbox, &run)?), None),
-            SightingDestination::Folder(spill, backlog) => (spill, Some(backlog)),
-            SightingDestination::Tables(store) => {
-                return self.record(source, outputs, &run, (*store, channel, losses));
-            }
-        };
+        let (post, backlog): (Box<dyn SightingStore>, _) =
+            match self.open_destination(&run, source, &losses)? {
+                SightingDestination::Inbox(inbox) => (Box::new(DirectSender::new(inbox, &run)?), None),
+                SightingDestination::Folder(spill, backlog) => (spill, Some(backlog)),
+                SightingDestination::Tables(store) => {
+                    return self.record(source, outputs, &run, (*store, channel, losses));
+                }
+            };
         let recorder = SightingRecorder::new(post, losses.clone());
         let feed = ConsumerThread::open("inventory", channel, recorder).map_err(fault)?;
         let heartbeat = Some(SensorHeartbeat::start(&self.place).map_err(fault)?);
@@ -128,16 +129,16 @@ impl RecordConfig {
             None
         };
         let recorder = SightingRecorder::new(Box::new(store), losses.clone())
-            .keeping(self.keep)
-            .giving_up_after(self.gone_after)
-            .telling(outlet);
+            .with_retention(self.keep)
+            .with_gone_after(self.gone_after)
+            .with_output(outlet);
         let feed = ConsumerThread::open("inventory", channel, recorder).map_err(fault)?;
         Ok(Inventory { feed, losses, known, backlog: None, _heartbeat: None })
     }
 
     /// Sets whether it takes over the spill directory from a predecessor.
     #[must_use]
-    pub fn succeeding(self, succeeds: bool) -> Self {
+    pub fn with_takeover(self, succeeds: bool) -> Self {
         Self { spill: self.spill.map(|spill| SpillConfig { succeeds, ..spill }), ..self }
     }
 
@@ -154,7 +155,7 @@ impl RecordConfig {
     }
 
     /// Returns the destination of sightings: a fleet's inbox if this is a sensor, else the tables.
-    fn way(
+    fn open_destination(
         &self,
         run: &RunDescription,
         source: EventSource,
@@ -233,8 +234,8 @@ impl Inventory {
     }
 
     /// Number of services, clients and changes that were removed to limit the file's size.
-    pub fn displaced(&self) -> u64 {
-        self.losses.displaced()
+    pub fn removed_for_space(&self) -> u64 {
+        self.losses.removed_for_space()
     }
 
     /// Number of times that the file was deleted or replaced during this run.

@@ -34,7 +34,7 @@ impl ChangeEmitter {
     }
 
     /// Emits changes, unless the inventory is still learning.
-    pub(super) fn tell(&self, changes: Vec<InventoryChange>) {
+    pub(super) fn emit(&self, changes: Vec<InventoryChange>) {
         if changes.is_empty() || self.learned.is_some_and(|learned| InventoryTime::now() < learned) {
             return;
         }

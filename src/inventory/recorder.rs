@@ -13,7 +13,7 @@ use ahash::{AHashMap, AHashSet};
 use super::outlet::ChangeEmitter;
 use super::sighting::{self, AssetKey, NamedSoftware, Sighting, SightingContent};
 use super::store::{SightingRecord, SightingStore, StoreError};
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::event::{Event, Timestamp};
 use crate::output::EventConsumer;
 
@@ -90,7 +90,7 @@ impl SharedLosses {
     }
 
     /// Number of services, clients and changes that were removed for space.
-    pub(super) fn displaced(&self) -> u64 {
+    pub(super) fn removed_for_space(&self) -> u64 {
         self.0.displaced.load(Relaxed)
     }
 
@@ -146,7 +146,7 @@ impl EventConsumer for SightingRecorder {
     fn group(&mut self, events: &[Event]) {
         self.look_after_file();
         for sighting in sighting::of_events(events) {
-            self.see(sighting);
+            self.observe(sighting);
         }
         if self.batch.len() >= BATCH {
             self.flush();
@@ -159,13 +159,13 @@ impl EventConsumer for SightingRecorder {
 
     fn flush(&mut self) {
         if self.swept.elapsed() >= QUIET {
-            self.tell_counts();
+            self.write_counts();
         }
-        if self.batch.len() >= self.enough() {
+        if self.batch.len() >= self.batch_limit() {
             self.write();
         }
         self.since = (!self.batch.is_empty()).then(Instant::now);
-        self.give_up();
+        self.mark_unseen_as_gone();
     }
 
     fn idle(&mut self) {
@@ -174,19 +174,19 @@ impl EventConsumer for SightingRecorder {
             self.flush();
         }
         self.prune();
-        self.give_up();
+        self.mark_unseen_as_gone();
     }
 
     fn end(&mut self) {
         // Counts come first: they become records of this last write.
-        self.tell_counts();
+        self.write_counts();
         self.write();
         self.prune();
         if !self.batch.is_empty() {
             self.lose();
         }
-        if let Err(error) = self.store.end(self.losses.count()) {
-            self.complain(&error);
+        if let Err(error) = self.store.finish(self.losses.count()) {
+            self.report_failure_once(&error);
         }
     }
 }
@@ -211,17 +211,17 @@ impl SightingRecorder {
     }
 
     /// Sets the time after which unseen data is removed.
-    pub(super) fn keeping(self, keep: Option<Duration>) -> Self {
+    pub(super) fn with_retention(self, keep: Option<Duration>) -> Self {
         Self { keep: keep.map(|keep| (keep, None)), ..self }
     }
 
     /// Sets the time after which an unseen server is marked as gone.
-    pub(super) fn giving_up_after(self, age: Option<Duration>) -> Self {
+    pub(super) fn with_gone_after(self, age: Option<Duration>) -> Self {
         Self { gone_after: age.map(|age| (age, None)), ..self }
     }
 
     /// Sets the output of changes.
-    pub(super) fn telling(self, outlet: Option<ChangeEmitter>) -> Self {
+    pub(super) fn with_output(self, outlet: Option<ChangeEmitter>) -> Self {
         Self { outlet, ..self }
     }
 
@@ -233,12 +233,12 @@ impl SightingRecorder {
         }
         *last = Some(Instant::now());
         if let Err(error) = self.store.prune(ago(*keep)) {
-            tell(format_args!("bannerwall: cannot remove old data from the inventory: {error}"));
+            log_line(format_args!("bannerwall: cannot remove old data from the inventory: {error}"));
         }
     }
 
     /// Periodically marks services that were not seen for `gone_after` as gone.
-    fn give_up(&mut self) {
+    fn mark_unseen_as_gone(&mut self) {
         // Waiting sightings come first: they may show that some services are present.
         if self.failing.is_some() {
             return;
@@ -250,29 +250,29 @@ impl SightingRecorder {
             return;
         }
         *last = Some(Instant::now());
-        match self.store.unseen(ago(*age)) {
-            Ok(changes) => self.outlet.iter().for_each(|outlet| outlet.tell(changes.clone())),
+        match self.store.mark_gone(ago(*age)) {
+            Ok(changes) => self.outlet.iter().for_each(|outlet| outlet.emit(changes.clone())),
             Err(error) => {
-                tell(format_args!("bannerwall: cannot mark unseen servers as gone: {error}"));
+                log_line(format_args!("bannerwall: cannot mark unseen servers as gone: {error}"));
             }
         }
     }
 
     /// Makes space if the store may not grow any more.
     fn fit(&mut self, coming: usize) {
-        match self.store.fit(coming) {
+        match self.store.make_room(coming) {
             Ok(0) => {}
             Ok(rows) => {
                 self.losses.0.displaced.fetch_add(rows, Relaxed);
-                tell(format_args!(
+                log_line(format_args!(
                     "bannerwall: the inventory is near its size limit: removed the {rows} services, clients and changes unseen for longest"
                 ));
             }
-            Err(error) => self.complain(&error),
+            Err(error) => self.report_failure_once(&error),
         }
     }
 
-    fn see(&mut self, sighting: Sighting) {
+    fn observe(&mut self, sighting: Sighting) {
         let Sighting { asset, what, software, at, flow, is_unanswered } = sighting;
         if matches!(what, SightingContent::Gone) {
             self.push(SightingRecord { asset, what, software, first: at, last: at, count: 1 });
@@ -302,7 +302,7 @@ impl SightingRecorder {
         }
         if self.recent.len() >= REMEMBERED {
             // Everything is written before the memory is emptied, so no count is lost.
-            self.tell_counts();
+            self.write_counts();
             self.recent.clear();
         }
         let record = SightingRecord {
@@ -323,7 +323,7 @@ impl SightingRecorder {
     }
 
     /// Writes the sightings that were only counted so far.
-    fn tell_counts(&mut self) {
+    fn write_counts(&mut self) {
         self.swept = Instant::now();
         let counted = self.recent.iter_mut().filter(|(_, recent)| recent.count > 0);
         self.batch.extend(counted.map(|(key, recent)| {
@@ -344,16 +344,16 @@ impl SightingRecorder {
     /// Reopens the file if it was deleted or replaced, and forgets everything written to the old one.
     /// Returns false if that fails.
     fn renew(&mut self) -> bool {
-        let renewed = self.store.renew();
+        let renewed = self.store.reopen_if_replaced();
         self.losses.set_file_fault(renewed.as_ref().err().map(ToString::to_string));
         match renewed {
             Ok(false) => true,
             Ok(true) => {
                 self.losses.0.replaced.fetch_add(1, Relaxed);
-                tell(
+                log_line(
                     "bannerwall: the inventory's file was deleted or replaced; its content is lost, and a new run starts",
                 );
-                self.tell_counts();
+                self.write_counts();
                 self.recent.clear();
                 self.since.get_or_insert_with(Instant::now);
                 true
@@ -366,12 +366,12 @@ impl SightingRecorder {
     }
 
     /// Returns the number of records that are written at once, before the deadline.
-    fn enough(&self) -> usize {
+    fn batch_limit(&self) -> usize {
         let is_recent = |when: Option<Instant>, pause| when.is_some_and(|when| when.elapsed() < pause);
         if is_recent(self.failing.map(|(_, when)| when), RETRY) {
             return WAITING;
         }
-        let gathers = self.store.gathers().is_some_and(|pause| is_recent(self.written, pause));
+        let gathers = self.store.batching_delay().is_some_and(|pause| is_recent(self.written, pause));
         if gathers { BATCH } else { 0 }
     }
 
@@ -388,16 +388,16 @@ impl SightingRecorder {
                     self.batch.drain(..taken.records);
                     self.written = Some(Instant::now());
                     if let Some(outlet) = &self.outlet {
-                        outlet.tell(taken.changes);
+                        outlet.emit(taken.changes);
                     }
                     // After a success, a larger batch is tried again.
                     at_once *= 2;
                 }
                 // One record is at fault: halving the batch finds it, and the others are written without
                 // it.
-                Err(error) if error.is_of_content() && at_once > 1 => at_once /= 2,
-                Err(error) if error.is_of_content() => {
-                    self.complain(&error);
+                Err(error) if error.is_data_error() && at_once > 1 => at_once /= 2,
+                Err(error) if error.is_data_error() => {
+                    self.report_failure_once(&error);
                     self.lose_first();
                 }
                 Err(error) => return self.keep(&error),
@@ -405,13 +405,13 @@ impl SightingRecorder {
         }
         if let Some((before, _)) = self.failing.take() {
             let lost = self.losses.count() - before;
-            tell(format_args!("bannerwall: the inventory is written again; {lost} sightings were lost"));
+            log_line(format_args!("bannerwall: the inventory is written again; {lost} sightings were lost"));
         }
     }
 
     /// Keeps records for a blocked store, as far as there is space.
     fn keep(&mut self, error: &StoreError) {
-        self.complain(error);
+        self.report_failure_once(error);
         if self.batch.len() >= WAITING {
             self.lose();
         }
@@ -434,9 +434,11 @@ impl SightingRecorder {
     }
 
     /// Reports once that the store fails, until it works again.
-    fn complain(&mut self, error: &StoreError) {
+    fn report_failure_once(&mut self, error: &StoreError) {
         if self.failing.is_none() {
-            tell(format_args!("bannerwall: cannot write the inventory: {error}; lost sightings are counted"));
+            log_line(format_args!(
+                "bannerwall: cannot write the inventory: {error}; lost sightings are counted"
+            ));
         }
         let before = self.failing.map_or(self.losses.count(), |(before, _)| before);
         self.failing = Some((before, Instant::now()));

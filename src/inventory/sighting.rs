@@ -159,11 +159,11 @@ pub(super) fn of_events(events: &[Event]) -> Vec<Sighting> {
             EventKind::Alert(facts) if !facts.is_exempt() => teller.alert(facts),
             EventKind::Connect(facts) if facts.state == PortState::Open && !spoke => {
                 let asset = teller.server(UNKNOWN);
-                teller.tell(asset, SightingContent::Said(banner("")), NamedSoftware::default());
+                teller.push(asset, SightingContent::Said(banner("")), NamedSoftware::default());
             }
             EventKind::Connect(facts) if matches!(facts.state, PortState::Closed | PortState::Filtered) => {
                 let asset = teller.server(UNKNOWN);
-                teller.tell(asset, SightingContent::Gone, NamedSoftware::default());
+                teller.push(asset, SightingContent::Gone, NamedSoftware::default());
             }
             _ => {}
         }
@@ -179,7 +179,7 @@ struct SightingExtractor<'a> {
 }
 
 impl SightingExtractor<'_> {
-    fn tell(&mut self, asset: AssetKey, what: SightingContent, software: NamedSoftware) {
+    fn push(&mut self, asset: AssetKey, what: SightingContent, software: NamedSoftware) {
         let (at, flow) = (self.event.timestamp, self.flow.id);
         let is_unanswered = match (&what, &self.event.kind) {
             (SightingContent::Met(_), EventKind::Application(said)) => {
@@ -192,7 +192,7 @@ impl SightingExtractor<'_> {
 
     /// Counts the connection in which an asset sent a banner or a rule matched it. In a scan, the client
     /// is the scan itself.
-    fn said_to(&mut self, asset: &AssetKey, banner: AssetBanner, rule: &str) {
+    fn record_peer(&mut self, asset: &AssetKey, banner: AssetBanner, rule: &str) {
         if self.event.source == EventSource::Scan {
             return;
         }
@@ -201,7 +201,7 @@ impl SightingExtractor<'_> {
             Side::Server => SocketAddr::new(canonical(ends.client), 0),
             Side::Client => SocketAddr::new(canonical(ends.server), ends.server.port),
         };
-        self.tell(
+        self.push(
             asset.clone(),
             SightingContent::SaidTo(banner, peer, rule.to_owned()),
             NamedSoftware::default(),
@@ -218,7 +218,7 @@ impl SightingExtractor<'_> {
             {
                 let (Some(hassh), Some(asset)) = (hassh, self.asset(side, "ssh")) else { continue };
                 let banner = AssetBanner::new(BannerKind::Hassh, &hassh.hash);
-                self.tell(asset, SightingContent::Said(banner), NamedSoftware::default());
+                self.push(asset, SightingContent::Said(banner), NamedSoftware::default());
             }
             self.host_key(facts);
         }
@@ -228,12 +228,12 @@ impl SightingExtractor<'_> {
         {
             let text = format!("{} {}", shown.sha256, shown.subject);
             let banner = AssetBanner::new(BannerKind::Certificate, &text);
-            self.tell(asset, SightingContent::Said(banner), NamedSoftware::default());
+            self.push(asset, SightingContent::Said(banner), NamedSoftware::default());
         }
         // In a scan, the client is the scan itself.
         if self.event.source != EventSource::Scan {
             let asset = self.server(name_of(said));
-            self.tell(
+            self.push(
                 asset,
                 SightingContent::Met(canonical(self.flow.endpoints.client)),
                 NamedSoftware::default(),
@@ -248,14 +248,14 @@ impl SightingExtractor<'_> {
             && let Some(asset) = self.asset(Side::Server, "ssh")
         {
             let banner = AssetBanner::new(BannerKind::HostKey, &key.name());
-            self.tell(asset, SightingContent::Said(banner), NamedSoftware::default());
+            self.push(asset, SightingContent::Said(banner), NamedSoftware::default());
         }
     }
 
     fn side(&mut self, side: Side, protocol: &'static str, text: &str, software: NamedSoftware) {
         if let Some(asset) = self.asset(side, protocol) {
-            self.tell(asset.clone(), SightingContent::Said(banner(text)), software);
-            self.said_to(&asset, banner(text), "");
+            self.push(asset.clone(), SightingContent::Said(banner(text)), software);
+            self.record_peer(&asset, banner(text), "");
         }
     }
 
@@ -274,8 +274,8 @@ impl SightingExtractor<'_> {
             verdict: facts.verdict.as_ref().map(|told| told.verdict.name()),
             blocked: facts.blocked,
         };
-        self.tell(asset.clone(), SightingContent::Found(banner(text), finding), software);
-        self.said_to(&asset, banner(text), &facts.rule);
+        self.push(asset.clone(), SightingContent::Found(banner(text), finding), software);
+        self.record_peer(&asset, banner(text), &facts.rule);
     }
 
     fn server(&self, protocol: &'static str) -> AssetKey {

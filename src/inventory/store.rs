@@ -58,7 +58,7 @@ pub(super) trait SightingStore: Send {
     ///
     /// # Errors
     /// It cannot be opened.
-    fn renew(&mut self) -> Result<bool, StoreError> {
+    fn reopen_if_replaced(&mut self) -> Result<bool, StoreError> {
         Ok(false)
     }
 
@@ -75,7 +75,7 @@ pub(super) trait SightingStore: Send {
     ///
     /// # Errors
     /// None is marked as gone.
-    fn unseen(&mut self, _before: Timestamp) -> Result<Vec<InventoryChange>, StoreError> {
+    fn mark_gone(&mut self, _before: Timestamp) -> Result<Vec<InventoryChange>, StoreError> {
         Ok(Vec::new())
     }
 
@@ -84,12 +84,12 @@ pub(super) trait SightingStore: Send {
     ///
     /// # Errors
     /// There is no more space than before.
-    fn fit(&mut self, _coming: usize) -> Result<u64, StoreError> {
+    fn make_room(&mut self, _coming: usize) -> Result<u64, StoreError> {
         Ok(0)
     }
 
     /// Time for which records may wait to be written together; absent for not at all.
-    fn gathers(&self) -> Option<Duration> {
+    fn batching_delay(&self) -> Option<Duration> {
         None
     }
 
@@ -97,7 +97,7 @@ pub(super) trait SightingStore: Send {
     ///
     /// # Errors
     /// The end could not be recorded.
-    fn end(&mut self, lost: u64) -> Result<(), StoreError>;
+    fn finish(&mut self, lost: u64) -> Result<(), StoreError>;
 }
 
 /// Error of using an inventory.
@@ -199,22 +199,22 @@ impl StoreError {
     }
 
     /// True if something is missing or not permitted for this role.
-    pub(super) fn is_of_rights(&self) -> bool {
-        self.database().is_some_and(DatabaseError::is_of_rights)
+    pub(super) fn is_permission_error(&self) -> bool {
+        self.database().is_some_and(DatabaseError::is_permission_error)
     }
 
     /// True if the written data is at fault, so that a retry is useless.
-    pub(super) fn is_of_content(&self) -> bool {
-        self.database().is_some_and(DatabaseError::is_of_content)
+    pub(super) fn is_data_error(&self) -> bool {
+        self.database().is_some_and(DatabaseError::is_data_error)
     }
 
     /// True if a server has refused a row for its content, so that a retry is useless.
-    pub(super) fn is_of_row(&self) -> bool {
-        self.database().is_some_and(DatabaseError::is_of_row)
+    pub(super) fn is_row_rejection(&self) -> bool {
+        self.database().is_some_and(DatabaseError::is_row_rejection)
     }
 
     /// True if a server is away, or accepts no connections for now.
-    pub(crate) fn is_of_absence(&self) -> bool {
-        self.database().is_some_and(DatabaseError::is_of_absence)
+    pub(crate) fn is_unavailable(&self) -> bool {
+        self.database().is_some_and(DatabaseError::is_unavailable)
     }
 }

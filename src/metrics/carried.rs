@@ -9,7 +9,7 @@ use prometheus::{IntCounter, IntCounterVec};
 use serde::{Deserialize, Serialize};
 
 use super::{LatencyHistogram, MetricsRegistry};
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 
 /// Largest number of series that are transferred; a rule has a few.
 const SERIES: usize = 1 << 16;
@@ -66,7 +66,7 @@ impl CounterSnapshot {
         if surplus == 0 {
             return;
         }
-        tell(format_args!("bannerwall: more than {limit} counters: counts of further rules are lost"));
+        log_line(format_args!("bannerwall: more than {limit} counters: counts of further rules are lost"));
         self.series.retain(|series| {
             let goes = surplus > 0 && series.id().is_some();
             surplus -= usize::from(goes);
@@ -109,7 +109,7 @@ impl MetricsRegistry {
 
     /// Adds the predecessor's values. Values that are not counted here are dropped, and so are those of
     /// rules or policies that are not in `ids`.
-    pub fn go_on_from(&self, counts: &CounterSnapshot, ids: &HashSet<&str>) {
+    pub fn add_snapshot(&self, counts: &CounterSnapshot, ids: &HashSet<&str>) {
         let carried = self.carried.lock();
         let in_force = counts.series.iter().filter(|series| series.id().is_none_or(|id| ids.contains(id)));
         for series in in_force {
@@ -189,7 +189,7 @@ mod tests {
         let (next, its) = guard();
         its.bytes.inc_by(5);
         its.uninspected_packets.set_known(true);
-        next.go_on_from(&counts, &HashSet::from(["a\"rule", "never matched"]));
+        next.add_snapshot(&counts, &HashSet::from(["a\"rule", "never matched"]));
         assert_eq!(its.bytes.get(), (1 << 60) + 5);
         assert_eq!(its.packets(3, VerdictLabel::Drop).get(), 7);
         assert_eq!(its.rule_matches("a\"rule", RuleAction::Reject).get(), 1);
@@ -224,7 +224,7 @@ mod tests {
         let odd = r#"{"series":[{"name":"bannerwall_bytes_total","labels":[["a","b"]],"value":1},
             {"name":"bannerwall_queue_dropped_total","labels":[],"value":1},{"name":"nobody","labels":[],"value":1}],
             "spreads":[{"name":"bannerwall_verdict_latency_seconds","buckets":[1],"nanos":18446744073709551615}]}"#;
-        registry.go_on_from(&serde_json::from_str(odd).expect("counts"), &HashSet::new());
+        registry.add_snapshot(&serde_json::from_str(odd).expect("counts"), &HashSet::new());
         assert_eq!(metrics.bytes.get(), 0);
         let drops = [QueueDrop::QueueFull, QueueDrop::NoListener];
         assert!(drops.iter().all(|reason| metrics.queue_dropped(*reason).get() == 0));

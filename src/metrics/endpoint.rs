@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
 use super::{MetricsError, MetricsRegistry, ProgramHealth};
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::privileges::give_up_all;
 use crate::web::{LoginLayer, WebConfig, WebServer, WebServerLimits, bind, names_this_machine};
 
@@ -60,9 +60,9 @@ impl MetricsEndpoint {
     ) -> Result<Self, MetricsError> {
         let address = config.address;
         let listener = bind(address).map_err(|source| MetricsError::Listen { address, source })?;
-        let endpoint = Self::go_on(config, listener, registry, health)?;
+        let endpoint = Self::resume(config, listener, registry, health)?;
         if endpoint.server.address() != address {
-            tell(format_args!("bannerwall: metrics are at {}metrics", endpoint.server.url()));
+            log_line(format_args!("bannerwall: metrics are at {}metrics", endpoint.server.url()));
         }
         Ok(endpoint)
     }
@@ -71,7 +71,7 @@ impl MetricsEndpoint {
     ///
     /// # Errors
     /// Returns an error if the server can't be started.
-    pub fn go_on(
+    pub fn resume(
         config: &MetricsConfig,
         listener: TcpListener,
         registry: MetricsRegistry,
@@ -198,12 +198,12 @@ mod tests {
         assert_eq!((status("/healthz").as_deref(), status("/readyz").as_deref()), (Some("200"), Some("503")));
         health.set_ready(true);
         assert_eq!(status("/readyz").as_deref(), Some("200"));
-        health.hinder("hook", Some("IPv6: no hook".to_owned()));
+        health.set_obstacle("hook", Some("IPv6: no hook".to_owned()));
         let answer = get(endpoint.server.address(), "/readyz");
         assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
         assert!(answer.ends_with("not ready\nhook: IPv6: no hook\n"), "{answer}");
         assert_eq!(status("/healthz").as_deref(), Some("200"));
-        health.hinder("hook", None);
+        health.set_obstacle("hook", None);
         assert_eq!(status("/readyz").as_deref(), Some("200"));
         health.set_failed();
         assert_eq!((status("/healthz").as_deref(), status("/readyz").as_deref()), (Some("503"), Some("503")));

@@ -27,7 +27,7 @@ impl ProgramHealth {
 
     /// Records why `part` (`hook`, `queue 3`) does not work, or that it works again. While there is any
     /// reason, `/readyz` is 503 and its body lists the reasons.
-    pub fn hinder(&self, part: &'static str, reason: Option<String>) {
+    pub fn set_obstacle(&self, part: &'static str, reason: Option<String>) {
         let mut obstacles = self.obstacles.lock().unwrap_or_else(PoisonError::into_inner);
         match reason {
             Some(reason) => obstacles.insert(part, reason),

@@ -11,7 +11,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, select};
 
 use super::channel::{ChannelHandle, ChannelMessage, ChannelReceiver, OverflowPolicy, WriterConfig, channel};
 use crate::event::Event;
-use crate::privileges::{FILES, keep_or_tell};
+use crate::privileges::{FILES, keep_or_warn};
 
 /// Longest time for which a consumer holds back an event.
 const FLUSH_AFTER: Duration = Duration::from_millis(100);
@@ -89,7 +89,7 @@ impl<C: EventConsumer + 'static> ConsumerThread<C> {
         let thread = std::thread::Builder::new().name(name.to_owned());
         let name = name.to_owned();
         let thread = thread.spawn(move || {
-            keep_or_tell(&name, FILES);
+            keep_or_warn(&name, FILES);
             run(&mut consumer, &queue, &stopped, gather);
             consumer
         })?;

@@ -209,7 +209,7 @@ impl<'a> CsvRow<'a> {
         self.reason = facts.reason.name();
         if let Some(resets) = &facts.resets {
             self.action = RuleAction::Reject.name();
-            self.detail = resets.complaint().unwrap_or_default().into();
+            self.detail = resets.unsent_reason().unwrap_or_default().into();
         }
         self.blocked = Some(true);
     }

@@ -95,7 +95,7 @@ impl OutputSink {
         self.stale = opened.is_err();
         match opened? {
             Some(file) => self.attach(file)?,
-            None => self.let_go(),
+            None => self.close_fifo(),
         }
         self.torn = false;
         Ok(())
@@ -112,7 +112,7 @@ impl OutputSink {
     }
 
     /// Closes a FIFO whose reader is gone.
-    pub(super) fn let_go(&mut self) {
+    pub(super) fn close_fifo(&mut self) {
         if self.fifo {
             self.out = None;
         }
@@ -150,7 +150,7 @@ impl OutputSink {
                 Err(error) => error,
             };
             let taken = bytes.len() - rest.len();
-            self.break_off(bytes.get(..taken).unwrap_or_default());
+            self.remove_partial_line(bytes.get(..taken).unwrap_or_default());
             return Err(PartialWrite { taken, error });
         }
         self.torn = false;
@@ -158,7 +158,7 @@ impl OutputSink {
     }
 
     /// Removes the incomplete last line of a failed write, if possible.
-    fn break_off(&mut self, taken: &[u8]) {
+    fn remove_partial_line(&mut self, taken: &[u8]) {
         let whole = memchr::memrchr(b'\n', taken).map_or(0, |end| end + 1);
         let cut = taken.len() - whole;
         if !taken.is_empty() {
@@ -253,7 +253,7 @@ mod tests {
             assert!(sink.write(b"one\n").is_ok());
             let cut = b"two\nthr";
             sink.out.as_mut().unwrap().write_all(cut).unwrap();
-            sink.break_off(cut);
+            sink.remove_partial_line(cut);
             assert_eq!(std::fs::read_to_string(&path).unwrap(), "one\ntwo\n");
             assert!(sink.write(b"four\n").is_ok());
             assert_eq!(std::fs::read_to_string(&path).unwrap(), "one\ntwo\nfour\n");
@@ -263,7 +263,7 @@ mod tests {
         sink.out.as_mut().unwrap().write_all(b"fi").unwrap();
         let mut other = OpenOptions::new().append(true).open(&path).unwrap();
         other.write_all(b"six\n").unwrap();
-        sink.break_off(b"fi");
+        sink.remove_partial_line(b"fi");
         assert!(sink.write(b"seven\n").is_ok());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "one\ntwo\nfour\nfisix\n\nseven\n");
     }

@@ -252,8 +252,8 @@ impl EventLine<'_> {
             write!(f, ", rule {}", EscapedText(rule))?;
         }
         match (&facts.resets, facts.rejected) {
-            (Some(resets), _) if resets.complaint().is_none() => f.write_str(", both ends reset"),
-            (Some(resets), _) => write!(f, ", {}", EscapedText(&resets.complaint().unwrap_or_default())),
+            (Some(resets), _) if resets.unsent_reason().is_none() => f.write_str(", both ends reset"),
+            (Some(resets), _) => write!(f, ", {}", EscapedText(&resets.unsent_reason().unwrap_or_default())),
             (None, true) => f.write_str(", would be reset"),
             (None, false) => Ok(()),
         }

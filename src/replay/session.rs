@@ -17,13 +17,13 @@ pub trait ReplayObserver {
     fn opened(&mut self, input: &CaptureInput);
 
     /// Called periodically, and returns whether to continue.
-    fn look_up(&mut self) -> ControlFlow<()>;
+    fn should_continue(&mut self) -> ControlFlow<()>;
 
     /// Called after the last opened file is finished.
     fn closed(&mut self);
 
     /// Reports a file that is unreadable or truncated; the replay continues with the next one.
-    fn blame(&mut self, file: &Path, fault: &dyn Display);
+    fn report_error(&mut self, file: &Path, fault: &dyn Display);
 }
 
 /// One run over some files.
@@ -77,15 +77,15 @@ impl ReplaySession {
         let input = match CaptureInput::open(file) {
             Ok(input) => input,
             Err(error) => {
-                onlooker.blame(file, &error);
+                onlooker.report_error(file, &error);
                 return ControlFlow::Continue(());
             }
         };
         onlooker.opened(&input);
-        let outcome = self.replay.read(input, sink, || onlooker.look_up());
+        let outcome = self.replay.read(input, sink, || onlooker.should_continue());
         onlooker.closed();
         outcome.unwrap_or_else(|error| {
-            onlooker.blame(file, &error);
+            onlooker.report_error(file, &error);
             ControlFlow::Continue(())
         })
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::event::EventSource;
 use crate::guard::{AttachedError, EventReader, EventSender, ReaderCounts, ReaderStart, RunningReader};
 use crate::inventory::{Inventory, RecordConfig, StoreError};
@@ -22,7 +22,7 @@ pub(super) struct InventoryError(#[from] pub(super) StoreError);
 impl EventReader for InventoryReader {
     fn prepare(&self, user: Option<&UnprivilegedUser>) -> Result<(), AttachedError> {
         self.0.prepare(user).map_err(InventoryError)?;
-        let started = self.0.place.separate(user);
+        let started = self.0.place.start_helpers(user);
         Ok(started.map_err(|error| format!("--inventory {}: {error}", self.0.place))?)
     }
 
@@ -30,7 +30,7 @@ impl EventReader for InventoryReader {
         self: Box<Self>,
         ReaderStart { outputs, succeeds }: ReaderStart,
     ) -> Result<Box<dyn RunningReader>, AttachedError> {
-        let started = self.0.succeeding(succeeds).start(EventSource::Guard, outputs);
+        let started = self.0.with_takeover(succeeds).start(EventSource::Guard, outputs);
         Ok(Box::new(RunningInventory(started.map_err(InventoryError)?)))
     }
 }
@@ -45,7 +45,7 @@ impl RunningReader for RunningInventory {
         let (dropped, set_aside) = self.0.dropped();
         ReaderCounts {
             lost: self.0.lost(),
-            evicted: self.0.displaced(),
+            evicted: self.0.removed_for_space(),
             replaced: self.0.replaced(),
             dropped,
             set_aside,
@@ -59,11 +59,11 @@ impl RunningReader for RunningInventory {
 
     fn finish(self: Box<Self>, patience: Duration) -> ReaderCounts {
         let Some(finished) = self.0.finish_within(patience) else {
-            tell("bannerwall: the inventory did not store the last sightings in time");
+            log_line("bannerwall: the inventory did not store the last sightings in time");
             return ReaderCounts::default();
         };
         if finished.missing() > 0 {
-            tell(format_args!("bannerwall: the inventory lacks sightings: {}", finished.missing()));
+            log_line(format_args!("bannerwall: the inventory lacks sightings: {}", finished.missing()));
         }
         let (lost, dropped, set_aside) = (finished.lost, finished.dropped, finished.set_aside);
         ReaderCounts { lost, dropped, set_aside, ..ReaderCounts::default() }

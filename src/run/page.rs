@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::confinement::Confinement;
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::guard::{AttachedError, EventReader, EventSender, ReaderCounts, ReaderStart, RunningReader};
 use crate::serve::{AlertFeed, PageServer, ServeConfig};
 
@@ -46,7 +46,7 @@ impl RunningReader for RunningPage {
 
     fn open(&mut self) -> Result<Option<SocketAddr>, AttachedError> {
         let server = self.config.start(&self.alerts)?;
-        tell(format_args!("bannerwall: the page is at {}", server.url()));
+        log_line(format_args!("bannerwall: the page is at {}", server.url()));
         let address = server.address();
         self.server = Some(server);
         Ok(Some(address))

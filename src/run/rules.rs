@@ -12,11 +12,11 @@ pub(super) struct PublishedRules(pub(super) RulePoller);
 
 impl RuleSource for PublishedRules {
     fn first(&mut self) -> Result<RuleSelection, AttachedError> {
-        Ok(self.0.first()?.selection)
+        Ok(self.0.load_initial()?.selection)
     }
 
     fn prepare(&self, user: Option<&UnprivilegedUser>) -> Result<(), AttachedError> {
-        let started = self.0.place().separate(user);
+        let started = self.0.place().start_helpers(user);
         Ok(started.map_err(|error| format!("--rules-from {}: {error}", self.0.place()))?)
     }
 
@@ -34,7 +34,7 @@ impl RuleSource for PublishedRules {
     }
 
     fn poll(&mut self, enforce: &mut Enforce<'_>) -> bool {
-        self.0.look(&mut |taken| {
+        self.0.poll_and_apply(&mut |taken| {
             enforce(&taken.selection).ok_or(ApplyRulesError::Gone)?.map_err(ApplyRulesError::Refused)
         })
     }

@@ -90,13 +90,13 @@ impl ResponseMatcher {
         };
         match banner.kex {
             // A KEXINIT is specific to its host, so it is not cached.
-            Some(_) => tell(&self.know(banner, host_key)),
-            None => known.know(banner.identification.line, || self.know(banner, None), tell),
+            Some(_) => tell(&self.evaluate_ssh(banner, host_key)),
+            None => known.with_cached(banner.identification.line, || self.evaluate_ssh(banner, None), tell),
         }
     }
 
     /// Evaluates an SSH identification for any target.
-    fn know(&self, banner: &SshBanner<'_>, host_key: Option<HostKey>) -> CachedSshMatches {
+    fn evaluate_ssh(&self, banner: &SshBanner<'_>, host_key: Option<HostKey>) -> CachedSshMatches {
         let mut side = SshSide { host_key, ..SshSide::from(banner) };
         if let Some(fingerprints) = &self.fingerprints {
             side.fingerprint = fingerprints.ssh(side.software_version.as_bytes());

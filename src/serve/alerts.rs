@@ -83,7 +83,7 @@ impl AlertSender {
 
 impl EventConsumer for AlertConsumer {
     fn take(&mut self, event: &Event) {
-        if let Some(alert) = LiveAlert::of(event, &self.sensor) {
+        if let Some(alert) = LiveAlert::from_event(event, &self.sensor) {
             self.board.put(alert);
         }
     }

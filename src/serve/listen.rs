@@ -12,9 +12,9 @@ use super::ServeError;
 use super::reader::AT_ONCE;
 use super::scans::PageScans;
 use crate::confinement::Confinement;
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::fleet::BackgroundMerge;
-use crate::privileges::{FILES, keep_or_tell};
+use crate::privileges::{FILES, keep_or_warn};
 use crate::web::{TlsFileError, TlsFileKind, WebServerLimits, WebTlsSettings};
 
 /// Live pages stay for an hour and reconnect. Threads are for queries of the inventory and for passwords.
@@ -42,7 +42,7 @@ struct CloseScansOnDrop(Arc<PageScans>);
 impl Drop for CloseScansOnDrop {
     fn drop(&mut self) {
         if let Err(error) = self.0.close() {
-            tell(format_args!("bannerwall: cannot record the end of the page's scans: {error}"));
+            log_line(format_args!("bannerwall: cannot record the end of the page's scans: {error}"));
         }
     }
 }
@@ -69,9 +69,9 @@ impl PageServer {
         let ending = scans.clone().map(CloseScansOnDrop);
         let web = crate::web::WebServer::start("serve", listener, tls, router, LIMITS, move |runtime| {
             // The inventory may belong to another user.
-            keep_or_tell("serve", FILES);
+            keep_or_warn("serve", FILES);
             // Warnings about missing kernel features would repeat at every start, so they are left out.
-            confinement.apply_or_tell(true);
+            confinement.apply_or_warn(true);
             if let Some(scans) = scans {
                 runtime.spawn(scans.keep());
             }

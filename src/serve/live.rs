@@ -78,8 +78,8 @@ fn stream(watch: WatchingBrowser) -> impl Stream<Item = Result<Event, Infallible
             if let Some(told) = watch.waiting.pop_front() {
                 return Some((Ok(watch.event(&told)?), watch));
             }
-            if !watch.look().await? {
-                watch.rest().await;
+            if !watch.poll().await? {
+                watch.wait_for_news().await;
             }
         }
     })
@@ -87,8 +87,8 @@ fn stream(watch: WatchingBrowser) -> impl Stream<Item = Result<Event, Infallible
 
 impl WatchingBrowser {
     /// Looks for alerts and changes; returns true if there are any, and none if the inventory is unreadable.
-    async fn look(&mut self) -> Option<bool> {
-        self.hear();
+    async fn poll(&mut self) -> Option<bool> {
+        self.queue_alerts();
         if !self.waiting.is_empty() {
             return Some(true);
         }
@@ -102,11 +102,11 @@ impl WatchingBrowser {
     }
 
     /// Queues new alerts.
-    fn hear(&mut self) {
+    fn queue_alerts(&mut self) {
         let Some(board) = &self.reader.board else { return };
         for (number, alert) in board.behind(self.reached.alert) {
             self.reached.alert = number;
-            if self.filter.takes(&alert) {
+            if self.filter.selects(&alert) {
                 self.waiting.push_back(StreamItem::Alert(number, alert));
             }
         }
@@ -114,14 +114,14 @@ impl WatchingBrowser {
 
     /// Waits until the next query is worthwhile. Filtered alerts cause no query, since each would load the
     /// inventory.
-    async fn rest(&mut self) {
+    async fn wait_for_news(&mut self) {
         let pause = tokio::time::sleep(PAUSE);
         tokio::pin!(pause);
         let Some(board) = self.reader.board.clone() else { return pause.await };
         while self.waiting.is_empty() {
             tokio::select! {
                 () = &mut pause => return,
-                () = board.news() => self.hear(),
+                () = board.news() => self.queue_alerts(),
             }
         }
     }
@@ -189,7 +189,7 @@ mod tests {
             });
             let begun = Instant::now();
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-            runtime.block_on(watch.rest());
+            runtime.block_on(watch.wait_for_news());
             over.store(true, std::sync::atomic::Ordering::Relaxed);
             crier.join().unwrap();
             (begun.elapsed() < PAUSE, watch.waiting.is_empty())

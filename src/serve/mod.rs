@@ -38,7 +38,7 @@ use crate::confinement::Confinement;
 use crate::database::DatabaseLocation;
 use crate::fleet::BackgroundMerge;
 use crate::inventory::{InventoryDatabase, StoreError};
-use crate::privileges::{FILES, leave_root_or_tell};
+use crate::privileges::{FILES, leave_root_or_warn};
 use crate::web::bind;
 
 /// Limit of a request's body, in bytes: rules to test.
@@ -144,8 +144,8 @@ impl ServeConfig {
     pub fn start_confined(&self) -> Result<PageServer, ServeError> {
         let opened = self.open()?;
         // The inventory may belong to another user.
-        leave_root_or_tell(FILES);
-        self.confinement().apply_or_tell(true);
+        leave_root_or_warn(FILES);
+        self.confinement().apply_or_warn(true);
         self.serve(opened, None)
     }
 

@@ -14,7 +14,7 @@ use rustix::net::sockopt::{
 };
 
 use super::TunnelError;
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::metrics::TunnelDrop as Reason;
 
 /// Limit of datagrams that the kernel splits from one send: `UDP_MAX_SEGMENTS` before Linux 6.10.
@@ -59,7 +59,9 @@ impl PeerSocket {
         let local = socket.local_addr().map_err(TunnelError::Socket)?;
         let cuts = trains && datagrams::can_cut(&socket);
         if trains && !cuts {
-            tell("bannerwall: this kernel sends datagrams one by one (no UDP_SEGMENT): the tunnel is slower");
+            log_line(
+                "bannerwall: this kernel sends datagrams one by one (no UDP_SEGMENT): the tunnel is slower",
+            );
         }
         let carrier = Self { socket, local, peer, each: AtomicUsize::new(0), cuts: AtomicBool::new(cuts) };
         carrier.prepare(trains).map_err(TunnelError::Socket)?;
@@ -82,7 +84,9 @@ impl PeerSocket {
             set_ip_mtu_discover(&self.socket, Ipv4PathMtuDiscovery::DO)?;
         }
         if trains && datagrams::join(&self.socket).is_err() {
-            tell("bannerwall: this kernel receives datagrams one by one (no UDP_GRO): the tunnel is slower");
+            log_line(
+                "bannerwall: this kernel receives datagrams one by one (no UDP_GRO): the tunnel is slower",
+            );
         }
         self.look_at_path().map(drop)
     }
@@ -150,7 +154,7 @@ impl PeerSocket {
             // The outgoing device cannot compute checksums of split datagrams (udp_send_skb).
             Errno::IO if was_cut => {
                 if self.cuts.swap(false, Relaxed) {
-                    tell(
+                    log_line(
                         "bannerwall: the network device to the peer sends datagrams one by one: the tunnel is slower",
                     );
                 }

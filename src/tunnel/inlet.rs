@@ -20,7 +20,7 @@ use super::noise::{AgreementReply, INITIATION, NoiseSessions, RESPONSE};
 use super::outlet::{PLAIN, PLAIN_HEADER, PieceProtection, TunnelSender};
 use super::place::PieceNumber;
 use super::session;
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::guard::CarriedVerdict;
 use crate::metrics::TunnelDrop as Reason;
 
@@ -51,7 +51,7 @@ pub struct AgreementCounter(pub IntCounter);
 impl AgreementCounter {
     fn note(&self) {
         if self.0.get() == 0 {
-            tell("bannerwall: connected to the peer, keys are agreed on");
+            log_line("bannerwall: connected to the peer, keys are agreed on");
         }
         self.0.inc();
     }

@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use snow::params::DHChoice;
 use snow::resolvers::{CryptoResolver as _, DefaultResolver};
 
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::files;
 
 /// Size of a key in bytes.
@@ -74,7 +74,7 @@ impl TunnelKeys {
             return Err(TunnelKeyError::Ours(peer.to_owned()));
         }
         if files::is_open_to_others(private) {
-            tell(format_args!(
+            log_line(format_args!(
                 "bannerwall: {}: other users can read this private key (run chmod 600)",
                 private.display()
             ));

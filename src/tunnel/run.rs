@@ -20,7 +20,7 @@ use super::loss::{LossTally, TrainSwitch};
 use super::noise::NoiseSessions;
 use super::outlet::{PieceProtection, TunnelSender};
 use super::{PathProtection, TunnelConfig, TunnelError};
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::guard::{CarriedVerdict, CarrierGuard, EventOutput, EventReader, InspectionConfig};
 use crate::metrics::{
     MetricsEndpoint, MetricsRegistry, ProgramHealth, TunnelDirection, TunnelDrop as Reason, TunnelMetrics,
@@ -68,7 +68,7 @@ pub fn run(
     privileges::keep_for_good(if config.guard.is_some() { FILES } else { CapabilitySet::empty() })?;
     let start = |config: &InspectionConfig| CarrierGuard::start(config.clone(), outputs, readers, &registry);
     let guard = config.guard.as_ref().map(start).transpose()?;
-    hear(signals, sender.clone())?;
+    forward_signals(signals, sender.clone())?;
     let show = |shown| MetricsEndpoint::start(shown, registry, Arc::clone(&health));
     let _endpoint = config.metrics.as_ref().map(show).transpose()?;
     let guarded = || {
@@ -121,7 +121,7 @@ fn finish(guard: Option<CarrierGuard>, metrics: &TunnelMetrics) {
     if let Some(guard) = guard {
         guard.finish();
     }
-    tell(summary(metrics));
+    log_line(summary(metrics));
 }
 
 /// Returns the protection of packets.
@@ -143,7 +143,7 @@ fn announce(
     mtu: &str,
     carrier_guard: Option<&CarrierGuard>,
 ) {
-    tell(format_args!(
+    log_line(format_args!(
         "ready: {} {} ({mtu}), {} to {}, {}, {}",
         device.name(),
         if device.is_ours() { "made" } else { "taken over" },
@@ -159,7 +159,7 @@ fn announce(
         };
         let rules = guard.rule_count();
         let plural = if rules == 1 { "" } else { "s" };
-        tell(format_args!("guard: {rules} rule{plural}, {how}"));
+        log_line(format_args!("guard: {rules} rule{plural}, {how}"));
     }
 }
 
@@ -182,7 +182,9 @@ fn settle(
         // A train carries this much. Without the permission, longer packets need two calls.
         let longest = room * carrier.at_once(carrier.each()) - HEADER;
         if device.set(LinkSetting::SuperPacket, longest.min(65_535)).is_err() {
-            tell("bannerwall: the device's gso_max_size cannot be set: the longest packets go by two calls");
+            log_line(
+                "bannerwall: the device's gso_max_size cannot be set: the longest packets go by two calls",
+            );
         }
     }
     Ok(mtu.map_or_else(|| "MTU as it was".to_owned(), |mtu| format!("MTU {mtu}")))
@@ -269,7 +271,7 @@ impl PeriodicWork<'_> {
                 Ok(TunnelMessage::Stop) => return Ok(()),
                 Ok(TunnelMessage::Reload) => self.guard.map_or((), CarrierGuard::reload),
                 Ok(TunnelMessage::Ended(Some(Ok(())))) => {
-                    tell(format_args!("bannerwall: device {} was deleted", device.name()));
+                    log_line(format_args!("bannerwall: device {} was deleted", device.name()));
                     return Ok(());
                 }
                 Ok(TunnelMessage::Ended(Some(Err(error)))) => return Err(error),
@@ -329,7 +331,7 @@ fn signals() -> Result<Signals, TunnelError> {
 }
 
 /// Forwards signals from a thread. It starts after the confinement, which it would not inherit before.
-fn hear(mut signals: Signals, sender: Sender<TunnelMessage>) -> Result<(), TunnelError> {
+fn forward_signals(mut signals: Signals, sender: Sender<TunnelMessage>) -> Result<(), TunnelError> {
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         privileges::give_up_all("signals");
         for signal in signals.forever() {

@@ -184,7 +184,7 @@ impl CsafRelationship {
                 let source = self.product_reference.strip_suffix(".src")?;
                 let (rest, revision) = source.rsplit_once('-')?;
                 let (package, version) = rest.rsplit_once('-')?;
-                let release = number_behind(revision, ".el")?;
+                let release = number_after(revision, ".el")?;
                 let fix = PackageVersion::foreign(&format!("{version}-{revision}")).ok()?;
                 (package, release, ReleaseFixState::Fixed(fix))
             }
@@ -192,7 +192,7 @@ impl CsafRelationship {
                 let package = self.product_reference.strip_suffix(".src").unwrap_or(&self.product_reference);
                 (
                     package,
-                    number_behind(&self.relates_to_product_reference, "enterprise_linux_")?,
+                    number_after(&self.relates_to_product_reference, "enterprise_linux_")?,
                     ReleaseFixState::Said(status),
                 )
             }
@@ -208,7 +208,7 @@ impl CsafRelationship {
     }
 }
 
-fn number_behind(text: &str, mark: &str) -> Option<String> {
+fn number_after(text: &str, mark: &str) -> Option<String> {
     let (_, behind) = text.split_once(mark)?;
     let digits: String = behind.chars().take_while(char::is_ascii_digit).collect();
     Some(digits).filter(|digits| !digits.is_empty())

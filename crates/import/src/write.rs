@@ -165,10 +165,10 @@ fn evidence(weakness: &PackageWeakness, product: &ProductEntry) -> Vec<(&'static
         Some("client") => Some(Side::Client),
         _ => Some(Side::Server),
     };
-    let mending = KexMarker::mending(&weakness.name, &weakness.package, &weakness.lines, side);
+    let mending = KexMarker::fix_markers(&weakness.name, &weakness.package, &weakness.lines, side);
     let both = [
         ("advisory.mended_by", mending),
-        ("advisory.betrayed_by", KexMarker::betraying(&weakness.name, side)),
+        ("advisory.betrayed_by", KexMarker::vulnerable_markers(&weakness.name, side)),
     ];
     both.into_iter().filter(|(_, markers)| !markers.is_empty()).collect()
 }

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use super::message::{MalformedMessage, QueueMessage, messages};
 use super::outgoing::{OutgoingMessages, QueueSettings};
 use super::slots::ReceiveWait;
-use super::{KernelCounters, Queue, QueueConfig, Verdict, refusal, send_patiently, socket};
+use super::{KernelCounters, Queue, QueueConfig, Verdict, refusal, send_with_retry, socket};
 use crate::error::{CallError, QueueError};
 use crate::namespace;
 use crate::sys;
@@ -62,7 +62,7 @@ impl Queue {
         };
         let mut message = OutgoingMessages::new(self.number, 0);
         if message.push_settings(&settings) {
-            send_patiently(&self.socket, message.octets(), &mut self.counters)?;
+            send_with_retry(&self.socket, message.octets(), &mut self.counters)?;
         }
         Ok(())
     }
@@ -91,7 +91,7 @@ impl Queue {
         };
         let mut message = OutgoingMessages::new(self.number, 1);
         if message.push_batch_verdict(last, verdict) {
-            send_patiently(&self.socket, message.octets(), &mut self.counters)?;
+            send_with_retry(&self.socket, message.octets(), &mut self.counters)?;
             self.counters.sends += 1;
         }
         let after = KernelCounters::of(self.number).ok().flatten();

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 
 use super::message::{AnswerMessage, AnswerSubject, MalformedMessage, PacketMessage, QueueMessage, messages};
 use super::outgoing::OutgoingMessages;
-use super::{MAXIMUM_COPY_RANGE, Packet, Queue, QueueCounters, is_shortage, send_patiently};
+use super::{MAXIMUM_COPY_RANGE, Packet, Queue, QueueCounters, is_shortage, send_with_retry};
 use crate::error::{CallError, QueueError};
 
 /// Packets of one receive call.
@@ -132,7 +132,7 @@ fn flush(
     if outgoing.octets().is_empty() {
         return Ok(());
     }
-    let result = send_patiently(socket, outgoing.octets(), counters);
+    let result = send_with_retry(socket, outgoing.octets(), counters);
     counters.sends += 1;
     if result.is_err() {
         counters.unsent += outgoing.verdicts();

@@ -337,7 +337,7 @@ impl Queue {
         let mut message = OutgoingMessages::new(self.number, 0);
         let settings = QueueSettings { copy_range: Some(octets), ..QueueSettings::default() };
         if message.push_settings(&settings) {
-            match send_patiently(&self.socket, message.octets(), &mut self.counters) {
+            match send_with_retry(&self.socket, message.octets(), &mut self.counters) {
                 Ok(()) => self.copy_range = octets,
                 // The old range stays until the next change is requested.
                 Err(error) if is_shortage(&error) => {}
@@ -444,7 +444,7 @@ impl AsFd for Queue {
 }
 
 /// Sends, and retries for up to a second if the kernel is short of memory, and at once after a signal.
-fn send_patiently(socket: &OwnedFd, messages: &[u8], counters: &mut QueueCounters) -> Result<(), CallError> {
+fn send_with_retry(socket: &OwnedFd, messages: &[u8], counters: &mut QueueCounters) -> Result<(), CallError> {
     let mut attempts = 0;
     loop {
         let Err(error) = socket::send(socket, messages) else { return Ok(()) };

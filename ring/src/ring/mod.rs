@@ -200,7 +200,7 @@ impl<T> Ring<T> {
     ///
     /// Returns [`RingError::Call`] for errors of `io_uring_enter(2)`, except temporary ones.
     pub fn submit(&mut self) -> Result<(), RingError> {
-        passing(self.ring.0.submit())
+        ignore_temporary(self.ring.0.submit())
     }
 
     /// Submits the queue to the kernel, then waits for `want` completions or `timeout`.
@@ -210,7 +210,9 @@ impl<T> Ring<T> {
     /// As [`Ring::submit`].
     pub fn submit_and_wait(&mut self, want: usize, timeout: Duration) -> Result<(), RingError> {
         let timeout = Timespec::from(timeout);
-        passing(self.ring.0.submitter().submit_with_args(want, &SubmitArgs::new().timespec(&timeout)))
+        ignore_temporary(
+            self.ring.0.submitter().submit_with_args(want, &SubmitArgs::new().timespec(&timeout)),
+        )
     }
 
     /// Takes the next completion, if there is one.
@@ -386,7 +388,7 @@ fn restrict(ring: &IoUring) -> Result<(), RingError> {
 }
 
 /// Turns temporary errors into success: operations that were not submitted stay queued.
-fn passing(result: std::io::Result<usize>) -> Result<(), RingError> {
+fn ignore_temporary(result: std::io::Result<usize>) -> Result<(), RingError> {
     match result {
         Ok(_) => Ok(()),
         Err(error) => match error.raw_os_error() {

@@ -10,11 +10,11 @@ use signal_hook::iterator::Signals;
 use super::DatabaseFlag;
 use crate::cli::flags::inventory_place;
 use crate::cli::{CliExitCode, CommandFailure};
-use crate::confinement::{Confinement, tell_unheld};
+use crate::confinement::{Confinement, warn_unconfined};
 use crate::database::DatabaseLocation;
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::fleet::{FleetDatabase, FleetRole, MergeConfig, MergeCounts, RoleGroup, check_name};
-use crate::privileges::leave_root_or_tell;
+use crate::privileges::leave_root_or_warn;
 
 /// Flags of `bannerwall fleet init`.
 #[derive(Debug, Args)]
@@ -116,23 +116,23 @@ pub(super) fn merge(arguments: &MergeArgs, quiet: bool) -> Result<CliExitCode, C
     };
     let signals = Signals::new([SIGINT, SIGTERM])?;
     if arguments.no_sandbox {
-        tell_unheld("a batch");
+        warn_unconfined("a batch");
     } else {
         // Batches come from other machines: the confinement must hold before the first one is read.
-        leave_root_or_tell(CapabilitySet::empty());
-        Confinement::default().finding_servers().apply_or_tell(quiet);
+        leave_root_or_warn(CapabilitySet::empty());
+        Confinement::default().finding_servers().apply_or_warn(quiet);
     }
-    let MergeCounts { batches, refused } = crate::fleet::merge(&config, &until_told(signals)?)?;
+    let MergeCounts { batches, refused } = crate::fleet::merge(&config, &stop_channel(signals)?)?;
     if !quiet {
         let aside = if refused > 0 { format!(", {refused} set aside") } else { String::new() };
         let merged = if batches == 1 { "batch" } else { "batches" };
-        tell(format_args!("{batches} {merged} merged{aside}"));
+        log_line(format_args!("{batches} {merged} merged{aside}"));
     }
     Ok(CliExitCode::Done)
 }
 
 /// Returns a channel that closes at one of these signals. Its thread inherits the caller's confinement.
-fn until_told(mut signals: Signals) -> Result<Receiver<()>, CommandFailure> {
+fn stop_channel(mut signals: Signals) -> Result<Receiver<()>, CommandFailure> {
     let (stop, stopped) = bounded(0);
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         signals.forever().next();

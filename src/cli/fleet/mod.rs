@@ -23,15 +23,15 @@ use super::inventory::rows::{RowOutputFlags, RowWriter};
 use super::rules::several;
 use super::scan::ordered::{FleetScanSpec, task};
 use super::{CliExitCode, CommandFailure, GlobalFlags};
-use crate::confinement::{Confinement, tell_unheld};
+use crate::confinement::{Confinement, warn_unconfined};
 use crate::database::DatabaseLocation;
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::fleet::{
     CronSchedule, ExitCondition, FleetDatabase, FleetError, LARGEST_SHARD, NetworkRate, SHARD, SHARDS,
     ScanEnd, ScanSubmission, StopRequests, WaitConfig, WaitOutcome, WorkerConfig, WorkerSummary,
 };
 use crate::inventory::parse_age;
-use crate::privileges::leave_root_or_tell;
+use crate::privileges::leave_root_or_warn;
 
 /// Flags of `bannerwall fleet`.
 #[derive(Debug, Args)]
@@ -370,7 +370,10 @@ fn submit(arguments: &SubmitArgs, global: &GlobalFlags) -> Result<CliExitCode, C
     let (queue, submission) = arguments.how.submission(&arguments.scan, global)?;
     let scan = queue.submit(&submission)?;
     if !global.quiet {
-        tell(format_args!("scan #{scan}: {} targets in {} shards", submission.targets, submission.shards));
+        log_line(format_args!(
+            "scan #{scan}: {} targets in {} shards",
+            submission.targets, submission.shards
+        ));
     }
     let printed = super::print(format!("{scan}\n").as_bytes())?;
     match &arguments.how.database {
@@ -390,17 +393,17 @@ fn wait(config: &WaitConfig, quiet: bool) -> Result<CliExitCode, CommandFailure>
             exit = CliExitCode::Findings;
         }
         if !quiet {
-            tell(text::end(scan, end));
+            log_line(text::end(scan, end));
         }
     })?;
     match waited {
         WaitOutcome::Over => Ok(exit),
         WaitOutcome::Late(scan) => {
-            tell(format_args!("bannerwall: scan #{scan} is not done in time, and continues"));
+            log_line(format_args!("bannerwall: scan #{scan} is not done in time, and continues"));
             Ok(CliExitCode::Findings)
         }
         WaitOutcome::Stopped(scan) => {
-            tell(format_args!("bannerwall: scan #{scan} continues"));
+            log_line(format_args!("bannerwall: scan #{scan} continues"));
             Ok(CliExitCode::Interrupted)
         }
     }
@@ -426,17 +429,17 @@ fn worker(arguments: &WorkerArgs, quiet: bool) -> Result<CliExitCode, CommandFai
         },
     };
     if arguments.no_sandbox {
-        tell_unheld("an answer");
+        warn_unconfined("an answer");
     } else {
         // The ring locks its buffers in memory.
-        leave_root_or_tell(CapabilitySet::IPC_LOCK);
-        Confinement::default().submitting().finding_servers().apply_or_tell(quiet);
+        leave_root_or_warn(CapabilitySet::IPC_LOCK);
+        Confinement::default().submitting().finding_servers().apply_or_warn(quiet);
     }
     let stop = StopRequests(Arc::new(AtomicUsize::new(0)));
     count_signals(Arc::clone(&stop.0))?;
     let WorkerSummary { targets, shards } = crate::fleet::run(&config, &task, &stop)?;
     if !quiet {
-        tell(format_args!("{}, {} finished", several(targets, "target"), several(shards, "shard")));
+        log_line(format_args!("{}, {} finished", several(targets, "target"), several(shards, "shard")));
     }
     Ok(CliExitCode::Done)
 }
@@ -447,7 +450,7 @@ fn count_signals(counter: Arc<AtomicUsize>) -> Result<(), CommandFailure> {
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for _ in signals.forever() {
             if counter.fetch_add(1, Relaxed) == 0 {
-                tell("bannerwall: giving the shards back; interrupt again to abandon targets under way");
+                log_line("bannerwall: giving the shards back; interrupt again to abandon targets under way");
             }
         }
     })?;

@@ -11,7 +11,7 @@ use crate::cli::inventory::rows::{RowOutputFlags, RowWriter};
 use crate::cli::rules_from::public_key;
 use crate::cli::scan::ordered::packed;
 use crate::cli::{CliExitCode, CommandFailure};
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::fleet::rules::{LARGEST, PublicKeys, RulePack, SecretKey};
 use crate::fleet::{FleetDatabase, RulesPublication};
 use crate::output::EscapedText;
@@ -216,7 +216,7 @@ pub(super) fn run(arguments: &FleetRulesArgs, quiet: bool) -> Result<CliExitCode
         }
         FleetRulesCommand::Status { database, output } => {
             let mut rows = RowWriter::start(output, text::TAKEN)?;
-            for taken in database.open()?.taken()? {
+            for taken in database.open()?.sensor_states()? {
                 rows.add(&taken, || text::taken(&taken))?;
             }
             rows.finish()
@@ -244,7 +244,7 @@ impl RulesToPublish {
         };
         let loaded = RuleSet::check(&selection).map_err(CommandFailure::usage)?;
         if !quiet {
-            loaded.warnings.iter().for_each(|warning| tell(format_args!("{warning}\n")));
+            loaded.warnings.iter().for_each(|warning| log_line(format_args!("{warning}\n")));
         }
         let pack = RulePack::new(version, self.note.clone(), packed(&loaded.rules, &selection)?);
         let count = checked(&pack)?;
@@ -261,7 +261,7 @@ fn checked(pack: &RulePack) -> Result<usize, CommandFailure> {
 fn publish(arguments: &PublishArgs, quiet: bool) -> Result<CliExitCode, CommandFailure> {
     let PublishArgs { texts, key, password, pack, signature, rules_key, percent, database } = arguments;
     let publish = |queue: &FleetDatabase, pack: &RulePack, octets, signature, rules| {
-        enter(queue, pack, octets, signature, *percent, rules)
+        publish_pack(queue, pack, octets, signature, *percent, rules)
     };
     if let (Some(pack), Some(signature)) = (pack, signature) {
         let octets = read(pack, LARGEST)?;
@@ -289,7 +289,7 @@ fn signed(pack: &RulePack, key: &SecretKey) -> Result<(Vec<u8>, String), Command
     Ok((octets, signature.map_err(CommandFailure::usage)?))
 }
 
-fn enter(
+fn publish_pack(
     queue: &FleetDatabase,
     pack: &RulePack,
     octets: Vec<u8>,
@@ -330,7 +330,7 @@ fn roll_back(
     let count = checked(&old)?;
     let pack = RulePack::new(queue.next_rules()?, format!("back to version {to}"), old.files);
     let (octets, signature) = signed(&pack, key)?;
-    enter(queue, &pack, octets, signature, percent, count)
+    publish_pack(queue, &pack, octets, signature, percent, count)
 }
 
 fn show(version: i64, file: Option<&str>, database: &DatabaseFlag) -> Result<CliExitCode, CommandFailure> {

@@ -5,7 +5,7 @@ mod status;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::{CliExitCode, CommandFailure, print};
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::hook::{
     self, BaseChain, FamilyStatus, HookConfig, HookError, HookUpResult, IpFamily, IptablesScope,
     IptablesVariant, MarkField, PortList, ProgramRunner, QueueRange,
@@ -218,7 +218,7 @@ fn is_closed(places: &[FamilyStatus]) -> bool {
 
 fn say(quiet: bool, message: &str) -> Result<CliExitCode, CommandFailure> {
     if !quiet {
-        tell(message);
+        log_line(message);
     }
     Ok(CliExitCode::Done)
 }

@@ -9,7 +9,7 @@ use super::rows::{RowWriter, create};
 use super::{InventoryLocationFlag, SERVICE, text};
 use crate::cli::flags::{FormatName, output_file};
 use crate::cli::{CliExitCode, CommandFailure};
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::inventory::export::{ExportError, cyclonedx, nmap};
 use crate::inventory::import::{FileImporter, ImportFormat, InventoryImportError};
 use crate::inventory::{InventoryTime, ServiceFilter};
@@ -125,7 +125,7 @@ pub(super) fn import(arguments: &InventoryImportArgs, quiet: bool) -> Result<Cli
         let imported = importer.read(file, format)?;
         if !quiet {
             let (rows, passed_over) = (imported.rows, imported.passed_over);
-            tell(format_args!("{}: rows {rows}, without usable data {passed_over}", file.display()));
+            log_line(format_args!("{}: rows {rows}, without usable data {passed_over}", file.display()));
         }
         Ok(())
     });

@@ -18,7 +18,7 @@ use super::flags::{check_output, inventory_place};
 use super::rule_paths::{RulePurpose, RulesFlag};
 use super::{CliExitCode, CommandFailure};
 use crate::database::DatabaseLocation;
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::inventory::{
     InventoryDatabase, InventoryTime, ServiceFilter, StoreError, TimeReference, impact, parse_age,
 };
@@ -357,15 +357,15 @@ fn show_impact(
     if !quiet {
         for (rule, (assets, connections)) in sums {
             let assets = assets.len();
-            tell(format_args!("{rule}: services and clients {assets}, connections {connections}"));
+            log_line(format_args!("{rule}: services and clients {assets}, connections {connections}"));
         }
         if is_seen_twice {
-            tell("bannerwall: a connection that several sensors saw is counted once for each sensor");
+            log_line("bannerwall: a connection that several sensors saw is counted once for each sensor");
         }
         let unforeseen: Vec<&str> = rules.unforeseen().map(Rule::id).collect();
         if !unforeseen.is_empty() {
             let ids = unforeseen.join(", ");
-            tell(format_args!(
+            log_line(format_args!(
                 "bannerwall: these rules need more than names, so only their past findings are counted: {ids}"
             ));
         }

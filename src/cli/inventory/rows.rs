@@ -94,7 +94,7 @@ impl RowWriter {
     /// Flushes the output.
     pub(in crate::cli) fn finish(mut self) -> Result<CliExitCode, CommandFailure> {
         let flushed = self.out.flush();
-        self.forgive(flushed).map(|()| CliExitCode::Done)
+        self.ignore_closed_pipe(flushed).map(|()| CliExitCode::Done)
     }
 
     fn record(&mut self, cells: impl Iterator<Item = String>) -> Result<(), CommandFailure> {
@@ -109,11 +109,11 @@ impl RowWriter {
             return Ok(());
         }
         let written = self.out.write_all(octets).and_then(|()| self.out.write_all(end));
-        self.forgive(written)
+        self.ignore_closed_pipe(written)
     }
 
     /// Ignores a closed pipe.
-    fn forgive(&mut self, written: io::Result<()>) -> Result<(), CommandFailure> {
+    fn ignore_closed_pipe(&mut self, written: io::Result<()>) -> Result<(), CommandFailure> {
         match written {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
                 self.closed = true;

@@ -17,7 +17,7 @@ pub(super) fn service(service: &ServiceRecord) -> String {
     let mut text = format!("{place:<21}  {}", about(service));
     let gone = if service.state == "open" { "" } else { ", gone" };
     _ = write!(text, "  seen {}{gone}", service.last_seen);
-    service.findings.iter().for_each(|found| _ = write!(text, "\n{:21}  {}", "", told(found)));
+    service.findings.iter().for_each(|found| _ = write!(text, "\n{:21}  {}", "", finding_text(found)));
     text
 }
 
@@ -30,7 +30,7 @@ fn about(service: &ServiceRecord) -> String {
     text
 }
 
-fn told(found: &ServiceFinding) -> String {
+fn finding_text(found: &ServiceFinding) -> String {
     let verdict = found.verdict.as_ref().map_or_else(String::new, |verdict| format!(" ({verdict})"));
     let blocked =
         if found.blocked > 0 { format!(", blocked {} times", found.blocked) } else { String::new() };
@@ -50,7 +50,7 @@ pub(super) fn host(record: &HostRecord) -> String {
     record.services.iter().for_each(|it| history(it, &mut text));
     if !record.visited.is_empty() {
         text.push_str("\n\nvisited services");
-        record.visited.iter().take(NAMED).for_each(|contact| met(contact, &mut text));
+        record.visited.iter().take(NAMED).for_each(|contact| push_contact(contact, &mut text));
         more(record.visited.len(), &mut text);
     }
     text
@@ -68,7 +68,7 @@ fn history(history: &ServiceHistory, text: &mut String) {
         service.last_seen,
         service.sensors.join(", ")
     );
-    service.findings.iter().for_each(|found| _ = write!(text, "\n  {}", told(found)));
+    service.findings.iter().for_each(|found| _ = write!(text, "\n  {}", finding_text(found)));
     if !history.said.is_empty() {
         text.push_str("\n  banners");
         history.said.iter().take(NAMED).for_each(|it| said(it, text));
@@ -80,7 +80,7 @@ fn history(history: &ServiceHistory, text: &mut String) {
             .clients
             .iter()
             .take(NAMED)
-            .for_each(|contact| met(&ClientContact { port: 0, ..contact.clone() }, text));
+            .for_each(|contact| push_contact(&ClientContact { port: 0, ..contact.clone() }, text));
         more(history.clients.len(), text);
     }
     if !history.changes.is_empty() {
@@ -102,7 +102,7 @@ fn said(said: &ServiceBanner, text: &mut String) {
     );
 }
 
-fn met(contact: &ClientContact, text: &mut String) {
+fn push_contact(contact: &ClientContact, text: &mut String) {
     let place = place(&contact.address, contact.port);
     _ = write!(
         text,

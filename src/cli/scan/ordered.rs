@@ -14,7 +14,7 @@ use super::run::options_judged_by;
 use super::{ModeFlagValues, ScanMode, request};
 use crate::cli::rule_paths::{LOCAL_FLAG, RulePurpose, RulesFlag};
 use crate::cli::{CommandFailure, GlobalFlags};
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::fleet::{FileKind, RuleFile, ScanOrder, ScanTask, leads_down};
 use crate::output::eve::EveOptions;
 use crate::rules::{RuleSelection, RuleSet, TextSource};
@@ -151,24 +151,24 @@ struct ExclusionReporter {
 
 impl ScanObserver for ExclusionReporter {
     fn unresolved(&mut self, name: &str) {
-        tell(format_args!("bannerwall: {name}"));
+        log_line(format_args!("bannerwall: {name}"));
     }
 
     fn left_out(&mut self, out: &SkippedReserved) {
         if !self.quiet {
-            tell(format_args!(
+            log_line(format_args!(
                 "bannerwall: left out {} ({} addresses in {}); --include-reserved probes them, too",
                 out.what, out.addresses, out.range
             ));
         }
     }
 
-    fn look_up(&mut self, _counts: &TargetCounts) -> ObserverDecision {
+    fn poll_decision(&mut self, _counts: &TargetCounts) -> ObserverDecision {
         ObserverDecision::GoOn
     }
 
-    fn blame(&mut self, fault: &dyn std::fmt::Display) {
-        tell(format_args!("bannerwall: {fault}"));
+    fn report_error(&mut self, fault: &dyn std::fmt::Display) {
+        log_line(format_args!("bannerwall: {fault}"));
     }
 
     fn kept(&mut self, _file: &Path, _interrupted: bool) {}
@@ -182,7 +182,7 @@ impl FleetScanSpec {
     ) -> Result<(ScanOrder, u64, Option<u32>), CommandFailure> {
         let request = request(&self.mode, global)?;
         let common = request.common;
-        let judged = judges(&request, global)?;
+        let judged = load_rules(&request, global)?;
         let rules = judged
             .as_ref()
             .map_or(Ok(Vec::new()), |(rules, flag)| packed(rules, &flag.selection(RulePurpose::Scan)?))?;
@@ -229,7 +229,7 @@ impl FleetScanSpec {
 }
 
 /// Returns the rules to match and their flags, or none if banners are only reported.
-fn judges<'r>(
+fn load_rules<'r>(
     request: &ModeFlagValues<'r>,
     global: &GlobalFlags,
 ) -> Result<Option<(RuleSet, &'r RulesFlag)>, CommandFailure> {
@@ -238,7 +238,7 @@ fn judges<'r>(
         return Ok(None);
     }
     if let Some(why) = flag.missing()? {
-        tell(format_args!("bannerwall: banners are reported but not matched: {why}"));
+        log_line(format_args!("bannerwall: banners are reported but not matched: {why}"));
         return Ok(None);
     }
     Ok(Some((flag.load(RulePurpose::Scan, global.quiet)?, flag)))

@@ -9,7 +9,7 @@ use clap::{ArgMatches, Command};
 
 use super::ModeFlagValues;
 use crate::cli::CommandFailure;
-use crate::database::shown;
+use crate::database::redact_password;
 use crate::scan::checkpoint::Checkpoint;
 use crate::scan::session::CheckpointOptions;
 
@@ -32,7 +32,7 @@ pub(in crate::cli) fn fill(
         return Err(CommandFailure::Usage(anyhow!("--resume {path}: the file belongs to a `scan {stored}`")));
     }
     let words = checkpoint.arguments.into_iter().map(OsString::from);
-    Ok(words.chain(behind_mode(arguments, &mode)).collect())
+    Ok(words.chain(arguments_after_mode(arguments, &mode)).collect())
 }
 
 /// Returns the scan mode and the file of `--resume`, if there are no targets.
@@ -45,7 +45,7 @@ fn without_targets(matches: &ArgMatches) -> Option<(String, PathBuf)> {
 }
 
 /// Returns the arguments behind `scan MODE`.
-fn behind_mode(arguments: Vec<OsString>, mode: &str) -> impl Iterator<Item = OsString> {
+fn arguments_after_mode(arguments: Vec<OsString>, mode: &str) -> impl Iterator<Item = OsString> {
     let scan = arguments.iter().position(|word| word == "scan").unwrap_or(0);
     let behind = arguments.iter().skip(scan).position(|word| word == mode).unwrap_or(0);
     arguments.into_iter().skip(scan + behind + 1)
@@ -72,7 +72,7 @@ fn decides(request: &ModeFlagValues<'_>) -> BTreeMap<String, String> {
 
 /// Returns the command line with secrets hidden.
 pub(super) fn arguments() -> Vec<String> {
-    std::env::args_os().map(|argument| shown(&argument.to_string_lossy())).collect()
+    std::env::args_os().map(|argument| redact_password(&argument.to_string_lossy())).collect()
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use super::{ModeFlagValues, ScanFormat};
 use crate::cli::flags::check_output;
 use crate::cli::rule_paths::RulePurpose;
 use crate::cli::{CliExitCode, CommandFailure, GlobalFlags};
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::output::csv::CsvFormat;
 use crate::output::eve::{EveFormat, EveOptions};
 use crate::output::grepable::GrepableFormat;
@@ -45,7 +45,7 @@ pub(super) fn run(request: &ModeFlagValues<'_>, global: &GlobalFlags) -> Result<
     terminal.bar.finish_and_clear();
     let ScanResult { account, interrupted, written, unkept } = ended?;
     if !global.quiet {
-        tell(ScanSummaryLine(&account));
+        log_line(ScanSummaryLine(&account));
     }
     if let Some(error) = written.first_error {
         return Err(CommandFailure::Usage(anyhow!(
@@ -69,7 +69,7 @@ impl From<SessionError> for CommandFailure {
 }
 
 fn options(request: &ModeFlagValues<'_>, global: &GlobalFlags) -> Result<ScanOptions, CommandFailure> {
-    options_judged_by(judges(request, global.quiet)?, request, global)
+    options_judged_by(load_rules(request, global.quiet)?, request, global)
 }
 
 /// Returns the options with loaded rules and fingerprints.
@@ -116,7 +116,7 @@ pub(super) fn options_judged_by(
 }
 
 /// Loads rules and fingerprints. If no flag names rules and none are installed, the scan runs without them.
-fn judges(
+fn load_rules(
     request: &ModeFlagValues<'_>,
     quiet: bool,
 ) -> Result<(RuleSet, Option<Arc<FingerprintSet>>), CommandFailure> {
@@ -127,7 +127,7 @@ fn judges(
     }
     if let Some(why) = common.rules.missing()? {
         if !quiet {
-            tell(format_args!("bannerwall: banners are reported but not matched: {why}"));
+            log_line(format_args!("bannerwall: banners are reported but not matched: {why}"));
         }
         return Ok((RuleSet::empty(), fingerprints));
     }

@@ -14,8 +14,8 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use super::progress::bar;
 use super::{ModeFlagValues, ProgressName};
 use crate::cli::{CommandFailure, GlobalFlags, leave_root_owning};
-use crate::confinement::{Confinement, tell_unheld};
-use crate::diagnostics::tell;
+use crate::confinement::{Confinement, warn_unconfined};
+use crate::diagnostics::log_line;
 use crate::privileges::{FILES, REPLACE_FILES};
 use crate::scan::session::{ObserverDecision, ScanObserver, ScanSession};
 use crate::scan::targets::{SkippedReserved, TargetCounts};
@@ -73,7 +73,7 @@ impl ScanTerminal {
     }
 
     fn say(&self, message: impl Display) {
-        self.bar.suspend(|| tell(message));
+        self.bar.suspend(|| log_line(message));
     }
 }
 
@@ -95,7 +95,7 @@ fn needed(request: &ModeFlagValues<'_>) -> CapabilitySet {
 fn confinement(request: &ModeFlagValues<'_>) -> Option<Confinement> {
     let common = request.common;
     if common.no_sandbox {
-        tell_unheld("an answer");
+        warn_unconfined("an answer");
     }
     let written = [common.output.as_deref(), common.resume.as_deref()].into_iter().flatten();
     let all = written.map(Path::to_owned).chain(common.inventory.writes());
@@ -126,12 +126,12 @@ impl ScanObserver for ScanTerminal {
     fn knows_targets(&mut self) {
         if let Some(confinement) = &self.confinement {
             leave_root_owning(self.needed, self.made.iter().map(PathBuf::as_path));
-            confinement.apply_or_tell(self.quiet);
+            confinement.apply_or_warn(self.quiet);
         }
     }
 
     /// The first signal stops new targets, the second abandons those under way.
-    fn look_up(&mut self, counts: &TargetCounts) -> ObserverDecision {
+    fn poll_decision(&mut self, counts: &TargetCounts) -> ObserverDecision {
         self.bar.set_position(counts.finished());
         if !self.bar.is_hidden() {
             self.bar.set_message(format!("open {}  matched {}", counts.open, counts.matched));
@@ -139,7 +139,7 @@ impl ScanObserver for ScanTerminal {
         if let Some(told) = self.lines.as_mut().filter(|told| told.elapsed() >= SECOND) {
             *told = Instant::now();
             let TargetCounts { open, matched, .. } = counts;
-            tell(format_args!(
+            log_line(format_args!(
                 "progress: {}/{}, open {open}, matched {matched}",
                 counts.finished(),
                 self.total
@@ -156,7 +156,7 @@ impl ScanObserver for ScanTerminal {
         }
     }
 
-    fn blame(&mut self, fault: &dyn Display) {
+    fn report_error(&mut self, fault: &dyn Display) {
         self.say(format_args!("bannerwall: {fault}"));
     }
 

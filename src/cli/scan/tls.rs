@@ -8,7 +8,7 @@ use clap::Args;
 use rustls::pki_types::DnsName;
 
 use crate::cli::{CommandFailure, GlobalFlags};
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::scan::tls::{TlsOptions, TlsTargets, TrustedAuthorities};
 use crate::terms::GreetingProtocol;
 
@@ -42,7 +42,7 @@ impl TlsArgs {
             None => TrustedAuthorities::of_system(),
         };
         if authorities.is_empty() && !global.quiet {
-            tell(
+            log_line(
                 "bannerwall: this system has no certificate authorities, so no certificate is reported as valid (pass --ca)",
             );
         }

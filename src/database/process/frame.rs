@@ -86,7 +86,7 @@ impl From<DatabaseError> for HelperFault {
             other => Self::Server(ServerError {
                 words: other.to_string(),
                 code: None,
-                is_away: other.is_of_absence(),
+                is_away: other.is_unavailable(),
             }),
         }
     }

@@ -23,7 +23,7 @@ use crate::database::cell::SqlValue;
 use crate::database::connection::{DirectConnection, QueryCanceller};
 use crate::database::tls::PostgresTls;
 use crate::database::url;
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::helper;
 use crate::privileges::give_up_everything;
 
@@ -59,14 +59,14 @@ pub(crate) fn serve() -> io::Result<()> {
     let how = url::connect_settings(&setup.url, password).map_err(io::Error::other)?;
     give_up_everything(setup.user)?;
     setrlimit(Resource::Data, Rlimit { current: Some(MEMORY), maximum: Some(MEMORY) })?;
-    confinement().forking().apply_or_tell(true);
+    confinement().forking().apply_or_warn(true);
     if !become_starter()? {
         return Ok(());
     }
     let stream = start_connections(&control)?;
     // Only the starter reads requests.
     drop(control);
-    stream.map_or(Ok(()), |stream| speak(&stream, &how))
+    stream.map_or(Ok(()), |stream| serve_connection(&stream, &how))
 }
 
 fn confinement() -> Confinement {
@@ -88,7 +88,7 @@ fn become_starter() -> io::Result<bool> {
         if end.is_clean() {
             return Ok(false);
         }
-        tell(format_args!(
+        log_line(format_args!(
             "bannerwall: the process that starts connections to the server has ended: {end}; it is started again"
         ));
         std::thread::sleep(AGAIN);
@@ -170,10 +170,10 @@ fn receive(control: &OwnedFd, word: &mut [u8]) -> io::Result<Option<(usize, Vec<
 }
 
 /// Speaks to the server until the stream ends.
-fn speak(stream: &UnixStream, (config, tls): &(Config, PostgresTls)) -> io::Result<()> {
+fn serve_connection(stream: &UnixStream, (config, tls): &(Config, PostgresTls)) -> io::Result<()> {
     // Stdin is the starter's channel of requests, which this process must not hold.
     rustix::stdio::dup2_stdin(stream)?;
-    confinement().apply_or_tell(true);
+    confinement().apply_or_warn(true);
     let watch = RequesterWatch::default();
     watch.clone().start(stream.try_clone()?)?;
     let mut out = BufWriter::new(stream);

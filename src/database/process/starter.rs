@@ -21,7 +21,7 @@ use super::setup::{ConnectionSettings, SUBCOMMAND};
 use crate::database::connection::PATIENCE;
 use crate::database::error::{DatabaseError, Result};
 use crate::database::work::ServerWork;
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::helper;
 
 /// Extra time for the process after the server's time limit.
@@ -162,7 +162,7 @@ impl ProcessConnection {
                 // As it ends where a question is interrupted.
                 if !end.as_ref().is_some_and(ProcessEnd::is_clean) {
                     let end = end.as_ref().map_or_else(|| error.to_string(), ToString::to_string);
-                    tell(format_args!(
+                    log_line(format_args!(
                         "bannerwall: {}: the process that speaks to the server has ended: {end}; the next connection starts \
                          another one",
                         self.server

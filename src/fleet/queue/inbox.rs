@@ -274,9 +274,9 @@ impl FleetDatabase {
     /// # Errors
     /// One is not known, or something of it waits to be merged.
     pub fn forget_sensors(&self, names: &[String]) -> Result<Vec<usize>, FleetError> {
-        let outcome = self.beside.together(|link| {
+        let outcome = self.beside.in_transaction(|link| {
             for name in names {
-                if let Some(error) = in_the_way(link, name)? {
+                if let Some(error) = forget_obstacle(link, name)? {
                     return Ok(Err(error));
                 }
             }
@@ -295,7 +295,7 @@ impl FleetDatabase {
 }
 
 /// Why a sensor is not to be forgotten; nobody merges anything of it up to the end of the transaction.
-fn in_the_way(link: &DatabaseConnection, name: &str) -> Result<Option<FleetError>, DatabaseError> {
+fn forget_obstacle(link: &DatabaseConnection, name: &str) -> Result<Option<FleetError>, DatabaseError> {
     link.one("SELECT FROM fleet_sensors WHERE sensor = ?1 FOR UPDATE", values![name], |_| Ok(()))?;
     let query = "SELECT count(*) FILTER (WHERE refused IS NULL), count(*) > 0
              OR EXISTS (SELECT FROM fleet_sensors WHERE sensor = ?1)

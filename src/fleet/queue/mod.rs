@@ -55,7 +55,7 @@ impl FleetDatabase {
     /// See [`FleetError`].
     pub fn make(place: &DatabaseLocation) -> Result<Self, FleetError> {
         let queue = Self { beside: PostgresClient::make(place)? };
-        queue.climb().map_err(|error| queue.fault(error))?;
+        queue.upgrade().map_err(|error| queue.fault(error))?;
         queue.checked()
     }
 
@@ -68,7 +68,7 @@ impl FleetDatabase {
         let queue = Self { beside: PostgresClient::open(place)? };
         let found = queue.version()?;
         if (1..VERSION).contains(&found) {
-            queue.climb().map_err(|error| FleetError::Older(found, queue.beside.fault(error)))?;
+            queue.upgrade().map_err(|error| FleetError::Older(found, queue.beside.fault(error)))?;
         }
         queue.checked()
     }
@@ -80,9 +80,9 @@ impl FleetDatabase {
     /// See [`FleetError`].
     pub fn init(place: &DatabaseLocation, members: &[FleetRole]) -> Result<Vec<String>, FleetError> {
         // Checked before anything is made, so that a refused request changes nothing.
-        let told = init::look(&PostgresClient::open(place)?, members)?;
+        let told = init::plan_roles(&PostgresClient::open(place)?, members)?;
         let queue = Self::make(place)?;
-        init::make(&queue.beside, members).map_err(|error| queue.fault(error))?;
+        init::create_roles(&queue.beside, members).map_err(|error| queue.fault(error))?;
         Ok(told)
     }
 
@@ -95,11 +95,11 @@ impl FleetDatabase {
     }
 
     /// Upgrades the tables, and grants the new rights to existing groups.
-    fn climb(&self) -> Result<(), DatabaseError> {
+    fn upgrade(&self) -> Result<(), DatabaseError> {
         if version(self.beside.link())? >= VERSION {
             return Ok(());
         }
-        self.beside.together(|link| {
+        self.beside.in_transaction(|link| {
             link.wait_for_turn()?;
             // Another process may have been quicker.
             let found = usize::try_from(version(link)?).unwrap_or_default();
@@ -117,7 +117,7 @@ impl FleetDatabase {
     /// # Errors
     ///
     /// The server is away.
-    pub(super) fn revive(&mut self) -> Result<(), DatabaseError> {
+    pub(super) fn reconnect(&mut self) -> Result<(), DatabaseError> {
         self.beside.revive()
     }
 

@@ -53,7 +53,7 @@ impl FleetDatabase {
     /// # Errors
     /// There is none of that number, or it is over.
     pub fn cancel(&self, scan: i64) -> Result<(), FleetError> {
-        let outcome = self.beside.together(|link| {
+        let outcome = self.beside.in_transaction(|link| {
             let ended = "UPDATE fleet_scans SET state = 'cancelled', ended = fleet_now() WHERE id = ?1 AND state = 'open'";
             if link.execute(ended, values![scan])? == 0 {
                 return Ok(false);
@@ -75,7 +75,7 @@ impl FleetDatabase {
         if self.status(scan)?.state == "cancelled" {
             return Err(FleetError::Over(scan, "was cancelled: submit it anew"));
         }
-        let again = self.beside.together(|link| {
+        let again = self.beside.in_transaction(|link| {
             let shards =
                 "UPDATE fleet_shards SET state = 'ready', attempts = 0 WHERE scan = ?1 AND state = 'parked'";
             let shards = link.execute(shards, values![scan])?;
@@ -101,7 +101,7 @@ impl FleetDatabase {
             }
         }
         let query = "DELETE FROM fleet_scans WHERE id = ?1 AND state <> 'open'";
-        let forgotten = self.beside.together(|link| {
+        let forgotten = self.beside.in_transaction(|link| {
             scans.iter().try_for_each(|scan| link.execute(query, values![*scan]).map(|_| ()))
         });
         forgotten.map_err(|error| self.fault(error))

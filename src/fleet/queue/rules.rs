@@ -151,7 +151,7 @@ impl FleetDatabase {
     ///
     /// # Errors
     /// What the database says.
-    pub fn taken(&self) -> Result<Vec<SensorRulesState>, FleetError> {
+    pub fn sensor_states(&self) -> Result<Vec<SensorRulesState>, FleetError> {
         let offers = self.all(OFFERS, values![0_i64, OFFERED, SIGNATURE], RulesOffer::read)?;
         let query = "SELECT coalesce(s.sensor, t.sensor), t.serial, t.since, t.refused, t.reason, t.refused_at, t.seen
              FROM fleet_sensors s FULL JOIN fleet_rules_taken t ON t.sensor = s.sensor ORDER BY 1";
@@ -211,7 +211,7 @@ impl RulesOffer {
 
     /// True if a sensor is among those that take it.
     pub(in crate::fleet) fn is_meant_for(&self, sensor: &str) -> bool {
-        crate::fleet::rules::is_among(sensor, self.serial, self.percent)
+        crate::fleet::rules::is_in_rollout(sensor, self.serial, self.percent)
     }
 }
 
@@ -264,7 +264,7 @@ impl RulesClient {
     ///
     /// # Errors
     /// What the database says.
-    pub(in crate::fleet) fn tell(
+    pub(in crate::fleet) fn report_state(
         &self,
         serial: Option<i64>,
         refused: Option<&(i64, String)>,

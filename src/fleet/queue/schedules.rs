@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::FleetDatabase;
 use super::orders::ScanEntry;
 use crate::database::{DatabaseError, QueryRow, SqlParameter, values};
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::fleet::{CronSchedule, FleetError, ScanSubmission};
 use crate::inventory::InventoryTime;
 
@@ -138,10 +138,10 @@ impl FleetDatabase {
         // None where another worker was quicker.
         let Some(scan) = begun.flatten() else { return Ok(()) };
         if scan > 0 {
-            tell(format_args!("bannerwall: scan #{scan} begins, as schedule #{id} says"));
+            log_line(format_args!("bannerwall: scan #{scan} begins, as schedule #{id} says"));
         }
         if let Some(why) = why {
-            tell(format_args!("bannerwall: schedule #{id} was due and missed, {missed} times: {why}"));
+            log_line(format_args!("bannerwall: schedule #{id} was due and missed, {missed} times: {why}"));
         }
         Ok(())
     }

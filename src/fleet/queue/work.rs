@@ -92,7 +92,7 @@ impl ScanResultRows {
 
 impl FleetDatabase {
     /// Tells that a worker of this name is there, for the length of a lease; its number.
-    pub(in crate::fleet) fn join(&self, name: &str, lease: Duration) -> Result<i64, DatabaseError> {
+    pub(in crate::fleet) fn register(&self, name: &str, lease: Duration) -> Result<i64, DatabaseError> {
         let forget = "DELETE FROM fleet_workers WHERE expires < fleet_now() - ?1
              AND NOT EXISTS (SELECT FROM fleet_shards WHERE worker = fleet_workers.id AND state = 'leased')";
         self.beside.link().execute(forget, values![REMEMBERED])?;
@@ -212,8 +212,8 @@ impl FleetDatabase {
     }
 
     /// A worker goes, and leaves its shares to others.
-    pub(in crate::fleet) fn leave(&self, worker: i64) -> Result<(), DatabaseError> {
-        self.beside.together(|link| {
+    pub(in crate::fleet) fn unregister(&self, worker: i64) -> Result<(), DatabaseError> {
+        self.beside.in_transaction(|link| {
             link.execute("DELETE FROM fleet_shares WHERE worker = ?1", values![worker])?;
             // Whose shards could not be given back is looked for by others.
             let gone = "DELETE FROM fleet_workers WHERE id = ?1
@@ -223,7 +223,7 @@ impl FleetDatabase {
     }
 
     /// A worker works no more on a scan, and leaves its shares of that to others.
-    pub(in crate::fleet) fn turn_away(&self, worker: i64, scan: i64) -> Result<(), DatabaseError> {
+    pub(in crate::fleet) fn leave_scan(&self, worker: i64, scan: i64) -> Result<(), DatabaseError> {
         let query = "DELETE FROM fleet_shares WHERE worker = ?1 AND scan = ?2";
         self.beside.link().execute(query, values![worker, scan]).map(drop)
     }
@@ -243,7 +243,7 @@ impl ShardLease {
     }
 
     /// What was to be written was.
-    pub(in crate::fleet) fn step_on(&mut self) {
+    pub(in crate::fleet) fn advance_step(&mut self) {
         self.step += 1;
     }
 
@@ -287,7 +287,7 @@ pub(in crate::fleet) fn write(
     ];
     let written: Vec<u64> = link.all(query, &values, |row| Ok(unsigned(row.get(0)?)))?;
     if written.len() < leases.len() {
-        return why_not(link, scan, leases, &written, [keys, tokens, numbers(&|it| it.step + 1)]);
+        return write_failure(link, scan, leases, &written, [keys, tokens, numbers(&|it| it.step + 1)]);
     }
     if !rows.is_empty() {
         let query = "INSERT INTO fleet_results (scan, shard, position, address, port, state, matched, json, csv)
@@ -299,7 +299,7 @@ pub(in crate::fleet) fn write(
 }
 
 /// Why not all of a batch could be written: it was before, or shards are others'.
-fn why_not(
+fn write_failure(
     link: &DatabaseConnection,
     scan: i64,
     leases: &[&ShardLease],

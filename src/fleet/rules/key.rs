@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use minisign::{KeyPair, SecretKeyBox};
 use minisign_verify::{Error, PublicKey, Signature};
 
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::files;
 
 /// Octets of a file that holds a key or a signature, at most.
@@ -129,7 +129,7 @@ impl SecretKey {
             why: error.to_string(),
         };
         if files::is_open_to_others(path) {
-            tell(format_args!("bannerwall: {}: others may read this secret key", path.display()));
+            log_line(format_args!("bannerwall: {}: others may read this secret key", path.display()));
         }
         let key = match (held().into_unencrypted_secret_key(), password) {
             (Ok(key), _) => key,

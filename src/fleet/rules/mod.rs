@@ -24,7 +24,7 @@ pub use take::{ApplyRulesError, FleetRulesConfig, RulePollCounts, RulePoller};
 
 /// True if a sensor is among the so many in a hundred that take a version: with a higher share it still is,
 /// and for each version others come first.
-pub(super) fn is_among(sensor: &str, serial: i64, percent: i64) -> bool {
+pub(super) fn is_in_rollout(sensor: &str, serial: i64, percent: i64) -> bool {
     use sha2::{Digest as _, Sha256};
     let digest = Sha256::new().chain_update(serial.to_be_bytes()).chain_update(sensor).finalize();
     let first = digest.first_chunk::<8>().copied().unwrap_or_default();
@@ -35,15 +35,15 @@ pub(super) fn is_among(sensor: &str, serial: i64, percent: i64) -> bool {
 mod tests {
     use proptest::prelude::*;
 
-    use super::is_among;
+    use super::is_in_rollout;
 
     proptest! {
         #[test]
         fn a_higher_share_only_adds_sensors(sensor in ".{0,20}", serial in 1_i64.., percent in 0_i64..=100) {
-            prop_assert!(!is_among(&sensor, serial, 0));
-            prop_assert!(is_among(&sensor, serial, 100));
-            if is_among(&sensor, serial, percent) {
-                prop_assert!((percent..=100).all(|more| is_among(&sensor, serial, more)));
+            prop_assert!(!is_in_rollout(&sensor, serial, 0));
+            prop_assert!(is_in_rollout(&sensor, serial, 100));
+            if is_in_rollout(&sensor, serial, percent) {
+                prop_assert!((percent..=100).all(|more| is_in_rollout(&sensor, serial, more)));
             }
         }
     }
@@ -52,7 +52,7 @@ mod tests {
     fn a_share_of_sensors_is_about_as_large_as_it_says_and_not_always_the_same() {
         let among = |serial| {
             let names = (0..10_000).map(|number| format!("gw-{number}"));
-            names.filter(|name| is_among(name, serial, 10)).collect::<Vec<_>>()
+            names.filter(|name| is_in_rollout(name, serial, 10)).collect::<Vec<_>>()
         };
         let (first, second) = (among(1), among(2));
         assert!((850..1_150).contains(&first.len()) && (850..1_150).contains(&second.len()));

@@ -9,7 +9,7 @@ use super::key::PublicKeys;
 use super::pack::RulePack;
 use super::{PackError, kept};
 use crate::database::DatabaseLocation;
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::fleet::queue::{RulesClient, RulesOffer};
 use crate::inventory::StoreError;
 use crate::rules::{ProfileFilter, RuleSelection, RuleSet};
@@ -160,14 +160,14 @@ impl RulePoller {
     ///
     /// # Errors
     /// There is none.
-    pub fn first(&mut self) -> Result<FetchedRules, FetchRulesError> {
+    pub fn load_initial(&mut self) -> Result<FetchedRules, FetchRulesError> {
         self.noted = kept::number(&self.from.state).unwrap_or_else(|error| {
             let file = kept::number_file(&self.from.state);
-            tell(format_args!("bannerwall: {}: left alone: {error}", file.display()));
+            log_line(format_args!("bannerwall: {}: left alone: {error}", file.display()));
             None
         });
         self.floor = self.noted;
-        if let Some(taken) = self.kept() {
+        if let Some(taken) = self.read_stored() {
             self.version = Some(taken.version);
             return Ok(taken);
         }
@@ -217,19 +217,19 @@ impl RulePoller {
 
     /// Asks for newer versions, and takes the newest that is meant for this sensor and good; whether there is
     /// anybody who puts it in force.
-    pub fn look(&mut self, enforce: &mut ApplyRules<'_>) -> bool {
+    pub fn poll_and_apply(&mut self, enforce: &mut ApplyRules<'_>) -> bool {
         let before = self.version;
         let asked =
             RulesClient::open(&self.from.place).and_then(|shelf| Ok((self.ask(&shelf, enforce)?, shelf)));
         if let Some(version) = self.version.filter(|_| self.version != before) {
-            tell(format_args!("bannerwall: rules: version {version} is in force"));
+            log_line(format_args!("bannerwall: rules: version {version} is in force"));
         }
         self.keep();
         match asked {
             Ok((goes_on, shelf)) => {
                 self.counts.polls += 1;
-                if self.is_well(PollFaultKind::Server) {
-                    tell("bannerwall: rules: the database answers again");
+                if self.clear_fault(PollFaultKind::Server) {
+                    log_line("bannerwall: rules: the database answers again");
                 }
                 self.report(&shelf);
                 goes_on
@@ -237,14 +237,14 @@ impl RulePoller {
             Err(error) => {
                 self.counts.failures += 1;
                 let what = format_args!("{error}: the rules in force stay so, and it is asked again");
-                self.complain(PollFaultKind::Server, what);
+                self.report_fault_once(PollFaultKind::Server, what);
                 true
             }
         }
     }
 
     /// What the file holds, where it is good and not older than what was in force.
-    fn kept(&mut self) -> Option<FetchedRules> {
+    fn read_stored(&mut self) -> Option<FetchedRules> {
         let kept = kept::read(&self.from.state, &self.from.keys).and_then(|pack| {
             let Some(pack) = pack else { return Ok(None) };
             if let Some(newer) = self.floor.filter(|floor| *floor > pack.version) {
@@ -257,7 +257,7 @@ impl RulePoller {
         });
         kept.unwrap_or_else(|error| {
             let state = self.from.state.display();
-            tell(format_args!("bannerwall: --rules-state {state}: left alone: {error}"));
+            log_line(format_args!("bannerwall: --rules-state {state}: left alone: {error}"));
             None
         })
     }
@@ -324,7 +324,7 @@ impl RulePoller {
     fn refuse(&mut self, offer: &RulesOffer, reason: &str) {
         let stays =
             self.version.map_or_else(String::new, |version| format!("; version {version} stays in force"));
-        tell(format_args!("bannerwall: rules: version {} is refused{stays}: {reason}", offer.serial));
+        log_line(format_args!("bannerwall: rules: version {} is refused{stays}: {reason}", offer.serial));
         let reason = cut(reason, REASON).to_owned();
         self.counts.refusals += 1;
         self.refused.insert(offer.key(), (offer.signature.clone(), reason));
@@ -337,11 +337,11 @@ impl RulePoller {
         }
         match self.write() {
             Ok(()) => {
-                let _ = self.is_well(PollFaultKind::File);
+                let _ = self.clear_fault(PollFaultKind::File);
             }
             Err(error) => {
                 let state = self.from.state.display().to_string();
-                self.complain(
+                self.report_fault_once(
                     PollFaultKind::File,
                     format_args!("--rules-state {state}: the rules in force are not kept: {error}"),
                 );
@@ -370,13 +370,13 @@ impl RulePoller {
         if self.told.as_ref().is_some_and(|told| is_told(told) && told.when.elapsed() < HEARD) {
             return;
         }
-        match shelf.tell(self.version, refused.as_ref()) {
+        match shelf.report_state(self.version, refused.as_ref()) {
             Ok(()) => {
                 self.told = Some(ReportedRules { version: self.version, refused, when: Instant::now() });
-                let _ = self.is_well(PollFaultKind::Telling);
+                let _ = self.clear_fault(PollFaultKind::Telling);
             }
             Err(error) => {
-                self.complain(
+                self.report_fault_once(
                     PollFaultKind::Telling,
                     format_args!("the version in force is not told: {error}"),
                 );
@@ -385,13 +385,13 @@ impl RulePoller {
     }
 
     /// True if something is well that was not.
-    fn is_well(&mut self, about: PollFaultKind) -> bool {
+    fn clear_fault(&mut self, about: PollFaultKind) -> bool {
         std::mem::take(&mut self.complaints[about as usize])
     }
 
-    fn complain(&mut self, about: PollFaultKind, what: std::fmt::Arguments<'_>) {
+    fn report_fault_once(&mut self, about: PollFaultKind, what: std::fmt::Arguments<'_>) {
         if !std::mem::replace(&mut self.complaints[about as usize], true) {
-            tell(format_args!("bannerwall: rules: {what}"));
+            log_line(format_args!("bannerwall: rules: {what}"));
         }
     }
 }

@@ -16,7 +16,7 @@ use super::merge::BackgroundMerge;
 use super::queue::{FleetDatabase, HeartbeatReply};
 use super::{FleetError, PAUSE, ScanOrder};
 use crate::database::{DatabaseError, DatabaseLocation, OutageTracker};
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::inventory::StoreError;
 use crate::output::eve::EveOptions;
 use crate::scan::session::ScanOptions;
@@ -100,7 +100,7 @@ pub fn run(
 ) -> Result<WorkerSummary, FleetError> {
     let queue = FleetDatabase::open(&config.place)?;
     let _merging = BackgroundMerge::start(&config.place, None).map_err(StoreError::Create)?;
-    let id = queue.join(&config.name, config.lease)?;
+    let id = queue.register(&config.name, config.lease)?;
     let mut worker = ScanWorker {
         config,
         stop,
@@ -115,7 +115,7 @@ pub fn run(
     let outcome = worker.work(read);
     let id = worker.id;
     // If the server cannot be told, the lease expires.
-    let _ = worker.queue.revive().and_then(|()| worker.queue.leave(id));
+    let _ = worker.queue.reconnect().and_then(|()| worker.queue.unregister(id));
     outcome.map(|()| worker.ended)
 }
 
@@ -144,7 +144,7 @@ impl ScanWorker<'_> {
             }
             self.resting.retain(|(_, until)| Instant::now() < *until);
             let resting: Vec<i64> = self.resting.iter().map(|(scan, _)| *scan).collect();
-            match self.ask(|queue| queue.next_scan(&resting)) {
+            match self.query_server(|queue| queue.next_scan(&resting)) {
                 Some(Some(scan)) => {
                     self.work_on(scan, read)?;
                     if self.config.until == ExitCondition::Once {
@@ -163,7 +163,7 @@ impl ScanWorker<'_> {
         match self.config.until {
             ExitCondition::Told => false,
             ExitCondition::Once => true,
-            ExitCondition::Empty => self.ask(|queue| queue.has_open()) == Some(false),
+            ExitCondition::Empty => self.query_server(|queue| queue.has_open()) == Some(false),
         }
     }
 
@@ -180,14 +180,14 @@ impl ScanWorker<'_> {
                 None
             }
             Err(session::ScanStopReason::Scan(error)) => {
-                tell(format_args!("bannerwall: scan #{scan}: {error}"));
+                log_line(format_args!("bannerwall: scan #{scan}: {error}"));
                 self.rest(scan);
                 Some(error)
             }
         };
-        let returned = self.ask_until_told(|queue| {
+        let returned = self.query_until_stopped(|queue| {
             let count = queue.give_back(id, scan, error.as_deref())?;
-            queue.turn_away(id, scan)?;
+            queue.leave_scan(id, scan)?;
             queue.close(scan).map(|()| count)
         });
         if returned == Some(0) && before.targets == self.ended.targets && error.is_none() {
@@ -214,37 +214,40 @@ impl ScanWorker<'_> {
     /// Reports to the server, and returns its answer.
     fn beat(&mut self, scan: Option<i64>) -> Option<HeartbeatReply> {
         let (id, lease) = (self.id, self.config.lease);
-        let told = self.ask(|queue| queue.beat(id, lease, scan))?;
+        let told = self.query_server(|queue| queue.beat(id, lease, scan))?;
         self.beaten = Some(Instant::now());
         match told {
             Some(beat) => {
-                self.ask(|queue| queue.begin_due(beat.now));
+                self.query_server(|queue| queue.begin_due(beat.now));
                 Some(beat)
             }
             None => {
                 // The server has forgotten a worker that did not report for so long.
                 let name = self.config.name.clone();
-                self.id = self.ask(|queue| queue.join(&name, lease))?;
+                self.id = self.query_server(|queue| queue.register(&name, lease))?;
                 None
             }
         }
     }
 
     /// Asks the server; returns none if it is away, which is reported once.
-    fn ask<T>(&mut self, mut work: impl FnMut(&mut FleetDatabase) -> Result<T, DatabaseError>) -> Option<T> {
+    fn query_server<T>(
+        &mut self,
+        mut work: impl FnMut(&mut FleetDatabase) -> Result<T, DatabaseError>,
+    ) -> Option<T> {
         if Instant::now() < self.next_try {
             return None;
         }
-        match self.queue.revive().and_then(|()| work(&mut self.queue)) {
+        match self.queue.reconnect().and_then(|()| work(&mut self.queue)) {
             Ok(told) => {
-                if self.absence.is_over() {
-                    tell("bannerwall: the database is there again");
+                if self.absence.record_success() {
+                    log_line("bannerwall: the database is there again");
                 }
                 Some(told)
             }
             Err(error) => {
-                let pause = self.absence.goes_on(|| {
-                    tell(format_args!("bannerwall: the database: {error}; it is asked again and again"));
+                let pause = self.absence.record_failure(|| {
+                    log_line(format_args!("bannerwall: the database: {error}; it is asked again and again"));
                 });
                 self.next_try = Instant::now() + pause;
                 None
@@ -253,13 +256,13 @@ impl ScanWorker<'_> {
     }
 
     /// Asks the server until it answers. After a request to stop, it tries no longer than a lease.
-    fn ask_until_told<T>(
+    fn query_until_stopped<T>(
         &mut self,
         mut work: impl FnMut(&mut FleetDatabase) -> Result<T, DatabaseError>,
     ) -> Option<T> {
         let begun = Instant::now();
         loop {
-            if let Some(told) = self.ask(&mut work) {
+            if let Some(told) = self.query_server(&mut work) {
                 return Some(told);
             }
             if self.stop.is_urgent() || (self.stop.is_asked() && begun.elapsed() > self.config.lease) {

@@ -10,7 +10,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 
 use super::report::{TargetEvents, TargetResult, WriterMessage};
 use crate::database::{OutageTracker, SqlParameter};
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::event::{Event, EventKind};
 use crate::fleet::queue::{BatchWriteOutcome, ScanResultRows, ShardLease, write};
 use crate::inventory::{BatchRecords, StoreError, TransactionalWriter};
@@ -107,7 +107,7 @@ impl ResultWriter {
         }
         self.write();
         if let Err(error) = self.keeper.end() {
-            tell(format_args!("bannerwall: the inventory does not know that the run is over: {error}"));
+            log_line(format_args!("bannerwall: the inventory does not know that the run is over: {error}"));
         }
     }
 
@@ -127,7 +127,7 @@ impl ResultWriter {
 
     /// Writes everything that waits, however long it takes, unless it is to be given up.
     fn write(&mut self) {
-        let mut sending = self.sending();
+        let mut sending = self.next_batch();
         while !sending.leases.is_empty() && !self.tally.give_up.load(Relaxed) {
             match self.attempt(&sending) {
                 Ok(BatchWriteOutcome::Now | BatchWriteOutcome::Before) => {
@@ -135,16 +135,16 @@ impl ResultWriter {
                     break;
                 }
                 Ok(BatchWriteOutcome::Lost(numbers)) => {
-                    self.lose(&numbers);
-                    sending = self.sending();
+                    self.drop_shards(&numbers);
+                    sending = self.next_batch();
                 }
-                Err(error) if TransactionalWriter::refuses(&error) => {
-                    tell(format_args!("bannerwall: the inventory does not take what was found: {error}"));
+                Err(error) if TransactionalWriter::is_data_error(&error) => {
+                    log_line(format_args!("bannerwall: the inventory does not take what was found: {error}"));
                     sending.findings = BatchRecords::default();
                 }
                 Err(error) => {
-                    let pause = self.absence.goes_on(|| {
-                        tell(format_args!("bannerwall: cannot write results: {error}; the scan waits"));
+                    let pause = self.absence.record_failure(|| {
+                        log_line(format_args!("bannerwall: cannot write results: {error}; the scan waits"));
                     });
                     std::thread::sleep(pause);
                 }
@@ -152,8 +152,8 @@ impl ResultWriter {
         }
         self.batch.clear();
         self.tally.waiting.fetch_sub(std::mem::take(&mut self.count), Relaxed);
-        if !self.tally.give_up.load(Relaxed) && self.absence.is_over() {
-            tell("bannerwall: results are written again");
+        if !self.tally.give_up.load(Relaxed) && self.absence.record_success() {
+            log_line("bannerwall: results are written again");
         }
     }
 
@@ -172,7 +172,7 @@ impl ResultWriter {
     }
 
     /// Returns what is to be written: the new results of each shard that still belongs to the worker.
-    fn sending(&mut self) -> ResultBatch {
+    fn next_batch(&mut self) -> ResultBatch {
         let (mut leases, mut findings) = (Vec::new(), BatchRecords::default());
         let mut rows = ScanResultRows::new(self.scan);
         for (number, answers) in &self.batch {
@@ -201,7 +201,7 @@ impl ResultWriter {
             let Some((known, _)) = self.leases.get_mut(&lease.number) else { continue };
             let more = lease.over.count() - known.over.count();
             self.tally.over.fetch_add(usize::try_from(more).unwrap_or_default(), Relaxed);
-            lease.step_on();
+            lease.advance_step();
             if lease.is_done() {
                 self.leases.remove(&lease.number);
                 self.tally.held.fetch_sub(1, Relaxed);
@@ -213,12 +213,12 @@ impl ResultWriter {
     }
 
     /// Drops shards that now belong to other workers, which probe their targets again.
-    fn lose(&mut self, numbers: &[u64]) {
+    fn drop_shards(&mut self, numbers: &[u64]) {
         for number in numbers {
             if let Some((_, is_lost)) = self.leases.remove(number) {
                 is_lost.store(true, Relaxed);
                 self.tally.held.fetch_sub(1, Relaxed);
-                tell(format_args!(
+                log_line(format_args!(
                     "bannerwall: scan #{}: shard {number} was handed on to others meanwhile; they find what was not written",
                     self.scan
                 ));

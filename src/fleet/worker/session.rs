@@ -50,7 +50,7 @@ pub(super) fn run(
     scan: i64,
     read: &OrderTranslator<'_>,
 ) -> Result<(), ScanStopReason> {
-    let told = worker.ask_until_told(|queue| {
+    let told = worker.query_until_stopped(|queue| {
         let order = queue.order(scan)?;
         queue.limits(scan).map(|limits| (order, limits))
     });
@@ -107,7 +107,7 @@ pub(super) fn run(
 /// shows in the status.
 fn fail(worker: &mut ScanWorker<'_>, scan: i64, error: String) -> Result<(), ScanStopReason> {
     let id = worker.id;
-    worker.ask_until_told(|queue| queue.take(id, scan, 1));
+    worker.query_until_stopped(|queue| queue.take(id, scan, 1));
     Err(ScanStopReason::Scan(error))
 }
 
@@ -252,7 +252,9 @@ impl ScanLeader<'_, '_> {
         self.adjust(now);
         for (allowance, used) in self.total.iter_mut().chain(&mut self.networks).zip(used) {
             let (asked, number) = (Instant::now(), allowance.number);
-            if let Some(share) = self.worker.ask(|queue| queue.share((scan, number), id, used, lease)) {
+            if let Some(share) =
+                self.worker.query_server(|queue| queue.share((scan, number), id, used, lease))
+            {
                 allowance.take(share, asked, lease);
             }
         }
@@ -293,7 +295,7 @@ impl ScanLeader<'_, '_> {
             return;
         }
         let (id, scan) = (self.worker.id, self.scan);
-        let Some(leases) = self.worker.ask(|queue| queue.take(id, scan, most)) else { return };
+        let Some(leases) = self.worker.query_server(|queue| queue.take(id, scan, most)) else { return };
         if leases.is_empty() {
             self.looked = Some(Instant::now());
             if is_empty {

@@ -76,8 +76,11 @@ impl TargetSupply {
         networks: &[IpNet],
         waiting: Arc<AtomicUsize>,
     ) -> Self {
-        let network =
-            |network: &IpNet| LimitedNetwork { network: *network, bucket: nothing(), aside: VecDeque::new() };
+        let network = |network: &IpNet| LimitedNetwork {
+            network: *network,
+            bucket: empty_bucket(),
+            aside: VecDeque::new(),
+        };
         Self {
             permutation: Permutation::new(set.len(), seed),
             set,
@@ -221,7 +224,7 @@ impl TargetSupply {
 }
 
 /// Returns a bucket that admits nothing yet.
-fn nothing() -> TokenBucket {
+fn empty_bucket() -> TokenBucket {
     let mut bucket = TokenBucket::new(ScanRate::Max, 1);
     bucket.adjust(0, Instant::now());
     bucket

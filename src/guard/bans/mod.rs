@@ -20,7 +20,7 @@ use self::exempt::{BanExemption, BanExemptions};
 use self::registry::{BanAddResult, BanRegistry, RegisteredBan};
 use super::requests::ReplySender;
 use super::sinks::EventDistributor;
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::engine::BanRequest;
 use crate::event::{self, BanFacts, Event, EventKind, EventSink as _};
 use crate::hook::ProgramRunner;
@@ -203,7 +203,7 @@ impl BanKeeperState {
         if let ProgramRunner::Here = self.programs
             && let Err(error) = descriptors::keep_own()
         {
-            tell(format_args!("bannerwall: nft cannot be run when no descriptors are left: {error}"));
+            log_line(format_args!("bannerwall: nft cannot be run when no descriptors are left: {error}"));
         }
         if let Err(error) = self.agree_with_kernel() {
             // If no rule bans, the program is not needed.
@@ -401,7 +401,7 @@ impl BanKeeperState {
             }
             None => return Ok(()),
         };
-        self.note_dropped(table.dropped);
+        self.count_dropped(table.dropped);
         for ban in self.registry.agree_with(table.elements, now) {
             let why = if ban.until <= now + Duration::from_secs(1) { "expired" } else { "removed" };
             self.end(&ban, why);
@@ -418,7 +418,7 @@ impl BanKeeperState {
         }
         self.due = (self.registry.len() > 0).then(|| now + INSPECTION);
         match bans::read(&self.programs, false) {
-            Ok(Some(table)) => self.note_dropped(table.dropped),
+            Ok(Some(table)) => self.count_dropped(table.dropped),
             Ok(None) if self.registry.len() > 0 => self.restore(now),
             Ok(None) => {}
             Err(error) => self.report_failure(&error),
@@ -429,7 +429,7 @@ impl BanKeeperState {
         let add = self.registry.iter().map(|ban| ban.element(now)).collect();
         self.dropped = None;
         match bans::change(&self.programs, &BanCall::Change { remove: Vec::new(), add }) {
-            Ok(()) => tell(format_args!(
+            Ok(()) => log_line(format_args!(
                 "bannerwall: something removed the table of bans: {} bans are put back",
                 self.registry.len()
             )),
@@ -437,7 +437,7 @@ impl BanKeeperState {
         }
     }
 
-    fn note_dropped(&mut self, dropped: u64) {
+    fn count_dropped(&mut self, dropped: u64) {
         let before = self.dropped.replace(dropped).unwrap_or(dropped);
         self.metrics.banned_packets.inc_by(dropped.saturating_sub(before));
     }
@@ -446,7 +446,7 @@ impl BanKeeperState {
     fn report_failure(&mut self, error: &impl ToString) {
         let why = error.to_string();
         if self.failure.as_ref() != Some(&why) {
-            tell(format_args!("bannerwall: clients are not banned: {why}"));
+            log_line(format_args!("bannerwall: clients are not banned: {why}"));
             self.failure = Some(why);
         }
     }

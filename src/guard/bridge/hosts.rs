@@ -39,7 +39,7 @@ impl BridgeHosts {
     }
 
     /// Stores the Ethernet address that a packet came from, with the known tag of the host.
-    pub(super) fn note(&mut self, port: u32, address: IpAddr, ethernet: [u8; 6]) {
+    pub(super) fn learn_address(&mut self, port: u32, address: IpAddr, ethernet: [u8; 6]) {
         let known = self.get(port, address);
         if known.is_none_or(|known| known.address != ethernet) {
             let tag = known.and_then(|known| known.tag);
@@ -72,12 +72,12 @@ mod tests {
     fn a_queued_packet_moves_a_host_and_leaves_it_its_tag() {
         let (mut hosts, server) = (BridgeHosts::default(), IpAddr::from([192, 0, 2, 1]));
         hosts.learn(1, server, BridgeHost { address: [1; 6], tag: Some(TAG), witnessed: true });
-        hosts.note(1, server, [2; 6]);
+        hosts.learn_address(1, server, [2; 6]);
         assert_eq!(
             hosts.get(1, server),
             Some(BridgeHost { address: [2; 6], tag: Some(TAG), witnessed: true })
         );
-        hosts.note(2, server, [3; 6]);
+        hosts.learn_address(2, server, [3; 6]);
         assert_eq!(hosts.get(2, server), Some(BridgeHost { address: [3; 6], tag: None, witnessed: false }));
         assert_eq!(hosts.get(1, server).map(|host| host.address), Some([2; 6]), "another port, another host");
     }
@@ -86,9 +86,9 @@ mod tests {
     fn a_flood_of_senders_takes_no_more_room_than_there_is() {
         let mut hosts = BridgeHosts::default();
         let kept = IpAddr::from([192, 0, 2, 1]);
-        hosts.note(1, kept, [1; 6]);
+        hosts.learn_address(1, kept, [1; 6]);
         for number in 0..300_000_u32 {
-            hosts.note(1, Ipv4Addr::from_bits(0x0a00_0000 + number).into(), [2; 6]);
+            hosts.learn_address(1, Ipv4Addr::from_bits(0x0a00_0000 + number).into(), [2; 6]);
             assert!(hosts.young.len() <= GENERATION && hosts.old.len() <= GENERATION);
             if number % 10_000 == 0 {
                 assert!(hosts.get(1, kept).is_some(), "one that is spoken to stays");

@@ -20,7 +20,7 @@ use bannerwall_ffi::frames::FrameSocket;
 
 use self::hosts::{BridgeHost, BridgeHosts};
 use super::source::QueuedPacket;
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 
 /// Maximum number of watched ports. Resets for hosts behind other ports rely on the queue's information.
 const PORT_LIMIT: usize = 256;
@@ -96,12 +96,12 @@ impl BridgeTracker {
     }
 
     /// Stores the Ethernet address that a queued packet came from.
-    pub(super) fn note(&self, queued: &QueuedPacket<'_>) {
+    pub(super) fn learn_address(&self, queued: &QueuedPacket<'_>) {
         let (Some(crossing), Some(address)) = (BridgePortPair::of(queued), queued.hardware_address) else {
             return;
         };
         if let Some(sender) = frame::sender(queued.payload) {
-            self.state().hosts.note(crossing.input, sender, address);
+            self.state().hosts.learn_address(crossing.input, sender, address);
         }
     }
 
@@ -149,7 +149,7 @@ impl BridgeState {
             // An error means that the port is down or gone, which the next list shows.
             let Ok(Some(seen)) = socket.receive(&mut buffer) else { return };
             if seen.tag.is_some() && self.tagged.insert(port) && !is_on("bridge-nf-filter-vlan-tagged") {
-                tell(
+                log_line(
                     "bannerwall: frames with VLAN tags cross a bridge and pass by iptables, unseen; \
                      sysctl net.bridge.bridge-nf-filter-vlan-tagged=1 shows them to the hook",
                 );
@@ -184,7 +184,7 @@ mod tests {
     fn a_frame_without_tag_is_not_guessed_where_there_may_be_more_to_it() {
         let (old, new) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2]));
         let mut state = BridgeState::default();
-        state.hosts.note(1, old, [1; 6]);
+        state.hosts.learn_address(1, old, [1; 6]);
         state.hosts.learn(1, new, BridgeHost { address: [2; 6], tag: None, witnessed: true });
         assert!(state.host((1, old)).is_ok() && state.host((1, new)).is_ok());
         assert!(state.host((2, new)).is_err(), "another port");

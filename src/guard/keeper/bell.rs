@@ -9,7 +9,7 @@ use crossbeam_channel::Sender;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::HookKeeperMessage;
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::hook::{RuleChangeSocket, WakeReason};
 
 /// The thread that receives notifications. It ends when this value is dropped.
@@ -24,7 +24,7 @@ impl RuleChangeWatcher {
     /// # Errors
     ///
     /// As [`RuleChangeSocket::open`], or the system has no free thread.
-    pub(super) fn hang(orders: Sender<HookKeeperMessage>) -> io::Result<Self> {
+    pub(super) fn spawn(orders: Sender<HookKeeperMessage>) -> io::Result<Self> {
         let mut notices = RuleChangeSocket::open()?;
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let woken = Arc::clone(&stop);
@@ -38,7 +38,7 @@ impl RuleChangeWatcher {
                     }
                     Ok(WakeReason::Woken) => return,
                     Err(error) => {
-                        tell(format_args!("bannerwall: changes of the rules are noticed late: {error}"));
+                        log_line(format_args!("bannerwall: changes of the rules are noticed late: {error}"));
                         return;
                     }
                 }

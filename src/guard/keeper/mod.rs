@@ -24,7 +24,7 @@ use super::config::GuardConfig;
 use super::ledger::RunEnd;
 use super::loss::{AccountState, UninspectedCount, WorkerTotals};
 use crate::bypass::{Bypass, BypassError, neighbours};
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::hook::{
     self, FamilyHookState, HookCheckResult, HookConfig, HookError, HookMonitor, HookUpResult, InstalledHook,
     IpFamily, IptablesScope, ProgramRunner,
@@ -95,7 +95,7 @@ impl HookKeeper {
     ) -> io::Result<Self> {
         let (sender, orders) = unbounded();
         // Without notifications (no CAP_NET_ADMIN, no nf_tables) there is still the check each second.
-        let bell = RuleChangeWatcher::hang(sender.clone()).ok();
+        let bell = RuleChangeWatcher::spawn(sender.clone()).ok();
         let scope = IptablesScope { variant: config.variant, families: config.families.clone(), programs };
         let keeping = HookKeeperState {
             bypass,
@@ -126,7 +126,7 @@ impl HookKeeper {
     /// # Errors
     ///
     /// As [`hook::up`], or another guard uses the hook.
-    pub(super) fn raise(&self, insists: bool) -> Result<(), GuardError> {
+    pub(super) fn set_up(&self, insists: bool) -> Result<(), GuardError> {
         let (sender, answer) = bounded(1);
         self.order(HookKeeperMessage::Raise(sender, insists));
         // The thread ends early only by a panic, which is already on stderr.
@@ -224,7 +224,9 @@ impl HookKeeperState {
         if let ProgramRunner::Here = self.scope.programs
             && let Err(error) = descriptors::keep_own()
         {
-            tell(format_args!("bannerwall: iptables cannot be run when no descriptors are left: {error}"));
+            log_line(format_args!(
+                "bannerwall: iptables cannot be run when no descriptors are left: {error}"
+            ));
         }
         loop {
             let order = match self.due {
@@ -256,15 +258,15 @@ impl HookKeeperState {
                 // After a timeout the receiver is gone.
                 Ok(HookKeeperMessage::Leave(answer)) => {
                     self.due = None;
-                    drop(answer.send(self.loss.leave(&self.lookout.look(), &self.seeing)));
+                    drop(answer.send(self.loss.leave(&self.lookout.check(), &self.seeing)));
                 }
                 Err(RecvTimeoutError::Timeout) if self.due.is_none_or(|due| Instant::now() < due) => {
                     self.recorded = Instant::now();
                     self.loss.record(&self.seeing);
-                    self.reporter.owns(&self.queues);
+                    self.reporter.publish_queue_owner(&self.queues);
                 }
-                Err(RecvTimeoutError::Timeout) if self.is_owed => self.raise_at_last(),
-                Err(RecvTimeoutError::Timeout) => self.look(),
+                Err(RecvTimeoutError::Timeout) if self.is_owed => self.retry_set_up(),
+                Err(RecvTimeoutError::Timeout) => self.check(),
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }
@@ -272,20 +274,20 @@ impl HookKeeperState {
 
     fn raise(&mut self) -> Result<(), GuardError> {
         if let Some(hook) = &self.hook {
-            leave_others_hook(hook, &self.scope)?;
+            check_other_guards(hook, &self.scope)?;
             hook::up(hook, self.scope.clone())?;
         }
-        self.look();
+        self.check();
         Ok(())
     }
 
     /// Sets up the hook that could not be set up at first, even if a hook removed later is not restored.
-    fn raise_at_last(&mut self) {
+    fn retry_set_up(&mut self) {
         match self.raise() {
             Ok(()) => self.is_owed = false,
             Err(error) => {
-                self.reporter.cannot(&error);
-                self.look();
+                self.reporter.report_failure(&error);
+                self.check();
                 self.due = self.due.map(|due| due.min(Instant::now() + UNTOLD));
             }
         }
@@ -295,7 +297,7 @@ impl HookKeeperState {
         self.due = None;
         self.is_owed = false;
         // The counters of the rules disappear with the hook.
-        let look = self.lookout.look();
+        let look = self.lookout.check();
         self.loss.update(&look, &self.seeing);
         hook::down(self.scope.clone())?;
         self.is_down = true;
@@ -303,34 +305,34 @@ impl HookKeeperState {
     }
 
     fn close(mut self, end: RunEnd) {
-        let look = if self.is_down { HookCheckResult::default() } else { self.lookout.look() };
+        let look = if self.is_down { HookCheckResult::default() } else { self.lookout.check() };
         self.loss.close(&look, &self.seeing, end);
     }
 
     /// Checks the hook once, restores it if needed, and reports changes.
-    fn look(&mut self) {
-        let mut look = self.lookout.look();
+    fn check(&mut self) {
+        let mut look = self.lookout.check();
         self.looked = Instant::now();
         self.recorded = self.looked;
         self.loss.update(&look, &self.seeing);
-        self.reporter.owns(&self.queues);
-        self.reporter.found(&look);
+        self.reporter.publish_queue_owner(&self.queues);
+        self.reporter.report_changes(&look);
         let mut next = if look.has_legacy || !self.is_told { UNTOLD } else { PRECAUTION };
         if !look.is_sound() && look.unknown.is_none() && self.repairs && !led_to_a_listener(&look) {
             match self.backoff.wait(self.looked) {
                 None => {
-                    look = self.mend(look);
+                    look = self.restore(look);
                     next = REST;
                 }
                 Some(wait) => {
-                    self.reporter.waits(wait);
+                    self.reporter.report_backoff(wait);
                     next = wait;
                 }
             }
         }
-        self.reporter.stands(&look);
+        self.reporter.publish_state(&look);
         if look.families.is_empty() && look.unknown.is_none() {
-            self.reporter.has_no_hook(&self.scope.families, (self.seeing)().received > 0);
+            self.reporter.publish_missing_hook(&self.scope.families, (self.seeing)().received > 0);
         }
         self.watch_bypass();
         self.due = Some(self.looked + next);
@@ -339,7 +341,7 @@ impl HookKeeperState {
     /// Ends the bypass if it would skip rules that other programs have set up since the start.
     fn watch_bypass(&mut self) {
         let Some(bypass) = &self.bypass else { return };
-        let why = match neighbours::look(&self.scope.programs, bypass.interfaces()) {
+        let why = match neighbours::find_third_party(&self.scope.programs, bypass.interfaces()) {
             Ok(found) if found.is_empty() => {
                 self.unseen = 0;
                 return;
@@ -352,21 +354,21 @@ impl HookKeeperState {
             }
             Err(why) => BypassError::Blind(why),
         };
-        bypass.end();
+        bypass.detach();
         self.bypass = None;
         self.reporter.bypass_ended(&why);
     }
 
-    fn mend(&mut self, look: HookCheckResult) -> HookCheckResult {
+    fn restore(&mut self, look: HookCheckResult) -> HookCheckResult {
         self.backoff.tried(self.looked);
-        match self.lookout.mend() {
-            Ok(HookUpResult::Unchanged) => self.lookout.look(),
+        match self.lookout.restore() {
+            Ok(HookUpResult::Unchanged) => self.lookout.check(),
             Ok(HookUpResult::Replaced | HookUpResult::Created) => {
                 self.reporter.restored();
-                self.lookout.look()
+                self.lookout.check()
             }
             Err(error) => {
-                self.reporter.cannot(&error);
+                self.reporter.report_failure(&error);
                 look
             }
         }
@@ -389,7 +391,7 @@ fn may_be_served(queue: u16) -> bool {
 
 /// Checks that the hook does not lead to the queues of a live guard, which would lose its packets if the hook
 /// were changed.
-fn leave_others_hook(hook: &HookConfig, scope: &IptablesScope) -> Result<(), GuardError> {
+fn check_other_guards(hook: &HookConfig, scope: &IptablesScope) -> Result<(), GuardError> {
     let mut found: Vec<IpFamily> = Vec::new();
     for place in hook::status(scope.clone())? {
         let InstalledHook::Complete(there, _) = place.installed else { continue };
@@ -404,7 +406,7 @@ fn leave_others_hook(hook: &HookConfig, scope: &IptablesScope) -> Result<(), Gua
     }
     if !found.is_empty() {
         let families: Vec<String> = found.iter().map(ToString::to_string).collect();
-        tell(format_args!(
+        log_line(format_args!(
             "bannerwall: a hook was up already ({}): this run takes it over",
             families.join(", ")
         ));

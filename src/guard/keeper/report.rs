@@ -7,7 +7,7 @@ use bannerwall_ffi::queue::KernelCounters;
 
 use super::OwnQueue;
 use crate::bypass::BypassError;
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::event::{self, Event, EventKind, EventSink as _, HookFacts};
 use crate::guard::sinks::EventDistributor;
 use crate::hook::{FamilyHookState, HookCheckResult, IpFamily};
@@ -38,11 +38,11 @@ impl HookReporter {
     }
 
     /// Reports what has changed since the last check.
-    pub(super) fn found(&mut self, look: &HookCheckResult) {
+    pub(super) fn report_changes(&mut self, look: &HookCheckResult) {
         if look.unknown != self.unknown {
             self.unknown.clone_from(&look.unknown);
             if let Some(why) = &look.unknown {
-                tell(format_args!("bannerwall: the hook cannot be looked at: {why}"));
+                log_line(format_args!("bannerwall: the hook cannot be looked at: {why}"));
             }
         }
         let new: Vec<(IpFamily, FamilyHookState)> =
@@ -59,7 +59,7 @@ impl HookReporter {
     }
 
     /// Publishes the state of the hook after all repairs.
-    pub(super) fn stands(&mut self, look: &HookCheckResult) {
+    pub(super) fn publish_state(&mut self, look: &HookCheckResult) {
         if look.unknown.is_some() {
             return;
         }
@@ -76,11 +76,11 @@ impl HookReporter {
             (self.failure, self.is_waiting) = (None, false);
             self.told.clone_from(&look.families);
         }
-        self.health.hinder("hook", (!faults.is_empty()).then(|| faults.join("; ")));
+        self.health.set_obstacle("hook", (!faults.is_empty()).then(|| faults.join("; ")));
     }
 
     /// Publishes that no hook leads here. Rules made by hand may lead here: then packets arrive.
-    pub(super) fn has_no_hook(&self, families: &[IpFamily], has_packets: bool) {
+    pub(super) fn publish_missing_hook(&self, families: &[IpFamily], has_packets: bool) {
         for family in families {
             if has_packets {
                 self.metrics.forget_hook(family.name());
@@ -89,11 +89,11 @@ impl HookReporter {
             }
         }
         let why = "no hook leads packets here, and none has come: `bannerwall hook up` makes one";
-        self.health.hinder("hook", (!has_packets).then(|| why.to_owned()));
+        self.health.set_obstacle("hook", (!has_packets).then(|| why.to_owned()));
     }
 
     /// Publishes whether the queues are bound to this guard.
-    pub(super) fn owns(&mut self, queues: &[OwnQueue]) {
+    pub(super) fn publish_queue_owner(&mut self, queues: &[OwnQueue]) {
         // If the kernel's table is unreadable, the accounts have reported it.
         let Ok(table) = KernelCounters::all() else { return };
         let mut faults = Vec::new();
@@ -112,12 +112,14 @@ impl HookReporter {
         let fault = (!faults.is_empty()).then(|| faults.join("; "));
         if fault != self.disowned {
             match &fault {
-                Some(fault) => tell(format_args!("bannerwall: {fault}: this guard sees none of its packets")),
-                None => tell("bannerwall: the queues are bound to this guard again"),
+                Some(fault) => {
+                    log_line(format_args!("bannerwall: {fault}: this guard sees none of its packets"))
+                }
+                None => log_line("bannerwall: the queues are bound to this guard again"),
             }
             self.disowned.clone_from(&fault);
         }
-        self.health.hinder("queue", fault);
+        self.health.set_obstacle("queue", fault);
     }
 
     /// Reports that the hook was restored.
@@ -129,18 +131,18 @@ impl HookReporter {
     }
 
     /// Reports that the hook cannot be set up or restored.
-    pub(super) fn cannot(&mut self, error: &impl ToString) {
+    pub(super) fn report_failure(&mut self, error: &impl ToString) {
         let why = error.to_string();
         if self.failure.as_ref() != Some(&why) {
-            tell(format_args!("bannerwall: the hook cannot be put back: {why}"));
+            log_line(format_args!("bannerwall: the hook cannot be put back: {why}"));
             self.failure = Some(why);
         }
     }
 
     /// Reports that another program keeps removing the hook.
-    pub(super) fn waits(&mut self, wait: Duration) {
+    pub(super) fn report_backoff(&mut self, wait: Duration) {
         if !self.is_waiting {
-            tell(format_args!(
+            log_line(format_args!(
                 "bannerwall: something keeps changing the hook; it is put back in {:.0} s",
                 wait.as_secs_f64().ceil()
             ));
@@ -156,7 +158,7 @@ impl HookReporter {
     }
 
     fn say(&mut self, families: &str, state: &'static str, detail: String) {
-        tell(format_args!("bannerwall: hook ({families}): {detail}"));
+        log_line(format_args!("bannerwall: hook ({families}): {detail}"));
         let facts = HookFacts { families: families.to_owned(), state, detail };
         self.sinks.emit(Event {
             timestamp: SystemTime::now().into(),

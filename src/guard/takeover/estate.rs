@@ -12,9 +12,9 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::state::{QueueState, SharedRunState, StateError, unsealed};
-use super::wire::{TakeoverMessage, hear, say, wait_up_to};
+use super::wire::{TakeoverMessage, receive, send, wait_up_to};
 use super::{DescriptorStore, METRICS, QUEUE, RUN, STATE, StoredDescriptors, TakeoverSettings};
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::guard::GuardError;
 use crate::guard::config::GuardConfig;
 use crate::guard::private_socket::is_trusted;
@@ -98,7 +98,7 @@ impl Predecessor {
         let stream = match UnixStream::connect(path) {
             Ok(stream) => stream,
             // This is the first guard, or the last one died and left its socket.
-            Err(error) if is_nobody(&error) => return Ok(None),
+            Err(error) if is_not_listening(&error) => return Ok(None),
             Err(error) => return Err(error.to_string()),
         };
         let silent = |error: io::Error| format!("the guard there does not answer: {error}");
@@ -106,10 +106,10 @@ impl Predecessor {
         if !is_trusted(&stream).map_err(silent)? && !is_of(&stream, config) {
             return Err("what listens there belongs to another user".to_owned());
         }
-        say(&stream, &TakeoverMessage::Ask(TakeoverSettings::of(config)), None).map_err(silent)?;
+        send(&stream, &TakeoverMessage::Ask(TakeoverSettings::of(config)), None).map_err(silent)?;
         let mut sockets = Vec::new();
         loop {
-            match hear(&stream).map_err(silent)? {
+            match receive(&stream).map_err(silent)? {
                 (TakeoverMessage::Socket { name, marks_connections }, Some(socket)) => {
                     sockets.push(InheritedSocket { name, socket, marks_connections });
                 }
@@ -160,7 +160,7 @@ impl Predecessor {
             return Some(estate);
         }
         // Without their queues, the states of flows are stale.
-        estate.spend();
+        estate.remove_used_states();
         if !estate.sockets.is_empty() {
             // No process can listen at the address before the manager has closed the socket.
             store.remove(METRICS);
@@ -170,7 +170,7 @@ impl Predecessor {
     }
 
     /// Removes the states from the manager's store, since they are valid only once.
-    fn spend(&self) {
+    fn remove_used_states(&self) {
         if let Some((store, spent)) = &self.store {
             spent.iter().for_each(|name| store.remove(name));
         }
@@ -214,17 +214,17 @@ impl Predecessor {
     ///
     /// It has refused in the meantime and keeps running, or it is gone and the fate of its packets is
     /// unknown.
-    pub(in crate::guard) fn begin(&self) -> Result<(), String> {
+    pub(in crate::guard) fn request_stop(&self) -> Result<(), String> {
         match &self.left {
             StateSource::Guard(stream) => {
-                say(stream, &TakeoverMessage::Go, None).map_err(|error| match hear(stream) {
+                send(stream, &TakeoverMessage::Go, None).map_err(|error| match receive(stream) {
                     Ok((TakeoverMessage::Refused { why }, _)) => refused(&why),
                     _ => format!("the guard there is gone: {error}"),
                 })
             }
             StateSource::Unintelligible(_) => Ok(()),
             StateSource::Nobody(_) => {
-                self.spend();
+                self.remove_used_states();
                 Ok(())
             }
         }
@@ -242,7 +242,7 @@ impl Predecessor {
                 return left.pop_front().map_or(PredecessorMessage::Last, PredecessorMessage::Legacy);
             }
         };
-        if !says_something(stream) {
+        if !has_input(stream) {
             return PredecessorMessage::Nothing;
         }
         if !is_understood {
@@ -255,7 +255,7 @@ impl Predecessor {
                 Ok(_) | Err(_) => PredecessorMessage::Last,
             };
         }
-        match hear(stream) {
+        match receive(stream) {
             Ok((TakeoverMessage::State { name }, descriptor)) => {
                 legacy(&name, descriptor).map_or(PredecessorMessage::Nothing, PredecessorMessage::Legacy)
             }
@@ -263,14 +263,14 @@ impl Predecessor {
             Ok((TakeoverMessage::Refused { why }, _)) => PredecessorMessage::Refused(refused(&why)),
             Ok(_) => PredecessorMessage::Nothing,
             Err(error) if is_end(&error) => {
-                tell(format_args!(
+                log_line(format_args!(
                     "bannerwall: the guard that was taken over from did not end as it should: {error}; flows that it \
                      has not told of are picked up in their middle"
                 ));
                 PredecessorMessage::Last
             }
             Err(error) => {
-                tell(format_args!(
+                log_line(format_args!(
                     "bannerwall: the guard that is taken over from says what this one does not understand: {error}; its \
                      end is waited for, and flows that it has not told of are picked up in their middle"
                 ));
@@ -286,7 +286,7 @@ impl Predecessor {
 }
 
 /// Waits a moment for input. Returns true if there is some, including the end of the stream.
-fn says_something(stream: &UnixStream) -> bool {
+fn has_input(stream: &UnixStream) -> bool {
     let limit = Timespec { tv_sec: 0, tv_nsec: GLANCE.subsec_nanos().into() };
     poll(&mut [PollFd::new(stream, PollFlags::IN)], Some(&limit)).is_ok_and(|ready| ready > 0)
 }
@@ -323,7 +323,7 @@ fn legacy(name: &str, descriptor: Option<OwnedFd>) -> Option<HandoverState> {
         Ok(Some(HandoverState::Queue(number, Box::new(QueueState::read(&octets)?))))
     };
     read().unwrap_or_else(|error| {
-        tell(format_args!(
+        log_line(format_args!(
             "bannerwall: {name} of the guard before is not used: {error}; its flows are picked up in their middle, its \
              counters begin at 0"
         ));
@@ -337,7 +337,7 @@ fn refused(why: &str) -> String {
 }
 
 /// True if no process listens.
-fn is_nobody(error: &io::Error) -> bool {
+fn is_not_listening(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
 }
 
@@ -358,11 +358,11 @@ mod tests {
         let ready = |refusal: Option<&str>| {
             let (own, its) = UnixStream::pair().unwrap();
             if let Some(why) = refusal {
-                say(&its, &TakeoverMessage::Refused { why: why.to_owned() }, None).unwrap();
+                send(&its, &TakeoverMessage::Refused { why: why.to_owned() }, None).unwrap();
             }
             drop(its);
             Predecessor { sockets: Vec::new(), left: StateSource::Guard(own), store: None }
-                .begin()
+                .request_stop()
                 .unwrap_err()
         };
         assert_eq!(ready(Some("this guard ends")), "refused: this guard ends");

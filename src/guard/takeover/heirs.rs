@@ -12,8 +12,8 @@ use std::time::Duration;
 use crossbeam_channel::Sender;
 
 use super::TakeoverSettings;
-use super::wire::{TakeoverMessage, hear, say, wait_up_to};
-use crate::diagnostics::tell;
+use super::wire::{TakeoverMessage, receive, send, wait_up_to};
+use crate::diagnostics::log_line;
 use crate::guard::GuardMessage;
 use crate::guard::private_socket::{PrivateSocket, UnboundSocket, is_trusted};
 use crate::metrics::{GuardMetrics, TakeoverResult};
@@ -129,7 +129,7 @@ impl HandoverServer {
         if !is_trusted(stream)? {
             return Err(TakeoverRefusal::Stranger);
         }
-        let (TakeoverMessage::Ask(asked), _) = hear(stream)? else { return Err(TakeoverRefusal::Unasked) };
+        let (TakeoverMessage::Ask(asked), _) = receive(stream)? else { return Err(TakeoverRefusal::Unasked) };
         if self.has_manager {
             return Err(TakeoverRefusal::Managed);
         }
@@ -138,11 +138,11 @@ impl HandoverServer {
         }
         for HandoverSocket { name, socket, marks_connections } in &self.gifts {
             let word = TakeoverMessage::Socket { name: name.clone(), marks_connections: *marks_connections };
-            say(stream, &word, Some(socket.as_fd()))?;
+            send(stream, &word, Some(socket.as_fd()))?;
         }
-        say(stream, &TakeoverMessage::Offered, None)?;
+        send(stream, &TakeoverMessage::Offered, None)?;
         wait_up_to(stream, START)?;
-        match hear(stream)? {
+        match receive(stream)? {
             (TakeoverMessage::Go, _) if self.is_over.load(Ordering::Acquire) => Err(TakeoverRefusal::Over),
             (TakeoverMessage::Go, _) => Ok(wait_up_to(stream, PEER)?),
             _ => Err(TakeoverRefusal::Unasked),
@@ -151,9 +151,9 @@ impl HandoverServer {
 
     fn refuse(&self, stream: &UnixStream, refusal: &TakeoverRefusal) {
         self.metrics.takeovers(TakeoverResult::Failure).inc();
-        tell(format_args!("bannerwall: no takeover: {refusal}; this guard goes on"));
+        log_line(format_args!("bannerwall: no takeover: {refusal}; this guard goes on"));
         // Who is gone needs no answer.
-        let _ = say(stream, &TakeoverMessage::Refused { why: refusal.to_string() }, None);
+        let _ = send(stream, &TakeoverMessage::Refused { why: refusal.to_string() }, None);
     }
 }
 
@@ -164,13 +164,13 @@ impl ConnectedSuccessor {
 
     /// Records that this guard's loops are told to stop now. From then on the successor reads the queues and
     /// is no longer refused.
-    pub(in crate::guard) fn note_served(&self) {
+    pub(in crate::guard) fn mark_served(&self) {
         self.is_served.store(true, Ordering::Relaxed);
     }
 
     /// Keeps the stream open until this process ends. The end of the stream then tells the successor that
     /// this process no longer reads the queues.
-    pub(in crate::guard) fn outlive(&self) {
+    pub(in crate::guard) fn hold_until_exit(&self) {
         // If the duplication fails, the stream ends a moment too early, with this value.
         self.stream.try_clone().map(std::mem::forget).ok();
     }
@@ -180,8 +180,8 @@ impl ConnectedSuccessor {
     /// # Errors
     ///
     /// The successor has disconnected.
-    pub(in crate::guard) fn give(&self, name: String, state: &OwnedFd) -> io::Result<()> {
-        say(&self.stream, &TakeoverMessage::State { name }, Some(state.as_fd()))
+    pub(in crate::guard) fn send_state(&self, name: String, state: &OwnedFd) -> io::Result<()> {
+        send(&self.stream, &TakeoverMessage::State { name }, Some(state.as_fd()))
     }
 
     /// Sends the end of the states.
@@ -190,7 +190,7 @@ impl ConnectedSuccessor {
     ///
     /// The successor has disconnected.
     pub(in crate::guard) fn finish(&self) -> io::Result<()> {
-        say(&self.stream, &TakeoverMessage::Done, None)
+        send(&self.stream, &TakeoverMessage::Done, None)
     }
 }
 
@@ -198,8 +198,11 @@ impl Drop for ConnectedSuccessor {
     fn drop(&mut self) {
         if !*self.is_served.get_mut() {
             // A peer that has disconnected needs no answer.
-            let _ =
-                say(&self.stream, &TakeoverMessage::Refused { why: TakeoverRefusal::Over.to_string() }, None);
+            let _ = send(
+                &self.stream,
+                &TakeoverMessage::Refused { why: TakeoverRefusal::Over.to_string() },
+                None,
+            );
         }
     }
 }
@@ -214,14 +217,14 @@ mod tests {
             let (own, its) = UnixStream::pair().unwrap();
             let heir = ConnectedSuccessor::of(own);
             if served {
-                heir.note_served();
+                heir.mark_served();
                 heir.finish().unwrap();
             }
             drop(heir);
-            let (word, _) = hear(&its).unwrap();
+            let (word, _) = receive(&its).unwrap();
             assert_eq!(matches!(word, TakeoverMessage::Refused { .. }), !served, "{word:?}");
             assert_eq!(matches!(word, TakeoverMessage::Done), served);
-            assert_eq!(hear(&its).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+            assert_eq!(receive(&its).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
         }
     }
 }

@@ -9,7 +9,7 @@ use bannerwall_ffi::descriptors;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{METRICS, QUEUE, RUN, STATE, queue_name, state_name};
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::guard::config::GuardConfig;
 use crate::guard::notify::ServiceNotifier;
 use crate::guard::source::SourceConfig;
@@ -33,7 +33,9 @@ impl DescriptorStore {
         let poll = if name.starts_with(QUEUE) || name == METRICS { "\nFDPOLL=0" } else { "" };
         let words = format!("FDSTORE=1\nFDNAME={name}{poll}");
         if let Err(error) = self.0.send_surely(&words, Some(descriptor)) {
-            tell(format_args!("bannerwall: --fd-store: the service manager does not take {name}: {error}"));
+            log_line(format_args!(
+                "bannerwall: --fd-store: the service manager does not take {name}: {error}"
+            ));
         }
     }
 
@@ -41,19 +43,19 @@ impl DescriptorStore {
     pub(in crate::guard) fn remove(&self, name: &str) {
         let removed = self.0.send_surely(&format!("FDSTOREREMOVE=1\nFDNAME={name}"), None);
         if let Err(error) = removed {
-            tell(format_args!("bannerwall: the service manager does not let go of {name}: {error}"));
+            log_line(format_args!("bannerwall: the service manager does not let go of {name}: {error}"));
         }
     }
 
     /// Removes everything that a guard of this configuration stored, and `names`: while any process holds a
     /// queue's socket, packets wait in a queue that no process reads.
-    pub(in crate::guard) fn abandon(&self, config: &GuardConfig, names: &[String]) {
-        self.let_go(config, names);
+    pub(in crate::guard) fn remove_all(&self, config: &GuardConfig, names: &[String]) {
+        self.remove_all_unawaited(config, names);
         self.wait();
     }
 
-    /// Like [`DescriptorStore::abandon`], without the wait for the manager.
-    pub(in crate::guard) fn let_go(&self, config: &GuardConfig, names: &[String]) {
+    /// Like [`DescriptorStore::remove_all`], without the wait for the manager.
+    pub(in crate::guard) fn remove_all_unawaited(&self, config: &GuardConfig, names: &[String]) {
         let own = config.queues.numbers().flat_map(|queue| [queue_name(queue), state_name(queue)]);
         let own = own.chain([METRICS.to_owned(), RUN.to_owned()]);
         let all: BTreeSet<String> = own.chain(names.iter().cloned()).collect();
@@ -84,7 +86,7 @@ impl StoredDescriptors {
         match descriptors::inherited() {
             Ok(descriptors) => Self(descriptors.into_iter().filter(|(name, _)| is_ours(name)).collect()),
             Err(error) => {
-                tell(format_args!("bannerwall: what the service manager gives is not open: {error}"));
+                log_line(format_args!("bannerwall: what the service manager gives is not open: {error}"));
                 Self::default()
             }
         }
@@ -100,7 +102,7 @@ impl StoredDescriptors {
         if self.0.is_empty() {
             return;
         }
-        tell("bannerwall: what the service manager has kept of the guard before is given up");
+        log_line("bannerwall: what the service manager has kept of the guard before is given up");
         let store = manager.cloned().map(DescriptorStore::of);
         for (name, socket) in self.0 {
             if let Some(store) = &store {
@@ -113,7 +115,7 @@ impl StoredDescriptors {
             if let Some(Ok(source)) = source
                 && let Err(error) = source.close()
             {
-                tell(format_args!("bannerwall: {name} of the guard before is not given back: {error}"));
+                log_line(format_args!("bannerwall: {name} of the guard before is not given back: {error}"));
             }
         }
         if let Some(store) = &store {

@@ -48,7 +48,7 @@ pub(super) enum TakeoverMessage {
 /// # Errors
 ///
 /// The peer has disconnected, or is too slow.
-pub(super) fn say(
+pub(super) fn send(
     mut stream: &UnixStream,
     word: &TakeoverMessage,
     with: Option<BorrowedFd<'_>>,
@@ -71,7 +71,7 @@ pub(super) fn say(
 /// # Errors
 ///
 /// The peer has disconnected, is too slow, or sent an invalid message.
-pub(super) fn hear(mut stream: &UnixStream) -> io::Result<(TakeoverMessage, Option<OwnedFd>)> {
+pub(super) fn receive(mut stream: &UnixStream) -> io::Result<(TakeoverMessage, Option<OwnedFd>)> {
     let mut length = [0; 4];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -120,18 +120,18 @@ mod tests {
         let (one, other) = UnixStream::pair().unwrap();
         let (mut reader, writer) = io::pipe().unwrap();
         let socket = TakeoverMessage::Socket { name: "queue-7".into(), marks_connections: true };
-        say(&one, &socket, Some(writer.as_fd())).unwrap();
-        say(&one, &TakeoverMessage::Go, None).unwrap();
+        send(&one, &socket, Some(writer.as_fd())).unwrap();
+        send(&one, &TakeoverMessage::Go, None).unwrap();
         drop(writer);
-        let (word, descriptor) = hear(&other).unwrap();
+        let (word, descriptor) = receive(&other).unwrap();
         assert_eq!(word, socket);
         File::from(descriptor.unwrap()).write_all(b"it is open").unwrap();
         let mut text = String::new();
         reader.read_to_string(&mut text).unwrap();
         assert_eq!(text, "it is open");
-        assert_eq!(hear(&other).unwrap().0, TakeoverMessage::Go);
+        assert_eq!(receive(&other).unwrap().0, TakeoverMessage::Go);
         drop(one);
-        assert_eq!(hear(&other).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(receive(&other).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     }
 
     #[test]
@@ -139,9 +139,9 @@ mod tests {
         let (mut one, other) = UnixStream::pair().unwrap();
         let json = br#"{"word":"weather","is":"fine"}"#;
         one.write_all(&[&u32::try_from(json.len()).unwrap().to_le_bytes(), &json[..]].concat()).unwrap();
-        assert_eq!(hear(&other).unwrap().0, TakeoverMessage::Unknown);
+        assert_eq!(receive(&other).unwrap().0, TakeoverMessage::Unknown);
         one.write_all(b"\x01\0\0\0{").unwrap();
-        assert_eq!(hear(&other).unwrap_err().kind(), io::ErrorKind::InvalidData, "it has not gone");
+        assert_eq!(receive(&other).unwrap_err().kind(), io::ErrorKind::InvalidData, "it has not gone");
     }
 
     #[test]
@@ -150,7 +150,7 @@ mod tests {
             let (mut one, other) = UnixStream::pair().unwrap();
             wait_up_to(&other, Duration::from_millis(50)).unwrap();
             one.write_all(nonsense).unwrap();
-            assert!(hear(&other).is_err(), "{nonsense:?}");
+            assert!(receive(&other).is_err(), "{nonsense:?}");
         }
     }
 }

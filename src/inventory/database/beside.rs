@@ -57,7 +57,7 @@ impl PostgresClient {
     ///
     /// # Errors
     /// Errors of the database or of `work`.
-    pub fn together<T>(
+    pub fn in_transaction<T>(
         &self,
         work: impl FnOnce(&DatabaseConnection) -> Result<T, DatabaseError>,
     ) -> Result<T, DatabaseError> {
@@ -76,7 +76,7 @@ impl PostgresClient {
     /// # Errors
     /// The server is unreachable.
     pub fn revive(&mut self) -> Result<(), DatabaseError> {
-        self.database.link.revive()
+        self.database.link.reconnect()
     }
 
     /// Adds the place to an error.

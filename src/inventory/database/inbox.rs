@@ -59,7 +59,7 @@ impl SensorInbox {
     ///
     /// # Errors
     /// What the database says.
-    pub(in crate::inventory) fn beat(&self) -> Result<(), StoreError> {
+    pub(in crate::inventory) fn send_heartbeat(&self) -> Result<(), StoreError> {
         let told = self.beside.link().one("SELECT true FROM fleet_heard()", &[], |_| Ok(()));
         told.map(drop).map_err(|error| self.beside.fault(error))
     }
@@ -76,7 +76,7 @@ impl SensorInbox {
     ///
     /// # Errors
     /// The server is unreachable.
-    pub(in crate::inventory) fn reach(&mut self) -> Result<(), StoreError> {
+    pub(in crate::inventory) fn ensure_connected(&mut self) -> Result<(), StoreError> {
         self.beside.revive().map_err(|error| self.beside.fault(error))
     }
 
@@ -84,7 +84,7 @@ impl SensorInbox {
     ///
     /// # Errors
     /// What the database says.
-    pub(in crate::inventory) fn put(
+    pub(in crate::inventory) fn insert_batch(
         &mut self,
         parcel: &OutgoingBatch,
         standing: SensorBacklog,

@@ -115,7 +115,7 @@ impl InventoryDatabase {
     ///
     /// # Errors
     /// What the database says.
-    pub fn end_silent(&self, (id, beat): (i64, i64)) -> Result<bool, StoreError> {
+    pub fn end_if_silent(&self, (id, beat): (i64, i64)) -> Result<bool, StoreError> {
         let query = "UPDATE orders SET ended = ?3, said = 'its page is not heard of any more'
              WHERE id = ?1 AND beat = ?2 AND ended IS NULL";
         self.change(query, values![id, beat, InventoryTime::now().millis()]).map(|count| count > 0)
@@ -241,7 +241,7 @@ impl InventoryDatabase {
     ///
     /// # Errors
     /// What the database says.
-    pub fn take_due(
+    pub fn claim_due(
         &self,
         schedule: &ScanSchedule,
         next: InventoryTime,
@@ -271,7 +271,7 @@ fn enter(
     Ok(id)
 }
 
-/// See [`InventoryDatabase::take_due`].
+/// See [`InventoryDatabase::claim_due`].
 fn take(
     link: &DatabaseConnection,
     schedule: &ScanSchedule,

@@ -88,15 +88,15 @@ pub(super) fn migrate(database: &mut InventoryDatabase) -> Result<(), StoreError
         return Ok(());
     }
     let link = &database.link;
-    let step = if found == 0 { link.transaction_to_make() } else { link.transaction() };
+    let step = if found == 0 { link.begin_schema_creation() } else { link.transaction() };
     let step = step.map_err(|error| database.fault(error))?;
     // Another process may have been faster, and may be of a newer version.
     let found = version(database)?;
-    climb(&step, found).and_then(|()| step.commit()).map_err(|error| database.fault(error))
+    upgrade(&step, found).and_then(|()| step.commit()).map_err(|error| database.fault(error))
 }
 
 /// Applies the steps after a version.
-fn climb(step: &DatabaseTransaction<'_>, found: i64) -> Result<(), DatabaseError> {
+fn upgrade(step: &DatabaseTransaction<'_>, found: i64) -> Result<(), DatabaseError> {
     if found == newest() {
         return Ok(());
     }

@@ -4,7 +4,7 @@
 //! those unseen for longest, are removed to make space. The log beside the file (`-wal`) is limited as
 //! well.
 
-use super::tend::{clear_up, give_back};
+use super::tend::{clear_up, release_space};
 use crate::database::{DatabaseConnection, DatabaseTransaction, SqliteFile};
 use crate::database::{DatabaseError, values};
 
@@ -76,7 +76,7 @@ impl FileSizeLimit {
             let step = take_out(&transaction)?;
             clear_up(&transaction)?;
             transaction.commit()?;
-            give_back(link)?;
+            release_space(link)?;
             if step == 0 {
                 break;
             }

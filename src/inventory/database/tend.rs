@@ -69,13 +69,13 @@ pub(super) fn prune(link: &DatabaseConnection, before: InventoryTime) -> Result<
     let transaction = link.transaction()?;
     let pruned = take_out(&transaction, before.millis())?;
     transaction.commit()?;
-    give_back(link)?;
+    release_space(link)?;
     Ok(pruned)
 }
 
 /// Removes unreferenced texts, and returns free space to the file system. A server does the latter
 /// itself.
-pub(super) fn give_back(link: &DatabaseConnection) -> Result<(), DatabaseError> {
+pub(super) fn release_space(link: &DatabaseConnection) -> Result<(), DatabaseError> {
     match link {
         DatabaseConnection::Sqlite(file) => {
             // Otherwise it would check each removed row in tables without an index for it.

@@ -106,7 +106,7 @@ impl FileImporter {
     ) -> Result<ImportCounts, InventoryImportError> {
         self.imported = ImportCounts::default();
         // The same file may be named twice, compressed and not.
-        self.writer.forget_told();
+        self.writer.forget_counted();
         let file = |error| InventoryImportError::File { path: path.to_owned(), error };
         let mut lines = NumberedLines { input: open(path).map_err(file)?, number: 0 };
         let outcome = match format.or(told(&mut lines).map_err(file)?) {
@@ -133,7 +133,7 @@ impl FileImporter {
     /// The end could not be recorded.
     pub fn end(mut self) -> Result<(), StoreError> {
         self.write()?;
-        self.writer.end(0)
+        self.writer.finish(0)
     }
 
     /// Counts a row, and whether it held anything to record.

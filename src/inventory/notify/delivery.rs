@@ -99,9 +99,9 @@ pub(crate) fn serve() -> io::Result<()> {
 fn confine(receivers: &[NotificationReceiver]) {
     let confinement = Confinement::default().finding_servers();
     if receivers.iter().any(|receiver| matches!(receiver, NotificationReceiver::Command(_))) {
-        confinement.starting_programs().filter_or_tell();
+        confinement.starting_programs().filter_or_warn();
     } else {
-        confinement.apply_or_tell(true);
+        confinement.apply_or_warn(true);
     }
 }
 

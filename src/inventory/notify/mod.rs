@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use self::delivery::DeliveryProcess;
 pub(crate) use self::delivery::{SUBCOMMAND, serve};
 use super::database::InventoryChange;
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::privileges::{UnprivilegedUser, give_up_all};
 
 /// Largest number of changes in one message.
@@ -187,7 +187,7 @@ impl NotificationQueue {
         }
         match self.lost.load(Relaxed) {
             0 => {}
-            lost => tell(format_args!("bannerwall: changes that reached no receiver: {lost}")),
+            lost => log_line(format_args!("bannerwall: changes that reached no receiver: {lost}")),
         }
     }
 
@@ -206,12 +206,12 @@ impl NotificationQueue {
             let outcome = self.deliver(number, &message, *refuses);
             if let Err(error) = &outcome {
                 if !*refuses {
-                    tell(format_args!(
+                    log_line(format_args!(
                         "bannerwall: {receiver}: cannot notify: {error}; lost changes are counted"
                     ));
                 }
             } else if *refuses {
-                tell(format_args!("bannerwall: {receiver} is notified again"));
+                log_line(format_args!("bannerwall: {receiver} is notified again"));
             }
             *refuses = outcome.is_err();
             is_told |= outcome.is_ok();

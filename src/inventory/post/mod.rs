@@ -85,7 +85,7 @@ impl SightingStore for DirectSender {
         let Some(last) = count.checked_sub(1).and_then(|at| batch.get(at)) else {
             return Ok(WriteResult::default());
         };
-        match self.inbox.put(&parcel, SensorBacklog::default()) {
+        match self.inbox.insert_batch(&parcel, SensorBacklog::default()) {
             Ok(()) => Ok(WriteResult { records: count, changes: Vec::new() }),
             Err(error) => {
                 self.unanswered = Some((count, last.clone(), parcel));
@@ -94,9 +94,9 @@ impl SightingStore for DirectSender {
         }
     }
 
-    fn end(&mut self, lost: u64) -> Result<(), StoreError> {
+    fn finish(&mut self, lost: u64) -> Result<(), StoreError> {
         let last = self.writer.end();
-        self.inbox.put(&last, SensorBacklog { lost, waiting: 0 })
+        self.inbox.insert_batch(&last, SensorBacklog { lost, waiting: 0 })
     }
 }
 

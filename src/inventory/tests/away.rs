@@ -131,7 +131,7 @@ fn a_batch_whose_answer_was_lost_is_written_once_however_often_it_is_tried() {
     writer.prune(long_ago).unwrap_err();
     way.set(Mode::Pass);
     writer.prune(long_ago).unwrap();
-    assert_eq!(writer.unseen(long_ago).unwrap().len(), 0);
+    assert_eq!(writer.mark_gone(long_ago).unwrap().len(), 0);
     // Others write meanwhile, what is none of its changes.
     way.writer().write(&[record(9)]).unwrap();
     let taken = writer.write(&batch).unwrap();
@@ -161,11 +161,11 @@ fn what_is_gone_is_told_of_though_the_answer_was_lost() {
         let mut writer = way.writer();
         writer.write(&[record(1)]).unwrap();
         way.set(Mode::Break(if case == 0 { Duration::from_millis(300) } else { Duration::ZERO }));
-        let mut gone = writer.unseen(later);
+        let mut gone = writer.mark_gone(later);
         way.set(Mode::Pass);
         match case {
             0 => {}
-            1 => gone = writer.unseen(later),
+            1 => gone = writer.mark_gone(later),
             _ => {
                 gone.unwrap_err();
                 let taken = writer.write(&[record(2)]).unwrap();
@@ -175,7 +175,7 @@ fn what_is_gone_is_told_of_though_the_answer_was_lost() {
             }
         }
         assert_eq!(told(&gone.unwrap()), ["service_gone"], "{case}");
-        assert_eq!(told(&writer.unseen(later).unwrap()).len(), usize::from(case == 2));
+        assert_eq!(told(&writer.mark_gone(later).unwrap()).len(), usize::from(case == 2));
         let changes = way.place.ask("SELECT count(*) FROM changes WHERE kind = 'service_gone'");
         assert_eq!(changes, if case == 2 { "2" } else { "1" });
     }

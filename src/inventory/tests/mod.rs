@@ -100,7 +100,7 @@ impl SightingStore for Broken {
         Ok(WriteResult { records: batch.len(), changes: Vec::new() })
     }
 
-    fn end(&mut self, _lost: u64) -> Result<(), StoreError> {
+    fn finish(&mut self, _lost: u64) -> Result<(), StoreError> {
         Ok(())
     }
 }
@@ -474,11 +474,11 @@ impl SightingStore for Gathering {
         Ok(WriteResult { records: batch.len(), changes: Vec::new() })
     }
 
-    fn gathers(&self) -> Option<std::time::Duration> {
+    fn batching_delay(&self) -> Option<std::time::Duration> {
         Some(std::time::Duration::from_secs(3_600))
     }
 
-    fn end(&mut self, _lost: u64) -> Result<(), StoreError> {
+    fn finish(&mut self, _lost: u64) -> Result<(), StoreError> {
         Ok(())
     }
 }

@@ -13,7 +13,7 @@ fn what_is_due_is_started_by_one_page_alone_and_never_taken_without_being_noted(
         let next = InventoryTime::from_millis(9);
         let number = one.begin_due(&mine, next, "one").unwrap().expect("nobody was quicker");
         assert_eq!(other.begin_due(&theirs, next, "other").unwrap(), None);
-        assert!(!other.take_due(&theirs, next, 1).unwrap());
+        assert!(!other.claim_due(&theirs, next, 1).unwrap());
         let noted = one.orders(9).unwrap();
         assert_eq!(noted.iter().map(|it| (it.id, it.schedule)).collect::<Vec<_>>(), [(number, Some(id))]);
         assert_eq!(place.ask("SELECT due, missed FROM schedules"), "9|0");
@@ -65,8 +65,8 @@ fn a_scan_is_closed_that_nobody_tells_of_and_taken_back_by_a_page_that_was_slow(
         assert_eq!(database.runs_at(id).unwrap().as_deref(), Some("one"));
         assert_eq!(database.beats().unwrap(), [(id, 0)]);
         database.beat(id).unwrap();
-        assert!(!database.end_silent((id, 0)).unwrap(), "it was told of meanwhile");
-        assert!(database.end_silent((id, 1)).unwrap());
+        assert!(!database.end_if_silent((id, 0)).unwrap(), "it was told of meanwhile");
+        assert!(database.end_if_silent((id, 1)).unwrap());
         assert!(database.beats().unwrap().is_empty());
         assert_eq!(database.orders(1).unwrap()[0].said, "its page is not heard of any more");
         database.beat(id).unwrap();

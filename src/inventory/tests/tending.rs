@@ -46,10 +46,10 @@ fn a_server_that_nobody_sees_any_more_is_gone() {
         place.see(EventSource::Guard, &[ssh(EventSource::Guard, 0, "a_1")]);
         let time = |at: u64| Timestamp::from_nanos((1_767_225_600 + at) * 1_000_000_000);
         let mut writer = place.writer(EventSource::Guard);
-        writer.unseen(time(0)).unwrap();
+        writer.mark_gone(time(0)).unwrap();
         assert_eq!(place.list(&["state:gone"]).len(), 0);
-        writer.unseen(time(HOUR)).unwrap();
-        writer.unseen(time(HOUR)).unwrap();
+        writer.mark_gone(time(HOUR)).unwrap();
+        writer.mark_gone(time(HOUR)).unwrap();
         assert_eq!(place.list(&["state:gone"]).len(), 1, "the client is not");
         place.see(EventSource::Guard, &[ssh(EventSource::Guard, 2 * HOUR, "a_1")]);
         assert_eq!(place.changes(), "new_host\nnew_service\nservice_gone\nservice_back");
@@ -191,7 +191,7 @@ fn a_file_stays_below_its_bound_and_keeps_what_was_seen_last() {
                 }
             })
             .collect();
-        displaced += writer.fit(batch.len()).unwrap();
+        displaced += writer.make_room(batch.len()).unwrap();
         writer.write(&batch).unwrap();
         largest = largest.max(std::fs::metadata(path).unwrap().len());
     }
@@ -206,7 +206,7 @@ fn a_file_stays_below_its_bound_and_keeps_what_was_seen_last() {
 #[test]
 fn filters_are_about_alerts_as_about_services() {
     let told = alert(EventSource::Guard, 0, "OpenSSH_9.2p1 Debian-2", "old", true);
-    let alert = LiveAlert::of(&told, "guard/edge").unwrap();
+    let alert = LiveAlert::from_event(&told, "guard/edge").unwrap();
     assert_eq!(
         (alert.address.as_str(), alert.port, alert.peer.as_str()),
         ("198.51.100.1", 22, "192.0.2.7:4000")
@@ -228,7 +228,7 @@ fn filters_are_about_alerts_as_about_services() {
         ("cpe:x", false),
         ("!cpe:x", true),
     ] {
-        assert_eq!(ServiceFilter::from_text(words).unwrap().takes(&alert), takes, "{words}");
+        assert_eq!(ServiceFilter::from_text(words).unwrap().selects(&alert), takes, "{words}");
     }
 }
 

@@ -214,7 +214,7 @@ struct EveResets {
 impl EveResets {
     fn new(facts: &ResetFacts) -> Self {
         let (to_client, to_server) = (facts.to_client.name(), facts.to_server.name());
-        Self { to_client, to_server, reason: facts.complaint() }
+        Self { to_client, to_server, reason: facts.unsent_reason() }
     }
 }
 

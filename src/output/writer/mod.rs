@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::event::Event;
 
 use super::OutputFormat;
@@ -59,7 +59,7 @@ impl OutputWriter {
         // A writer that drops events must not wait for the reader of a FIFO either.
         let sink = OutputSink::open(destination, config.overflow == OverflowPolicy::Count)?;
         if sink.awaits_reader() {
-            tell(format_args!(
+            log_line(format_args!(
                 "bannerwall: {} has no reader yet; events are lost until one opens it",
                 sink.name()
             ));
@@ -265,7 +265,7 @@ impl EventWriter {
             && let Some(before) = self.failing.take()
         {
             let lost = self.shared.failed.load(Relaxed) - before;
-            tell(format_args!(
+            log_line(format_args!(
                 "bannerwall: events go to {} again; {lost} were lost meanwhile",
                 self.sink.name()
             ));
@@ -284,7 +284,7 @@ impl EventWriter {
         self.shared.written.fetch_add(written, Relaxed);
         // A later write opens the FIFO again if it has a reader then.
         if gone {
-            self.sink.let_go();
+            self.sink.close_fifo();
         }
         self.tell_failure(before, error);
     }
@@ -294,7 +294,7 @@ impl EventWriter {
         if self.failing.is_none() {
             self.failing = Some(before);
             let name = self.sink.name();
-            tell(match error.kind() {
+            log_line(match error.kind() {
                 io::ErrorKind::BrokenPipe => {
                     format!("bannerwall: {name} has no reader any more; lost events are counted")
                 }

@@ -62,7 +62,7 @@ impl<P: Probe> RingWorker<P> {
     fn nudge(&mut self, place: u32) -> Result<(), RingError> {
         let Some(connection) = self.connections.get_mut(at(place)) else { return Ok(()) };
         let Some(session) = self.sessions.get_mut(at(connection.session)) else { return Ok(()) };
-        self.probe.nudge(&mut session.probe, &mut connection.probe, &mut connection.out);
+        self.probe.on_idle(&mut session.probe, &mut connection.probe, &mut connection.out);
         self.send(place)
     }
 
@@ -105,13 +105,13 @@ impl<P: Probe> RingWorker<P> {
         // The siblings may need this slot for the work that they take over.
         self.free(place)?;
         if P::TALKS {
-            self.rouse(number, now)?;
+            self.notify_siblings(number, now)?;
         }
         self.proceed(number, how, now, report)
     }
 
     /// Lets the session's other connections take over the work of an ended one.
-    fn rouse(&mut self, number: u32, now: LoopTime) -> Result<(), RingError> {
+    fn notify_siblings(&mut self, number: u32, now: LoopTime) -> Result<(), RingError> {
         let Some(session) = self.sessions.get(at(number)) else { return Ok(()) };
         let others = session.connections;
         for place in others.as_slice() {
@@ -124,7 +124,12 @@ impl<P: Probe> RingWorker<P> {
             if connection.ending.is_some() || connection.connect.is_some() {
                 continue;
             }
-            let step = probe.rouse(&mut session.probe, &mut connection.probe, now.wall, &mut connection.out);
+            let step = probe.on_sibling_closed(
+                &mut session.probe,
+                &mut connection.probe,
+                now.wall,
+                &mut connection.out,
+            );
             match step {
                 ProbeStep::More => self.send(*place)?,
                 ProbeStep::Close => {

@@ -87,13 +87,13 @@ pub(super) trait Probe {
         false
     }
 
-    /// True if [`Probe::nudge`] should be called for a silent target.
+    /// True if [`Probe::on_idle`] should be called for a silent target.
     fn is_nudged(&self) -> bool {
         false
     }
 
     /// Called after a silence on a connection; bytes to send are appended to `out`.
-    fn nudge(
+    fn on_idle(
         &mut self,
         _session: &mut Self::Session,
         _connection: &mut Self::Connection,
@@ -103,7 +103,7 @@ pub(super) trait Probe {
 
     /// Called when another connection of the session ended; bytes to send instead of it are appended to
     /// `out`.
-    fn rouse(
+    fn on_sibling_closed(
         &mut self,
         _session: &mut Self::Session,
         _connection: &mut Self::Connection,

@@ -53,10 +53,10 @@ pub trait ScanObserver {
     fn knows_targets(&mut self) {}
 
     /// Called many times a second with the results so far.
-    fn look_up(&mut self, counts: &TargetCounts) -> ObserverDecision;
+    fn poll_decision(&mut self, counts: &TargetCounts) -> ObserverDecision;
 
     /// Reports an error that does not stop the scan.
-    fn blame(&mut self, fault: &dyn Display);
+    fn report_error(&mut self, fault: &dyn Display);
 
     /// Called at an early end, with the file to resume from.
     fn kept(&mut self, file: &Path, interrupted: bool);
@@ -318,7 +318,7 @@ impl ScanSupervisor<'_> {
             // The scan's thread unparks this one at the end.
             std::thread::park_timeout(TICK);
             let counts = plan.counts();
-            let wish = onlooker.look_up(&counts);
+            let wish = onlooker.poll_decision(&counts);
             // The writer is closed if the reader of the results went away.
             let unread = self.writer.is_closed();
             interrupted |= wish != ObserverDecision::GoOn;
@@ -330,7 +330,7 @@ impl ScanSupervisor<'_> {
             }
             if saved.elapsed() >= CHECKPOINT_EVERY {
                 if let Err(error) = self.save() {
-                    onlooker.blame(&error);
+                    onlooker.report_error(&error);
                 }
                 saved = Instant::now();
             }

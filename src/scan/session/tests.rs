@@ -27,7 +27,7 @@ impl ScanObserver for Page {
         self.left_out.push(out.clone());
     }
 
-    fn look_up(&mut self, _counts: &TargetCounts) -> ObserverDecision {
+    fn poll_decision(&mut self, _counts: &TargetCounts) -> ObserverDecision {
         match &mut self.patience {
             Some(0) => ObserverDecision::Finish,
             Some(left) => {
@@ -38,7 +38,7 @@ impl ScanObserver for Page {
         }
     }
 
-    fn blame(&mut self, fault: &dyn Display) {
+    fn report_error(&mut self, fault: &dyn Display) {
         panic!("{fault}");
     }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::inventory::{InventoryDatabase, StoreError};
 
 /// Interval of heartbeats.
@@ -39,8 +39,11 @@ impl PageHeartbeat {
             self.told = Some(now);
         }
         for silent in self.silent(inventory.beats()?, own, now) {
-            if inventory.end_silent(silent)? {
-                tell(format_args!("bannerwall: scan #{} is closed: its page sends no heartbeats", silent.0));
+            if inventory.end_if_silent(silent)? {
+                log_line(format_args!(
+                    "bannerwall: scan #{} is closed: its page sends no heartbeats",
+                    silent.0
+                ));
             }
         }
         Ok(())

@@ -24,7 +24,7 @@ pub(super) use self::rhythm::ScheduleTimes;
 use self::runner::{RunnerJob, RunnerSetup, ScanRunner};
 use super::answer::RequestError;
 use crate::database::DatabaseLocation;
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::inventory::{InventoryDatabase, InventoryTime, PastPageScan, ScanSchedule, StoreError};
 
 /// Interval of checks for ended and due scans.
@@ -173,7 +173,7 @@ impl PageScans {
         let rhythm = rhythm.settled();
         let due = rhythm.first(InventoryTime::now());
         let id = inventory.schedule(&text(order), &rhythm.to_string(), who, due)?;
-        tell(format_args!("bannerwall: {who} added schedule #{id}, {rhythm}: {order}"));
+        log_line(format_args!("bannerwall: {who} added schedule #{id}, {rhythm}: {order}"));
         Ok(id)
     }
 
@@ -187,7 +187,7 @@ impl PageScans {
             return Err(RequestError::Busy(format!("another page runs scan #{number}: {page}")));
         }
         self.runner.stop(number).map_err(|error| self.refused(&error, RequestError::Bad))?;
-        tell(format_args!("bannerwall: {who} stopped scan #{number}"));
+        log_line(format_args!("bannerwall: {who} stopped scan #{number}"));
         Ok(())
     }
 
@@ -200,7 +200,7 @@ impl PageScans {
         if !self.open()?.unschedule(id)? {
             return Err(RequestError::Missing(format!("there is no schedule #{id}")));
         }
-        tell(format_args!("bannerwall: {who} deleted schedule #{id}"));
+        log_line(format_args!("bannerwall: {who} deleted schedule #{id}"));
         Ok(())
     }
 
@@ -240,7 +240,7 @@ impl PageScans {
             let outcome = tokio::task::spawn_blocking(move || this.look()).await;
             let fault = outcome.unwrap_or_else(|panic| Err(panic.to_string())).err();
             if fault.is_some() && fault != told {
-                tell(format_args!(
+                log_line(format_args!(
                     "bannerwall: cannot update the page's scans: {}",
                     fault.as_deref().unwrap_or_default()
                 ));
@@ -298,7 +298,7 @@ impl PageScans {
             let said = job.said.join("\n");
             inventory.end_order(job.number, job.code, &said).map_err(|error| error.to_string())?;
             let code = job.code.map_or("a signal".to_owned(), |code| format!("exit code {code}"));
-            tell(format_args!("bannerwall: scan #{} has ended: {code}", job.number));
+            log_line(format_args!("bannerwall: scan #{} has ended: {code}", job.number));
             known.push(job.number);
         }
         let mut own = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
@@ -340,18 +340,20 @@ impl PageScans {
         let seen = ScheduleState { now, begun: self.begun, runs, is_full: self.is_full(), is_ours };
         match (decide(rhythm, schedule.due, seen), order) {
             (ScheduleStep::Wait, _) => {}
-            (ScheduleStep::SetBack(first), _) => _ = inventory.take_due(schedule, first, 0)?,
+            (ScheduleStep::SetBack(first), _) => _ = inventory.claim_due(schedule, first, 0)?,
             (ScheduleStep::Missed { count, next, why }, _) => {
-                if inventory.take_due(schedule, next, count)? {
-                    tell(format_args!(
+                if inventory.claim_due(schedule, next, count)? {
+                    log_line(format_args!(
                         "bannerwall: schedule #{id}: missed starts: {count} ({why}); next {next}"
                     ));
                 }
             }
             (ScheduleStep::Start(next), Some(order)) => self.start_due(inventory, schedule, next, &order)?,
             (ScheduleStep::Start(next), None) => {
-                if inventory.take_due(schedule, next, 0)? {
-                    tell(format_args!("bannerwall: cannot start schedule #{id}: its order is unreadable"));
+                if inventory.claim_due(schedule, next, 0)? {
+                    log_line(format_args!(
+                        "bannerwall: cannot start schedule #{id}: its order is unreadable"
+                    ));
                 }
             }
         }
@@ -369,7 +371,7 @@ impl PageScans {
         let Some(room) = self.room() else { return Ok(()) };
         let Some(number) = inventory.begin_due(schedule, next, &self.page)? else { return Ok(()) };
         if let Err(fault) = self.run(room, inventory, (number, order), &schedule.who) {
-            tell(format_args!("bannerwall: cannot start schedule #{}: {}", schedule.id, fault.why()));
+            log_line(format_args!("bannerwall: cannot start schedule #{}: {}", schedule.id, fault.why()));
         }
         Ok(())
     }
@@ -418,7 +420,7 @@ impl PageScans {
         // The next check fills in the rest.
         jobs.push(RunnerJob { number, ..RunnerJob::default() });
         drop((room, jobs));
-        tell(format_args!("bannerwall: {who} started scan #{number}: {order}"));
+        log_line(format_args!("bannerwall: {who} started scan #{number}: {order}"));
         Ok(number)
     }
 

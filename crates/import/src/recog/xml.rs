@@ -203,7 +203,7 @@ impl RecogExample {
     /// are in its directory.
     pub(super) fn read(&self, path: &Path) -> Result<ExampleEntry, String> {
         let content = match self.attributes.get("_filename") {
-            Some(name) => read_beside(path, name)?,
+            Some(name) => read_example_file(path, name)?,
             None => self.content.clone().into_bytes(),
         };
         let content = match self.attributes.get("_encoding").map(String::as_str) {
@@ -218,7 +218,7 @@ impl RecogExample {
 
 /// Reads an example's file: from the directory named like the database, or from the database's directory;
 /// never from elsewhere.
-fn read_beside(path: &Path, name: &str) -> Result<Vec<u8>, String> {
+fn read_example_file(path: &Path, name: &str) -> Result<Vec<u8>, String> {
     let inside = Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
     if !inside {
         return Err(format!("its file {name} is not beside the database"));

@@ -21,7 +21,12 @@ impl<V> Default for KnownLines<V> {
 
 impl<V> KnownLines<V> {
     /// Calls `tell` with the value of a line. `work_out` computes it if the line is not cached.
-    pub fn know<R>(&mut self, line: &[u8], work_out: impl FnOnce() -> V, tell: impl FnOnce(&V) -> R) -> R {
+    pub fn with_cached<R>(
+        &mut self,
+        line: &[u8],
+        work_out: impl FnOnce() -> V,
+        tell: impl FnOnce(&V) -> R,
+    ) -> R {
         if line.len() > LONGEST {
             return tell(&work_out());
         }
@@ -41,7 +46,7 @@ mod tests {
         let mut lines = KnownLines::default();
         let mut made = 0;
         let mut know = |lines: &mut KnownLines<usize>, line: &[u8]| {
-            lines.know(line, || (made += 1, made).1, |value| *value)
+            lines.with_cached(line, || (made += 1, made).1, |value| *value)
         };
         let line = b"SSH-2.0-a";
         assert_eq!([know(&mut lines, line), know(&mut lines, line)], [1, 1]);

@@ -101,7 +101,7 @@ impl BodyOffload {
 }
 
 /// Up to where the server has sent bytes, as far as a segment of one side tells.
-fn told(segment: &Segment<'_>, side: Side, stream: &StreamState) -> Option<u32> {
+fn shown_end(segment: &Segment<'_>, side: Side, stream: &StreamState) -> Option<u32> {
     let flags = segment.flags();
     match side {
         _ if flags.syn() => None,
@@ -111,11 +111,11 @@ fn told(segment: &Segment<'_>, side: Side, stream: &StreamState) -> Option<u32> 
 }
 
 /// Takes note of what a segment says to have gone by, before it is compared with what was seen.
-pub(super) fn foresee(flow: &mut Flow<UndecidedFlow>, segment: &Segment<'_>, side: Side) {
+pub(super) fn observe_offloaded(flow: &mut Flow<UndecidedFlow>, segment: &Segment<'_>, side: Side) {
     let Some(release) = flow.conversation.as_ref().and_then(|it| it.body_offload) else { return };
     let stream = flow.stream_mut(flow.end(Side::Server));
-    if let Some(at) = told(segment, side, stream).filter(|at| release.covers(stream, *at)) {
-        stream.go_unseen(at);
+    if let Some(at) = shown_end(segment, side, stream).filter(|at| release.covers(stream, *at)) {
+        stream.skip_unseen(at);
     }
 }
 
@@ -129,12 +129,12 @@ pub(super) fn catch_up(
 ) -> bool {
     let Some(release) = conversation.body_offload else { return false };
     let before = stream.next();
-    if let Some(at) = told(segment, side, stream).filter(|at| release.covers(stream, *at)) {
+    if let Some(at) = shown_end(segment, side, stream).filter(|at| release.covers(stream, *at)) {
         let end = if distance(release.until, at) > 0 { release.until } else { at };
-        go_over(conversation, stream, end, judge);
+        skip_offloaded(conversation, stream, end, judge);
         if distance(end, at) > 0 {
-            judge.note_application(Anomaly::UnexpectedData);
-            go_over(conversation, stream, at, judge);
+            judge.report_application_anomaly(Anomaly::UnexpectedData);
+            skip_offloaded(conversation, stream, at, judge);
         }
     }
     if !release.stands && distance(release.until, stream.next()) >= 0 {
@@ -143,7 +143,7 @@ pub(super) fn catch_up(
     stream.next() != before
 }
 
-fn go_over(
+fn skip_offloaded(
     conversation: &mut UndecidedFlow,
     stream: &mut StreamState,
     end: u32,
@@ -152,7 +152,7 @@ fn go_over(
     let Ok(count @ 1..) = usize::try_from(distance(stream.next(), end)) else { return };
     judge.shared.counters.unseen_octets += count as u64;
     judge.outcome.notes.unseen += count as u64;
-    conversation.lose(Side::Server, stream, count, judge);
+    conversation.skip_missing(Side::Server, stream, count, judge);
 }
 
 /// What a segment that passes means for the body that does: whether it is to be released, or is not any more.
@@ -171,7 +171,7 @@ pub(super) fn decide(
         return if stood { Decision::Regain } else { Decision::Undecided };
     }
     let settings = judge.settings;
-    let may = settings.config.lets_by() && settings.dialogue.reads_on();
+    let may = settings.config.may_offload() && settings.dialogue.reads_on();
     if !may || flow.label != 0 || !segment.flags().is_plain() || flow.is_closed() {
         return Decision::Undecided;
     }

@@ -41,7 +41,7 @@ impl HttpInspect {
             Self::Auto if !config.enforce || !rules.needs().every_request => Self::First,
             Self::Auto if rules.needs().beside_requests || config.on_anomaly.drops_messages() => Self::All,
             // What comes by anyway is read.
-            Self::Auto | Self::Requests if !config.lets_by() => Self::All,
+            Self::Auto | Self::Requests if !config.may_offload() => Self::All,
             Self::Auto => Self::Requests,
             chosen => chosen,
         }
@@ -138,7 +138,7 @@ pub struct EngineConfig {
 
 impl EngineConfig {
     /// True if packets of flows that are not decided may be let by unseen.
-    pub(super) fn lets_by(&self) -> bool {
+    pub(super) fn may_offload(&self) -> bool {
         self.hands_over && self.tracking == TrackingMode::Inline
     }
 }

@@ -99,7 +99,7 @@ impl UndecidedFlow {
     }
 
     /// Takes the payload at `sequence` of one side into account.
-    pub(super) fn take<'p>(
+    pub(super) fn take_payload<'p>(
         &mut self,
         from: Side,
         stream: &mut StreamState,
@@ -122,7 +122,7 @@ impl UndecidedFlow {
         offer.anomalies.insert_if(lossy && crowded, Anomaly::Gap);
         if offer.gap > 0 {
             if lossy {
-                self.admission.lose();
+                self.admission.skip_missing();
             }
             self.dialogue.read_unfinished(
                 from,
@@ -140,13 +140,13 @@ impl UndecidedFlow {
         } else if lossy && !stream.is_from_start() {
             self.dialogue.begin_amid(from);
         }
-        self.read_news(from, stream, unread, &offer, judge);
+        self.read_new_bytes(from, stream, unread, &offer, judge);
         let news = offer.fresh.len() + usize::from(offer.ahead);
         // What came before is cheap to go over, but it is not for nothing.
         self.spent += self.price(from, news + offer.overlap as usize);
         if judge.settings.dialogue.reads_on()
             && news > 0
-            && self.dialogue.goes_on(from, self.inlet(from).collector.unread())
+            && self.dialogue.is_readable_stream(from, self.inlet(from).collector.unread())
         {
             self.spent = 0;
         }
@@ -154,7 +154,7 @@ impl UndecidedFlow {
     }
 
     /// Reads on where bytes were added in order; of what was held before, `unread` were not read.
-    fn read_news(
+    fn read_new_bytes(
         &mut self,
         from: Side,
         stream: &StreamState,
@@ -165,7 +165,7 @@ impl UndecidedFlow {
         let fresh = offer.fresh;
         let meaningless =
             self.dialogue.can_spare(from, fresh.len() as u64) || self.dialogue.is_read_out(from);
-        self.show_bytes(from, unread, fresh);
+        self.feed_admission(from, unread, fresh);
         let (dialogue, own, peer) = self.parts(from);
         if fresh.is_empty() && own.collector.unread().len() == unread && offer.gap == 0 {
             return;
@@ -188,7 +188,7 @@ impl UndecidedFlow {
 
     /// Shows the bytes of one side that came in order to whoever asks what the flow is: those that the
     /// collector holds behind `unread` ones, and `fresh` ones.
-    fn show_bytes(&mut self, from: Side, unread: usize, fresh: &[u8]) {
+    fn feed_admission(&mut self, from: Side, unread: usize, fresh: &[u8]) {
         let [client, server] = &self.inlets;
         let inlet = if from == Side::Client { client } else { server };
         let held = inlet.collector.unread().get(unread..).unwrap_or_default();
@@ -240,7 +240,7 @@ impl UndecidedFlow {
     }
 
     /// Since when a banner is unfinished.
-    pub(super) fn amid_since(&self) -> Option<Timestamp> {
+    pub(super) fn unfinished_since(&self) -> Option<Timestamp> {
         self.inlets.iter().filter_map(|inlet| inlet.amid).min()
     }
 
@@ -273,8 +273,8 @@ impl UndecidedFlow {
     }
 
     /// True if the server's direction is decided, and the client's is read on.
-    pub(super) fn has_left(&self) -> bool {
-        self.dialogue.has_left() || self.dialogue.only_searches()
+    pub(super) fn only_reads_client(&self) -> bool {
+        self.dialogue.only_reads_requests() || self.dialogue.only_searches()
     }
 
     /// True if bytes of the client's are held that came before their turn.
@@ -284,7 +284,7 @@ impl UndecidedFlow {
     }
 
     /// True if what the server sends may go by from now on: `streams` are the client's and the server's.
-    pub(super) fn may_stand(&self, streams: &[StreamState; 2]) -> bool {
+    pub(super) fn can_offload_response(&self, streams: &[StreamState; 2]) -> bool {
         let [_, server] = streams;
         let followed = streams.iter().all(|stream| stream.is_from_start() && !stream.has_end());
         let free = self.admission.may_pass() && self.condemned.is_none() && self.asked.is_none();
@@ -306,12 +306,12 @@ impl UndecidedFlow {
     }
 
     /// True if `count` bytes of one side may be missing without harm.
-    pub(super) fn can_spare(&self, from: Side, count: u64) -> bool {
+    pub(super) fn may_lack(&self, from: Side, count: u64) -> bool {
         self.dialogue.can_spare(from, count)
     }
 
     /// Goes over `count` bytes that come next and are missing for good, then on as well as can be.
-    pub(super) fn lose(
+    pub(super) fn skip_missing(
         &mut self,
         from: Side,
         stream: &mut StreamState,
@@ -325,7 +325,7 @@ impl UndecidedFlow {
         self.pass_over(from, count as u64, judge);
         stream.pass_over(stream.next(), count);
         self.inlet_mut(from).collector.promote(stream);
-        self.show_bytes(from, 0, &[]);
+        self.feed_admission(from, 0, &[]);
         let (dialogue, own, peer) = self.parts(from);
         let used = dialogue.read(from, own.collector.unread(), peer, &mut judge.reading());
         own.collector.advance(stream, used);
@@ -339,7 +339,7 @@ impl UndecidedFlow {
     /// Reads on behind bytes that a capture lacks.
     fn give_up_missing(&mut self, from: Side, stream: &mut StreamState, judge: &mut BannerInspector<'_>) {
         if self.inlet(from).collector.is_waiting() {
-            self.admission.lose();
+            self.admission.skip_missing();
         }
         let (dialogue, own, peer) = self.parts(from);
         let collector = &mut own.collector;
@@ -355,7 +355,13 @@ impl UndecidedFlow {
 
     /// Begins a direction earlier whose SYN was not seen, where bytes come that its receiver may not have:
     /// those behind them are held until their turn.
-    pub(super) fn step_back(&mut self, from: Side, stream: &mut StreamState, sequence: u32, count: usize) {
+    pub(super) fn start_earlier(
+        &mut self,
+        from: Side,
+        stream: &mut StreamState,
+        sequence: u32,
+        count: usize,
+    ) {
         let Some(at) = stream.begins_before(sequence, count) else { return };
         let inlet = self.inlet_mut(from);
         inlet.collector.step_back(stream, at);
@@ -404,9 +410,9 @@ impl UndecidedFlow {
             }
             self.end(from, UnfinishedReason::Unseen, true, judge);
         }
-        self.dialogue.tell_rest(&mut judge.reading());
+        self.dialogue.emit_rest(&mut judge.reading());
         self.admission.conclude(judge);
-        judge.tell_cut_alerts();
+        judge.emit_suppressed_rules();
         // Nobody has confirmed the flow: they may be anybody's word, and not another flow's.
         judge.withheld.clear();
         std::mem::swap(&mut self.reports, &mut judge.reports);

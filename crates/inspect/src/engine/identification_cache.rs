@@ -33,7 +33,7 @@ impl IdentificationCache {
             Side::Server => &mut self.server,
         };
         let known = || look_up(from, line, rules, fingerprints);
-        lines.know(line, known, KnownIdentification::clone)
+        lines.with_cached(line, known, KnownIdentification::clone)
     }
 
     /// Forgets all: other rules are in force.

@@ -61,7 +61,7 @@ const WITHHELD: usize = 4;
 
 impl<'e> InspectionSession<'e> {
     /// A judge of what `segment` shows, or of what a flow owes where it ended without one.
-    pub(super) fn judge(
+    pub(super) fn new_inspector(
         self,
         flow: FlowFacts,
         from: Option<Side>,
@@ -90,7 +90,7 @@ impl<'e> InspectionSession<'e> {
     }
 
     /// The same for a moment.
-    pub(super) fn again(&mut self) -> InspectionSession<'_> {
+    pub(super) fn reborrow(&mut self) -> InspectionSession<'_> {
         InspectionSession { settings: self.settings, shared: self.shared, sink: self.sink }
     }
 }
@@ -100,8 +100,8 @@ impl FindingSink for BannerInspector<'_> {
     fn take(&mut self, finding: DialogueFinding<'_>) {
         match finding {
             DialogueFinding::Seen(protocol, from) => self.shared.counters.count_banner(protocol, from),
-            DialogueFinding::Banner(mut found) => self.ask(&mut found),
-            DialogueFinding::Odd(anomaly) => self.note_application(anomaly),
+            DialogueFinding::Banner(mut found) => self.evaluate_rules(&mut found),
+            DialogueFinding::Odd(anomaly) => self.report_application_anomaly(anomaly),
             DialogueFinding::Exchange(said, transaction) => {
                 let protocol = Some(said.protocol());
                 self.emit(EventKind::Application(said), None, protocol, transaction);
@@ -163,7 +163,7 @@ impl BannerInspector<'_> {
     fn withhold(&mut self, withheld: WithheldAlert) {
         let anomaly = Anomaly::UnconfirmedMatch;
         self.shared.counters.count_anomaly(anomaly);
-        self.tell_odd(anomaly, anomaly.detail());
+        self.emit_detailed_anomaly(anomaly, anomaly.detail());
         if self.withheld.len() < WITHHELD {
             self.withheld.push(withheld);
         } else {
@@ -185,7 +185,7 @@ impl BannerInspector<'_> {
     }
 
     /// Asks the rules about a banner, those left out that matched it before.
-    fn ask(&mut self, found: &mut FoundBanner<'_>) {
+    fn evaluate_rules(&mut self, found: &mut FoundBanner<'_>) {
         let context = self.context(found.stage, found.request, found.product);
         self.ask_policy(found, &context);
         let settings = self.settings;
@@ -196,7 +196,7 @@ impl BannerInspector<'_> {
         }
         for matching in settings.rules.exempted(found.banner, &context) {
             if found.matched.insert(found.banner.from(), matching.rule.index()) {
-                self.tell_within_limit(&matching, found);
+                self.emit_alert_within_limit(&matching, found);
             }
         }
     }
@@ -287,7 +287,7 @@ impl BannerInspector<'_> {
             let line = self.settings.config.disclosure.line(found.banner.line());
             Box::new(BanRequest { client: source, rule: rule.id().to_owned(), banner: line, time })
         });
-        self.tell_within_limit(matching, found);
+        self.emit_alert_within_limit(matching, found);
         if action.blocks() {
             let stop = self.outcome.stop.get_or_insert_with(|| FlowStop {
                 reason: DropReason::Rules,
@@ -300,18 +300,18 @@ impl BannerInspector<'_> {
     }
 
     /// Emits the alert of a match, unless the flow has had too many.
-    fn tell_within_limit(&mut self, matching: &RuleMatch<'_>, found: &FoundBanner<'_>) {
+    fn emit_alert_within_limit(&mut self, matching: &RuleMatch<'_>, found: &FoundBanner<'_>) {
         let length = found.banner.line().len().min(self.settings.config.disclosure.text);
         let grave = matching.action().blocks() || is_grave(matching.severity());
         if self.reports.admit_alert(matching.rule.index(), grave, length) {
-            self.tell_match(matching, found);
+            self.emit_alert(matching, found);
         } else {
             self.shared.counters.alerts_suppressed += 1;
             self.reports.cut_alert(matching.rule.id());
         }
     }
 
-    fn tell_match(&mut self, matching: &RuleMatch<'_>, found: &FoundBanner<'_>) {
+    fn emit_alert(&mut self, matching: &RuleMatch<'_>, found: &FoundBanner<'_>) {
         let banner = found.banner;
         let alert = matching.alert(AlertContext {
             from: banner.from(),
@@ -327,23 +327,23 @@ impl BannerInspector<'_> {
     }
 
     /// Names the rules that matched and of which no alert was told.
-    pub(super) fn tell_cut_alerts(&mut self) {
+    pub(super) fn emit_suppressed_rules(&mut self) {
         let Some(rules) = self.reports.take_cut() else { return };
         let anomaly = Anomaly::AlertsCut;
         self.shared.counters.count_anomaly(anomaly);
         let detail = format!("{}: {rules}", anomaly.detail());
-        self.tell(AnomalyFacts::new(anomaly, detail));
+        self.emit_anomaly(AnomalyFacts::new(anomaly, detail));
     }
 
     /// Notes what was odd about a packet or stream: an event for the first of its kind in a flow.
-    pub(super) fn note(&mut self, anomalies: AnomalySet, reported: &mut AnomalySet) {
+    pub(super) fn report_anomalies(&mut self, anomalies: AnomalySet, reported: &mut AnomalySet) {
         if anomalies.is_empty() {
             return;
         }
         for anomaly in anomalies.iter() {
             self.shared.counters.count_anomaly(anomaly);
             if reported.insert(anomaly) {
-                self.tell_odd(anomaly, anomaly.detail());
+                self.emit_detailed_anomaly(anomaly, anomaly.detail());
             }
             // Bytes that were let through are fixed, whatever else is only to be told.
             let fixed = anomaly == Anomaly::OverlapDifferentData && self.enforces();
@@ -354,31 +354,31 @@ impl BannerInspector<'_> {
     }
 
     /// Notes something odd about a packet, with a detail of its own.
-    pub(super) fn note_with(&mut self, anomaly: Anomaly, detail: &str, reported: &mut AnomalySet) {
+    pub(super) fn report_anomaly_with(&mut self, anomaly: Anomaly, detail: &str, reported: &mut AnomalySet) {
         self.shared.counters.count_anomaly(anomaly);
         if reported.insert(anomaly) {
-            self.tell_odd(anomaly, detail);
+            self.emit_detailed_anomaly(anomaly, detail);
         }
         if self.settings.config.on_anomaly.drops(anomaly) {
             self.outcome.refuse.get_or_insert(anomaly.drop_reason());
         }
     }
 
-    fn tell_odd(&mut self, anomaly: Anomaly, detail: &str) {
+    fn emit_detailed_anomaly(&mut self, anomaly: Anomaly, detail: &str) {
         let Some(suppressed) = self.shared.quotas.of(anomaly).admit(self.packet.now) else {
             self.shared.counters.events_suppressed += 1;
             return;
         };
         self.told.insert(anomaly);
-        self.tell(AnomalyFacts::new(anomaly, quota::detail(detail, suppressed)));
+        self.emit_anomaly(AnomalyFacts::new(anomaly, quota::detail(detail, suppressed)));
     }
 
     /// Notes something odd of the application layer.
-    pub(super) fn note_application(&mut self, anomaly: Anomaly) {
+    pub(super) fn report_application_anomaly(&mut self, anomaly: Anomaly) {
         self.shared.counters.count_anomaly(anomaly);
         if self.reports.admit_anomaly(anomaly) {
             self.told.insert(anomaly);
-            self.tell(AnomalyFacts::from(anomaly));
+            self.emit_anomaly(AnomalyFacts::from(anomaly));
         }
         let config = &self.settings.config;
         // Behind an upgrade that was not followed nothing can be read.
@@ -390,7 +390,7 @@ impl BannerInspector<'_> {
 
     /// Tells of a packet that is dropped. One that only would be, in monitor mode, is told by the alert or
     /// the anomaly that it is about.
-    pub(super) fn tell_drop(&mut self, reason: DropReason, rule: Option<String>, rejected: bool) {
+    pub(super) fn emit_drop(&mut self, reason: DropReason, rule: Option<String>, rejected: bool) {
         // A shortage of memory is no rule's opinion: it drops where monitoring only, too.
         let short = reason == DropReason::FlowMemcap;
         if !self.enforces() && !short {
@@ -420,7 +420,7 @@ impl BannerInspector<'_> {
         }
     }
 
-    pub(super) fn tell(&mut self, facts: AnomalyFacts) {
+    pub(super) fn emit_anomaly(&mut self, facts: AnomalyFacts) {
         self.emit(EventKind::Anomaly(facts), self.from, None, None);
     }
 

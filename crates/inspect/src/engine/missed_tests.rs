@@ -42,7 +42,7 @@ fn what_speaks_of_octets_that_were_never_seen_passes_where_some_went_by() {
         go_by(&mut talk, count);
         assert_eq!(talk.client(&request("curl")), Decision::Drop, "nothing is known to have gone by");
         talk.lose_of_client(0u32.wrapping_sub(u32::try_from(request("curl").len()).unwrap()));
-        talk.engine.note_missed(talk.now);
+        talk.engine.record_missed(talk.now);
         assert_eq!(talk.client(&request("curl")), Decision::Undecided, "{count}");
         assert_eq!(talk.server(ANSWER), Decision::Undecided, "{count}");
         assert_eq!(talk.acknowledge(true), Decision::Undecided, "{count}");
@@ -54,7 +54,7 @@ fn what_speaks_of_octets_that_were_never_seen_passes_where_some_went_by() {
 fn a_forbidden_request_right_behind_what_went_by_is_read_once_that_is_known_to_have_arrived() {
     let mut talk = talk();
     go_by(&mut talk, 2);
-    talk.engine.note_missed(talk.now);
+    talk.engine.record_missed(talk.now);
     // What lies before it may be still to come, until the server has acknowledged both.
     assert_eq!(talk.client(&request("sqlmap/1")), Decision::Undecided);
     talk.server(ANSWER);
@@ -64,14 +64,14 @@ fn a_forbidden_request_right_behind_what_went_by_is_read_once_that_is_known_to_h
 #[test]
 fn flows_that_began_later_and_times_much_later_are_looked_at_as_ever() {
     let mut talk = talk();
-    talk.engine.note_missed(talk.now);
+    talk.engine.record_missed(talk.now);
     talk.wait(MISSED_SHOWS + Duration::from_secs(1));
     go_by(&mut talk, 1);
     assert_eq!(talk.client(&request("curl")), Decision::Drop);
 
     let mut talk = open();
     let before = talk.now.before(Duration::from_secs(10));
-    talk.engine.note_missed(before);
+    talk.engine.record_missed(before);
     talk.client(&request("curl"));
     talk.server(ANSWER);
     go_by(&mut talk, 1);
@@ -89,7 +89,7 @@ fn pass_by(talk: &mut Conversation, packet: &[u8]) {
         vlan: &[],
         packet_number: None,
     };
-    talk.engine.pass_by(&input, &mut talk.events);
+    talk.engine.follow_uninspected(&input, &mut talk.events);
 }
 
 fn alerts_and_drops(talk: &Conversation) -> usize {

@@ -116,8 +116,8 @@ impl Engine {
     /// Forgets flows that have been silent for too long, and tells what they still owed.
     pub fn tick(&mut self, now: Timestamp, sink: &mut impl EventSink) {
         let mut session = self.context.session(sink);
-        self.flows.end_the_late(now, &mut session);
-        self.flows.end_the_silent(now, &mut session);
+        self.flows.end_overdue_banners(now, &mut session);
+        self.flows.end_silent_flows(now, &mut session);
         for class in FlowClass::ALL {
             let timeout = session.settings.config.timeouts.of(class);
             for _ in 0..TICK_LIMIT {
@@ -147,14 +147,14 @@ impl Engine {
     ///
     /// The ends of flows of that time then speak of bytes that were never seen, and go on speaking of them:
     /// they are gone over like what a capture lacks, and not refused for ever.
-    pub fn note_missed(&mut self, now: Timestamp) {
+    pub fn record_missed(&mut self, now: Timestamp) {
         self.flows.note_missed(now);
     }
 
     /// Follows a TCP segment that passes unjudged, as one that has waited for too long does. Its bytes count
     /// as missing, so that copies of them that come later are old, and lead to no alert or drop of what has
     /// passed.
-    pub fn pass_by(&mut self, packet: &PacketInput<'_>, sink: &mut impl EventSink) {
+    pub fn follow_uninspected(&mut self, packet: &PacketInput<'_>, sink: &mut impl EventSink) {
         let Ok(ParsedPacket::Tcp(segment)) = packet::parse(packet.ip, packet.wire_length) else { return };
         if packet.checksums == ChecksumState::Verify && segment.is_whole() && !segment.checksums_valid() {
             return;
@@ -171,23 +171,23 @@ impl Engine {
     }
 
     /// Undecided flows whose bodies go by unseen.
-    pub fn unseen(&self) -> Vec<UnseenBody> {
-        remembered::unseen(&self.flows)
+    pub fn offloaded_flows(&self) -> Vec<UnseenBody> {
+        remembered::offloaded_flows(&self.flows)
     }
 
     /// Takes note that the kernel may let a flow's body by.
-    pub fn expect_unseen(&mut self, unseen: &UnseenBody) {
-        remembered::expect_unseen(&mut self.flows, unseen);
+    pub fn expect_offload(&mut self, unseen: &UnseenBody) {
+        remembered::expect_offload(&mut self.flows, unseen);
     }
 
     /// Decided flows as of `now`, `limit` at most: those that are blocked first, then those that were seen
     /// last.
-    pub fn remembered(&self, now: Timestamp, limit: usize) -> Vec<DecidedFlow> {
-        remembered::collect(&self.flows, &self.datagrams, &self.context.shared.marks, now, limit)
+    pub fn decided_flows(&self, now: Timestamp, limit: usize) -> Vec<DecidedFlow> {
+        remembered::decided_flows(&self.flows, &self.datagrams, &self.context.shared.marks, now, limit)
     }
 
     /// Takes a decided flow over, unless it is known or there is no room for it.
-    pub fn remember(&mut self, flow: &DecidedFlow, now: Timestamp) {
+    pub fn restore_decided(&mut self, flow: &DecidedFlow, now: Timestamp) {
         remembered::restore(flow, &mut self.flows, &mut self.datagrams, &mut self.context, now);
     }
 

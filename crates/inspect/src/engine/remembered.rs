@@ -48,7 +48,7 @@ pub struct UnseenBody {
 }
 
 /// Undecided flows whose bodies go by unseen.
-pub(super) fn unseen(flows: &TcpFlows) -> Vec<UnseenBody> {
+pub(super) fn offloaded_flows(flows: &TcpFlows) -> Vec<UnseenBody> {
     let table = &flows.table;
     let released = table.by_age(FlowClass::Undecided).filter_map(|id| {
         let flow = table.get(id);
@@ -59,7 +59,7 @@ pub(super) fn unseen(flows: &TcpFlows) -> Vec<UnseenBody> {
 }
 
 /// Takes note that the kernel may let a flow's body by.
-pub(super) fn expect_unseen(flows: &mut TcpFlows, unseen: &UnseenBody) {
+pub(super) fn expect_offload(flows: &mut TcpFlows, unseen: &UnseenBody) {
     let Some(id) = flows.table.find(&unseen.key) else { return };
     let flow = flows.table.get_mut(id);
     let server = flow.end(Side::Server);
@@ -70,7 +70,7 @@ pub(super) fn expect_unseen(flows: &mut TcpFlows, unseen: &UnseenBody) {
 }
 
 /// Decided flows as of `now`, `limit` at most: those that are blocked first, then those that were seen last.
-pub(super) fn collect(
+pub(super) fn decided_flows(
     flows: &TcpFlows,
     datagrams: &QuicFlows,
     marks: &MarkTable,
@@ -83,7 +83,7 @@ pub(super) fn collect(
         let lasts = |flow: &Flow<_>| class != FlowClass::Closed || flow.ruling.blocks();
         let lasting = decided(&flows.table, class, left).filter(|(_, flow)| lasts(flow));
         told.extend(lasting.map(|(id, flow)| DecidedFlow {
-            told: flows.accounts.was_told(id, flow),
+            told: flows.accounts.was_reported(id, flow),
             ..of(TransportProtocol::Tcp, flow, marks, now)
         }));
         if class == FlowClass::Blocked {
@@ -113,14 +113,14 @@ pub(super) fn restore(
     let marks = &mut context.shared.marks;
     match flow.transport {
         TransportProtocol::Tcp => {
-            let Some(id) = place(&mut flows.table, flow, class, seen) else { return };
+            let Some(id) = insert_decided(&mut flows.table, flow, class, seen) else { return };
             marks.add(&mut flows.table.get_mut(id).label, flow.mark);
             if flow.told && context.settings.config.flow_events {
-                flows.accounts.set_told(id, flows.table.get(id));
+                flows.accounts.set_reported(id, flows.table.get(id));
             }
         }
         TransportProtocol::Udp => {
-            let Some(id) = place(datagrams.table_mut(), flow, class, seen) else { return };
+            let Some(id) = insert_decided(datagrams.table_mut(), flow, class, seen) else { return };
             marks.add(&mut datagrams.table_mut().get_mut(id).label, flow.mark);
         }
     }
@@ -152,7 +152,7 @@ fn decided<C>(
 }
 
 /// Puts a decided flow into a table in which it is not yet.
-fn place<C>(
+fn insert_decided<C>(
     table: &mut FlowTable<C>,
     flow: &DecidedFlow,
     class: FlowClass,
@@ -188,10 +188,10 @@ mod tests {
                         match.software = '^OpenSSH_7'\naction = \"drop\"\n";
 
     /// Another engine goes on in the place of a conversation's.
-    fn go_on(talk: &mut Conversation, limit: usize) -> usize {
-        let told = talk.engine.remembered(talk.now, limit);
+    fn carry_over(talk: &mut Conversation, limit: usize) -> usize {
+        let told = talk.engine.decided_flows(talk.now, limit);
         talk.engine = Setup::enforcing(RULE).midstream().engine;
-        told.iter().for_each(|flow| talk.engine.remember(flow, talk.now));
+        told.iter().for_each(|flow| talk.engine.restore_decided(flow, talk.now));
         told.len()
     }
 
@@ -213,15 +213,15 @@ mod tests {
     #[test]
     fn decided_flows_stay_decided_in_another_engine() {
         let mut talk = blocked();
-        assert_eq!(go_on(&mut talk, 10), 1);
+        assert_eq!(carry_over(&mut talk, 10), 1);
         assert_eq!(talk.client(b"SSH-2.0-x\r\n"), Decision::Block);
         assert_eq!(talk.server(b"more"), Decision::Block);
-        assert_eq!(go_on(&mut talk, 10), 1, "and in the next");
+        assert_eq!(carry_over(&mut talk, 10), 1, "and in the next");
         assert_eq!(talk.server(b"more"), Decision::Block);
         let mut talk = passed();
-        assert_eq!(go_on(&mut talk, 10), 1);
+        assert_eq!(carry_over(&mut talk, 10), 1);
         assert_eq!(talk.server(b"SSH-2.0-OpenSSH_7.2\r\n"), Decision::Pass, "it is none of a banner's");
-        assert_eq!(go_on(&mut talk, 0), 0, "no more than is asked for");
+        assert_eq!(carry_over(&mut talk, 0), 0, "no more than is asked for");
     }
 
     #[test]
@@ -237,10 +237,10 @@ mod tests {
         let mut talk = setup().open();
         assert_eq!(talk.server(b"SSH-2.0-OpenSSH_7.2\r\n"), Decision::Block);
         assert_eq!(records(&talk), 1);
-        let told = talk.engine.remembered(talk.now, 10);
+        let told = talk.engine.decided_flows(talk.now, 10);
         for (flow, more) in [(told[0], 0), (DecidedFlow { told: false, ..told[0] }, 1)] {
             talk.engine = setup().midstream().engine;
-            talk.engine.remember(&flow, talk.now);
+            talk.engine.restore_decided(&flow, talk.now);
             assert_eq!(talk.server(b"more"), Decision::Block);
             talk.engine.finish(talk.now, &mut talk.events);
             assert_eq!(records(&talk), 1 + more, "{flow:?}");
@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn another_connection_of_the_same_ports_is_judged_by_itself() {
         for mut talk in [blocked(), passed()] {
-            go_on(&mut talk, 10);
+            carry_over(&mut talk, 10);
             // Numbers of its own.
             talk.lose_of_client(1 << 20);
             talk.lose_of_server(1 << 21);
@@ -258,7 +258,7 @@ mod tests {
             assert_eq!(talk.server(b"SSH-2.0-OpenSSH_7.2\r\n"), Decision::Block);
         }
         let mut talk = blocked();
-        go_on(&mut talk, 10);
+        carry_over(&mut talk, 10);
         assert_eq!(talk.send(true, TcpFlags::RST, b""), Decision::Undecided, "who gives up may say so");
     }
 
@@ -271,7 +271,7 @@ mod tests {
             let syn = talk.segment(true).sequence(client.wrapping_sub(1)).flags(TcpFlags::SYN);
             let answer = talk.segment(false).sequence(server.wrapping_sub(1)).acknowledgement(client);
             assert_eq!(talk.show(&syn), Decision::Undecided);
-            assert_eq!(go_on(&mut talk, 10), 1);
+            assert_eq!(carry_over(&mut talk, 10), 1);
             assert_eq!(talk.show(&answer.flags(TcpFlags::SYN | TcpFlags::ACK)), Decision::Undecided);
             let open = talk.segment(true);
             assert_eq!(talk.show(&open), Decision::Undecided);
@@ -283,10 +283,10 @@ mod tests {
     fn what_was_silent_for_longest_is_forgotten_first_and_what_is_known_stays() {
         let mut talk = blocked();
         talk.wait(Duration::from_secs(5));
-        let told = talk.engine.remembered(talk.now, 10);
+        let told = talk.engine.decided_flows(talk.now, 10);
         assert!(told[0].age >= Duration::from_secs(5), "{told:?}");
         let passed = DecidedFlow { ruling: FlowDecision::Passed, ..told[0] };
-        talk.engine.remember(&passed, talk.now);
+        talk.engine.restore_decided(&passed, talk.now);
         assert_eq!(talk.server(b"more"), Decision::Block);
         let octets = told[0].key.octets();
         assert_eq!(FlowKey::from_octets(&octets), Some(told[0].key));

@@ -56,7 +56,7 @@ pub struct ResponseOffload {
 }
 
 /// Takes note of what a segment says to have gone by, before it is compared with what was seen.
-pub(super) fn foresee(flow: &mut Flow<UndecidedFlow>, segment: &Segment<'_>, side: Side) {
+pub(super) fn observe_offloaded(flow: &mut Flow<UndecidedFlow>, segment: &Segment<'_>, side: Side) {
     let flags = segment.flags();
     if flow.conversation.as_ref().is_none_or(|it| it.response_offload.is_none())
         || flags.syn()
@@ -80,8 +80,8 @@ pub(super) fn foresee(flow: &mut Flow<UndecidedFlow>, segment: &Segment<'_>, sid
     }
     let stream = flow.stream_mut(server);
     let count = match side {
-        Side::Client => stream.go_far(stream.octets_to(segment.acknowledgement()), true),
-        Side::Server => stream.go_far(segment.sequence(), false),
+        Side::Client => stream.jump_to(stream.octets_to(segment.acknowledgement()), true),
+        Side::Server => stream.jump_to(segment.sequence(), false),
     };
     if let Some(standing) = flow.conversation.as_mut().and_then(|it| it.response_offload.as_mut()) {
         standing.unseen += u64::from(count);
@@ -106,9 +106,9 @@ pub(super) fn decide(
 ) -> Option<Decision> {
     let settings = judge.settings;
     let streams = [Side::Client, Side::Server].map(|side| *flow.stream(flow.end(side)));
-    let may = settings.config.lets_by() && flow.label == 0 && !flow.is_closed();
+    let may = settings.config.may_offload() && flow.label == 0 && !flow.is_closed();
     let conversation = flow.conversation.as_mut()?;
-    if !conversation.has_left() {
+    if !conversation.only_reads_client() {
         // The server is to be heard again: the answer to a hello that was found.
         let stands = conversation.response_offload.as_mut().map(|it| std::mem::take(&mut it.stands));
         let asks = side == Side::Client && segment.wire_payload_length() > 0;
@@ -137,7 +137,7 @@ pub(super) fn decide(
         return Some(Decision::Regain);
     }
     let carries = octets == (side == Side::Server);
-    if !may || !carries || !known(UNKNOWN / 2) || !conversation.may_stand(&streams) {
+    if !may || !carries || !known(UNKNOWN / 2) || !conversation.can_offload_response(&streams) {
         return Some(Decision::Undecided);
     }
     let standing = conversation.response_offload.get_or_insert(ResponseOffload { stands: false, unseen: 0 });

@@ -27,7 +27,7 @@ pub(super) fn is_under_policy(flow: &Flow<UndecidedFlow>, rules: &RuleSet) -> bo
 
 impl TcpFlows {
     /// Notes that a flow has begun, so that it is found should it stay silent.
-    pub(super) fn note_begin(&mut self, id: FlowId, now: Timestamp, settings: &EngineSettings) {
+    pub(super) fn watch_for_silence(&mut self, id: FlowId, now: Timestamp, settings: &EngineSettings) {
         if !settings.rules.has_impatient_policies() {
             return;
         }
@@ -46,7 +46,7 @@ impl TcpFlows {
     }
 
     /// Ends flows that are open and have been silent for longer than their policy waits.
-    pub(super) fn end_the_silent(&mut self, now: Timestamp, session: &mut InspectionSession<'_>) {
+    pub(super) fn end_silent_flows(&mut self, now: Timestamp, session: &mut InspectionSession<'_>) {
         while self.silent.0.peek().is_some_and(|Reverse((due, ..))| *due <= now)
             && let Some(Reverse((_, id, started))) = self.silent.0.pop()
         {
@@ -65,15 +65,15 @@ impl TcpFlows {
         let facts = FlowFacts::from(&*flow);
         let Some(policy) = rules.policy(&facts.endpoints()) else { return };
         let packet = PacketInput::none(now);
-        let mut judge = session.again().judge(facts, None, None, &packet);
+        let mut judge = session.reborrow().new_inspector(facts, None, None, &packet);
         judge.refuse(policy, silence());
         let Some(stop) = judge.outcome.stop.take().filter(|_| judge.enforces()) else { return };
         if !stop.reject {
-            judge.tell_drop(stop.reason, stop.rule, false);
+            judge.emit_drop(stop.reason, stop.rule, false);
             judge.shared.counters.count_blocked(false);
         }
         if let Some(conversation) = flow.conversation.take() {
-            self.spare.take_back(conversation, &mut judge.shared.counters);
+            self.spare.recycle_buffers(conversation, &mut judge.shared.counters);
         }
         flow.ruling = if stop.reject { FlowDecision::Refused } else { FlowDecision::Blocked };
         let outcome = judge.outcome;

@@ -96,13 +96,13 @@ impl TcpFlows {
     ) -> Result<FlowId, FullTable> {
         let id = self.place((key, client), class, now, session)?;
         session.shared.counters.flows += 1;
-        self.note_begin(id, now, session.settings);
+        self.watch_for_silence(id, now, session.settings);
         Ok(id)
     }
 
     /// Gives a place to a flow of which only the verdict was kept: it stays blocked until the answer to a SYN
     /// shows that its ports are those of another connection.
-    pub(super) fn recall(
+    pub(super) fn restore_blocked(
         &mut self,
         opener: (FlowKey, KeyEnd),
         now: Timestamp,
@@ -119,7 +119,7 @@ impl TcpFlows {
         let flow = self.table.get_mut(id);
         flow.ruling = FlowDecision::Blocked;
         if session.settings.config.flow_events {
-            self.accounts.set_told(id, self.table.get(id));
+            self.accounts.set_reported(id, self.table.get(id));
         }
         Some(id)
     }
@@ -132,7 +132,7 @@ impl TcpFlows {
         session: &mut InspectionSession<'_>,
     ) -> Result<FlowId, FullTable> {
         if session.settings.tracking == TrackingMode::Inline {
-            self.keep_to_share(class, now, session);
+            self.limit_class(class, now, session);
         }
         if self.table.is_full() {
             self.make_room(now, session);
@@ -143,7 +143,7 @@ impl TcpFlows {
     }
 
     /// Forgets the oldest flow of a class that any packet gets into, when it has all the room it may have.
-    fn keep_to_share(&mut self, class: FlowClass, now: Timestamp, session: &mut InspectionSession<'_>) {
+    fn limit_class(&mut self, class: FlowClass, now: Timestamp, session: &mut InspectionSession<'_>) {
         let share = (self.table.limit() / UNCONFIRMED_SHARE).max(1);
         if self.table.count(class) >= share
             && let Some(id) = self.table.oldest(class)
@@ -192,7 +192,7 @@ impl TcpFlows {
     /// Brings the buffers of all flows together below their limit: flows that are closed or that nobody has
     /// confirmed give theirs first, then whoever holds most of those that were silent for longest. False
     /// where that is `current`.
-    pub(super) fn relieve(
+    pub(super) fn reclaim_buffers(
         &mut self,
         current: FlowId,
         now: Timestamp,
@@ -244,9 +244,9 @@ impl TcpFlows {
         let flow = self.table.get_mut(id);
         let reset = flow.is_closed();
         let packet = PacketInput::none(now);
-        let mut judge = session.again().judge(FlowFacts::from(&*flow), None, None, &packet);
+        let mut judge = session.reborrow().new_inspector(FlowFacts::from(&*flow), None, None, &packet);
         if reason != DropReason::FlowMemcap && !reset {
-            judge.note(AnomalySet::of(Anomaly::BudgetSpent), &mut flow.reported);
+            judge.report_anomalies(AnomalySet::of(Anomaly::BudgetSpent), &mut flow.reported);
         }
         if ruling == FlowDecision::Passed
             && let Some(conversation) = &mut flow.conversation
@@ -258,12 +258,12 @@ impl TcpFlows {
         }
         flow.ruling = ruling;
         if ruling == FlowDecision::Blocked && !reset {
-            judge.tell_drop(reason, None, false);
+            judge.emit_drop(reason, None, false);
             judge.shared.counters.count_blocked(false);
         }
         if let Some(mut conversation) = flow.conversation.take() {
             conversation.close(&mut judge);
-            self.spare.take_back(conversation, &mut judge.shared.counters);
+            self.spare.recycle_buffers(conversation, &mut judge.shared.counters);
         }
         let outcome = judge.outcome;
         self.observe(id, outcome, session.settings);
@@ -275,15 +275,15 @@ impl TcpFlows {
         self.table.set_class(id, class, now);
     }
 
-    /// Notes that a flow stands within a banner, so that [`TcpFlows::end_the_late`] finds it.
-    pub(super) fn watch(&mut self, id: FlowId, settings: &EngineSettings) {
+    /// Notes that a flow stands within a banner, so that [`TcpFlows::end_overdue_banners`] finds it.
+    pub(super) fn watch_for_timeout(&mut self, id: FlowId, settings: &EngineSettings) {
         let flow = self.table.get_mut(id);
         if !settings.enforces(flow.key()) {
             return;
         }
         let started = flow.started();
         let Some(conversation) = &mut flow.conversation else { return };
-        let Some(since) = conversation.amid_since().filter(|_| !conversation.watched) else { return };
+        let Some(since) = conversation.unfinished_since().filter(|_| !conversation.watched) else { return };
         conversation.watched = true;
         self.watched.push_back((since.after(settings.config.time_budget), id, started));
         if self.watched.len() > 2 * self.table.limit() {
@@ -296,7 +296,7 @@ impl TcpFlows {
     }
 
     /// Ends flows whose banners were not whole in time, whether or not anything more of them comes.
-    pub(super) fn end_the_late(&mut self, now: Timestamp, session: &mut InspectionSession<'_>) {
+    pub(super) fn end_overdue_banners(&mut self, now: Timestamp, session: &mut InspectionSession<'_>) {
         while self.watched.front().is_some_and(|(due, ..)| *due < now)
             && let Some((_, id, started)) = self.watched.pop_front()
         {
@@ -306,14 +306,14 @@ impl TcpFlows {
             let Some(conversation) = flow.conversation.as_mut().filter(|_| same) else { continue };
             conversation.watched = false;
             let config = &session.settings.config;
-            match conversation.amid_since() {
+            match conversation.unfinished_since() {
                 Some(since) if now.since(since) > config.time_budget => {
                     session.shared.counters.budget_spent += 1;
                     let drops = config.on_anomaly.drops(Anomaly::BudgetSpent);
                     let ruling = if drops { FlowDecision::Blocked } else { FlowDecision::Passed };
                     self.decide_silent(id, ruling, Anomaly::BudgetSpent.drop_reason(), now, session);
                 }
-                _ => self.watch(id, session.settings),
+                _ => self.watch_for_timeout(id, session.settings),
             }
         }
     }
@@ -327,7 +327,7 @@ impl TcpFlows {
         session: &mut InspectionSession<'_>,
     ) {
         let flow = self.table.get(id);
-        if stays_barred(flow, session.settings) {
+        if stays_blocked(flow, session.settings) {
             self.blocked_keys.insert(*flow.key());
         }
         let facts = FlowFacts::from(flow);
@@ -339,16 +339,16 @@ impl TcpFlows {
         let mut notes = FlowNotes::default();
         if let Some(mut conversation) = self.table.remove(id) {
             let packet = PacketInput::none(now);
-            let mut judge = session.again().judge(facts, None, None, &packet);
+            let mut judge = session.reborrow().new_inspector(facts, None, None, &packet);
             conversation.close(&mut judge);
             notes = judge.outcome.notes;
-            self.spare.take_back(conversation, &mut session.shared.counters);
+            self.spare.recycle_buffers(conversation, &mut session.shared.counters);
         }
         if let Some(mut record) = record {
             record.protocol = notes.protocol.or(record.protocol);
             record.alerted |= notes.alerted;
             record.unseen += notes.unseen;
-            tell_record(facts, record, now, session);
+            emit_record(facts, record, now, session);
         }
     }
 
@@ -360,18 +360,18 @@ impl TcpFlows {
     }
 
     /// Tells of a flow that was blocked, with all that came of it until then.
-    pub(super) fn tell_stopped(&mut self, id: FlowId, now: Timestamp, session: &mut InspectionSession<'_>) {
+    pub(super) fn report_stopped(&mut self, id: FlowId, now: Timestamp, session: &mut InspectionSession<'_>) {
         let flow = self.table.get(id);
         if !self.accounts.is_told(id, flow) {
             let terms =
                 RecordContext { end: FlowEnd::Stopped, hands_over: session.settings.config.hands_over };
             let record = self.accounts.record(id, flow, terms);
-            tell_record(FlowFacts::from(flow), record, now, session);
+            emit_record(FlowFacts::from(flow), record, now, session);
         }
     }
 
     /// Tells of a flow whose ends begin another one with the same ports; what of it is that one's.
-    pub(super) fn tell_reused(
+    pub(super) fn report_reused(
         &mut self,
         id: FlowId,
         now: Timestamp,
@@ -384,7 +384,7 @@ impl TcpFlows {
         let terms = RecordContext { end: FlowEnd::Reused, hands_over: session.settings.config.hands_over };
         let (record, reopened) = self.accounts.reopen(id, flow, terms);
         if let Some(record) = record {
-            tell_record(FlowFacts::from(flow), record, now, session);
+            emit_record(FlowFacts::from(flow), record, now, session);
         }
         Some(reopened)
     }
@@ -398,7 +398,7 @@ impl TcpFlows {
 }
 
 /// Tells of a flow at its end.
-pub(super) fn tell_record(
+pub(super) fn emit_record(
     facts: FlowFacts,
     record: FlowRecord,
     now: Timestamp,
@@ -423,7 +423,7 @@ pub(super) fn tell_record(
 
 /// True if nothing more of a flow may pass once it is forgotten: it is blocked, or its end rests on the word
 /// of one end.
-fn stays_barred(flow: &Flow<UndecidedFlow>, settings: &EngineSettings) -> bool {
+fn stays_blocked(flow: &Flow<UndecidedFlow>, settings: &EngineSettings) -> bool {
     let open_yet = flow.is_closed() && !flow.is_over() && flow.is_supported();
     let enforces = settings.enforces(flow.key()) && settings.tracking == TrackingMode::Inline;
     flow.ruling.blocks() || enforces && flow.ruling == FlowDecision::Undecided && open_yet
@@ -431,7 +431,7 @@ fn stays_barred(flow: &Flow<UndecidedFlow>, settings: &EngineSettings) -> bool {
 
 /// True if a flow stands within a banner.
 pub(super) fn is_amid(flow: &Flow<UndecidedFlow>) -> bool {
-    flow.conversation.as_ref().is_some_and(|conversation| conversation.amid_since().is_some())
+    flow.conversation.as_ref().is_some_and(|conversation| conversation.unfinished_since().is_some())
 }
 
 /// Conversations that have ended, with their buffers, for flows that begin.
@@ -446,7 +446,11 @@ impl SpareConversations {
     }
 
     /// Takes the buffers of a conversation that has ended, for another flow.
-    pub(super) fn take_back(&mut self, mut conversation: Box<UndecidedFlow>, counters: &mut EngineCounters) {
+    pub(super) fn recycle_buffers(
+        &mut self,
+        mut conversation: Box<UndecidedFlow>,
+        counters: &mut EngineCounters,
+    ) {
         counters.buffered_now -= conversation.accounted;
         if self.0.len() < SPARE_CONVERSATIONS && conversation.recycle() {
             self.0.push(conversation);

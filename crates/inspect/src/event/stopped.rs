@@ -56,7 +56,7 @@ impl ResetOutcome {
 
 impl ResetFacts {
     /// Returns the resets that were not sent and the reason, for a person; none if all were sent.
-    pub fn complaint(&self) -> Option<String> {
+    pub fn unsent_reason(&self) -> Option<String> {
         let why = |end: &str, outcome: &ResetOutcome| match outcome {
             ResetOutcome::Failed(reason) => Some(format!("no reset to the {end}: {reason}")),
             ResetOutcome::Limited => Some(format!("no reset to the {end}: too many")),

@@ -202,14 +202,14 @@ impl StreamState {
     }
 
     /// Records that bytes up to `end` were sent and allowed, but not seen.
-    pub const fn go_unseen(&mut self, end: u32) {
+    pub const fn skip_unseen(&mut self, end: u32) {
         self.reach(end);
         self.allow(end);
     }
 
     /// Moves ahead to `at`, which the receiver or the sender itself has shown. Returns the number of
     /// skipped bytes, modulo 2³². A number a little before is old.
-    pub const fn go_far(&mut self, at: u32, received: bool) -> u32 {
+    pub const fn jump_to(&mut self, at: u32, received: bool) -> u32 {
         let ahead = at.wrapping_sub(self.next);
         if ahead > u32::MAX - BEHIND {
             return 0;
@@ -222,7 +222,7 @@ impl StreamState {
             self.acknowledged = if received { at } else { at.wrapping_sub(BEHIND) };
         }
         self.next = at;
-        self.go_unseen(at);
+        self.skip_unseen(at);
         ahead
     }
 

@@ -226,8 +226,8 @@ impl Wire {
             let (key, from) = FlowKey::of(segment);
             let id = self.0.find(&key).unwrap_or_else(|| self.0.insert(key, from, at(0)).unwrap());
             let flow = self.0.get_mut(id);
-            if flow.begins_anew(segment, from, tracking) {
-                flow.begin_anew(segment, at(1));
+            if flow.starts_new_connection(segment, from, tracking) {
+                flow.restart_connection(segment, at(1));
             }
             flow.track(segment, from, tracking)
         })

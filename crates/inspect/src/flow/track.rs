@@ -55,7 +55,7 @@ impl<C> Flow<C> {
     ///
     /// A SYN alone proves nothing: its receiver may answer with a challenge (RFC 5961 section 4), and if
     /// one forged SYN could reset the state, that would be an evasion. The answer to the SYN proves it.
-    pub fn begins_anew(&self, segment: &Segment<'_>, from: KeyEnd, tracking: TrackingMode) -> bool {
+    pub fn starts_new_connection(&self, segment: &Segment<'_>, from: KeyEnd, tracking: TrackingMode) -> bool {
         let Some(syn) = self.ends.reopening else {
             return false;
         };
@@ -78,7 +78,7 @@ impl<C> Flow<C> {
     /// other end was never seen: its answers take another path.
     ///
     /// Only the opener's packets show it, so the caller asks this only if no banner would be lost.
-    pub fn begins_unheard(&self, segment: &Segment<'_>, from: KeyEnd) -> bool {
+    pub fn starts_one_way_connection(&self, segment: &Segment<'_>, from: KeyEnd) -> bool {
         let Some(syn) = self.ends.reopening else {
             return false;
         };
@@ -88,9 +88,9 @@ impl<C> Flow<C> {
         from == syn.from && over && !heard && first && !segment.flags().syn()
     }
 
-    /// Restarts the flow with the SYN that [`Flow::begins_anew`] or [`Flow::begins_unheard`] found
+    /// Restarts the flow with the SYN that [`Flow::starts_new_connection`] or [`Flow::starts_one_way_connection`] found
     /// confirmed by this segment.
-    pub fn begin_anew(&mut self, segment: &Segment<'_>, now: Timestamp) {
+    pub fn restart_connection(&mut self, segment: &Segment<'_>, now: Timestamp) {
         let Some(syn) = self.ends.reopening else {
             return;
         };
@@ -180,7 +180,7 @@ impl<C> Flow<C> {
         let peer = self.stream_mut(from.other());
         let acknowledged = peer.octets_to(segment.acknowledgement());
         if is_near(peer, acknowledged) {
-            peer.go_unseen(acknowledged);
+            peer.skip_unseen(acknowledged);
         }
     }
 

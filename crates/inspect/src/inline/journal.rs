@@ -142,7 +142,7 @@ impl PacketLog {
     }
 
     /// Inspects some flows and drops those that are decided or gone.
-    pub(super) fn sweep(&mut self, is_undecided: impl Fn(TransportProtocol, &FlowKey) -> bool) {
+    pub(super) fn remove_decided(&mut self, is_undecided: impl Fn(TransportProtocol, &FlowKey) -> bool) {
         for _ in 0..SWEPT.min(self.order.len()) {
             let Some((name, number)) = self.order.pop_front() else { return };
             if self.flows.get(&name).is_none_or(|log| log.number != number) {
@@ -351,7 +351,7 @@ mod tests {
             journal.take(&input(&packet(port, 10), 1), &Decision::Undecided);
         }
         for _ in 0..4 {
-            journal.sweep(|_, key| key.octets()[33] == 7 || key.octets()[35] == 7);
+            journal.remove_decided(|_, key| key.octets()[33] == 7 || key.octets()[35] == 7);
         }
         assert!(journal.flows.len() <= 1 + 1000 / 256 + 1, "{}", journal.flows.len());
         let mut journal = PacketLog::new(1 << 20);

@@ -54,7 +54,7 @@ impl InlineInspector {
     }
 
     /// Keeps up to `octets` bytes of packets of undecided flows from now on, for [`Self::hand_over`].
-    pub fn keep_journal(&mut self, octets: usize) {
+    pub fn keep_packet_log(&mut self, octets: usize) {
         self.journal = Some(PacketLog::new(octets));
     }
 
@@ -68,8 +68,8 @@ impl InlineInspector {
     }
 
     /// Follows a packet that passes without judgement.
-    pub fn pass_by(&mut self, packet: &PacketInput<'_>, sink: &mut impl EventSink) {
-        self.engine.pass_by(packet, sink);
+    pub fn follow_uninspected(&mut self, packet: &PacketInput<'_>, sink: &mut impl EventSink) {
+        self.engine.follow_uninspected(packet, sink);
     }
 
     /// Returns the ban that the last packet caused.
@@ -88,18 +88,18 @@ impl InlineInspector {
         self.ticked = Some(now);
         self.engine.tick(now, sink);
         if let Some(journal) = &mut self.journal {
-            journal.sweep(|transport, key| self.engine.is_undecided(transport, key));
+            journal.remove_decided(|transport, key| self.engine.is_undecided(transport, key));
         }
     }
 
     /// Records that packets passed recently without inspection.
-    pub fn note_missed(&mut self, now: Timestamp) {
-        self.engine.note_missed(now);
+    pub fn record_missed(&mut self, now: Timestamp) {
+        self.engine.record_missed(now);
     }
 
     /// Takes over exchanged rules and returns them. Read the counts by rule before, because they refer to
     /// the old rules.
-    pub fn take_rules(&mut self) -> Option<Arc<RuleSet>> {
+    pub fn apply_new_rules(&mut self) -> Option<Arc<RuleSet>> {
         let in_force = self.in_force.load();
         if Arc::ptr_eq(&in_force, &self.rules) {
             return None;
@@ -122,8 +122,8 @@ impl InlineInspector {
             .journal
             .as_mut()
             .map(|journal| journal.hand_over(now, |transport, key| engine.is_undecided(transport, key)));
-        let decided = engine.remembered(now, InspectorState::DECIDED);
-        InspectorState { decided, kept: kept.unwrap_or_default(), unseen: engine.unseen() }
+        let decided = engine.decided_flows(now, InspectorState::DECIDED);
+        InspectorState { decided, kept: kept.unwrap_or_default(), unseen: engine.offloaded_flows() }
     }
 
     /// Continues the flows of another inspector. That one has emitted the events of their packets
@@ -136,7 +136,7 @@ impl InlineInspector {
         sink: &mut impl EventSink,
     ) -> TakenOverFlows {
         for flow in &state.decided {
-            self.engine.remember(flow, now);
+            self.engine.restore_decided(flow, now);
         }
         let (mut taken, mut courses) = (TakenOverFlows::default(), SequenceTracker::default());
         let mut told: Vec<Event> = Vec::new();
@@ -149,13 +149,13 @@ impl InlineInspector {
                 continue;
             }
             told.retain(is_news);
-            taken.news.note(stopped, self.stopped(), &told, &self.rules);
+            taken.news.count_results(stopped, self.stopped(), &told, &self.rules);
             match decision {
-                Decision::Reject(_) => courses.begin(&packet, told.drain(..)),
+                Decision::Reject(_) => courses.track_rejected(&packet, told.drain(..)),
                 _ => told.drain(..).for_each(|event| sink.emit(event)),
             }
         }
-        state.unseen.iter().for_each(|unseen| self.engine.expect_unseen(unseen));
+        state.unseen.iter().for_each(|unseen| self.engine.expect_offload(unseen));
         taken.rejections = courses.rejections(state, now);
         taken
     }
@@ -201,12 +201,12 @@ mod tests {
         let rules = Arc::new(ArcSwap::from_pointee(RuleSet::empty()));
         let mut inspector =
             InlineInspector::new(EngineConfig::default(), Arc::clone(&rules), None, Duration::from_secs(1));
-        assert!(inspector.take_rules().is_none());
+        assert!(inspector.apply_new_rules().is_none());
         let text = "[[rule]]\nid = 'a'\ntitle = 'A'\nprotocol = 'ssh'\nseverity = 'low'\naction = 'alert'\nmatch = { banner = 'x' }\n";
         rules.store(Arc::new(RuleSet::parse("a.toml", text).expect("a rule").rules));
-        assert_eq!(inspector.take_rules().expect("they were exchanged").rules().len(), 1);
+        assert_eq!(inspector.apply_new_rules().expect("they were exchanged").rules().len(), 1);
         assert_eq!(inspector.counters().matches, [0], "the engine has them");
-        assert!(inspector.take_rules().is_none());
+        assert!(inspector.apply_new_rules().is_none());
     }
 
     const OLD_SSH: &str = "[[rule]]\nid = 'old'\ntitle = 'Old'\nprotocol = 'ssh'\nfrom = 'server'\nseverity = 'low'\n\
@@ -217,7 +217,7 @@ mod tests {
         let config = EngineConfig { enforce: true, ..EngineConfig::default() };
         let rules = Arc::new(ArcSwap::from_pointee(rules));
         let mut inspector = InlineInspector::new(config, rules, None, Duration::from_secs(2));
-        inspector.keep_journal(1 << 20);
+        inspector.keep_packet_log(1 << 20);
         inspector
     }
 

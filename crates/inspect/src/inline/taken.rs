@@ -61,7 +61,13 @@ pub(super) fn is_news(event: &Event) -> bool {
 impl TakeoverCounts {
     /// Counts a packet's results: the numbers of stopped flows before and after it, its events, and the
     /// rules in them.
-    pub(super) fn note(&mut self, before: [u64; 2], behind: [u64; 2], told: &[Event], rules: &RuleSet) {
+    pub(super) fn count_results(
+        &mut self,
+        before: [u64; 2],
+        behind: [u64; 2],
+        told: &[Event],
+        rules: &RuleSet,
+    ) {
         self.dropped += behind[0].saturating_sub(before[0]);
         self.rejected += behind[1].saturating_sub(before[1]);
         for event in told {
@@ -95,7 +101,7 @@ struct FlowSequence {
 
 impl SequenceTracker {
     /// Records that the flow of a packet is rejected.
-    pub(super) fn begin(&mut self, packet: &PacketInput<'_>, events: impl Iterator<Item = Event>) {
+    pub(super) fn track_rejected(&mut self, packet: &PacketInput<'_>, events: impl Iterator<Item = Event>) {
         if let Some(name) = name(packet) {
             self.0.entry(name).or_default().events.extend(events);
         }

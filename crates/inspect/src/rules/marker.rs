@@ -123,7 +123,7 @@ impl KexMarker {
 
     /// Returns the markers that prove that a package's weakness is fixed. `side` limits them to
     /// those of one side.
-    pub fn mending(
+    pub fn fix_markers(
         weakness: &str,
         package: &str,
         lines: &[ReleaseAdvisory],
@@ -137,7 +137,7 @@ impl KexMarker {
     }
 
     /// Returns the markers that prove that a weakness is present.
-    pub fn betraying(weakness: &str, side: Option<Side>) -> Vec<Self> {
+    pub fn vulnerable_markers(weakness: &str, side: Option<Side>) -> Vec<Self> {
         let betrays = |row: &MarkerRow| row.is_of(side) && row.betrays.iter().any(|known| known == weakness);
         Self::all().filter(|marker| marker.row().is_some_and(betrays)).collect()
     }

@@ -78,7 +78,9 @@ pub(super) fn read(
     let mut sources = Vec::with_capacity(files.len());
     for path in files {
         match texts.octets(&path, limits::FILE_OCTETS) {
-            Ok(octets) => sources.extend(decode(&path, octets, report).map(|source| source.beside(texts))),
+            Ok(octets) => {
+                sources.extend(decode(&path, octets, report).map(|source| source.with_list_source(texts)))
+            }
             Err(reason) => report.push(unreadable(&path, &reason)),
         }
     }

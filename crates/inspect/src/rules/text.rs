@@ -44,7 +44,7 @@ impl SourceFile {
     }
 
     /// Sets the source of the lists that it names.
-    pub(super) fn beside(self, texts: &TextSource) -> Self {
+    pub(super) fn with_list_source(self, texts: &TextSource) -> Self {
         Self { beside: texts.clone(), ..self }
     }
 

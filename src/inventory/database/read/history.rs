@@ -191,7 +191,7 @@ impl InventoryDatabase {
         filter: &ServiceFilter,
         mut show: impl FnMut(InventoryChange) -> Result<(), E>,
     ) -> Result<(), E> {
-        let filter = &self.read(self.settled(filter))?;
+        let filter = &self.read(self.resolve_versions(filter))?;
         let (condition, values) = condition(filter, InventoryTime::now());
         let text = format!(
             "{CHANGES} WHERE c.at > {} AND c.at <= {} AND {condition} ORDER BY c.at, c.id",

@@ -142,7 +142,7 @@ impl InventoryDatabase {
         filter: &ServiceFilter,
         mut show: impl FnMut(ServiceRecord) -> Result<(), E>,
     ) -> Result<(), E> {
-        let filter = &self.read(self.settled(filter))?;
+        let filter = &self.read(self.resolve_versions(filter))?;
         let (condition, values) = condition(filter, InventoryTime::now());
         let text = format!(
             "{SERVICES} WHERE {condition} ORDER BY length(h.octets), h.octets, s.port, s.side, s.protocol"
@@ -167,7 +167,7 @@ impl InventoryDatabase {
         filter: &ServiceFilter,
         mut show: impl FnMut(ServiceRecord, IpAddr, i64) -> Result<(), E>,
     ) -> Result<(), E> {
-        let filter = &self.read(self.settled(filter))?;
+        let filter = &self.read(self.resolve_versions(filter))?;
         let (condition, values) = condition(filter, InventoryTime::now());
         let text =
             format!("{UNANSWERED} WHERE {condition} ORDER BY length(s.octets), s.octets, s.port, s.protocol");
@@ -204,7 +204,7 @@ impl InventoryDatabase {
     }
 
     /// Prepares a filter for SQL: each distinct version is compared once, instead of each service's.
-    fn settled(&self, filter: &ServiceFilter) -> Result<ServiceFilter, DatabaseError> {
+    fn resolve_versions(&self, filter: &ServiceFilter) -> Result<ServiceFilter, DatabaseError> {
         if !filter.asks_versions() {
             return Ok(filter.clone());
         }

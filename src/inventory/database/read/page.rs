@@ -140,7 +140,7 @@ impl InventoryDatabase {
         before: Option<i64>,
         most: usize,
     ) -> Result<Vec<InventoryChange>, StoreError> {
-        let filter = &self.read(self.settled(filter))?;
+        let filter = &self.read(self.resolve_versions(filter))?;
         let (condition, values) = condition(filter, InventoryTime::now());
         let before = before.unwrap_or(i64::MAX);
         let query = format!("{CHANGES} WHERE c.id < {before} AND {condition} ORDER BY c.id DESC");
@@ -158,7 +158,7 @@ impl InventoryDatabase {
         behind: i64,
         most: usize,
     ) -> Result<(Vec<InventoryChange>, i64), StoreError> {
-        let filter = &self.read(self.settled(filter))?;
+        let filter = &self.read(self.resolve_versions(filter))?;
         let (condition, values) = condition(filter, InventoryTime::now());
         let query = format!("{CHANGES} WHERE c.id > {behind} AND {condition} ORDER BY c.id");
         let latest = self.latest_change()?;
@@ -223,7 +223,7 @@ impl InventoryDatabase {
         behind: Option<&ServiceCursor>,
         mut show: impl FnMut(ServiceRecord) -> bool,
     ) -> Result<(), DatabaseError> {
-        let filter = &self.settled(filter)?;
+        let filter = &self.resolve_versions(filter)?;
         let tables = if self.is_of_few(filter)? { SERVICES } else { BY_ADDRESS };
         let behind = behind.map(|cursor| (cursor, octets(cursor.address)));
         let mut is_enough = false;
@@ -253,7 +253,7 @@ impl InventoryDatabase {
 
     /// Returns true if banners alone make the filter select few services.
     fn is_of_few(&self, filter: &ServiceFilter) -> Result<bool, DatabaseError> {
-        let banners = filter.of_banners();
+        let banners = filter.banner_terms();
         if banners.is_empty() {
             return Ok(false);
         }

@@ -53,7 +53,7 @@ impl InventoryDatabase {
     }
 
     fn rules_of(&self, filter: &ServiceFilter) -> Result<Vec<RuleSummary>, DatabaseError> {
-        let (condition, values) = condition(&self.settled(filter)?, InventoryTime::now());
+        let (condition, values) = condition(&self.resolve_versions(filter)?, InventoryTime::now());
         let query = format!(
             "SELECT f.rule, max(f.title), max(f.severity), count(DISTINCT CASE WHEN f.state = 'open' THEN f.service END),
                count(DISTINCT f.service) - count(DISTINCT CASE WHEN f.state = 'open' THEN f.service END),

@@ -82,13 +82,13 @@ impl InventoryDatabase {
         filter: &ServiceFilter,
         most: usize,
     ) -> Result<Vec<ValueCount>, DatabaseError> {
-        let filter = &self.settled(filter)?;
+        let filter = &self.resolve_versions(filter)?;
         let (condition, values) = condition(filter, InventoryTime::now());
         let asks =
             |table: &str| column.contains(table) || condition.contains(table) || filter.asks_versions();
         let (count, tables) = match column {
             // Each banner is one row, for any number of services.
-            _ if column.starts_with("b.") && filter.is_of_banners() => (
+            _ if column.starts_with("b.") && filter.only_tests_banners() => (
                 "CAST(sum(s.number) AS INTEGER)",
                 BY_BANNER,
             ),

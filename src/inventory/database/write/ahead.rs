@@ -69,28 +69,28 @@ impl PrefetchedRows {
     }
 
     /// Returns first and last sighting of a service's text, if that is known.
-    pub(super) fn heard(&self, service: i64, text: i64) -> Option<Option<(i64, i64)>> {
+    pub(super) fn cached_sighting(&self, service: i64, text: i64) -> Option<Option<(i64, i64)>> {
         let is_first = || self.is_new(service) || self.written.contains(&text);
         let known = self.heard.get(&(service, text)).copied();
         known.or_else(|| (self.is_known && is_first()).then_some(None))
     }
 
     /// Records a sighting of a service's text.
-    pub(super) fn hear(&mut self, service: i64, text: i64, span: SightingSpan) {
-        if let Some(before) = self.heard(service, text).filter(|_| self.is_known) {
+    pub(super) fn cache_sighting(&mut self, service: i64, text: i64, span: SightingSpan) {
+        if let Some(before) = self.cached_sighting(service, text).filter(|_| self.is_known) {
             let (first, last) = before.unwrap_or((span.first, span.last));
             self.heard.insert((service, text), Some((first.min(span.first), last.max(span.last))));
         }
     }
 
     /// Returns whether a service has an open finding of a rule, or had one, if that is known.
-    pub(super) fn found(&self, service: i64, rule: &str) -> Option<Option<bool>> {
+    pub(super) fn cached_finding(&self, service: i64, rule: &str) -> Option<Option<bool>> {
         let known = self.found.get(&(service, rule.to_owned())).copied();
         known.or_else(|| (self.is_known && self.is_new(service)).then_some(None))
     }
 
     /// Records an open finding.
-    pub(super) fn find(&mut self, service: i64, rule: &str) {
+    pub(super) fn cache_finding(&mut self, service: i64, rule: &str) {
         if self.is_known {
             self.found.insert((service, rule.to_owned()), Some(true));
         }

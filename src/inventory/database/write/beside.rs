@@ -80,8 +80,8 @@ impl TransactionalWriter {
     }
 
     /// True if the written data is at fault, so that a retry is useless.
-    pub fn refuses(error: &StoreError) -> bool {
-        error.is_of_content()
+    pub fn is_data_error(error: &StoreError) -> bool {
+        error.is_data_error()
     }
 
     /// Ends the run cleanly.
@@ -89,7 +89,7 @@ impl TransactionalWriter {
     /// # Errors
     /// The end could not be recorded.
     pub fn end(mut self) -> Result<(), StoreError> {
-        self.writer.end(0)
+        self.writer.finish(0)
     }
 }
 
@@ -100,7 +100,7 @@ impl RunWriter {
         beside: &mut dyn FnMut(&DatabaseConnection) -> Result<bool, DatabaseError>,
     ) -> Result<bool, DatabaseError> {
         // The caller's own rows need no turn: others may write the inventory meanwhile.
-        let transaction = self.database.link.transaction_of_own()?;
+        let transaction = self.database.link.begin_concurrent()?;
         if !beside(&transaction)? {
             return Ok(false);
         }

@@ -33,12 +33,12 @@ impl BatchWriter<'_> {
         span: SightingSpan,
     ) -> Result<(), DatabaseError> {
         let row = CountedRow::Finding { service, banner, rule: finding.rule.clone() };
-        if self.is_told(&row, span)? {
+        if self.was_counted(&row, span)? {
             return Ok(());
         }
         let before = self.state(service, &finding.rule)?;
         let blocked = if finding.blocked { span.count } else { 0 };
-        self.link.put(
+        self.link.queue(
             "INSERT INTO findings (service, rule, banner, sensor, title, severity, action, verdict, first_seen,
                last_seen, count, blocked) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
              ON CONFLICT (service, rule, banner, sensor) DO UPDATE SET title = excluded.title,
@@ -61,7 +61,7 @@ impl BatchWriter<'_> {
                 blocked
             ],
         )?;
-        self.memory.ahead.find(service, &finding.rule);
+        self.memory.ahead.cache_finding(service, &finding.rule);
         let is_new = before != Some(true);
         let tally = self.told.entry(finding.rule.clone()).or_default();
         (tally.title, tally.severity) = (finding.title.clone(), finding.severity);
@@ -86,12 +86,12 @@ impl BatchWriter<'_> {
              RETURNING service, rule";
         let read = |row: &database::QueryRow<'_>| Ok((row.get::<i64>(0)?, row.get::<String>(1)?));
         let mut gone: AHashMap<i64, BTreeSet<String>> = AHashMap::new();
-        for (service, rule) in self.link.of_each(ended, &services, read)? {
+        for (service, rule) in self.link.query_each(ended, &services, read)? {
             gone.entry(service).or_default().insert(rule);
         }
         let affected: Vec<i64> = gone.keys().copied().collect();
         let open = "SELECT service, rule FROM findings WHERE service = ANY(?1) AND state = 'open'";
-        for (service, rule) in self.link.of_each(open, &affected, read)? {
+        for (service, rule) in self.link.query_each(open, &affected, read)? {
             gone.entry(service).or_default().remove(&rule);
         }
         for (service, at) in changed {
@@ -110,9 +110,9 @@ impl BatchWriter<'_> {
     fn sum_up(&self, rule: &str, tally: &RuleTotals) -> Result<(), DatabaseError> {
         let Some((first, last)) = tally.times else {
             let query = "UPDATE rules SET services = services + ?2, gone = gone + ?3 WHERE rule = ?1";
-            return self.link.put(query, values![rule, tally.services, tally.gone]);
+            return self.link.queue(query, values![rule, tally.services, tally.gone]);
         };
-        self.link.put(
+        self.link.queue(
             "INSERT INTO rules (rule, title, severity, services, gone, count, blocked, first_seen, last_seen)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
              ON CONFLICT (rule) DO UPDATE SET title = excluded.title, severity = excluded.severity,
@@ -136,7 +136,7 @@ impl BatchWriter<'_> {
 
     /// Returns whether a service has an open finding of a rule, or had one.
     fn state(&self, service: i64, rule: &str) -> Result<Option<bool>, DatabaseError> {
-        if let Some(known) = self.memory.ahead.found(service, rule) {
+        if let Some(known) = self.memory.ahead.cached_finding(service, rule) {
             return Ok(known);
         }
         // Of both words, the greater one is `open`.

@@ -80,19 +80,19 @@ impl BatchMerger {
     }
 
     /// True if the written data is at fault, so that a retry is useless.
-    pub fn refuses(error: &StoreError) -> bool {
-        error.is_of_row()
+    pub fn is_data_error(error: &StoreError) -> bool {
+        error.is_row_rejection()
     }
 
     fn revive(&mut self) -> Result<(), DatabaseError> {
-        self.database.link.revive()
+        self.database.link.reconnect()
     }
 
     fn try_merge(
         &mut self,
         take: &mut dyn FnMut(&DatabaseConnection) -> Result<Vec<ReceivedBatch>, DatabaseError>,
     ) -> Result<(), DatabaseError> {
-        let transaction = self.database.link.transaction_of_own()?;
+        let transaction = self.database.link.begin_concurrent()?;
         let sent = take(&transaction)?;
         if !sent.is_empty() {
             transaction.wait_for_turn()?;

@@ -155,7 +155,7 @@ impl RunWriter {
     fn begin(database: InventoryDatabase, run: &RunDescription) -> Result<Self, StoreError> {
         // In one transaction, so that others do not mark the new run as killed.
         let begun = database.link.transaction().and_then(|step| {
-            runs::tell_of_killed(&database)?;
+            runs::mark_killed_runs(&database)?;
             let begun = runs::begin(&step, run)?;
             step.commit().map(|()| begun)
         });
@@ -270,7 +270,7 @@ impl RunWriter {
             self.is_held = false;
         }
         if !self.is_held {
-            self.is_held = runs::go_on(&self.database.link, self.run)?;
+            self.is_held = runs::resume(&self.database.link, self.run)?;
         }
         Ok(())
     }
@@ -319,7 +319,7 @@ fn count(link: &DatabaseConnection, run: i64, number: i64) -> Result<(), Databas
 
 impl RunWriter {
     /// The next sightings are from another source than the earlier ones.
-    pub(in crate::inventory) fn forget_told(&mut self) {
+    pub(in crate::inventory) fn forget_counted(&mut self) {
         self.memory.told.clear();
     }
 }
@@ -335,7 +335,7 @@ impl SightingStore for RunWriter {
         outcome
     }
 
-    fn renew(&mut self) -> Result<bool, StoreError> {
+    fn reopen_if_replaced(&mut self) -> Result<bool, StoreError> {
         let Some(path) = self.database.place.file() else { return Ok(false) };
         let beside = |end: &str| {
             let mut name = path.as_os_str().to_owned();
@@ -365,11 +365,11 @@ impl SightingStore for RunWriter {
         pruned.map(drop)
     }
 
-    fn unseen(&mut self, before: Timestamp) -> Result<Vec<InventoryChange>, StoreError> {
+    fn mark_gone(&mut self, before: Timestamp) -> Result<Vec<InventoryChange>, StoreError> {
         self.connected(|writer| writer.give_up(before))
     }
 
-    fn fit(&mut self, coming: usize) -> Result<u64, StoreError> {
+    fn make_room(&mut self, coming: usize) -> Result<u64, StoreError> {
         let (Some(bound), DatabaseConnection::Sqlite(file)) = (self.bound, &self.database.link) else {
             return Ok(0);
         };
@@ -383,7 +383,7 @@ impl SightingStore for RunWriter {
         fitted.map_err(|error| self.database.fault(error))
     }
 
-    fn end(&mut self, lost: u64) -> Result<(), StoreError> {
+    fn finish(&mut self, lost: u64) -> Result<(), StoreError> {
         let lost = i64::try_from(lost).unwrap_or(i64::MAX);
         let ended = "UPDATE runs SET ended = ?2, state = 'done', lost = ?3 WHERE id = ?1";
         let end = |writer: &mut Self| writer.database.link.execute(ended, values![writer.run, now(), lost]);
@@ -421,7 +421,7 @@ impl RunWriter {
         }
         for (service, banner) in gone {
             let none = None::<i64>;
-            transaction.put(
+            transaction.queue(
                 CHANGE,
                 values![now(), "service_gone", service, banner, none, none, "unseen", self.sensor],
             )?;

@@ -59,11 +59,11 @@ impl<'a> BatchWriter<'a> {
                     None => Ok(()),
                 }
             }
-            SightingContent::Met(client) => self.met(&record.asset, *client, span),
+            SightingContent::Met(client) => self.record_contact(&record.asset, *client, span),
             SightingContent::SaidTo(banner, peer, rule) => {
-                self.said_to(&record.asset, banner, (*peer, rule), span)
+                self.record_peer(&record.asset, banner, (*peer, rule), span)
             }
-            SightingContent::Gone => self.gone(&record.asset, span),
+            SightingContent::Gone => self.mark_port_gone(&record.asset, span),
         }
     }
 
@@ -91,24 +91,24 @@ impl<'a> BatchWriter<'a> {
             None => self.enter(asset, (text, banner.text.is_empty()), span)?,
         };
         let row = CountedRow::Sighting { service: known.id, banner: text };
-        if self.is_told(&row, span)? {
+        if self.was_counted(&row, span)? {
             return Ok(Some((known.id, text)));
         }
         match banner.kind {
             // It was inserted together with the service.
             BannerKind::Banner if is_new => {}
-            BannerKind::Banner => self.now_says(asset, known, text, banner.text.is_empty(), span)?,
-            BannerKind::Hassh => self.now_exchanges(asset, known, text, span)?,
-            BannerKind::Certificate => self.now_shows(asset, known, (text, &banner.text), span)?,
-            BannerKind::HostKey => self.now_has(asset, known, (text, &banner.text), span)?,
+            BannerKind::Banner => self.set_banner(asset, known, text, banner.text.is_empty(), span)?,
+            BannerKind::Hassh => self.set_hassh(asset, known, text, span)?,
+            BannerKind::Certificate => self.set_certificate(asset, known, (text, &banner.text), span)?,
+            BannerKind::HostKey => self.set_host_key(asset, known, (text, &banner.text), span)?,
         }
         let query = "INSERT INTO sightings (service, banner, sensor, first_seen, last_seen, count)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6)
              ON CONFLICT (service, banner, sensor) DO UPDATE SET
                first_seen = min(sightings.first_seen, excluded.first_seen),
                last_seen = max(sightings.last_seen, excluded.last_seen), count = sightings.count + excluded.count";
-        self.link.put(query, values![known.id, text, self.sensor, span.first, span.last, span.count])?;
-        self.memory.ahead.hear(known.id, text, span);
+        self.link.queue(query, values![known.id, text, self.sensor, span.first, span.last, span.count])?;
+        self.memory.ahead.cache_sighting(known.id, text, span);
         Ok(Some((known.id, text)))
     }
 
@@ -116,11 +116,11 @@ impl<'a> BatchWriter<'a> {
         let Some(known) = known else { return Ok(()) };
         let query =
             "UPDATE services SET left_out = left_out + ?2, last_seen = max(last_seen, ?3) WHERE id = ?1";
-        self.link.put(query, values![known.id, span.count, span.last])
+        self.link.queue(query, values![known.id, span.count, span.last])
     }
 
     /// Sets the current banner of a service, and decides whether that is a change.
-    fn now_says(
+    fn set_banner(
         &mut self,
         asset: &AssetKey,
         known: KnownService,
@@ -153,7 +153,7 @@ impl<'a> BatchWriter<'a> {
                last_seen = max(last_seen, ?6) WHERE id = ?1";
         let state = if next.gone { "gone" } else { "open" };
         let more = next.banners - known.banners;
-        self.link.put(query, values![known.id, next.banner, more, state, span.first, span.last])?;
+        self.link.queue(query, values![known.id, next.banner, more, state, span.first, span.last])?;
         self.remember(asset, next);
         Ok(())
     }
@@ -180,7 +180,7 @@ impl<'a> BatchWriter<'a> {
 
     /// Returns first and last sighting of a service's banner.
     fn heard(&self, service: i64, banner: i64) -> Result<Option<(i64, i64)>, DatabaseError> {
-        if let Some(heard) = self.memory.ahead.heard(service, banner) {
+        if let Some(heard) = self.memory.ahead.cached_sighting(service, banner) {
             return Ok(heard);
         }
         let query =
@@ -188,7 +188,7 @@ impl<'a> BatchWriter<'a> {
         self.link.sole(query, values![service, banner], |row| Ok(row.get::<Option<i64>>(0)?.zip(row.get(1)?)))
     }
 
-    fn now_exchanges(
+    fn set_hassh(
         &mut self,
         asset: &AssetKey,
         known: KnownService,
@@ -203,7 +203,7 @@ impl<'a> BatchWriter<'a> {
         }
         let more = i64::from(self.said_before(known.id, hassh)?.is_none());
         let query = "UPDATE services SET hassh = ?2, banners = banners + ?3 WHERE id = ?1";
-        self.link.put(query, values![known.id, hassh, more])?;
+        self.link.queue(query, values![known.id, hassh, more])?;
         self.remember(asset, KnownService { hassh: Some(hassh), banners: known.banners + more, ..known });
         Ok(())
     }
@@ -211,7 +211,7 @@ impl<'a> BatchWriter<'a> {
     /// Sets the current host key of a server. A server may have one of each type and shows only one: a
     /// key of a new type is new; a key of another type than the last one is compared with the earlier key
     /// of its own type.
-    fn now_has(
+    fn set_host_key(
         &mut self,
         asset: &AssetKey,
         known: KnownService,
@@ -232,7 +232,7 @@ impl<'a> BatchWriter<'a> {
         }
         let more = i64::from(self.said_before(known.id, key)?.is_none());
         let query = "UPDATE services SET host_key = ?2, banners = banners + ?3 WHERE id = ?1";
-        self.link.put(query, values![known.id, key, more])?;
+        self.link.queue(query, values![known.id, key, more])?;
         self.remember(asset, KnownService { host_key: Some(key), banners: known.banners + more, ..known });
         Ok(())
     }
@@ -248,7 +248,7 @@ impl<'a> BatchWriter<'a> {
 
     /// Sets the current certificate of a server. One address may show another one for each requested
     /// name. So it is a change only if the new one has the same subject, or if the old one is outdated.
-    fn now_shows(
+    fn set_certificate(
         &mut self,
         asset: &AssetKey,
         known: KnownService,
@@ -271,7 +271,7 @@ impl<'a> BatchWriter<'a> {
             self.change(span.last, "certificate_changed", known.id, change, None)?;
         }
         let query = "UPDATE services SET certificate = ?2, banners = banners + ?3 WHERE id = ?1";
-        self.link.put(query, values![known.id, next.certificate, more])?;
+        self.link.queue(query, values![known.id, next.certificate, more])?;
         self.remember(asset, next);
         Ok(())
     }
@@ -296,14 +296,14 @@ impl<'a> BatchWriter<'a> {
     }
 
     /// Records that a client spoke to a port that has not answered yet, and may be no service.
-    fn spoke_to(
+    fn record_unanswered(
         &mut self,
         asset: &AssetKey,
         client: IpAddr,
         span: SightingSpan,
     ) -> Result<(), DatabaseError> {
         let server = SocketAddr::new(asset.address, asset.port);
-        if self.is_told(&CountedRow::Unanswered { server, protocol: asset.protocol, client }, span)? {
+        if self.was_counted(&CountedRow::Unanswered { server, protocol: asset.protocol, client }, span)? {
             return Ok(());
         }
         let query =
@@ -317,14 +317,19 @@ impl<'a> BatchWriter<'a> {
         let SightingSpan { first, last, count } = span;
         let client = octets(client);
         let values = values![address, text, port, asset.protocol, client, self.sensor, first, last, count];
-        self.link.put(query, values)
+        self.link.queue(query, values)
     }
 
     /// Records a connection of a client to a service.
-    fn met(&mut self, asset: &AssetKey, client: IpAddr, span: SightingSpan) -> Result<(), DatabaseError> {
-        let Some(known) = self.service(asset)? else { return self.spoke_to(asset, client, span) };
+    fn record_contact(
+        &mut self,
+        asset: &AssetKey,
+        client: IpAddr,
+        span: SightingSpan,
+    ) -> Result<(), DatabaseError> {
+        let Some(known) = self.service(asset)? else { return self.record_unanswered(asset, client, span) };
         let (client, _) = self.host(client, span)?;
-        if self.is_told(&CountedRow::Contact { service: known.id, client }, span)? {
+        if self.was_counted(&CountedRow::Contact { service: known.id, client }, span)? {
             return Ok(());
         }
         let query = "INSERT INTO contacts (service, client, sensor, first_seen, last_seen, count)
@@ -332,12 +337,12 @@ impl<'a> BatchWriter<'a> {
              ON CONFLICT (service, client, sensor) DO UPDATE SET
                first_seen = min(contacts.first_seen, excluded.first_seen),
                last_seen = max(contacts.last_seen, excluded.last_seen), count = contacts.count + excluded.count";
-        self.link.put(query, values![known.id, client, self.sensor, span.first, span.last, span.count])
+        self.link.queue(query, values![known.id, client, self.sensor, span.first, span.last, span.count])
     }
 
     /// Records connections in which an asset sent a banner to a peer, and the rule that matched, if there
     /// is one.
-    fn said_to(
+    fn record_peer(
         &mut self,
         asset: &AssetKey,
         banner: &AssetBanner,
@@ -350,7 +355,7 @@ impl<'a> BatchWriter<'a> {
             return Ok(());
         };
         let row = CountedRow::Peer { service: known.id, banner, peer, rule: rule.to_owned() };
-        if self.is_told(&row, span)? {
+        if self.was_counted(&row, span)? {
             return Ok(());
         }
         let query =
@@ -362,11 +367,12 @@ impl<'a> BatchWriter<'a> {
                count = banner_peers.count + excluded.count";
         let (address, port) = (octets(peer.ip()), peer.port());
         let SightingSpan { first, last, count } = span;
-        self.link.put(query, values![known.id, banner, rule, address, port, self.sensor, first, last, count])
+        self.link
+            .queue(query, values![known.id, banner, rule, address, port, self.sensor, first, last, count])
     }
 
     /// Records a refused connection: all services at the port are gone.
-    fn gone(&mut self, asset: &AssetKey, span: SightingSpan) -> Result<(), DatabaseError> {
+    fn mark_port_gone(&mut self, asset: &AssetKey, span: SightingSpan) -> Result<(), DatabaseError> {
         let query = "UPDATE services SET state = 'gone'
              WHERE host = (SELECT id FROM hosts WHERE octets = ?1) AND side = 'server' AND port = ?2
                AND state = 'open' AND last_seen < ?3
@@ -376,7 +382,7 @@ impl<'a> BatchWriter<'a> {
         })?;
         for (service, banner) in gone {
             let (old, none) = (Some(banner), None::<i64>);
-            self.link.put(
+            self.link.queue(
                 CHANGE,
                 values![span.last, "service_gone", service, old, none, none, "refused", self.sensor],
             )?;
@@ -394,6 +400,6 @@ impl<'a> BatchWriter<'a> {
         (old, new): (Option<i64>, Option<i64>),
         rule: Option<&str>,
     ) -> Result<(), DatabaseError> {
-        self.link.put(CHANGE, values![at, kind, service, old, new, rule, None::<&str>, self.sensor])
+        self.link.queue(CHANGE, values![at, kind, service, old, new, rule, None::<&str>, self.sensor])
     }
 }

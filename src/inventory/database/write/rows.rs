@@ -29,8 +29,10 @@ impl BatchWriter<'_> {
             self.link.one(query, values, |row| Ok((KnownService::read(row)?, row.get::<String>(9)?)))?;
         let Some((known, protocol)) = found else { return Ok(None) };
         if protocol == UNKNOWN && asset.protocol != UNKNOWN {
-            self.link
-                .put("UPDATE services SET protocol = ?2 WHERE id = ?1", values![known.id, asset.protocol])?;
+            self.link.queue(
+                "UPDATE services SET protocol = ?2 WHERE id = ?1",
+                values![known.id, asset.protocol],
+            )?;
             self.memory.services.remove(&AssetKey { protocol: UNKNOWN, ..asset.clone() });
         }
         // A service with another protocol is cached under its own protocol only.
@@ -55,7 +57,7 @@ impl BatchWriter<'_> {
         span: SightingSpan,
     ) -> Result<KnownService, DatabaseError> {
         let (host, is_new_host) = self.host(asset.address, span)?;
-        let id = self.link.enter(
+        let id = self.link.queue_insert(
             NumberedTable::Services,
             "INSERT INTO services (id, host, side, port, protocol, banner, first_seen, last_seen)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
@@ -91,11 +93,15 @@ impl BatchWriter<'_> {
             None => {
                 let enter = "INSERT INTO hosts (id, octets, address, first_seen) VALUES (?1, ?2, ?3, ?4)";
                 let values = values![octets.as_slice(), address.to_string(), span.first];
-                KnownHost { id: self.link.enter(NumberedTable::Hosts, enter, values)?, first: span.first }
+                KnownHost {
+                    id: self.link.queue_insert(NumberedTable::Hosts, enter, values)?,
+                    first: span.first,
+                }
             }
         };
         if found.is_some_and(|known| host.first < known.first) {
-            self.link.put("UPDATE hosts SET first_seen = ?2 WHERE id = ?1", values![host.id, host.first])?;
+            self.link
+                .queue("UPDATE hosts SET first_seen = ?2 WHERE id = ?1", values![host.id, host.first])?;
         }
         self.memory.hosts.insert(address, host);
         Ok((host.id, found.is_none()))
@@ -133,7 +139,7 @@ impl BatchWriter<'_> {
                product = CASE WHEN excluded.cpe IS NULL THEN coalesce(banners.product, excluded.product) ELSE excluded.product END,
                version = CASE WHEN excluded.cpe IS NULL THEN coalesce(banners.version, excluded.version) ELSE excluded.version END,
                cpe = coalesce(excluded.cpe, banners.cpe), os = coalesce(excluded.os, banners.os)";
-        let id = self.link.enter(
+        let id = self.link.queue_insert(
             NumberedTable::Banners,
             enter,
             values![
@@ -159,7 +165,11 @@ impl BatchWriter<'_> {
     }
 
     /// Returns true if exactly this was recorded before this run, so that it is not counted again.
-    pub(super) fn is_told(&mut self, row: &CountedRow, span: SightingSpan) -> Result<bool, DatabaseError> {
+    pub(super) fn was_counted(
+        &mut self,
+        row: &CountedRow,
+        span: SightingSpan,
+    ) -> Result<bool, DatabaseError> {
         if !self.memory.counts_once {
             return Ok(false);
         }

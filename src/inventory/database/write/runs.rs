@@ -9,7 +9,7 @@ use rustix::process::{Pid, getpid, test_kill_process};
 use super::super::InventoryDatabase;
 use super::now;
 use crate::database::{DatabaseConnection, DatabaseError, values};
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::inventory::store::RunDescription;
 
 /// The first key of the advisory locks of runs: `bwiv`.
@@ -24,7 +24,7 @@ struct OpenRun {
 }
 
 /// Marks unfinished runs whose process is gone as killed.
-pub(super) fn tell_of_killed(database: &InventoryDatabase) -> Result<(), DatabaseError> {
+pub(super) fn mark_killed_runs(database: &InventoryDatabase) -> Result<(), DatabaseError> {
     let link = &database.link;
     let open = "SELECT runs.id, pid, source, name FROM runs JOIN sensors ON sensors.id = sensor WHERE state = 'running'";
     let open = link.all(open, &[], |row| {
@@ -39,7 +39,7 @@ pub(super) fn tell_of_killed(database: &InventoryDatabase) -> Result<(), Databas
         if link.execute(killed, values![run])? == 0 {
             continue;
         }
-        tell(format_args!(
+        log_line(format_args!(
             "bannerwall: {}: a {source} of {name} did not end cleanly: what it saw in its last second, and counts of its last minute, may be missing",
             database.place
         ));
@@ -75,7 +75,7 @@ pub(super) fn begin(link: &DatabaseConnection, run: &RunDescription) -> Result<(
 
 /// Resumes a run after a lost connection, even if others marked it as killed. Returns true if others can
 /// see again that it is alive.
-pub(super) fn go_on(link: &DatabaseConnection, run: i64) -> Result<bool, DatabaseError> {
+pub(super) fn resume(link: &DatabaseConnection, run: i64) -> Result<bool, DatabaseError> {
     // In one transaction, so that no process looks for killed runs meanwhile.
     let step = link.transaction()?;
     let is_held = hold(&step, run)?;

@@ -37,8 +37,8 @@ use super::super::recorder::SharedLosses;
 use super::super::store::{RunDescription, SightingRecord, SightingStore, StoreError, WriteResult};
 use super::{BatchNumberer, GrantedAccess, find};
 use crate::database::{DatabaseError, DatabaseLocation};
-use crate::diagnostics::tell;
-use crate::privileges::{FILES, UnprivilegedUser, keep_or_tell};
+use crate::diagnostics::log_line;
+use crate::privileges::{FILES, UnprivilegedUser, keep_or_warn};
 
 /// Time for which records gather while the server is away: one file and one disk sync each second.
 const GATHERS: Duration = Duration::from_secs(1);
@@ -122,7 +122,7 @@ impl SpillStore {
         let own = RunName { started: writer.author.started(), stream: writer.stream.clone() };
         let shared = Arc::new(SpillState::new(folder, config.size, losses, own, writer.author.clone()));
         if inbox.is_none() {
-            shared.goes_away();
+            shared.mark_server_away();
         }
         if let Some(lock) = lock {
             let _ = shared.lock.set(lock);
@@ -130,7 +130,7 @@ impl SpillStore {
         }
         let sender = SpillSender::new(Arc::clone(&shared), place.clone(), sensor, inbox);
         let sending = move || {
-            keep_or_tell("spill", FILES);
+            keep_or_warn("spill", FILES);
             sender.run();
         };
         let sender = std::thread::Builder::new().name("spill".to_owned()).spawn(sending).map_err(fault)?;
@@ -156,11 +156,11 @@ impl SightingStore for SpillStore {
         Ok(WriteResult { records: count, changes: Vec::new() })
     }
 
-    fn gathers(&self) -> Option<Duration> {
+    fn batching_delay(&self) -> Option<Duration> {
         self.shared.is_away().then_some(GATHERS)
     }
 
-    fn end(&mut self, _lost: u64) -> Result<(), StoreError> {
+    fn finish(&mut self, _lost: u64) -> Result<(), StoreError> {
         let last = self.writer.end();
         let kept = self.keep(last, true);
         self.shared.close();
@@ -169,10 +169,10 @@ impl SightingStore for SpillStore {
         while !self.sender.is_finished() && is_patient() {
             std::thread::sleep(LOOKS);
         }
-        self.shared.leave();
+        self.shared.write_memory_batches();
         let waiting = self.shared.backlog.batches();
         if waiting > 0 {
-            tell(format_args!(
+            log_line(format_args!(
                 "bannerwall: unsent batches in {}: {waiting}; the next run sends them",
                 self.shared.folder.path().display()
             ));
@@ -211,17 +211,17 @@ fn open(
                 .map_err(|error| fault(folder.path(), &error))?;
             Ok(OpenedSpill { folder, sensor, inbox: Some(inbox) })
         }
-        (Err(error), Some(SpillOwner { sensor, .. })) if error.is_of_absence() => {
+        (Err(error), Some(SpillOwner { sensor, .. })) if error.is_unavailable() => {
             if let Some(named) = named.filter(|named| *named != sensor) {
                 return Err(refused(format!("it is sensor {sensor}'s, and --sensor says {named}")));
             }
-            tell(format_args!(
+            log_line(format_args!(
                 "bannerwall: {error}; batches of sensor {sensor} wait in {} until the server is back",
                 folder.path().display()
             ));
             Ok(OpenedSpill { folder, sensor, inbox: None })
         }
-        (Err(error), None) if error.is_of_absence() => {
+        (Err(error), None) if error.is_unavailable() => {
             Err(refused(format!("{error}; and the folder is new, so the sensor's name is unknown")))
         }
         (Err(error), _) => Err(error),
@@ -233,7 +233,7 @@ fn find_soon(place: &DatabaseLocation, named: Option<&str>) -> Result<GrantedAcc
     let (told, answer) = std::sync::mpsc::channel();
     let (asked, named) = (place.clone(), named.map(str::to_owned));
     let asking = move || {
-        keep_or_tell("spill", FILES);
+        keep_or_warn("spill", FILES);
         // The receiver may have given up.
         let _ = told.send(find(&asked, named.as_deref()));
     };

@@ -12,7 +12,7 @@ use super::entry::{BLOCK, BatchLocation, SpilledRun, WaitingBatch, written};
 use super::file::{SpillFileKind, SpilledBatchHead, SpilledRunHead, opened, sealed};
 use super::folder::{DirectoryLock, SpillDirectory};
 use super::name::{RunName, SetAsideReason};
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::inventory::batch::BatchEncoder;
 use crate::inventory::database::OutgoingBatch;
 use crate::inventory::recorder::SharedLosses;
@@ -191,7 +191,7 @@ impl SpillState {
         let entry = match stored {
             Ok(()) => {
                 if self.told[0].swap(false, Relaxed) {
-                    tell(format_args!(
+                    log_line(format_args!(
                         "bannerwall: --spill {}: batches are written to it again",
                         self.path()
                     ));
@@ -200,7 +200,7 @@ impl SpillState {
             }
             Err(error) => {
                 if !self.told[0].swap(true, Relaxed) {
-                    tell(format_args!(
+                    log_line(format_args!(
                         "bannerwall: --spill {}: {error}: batches stay in memory while there is space",
                         self.path()
                     ));
@@ -260,7 +260,7 @@ impl SpillState {
             self.drop_at(queue, first + at);
         }
         if self.backlog.dropped() > before && !self.told[1].swap(true, Relaxed) {
-            tell(format_args!(
+            log_line(format_args!(
                 "bannerwall: --spill {} is full: the oldest batches are dropped; lost sightings are counted",
                 self.path()
             ));
@@ -300,7 +300,7 @@ impl SpillState {
         }
         if let Err(error) = removed {
             // The next run sends it again, and the server recognizes it.
-            tell(format_args!("bannerwall: --spill {}: {}: {error}", self.path(), entry.file()));
+            log_line(format_args!("bannerwall: --spill {}: {}: {error}", self.path(), entry.file()));
         }
         self.show(queue);
     }
@@ -361,7 +361,7 @@ impl SpillState {
             if let BatchLocation::File = entry.held
                 && let Err(error) = shared.folder.set_aside(&entry.file(), why)
             {
-                tell(format_args!("bannerwall: --spill {}: {}: {error}", shared.path(), entry.file()));
+                log_line(format_args!("bannerwall: --spill {}: {}: {error}", shared.path(), entry.file()));
             }
         });
     }
@@ -385,12 +385,12 @@ impl SpillState {
 
     /// Keeps the first batch, which was not sent. If it `may_be_there` nevertheless, it will not be
     /// dropped.
-    pub(super) fn stays(&self, may_be_there: bool) {
+    pub(super) fn keep_first(&self, may_be_there: bool) {
         self.queue().is_first_out = may_be_there;
     }
 
     /// Records that the server is away: from now on files survive a power failure.
-    pub(super) fn goes_away(&self) {
+    pub(super) fn mark_server_away(&self) {
         if self.is_away.swap(true, Relaxed) {
             return;
         }
@@ -403,7 +403,7 @@ impl SpillState {
     }
 
     /// Records that the server is back; new drops are reported again.
-    pub(super) fn is_back(&self) {
+    pub(super) fn mark_server_back(&self) {
         self.is_away.store(false, Relaxed);
         self.told[1].store(false, Relaxed);
     }
@@ -426,7 +426,7 @@ impl SpillState {
 
     /// Writes batches that are only in memory, at the end of the run; those that cannot be written are
     /// lost and counted.
-    pub(super) fn leave(&self) {
+    pub(super) fn write_memory_batches(&self) {
         let mut queue = self.queue();
         let (mut lost, mut octets) = (0, queue.octets);
         let BatchQueue { waiting, runs, .. } = &mut *queue;
@@ -451,7 +451,7 @@ impl SpillState {
         queue.octets = octets;
         self.backlog.0.dropped.fetch_add(lost, Relaxed);
         if lost > 0 {
-            tell(format_args!(
+            log_line(format_args!(
                 "bannerwall: --spill {}: {lost} sightings could not be written and are lost",
                 self.path()
             ));

@@ -10,7 +10,7 @@ use super::name::SetAsideReason;
 use super::queue::{SendJob, SpillState, UnsendableReason};
 use crate::database::DatabaseLocation;
 use crate::database::OutageTracker;
-use crate::diagnostics::tell;
+use crate::diagnostics::log_line;
 use crate::inventory::batch::{BatchText, sightings};
 use crate::inventory::database::{OutgoingBatch, SensorBacklog, SensorInbox};
 use crate::inventory::store::StoreError;
@@ -71,7 +71,7 @@ impl SpillSender {
 
     /// Sends until the run has ended and no batch waits, or the server is away then.
     pub(super) fn run(mut self) {
-        if !self.follow() {
+        if !self.await_predecessor() {
             return;
         }
         while let Some(job) = self.shared.next() {
@@ -90,7 +90,7 @@ impl SpillSender {
                 }
                 SendOutcome::Refused(error, RefusedPart::Records(count, refused)) => {
                     let (folder, file) = (self.shared.folder.path().display(), job.entry.file());
-                    tell(format_args!(
+                    log_line(format_args!(
                         "bannerwall: {folder}/{file}: {count} records are set aside (.refused), the others are sent: {error}"
                     ));
                     self.shared.keep_only(&job.entry, &refused);
@@ -98,12 +98,12 @@ impl SpillSender {
                     self.note_back(&job);
                 }
                 SendOutcome::Away(error, may_be_there) => {
-                    self.shared.stays(may_be_there);
+                    self.shared.keep_first(may_be_there);
                     self.note_away(&error);
                     if self.is_ending {
                         return;
                     }
-                    let pause = self.absence.goes_on(|| {});
+                    let pause = self.absence.record_failure(|| {});
                     self.is_ending = self.shared.pause(jittered(pause));
                 }
             }
@@ -112,10 +112,10 @@ impl SpillSender {
 
     /// Waits for the end of the predecessor if it still holds the directory, and adopts its batches.
     /// Returns false if the run ends first.
-    fn follow(&mut self) -> bool {
+    fn await_predecessor(&mut self) -> bool {
         let shared = &self.shared;
         if shared.lock.get().is_none() {
-            tell(format_args!(
+            log_line(format_args!(
                 "bannerwall: batches wait in {} until the process that uses it ({}) has ended",
                 shared.folder.path().display(),
                 shared.folder.holder().unwrap_or_default()
@@ -145,9 +145,9 @@ impl SpillSender {
         let standing = SensorBacklog { lost: job.lost, waiting: job.behind };
         match self.reach() {
             Err(error) => SendOutcome::Away(error, false),
-            Ok(inbox) => match inbox.put(&parcel, standing) {
+            Ok(inbox) => match inbox.insert_batch(&parcel, standing) {
                 Ok(()) => SendOutcome::Sent,
-                Err(error) if error.is_of_row() => match send_others(inbox, &parcel, standing) {
+                Err(error) if error.is_row_rejection() => match send_others(inbox, &parcel, standing) {
                     Ok(refused) => SendOutcome::Refused(error, refused),
                     Err(error) => SendOutcome::Away(error, true),
                 },
@@ -159,7 +159,7 @@ impl SpillSender {
     /// Returns a connection to the server that knows this sensor.
     fn reach(&mut self) -> Result<&mut SensorInbox, StoreError> {
         let inbox = match self.inbox.take() {
-            Some(mut inbox) => match inbox.reach() {
+            Some(mut inbox) => match inbox.ensure_connected() {
                 Ok(()) => inbox,
                 Err(error) => {
                     self.inbox = Some(inbox);
@@ -183,27 +183,27 @@ impl SpillSender {
 
     fn note_away(&mut self, error: &StoreError) {
         // If the kind of failure changes, it is reported once more.
-        let is_new = !self.shared.is_away() || !(self.is_shut_out || error.is_of_absence());
+        let is_new = !self.shared.is_away() || !(self.is_shut_out || error.is_unavailable());
         if !self.shared.is_away() {
             self.dropped = self.shared.backlog.dropped();
-            self.shared.goes_away();
+            self.shared.mark_server_away();
         }
         if !is_new {
             return;
         }
         let folder = self.shared.folder.path().display();
-        if error.is_of_absence() {
-            return tell(format_args!(
+        if error.is_unavailable() {
+            return log_line(format_args!(
                 "bannerwall: cannot send batches: {error}; they wait in {folder} and will be sent later"
             ));
         }
         self.is_shut_out = true;
         if let StoreError::Spill { why, .. } = error {
-            return tell(format_args!(
+            return log_line(format_args!(
                 "bannerwall: cannot send batches: {folder}/{why}; they wait until you fix this"
             ));
         }
-        tell(format_args!(
+        log_line(format_args!(
             "bannerwall: the server is up but refuses batches: {error}; they wait in {folder} until you fix this"
         ));
     }
@@ -213,14 +213,14 @@ impl SpillSender {
             return;
         }
         // Reported once all waiting batches are sent.
-        if self.absence.is_over() {
-            tell(format_args!("bannerwall: the server accepts batches again; {} waiting", job.behind));
+        if self.absence.record_success() {
+            log_line(format_args!("bannerwall: the server accepts batches again; {} waiting", job.behind));
         }
         self.is_shut_out = false;
         if self.shared.backlog.batches() == 0 {
-            self.shared.is_back();
+            self.shared.mark_server_back();
             let lost = self.shared.backlog.dropped() - self.dropped;
-            tell(format_args!(
+            log_line(format_args!(
                 "bannerwall: all waiting batches are sent; sightings dropped meanwhile: {lost}"
             ));
         }
@@ -228,7 +228,7 @@ impl SpillSender {
 
     fn set_aside(&self, job: &SendJob, aside: SetAsideReason, sightings: u64, why: &str) {
         let (folder, file) = (self.shared.folder.path().display(), job.entry.file());
-        tell(format_args!("bannerwall: {folder}/{file} is set aside ({}): {why}", aside.ending()));
+        log_line(format_args!("bannerwall: {folder}/{file} is set aside ({}): {why}", aside.ending()));
         self.shared.set_aside(aside, sightings);
     }
 }
@@ -250,7 +250,7 @@ fn send_others(
     };
     let is_taken = |outcome: Result<(), StoreError>| match outcome {
         Ok(()) => Ok(true),
-        Err(error) if error.is_of_row() => Ok(false),
+        Err(error) if error.is_row_rejection() => Ok(false),
         Err(error) => Err(error),
     };
     let mut attempt = |records: &[&str]| is_taken(inbox.attempt(&with(records), standing));
@@ -258,15 +258,15 @@ fn send_others(
     if lines.records().is_empty() || !attempt(&[])? {
         return whole;
     }
-    let (taken, refused) = sift(lines.records(), &mut attempt)?;
-    if !taken.is_empty() && !is_taken(inbox.put(&with(&taken), standing))? {
+    let (taken, refused) = split_refused(lines.records(), &mut attempt)?;
+    if !taken.is_empty() && !is_taken(inbox.insert_batch(&with(&taken), standing))? {
         return whole;
     }
     Ok(RefusedPart::Records(refused.len(), with(&refused)))
 }
 
 /// Splits records that are refused together into accepted ones and those that are refused alone.
-fn sift<'a, E>(
+fn split_refused<'a, E>(
     records: &[&'a str],
     is_taken: &mut impl FnMut(&[&str]) -> Result<bool, E>,
 ) -> Result<(Vec<&'a str>, Vec<&'a str>), E> {
@@ -291,13 +291,13 @@ fn sift<'a, E>(
 /// Adopts the batches of earlier runs; reports a failure.
 pub(super) fn take_over(shared: &SpillState, changed: Option<SystemTime>) {
     match adopt(shared, changed) {
-        Ok(()) if shared.backlog.batches() > 0 => tell(format_args!(
+        Ok(()) if shared.backlog.batches() > 0 => log_line(format_args!(
             "bannerwall: batches of earlier runs in {1}: {0}; they are sent first",
             shared.backlog.batches(),
             shared.folder.path().display()
         )),
         Ok(()) => {}
-        Err(error) => tell(format_args!(
+        Err(error) => log_line(format_args!(
             "bannerwall: --spill {}: cannot adopt earlier batches: {error}",
             shared.folder.path().display()
         )),
@@ -328,13 +328,13 @@ mod tests {
                 attempts += 1;
                 Ok::<_, ()>(!part.iter().any(|record| is_bad(record)))
             };
-            let (taken, refused) = sift(&records, &mut is_taken).unwrap();
+            let (taken, refused) = split_refused(&records, &mut is_taken).unwrap();
             assert!(refused.iter().all(|record| is_bad(record)) && refused.len() == bad.len(), "{refused:?}");
             let rest: Vec<&str> = records.iter().copied().filter(|record| !is_bad(record)).collect();
             assert_eq!(taken, rest, "in their order");
             assert!(attempts <= 20 * bad.len(), "{attempts} of {all}");
         }
-        assert_eq!(sift(&["a", "b"], &mut |_: &[&str]| Err(7)), Err(7));
+        assert_eq!(split_refused(&["a", "b"], &mut |_: &[&str]| Err(7)), Err(7));
     }
 
     #[test]

@@ -100,11 +100,11 @@ fn the_oldest_make_room_and_are_counted_but_never_an_end_nor_what_may_be_there()
     let one = next_run(folder.path(), 2, 5 * BLOCK);
     // It may have come to the server.
     assert_eq!(one.next().unwrap().entry.number, 1);
-    one.stays(true);
+    one.keep_first(true);
     (1..=6).for_each(|number| keep(&one, number, number));
     assert_eq!((one.backlog.batches(), one.backlog.dropped()), (5, 1 + 2 + 3));
     // It was not, and is the oldest then.
-    one.stays(false);
+    one.keep_first(false);
     keep(&one, 7, 7);
     assert_eq!(one.backlog.dropped(), 106);
     let sent = send_all(&one);
@@ -167,7 +167,7 @@ fn a_server_that_says_nothing_holds_up_nobody_who_knows_whose_the_folder_is() {
     let (mut spill, backlog) =
         SpillStore::start(&config, &place, None, &run(), SharedLosses::default(), patience)
             .expect("it waits in the folder");
-    spill.end(0).unwrap();
+    spill.finish(0).unwrap();
     assert_eq!(backlog.batches(), 1, "the end");
 }
 
@@ -287,7 +287,7 @@ fn a_folder_that_takes_nothing_costs_memory_and_no_order() {
     std::fs::rename(parent.path().join("away"), &path).unwrap();
     keep(&one, 3, 3);
     assert_eq!((one.backlog.batches(), names(&path).len()), (3, 3));
-    one.leave();
+    one.write_memory_batches();
     assert_eq!((one.backlog.octets(), names(&path).len()), (3 * BLOCK, 4));
     drop(one);
     assert_eq!(numbers(&send_all(&next_run(&path, 2, 1 << 30)))[..3], [(1, 1), (1, 2), (1, 3)]);
@@ -351,7 +351,7 @@ proptest! {
             match shared.read(&job.entry) {
                 Ok(parcel) => {
                     take(&job, &parcel);
-                    if is_answered { shared.is_sent() } else { shared.stays(true) }
+                    if is_answered { shared.is_sent() } else { shared.keep_first(true) }
                 }
                 // It is not known how many it told of: the test does.
                 Err(_) => {
@@ -384,7 +384,7 @@ proptest! {
                     // was.
                     if one.backlog.batches() > 0 {
                         let job = one.next().unwrap();
-                        one.stays(false);
+                        one.keep_first(false);
                         let path = folder.path().join(job.entry.file());
                         let mut octets = std::fs::read(&path).unwrap();
                         let at = octets.len() * usize::from(at) / 300;

@@ -376,7 +376,7 @@ impl Probe for HttpProbe {
         self.go_on(host, talk, out)
     }
 
-    fn rouse(
+    fn on_sibling_closed(
         &mut self,
         host: &mut HttpHost,
         talk: &mut HttpConnection,

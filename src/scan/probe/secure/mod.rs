@@ -244,7 +244,7 @@ impl<P: Probe> Probe for TlsProbe<P> {
         }
     }
 
-    fn rouse(
+    fn on_sibling_closed(
         &mut self,
         session: &mut TlsSession<P::Session>,
         channel: &mut TlsConnection<P::Connection>,
@@ -252,14 +252,14 @@ impl<P: Probe> Probe for TlsProbe<P> {
         out: &mut Vec<u8>,
     ) -> ProbeStep {
         if session.is_plain {
-            return self.inner.rouse(&mut session.inner, &mut channel.inner, now, out);
+            return self.inner.on_sibling_closed(&mut session.inner, &mut channel.inner, now, out);
         }
         if !channel.is_open {
             return ProbeStep::More;
         }
         self.answer.clear();
         let Self { inner, answer, .. } = self;
-        let step = inner.rouse(&mut session.inner, &mut channel.inner, now, answer);
+        let step = inner.on_sibling_closed(&mut session.inner, &mut channel.inner, now, answer);
         self.say(channel);
         if let Some(tls) = &mut channel.tls {
             tls.flush(out);

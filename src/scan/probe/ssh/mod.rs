@@ -204,7 +204,7 @@ impl Probe for SshProbe {
         true
     }
 
-    fn nudge(&mut self, said: &mut SshSession, (): &mut (), out: &mut Vec<u8>) {
+    fn on_idle(&mut self, said: &mut SshSession, (): &mut (), out: &mut Vec<u8>) {
         if !std::mem::replace(&mut said.greeted, true) {
             out.extend_from_slice(IDENTIFICATION);
         }

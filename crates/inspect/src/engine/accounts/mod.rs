@@ -58,13 +58,13 @@ impl FlowAccounts {
     }
 
     /// True if the flow's record was told before its end; where records are not kept, none was.
-    pub(super) fn was_told<C>(&self, id: FlowId, flow: &Flow<C>) -> bool {
+    pub(super) fn was_reported<C>(&self, id: FlowId, flow: &Flow<C>) -> bool {
         let account = self.0.get(id.place());
         account.is_some_and(|account| account.started == flow.started() && account.told)
     }
 
     /// Notes that somebody else has told the flow's record.
-    pub(super) fn set_told<C>(&mut self, id: FlowId, flow: &Flow<C>) {
+    pub(super) fn set_reported<C>(&mut self, id: FlowId, flow: &Flow<C>) {
         self.of(id, flow).told = true;
     }
 
@@ -102,7 +102,7 @@ impl FlowAccounts {
     }
 
     /// Counts what belongs to the flow that began in another one's place.
-    pub(super) fn begin_anew<C>(
+    pub(super) fn start_next_flow<C>(
         &mut self,
         id: FlowId,
         flow: &Flow<C>,

@@ -73,7 +73,7 @@ impl FlowAdmission {
 
     /// Bytes of a side are missing for good, as a capture may lack some: what comes behind them is the
     /// middle of something.
-    pub(super) fn lose(&mut self) {
+    pub(super) fn skip_missing(&mut self) {
         if self.gate.as_ref().is_some_and(|gate| !gate.policy.judges_midstream()) {
             self.gate = None;
         }
@@ -88,7 +88,7 @@ impl FlowAdmission {
     }
 
     /// True if bytes of a side that nobody reads any more are worth a look.
-    pub(super) fn listens(&self, side: Side) -> bool {
+    pub(super) fn needs_bytes(&self, side: Side) -> bool {
         (self.gate.is_some() || self.nameless) && self.first.of(side).len() < FIRST_OCTETS
     }
 
@@ -99,7 +99,7 @@ impl FlowAdmission {
     }
 
     /// The policy whose rules must be asked about every banner.
-    pub(super) fn asks(&self) -> Option<Arc<Policy>> {
+    pub(super) fn policy_with_rules(&self) -> Option<Arc<Policy>> {
         let gate = self.gate.as_ref()?;
         gate.ways.iter().any(|way| way.rule.is_some()).then(|| Arc::clone(&gate.policy))
     }
@@ -201,7 +201,7 @@ impl PendingAdmission {
                 PolicyRuleResult::Silent => {}
             }
         }
-        self.ask_about_octets(first, judge);
+        self.evaluate_first_bytes(first, judge);
         // A rule that was not asked yet never will be.
         self.ways.retain(|way| !(way.is_out() || decided && way.rule.is_some()));
     }
@@ -209,7 +209,7 @@ impl PendingAdmission {
 
 impl PendingAdmission {
     /// Asks rules about what is not read as soon as first bytes have a name, or can't have one.
-    fn ask_about_octets(&mut self, first: &mut FirstBytes, judge: &BannerInspector<'_>) {
+    fn evaluate_first_bytes(&mut self, first: &mut FirstBytes, judge: &BannerInspector<'_>) {
         let Self { policy, ways, .. } = self;
         for side in [Side::Client, Side::Server] {
             if first.of(side).is_empty() || !ways.iter().any(|way| way.shape.is_none() && way.rule.is_some())

@@ -204,14 +204,14 @@ fn a_body_is_released_again_where_the_client_speaks_within_it() {
 fn another_engine_that_goes_on_knows_what_goes_by() {
     let mut talk = released();
     go_by(&mut talk, 5000);
-    let unseen = talk.engine.unseen();
+    let unseen = talk.engine.offloaded_flows();
     assert_eq!(unseen.len(), 1);
     // One that was shown the same packets, and releases nothing.
     let mut other = setup(NO_SQLMAP, false).open();
     other.client(&request("/1", "curl"));
     other.server(&head(1 << 20));
     other.acknowledge(true);
-    other.engine.expect_unseen(&unseen[0]);
+    other.engine.expect_offload(&unseen[0]);
     go_by(&mut other, 5000);
     assert_eq!(other.client(&request("/2", "curl")), Decision::Regain);
     go_by(&mut other, 1000);

@@ -17,20 +17,20 @@ impl Dialogue {
             ProtocolSwitch::Relayed => {
                 let direction = self.direction_mut(from);
                 direction.relays = direction.relays.saturating_add(1);
-                direction.renew();
+                direction.reset_directions();
             }
-            ProtocolSwitch::Proxied => self.direction_mut(from).renew(),
+            ProtocolSwitch::Proxied => self.direction_mut(from).reset_directions(),
             ProtocolSwitch::Asked(what) => {
                 self.asked = what;
-                self.direction_mut(from).renew();
+                self.direction_mut(from).reset_directions();
                 // What the server said before tells nothing of what follows.
                 self.direction_mut(from.other()).first = DirectionStart::default();
             }
             ProtocolSwitch::Granted => {
                 self.greeting = GreetingState::default();
-                self.direction_mut(from).renew();
+                self.direction_mut(from).reset_directions();
                 if std::mem::take(&mut self.asked) == RequestedUpgrade::Nothing {
-                    self.direction_mut(from.other()).renew();
+                    self.direction_mut(from.other()).reset_directions();
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! What two ends say to each other: which protocol each direction is read as, and what one says of the
 //! other.
 //!
-//! Each direction has a [`Reading`] of its own, since they may differ for as long as hypotheses stand: a
+//! Each direction has a [`DirectionReading`] of its own, since they may differ for as long as hypotheses stand: a
 //! client asks by HTTP where a server identifies itself by SSH, and what is a response to one client are
 //! lines before an identification to another. What both directions of a protocol know together (whose
 //! identification was read, which request waits for its response) lies beside the readings, a field a
@@ -141,11 +141,11 @@ impl Dialogue {
 
     /// Draws conclusions of one direction for the other, and tells what is complete.
     fn settle(&mut self, turn: DialogueInput<'_>, context: &mut ReadContext<'_>) {
-        if self.ssh.knows(Side::Client) && self.ssh.knows(Side::Server) && self.is_decided() {
-            self.ssh.tell(context);
+        if self.ssh.is_identified(Side::Client) && self.ssh.is_identified(Side::Server) && self.is_decided() {
+            self.ssh.emit(context);
         }
         if self.is_decided() {
-            self.tls.tell(context);
+            self.tls.emit(context);
         }
         let requested = if turn.from == Side::Client { &[] } else { turn.peer };
         self.settle_http(requested, context);
@@ -224,10 +224,10 @@ impl Dialogue {
     }
 
     /// Tells everything that was seen and not told yet.
-    pub(super) fn tell_rest(&mut self, context: &mut ReadContext<'_>) {
-        self.ssh.tell(context);
-        self.tls.tell(context);
-        self.http.tell_rest(context);
+    pub(super) fn emit_rest(&mut self, context: &mut ReadContext<'_>) {
+        self.ssh.emit(context);
+        self.tls.emit(context);
+        self.http.emit_rest(context);
     }
 
     /// What one side said was not accepted: it begins afresh.

@@ -135,7 +135,7 @@ impl Dialogue {
         let from = turn.from;
         self.spoke(from, FirstProtocol::Other);
         match self.spoken(from.other()) {
-            FirstProtocol::Nothing if from == Side::Server && self.client_is_strange(turn.peer) => {
+            FirstProtocol::Nothing if from == Side::Server && self.client_cannot_be_http(turn.peer) => {
                 self.give_up(from)
             }
             FirstProtocol::Nothing | FirstProtocol::Ssh => ReadStep::Used(0, DirectionReading::Lines(0)),

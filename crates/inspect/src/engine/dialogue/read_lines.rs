@@ -71,12 +71,12 @@ impl Dialogue {
                 let Some(line) = identification::cut_line(rest) else {
                     return (DirectionReading::Lines(place), at);
                 };
-                self.ssh.suspect(from, line, context);
+                self.ssh.judge_disputed_line(from, line, context);
             } else if begins && let Some(whole) = identification::begins_among_returns(rest) {
                 let line = if whole { identification::cut_line(rest) } else { None };
                 let Some(line) = line else { return (DirectionReading::Lines(place), at) };
                 // Dropbear's client leaves these out.
-                self.ssh.suspect(from, &identification::without_returns(line), context);
+                self.ssh.judge_disputed_line(from, &identification::without_returns(line), context);
             }
             let reach = identification::next_start(place) - place;
             let readable = rest.get(..reach).unwrap_or(rest);

@@ -46,7 +46,7 @@ impl Dialogue {
         }
         let mut search = std::mem::take(&mut self.direction_mut(from).search);
         let fresh = search.take(input);
-        let pending = self.asked == RequestedUpgrade::Upgrade && !self.tls.was_found();
+        let pending = self.asked == RequestedUpgrade::Upgrade && !self.tls.is_awaiting_answer();
         if from == Side::Client && search.total >= LIMIT && pending {
             context.note(Anomaly::UpgradeNotFollowed);
         }
@@ -67,7 +67,7 @@ impl Dialogue {
         let overlooks_lines = match &self.direction(from).reading {
             DirectionReading::New => matches!(input, [4 | 5, ..]),
             DirectionReading::Http(_) => true,
-            DirectionReading::Done => self.http.was_asked() && !self.ssh.knows(from),
+            DirectionReading::Done => self.http.was_asked() && !self.ssh.is_identified(from),
             _ => false,
         };
         if from == Side::Client && overlooks_lines {
@@ -133,7 +133,7 @@ impl Dialogue {
         let (waiting, due): (Vec<_>, Vec<_>) = lines.into_iter().partition(waits);
         self.direction_mut(Side::Client).search.lines = waiting;
         for line in due.iter().filter(|_| matches!(server, FirstProtocol::Nothing | FirstProtocol::Ssh)) {
-            self.ssh.suspect(Side::Client, &line.octets, context);
+            self.ssh.judge_disputed_line(Side::Client, &line.octets, context);
         }
     }
 }

@@ -103,7 +103,7 @@ impl SshState {
         *self.side_mut(from) = Some(known.side);
         if read.identification.line.contains(&b'\r') {
             // Dropbear's client leaves these out.
-            self.suspect(from, &ssh::without_returns(read.identification.line), context);
+            self.judge_disputed_line(from, &ssh::without_returns(read.identification.line), context);
         }
         let stage = if wants_kex { BannerStage::Head } else { BannerStage::Whole };
         if !known.indifferent || context.asks_policy {
@@ -145,7 +145,7 @@ impl SshState {
 
     /// Judges a line that only some implementations take for an identification. What the side's
     /// identification is stays open.
-    pub(super) fn suspect(&self, from: Side, line: &[u8], context: &mut ReadContext<'_>) {
+    pub(super) fn judge_disputed_line(&self, from: Side, line: &[u8], context: &mut ReadContext<'_>) {
         context.note_all(ssh::disputed());
         let (identification, _) = ssh::parse_line(line);
         // No KEXINIT is waited for behind it.
@@ -162,7 +162,7 @@ impl SshState {
     }
 
     /// Tells what was seen, once; nothing if nothing was.
-    pub(super) fn tell(&mut self, context: &mut ReadContext<'_>) {
+    pub(super) fn emit(&mut self, context: &mut ReadContext<'_>) {
         if !self.is_told
             && let Some(facts) = &self.facts
         {
@@ -172,7 +172,7 @@ impl SshState {
     }
 
     /// True if a side was identified.
-    pub(super) fn knows(&self, from: Side) -> bool {
+    pub(super) fn is_identified(&self, from: Side) -> bool {
         self.side(from).is_some()
     }
 

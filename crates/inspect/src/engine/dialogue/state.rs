@@ -105,7 +105,7 @@ pub enum FirstProtocol {
 
 impl DialogueDirection {
     /// Looks at what follows like the beginning of a connection.
-    pub(super) fn renew(&mut self) {
+    pub(super) fn reset_directions(&mut self) {
         self.reading = DirectionReading::New;
         self.first = DirectionStart::default();
         self.hello = tls::HelloRecords::default();
@@ -164,7 +164,7 @@ impl Dialogue {
             DirectionReading::New if from == Side::Server => true,
             DirectionReading::New => may_become_plain_request(unread),
             DirectionReading::Http(_) if self.http.is_doubtful() => false,
-            DirectionReading::Lines(_) => self.ssh.knows(from.other()) || amid_greeting(),
+            DirectionReading::Lines(_) => self.ssh.is_identified(from.other()) || amid_greeting(),
             DirectionReading::Greeting(_) => amid_greeting(),
             DirectionReading::Ssh(_) | DirectionReading::Tls => !unread.is_empty(),
             DirectionReading::Http(reading) => !reading.is_body() && !unread.is_empty(),
@@ -225,7 +225,7 @@ impl Dialogue {
 
     /// True if all that one side has sent could be read, and more like it may follow: the budget is for what
     /// can't.
-    pub const fn goes_on(&self, from: Side, unread: &[u8]) -> bool {
+    pub const fn is_readable_stream(&self, from: Side, unread: &[u8]) -> bool {
         match &self.direction(from).reading {
             DirectionReading::Http(reading) => reading.goes_on(unread) || self.is_perhaps_of_tunnel(from),
             _ => false,
@@ -247,7 +247,7 @@ impl Dialogue {
     }
 
     /// True if the client has begun a line that can't become a request.
-    pub(super) fn client_is_strange(&mut self, unread: &[u8]) -> bool {
+    pub(super) fn client_cannot_be_http(&mut self, unread: &[u8]) -> bool {
         let client = self.direction_mut(Side::Client);
         let new = matches!(client.reading, DirectionReading::New);
         new && !unread.is_empty() && !client.word.may_become_request(unread)
@@ -268,7 +268,7 @@ impl Dialogue {
     }
 
     /// True if no response is read any more, and every request still is.
-    pub const fn has_left(&self) -> bool {
+    pub const fn only_reads_requests(&self) -> bool {
         self.http.has_left()
     }
 
@@ -289,10 +289,10 @@ impl Dialogue {
         let client = &self.direction(Side::Client).reading;
         let agreed = self.direction(Side::Server).first.spoken == FirstProtocol::Http
             || matches!(client, DirectionReading::Tls)
-            || (self.ssh.knows(Side::Client) && self.ssh.knows(Side::Server));
+            || (self.ssh.is_identified(Side::Client) && self.ssh.is_identified(Side::Server));
         let wanted = match from {
             Side::Client => !self.tls.is_agreed(),
-            Side::Server => self.tls.was_found(),
+            Side::Server => self.tls.is_awaiting_answer(),
         };
         wanted && !agreed && self.direction(from).search.total < search::LIMIT
     }

@@ -195,7 +195,7 @@ impl QuicAssociation {
             let before = self.attempts.iter().find(|attempt| attempt.retries_to(packet, from));
             let before = before.and_then(|attempt| attempt.facts.clone());
             let attempt = QuicConnection::new(packet, keys, number, before, seen);
-            if self.attempts.len() >= ATTEMPTS && !self.let_one_go(seen.packet.now) {
+            if self.attempts.len() >= ATTEMPTS && !self.evict_settled(seen.packet.now) {
                 return InitialResult::NoRoom;
             }
             self.attempts.push(attempt);
@@ -212,7 +212,7 @@ impl QuicAssociation {
     }
 
     /// Makes room for a connection in the place of one that was judged; false where there is none.
-    fn let_one_go(&mut self, now: Timestamp) -> bool {
+    fn evict_settled(&mut self, now: Timestamp) -> bool {
         self.over.retain(|(_, since)| now.since(*since) < OVER_TIME);
         let of = |state: HelloState| self.attempts.iter().position(|attempt| attempt.state == state);
         let goes =
@@ -268,18 +268,18 @@ impl QuicAssociation {
     }
 
     /// True if the server has answered a connection whose hello is to be stopped.
-    pub(super) fn knows_suspect(&self) -> bool {
+    pub(super) fn has_answered_suspect(&self) -> bool {
         self.attempts.iter().any(|attempt| attempt.state == HelloState::Suspect && attempt.server.is_some())
     }
 
     /// Remembers whose hellos were let through in part.
-    pub(super) fn note_parts(&mut self) {
+    pub(super) fn remember_partial_hellos(&mut self) {
         let undecided = self.attempts.iter_mut().filter(|attempt| attempt.state == HelloState::Undecided);
         undecided.for_each(|attempt| attempt.parted = true);
     }
 
     /// Lets nothing more of the hellos through that were found to be forbidden.
-    pub(super) fn condemn(&mut self) {
+    pub(super) fn block_hellos(&mut self) {
         self.all_of(HelloState::Suspect, HelloState::Condemned);
     }
 

@@ -83,8 +83,8 @@ impl QuicFlows {
     ) -> Option<FlowId> {
         let now = seen.packet.now;
         if self.table.is_full() {
-            let oldest = ways(session).iter().find_map(|class| self.table.oldest(*class))?;
-            self.give_way(oldest, now, session);
+            let oldest = evictable_classes(session).iter().find_map(|class| self.table.oldest(*class))?;
+            self.evict(oldest, now, session);
         }
         let id = self.table.insert(seen.key, seen.from, now).ok()?;
         session.shared.counters.udp_flows += 1;
@@ -97,15 +97,16 @@ impl QuicFlows {
             let table = &self.table;
             // Not the flow at hand: its own is taken out of the table.
             let holds = |id: &FlowId| table.get(*id).conversation.is_some();
-            let mut oldest =
-                ways(session).iter().filter_map(|class| table.by_age(*class).take(COMPARED).find(holds));
+            let mut oldest = evictable_classes(session)
+                .iter()
+                .filter_map(|class| table.by_age(*class).take(COMPARED).find(holds));
             let Some(oldest) = oldest.next() else { return false };
-            self.give_way(oldest, now, session);
+            self.evict(oldest, now, session);
         }
         true
     }
 
-    fn give_way(&mut self, id: FlowId, now: Timestamp, session: &mut InspectionSession<'_>) {
+    fn evict(&mut self, id: FlowId, now: Timestamp, session: &mut InspectionSession<'_>) {
         *session.shared.counters.udp_evictions.of(self.get(id).class()) += 1;
         self.forget(id, FlowEnd::Forced, now, session);
     }
@@ -120,7 +121,7 @@ impl QuicFlows {
         if session.settings.config.on_failure == OnFailure::Open {
             return Decision::Undecided.into();
         }
-        judge(session.again(), facts, seen).tell_drop(DropReason::FlowMemcap, None, false);
+        new_inspector(session.reborrow(), facts, seen).emit_drop(DropReason::FlowMemcap, None, false);
         Decision::Drop.into()
     }
 
@@ -163,12 +164,12 @@ impl QuicFlows {
         session.shared.counters.budget_spent += 1;
         let packet = PacketInput::none(now);
         let facts = self.facts_of(id);
-        let mut judge = session.again().judge(facts, None, None, &packet);
-        judge.note(AnomalySet::of(Anomaly::BudgetSpent), &mut self.get_mut(id).reported);
+        let mut judge = session.reborrow().new_inspector(facts, None, None, &packet);
+        judge.report_anomalies(AnomalySet::of(Anomaly::BudgetSpent), &mut self.get_mut(id).reported);
         if !judge.enforces() || !judge.settings.config.on_anomaly.drops(Anomaly::BudgetSpent) {
             return false;
         }
-        judge.tell_drop(Anomaly::BudgetSpent.drop_reason(), None, false);
+        judge.emit_drop(Anomaly::BudgetSpent.drop_reason(), None, false);
         judge.shared.counters.count_blocked(false);
         self.get_mut(id).ruling = FlowDecision::Blocked;
         if let Some(mut association) = self.get_mut(id).conversation.take() {
@@ -193,7 +194,7 @@ impl QuicFlows {
     fn forget(&mut self, id: FlowId, end: FlowEnd, now: Timestamp, session: &mut InspectionSession<'_>) {
         let facts = self.facts_of(id);
         if session.settings.config.flow_events {
-            self.tell_record(id, facts, end, now, session);
+            self.emit_record(id, facts, end, now, session);
         }
         if let Some(association) = self.table.remove(id) {
             self.held -= association.accounted;
@@ -233,20 +234,20 @@ impl QuicFlows {
 }
 
 /// A judge of what a datagram shows.
-pub(super) fn judge<'e>(
+pub(super) fn new_inspector<'e>(
     session: InspectionSession<'e>,
     facts: FlowFacts,
     seen: FlowDatagram<'e>,
 ) -> BannerInspector<'e> {
     let endpoint = seen.key.endpoint(seen.from);
     let side = if facts.endpoints().client == endpoint { Side::Client } else { Side::Server };
-    let mut judge = session.judge(facts, Some(side), None, seen.packet);
+    let mut judge = session.new_inspector(facts, Some(side), None, seen.packet);
     judge.datagram = Some(seen.datagram);
     judge
 }
 
 /// What gives way to a new flow.
-const fn ways(session: &InspectionSession<'_>) -> &'static [FlowClass] {
+const fn evictable_classes(session: &InspectionSession<'_>) -> &'static [FlowClass] {
     match session.settings.config.on_failure {
         OnFailure::Open => &GIVES_WAY,
         OnFailure::Closed => &GIVES_WAY_CLOSED,

@@ -21,7 +21,7 @@ impl QuicAssociation {
                 attempt.judge_hellos(judge);
             }
         }
-        judge.tell_cut_alerts();
+        judge.emit_suppressed_rules();
         std::mem::swap(&mut self.reports, &mut judge.reports);
     }
 }

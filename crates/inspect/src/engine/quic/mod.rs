@@ -21,7 +21,7 @@ mod tests;
 use self::association::QuicAssociation;
 use self::attempt::DatagramContents;
 pub(super) use self::flows::QuicFlows;
-use self::flows::judge;
+use self::flows::new_inspector;
 use self::seen::FlowDatagram;
 use super::context::{EngineContext, InspectionSession};
 use super::decision::{ChecksumState, Decision, InspectionResult, PacketInput};
@@ -75,7 +75,7 @@ impl QuicFlows {
         if packet.checksums == ChecksumState::Verify && !datagram.checksums_valid() {
             return self.refuse(found, seen, Anomaly::BadChecksum, context, sink);
         }
-        self.inspect_beginning(found, seen, context, sink)
+        self.inspect_possible_start(found, seen, context, sink)
     }
 }
 
@@ -118,18 +118,18 @@ impl QuicFlows {
         sink: &mut dyn EventSink,
     ) -> InspectionResult {
         let facts = self.facts(found, seen);
-        let mut judge = judge(context.session(sink), facts, seen);
+        let mut judge = new_inspector(context.session(sink), facts, seen);
         let mut none = AnomalySet::default();
         let reported = match found {
             Some(id) => &mut self.get_mut(id).reported,
             None => &mut none,
         };
-        judge.note(AnomalySet::of(anomaly), reported);
+        judge.report_anomalies(AnomalySet::of(anomaly), reported);
         refused(&mut judge).unwrap_or(Decision::Undecided).into()
     }
 
     /// A datagram that may begin a connection.
-    fn inspect_beginning(
+    fn inspect_possible_start(
         &mut self,
         known: Option<FlowId>,
         seen: FlowDatagram<'_>,
@@ -152,7 +152,7 @@ impl QuicFlows {
         let id = match known {
             Some(id) => id,
             None if association.is_empty() => {
-                return Self::inspect_stranger(&found, facts, seen, &mut session);
+                return Self::inspect_unrelated(&found, facts, seen, &mut session);
             }
             None => match self.begin(seen, &mut session) {
                 Some(id) => id,
@@ -164,10 +164,10 @@ impl QuicFlows {
             association.volume(seen.from).add(seen.datagram.wire_length() as u64);
         }
         let facts = FlowFacts::of_datagrams(seen.key, self.get(id).started(), association.client(seen.from));
-        let mut judge = judge(session, facts, seen);
+        let mut judge = new_inspector(session, facts, seen);
         association.last = seen.packet.now;
         association.judge_hellos(&mut judge);
-        note(&found, &mut self.get_mut(id).reported, &mut judge);
+        report_anomalies(&found, &mut self.get_mut(id).reported, &mut judge);
         let inspected = self.conclude(id, &mut association, &found, seen, &mut judge);
         association.notes.add(std::mem::take(&mut judge.outcome.notes));
         self.put_back(id, association, judge.shared);
@@ -175,7 +175,7 @@ impl QuicFlows {
     }
 
     /// A datagram that belongs to no flow and begins none.
-    fn inspect_stranger(
+    fn inspect_unrelated(
         found: &DatagramContents,
         facts: FlowFacts,
         seen: FlowDatagram<'_>,
@@ -186,8 +186,8 @@ impl QuicFlows {
             return Decision::Pass.into();
         }
         session.shared.counters.datagrams += 1;
-        let mut judge = judge(session.again(), facts, seen);
-        note(found, &mut AnomalySet::default(), &mut judge);
+        let mut judge = new_inspector(session.reborrow(), facts, seen);
+        report_anomalies(found, &mut AnomalySet::default(), &mut judge);
         refused(&mut judge).unwrap_or(Decision::Undecided).into()
     }
 
@@ -210,7 +210,7 @@ impl QuicFlows {
         };
         let dropped = stopped.or_else(|| refused(judge));
         if dropped.is_none() {
-            association.note_parts();
+            association.remember_partial_hellos();
         }
         let condemned = found.condemned && judge.enforces();
         let (class, ruling) = match self.get(id).ruling {
@@ -240,13 +240,13 @@ impl QuicFlows {
         stop: FlowStop,
         judge: &mut BannerInspector<'_>,
     ) -> Option<Decision> {
-        judge.tell_drop(stop.reason, stop.rule, false);
+        judge.emit_drop(stop.reason, stop.rule, false);
         if !judge.enforces() {
             return None;
         }
         judge.shared.counters.count_blocked(false);
-        let is_known = association.knows_suspect();
-        association.condemn();
+        let is_known = association.has_answered_suspect();
+        association.block_hellos();
         if !is_known {
             return Some(Decision::Drop);
         }
@@ -263,7 +263,7 @@ impl QuicFlows {
         judge: &mut BannerInspector<'_>,
     ) -> Option<Decision> {
         judge.shared.counters.budget_spent += 1;
-        judge.note(AnomalySet::of(Anomaly::BudgetSpent), &mut self.get_mut(id).reported);
+        judge.report_anomalies(AnomalySet::of(Anomaly::BudgetSpent), &mut self.get_mut(id).reported);
         if judge.settings.config.on_anomaly.drops(Anomaly::BudgetSpent) {
             let reason = Anomaly::BudgetSpent.drop_reason();
             association.suspect_unfinished();
@@ -289,11 +289,11 @@ impl QuicFlows {
 }
 
 /// Notes what was odd about a datagram.
-fn note(found: &DatagramContents, reported: &mut AnomalySet, judge: &mut BannerInspector<'_>) {
-    judge.note(found.anomalies, reported);
+fn report_anomalies(found: &DatagramContents, reported: &mut AnomalySet, judge: &mut BannerInspector<'_>) {
+    judge.report_anomalies(found.anomalies, reported);
     if let Some(version) = found.unknown {
         let anomaly = Anomaly::QuicUnknownVersion;
-        judge.note_with(anomaly, &format!("{}: {}", anomaly.detail(), version.name()), reported);
+        judge.report_anomaly_with(anomaly, &format!("{}: {}", anomaly.detail(), version.name()), reported);
     }
     // What was let through is fixed, whatever else is only to be told.
     if found.anomalies.contains(Anomaly::QuicConflict) && judge.enforces() {
@@ -304,6 +304,6 @@ fn note(found: &DatagramContents, reported: &mut AnomalySet, judge: &mut BannerI
 /// The decision about a datagram that is refused by itself, if it is.
 fn refused(judge: &mut BannerInspector<'_>) -> Option<Decision> {
     let reason = judge.outcome.refuse.take()?;
-    judge.tell_drop(reason, None, false);
+    judge.emit_drop(reason, None, false);
     judge.enforces().then_some(Decision::Drop)
 }

@@ -3,13 +3,13 @@
 use super::flows::QuicFlows;
 use crate::engine::context::InspectionSession;
 use crate::engine::flow_facts::FlowFacts;
-use crate::engine::tcp_flows::tell_record;
+use crate::engine::tcp_flows::emit_record;
 use crate::event::{FlowEnd, FlowRecord, FlowState, FlowVerdict, Timestamp};
 use crate::flow::{FlowDecision, FlowId, KeyEnd};
 
 impl QuicFlows {
     /// Tells of a flow that is about to be forgotten.
-    pub(super) fn tell_record(
+    pub(super) fn emit_record(
         &mut self,
         id: FlowId,
         facts: FlowFacts,
@@ -55,6 +55,6 @@ impl QuicFlows {
             whole: !handed_over,
             unseen: 0,
         };
-        tell_record(facts, record, now, session);
+        emit_record(facts, record, now, session);
     }
 }

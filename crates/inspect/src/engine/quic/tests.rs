@@ -183,7 +183,7 @@ fn a_flow_that_another_engine_has_blocked_keeps_its_client() {
             told: false,
             age: Duration::ZERO,
         };
-        next.engine.remember(&blocked, first.now);
+        next.engine.restore_decided(&blocked, first.now);
         let id = next.engine.datagrams.table().find(&key).expect("it is known");
         assert_eq!(next.engine.datagrams.facts_of(id).endpoints().client, first.client, "{turned}");
     }

@@ -64,7 +64,7 @@ fn a_request_that_went_by_uninspected_hides_none_behind_it() {
     let mut talk = standing();
     talk.lose_of_client(u32::try_from(ALLOWED.len()).unwrap());
     talk.lose_of_server(u32::try_from(ANSWER.len()).unwrap());
-    talk.engine.note_missed(talk.now);
+    talk.engine.record_missed(talk.now);
     // What lies before it may be still to come: who answers says whether.
     assert_eq!(talk.client(ALLOWED), Decision::Regain);
     assert_ne!(talk.server(ANSWER), Decision::Stand, "it is not read yet");

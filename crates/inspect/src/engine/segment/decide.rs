@@ -1,7 +1,7 @@
 //! What a segment led to becomes a decision, and the flow's story ends or goes on.
 
 use super::inspection::SegmentInspection;
-use super::{class_of, first_octet, is_unheard};
+use super::{class_of, first_octet, sees_only_one_end};
 use crate::engine::body_offload;
 use crate::engine::config::OnFailure;
 use crate::engine::conversation::DeferredStop;
@@ -24,7 +24,7 @@ impl SegmentInspection<'_> {
             return self.stop(stop, mark);
         }
         if let Some(reason) = refuse {
-            self.judge.tell_drop(reason, None, false);
+            self.judge.emit_drop(reason, None, false);
             let decision = if self.judge.enforces() { Decision::Drop } else { Decision::Undecided };
             return InspectionResult { decision, mark };
         }
@@ -42,23 +42,23 @@ impl SegmentInspection<'_> {
         }
         let late = |since| packet.now.since(since) > settings.config.time_budget;
         let spent = conversation.spent > settings.config.stream_budget;
-        if spent || conversation.amid_since().is_some_and(late) {
+        if spent || conversation.unfinished_since().is_some_and(late) {
             return self.give_up(mark);
         }
         let no_more = || conversation.is_half_decided() || conversation.is_monologue(flow.side(self.from));
-        if may_pass && is_unheard(flow, settings) && late(flow.started()) && no_more() {
+        if may_pass && sees_only_one_end(flow, settings) && late(flow.started()) && no_more() {
             return self.let_pass(mark);
         }
         if self.judge.shared.counters.buffered_now > settings.config.buffer_limit
-            && !self.flows.relieve(self.id, packet.now, &mut self.judge.session())
+            && !self.flows.reclaim_buffers(self.id, packet.now, &mut self.judge.session())
         {
-            return self.run_short(mark);
+            return self.exceed_memory(mark);
         }
         // A reset may never have arrived: what it leaves is told once the flow is forgotten.
         let reset = self.classify();
-        self.flows.watch(self.id, settings);
+        self.flows.watch_for_timeout(self.id, settings);
         if reset == Some(false) {
-            self.tell_owed();
+            self.emit_pending_events();
         }
         let flow = self.flows.table.get_mut(self.id);
         let side = flow.side(self.from);
@@ -83,19 +83,19 @@ impl SegmentInspection<'_> {
     fn give_up(&mut self, mark: Option<PacketMark>) -> InspectionResult {
         self.judge.shared.counters.budget_spent += 1;
         let flow = self.flows.table.get_mut(self.id);
-        self.judge.note(AnomalySet::of(Anomaly::BudgetSpent), &mut flow.reported);
+        self.judge.report_anomalies(AnomalySet::of(Anomaly::BudgetSpent), &mut flow.reported);
         if self.judge.settings.config.on_anomaly.drops(Anomaly::BudgetSpent) {
             let reason = Anomaly::BudgetSpent.drop_reason();
             if self.judge.enforces() {
                 return self.stop(FlowStop::because(reason), mark);
             }
-            self.judge.tell_drop(reason, None, false);
+            self.judge.emit_drop(reason, None, false);
         }
         self.pass_or_refuse(mark)
     }
 
     /// The buffers of all flows together are full, and this flow's are the largest.
-    fn run_short(&mut self, mark: Option<PacketMark>) -> InspectionResult {
+    fn exceed_memory(&mut self, mark: Option<PacketMark>) -> InspectionResult {
         self.judge.shared.counters.no_room += 1;
         if self.judge.settings.config.on_failure == OnFailure::Closed {
             return self.stop(FlowStop::because(DropReason::FlowMemcap), mark);
@@ -118,7 +118,7 @@ impl SegmentInspection<'_> {
     /// Drops the segment, and every later one with the same bytes: a block on the word of a flow that
     /// nobody has confirmed could be anybody's, for a connection that is not his.
     fn condemn(&mut self, stop: FlowStop, mark: Option<PacketMark>) -> InspectionResult {
-        self.judge.tell_drop(stop.reason, stop.rule.clone(), false);
+        self.judge.emit_drop(stop.reason, stop.rule.clone(), false);
         let segment = self.segment;
         let flow = self.flows.table.get_mut(self.id);
         flow.restore(self.origin.before);
@@ -141,7 +141,7 @@ impl SegmentInspection<'_> {
             return self.condemn(stop, mark);
         }
         let decided = flow.conversation.as_ref().is_some_and(|it| it.is_decided());
-        self.judge.tell_drop(stop.reason, stop.rule, stop.reject);
+        self.judge.emit_drop(stop.reason, stop.rule, stop.reject);
         if !enforce {
             if decided {
                 return self.let_pass(mark);
@@ -179,12 +179,12 @@ impl SegmentInspection<'_> {
     pub(super) fn end_conversation(&mut self) {
         if let Some(mut conversation) = self.flows.table.get_mut(self.id).conversation.take() {
             conversation.close(&mut self.judge);
-            self.flows.spare.take_back(conversation, &mut self.judge.shared.counters);
+            self.flows.spare.recycle_buffers(conversation, &mut self.judge.shared.counters);
         }
     }
 
     /// Tells what the flow still owes.
-    fn tell_owed(&mut self) {
+    fn emit_pending_events(&mut self) {
         if let Some(conversation) = &mut self.flows.table.get_mut(self.id).conversation {
             conversation.close(&mut self.judge);
         }

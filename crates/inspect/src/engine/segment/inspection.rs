@@ -57,14 +57,14 @@ impl<'e> SegmentInspection<'e> {
         let SegmentInspector { flows, context } = inspector;
         let flow = flows.table.get(id);
         let (facts, side) = (FlowFacts::from(flow), flow.side(from));
-        let judge = context.session(sink).judge(facts, Some(side), Some(segment), packet);
+        let judge = context.session(sink).new_inspector(facts, Some(side), Some(segment), packet);
         Self { flows, judge, segment, id, from, origin }
     }
 
     /// A segment whose receiver will not accept it.
     pub(super) fn refuse(mut self, anomaly: Anomaly) -> InspectionResult {
         let flow = self.flows.table.get_mut(self.id);
-        self.judge.note(AnomalySet::of(anomaly), &mut flow.reported);
+        self.judge.report_anomalies(AnomalySet::of(anomaly), &mut flow.reported);
         let decision = refuse_packet(&mut self.judge);
         self.observe();
         decision.into()
@@ -72,7 +72,7 @@ impl<'e> SegmentInspection<'e> {
 
     /// What becomes of a segment of an undecided flow.
     pub(super) fn inspect(mut self, tracked: &TrackedSegment) -> InspectionResult {
-        let inspected = match self.meet_condemned() {
+        let inspected = match self.apply_deferred_stop() {
             Some(inspected) => inspected,
             None if self.take_in(tracked) => self.ask_for_more(),
             None => self.conclude(),
@@ -94,7 +94,7 @@ impl<'e> SegmentInspection<'e> {
 
     /// What becomes of a segment where bytes are condemned: they are dropped, and as soon as the flow is
     /// confirmed it is stopped.
-    fn meet_condemned(&mut self) -> Option<InspectionResult> {
+    fn apply_deferred_stop(&mut self) -> Option<InspectionResult> {
         let segment = self.segment;
         let flow = self.flows.table.get(self.id);
         let condemned = flow.conversation.as_ref()?.condemned.as_ref()?;
@@ -108,7 +108,7 @@ impl<'e> SegmentInspection<'e> {
             return None;
         }
         if from_there && start != end && !near(start) {
-            self.read_apart();
+            self.discard_read_bytes();
             return None;
         }
         if !from_there && flow.is_confirmed() {
@@ -125,7 +125,7 @@ impl<'e> SegmentInspection<'e> {
 
     /// Forgets what was read where all of it is condemned: the sender may be another one, whose bytes are
     /// read afresh.
-    fn read_apart(&mut self) {
+    fn discard_read_bytes(&mut self) {
         let origin = self.origin.before.stream(self.from);
         if origin.is_open() {
             return;
@@ -159,7 +159,7 @@ impl<'e> SegmentInspection<'e> {
         let conversation = &mut **conversation.get_or_insert_with(|| spare.take());
         let from_start = own.is_from_start() || peer.is_from_start();
         conversation.admission.begin(&judge.settings.rules, || judge.flow.endpoints(), from_start);
-        judge.asks = conversation.admission.asks();
+        judge.asks = conversation.admission.policy_with_rules();
         let mut streams = StreamPair { own, peer };
         let arrival = ArrivingSegment { segment, side, tracked, may_ask: *may_ask };
         std::mem::swap(&mut judge.reports, &mut conversation.reports);
@@ -172,7 +172,7 @@ impl<'e> SegmentInspection<'e> {
         if arrival.brings_octets() {
             anomalies = anomalies.with(take_in::assess(conversation, &streams, arrival, given_up, judge));
         }
-        judge.note(anomalies, reported);
+        judge.report_anomalies(anomalies, reported);
         let refused = judge.outcome.refuse.is_some() && judge.enforces();
         let more = !refused && take_in::take_in(conversation, &mut streams, arrival, reported, judge);
         judge.emit_withheld(&mut conversation.withheld);
@@ -201,7 +201,7 @@ impl<'e> SegmentInspection<'e> {
         }
         if let Some(stop) = self.judge.outcome.stop.take() {
             // Only talk: where it were more, nothing would be asked.
-            self.judge.tell_drop(stop.reason, stop.rule, stop.reject);
+            self.judge.emit_drop(stop.reason, stop.rule, stop.reject);
         }
         Decision::More { octets: self.segment.wire_length() }.into()
     }

@@ -68,7 +68,7 @@ impl SegmentInspector<'_> {
         accounts.count((id, flow), from, segment, packet);
         let blocked = flow.ruling.blocks();
         if blocked && self.context.settings.tracking == TrackingMode::Inline {
-            self.flows.tell_stopped(id, packet.now, &mut self.context.session(sink));
+            self.flows.report_stopped(id, packet.now, &mut self.context.session(sink));
         }
     }
 
@@ -79,7 +79,8 @@ impl SegmentInspector<'_> {
         sink: &mut dyn EventSink,
     ) -> InspectionResult {
         let (key, from) = FlowKey::of(segment);
-        let found = self.flows.table.find(&key).or_else(|| self.recall(key, segment, from, packet, sink));
+        let found =
+            self.flows.table.find(&key).or_else(|| self.restore_blocked(key, segment, from, packet, sink));
         if let Some(id) = found {
             let seen = FlowSegment { segment, packet, id, from };
             if self.is_due_to_reject(seen) {
@@ -121,7 +122,7 @@ impl SegmentInspector<'_> {
 
     /// The flow of a segment, if it has lost its place and its verdict was kept. A reset needs none: it
     /// passes.
-    fn recall(
+    fn restore_blocked(
         &mut self,
         key: FlowKey,
         segment: &Segment<'_>,
@@ -132,7 +133,11 @@ impl SegmentInspector<'_> {
         if segment.flags().rst() {
             return None;
         }
-        self.flows.recall((key, guess_client(segment, from)), packet.now, &mut self.context.session(sink))
+        self.flows.restore_blocked(
+            (key, guess_client(segment, from)),
+            packet.now,
+            &mut self.context.session(sink),
+        )
     }
 
     /// True if a segment of an undecided flow may be read otherwise by its receiver than by the engine.
@@ -158,9 +163,9 @@ impl SegmentInspector<'_> {
         let sender_expects = peer.is_open().then(|| peer.next());
         flow.ruling = FlowDecision::Rejected;
         let (facts, side) = (FlowFacts::from(&*flow), flow.side(from));
-        let mut judge = self.context.session(sink).judge(facts, Some(side), Some(segment), packet);
+        let mut judge = self.context.session(sink).new_inspector(facts, Some(side), Some(segment), packet);
         let policy = judge.settings.rules.policy(&judge.flow.endpoints());
-        judge.tell_drop(DropReason::Policy, policy.map(|policy| policy.id().to_owned()), true);
+        judge.emit_drop(DropReason::Policy, policy.map(|policy| policy.id().to_owned()), true);
         judge.shared.counters.count_blocked(true);
         let (outcome, settings) = (judge.outcome, judge.settings);
         self.flows.observe(id, outcome, settings);
@@ -175,7 +180,7 @@ impl SegmentInspector<'_> {
             FlowDecision::Undecided => return None,
             FlowDecision::Passed => Decision::Pass,
             FlowDecision::Blocked | FlowDecision::Refused | FlowDecision::Rejected
-                if lets_learn(flow, segment, from) =>
+                if passes_although_blocked(flow, segment, from) =>
             {
                 Decision::Undecided
             }
@@ -215,8 +220,8 @@ impl SegmentInspector<'_> {
             return Decision::Undecided.into();
         }
         let facts = facts_of_untracked(segment, packet);
-        let mut judge = self.context.session(sink).judge(facts, None, Some(segment), packet);
-        judge.note(AnomalySet::of(Anomaly::BadChecksum), &mut AnomalySet::default());
+        let mut judge = self.context.session(sink).new_inspector(facts, None, Some(segment), packet);
+        judge.report_anomalies(AnomalySet::of(Anomaly::BadChecksum), &mut AnomalySet::default());
         refuse_packet(&mut judge).into()
     }
 
@@ -236,8 +241,8 @@ impl SegmentInspector<'_> {
         if settings.config.on_failure == OnFailure::Open && !refused {
             return Decision::Undecided.into();
         }
-        let mut judge = self.context.session(sink).judge(facts, None, Some(segment), packet);
-        judge.tell_drop(DropReason::FlowMemcap, None, false);
+        let mut judge = self.context.session(sink).new_inspector(facts, None, Some(segment), packet);
+        judge.emit_drop(DropReason::FlowMemcap, None, false);
         Decision::Drop.into()
     }
 
@@ -245,13 +250,13 @@ impl SegmentInspector<'_> {
         let FlowSegment { segment, packet, id, from } = seen;
         let tracking = self.context.settings.tracking;
         let flow = self.flows.table.get(id);
-        let unheard = !is_amid(flow) && flow.begins_unheard(segment, from);
-        if unheard || flow.begins_anew(segment, from, tracking) {
-            self.begin_anew(seen, sink);
-        } else if is_strange(flow, segment, from, tracking) {
+        let unheard = !is_amid(flow) && flow.starts_one_way_connection(segment, from);
+        if unheard || flow.starts_new_connection(segment, from, tracking) {
+            self.restart_flow(seen, sink);
+        } else if is_unrelated(flow, segment, from, tracking) {
             // The numbers of a flow that nobody has confirmed are somebody else's.
             SegmentInspection::new(self, seen, sink).close();
-            self.flows.tell_reused(id, packet.now, &mut self.context.session(sink));
+            self.flows.report_reused(id, packet.now, &mut self.context.session(sink));
             self.flows.table.get_mut(id).begin_amid(guess_client(segment, from), packet.now);
         }
         if self.flows.table.get(id).ruling == FlowDecision::Undecided && self.is_disputed(seen, sink) {
@@ -270,8 +275,8 @@ impl SegmentInspector<'_> {
         if missed && !decided {
             flow.catch_up(segment, from);
         }
-        body_offload::foresee(flow, segment, flow.side(from));
-        response_offload::foresee(flow, segment, flow.side(from));
+        body_offload::observe_offloaded(flow, segment, flow.side(from));
+        response_offload::observe_offloaded(flow, segment, flow.side(from));
         let before = *flow.ends();
         let receiver_expects = receiver_expects(flow, segment, from);
         let tracked = flow.track(segment, from, tracking);
@@ -280,7 +285,7 @@ impl SegmentInspector<'_> {
         }
         let quiet = segment.wire_payload_length() == 0 || tracked.ignore;
         if quiet && tracked.anomalies.is_empty() && flow.conversation.is_none() {
-            return self.inspect_quiet(id, packet);
+            return self.inspect_without_data(id, packet);
         }
         if !tracked.ignore && settle_client(flow, segment, from, &mut self.context.shared) {
             // It was read as what the other side says.
@@ -307,11 +312,11 @@ impl SegmentInspector<'_> {
     }
 
     /// A segment without data of a flow without data: most of a handshake.
-    fn inspect_quiet(&mut self, id: FlowId, packet: &PacketInput<'_>) -> InspectionResult {
+    fn inspect_without_data(&mut self, id: FlowId, packet: &PacketInput<'_>) -> InspectionResult {
         let settings = &self.context.settings;
         let flow = self.flows.table.get_mut(id);
         let late = packet.now.since(flow.started()) > settings.config.time_budget;
-        if is_unheard(flow, settings) && late && !is_under_policy(flow, &settings.rules) {
+        if sees_only_one_end(flow, settings) && late && !is_under_policy(flow, &settings.rules) {
             // Only one direction's acknowledgements come by here: there will never be data to read.
             flow.ruling = FlowDecision::Passed;
             let class = if flow.is_closed() { FlowClass::Closed } else { FlowClass::Passed };
@@ -326,21 +331,21 @@ impl SegmentInspector<'_> {
     }
 
     /// The ends begin a new connection with the same ports.
-    fn begin_anew(&mut self, seen: FlowSegment<'_>, sink: &mut dyn EventSink) {
+    fn restart_flow(&mut self, seen: FlowSegment<'_>, sink: &mut dyn EventSink) {
         SegmentInspection::new(self, seen, sink).close();
-        let reopened = self.flows.tell_reused(seen.id, seen.packet.now, &mut self.context.session(sink));
-        self.flows.table.get_mut(seen.id).begin_anew(seen.segment, seen.packet.now);
+        let reopened = self.flows.report_reused(seen.id, seen.packet.now, &mut self.context.session(sink));
+        self.flows.table.get_mut(seen.id).restart_connection(seen.segment, seen.packet.now);
         if let Some(reopened) = reopened {
-            self.flows.accounts.begin_anew(seen.id, self.flows.table.get(seen.id), reopened);
+            self.flows.accounts.start_next_flow(seen.id, self.flows.table.get(seen.id), reopened);
         }
         self.flows.table.set_class(seen.id, FlowClass::Opening, seen.packet.now);
-        self.flows.note_begin(seen.id, seen.packet.now, &self.context.settings);
+        self.flows.watch_for_silence(seen.id, seen.packet.now, &self.context.settings);
         self.context.shared.counters.flows += 1;
     }
 }
 
 /// True if a segment has nothing to do with what was seen of a flow that nobody has confirmed.
-fn is_strange(
+fn is_unrelated(
     flow: &Flow<UndecidedFlow>,
     segment: &Segment<'_>,
     from: KeyEnd,
@@ -360,7 +365,7 @@ fn is_strange(
 
 /// True if only one end of a flow is ever heard here. Under `--enforce` the other one has then answered no
 /// probe, or no SYN.
-fn is_unheard(flow: &Flow<UndecidedFlow>, settings: &EngineSettings) -> bool {
+fn sees_only_one_end(flow: &Flow<UndecidedFlow>, settings: &EngineSettings) -> bool {
     let asks = settings.tracking == TrackingMode::Inline && settings.enforces(flow.key());
     if asks && !flow.is_from_start() { flow.is_proven_one_way() } else { flow.is_one_way() }
 }
@@ -429,7 +434,7 @@ fn patched(inspected: InspectionResult, segment: &Segment<'_>, packet: &PacketIn
 /// True for segments of a blocked flow that pass all the same: a reset, by which the other end learns that
 /// this one has given up, and the answer to a SYN for ports in use (RFC 5961 section 4), which that end
 /// resets.
-fn lets_learn(flow: &Flow<UndecidedFlow>, segment: &Segment<'_>, from: KeyEnd) -> bool {
+fn passes_although_blocked(flow: &Flow<UndecidedFlow>, segment: &Segment<'_>, from: KeyEnd) -> bool {
     let answers = flow.reopening().is_some_and(|syn| syn.from != from);
     is_mere_reset(segment) || answers && segment.flags().is_plain() && segment.wire_payload_length() == 0
 }
@@ -469,7 +474,7 @@ fn receiver_expects(flow: &mut Flow<UndecidedFlow>, segment: &Segment<'_>, from:
 fn refuse_packet(judge: &mut BannerInspector<'_>) -> Decision {
     match judge.outcome.refuse {
         Some(reason) => {
-            judge.tell_drop(reason, None, false);
+            judge.emit_drop(reason, None, false);
             if judge.enforces() { Decision::Drop } else { Decision::Undecided }
         }
         None => Decision::Undecided,

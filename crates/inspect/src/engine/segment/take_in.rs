@@ -91,13 +91,13 @@ pub(super) fn take_in(
     }
     if arrival.brings_octets() {
         if judge.settings.tracking == TrackingMode::Inline {
-            conversation.step_back(side, streams.own, first_octet(segment), segment.payload().len());
+            conversation.start_earlier(side, streams.own, first_octet(segment), segment.payload().len());
         }
         read(conversation, side, streams, segment, reported, judge);
     }
     let stopped = judge.enforces() && judge.outcome.stop.is_some();
     let cut = !segment.is_whole() && !tracked.ignore && !stopped;
-    let more = cut && go_over_missing(conversation, streams, arrival, judge);
+    let more = cut && skip_missing(conversation, streams, arrival, judge);
     end(conversation, side, streams, reported, judge);
     conversation.admission.observe(&mut judge.outcome);
     if !more {
@@ -116,18 +116,19 @@ fn read(
     judge: &mut BannerInspector<'_>,
 ) {
     let (sequence, payload) = (first_octet(segment), segment.payload());
-    if conversation.is_done(side) && !conversation.admission.listens(side) {
+    if conversation.is_done(side) && !conversation.admission.needs_bytes(side) {
         streams.own.pass_over(sequence, payload.len());
         return;
     }
-    let offer = conversation.take(side, streams.own, sequence, payload, CollectorLimits::default(), judge);
+    let offer =
+        conversation.take_payload(side, streams.own, sequence, payload, CollectorLimits::default(), judge);
     judge.shared.counters.overlap_octets += u64::from(offer.overlap);
     judge.shared.counters.out_of_order += u64::from(offer.ahead);
-    judge.note(offer.anomalies, reported);
+    judge.report_anomalies(offer.anomalies, reported);
 }
 
 /// Goes over the bytes that a cut segment lacks, or says that they have to be asked for.
-fn go_over_missing(
+fn skip_missing(
     conversation: &mut UndecidedFlow,
     streams: &mut StreamPair<'_>,
     arrival: ArrivingSegment<'_>,
@@ -139,9 +140,9 @@ fn go_over_missing(
     }
     match missing(segment, streams.own) {
         MissingBytes::Behind(0) => false,
-        MissingBytes::Behind(count) if !may_ask || conversation.can_spare(side, count as u64) => {
+        MissingBytes::Behind(count) if !may_ask || conversation.may_lack(side, count as u64) => {
             conversation.take_stock(streams.by_side(side), judge.packet.now);
-            conversation.lose(side, streams.own, count, judge);
+            conversation.skip_missing(side, streams.own, count, judge);
             false
         }
         MissingBytes::Ahead if !may_ask => {
@@ -177,7 +178,7 @@ fn end(
         }
     }
     if conversation.is_mismatched() {
-        judge.note(AnomalySet::of(Anomaly::ProtocolMismatch), reported);
+        judge.report_anomalies(AnomalySet::of(Anomaly::ProtocolMismatch), reported);
     }
 }
 

@@ -144,14 +144,14 @@ impl AdvisoryFinding<'_> {
     /// Returns true if the key exchange of this side can settle an unknown verdict or contradict a
     /// known one.
     pub(in crate::rules) fn may_be_told(&self, banner: &SshBanner<'_>) -> bool {
-        self.mending().chain(self.betraying()).any(|marker| marker.fits(banner))
+        self.fix_markers().chain(self.vulnerable_markers()).any(|marker| marker.fits(banner))
     }
 
     /// Returns the finding, changed by the markers of the key exchange. If markers contradict the
     /// identification, or each other, the verdict is unknown.
     pub(in crate::rules) fn weighed(self, seen: &[KexMarker]) -> Self {
-        let mending = self.mending().find(|marker| seen.contains(marker));
-        let betraying = self.betraying().find(|marker| seen.contains(marker));
+        let mending = self.fix_markers().find(|marker| seen.contains(marker));
+        let betraying = self.vulnerable_markers().find(|marker| seen.contains(marker));
         let told = matches!(self.verdict(), AdvisoryVerdict::Mended | AdvisoryVerdict::Vulnerable);
         let (ground, marker, against) = match (mending, betraying) {
             (Some(mending), Some(betraying)) => {
@@ -169,7 +169,7 @@ impl AdvisoryFinding<'_> {
 
     /// Returns the markers of the fix that can change the verdict. Markers of packages count only
     /// if the identification leaves the verdict unknown.
-    fn mending(&self) -> impl Iterator<Item = KexMarker> + '_ {
+    fn fix_markers(&self) -> impl Iterator<Item = KexMarker> + '_ {
         let verdict = self.verdict();
         let adds = move |marker: &KexMarker| match verdict {
             AdvisoryVerdict::Unknown => true,
@@ -180,7 +180,7 @@ impl AdvisoryFinding<'_> {
     }
 
     /// Returns the markers of the weakness that can change the verdict.
-    fn betraying(&self) -> impl Iterator<Item = KexMarker> + '_ {
+    fn vulnerable_markers(&self) -> impl Iterator<Item = KexMarker> + '_ {
         let verdict = self.verdict();
         let adds = move |marker: &KexMarker| match verdict {
             AdvisoryVerdict::Unknown => true,

@@ -168,7 +168,7 @@ impl DialoguePlay {
                 dialogue.read_unfinished(from, unread, UnfinishedReason::Ended, context);
                 dialogue.end(from, context);
             }
-            dialogue.tell_rest(context);
+            dialogue.emit_rest(context);
         });
     }
 

@@ -62,7 +62,7 @@ impl GreetingProgress {
             }
             ParseProgress::Never(_) => GreetingPart::Nothing,
             ParseProgress::Done { value, consumed } => {
-                tell(&value, answers, context);
+                emit(&value, answers, context);
                 GreetingPart::Whole(value.greeting, consumed.saturating_sub(before))
             }
         }
@@ -74,7 +74,7 @@ impl GreetingProgress {
         if let Self::Amid(heard) = std::mem::replace(self, Self::Over)
             && let Some(banner) = greeting::unfinished(&heard, port)
         {
-            tell(&banner, answers, context);
+            emit(&banner, answers, context);
         }
     }
 
@@ -99,7 +99,7 @@ impl GreetingProgress {
 
 /// Asks the rules about a greeting, and tells it. What `answers` a client that spoke first looks like one in
 /// protocols that greet nobody, as Redis's `+OK` does: no event says that it is one.
-fn tell(banner: &GreetingBanner<'_>, answers: bool, context: &mut ReadContext<'_>) {
+fn emit(banner: &GreetingBanner<'_>, answers: bool, context: &mut ReadContext<'_>) {
     let fingerprint = context.settings.fingerprints().and_then(|fingerprints| fingerprints.greeting(banner));
     let facts = Arc::new(GreetingFacts { fingerprint, ..GreetingFacts::from(banner) });
     let said = ApplicationFacts::Greeting(Arc::clone(&facts));

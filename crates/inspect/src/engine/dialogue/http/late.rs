@@ -103,7 +103,7 @@ impl LateHead {
     }
 
     /// True if more was said of it than anybody says.
-    const fn is_beyond_belief(&self) -> bool {
+    const fn is_over_limit(&self) -> bool {
         self.octets > HEAD_LIMIT
     }
 
@@ -133,7 +133,7 @@ impl HttpTransactions {
         if !known.unwrap_or_default() && is_request && late.has_no_version() {
             return LateLine::Message;
         }
-        if !late.is_beyond_belief() {
+        if !late.is_over_limit() {
             late.note(line);
         }
         LateLine::Field
@@ -160,7 +160,7 @@ impl HttpTransactions {
             }),
         };
         let Some(framed) = framed else { return late.message };
-        let beyond = late.is_beyond_belief().then_some(Anomaly::ContentLengthConflict);
+        let beyond = late.is_over_limit().then_some(Anomaly::ContentLengthConflict);
         let hostile = framed.hostile.or(beyond);
         note_hostile(hostile, from, context);
         if from == Side::Server {

@@ -115,7 +115,7 @@ impl Dialogue {
         if reason == ParseRejection::NotAResponse {
             context.note(Anomaly::StatusInvalid);
         }
-        let other = reason == ParseRejection::Http2Preface && !self.has_left();
+        let other = reason == ParseRejection::Http2Preface && !self.only_reads_requests();
         if !context.settings.reads_on() || other {
             return Step::Used(0, self.foreign(turn.from, UnreadReason::NotHttp(reason)));
         }
@@ -220,7 +220,7 @@ impl Dialogue {
     fn behind_message(&mut self, from: Side, peer: &[u8], context: &ReadContext<'_>) -> AfterMessage {
         let all = context.settings.reads_on();
         if from == Side::Client {
-            if self.http.asks_tunnel() && !self.has_left() {
+            if self.http.asks_tunnel() && !self.only_reads_requests() {
                 return AfterMessage::HandsOver(ProtocolSwitch::Asked(RequestedUpgrade::Tunnel));
             }
             return if all { AfterMessage::http(HttpReading::Next) } else { AfterMessage::DONE };

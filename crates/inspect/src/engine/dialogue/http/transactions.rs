@@ -156,7 +156,7 @@ impl HttpTransactions {
         if !self.doubtful {
             context.find(DialogueFinding::Seen(Protocol::Http, Side::Client));
         }
-        self.tell_unanswered(context);
+        self.emit_unanswered(context);
         // It is kept for the response that answers it.
         let head = if self.left { KeptHead::default() } else { KeptHead::of_request(head, &message) };
         let mut transaction = HttpTransaction {
@@ -177,7 +177,7 @@ impl HttpTransactions {
                 self.overdue
                     .push_back(OverdueRequest { number: oldest.number, method: RequestMethod::of(&oldest) });
             }
-            self.tell(oldest, context);
+            self.emit(oldest, context);
         }
     }
 
@@ -282,7 +282,7 @@ impl HttpTransactions {
                     return self.take_interim(message, context);
                 }
                 let transaction = self.take_response(message, BannerStage::Part, context);
-                self.tell(transaction, context);
+                self.emit(transaction, context);
             }
         }
     }
@@ -291,13 +291,13 @@ impl HttpTransactions {
     pub(super) fn finish(&mut self, from: Side, mut message: FramedMessage, context: &mut ReadContext<'_>) {
         self.judge_body(from, &mut message, context);
         if from == Side::Client {
-            return self.tell_unanswered(context);
+            return self.emit_unanswered(context);
         }
         let Some(mut transaction) = self.answering.take() else { return };
         if let Some(response) = &mut Arc::make_mut(&mut transaction.facts).response {
             response.body_length = message.length();
         }
-        self.tell(transaction, context);
+        self.emit(transaction, context);
     }
 
     /// Whether readers could disagree about the end of the response that is read.
@@ -327,10 +327,10 @@ impl HttpTransactions {
     }
 
     /// Tells of requests whose responses will not be read.
-    fn tell_unanswered(&mut self, context: &mut ReadContext<'_>) {
+    fn emit_unanswered(&mut self, context: &mut ReadContext<'_>) {
         if self.left {
             for transaction in std::mem::take(&mut self.waiting) {
-                self.tell(transaction, context);
+                self.emit(transaction, context);
             }
         }
     }
@@ -369,13 +369,13 @@ impl HttpTransactions {
     }
 
     /// Tells of every transaction that will not be finished.
-    pub fn tell_rest(&mut self, context: &mut ReadContext<'_>) {
+    pub fn emit_rest(&mut self, context: &mut ReadContext<'_>) {
         if let Some(transaction) = self.answering.take() {
-            self.tell(transaction, context);
+            self.emit(transaction, context);
         }
         self.overdue.clear();
         for transaction in std::mem::take(&mut self.waiting) {
-            self.tell(transaction, context);
+            self.emit(transaction, context);
         }
     }
 
@@ -393,7 +393,7 @@ impl HttpTransactions {
         self.next = 0;
     }
 
-    fn tell(&self, transaction: HttpTransaction, context: &mut ReadContext<'_>) {
+    fn emit(&self, transaction: HttpTransaction, context: &mut ReadContext<'_>) {
         if !self.doubtful {
             let HttpTransaction { number, facts, .. } = transaction;
             let said = ApplicationFacts::Http(facts);

@@ -150,7 +150,7 @@ impl TlsState {
     }
 
     /// Tells what was seen, once; nothing if nothing was.
-    pub(super) fn tell(&mut self, context: &mut ReadContext<'_>) {
+    pub(super) fn emit(&mut self, context: &mut ReadContext<'_>) {
         if !self.is_told
             && let Some(facts) = &self.facts
         {
@@ -161,7 +161,7 @@ impl TlsState {
     }
 
     /// True if a client's hello was found behind other bytes and the server's answer is looked for.
-    pub(super) const fn was_found(&self) -> bool {
+    pub(super) const fn is_awaiting_answer(&self) -> bool {
         self.found
     }
 

@@ -55,7 +55,7 @@ impl Dialogue {
 
     /// Looks whether the server answers by TLS what may be a hello; nothing where it does not.
     pub fn read_answer(&mut self, turn: DialogueInput<'_>) -> Option<ReadStep<DirectionReading>> {
-        if !self.client_is_strange(turn.peer) && self.spoken(Side::Client) != FirstProtocol::Other {
+        if !self.client_cannot_be_http(turn.peer) && self.spoken(Side::Client) != FirstProtocol::Other {
             return None;
         }
         match OtherProtocol::TLS.fit(Side::Server, turn.input) {
