@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, bail};
-use bannerwall::workbench::guard::source::{PacketAnswer, PacketVerdict, QueueBackend, SourceConfig};
+use bannerwall::testing::guard::source::{PacketAnswer, PacketVerdict, QueueBackend, SourceConfig};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 fn main() -> anyhow::Result<()> {

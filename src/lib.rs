@@ -6,9 +6,9 @@
 //!
 //! | module | responsibility |
 //! |---|---|
-//! | [`workbench`] | what tests, benches and fuzz targets reach of all this; nobody else may |
+//! | [`testing`] | what tests, benches and fuzz targets reach of all this; nobody else may |
 //! | [`cli`] | the command line: text to validated configuration |
-//! | [`run`] | what is attached to a guard: inventory, page and published rules, each behind a trait of the guard |
+//! | [`attachments`] | what is attached to a guard: inventory, page and published rules, each behind a trait of the guard |
 //! | [`doctor`] | what of this machine the guard and the scan can rely on, one check a file |
 //! | [`serve`] | the page: the inventory for a browser and as JSON, over HTTP; who may see it |
 //! | [`tunnel`] | packets of a tun device to a peer over UDP, and back |
@@ -26,7 +26,7 @@
 //! | [`web`] | what HTTP servers have in common: bounded connections, TLS, users |
 //! | [`confinement`] | what the process may still do, by Landlock and seccomp |
 //! | [`privileges`] | what a thread may still do |
-//! | [`helper`] | helper processes: this program again, asked over pipes in lines of JSON |
+//! | [`helper_process`] | helper processes: this program again, asked over pipes in lines of JSON |
 //! | [`files`] | files put in the place of others at once, read up to a bound, or holding a secret |
 //! | [`diagnostics`] | what is said on stderr |
 //!
@@ -37,6 +37,7 @@
 // Rooms are private, where `missing_docs` does not look.
 #![warn(clippy::missing_docs_in_private_items)]
 
+mod attachments;
 mod bypass;
 mod cli;
 mod confinement;
@@ -47,7 +48,7 @@ mod doctor;
 mod files;
 mod fleet;
 mod guard;
-mod helper;
+mod helper_process;
 mod hook;
 mod inventory;
 mod metrics;
@@ -56,14 +57,13 @@ mod privileges;
 #[cfg(test)]
 mod reference;
 mod replay;
-mod run;
 mod scan;
 mod serve;
+#[doc(hidden)]
+pub mod testing;
 mod tunnel;
 mod web;
-#[doc(hidden)]
-pub mod workbench;
 
 use bannerwall_import as import;
-use bannerwall_inspect::{banner, engine, event, flow, inline, packet, rules, terms};
+use bannerwall_inspect::{banner, engine, event, flow, inspector, packet, rules, terms};
 pub use cli::{CliExitCode, main};

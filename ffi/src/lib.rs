@@ -1,14 +1,14 @@
 #![doc = include_str!("../README.md")]
 #![deny(unsafe_op_in_unsafe_fn)]
 
-pub mod datagrams;
+mod control_message;
 pub mod descriptors;
 pub mod error;
-pub mod frames;
-mod message;
 pub mod namespace;
+pub mod packet_socket;
 pub mod process;
 pub mod queue;
-pub mod stamps;
+pub mod socket_timestamps;
 mod sys;
 pub mod tun;
+pub mod udp_segmentation;

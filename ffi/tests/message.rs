@@ -1,6 +1,6 @@
 //! The message reader against messages as the kernel writes them, whole, cut and mangled.
 
-use bannerwall_ffi::queue::message::{
+use bannerwall_ffi::queue::netlink_message::{
     AnswerMessage, AnswerSubject, MalformedMessage, PacketMessage, QueueMessage, messages,
 };
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! See `bannerwall::workbench::fuzzing::capture`.
+//! See `bannerwall::testing::fuzzing::capture`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::workbench::fuzzing::capture(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::testing::fuzzing::capture(data));

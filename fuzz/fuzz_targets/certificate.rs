@@ -1,4 +1,4 @@
-//! See `bannerwall::workbench::fuzzing::certificate`.
+//! See `bannerwall::testing::fuzzing::certificate`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::workbench::fuzzing::certificate(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::testing::fuzzing::certificate(data));

@@ -1,4 +1,4 @@
-//! See `bannerwall::workbench::fuzzing::engine`.
+//! See `bannerwall::testing::fuzzing::engine`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::workbench::fuzzing::engine(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::testing::fuzzing::engine(data));

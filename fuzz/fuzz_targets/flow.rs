@@ -1,4 +1,4 @@
-//! See `bannerwall::workbench::fuzzing::flow`.
+//! See `bannerwall::testing::fuzzing::flow`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::workbench::fuzzing::flow(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::testing::fuzzing::flow(data));

@@ -1,4 +1,4 @@
-//! See `bannerwall::workbench::fuzzing::framing`.
+//! See `bannerwall::testing::fuzzing::framing`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::workbench::fuzzing::framing(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::testing::fuzzing::framing(data));

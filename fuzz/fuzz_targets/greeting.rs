@@ -1,4 +1,4 @@
-//! See `bannerwall::workbench::fuzzing::greeting`.
+//! See `bannerwall::testing::fuzzing::greeting`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::workbench::fuzzing::greeting(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::testing::fuzzing::greeting(data));

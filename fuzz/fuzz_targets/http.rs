@@ -1,4 +1,4 @@
-//! See `bannerwall::workbench::fuzzing::http`.
+//! See `bannerwall::testing::fuzzing::http`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::workbench::fuzzing::http(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::testing::fuzzing::http(data));

@@ -1,4 +1,4 @@
-//! See `bannerwall::workbench::fuzzing::netlink`.
+//! See `bannerwall::testing::fuzzing::netlink`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::workbench::fuzzing::netlink(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::testing::fuzzing::netlink(data));

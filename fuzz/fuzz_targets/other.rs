@@ -1,4 +1,4 @@
-//! See `bannerwall::workbench::fuzzing::other`.
+//! See `bannerwall::testing::fuzzing::other`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::workbench::fuzzing::other(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::testing::fuzzing::other(data));

@@ -1,4 +1,4 @@
-//! See `bannerwall::workbench::fuzzing::packet`.
+//! See `bannerwall::testing::fuzzing::packet`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::workbench::fuzzing::packet(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::testing::fuzzing::packet(data));

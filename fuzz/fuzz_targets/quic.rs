@@ -1,4 +1,4 @@
-//! See `bannerwall::workbench::fuzzing::quic`.
+//! See `bannerwall::testing::fuzzing::quic`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::workbench::fuzzing::quic(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::testing::fuzzing::quic(data));

@@ -1,4 +1,4 @@
-//! See `bannerwall::workbench::fuzzing::rules`.
+//! See `bannerwall::testing::fuzzing::rules`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::workbench::fuzzing::rules(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::testing::fuzzing::rules(data));

@@ -1,4 +1,4 @@
-//! See `bannerwall::workbench::fuzzing::ssh`.
+//! See `bannerwall::testing::fuzzing::ssh`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::workbench::fuzzing::ssh(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::testing::fuzzing::ssh(data));

@@ -1,4 +1,4 @@
-//! See `bannerwall::workbench::fuzzing::tls`.
+//! See `bannerwall::testing::fuzzing::tls`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::workbench::fuzzing::tls(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bannerwall::testing::fuzzing::tls(data));

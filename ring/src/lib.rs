@@ -17,9 +17,9 @@
 //! | [`timers`] | timeouts of connections; no input or output, no clock |
 #![deny(unsafe_op_in_unsafe_fn)]
 
-mod buffers;
 mod error;
 mod operation;
+mod receive_buffers;
 mod ring;
 mod slab;
 pub mod timers;

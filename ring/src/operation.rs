@@ -5,7 +5,7 @@ use std::ptr;
 
 use io_uring::{opcode, squeue, types};
 
-use crate::buffers::GROUP;
+use crate::receive_buffers::GROUP;
 use crate::slab::{OperationKey, OperationSlab, RawSocketAddress};
 
 /// Operations that [`crate::Ring::new`] requires.

@@ -44,11 +44,11 @@
 //! behind, whatever ends it, and its flows return to the hook. Nothing is pinned for the next guard, which
 //! would have to trust it.
 //!
-//! [`neighbours`] lists third-party configuration that the bypass would skip. It is checked at the start, and
+//! [`third_party_config`] lists third-party configuration that the bypass would skip. It is checked at the start, and
 //! then as often as the hook.
 
-mod entries;
-pub(crate) mod neighbours;
+mod flow_map;
+pub(crate) mod third_party_config;
 
 use std::fmt;
 use std::os::fd::AsFd as _;
@@ -61,8 +61,8 @@ use aya::programs::tc::TcAttachOptions;
 use aya::programs::{LinkOrder, ProgramError, SchedClassifier, TcAttachType};
 use aya::{Ebpf, EbpfLoader};
 
-pub use self::entries::BypassFlows;
-use self::neighbours::BypassInterface;
+pub use self::flow_map::BypassFlows;
+use self::third_party_config::BypassInterface;
 use crate::conntrack::ConntrackSocket;
 
 /// Built by `scripts/bypass-object` from the source in this folder.
@@ -204,7 +204,7 @@ pub struct BypassTotals {
 }
 
 impl Bypass {
-    /// Loads the program, and attaches it to the interfaces. The caller checks the [`neighbours`].
+    /// Loads the program, and attaches it to the interfaces. The caller checks the [`third_party_config`].
     ///
     /// # Errors
     ///

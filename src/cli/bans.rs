@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::control::GuardSocketFlags;
-use super::table::{ResultTable, TableOutputFlags};
+use super::result_table::{ResultTable, TableOutputFlags};
 use super::{CliExitCode, CommandFailure};
 use crate::diagnostics::log_line;
 use crate::guard::control::ControlRequest;

@@ -18,7 +18,7 @@ use clap::parser::ValueSource;
 use clap::{ArgAction, ArgMatches, Command};
 
 use super::CommandFailure;
-use crate::rules::nesting;
+use crate::rules::toml_nesting;
 
 /// Limit of the file's size, in bytes.
 const LIMIT: u64 = 1 << 20;
@@ -73,7 +73,7 @@ fn additions(command: &Command, matches: &ArgMatches, file: &Path) -> anyhow::Re
     let name = file.display();
     let text = read(file).with_context(|| format!("cannot read {name}"))?;
     // The TOML parser recurses: deep nesting would overflow its stack.
-    if let Some(at) = nesting::too_deep(&text) {
+    if let Some(at) = toml_nesting::too_deep(&text) {
         let line = text.get(..at.start).unwrap_or_default().matches('\n').count() + 1;
         bail!("{name}:{line}: brackets are nested too deeply");
     }

@@ -7,9 +7,9 @@ use std::path::Path;
 use anyhow::{Context as _, anyhow};
 use serde_json::json;
 
+use super::result_table::ResultTable;
 use super::rule_paths::RulePurpose;
 use super::rules::{SideName, TestArgs, several};
-use super::table::ResultTable;
 use super::{CliExitCode, CommandFailure};
 use crate::diagnostics::log_line;
 use crate::event::Protocol;

@@ -14,6 +14,7 @@ use super::page::PageFlags;
 use super::rule_paths::RulePurpose;
 use super::rules_from::RulesFromFlags;
 use super::{CliExitCode, CommandFailure};
+use crate::attachments;
 use crate::bypass::{self, BypassConfig};
 use crate::doctor::GuardSettings;
 use crate::engine::OnFailure;
@@ -23,7 +24,6 @@ use crate::guard::{self, ConfigFile, ControlPlace, GuardConfig, GuardError, cont
 use crate::hook::{BaseChain, HookConfig, MarkField, PortList, QueueRange};
 use crate::privileges::UnprivilegedUser;
 use crate::rules::RuleSelection;
-use crate::run;
 
 /// Rarely used flags of `guard`. The help hides them; the documentation lists them.
 pub(super) const RARE_FLAGS: [&str; 22] = [
@@ -216,7 +216,7 @@ pub(super) fn run(arguments: &GuardArgs, config_file: Option<&Path>) -> Result<C
     let config = config.inspect_err(|_| guard::close_stored_sockets())?;
     let inspection = &arguments.inspection;
     let readers = arguments.page.readers(&inspection.inventory, format!("queue {}", arguments.queue));
-    let source = rules_from.map(run::rule_source);
+    let source = rules_from.map(attachments::rule_source);
     let ended = if arguments.check {
         guard::check(&config, &readers, source)
     } else {

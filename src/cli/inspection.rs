@@ -16,7 +16,7 @@ use crate::engine::{EngineConfig, OnFailure};
 use crate::guard::{EventOutput, InspectionConfig};
 use crate::output::OutputDestination;
 use crate::output::eve::{EveFormat, EveOptions};
-use crate::output::learn::PolicyFileFormat;
+use crate::output::learned_policies::PolicyFileFormat;
 use crate::rules::RuleSelection;
 
 /// Limit of `--flow-limit`: the engine allocates an index for that number at the start.

@@ -7,29 +7,29 @@ mod bans;
 mod config;
 mod control;
 mod doctor;
-mod exit;
+mod exit_code;
 mod explain;
-mod extent;
 mod flags;
 mod fleet;
+mod flow_test;
 mod guard;
 mod hook;
 mod import;
 mod inspection;
+mod inspection_extent;
 mod inventory;
 mod man;
 mod metrics;
 mod page;
 mod reload;
 mod replay;
+mod result_table;
 mod rule_paths;
 mod rules;
 mod rules_from;
 mod scan;
 mod serve;
 mod status;
-mod table;
-mod trial;
 mod tunnel;
 mod why;
 
@@ -40,11 +40,11 @@ use std::path::Path;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use rustix::thread::CapabilitySet;
 
-pub use exit::{CliExitCode, CommandFailure};
+pub use exit_code::{CliExitCode, CommandFailure};
 
 use crate::confinement::Confinement;
-use crate::database::process;
-use crate::hook::runner;
+use crate::database::helper_process;
+use crate::hook::program_helper;
 use crate::privileges::{self, FILES, NETWORK};
 
 /// Find, watch and block vulnerable or forbidden software by its banners: SSH, HTTP, TLS and more.
@@ -122,9 +122,9 @@ enum CliCommand {
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> CliExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let outcome = match arguments.as_slice() {
-        [_, only] if only == runner::SUBCOMMAND => run_programs(),
+        [_, only] if only == program_helper::SUBCOMMAND => run_programs(),
         [_, only] if only == crate::serve::runner::SUBCOMMAND => run_scans(),
-        [_, only] if only == process::SUBCOMMAND => run_connections(),
+        [_, only] if only == helper_process::SUBCOMMAND => run_connections(),
         [_, only] if only == crate::inventory::NOTIFIER => run_notifier(),
         _ => parse(arguments).and_then(|cli| run(&cli)),
     };
@@ -138,7 +138,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> CliExitCode {
 fn run_programs() -> Result<CliExitCode, CommandFailure> {
     privileges::leave_root_with_programs(NETWORK | FILES)?;
     Confinement::default().starting_programs().filter_or_warn();
-    runner::serve()?;
+    program_helper::serve()?;
     Ok(CliExitCode::Done)
 }
 
@@ -165,7 +165,7 @@ fn leave_root_owning<'a>(needed: CapabilitySet, files: impl Iterator<Item = &'a 
 
 /// Connects to a database for a guard. Only guards start this hidden subcommand.
 fn run_connections() -> Result<CliExitCode, CommandFailure> {
-    process::serve()?;
+    helper_process::serve()?;
     Ok(CliExitCode::Done)
 }
 
@@ -221,7 +221,7 @@ fn run(cli: &Cli) -> Result<CliExitCode, CommandFailure> {
 /// Checks that `--learn` can write to `path` at the end of the run.
 fn check_learn(path: &std::path::Path) -> Result<(), CommandFailure> {
     let fault = |error| anyhow::anyhow!("--learn {}: {error}", path.display());
-    crate::output::learn::check(path).map_err(fault).map_err(CommandFailure::Usage)
+    crate::output::learned_policies::check(path).map_err(fault).map_err(CommandFailure::Usage)
 }
 
 /// Fails a scan or replay if the inventory lost sightings.

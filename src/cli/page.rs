@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::flags::InventoryFlags;
+use crate::attachments;
 use crate::database::DatabaseLocation;
 use crate::guard::EventReader;
-use crate::run;
 use crate::serve::{ScanConfig, ServeConfig};
 
 /// Flags of the page that shows the guard's inventory.
@@ -42,7 +42,7 @@ pub(super) struct PageFlags {
 impl PageFlags {
     /// Returns the event readers of a guard: its inventory, and the page. `about` names the guard's input.
     pub(super) fn readers(&self, inventory: &InventoryFlags, about: String) -> Vec<Box<dyn EventReader>> {
-        run::readers(inventory.config(about), self.config(inventory.place()))
+        attachments::readers(inventory.config(about), self.config(inventory.place()))
     }
 
     /// Returns the page's configuration, if there is one.

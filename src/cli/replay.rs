@@ -11,7 +11,7 @@ use anyhow::{Context as _, anyhow};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::exit::interrupt_flag;
+use super::exit_code::interrupt_flag;
 use super::flags::{
     EnforceOnlyFlag, FingerprintsFlag, FormatName, HttpExtent, InventoryFlags, LogHeadersFlag, OnAnomalyFlag,
     check_output, output_file,
@@ -26,7 +26,7 @@ use crate::event::{Event, EventSink, EventSource};
 use crate::files::ReplacementFile;
 use crate::inventory::{Inventory, InventorySender, RecordConfig};
 use crate::output::eve::EveOptions;
-use crate::output::learn::PolicyLearner;
+use crate::output::learned_policies::PolicyLearner;
 use crate::output::{self, ChannelHandle, OutputDestination, OutputWriter, WriterConfig};
 use crate::privileges::{FILES, REPLACE_FILES};
 use crate::replay::input::CaptureInput;

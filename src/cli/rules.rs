@@ -8,12 +8,12 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 
 use super::explain::explain;
-use super::extent::{self, ExplainArgs};
 use super::flags::{FormatName, check_output};
+use super::flow_test::{self, FlowEnds, FlowTestStep, FlowTestVerdict};
 use super::import::{self, RulesImportArgs};
+use super::inspection_extent::{self, ExplainArgs};
+use super::result_table::{ResultTable, TableOutputFlags};
 use super::rule_paths::{RulePurpose, RulesFlag};
-use super::table::{ResultTable, TableOutputFlags};
-use super::trial::{self, FlowEnds, FlowTestStep, FlowTestVerdict};
 use super::{CliExitCode, CommandFailure};
 use crate::event::{Protocol, signature_id};
 use crate::rules::{ExampleResult, LoadedRules, Policy, Rule, RuleDiagnostic, RuleSet};
@@ -131,7 +131,7 @@ pub(super) fn run(arguments: &RulesArgs, quiet: bool, verbose: u8) -> Result<Cli
             None if arguments.flow.is_some() => test_flow(arguments, quiet),
             None => test(&arguments.files, quiet, verbose),
         },
-        RulesCommand::Explain(arguments) => extent::explain(arguments, quiet),
+        RulesCommand::Explain(arguments) => inspection_extent::explain(arguments, quiet),
         RulesCommand::Import(arguments) => import::run(arguments, quiet),
     }
 }
@@ -370,7 +370,7 @@ fn example_result_text(trial: &ExampleResult<'_>) -> String {
 fn test_flow(arguments: &TestArgs, quiet: bool) -> Result<CliExitCode, CommandFailure> {
     let Some(ends) = &arguments.flow else { return Ok(CliExitCode::Done) };
     let set = Arc::new(arguments.files.flag().load(RulePurpose::Rules, quiet)?);
-    let trial = trial::run(&set, ends, &arguments.say);
+    let trial = flow_test::run(&set, ends, &arguments.say);
     let mut table = ResultTable::new(&["step", "octets", "passed", "decision", "because"]);
     for step in &trial.steps {
         let object = json!({

@@ -4,12 +4,12 @@
 //! An exploited bug can then neither open another file nor run a program. If the kernel lacks a feature, the
 //! program continues without it and reports that.
 
-mod calls;
+mod system_calls;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use self::calls::PermittedActivities;
+use self::system_calls::PermittedActivities;
 use crate::diagnostics::log_line;
 use crate::files::folder_of;
 use landlock::{

@@ -18,10 +18,10 @@ use tokio_postgres::{CancelToken, Client, Config, Error, SimpleQueryMessage, Sta
 
 use super::dialect::{of_many, postgres};
 use super::error::{DatabaseError, Result};
-use super::messages::{CheckedStream, CheckedTls, ReceiveState};
+use super::message_limits::{CheckedStream, CheckedTls, ReceiveState};
 use super::route::{ServerRoute, routes};
+use super::statement_queue::QueuedStatement;
 use super::tls::PostgresTls;
-use super::waiting::QueuedStatement;
 use super::work::{ServerWork, WorkKind};
 
 /// Longest time to wait for an answer.

@@ -7,13 +7,13 @@
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 
-use super::cell::{QueryRow, SqlParameter, values, without_nul};
 use super::dialect;
 use super::error::{DatabaseError, Result};
 use super::interrupter::QueryInterrupter;
 use super::postgres::PostgresSession;
 use super::sqlite::SqliteFile;
-use super::waiting::NumberedTable;
+use super::statement_queue::NumberedTable;
+use super::values::{QueryRow, SqlParameter, values, without_nul};
 
 /// A connection to a database.
 #[derive(Debug)]
@@ -103,7 +103,7 @@ impl DatabaseConnection {
     }
 
     /// Queues a change of a row; it is sent before any other query and before the transaction ends, and
-    /// its error is reported then. [`super::waiting`] explains which order is kept.
+    /// its error is reported then. [`super::statement_queue`] explains which order is kept.
     pub fn queue(&self, text: &'static str, values: &[SqlParameter<'_>]) -> Result<()> {
         match self {
             Self::Sqlite(file) => file.execute(text, values).map(drop),

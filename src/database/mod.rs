@@ -2,34 +2,34 @@
 //!
 //! Knows where a database is, how to connect and what a statement means there; knows nothing about tables.
 
-mod absence;
-mod cell;
 mod connection;
 mod dialect;
 mod error;
+pub(crate) mod helper_process;
 mod interrupter;
 mod link;
-mod messages;
+mod message_limits;
+mod outage;
 mod place;
 mod postgres;
-pub(crate) mod process;
 mod route;
 mod sqlite;
+mod statement_queue;
 mod tls;
 mod tls_error;
 mod url;
-mod waiting;
+mod values;
 mod work;
 
-pub use self::absence::{OutageTracker, RetryBackoff};
-pub(crate) use self::cell::values;
-pub use self::cell::{QueryRow, SqlParameter};
 pub use self::dialect::postgres as dialect_of_server;
 pub use self::error::DatabaseError;
 pub use self::interrupter::QueryInterrupter;
 pub use self::link::{DatabaseConnection, DatabaseTransaction};
+pub use self::outage::{OutageTracker, RetryBackoff};
 pub use self::place::DatabaseLocation;
 pub use self::postgres::PostgresSession;
 pub use self::sqlite::SqliteFile;
+pub use self::statement_queue::NumberedTable;
 pub use self::url::redact_password;
-pub use self::waiting::NumberedTable;
+pub(crate) use self::values::values;
+pub use self::values::{QueryRow, SqlParameter};

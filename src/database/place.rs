@@ -8,8 +8,8 @@ use std::sync::{Arc, OnceLock};
 use tokio_postgres::Config;
 
 use super::error::DatabaseLocationError;
+use super::helper_process::{ConnectionSettings, ConnectionStarter};
 use super::postgres::ConnectMethod;
-use super::process::{ConnectionSettings, ConnectionStarter};
 use super::tls::PostgresTls;
 use super::url::{connect_settings, is_url, named, without_password};
 use crate::privileges::UnprivilegedUser;

@@ -1,7 +1,7 @@
 //! Queries to a PostgreSQL server, through a connection in this process or in [another
-//! one](super::process).
+//! one](super::helper_process).
 //!
-//! Rows that are only [put](PostgresSession::put) are sent together: see [`super::waiting`].
+//! Rows that are only [put](PostgresSession::put) are sent together: see [`super::statement_queue`].
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -11,13 +11,13 @@ use std::sync::Arc;
 
 use tokio_postgres::Config;
 
-use super::cell::{QueryRow, SqlParameter};
 use super::connection::DirectConnection;
 use super::error::{DatabaseError, Result};
+use super::helper_process::{ConnectionStarter, ProcessConnection, rows};
 use super::interrupter::QueryInterrupter;
-use super::process::{ConnectionStarter, ProcessConnection, rows};
+use super::statement_queue::{NumberedTable, StatementQueue};
 use super::tls::PostgresTls;
-use super::waiting::{NumberedTable, StatementQueue};
+use super::values::{QueryRow, SqlParameter};
 use super::work::{ServerWork, WorkKind};
 
 /// Lock for a turn to write. Readers continue, and only a role with the right to write the table can take

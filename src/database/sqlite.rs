@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rusqlite::{Connection, InterruptHandle, OpenFlags, OptionalExtension as _, params_from_iter};
 
-use super::cell::{QueryRow, SqlParameter};
 use super::error::{DatabaseError, Result};
+use super::values::{QueryRow, SqlParameter};
 
 /// Longest wait for another process that writes.
 const PATIENCE: Duration = Duration::from_secs(5);

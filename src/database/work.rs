@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use super::cell::SqlParameter;
-use super::waiting::QueuedStatement;
+use super::statement_queue::QueuedStatement;
+use super::values::SqlParameter;
 
 /// Work for a server.
 #[derive(Debug, Serialize, Deserialize)]

@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use super::CheckReport;
-use super::look::ask_json;
-use super::scene::MachineState;
-use crate::hook::{BaseChain, inspect};
+use super::machine_state::MachineState;
+use super::program_query::ask_json;
+use crate::hook::{BaseChain, hook_state};
 
 /// Switches of the kernel, one for each family.
 const SWITCHES: [(&str, &str); 2] =
@@ -17,8 +17,8 @@ pub(super) fn check(scene: &MachineState) -> CheckReport {
         Err(blind) => return CheckReport::blind(blind.to_string()),
     };
     let forwarding =
-        inspect::hooks(scene.places()).any(|(_, config)| config.chains.contains(&BaseChain::Forward));
-    let is_up = inspect::hooks(scene.places()).next().is_some();
+        hook_state::hooks(scene.places()).any(|(_, config)| config.chains.contains(&BaseChain::Forward));
+    let is_up = hook_state::hooks(scene.places()).next().is_some();
     if is_up && !forwarding {
         return CheckReport::fine("the hook does not cover forwarded traffic");
     }

@@ -2,14 +2,14 @@
 //! not a fault: most machines do not need it.
 
 use super::CheckReport;
-use crate::bypass::{self, neighbours};
+use crate::bypass::{self, third_party_config};
 use crate::hook::ProgramRunner;
 
 pub(super) fn check() -> CheckReport {
     if let Err(why) = bypass::check_support() {
         return CheckReport::fine(format!("`guard --bypass` is not available: {why}"));
     }
-    match neighbours::find_third_party(&ProgramRunner::Here, &[]) {
+    match third_party_config::find_third_party(&ProgramRunner::Here, &[]) {
         Ok(found) if found.is_empty() => CheckReport::fine(
             "`guard --bypass` is available: the kernel supports it, and between plain Ethernet interfaces it skips no rules",
         ),

@@ -1,7 +1,7 @@
 //! Check for connection tracking, whose marks offload decided flows.
 
 use super::CheckReport;
-use super::scene::MachineState;
+use super::machine_state::MachineState;
 
 pub(super) fn check(scene: &MachineState) -> CheckReport {
     let mut report = table();

@@ -1,7 +1,7 @@
 //! Check for flowtables, which forward packets past every hook.
 
 use super::CheckReport;
-use super::scene::MachineState;
+use super::machine_state::MachineState;
 
 pub(super) fn check(scene: &MachineState) -> CheckReport {
     let nft = match &scene.nft {

@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
 use super::CheckReport;
-use super::scene::MachineState;
-use crate::hook::inspect;
+use super::machine_state::MachineState;
+use crate::hook::hook_state;
 use crate::hook::{FamilyStatus, HookConfig, MarkField, QueueRange};
 
 /// Settings of a running guard that its hook must agree with.
@@ -101,7 +101,7 @@ fn disagreements(places: &[FamilyStatus], guard: &GuardSettings) -> Vec<String> 
     let shared =
         |hook: &HookConfig| hook.queues.numbers().any(|queue| guard.queues.numbers().contains(&queue));
     let hooks: Vec<&HookConfig> =
-        inspect::hooks(places).map(|(_, config)| config).filter(|config| shared(config)).collect();
+        hook_state::hooks(places).map(|(_, config)| config).filter(|config| shared(config)).collect();
     let mut faults = Vec::new();
     let idle: Vec<String> = guard
         .queues

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::CheckReport;
-use super::scene::MachineState;
-use crate::hook::inspect;
+use super::machine_state::MachineState;
+use crate::hook::hook_state;
 use crate::hook::{self, FamilyStatus, InstalledHook, IpFamily, QueueListener};
 
 pub(super) fn check(scene: &MachineState) -> CheckReport {
@@ -47,7 +47,7 @@ fn add_coverage(report: &mut CheckReport, places: &[FamilyStatus], family: IpFam
     if !places.iter().any(|place| place.family == family) {
         return;
     }
-    match inspect::hooks(places).filter(|(place, _)| place.family == family).count() {
+    match hook_state::hooks(places).filter(|(place, _)| place.family == family).count() {
         0 => {
             report.add_fault(format!(
                 "{family} has no complete hook: its packets pass uninspected; run `bannerwall hook up`"
@@ -62,8 +62,8 @@ fn add_coverage(report: &mut CheckReport, places: &[FamilyStatus], family: IpFam
 }
 
 fn add_unserved(report: &mut CheckReport, places: &[FamilyStatus], listeners: &BTreeMap<u16, QueueListener>) {
-    for queue in inspect::unserved(places, |queue| listeners.get(&queue) == Some(&QueueListener::Guard)) {
-        let fault = inspect::fault_of_queue(places, queue, listeners.get(&queue));
+    for queue in hook_state::unserved(places, |queue| listeners.get(&queue) == Some(&QueueListener::Guard)) {
+        let fault = hook_state::fault_of_queue(places, queue, listeners.get(&queue));
         match listeners.get(&queue) {
             Some(QueueListener::Hidden) => report.add_blind(format!("queue {queue}: {fault}")),
             Some(_) => report.add_fault(format!("it leads to queue {queue}: {fault}")),
@@ -77,7 +77,7 @@ fn add_unserved(report: &mut CheckReport, places: &[FamilyStatus], listeners: &B
 fn describe(places: &[FamilyStatus]) -> String {
     let bodies =
         |releases: bool| if releases { "" } else { " (bodies are queued: no match bpf or conntrack)" };
-    let up: Vec<String> = inspect::hooks(places)
+    let up: Vec<String> = hook_state::hooks(places)
         .map(|(place, config)| {
             let bodies = bodies(config.releases);
             format!("{} ({}) queue {}{bodies}", place.family, place.variant, config.queues)

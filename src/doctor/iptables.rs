@@ -1,7 +1,7 @@
 //! Check for the iptables that would put the hook up.
 
 use super::CheckReport;
-use super::scene::MachineState;
+use super::machine_state::MachineState;
 use crate::hook::HookError;
 
 pub(super) fn check(scene: &MachineState) -> CheckReport {

@@ -15,18 +15,18 @@ mod hook;
 mod io_uring;
 mod iptables;
 mod kernel;
-mod look;
+mod machine_state;
 mod marks;
 mod nft;
 mod open_files;
+mod program_query;
 mod queue;
 mod receive_buffer;
-mod scene;
 
 pub use guards::{GuardReadError, GuardSettings, ReadGuard};
 
 use crate::hook::{IptablesScope, MarkField};
-use scene::MachineState;
+use machine_state::MachineState;
 
 /// Options of the checks.
 pub struct DoctorOptions<'a> {

@@ -7,7 +7,7 @@ use std::fmt;
 use serde_json::Value;
 
 use crate::hook;
-use crate::hook::inspect::HookedTraffic;
+use crate::hook::hook_state::HookedTraffic;
 
 /// One rule.
 #[derive(Debug, Clone)]

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use rustix::thread::CapabilitySet;
 
-use super::queue::{FleetDatabase, inbox};
+use super::database::{FleetDatabase, inbox};
 use super::{FleetError, PAUSE};
 use crate::confinement::Confinement;
 use crate::database::{DatabaseLocation, OutageTracker, RetryBackoff};

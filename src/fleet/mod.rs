@@ -13,32 +13,32 @@
 //! | module | what it owns |
 //! |---|---|
 //! | [`mod@merge`] | what sensors have sent, into the inventory |
-//! | [`order`] | what is scanned, as it lies in the database |
-//! | [`over`] | which targets of a shard are over |
-//! | [`pace`] | how fast a worker may be now |
-//! | [`queue`] | every statement to the database |
-//! | [`rhythm`] | when scans begin again, and when nothing is scanned |
+//! | [`scan_order`] | what is scanned, as it lies in the database |
+//! | [`finished_targets`] | which targets of a shard are over |
+//! | [`rate_share`] | how fast a worker may be now |
+//! | [`database`] | every statement to the database |
+//! | [`cron`] | when scans begin again, and when nothing is scanned |
 //! | [`rules`] | rules from one place: packs, signatures, who takes which |
 //! | [`mod@wait`] | who waits for the end of scans |
 //! | [`worker`] | takes shards, scans, writes |
 
+mod cron;
+mod database;
+mod finished_targets;
 mod merge;
-mod order;
-mod over;
-mod pace;
-mod queue;
-mod rhythm;
+mod rate_share;
 pub mod rules;
+mod scan_order;
 mod wait;
 mod worker;
 
-pub use merge::{BackgroundMerge, MergeConfig, MergeCounts, merge};
-pub use order::{FileKind, NetworkRate, RuleFile, ScanOrder, leads_down};
-pub use queue::{
+pub use cron::CronSchedule;
+pub use database::{
     FleetDatabase, FleetRole, RoleGroup, RulesPublication, RulesVersionState, ScanEnd, ScanState, ScanStatus,
     ScanSubmission, ScheduledScan, SensorRulesState, SensorState, check_name, script, sensors_of,
 };
-pub use rhythm::CronSchedule;
+pub use merge::{BackgroundMerge, MergeConfig, MergeCounts, merge};
+pub use scan_order::{FileKind, NetworkRate, RuleFile, ScanOrder, leads_down};
 pub use wait::{WaitConfig, WaitOutcome, wait};
 pub use worker::{ExitCondition, ScanTask, StopRequests, WorkerConfig, WorkerSummary, run};
 
@@ -73,7 +73,7 @@ pub enum FleetError {
     NoFleet,
     /// An older program has made it, and it cannot be brought up to date.
     #[error("--database: the fleet's tables are version {0}, and cannot be brought to version {known}: {1}; `bannerwall fleet init` by \
-        who has made them does so", known = queue::VERSION)]
+        who has made them does so", known = database::VERSION)]
     Older(i64, StoreError),
     /// A role may do more than a sensor is to.
     #[error("--sensor {0}: that role is there, and may do everything; a sensor is to have one of its own")]
@@ -89,7 +89,7 @@ pub enum FleetError {
     MayNotMerge,
     /// A newer program has made the tables.
     #[error("--database: the fleet's tables are version {0}, and this bannerwall knows up to {known}: use a newer one",
-        known = queue::VERSION)]
+        known = database::VERSION)]
     Newer(i64),
     /// The scan does not exist.
     #[error("there is no scan #{0}")]

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use super::queue::{FleetDatabase, ScanEnd};
+use super::database::{FleetDatabase, ScanEnd};
 use super::{FleetError, PAUSE};
 use crate::database::{DatabaseLocation, OutageTracker, RetryBackoff};
 use crate::diagnostics::log_line;

@@ -6,51 +6,51 @@
 //!
 //! The order of a run matters. The queues are bound before the hook leads packets to them, and the hook is
 //! taken down before they are released, so that no packet goes to a queue without a listener.
+mod account_file;
 mod bans;
-mod blocks;
+mod block_log;
 mod bridge;
-mod carrier;
+mod carrier_guard;
 mod clock;
 mod config;
 pub mod control;
-mod front;
-mod handed;
-mod hold;
-mod host;
-mod interfaces;
-mod keeper;
-mod ledger;
-mod loss;
-mod notify;
+mod control_requests;
+mod drop_privileges;
+mod endpoints;
+mod event_distributor;
+mod event_reader;
+mod handover;
+mod hang_detection;
+mod hook_keeper;
+mod inspection;
+mod interface_names;
+mod offload_check;
 mod own_listeners;
-mod policy;
+mod packet_age;
 mod private_socket;
-mod pulse;
-mod queue;
-mod reader;
-mod readers;
-mod recent;
-mod requests;
+mod reader_metrics;
+mod ready_worker;
+mod recent_packets;
 mod resets;
 mod rule_source;
+mod service_notifier;
 mod signals;
-mod sinks;
 pub mod source;
 mod start;
-mod stats;
+mod stats_event;
 mod status;
-mod succession;
 mod supervise;
 mod takeover;
-mod tally;
-mod waiting;
+mod uninspected;
+mod verdict_translator;
 mod worker;
+mod worker_counts;
 
 pub use bans::{BanCommand, BanInfo, BanList};
-pub use carrier::{CarriedPacket, CarriedVerdict, CarrierGuard, CarrierInspector};
+pub use carrier_guard::{CarriedPacket, CarriedVerdict, CarrierGuard, CarrierInspector};
 pub use config::{ConfigFile, ControlPlace, EventOutput, GuardConfig, InspectionConfig};
-pub use reader::{AttachedError, EventReader, EventSender, ReaderCounts, ReaderStart, RunningReader};
-pub use requests::{ExplainedBlock, WhyReport};
+pub use control_requests::{ExplainedBlock, WhyReport};
+pub use event_reader::{AttachedError, EventReader, EventSender, ReaderCounts, ReaderStart, RunningReader};
 pub use resets::ResetOutcomes;
 pub use rule_source::{Enforce, PollCounts, RuleSource};
 pub use status::{GuardStatus, LossTotals, QueueOwner, QueueStatus};
@@ -212,7 +212,7 @@ pub fn check(
     mut source: Option<Box<dyn RuleSource>>,
 ) -> Result<(), GuardError> {
     let config = rule_source::with_first_rules(config, &mut source)?;
-    host::RulesAndFingerprints::read(&config.inspection, readers).map(drop)
+    inspection::RulesAndFingerprints::read(&config.inspection, readers).map(drop)
 }
 
 /// Inspects packets until a signal ends the run. It prints `ready` with the queues on stderr once it judges
@@ -230,7 +230,7 @@ pub fn run(
 ) -> Result<(), GuardError> {
     let left = start::ManagerContext::take(config);
     let (store, names) = (left.store.clone(), left.kept.names());
-    let ended = hold::keep_start_privileges(config, &readers, source.as_deref())
+    let ended = drop_privileges::keep_start_privileges(config, &readers, source.as_deref())
         .and_then(|()| start::start(config, outputs, readers, source, left))
         .and_then(|(run, queues)| run.guard(queues));
     // The hook stays, and accepts packets only if nobody has bound the queues. Under `closed` the queues may

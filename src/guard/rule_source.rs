@@ -8,7 +8,7 @@ use std::time::Duration;
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 
 use super::config::GuardConfig;
-use super::reader::AttachedError;
+use super::event_reader::AttachedError;
 use super::{GuardError, GuardMessage};
 use crate::diagnostics::log_line;
 use crate::metrics::GuardMetrics;

@@ -6,33 +6,33 @@ use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
 
 use bannerwall_ffi::error::{CallError, QueueError};
-use bannerwall_ffi::stamps::PacketStamps;
+use bannerwall_ffi::socket_timestamps::PacketStamps;
 use crossbeam_channel::unbounded;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
 use super::bans::{BanConfig, BanHandle, BanKeeper};
 use super::config::{EventOutput, GuardConfig};
-use super::front::{GuardEndpoints, PendingEndpoints, UnboundSockets};
-use super::handed::OffloadCheck;
-use super::hold;
-use super::host::{InspectionRuntime, RulesAndFingerprints};
-use super::interfaces::InterfaceNameCache;
-use super::notify::{self, ServiceNotifier};
+use super::drop_privileges;
+use super::endpoints::{GuardEndpoints, PendingEndpoints, UnboundSockets};
+use super::event_reader::{self, EventReader};
+use super::hang_detection::{LoopHeartbeat, LoopRounds};
+use super::inspection::{InspectionRuntime, RulesAndFingerprints};
+use super::interface_names::InterfaceNameCache;
+use super::offload_check::OffloadCheck;
 use super::own_listeners::OwnListeners;
-use super::policy::{OffloadMethod, VerdictTranslator};
-use super::pulse::{LoopHeartbeat, LoopRounds};
-use super::queue::ReadyWorker;
-use super::reader::{self, EventReader};
-use super::recent::RecentPackets;
+use super::packet_age::PacketAgeLimit;
+use super::ready_worker::ReadyWorker;
+use super::recent_packets::RecentPackets;
 use super::resets::ResetInjector;
 use super::rule_source::{RuleSource, start_polling, with_first_rules};
+use super::service_notifier::{self, ServiceNotifier};
 use super::source::{MAXIMUM_COPY_RANGE, PacketSource, PacketVerdict, SourceConfig, SourceError};
 use super::supervise::{GuardRun, RunStart};
 use super::takeover::{DescriptorStore, HandoverSocket, Predecessor, StoredDescriptors, queue_name};
-use super::waiting::PacketAgeLimit;
+use super::verdict_translator::{OffloadMethod, VerdictTranslator};
 use super::worker::{PacketHandler, QueueWorker, WorkerContext};
 use super::{GuardError, GuardMessage, signals};
-use crate::bypass::neighbours::{self, BypassInterface};
+use crate::bypass::third_party_config::{self, BypassInterface};
 use crate::bypass::{Bypass, BypassError, BypassFlows};
 use crate::diagnostics::log_line;
 use crate::engine::{EngineConfig, OnFailure};
@@ -92,7 +92,8 @@ pub(super) fn start(
     let stamps = enable_timestamps(config);
     // No other thread runs yet, so privileges given up here are gone for all threads.
     let unbound = UnboundSockets::open(config)?;
-    let programs = hold::drop_privileges(config, &loaded.rules, reader::confinement(&readers))?;
+    let programs =
+        drop_privileges::drop_privileges(config, &loaded.rules, event_reader::confinement(&readers))?;
     let (sender, messages) = unbounded::<GuardMessage>();
     let signals = signals::SignalListener::start(sender.clone())?;
     let succeeds = predecessor.as_ref().is_some_and(Predecessor::is_of_a_guard);
@@ -101,7 +102,7 @@ pub(super) fn start(
     let now = SystemTime::now().into();
     let publisher =
         source.map(|source| start_polling(source, sender.clone(), host.metrics.clone())).transpose()?;
-    let watchdog = manager.clone().zip(notify::watchdog());
+    let watchdog = manager.clone().zip(service_notifier::watchdog());
     let mut run = GuardRun {
         config: config.clone(),
         programs,
@@ -170,14 +171,14 @@ fn start_bypass(
     let Some(bypass) = &config.bypass else { return Ok((None, Vec::new())) };
     let named = |name: &String| BypassInterface { name: name.clone(), index: None };
     let interfaces: Vec<BypassInterface> = bypass.interfaces.iter().map(named).collect();
-    let found =
-        neighbours::find_third_party(&ProgramRunner::Here, &interfaces).map_err(BypassError::Blind)?;
+    let found = third_party_config::find_third_party(&ProgramRunner::Here, &interfaces)
+        .map_err(BypassError::Blind)?;
     if !found.is_empty() {
         return Err(BypassError::Neighbours(found).into());
     }
     let started = Bypass::start(bypass)?;
     let entries = config.queues.numbers().map(|_| started.entries()).collect::<Result<_, _>>()?;
-    hold::drop_load_privileges()?;
+    drop_privileges::drop_load_privileges()?;
     metrics.bypass_up.set(1);
     Ok((Some(Arc::new(started)), entries))
 }

@@ -5,28 +5,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-use bannerwall_ffi::stamps::PacketStamps;
+use bannerwall_ffi::socket_timestamps::PacketStamps;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 
+use super::account_file::RunEnd;
 use super::bans::BanKeeper;
-use super::blocks::BlockLog;
+use super::block_log::BlockLog;
 use super::config::GuardConfig;
 use super::control::RulesInForce;
-use super::front::{GuardEndpoints, PendingEndpoints};
-use super::host::InspectionRuntime;
-use super::keeper::{HookKeeper, HookReporter};
-use super::ledger::RunEnd;
-use super::loss::{AccountState, UninspectedCount, WorkerTotals};
-use super::notify::ServiceNotifier;
-use super::pulse::{HangDetector, LoopRounds};
-use super::queue::ReadyWorker;
+use super::endpoints::{GuardEndpoints, PendingEndpoints};
+use super::event_distributor::EventDistributor;
+use super::handover::Successor;
+use super::hang_detection::{HangDetector, LoopRounds};
+use super::hook_keeper::{HookKeeper, HookReporter};
+use super::inspection::InspectionRuntime;
+use super::ready_worker::ReadyWorker;
+use super::service_notifier::ServiceNotifier;
 use super::signals::SignalListener;
-use super::sinks::EventDistributor;
 use super::source::SourceError;
 use super::status::ReloadRecord;
-use super::succession::Successor;
 use super::takeover::{DescriptorStore, Predecessor};
-use super::tally::SharedWorkerCounts;
+use super::uninspected::{AccountState, UninspectedCount, WorkerTotals};
+use super::worker_counts::SharedWorkerCounts;
 use super::{GuardError, GuardMessage};
 use crate::bypass::Bypass;
 use crate::diagnostics::log_line;
@@ -466,7 +466,7 @@ impl GuardRun {
     pub(super) fn emit_stats(&self, started: Instant) {
         self.count_lost_events();
         let latest = self.workers.iter().map(|worker| worker.tally.latest());
-        let mut counters = super::stats::counters(latest);
+        let mut counters = super::stats_event::counters(latest);
         if let Some(uninspected) = self.host.metrics.uninspected_packets.get() {
             counters.push(("capture.uninspected", uninspected));
         }

@@ -12,24 +12,24 @@ use crossbeam_channel::Sender;
 
 use super::GuardMessage;
 use super::bans::BanHandle;
-use super::handed::OffloadCheck;
-use super::host::InspectionPipeline;
-use super::interfaces::InterfaceNameCache;
+use super::hang_detection::LoopHeartbeat;
+use super::inspection::InspectionPipeline;
+use super::interface_names::InterfaceNameCache;
+use super::offload_check::OffloadCheck;
 use super::own_listeners::OwnListeners;
-use super::policy::VerdictTranslator;
-use super::pulse::LoopHeartbeat;
-use super::recent::RecentPackets;
+use super::packet_age::PacketAgeLimit;
+use super::recent_packets::RecentPackets;
 use super::resets::{ResetInjector, ResetPaths};
 use super::source::{
     MAXIMUM_COPY_RANGE, PacketAnswer, PacketSource, PacketVerdict, QueueStatistics, QueuedPacket, SourceError,
 };
 use super::takeover::{QueueState, QueueStateNumbers, sealed, state_name};
-use super::waiting::PacketAgeLimit;
+use super::verdict_translator::VerdictTranslator;
 use crate::bypass::BypassFlows;
 use crate::diagnostics::log_line;
 use crate::engine::{ChecksumState, Decision, InspectionResult, PacketInput, ResetPair};
 use crate::event::{EventSink as _, Timestamp};
-use crate::inline::{RejectedFlow, TakenOverFlows};
+use crate::inspector::{RejectedFlow, TakenOverFlows};
 use crate::packet::{self, ParsedPacket, Segment};
 
 /// Interval at which the kernel's counters are read.

@@ -65,32 +65,32 @@
 //! would remove it all the same. So there is one form of the hook, and it is watched.
 pub(crate) mod bans;
 mod config;
-pub mod inspect;
+pub mod hook_state;
+mod iptables;
 mod listeners;
-mod lookout;
 mod mark;
-mod notices;
-mod passing;
-mod plan;
+mod monitor;
+pub(crate) mod program_helper;
 mod programs;
-mod release;
-pub(crate) mod runner;
+mod release_rules;
+mod rule_changes;
+mod rule_text;
 mod status;
-mod tables;
+mod third_party_rules;
 
 use std::fmt;
 
 pub use config::{BaseChain, HookConfig, PortList, QueueRange};
 pub use listeners::{QueueListener, listeners};
-pub use lookout::{FamilyHookState, HookCheckResult, HookMonitor};
 pub use mark::{MarkField, MarkState};
-pub use notices::{RuleChangeSocket, WakeReason};
+pub use monitor::{FamilyHookState, HookCheckResult, HookMonitor};
 pub(crate) use programs::MachineQuery;
 pub use programs::ProgramRunner;
+pub use rule_changes::{RuleChangeSocket, WakeReason};
 pub use status::{FamilyStatus, HookCounters, InstalledHook};
 
+use iptables::{IptablesInstance, TableListing};
 use serde::{Deserialize, Serialize};
-use tables::{IptablesInstance, TableListing};
 
 /// Address family, which iptables keeps apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -297,16 +297,16 @@ pub fn print(config: &HookConfig, scope: impl Into<IptablesScope>) -> String {
 
 fn print_family(config: &HookConfig, program: &str) -> String {
     use fmt::Write as _;
-    let table = plan::TABLE;
+    let table = rule_text::TABLE;
     let mut text = String::new();
-    for (chain, rules) in plan::chains(config) {
+    for (chain, rules) in rule_text::chains(config) {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{program} -w -t {table} -N {chain}");
         for rule in rules {
             let _ = writeln!(text, "{program} -w -t {table} -A {chain} {rule}");
         }
     }
-    for (base, rule) in plan::jumps(config) {
+    for (base, rule) in rule_text::jumps(config) {
         let _ = writeln!(text, "{program} -w -t {table} -A {base} {rule}");
     }
     text
@@ -359,12 +359,12 @@ fn change_family(
     there: &TableListing,
     config: &HookConfig,
 ) -> Result<HookUpResult, HookError> {
-    let changes = plan::changes(config, there);
+    let changes = rule_text::changes(config, there);
     if changes.is_empty() {
         return Ok(HookUpResult::Unchanged);
     }
     tables.apply(&changes)?;
-    Ok(if there.has_chain(plan::MAIN) { HookUpResult::Replaced } else { HookUpResult::Created })
+    Ok(if there.has_chain(rule_text::MAIN) { HookUpResult::Replaced } else { HookUpResult::Created })
 }
 
 /// Restores a family's hook; the first error is the one to report, so errors here are ignored.
@@ -377,7 +377,7 @@ fn put_back(tables: &IptablesInstance, before: &TableListing) {
 
 /// True if a chain belongs to bannerwall.
 pub fn is_our_chain(name: &str) -> bool {
-    plan::CHAINS.contains(&name)
+    rule_text::CHAINS.contains(&name)
 }
 
 /// True if a rule, as `iptables-save` prints it (`-A CHAIN …`), belongs to bannerwall.
@@ -385,7 +385,7 @@ pub fn is_ours(line: &str) -> bool {
     let Some((chain, rule)) = line.strip_prefix("-A ").and_then(|rest| rest.split_once(' ')) else {
         return false;
     };
-    is_our_chain(chain) || plan::jump_forms().iter().any(|form| form == rule)
+    is_our_chain(chain) || rule_text::jump_forms().iter().any(|form| form == rule)
 }
 
 /// Removes all of bannerwall's rules, chains and bans, in every requested family and both variants of
@@ -414,16 +414,18 @@ pub fn down(scope: impl Into<IptablesScope>) -> Result<bool, HookError> {
 
 fn down_family(tables: &IptablesInstance) -> Result<bool, HookError> {
     let listing = tables.list()?;
-    let (mut jumps, chains) = plan::removal(&listing);
+    let (mut jumps, chains) = rule_text::removal(&listing);
     if jumps.is_empty() && chains.is_empty() {
         return Ok(false);
     }
-    let ours: Vec<(&'static str, String)> = plan::BASES
+    let ours: Vec<(&'static str, String)> = rule_text::BASES
         .into_iter()
-        .flat_map(|base| plan::our_jumps(&listing, base).map(move |rule| (base, rule.to_owned())))
+        .flat_map(|base| rule_text::our_jumps(&listing, base).map(move |rule| (base, rule.to_owned())))
         .collect();
-    let foreign: Vec<String> =
-        plan::CHAINS.iter().flat_map(|chain| listing.references(chain, &plan::CHAINS, &ours)).collect();
+    let foreign: Vec<String> = rule_text::CHAINS
+        .iter()
+        .flat_map(|chain| listing.references(chain, &rule_text::CHAINS, &ours))
+        .collect();
     if foreign.is_empty() {
         jumps.extend(chains);
         return tables.apply(&jumps).map(|()| true);

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::bans::BanCall;
-use super::plan::{self, TABLE};
-use super::runner::ProgramHelper;
+use super::program_helper::ProgramHelper;
+use super::rule_text::{self, TABLE};
 use super::{IpFamily, IptablesVariant};
 
 /// Files with the kernel's existing legacy tables; without one, a query would create them.
@@ -210,7 +210,7 @@ impl IptablesCall {
 
     /// True if it changes only the hook's chains and the jumps to them.
     pub(super) fn is_ours(&self) -> bool {
-        self.changes.iter().all(|change| plan::is_our_change(change))
+        self.changes.iter().all(|change| rule_text::is_our_change(change))
     }
 
     /// Runs the program, and waits for its exit.

@@ -1,8 +1,8 @@
 //! State of the hook: its options, read from the rules, and the rules' counters.
 
-use super::inspect::{self, HookJump, HookedTraffic};
-use super::plan::{self, MAIN};
-use super::tables::{IptablesInstance, TableListing};
+use super::hook_state::{self, HookJump, HookedTraffic};
+use super::iptables::{IptablesInstance, TableListing};
+use super::rule_text::{self, MAIN};
 use super::{BaseChain, HookConfig, HookError, IpFamily, IptablesVariant, MarkField, PortList, QueueRange};
 
 /// Hook of one family and variant.
@@ -59,16 +59,17 @@ pub(super) fn of(tables: &IptablesInstance) -> Result<FamilyStatus, HookError> {
         InstalledHook::Complete(config, _) => HookedTraffic::by(config).collect(),
         _ => HookedTraffic::by(&HookConfig::default()).collect(),
     };
-    let jumps = inspect::jumps(&listing, &led);
+    let jumps = hook_state::jumps(&listing, &led);
     if let InstalledHook::Complete(_, counters) = &mut installed {
-        counters.skipped = inspect::skipped(&listing, &jumps, &led);
+        counters.skipped = hook_state::skipped(&listing, &jumps, &led);
     }
     Ok(FamilyStatus { family: tables.family(), variant: tables.variant(), installed, jumps })
 }
 
 fn installed(listing: &TableListing) -> InstalledHook {
     if !listing.has_chain(MAIN) {
-        let has_jumps = plan::BASES.into_iter().any(|base| plan::our_jumps(listing, base).next().is_some());
+        let has_jumps =
+            rule_text::BASES.into_iter().any(|base| rule_text::our_jumps(listing, base).next().is_some());
         return match has_jumps {
             true => InstalledHook::Damaged(format!("its jumps lead to a missing chain {MAIN}")),
             false => InstalledHook::Absent,
@@ -77,7 +78,7 @@ fn installed(listing: &TableListing) -> InstalledHook {
     let Some(config) = read_config(listing) else {
         return InstalledHook::Damaged(format!("chain {MAIN} differs from bannerwall's rules"));
     };
-    for (chain, rules) in plan::chains(&config) {
+    for (chain, rules) in rule_text::chains(&config) {
         if !listing.rules(chain).eq(rules.iter().map(String::as_str)) {
             return InstalledHook::Damaged(format!("chain {chain} differs from bannerwall's rules"));
         }
@@ -85,11 +86,11 @@ fn installed(listing: &TableListing) -> InstalledHook {
     if config.chains.is_empty() {
         return InstalledHook::Damaged("no base chain leads to it".to_owned());
     }
-    let wanted = plan::jumps(&config);
-    for base in plan::BASES {
-        let mut there: Vec<&str> = plan::our_jumps(listing, base).collect();
+    let wanted = rule_text::jumps(&config);
+    for base in rule_text::BASES {
+        let mut there: Vec<&str> = rule_text::our_jumps(listing, base).collect();
         there.dedup();
-        if !plan::in_base(&wanted, base).eq(there) {
+        if !rule_text::in_base(&wanted, base).eq(there) {
             return InstalledHook::Damaged(format!("the jumps in {base} differ from bannerwall's"));
         }
     }
@@ -107,7 +108,8 @@ pub(super) fn read_config(listing: &TableListing) -> Option<HookConfig> {
     let (queue_rules, udp_rules) = (queue_rules("-p tcp"), queue_rules("-p udp"));
     let queue_rule = queue_rules.first()?;
     let queues = option(queue_rule, "--queue-num").or_else(|| option(queue_rule, "--queue-balance"))?;
-    let leads = |chain: &BaseChain| plan::our_jumps(listing, chain.base()).any(|rule| rule.ends_with(MAIN));
+    let leads =
+        |chain: &BaseChain| rule_text::our_jumps(listing, chain.base()).any(|rule| rule.ends_with(MAIN));
     Some(HookConfig {
         chains: BaseChain::ALL.into_iter().filter(leads).collect(),
         ports: read_ports(&queue_rules)?,
@@ -152,7 +154,7 @@ mod tests {
     use super::*;
 
     fn listing_of(config: &HookConfig) -> TableListing {
-        TableListing::read(&plan::changes(config, &TableListing::default()).join("\n"))
+        TableListing::read(&rule_text::changes(config, &TableListing::default()).join("\n"))
     }
 
     #[test]
@@ -177,7 +179,7 @@ mod tests {
 
     /// The hook with lines of `iptables-save` behind it.
     fn with(more: &str) -> TableListing {
-        let lines = plan::changes(&HookConfig::default(), &TableListing::default()).join("\n");
+        let lines = rule_text::changes(&HookConfig::default(), &TableListing::default()).join("\n");
         TableListing::read(&format!("{lines}\n{more}"))
     }
 
@@ -185,7 +187,7 @@ mod tests {
     fn a_foreign_rule_in_our_chain_and_a_missing_jump_are_damage() {
         assert!(matches!(installed(&with("")), InstalledHook::Complete(..)));
         assert!(matches!(installed(&with("-A BANNERWALL -j ACCEPT")), InstalledHook::Damaged(_)));
-        let lines = plan::changes(&HookConfig::default(), &TableListing::default());
+        let lines = rule_text::changes(&HookConfig::default(), &TableListing::default());
         for jump in lines.iter().filter(|line| line.starts_with("-A PREROUTING")) {
             let rest: Vec<&str> = lines.iter().filter(|line| *line != jump).map(String::as_str).collect();
             assert!(

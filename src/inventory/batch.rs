@@ -11,7 +11,7 @@ use super::sighting::{
     AssetBanner, AssetKey, BannerKind, NamedSoftware, RuleFinding, SightingContent, UNKNOWN,
 };
 use super::store::{RunDescription, SightingRecord};
-use crate::banner::other::OtherProtocol;
+use crate::banner::unread_protocols::OtherProtocol;
 use crate::event::{
     AdvisoryVerdict, EventSource, ProductFacts, Protocol, RuleAction, Severity, Side, Timestamp,
 };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::moment;
+use super::time_reference;
 use crate::rules::VersionRequirement;
 
 /// Selects the services for which every term holds.
@@ -229,7 +229,7 @@ fn within(column: &'static str, value: &str, holds: bool) -> Option<FilterTerm> 
         (_, Some(age)) => (false, age),
         (None, None) => return None,
     };
-    Some(FilterTerm { holds: holds == is_within, test: TermTest::Within(column, moment::age(age)?) })
+    Some(FilterTerm { holds: holds == is_within, test: TermTest::Within(column, time_reference::age(age)?) })
 }
 
 #[cfg(test)]

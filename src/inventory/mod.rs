@@ -4,41 +4,41 @@
 //! them up, and a [`store::SightingStore`] keeps them. This module decides nothing about traffic, and the packet
 //! path never waits for it.
 
-mod alert;
+mod banner_product;
 mod batch;
+mod batch_sender;
+mod change_output;
 mod database;
+mod event_input;
 pub mod export;
 mod filter;
 mod heartbeat;
-mod impact;
 pub mod import;
-mod moment;
+mod live_alert;
 mod notify;
-mod observer;
-mod outlet;
-mod post;
-mod product;
 mod recorder;
+mod rule_impact;
 mod sighting;
 mod store;
 #[cfg(test)]
 mod tests;
+mod time_reference;
 
-pub use alert::LiveAlert;
 pub use batch::{SensorBatch, UnreadableRecords};
+pub use batch_sender::SpillConfig;
 pub use database::{
     BatchMerger, BatchRecords, ClientContact, HostRecord, HostRow, InventoryChange, InventoryDatabase,
     InventoryOverview, InventoryTime, PastPageScan, PastRun, PostgresClient, ReceivedBatch, RuleSummary,
     ScanSchedule, ServiceBanner, ServiceCursor, ServiceFinding, ServiceHistory, ServiceRecord,
     TransactionalWriter, ValueCount, schema_of_server,
 };
+pub use event_input::{ChangeReporting, Inventory, InventorySender, RecordConfig};
 pub use filter::ServiceFilter;
-pub use impact::{RuleImpact, impact};
-pub use moment::{TimeReference, parse_age};
+pub use live_alert::LiveAlert;
 pub use notify::{NotificationReceiver, parse_url};
 pub(crate) use notify::{SUBCOMMAND as NOTIFIER, serve as serve_notifier};
-pub use observer::{ChangeReporting, Inventory, InventorySender, RecordConfig};
-pub use post::SpillConfig;
+pub use rule_impact::{RuleImpact, impact};
 pub use store::StoreError;
+pub use time_reference::{TimeReference, parse_age};
 
 pub use crate::terms::place;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use ahash::{AHashMap, AHashSet};
 
-use super::outlet::ChangeEmitter;
+use super::change_output::ChangeEmitter;
 use super::sighting::{self, AssetKey, NamedSoftware, Sighting, SightingContent};
 use super::store::{SightingRecord, SightingStore, StoreError};
 use crate::diagnostics::log_line;

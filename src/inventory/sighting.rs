@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::product::named;
+use super::banner_product::named;
 use crate::event::{
     AlertFacts, ApplicationFacts, Endpoint, Event, EventKind, EventSource, FlowContext, HttpFacts, PortState,
     ProductFacts, Side, SignatureResult, SshFacts, SshSide, Timestamp,

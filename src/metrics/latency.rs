@@ -14,7 +14,7 @@ use std::time::Duration;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::{self, MetricType};
 
-use super::carried::HandoverMetric;
+use super::handover_counters::HandoverMetric;
 use super::{MetricsError, MetricsRegistry};
 
 /// Upper bounds of the buckets in nanoseconds; a last one without a bound follows.

@@ -4,23 +4,23 @@
 //! they need; this module knows no packets and no targets. Nothing is looked up by label on a hot path:
 //! callers hold handles.
 
-mod carried;
-#[cfg(test)]
-mod described;
 mod endpoint;
 mod guard;
+mod handover_counters;
 mod health;
-mod knowable;
 mod latency;
+#[cfg(test)]
+mod metric_descriptions;
+mod optional_counter;
 mod scan;
 mod tunnel;
 
-pub use carried::CounterSnapshot;
 pub use endpoint::{MetricsConfig, MetricsEndpoint};
 pub use guard::{GuardMetrics, QueueDrop, ReloadResult, ResetResult, TakeoverResult, VerdictLabel};
+pub use handover_counters::CounterSnapshot;
 pub use health::ProgramHealth;
-pub use knowable::OptionalCounter;
 pub use latency::LatencyHistogram;
+pub use optional_counter::OptionalCounter;
 pub use scan::ScanMetrics;
 pub use tunnel::{TunnelDirection, TunnelDrop, TunnelMetrics};
 
@@ -30,7 +30,7 @@ use prometheus::core::Collector;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, TextEncoder};
 
-use carried::{HandoverCounters, HandoverMetric};
+use handover_counters::{HandoverCounters, HandoverMetric};
 
 /// Error of setting up metrics.
 #[derive(Debug, thiserror::Error)]
@@ -57,7 +57,7 @@ pub struct MetricsRegistry {
     families: prometheus::Registry,
     carried: HandoverCounters,
     #[cfg(test)]
-    described: described::MetricDescriptions,
+    described: metric_descriptions::MetricDescriptions,
 }
 
 impl MetricsRegistry {

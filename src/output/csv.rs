@@ -11,7 +11,7 @@ use crate::event::{
     EventKind, FlowRecord, ProductFacts, Protocol, RuleAction, Side,
 };
 
-use super::identity::ServiceIdentity;
+use super::service_identity::ServiceIdentity;
 use super::text::{BanLine, ChangeLine};
 use super::time::EveTime;
 use super::{OutputFormat, escape};

@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 
 use crate::event::{Event, Timestamp};
 
-use super::finding::TargetReport;
+use super::target_report::TargetReport;
 use super::time::LongTime;
 use super::{OutputFormat, escape};
 
@@ -87,7 +87,7 @@ fn version(finding: &TargetReport<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::samples::{NOON, all, spelled};
+    use crate::output::sample_events::{NOON, all, spelled};
 
     #[test]
     fn every_target_has_a_line_of_nmaps_fields() {

@@ -7,16 +7,16 @@ mod channel;
 pub mod consumer;
 pub mod csv;
 pub mod eve;
-mod finding;
 pub mod grepable;
-mod identity;
-pub mod learn;
+pub mod learned_policies;
 #[cfg(test)]
-mod samples;
+mod sample_events;
+mod service_identity;
 mod sink;
 pub mod table;
+mod target_report;
 pub mod text;
-mod text_safe;
+mod text_escape;
 mod time;
 pub mod writer;
 pub mod xml;
@@ -28,7 +28,7 @@ use crate::event::Event;
 pub use channel::OverflowPolicy;
 pub use consumer::EventConsumer;
 pub use sink::create;
-pub use text_safe::{EscapedText, escape};
+pub use text_escape::{EscapedText, escape};
 pub use writer::{ChannelHandle, OutputDestination, OutputWriter, WriteReport, WriterConfig};
 
 /// Writes events into a buffer, one after the other.

@@ -8,7 +8,7 @@ use crate::event::{
     TlsFacts,
 };
 
-use super::finding::TargetReport;
+use super::target_report::TargetReport;
 use super::text::{ChangeLine, ColourMode, DurationText, milliseconds, severity_colour};
 use super::{EscapedText, OutputFormat};
 
@@ -173,7 +173,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::output::samples::{all, spelled, ssh};
+    use crate::output::sample_events::{all, spelled, ssh};
 
     #[test]
     fn every_target_has_a_line_and_no_control_character_gets_through() {

@@ -7,7 +7,7 @@ pub mod capture;
 pub mod input;
 mod run;
 mod session;
-mod window;
+mod stream_window;
 
 pub use run::{CaptureReplay, ReplayConfig};
 pub use session::{ReplayObserver, ReplaySession};

@@ -70,19 +70,19 @@ pub use config::{CloseMethod, HttpOptions, HttpRequest, ProbeOptions, ScannerCon
 pub use outcome::{ExchangeOutcome, OutcomeSink, PortStateReason, TargetOutcome};
 pub use target::{NextTarget, Target, TargetSource};
 
-mod here;
-mod judge;
-mod lane;
+mod concurrency;
+mod connection_table;
+mod local_address;
 mod probe;
-mod table;
-mod window;
+mod response_matcher;
+mod ring_worker;
 mod worker;
 
 use std::sync::Arc;
 
 use bannerwall_ring::RingError;
 
-use judge::ResponseMatcher;
+use response_matcher::ResponseMatcher;
 use worker::ScanThread;
 
 /// Error that stops a scan.

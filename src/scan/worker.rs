@@ -11,9 +11,9 @@ use std::time::{Duration, Instant, SystemTime};
 use bannerwall_ring::Ring;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::lane::{LoopTime, RingWorker};
+use super::concurrency::{ConcurrencyWindow, ReplyStatistics};
 use super::probe::Probe;
-use super::window::{ConcurrencyWindow, ReplyStatistics};
+use super::ring_worker::{LoopTime, RingWorker};
 use super::{NextTarget, OutcomeSink, ScanError, ScannerConfig, TargetSource};
 use crate::event::Timestamp;
 

@@ -14,11 +14,11 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::access::RequestUser;
-use super::answer::{JsonError, RequestError, json};
+use super::database_reader::DatabaseReader;
 use super::pages::ListQuery;
-use super::reader::DatabaseReader;
+use super::response::{JsonError, RequestError, json};
 use super::scans::{PageScanMode, PageScanOrder, ScheduleTimes, on};
-use super::{attempt, live};
+use super::{event_stream, rule_test};
 use crate::fleet::sensors_of;
 use crate::inventory::{InventoryDatabase, InventoryTime, ServiceRecord, StoreError};
 
@@ -40,7 +40,7 @@ pub(super) fn routes() -> Router<Arc<DatabaseReader>> {
         .route("/changes", get(changes))
         .route("/runs", get(runs))
         .route("/sensors", get(sensors))
-        .route("/events", get(live::events))
+        .route("/events", get(event_stream::events))
         .route("/impact", post(impact))
         .route("/scans", get(scans).post(scan))
         .route("/scans/{number}", delete(end_scan))
@@ -165,10 +165,10 @@ async fn impact(
     rules: String,
 ) -> ApiResult {
     let filter = asked.filter()?;
-    let outcome = reader.ask(move |inventory| attempt::run(inventory, &rules, &filter)).await?;
+    let outcome = reader.ask(move |inventory| rule_test::run(inventory, &rules, &filter)).await?;
     match outcome {
-        attempt::RuleTestOutcome::Refused(why) => Err(RequestError::Bad(why).into()),
-        attempt::RuleTestOutcome::Judged(judged) => Ok(json(&judged)),
+        rule_test::RuleTestOutcome::Refused(why) => Err(RequestError::Bad(why).into()),
+        rule_test::RuleTestOutcome::Judged(judged) => Ok(json(&judged)),
     }
 }
 

@@ -1,21 +1,21 @@
 //! `bannerwall serve`: the inventory as web pages and as JSON, over HTTP.
 //!
 //! Pages work without JavaScript, load nothing from other sites, and escape all data from the network
-//! ([`text::HtmlEscaper`]). The page writes only the journal of [`scans`] into the inventory and, for a fleet,
+//! ([`html_escape::HtmlEscaper`]). The page writes only the journal of [`scans`] into the inventory and, for a fleet,
 //! merged batches ([`BackgroundMerge`]). Guard, scan and replay never wait for it.
 
 mod access;
-mod alerts;
-mod answer;
 mod api;
-mod attempt;
-mod listen;
-mod live;
+mod database_reader;
+mod event_stream;
+mod html_escape;
+mod live_alerts;
 mod pages;
 mod plot;
-mod reader;
+mod response;
+mod rule_test;
 mod scans;
-mod text;
+mod server;
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -28,12 +28,12 @@ use tokio_rustls::rustls::ServerConfig;
 
 pub use self::access::AccessError;
 use self::access::{AccessControl, LoginMethod, check};
-pub use self::alerts::AlertFeed;
-pub use self::listen::PageServer;
-use self::reader::DatabaseReader;
+use self::database_reader::DatabaseReader;
+pub use self::live_alerts::AlertFeed;
 use self::scans::PageScans;
 pub(crate) use self::scans::runner;
 pub use self::scans::{ScanConfig, ScanPermissions};
+pub use self::server::PageServer;
 use crate::confinement::Confinement;
 use crate::database::DatabaseLocation;
 use crate::fleet::BackgroundMerge;
@@ -195,7 +195,7 @@ impl ServeConfig {
         let (address, flags) = (self.listen, self.flags);
         let login = self.login()?;
         let tls = self.tls.as_ref();
-        let tls = tls.map(|(certificates, key)| listen::tls(flags.1, certificates, key)).transpose()?;
+        let tls = tls.map(|(certificates, key)| server::tls(flags.1, certificates, key)).transpose()?;
         if !address.ip().to_canonical().is_loopback() && tls.is_none() {
             return Err(ServeError::NoTls { address, flags });
         }
@@ -254,5 +254,5 @@ fn router(reader: Arc<DatabaseReader>, access: AccessControl) -> Router {
         .with_state(reader)
         .layer(DefaultBodyLimit::max(BODY))
         .layer(from_fn_with_state(Arc::new(access), check))
-        .layer(from_fn(answer::guard))
+        .layer(from_fn(response::guard))
 }

@@ -12,7 +12,7 @@ use etherparse::checksum::Sum16BitWords;
 use rustix::io::Errno;
 
 use super::TunnelError;
-use super::link::{self, LinkSetting};
+use super::link_settings::{self, LinkSetting};
 use crate::metrics::TunnelDrop as Reason;
 
 /// Size of `struct virtio_net_hdr` in bytes; it describes the offloads that a packet still needs
@@ -70,7 +70,7 @@ impl TunDevice {
     /// The permission is missing, the name is invalid, or another program uses the device.
     pub fn open(name: &str, super_packets: bool) -> Result<Self, TunnelError> {
         let file = OpenOptions::new().read(true).write(true).open(CLONE).map_err(TunnelError::Clone)?;
-        let was_there = link::exists(name);
+        let was_there = link_settings::exists(name);
         let fault = |source| TunnelError::Attach { name: name.to_owned(), source };
         let name = tun::attach(&file, name, super_packets).map_err(fault)?;
         Ok(Self { file, name, super_packets, is_ours: !was_there })
@@ -104,9 +104,9 @@ impl TunDevice {
     ///
     /// # Errors
     ///
-    /// As [`link::set`].
+    /// As [`link_settings::set`].
     pub fn set(&self, setting: LinkSetting, value: usize) -> io::Result<()> {
-        link::set(&self.name, setting, u32::try_from(value).unwrap_or(u32::MAX))
+        link_settings::set(&self.name, setting, u32::try_from(value).unwrap_or(u32::MAX))
     }
 
     /// Waits for a packet.

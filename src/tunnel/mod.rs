@@ -8,22 +8,22 @@
 //! Each direction has one thread, which waits in one call and then makes the other. The main thread waits for
 //! signals. The tunnel does not know rules: a guard without a queue inspects packets, if enabled.
 
-mod account;
-mod assembly;
-mod carrier;
 mod device;
-mod guarded;
-mod inlet;
+mod inspection;
 mod ip;
+mod key_agreement;
 mod keys;
-mod link;
-mod loss;
-mod noise;
-mod outlet;
-mod place;
+mod link_settings;
+mod packet_counters;
+mod peer_socket;
+mod piece_number;
+mod reassembly;
+mod receiver;
+mod replay_window;
 mod run;
+mod sender;
 mod session;
-mod window;
+mod train_switch;
 
 use std::io;
 use std::net::SocketAddr;

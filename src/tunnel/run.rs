@@ -9,16 +9,16 @@ use rustix::thread::CapabilitySet;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
-use super::account::DirectionCounters;
-use super::assembly::PacketReassembler;
-use super::carrier::PeerSocket;
 use super::device::{self, DeviceRead, HEADER, PendingChecksums, TunDevice};
-use super::guarded::{self, TunnelInspector};
-use super::inlet::{AgreementCounter, TunnelReceiver};
-use super::link::LinkSetting;
-use super::loss::{LossTally, TrainSwitch};
-use super::noise::NoiseSessions;
-use super::outlet::{PieceProtection, TunnelSender};
+use super::inspection::{self, TunnelInspector};
+use super::key_agreement::NoiseSessions;
+use super::link_settings::LinkSetting;
+use super::packet_counters::DirectionCounters;
+use super::peer_socket::PeerSocket;
+use super::reassembly::PacketReassembler;
+use super::receiver::{AgreementCounter, TunnelReceiver};
+use super::sender::{PieceProtection, TunnelSender};
+use super::train_switch::{LossTally, TrainSwitch};
 use super::{PathProtection, TunnelConfig, TunnelError};
 use crate::diagnostics::log_line;
 use crate::guard::{CarriedVerdict, CarrierGuard, EventOutput, EventReader, InspectionConfig};
@@ -236,7 +236,7 @@ impl OutboundLoop {
         let patched = match fate {
             CarriedVerdict::Pass => return self.outlet.send(self.account.packet(&parts)),
             CarriedVerdict::Stop => None,
-            CarriedVerdict::Patch(patch) => guarded::patched(&parts, &patch),
+            CarriedVerdict::Patch(patch) => inspection::patched(&parts, &patch),
         };
         match patched {
             None => self.account.packet(&parts).discard(Reason::Judged),

@@ -15,15 +15,15 @@ use std::time::Instant;
 
 use snow::StatelessTransportState;
 
-use super::place::{self, PieceNumber};
-use super::window::ReplayWindow;
+use super::piece_number::{self, PieceNumber};
+use super::replay_window::ReplayWindow;
 use crate::metrics::TunnelDrop as Reason;
 
 /// Kind of a datagram with an encrypted piece.
 pub const SEALED: u8 = 2;
 
 /// Sizes before and after an encrypted piece, in bytes.
-pub const HEADER: usize = 1 + place::OCTETS + 4;
+pub const HEADER: usize = 1 + piece_number::OCTETS + 4;
 pub const TAG: usize = 16;
 
 /// Index of a session, chosen by its receiver.
@@ -77,7 +77,7 @@ impl TunnelSession {
         let (header, sealed) = room.split_first_chunk_mut::<HEADER>().ok_or(Reason::TooLong)?;
         let [kind, rest @ ..] = header;
         *kind = SEALED;
-        let (number, index) = rest.split_at_mut(place::OCTETS);
+        let (number, index) = rest.split_at_mut(piece_number::OCTETS);
         number.copy_from_slice(&place.to_octets());
         index.copy_from_slice(&self.theirs.0.to_be_bytes());
         let length =
@@ -112,7 +112,7 @@ impl fmt::Debug for TunnelSession {
 pub fn read(datagram: &[u8]) -> Option<(SessionIndex, PieceNumber, &[u8])> {
     let (header, sealed) = datagram.split_first_chunk::<HEADER>()?;
     let [SEALED, rest @ ..] = header else { return None };
-    let (number, index) = rest.split_first_chunk::<{ place::OCTETS }>()?;
+    let (number, index) = rest.split_first_chunk::<{ piece_number::OCTETS }>()?;
     let index = SessionIndex(u32::from_be_bytes(index.try_into().ok()?));
     (sealed.len() >= TAG).then(|| (index, PieceNumber::from_octets(*number), sealed))
 }

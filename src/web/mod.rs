@@ -3,23 +3,23 @@
 //! This module does not know the content: a server gets a router. Its files are read before the start, since
 //! its threads cannot open them later.
 
-mod basic;
 mod config;
-mod failures;
-mod gate;
-mod host;
-mod rates;
-mod seats;
+mod connection_limit;
+mod credentials;
+mod host_check;
+mod login;
+mod login_failures;
+mod rate_limit;
 mod server;
 mod tls;
 mod users;
 
-pub(crate) use basic::credentials;
 pub use config::WebConfig;
-pub(crate) use failures::LoginFailures;
-pub(crate) use gate::LoginLayer;
-pub(crate) use host::names_this_machine;
-pub(crate) use rates::AddressRateLimits;
+pub(crate) use credentials::credentials;
+pub(crate) use host_check::names_this_machine;
+pub(crate) use login::LoginLayer;
+pub(crate) use login_failures::LoginFailures;
+pub(crate) use rate_limit::AddressRateLimits;
 pub(crate) use server::{PeerAddress, WebServer, WebServerLimits, bind};
 pub(crate) use tls::{ClientCertificates, TlsFileError, TlsFileKind, WebTlsSettings};
 pub(crate) use users::WebUsers;

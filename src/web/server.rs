@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
-use super::seats::{ConnectionLimit, ConnectionPermit};
+use super::connection_limit::{ConnectionLimit, ConnectionPermit};
 
 /// Time for which a stop waits for responses being sent.
 const GRACE: Duration = Duration::from_secs(1);

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bannerwall_ffi::frames::{BpfInstruction, FrameSocket};
+use bannerwall_ffi::packet_socket::{BpfInstruction, FrameSocket};
 use bannerwall_test_support::{Guard, Line, Namespace, Signal, as_root, eventually};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");

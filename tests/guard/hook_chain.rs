@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use bannerwall::workbench::guard::source::{
+use bannerwall::testing::guard::source::{
     PacketAnswer, PacketVerdict, QueueBackend, QueuedPacket, SourceConfig,
 };
-use bannerwall::workbench::hook::{
+use bannerwall::testing::hook::{
     self, BaseChain, HookConfig, HookCounters, InstalledHook, IptablesVariant, MarkField, MarkState,
 };
 use bannerwall_test_support::{Line, Namespace, as_root, eventually};

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bannerwall::workbench::guard::source::{
+use bannerwall::testing::guard::source::{
     BatchCounts, MAXIMUM_COPY_RANGE, PacketAnswer, PacketSource, PacketVerdict, QueueBackend, QueuedPacket,
     SourceConfig,
 };

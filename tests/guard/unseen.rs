@@ -3,7 +3,7 @@
 use std::fs::read_link;
 use std::os::fd::AsFd as _;
 
-use bannerwall::workbench::guard::source::SourceConfig;
+use bannerwall::testing::guard::source::SourceConfig;
 use bannerwall_test_support::{Guard, NO_SQLMAP, Namespace, Nginx, Signal, as_root, eventually};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 

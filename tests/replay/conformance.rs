@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use bannerwall::workbench::replay::input::CaptureInput;
-use bannerwall::workbench::replay::{CaptureReplay, ReplayConfig};
+use bannerwall::testing::replay::input::CaptureInput;
+use bannerwall::testing::replay::{CaptureReplay, ReplayConfig};
 use bannerwall_inspect::engine::{ChecksumState, EngineConfig, HttpInspect};
 use bannerwall_inspect::event::{ApplicationFacts, Event, EventKind, FlowContext, HeaderField};
 use bannerwall_inspect::rules::RuleSet;

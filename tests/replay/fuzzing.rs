@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use bannerwall::workbench::fuzzing::{FuzzTarget, TARGETS};
+use bannerwall::testing::fuzzing::{FuzzTarget, TARGETS};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{Config, TestRunner};

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use super::{AdvisoryImportError, ImportSelection, PackageWeakness, ProductMap, bounded, is_name, year};
+use super::{AdvisoryImportError, ImportSelection, PackageWeakness, ProductMap, bounded_json, is_name, year};
 use bannerwall_inspect::event::Severity;
 use bannerwall_inspect::rules::advisory::{PackageStatus, PackageVersion, ReleaseAdvisory, ReleaseFixState};
 
@@ -43,7 +43,7 @@ pub(super) fn read(
     let mut weaknesses: BTreeMap<(String, String), PackageWeakness> = BTreeMap::new();
     for file in files {
         let place = file.display().to_string();
-        let reader = std::io::BufReader::new(bounded::open(file, OCTETS)?);
+        let reader = std::io::BufReader::new(bounded_json::open(file, OCTETS)?);
         let branch: AlpineBranch =
             serde_json::from_reader(reader).map_err(|error| AdvisoryImportError::json(&place, &error))?;
         let release = branch.distroversion.trim_start_matches('v').to_owned();

@@ -13,7 +13,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 
-use super::{AdvisoryImportError, ImportSelection, PackageWeakness, ProductMap, bounded, is_name, year};
+use super::{AdvisoryImportError, ImportSelection, PackageWeakness, ProductMap, bounded_json, is_name, year};
 use bannerwall_inspect::event::Severity;
 use bannerwall_inspect::rules::advisory::{PackageStatus, PackageVersion, ReleaseAdvisory, ReleaseFixState};
 
@@ -47,7 +47,7 @@ pub(super) fn read(
     wanted: &ImportSelection,
     take: &mut Take<'_>,
 ) -> Result<(), AdvisoryImportError> {
-    let reader = bounded::open(file, OCTETS)?;
+    let reader = bounded_json::open(file, OCTETS)?;
     let mut json = serde_json::Deserializer::from_reader(std::io::BufReader::new(reader));
     let mut refused = None;
     let read = json.deserialize_map(DebianTrackerVisitor { products, wanted, take, refused: &mut refused });

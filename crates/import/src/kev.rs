@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::{AdvisoryImportError, bounded, is_name};
+use super::{AdvisoryImportError, bounded_json, is_name};
 
 /// Limit on the list, in bytes.
 const LIST: u64 = 1 << 30;
@@ -32,7 +32,7 @@ impl ExploitedWeaknesses {
     ///
     /// Returns the fault of the file, with its position.
     pub fn read(path: &Path) -> Result<Self, AdvisoryImportError> {
-        let reader = std::io::BufReader::new(bounded::open(path, LIST)?);
+        let reader = std::io::BufReader::new(bounded_json::open(path, LIST)?);
         let catalogue: KevCatalogue = serde_json::from_reader(reader)
             .map_err(|error| AdvisoryImportError::json(&path.display().to_string(), &error))?;
         let names: HashSet<String> = catalogue.vulnerabilities.into_iter().map(|entry| entry.name).collect();

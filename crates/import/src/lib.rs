@@ -1,12 +1,12 @@
 //! Imports distributions' advisories as rules, for `bannerwall rules import`.
 //!
 //! Each format has a module that reads files into [`PackageWeakness`]es. [`products`] maps packages to banners,
-//! and [`mod@write`] makes a rule of both. Files are read as streams, nothing is downloaded, and the same
+//! and [`write_rules`] makes a rule of both. Files are read as streams, nothing is downloaded, and the same
 //! files give the same rules.
 
 mod alpine;
 mod archive;
-mod bounded;
+mod bounded_json;
 mod debian;
 mod kev;
 mod nvd;
@@ -15,7 +15,7 @@ mod products;
 pub mod recog;
 mod redhat;
 mod ubuntu;
-mod write;
+mod write_rules;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -289,7 +289,7 @@ impl<'w> AdvisoryRulesWriter<'w> {
         products: &'w ProductMap,
         wanted: &'w ImportSelection,
     ) -> Self {
-        let draft = RuleFileDraft::new(write::head(origin, &date));
+        let draft = RuleFileDraft::new(write_rules::head(origin, &date));
         Self { origin, date, products, wanted, draft, left_out: OmittedWeaknesses::default() }
     }
 
@@ -313,8 +313,8 @@ impl<'w> AdvisoryRulesWriter<'w> {
             return Ok(());
         }
         if let Some(product) = products.of(&weakness.package) {
-            draft.claim(write::id(*origin, &weakness))?;
-            write::rule(&mut draft.text, (*origin, date), &weakness, product, wanted);
+            draft.claim(write_rules::id(*origin, &weakness))?;
+            write_rules::rule(&mut draft.text, (*origin, date), &weakness, product, wanted);
             draft.written()?;
         }
         Ok(())

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::{
-    AdvisoryImportError, ImportSelection, PackageWeakness, ProductMap, bounded, is_name, is_reference,
+    AdvisoryImportError, ImportSelection, PackageWeakness, ProductMap, bounded_json, is_name, is_reference,
     severity, year,
 };
 use bannerwall_inspect::event::Severity;
@@ -46,7 +46,7 @@ struct NvdCollector<'w> {
 
 impl NvdCollector<'_> {
     fn read(self, file: &Path) -> Result<(), AdvisoryImportError> {
-        let reader = std::io::BufReader::new(bounded::open(file, OCTETS)?);
+        let reader = std::io::BufReader::new(bounded_json::open(file, OCTETS)?);
         let mut json = serde_json::Deserializer::from_reader(reader);
         let read = json.deserialize_map(self).and_then(|()| json.end());
         read.map_err(|error| AdvisoryImportError::json(&file.display().to_string(), &error))

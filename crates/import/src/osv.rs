@@ -14,7 +14,7 @@ use cvss::Cvss;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::bounded::{self, BoundedJson};
+use super::bounded_json::{self, BoundedJson};
 use super::{
     AdvisoryImportError, ImportSelection, PackageWeakness, ProductMap, archive, is_name, is_reference,
     severity, ubuntu, year,
@@ -76,7 +76,7 @@ impl OsvCollector<'_> {
         if has_ending(path, "zip") {
             return self.archive(path);
         }
-        let reader = BufReader::new(bounded::open(path, RECORD)?);
+        let reader = BufReader::new(bounded_json::open(path, RECORD)?);
         self.record(&path.display().to_string(), reader)
     }
 

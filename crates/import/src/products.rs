@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::{AdvisoryImportError, is_name};
-use bannerwall_inspect::rules::{limits, nesting, source};
+use bannerwall_inspect::rules::{find_rule_files, limits, toml_nesting};
 
 /// The products that are part of the program.
 const SHIPPED: &str = include_str!("../shipped/products.toml");
@@ -63,7 +63,7 @@ impl ProductMap {
     /// Returns its fault, with the position.
     pub fn read(path: &Path) -> Result<Self, AdvisoryImportError> {
         let name = path.display().to_string();
-        let text = source::read_text(path, limits::FILE_OCTETS).map_err(|error| {
+        let text = find_rule_files::read_text(path, limits::FILE_OCTETS).map_err(|error| {
             AdvisoryImportError::Unreadable { file: name.clone(), error: std::io::Error::other(error) }
         })?;
         Self::parse(&name, &text)
@@ -75,7 +75,7 @@ impl ProductMap {
             place: format!("{name}:{}", line(at)),
             message,
         };
-        if let Some(at) = nesting::too_deep(text) {
+        if let Some(at) = toml_nesting::too_deep(text) {
             return Err(malformed(at.start, "brackets are nested too deeply".to_owned()));
         }
         let document: ProductFile = toml::from_str(text).map_err(|error| {

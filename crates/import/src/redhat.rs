@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 
 use super::{
-    AdvisoryImportError, ImportSelection, PackageWeakness, ProductMap, bounded, is_name, is_reference,
+    AdvisoryImportError, ImportSelection, PackageWeakness, ProductMap, bounded_json, is_name, is_reference,
     severity, year,
 };
 use bannerwall_inspect::event::Severity;
@@ -103,7 +103,7 @@ pub(super) fn read(
     let mut weaknesses: BTreeMap<(String, String), PackageWeakness> = BTreeMap::new();
     for file in files {
         let place = file.display().to_string();
-        let reader = std::io::BufReader::new(bounded::open(file, OCTETS)?);
+        let reader = std::io::BufReader::new(bounded_json::open(file, OCTETS)?);
         let statement: VexStatement =
             serde_json::from_reader(reader).map_err(|error| AdvisoryImportError::json(&place, &error))?;
         for vulnerability in &statement.vulnerabilities {

@@ -6,7 +6,7 @@ pub mod banner;
 pub mod engine;
 pub mod event;
 pub mod flow;
-pub mod inline;
+pub mod inspector;
 pub mod packet;
 pub mod rules;
 pub mod terms;

@@ -2,8 +2,10 @@
 
 use std::os::fd::OwnedFd;
 
-use super::message::{AnswerMessage, AnswerSubject, MalformedMessage, PacketMessage, QueueMessage, messages};
-use super::outgoing::OutgoingMessages;
+use super::netlink_message::{
+    AnswerMessage, AnswerSubject, MalformedMessage, PacketMessage, QueueMessage, messages,
+};
+use super::outgoing_messages::OutgoingMessages;
 use super::{MAXIMUM_COPY_RANGE, Packet, Queue, QueueCounters, is_shortage, send_with_retry};
 use crate::error::{CallError, QueueError};
 

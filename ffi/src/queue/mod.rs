@@ -6,33 +6,33 @@
 //! The kernel's side is `net/netfilter/nfnetlink_queue.c`. A datagram carries one packet; a send may
 //! carry many verdicts, and has taken effect when it returns.
 
-mod adopted;
 mod attribute;
 mod batch;
-mod foreign;
+mod datagram_slots;
+mod foreign_socket;
+mod kernel_counters;
 #[cfg(feature = "libnetfilter_queue")]
-mod library;
-pub mod message;
-mod outgoing;
+mod libnetfilter_queue;
+pub mod netlink_message;
+mod netlink_socket;
+mod outgoing_messages;
 mod packet;
+mod queue_takeover;
 #[cfg(any(test, not(feature = "libnetfilter_queue")))]
-mod plain;
-mod proc;
-mod slots;
-mod socket;
+mod rust_messages;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 pub use self::batch::PacketBatch;
-pub use self::foreign::ForeignSocket;
+pub use self::foreign_socket::ForeignSocket;
+pub use self::kernel_counters::{KernelCounters, hold_table};
 pub use self::packet::Packet;
-pub use self::proc::{KernelCounters, hold_table};
 
-use self::message::{QueueMessage, messages};
-use self::outgoing::{OutgoingMessages, QueueSettings};
-use self::slots::{DatagramSlots, ReceiveWait};
+use self::datagram_slots::{DatagramSlots, ReceiveWait};
+use self::netlink_message::{QueueMessage, messages};
+use self::outgoing_messages::{OutgoingMessages, QueueSettings};
 use crate::error::{CallError, QueueError};
 use crate::sys;
 
@@ -207,7 +207,7 @@ impl Queue {
     /// Another process owns the queue, a permission is missing, the kernel has no queues, or a call
     /// fails.
     pub fn bind(config: &QueueConfig) -> Result<Self, QueueError> {
-        let socket = socket::open().map_err(unsupported)?;
+        let socket = netlink_socket::open().map_err(unsupported)?;
         let mut queue = Self::of(socket, config)?;
         queue.last_packet = Some(0);
         let settings = QueueSettings {
@@ -225,12 +225,12 @@ impl Queue {
     /// Creates a queue in the state before its first packet.
     fn of(socket: OwnedFd, config: &QueueConfig) -> Result<Self, QueueError> {
         let copy_range = config.copy_range.min(MAXIMUM_COPY_RANGE);
-        let receive_buffer = socket::set_receive_buffer(socket.as_fd(), config.receive_buffer)?;
-        socket::set_no_enobufs(socket.as_fd())?;
-        socket::set_receive_timeout(socket.as_fd(), config.receive_timeout)?;
+        let receive_buffer = netlink_socket::set_receive_buffer(socket.as_fd(), config.receive_buffer)?;
+        netlink_socket::set_no_enobufs(socket.as_fd())?;
+        netlink_socket::set_receive_timeout(socket.as_fd(), config.receive_timeout)?;
         let batch = config.batch.max(1);
         Ok(Self {
-            portid: socket::portid(socket.as_fd())?,
+            portid: netlink_socket::portid(socket.as_fd())?,
             socket,
             number: config.number,
             copy_range,
@@ -299,7 +299,7 @@ impl Queue {
     ///
     /// The kernel does not report it.
     pub fn socket_drops(&self) -> Result<u64, CallError> {
-        socket::drops(self.socket.as_fd())
+        netlink_socket::drops(self.socket.as_fd())
     }
 
     /// Waits for packets, up to the receive timeout; a batch may be empty.
@@ -396,7 +396,7 @@ impl Queue {
         if !message.push_settings(&settings) {
             return Err(CallError::of("nfq_nlmsg_put", libc::ENOMEM));
         }
-        socket::send(&self.socket, message.octets())?;
+        netlink_socket::send(&self.socket, message.octets())?;
         let deadline = Instant::now() + ACKNOWLEDGEMENT_TIMEOUT;
         while Instant::now() < deadline {
             match self.read_answer() {
@@ -425,7 +425,7 @@ impl Queue {
                         self.last_packet = Some(packet.id);
                         let mut verdict = OutgoingMessages::new(self.number, 1);
                         if verdict.push_verdict(packet.id, Verdict::Repeat, None, None) {
-                            socket::send(&self.socket, verdict.octets())?;
+                            netlink_socket::send(&self.socket, verdict.octets())?;
                         }
                     }
                     _ => {}
@@ -447,7 +447,7 @@ impl AsFd for Queue {
 fn send_with_retry(socket: &OwnedFd, messages: &[u8], counters: &mut QueueCounters) -> Result<(), CallError> {
     let mut attempts = 0;
     loop {
-        let Err(error) = socket::send(socket, messages) else { return Ok(()) };
+        let Err(error) = netlink_socket::send(socket, messages) else { return Ok(()) };
         if error.errno() == Some(libc::EINTR) {
             counters.interrupted += 1;
             continue;

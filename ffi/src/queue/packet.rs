@@ -1,7 +1,7 @@
 //! One queued packet, which must be answered.
 
-use super::message::PacketMessage;
-use super::outgoing::OutgoingMessages;
+use super::netlink_message::PacketMessage;
+use super::outgoing_messages::OutgoingMessages;
 use super::{ConnectionMark, QueueCounters, Verdict};
 
 /// A packet that waits for its verdict.

@@ -10,8 +10,8 @@ use io_uring::register::Restriction;
 use io_uring::types::{CancelBuilder, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, squeue};
 
-use crate::buffers::ReceiveBuffers;
 use crate::operation::{self, DetachedCompletion, DetachedKind};
+use crate::receive_buffers::ReceiveBuffers;
 use crate::slab::OperationSlab;
 use crate::{
     DetachedOperation, DirectSocket, Operation, OperationKey, OperationLink, RingError, SocketFamily,

@@ -17,11 +17,11 @@ use rustix::thread::CapabilitySet;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::exit::interrupt_flag;
+use super::exit_code::interrupt_flag;
 use super::flags::{duration, inventory_place, output_file};
-use super::inventory::rows::{RowOutputFlags, RowWriter};
+use super::inventory::row_writer::{RowOutputFlags, RowWriter};
 use super::rules::several;
-use super::scan::ordered::{FleetScanSpec, task};
+use super::scan::fleet_scan::{FleetScanSpec, task};
 use super::{CliExitCode, CommandFailure, GlobalFlags};
 use crate::confinement::{Confinement, warn_unconfined};
 use crate::database::DatabaseLocation;

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use super::{DatabaseFlag, ResultFormat};
-use crate::cli::inventory::rows::create;
+use crate::cli::inventory::row_writer::create;
 use crate::cli::{CliExitCode, CommandFailure};
 use crate::output::csv::COLUMNS;
 

@@ -7,9 +7,9 @@ use clap::{Args, Subcommand};
 use minisign_verify::PublicKey;
 
 use super::{DatabaseFlag, text};
-use crate::cli::inventory::rows::{RowOutputFlags, RowWriter};
+use crate::cli::inventory::row_writer::{RowOutputFlags, RowWriter};
 use crate::cli::rules_from::public_key;
-use crate::cli::scan::ordered::packed;
+use crate::cli::scan::fleet_scan::packed;
 use crate::cli::{CliExitCode, CommandFailure};
 use crate::diagnostics::log_line;
 use crate::fleet::rules::{LARGEST, PublicKeys, RulePack, SecretKey};

@@ -213,7 +213,7 @@ pub(super) fn run(arguments: &HookArgs, quiet: bool) -> Result<CliExitCode, Comm
 
 /// True if any hook drops packets while no guard listens.
 fn is_closed(places: &[FamilyStatus]) -> bool {
-    hook::inspect::hooks(places).any(|(_, config)| !config.bypass)
+    hook::hook_state::hooks(places).any(|(_, config)| !config.bypass)
 }
 
 fn say(quiet: bool, message: &str) -> Result<CliExitCode, CommandFailure> {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::super::{CliExitCode, CommandFailure, print};
 use super::failure;
-use crate::hook::inspect::{self, HookState};
+use crate::hook::hook_state::{self, HookState};
 use crate::hook::{self, FamilyStatus, HookConfig, InstalledHook, IptablesScope, QueueListener};
 
 /// Inspects and prints the hook, and returns the exit code.
@@ -13,12 +13,15 @@ pub(super) fn run(scope: IptablesScope) -> Result<CliExitCode, CommandFailure> {
     let places = hook::status(scope).map_err(failure)?;
     let listeners = hook::listeners().map_err(CommandFailure::unsupported)?;
     print(describe(&places, &listeners).as_bytes())?;
-    Ok(match inspect::state(&places, |queue| listeners.get(&queue).is_some_and(QueueListener::may_judge)) {
-        HookState::Up => CliExitCode::Done,
-        HookState::Half | HookState::Flawed => CliExitCode::Findings,
-        HookState::Down => CliExitCode::HookDown,
-        HookState::LedNowhere => CliExitCode::LedNowhere,
-    })
+    Ok(
+        match hook_state::state(&places, |queue| listeners.get(&queue).is_some_and(QueueListener::may_judge))
+        {
+            HookState::Up => CliExitCode::Done,
+            HookState::Half | HookState::Flawed => CliExitCode::Findings,
+            HookState::Down => CliExitCode::HookDown,
+            HookState::LedNowhere => CliExitCode::LedNowhere,
+        },
+    )
 }
 
 fn describe(places: &[FamilyStatus], listeners: &BTreeMap<u16, QueueListener>) -> String {
@@ -50,9 +53,9 @@ fn describe(places: &[FamilyStatus], listeners: &BTreeMap<u16, QueueListener>) -
         }
     }
     for queue in
-        inspect::unserved(places, |queue| listeners.get(&queue).is_some_and(QueueListener::may_judge))
+        hook_state::unserved(places, |queue| listeners.get(&queue).is_some_and(QueueListener::may_judge))
     {
-        let fault = inspect::fault_of_queue(places, queue, listeners.get(&queue));
+        let fault = hook_state::fault_of_queue(places, queue, listeners.get(&queue));
         let _ = writeln!(text, "queue {queue}: {fault}");
     }
     text

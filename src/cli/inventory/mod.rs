@@ -1,7 +1,7 @@
 //! `bannerwall inventory`: queries the records of guard, scan and replay.
 
-mod exchange;
-pub(super) mod rows;
+mod import_export;
+pub(super) mod row_writer;
 mod text;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ use anyhow::anyhow;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 
-use self::rows::{RowOutputFlags, RowWriter};
+use self::row_writer::{RowOutputFlags, RowWriter};
 use super::flags::{check_output, inventory_place};
 use super::rule_paths::{RulePurpose, RulesFlag};
 use super::{CliExitCode, CommandFailure};
@@ -121,9 +121,9 @@ Examples:
         filtered: ServiceQueryArgs,
     },
     /// Write services in third-party formats.
-    Export(exchange::ExportArgs),
+    Export(import_export::ExportArgs),
     /// Import results of nmap, Zeek or Suricata.
-    Import(exchange::InventoryImportArgs),
+    Import(import_export::InventoryImportArgs),
     /// List the runs of guard, scan and replay that wrote into the inventory.
     #[command(after_help = "Example:\n  bannerwall inventory runs --inventory net.db")]
     Runs {
@@ -216,8 +216,8 @@ pub(super) fn run(arguments: &InventoryArgs, quiet: bool) -> Result<CliExitCode,
         InventoryCommand::Changes { since, until, filtered } => changes((*since, *until), filtered),
         InventoryCommand::Diff { from, to, filtered } => diff((*from, *to), filtered),
         InventoryCommand::Impact { rules, filtered } => show_impact(rules, filtered, quiet),
-        InventoryCommand::Export(arguments) => exchange::export(arguments),
-        InventoryCommand::Import(arguments) => exchange::import(arguments, quiet),
+        InventoryCommand::Export(arguments) => import_export::export(arguments),
+        InventoryCommand::Import(arguments) => import_export::import(arguments, quiet),
         InventoryCommand::Runs { place, output } => runs(place, output),
         InventoryCommand::Prune { place, keep } => prune(place, *keep, quiet),
         InventoryCommand::Check { place } => check(place, quiet),

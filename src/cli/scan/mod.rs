@@ -1,7 +1,7 @@
 //! `bannerwall scan`: turns flags into the options of a session, and shows it on the terminal.
 
+pub(super) mod fleet_scan;
 mod http;
-pub(super) mod ordered;
 mod progress;
 mod resume;
 mod run;

@@ -38,7 +38,7 @@ pub(super) fn run(request: &ModeFlagValues<'_>, global: &GlobalFlags) -> Result<
     check_output(common.output.as_deref(), lists.chain(common.resume.as_deref()))?;
     let options = options(request, global)?;
     let mut terminal = ScanTerminal::new(request, global);
-    let store = common.inventory.config(arguments().join(" ")).map(crate::run::result_store);
+    let store = common.inventory.config(arguments().join(" ")).map(crate::attachments::result_store);
     let session = ScanSession::open(options, results(request, &terminal), store, &mut terminal)?;
     terminal.begin(&session)?;
     let ended = session.run(&mut terminal);

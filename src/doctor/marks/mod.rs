@@ -8,7 +8,7 @@ mod bits;
 use serde_json::Value;
 
 use super::CheckReport;
-use super::scene::MachineState;
+use super::machine_state::MachineState;
 use crate::hook::MarkField;
 
 /// All bits of a mark.

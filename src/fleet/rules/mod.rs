@@ -9,18 +9,18 @@
 //! | module | what it owns |
 //! |---|---|
 //! | [`key`] | signatures in minisign's format |
-//! | [`kept`] | the file that a guard keeps its rules in |
+//! | [`stored_pack`] | the file that a guard keeps its rules in |
 //! | [`pack`] | the texts of rule files and lists, as they are signed |
-//! | [`take`] | what a guard does |
+//! | [`poller`] | what a guard does |
 
-mod kept;
 mod key;
 mod pack;
-mod take;
+mod poller;
+mod stored_pack;
 
 pub use key::{PublicKeys, SecretKey, SigningKeyError, read_public};
 pub use pack::{LARGEST, PackError, RulePack};
-pub use take::{ApplyRulesError, FleetRulesConfig, RulePollCounts, RulePoller};
+pub use poller::{ApplyRulesError, FleetRulesConfig, RulePollCounts, RulePoller};
 
 /// True if a sensor is among the so many in a hundred that take a version: with a higher share it still is,
 /// and for each version others come first.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::fleet::order::{FileKind, RuleFile, leads_down};
+use crate::fleet::scan_order::{FileKind, RuleFile, leads_down};
 use crate::rules::{ProfileFilter, RuleSelection, TextSource};
 
 /// Maximum length of a pack, in bytes.

@@ -1,19 +1,19 @@
 //! A worker: takes shards, scans them with the ordinary engine, and writes the results.
 //!
 //! One thread leads: it reports to the server, takes shards in advance, and sets the rate of the scan. Other
-//! threads probe ([`supply`]), and one writes ([`scribe`]).
+//! threads probe ([`target_supply`]), and one writes ([`result_writer`]).
 
-mod report;
-mod scribe;
-mod session;
-mod supply;
+mod result_writer;
+mod results;
+mod scan_session;
+mod target_supply;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use super::database::{FleetDatabase, HeartbeatReply};
 use super::merge::BackgroundMerge;
-use super::queue::{FleetDatabase, HeartbeatReply};
 use super::{FleetError, PAUSE, ScanOrder};
 use crate::database::{DatabaseError, DatabaseLocation, OutageTracker};
 use crate::diagnostics::log_line;
@@ -170,16 +170,16 @@ impl ScanWorker<'_> {
     /// Works on a scan as long as there are shards to take.
     fn work_on(&mut self, scan: i64, read: &OrderTranslator<'_>) -> Result<(), FleetError> {
         let before = self.ended;
-        let outcome = session::run(self, scan, read);
+        let outcome = scan_session::run(self, scan, read);
         let id = self.id;
         let error = match outcome {
             Ok(()) => None,
-            Err(session::ScanStopReason::Stopped) => None,
-            Err(session::ScanStopReason::Rest) => {
+            Err(scan_session::ScanStopReason::Stopped) => None,
+            Err(scan_session::ScanStopReason::Rest) => {
                 self.rest(scan);
                 None
             }
-            Err(session::ScanStopReason::Scan(error)) => {
+            Err(scan_session::ScanStopReason::Scan(error)) => {
                 log_line(format_args!("bannerwall: scan #{scan}: {error}"));
                 self.rest(scan);
                 Some(error)

@@ -18,8 +18,8 @@ use serde::{Deserialize, Serialize};
 
 use self::exempt::{BanExemption, BanExemptions};
 use self::registry::{BanAddResult, BanRegistry, RegisteredBan};
-use super::requests::ReplySender;
-use super::sinks::EventDistributor;
+use super::control_requests::ReplySender;
+use super::event_distributor::EventDistributor;
 use crate::diagnostics::log_line;
 use crate::engine::BanRequest;
 use crate::event::{self, BanFacts, Event, EventKind, EventSink as _};

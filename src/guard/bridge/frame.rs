@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use bannerwall_ffi::frames::BpfInstruction;
+use bannerwall_ffi::packet_socket::BpfInstruction;
 use etherparse::EtherType;
 
 use super::BridgeHost;
@@ -83,7 +83,7 @@ pub(super) fn frame(receiver: BridgeHost, source: [u8; 6], packet: &[u8]) -> Vec
 
 #[cfg(test)]
 mod tests {
-    use bannerwall_ffi::frames::VlanTag;
+    use bannerwall_ffi::packet_socket::VlanTag;
 
     use super::*;
     use crate::packet::{Addresses, Reset, reset};

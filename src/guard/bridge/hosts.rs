@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use bannerwall_ffi::frames::VlanTag;
+use bannerwall_ffi::packet_socket::VlanTag;
 
 /// Number of hosts in one generation. At most twice as many are kept.
 const GENERATION: usize = 1 << 15;

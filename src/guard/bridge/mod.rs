@@ -16,7 +16,7 @@ use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use bannerwall_ffi::frames::FrameSocket;
+use bannerwall_ffi::packet_socket::FrameSocket;
 
 use self::hosts::{BridgeHost, BridgeHosts};
 use super::source::QueuedPacket;

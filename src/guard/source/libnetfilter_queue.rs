@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use bannerwall_ffi::queue::{Queue, QueueConfig, Verdict as Code, message::PacketMessage};
+use bannerwall_ffi::queue::{Queue, QueueConfig, Verdict as Code, netlink_message::PacketMessage};
 
 use super::{
     BATCH, BatchCounts, IDLE, PacketAnswer, PacketSource, PacketVerdict, QueueStatistics, QueuedPacket,

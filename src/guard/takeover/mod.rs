@@ -15,7 +15,7 @@
 //!   once the guard is told to end.
 //!
 //! The state is a sealed anonymous file ([`state`]). It holds the keys of decided flows, the packets of
-//! undecided flows ([`crate::inline::InspectorState`]), which the next engine inspects again, counters by name, and
+//! undecided flows ([`crate::inspector::InspectorState`]), which the next engine inspects again, counters by name, and
 //! the accounts of the hook. So no version needs to know the internal state of another one. A state that is
 //! unreadable is rejected as a whole and reported. Its flows are then picked up mid-stream, like flows that
 //! are older than a guard.
@@ -24,18 +24,18 @@
 //! namespace are the same. From the sockets that a service manager stored, a guard takes those of the same
 //! queues in the same network namespace, whatever else has changed.
 
-mod estate;
-mod heirs;
+mod descriptor_store;
+mod messages;
+mod predecessor;
 mod state;
-mod store;
-mod wire;
+mod successor_listener;
 
 use serde::{Deserialize, Serialize};
 
-pub(super) use self::estate::{HandoverState, Predecessor, PredecessorMessage};
-pub(super) use self::heirs::{ConnectedSuccessor, HandoverSocket, SuccessorListener};
+pub(super) use self::descriptor_store::{DescriptorStore, StoredDescriptors};
+pub(super) use self::predecessor::{HandoverState, Predecessor, PredecessorMessage};
 pub(super) use self::state::{QueueState, QueueStateNumbers, SharedRunState, sealed};
-pub(super) use self::store::{DescriptorStore, StoredDescriptors};
+pub(super) use self::successor_listener::{ConnectedSuccessor, HandoverSocket, SuccessorListener};
 
 use super::config::GuardConfig;
 use bannerwall_ffi::namespace::cookie;

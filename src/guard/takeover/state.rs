@@ -16,12 +16,12 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::super::blocks::BlockEntry;
-use super::super::loss::AccountState;
+use super::super::block_log::BlockEntry;
+use super::super::uninspected::AccountState;
 use crate::engine::ChecksumState;
 use crate::event::TransportProtocol;
 use crate::flow::{FlowDecision, FlowKey, KeyEnd, OpeningSyn, SynOptions};
-use crate::inline::{DecidedFlow, InspectorState, LoggedPacket, UnseenBody};
+use crate::inspector::{DecidedFlow, InspectorState, LoggedPacket, UnseenBody};
 use crate::metrics::CounterSnapshot;
 use crate::rules::PacketMark;
 

@@ -5,13 +5,13 @@
 //! Times are milliseconds since the Unix epoch. A file is in WAL mode: readers and a writer do not block
 //! each other, and a killed process leaves a consistent database.
 
-mod beside;
-mod inbox;
-mod orders;
+mod maintenance;
+mod page_scans;
+mod postgres_client;
 mod read;
 mod schema;
-mod size;
-mod tend;
+mod sensor_inbox;
+mod size_limit;
 mod write;
 
 use std::net::IpAddr;
@@ -20,15 +20,15 @@ use std::path::Path;
 
 use rusqlite::OpenFlags;
 
-pub use self::beside::PostgresClient;
-pub(super) use self::inbox::{OutgoingBatch, SensorBacklog, SensorInbox};
-pub use self::orders::{PastPageScan, ScanSchedule};
+pub use self::page_scans::{PastPageScan, ScanSchedule};
+pub use self::postgres_client::PostgresClient;
 pub(super) use self::read::PeerBanner;
 pub use self::read::{
     ClientContact, HostRecord, HostRow, InventoryChange, InventoryOverview, InventoryTime, PastRun,
     RuleSummary, ServiceBanner, ServiceCursor, ServiceFinding, ServiceHistory, ServiceRecord, ValueCount,
 };
 pub use self::schema::schema_of_server;
+pub(super) use self::sensor_inbox::{OutgoingBatch, SensorBacklog, SensorInbox};
 pub(super) use self::write::RunWriter;
 pub use self::write::{BatchMerger, BatchRecords, ReceivedBatch, TransactionalWriter};
 use super::store::StoreError;

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::said::{canonical, client, hassh, host_key, says, server, time};
+use super::conversion::{canonical, client, hassh, host_key, says, server, time};
 use super::{FileImporter, ImportFileError, NumberedLines, silent};
 use crate::event::{SignatureResult, Timestamp};
 use crate::inventory::sighting::{AssetKey, NamedSoftware, SightingContent};

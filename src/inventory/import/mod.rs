@@ -1,9 +1,9 @@
 //! Imports of other programs' results: nmap's XML, Zeek's logs, Suricata's events. Each row becomes the
 //! sightings that bannerwall would have recorded. A file that is read twice counts once.
 
+mod conversion;
 mod eve;
 mod nmap;
-mod said;
 mod zeek;
 
 use std::fs::File;

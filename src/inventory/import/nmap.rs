@@ -6,10 +6,10 @@ use quick_xml::XmlVersion;
 use quick_xml::events::{BytesStart, Event};
 use quick_xml::reader::Reader;
 
-use super::said::{protocol, says, server, time};
+use super::conversion::{protocol, says, server, time};
 use super::{FileImporter, ImportFileError, NumberedLines};
 use crate::event::Timestamp;
-use crate::inventory::product::named;
+use crate::inventory::banner_product::named;
 use crate::inventory::sighting::{NamedSoftware, SightingContent, UNKNOWN, banner};
 
 /// Largest size of a tag or a text in bytes. Scripts print a few pages at most.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use super::said::{canonical, client, hassh, protocol, says, server, time};
+use super::conversion::{canonical, client, hassh, protocol, says, server, time};
 use super::{FileImporter, ImportFileError, NumberedLines, silent};
 use crate::event::Timestamp;
 use crate::inventory::sighting::{NamedSoftware, SightingContent};

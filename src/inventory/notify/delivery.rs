@@ -1,7 +1,7 @@
 //! The helper process that delivers notifications, so that the process that sees hostile bytes need not speak
 //! to servers and run programs.
 //!
-//! It is a helper process ([`crate::helper`], `bannerwall notifier`), started before its parent is confined.
+//! It is a helper process ([`crate::helper_process`], `bannerwall notifier`), started before its parent is confined.
 //! It has no capabilities and is not root's, and neither are the programs that it runs. It reads nothing but
 //! its parent's requests and the receivers' answers.
 
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::NotificationReceiver;
 use crate::confinement::Confinement;
-use crate::helper::{self, HelperProcess, HelperRequests};
+use crate::helper_process::{self, HelperProcess, HelperRequests};
 use crate::privileges::{UnprivilegedUser, give_up_everything};
 
 /// The subcommand of such a process.
@@ -83,7 +83,7 @@ impl DeliveryProcess {
 /// # Errors
 /// A line is no request, or a call fails.
 pub(crate) fn serve() -> io::Result<()> {
-    helper::begin(NAME)?;
+    helper_process::begin(NAME)?;
     let mut requests = HelperRequests::of_parent();
     let Some(DeliverySetup { receivers, user }) = requests.receive()? else { return Ok(()) };
     give_up_everything(user)?;

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use bannerwall_test_support::{Postgres, psql};
 
 use super::database::{InventoryChange, InventoryDatabase, RunWriter};
-use super::observer::{ChangeReporting, RecordConfig};
+use super::event_input::{ChangeReporting, RecordConfig};
 use super::recorder::{SharedLosses, SightingRecorder};
 use super::store::{RunDescription, SightingRecord, SightingStore, StoreError, WriteResult};
 use super::{Inventory, ServiceFilter, ServiceRecord};

@@ -4,15 +4,15 @@
 //! conforms to Suricata's `etc/schema.json`.
 
 mod application;
-mod community;
+mod bannerwall_fields;
+mod community_id;
 mod flow;
 mod greeting;
-mod handshake;
-mod own;
 mod quic;
 mod record;
 mod stats;
 mod tls;
+mod tls_extra;
 
 use std::io;
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::banner::other::UNKNOWN;
+use crate::banner::unread_protocols::UNKNOWN;
 use crate::event::{
     AlertFacts, AnomalyFacts, AnomalyLayer, ApplicationFacts, ConnectFacts, DropFacts, Endpoint, Event,
     EventKind, EventSource, FlowContext, PacketHeader, Protocol, ResetFacts, RuleAction, Side,
@@ -15,10 +15,10 @@ use crate::output::time::EveTime;
 
 use super::EveOptions;
 use super::application::{EveDetail, EveHttp, EveSsh};
-use super::community::community_id;
+use super::bannerwall_fields::BannerwallFields;
+use super::community_id::community_id;
 use super::flow::{EveFlow, EveTcp};
 use super::greeting::{EveFtp, EvePop3};
-use super::own::BannerwallFields;
 use super::quic::EveQuic;
 use super::stats;
 use super::tls::EveTls;

@@ -8,7 +8,7 @@
 //! `bannerwall-RULE`.
 
 pub(crate) mod element;
-mod spool;
+mod host_spool;
 
 use std::borrow::Cow;
 use std::io::{self, Write as _};
@@ -18,12 +18,12 @@ use quick_xml::writer::Writer;
 
 use crate::event::{AlertFacts, CertificateFacts, Event, HostKey, PortState, Timestamp, TlsFacts};
 
-use super::finding::TargetReport;
-use super::identity::ServiceIdentity;
+use super::service_identity::ServiceIdentity;
+use super::target_report::TargetReport;
 use super::time::LongTime;
 use super::{OutputFormat, escape};
 use element::{XmlWriter, attribute, clean, empty, end, start};
-use spool::{HostSpool, SpooledHost, XmlPort};
+use host_spool::{HostSpool, SpooledHost, XmlPort};
 
 /// The version of nmap's XML.
 const XML_VERSION: &str = "1.05";
@@ -334,7 +334,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     use super::*;
-    use crate::output::samples::{NOON, all, spelled};
+    use crate::output::sample_events::{NOON, all, spelled};
 
     /// nmap's own document type, as Debian's nmap-common has it.
     const DOCUMENT_TYPE: &str = "/usr/share/nmap/nmap.dtd";

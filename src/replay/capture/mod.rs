@@ -3,7 +3,7 @@
 //! Memory is bounded by the largest record, for files of any size. A damaged file yields every frame before
 //! the damage, then an error with the offset.
 
-mod ng;
+mod pcapng;
 
 use std::io::{self, Read};
 
@@ -12,7 +12,7 @@ use pcap_parser::pcap::{
 };
 use pcap_parser::{PcapHeader, nom};
 
-use super::window::StreamWindow;
+use super::stream_window::StreamWindow;
 use crate::event::Timestamp;
 
 /// Limit of a record (pcap) or block (pcapng), in bytes.
@@ -87,7 +87,7 @@ pub struct CaptureReader<R> {
 
 enum CaptureFormat {
     Pcap(PcapHeader),
-    PcapNg(ng::PcapNgSection),
+    PcapNg(pcapng::PcapNgSection),
 }
 
 /// Record at the start of the window.
@@ -124,7 +124,7 @@ impl<R: Read> CaptureReader<R> {
         if window.data().starts_with(&SECTION_HEADER) {
             return Ok(Self {
                 window,
-                format: CaptureFormat::PcapNg(ng::PcapNgSection::default()),
+                format: CaptureFormat::PcapNg(pcapng::PcapNgSection::default()),
                 frames: 0,
                 taken: 0,
             });

@@ -10,11 +10,9 @@ use super::capture::{CaptureError, CaptureReader, CapturedFrame};
 use super::input::CaptureInput;
 use crate::engine::{ChecksumState, EngineConfig, EngineCounters, PacketInput, TrackingMode};
 use crate::event::{EventSink, EventSource, Timestamp};
-use crate::inline::InlineInspector;
+use crate::inspector::InlineInspector;
 use crate::packet::link::{FrameContent, VlanIds};
-use crate::packet::{
-    FragmentReassembler, ParsedPacket, ReassemblyLimits, ReassemblyResult, encapsulation, parse,
-};
+use crate::packet::{FragmentReassembler, ParsedPacket, ReassemblyLimits, ReassemblyResult, parse, tunnels};
 use crate::rules::RuleSet;
 use crate::rules::fingerprint::FingerprintSet;
 
@@ -143,7 +141,7 @@ impl CaptureReplay {
         self.totals.frames += 1;
         self.totals.octets += frame.octets.len() as u64;
         self.clock(frame.timestamp, sink);
-        match encapsulation::innermost(frame.link, frame.octets) {
+        match tunnels::innermost(frame.link, frame.octets) {
             FrameContent::Ip { packet, vlans } => {
                 let missing = frame.wire_length - frame.octets.len();
                 self.packet(packet, vlans, missing, frame, sink);
@@ -169,10 +167,10 @@ impl CaptureReplay {
         frame: &CapturedFrame<'_>,
         sink: &mut impl EventSink,
     ) {
-        if encapsulation::is_piece(packet)
+        if tunnels::is_piece(packet)
             && let Ok(ParsedPacket::Fragment(fragment)) = parse(packet, packet.len() + missing)
             && let ReassemblyResult::Whole(whole) = self.tunnelled.push(&fragment, self.last)
-            && let FrameContent::Ip { packet: inner, vlans: own } = encapsulation::innermost(RAW_IP, &whole)
+            && let FrameContent::Ip { packet: inner, vlans: own } = tunnels::innermost(RAW_IP, &whole)
             && inner.len() < whole.len()
         {
             let vlans = if own == VlanIds::default() { vlans } else { own };

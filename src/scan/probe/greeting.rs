@@ -1,6 +1,6 @@
 //! Probe for greetings: servers that send lines of text first.
 
-use super::super::judge::ResponseMatcher;
+use super::super::response_matcher::ResponseMatcher;
 use super::super::{ExchangeOutcome, Target};
 use super::{CloseReason, Probe, ProbeContext, ProbeStep};
 use crate::banner::{ParseProgress, greeting};

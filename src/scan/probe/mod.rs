@@ -7,14 +7,14 @@
 mod connect;
 mod greeting;
 mod http;
-mod secure;
 mod ssh;
+mod tls;
 
 pub(super) use connect::ConnectProbe;
 pub(super) use greeting::GreetingProbe;
 pub(super) use http::HttpProbe;
-pub(super) use secure::TlsProbe;
 pub(super) use ssh::SshProbe;
+pub(super) use tls::TlsProbe;
 
 use super::{ExchangeOutcome, Target};
 use crate::event::{EventSink, Timestamp};

@@ -2,10 +2,10 @@
 
 use ahash::AHashMap;
 
-use super::held::BoundedEvents;
+use super::bounded_events::BoundedEvents;
 use crate::event::{Event, EventSink};
 use crate::scan::TargetOutcome;
-use crate::scan::here::LocalAddressCache;
+use crate::scan::local_address::LocalAddressCache;
 
 /// Events of unfinished targets, by the target's index.
 #[derive(Debug, Default)]

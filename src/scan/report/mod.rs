@@ -4,8 +4,8 @@
 //! Results go to the writer in batches, at least every few milliseconds. Waking its thread for each result
 //! would cost more than all other work on a target.
 
+mod bounded_events;
 mod collected;
-mod held;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::sync::Mutex;
 
-use super::held::BoundedEvents;
+use super::bounded_events::BoundedEvents;
 use super::*;
 use crate::event::{
     AlertFacts, HeaderField, HttpFacts, HttpResponseFacts, ProductFacts, RuleAction, Severity, SshFacts,
@@ -213,7 +213,7 @@ fn what_is_held_of_one_host_is_bounded_whatever_it_answers() {
     flood(&mut held, &template, 4000);
     let events = held.into_events();
     let octets: usize = events.iter().map(Event::weight).sum();
-    assert!(octets < held::WHOLE + 4000 * 512, "{octets}");
+    assert!(octets < bounded_events::WHOLE + 4000 * 512, "{octets}");
     let answers = events.iter().filter_map(|event| match &event.kind {
         EventKind::Application(ApplicationFacts::Http(facts)) => facts.response.as_ref(),
         _ => None,

@@ -5,7 +5,7 @@
 mod config;
 mod metrics;
 mod options;
-mod results;
+mod result_output;
 mod resume;
 mod store;
 
@@ -30,7 +30,7 @@ use crate::output::{self, ChannelHandle, OutputWriter};
 pub use config::{config_of, threads as threads_for};
 use metrics::ScanMetricsEndpoint;
 pub use options::{CheckpointOptions, ScanOptions, TargetOptions};
-pub use results::ResultOutput;
+pub use result_output::ResultOutput;
 use resume::ResumeState;
 pub use store::{ResultFeed, ResultStore, StoreFault};
 

@@ -8,7 +8,7 @@ mod intervals;
 mod ports;
 mod reserved;
 mod resolve;
-mod results;
+mod scanner_results;
 mod set;
 mod spec;
 
@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use intervals::{IndexedRanges, RangeSet};
 use reserved::ReservedRange;
-use results::ResultsParser;
+use scanner_results::ResultsParser;
 use spec::TargetSpec;
 
 pub use feed::{FeedSnapshot, FinishedTarget, Shard, TargetCounts, TargetPlan, TargetTracker};

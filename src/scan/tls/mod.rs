@@ -6,15 +6,15 @@
 //! reported fact ([`authorities`]). The server's possession of its key is not verified.
 
 mod authorities;
+mod client_config;
 mod hello;
-mod offer;
 
 use std::sync::Arc;
 
 pub(super) use self::authorities::ChainVerifier;
 pub use self::authorities::TrustedAuthorities;
+pub(super) use self::client_config::client_config;
 pub(super) use self::hello::legacy_hello;
-pub(super) use self::offer::client_config;
 
 use rustls::pki_types::DnsName;
 

@@ -8,9 +8,9 @@ use axum::response::Response;
 
 use super::{ListQuery, ROWS};
 use crate::inventory::{InventoryChange, StoreError};
-use crate::serve::answer::{RequestError, page};
 use crate::serve::api::rest;
-use crate::serve::reader::DatabaseReader;
+use crate::serve::database_reader::DatabaseReader;
+use crate::serve::response::{RequestError, page};
 
 #[derive(Template)]
 #[template(path = "changes.html")]

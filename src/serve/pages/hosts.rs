@@ -9,10 +9,10 @@ use axum::response::Response;
 
 use super::{ListQuery, ROWS};
 use crate::inventory::{HostRecord, HostRow, InventoryTime};
-use crate::serve::answer::{RequestError, page};
 use crate::serve::api::rest;
+use crate::serve::database_reader::DatabaseReader;
 use crate::serve::plot::{LINE, PlotTimeline, TimelineSpan};
-use crate::serve::reader::DatabaseReader;
+use crate::serve::response::{RequestError, page};
 
 /// Limit of items in each list of a host's page.
 const SHOWN: usize = 50;

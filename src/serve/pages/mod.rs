@@ -1,9 +1,9 @@
 //! The pages. Each has a template and the query for its data.
 
-mod attempt;
 mod changes;
 mod hosts;
 mod overview;
+mod rule_test;
 mod scans;
 mod services;
 
@@ -17,8 +17,8 @@ use axum::routing::{get, post};
 use serde::Deserialize;
 
 pub(super) use self::overview::CachedFacts;
-use super::answer::RequestError;
-use super::reader::DatabaseReader;
+use super::database_reader::DatabaseReader;
+use super::response::RequestError;
 use crate::inventory::{ServiceCursor, ServiceFilter};
 
 /// Default and largest number of rows on a page.
@@ -37,7 +37,7 @@ pub(super) fn routes() -> Router<Arc<DatabaseReader>> {
         .route("/findings", get(services::findings))
         .route("/changes", get(changes::list))
         .route("/live", get(changes::live))
-        .route("/try", get(attempt::form).post(attempt::show))
+        .route("/try", get(rule_test::form).post(rule_test::show))
         .route("/scans", get(scans::show).post(scans::start))
         .route("/scans/{number}/cancel", post(scans::cancel))
         .route("/schedules/{id}/delete", post(scans::unschedule))

@@ -13,10 +13,10 @@ use crate::fleet::{SensorState, sensors_of};
 use crate::inventory::{
     InventoryDatabase, InventoryOverview, InventoryTime, PastRun, StoreError, ValueCount,
 };
-use crate::serve::answer::{RequestError, page};
+use crate::serve::database_reader::DatabaseReader;
+use crate::serve::html_escape::term;
 use crate::serve::plot::{HEIGHT, PlotColumn, STEP, columns, percent};
-use crate::serve::reader::DatabaseReader;
-use crate::serve::text::term;
+use crate::serve::response::{RequestError, page};
 
 /// Limit of listed values of a field.
 const VALUES: usize = 12;

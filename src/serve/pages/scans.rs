@@ -10,8 +10,8 @@ use axum::{Extension, Form};
 use serde::Deserialize;
 
 use crate::serve::access::RequestUser;
-use crate::serve::answer::{RequestError, page};
-use crate::serve::reader::DatabaseReader;
+use crate::serve::database_reader::DatabaseReader;
+use crate::serve::response::{RequestError, page};
 use crate::serve::scans::{PageScanMode, PageScanOrder, ScanListing, ScheduleTimes, on};
 
 #[derive(Template)]

@@ -8,10 +8,10 @@ use axum::response::Response;
 
 use super::{ListQuery, ROWS};
 use crate::inventory::{RuleSummary, ServiceRecord};
-use crate::serve::answer::{RequestError, page};
 use crate::serve::api::rest;
-use crate::serve::reader::DatabaseReader;
-use crate::serve::text::term;
+use crate::serve::database_reader::DatabaseReader;
+use crate::serve::html_escape::term;
+use crate::serve::response::{RequestError, page};
 
 #[derive(Template)]
 #[template(path = "services.html")]

@@ -22,7 +22,7 @@ pub use self::order::ScanPermissions;
 pub(super) use self::order::{PageScanMode, PageScanOrder};
 pub(super) use self::rhythm::ScheduleTimes;
 use self::runner::{RunnerJob, RunnerSetup, ScanRunner};
-use super::answer::RequestError;
+use super::response::RequestError;
 use crate::database::DatabaseLocation;
 use crate::diagnostics::log_line;
 use crate::inventory::{InventoryDatabase, InventoryTime, PastPageScan, ScanSchedule, StoreError};

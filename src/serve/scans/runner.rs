@@ -1,6 +1,6 @@
 //! Helper process that starts scans for a page that is not permitted to run programs.
 //!
-//! It is a helper process ([`crate::helper`], `bannerwall scan-runner`), started before the page is confined.
+//! It is a helper process ([`crate::helper_process`], `bannerwall scan-runner`), started before the page is confined.
 //! It reads nothing from the network. It starts only `bannerwall scan`, with arguments that it builds itself
 //! from an [`PageScanOrder`], within the limits of the page's command line. Its scans exit with it, even if it is
 //! killed: each scan requests a signal from the kernel for that case ([`end_with_parent`]). If the process
@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use super::order::{PageScanOrder, ScanPermissions};
 use crate::database::DatabaseLocation;
-use crate::helper::{self, HelperProcess, HelperRequests};
+use crate::helper_process::{self, HelperProcess, HelperRequests};
 
 /// Subcommand of such a process.
 pub(crate) const SUBCOMMAND: &str = "scan-runner";
@@ -155,7 +155,7 @@ pub(crate) fn end_with_parent() -> io::Result<()> {
 ///
 /// A request is invalid, or a pipe breaks.
 pub(crate) fn serve() -> io::Result<()> {
-    helper::begin(NAME)?;
+    helper_process::begin(NAME)?;
     let mut calls = HelperRequests::of_parent();
     let Some(setup) = calls.receive()? else { return Ok(()) };
     let mut scans = StartedScans { setup, running: BTreeMap::new() };

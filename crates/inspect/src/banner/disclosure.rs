@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use aho_corasick::AhoCorasick;
 use compact_str::CompactString;
 
-use super::{HttpHeader, HttpHeaders, RequestHead, ResponseHead, title};
+use super::{HttpHeader, HttpHeaders, RequestHead, ResponseHead, html_title};
 use crate::event::{HeaderField, HttpRequestFacts, HttpResponseFacts};
 
 /// The text that replaces a secret.
@@ -68,7 +68,7 @@ impl DisclosureLimits {
             headers,
             left_out,
             body_length: u64::try_from(response.body.len()).unwrap_or(u64::MAX),
-            title: title::title(response.body),
+            title: html_title::title(response.body),
             fingerprint: None,
         }
     }

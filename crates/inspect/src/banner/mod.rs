@@ -3,30 +3,30 @@
 //! This module reads no socket, no queue, no clock and no rule. Every value borrows the bytes that it was
 //! parsed from, so a banner can never hold bytes of another one.
 
-mod convert;
 pub mod disclosure;
+mod event_facts;
 pub mod framing;
 pub mod greeting;
-pub mod host_key;
+pub mod html_title;
 pub mod http;
-pub mod kex;
-mod known_lines;
-pub mod other;
-pub mod proxy;
+pub mod kex_reply;
+pub mod kexinit;
+mod line_cache;
+pub mod proxy_protocol;
 pub mod quic;
 pub mod recognise;
 pub mod socks;
 pub mod ssh;
-pub mod title;
 pub mod tls;
+pub mod unread_protocols;
 
 use std::fmt;
 
 pub use self::greeting::GreetingBanner;
-pub use self::known_lines::KnownLines;
-pub use self::other::OtherBanner;
+pub use self::line_cache::KnownLines;
 pub use self::recognise::{MessageStart, ProtocolRecognition, beginning, recognise};
 pub use self::tls::TlsBanner;
+pub use self::unread_protocols::OtherBanner;
 pub use crate::terms::{Anomaly, AnomalySet as Anomalies, Protocol, Side};
 
 /// Progress of a parser with the bytes collected so far.

@@ -44,10 +44,10 @@
 //! (`connbytes`), and those say nothing of their place: a client that sends the next request first, ahead of
 //! its turn, and the rest of the body behind it, has sent as many (`tests/guard/bodies.rs` shows it).
 
-use super::conversation::UndecidedFlow;
+use super::banner_inspector::BannerInspector;
 use super::decision::Decision;
 use super::dialogue::ResponseRemainder;
-use super::judge::BannerInspector;
+use super::undecided_flow::UndecidedFlow;
 use crate::event::Side;
 use crate::flow::{Anomaly, Flow, StreamState, distance};
 use crate::packet::Segment;

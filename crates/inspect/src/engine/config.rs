@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use super::anomaly_policy::{AnomalyAction, AnomalyPolicy};
 use super::enforcement::EnforceOnly;
-use super::policy::{AnomalyAction, AnomalyPolicy};
 use crate::banner::disclosure::DisclosureLimits;
 use crate::event::EventSource;
 use crate::flow::TrackingMode;

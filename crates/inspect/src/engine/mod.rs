@@ -22,40 +22,40 @@
 //! `dialogue/cases` tests each protocol's dialogue by itself; `cases` tests the whole by packets. The context that
 //! all layers get (settings and rules to read, counters and caches to write) is `context`.
 
-mod accounts;
 mod admission;
+mod anomaly_policy;
+mod banner_inspector;
 mod blocked_keys;
 mod body_offload;
 mod config;
 mod context;
-mod conversation;
 mod counters;
+mod decided_flows;
 mod decision;
 mod dialogue;
 mod enforcement;
 pub mod evasion;
+mod event_quota;
+mod flow_accounts;
 mod flow_facts;
 mod identification_cache;
-mod judge;
 mod outcome;
-mod policy;
 mod quic;
-mod quota;
-mod remembered;
 mod report_limit;
 mod response_offload;
 mod segment;
 mod silent_flows;
 mod tcp_flows;
+mod undecided_flow;
 
 use std::sync::Arc;
 
+pub use self::anomaly_policy::{AnomalyAction, AnomalyPolicy};
 pub use self::config::{EngineConfig, FlowTimeouts, HttpInspect, OnFailure};
 pub use self::counters::{EngineCounters, FlowCounts};
+pub use self::decided_flows::{DecidedFlow, UnseenBody};
 pub use self::decision::{BanRequest, ChecksumState, Decision, InspectionResult, PacketInput, ResetPair};
 pub use self::enforcement::EnforceOnly;
-pub use self::policy::{AnomalyAction, AnomalyPolicy};
-pub use self::remembered::{DecidedFlow, UnseenBody};
 pub use crate::flow::{Anomaly, TrackingMode};
 
 use self::context::EngineContext;
@@ -172,30 +172,30 @@ impl Engine {
 
     /// Undecided flows whose bodies go by unseen.
     pub fn offloaded_flows(&self) -> Vec<UnseenBody> {
-        remembered::offloaded_flows(&self.flows)
+        decided_flows::offloaded_flows(&self.flows)
     }
 
     /// Takes note that the kernel may let a flow's body by.
     pub fn expect_offload(&mut self, unseen: &UnseenBody) {
-        remembered::expect_offload(&mut self.flows, unseen);
+        decided_flows::expect_offload(&mut self.flows, unseen);
     }
 
     /// Decided flows as of `now`, `limit` at most: those that are blocked first, then those that were seen
     /// last.
     pub fn decided_flows(&self, now: Timestamp, limit: usize) -> Vec<DecidedFlow> {
-        remembered::decided_flows(&self.flows, &self.datagrams, &self.context.shared.marks, now, limit)
+        decided_flows::decided_flows(&self.flows, &self.datagrams, &self.context.shared.marks, now, limit)
     }
 
     /// Takes a decided flow over, unless it is known or there is no room for it.
     pub fn restore_decided(&mut self, flow: &DecidedFlow, now: Timestamp) {
-        remembered::restore(flow, &mut self.flows, &mut self.datagrams, &mut self.context, now);
+        decided_flows::restore(flow, &mut self.flows, &mut self.datagrams, &mut self.context, now);
     }
 
     /// True if a flow is known and not decided yet.
     pub fn is_undecided(&self, transport: TransportProtocol, key: &FlowKey) -> bool {
         match transport {
-            TransportProtocol::Tcp => remembered::is_undecided(&self.flows.table, key),
-            TransportProtocol::Udp => remembered::is_undecided(self.datagrams.table(), key),
+            TransportProtocol::Tcp => decided_flows::is_undecided(&self.flows.table, key),
+            TransportProtocol::Udp => decided_flows::is_undecided(self.datagrams.table(), key),
         }
     }
 
@@ -304,7 +304,7 @@ impl Engine {
         };
         match told {
             Some(suppressed) => {
-                let detail = quota::detail(anomaly.detail(), suppressed);
+                let detail = event_quota::detail(anomaly.detail(), suppressed);
                 emit(EventKind::Anomaly(AnomalyFacts::new(anomaly, detail)));
             }
             None => self.context.shared.counters.events_suppressed += 1,

@@ -33,9 +33,9 @@
 //!
 //! A connection whose responses go by stays so when rules are exchanged, as a decided one stays decided.
 
-use super::conversation::UndecidedFlow;
+use super::banner_inspector::BannerInspector;
 use super::decision::Decision;
-use super::judge::BannerInspector;
+use super::undecided_flow::UndecidedFlow;
 use crate::event::Side;
 use crate::flow::{Flow, distance};
 use crate::packet::Segment;

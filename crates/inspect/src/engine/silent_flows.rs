@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use super::admission::silence;
 use super::context::{EngineSettings, InspectionSession};
-use super::conversation::UndecidedFlow;
 use super::decision::PacketInput;
 use super::flow_facts::FlowFacts;
 use super::tcp_flows::TcpFlows;
+use super::undecided_flow::UndecidedFlow;
 use crate::event::Timestamp;
 use crate::flow::{Flow, FlowClass, FlowDecision, FlowId};
 use crate::rules::RuleSet;

@@ -3,16 +3,16 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::accounts::{FlowAccounts, RecordContext, UnassignedSyns};
 use super::blocked_keys::BlockedKeys;
 use super::config::OnFailure;
 use super::context::{EngineSettings, InspectionSession};
-use super::conversation::UndecidedFlow;
 use super::counters::EngineCounters;
 use super::decision::PacketInput;
+use super::flow_accounts::{FlowAccounts, RecordContext, UnassignedSyns};
 use super::flow_facts::FlowFacts;
 use super::outcome::{FlowNotes, PacketOutcome};
 use super::silent_flows::SilentFlows;
+use super::undecided_flow::UndecidedFlow;
 use crate::event::{DropReason, Event, EventKind, FlowContext, FlowEnd, FlowRecord, Timestamp};
 use crate::flow::{
     Anomaly, AnomalySet, Flow, FlowClass, FlowDecision, FlowId, FlowKey, FlowTable, FullTable, KeyEnd,

@@ -5,8 +5,8 @@
 //! values into EVE JSON, text, CSV and others.
 
 mod application;
-mod flow;
-mod stopped;
+mod drop_facts;
+mod flow_record;
 mod tls;
 
 use std::borrow::Cow;
@@ -20,8 +20,8 @@ pub use self::application::{
     ApplicationFacts, GreetingFacts, HasshFingerprint, HeaderField, HostKey, HttpFacts, HttpRequestFacts,
     HttpResponseFacts, OtherFacts, ProductFacts, SignatureResult, SshFacts, SshSide,
 };
-pub use self::flow::{FlowEnd, FlowRecord, FlowState, FlowVerdict, TrafficVolume};
-pub use self::stopped::{DropFacts, DropReason, PacketHeader, ResetFacts, ResetOutcome};
+pub use self::drop_facts::{DropFacts, DropReason, PacketHeader, ResetFacts, ResetOutcome};
+pub use self::flow_record::{FlowEnd, FlowRecord, FlowState, FlowVerdict, TrafficVolume};
 pub use self::tls::{CertificateFacts, Ja3Fingerprint, TlsAlert, TlsClient, TlsFacts, TlsServer};
 use crate::terms::hash::fnv32;
 pub use crate::terms::{

@@ -5,20 +5,20 @@
 //! 152 bytes.
 
 mod anomaly;
-mod collect;
 mod entry;
+mod flow_table;
 mod key;
 mod stream;
-mod table;
-mod track;
+mod stream_reassembly;
+mod tcp_tracking;
 
 pub use crate::terms::{Anomaly, AnomalySet};
-pub use collect::{CollectorLimits, OfferedPayload, PIN_LIMIT, StreamCollector};
 pub use entry::{EndStates, Flow, FlowClass, FlowDecision, FlowParts, OpeningSyn, SynOptions};
+pub use flow_table::{FlowId, FlowTable, FullTable};
 pub use key::{FlowKey, KeyEnd};
 pub use stream::{NEARBY, StreamState, distance};
-pub use table::{FlowId, FlowTable, FullTable};
-pub use track::{TrackedSegment, TrackingMode};
+pub use stream_reassembly::{CollectorLimits, OfferedPayload, PIN_LIMIT, StreamCollector};
+pub use tcp_tracking::{TrackedSegment, TrackingMode};
 
 #[cfg(test)]
 mod tests;

@@ -14,18 +14,18 @@ use etherparse::{
     Ipv6RawExtHeaderSlice, ip_number,
 };
 
-mod build;
+mod build_resets;
 mod datagram;
-pub mod encapsulation;
 mod fragment;
 pub mod link;
 mod patch;
 mod segment;
 #[doc(hidden)]
 pub mod testing;
+pub mod tunnels;
 mod unambiguous;
 
-pub use build::{Addresses, Reset, probe, reset};
+pub use build_resets::{Addresses, Reset, probe, reset};
 pub use datagram::Datagram;
 pub use fragment::{FragmentReassembler, IpFragment, ReassemblyLimits, ReassemblyResult};
 pub use patch::PacketPatch;

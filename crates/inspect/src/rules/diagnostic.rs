@@ -10,7 +10,7 @@ use std::ops::Range;
 use annotate_snippets::{AnnotationKind, Level as Grade, Origin, Renderer, Snippet};
 
 use super::limits;
-use super::text::{SourceFile, TextPosition, floor};
+use super::source_file::{SourceFile, TextPosition, floor};
 
 /// Effect of a diagnostic on the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

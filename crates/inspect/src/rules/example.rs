@@ -5,20 +5,20 @@ use std::time::SystemTime;
 
 use serde::Deserialize;
 
-use crate::banner::title::title;
+use crate::banner::html_title::title;
 use crate::banner::{
     Banner, GreetingBanner, KexInit, OtherBanner, ParseProgress, RequestHead, ResponseHead, SshBanner,
-    SshIdentification, TlsBanner, greeting, http, kex, ssh,
+    SshIdentification, TlsBanner, greeting, http, kexinit, ssh,
 };
 use crate::event::{ProductFacts, Protocol, Side, SshSide, TlsClient, TlsFacts};
 use crate::terms::GreetingProtocol;
 
+use super::banner_view::{BannerContext, BannerStage};
 use super::field::BannerSender;
 use super::fingerprint::FingerprintSet;
-use super::nesting;
-use super::probe::ProbeRequest;
-use super::text::TextPosition;
-use super::view::{BannerContext, BannerStage};
+use super::probe_request::ProbeRequest;
+use super::source_file::TextPosition;
+use super::toml_nesting;
 
 /// One example or counterexample.
 #[derive(Debug, Clone, PartialEq)]
@@ -382,7 +382,7 @@ impl From<&KexInit<'_>> for KexAlgorithms {
 
 impl KexAlgorithms {
     fn from_text(text: &str) -> Result<Self, String> {
-        if let Some(at) = nesting::too_deep(text) {
+        if let Some(at) = toml_nesting::too_deep(text) {
             return Err(format!("byte {}: brackets are nested too deeply", at.start));
         }
         toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())
@@ -401,7 +401,7 @@ impl KexAlgorithms {
                         client has identified itself"
                 .to_owned());
         }
-        match kex::parse(packet) {
+        match kexinit::parse(packet) {
             ParseProgress::Done { value, .. } => Ok(Self::from(&value)),
             ParseProgress::More => Err("the KEXINIT is cut off".to_owned()),
             ParseProgress::Never(reason) => Err(reason.to_string()),

@@ -3,12 +3,12 @@
 use std::net::IpAddr;
 
 use super::advisory::AdvisoryFinding;
+use super::banner_view::BannerView;
+use super::evaluate_rule::{MatchDetails, MismatchReason, PatternMemo, ScopeCheck, judge, scope_as_told};
 use super::example::RuleExample;
 use super::field::{BannerField, BannerSender};
-use super::judge::{MatchDetails, MismatchReason, PatternMemo, ScopeCheck, judge, scope_as_told};
 use super::pattern::RulePattern;
 use super::rule::{FieldTest, Rule, RuleCondition};
-use super::view::BannerView;
 use super::{RuleAction, RuleSet};
 use crate::banner::Banner;
 use crate::event::VerdictFacts;

@@ -2,17 +2,17 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::banner_view::BannerView;
 use super::diagnostic::{DiagnosticCollector, DiagnosticLevel, RuleDiagnostic};
+use super::evaluate_rule::{PatternMemo, ScopeCheck, judge, names_package};
 use super::field::BannerField;
-use super::judge::{PatternMemo, ScopeCheck, judge, names_package};
+use super::kex_marker::KexMarker;
 use super::limits;
-use super::marker::KexMarker;
 use super::pattern::{PatternId, RulePattern};
 use super::policy::Policy;
 use super::read::at_rule;
 use super::rule::{FieldTest, Rule, RuleCondition};
-use super::text::SourceFile;
-use super::view::BannerView;
+use super::source_file::SourceFile;
 use crate::event::RuleAction;
 
 /// Extent of the checks.

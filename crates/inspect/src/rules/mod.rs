@@ -29,41 +29,41 @@
 
 pub mod advisory;
 mod alert;
+mod banner_view;
+mod candidate_index;
 mod debian;
 mod diagnostic;
-mod drift;
-mod early;
+mod early_head;
+mod evaluate_rule;
 mod example;
 mod explain;
 mod field;
+pub mod find_rule_files;
 pub mod fingerprint;
-mod foresight;
-mod index;
-mod judge;
+pub mod kex_marker;
 pub mod limits;
 mod lint;
-mod list;
-mod literals;
-mod local;
-pub mod marker;
-pub mod nesting;
+mod list_file;
+mod match_threshold;
 mod pattern;
+mod pattern_literals;
 mod policy;
 mod policy_check;
-mod probe;
-mod ranges;
+mod predict_block;
+mod probe_request;
 mod read;
 mod rule;
+mod rule_file_drift;
+mod rule_override;
 mod scope;
 mod selection;
-pub mod source;
+mod source_file;
 mod suggest;
 #[cfg(test)]
 mod tests;
-mod text;
-mod threshold;
+pub mod toml_nesting;
 mod version;
-mod view;
+mod version_ranges;
 
 use std::cell::OnceCell;
 use std::path::PathBuf;
@@ -71,37 +71,37 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::advisory::AdvisoryFinding;
+use self::banner_view::BannerView;
+use self::candidate_index::CandidateIndex;
 use self::diagnostic::DiagnosticCollector;
-use self::drift::ReadFile;
-pub use self::early::EarlyHeadParts;
-use self::early::EarlySides;
+pub use self::early_head::EarlyHeadParts;
+use self::early_head::EarlySides;
+use self::evaluate_rule::{MatchDetails, PatternMemo, ScopeCheck, judge};
 use self::field::BannerField;
-use self::index::CandidateIndex;
-use self::judge::{MatchDetails, PatternMemo, ScopeCheck, judge};
 use self::lint::{LintDepth, lint};
 use self::pattern::RulePattern;
 use self::policy::PolicySet;
 use self::read::RuleSetDraft;
-use self::text::SourceFile;
-use self::view::BannerView;
+use self::rule_file_drift::ReadFile;
+use self::source_file::SourceFile;
 use crate::banner::Banner;
 use crate::event::{AdvisoryVerdict, OverrideFacts, RuleAction, Severity, Timestamp};
 
 pub use self::alert::AlertContext;
+pub use self::banner_view::{BannerContext, BannerStage};
 pub use self::diagnostic::{DiagnosticLevel, LoadError, RuleDiagnostic};
-pub use self::drift::RuleFileDrift;
 pub use self::example::RuleExample;
 pub use self::explain::{AssumedConnection, ExampleResult, RuleExplanation};
 pub use self::field::BannerSender;
+pub use self::find_rule_files::TextSource;
+pub use self::match_threshold::MatchHistory;
 pub use self::policy::{LEARNING_POLICY, Policy, PolicyProtocol, PolicyRuleResult};
-pub use self::probe::ProbeRequest;
+pub use self::probe_request::ProbeRequest;
 pub use self::rule::{PacketMark, Rule};
+pub use self::rule_file_drift::RuleFileDrift;
 pub use self::scope::parse_network;
 pub use self::selection::{ProfileFilter, RuleSelection};
-pub use self::source::TextSource;
-pub use self::threshold::MatchHistory;
 pub use self::version::VersionRequirement;
-pub use self::view::{BannerContext, BannerStage};
 
 /// Validated and compiled rules. Threads share a set by `Arc`; it never changes.
 #[derive(Debug, Default)]
@@ -195,8 +195,8 @@ impl RuleSet {
     fn read(selection: &RuleSelection, depth: LintDepth) -> Result<LoadedRules, LoadError> {
         let mut report = DiagnosticCollector::default();
         let empty = if selection.complete { DiagnosticLevel::Error } else { DiagnosticLevel::Warning };
-        let mut sources = source::read(&selection.rules, &selection.texts, empty, &mut report);
-        sources.extend(source::read_local(&selection.local, &selection.texts, &mut report));
+        let mut sources = find_rule_files::read(&selection.rules, &selection.texts, empty, &mut report);
+        sources.extend(find_rule_files::read_local(&selection.local, &selection.texts, &mut report));
         Self::build(&sources, selection, report, depth)
     }
 
@@ -237,7 +237,7 @@ impl RuleSet {
         let RuleSetDraft { mut rules, patterns, overrides, mut policies, lists, .. } = draft;
         let files = sources.iter().map(SourceFile::read_file).chain(lists).collect();
         selection.switch_off(&mut rules, &mut report);
-        local::apply(&overrides, &mut rules, sources, selection, &mut report);
+        rule_override::apply(&overrides, &mut rules, sources, selection, &mut report);
         let overrides = overrides.into_iter().map(|one| one.facts).collect();
         let (mut rules, off): (Vec<Rule>, Vec<Rule>) = rules.into_iter().partition(|rule| rule.off.is_none());
         let is_own = |policy: &Policy| policy.id == LEARNING_POLICY;

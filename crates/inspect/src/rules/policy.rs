@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use ahash::AHashMap;
 
-use super::judge::{MismatchReason, PatternMemo, ScopeCheck, judge};
+use super::banner_view::{BannerContext, BannerView};
+use super::evaluate_rule::{MismatchReason, PatternMemo, ScopeCheck, judge};
 use super::scope::{PortRule, RuleScope};
-use super::text::{SourceFile, TextPosition};
-use super::view::{BannerContext, BannerView};
+use super::source_file::{SourceFile, TextPosition};
 use super::{Rule, RuleSet};
 use crate::banner::Banner;
-use crate::banner::other::OtherProtocol;
+use crate::banner::unread_protocols::OtherProtocol;
 use crate::event::{FlowEndpoints, Protocol, RuleAction};
 use crate::terms::GreetingProtocol;
 

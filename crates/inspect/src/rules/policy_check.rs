@@ -9,8 +9,8 @@ use super::policy::{Policy, PolicyProtocol};
 use super::read::{at_policy, at_rule};
 use super::rule::Rule;
 use super::scope::AddressRule;
+use super::source_file::SourceFile;
 use super::suggest;
-use super::text::SourceFile;
 use crate::event::RuleAction;
 
 /// Finds the rules that policies name. A missing or switched-off rule is an error; if the rules are

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use super::diagnostic::{DiagnosticCollector, DiagnosticLevel, RuleDiagnostic};
+use super::find_rule_files::TextSource;
 use super::rule::Rule;
-use super::source::TextSource;
 use super::suggest;
 use crate::event::Timestamp;
 

@@ -280,9 +280,9 @@ advisory.mended_by = ['strict-kex-server']
         let kex = Some(KexInit { kex: b"a", ..KexInit::default() });
         let banner = Banner::Ssh(SshBanner { from: Side::Server, identification, kex });
         let context = BannerContext { stage: BannerStage::Rest, ..BannerContext::default() };
-        let before = judge::JUDGED.get();
+        let before = evaluate_rule::JUDGED.get();
         assert_eq!(set.evaluate(&banner, &context).len(), rules);
-        judge::JUDGED.get() - before
+        evaluate_rule::JUDGED.get() - before
     };
     assert!(judged(64) <= 70, "{}", judged(64));
     assert!(judged(128) <= 134, "{}", judged(128));

@@ -14,8 +14,8 @@ use super::{
 use crate::database::DatabaseConnection;
 use crate::database::{DatabaseError, QueryRow, values};
 use crate::inventory::filter::ServiceFilter;
-use crate::inventory::moment::TimeReference;
 use crate::inventory::store::StoreError;
+use crate::inventory::time_reference::TimeReference;
 
 /// Something that became different.
 #[derive(Debug, Clone, Serialize)]

@@ -2,9 +2,9 @@
 
 mod history;
 mod overview;
-mod page;
+mod paging;
 mod rules;
-mod top;
+mod top_values;
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -18,9 +18,9 @@ pub(in crate::inventory) use self::history::PeerBanner;
 pub use self::history::{ClientContact, HostRecord, InventoryChange, PastRun, ServiceBanner, ServiceHistory};
 pub(super) use self::history::{changes_since, latest_change};
 pub use self::overview::InventoryOverview;
-pub use self::page::{HostRow, ServiceCursor};
+pub use self::paging::{HostRow, ServiceCursor};
 pub use self::rules::RuleSummary;
-pub use self::top::ValueCount;
+pub use self::top_values::ValueCount;
 use super::{InventoryDatabase, millis, octets};
 use crate::database::{DatabaseError, values};
 use crate::database::{QueryRow, SqlParameter};

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use ahash::AHashMap;
 
 use super::CountedRow;
-use super::pen::{BatchWriter, SightingSpan};
+use super::batch_writer::{BatchWriter, SightingSpan};
 use crate::database::{self, DatabaseError, values};
 use crate::inventory::sighting::RuleFinding;
 

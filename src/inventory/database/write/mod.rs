@@ -1,12 +1,12 @@
 //! Writes batches into the tables, and detects changes.
 
-mod ahead;
-mod beside;
+mod batch_writer;
 mod findings;
 mod merge;
-mod pen;
+mod prefetch;
 mod rows;
 mod runs;
+mod transactional_writer;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -14,19 +14,19 @@ use std::time::SystemTime;
 
 use ahash::{AHashMap, AHashSet};
 
+use super::maintenance::prune;
 use super::read::{InventoryChange, InventoryTime, address_of, changes_since, latest_change};
 use super::schema;
-use super::size::FileSizeLimit;
-use super::tend::prune;
+use super::size_limit::FileSizeLimit;
 use super::{FileIdentity, InventoryDatabase, file_identity, millis, octets};
 use crate::database::{self, DatabaseConnection, DatabaseError, DatabaseLocation, values};
 use crate::event::Timestamp;
 use crate::inventory::sighting::{AssetBanner, AssetKey};
 use crate::inventory::store::{RunDescription, SightingRecord, SightingStore, StoreError, WriteResult};
-use ahead::PrefetchedRows;
-pub use beside::{BatchRecords, TransactionalWriter};
+use batch_writer::{BatchWriter, CHANGE};
 pub use merge::{BatchMerger, ReceivedBatch};
-use pen::{BatchWriter, CHANGE};
+use prefetch::PrefetchedRows;
+pub use transactional_writer::{BatchRecords, TransactionalWriter};
 
 /// Number of hosts, services and banners whose rows are cached; beyond it, the cache is emptied.
 const REMEMBERED: usize = 1 << 18;

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::pen::{BatchWriter, SightingSpan};
+use super::batch_writer::{BatchWriter, SightingSpan};
 use super::{CountedRow, KnownHost, KnownService, octets};
 use crate::database::{DatabaseError, NumberedTable, SqlParameter, values};
 use crate::event::Side;

@@ -9,23 +9,23 @@
 //! | `streams` | the same for HTTP/2, if the server chose it |
 //! | `two` | the library's HTTP/2 connection |
 
-mod asker;
-mod plan;
-mod reader;
-mod streams;
-mod two;
+mod http2;
+mod http2_host;
+mod request_plan;
+mod request_scheduler;
+mod response_reader;
 
 use std::time::Duration;
 
-use super::super::judge::{RequestAndResponse, ResponseMatcher};
+use super::super::response_matcher::{RequestAndResponse, ResponseMatcher};
 use super::super::{ExchangeOutcome, HttpOptions, Target};
 use super::{CloseReason, Probe, ProbeContext, ProbeStep};
 use crate::terms::{Anomaly, Protocol, Timestamp};
-use asker::{AfterResponse, ConnectionRequests, PrematureEnd, RequestScheduler};
-use plan::{RequestPlan, write_host};
-use reader::{AcceptedPartial, CompleteResponse, ReaderProgress, ResponseReader};
-use streams::RemainingRequests;
-use two::Http2Connection;
+use http2::Http2Connection;
+use http2_host::RemainingRequests;
+use request_plan::{RequestPlan, write_host};
+use request_scheduler::{AfterResponse, ConnectionRequests, PrematureEnd, RequestScheduler};
+use response_reader::{AcceptedPartial, CompleteResponse, ReaderProgress, ResponseReader};
 
 /// Default ports, which a `HttpHost` field leaves out, RFC 9110 section 4.2.
 const HTTP: u16 = 80;
@@ -142,7 +142,7 @@ impl HttpProbe {
             let Some(front) = talk.line.front() else {
                 return self.unasked(reader.pending(), scene);
             };
-            let method = self.plan.get(front).map(plan::PlannedRequest::method);
+            let method = self.plan.get(front).map(request_plan::PlannedRequest::method);
             let (excusable, contended) = (host.asker.is_excusable(front), talk.line.is_contended());
             let mut credit = ResponseCredit::Given;
             let advanced = reader.advance(&mut octets, method, LONGEST_BODY, |delivered| {
@@ -311,7 +311,7 @@ impl Probe for HttpProbe {
     fn negotiated(&mut self, host: &mut HttpHost, target: &Target, protocol: Option<&[u8]>) {
         host.name.clear();
         write_host(target, HTTPS, &mut host.name);
-        host.left = (protocol == Some(two::NAME)).then(|| RemainingRequests::new(self.plan.len()));
+        host.left = (protocol == Some(http2::NAME)).then(|| RemainingRequests::new(self.plan.len()));
     }
 
     fn is_unanswered(&self, host: &HttpHost) -> bool {

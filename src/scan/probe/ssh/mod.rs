@@ -5,19 +5,19 @@
 //! since many servers wait for one. Otherwise only a silent server gets it: multiplexers (sslh) need it to
 //! select the service. For the host key the probe continues with a key exchange, up to the server's reply.
 
-mod agreement;
-mod exchange;
-mod proof;
+mod host_key_signature;
+mod key_agreement;
+mod key_exchange;
 #[cfg(test)]
 mod tests;
 
-use super::super::judge::{CachedSshMatches, ResponseMatcher};
+use super::super::response_matcher::{CachedSshMatches, ResponseMatcher};
 use super::super::{ExchangeOutcome, Target};
 use super::{CloseReason, Probe, ProbeContext, ProbeStep};
-use crate::banner::{KexInit, KnownLines, ParseProgress, Protocol, Side, SshBanner, host_key, kex, ssh};
+use crate::banner::{KexInit, KnownLines, ParseProgress, Protocol, Side, SshBanner, kex_reply, kexinit, ssh};
 use crate::event::{HostKey, Timestamp};
 use crate::scan::config::SshOptions;
-use exchange::{ExchangeHashInput, PendingKeyExchange};
+use key_exchange::{ExchangeHashInput, PendingKeyExchange};
 
 /// Identification of the probe.
 const IDENTIFICATION: &[u8] = concat!("SSH-2.0-bannerwall_", env!("CARGO_PKG_VERSION"), "\r\n").as_bytes();
@@ -101,7 +101,7 @@ impl SshProbe {
         let mut key_exchange = None;
         if self.kex {
             let behind = said.collected.get(consumed..).unwrap_or_default();
-            match kex::parse(behind) {
+            match kexinit::parse(behind) {
                 ParseProgress::Done { value, consumed } => {
                     let server =
                         ServerKexData { line: read.identification.line, kex: &value, behind, consumed };
@@ -143,14 +143,14 @@ impl ServerKexData<'_> {
                 None => KeyExchangeState::Over(None),
             },
             KeyExchangeState::Waits(exchange) => {
-                match host_key::reply(self.behind.get(self.consumed..).unwrap_or_default()) {
+                match kex_reply::reply(self.behind.get(self.consumed..).unwrap_or_default()) {
                     ParseProgress::More => KeyExchangeState::Waits(exchange),
                     ParseProgress::Never(_) => KeyExchangeState::Over(None),
                     ParseProgress::Done { value, .. } => {
                         let hello = ExchangeHashInput {
                             client: IDENTIFICATION.trim_ascii_end(),
                             server: self.line,
-                            kex_init: kex::payload(self.behind).unwrap_or_default(),
+                            kex_init: kexinit::payload(self.behind).unwrap_or_default(),
                         };
                         KeyExchangeState::Over(exchange.conclude(hello, value))
                     }

@@ -2,11 +2,11 @@ use proptest::prelude::*;
 use ring::rand::SystemRandom;
 use ring::signature::{Ed25519KeyPair, KeyPair as _};
 
-use super::agreement::{METHODS, is_among, positive};
-use super::exchange::{ExchangeHashInput, PendingKeyExchange};
-use super::proof::ALGORITHMS;
-use crate::banner::host_key::{KexReply, string};
-use crate::banner::{KexInit, ParseProgress, kex};
+use super::host_key_signature::ALGORITHMS;
+use super::key_agreement::{METHODS, is_among, positive};
+use super::key_exchange::{ExchangeHashInput, PendingKeyExchange};
+use crate::banner::kex_reply::{KexReply, string};
+use crate::banner::{KexInit, ParseProgress, kexinit};
 use crate::event::SignatureResult;
 
 fn strings(texts: &[&[u8]]) -> Vec<u8> {
@@ -37,7 +37,7 @@ fn what_is_asked_for_has_the_first_of_ours_that_a_server_has_and_its_own_first_o
     let server =
         offer("x,diffie-hellman-group14-sha1,ecdh-sha2-nistp256", "ssh-rsa,ecdsa-sha2-nistp256,ssh-dss");
     assert!(PendingKeyExchange::begin(&server, &mut out).is_some());
-    let ParseProgress::Done { value, consumed } = kex::parse(&out) else { panic!("{out:?}") };
+    let ParseProgress::Done { value, consumed } = kexinit::parse(&out) else { panic!("{out:?}") };
     let asked = [value.kex, value.host_key, value.encryption_client_to_server, value.mac_server_to_client];
     assert_eq!(asked, [&b"ecdh-sha2-nistp256"[..], b"ecdsa-sha2-nistp256", b"aes128-ctr", b"hmac-md5"]);
     assert_eq!(

@@ -5,7 +5,7 @@
 //! refused. Constructs with another spelling are rewritten. A lookahead that opens an anchored pattern
 //! becomes a second pattern that excludes matches.
 
-mod letters;
+mod escapes;
 
 use std::iter::Peekable;
 use std::str::CharIndices;

@@ -5,11 +5,11 @@
 //! two readers could disagree about the end, the framing is *hostile*: it carries the reason, and the
 //! interpretation that most servers choose. The caller decides whether to read on.
 
-mod body;
+mod body_reader;
 mod chunked;
 mod message;
 
-pub use body::{BodyAdvance, BodyBuffer, BodyReader};
+pub use body_reader::{BodyAdvance, BodyBuffer, BodyReader};
 pub use message::FramedMessage;
 
 use super::http::is_token;

@@ -7,16 +7,16 @@
 //! A head that will never end is read as far as it came (see `http/unfinished.rs`). This module reads
 //! heads only; [`super::framing`] finds the end of the body.
 
-mod kept;
 mod lenient;
-mod part;
-mod search;
-mod unfinished;
+mod line_search;
+mod partial_head;
+mod stored_head;
+mod truncated_head;
 
-pub use kept::KeptHead;
-pub use part::{part_of_request, part_of_response};
-pub use search::{HeadLine, HeadSearch};
-pub use unfinished::{parse_unfinished_request, parse_unfinished_response};
+pub use line_search::{HeadLine, HeadSearch};
+pub use partial_head::{part_of_request, part_of_response};
+pub use stored_head::KeptHead;
+pub use truncated_head::{parse_unfinished_request, parse_unfinished_response};
 
 use super::recognise::{LEADING_LIMIT, LEADING_USUAL, could_be_response, skip_leading};
 use super::{
@@ -119,13 +119,13 @@ fn finish<T>(read: Result<T, ParseRejection>, consumed: usize) -> ParseProgress<
 
 /// Counts inspected bytes in tests: the work must be bounded by the new bytes.
 pub fn count_steps(octets: usize) {
-    search::steps::count(octets);
+    line_search::steps::count(octets);
 }
 
 /// Returns the number of bytes inspected since the last call.
 #[cfg(test)]
 pub fn take_steps() -> usize {
-    search::steps::take()
+    line_search::steps::take()
 }
 
 /// True if a request line has no version, so that some servers read no header: HTTP/0.9.

@@ -6,18 +6,18 @@
 //!
 //! This module knows no flows and no servers.
 
-mod crypto;
+mod crypto_stream;
 mod frames;
-mod initial;
+mod initial_keys;
 mod packets;
 #[doc(hidden)]
 pub mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use self::crypto::{CryptoStream, CryptoStreamError};
+pub use self::crypto_stream::{CryptoStream, CryptoStreamError};
 pub use self::frames::{MalformedFrame, crypto_frames};
-pub use self::initial::InitialKeys;
+pub use self::initial_keys::InitialKeys;
 pub use self::packets::{
     ConnectionId, FIRST_DATAGRAM, LongPacket, LongPacketType, NextPacket, TRAIN_LIMIT, next_packet, trains,
 };

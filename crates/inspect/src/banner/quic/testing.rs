@@ -1,7 +1,7 @@
 //! Builder of a client's Initials for tests and fuzzing; the program does not use it.
 
 use super::ConnectionId;
-use super::initial::{InitialKeys, NUMBER_LIMIT, SAMPLE_LENGTH};
+use super::initial_keys::{InitialKeys, NUMBER_LIMIT, SAMPLE_LENGTH};
 use crate::terms::{QuicVersion, Side};
 
 /// Parts of an Initial; every field may be set to a value that no honest client would send.

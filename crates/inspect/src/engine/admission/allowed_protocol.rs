@@ -1,7 +1,7 @@
 //! One way for a flow to be what its policy allows: whether each side's first bytes are those of a
 //! protocol, told at the earliest byte that they are not.
 
-use crate::banner::other::SignatureFit;
+use crate::banner::unread_protocols::SignatureFit;
 use crate::rules::PolicyProtocol;
 use crate::terms::{GreetingDialect, GreetingProtocol, Side};
 
@@ -197,7 +197,7 @@ impl RequestLine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::banner::other::OtherProtocol;
+    use crate::banner::unread_protocols::OtherProtocol;
 
     fn told(shape: PolicyProtocol, said: &[(Side, &[u8])]) -> (bool, bool) {
         let mut way = AllowedProtocol::new(Some(shape), None);

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use crate::banner::other::{FIRST_OCTETS, OtherBanner, ProtocolNaming, UNKNOWN, name, settle};
+use crate::banner::unread_protocols::{FIRST_OCTETS, OtherBanner, ProtocolNaming, UNKNOWN, name, settle};
 use crate::banner::{Banner, ParseProgress, ProtocolRecognition, greeting, recognise, ssh};
+use crate::engine::banner_inspector::BannerInspector;
 use crate::engine::dialogue::{DialogueFinding, FindingSink, FoundBanner, MatchedRules};
-use crate::engine::judge::BannerInspector;
 use crate::event::{ApplicationFacts, OtherFacts, Protocol, Side};
 use crate::rules::BannerStage;
 

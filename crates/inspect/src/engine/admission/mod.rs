@@ -14,10 +14,10 @@ use std::sync::Arc;
 
 use self::allowed_protocol::AllowedProtocol;
 use self::first_bytes::FirstBytes;
-use super::judge::BannerInspector;
+use super::banner_inspector::BannerInspector;
 use super::outcome::PacketOutcome;
 use crate::banner::Banner;
-use crate::banner::other::{FIRST_OCTETS, OtherBanner, ProtocolNaming};
+use crate::banner::unread_protocols::{FIRST_OCTETS, OtherBanner, ProtocolNaming};
 use crate::event::{FlowEndpoints, OtherFacts, Protocol, Side};
 use crate::rules::{BannerStage, Policy, PolicyRuleResult, RuleSet};
 

@@ -11,18 +11,18 @@
 //! Two places decide for all protocols: [`Dialogue::foreign`] that what a side says is none of them, and
 //! [`Dialogue::hand_over`] that one protocol leaves the connection to whatever follows.
 
+mod awaited_input;
+mod detect_protocol;
 mod finding;
 mod greeting;
-mod hand_over;
 mod http;
-mod need;
-mod opening;
-mod read_lines;
-mod search;
+mod lines_before_ssh;
+mod read_step;
 mod search_banners;
+mod search_state;
 mod ssh;
 mod state;
-mod step;
+mod switch_protocol;
 mod tls;
 
 pub use self::finding::{
@@ -32,10 +32,10 @@ pub use self::finding::{
 pub use self::http::{ResponseRemainder, UnfinishedReason};
 pub use self::state::Dialogue;
 
+use self::awaited_input::AwaitedInput;
 use self::greeting::GreetingState;
-use self::need::AwaitedInput;
+use self::read_step::{DialogueInput, ReadStep, UnreadReason};
 use self::state::{DialogueDirection, DirectionReading};
-use self::step::{DialogueInput, ReadStep, UnreadReason};
 use self::tls::TlsState;
 use crate::banner::recognise::FirstWord;
 use crate::event::Side;

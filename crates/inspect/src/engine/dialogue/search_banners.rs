@@ -8,9 +8,9 @@
 //! too.
 
 use super::finding::ReadContext;
-use super::search::{CANDIDATE_LIMIT, CANDIDATES, HelloCandidate, KeptLine, LIMIT, may_be_hello};
+use super::read_step::RequestedUpgrade;
+use super::search_state::{CANDIDATE_LIMIT, CANDIDATES, HelloCandidate, KeptLine, LIMIT, may_be_hello};
 use super::state::{Dialogue, DirectionReading, FirstProtocol};
-use super::step::RequestedUpgrade;
 use crate::banner::tls::{self, CLIENT_HELLO, RecordPiece, SERVER_HELLO};
 use crate::terms::{Anomaly, Side, TransportProtocol};
 

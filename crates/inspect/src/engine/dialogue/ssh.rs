@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::banner::{Banner, ParseProgress, SshBanner, kex, ssh};
+use crate::banner::{Banner, ParseProgress, SshBanner, kexinit, ssh};
 use crate::event::{ApplicationFacts, Protocol, Side, SshFacts, SshSide};
 use crate::rules::BannerStage;
 
+use super::awaited_input::InputNeed;
 use super::finding::{DialogueFinding, FoundBanner, MatchedRules, ReadContext};
-use super::need::InputNeed;
-use super::step::{DialogueInput, ReadStep};
+use super::read_step::{DialogueInput, ReadStep};
 
 /// What is known of the two sides.
 #[derive(Debug, Default)]
@@ -120,18 +120,18 @@ impl SshState {
         context: &mut ReadContext<'_>,
     ) -> ReadStep<SshNext> {
         let DialogueInput { from, input, .. } = turn;
-        let (kex, consumed) = match kex::packet(input) {
-            kex::KexPacket::More(octets) => {
+        let (kex, consumed) = match kexinit::packet(input) {
+            kexinit::KexPacket::More(octets) => {
                 return ReadStep::Wait(
                     InputNeed::octets(octets),
                     SshNext::Reading(SshReading::Kex(line, before)),
                 );
             }
-            kex::KexPacket::Other(octets) if before + octets < kex::PACKET_LIMIT => {
+            kexinit::KexPacket::Other(octets) if before + octets < kexinit::PACKET_LIMIT => {
                 return ReadStep::Used(octets, SshNext::Reading(SshReading::Kex(line, before + octets)));
             }
-            kex::KexPacket::Other(_) | kex::KexPacket::Never(_) => (None, input.len()),
-            kex::KexPacket::KexInit(value, octets) => (Some(value), octets),
+            kexinit::KexPacket::Other(_) | kexinit::KexPacket::Never(_) => (None, input.len()),
+            kexinit::KexPacket::KexInit(value, octets) => (Some(value), octets),
         };
         if let Some(kex) = &kex
             && let Some(side) = self.side_mut(from)

@@ -2,15 +2,15 @@
 //!
 //! The questions that others ask about that stand here, too; nothing here reads.
 
+use super::awaited_input::AwaitedInput;
 use super::greeting::{self, GreetingState};
 use super::http::{self, HttpTransactions, ResponseRemainder};
-use super::need::AwaitedInput;
-use super::search::{self, BannerSearch};
+use super::read_step::{RequestedUpgrade, UnreadReason};
+use super::search_state::{self, BannerSearch};
 use super::ssh::{self, SshState};
-use super::step::{RequestedUpgrade, UnreadReason};
 use super::tls::{self, TlsState};
-use crate::banner::other::{OtherProtocol, SignatureFit};
 use crate::banner::recognise::{FirstWord, may_become_plain_request};
+use crate::banner::unread_protocols::{OtherProtocol, SignatureFit};
 use crate::event::Side;
 
 /// What two ends say to each other.
@@ -294,7 +294,7 @@ impl Dialogue {
             Side::Client => !self.tls.is_agreed(),
             Side::Server => self.tls.is_awaiting_answer(),
         };
-        wanted && !agreed && self.direction(from).search.total < search::LIMIT
+        wanted && !agreed && self.direction(from).search.total < search_state::LIMIT
     }
 
     /// True if what one side says next belongs to the body of a request.

@@ -156,10 +156,10 @@
 //!   restart.
 
 #[cfg(test)]
-mod disputed;
+mod closed_connections;
 #[cfg(test)]
-mod ends;
+mod ignored_segments;
 #[cfg(test)]
-mod receivers;
+mod midstream;
 #[cfg(test)]
 mod tests;

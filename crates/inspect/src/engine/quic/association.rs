@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::attempt::{DatagramContents, HelloState, QuicConnection};
-use super::seen::FlowDatagram;
+use super::flow_datagram::FlowDatagram;
+use super::quic_connection::{DatagramContents, HelloState, QuicConnection};
 use crate::banner::quic::{self, ConnectionId, InitialKeys, LongPacket, LongPacketType, NextPacket};
+use crate::engine::banner_inspector::BannerInspector;
 use crate::engine::config::FlowTimeouts;
-use crate::engine::judge::BannerInspector;
 use crate::engine::outcome::FlowNotes;
 use crate::engine::report_limit::ReportLimit;
 use crate::event::{Timestamp, TrafficVolume};

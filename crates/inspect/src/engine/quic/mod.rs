@@ -10,23 +10,23 @@
 //! a hello, and pass.
 
 mod association;
-mod attempt;
-mod flows;
-mod judge_hello;
-mod record;
-mod seen;
+mod flow_datagram;
+mod flow_record;
+mod inspect_hello;
+mod quic_connection;
 #[cfg(test)]
 mod tests;
+mod udp_flows;
 
 use self::association::QuicAssociation;
-use self::attempt::DatagramContents;
-pub(super) use self::flows::QuicFlows;
-use self::flows::new_inspector;
-use self::seen::FlowDatagram;
+use self::flow_datagram::FlowDatagram;
+use self::quic_connection::DatagramContents;
+pub(super) use self::udp_flows::QuicFlows;
+use self::udp_flows::new_inspector;
+use super::banner_inspector::BannerInspector;
 use super::context::{EngineContext, InspectionSession};
 use super::decision::{ChecksumState, Decision, InspectionResult, PacketInput};
 use super::flow_facts::FlowFacts;
-use super::judge::BannerInspector;
 use super::outcome::FlowStop;
 use crate::banner::quic::{self, NextPacket};
 use crate::event::{EventSink, Side};

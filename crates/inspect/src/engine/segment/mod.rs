@@ -3,22 +3,22 @@
 //! Most segments end early: those of a decided flow, and those of a flow in which nobody has said
 //! anything. The others are a [`SegmentInspection`].
 
-mod decide;
-mod disputed;
-mod inspection;
-mod take_in;
+mod decide_flow;
+mod inspect_segment;
+mod probe_receiver;
+mod read_payload;
 
-use self::inspection::{PriorState, SegmentInspection};
+use self::inspect_segment::{PriorState, SegmentInspection};
+use super::banner_inspector::BannerInspector;
 use super::body_offload;
 use super::config::OnFailure;
 use super::context::{EngineContext, EngineSettings, SharedState};
-use super::conversation::UndecidedFlow;
 use super::decision::{ChecksumState, Decision, InspectionResult, PacketInput, ResetPair};
 use super::flow_facts::FlowFacts;
-use super::judge::BannerInspector;
 use super::response_offload;
 use super::silent_flows::is_under_policy;
 use super::tcp_flows::{TcpFlows, is_amid};
+use super::undecided_flow::UndecidedFlow;
 use crate::banner::{ProtocolRecognition, recognise};
 use crate::event::{DropReason, EventSink, Side};
 use crate::flow::{

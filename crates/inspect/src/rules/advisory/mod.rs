@@ -19,7 +19,7 @@
 //! so their verdict is unknown.
 //!
 //! If the identification leaves the verdict unknown, the key exchange may settle it
-//! ([`marker`](super::marker)): the advisory names markers that prove the fix or the weakness. A
+//! ([`marker`](super::kex_marker)): the advisory names markers that prove the fix or the weakness. A
 //! marker never overrules the identification. If they contradict each other, the verdict is
 //! unknown.
 //!
@@ -27,15 +27,15 @@
 //! build (`2+deb12u2.example1`) whose number would be vulnerable.
 
 mod bounds;
-mod judge;
+mod evaluate_advisory;
 mod package;
 mod ubuntu;
 
 use std::fmt;
 
-pub(super) use self::judge::{AdvisoryFinding, ShownPackage};
+pub(super) use self::evaluate_advisory::{AdvisoryFinding, ShownPackage};
 pub use self::package::PackageVersion;
-use super::marker::KexMarker;
+use super::kex_marker::KexMarker;
 use super::version::VersionRequirement;
 use crate::banner::SshBanner;
 use crate::event::AdvisoryVerdict;

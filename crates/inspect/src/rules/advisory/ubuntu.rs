@@ -6,7 +6,7 @@
 //! another. Packages of the extended maintenance and of FIPS (`+esm1`, `+Fips2`) have lines of
 //! their own.
 
-use super::judge::{AdvisoryFinding, VerdictReason};
+use super::evaluate_advisory::{AdvisoryFinding, VerdictReason};
 use super::package::{DpkgVersion, PackageVersion};
 use super::{Advisory, PackageStatus, ReleaseAdvisory, ReleaseFixState};
 

@@ -2,9 +2,9 @@
 
 mod greeting;
 mod http;
-mod other;
 mod ssh;
 mod tls;
+mod unread_protocol;
 
 use std::fmt;
 
@@ -178,7 +178,7 @@ const fn table(protocol: Protocol) -> &'static [FieldRow] {
         Protocol::Http => http::FIELDS,
         Protocol::Tls => tls::FIELDS,
         Protocol::Greeting(_) => greeting::FIELDS,
-        Protocol::Other => other::FIELDS,
+        Protocol::Other => unread_protocol::FIELDS,
     }
 }
 

@@ -20,9 +20,9 @@ mod file;
 
 use std::path::{Path, PathBuf};
 
+use super::find_rule_files::read_text;
 use super::limits;
-use super::nesting;
-use super::source::read_text;
+use super::toml_nesting;
 use crate::banner::{GreetingBanner, ResponseHead};
 use crate::event::ProductFacts;
 use crate::terms::GreetingProtocol;
@@ -159,9 +159,13 @@ impl FingerprintSet {
     }
 
     fn add(&mut self, name: &str, text: &str) -> Result<(), FingerprintError> {
-        if let Some(at) = nesting::too_deep(text) {
+        if let Some(at) = toml_nesting::too_deep(text) {
             let line = text.bytes().take(at.start).filter(|octet| *octet == b'\n').count() + 1;
-            return Err(FingerprintError::Nested { name: name.to_owned(), line, reason: nesting::message() });
+            return Err(FingerprintError::Nested {
+                name: name.to_owned(),
+                line,
+                reason: toml_nesting::message(),
+            });
         }
         let document: FingerprintFile = toml::from_str(text)
             .map_err(|source| FingerprintError::Form { name: name.to_owned(), source: Box::new(source) })?;

@@ -4,10 +4,10 @@ use serde_spanned::Spanned;
 use toml::de::DeValue;
 
 use super::super::advisory::{Advisory, PackageStatus, PackageVersion, ReleaseAdvisory, ReleaseFixState};
-use super::super::marker::KexMarker;
+use super::super::kex_marker::KexMarker;
 use super::super::suggest;
-use super::fields;
-use super::value::{Entry, SpannedText, ValueReader};
+use super::rule_values;
+use super::toml_value::{Entry, SpannedText, ValueReader};
 use crate::event::AdvisoryVerdict;
 
 const KEYS: &[&str] = &[
@@ -48,7 +48,9 @@ pub(super) fn read(reader: &mut ValueReader<'_>, value: &Spanned<DeValue<'_>>) -
             },
             "spelled" => advisory.spelled = spelled(reader, value),
             "packages" => advisory.lines = lines(reader, value),
-            "upstream" => advisory.upstream = fields::requirement(reader, key, value).map(|(asked, _)| asked),
+            "upstream" => {
+                advisory.upstream = rule_values::requirement(reader, key, value).map(|(asked, _)| asked)
+            }
             "mended_by" => advisory.mended_by = markers(reader, key, value),
             "betrayed_by" => advisory.betrayed_by = markers(reader, key, value),
             _ => reader.unknown_key(&span, key, "an advisory", KEYS.iter().copied()),
@@ -67,7 +69,7 @@ pub(super) fn read(reader: &mut ValueReader<'_>, value: &Spanned<DeValue<'_>>) -
 }
 
 fn own_line(reader: &mut ValueReader<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> String {
-    fields::line(reader, key, value).map(|text| text.value).unwrap_or_default()
+    rule_values::line(reader, key, value).map(|text| text.value).unwrap_or_default()
 }
 
 /// `report = ["vulnerable", "unknown"]`.
@@ -101,7 +103,7 @@ fn markers(reader: &mut ValueReader<'_>, key: &str, value: &Spanned<DeValue<'_>>
 fn spelled(reader: &mut ValueReader<'_>, value: &Spanned<DeValue<'_>>) -> Vec<(String, String)> {
     let mut all = Vec::new();
     for (shown, _, value) in reader.table("spelled", value).unwrap_or_default() {
-        let package = fields::line(reader, shown, value);
+        let package = rule_values::line(reader, shown, value);
         all.extend(package.map(|package| (shown.to_owned(), package.value)));
     }
     all
@@ -122,8 +124,8 @@ fn line(reader: &mut ValueReader<'_>, value: &Spanned<DeValue<'_>>) -> Option<Re
     let read = reading(&entries);
     for (key, span, value) in entries {
         match key {
-            "distribution" => distribution = fields::line(reader, key, value),
-            "release" => release = fields::line(reader, key, value),
+            "distribution" => distribution = rule_values::line(reader, key, value),
+            "release" => release = rule_values::line(reader, key, value),
             "newest" => newest = version(reader, key, value, read),
             "affected" => affected = versions(reader, key, value, read),
             "fixed" => fixed = version(reader, key, value, read),

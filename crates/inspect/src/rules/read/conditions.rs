@@ -9,7 +9,7 @@ use super::super::field::{BannerField, BannerSender, FieldFault};
 use super::super::pattern::{PatternId, PatternTable};
 use super::super::rule::{FieldTest, RuleCondition};
 use super::DeclaredLists;
-use super::value::{SpannedText, ValueReader};
+use super::toml_value::{SpannedText, ValueReader};
 use crate::event::Protocol;
 
 /// The rule's protocol and sender, which decide about fields, and the sets to which patterns and

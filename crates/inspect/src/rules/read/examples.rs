@@ -5,7 +5,7 @@ use toml::de::DeValue;
 
 use super::super::example::{ExampleContent, ExampleMessage, KexAlgorithms, RuleExample};
 use super::super::field::BannerSender;
-use super::value::{Entry, ValueReader};
+use super::toml_value::{Entry, ValueReader};
 use crate::event::{ProductFacts, Protocol};
 use crate::terms::GreetingProtocol;
 
@@ -47,7 +47,7 @@ fn example(
             let (content, product) = match protocol {
                 Protocol::Ssh => ssh(reader, &entries),
                 Protocol::Http => http(reader, &entries, from),
-                Protocol::Tls => super::tls::example(reader, &entries, from),
+                Protocol::Tls => super::tls_examples::example(reader, &entries, from),
                 Protocol::Greeting(about) => greeting(reader, &entries, about),
                 Protocol::Other => other(reader, &entries),
             };

@@ -6,14 +6,14 @@
 mod advisory;
 mod conditions;
 mod examples;
-mod fields;
 mod overrides;
 mod policy;
 mod rule;
+mod rule_values;
 mod scope;
-mod syntax;
-mod tls;
-mod value;
+mod tls_examples;
+mod toml_syntax;
+mod toml_value;
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -22,18 +22,18 @@ use std::sync::Arc;
 use serde_spanned::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use self::value::ValueReader;
+use self::toml_value::ValueReader;
 use super::diagnostic::{DiagnosticCollector, DiagnosticLevel, RuleDiagnostic};
-use super::drift::ReadFile;
+use super::kex_marker::is_shipped;
 use super::limits;
-use super::list::{ListFile, ListValues};
-use super::local::RuleOverride;
-use super::marker::is_shipped;
+use super::list_file::{ListFile, ListValues};
 use super::pattern::PatternTable;
 use super::policy::Policy;
 use super::rule::Rule;
+use super::rule_file_drift::ReadFile;
+use super::rule_override::RuleOverride;
 use super::scope::AddressSet;
-use super::text::SourceFile;
+use super::source_file::SourceFile;
 
 /// State that all files of a rule set share while they are read.
 #[derive(Debug, Default)]
@@ -70,8 +70,8 @@ impl PackSettings {
         let mut pack = Self::default();
         for (key, span, value) in reader.table("pack", value).unwrap_or_default() {
             match key {
-                "profiles" => pack.profiles = fields::labels(reader, key, value),
-                "tags" => pack.tags = fields::labels(reader, key, value),
+                "profiles" => pack.profiles = rule_values::labels(reader, key, value),
+                "tags" => pack.tags = rule_values::labels(reader, key, value),
                 _ => reader.unknown_key(&span, key, "`[pack]`", PACK_KEYS.iter().copied()),
             }
         }
@@ -81,12 +81,12 @@ impl PackSettings {
 
 /// Reads one file into `draft`; faults go to `report`.
 pub(super) fn file(source: &SourceFile, draft: &mut RuleSetDraft, report: &mut DiagnosticCollector) {
-    let (text, broken) = syntax::sound(source, report);
+    let (text, broken) = toml_syntax::sound(source, report);
     let (document, _) = DeTable::parse_recoverable(&text);
     let mut reader = ValueReader { source, report, broken: &broken, rule: None };
     let mut lists = DeclaredLists::default();
     let mut pack = PackSettings::default();
-    let entries = value::entries(document.get_ref());
+    let entries = toml_value::entries(document.get_ref());
     for (key, span, value) in &entries {
         match *key {
             "lists" => lists.read(&mut reader, value),

@@ -7,12 +7,12 @@ use std::time::Duration;
 use serde_spanned::Spanned;
 use toml::de::DeValue;
 
-use super::super::local::{ExemptAddresses, RuleOverride, SpannedName};
 use super::super::rule::PacketMark;
+use super::super::rule_override::{ExemptAddresses, RuleOverride, SpannedName};
 use super::super::scope::AddressSet;
 use super::rule::{ACTIONS, SEVERITIES};
-use super::value::{SpannedText, ValueReader};
-use super::{DeclaredLists, fields, scope};
+use super::toml_value::{SpannedText, ValueReader};
+use super::{DeclaredLists, rule_values, scope};
 use crate::event::{OverrideFacts, RuleAction, Severity, Timestamp};
 
 const KEYS: &[&str] = &[
@@ -53,13 +53,13 @@ pub(super) fn read(
             "tag" => parts.tags = names(reader, key, value),
             "enabled" => parts.enabled = truth(reader, key, value),
             "action" => parts.action = reader.name(key, value, ACTIONS).map(|action| (action, value.span())),
-            "mark" => parts.mark = fields::mark(reader, value),
-            "ban" => parts.ban = fields::duration(reader, key, value),
+            "mark" => parts.mark = rule_values::mark(reader, value),
+            "ban" => parts.ban = rule_values::duration(reader, key, value),
             "severity" => parts.severity = reader.name(key, value, SEVERITIES),
             "exempt" => parts.exempt = exempt(reader, value, lists),
             "until" => parts.until = until(reader, key, value),
-            "owner" => parts.owner = fields::line(reader, key, value).map(|text| text.value),
-            "reason" => parts.reason = fields::line(reader, key, value).map(|text| text.value),
+            "owner" => parts.owner = rule_values::line(reader, key, value).map(|text| text.value),
+            "reason" => parts.reason = rule_values::line(reader, key, value).map(|text| text.value),
             "optional" => parts.optional = truth(reader, key, value).unwrap_or_default(),
             _ => reader.unknown_key(span, key, "an override", KEYS.iter().copied()),
         }
@@ -110,7 +110,7 @@ fn check(reader: &mut ValueReader<'_>, header: &Range<usize>, given: &[&str], pa
 }
 
 fn names(reader: &mut ValueReader<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Vec<SpannedName> {
-    let texts = fields::lines(reader, key, value);
+    let texts = rule_values::lines(reader, key, value);
     if texts.is_empty() {
         reader.error(&value.span(), format!("`{key}` names nothing"));
     }

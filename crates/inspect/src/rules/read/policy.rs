@@ -10,8 +10,8 @@ use toml::de::DeValue;
 use super::super::policy::{AllowRule, BUDGET, Policy, PolicyProtocol};
 use super::super::scope::RuleScope;
 use super::super::suggest;
-use super::value::{Entry, SpannedText, ValueReader};
-use super::{DeclaredLists, RuleSetDraft, fields, scope};
+use super::toml_value::{Entry, SpannedText, ValueReader};
+use super::{DeclaredLists, RuleSetDraft, rule_values, scope};
 use crate::event::RuleAction;
 
 const KEYS: &[&str] = &[
@@ -108,8 +108,8 @@ impl PolicyParts {
         lists: &mut DeclaredLists,
     ) {
         match *key {
-            "id" => self.id = fields::identifier(reader, value),
-            "title" => self.title = fields::line(reader, key, value),
+            "id" => self.id = rule_values::identifier(reader, value),
+            "title" => self.title = rule_values::line(reader, key, value),
             "port" => {
                 self.scope.port = scope::ports(reader, value);
                 self.ports = said(value);
@@ -125,14 +125,14 @@ impl PolicyParts {
             }
             "allow" => self.allow = allow(reader, value),
             "allow_rules" => {
-                let rules = fields::lines(reader, key, value);
+                let rules = rule_values::lines(reader, key, value);
                 self.allow_rules = rules
                     .into_iter()
                     .map(|SpannedText { value, span }| AllowRule { id: value, index: 0, span })
                     .collect();
             }
             "otherwise" => self.otherwise = reader.name(key, value, OTHERWISE),
-            "silent_after" => self.silent_after = fields::duration(reader, key, value),
+            "silent_after" => self.silent_after = rule_values::duration(reader, key, value),
             "budget" => self.budget = reader.number(key, value, 64..=BUDGET_LIMIT),
             "midstream" => self.midstream = reader.name(key, value, MIDSTREAM),
             _ => reader.unknown_key(span, key, "a policy", KEYS.iter().copied()),

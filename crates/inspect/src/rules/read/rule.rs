@@ -11,14 +11,14 @@ use super::super::advisory::Advisory;
 use super::super::debian::FixedPackage;
 use super::super::example::RuleExample;
 use super::super::field::{BannerField, BannerSender, header_name};
-use super::super::local::RuleValidity;
 use super::super::pattern::{PatternTable, REVISION, VERSION};
-use super::super::probe::ProbeRequest;
+use super::super::probe_request::ProbeRequest;
 use super::super::rule::MatchThreshold;
 use super::super::rule::{FieldTest, PacketMark, Rule, RuleCondition};
+use super::super::rule_override::RuleValidity;
 use super::super::version::VersionRequirement;
-use super::value::{Entry, SpannedText, ValueReader};
-use super::{DeclaredLists, PackSettings, RuleSetDraft, advisory, conditions, fields, scope};
+use super::toml_value::{Entry, SpannedText, ValueReader};
+use super::{DeclaredLists, PackSettings, RuleSetDraft, advisory, conditions, rule_values, scope};
 use crate::event::{Protocol, RuleAction, Severity};
 
 /// Function that reads a key's value into `RuleParts`.
@@ -26,15 +26,15 @@ type Take = fn(&mut RuleParts, &mut ValueReader<'_>, &Entry<'_, '_>, &mut condit
 
 /// Keys that are read first: they decide which fields exist, and name the rule in diagnostics.
 const IDENTITY: &[(&str, Take)] = &[
-    ("id", |parts, reader, (_, _, value), _| parts.id = fields::identifier(reader, value)),
-    ("protocol", |parts, reader, (_, _, value), _| parts.protocol = fields::protocol(reader, value)),
+    ("id", |parts, reader, (_, _, value), _| parts.id = rule_values::identifier(reader, value)),
+    ("protocol", |parts, reader, (_, _, value), _| parts.protocol = rule_values::protocol(reader, value)),
     ("from", |parts, reader, (key, _, value), _| parts.from = reader.name(key, value, SENDERS)),
     ("action", |parts, reader, (key, _, value), _| parts.action = reader.name(key, value, ACTIONS)),
 ];
 
 /// All other keys.
 const KEYS: &[(&str, Take)] = &[
-    ("title", |parts, reader, (key, _, value), _| parts.title = fields::line(reader, key, value)),
+    ("title", |parts, reader, (key, _, value), _| parts.title = rule_values::line(reader, key, value)),
     ("match", |parts, reader, (key, _, value), context| {
         parts.all = conditions::read(reader, key, value, context);
     }),
@@ -44,28 +44,30 @@ const KEYS: &[(&str, Take)] = &[
     ("absent", |parts, reader, (key, _, value), _| parts.absent = parts.header_names(reader, key, value)),
     ("present", |parts, reader, (key, _, value), _| parts.present = parts.header_names(reader, key, value)),
     ("version", |parts, reader, (key, _, value), _| {
-        parts.version = fields::requirement(reader, key, value);
+        parts.version = rule_values::requirement(reader, key, value);
     }),
-    ("fixed_in", |parts, reader, (_, _, value), _| parts.fixed_in = fields::fixed_in(reader, value)),
+    ("fixed_in", |parts, reader, (_, _, value), _| parts.fixed_in = rule_values::fixed_in(reader, value)),
     ("advisory", |parts, reader, (_, span, value), _| {
         parts.advisory = advisory::read(reader, value).map(|advisory| (advisory, span.clone()));
     }),
     ("mark", |parts, reader, (_, span, value), _| {
-        parts.mark = fields::mark(reader, value).map(|mark| (mark, span.clone()));
+        parts.mark = rule_values::mark(reader, value).map(|mark| (mark, span.clone()));
     }),
     ("ban", |parts, reader, (key, span, value), _| {
-        parts.ban = fields::duration(reader, key, value).map(|ban| (ban, span.clone()));
+        parts.ban = rule_values::duration(reader, key, value).map(|ban| (ban, span.clone()));
     }),
     ("severity", |parts, reader, (key, _, value), _| parts.severity = reader.name(key, value, SEVERITIES)),
-    ("category", |parts, reader, (key, _, value), _| parts.category = fields::line(reader, key, value)),
-    ("references", |parts, reader, (key, _, value), _| parts.references = fields::lines(reader, key, value)),
-    ("tags", |parts, reader, (key, _, value), _| parts.tags = Some(fields::labels(reader, key, value))),
-    ("profiles", |parts, reader, (key, _, value), _| {
-        parts.profiles = Some(fields::labels(reader, key, value));
+    ("category", |parts, reader, (key, _, value), _| parts.category = rule_values::line(reader, key, value)),
+    ("references", |parts, reader, (key, _, value), _| {
+        parts.references = rule_values::lines(reader, key, value)
     }),
-    ("certain", |parts, reader, (key, _, value), _| parts.certain = fields::line(reader, key, value)),
+    ("tags", |parts, reader, (key, _, value), _| parts.tags = Some(rule_values::labels(reader, key, value))),
+    ("profiles", |parts, reader, (key, _, value), _| {
+        parts.profiles = Some(rule_values::labels(reader, key, value));
+    }),
+    ("certain", |parts, reader, (key, _, value), _| parts.certain = rule_values::line(reader, key, value)),
     ("request", |parts, reader, (_, span, value), _| {
-        parts.request = fields::request(reader, value).map(|request| (request, span.clone()));
+        parts.request = rule_values::request(reader, value).map(|request| (request, span.clone()));
     }),
     ("source", |parts, reader, (key, _, value), context| {
         parts.scope.source = scope::addresses(reader, key, value, context.lists);
@@ -75,9 +77,9 @@ const KEYS: &[(&str, Take)] = &[
     }),
     ("port", |parts, reader, (_, _, value), _| parts.scope.port = scope::ports(reader, value)),
     ("expires_within", |parts, reader, (key, span, value), _| {
-        parts.expires_within = fields::duration(reader, key, value).map(|within| (within, span.clone()));
+        parts.expires_within = rule_values::duration(reader, key, value).map(|within| (within, span.clone()));
     }),
-    ("count", |parts, reader, (_, _, value), _| parts.count = fields::count(reader, value)),
+    ("count", |parts, reader, (_, _, value), _| parts.count = rule_values::count(reader, value)),
     ("examples", |parts, reader, (key, _, value), _| {
         parts.examples = parts.read_examples(reader, key, value);
     }),

@@ -5,7 +5,7 @@ use toml::de::DeValue;
 
 use super::super::scope::{self, AddressRule, AddressSet, PortRule};
 use super::DeclaredLists;
-use super::value::{SpannedText, ValueReader};
+use super::toml_value::{SpannedText, ValueReader};
 
 /// Reads networks, addresses and `@lists`; `!` negates an entry.
 pub(super) fn addresses(

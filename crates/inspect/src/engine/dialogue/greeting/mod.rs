@@ -6,12 +6,12 @@
 //! nothing else, and only as long as a client says what may come before it asks for an upgrade
 //! (`STARTTLS`, `STLS`, `AUTH TLS`): mail is nobody's banner.
 
-mod first_lines;
-mod read;
-mod upgrade;
+mod read_commands;
+mod server_greeting;
+mod starttls;
 
-use self::first_lines::{GreetingPart, GreetingProgress};
-use self::upgrade::PendingCommands;
+use self::server_greeting::{GreetingPart, GreetingProgress};
+use self::starttls::PendingCommands;
 use super::finding::ReadContext;
 use crate::terms::{self, Side};
 

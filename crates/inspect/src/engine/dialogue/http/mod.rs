@@ -2,16 +2,16 @@
 //!
 //! Which request a response answers, and what rules say of either, is [`transactions`]'s part.
 
-mod frame;
-mod head;
-mod late;
+mod late_fields;
+mod message_end;
+mod partial_head;
 mod read;
 mod transaction;
 mod transactions;
 
-pub use self::frame::UnfinishedReason;
-use self::head::PartialHead;
-use self::late::LateHead;
+use self::late_fields::LateHead;
+pub use self::message_end::UnfinishedReason;
+use self::partial_head::PartialHead;
 pub(super) use self::transactions::HttpTransactions;
 use crate::banner::framing::{BodyFraming, FramedMessage};
 

@@ -1,24 +1,24 @@
 //! HTTP as one of the things that both sides may speak: where one message ends and what follows it.
 
 use super::HttpReading;
-use super::frame::note_hostile;
-use super::head::PartialHead;
-use super::late::{LateHead, LateLine};
+use super::late_fields::{LateHead, LateLine};
+use super::message_end::note_hostile;
+use super::partial_head::PartialHead;
 use super::transactions::HttpProgress;
 use crate::banner::framing::{BodyAdvance, BodyFraming, FramedMessage};
 use crate::banner::http::{HEAD_LIMIT, count_steps};
 use crate::banner::recognise::FIRST_LINE_LIMIT;
 use crate::banner::{MessageStart, ParseRejection, beginning, ssh as identification};
 use crate::engine::config::HttpInspect;
+use crate::engine::dialogue::awaited_input::{FEW, InputNeed};
 use crate::engine::dialogue::finding::ReadContext;
-use crate::engine::dialogue::need::{FEW, InputNeed};
+use crate::engine::dialogue::read_step::{DialogueInput, ProtocolSwitch, RequestedUpgrade, UnreadReason};
 use crate::engine::dialogue::ssh::identification_line;
 use crate::engine::dialogue::state::{self, Dialogue, FirstProtocol};
-use crate::engine::dialogue::step::{DialogueInput, ProtocolSwitch, RequestedUpgrade, UnreadReason};
 use crate::event::Side;
 use crate::terms::Anomaly;
 
-type Step = crate::engine::dialogue::step::ReadStep<state::DirectionReading>;
+type Step = crate::engine::dialogue::read_step::ReadStep<state::DirectionReading>;
 
 /// What follows a message.
 enum AfterMessage {

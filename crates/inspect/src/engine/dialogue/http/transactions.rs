@@ -3,15 +3,15 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::frame::{self, RTSP, UnfinishedReason, note_hostile, note_unfinished};
-use super::late::LateHead;
+use super::late_fields::LateHead;
+use super::message_end::{self, RTSP, UnfinishedReason, note_hostile, note_unfinished};
 use super::transaction::{
     HttpTransaction, OverdueRequest, RequestMethod, ask_request, ask_response, name_by_title,
 };
 use crate::banner::framing::{self, FramedMessage};
 use crate::banner::http::{self, KeptHead, ParsedHead};
 use crate::banner::recognise::is_plain_request_line;
-use crate::banner::{Anomaly, ParseProgress, ParseRejection, RequestHead, ResponseHead, title};
+use crate::banner::{Anomaly, ParseProgress, ParseRejection, RequestHead, ResponseHead, html_title};
 use crate::engine::dialogue::finding::{DialogueFinding, MatchedRules, ReadContext};
 use crate::event::{ApplicationFacts, HttpFacts, Protocol, Side};
 use crate::rules::BannerStage;
@@ -93,13 +93,15 @@ impl HttpTransactions {
             context,
         );
         let is_cut = anomalies.contains(Anomaly::HeadTooLong);
-        let body = frame::open(framed.framing, is_cut, || KeptHead::of_request(head, &message), context);
+        let body =
+            message_end::open(framed.framing, is_cut, || KeptHead::of_request(head, &message), context);
         let part = message.version.is_empty() || is_cut;
         self.asks_tunnel = message.method == b"CONNECT";
         let upgrades = || message.headers.iter().any(|field| field.name.eq_ignore_ascii_case(b"upgrade"));
-        self.perhaps_tunnel |= self.left && (self.asks_tunnel || upgrades()) || frame::streams(&message);
+        self.perhaps_tunnel |=
+            self.left && (self.asks_tunnel || upgrades()) || message_end::streams(&message);
         self.mingles |= message.version.starts_with(RTSP);
-        let stage = frame::stage(&body);
+        let stage = message_end::stage(&body);
         let reached = if part {
             HttpProgress::Part(consumed, Box::new(LateHead::new(head, &message.headers, None, body)))
         } else {
@@ -201,8 +203,9 @@ impl HttpTransactions {
         let head = input.get(..consumed).unwrap_or_default();
         let is_cut = anomalies.contains(Anomaly::HeadTooLong);
         let method = method.filter(|_| is_cut).map(<[u8]>::to_vec);
-        let body = frame::open(framed.framing, is_cut, || KeptHead::of_response(head, &message), context);
-        let stage = frame::stage(&body);
+        let body =
+            message_end::open(framed.framing, is_cut, || KeptHead::of_response(head, &message), context);
+        let stage = message_end::stage(&body);
         let reached = if is_cut {
             HttpProgress::Part(consumed, Box::new(LateHead::new(head, &message.headers, method, body)))
         } else {
@@ -342,7 +345,7 @@ impl HttpTransactions {
         message: &mut FramedMessage,
         context: &mut ReadContext<'_>,
     ) {
-        let title = title::title(message.body());
+        let title = html_title::title(message.body());
         if from == Side::Server
             && let Some(response) =
                 self.answering.as_mut().and_then(|it| Arc::make_mut(&mut it.facts).response.as_mut())

@@ -1,11 +1,11 @@
 //! TLS as one of the things that both sides may speak: what listens for a hello, and reads on behind it.
 
-use crate::banner::other::{OtherProtocol, SignatureFit};
 use crate::banner::tls::{CLIENT_HELLO, RecordPiece};
+use crate::banner::unread_protocols::{OtherProtocol, SignatureFit};
+use crate::engine::dialogue::awaited_input::InputNeed;
 use crate::engine::dialogue::finding::ReadContext;
-use crate::engine::dialogue::need::InputNeed;
+use crate::engine::dialogue::read_step::{DialogueInput, ReadStep};
 use crate::engine::dialogue::state::{Dialogue, DirectionReading, FirstProtocol};
-use crate::engine::dialogue::step::{DialogueInput, ReadStep};
 use crate::terms::{Anomaly, Side};
 
 impl Dialogue {

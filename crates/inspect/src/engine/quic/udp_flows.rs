@@ -1,0 +1,255 @@
+//! Room for UDP flows: what gives way, and what is forgotten in time.
+
+use super::association::QuicAssociation;
+use super::flow_datagram::FlowDatagram;
+use crate::engine::banner_inspector::BannerInspector;
+use crate::engine::config::{EngineConfig, OnFailure};
+use crate::engine::context::{EngineContext, InspectionSession, SharedState};
+use crate::engine::counters::EngineCounters;
+use crate::engine::decision::{Decision, InspectionResult, PacketInput};
+use crate::engine::flow_facts::FlowFacts;
+use crate::event::{DropReason, FlowEnd, Side, Timestamp};
+use crate::flow::{Anomaly, AnomalySet, Flow, FlowClass, FlowDecision, FlowId, FlowKey, FlowTable};
+
+/// A part of the room that TCP's flows have.
+const SHARE: usize = 4;
+
+/// How many of the flows that were seen longest ago are looked at for one that holds bytes.
+const COMPARED: usize = 64;
+
+/// What gives way to a new flow, first to last: what nobody has answered, what is looked at once more should
+/// it go on, and at last hellos that are not whole and what is blocked.
+const GIVES_WAY: [FlowClass; 4] =
+    [FlowClass::Unconfirmed, FlowClass::Passed, FlowClass::Undecided, FlowClass::Blocked];
+
+/// What gives way where failing closed is asked for: a flow that may be half-way through a hello does not.
+const GIVES_WAY_CLOSED: [FlowClass; 1] = [FlowClass::Passed];
+
+/// Classes that UDP flows can be of.
+const CLASSES: [FlowClass; 4] = GIVES_WAY;
+
+/// Flows that one tick forgets at most.
+const TICK_LIMIT: usize = 1 << 14;
+
+/// The UDP flows.
+#[derive(Debug)]
+pub struct QuicFlows {
+    pub(super) table: FlowTable<QuicAssociation>,
+    pub(super) octet_limit: usize,
+    /// Bytes that the flows hold.
+    pub(super) held: usize,
+    /// What packets are opened in.
+    pub(super) room: Vec<u8>,
+}
+
+impl QuicFlows {
+    /// No flows, and room for a quarter of what TCP's may take.
+    pub fn new(config: &EngineConfig) -> Self {
+        Self {
+            table: FlowTable::new((config.flow_limit / SHARE).max(1)),
+            octet_limit: config.buffer_limit / SHARE,
+            held: 0,
+            room: Vec::new(),
+        }
+    }
+
+    /// The flows.
+    pub const fn table(&self) -> &FlowTable<QuicAssociation> {
+        &self.table
+    }
+
+    /// The flows.
+    pub const fn table_mut(&mut self) -> &mut FlowTable<QuicAssociation> {
+        &mut self.table
+    }
+
+    pub(super) fn get(&self, id: FlowId) -> &Flow<QuicAssociation> {
+        self.table.get(id)
+    }
+
+    pub(super) fn get_mut(&mut self, id: FlowId) -> &mut Flow<QuicAssociation> {
+        self.table.get_mut(id)
+    }
+
+    pub(super) fn find(&self, key: &FlowKey) -> Option<FlowId> {
+        self.table.find(key)
+    }
+
+    /// A new flow, if need be in the place of another; none where there is no room.
+    pub(super) fn begin(
+        &mut self,
+        seen: FlowDatagram<'_>,
+        session: &mut InspectionSession<'_>,
+    ) -> Option<FlowId> {
+        let now = seen.packet.now;
+        if self.table.is_full() {
+            let oldest = evictable_classes(session).iter().find_map(|class| self.table.oldest(*class))?;
+            self.evict(oldest, now, session);
+        }
+        let id = self.table.insert(seen.key, seen.from, now).ok()?;
+        session.shared.counters.udp_flows += 1;
+        Some(id)
+    }
+
+    /// Brings the bytes that flows hold below their limit; false where nothing gives way.
+    pub(super) fn has_octets(&mut self, now: Timestamp, session: &mut InspectionSession<'_>) -> bool {
+        while self.held > self.octet_limit {
+            let table = &self.table;
+            // Not the flow at hand: its own is taken out of the table.
+            let holds = |id: &FlowId| table.get(*id).conversation.is_some();
+            let mut oldest = evictable_classes(session)
+                .iter()
+                .filter_map(|class| table.by_age(*class).take(COMPARED).find(holds));
+            let Some(oldest) = oldest.next() else { return false };
+            self.evict(oldest, now, session);
+        }
+        true
+    }
+
+    fn evict(&mut self, id: FlowId, now: Timestamp, session: &mut InspectionSession<'_>) {
+        *session.shared.counters.udp_evictions.of(self.get(id).class()) += 1;
+        self.forget(id, FlowEnd::Forced, now, session);
+    }
+
+    /// There is no room for the datagram's flow.
+    pub(super) fn refuse_flow(
+        facts: FlowFacts,
+        seen: FlowDatagram<'_>,
+        session: &mut InspectionSession<'_>,
+    ) -> InspectionResult {
+        session.shared.counters.no_room += 1;
+        if session.settings.config.on_failure == OnFailure::Open {
+            return Decision::Undecided.into();
+        }
+        new_inspector(session.reborrow(), facts, seen).emit_drop(DropReason::FlowMemcap, None, false);
+        Decision::Drop.into()
+    }
+
+    /// Puts what is known of a flow back into its place.
+    pub(super) fn put_back(
+        &mut self,
+        id: FlowId,
+        mut association: Box<QuicAssociation>,
+        shared: &mut SharedState,
+    ) {
+        let memory = association.memory();
+        self.held = self.held - association.accounted + memory;
+        association.accounted = memory;
+        self.get_mut(id).conversation = Some(association);
+        shared.counters.udp_buffered_now = self.held;
+    }
+
+    /// Forgets flows that have been silent for too long, and those whose hellos never became whole.
+    pub fn tick(&mut self, now: Timestamp, session: &mut InspectionSession<'_>) {
+        let config = &session.settings.config;
+        for class in CLASSES {
+            let timeout = QuicAssociation::timeout(class, &config.timeouts, config.time_budget);
+            for _ in 0..TICK_LIMIT {
+                let Some(id) = self.table.expired(class, timeout, now) else { break };
+                if class != FlowClass::Undecided || !self.block_unfinished(id, now, session) {
+                    self.forget(id, FlowEnd::Timeout, now, session);
+                }
+            }
+        }
+        self.refresh(&mut session.shared.counters);
+    }
+
+    /// Blocks a flow whose hello was not whole in time, where that is asked for.
+    fn block_unfinished(&mut self, id: FlowId, now: Timestamp, session: &mut InspectionSession<'_>) -> bool {
+        let amid = self.get(id).conversation.as_ref().is_some_and(|association| association.is_amid());
+        if !amid {
+            // What it was half-way through is condemned, and its server has waited long enough.
+            return false;
+        }
+        session.shared.counters.budget_spent += 1;
+        let packet = PacketInput::none(now);
+        let facts = self.facts_of(id);
+        let mut judge = session.reborrow().new_inspector(facts, None, None, &packet);
+        judge.report_anomalies(AnomalySet::of(Anomaly::BudgetSpent), &mut self.get_mut(id).reported);
+        if !judge.enforces() || !judge.settings.config.on_anomaly.drops(Anomaly::BudgetSpent) {
+            return false;
+        }
+        judge.emit_drop(Anomaly::BudgetSpent.drop_reason(), None, false);
+        judge.shared.counters.count_blocked(false);
+        self.get_mut(id).ruling = FlowDecision::Blocked;
+        if let Some(mut association) = self.get_mut(id).conversation.take() {
+            association.forget_hellos();
+            association.notes.add(judge.outcome.notes);
+            self.put_back(id, association, judge.shared);
+        }
+        self.set_class(id, FlowClass::Blocked, &packet);
+        true
+    }
+
+    /// Forgets every flow.
+    pub fn finish(&mut self, now: Timestamp, session: &mut InspectionSession<'_>) {
+        for class in CLASSES {
+            while let Some(id) = self.table.oldest(class) {
+                self.forget(id, FlowEnd::Shutdown, now, session);
+            }
+        }
+        self.refresh(&mut session.shared.counters);
+    }
+
+    fn forget(&mut self, id: FlowId, end: FlowEnd, now: Timestamp, session: &mut InspectionSession<'_>) {
+        let facts = self.facts_of(id);
+        if session.settings.config.flow_events {
+            self.emit_record(id, facts, end, now, session);
+        }
+        if let Some(association) = self.table.remove(id) {
+            self.held -= association.accounted;
+        }
+    }
+
+    pub(super) fn facts_of(&self, id: FlowId) -> FlowFacts {
+        let flow = self.get(id);
+        let client = flow.end(Side::Client);
+        let client = flow.conversation.as_ref().map_or(client, |association| association.client(client));
+        FlowFacts::of_datagrams(*flow.key(), flow.started(), client)
+    }
+
+    fn refresh(&self, counters: &mut EngineCounters) {
+        for class in FlowClass::ALL {
+            *counters.udp_flows_now.of(class) = self.table.count(class) as u64;
+        }
+        counters.udp_buffered_now = self.held;
+    }
+
+    /// Counts a datagram of a flow.
+    pub(super) fn count(&mut self, id: FlowId, seen: FlowDatagram<'_>, context: &mut EngineContext) {
+        context.shared.counters.datagrams += 1;
+        if let Some(association) = &mut self.get_mut(id).conversation {
+            association.volume(seen.from).add(seen.datagram.wire_length() as u64);
+            association.last = seen.packet.now;
+        }
+    }
+
+    pub(super) fn touch(&mut self, id: FlowId, packet: &PacketInput<'_>) -> &mut Flow<QuicAssociation> {
+        self.table.touch(id, packet.now)
+    }
+
+    pub(super) fn set_class(&mut self, id: FlowId, class: FlowClass, packet: &PacketInput<'_>) {
+        self.table.set_class(id, class, packet.now);
+    }
+}
+
+/// A judge of what a datagram shows.
+pub(super) fn new_inspector<'e>(
+    session: InspectionSession<'e>,
+    facts: FlowFacts,
+    seen: FlowDatagram<'e>,
+) -> BannerInspector<'e> {
+    let endpoint = seen.key.endpoint(seen.from);
+    let side = if facts.endpoints().client == endpoint { Side::Client } else { Side::Server };
+    let mut judge = session.new_inspector(facts, Some(side), None, seen.packet);
+    judge.datagram = Some(seen.datagram);
+    judge
+}
+
+/// What gives way to a new flow.
+const fn evictable_classes(session: &InspectionSession<'_>) -> &'static [FlowClass] {
+    match session.settings.config.on_failure {
+        OnFailure::Open => &GIVES_WAY,
+        OnFailure::Closed => &GIVES_WAY_CLOSED,
+    }
+}

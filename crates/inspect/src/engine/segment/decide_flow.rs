@@ -1,0 +1,192 @@
+//! What a segment led to becomes a decision, and the flow's story ends or goes on.
+
+use super::inspect_segment::SegmentInspection;
+use super::{class_of, first_octet, sees_only_one_end};
+use crate::engine::body_offload;
+use crate::engine::config::OnFailure;
+use crate::engine::decision::{Decision, InspectionResult, ResetPair};
+use crate::engine::outcome::{FlowStop, PacketOutcome};
+use crate::engine::response_offload;
+use crate::engine::undecided_flow::DeferredStop;
+use crate::event::{DropReason, Side};
+use crate::flow::{Anomaly, AnomalySet, FlowClass, FlowDecision, TrackingMode};
+use crate::rules::PacketMark;
+
+impl SegmentInspection<'_> {
+    /// Turns what a packet led to into a decision.
+    pub(super) fn conclude(&mut self) -> InspectionResult {
+        let PacketOutcome { stop, refuse, mark, .. } = &mut self.judge.outcome;
+        let (stop, refuse, mark) = (stop.take(), refuse.take(), mark.take());
+        let (settings, packet) = (self.judge.settings, self.judge.packet);
+        let flow = self.flows.table.get_mut(self.id);
+        let mark = self.judge.shared.marks.add(&mut flow.label, mark);
+        if let Some(stop) = stop {
+            return self.stop(stop, mark);
+        }
+        if let Some(reason) = refuse {
+            self.judge.emit_drop(reason, None, false);
+            let decision = if self.judge.enforces() { Decision::Drop } else { Decision::Undecided };
+            return InspectionResult { decision, mark };
+        }
+        let Some(conversation) = &flow.conversation else {
+            return InspectionResult { decision: Decision::Undecided, mark };
+        };
+        let received = || {
+            // Whether both receivers have what the decision rests on.
+            let streams = [Side::Client, Side::Server].map(|side| flow.stream(flow.end(side)));
+            conversation.is_received(streams, settings.tracking == TrackingMode::Lossy)
+        };
+        let may_pass = conversation.admission.may_pass();
+        if conversation.is_decided() && may_pass && received() {
+            return self.let_pass(mark);
+        }
+        let late = |since| packet.now.since(since) > settings.config.time_budget;
+        let spent = conversation.spent > settings.config.stream_budget;
+        if spent || conversation.unfinished_since().is_some_and(late) {
+            return self.give_up(mark);
+        }
+        let no_more = || conversation.is_half_decided() || conversation.is_monologue(flow.side(self.from));
+        if may_pass && sees_only_one_end(flow, settings) && late(flow.started()) && no_more() {
+            return self.let_pass(mark);
+        }
+        if self.judge.shared.counters.buffered_now > settings.config.buffer_limit
+            && !self.flows.reclaim_buffers(self.id, packet.now, &mut self.judge.session())
+        {
+            return self.exceed_memory(mark);
+        }
+        // A reset may never have arrived: what it leaves is told once the flow is forgotten.
+        let reset = self.classify();
+        self.flows.watch_for_timeout(self.id, settings);
+        if reset == Some(false) {
+            self.emit_pending_events();
+        }
+        let flow = self.flows.table.get_mut(self.id);
+        let side = flow.side(self.from);
+        let stands = response_offload::decide(flow, self.segment, side, &mut self.judge);
+        let decision =
+            stands.unwrap_or_else(|| body_offload::decide(flow, self.segment, side, &mut self.judge));
+        InspectionResult { decision, mark }
+    }
+
+    /// Puts the flow into the class where it stands; where it is over, whether by a reset.
+    fn classify(&mut self) -> Option<bool> {
+        let flow = self.flows.table.get(self.id);
+        let (class, over) = class_of(flow, self.judge.settings);
+        let reset = over.then(|| flow.is_reset());
+        if class != flow.class() {
+            self.flows.table.set_class(self.id, class, self.judge.packet.now);
+        }
+        reset
+    }
+
+    /// The budget is spent without a decision.
+    fn give_up(&mut self, mark: Option<PacketMark>) -> InspectionResult {
+        self.judge.shared.counters.budget_spent += 1;
+        let flow = self.flows.table.get_mut(self.id);
+        self.judge.report_anomalies(AnomalySet::of(Anomaly::BudgetSpent), &mut flow.reported);
+        if self.judge.settings.config.on_anomaly.drops(Anomaly::BudgetSpent) {
+            let reason = Anomaly::BudgetSpent.drop_reason();
+            if self.judge.enforces() {
+                return self.stop(FlowStop::because(reason), mark);
+            }
+            self.judge.emit_drop(reason, None, false);
+        }
+        self.pass_or_refuse(mark)
+    }
+
+    /// The buffers of all flows together are full, and this flow's are the largest.
+    fn exceed_memory(&mut self, mark: Option<PacketMark>) -> InspectionResult {
+        self.judge.shared.counters.no_room += 1;
+        if self.judge.settings.config.on_failure == OnFailure::Closed {
+            return self.stop(FlowStop::because(DropReason::FlowMemcap), mark);
+        }
+        self.pass_or_refuse(mark)
+    }
+
+    /// What becomes of a flow that can't be looked at any longer: it passes, unless its policy has not found
+    /// yet that it may.
+    fn pass_or_refuse(&mut self, mark: Option<PacketMark>) -> InspectionResult {
+        if let Some(conversation) = &mut self.flows.table.get_mut(self.id).conversation {
+            conversation.admission.refuse(&mut self.judge);
+        }
+        match self.judge.outcome.stop.take() {
+            Some(stop) if self.judge.enforces() => self.stop(stop, mark),
+            _ => self.let_pass(mark),
+        }
+    }
+
+    /// Drops the segment, and every later one with the same bytes: a block on the word of a flow that
+    /// nobody has confirmed could be anybody's, for a connection that is not his.
+    fn condemn(&mut self, stop: FlowStop, mark: Option<PacketMark>) -> InspectionResult {
+        self.judge.emit_drop(stop.reason, stop.rule.clone(), false);
+        let segment = self.segment;
+        let flow = self.flows.table.get_mut(self.id);
+        flow.restore(self.origin.before);
+        let side = flow.side(self.from);
+        let count = u32::try_from(segment.wire_payload_length()).unwrap_or(u32::MAX);
+        if let Some(conversation) = &mut flow.conversation {
+            let condemned = DeferredStop { stop, side, sequence: first_octet(segment), count };
+            conversation.condemned = Some(Box::new(condemned));
+        }
+        self.classify();
+        InspectionResult { decision: Decision::Drop, mark }
+    }
+
+    /// Stops a flow with this segment, or says that it would have been stopped.
+    pub(super) fn stop(&mut self, stop: FlowStop, mark: Option<PacketMark>) -> InspectionResult {
+        let settings = self.judge.settings;
+        let enforce = self.judge.enforces() || stop.reason == DropReason::FlowMemcap;
+        let flow = self.flows.table.get(self.id);
+        if enforce && settings.tracking == TrackingMode::Inline && !flow.is_confirmed() {
+            return self.condemn(stop, mark);
+        }
+        let decided = flow.conversation.as_ref().is_some_and(|it| it.is_decided());
+        self.judge.emit_drop(stop.reason, stop.rule, stop.reject);
+        if !enforce {
+            if decided {
+                return self.let_pass(mark);
+            }
+            self.classify();
+            return InspectionResult { decision: Decision::Undecided, mark };
+        }
+        self.end_conversation();
+        self.judge.shared.counters.count_blocked(stop.reject);
+        self.judge.shared.ban = stop.ban.filter(|_| self.flows.table.get(self.id).is_established());
+        let flow = self.flows.table.get_mut(self.id);
+        let peer = flow.stream(self.from.other());
+        let sender_expects = peer.is_open().then(|| peer.next());
+        flow.ruling = if stop.reject { FlowDecision::Rejected } else { FlowDecision::Blocked };
+        self.flows.table.set_class(self.id, FlowClass::Blocked, self.judge.packet.now);
+        let decision = if stop.reject {
+            Decision::Reject(ResetPair::new(self.segment, self.origin.receiver_expects, sender_expects))
+        } else {
+            Decision::Block
+        };
+        InspectionResult { decision, mark }
+    }
+
+    /// Nothing more of the flow is looked into.
+    fn let_pass(&mut self, mark: Option<PacketMark>) -> InspectionResult {
+        self.end_conversation();
+        let flow = self.flows.table.get_mut(self.id);
+        flow.ruling = FlowDecision::Passed;
+        let class = if flow.is_closed() { FlowClass::Closed } else { FlowClass::Passed };
+        self.flows.table.set_class(self.id, class, self.judge.packet.now);
+        InspectionResult { decision: Decision::Pass, mark }
+    }
+
+    /// Tells what the flow still owes and gives its buffers back.
+    pub(super) fn end_conversation(&mut self) {
+        if let Some(mut conversation) = self.flows.table.get_mut(self.id).conversation.take() {
+            conversation.close(&mut self.judge);
+            self.flows.spare.recycle_buffers(conversation, &mut self.judge.shared.counters);
+        }
+    }
+
+    /// Tells what the flow still owes.
+    fn emit_pending_events(&mut self) {
+        if let Some(conversation) = &mut self.flows.table.get_mut(self.id).conversation {
+            conversation.close(&mut self.judge);
+        }
+    }
+}

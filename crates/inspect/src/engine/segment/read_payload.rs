@@ -1,0 +1,205 @@
+//! What is done with a segment's bytes, and with those that it lacks.
+
+use super::first_octet;
+use crate::engine::banner_inspector::BannerInspector;
+use crate::engine::dialogue::UnfinishedReason;
+use crate::engine::undecided_flow::UndecidedFlow;
+use crate::event::Side;
+use crate::flow::{
+    Anomaly, AnomalySet, CollectorLimits, PIN_LIMIT, StreamState, TrackedSegment, TrackingMode, distance,
+};
+use crate::packet::Segment;
+
+/// So many flows may each fill their share of the buffers with what their receivers have not acknowledged.
+const PINNING_FLOWS: usize = 16;
+
+/// What the sender of a segment and its peer send.
+pub(super) struct StreamPair<'f> {
+    pub(super) own: &'f mut StreamState,
+    pub(super) peer: &'f mut StreamState,
+}
+
+impl StreamPair<'_> {
+    /// The server's, `own` being that of `side`.
+    pub(super) const fn server(&mut self, side: Side) -> &mut StreamState {
+        match side {
+            Side::Client => self.peer,
+            Side::Server => self.own,
+        }
+    }
+
+    /// The client's and the server's, `own` being that of `side`.
+    pub(super) const fn by_side(&self, side: Side) -> [&StreamState; 2] {
+        match side {
+            Side::Client => [self.own, self.peer],
+            Side::Server => [self.peer, self.own],
+        }
+    }
+}
+
+/// A segment that comes in.
+#[derive(Clone, Copy)]
+pub(super) struct ArrivingSegment<'s> {
+    pub(super) segment: &'s Segment<'s>,
+    /// Who sends it.
+    pub(super) side: Side,
+    pub(super) tracked: &'s TrackedSegment,
+    /// True if it can be shown again with more of its bytes.
+    pub(super) may_ask: bool,
+}
+
+impl ArrivingSegment<'_> {
+    /// True if octets are read of it.
+    pub(super) fn brings_octets(&self) -> bool {
+        !self.segment.payload().is_empty() && !self.tracked.ignore
+    }
+}
+
+/// What is odd about a segment's octets, before anything changes. Of a flow that is `given_up` nothing is
+/// ever acknowledged.
+pub(super) fn assess(
+    conversation: &UndecidedFlow,
+    streams: &StreamPair<'_>,
+    arrival: ArrivingSegment<'_>,
+    given_up: bool,
+    judge: &BannerInspector<'_>,
+) -> AnomalySet {
+    let ArrivingSegment { segment, side, .. } = arrival;
+    let (sequence, payload) = (first_octet(segment), segment.payload());
+    let mut anomalies = conversation.assess(side, streams.own, sequence, payload, CollectorLimits::default());
+    let room = (judge.settings.config.buffer_limit / PINNING_FLOWS).clamp(PIN_LIMIT / 4, PIN_LIMIT);
+    let full = !given_up && conversation.is_full(side, streams.own, sequence, room);
+    anomalies.insert_if(full, Anomaly::ReorderLimit);
+    anomalies
+}
+
+/// Reads what a segment brings and draws the conclusions; whether more of it is to be asked for.
+pub(super) fn take_in(
+    conversation: &mut UndecidedFlow,
+    streams: &mut StreamPair<'_>,
+    arrival: ArrivingSegment<'_>,
+    reported: &mut AnomalySet,
+    judge: &mut BannerInspector<'_>,
+) -> bool {
+    let ArrivingSegment { segment, side, tracked, .. } = arrival;
+    if let Some(at) = tracked.refused {
+        conversation.rewind(side.other(), streams.peer, at);
+    }
+    if tracked.restarted {
+        let at = streams.own.next();
+        conversation.rewind(side, streams.own, at);
+    }
+    if arrival.brings_octets() {
+        if judge.settings.tracking == TrackingMode::Inline {
+            conversation.start_earlier(side, streams.own, first_octet(segment), segment.payload().len());
+        }
+        read(conversation, side, streams, segment, reported, judge);
+    }
+    let stopped = judge.enforces() && judge.outcome.stop.is_some();
+    let cut = !segment.is_whole() && !tracked.ignore && !stopped;
+    let more = cut && skip_missing(conversation, streams, arrival, judge);
+    end(conversation, side, streams, reported, judge);
+    conversation.admission.observe(&mut judge.outcome);
+    if !more {
+        conversation.review(judge);
+    }
+    more
+}
+
+/// Reads a segment's bytes, as far as they are there.
+fn read(
+    conversation: &mut UndecidedFlow,
+    side: Side,
+    streams: &mut StreamPair<'_>,
+    segment: &Segment<'_>,
+    reported: &mut AnomalySet,
+    judge: &mut BannerInspector<'_>,
+) {
+    let (sequence, payload) = (first_octet(segment), segment.payload());
+    if conversation.is_done(side) && !conversation.admission.needs_bytes(side) {
+        streams.own.pass_over(sequence, payload.len());
+        return;
+    }
+    let offer =
+        conversation.take_payload(side, streams.own, sequence, payload, CollectorLimits::default(), judge);
+    judge.shared.counters.overlap_octets += u64::from(offer.overlap);
+    judge.shared.counters.out_of_order += u64::from(offer.ahead);
+    judge.report_anomalies(offer.anomalies, reported);
+}
+
+/// Goes over the bytes that a cut segment lacks, or says that they have to be asked for.
+fn skip_missing(
+    conversation: &mut UndecidedFlow,
+    streams: &mut StreamPair<'_>,
+    arrival: ArrivingSegment<'_>,
+    judge: &mut BannerInspector<'_>,
+) -> bool {
+    let ArrivingSegment { segment, side, may_ask, .. } = arrival;
+    if may_ask && replaces_unseen(segment, streams.own) {
+        return true;
+    }
+    match missing(segment, streams.own) {
+        MissingBytes::Behind(0) => false,
+        MissingBytes::Behind(count) if !may_ask || conversation.may_lack(side, count as u64) => {
+            conversation.take_stock(streams.by_side(side), judge.packet.now);
+            conversation.skip_missing(side, streams.own, count, judge);
+            false
+        }
+        MissingBytes::Ahead if !may_ask => {
+            // All of it goes on.
+            let (_, end) = unseen(segment);
+            streams.own.reach(end);
+            false
+        }
+        MissingBytes::Behind(_) | MissingBytes::Ahead => true,
+    }
+}
+
+/// True if bytes that were not captured stand where others were let through that the receiver has not
+/// acknowledged: it may not have taken those.
+fn replaces_unseen(segment: &Segment<'_>, stream: &StreamState) -> bool {
+    let (captured, end) = unseen(segment);
+    let known = if distance(end, stream.next()) > 0 { end } else { stream.next() };
+    stream.is_open() && distance(captured, known) > 0 && !stream.is_acknowledged_to(known)
+}
+
+/// Draws the conclusions of what has ended.
+fn end(
+    conversation: &mut UndecidedFlow,
+    side: Side,
+    streams: &StreamPair<'_>,
+    reported: &mut AnomalySet,
+    judge: &mut BannerInspector<'_>,
+) {
+    for (side, stream) in [(side, &*streams.own), (side.other(), &*streams.peer)] {
+        if stream.is_complete() {
+            let sure = stream.is_end_acknowledged() || !judge.enforces();
+            conversation.end(side, UnfinishedReason::Ended, sure, judge);
+        }
+    }
+    if conversation.is_mismatched() {
+        judge.report_anomalies(AnomalySet::of(Anomaly::ProtocolMismatch), reported);
+    }
+}
+
+/// Which bytes of a cut segment are missing, behind those that were read.
+enum MissingBytes {
+    /// So many, next in order.
+    Behind(usize),
+    /// It came before its turn.
+    Ahead,
+}
+
+fn missing(segment: &Segment<'_>, stream: &StreamState) -> MissingBytes {
+    let (captured, end) = unseen(segment);
+    if !stream.is_open() || distance(captured, stream.next()) < 0 {
+        return MissingBytes::Ahead;
+    }
+    MissingBytes::Behind(usize::try_from(distance(stream.next(), end)).unwrap_or(0))
+}
+
+/// Where the bytes of a segment that were not captured begin, and where they end.
+fn unseen(segment: &Segment<'_>) -> (u32, u32) {
+    let behind = |count: usize| first_octet(segment).wrapping_add(u32::try_from(count).unwrap_or(u32::MAX));
+    (behind(segment.payload().len()), behind(segment.wire_payload_length()))
+}

@@ -1,0 +1,155 @@
+//! The database of a fleet: every statement. What those who give orders ask stands in [`scans`] and
+//! [`status`], what workers do in [`shard_leases`], what begins by itself in [`schedules`], what sensors send in
+//! [`inbox`], rules for them in [`rules`], what a fleet is made by in [`init`], and whether it is as it was
+//! made in [`permission_check`].
+
+pub(super) mod inbox;
+mod init;
+mod permission_check;
+mod rules;
+mod scans;
+mod schedules;
+mod shard_leases;
+mod status;
+
+pub use inbox::{SensorState, sensors_of};
+pub use init::{FleetRole, RoleGroup, check_name, script};
+pub(super) use rules::{RulesClient, RulesOffer};
+pub use rules::{RulesPublication, RulesVersionState, SensorRulesState};
+pub use scans::ScanSubmission;
+pub use schedules::ScheduledScan;
+pub(super) use shard_leases::{
+    BatchWriteOutcome, GrantedRate, HeartbeatReply, ScanAssignment, ScanResultRows, ShardLease, write,
+};
+pub use status::{ScanEnd, ScanState, ScanStatus};
+
+use super::FleetError;
+use crate::database::{DatabaseConnection, DatabaseError, DatabaseLocation, QueryRow, SqlParameter, values};
+use crate::inventory::PostgresClient;
+
+/// Version of the tables that this program writes.
+pub(super) const VERSION: i64 = TABLES.len() as i64;
+
+/// SQL of the tables, one step per version.
+const TABLES: [&str; 7] = [
+    include_str!("../fleet-1.sql"),
+    include_str!("../fleet-2.sql"),
+    include_str!("../fleet-3.sql"),
+    include_str!("../fleet-4.sql"),
+    include_str!("../fleet-5.sql"),
+    include_str!("../fleet-6.sql"),
+    include_str!("../fleet-7.sql"),
+];
+
+/// The database of a fleet.
+#[derive(Debug)]
+pub struct FleetDatabase {
+    beside: PostgresClient,
+}
+
+impl FleetDatabase {
+    /// Opens a fleet, and makes its tables and those of the inventory if they do not exist.
+    ///
+    /// # Errors
+    ///
+    /// See [`FleetError`].
+    pub fn make(place: &DatabaseLocation) -> Result<Self, FleetError> {
+        let queue = Self { beside: PostgresClient::make(place)? };
+        queue.upgrade().map_err(|error| queue.fault(error))?;
+        queue.checked()
+    }
+
+    /// Opens an existing fleet. The tables of an older program are upgraded.
+    ///
+    /// # Errors
+    ///
+    /// See [`FleetError`].
+    pub fn open(place: &DatabaseLocation) -> Result<Self, FleetError> {
+        let queue = Self { beside: PostgresClient::open(place)? };
+        let found = queue.version()?;
+        if (1..VERSION).contains(&found) {
+            queue.upgrade().map_err(|error| FleetError::Older(found, queue.beside.fault(error)))?;
+        }
+        queue.checked()
+    }
+
+    /// Makes a fleet with its roles, or the missing parts of it. Returns what was made and what existed.
+    ///
+    /// # Errors
+    ///
+    /// See [`FleetError`].
+    pub fn init(place: &DatabaseLocation, members: &[FleetRole]) -> Result<Vec<String>, FleetError> {
+        // Checked before anything is made, so that a refused request changes nothing.
+        let told = init::plan_roles(&PostgresClient::open(place)?, members)?;
+        let queue = Self::make(place)?;
+        init::create_roles(&queue.beside, members).map_err(|error| queue.fault(error))?;
+        Ok(told)
+    }
+
+    fn checked(self) -> Result<Self, FleetError> {
+        match self.version()? {
+            0 => Err(FleetError::NoFleet),
+            VERSION => Ok(self),
+            newer => Err(FleetError::Newer(newer)),
+        }
+    }
+
+    /// Upgrades the tables, and grants the new rights to existing groups.
+    fn upgrade(&self) -> Result<(), DatabaseError> {
+        if version(self.beside.link())? >= VERSION {
+            return Ok(());
+        }
+        self.beside.in_transaction(|link| {
+            link.wait_for_turn()?;
+            // Another process may have been quicker.
+            let found = usize::try_from(version(link)?).unwrap_or_default();
+            TABLES.iter().skip(found).try_for_each(|step| link.batch(step))?;
+            init::grant(link)
+        })
+    }
+
+    fn version(&self) -> Result<i64, FleetError> {
+        version(self.beside.link()).map_err(|error| self.fault(error))
+    }
+
+    /// Reconnects if the connection is lost.
+    ///
+    /// # Errors
+    ///
+    /// The server is away.
+    pub(super) fn reconnect(&mut self) -> Result<(), DatabaseError> {
+        self.beside.revive()
+    }
+
+    fn fault(&self, error: DatabaseError) -> FleetError {
+        FleetError::Store(self.beside.fault(error))
+    }
+
+    fn one<T>(
+        &self,
+        text: &str,
+        values: &[SqlParameter<'_>],
+        read: impl FnOnce(&QueryRow<'_>) -> Result<T, DatabaseError>,
+    ) -> Result<Option<T>, FleetError> {
+        self.beside.link().one(text, values, read).map_err(|error| self.fault(error))
+    }
+
+    fn all<T>(
+        &self,
+        text: &str,
+        values: &[SqlParameter<'_>],
+        read: impl FnMut(&QueryRow<'_>) -> Result<T, DatabaseError>,
+    ) -> Result<Vec<T>, FleetError> {
+        self.beside.link().all(text, values, read).map_err(|error| self.fault(error))
+    }
+}
+
+/// Returns the version of the tables; 0 if there are none.
+fn version(link: &DatabaseConnection) -> Result<i64, DatabaseError> {
+    let there = "SELECT to_regclass('bannerwall.fleet_version') IS NOT NULL";
+    if link.one(there, &[], |row| row.get::<bool>(0))? != Some(true) {
+        return Ok(0);
+    }
+    let found = link.one("SELECT max(version) FROM fleet_version", values![], |row| row.get(0))?;
+    Ok(found.unwrap_or_default())
+}

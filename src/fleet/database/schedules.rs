@@ -1,0 +1,159 @@
+//! Scans that begin again and again. Whichever worker is there begins what is due, and each once.
+
+use serde::Serialize;
+
+use super::FleetDatabase;
+use super::scans::ScanEntry;
+use crate::database::{DatabaseError, QueryRow, SqlParameter, values};
+use crate::diagnostics::log_line;
+use crate::fleet::{CronSchedule, FleetError, ScanSubmission};
+use crate::inventory::InventoryTime;
+
+/// How much later than it was due a scan may begin, in milliseconds: what is due longer was missed.
+const LATE: i64 = 5 * 60_000;
+
+/// When one is looked at again that is never due, in milliseconds.
+const YEAR: i64 = 366 * 86_400_000;
+
+/// Why nothing began.
+const NOBODY: &str = "no worker was there";
+
+/// Runs that are counted as missed at most, at once.
+const COUNTED: u64 = 10_000;
+
+/// A scan that begins again and again.
+#[derive(Debug, Clone, Serialize)]
+pub struct ScheduledScan {
+    /// The schedule's number.
+    pub schedule: i64,
+    /// When: a crontab.
+    pub cron: String,
+    /// What is scanned.
+    pub about: String,
+    /// Who has made it.
+    pub who: String,
+    /// When it is due next.
+    pub due: InventoryTime,
+    /// How often it was due and did not begin.
+    pub missed: i64,
+    /// When that was noticed last, and why.
+    pub missed_at: Option<InventoryTime>,
+    /// Why.
+    pub missed_why: Option<String>,
+}
+
+/// One that is due.
+struct DueSchedule {
+    id: i64,
+    cron: String,
+    due: InventoryTime,
+    runs: bool,
+}
+
+impl FleetDatabase {
+    /// Has a scan begin again and again; the schedule's number.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub fn schedule(&self, cron: &CronSchedule, submission: &ScanSubmission) -> Result<i64, FleetError> {
+        let now = self.now()?;
+        let due = cron.next(now).ok_or(FleetError::NeverDue)?;
+        let what = submission.what();
+        let ScanEntry { about, what, targets, shards, attempts } = submission.entry(&what);
+        let query = "INSERT INTO fleet_schedules (about, what, targets, shards, attempts, cron, due, gap)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) RETURNING id";
+        let gap = cron.gap(now).unwrap_or(YEAR);
+        let values = values![about, what, targets, shards, attempts, cron.text(), due.millis(), gap];
+        let id = self.one(query, values, |row| row.get(0))?;
+        Ok(id.unwrap_or_default())
+    }
+
+    /// Forgets a schedule; what it has begun goes on.
+    ///
+    /// # Errors
+    /// There is none of that number.
+    pub fn unschedule(&self, id: i64) -> Result<(), FleetError> {
+        let gone = self.beside.link().execute("DELETE FROM fleet_schedules WHERE id = ?1", values![id]);
+        match gone.map_err(|error| self.fault(error))? {
+            0 => Err(FleetError::NoSchedule(id)),
+            _ => Ok(()),
+        }
+    }
+
+    /// All schedules.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub fn schedules(&self) -> Result<Vec<ScheduledScan>, FleetError> {
+        let query = "SELECT id, cron, about, who, due, missed, missed_at, missed_why FROM fleet_schedules ORDER BY id";
+        self.all(query, &[], |row| {
+            Ok(ScheduledScan {
+                schedule: row.get(0)?,
+                cron: row.get(1)?,
+                about: row.get(2)?,
+                who: row.get(3)?,
+                due: InventoryTime::from_millis(row.get(4)?),
+                missed: row.get(5)?,
+                missed_at: row.get::<Option<i64>>(6)?.map(InventoryTime::from_millis),
+                missed_why: row.get(7)?,
+            })
+        })
+    }
+
+    /// The time by the server's clock.
+    fn now(&self) -> Result<InventoryTime, FleetError> {
+        let now = self.one("SELECT fleet_now()", &[], |row| row.get(0))?;
+        Ok(InventoryTime::from_millis(now.unwrap_or_default()))
+    }
+
+    /// Begins what is due by the server's clock, unless that is too late or still runs from before: that was
+    /// missed then.
+    ///
+    /// # Errors
+    /// What the database says.
+    pub(in crate::fleet) fn begin_due(&self, now: InventoryTime) -> Result<(), DatabaseError> {
+        let due = "SELECT id, cron, due, EXISTS (SELECT FROM fleet_scans f WHERE f.schedule = s.id AND f.state = 'open')
+             FROM fleet_schedules s WHERE due <= ?1 ORDER BY id LIMIT 1";
+        let link = self.beside.link();
+        let Some(DueSchedule { id, cron, due, runs }) =
+            link.one(due, values![now.millis()], DueSchedule::read)?
+        else {
+            return Ok(());
+        };
+        let cron = cron.parse::<CronSchedule>().ok();
+        let next = cron.as_ref().and_then(|cron| cron.next(now));
+        // What is never due again is kept for whoever looks.
+        let next = next.map_or(now.millis() + YEAR, InventoryTime::millis);
+        let (more, last) = cron.map_or((0, due), |cron| cron.due(due, now, COUNTED));
+        let is_late = now.millis() - last.millis() > LATE;
+        let why = if runs { Some("the scan before still runs") } else { is_late.then_some(NOBODY) };
+        // The last of those that were due may begin still, where that was a moment ago.
+        let (begins, missed) = (why.is_none(), more + u64::from(why.is_some()));
+        let why = (missed > 0).then(|| why.unwrap_or(NOBODY));
+        let times = i64::try_from(missed).unwrap_or(i64::MAX);
+        let values =
+            [id.into(), next.into(), i64::from(begins).into(), times.into(), SqlParameter::from(why)];
+        let begun: Option<Option<i64>> =
+            link.one("SELECT fleet_begin(?1, ?2, ?3 = 1, ?4, ?5)", &values, |row| row.get(0))?;
+        // None where another worker was quicker.
+        let Some(scan) = begun.flatten() else { return Ok(()) };
+        if scan > 0 {
+            log_line(format_args!("bannerwall: scan #{scan} begins, as schedule #{id} says"));
+        }
+        if let Some(why) = why {
+            log_line(format_args!("bannerwall: schedule #{id} was due and missed, {missed} times: {why}"));
+        }
+        Ok(())
+    }
+}
+
+impl DueSchedule {
+    fn read(row: &QueryRow<'_>) -> Result<Self, DatabaseError> {
+        Ok(Self {
+            id: row.get(0)?,
+            cron: row.get(1)?,
+            due: InventoryTime::from_millis(row.get(2)?),
+            runs: row.get(3)?,
+        })
+    }
+}

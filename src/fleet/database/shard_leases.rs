@@ -1,0 +1,330 @@
+//! What workers do: they tell that they are there, take shards, write what came of them, and give them back.
+
+use std::time::Duration;
+
+use super::scans::StoredScanOrder;
+use super::{FleetDatabase, values};
+use crate::database::{DatabaseConnection, DatabaseError, QueryRow, SqlParameter};
+use crate::fleet::ScanOrder;
+use crate::fleet::finished_targets::FinishedTargets;
+use crate::inventory::InventoryTime;
+use crate::scan::targets::TargetCounts;
+
+/// Time for which a worker is remembered that is not heard of any more, in milliseconds.
+const REMEMBERED: i64 = 3_600_000;
+
+/// A shard that a worker has.
+#[derive(Debug, Clone)]
+pub(in crate::fleet) struct ShardLease {
+    pub(in crate::fleet) number: u64,
+    /// Its targets.
+    pub(in crate::fleet) total: u64,
+    /// Whoever writes must have it still.
+    token: i64,
+    /// Batches that were written.
+    step: i64,
+    pub(in crate::fleet) over: FinishedTargets,
+    pub(in crate::fleet) counts: TargetCounts,
+}
+
+/// A scan's order, as a worker finds it.
+#[derive(Debug)]
+pub(in crate::fleet) struct ScanAssignment {
+    pub(in crate::fleet) order: ScanOrder,
+    /// Into how many shards it is cut.
+    pub(in crate::fleet) shards: u64,
+    /// For a person.
+    pub(in crate::fleet) about: String,
+}
+
+/// What the server says of a scan to one who works on it.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::fleet) struct HeartbeatReply {
+    /// The time by its clock.
+    pub(in crate::fleet) now: InventoryTime,
+    /// The scan goes on.
+    pub(in crate::fleet) is_open: bool,
+}
+
+/// What a worker may use of a limit, in a thousand seconds, and what would be fair.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::fleet) struct GrantedRate {
+    pub(in crate::fleet) granted: u64,
+    pub(in crate::fleet) fair: u64,
+}
+
+/// What became of the batch of a worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::fleet) enum BatchWriteOutcome {
+    /// It is to be written with the rest of the transaction.
+    Now,
+    /// It was before: the answer was lost.
+    Before,
+    /// These shards are not the worker's any more.
+    Lost(Vec<u64>),
+}
+
+/// A row for each result of a scan, by columns, as the statement takes them.
+#[derive(Debug)]
+pub(in crate::fleet) struct ScanResultRows {
+    values: Vec<SqlParameter<'static>>,
+}
+
+impl ScanResultRows {
+    /// None yet.
+    pub(in crate::fleet) fn new(scan: i64) -> Self {
+        let columns = std::iter::repeat_with(|| SqlParameter::Many(Vec::new())).take(8);
+        Self { values: std::iter::once(scan.into()).chain(columns).collect() }
+    }
+
+    pub(in crate::fleet) fn push(&mut self, row: [SqlParameter<'static>; 8]) {
+        for (column, value) in self.values.iter_mut().skip(1).zip(row) {
+            if let SqlParameter::Many(column) = column {
+                column.push(value);
+            }
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        !matches!(self.values.last(), Some(SqlParameter::Many(column)) if !column.is_empty())
+    }
+}
+
+impl FleetDatabase {
+    /// Tells that a worker of this name is there, for the length of a lease; its number.
+    pub(in crate::fleet) fn register(&self, name: &str, lease: Duration) -> Result<i64, DatabaseError> {
+        let forget = "DELETE FROM fleet_workers WHERE expires < fleet_now() - ?1
+             AND NOT EXISTS (SELECT FROM fleet_shards WHERE worker = fleet_workers.id AND state = 'leased')";
+        self.beside.link().execute(forget, values![REMEMBERED])?;
+        let join =
+            "INSERT INTO fleet_workers (name, seen, expires) VALUES (?1, fleet_now(), fleet_now() + ?2)
+             RETURNING id";
+        let id = self.beside.link().one(join, values![name, millis(lease)], |row| row.get(0))?;
+        id.ok_or(DatabaseError::Column(0))
+    }
+
+    /// Tells that a worker is still there, and hands on what others hold that are not; none where it is known
+    /// no more.
+    pub(in crate::fleet) fn beat(
+        &self,
+        worker: i64,
+        lease: Duration,
+        scan: Option<i64>,
+    ) -> Result<Option<HeartbeatReply>, DatabaseError> {
+        let query = "SELECT fleet_beat(?1, ?2), coalesce((SELECT state = 'open' FROM fleet_scans WHERE id = ?3), false)";
+        let told = self.beside.link().one(query, values![worker, millis(lease), scan], |row| {
+            Ok((row.get::<Option<i64>>(0)?, row.get::<bool>(1)?))
+        })?;
+        Ok(told.and_then(|(now, is_open)| {
+            Some(HeartbeatReply { now: InventoryTime::from_millis(now?), is_open })
+        }))
+    }
+
+    /// Asks for a share of a limit.
+    pub(in crate::fleet) fn share(
+        &self,
+        (scan, number): (i64, i64),
+        worker: i64,
+        used: u64,
+        lease: Duration,
+    ) -> Result<GrantedRate, DatabaseError> {
+        let used = i64::try_from(used).unwrap_or(i64::MAX);
+        let query = "SELECT granted, fair FROM fleet_share(?1, ?2, ?3, ?4, ?5)";
+        let values = values![scan, number, worker, used, millis(lease)];
+        let read = |row: &QueryRow<'_>| {
+            Ok(GrantedRate { granted: unsigned(row.get(0)?), fair: unsigned(row.get(1)?) })
+        };
+        self.beside.link().one(query, values, read)?.ok_or(DatabaseError::Column(0))
+    }
+
+    /// The numbers of a scan's limits.
+    pub(in crate::fleet) fn limits(&self, scan: i64) -> Result<Vec<i64>, DatabaseError> {
+        let query = "SELECT number FROM fleet_limits WHERE scan = ?1 ORDER BY number";
+        self.beside.link().all(query, values![scan], |row| row.get(0))
+    }
+
+    /// The oldest scan of which there is something to take, but for these.
+    pub(in crate::fleet) fn next_scan(&self, but: &[i64]) -> Result<Option<i64>, DatabaseError> {
+        let query = "SELECT f.id FROM fleet_scans f WHERE f.state = 'open' AND f.id <> ALL(?1::bigint[])
+               AND EXISTS (SELECT FROM fleet_shards s WHERE s.scan = f.id AND s.state = 'ready')
+             ORDER BY f.id LIMIT 1";
+        self.beside.link().one(query, &[but.iter().copied().collect()], |row| row.get(0))
+    }
+
+    /// Whether there is a scan that is not over, whoever works on it.
+    pub(in crate::fleet) fn has_open(&self) -> Result<bool, DatabaseError> {
+        let query = "SELECT EXISTS (SELECT FROM fleet_scans f WHERE state = 'open'
+               AND EXISTS (SELECT FROM fleet_shards s WHERE s.scan = f.id AND s.state IN ('ready', 'leased')))";
+        Ok(self.beside.link().one(query, &[], |row| row.get(0))?.unwrap_or_default())
+    }
+
+    /// What is scanned, and into how many shards it is cut; why not, where the order cannot be read.
+    pub(in crate::fleet) fn order(&self, scan: i64) -> Result<Result<ScanAssignment, String>, DatabaseError> {
+        let query = "SELECT what, shards, about FROM fleet_scans WHERE id = ?1";
+        let found = self.beside.link().one(query, values![scan], |row| {
+            Ok((row.get::<String>(0)?, unsigned(row.get(1)?), row.get::<String>(2)?))
+        })?;
+        let Some((what, shards, about)) = found else { return Ok(Err("it is gone".to_owned())) };
+        let what =
+            serde_json::from_str::<StoredScanOrder>(&what).map_err(|error| format!("its order: {error}"));
+        Ok(what.map(|what| ScanAssignment { order: what.order, shards, about }))
+    }
+
+    /// Takes shards of a scan, as many as there are up to a number.
+    pub(in crate::fleet) fn take(
+        &self,
+        worker: i64,
+        scan: i64,
+        most: usize,
+    ) -> Result<Vec<ShardLease>, DatabaseError> {
+        let query = "UPDATE fleet_shards SET state = 'leased', worker = ?1, token = nextval('fleet_token'),
+               leases = leases + 1, began = coalesce(began, fleet_now())
+             WHERE scan = ?2 AND number IN (SELECT number FROM fleet_shards WHERE scan = ?2 AND state = 'ready'
+               ORDER BY number LIMIT ?3 FOR UPDATE SKIP LOCKED)
+             RETURNING number, total, token, step, over_to, over_bits, counts";
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let mut leases = self.beside.link().all(query, values![worker, scan, most], ShardLease::read)?;
+        leases.sort_unstable_by_key(|lease| lease.number);
+        Ok(leases)
+    }
+
+    /// Notes that a scan is over where nobody has anything of it, and nobody will.
+    pub(in crate::fleet) fn close(&self, scan: i64) -> Result<(), DatabaseError> {
+        let query =
+            "UPDATE fleet_scans SET state = 'done', ended = fleet_now() WHERE id = ?1 AND state = 'open'
+               AND NOT EXISTS (SELECT FROM fleet_shards WHERE scan = ?1 AND state IN ('ready', 'leased'))";
+        self.beside.link().execute(query, values![scan]).map(drop)
+    }
+
+    /// Gives back what a worker has of a scan: others go on where it stands. With `error` it has failed.
+    pub(in crate::fleet) fn give_back(
+        &self,
+        worker: i64,
+        scan: i64,
+        error: Option<&str>,
+    ) -> Result<usize, DatabaseError> {
+        let query = "UPDATE fleet_shards s SET worker = NULL, token = nextval('fleet_token'),
+               attempts = s.attempts + ?3, error = coalesce(?4, error),
+               state = CASE WHEN f.state = 'cancelled' THEN 'cancelled'
+                            WHEN s.attempts + ?3 >= f.attempts THEN 'parked' ELSE 'ready' END
+             FROM fleet_scans f WHERE f.id = s.scan AND s.worker = ?1 AND s.scan = ?2 AND s.state = 'leased'";
+        self.beside.link().execute(query, values![worker, scan, i64::from(error.is_some()), error])
+    }
+
+    /// A worker goes, and leaves its shares to others.
+    pub(in crate::fleet) fn unregister(&self, worker: i64) -> Result<(), DatabaseError> {
+        self.beside.in_transaction(|link| {
+            link.execute("DELETE FROM fleet_shares WHERE worker = ?1", values![worker])?;
+            // Whose shards could not be given back is looked for by others.
+            let gone = "DELETE FROM fleet_workers WHERE id = ?1
+                 AND NOT EXISTS (SELECT FROM fleet_shards WHERE worker = ?1 AND state = 'leased')";
+            link.execute(gone, values![worker]).map(drop)
+        })
+    }
+
+    /// A worker works no more on a scan, and leaves its shares of that to others.
+    pub(in crate::fleet) fn leave_scan(&self, worker: i64, scan: i64) -> Result<(), DatabaseError> {
+        let query = "DELETE FROM fleet_shares WHERE worker = ?1 AND scan = ?2";
+        self.beside.link().execute(query, values![worker, scan]).map(drop)
+    }
+}
+
+impl ShardLease {
+    fn read(row: &QueryRow<'_>) -> Result<Self, DatabaseError> {
+        let bits: Vec<u8> = row.get(5)?;
+        Ok(Self {
+            number: unsigned(row.get(0)?),
+            total: unsigned(row.get(1)?),
+            token: row.get(2)?,
+            step: row.get(3)?,
+            over: FinishedTargets::new(unsigned(row.get(4)?), &bits),
+            counts: serde_json::from_str(&row.get::<String>(6)?).unwrap_or_default(),
+        })
+    }
+
+    /// What was to be written was.
+    pub(in crate::fleet) fn advance_step(&mut self) {
+        self.step += 1;
+    }
+
+    pub(in crate::fleet) fn is_done(&self) -> bool {
+        self.over.count() >= self.total
+    }
+}
+
+/// Writes how far shards are, each as its lease says, and the results that came of it: of all of them, or of
+/// none.
+pub(in crate::fleet) fn write(
+    link: &DatabaseConnection,
+    scan: i64,
+    leases: &[&ShardLease],
+    rows: &ScanResultRows,
+) -> Result<BatchWriteOutcome, DatabaseError> {
+    let numbers = |read: &dyn Fn(&ShardLease) -> i64| {
+        leases.iter().map(|lease| read(lease)).collect::<SqlParameter<'_>>()
+    };
+    let parts: Vec<_> = leases.iter().map(|lease| lease.over.parts()).collect();
+    let counts = leases.iter().map(|lease| serde_json::to_string(&lease.counts).unwrap_or_default());
+    let query = "UPDATE fleet_shards s SET step = s.step + 1, over = given.over, over_to = given.over_to,
+           over_bits = given.bits, counts = given.counts, attempts = 0,
+           state = CASE WHEN given.over >= s.total THEN 'done' ELSE s.state END,
+           worker = CASE WHEN given.over >= s.total THEN NULL ELSE s.worker END,
+           ended = CASE WHEN given.over >= s.total THEN fleet_now() END
+         FROM unnest(?2::bigint[], ?3::bigint[], ?4::bigint[], ?5::bigint[], ?6::bigint[], ?7::bytea[], ?8::text[])
+           AS given (number, token, step, over, over_to, bits, counts)
+         WHERE s.scan = ?1 AND s.number = given.number AND s.token = given.token AND s.step = given.step
+         RETURNING s.number";
+    let (keys, tokens) = (numbers(&|it| signed(it.number)), numbers(&|it| it.token));
+    let values = [
+        scan.into(),
+        keys.clone(),
+        tokens.clone(),
+        numbers(&|it| it.step),
+        numbers(&|it| signed(it.over.count())),
+        parts.iter().map(|(to, _)| signed(*to)).collect(),
+        parts.iter().map(|(_, bits)| bits.as_slice()).collect(),
+        counts.collect(),
+    ];
+    let written: Vec<u64> = link.all(query, &values, |row| Ok(unsigned(row.get(0)?)))?;
+    if written.len() < leases.len() {
+        return write_failure(link, scan, leases, &written, [keys, tokens, numbers(&|it| it.step + 1)]);
+    }
+    if !rows.is_empty() {
+        let query = "INSERT INTO fleet_results (scan, shard, position, address, port, state, matched, json, csv)
+             SELECT ?1::bigint, given.* FROM unnest(?2::bigint[], ?3::bigint[], ?4::text[], ?5::bigint[], ?6::text[],
+               ?7::text[]::boolean[], ?8::text[], ?9::text[]) AS given";
+        link.execute(query, &rows.values)?;
+    }
+    Ok(BatchWriteOutcome::Now)
+}
+
+/// Why not all of a batch could be written: it was before, or shards are others'.
+fn write_failure(
+    link: &DatabaseConnection,
+    scan: i64,
+    leases: &[&ShardLease],
+    written: &[u64],
+    [keys, tokens, steps]: [SqlParameter<'_>; 3],
+) -> Result<BatchWriteOutcome, DatabaseError> {
+    let query = "SELECT count(*) FROM fleet_shards s JOIN unnest(?2::bigint[], ?3::bigint[], ?4::bigint[])
+           AS given (number, token, step) USING (number, token, step) WHERE s.scan = ?1";
+    // Those that were written a moment ago, in this transaction, have that step as well.
+    let before = link.one(query, &[scan.into(), keys, tokens, steps], |row| row.get::<i64>(0))?;
+    if before.unwrap_or_default() > signed(written.len() as u64) {
+        return Ok(BatchWriteOutcome::Before);
+    }
+    let lost = leases.iter().map(|lease| lease.number).filter(|number| !written.contains(number));
+    Ok(BatchWriteOutcome::Lost(lost.collect()))
+}
+
+fn millis(time: Duration) -> i64 {
+    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
+}
+
+fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or_default()
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}

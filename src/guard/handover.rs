@@ -1,0 +1,249 @@
+//! Handover between processes: how a run starts with the state of its predecessor, and how it leaves its own
+//! state.
+
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::endpoints::GuardEndpoints;
+use super::hook_keeper::HookKeeper;
+use super::ready_worker::ReadyWorker;
+use super::supervise::{GuardRun, MOMENT, RunStart, failure};
+use super::takeover::{
+    ConnectedSuccessor, DescriptorStore, HandoverState, Predecessor, PredecessorMessage, SharedRunState,
+    run_name, sealed, state_name,
+};
+use super::{GuardError, GuardMessage};
+use crate::diagnostics::log_line;
+use crate::rules::Rule;
+
+/// Limit of the time for which loops may take to answer the packets that they have read.
+const LOOPS_END: Duration = Duration::from_secs(5);
+
+/// The process that takes over from this one.
+pub(super) enum Successor {
+    /// A guard that waits to take over.
+    Guard(ConnectedSuccessor),
+    /// The next guard that the service manager starts.
+    Stored(DescriptorStore),
+}
+
+impl Successor {
+    /// Notes that the loops are told to stop now.
+    fn mark_served(&self) {
+        if let Self::Guard(heir) = self {
+            heir.mark_served();
+        }
+    }
+
+    /// Makes the successor wait for the end of this process.
+    fn hold_until_exit(&self) {
+        if let Self::Guard(heir) = self {
+            heir.hold_until_exit();
+        }
+    }
+
+    fn send_state(&self, name: String, state: &OwnedFd) -> io::Result<()> {
+        match self {
+            Self::Guard(heir) => heir.send_state(name, state),
+            Self::Stored(store) => {
+                store.keep(&name, state.as_fd());
+                Ok(())
+            }
+        }
+    }
+
+    fn finish(&self) -> io::Result<()> {
+        match self {
+            Self::Guard(heir) => heir.finish(),
+            Self::Stored(store) => {
+                store.wait();
+                Ok(())
+            }
+        }
+    }
+}
+
+impl GuardRun {
+    /// Starts the workers, with the state of the process that had these queues.
+    pub(super) fn begin(&mut self, queues: Vec<ReadyWorker>) -> Result<(), GuardError> {
+        let Some(estate) = self.predecessor.take() else { return self.spawn_all(queues) };
+        let of_a_guard = estate.is_of_a_guard();
+        let state = self.take_over(estate, queues)?;
+        // Round observers identify workers by their index.
+        self.workers.sort_by_key(|worker| worker.number);
+        let has_state = state.is_some();
+        let state = state.unwrap_or_default();
+        let rules = self.host.rules.load();
+        let ids = rules.rules().iter().map(Rule::id).chain(rules.policies().iter().map(|policy| policy.id()));
+        self.registry.add_snapshot(&state.counts, &ids.collect());
+        drop(rules);
+        self.blocks.restore(state.blocks);
+        self.beginning = RunStart::Succeeds(state.account);
+        self.host.metrics.note_takeover();
+        if let Some(bans) = &self.bans {
+            bans.adopt();
+        }
+        log_line(match (of_a_guard, has_state) {
+            (true, _) => "bannerwall: goes on in the place of the guard that ran",
+            (false, true) => "bannerwall: goes on where the last run has stopped",
+            (false, false) => {
+                "bannerwall: goes on with the queues of a run that did not end cleanly: its flows are picked up in their middle"
+            }
+        });
+        // The predecessor has exited, so errors from here on do not stop the run: packets are judged without
+        // these endpoints.
+        if let Some(facade) = self.facade.take() {
+            let (front, failed) = GuardEndpoints::open(&self.config, facade, &mut self.host.readers);
+            failed.iter().for_each(|error| log_line(format_args!("bannerwall: goes on without: {error}")));
+            self.front = front;
+        }
+        Ok(())
+    }
+
+    /// Stops the other process, and starts each worker once its counterpart has stopped.
+    fn take_over(
+        &mut self,
+        mut estate: Predecessor,
+        mut waiting: Vec<ReadyWorker>,
+    ) -> Result<Option<SharedRunState>, GuardError> {
+        if let Err(why) = estate.request_stop() {
+            let path = self.config.takeover.clone().unwrap_or_default();
+            return Err(GuardError::Takeover { path, why });
+        }
+        let (mut run, mut is_whole) = (None::<SharedRunState>, true);
+        loop {
+            let legacy = match estate.next() {
+                PredecessorMessage::Legacy(legacy) => legacy,
+                PredecessorMessage::Nothing => {
+                    self.check_messages()?;
+                    continue;
+                }
+                PredecessorMessage::Last => break,
+                PredecessorMessage::Refused(why) => {
+                    let path = self.config.takeover.clone().unwrap_or_default();
+                    return Err(GuardError::Takeover { path, why });
+                }
+            };
+            match legacy {
+                HandoverState::Queue(number, state) => {
+                    let Some(at) = waiting.iter().position(|queue| queue.number == number) else { continue };
+                    let mut queue = waiting.swap_remove(at);
+                    is_whole &= queue.is_adopted;
+                    if queue.is_adopted {
+                        // Another thread keeps the accounts, and may read them at once.
+                        queue.worker.judge.inspection.tally.go_on_from(state.known.received);
+                        queue.worker.inherited = Some(state);
+                    }
+                    self.start_worker(queue)?;
+                }
+                HandoverState::Run(state) => run = Some(*state),
+            }
+        }
+        for mut queue in waiting {
+            is_whole = false;
+            if queue.is_adopted {
+                log_line(format_args!(
+                    "bannerwall: of queue {} nothing is known: its flows are picked up in their middle, and what goes by \
+                     uninspected is counted from now on",
+                    queue.number
+                ));
+                queue.worker.inherited = Some(Box::default());
+            }
+            self.start_worker(queue)?;
+        }
+        if let (Some(run), false) = (&mut run, is_whole) {
+            // These loops have not seen all packets that the hook counted.
+            run.account = None;
+        }
+        Ok(run)
+    }
+
+    /// Returns an error if the run must end before it has all queues.
+    fn check_messages(&self) -> Result<(), GuardError> {
+        let mut later = Vec::new();
+        while let Ok(message) = self.messages.try_recv() {
+            match message {
+                GuardMessage::Stop => return Err(GuardError::Forced),
+                GuardMessage::Ended(queue, outcome) => {
+                    return Err(failure(queue, outcome).unwrap_or(GuardError::Worker(queue)));
+                }
+                other => later.push(other),
+            }
+        }
+        // This thread owns the receiver, so the send cannot fail.
+        later.into_iter().for_each(|message| drop(self.sender.send(message)));
+        Ok(())
+    }
+
+    /// Stops, and hands the state over to `successor`.
+    pub(super) fn hand_over(
+        &mut self,
+        keeper: &HookKeeper,
+        successor: &Successor,
+        started: Instant,
+    ) -> Result<(), GuardError> {
+        successor.mark_served();
+        // Taken before the successor's loops start: packets that they receive are in no account here.
+        let mut account = match successor {
+            Successor::Guard(_) => keeper.hand_over(),
+            Successor::Stored(_) => None,
+        };
+        self.leaves.store(true, Ordering::Relaxed);
+        self.stop.store(true, Ordering::Release);
+        let deadline = Instant::now() + LOOPS_END;
+        while Instant::now() < deadline {
+            match self.messages.recv_timeout(MOMENT) {
+                Ok(GuardMessage::Left(queue, left)) => {
+                    lost(
+                        &state_name(queue),
+                        left.and_then(|left| successor.send_state(state_name(queue), &left)),
+                    );
+                }
+                Ok(GuardMessage::Stop) => return Err(GuardError::Forced),
+                Ok(GuardMessage::Ended(queue, outcome)) => {
+                    if let Some(failed) = failure(queue, outcome) {
+                        log_line(format_args!(
+                            "bannerwall: {failed}; what it knew is lost to whoever goes on"
+                        ));
+                    }
+                }
+                Ok(_) => {}
+                // A worker sends its state before its thread ends.
+                Err(_) if self.workers.iter().all(|worker| worker.thread.is_finished()) => break,
+                Err(_) => {}
+            }
+        }
+        if let Some(hung) = self.workers.iter().find(|worker| !worker.thread.is_finished()) {
+            // The hung worker may read once more, so the queue is free only when this process has exited.
+            successor.hold_until_exit();
+            return Err(GuardError::Hung(hung.number));
+        }
+        if let Successor::Stored(_) = successor {
+            // No process reads packets before the next guard starts, if it ever does.
+            account = keeper.leave();
+        }
+        self.stop_bans();
+        self.front = GuardEndpoints::default();
+        self.host.readers.iter_mut().for_each(|reader| reader.close());
+        self.emit_stats(started);
+        // The outcome of the last events counts too.
+        self.finish_readers();
+        let state = SharedRunState { counts: self.registry.counts(), account, blocks: self.blocks.all() };
+        let state = state.octets().and_then(|octets| sealed(&run_name(), &octets));
+        lost(&run_name(), state.and_then(|state| successor.send_state(run_name(), &state)));
+        let gone = successor.finish().map_err(GuardError::HeirGone);
+        if gone.is_err() {
+            self.take_hook_down(keeper, true)?;
+        }
+        gone
+    }
+}
+
+/// Reports state that could not be handed over. The successor continues without it.
+fn lost(name: &str, given: io::Result<()>) {
+    if let Err(error) = given {
+        log_line(format_args!("bannerwall: {name} is lost to whoever goes on: {error}"));
+    }
+}

@@ -1,0 +1,96 @@
+//! Server of the page: its limits, and the confinement of its threads.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use tokio_rustls::rustls::ServerConfig;
+
+use super::ServeError;
+use super::database_reader::AT_ONCE;
+use super::scans::PageScans;
+use crate::confinement::Confinement;
+use crate::diagnostics::log_line;
+use crate::fleet::BackgroundMerge;
+use crate::privileges::{FILES, keep_or_warn};
+use crate::web::{TlsFileError, TlsFileKind, WebServerLimits, WebTlsSettings};
+
+/// Live pages stay for an hour and reconnect. Threads are for queries of the inventory and for passwords.
+const LIMITS: WebServerLimits = WebServerLimits {
+    connections: (128, 32),
+    head: Duration::from_secs(15),
+    whole: Duration::from_secs(3_600),
+    keep_alive: true,
+    threads: AT_ONCE + 6,
+};
+
+/// Running server; stops when dropped.
+#[derive(Debug)]
+pub struct PageServer {
+    web: crate::web::WebServer,
+    /// Dropped after the server.
+    _scans: Option<CloseScansOnDrop>,
+    _merging: Option<BackgroundMerge>,
+}
+
+/// Closes the scans of the page, which records interrupted ones.
+#[derive(Debug)]
+struct CloseScansOnDrop(Arc<PageScans>);
+
+impl Drop for CloseScansOnDrop {
+    fn drop(&mut self) {
+        if let Err(error) = self.0.close() {
+            log_line(format_args!("bannerwall: cannot record the end of the page's scans: {error}"));
+        }
+    }
+}
+
+/// Loads certificates and key from PEM files.
+///
+/// # Errors
+///
+/// A file is unreadable or invalid; the message names the flag.
+pub(super) fn tls(flags: &str, certificates: &Path, key: &Path) -> Result<Arc<ServerConfig>, ServeError> {
+    WebTlsSettings::new(certificates, key).config().map_err(|TlsFileError { file, path, why }| {
+        let name = if file == TlsFileKind::Key { "tls-key" } else { "tls-cert" };
+        ServeError::Tls { flag: format!("{flags}{name}"), path, why }
+    })
+}
+
+impl PageServer {
+    pub(super) fn start(
+        listener: TcpListener,
+        tls: Option<Arc<ServerConfig>>,
+        router: Router,
+        (confinement, scans): (Confinement, Option<Arc<PageScans>>),
+    ) -> Result<Self, ServeError> {
+        let ending = scans.clone().map(CloseScansOnDrop);
+        let web = crate::web::WebServer::start("serve", listener, tls, router, LIMITS, move |runtime| {
+            // The inventory may belong to another user.
+            keep_or_warn("serve", FILES);
+            // Warnings about missing kernel features would repeat at every start, so they are left out.
+            confinement.apply_or_warn(true);
+            if let Some(scans) = scans {
+                runtime.spawn(scans.keep());
+            }
+        });
+        Ok(Self { web: web.map_err(ServeError::Start)?, _scans: ending, _merging: None })
+    }
+
+    /// Adds the background thread that merges batches.
+    pub(super) fn beside(self, merging: Option<BackgroundMerge>) -> Self {
+        Self { _merging: merging, ..self }
+    }
+
+    /// Returns the listening address.
+    pub(crate) const fn address(&self) -> SocketAddr {
+        self.web.address()
+    }
+
+    /// Returns the URL of the page.
+    pub fn url(&self) -> String {
+        self.web.url()
+    }
+}
