@@ -9,6 +9,7 @@ mod bypass;
 mod capabilities;
 mod confinement;
 mod conntrack;
+mod early_demux;
 mod flowtables;
 mod guards;
 mod hook;
@@ -88,6 +89,7 @@ pub fn examine(question: &DoctorOptions<'_>) -> Vec<DoctorFinding> {
         ("guards", guards::check(&scene, question.read_guard)),
         ("mark", marks::check(&scene, mark)),
         ("conntrack", conntrack::check(&scene)),
+        ("early demux", early_demux::check(&scene)),
         ("flowtables", flowtables::check(&scene)),
         ("bridges", bridges::check(&scene)),
         ("bypass", bypass::check()),

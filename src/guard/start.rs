@@ -36,7 +36,7 @@ use crate::bypass::third_party_config::{self, BypassInterface};
 use crate::bypass::{Bypass, BypassError, BypassFlows};
 use crate::diagnostics::log_line;
 use crate::engine::{EngineConfig, OnFailure};
-use crate::hook::{MarkState, ProgramRunner, QueueRange};
+use crate::hook::{MarkState, ProgramRunner, QueueRange, turn_off_early_demux};
 use crate::metrics::{GuardMetrics, MetricsRegistry, ProgramHealth};
 use crate::privileges::may_answer;
 
@@ -88,8 +88,11 @@ pub(super) fn start(
     let listener = predecessor.as_mut().and_then(|estate| inherit_listener(estate, config));
     let injector = config.engine().enforce.then(|| open_injector(config, &metrics)).transpose()?;
     let (bypass, entries) = start_bypass(config, &metrics)?;
-    // A confined process cannot open this socket.
+    // A confined process cannot open this socket, or write settings of the kernel.
     let stamps = enable_timestamps(config);
+    if let Some(Err(error)) = config.hook.as_ref().map(turn_off_early_demux) {
+        log_line(format_args!("bannerwall: {error}"));
+    }
     // No other thread runs yet, so privileges given up here are gone for all threads.
     let unbound = UnboundSockets::open(config)?;
     let programs =

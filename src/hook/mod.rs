@@ -65,6 +65,7 @@
 //! would remove it all the same. So there is one form of the hook, and it is watched.
 pub(crate) mod bans;
 mod config;
+mod early_demux;
 pub mod hook_state;
 mod iptables;
 mod listeners;
@@ -81,6 +82,7 @@ mod third_party_rules;
 use std::fmt;
 
 pub use config::{BaseChain, HookConfig, PortList, QueueRange};
+pub use early_demux::turn_off_early_demux;
 pub use listeners::{QueueListener, listeners};
 pub use mark::{MarkField, MarkState};
 pub use monitor::{FamilyHookState, HookCheckResult, HookMonitor};
@@ -292,7 +294,9 @@ impl From<IptablesVariant> for IptablesScope {
 /// Needs no privilege.
 pub fn print(config: &HookConfig, scope: impl Into<IptablesScope>) -> String {
     let IptablesScope { variant, families, .. } = scope.into();
-    families.iter().map(|family| print_family(config, family.program(variant))).collect()
+    let settings = config.chains.contains(&BaseChain::Input).then(|| format!("{}\n", early_demux::TURN_OFF));
+    let rules = families.iter().map(|family| print_family(config, family.program(variant)));
+    settings.into_iter().chain(rules).collect()
 }
 
 fn print_family(config: &HookConfig, program: &str) -> String {

@@ -62,19 +62,6 @@ impl Scene {
         connects(&self.namespace, address, patience)
     }
 
-    /// Stops the guard, and waits until every thread of it stands still.
-    fn stop(&self) {
-        self.guard.signal(Signal::STOP);
-        eventually("the guard to stand still", || {
-            let mut tasks = std::fs::read_dir(format!("/proc/{}/task", self.guard.id())).expect("it runs");
-            let stands = |task: std::io::Result<std::fs::DirEntry>| {
-                let status = std::fs::read_to_string(task.expect("a task").path().join("status"));
-                status.is_ok_and(|status| status.contains("State:\tT"))
-            };
-            tasks.all(stands).then_some(())
-        });
-    }
-
     fn metric(&self, series: &str) -> Option<u64> {
         let output = self.namespace.output("curl --silent --max-time 5 http://127.0.0.1:9464/metrics");
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -122,7 +109,7 @@ fn a_stopped_guard_starves_its_watchdog_and_what_ends_it_frees_the_network() {
             manager.wait("READY=1\nSTATUS=ready: queue 0,1");
             (0..3).for_each(|_| manager.wait("WATCHDOG=1"));
             assert!(scene.connects(AT_LAST));
-            scene.stop();
+            scene.guard.stop();
             assert!(!scene.connects(SOON), "{mode}: whatever is queued waits");
             // Fed or not fed before the signal came, at last the manager waits in vain.
             while manager.told().is_some() {}
@@ -144,7 +131,7 @@ fn a_queue_that_a_stopped_guard_fills_lets_packets_by_or_drops_them_as_told() {
     as_root(|| {
         for (mode, passes) in [("open", true), ("closed", false)] {
             let scene = Scene::start(&format!("--hook input --queue-length 4 --on-failure {mode}"), None);
-            scene.stop();
+            scene.guard.stop();
             eventually("the queue to be full", || {
                 scene.connects(Duration::from_millis(10));
                 (scene.namespace.waiting_packets() >= 4).then_some(())
@@ -186,7 +173,7 @@ fn a_connection_of_which_packets_went_by_uninspected_goes_on() {
         let (accepted, _) = scene.listener.accept().expect("the client is there");
         std::thread::spawn(move || answer(accepted));
         assert!(exchanges(&mut kept, AT_LAST));
-        scene.stop();
+        scene.guard.stop();
         eventually("the queue to be full", || {
             scene.connects(Duration::from_millis(10));
             (scene.namespace.waiting_packets() >= 4).then_some(())
@@ -213,7 +200,7 @@ fn what_waited_too_long_gets_the_verdict_of_a_failure_and_is_counted() {
             let mut scene = Scene::start(&flags, None);
             // A busy machine may have kept packets waiting before.
             let before = eventually(series, || scene.metric(series));
-            scene.stop();
+            scene.guard.stop();
             assert!(!scene.connects(SOON), "{mode}");
             assert!(!scene.connects(SOON), "{mode}");
             let waiting = scene.namespace.waiting_packets();
@@ -227,7 +214,7 @@ fn what_waited_too_long_gets_the_verdict_of_a_failure_and_is_counted() {
             assert_eq!(scene.guard.wait_exit().code(), Some(0), "{}", scene.guard.stderr());
         }
         let mut scene = Scene::start("--hook input --max-wait off", None);
-        scene.stop();
+        scene.guard.stop();
         assert!(!scene.connects(SOON));
         scene.guard.signal(Signal::CONT);
         assert!(scene.connects(AT_LAST));
@@ -260,7 +247,7 @@ fn a_banner_that_passed_for_it_waited_too_long_is_no_alert_and_no_drop() {
             std::thread::sleep(Duration::from_millis(900));
             scene.guard.signal(Signal::CONT);
         };
-        let (overdue, read) = reads_of_sqlmap(&scene, || scene.stop(), hangs);
+        let (overdue, read) = reads_of_sqlmap(&scene, || scene.guard.stop(), hangs);
         assert!(read > 0, "what waited too long passes");
         let (judged, read) = reads_of_sqlmap(&scene, || (), || ());
         assert_eq!(read, 0, "what comes in time is judged");

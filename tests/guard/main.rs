@@ -7,6 +7,7 @@ mod bridge;
 mod bypass;
 mod confinement;
 mod database_process;
+mod early_demux;
 mod failover;
 mod flow_events;
 mod foreigners;

@@ -189,7 +189,11 @@ pub(super) fn run(arguments: &HookArgs, quiet: bool) -> Result<CliExitCode, Comm
     match &arguments.command {
         HookCommand::Print(flags) => print(hook::print(&flags.config(), flags.scope()).as_bytes()),
         HookCommand::Up(flags) => {
-            let up = hook::up(&flags.config(), flags.scope()).map_err(failure)?;
+            let config = flags.config();
+            let up = hook::up(&config, flags.scope()).map_err(failure)?;
+            if let Err(error) = hook::turn_off_early_demux(&config) {
+                log_line(format!("bannerwall: {error}"));
+            }
             say(
                 quiet,
                 match up {

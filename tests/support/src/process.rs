@@ -177,6 +177,22 @@ impl Running {
         kill_process(id.expect("a process id"), signal).expect("the process is there");
     }
 
+    /// Stops the process as Ctrl-Z does, and waits until every thread of it stands still.
+    ///
+    /// # Panics
+    /// When it has ended.
+    pub fn stop(&self) {
+        self.signal(Signal::STOP);
+        eventually("the process to stand still", || {
+            let mut tasks = std::fs::read_dir(format!("/proc/{}/task", self.id())).expect("it runs");
+            let stands = |task: std::io::Result<std::fs::DirEntry>| {
+                let status = std::fs::read_to_string(task.expect("a task").path().join("status"));
+                status.is_ok_and(|status| status.contains("State:\tT"))
+            };
+            tasks.all(stands).then_some(())
+        });
+    }
+
     /// Lets the process have so many descriptors, up to its hard limit. The kernel lets another user do that
     /// only with `CAP_SYS_RESOURCE` (`prlimit(2)`), so its own user does it.
     ///
