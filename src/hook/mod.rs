@@ -14,8 +14,11 @@
 //!   SYN, connection mark PASS → take it off        what opens a connection is judged
 //!   RST, packet mark OURS   → RETURN               a reset that the guard sent
 //!   RST, connection mark BLOCK → RETURN            one whose mark others took off, or an end's own
-//!   connection mark BLOCK   → DROP                 decided before: the kernel drops by itself
 //!   packet mark BLOCK       → BANNERWALL-BLOCK     save to the connection, DROP
+//!   SYN-ACK, connection mark BLOCK → take it off   the ends open another connection
+//!   SYN, or an empty segment of the server, connection mark BLOCK
+//!                           → NFQUEUE              they may be about to do so
+//!   connection mark BLOCK   → DROP                 decided before: the kernel drops by itself
 //!   packet mark PASS        → BANNERWALL-PASS      save to the connection, clear our bits, return
 //!   packet mark RELEASED, from the client, without octets
 //!                           → BANNERWALL-PASS      save to the connection

@@ -90,7 +90,7 @@ pub(super) fn first_rules(config: &HookConfig) -> Vec<String> {
         // This matches the server's data. The kernel knows which end sends, not the mark.
         format!("{released} REPLY -m tcp {PLAIN} -j RETURN"),
         // This matches acknowledgements: the client has sent no more data.
-        format!("{released} ORIGINAL -m tcp {PLAIN} {} -j RETURN", bare_match()),
+        format!("{released} ORIGINAL {} -j RETURN", empty_match()),
     ]
 }
 
@@ -107,16 +107,16 @@ pub(super) fn rules(config: &HookConfig, save: &str) -> Vec<String> {
         return vec![no_decision];
     }
     let (plain, other) = (format!("-m tcp {PLAIN}"), format!("-m tcp ! {PLAIN}"));
-    let bare = bare_match();
+    let empty = empty_match();
     let elsewhere = format!("-m connmark ! --mark {value:#x}/{mask:#x}");
     let back = format!("-j CONNMARK --set-xmark 0x0/{mask:#x}");
     vec![
         // The deciding packet returns by NF_REPEAT. A client's packet decides only without data, so no
         // request passes here, wherever its mark comes from.
-        format!("{packet} -m conntrack --ctdir ORIGINAL {plain} {bare} -g {save}"),
+        format!("{packet} -m conntrack --ctdir ORIGINAL {empty} -g {save}"),
         // A server's packet decides only with data. If the kernel mistakes the server for the client, neither
         // rule matches.
-        format!("{packet} -m conntrack --ctdir REPLY {plain} {bare} -j MARK --set-xmark 0x0/{mask:#x}"),
+        format!("{packet} -m conntrack --ctdir REPLY {empty} -j MARK --set-xmark 0x0/{mask:#x}"),
         format!("{packet} -m conntrack --ctdir REPLY {plain} -g {save}"),
         // The rest is client data, and packets that are not plain. A mark on data of a released connection
         // ends the release: the guard repeated the packet, or other rules restored the mark, and then more is
@@ -130,6 +130,11 @@ pub(super) fn rules(config: &HookConfig, save: &str) -> Vec<String> {
         // and repeats the packet if the release must end.
         format!("{connection} {plain} -j MARK --set-xmark {value:#x}/{mask:#x}"),
     ]
+}
+
+/// Returns the matches for segments without data that neither start nor end a connection.
+pub(super) fn empty_match() -> String {
+    format!("-m tcp {PLAIN} {}", bare_match())
 }
 
 /// Returns the match as iptables accepts and prints it.

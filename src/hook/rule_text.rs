@@ -113,9 +113,12 @@ fn main_rules(config: &HookConfig) -> Vec<String> {
         // The same reset without that mark: a third-party rule that copies the connection's mark has cleared
         // it. Resets of the ends may pass, too: receivers read no data in them.
         format!("-p tcp {} -m tcp --tcp-flags RST RST -j RETURN", test("connmark", MarkState::Block)),
-        format!("{} -j DROP", test("connmark", MarkState::Block)),
         // The deciding packet returns by NF_REPEAT with the decision in its mark.
         format!("{} -g {BLOCK}", test("mark", MarkState::Block)),
+    ]);
+    rules.extend(reopening_rules(config));
+    rules.extend([
+        format!("{} -j DROP", test("connmark", MarkState::Block)),
         format!("{} -g {PASS}", test("mark", MarkState::Pass)),
     ]);
     rules.extend(release_rules::rules(config, PASS));
@@ -123,6 +126,26 @@ fn main_rules(config: &HookConfig) -> Vec<String> {
     rules.extend(port_matches(config.ports.as_ref()).iter().map(|ports| format!("-p tcp{ports} {target}")));
     if let Some(udp) = &config.udp {
         rules.extend(port_matches(Some(udp)).iter().map(|ports| format!("-p udp{ports} {target}")));
+    }
+    rules
+}
+
+/// Returns the rules for packets by which the ends of a blocked connection open another one between the same
+/// ports.
+///
+/// A SYN alone leaves the mark: anybody can send one, and a guard that was killed has forgotten the connection.
+/// The answer takes the mark off. If the server still has the old connection, it answers with an empty
+/// segment, whereupon the client resets that connection (RFC 5961 section 4).
+fn reopening_rules(config: &HookConfig) -> Vec<String> {
+    let mask = config.mark.mask();
+    let blocked = format!("-p tcp -m connmark --mark {:#x}/{mask:#x}", config.mark.value(MarkState::Block));
+    let target = queue_target(config);
+    let mut rules = vec![
+        format!("{blocked} -m tcp --tcp-flags SYN,ACK SYN,ACK -j CONNMARK --set-xmark 0x0/{mask:#x}"),
+        format!("{blocked} -m tcp --tcp-flags SYN SYN {target}"),
+    ];
+    if config.releases {
+        rules.push(format!("{blocked} -m conntrack --ctdir REPLY {} {target}", release_rules::empty_match()));
     }
     rules
 }
@@ -355,7 +378,8 @@ mod tests {
     }
 
     fn queue_rules(config: &HookConfig) -> Vec<String> {
-        main_rules(config).into_iter().filter(|rule| rule.contains("NFQUEUE")).collect()
+        let queues = |rule: &String| rule.contains("NFQUEUE") && !rule.contains("connmark");
+        main_rules(config).into_iter().filter(queues).collect()
     }
 
     #[test]

@@ -103,7 +103,9 @@ pub(super) fn read_config(listing: &TableListing) -> Option<HookConfig> {
     let (_, mask) = option(first, "--mark")?.split_once("/0x")?;
     let mark = MarkField::from_mask(u32::from_str_radix(mask, 16).ok()?)?;
     let queue_rules = |protocol: &str| -> Vec<&str> {
-        listing.rules(MAIN).filter(|rule| rule.contains("NFQUEUE") && rule.starts_with(protocol)).collect()
+        // Rules about decided connections show no ports.
+        let queues = |rule: &&str| rule.contains("NFQUEUE") && !rule.contains("connmark");
+        listing.rules(MAIN).filter(|rule| queues(rule) && rule.starts_with(protocol)).collect()
     };
     let (queue_rules, udp_rules) = (queue_rules("-p tcp"), queue_rules("-p udp"));
     let queue_rule = queue_rules.first()?;

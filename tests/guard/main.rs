@@ -25,6 +25,7 @@ mod operations;
 mod policy;
 mod quic_guard;
 mod reload;
+mod reopened_ports;
 mod source;
 mod status;
 mod takeover;
