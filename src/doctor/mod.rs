@@ -16,6 +16,7 @@ mod hook;
 mod io_uring;
 mod iptables;
 mod kernel;
+mod leftovers;
 mod machine_state;
 mod marks;
 mod nft;
@@ -87,6 +88,7 @@ pub fn examine(question: &DoctorOptions<'_>) -> Vec<DoctorFinding> {
         ("iptables", iptables::check(&scene)),
         ("hook", hook::check(&scene)),
         ("guards", guards::check(&scene, question.read_guard)),
+        ("leftovers", leftovers::check()),
         ("mark", marks::check(&scene, mark)),
         ("conntrack", conntrack::check(&scene)),
         ("early demux", early_demux::check(&scene)),

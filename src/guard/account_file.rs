@@ -8,7 +8,7 @@
 
 use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bannerwall_ffi::namespace::cookie;
 use serde::{Deserialize, Serialize};
@@ -16,6 +16,9 @@ use serde::{Deserialize, Serialize};
 use super::control;
 use crate::hook::QueueRange;
 use crate::privileges::UnprivilegedUser;
+
+/// First part of the name of a file of accounts.
+pub(super) const PREFIX: &str = "accounts-";
 
 /// Padded length of the line in the file, in bytes, which exceeds that of any accounts.
 const LENGTH: usize = 255;
@@ -75,7 +78,12 @@ impl AccountFile {
             |cookie| cookie.to_string(),
         );
         let queues = queues.to_string().replace(':', "-");
-        Self { path: folder(user).join(format!("accounts-{queues}.{namespace}")) }
+        Self { path: folder(user).join(format!("{PREFIX}{queues}.{namespace}")) }
+    }
+
+    /// Returns the path of the file.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Returns a ledger at a path.

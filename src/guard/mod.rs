@@ -24,6 +24,7 @@ mod hang_detection;
 mod hook_keeper;
 mod inspection;
 mod interface_names;
+pub mod leftovers;
 mod offload_check;
 mod own_listeners;
 mod packet_age;

@@ -16,6 +16,7 @@ use rustix::process::umask;
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 use super::control::FOLDER;
+use super::leftovers::listens;
 use crate::privileges::give_up_all;
 
 /// Limit of the peers that may wait for a connection.
@@ -163,10 +164,10 @@ fn clear(path: &Path, probe: &Socket) -> io::Result<()> {
     if !metadata.file_type().is_socket() {
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket is there"));
     }
-    match probe.connect(&SockAddr::unix(path)?) {
-        Ok(_) => Err(io::Error::new(io::ErrorKind::AddrInUse, "another guard listens there")),
-        Err(_) => std::fs::remove_file(path),
+    if listens(probe, path)? {
+        return Err(io::Error::new(io::ErrorKind::AddrInUse, "another guard listens there"));
     }
+    std::fs::remove_file(path)
 }
 
 /// True if the peer is root or has this process's user.

@@ -10,6 +10,7 @@ use bannerwall_ffi::socket_timestamps::PacketStamps;
 use crossbeam_channel::unbounded;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
+use super::account_file::AccountFile;
 use super::bans::{BanConfig, BanHandle, BanKeeper};
 use super::config::{EventOutput, GuardConfig};
 use super::drop_privileges;
@@ -18,6 +19,7 @@ use super::event_reader::{self, EventReader};
 use super::hang_detection::{LoopHeartbeat, LoopRounds};
 use super::inspection::{InspectionRuntime, RulesAndFingerprints};
 use super::interface_names::InterfaceNameCache;
+use super::leftovers;
 use super::offload_check::OffloadCheck;
 use super::own_listeners::OwnListeners;
 use super::packet_age::PacketAgeLimit;
@@ -88,11 +90,9 @@ pub(super) fn start(
     let listener = predecessor.as_mut().and_then(|estate| inherit_listener(estate, config));
     let injector = config.engine().enforce.then(|| open_injector(config, &metrics)).transpose()?;
     let (bypass, entries) = start_bypass(config, &metrics)?;
-    // A confined process cannot open this socket, or write settings of the kernel.
+    // A confined process cannot open this socket.
     let stamps = enable_timestamps(config);
-    if let Some(Err(error)) = config.hook.as_ref().map(turn_off_early_demux) {
-        log_line(format_args!("bannerwall: {error}"));
-    }
+    prepare_machine(config);
     // No other thread runs yet, so privileges given up here are gone for all threads.
     let unbound = UnboundSockets::open(config)?;
     let programs =
@@ -141,6 +141,15 @@ pub(super) fn start(
     let parts = WorkerResources { run: &run, bans, injector, cpus: allowed_cpus(config.queues), listeners };
     let queues = parts.queues(sources, entries);
     Ok((run, queues))
+}
+
+/// Changes files and settings that a confined process cannot change.
+fn prepare_machine(config: &GuardConfig) {
+    if let Some(Err(error)) = config.hook.as_ref().map(turn_off_early_demux) {
+        log_line(format_args!("bannerwall: {error}"));
+    }
+    let user = config.user.as_ref();
+    leftovers::remove(user, &AccountFile::of(config.queues, user));
 }
 
 /// Returns the predecessor's socket for metrics, if it has this guard's address.

@@ -299,3 +299,28 @@ fn an_exemption_ends_without_a_reload_and_what_it_let_pass_is_reported() {
         assert_eq!((&by["line"], &allowed["bannerwall"]["rule"]), (&Value::from(1), &Value::from("old-ssh")));
     });
 }
+
+#[test]
+fn a_guard_removes_what_killed_guards_have_left() {
+    as_root(|| {
+        let network = Namespace::new();
+        let mut killed = Guard::start(&network, "--queue 7");
+        killed.process.signal(Signal::KILL);
+        killed.process.wait_exit();
+        let number = network.run("stat --dereference --format %i /proc/self/ns/net");
+        let place = PathBuf::from("/run/bannerwall");
+        let socket = place.join(format!("guard-7-{}.sock", number.trim()));
+        let accounts = place.join(format!("accounts-7.of-{}", number.trim()));
+        std::fs::write(&accounts, "").expect("the folder is ours");
+        let age = || {
+            network.output(&format!(
+                "touch -c -d yesterday-1hour {} {}",
+                socket.display(),
+                accounts.display()
+            ))
+        };
+        assert!(age().status.success());
+        let _guard = Guard::start(&network, "--queue 8");
+        assert!(!socket.exists() && !accounts.exists());
+    });
+}
