@@ -37,6 +37,9 @@ pub(crate) const CHANGE_USER: CapabilitySet = CapabilitySet::SETUID.union(Capabi
 /// root: a user that other services share, such as `nobody`, could stop the program and take over from it.
 const IN_PLACE_OF_ROOT: &str = "bannerwall";
 
+/// User of programs that a program of root starts, without [`IN_PLACE_OF_ROOT`].
+const NOBODY: &str = "nobody";
+
 /// True if the calling thread may send verdicts: nfnetlink checks the capability for each message, whoever
 /// opened the socket.
 pub(crate) fn may_answer() -> bool {
@@ -79,6 +82,15 @@ impl UnprivilegedUser {
     pub(crate) fn in_place_of_root() -> Option<Self> {
         let user = Self::find(IN_PLACE_OF_ROOT).ok().filter(|_| geteuid().is_root())?;
         is_mapped(user.number()).then_some(user)
+    }
+
+    /// Returns the user that programs run as which a program of root starts: the one of
+    /// [`User::in_place_of_root`], or `nobody`.
+    pub(crate) fn of_programs() -> Option<Self> {
+        let may_change = capabilities(None).is_ok_and(|sets| sets.effective.contains(CHANGE_USER));
+        let nobody =
+            || Self::find(NOBODY).ok().filter(|user| geteuid().is_root() && is_mapped(user.number()));
+        Self::in_place_of_root().or_else(nobody).filter(|_| may_change)
     }
 
     /// Returns the user's number.

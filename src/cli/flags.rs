@@ -183,7 +183,7 @@ struct TellingFlags {
     #[arg(long, value_name = "URL", requires = "inventory", help_heading = "Inventory", value_parser = parse_url)]
     notify: Vec<NotificationReceiver>,
     /// Run COMMAND in a shell, with the same JSON on its standard input. It has no capabilities. If root
-    /// starts bannerwall, it runs as the user `bannerwall`.
+    /// starts bannerwall, it runs as the user `bannerwall`, or as `nobody` if that user is missing.
     #[arg(long, value_name = "COMMAND", requires = "inventory", help_heading = "Inventory")]
     notify_command: Vec<String>,
 }

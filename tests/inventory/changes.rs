@@ -9,6 +9,8 @@ use std::sync::{Arc, Mutex};
 use bannerwall_test_support::{Guard, Line, Signal, Sshd, as_root, eventually, json_lines};
 use serde_json::{Value, json};
 
+use super::open_to_all;
+
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
 
 const RULES: &str = "[[rule]]\nid = \"old\"\ntitle = \"Old\"\nprotocol = \"ssh\"\nfrom = \"server\"\n\
@@ -135,7 +137,9 @@ fn others_are_notified_again_where_they_refuse() {
     let port = server(&says);
     let (address, taken) = receiver(&[503, 200]);
     let url = format!("http://{address}/hook");
-    let command = format!("cat > '{}'", place.path("told.json").display());
+    let open = open_to_all(place.0.path());
+    let (told, user) = (open.join("told.json"), open.join("user"));
+    let command = format!("cat > '{}'; id -u > '{}'", told.display(), user.display());
     let words = format!("127.0.0.1 -p {port} --sensor edge");
     place.scan(&words, &["--notify", &url, "--notify-command", &command]);
     let posted = taken.lock().unwrap().clone();
@@ -144,9 +148,12 @@ fn others_are_notified_again_where_they_refuse() {
         kinds(posted[0]["changes"].as_array().expect("rows")),
         ["new_host", "new_service", "finding_new"]
     );
-    let handed: Value =
-        serde_json::from_slice(&std::fs::read(place.path("told.json")).expect("it was run")).expect("JSON");
+    let handed: Value = serde_json::from_slice(&std::fs::read(told).expect("it was run")).expect("JSON");
     assert_eq!(handed, posted[0]);
+    let users = std::fs::read_to_string("/proc/self/uid_map").expect("it is there");
+    if users.split_whitespace().nth(2) != Some("1") {
+        assert_ne!(std::fs::read_to_string(user).expect("it was run"), "0\n");
+    }
 
     *says.lock().unwrap() = "new_2";
     let output = place.scan(&words, &["--notify", "http://127.0.0.1:1/", "--notify-command", "exit 7"]);

@@ -13,6 +13,8 @@ use bannerwall_test_support::{
 };
 use serde_json::Value;
 
+use super::open_to_all;
+
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bannerwall");
 
 /// Alerts about nginx, stops Dropbear.
@@ -246,6 +248,7 @@ fn a_capture_read_twice_leaves_what_one_reading_leaves() {
         let (place, line) = (Place::new(), Line::new());
         let _sshd = Sshd::start(&line.server, 2222);
         let capture = place.path("capture.pcap");
+        let notified = open_to_all(place.0.path()).join("notified");
         let mut command = line.server.command("tcpdump");
         command.args(["-i", "eth0", "-U", "-w"]).arg(&capture).arg("tcp or udp port 9");
         let tcpdump = Running::start(command);
@@ -261,7 +264,7 @@ fn a_capture_read_twice_leaves_what_one_reading_leaves() {
             let mut command = Command::new(PROGRAM);
             command.arg("replay").arg(&capture).arg("--rules").arg(place.path("rules.toml"));
             command.args(["--sensor", "lab", "--inventory"]).arg(place.file());
-            command.arg("--notify-command").arg(format!("cat >> {}", place.path("notified").display()));
+            command.arg("--notify-command").arg(format!("cat >> {}", notified.display()));
             let output = command.output().expect("it runs");
             assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
             let dump = sqlite(&place.file(), ".dump");
@@ -273,7 +276,7 @@ fn a_capture_read_twice_leaves_what_one_reading_leaves() {
         let once = replay();
         assert_eq!(replay(), once);
         assert_eq!(sqlite(&place.file(), "SELECT max(count) FROM sightings"), "3");
-        let notified = std::fs::read_to_string(place.path("notified")).expect("the program was run");
+        let notified = std::fs::read_to_string(&notified).expect("the program was run");
         assert_eq!(notified.matches("\"kind\":\"new_service\"").count(), 1, "{notified}");
         assert_eq!(place.list(&["sensor:replay/lab", "side:server"])[0]["product"], "OpenSSH");
         assert_eq!(place.list(&["side:client"])[0]["version"], "1.5");

@@ -34,7 +34,8 @@ const LOOK: Duration = Duration::from_millis(20);
 #[derive(Serialize, Deserialize)]
 struct DeliverySetup {
     receivers: Vec<NotificationReceiver>,
-    /// The number of the user that the process becomes; if there is none, it leaves root as its parent does.
+    /// The number of the user that the process becomes. If there is none, it leaves root as its parent does, and
+    /// for programs in any case.
     user: Option<u32>,
 }
 
@@ -86,8 +87,12 @@ pub(crate) fn serve() -> io::Result<()> {
     helper_process::begin(NAME)?;
     let mut requests = HelperRequests::of_parent();
     let Some(DeliverySetup { receivers, user }) = requests.receive()? else { return Ok(()) };
-    give_up_everything(user)?;
-    confine(&receivers);
+    let is_program = |receiver: &NotificationReceiver| matches!(receiver, NotificationReceiver::Command(_));
+    let runs_programs = receivers.iter().any(is_program);
+    let of_programs =
+        || runs_programs.then(UnprivilegedUser::of_programs).flatten().map(|user| user.number());
+    give_up_everything(user.or_else(of_programs))?;
+    confine(runs_programs);
     let agent = agent();
     requests.answer(|DeliveryRequest { receiver, message }| match receivers.get(receiver) {
         Some(receiver) => attempt(&agent, receiver, message.as_bytes()),
@@ -96,9 +101,9 @@ pub(crate) fn serve() -> io::Result<()> {
 }
 
 /// Leaves the process what its receivers take. Nothing is known of a program's files.
-fn confine(receivers: &[NotificationReceiver]) {
+fn confine(runs_programs: bool) {
     let confinement = Confinement::default().finding_servers();
-    if receivers.iter().any(|receiver| matches!(receiver, NotificationReceiver::Command(_))) {
+    if runs_programs {
         confinement.starting_programs().filter_or_warn();
     } else {
         confinement.apply_or_warn(true);
