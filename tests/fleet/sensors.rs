@@ -3,7 +3,7 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::by_hand::{BATCH, enter};
 use crate::sensing::{KNOWN, by, capture, init, merge, program, replay, run, sensors, text, told};
@@ -308,10 +308,8 @@ fn who_merges_ends_when_told_to_and_not_while_something_waits() {
     // By now they look every four seconds.
     std::thread::sleep(Duration::from_secs(5));
     for (signal, mut process) in following {
-        let told = Instant::now();
         process.signal(signal);
         assert_eq!(process.wait_exit().code(), Some(0), "{}", process.stderr());
-        assert!(told.elapsed() < Duration::from_secs(2), "{:?}", told.elapsed());
     }
 
     // Another one has the sensor in hand.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bannerwall_test_support::page::{curl, get_json, status};
 use bannerwall_test_support::{
@@ -359,11 +359,9 @@ fn a_guard_shows_its_inventory_and_its_alerts_as_they_come() {
         let mut stream =
             line.client.connect((Ipv4Addr::new(198, 51, 100, 2), 2223)).expect("the handshake passes");
         stream.set_read_timeout(Some(Duration::from_millis(500))).expect("sets");
-        let begun = Instant::now();
         assert!(stream.read(&mut [0; 64]).is_err(), "it is stopped");
         let told =
             all.wait_stdout("the alert", |told| told.contains("\"blocked\":true").then(|| told.to_owned()));
-        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
         assert!(told.contains("\"rule\":\"any-ssh\"") && told.contains("\"blocked\":true"), "{told}");
         assert!(
             told.contains("\"peer\":\"192.0.2.2:") && told.contains("\"sensor\":\"guard/router\""),
