@@ -1,5 +1,5 @@
-//! The kernel's tracking of connections over ctnetlink (`linux/netfilter/nfnetlink_conntrack.h`), a connection
-//! at a time. Knows no flow and no rule.
+//! Access to the kernel's connection tracking over ctnetlink (`linux/netfilter/nfnetlink_conntrack.h`), one
+//! connection at a time. It knows no flow and no rule.
 
 use std::io;
 use std::net::IpAddr;
@@ -17,21 +17,21 @@ use crate::packet::Segment;
 /// `IPCTNL_MSG_CT_NEW` and `IPCTNL_MSG_CT_GET` of `NFNL_SUBSYS_CTNETLINK`.
 const NEW: u16 = 1 << 8;
 const GET: u16 = 1 << 8 | 1;
-/// `NLM_F_REQUEST`, `NLM_F_ACK`, `NLM_F_DUMP`; without `NLM_F_CREATE` nothing comes to be.
+/// `NLM_F_REQUEST`, `NLM_F_ACK`, `NLM_F_DUMP`; without `NLM_F_CREATE` the kernel creates nothing.
 const REQUEST: u16 = 1;
 const ACKNOWLEDGED: u16 = 4;
 const DUMP: u16 = 0x300;
-/// `NLMSG_ERROR`, which an acknowledgement is, too, and `NLMSG_DONE`.
+/// `NLMSG_ERROR`, which is also the type of an acknowledgement, and `NLMSG_DONE`.
 const ANSWER: u16 = 2;
 const DONE: u16 = 3;
-/// `NLA_F_NESTED`, and the bits of a type that are none of it.
+/// `NLA_F_NESTED`, and `NLA_TYPE_MASK`: the bits of a type without flags.
 const NESTED: u16 = 1 << 15;
 const TYPE: u16 = 0x3fff;
 /// `struct nlmsghdr` and `struct nfgenmsg`.
 const HEADER: usize = 16;
 const HEADERS: usize = 20;
 
-/// `CTA_TUPLE_ORIG`, by which a connection is found in either direction, and `CTA_TUPLE_REPLY`.
+/// `CTA_TUPLE_ORIG`, which the kernel looks up in both directions, and `CTA_TUPLE_REPLY`.
 const ORIGINAL: u16 = 1;
 const REPLY: u16 = 2;
 /// `CTA_TUPLE_IP` and `CTA_TUPLE_PROTO`.
@@ -45,16 +45,16 @@ const PROTOCOL: [u16; 3] = [1, 2, 3];
 /// `IPPROTO_TCP`.
 const TCP: u8 = 6;
 
-/// `CTA_PROTOINFO`, `CTA_PROTOINFO_TCP`; in it the state and the flags of both directions.
+/// `CTA_PROTOINFO` and `CTA_PROTOINFO_TCP`, which holds the state and the flags of both directions.
 const PROTOCOL_STATE: u16 = 4;
 const STATE_OF_TCP: u16 = 1;
 const STATE: u16 = 1;
 const FLAGS: [u16; 2] = [4, 5];
-/// `IP_CT_TCP_FLAG_BE_LIBERAL`, and the mask that leaves the others alone.
+/// `IP_CT_TCP_FLAG_BE_LIBERAL`, and the mask that leaves the other flags unchanged.
 const LIBERAL: [u8; 2] = [8, 8];
-/// `IP_CT_TCP_FLAG_CLOSE_INIT`, flag and mask: the end that opens the connection again gets a new one.
+/// `IP_CT_TCP_FLAG_CLOSE_INIT`, flag and mask: a SYN that opens the connection again gets a new entry.
 const REOPENS: [u8; 2] = [4, 4];
-/// `TCP_CONNTRACK_CLOSE`, to which a reset leads.
+/// `TCP_CONNTRACK_CLOSE`, the state after a reset.
 const CLOSED: u8 = 8;
 /// `CTA_TIMEOUT`, and the seconds that the kernel gives such a connection (`nf_conntrack_tcp_timeout_close`).
 const TIMEOUT: u16 = 7;
@@ -68,42 +68,42 @@ const BY_SOURCE: u32 = 1 | 8 | 16;
 /// One direction of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConntrackTuple {
-    /// From where.
+    /// Address and port that it comes from.
     pub source: Endpoint,
-    /// To where.
+    /// Address and port that it goes to.
     pub destination: Endpoint,
 }
 
 impl ConntrackTuple {
-    /// The direction of a segment.
+    /// Returns the direction of a segment.
     pub fn of(segment: &Segment<'_>) -> Self {
         Self { source: segment.source(), destination: segment.destination() }
     }
 
-    /// The other direction, as long as nothing translates addresses.
+    /// Returns the other direction, if no address is translated.
     pub const fn reversed(&self) -> Self {
         Self { source: self.destination, destination: self.source }
     }
 }
 
-/// A tracked connection: as the end that opened it sends, and as the other end does.
+/// A tracked connection: its tuple as the opening end sends it, and as the other end does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TrackedConnection {
-    /// From the end that opened it, to the address that it has dialled.
+    /// From the opening end to the address that it connected to.
     pub original: ConntrackTuple,
-    /// From the end that accepted it, to the address that it was dialled from.
+    /// From the accepting end to the address that the connection came from.
     pub reply: ConntrackTuple,
 }
 
 impl TrackedConnection {
-    /// Whom an end takes for its peer: not the other end, if addresses are translated.
+    /// Returns the peer as `end` sees it, which is not the other end if addresses are translated.
     pub fn peer_of(&self, end: Endpoint) -> Option<Endpoint> {
         let direction = [self.original, self.reply].into_iter().find(|tuple| tuple.source == end)?;
         Some(direction.destination)
     }
 }
 
-/// A socket to the tracking.
+/// A netlink socket to the connection tracking.
 #[derive(Debug)]
 pub struct ConntrackSocket {
     socket: OwnedFd,
@@ -111,7 +111,7 @@ pub struct ConntrackSocket {
 }
 
 impl ConntrackSocket {
-    /// Opens it in the calling thread's network namespace.
+    /// Opens the socket in the calling thread's network namespace.
     ///
     /// # Errors
     /// This kernel has no ctnetlink, or `CAP_NET_ADMIN` is missing.
@@ -120,17 +120,19 @@ impl ConntrackSocket {
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
         bind(&socket, &SocketAddrNetlink::new(0, 0))?;
         let mut conntrack = Self { socket, number: 0 };
-        // One that cannot be: whatever else the kernel says of it is about the kernel.
+        // No connection has this tuple. Any answer but ENOENT shows that the tracking is missing or not
+        // permitted.
         let nowhere = Endpoint { address: IpAddr::from([0; 4]), port: 0 };
         conntrack.find(&ConntrackTuple { source: nowhere, destination: nowhere })?;
         Ok(conntrack)
     }
 
-    /// The connection of which `tuple` is a direction.
+    /// Returns the connection of which `tuple` is a direction.
     ///
     /// # Errors
     /// The kernel refuses.
     pub fn find(&mut self, tuple: &ConntrackTuple) -> io::Result<Option<TrackedConnection>> {
+        // Without NLM_F_ACK: the connection itself is the only message, and `take` stops at it.
         self.request(GET, 0, tuple, &[nested(ORIGINAL, &direction(tuple))])?;
         let mut found = None;
         let result = self.receive(|connection| {
@@ -143,12 +145,13 @@ impl ConntrackSocket {
         }
     }
 
-    /// The connection of two ends neither of which knows the other's address. The kernel goes over all
-    /// connections for that.
+    /// Returns the connection of two ends neither of which knows the other's address. For this the kernel
+    /// walks over all connections.
     ///
     /// # Errors
     /// The kernel refuses.
     pub fn find_between(&mut self, ends: &ConntrackTuple) -> io::Result<Option<TrackedConnection>> {
+        // Either end may have opened the connection.
         for ends in [*ends, ends.reversed()] {
             let filter = FILTERED.map(|side| attribute(side, &BY_SOURCE.to_ne_bytes()));
             let sources = [
@@ -158,10 +161,12 @@ impl ConntrackSocket {
             ];
             self.request(GET, DUMP, &ends, &sources)?;
             let mut found = None;
-            // Linux before 5.8 knows no filter and lists them all.
+            // Linux before 5.8 ignores the filter and lists all connections.
             let is_it = |it: &TrackedConnection| {
                 it.original.source == ends.source && it.reply.source == ends.destination
             };
+            // Read to the end even if it was found: as long as a dump runs, the socket's next dump gets EBUSY
+            // (net/netlink/af_netlink.c: __netlink_dump_start).
             self.receive(|connection| {
                 found = found.or(connection.filter(is_it));
                 false
@@ -173,33 +178,37 @@ impl ConntrackSocket {
         Ok(None)
     }
 
-    /// Makes a connection's segments its own wherever their numbers are.
+    /// Makes the tracking accept a connection's segments whatever their sequence numbers are.
     ///
     /// # Errors
-    /// There is no such connection, or one whose addresses are translated (its rule may be gone), or the
+    /// There is no such connection, its addresses are translated (the rule for that may be gone), or the
     /// kernel refuses.
     pub fn relax_sequence_checks(&mut self, tuple: &ConntrackTuple) -> io::Result<()> {
         let flags = FLAGS.map(|direction| attribute(direction, &LIBERAL));
         let state = [nested(PROTOCOL_STATE, &[nested(STATE_OF_TCP, &flags)])];
-        // Where it is translated, what is forwarded one way or the other is not what conntrack expects of its
-        // answer.
+        // If addresses are translated, the reversed tuple belongs to no connection. So it goes first, and
+        // fails before anything has changed.
         self.change(&tuple.reversed(), &state)?;
         self.change(tuple, &state)
     }
 
-    /// Ends a connection for the tracking, which has not seen the resets that ended it. Else a blocked
-    /// connection would stay in its table as an open one, and the same pair of ports would be blocked with it.
+    /// Closes a connection in the tracking, which has not seen the resets that ended it. Otherwise a blocked
+    /// connection would stay open there, and later connections of the same ports would be blocked with it.
     ///
     /// # Errors
     /// There is no such connection, or the kernel refuses.
     pub fn close(&mut self, tuple: &ConntrackTuple) -> io::Result<()> {
         let [from, to] = FLAGS.map(|direction| attribute(direction, &REOPENS));
         let state = nested(STATE_OF_TCP, &[attribute(STATE, &[CLOSED]), from, to]);
+        // The kernel changes the state alone and would keep the timeout of an open connection, five days by
+        // default (net/netfilter/nf_conntrack_netlink.c: ctnetlink_change_conntrack).
         let timeout = attribute(TIMEOUT, &CLOSED_TIMEOUT.to_be_bytes());
         self.change(tuple, &[nested(PROTOCOL_STATE, &[state]), timeout])
     }
 
     fn change(&mut self, tuple: &ConntrackTuple, attributes: &[Vec<u8>]) -> io::Result<()> {
+        // CTA_TUPLE_ORIG is looked up in both directions, so the caller need not know which end opened the
+        // connection (nf_conntrack_find_get).
         let body = [&[nested(ORIGINAL, &direction(tuple))], attributes].concat();
         self.request(NEW, ACKNOWLEDGED, tuple, &body)?;
         self.receive(|_| false)
@@ -219,11 +228,12 @@ impl ConntrackSocket {
         Ok(())
     }
 
-    /// Reads what answers the last request, up to its end or until `take` has what it wants.
+    /// Reads the answer to the last request, up to its end or until `take` returns true.
     fn receive(&self, mut take: impl FnMut(Option<TrackedConnection>) -> bool) -> io::Result<()> {
         let mut buffer = [0; 32 << 10];
         loop {
-            // The kernel has answered before `send` returns, and goes on with a list before `recv` does.
+            // Nothing has to be waited for: netlink handles a request within `send`, and continues a dump
+            // within `recv` (net/netlink/af_netlink.c: netlink_unicast_kernel, netlink_recvmsg).
             let (count, _) = recv(&self.socket, &mut buffer[..], RecvFlags::DONTWAIT)?;
             let mut rest = buffer.get(..count).unwrap_or_default();
             while let Some((answer, behind)) = ConntrackMessage::split(rest, self.number) {
@@ -256,6 +266,7 @@ impl<'a> ConntrackMessage<'a> {
         let kind = u16::from_ne_bytes(*message.get(4..)?.first_chunk()?);
         let of = u32::from_ne_bytes(*message.get(8..)?.first_chunk()?);
         let answer = match kind {
+            // Left over from a request whose answer was not read to its end.
             _ if of != number => Self::Other,
             ANSWER => Self::End(match i32::from_ne_bytes(*message.get(HEADER..)?.first_chunk()?) {
                 0 => Ok(()),
@@ -269,7 +280,7 @@ impl<'a> ConntrackMessage<'a> {
     }
 }
 
-/// The two directions that the attributes of a connection name.
+/// Parses the two directions in the attributes of a connection.
 fn connection(body: &[u8]) -> Option<TrackedConnection> {
     let tuple = |kind| {
         let tuple = find(body, kind)?;
@@ -287,7 +298,7 @@ fn connection(body: &[u8]) -> Option<TrackedConnection> {
     Some(TrackedConnection { original: tuple(ORIGINAL)?, reply: tuple(REPLY)? })
 }
 
-/// The value of the first attribute of a kind.
+/// Returns the value of the first attribute of a kind.
 fn find(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
     loop {
         let [low, high, kind_low, kind_high] = *attributes.first_chunk()?;
@@ -329,7 +340,7 @@ fn message((kind, flags): (u16, u16), family: u8, number: u32, attributes: &[Vec
     .concat()
 }
 
-/// Filled up to the next four bytes, which its length leaves out.
+/// Builds an attribute, padded to a multiple of four bytes. Its length excludes the padding.
 fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     let length = u16::try_from(4 + value.len()).unwrap_or(u16::MAX);
     let mut attribute = [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), value].concat();

@@ -136,6 +136,8 @@ impl Operation {
                 let octets = slab.keep_octets(key, octets);
                 let octets = octets.get(from..).unwrap_or_default();
                 let length = u32::try_from(octets.len()).unwrap_or(u32::MAX);
+                // A peer that has closed completes the operation with EPIPE; without the flag the process
+                // would get SIGPIPE (send(2)).
                 opcode::Send::new(types::Fixed(socket.0), octets.as_ptr(), length)
                     .flags(libc::MSG_NOSIGNAL)
                     .build()
@@ -197,6 +199,8 @@ impl DetachedOperation {
     pub(super) fn prepare(self) -> squeue::Entry {
         match self {
             Self::Open { socket, family } => {
+                // The kernel replaces the socket that was at this index (io_uring/filetable.c:
+                // io_install_fixed_file), so a place needs no `Close` before it is reused.
                 let place = types::DestinationSlot::try_from_slot_target(socket.0).ok();
                 opcode::Socket::new(family.domain(), libc::SOCK_STREAM, 0).file_index(place).build()
             }
@@ -208,9 +212,14 @@ impl DetachedOperation {
             }
             Self::Disconnect { socket } => {
                 let length = u32::try_from(size_of_val(&UNSPECIFIED)).unwrap_or_default();
+                // connect(2) with AF_UNSPEC dissolves the association: the kernel resets a connected socket
+                // and keeps the descriptor (net/ipv4/af_inet.c: inet_stream_connect; net/ipv4/tcp.c:
+                // tcp_disconnect).
                 opcode::Connect::new(types::Fixed(socket.0), &raw const UNSPECIFIED, length).build()
             }
             Self::Close { socket } => opcode::Close::new(types::Fixed(socket.0)).build(),
+            // By user data, which is unique: the generation in it keeps a late cancellation from a newer
+            // operation in the same entry.
             Self::Cancel { operation } => opcode::AsyncCancel::new(operation.user_data()).build(),
         }
     }

@@ -59,6 +59,7 @@ impl ReceiveBuffers {
             Some(libc::EINVAL) => RingError::NotSupported { what: "IORING_REGISTER_PBUF_RING (Linux 5.19)" },
             _ => RingError::call("io_uring_register(PBUF_RING)", source),
         })?;
+        // The kernel starts with an empty ring: a buffer is its own only once it is offered.
         for buffer in 0..count {
             buffers.offer(memory, buffer);
         }

@@ -109,7 +109,9 @@ impl<T> OperationSlab<T> {
             index => index,
         };
         let entry = self.entries.get_mut(usize::try_from(index).ok()?)?;
+        // An entry that `extend` made has no next, and `free` was empty then.
         self.free = entry.next;
+        // A late cancellation or a stale key of the entry's previous operation does not match any more.
         entry.generation = (entry.generation + 1) % GENERATIONS;
         entry.state = Some(state);
         self.length += 1;

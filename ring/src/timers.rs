@@ -58,6 +58,7 @@ impl TimeoutList {
         if number == NONE {
             return;
         }
+        // A running timeout leaves its place, since the list is ordered by the time of the start.
         self.stop(number);
         let index = at(number);
         if index >= self.entries.len() {

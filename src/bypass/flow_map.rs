@@ -45,11 +45,14 @@ impl BypassFlows {
             return;
         }
         let [key, other] = keys(segment);
+        // Before the first segment can skip conntrack: from then on its window is stale, and without this the
+        // segments that do reach it would be invalid (net/netfilter/nf_conntrack_proto_tcp.c: tcp_in_window).
         if self.connections.relax_sequence_checks(&ConntrackTuple::of(segment)).is_err() {
             return self.remove(segment);
         }
         let now = monotonic();
         let value = value(came_in, goes_out, now);
+        // BPF_NOEXIST first: only its success shows that the flow is new and counts.
         let is_new = self.flows.insert(key, value, NEW).is_ok();
         // The path may have changed since; a full map leaves the flow with the hook.
         let here = is_new || self.flows.insert(key, value, 0).is_ok();

@@ -209,16 +209,18 @@ impl Bypass {
     /// # Errors
     ///
     /// An interface is missing, or the kernel refuses.
-    /// An interface is not there, or the kernel refuses.
     pub fn start(config: &BypassConfig) -> Result<Self, BypassError> {
         let indexes = config.interfaces.iter().map(|name| {
             let index = rustix::net::netdevice::name_to_index(socket()?, name);
             index.map_err(|error| BypassError::Interface(name.clone(), error.to_string()))
         });
         let interfaces = indexes.collect::<Result<Vec<u32>, _>>()?;
+        // An attachment belongs to the loaded program. If a later step fails, dropping the program removes
+        // it.
         let mut program = load(config.flows)?;
         let classifier = classifier(&mut program)?;
         for name in &config.interfaces {
+            // Third-party programs of the interface stay in front and see every packet.
             let last = TcAttachOptions::TcxOrder(LinkOrder::default());
             let attached = classifier.attach_with_options(name, TcAttachType::Ingress, last);
             attached.map_err(refused)?;
@@ -261,6 +263,7 @@ impl Bypass {
         let failed = |why: String| BypassError::Kernel(why);
         let phase = self.phase.lock().unwrap_or_else(PoisonError::into_inner);
         let BypassPhase::On(active) = &*phase else { return Err(failed("the bypass is stopped".to_owned())) };
+        // A descriptor of its own for each worker, so that no lock is on the packet path.
         let copy = active.flows.fd().as_fd().try_clone_to_owned();
         let data = copy.map_err(|error| failed(error_chain(&error)))?;
         let data = MapData::from_fd(data).map_err(|error| failed(error_chain(&error)))?;
@@ -272,12 +275,14 @@ impl Bypass {
 
     /// Detaches the program; all flows return to the hook.
     pub fn detach(&self) {
+        // First, so that workers insert nothing any more while the program goes.
         self.state.is_on.store(false, Ordering::Relaxed);
         let mut phase = self.phase.lock().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::replace(&mut *phase, BypassPhase::Off(BypassTotals::default()));
         *phase = BypassPhase::Off(match before {
             BypassPhase::On(active) => {
                 let ActiveBypass { program, totals, .. } = *active;
+                // The totals are read behind the program's end, so that its last packets count.
                 drop(program);
                 self.sum(&totals)
             }
@@ -323,7 +328,7 @@ impl Bypass {
 /// The kernel does not, or this process is not permitted.
 pub(crate) fn check_support() -> Result<(), BypassError> {
     classifier(&mut load(1)?)?;
-    // A query succeeds even if no program is attached.
+    // No program needs to be attached. Some kernels report that as ENOENT (kernel/bpf/tcx.c: tcx_prog_query).
     match SchedClassifier::query_tcx("lo", TcAttachType::Ingress) {
         Err(error) if !error_chain(&error).contains("(os error 2)") => Err(refused(error)),
         _ => ConntrackSocket::open().map(drop).map_err(|error| BypassError::Tracking(error.to_string())),
@@ -331,6 +336,7 @@ pub(crate) fn check_support() -> Result<(), BypassError> {
 }
 
 fn load(flows: u32) -> Result<Ebpf, BypassError> {
+    // A flow needs two entries, one for each direction.
     let directions = flows.saturating_mul(2).max(2);
     EbpfLoader::new().map_max_entries("flows", directions).load(OBJECT).map_err(refused)
 }

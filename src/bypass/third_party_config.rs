@@ -40,6 +40,7 @@ pub(crate) fn find_third_party(
         if ended.code == Some(0) { Ok(ended.stdout) } else { Err(format!("`{question}` failed: {}", said())) }
     };
     let ask_json = |question: MachineQuery| {
+        // Not every program prints brackets for an empty list.
         let text = ask(question)?;
         let text = if text.trim().is_empty() { "[]" } else { &text };
         serde_json::from_str::<Value>(text).map_err(|error| format!("`{question}`: {error}"))
@@ -68,9 +69,12 @@ fn nft(ruleset: &Value) -> Vec<String> {
         let text = |key: &str| chain[key].as_str().unwrap_or_default();
         let (family, table, name) = (text("family"), text("table"), text("name"));
         let is_of_bans = (family, table) == hook::bans::OWN_TABLE;
+        // Chains of bridges and ARP do not meet a routed packet, and `links` refuses interfaces that are part
+        // of a bridge.
         if is_of_bans || family == "bridge" || family == "arp" || !MET.contains(&text("hook")) {
             continue;
         }
+        // A policy counts without any rule: `drop` decides about packets that no rule accepts.
         let place = format!("chain {name} of nf_tables' table {family} {table}");
         if text("policy") == "drop" {
             found.push(format!("the policy of {place}"));
@@ -106,6 +110,7 @@ fn legacy(family: IpFamily, saved: &str) -> Vec<String> {
             [chain, policy, ..] if chain.strip_prefix(':').is_some_and(is_met) && policy != "ACCEPT" => {
                 Some(format!("the policy of {}", place(&chain[1..])))
             }
+            // iptables-nft's rules show up in the list of `nft`, so only the legacy tables are read here.
             ["-A", chain, ..] if is_met(chain) && !hook::is_ours(line) => Some(place(chain)),
             _ => None,
         };
@@ -135,6 +140,7 @@ fn links(links: &Value, interfaces: &[BypassInterface]) -> Vec<String> {
     let of = |name: &str| links.as_array().into_iter().flatten().find(|link| link["ifname"] == *name);
     let wrong = |BypassInterface { name, index }: &BypassInterface| {
         let Some(link) = of(name) else { return Some(format!("interface {name}, which does not exist")) };
+        // The attachment went away with the old interface of this name.
         if index.is_some_and(|index| link["ifindex"] != index) {
             return Some(format!("interface {name}, which was recreated"));
         }

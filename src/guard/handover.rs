@@ -108,6 +108,7 @@ impl GuardRun {
         mut estate: Predecessor,
         mut waiting: Vec<ReadyWorker>,
     ) -> Result<Option<SharedRunState>, GuardError> {
+        // From this request on the predecessor stops, so the rules are loaded and the queues adopted by now.
         if let Err(why) = estate.request_stop() {
             let path = self.config.takeover.clone().unwrap_or_default();
             return Err(GuardError::Takeover { path, why });
@@ -117,6 +118,8 @@ impl GuardRun {
             let legacy = match estate.next() {
                 PredecessorMessage::Legacy(legacy) => legacy,
                 PredecessorMessage::Nothing => {
+                    // The main loop does not run yet, but a worker that was started already may fail, and the
+                    // user may stop the run.
                     self.check_messages()?;
                     continue;
                 }
@@ -128,6 +131,7 @@ impl GuardRun {
             };
             match legacy {
                 HandoverState::Queue(number, state) => {
+                    // The state of a queue that this run does not have.
                     let Some(at) = waiting.iter().position(|queue| queue.number == number) else { continue };
                     let mut queue = waiting.swap_remove(at);
                     is_whole &= queue.is_adopted;
@@ -136,11 +140,14 @@ impl GuardRun {
                         queue.worker.judge.inspection.tally.go_on_from(state.known.received);
                         queue.worker.inherited = Some(state);
                     }
+                    // At once, without waiting for the other queues: this one's packets wait since its worker
+                    // has stopped.
                     self.start_worker(queue)?;
                 }
                 HandoverState::Run(state) => run = Some(*state),
             }
         }
+        // These workers exited without a state, or crashed.
         for mut queue in waiting {
             is_whole = false;
             if queue.is_adopted {
@@ -163,6 +170,7 @@ impl GuardRun {
     /// Returns an error if the run must end before it has all queues.
     fn check_messages(&self) -> Result<(), GuardError> {
         let mut later = Vec::new();
+        // Only errors are handled here. The rest waits for the main loop, in its order.
         while let Ok(message) = self.messages.try_recv() {
             match message {
                 GuardMessage::Stop => return Err(GuardError::Forced),
@@ -190,6 +198,8 @@ impl GuardRun {
             Successor::Guard(_) => keeper.hand_over(),
             Successor::Stored(_) => None,
         };
+        // `leaves` before `stop`, whose release store publishes both: a worker must not see `stop` alone and
+        // drain the queue.
         self.leaves.store(true, Ordering::Relaxed);
         self.stop.store(true, Ordering::Release);
         let deadline = Instant::now() + LOOPS_END;
@@ -224,7 +234,10 @@ impl GuardRun {
             // No process reads packets before the next guard starts, if it ever does.
             account = keeper.leave();
         }
+        // The states of all queues are sent, so a running successor answers packets already, and what follows
+        // may take its time.
         self.stop_bans();
+        // The successor opens the same addresses once the last message has reached it.
         self.front = GuardEndpoints::default();
         self.host.readers.iter_mut().for_each(|reader| reader.close());
         self.emit_stats(started);
@@ -234,6 +247,7 @@ impl GuardRun {
         let state = state.octets().and_then(|octets| sealed(&run_name(), &octets));
         lost(&run_name(), state.and_then(|state| successor.send_state(run_name(), &state)));
         let gone = successor.finish().map_err(GuardError::HeirGone);
+        // No process answers packets any more, so `--on-failure` decides whether the hook may stay.
         if gone.is_err() {
             self.take_hook_down(keeper, true)?;
         }

@@ -122,6 +122,7 @@ impl InspectionRuntime {
     /// Puts new rules in force, and returns once every worker uses them. Invalid rules change nothing. An empty
     /// set is invalid if rules are in force.
     pub(super) fn replace_rules(&self, selection: &RuleSelection) -> Result<RulesInForce, String> {
+        // A file that was truncated or an empty folder must not silently end all blocking.
         let selection = RuleSelection { complete: self.rule_count() > 0, ..selection.clone() };
         let (result, answer) = match load_rules(&selection) {
             Ok(rules) => {
@@ -190,6 +191,8 @@ impl InspectionPipeline {
 
     /// Reads the wall clock.
     pub(super) fn set_clock(&mut self, instant: Instant) {
+        // The wall clock may step (NTP, suspend). Flows age by the monotonic clock, and only events use the
+        // wall clock.
         self.clock.set(instant, time_of_day());
         self.sink.set_step(self.clock.wall_offset());
     }
@@ -198,6 +201,7 @@ impl InspectionPipeline {
     pub(super) fn tick(&mut self, now: Timestamp) {
         self.inspector.tick(now, &mut self.sink);
         self.publish(now);
+        // After the publication: counts so far belong to the old rules' ids.
         if let Some(rules) = self.inspector.apply_new_rules() {
             self.publisher.set_rules(&rules, self.inspector.counters());
         }

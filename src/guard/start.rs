@@ -61,6 +61,8 @@ impl ManagerContext {
         if store.is_some() {
             return Self { manager, store, kept };
         }
+        // Without --fd-store this run does not continue with the stored queues. It releases them, since
+        // packets wait in a queue as long as any process holds its socket.
         kept.give_back(manager.as_ref());
         Self { manager, store, kept: StoredDescriptors::default() }
     }
@@ -80,26 +82,32 @@ pub(super) fn start(
     ManagerContext { manager, store, kept }: ManagerContext,
 ) -> Result<(GuardRun, Vec<ReadyWorker>), GuardError> {
     let config = &with_first_rules(config, &mut source)?;
+    // Rules come first: an error in them ends the start before anything is opened.
     let loaded = RulesAndFingerprints::read(&config.inspection, &readers)?;
     let registry = MetricsRegistry::new()?;
     let metrics = GuardMetrics::new(&registry)?;
     metrics.enforcing.set(i64::from(config.engine().enforce));
     let health = Arc::new(ProgramHealth::default());
+    // Before the queues: a queue belongs to one netlink port id, and a second bind gets EBUSY
+    // (net/netfilter/nfnetlink_queue.c: nfqnl_recv_config). So a running predecessor's sockets are adopted.
     let mut predecessor = Predecessor::find(config, store.as_ref(), kept)?;
     let sources = bind(config, predecessor.as_mut(), store.as_ref())?;
     let listener = predecessor.as_mut().and_then(|estate| inherit_listener(estate, config));
+    // Whatever needs more rights than a run keeps is opened before `drop_privileges`.
     let injector = config.engine().enforce.then(|| open_injector(config, &metrics)).transpose()?;
     let (bypass, entries) = start_bypass(config, &metrics)?;
     // A confined process cannot open this socket.
     let stamps = enable_timestamps(config);
     prepare_machine(config);
-    // No other thread runs yet, so privileges given up here are gone for all threads.
     let unbound = UnboundSockets::open(config)?;
+    // No other thread runs yet. Capabilities belong to a thread (capabilities(7)), so one that ran already
+    // would keep what this one gives up.
     let programs =
         drop_privileges::drop_privileges(config, &loaded.rules, event_reader::confinement(&readers))?;
     let (sender, messages) = unbounded::<GuardMessage>();
     let signals = signals::SignalListener::start(sender.clone())?;
     let succeeds = predecessor.as_ref().is_some_and(Predecessor::is_of_a_guard);
+    // Event files are opened by the user that will reopen them after a rotation.
     let host = InspectionRuntime::start(loaded, metrics, outputs, readers, succeeds)?;
     let gifts = handover_sockets(config, &sources);
     let now = SystemTime::now().into();
@@ -135,8 +143,10 @@ pub(super) fn start(
         _listener: signals,
         _stamps: stamps,
     };
+    // The thread runs the ban commands by `programs`, and the workers get its handle.
     let bans = run.start_bans()?;
     let listeners = OwnListeners::default();
+    // The last step that can fail, so that no client reaches a guard whose start then fails.
     run.open_endpoints(listener, gifts, unbound, listeners.clone())?;
     let parts = WorkerResources { run: &run, bans, injector, cpus: allowed_cpus(config.queues), listeners };
     let queues = parts.queues(sources, entries);
@@ -183,6 +193,7 @@ fn start_bypass(
     let Some(bypass) = &config.bypass else { return Ok((None, Vec::new())) };
     let named = |name: &String| BypassInterface { name: name.clone(), index: None };
     let interfaces: Vec<BypassInterface> = bypass.interfaces.iter().map(named).collect();
+    // Before the program is attached, so that no packet skips third-party rules even for a moment.
     let found = third_party_config::find_third_party(&ProgramRunner::Here, &interfaces)
         .map_err(BypassError::Blind)?;
     if !found.is_empty() {
@@ -190,6 +201,8 @@ fn start_bypass(
     }
     let started = Bypass::start(bypass)?;
     let entries = config.queues.numbers().map(|_| started.entries()).collect::<Result<_, _>>()?;
+    // CAP_BPF and CAP_PERFMON are given up here rather than with the other rights, since nothing after this
+    // loads a program.
     drop_privileges::drop_load_privileges()?;
     metrics.bypass_up.set(1);
     Ok((Some(Arc::new(started)), entries))
@@ -234,6 +247,7 @@ impl GuardRun {
             return Ok(());
         }
         let (front, failed) = GuardEndpoints::open(&self.config, facade, &mut self.host.readers);
+        // Without a predecessor the run has not begun, so any endpoint that fails fails the start.
         failed.into_iter().next().map_or(Ok(()), Err)?;
         self.front = front;
         Ok(())
@@ -297,6 +311,8 @@ fn bind(
             (Some(Err(error)), None) => return Err(failed(error)),
             (None, _) => (source.open().map_err(failed)?, false),
         };
+        // Stored as soon as it is bound: whatever ends this process from here on, the kernel keeps the queue
+        // and its packets as long as one copy of the socket is open.
         if let Some((store, socket)) = store.zip(source.socket()) {
             store.keep(&queue_name(queue), socket);
         }
@@ -312,6 +328,7 @@ fn handover_sockets(config: &GuardConfig, bound: &[BoundQueue]) -> Vec<HandoverS
     }
     let numbered = config.queues.numbers().zip(bound);
     let gifts = numbered.filter_map(|(number, BoundQueue { source, .. })| {
+        // A copy: the worker goes on reading its own until it has answered what it read.
         let socket = source.socket()?.try_clone_to_owned().ok()?;
         Some(HandoverSocket {
             name: queue_name(number),
@@ -323,6 +340,7 @@ fn handover_sockets(config: &GuardConfig, bound: &[BoundQueue]) -> Vec<HandoverS
 }
 
 fn open_injector(config: &GuardConfig, metrics: &GuardMetrics) -> Result<Arc<ResetInjector>, GuardError> {
+    // Resets of this machine meet the hook in OUTPUT, which passes them by this mark.
     let mark = config.mark.value(MarkState::Ours);
     ResetInjector::open(mark, metrics.clone()).map(Arc::new).map_err(GuardError::Resets)
 }
@@ -333,6 +351,8 @@ fn allowed_cpus(queues: QueueRange) -> Vec<usize> {
     if queues.numbers().len() < 2 {
         return Vec::new();
     }
+    // The allowed CPUs rather than all: a cgroup's cpuset or `taskset` may exclude some, and pinning to those
+    // fails.
     let allowed = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
     (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect()
 }
@@ -365,6 +385,7 @@ impl WorkerResources<'_> {
         let BoundQueue { source, is_adopted } = bound;
         let mut inspection = run.host.inspection(self.engine_config(), number, run.sinks());
         if run.config.leaves_queues() {
+            // A successor sees only later packets. It repeats these to read undecided flows from their start.
             inspection.inspector.keep_packet_log(JOURNAL / run.config.queues.numbers().len().max(1));
         }
         let copy_range = source.copy_range();
@@ -408,6 +429,8 @@ impl WorkerResources<'_> {
         let queues = queues.numbers().len();
         EngineConfig {
             hands_over: *offload,
+            // The limits are of the whole guard. Rounded up, so that a limit below the number of queues does
+            // not become 0.
             flow_limit: engine.flow_limit.div_ceil(queues),
             buffer_limit: engine.buffer_limit.div_ceil(queues),
             ..engine.clone()

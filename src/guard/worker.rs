@@ -105,9 +105,13 @@ pub(super) struct PendingResets {
 
 impl PacketHandler {
     fn judge(&mut self, now: Timestamp, queued: &QueuedPacket<'_>) -> PacketAnswer {
+        // Before any answer: a SYN that opens the addresses and ports again must not meet the old
+        // connection's entry.
         self.end_bypass(queued);
         let answer = match self.policy.answer_marked_packet(queued) {
             Some(answer) => answer,
+            // After the marks, which are cheaper: a packet of ours is only recognised by its bytes if
+            // third-party rules cleared its mark.
             None if self.own.has_sent(queued.payload) => PacketAnswer::new(PacketVerdict::Accept),
             None if self.listeners.serve(queued) => self.policy.answer(queued, &Decision::Pass, None),
             None => self.inspect(now, queued),
@@ -124,6 +128,8 @@ impl PacketHandler {
             if answer.verdict == PacketVerdict::Accept {
                 let packet = input(&mut self.interfaces, now, queued);
                 let InspectionPipeline { inspector, sink, .. } = &mut self.inspection;
+                // Its bytes count as missing from here on, so that a later copy of them is old and raises no
+                // alert about what has passed.
                 inspector.follow_uninspected(&packet, sink);
             }
             answer
@@ -159,6 +165,7 @@ impl PacketHandler {
         if let Some(bridge) = self.injector.as_ref().and_then(|injector| injector.bridge()) {
             bridge.learn_address(queued);
         }
+        // An event says what became of the resets, so events wait until they are sent.
         let held = self.injector.as_ref().map(|_| self.inspection.sink.hold());
         let inspected = self.inspection.inspect(&packet);
         if let Some(ban) = self.inspection.inspector.take_ban() {
@@ -185,6 +192,7 @@ impl PacketHandler {
     ///
     /// The events of the batch are emitted afterwards, when the outcomes of the resets are known.
     fn send_resets(&mut self, now: Instant) {
+        // Taken out of `self` because `reset` needs all of it. Putting it back keeps the allocation.
         let mut pending = std::mem::take(&mut self.resets);
         for PendingResets { resets, ways, events } in pending.drain(..) {
             self.reset(now, resets, ways, events);
@@ -195,6 +203,7 @@ impl PacketHandler {
 
     /// Sends a pair of resets, if it may be sent, and says in `events` what became of it.
     fn reset(&mut self, now: Instant, resets: ResetPair, ways: ResetPaths, events: Range<usize>) {
+        // Monitor mode has no injector, and no rejection.
         let Some(injector) = &self.injector else { return };
         let admitted = self.inspection.allowance.admit(now);
         let resets = admitted.then(|| injector.address(resets, ways, now)).flatten();
@@ -204,6 +213,7 @@ impl PacketHandler {
                 self.own.record_reset(&resets.to_sender);
                 injector.send(&resets, ways)
             }
+            // Over the limit, or an end that cannot be addressed. The drop alone then blocks the flow.
             None => injector.count_suppressed(),
         };
         self.inspection.sink.complete(events, &outcomes);
@@ -216,6 +226,7 @@ impl PacketHandler {
             let start = self.inspection.sink.hold();
             events.into_iter().for_each(|event| self.inspection.sink.emit(event));
             let events = self.inspection.sink.held_since(start);
+            // The state names interfaces, since an index changes if the interface is recreated.
             let index = interface.map_or(0, |name| self.interfaces.index(&name));
             self.reset(Instant::now(), resets, ResetPaths::by(index), events);
         }
@@ -252,6 +263,8 @@ impl QueueWorker {
     /// Judges packets until told to stop, then the remaining ones, and releases the queue.
     pub(super) fn run(mut self) -> Result<(), SourceError> {
         let mut read = Instant::now();
+        // In this thread, and before the first packet is read: the flows' state must be complete when their
+        // next packets come.
         if let Some(state) = self.inherited.take() {
             self.resume_queue(&state, self.judge.inspection.now())?;
         }
@@ -260,6 +273,8 @@ impl QueueWorker {
         self.publish(self.judge.inspection.now());
         while !self.shared.stop.load(Ordering::Relaxed) {
             let now = self.turn()?;
+            // Clocks, counters and metrics wait for a tick, so that a loaded loop does not pay for them with
+            // every batch.
             if self.judge.inspection.inspector.is_due(self.judge.inspection.clock.monotonic_at(now)) {
                 self.pulse.record_turn(now);
                 self.judge.inspection.set_clock(now);
@@ -281,6 +296,7 @@ impl QueueWorker {
         }
         // Pairs with the store of `stop`: `leaves` was set before it.
         fence(Ordering::Acquire);
+        // At a handover nothing is drained: what is still queued belongs to the successor.
         if self.shared.leaves.load(Ordering::Relaxed) { self.hand_over() } else { self.finish() }
     }
 
@@ -291,6 +307,8 @@ impl QueueWorker {
         let clock = judge.inspection.clock;
         let received = source.next_batch(&mut |queued| {
             judge.inspection.tally.receive();
+            // One reading for the whole batch, at its first packet. The wait for that packet is no part of
+            // the batch's time.
             let (_, now, day) = *begun.get_or_insert_with(|| {
                 let instant = Instant::now();
                 let now = clock.monotonic_at(instant);
@@ -302,6 +320,7 @@ impl QueueWorker {
             judge.judge(now, queued)
         });
         let ended = Instant::now();
+        // Also after an error: the events of the batch wait for it.
         judge.send_resets(ended);
         let received = received?;
         if let Some((begun, ..)) = begun {
@@ -312,10 +331,14 @@ impl QueueWorker {
 
     fn tick(&mut self, now: Timestamp) -> Result<(), SourceError> {
         let Self { judge, .. } = self;
+        // Packets that passed unseen leave gaps in flows. The engine accepts such gaps for a while; otherwise
+        // it would refuse later segments of these flows for ever.
         if judge.inspection.publisher.has_missed() {
             judge.inspection.inspector.record_missed(now);
         }
         judge.inspection.tick(now);
+        // A large copy range costs the kernel a copy of every whole packet, so it shrinks once nothing needs
+        // it.
         if judge.grown.is_some_and(|grown| now.since(grown) > QUIET) {
             judge.grown = None;
             judge.policy.copy_range = self.copy_range;
@@ -334,6 +357,8 @@ impl QueueWorker {
     fn resume_queue(&mut self, state: &QueueState, now: Timestamp) -> Result<(), SourceError> {
         self.is_doubtful = state.known.copy_range.is_none();
         self.check_queue()?;
+        // Only a killed process leaves packets unanswered; one that handed over has answered all that it
+        // read.
         if self.is_doubtful {
             self.answer_read()?;
         }
@@ -346,6 +371,7 @@ impl QueueWorker {
             let InspectionPipeline { inspector, sink, .. } = &mut judge.inspection;
             inspector.take_over(&state.flows, now, sink)
         };
+        // The rules may have changed between the two processes.
         judge.reject_taken(rejections);
         let statistics = match state.known.dropped {
             Some([queue, socket, unread]) => QueueStatistics {
@@ -401,6 +427,7 @@ impl QueueWorker {
     /// were received are answered.
     fn hand_over(mut self) -> Result<(), SourceError> {
         let now = self.judge.inspection.now();
+        // This process publishes the counts up to here, and its successor only what comes after.
         let statistics = self.source.statistics();
         self.judge.inspection.publisher.publish_statistics(statistics);
         self.publish(now);
@@ -429,6 +456,7 @@ impl QueueWorker {
             judge.inspection.tally.receive();
             judge.judge(judge.inspection.now(), queued)
         });
+        // Before an error is returned: it also emits the events that wait for the resets.
         judge.send_resets(Instant::now());
         let received = received?;
         judge.inspection.finish();

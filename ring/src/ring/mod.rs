@@ -91,6 +91,7 @@ impl<T> Ring<T> {
     /// [`RingError::Call`] is a shortage of memory or descriptors.
     pub fn new(options: &RingOptions) -> Result<Self, RingError> {
         let ring = build(options)?;
+        // Tables and buffers are registered before `restrict`, which permits no registration but SYNC_CANCEL.
         require(&ring)?;
         ring.submitter()
             .register_files_sparse(options.sockets)
@@ -100,6 +101,7 @@ impl<T> Ring<T> {
         let slab = OperationSlab::with_capacity(options.operations);
         let mut ring =
             Self { ring: RingHandle(ring), slab, buffers, sockets: options.sockets, no_delay: false };
+        // On the restricted ring, which is the one that will be used.
         ring.no_delay = options.no_delay && ring.try_no_delay()?;
         Ok(ring)
     }
@@ -149,6 +151,7 @@ impl<T> Ring<T> {
         match self.enqueue(&entry) {
             Ok(()) => Ok(key),
             Err(error) => {
+                // The entry has not reached the queue, so the kernel has no pointer into it.
                 self.slab.remove(key);
                 Err(error)
             }
@@ -172,6 +175,8 @@ impl<T> Ring<T> {
         if matches!(operation, DetachedOperation::NoDelay { .. }) && !self.no_delay {
             return Ok(());
         }
+        // Every connection opens and closes a socket. Completions of these successes would only fill the
+        // queue.
         let mut flags = squeue::Flags::SKIP_SUCCESS;
         if chained {
             flags |= squeue::Flags::IO_HARDLINK;
@@ -210,6 +215,8 @@ impl<T> Ring<T> {
     /// As [`Ring::submit`].
     pub fn submit_and_wait(&mut self, want: usize, timeout: Duration) -> Result<(), RingError> {
         let timeout = Timespec::from(timeout);
+        // One system call submits and waits. The kernel copies the timeout (IORING_ENTER_EXT_ARG), so it may
+        // live on the stack.
         ignore_temporary(
             self.ring.0.submitter().submit_with_args(want, &SubmitArgs::new().timespec(&timeout)),
         )
@@ -240,6 +247,8 @@ impl<T> Ring<T> {
 
     fn take(&mut self, entry: &cqueue::Entry) -> Option<RingCompletion<T>> {
         let result = u32::try_from(entry.result()).map_err(|_negative| entry.result().wrapping_neg());
+        // A named buffer is ours whatever the result is. It must return to the kernel even after an error, or
+        // the group runs dry.
         if let Some(buffer) = cqueue::buffer_select(entry.flags()) {
             self.buffers.take(buffer, result.unwrap_or(0));
         }
@@ -253,6 +262,7 @@ impl<T> Ring<T> {
                 (_, error) => Some(RingCompletion::Failed { socket, error }),
             };
         }
+        // Only now may the memory of the operation go: the kernel is done with it.
         let (state, octets) = self.slab.remove(OperationKey::of_user_data(entry.user_data()))?;
         Some(RingCompletion::Operation(Completion { state, result, octets }))
     }
@@ -266,6 +276,8 @@ impl<T> Ring<T> {
             (DetachedOperation::NoDelay { socket }, OperationLink::Order),
             (DetachedOperation::Close { socket }, OperationLink::End),
         ];
+        // Without SKIP_SUCCESS, so that each of the three is counted. A hard link lets the socket be closed
+        // even if the option fails.
         for (operation, link) in chain {
             self.enqueue(&operation.prepare().flags(link.flags()).user_data(operation.user_data()))?;
         }
@@ -288,6 +300,8 @@ impl<T> Ring<T> {
     fn drain(&mut self, states: &mut Vec<T>) -> bool {
         const ROUNDS: u32 = 50;
         for _ in 0..ROUNDS {
+            // A cancellation finds submitted operations only, so those that wait in the queue are submitted
+            // first.
             if self.submit().is_err() {
                 return false;
             }
@@ -331,11 +345,16 @@ impl<T> Drop for Ring<T> {
 /// Creates the kernel's ring.
 fn build(options: &RingOptions) -> Result<IoUring, RingError> {
     IoUring::builder()
+        // The thread enters the kernel often enough: no interrupt needs to force it there for each completion
+        // (io_uring_setup(2)).
         .setup_coop_taskrun()
         .setup_single_issuer()
+        // An entry that the kernel refuses must not leave the rest of the batch unsubmitted.
         .setup_submit_all()
         // Disabled until `restrict` has restricted it.
         .setup_r_disabled()
+        // Sizes above the kernel's limits are reduced instead of refused; a smaller queue only needs more
+        // calls.
         .setup_clamp()
         // Space for every operation, and for failures of unattended ones.
         .setup_cqsize(options.operations.saturating_mul(2).max(options.submissions.saturating_mul(2)))
@@ -374,6 +393,8 @@ const SYNC_CANCEL: u8 = 24;
 /// Restricts the ring for good to the operations in use, and starts it (`io_uring_register(2)`,
 /// `IORING_REGISTER_RESTRICTIONS`). A seccomp filter cannot see a ring's operations.
 fn restrict(ring: &IoUring) -> Result<(), RingError> {
+    // The kernel accepts restrictions only as long as the ring is disabled (io_uring/register.c:
+    // io_register_restrictions).
     let codes = operation::CODES.iter().copied();
     let mut restrictions: Vec<Restriction> = codes.map(Restriction::sqe_op).collect();
     restrictions.push(Restriction::sqe_flags_allowed(operation::FLAGS.bits()));
@@ -391,6 +412,8 @@ fn restrict(ring: &IoUring) -> Result<(), RingError> {
 fn ignore_temporary(result: std::io::Result<usize>) -> Result<(), RingError> {
     match result {
         Ok(_) => Ok(()),
+        // ETIME: the wait is over. EINTR: a signal. EAGAIN: no memory for requests now. EBUSY: completions
+        // have to be taken first (io_uring_enter(2)).
         Err(error) => match error.raw_os_error() {
             Some(libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY) => Ok(()),
             _ => Err(RingError::call("io_uring_enter", error)),

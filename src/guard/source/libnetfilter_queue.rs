@@ -72,6 +72,7 @@ impl PacketSource for LibnetfilterQueue {
             received.packets += 1;
             received.octets += queued.wire_length as u64;
             let answer = judge(&queued);
+            // One message for the whole batch: the largest request serves all of them.
             wanted = wanted.max(answer.copy_range.unwrap_or(0));
             let Some(patch) = answer.patch else {
                 packet.verdict(code(answer.verdict), answer.mark, answer.connection_mark);
@@ -79,6 +80,7 @@ impl PacketSource for LibnetfilterQueue {
             };
             match patch.apply(queued.payload, queued.wire_length) {
                 Some(payload) => packet.replace(code(answer.verdict), answer.mark, &payload),
+                // The engine decided about the changed packet, so the unchanged one must not pass.
                 None => packet.verdict(Code::Drop, None, None),
             }
         }

@@ -406,6 +406,8 @@ pub trait PacketSource: Send {
         let mut total = BatchCounts::default();
         let mut patience = Duration::ZERO;
         loop {
+            // The hook is gone, so the queue only shrinks: an empty socket and no waiting packet means the
+            // end.
             let received = self.batch(patience, judge)?;
             total.packets += received.packets;
             total.octets += received.octets;
