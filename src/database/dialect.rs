@@ -1,6 +1,11 @@
-//! Translates SQLite's SQL into PostgreSQL's.
+//! Translates statements for the database that runs them.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
+
+/// Words that only PostgreSQL has, and their spelling in SQLite. A transaction that writes a file is alone.
+const WORDS_OF_FILE: [(&str, &str); 2] =
+    [("fleet_now()", "CAST(unixepoch('subsec') * 1000 AS INTEGER)"), (" FOR UPDATE SKIP LOCKED", "")];
 
 /// Words with another spelling in PostgreSQL. Its functions of two arguments (`min`, `max`, `instr`,
 /// `datetime`) are created with the tables: see `schema.rs`.
@@ -14,6 +19,13 @@ const WORDS: [(&str, &str); 6] = [
     // SQLite takes it as a fixed order of joins.
     ("CROSS JOIN", "JOIN"),
 ];
+
+/// A statement for SQLite.
+pub(super) fn sqlite(text: &str) -> Cow<'_, str> {
+    WORDS_OF_FILE.iter().fold(Cow::Borrowed(text), |text, (theirs, ours)| {
+        if text.contains(theirs) { Cow::Owned(text.replace(theirs, ours)) } else { text }
+    })
+}
 
 /// A statement for PostgreSQL.
 pub fn postgres(text: &str) -> String {
@@ -69,7 +81,14 @@ pub(super) fn key(text: &str) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::{key, of_many, postgres};
+    use super::{key, of_many, postgres, sqlite};
+
+    #[test]
+    fn words_of_a_server_are_put_into_those_of_a_file() {
+        assert_eq!(sqlite("SELECT 1 LIMIT ?1 FOR UPDATE SKIP LOCKED"), "SELECT 1 LIMIT ?1");
+        assert_eq!(sqlite("fleet_now() - ?1"), "CAST(unixepoch('subsec') * 1000 AS INTEGER) - ?1");
+        assert!(matches!(sqlite("SELECT 1"), std::borrow::Cow::Borrowed(_)));
+    }
 
     #[test]
     fn parameters_and_types_are_put_into_its_words() {

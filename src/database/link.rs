@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use super::dialect;
 use super::error::{DatabaseError, Result};
@@ -163,6 +164,21 @@ impl DatabaseConnection {
         }
     }
 
+    /// Limits the time for which a server waits for the rest of this transaction, so that a client that is
+    /// stopped does not block others for longer.
+    pub fn limit_idle_time(&self, limit: Duration) -> Result<()> {
+        match self {
+            Self::Sqlite(_) => Ok(()),
+            Self::Postgres(session) => session
+                .batch(&format!("SET LOCAL idle_in_transaction_session_timeout = {}", limit.as_millis())),
+        }
+    }
+
+    /// True if the database is a file.
+    pub const fn is_file(&self) -> bool {
+        matches!(self, Self::Sqlite(_))
+    }
+
     /// Runs several statements without parameters.
     pub fn batch(&self, text: &str) -> Result<()> {
         match self {
@@ -197,9 +213,14 @@ impl DatabaseConnection {
         Ok(DatabaseTransaction { link: self, is_over: false })
     }
 
-    /// Starts a transaction in which others may write until it [waits for its turn](Self::wait_for_turn).
+    /// Starts a transaction in which others may write a server until it [waits for its
+    /// turn](Self::wait_for_turn).
     pub fn begin_concurrent(&self) -> Result<DatabaseTransaction<'_>> {
-        self.batch("BEGIN")?;
+        match self {
+            // A transaction that reads first could not write if another one has written meanwhile.
+            Self::Sqlite(file) => file.batch("BEGIN IMMEDIATE")?,
+            Self::Postgres(session) => session.batch("BEGIN")?,
+        }
         Ok(DatabaseTransaction { link: self, is_over: false })
     }
 

@@ -18,7 +18,7 @@ mod statement_queue;
 mod tls;
 mod tls_error;
 mod url;
-mod values;
+pub(crate) mod values;
 mod work;
 
 pub use self::dialect::postgres as dialect_of_server;

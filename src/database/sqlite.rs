@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, InterruptHandle, OpenFlags, OptionalExtension as _, params_from_iter};
 
+use super::dialect::sqlite;
 use super::error::{DatabaseError, Result};
 use super::values::{QueryRow, SqlParameter};
 
@@ -56,7 +57,7 @@ impl SqliteFile {
         values: &[SqlParameter<'_>],
         read: impl FnOnce(&QueryRow<'_>) -> Result<T>,
     ) -> Result<Option<T>> {
-        let mut statement = self.0.prepare_cached(text)?;
+        let mut statement = self.0.prepare_cached(&sqlite(text))?;
         let mut rows = statement.query(params_from_iter(values))?;
         match rows.next()? {
             Some(row) => read(&QueryRow::Sqlite(row)).map(Some),
@@ -71,7 +72,7 @@ impl SqliteFile {
         mut show: impl FnMut(&QueryRow<'_>) -> std::result::Result<ControlFlow<()>, E>,
     ) -> std::result::Result<(), E> {
         let fault = |error: rusqlite::Error| E::from(error.into());
-        let mut statement = self.0.prepare_cached(text).map_err(fault)?;
+        let mut statement = self.0.prepare_cached(&sqlite(text)).map_err(fault)?;
         let mut rows = statement.query(params_from_iter(values)).map_err(fault)?;
         while let Some(row) = rows.next().map_err(fault)? {
             if show(&QueryRow::Sqlite(row))?.is_break() {
@@ -82,13 +83,13 @@ impl SqliteFile {
     }
 
     pub(super) fn execute(&self, text: &str, values: &[SqlParameter<'_>]) -> Result<usize> {
-        Ok(self.0.prepare_cached(text)?.execute(params_from_iter(values))?)
+        Ok(self.0.prepare_cached(&sqlite(text))?.execute(params_from_iter(values))?)
     }
 
     /// The number is NULL, so that SQLite assigns one.
     pub(super) fn enter(&self, text: &str, values: &[SqlParameter<'_>]) -> Result<i64> {
         let values = std::iter::once(&SqlParameter::Null).chain(values);
-        self.0.prepare_cached(text)?.execute(params_from_iter(values))?;
+        self.0.prepare_cached(&sqlite(text))?.execute(params_from_iter(values))?;
         Ok(self.0.last_insert_rowid())
     }
 

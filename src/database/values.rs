@@ -36,7 +36,7 @@ pub enum SqlParameter<'a> {
 
 /// Values for parameters, in their order.
 macro_rules! values {
-    ($($value:expr),* $(,)?) => { &[$(crate::database::SqlParameter::from($value)),*] };
+    ($($value:expr),* $(,)?) => { &[$(crate::database::values::SqlParameter::from($value)),*] };
 }
 pub(crate) use values;
 

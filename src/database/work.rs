@@ -9,7 +9,7 @@ use super::values::SqlParameter;
 
 /// Work for a server.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct ServerWork<'a> {
+pub struct ServerWork<'a> {
     pub(super) kind: WorkKind,
     /// Queued statements that are sent first.
     #[serde(borrow)]
@@ -23,7 +23,7 @@ pub(super) struct ServerWork<'a> {
 
 /// Kind of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum WorkKind {
+pub enum WorkKind {
     /// Reads rows.
     Query,
     /// Reads rows of a cursor.

@@ -55,15 +55,18 @@ impl CronSchedule {
         (count, last)
     }
 
-    /// Returns the shortest time between two runs after a time, in milliseconds; none if there are no two
-    /// runs.
-    pub fn gap(&self, after: InventoryTime) -> Option<i64> {
+    /// Returns the shortest and the longest time between two runs after a time, in milliseconds; none if
+    /// there are no two runs.
+    pub fn gaps(&self, after: InventoryTime) -> Option<(i64, i64)> {
         let mut last = self.next(after)?;
         let runs = std::iter::from_fn(|| {
             let next = self.next(last)?;
             Some(next.millis() - std::mem::replace(&mut last, next).millis())
         });
-        runs.take(LOOKED_AT).min()
+        let extend = |found: Option<(i64, i64)>, gap: i64| {
+            Some(found.map_or((gap, gap), |(least, most)| (gap.min(least), gap.max(most))))
+        };
+        runs.take(LOOKED_AT).fold(None, extend)
     }
 
     /// True if the crontab includes the minute of a time.
@@ -113,11 +116,14 @@ mod tests {
         assert_eq!(hourly.due(from, to, 100), (3, time("2026-11-22T15:00:00Z")));
         assert_eq!(hourly.due(from, to, 2), (2, time("2026-11-22T14:00:00Z")));
         assert_eq!(hourly.due(to, to, 2), (0, to));
-        let gap = |text: &str| text.parse::<CronSchedule>().unwrap().gap(to).map(|gap| gap / 60_000);
-        assert_eq!(gap("*/10 * * * *"), Some(10));
-        // When the clock is put forward.
-        assert_eq!(gap("30 3 * * * Europe/Berlin"), Some(23 * 60));
-        assert_eq!(gap("0 3 * * 1"), Some(7 * 24 * 60));
+        let gaps = |text: &str| {
+            let gaps = text.parse::<CronSchedule>().unwrap().gaps(to);
+            gaps.map(|(least, most)| (least / 60_000, most / 60_000))
+        };
+        assert_eq!(gaps("*/10 * * * *"), Some((10, 10)));
+        // When the clock is put forward, and when it is put back.
+        assert_eq!(gaps("30 3 * * * Europe/Berlin"), Some((23 * 60, 25 * 60)));
+        assert_eq!(gaps("0 3 * * 1"), Some((7 * 24 * 60, 7 * 24 * 60)));
         for wrong in ["", "* * * *", "61 * * * *", "30 3 * * * Europe/Nowhere", "daily"] {
             assert!(wrong.parse::<CronSchedule>().is_err(), "{wrong}");
         }

@@ -1,5 +1,10 @@
-//! Many scanners and one truth: a scan is cut into shards, which are rows of a PostgreSQL database; workers
-//! anywhere take them, and write what they find into the inventory of the same database.
+//! Many scanners and one truth: a scan is cut into shards, which are rows of a database; workers take them,
+//! and write what they find into the inventory of the same database. Workers of several machines need a
+//! PostgreSQL server; those of one machine can use an SQLite file.
+//!
+//! The way of the data: [`FleetDatabase::submit`] or a due schedule enters a scan, and the database cuts it. A worker
+//! takes shards with a token, probes their targets, and writes results, records and finished targets at once.
+//! The last one to give a shard back closes the scan.
 //!
 //! A shard is every nth target of the scan's order, as `--shard` has it, so that it needs no list of its
 //! targets. Who takes one gets a token, and holds it as long as he is heard of by the server's clock.
@@ -44,7 +49,7 @@ pub use worker::{ExitCondition, ScanTask, StopRequests, WorkerConfig, WorkerSumm
 
 use std::time::Duration;
 
-use crate::database::DatabaseError;
+use crate::database::{DatabaseError, DatabaseLocation};
 use crate::inventory::StoreError;
 
 /// First pause before a server that is away is asked again.
@@ -71,6 +76,9 @@ pub enum FleetError {
     /// There is no fleet in it.
     #[error("--database: there is no fleet yet; `bannerwall fleet submit` or `fleet init` makes one")]
     NoFleet,
+    /// The command needs a server.
+    #[error("--database {0}: this needs a PostgreSQL server")]
+    NoServer(DatabaseLocation),
     /// An older program has made it, and it cannot be brought up to date.
     #[error("--database: the fleet's tables are version {0}, and cannot be brought to version {known}: {1}; `bannerwall fleet init` by \
         who has made them does so", known = database::VERSION)]

@@ -28,8 +28,8 @@ pub use batch::{SensorBatch, UnreadableRecords};
 pub use batch_sender::SpillConfig;
 pub use database::{
     BatchMerger, BatchRecords, ClientContact, HostRecord, HostRow, InventoryChange, InventoryDatabase,
-    InventoryOverview, InventoryTime, PastPageScan, PastRun, PostgresClient, ReceivedBatch, RuleSummary,
-    ScanSchedule, ServiceBanner, ServiceCursor, ServiceFinding, ServiceHistory, ServiceRecord,
+    InventoryOverview, InventoryTime, PastPageScan, PastRun, ReceivedBatch, RuleSummary, ScanSchedule,
+    ServiceBanner, ServiceCursor, ServiceFinding, ServiceHistory, ServiceRecord, TableClient,
     TransactionalWriter, ValueCount, schema_of_server,
 };
 pub use event_input::{ChangeReporting, Inventory, InventorySender, RecordConfig};

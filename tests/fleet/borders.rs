@@ -172,11 +172,63 @@ fn a_worker_begins_no_schedule_early_and_opens_no_scan_again() {
         let said = refused(&hand, query);
         assert!(said.contains("permission denied"), "{query}: {said}");
     }
-    psql(&hand, "UPDATE bannerwall.fleet_shards SET state = 'done'");
+    own_shards_only(&url, &hand);
     psql(&hand, "UPDATE bannerwall.fleet_scans SET state = 'done', ended = 1");
     let said = refused(&hand, "UPDATE bannerwall.fleet_scans SET state = 'open', ended = NULL");
     assert!(said.contains("permission denied: a worker only ends scans"), "{said}");
     psql(&boss, "UPDATE bannerwall.fleet_scans SET state = 'open', ended = NULL");
+}
+
+/// The role writes the shards that its own workers hold, and no others.
+fn own_shards_only(url: &str, hand: &str) {
+    let join = |role: &str| {
+        let query = "INSERT INTO bannerwall.fleet_workers (name, seen, expires)
+             VALUES ('w', fleet_now(), fleet_now() + 600000) RETURNING id";
+        psql(role, query).lines().next().expect("a number").to_owned()
+    };
+    let (own, foreign) = (join(hand), join(url));
+    let take =
+        |worker: &str| format!("UPDATE bannerwall.fleet_shards SET state = 'leased', worker = {worker}");
+    for query in [
+        "UPDATE bannerwall.fleet_shards SET state = 'done'",
+        "UPDATE bannerwall.fleet_shards SET over = total",
+        &format!("{}, over = total", take(&own)),
+        &take(&foreign),
+        &format!("UPDATE bannerwall.fleet_workers SET expires = 0 WHERE id = {foreign}"),
+        "INSERT INTO bannerwall.fleet_workers (name, seen, expires, who) VALUES ('w', 0, 0, 'boss')",
+    ] {
+        let said = refused(hand, query);
+        assert!(said.contains("permission denied"), "{query}: {said}");
+    }
+    psql(hand, &format!("DELETE FROM bannerwall.fleet_workers WHERE id = {foreign}"));
+    let others = format!("SELECT count(*), count(fleet_beat(id, 1)) FROM fleet_workers WHERE id = {foreign}");
+    assert_eq!(psql(hand, &others), "1|0");
+    psql(url, &take(&foreign));
+    for change in ["state = 'ready', worker = NULL", "state = 'done', over = total", "counts = '{}'"] {
+        let said = refused(hand, &format!("UPDATE bannerwall.fleet_shards SET {change}"));
+        assert!(said.contains("a worker only writes shards that it holds"), "{change}: {said}");
+    }
+    psql(url, "UPDATE fleet_shards SET state = 'ready', worker = NULL");
+    psql(hand, &take(&own));
+    let early = refused(hand, "UPDATE bannerwall.fleet_shards SET state = 'done'");
+    assert!(early.contains("a worker only writes shards that it holds"), "{early}");
+    psql(hand, "UPDATE bannerwall.fleet_shards SET state = 'done', over = total, worker = NULL");
+}
+
+#[test]
+fn a_worker_neither_postpones_nor_skips_a_schedule() {
+    let Some(server) = Postgres::start() else { return };
+    let url = server.database();
+    init(&url);
+    let (hand, boss) = (by(&url, "hand"), by(&url, "boss"));
+    told(&["fleet", "schedule", "0 3 * * *", "connect", "192.0.2.1", "-p", "9", "--database", &boss]);
+    psql(&url, "UPDATE fleet_schedules SET due = fleet_now() - 1000");
+    let far = "SELECT bannerwall.fleet_begin(1, 9000000000000000, false, 1, 'never mind')";
+    assert_eq!(psql(&hand, far), "1", "the run is on time, so that it begins");
+    let hours = "SELECT round((due - fleet_now()) / 3600000.0) FROM fleet_schedules";
+    assert_eq!(psql(&url, hours), "24");
+    psql(&url, "UPDATE fleet_schedules SET due = fleet_now() - 1000");
+    assert_eq!(psql(&hand, far), "0", "the scan before still runs");
 }
 
 #[test]

@@ -521,8 +521,8 @@ fn bad_input_is_refused_where_it_is_given() {
     };
     refused(&["status", "--database", &url], "there is no fleet yet");
     refused(&["worker", "--database", &url], "there is no fleet yet");
-    refused(&["submit", "ssh", "192.0.2.1"], "--database URL is missing");
-    refused(&["status", "--database", "net.db"], "needs a PostgreSQL server");
+    refused(&["submit", "ssh", "192.0.2.1"], "--database is missing");
+    refused(&["status", "--database", "/nowhere/net.db"], "no such inventory");
     refused(&["status", "--database", "postgresql://ann:s3cret@127.0.0.1:1/net"], "ann@127.0.0.1:1/net");
     let submit = |words: &[&str], said: &str| {
         refused(&[&["submit"], words, &["--database", &url]].concat(), said);

@@ -3,6 +3,7 @@
 mod borders;
 mod by_hand;
 mod doctor;
+mod files;
 mod jobs;
 mod rights;
 mod rules;

@@ -22,7 +22,7 @@ BEGIN
   FOR name IN SELECT oid::regprocedure::text FROM pg_proc WHERE proname LIKE 'fleet%' LOOP
     EXECUTE 'DROP FUNCTION ' || name;
   END LOOP;
-  DROP SEQUENCE bannerwall.fleet_token;
+  DROP SEQUENCE IF EXISTS bannerwall.fleet_token;
 END $$";
 
 #[test]
@@ -42,9 +42,9 @@ fn tables_of_a_version_before_are_brought_up_to_date_with_what_they_hold() {
     );
     let refused = run(&["fleet", "status", "--database", &by(&url, "page")]);
     let said = text(&refused.stderr);
-    assert!(refused.status.code() == Some(2) && said.contains("cannot be brought to version 7"), "{said}");
+    assert!(refused.status.code() == Some(2) && said.contains("cannot be brought to version 8"), "{said}");
     told(&["fleet", "status", "--database", &url]);
-    assert_eq!(psql(&url, "SELECT max(version) FROM fleet_version"), "7");
+    assert_eq!(psql(&url, "SELECT max(version) FROM fleet_version"), "8");
     for (scan, results) in [("1", "{\"scan\":1}"), ("2", "{\"scan\":2}"), ("3", "")] {
         assert_eq!(told(&["fleet", "results", scan, "--database", &url]).trim(), results);
     }
@@ -138,7 +138,7 @@ fn no_function_of_the_fleet_does_more_than_who_calls_it_may() {
         );
         let expected = match role {
             "west" => "fleet_heard",
-            "hand" | "boss" => "fleet_begin\nfleet_share\nfleet_unblock",
+            "hand" | "boss" => "fleet_beat\nfleet_begin\nfleet_share\nfleet_unblock",
             _ => "",
         };
         assert_eq!(owners, expected, "{role}");

@@ -27,7 +27,7 @@ pub(super) struct FleetDoctorArgs {
 
 pub(super) fn run(arguments: &FleetDoctorArgs) -> Result<CliExitCode, CommandFailure> {
     let mut findings = Vec::new();
-    for check in arguments.database.open()?.check_borders()? {
+    for check in arguments.database.open_server()?.check_borders()? {
         let finding = |state, message| DoctorFinding { check: check.name, state, message };
         match check.found {
             Ok(found) if found.is_empty() => findings.push(finding(CheckState::Fine, check.sound.to_owned())),

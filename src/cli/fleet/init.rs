@@ -110,7 +110,7 @@ pub(super) fn run(arguments: &InitArgs) -> Result<CliExitCode, CommandFailure> {
 
 pub(super) fn merge(arguments: &MergeArgs, quiet: bool) -> Result<CliExitCode, CommandFailure> {
     let config = MergeConfig {
-        place: arguments.database.place.clone(),
+        place: arguments.database.of_server()?.clone(),
         follows: arguments.follow,
         tries_again: arguments.again,
     };

@@ -31,7 +31,7 @@ use crate::fleet::{
     ScanEnd, ScanSubmission, StopRequests, WaitConfig, WaitOutcome, WorkerConfig, WorkerSummary,
 };
 use crate::inventory::parse_age;
-use crate::privileges::leave_root_or_warn;
+use crate::privileges::{FILES, leave_root_or_warn};
 
 /// Flags of `bannerwall fleet`.
 #[derive(Debug, Args)]
@@ -173,8 +173,9 @@ Example:\n  bannerwall fleet wait 1 --timeout 2h --database postgresql://ann@db/
 /// `--database URL`.
 #[derive(Debug, Args)]
 struct DatabaseFlag {
-    /// Database: `postgresql://user@host/database?sslmode=verify-full`, with the password in PGPASSWORD.
-    #[arg(long = "database", value_name = "URL", value_parser = inventory_place())]
+    /// Database: an SQLite file, or `postgresql://user@host/database?sslmode=verify-full` with the password in
+    /// PGPASSWORD.
+    #[arg(long = "database", value_name = "FILE|URL", value_parser = inventory_place())]
     place: DatabaseLocation,
 }
 
@@ -209,8 +210,9 @@ struct ScheduleArgs {
 /// Flags of a fleet's scan, in addition to those of `scan`.
 #[derive(Debug, Args)]
 struct FleetScanFlags {
-    /// Database: `postgresql://user@host/database?sslmode=verify-full`, with the password in PGPASSWORD.
-    #[arg(long, global = true, value_name = "URL", value_parser = inventory_place(), help_heading = "Fleet")]
+    /// Database: an SQLite file, or `postgresql://user@host/database?sslmode=verify-full` with the password in
+    /// PGPASSWORD.
+    #[arg(long, global = true, value_name = "FILE|URL", value_parser = inventory_place(), help_heading = "Fleet")]
     database: Option<DatabaseLocation>,
     /// Targets in a shard, the unit of work of a worker.
     #[arg(long, global = true, value_name = "N", default_value_t = SHARD, help_heading = "Fleet",
@@ -332,8 +334,21 @@ pub(super) fn run(arguments: &FleetArgs, global: &GlobalFlags) -> Result<CliExit
 }
 
 impl DatabaseFlag {
+    /// Returns the place, if it is on a server: a confined process could not tell a file from a missing one.
+    fn of_server(&self) -> Result<&DatabaseLocation, CommandFailure> {
+        match self.place {
+            DatabaseLocation::Server(_) => Ok(&self.place),
+            DatabaseLocation::File(_) => Err(FleetError::NoServer(self.place.clone()).into()),
+        }
+    }
+
     fn open(&self) -> Result<FleetDatabase, CommandFailure> {
         Ok(FleetDatabase::open(&self.place)?)
+    }
+
+    /// Opens a fleet on a server.
+    fn open_server(&self) -> Result<FleetDatabase, CommandFailure> {
+        Ok(FleetDatabase::open(self.of_server()?)?)
     }
 }
 
@@ -346,7 +361,7 @@ impl FleetScanFlags {
     ) -> Result<(FleetDatabase, ScanSubmission), CommandFailure> {
         let Some(place) = &self.database else {
             return Err(CommandFailure::Usage(anyhow!(
-                "--database URL is missing: workers read the scan from it"
+                "--database is missing: workers read the scan from it"
             )));
         };
         let (mut order, targets, rate) = scan.order(global)?;
@@ -431,9 +446,15 @@ fn worker(arguments: &WorkerArgs, quiet: bool) -> Result<CliExitCode, CommandFai
     if arguments.no_sandbox {
         warn_unconfined("an answer");
     } else {
-        // The ring locks its buffers in memory.
-        leave_root_or_warn(CapabilitySet::IPC_LOCK);
-        Confinement::default().submitting().finding_servers().apply_or_warn(quiet);
+        // The ring locks its buffers in memory, and a file may belong to another user.
+        let needed = config.place.file().map_or(CapabilitySet::empty(), |_| FILES);
+        leave_root_or_warn(needed | CapabilitySet::IPC_LOCK);
+        let confinement = Confinement::default().submitting();
+        let confinement = match config.place.file() {
+            Some(file) => confinement.speaking().writing(file),
+            None => confinement.finding_servers(),
+        };
+        confinement.apply_or_warn(quiet);
     }
     let stop = StopRequests(Arc::new(AtomicUsize::new(0)));
     count_signals(Arc::clone(&stop.0))?;

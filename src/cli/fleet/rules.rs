@@ -200,23 +200,23 @@ pub(super) fn run(arguments: &FleetRulesArgs, quiet: bool) -> Result<CliExitCode
         FleetRulesCommand::Publish(arguments) => publish(arguments, quiet),
         FleetRulesCommand::List { database, output } => {
             let mut rows = RowWriter::start(output, text::RULES)?;
-            for version in database.open()?.rules()? {
+            for version in database.open_server()?.rules()? {
                 rows.add(&version, || text::version(&version))?;
             }
             rows.finish()
         }
         FleetRulesCommand::Show { serial, file, database } => show(*serial, file.as_deref(), database),
         FleetRulesCommand::Rollout { serial, percent, database } => {
-            database.open()?.roll_out(*serial, *percent)?;
+            database.open_server()?.roll_out(*serial, *percent)?;
             Ok(CliExitCode::Done)
         }
         FleetRulesCommand::Rollback { to, rules_key, key, password, percent, database } => {
             let key = SecretKey::read(key, password.file()).map_err(CommandFailure::usage)?;
-            roll_back(*to, rules_key, &key, *percent, &database.open()?)
+            roll_back(*to, rules_key, &key, *percent, &database.open_server()?)
         }
         FleetRulesCommand::Status { database, output } => {
             let mut rows = RowWriter::start(output, text::TAKEN)?;
-            for taken in database.open()?.sensor_states()? {
+            for taken in database.open_server()?.sensor_states()? {
                 rows.add(&taken, || text::taken(&taken))?;
             }
             rows.finish()
@@ -270,13 +270,13 @@ fn publish(arguments: &PublishArgs, quiet: bool) -> Result<CliExitCode, CommandF
         keys.verify(&octets, &signature).map_err(CommandFailure::usage)?;
         let pack = RulePack::parse(&octets).map_err(CommandFailure::usage)?;
         let count = checked(&pack)?;
-        return publish(&database.open()?, &pack, octets, signature, count);
+        return publish(&database.open_server()?, &pack, octets, signature, count);
     }
     let key = key.as_deref().ok_or_else(|| CommandFailure::usage(anyhow!("pass --key or --pack")))?;
     let key = SecretKey::read(key, password.file()).map_err(CommandFailure::usage)?;
     // The rules are checked first: their errors are reported even if the database is away.
     let (pack, count) = texts.pack(1, quiet)?;
-    let queue = database.open()?;
+    let queue = database.open_server()?;
     let pack = RulePack::new(queue.next_rules()?, pack.note, pack.files);
     let (octets, signature) = signed(&pack, &key)?;
     publish(&queue, &pack, octets, signature, count)
@@ -334,7 +334,7 @@ fn roll_back(
 }
 
 fn show(version: i64, file: Option<&str>, database: &DatabaseFlag) -> Result<CliExitCode, CommandFailure> {
-    let (octets, _) = database.open()?.pack(version)?;
+    let (octets, _) = database.open_server()?.pack(version)?;
     let pack = RulePack::parse(&octets).map_err(CommandFailure::usage)?;
     if let Some(path) = file {
         let found = pack.files.iter().find(|file| file.path == path);

@@ -46,7 +46,7 @@ impl ConnectionStarter {
     ///
     /// # Errors
     /// This program can't be started again.
-    pub(in crate::database) fn start(server: String, setup: &ConnectionSettings) -> io::Result<Self> {
+    pub(crate) fn start(server: String, setup: &ConnectionSettings) -> io::Result<Self> {
         let (control, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         let child = helper_process::command(SUBCOMMAND).stdin(theirs).stdout(Stdio::null()).spawn()?;
@@ -76,7 +76,7 @@ impl ConnectionStarter {
     ///
     /// # Errors
     /// The error of the process, or none can be started.
-    pub(in crate::database) fn connect(&self) -> Result<ProcessConnection> {
+    pub(crate) fn connect(&self) -> Result<ProcessConnection> {
         let (stream, theirs) = UnixStream::pair()?;
         let (end, reporter) = io::pipe()?;
         stream.set_read_timeout(Some(PATIENCE + LONGER))?;
@@ -104,7 +104,7 @@ fn gone() -> io::Error {
 }
 
 /// A connection to a server by a process of its own, which ends with this value.
-pub(in crate::database) struct ProcessConnection {
+pub(crate) struct ProcessConnection {
     server: String,
     stream: UnixStream,
     /// The starter writes the process's end into it.
@@ -114,17 +114,17 @@ pub(in crate::database) struct ProcessConnection {
 
 impl ProcessConnection {
     /// True if the connection is unusable.
-    pub(in crate::database) fn is_lost(&self) -> bool {
+    pub(crate) fn is_lost(&self) -> bool {
         self.is_lost.get()
     }
 
     /// What ends a question from another thread, and the connection with it.
-    pub(in crate::database) fn interrupter(&self) -> Option<UnixStream> {
+    pub(crate) fn interrupter(&self) -> Option<UnixStream> {
         self.stream.try_clone().ok()
     }
 
     /// Has the server work; the rows of its answer, and how many it changed.
-    pub(in crate::database) fn run(&self, work: &ServerWork<'_>) -> Result<(Vec<u8>, u64)> {
+    pub(crate) fn run(&self, work: &ServerWork<'_>) -> Result<(Vec<u8>, u64)> {
         if self.is_lost.get() {
             return Err(DatabaseError::Silent);
         }

@@ -171,7 +171,7 @@ pub(super) fn read_answer(input: &mut impl Read) -> Result<(Vec<u8>, AnswerEnd),
 }
 
 /// Returns the rows of an answer.
-pub(in crate::database) fn rows(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(crate) fn rows(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let (length, rest) = bytes.split_first_chunk()?;
         let (row, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;

@@ -274,6 +274,9 @@ impl FleetDatabase {
     /// # Errors
     /// One is not known, or something of it waits to be merged.
     pub fn forget_sensors(&self, names: &[String]) -> Result<Vec<usize>, FleetError> {
+        if let (true, Some(name)) = (self.beside.link().is_file(), names.first()) {
+            return Err(FleetError::NoSensor(name.clone()));
+        }
         let outcome = self.beside.in_transaction(|link| {
             for name in names {
                 if let Some(error) = forget_obstacle(link, name)? {
@@ -290,7 +293,12 @@ impl FleetDatabase {
     /// # Errors
     /// What the database says.
     pub fn sensors(&self) -> Result<Vec<SensorState>, FleetError> {
-        sensors(self.beside.link()).map_err(|error| self.fault(error))
+        let link = self.beside.link();
+        if link.is_file() {
+            // Sensors need a server.
+            return Ok(Vec::new());
+        }
+        sensors(link).map_err(|error| self.fault(error))
     }
 }
 

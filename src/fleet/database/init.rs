@@ -3,7 +3,7 @@
 use super::{TABLES, VERSION};
 use crate::database::{DatabaseConnection, DatabaseError, QueryRow, values};
 use crate::fleet::FleetError;
-use crate::inventory::{PostgresClient, schema_of_server};
+use crate::inventory::{TableClient, schema_of_server};
 
 /// A group that roles are members of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -155,7 +155,7 @@ pub(super) fn literal(name: &str) -> String {
 }
 
 /// Makes the roles of a fleet whose tables are there.
-pub(super) fn create_roles(beside: &PostgresClient, members: &[FleetRole]) -> Result<(), DatabaseError> {
+pub(super) fn create_roles(beside: &TableClient, members: &[FleetRole]) -> Result<(), DatabaseError> {
     beside.in_transaction(|link| link.batch(&roles(members)))
 }
 
@@ -175,7 +175,7 @@ const MEMBERS: &str = "SELECT g.rolname::text FROM pg_auth_members m JOIN pg_rol
      JOIN pg_roles r ON r.oid = m.member";
 
 /// Looks which roles are there, and whether they may become what they are to be; what there is to make.
-pub(super) fn plan_roles(beside: &PostgresClient, members: &[FleetRole]) -> Result<Vec<String>, FleetError> {
+pub(super) fn plan_roles(beside: &TableClient, members: &[FleetRole]) -> Result<Vec<String>, FleetError> {
     let link = beside.link();
     let is_there = |name: &str| {
         let there = "SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = ?1";

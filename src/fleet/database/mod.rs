@@ -3,6 +3,7 @@
 //! [`inbox`], rules for them in [`rules`], what a fleet is made by in [`init`], and whether it is as it was
 //! made in [`permission_check`].
 
+mod file;
 pub(super) mod inbox;
 mod init;
 mod permission_check;
@@ -19,19 +20,19 @@ pub use rules::{RulesPublication, RulesVersionState, SensorRulesState};
 pub use scans::ScanSubmission;
 pub use schedules::ScheduledScan;
 pub(super) use shard_leases::{
-    BatchWriteOutcome, GrantedRate, HeartbeatReply, ScanAssignment, ScanResultRows, ShardLease, write,
+    BatchWriteOutcome, GrantedRate, HeartbeatReply, ResultRow, ScanAssignment, ShardLease, write,
 };
 pub use status::{ScanEnd, ScanState, ScanStatus};
 
 use super::FleetError;
 use crate::database::{DatabaseConnection, DatabaseError, DatabaseLocation, QueryRow, SqlParameter, values};
-use crate::inventory::PostgresClient;
+use crate::inventory::TableClient;
 
 /// Version of the tables that this program writes.
 pub(super) const VERSION: i64 = TABLES.len() as i64;
 
 /// SQL of the tables, one step per version.
-const TABLES: [&str; 7] = [
+const TABLES: [&str; 8] = [
     include_str!("../fleet-1.sql"),
     include_str!("../fleet-2.sql"),
     include_str!("../fleet-3.sql"),
@@ -39,12 +40,13 @@ const TABLES: [&str; 7] = [
     include_str!("../fleet-5.sql"),
     include_str!("../fleet-6.sql"),
     include_str!("../fleet-7.sql"),
+    include_str!("../fleet-8.sql"),
 ];
 
 /// The database of a fleet.
 #[derive(Debug)]
 pub struct FleetDatabase {
-    beside: PostgresClient,
+    beside: TableClient,
 }
 
 impl FleetDatabase {
@@ -54,7 +56,7 @@ impl FleetDatabase {
     ///
     /// See [`FleetError`].
     pub fn make(place: &DatabaseLocation) -> Result<Self, FleetError> {
-        let queue = Self { beside: PostgresClient::make(place)? };
+        let queue = Self { beside: TableClient::make(place)? };
         queue.upgrade().map_err(|error| queue.fault(error))?;
         queue.checked()
     }
@@ -65,7 +67,7 @@ impl FleetDatabase {
     ///
     /// See [`FleetError`].
     pub fn open(place: &DatabaseLocation) -> Result<Self, FleetError> {
-        let queue = Self { beside: PostgresClient::open(place)? };
+        let queue = Self { beside: TableClient::open(place)? };
         let found = queue.version()?;
         if (1..VERSION).contains(&found) {
             queue.upgrade().map_err(|error| FleetError::Older(found, queue.beside.fault(error)))?;
@@ -80,7 +82,7 @@ impl FleetDatabase {
     /// See [`FleetError`].
     pub fn init(place: &DatabaseLocation, members: &[FleetRole]) -> Result<Vec<String>, FleetError> {
         // Checked before anything is made, so that a refused request changes nothing.
-        let told = init::plan_roles(&PostgresClient::open(place)?, members)?;
+        let told = init::plan_roles(&TableClient::of_server(place)?, members)?;
         let queue = Self::make(place)?;
         init::create_roles(&queue.beside, members).map_err(|error| queue.fault(error))?;
         Ok(told)
@@ -103,6 +105,9 @@ impl FleetDatabase {
             link.wait_for_turn()?;
             // Another process may have been quicker.
             let found = usize::try_from(version(link)?).unwrap_or_default();
+            if link.is_file() {
+                return if found == 0 { link.batch(file::TABLES) } else { Ok(()) };
+            }
             TABLES.iter().skip(found).try_for_each(|step| link.batch(step))?;
             init::grant(link)
         })
@@ -146,7 +151,11 @@ impl FleetDatabase {
 
 /// Returns the version of the tables; 0 if there are none.
 fn version(link: &DatabaseConnection) -> Result<i64, DatabaseError> {
-    let there = "SELECT to_regclass('bannerwall.fleet_version') IS NOT NULL";
+    let there = if link.is_file() {
+        "SELECT count(*) FROM sqlite_schema WHERE name = 'fleet_version'"
+    } else {
+        "SELECT to_regclass('bannerwall.fleet_version') IS NOT NULL"
+    };
     if link.one(there, &[], |row| row.get::<bool>(0))? != Some(true) {
         return Ok(0);
     }

@@ -6,7 +6,7 @@ use super::{FleetDatabase, values};
 use crate::database::{DatabaseError, DatabaseLocation};
 use crate::fleet::FleetError;
 use crate::fleet::rules::LARGEST;
-use crate::inventory::{InventoryTime, PostgresClient, StoreError};
+use crate::inventory::{InventoryTime, StoreError, TableClient};
 
 /// Versions that are listed.
 const LISTED: i64 = 100;
@@ -218,7 +218,7 @@ impl RulesOffer {
 /// The way of a sensor to its rules.
 #[derive(Debug)]
 pub(in crate::fleet) struct RulesClient {
-    beside: PostgresClient,
+    beside: TableClient,
 }
 
 impl RulesClient {
@@ -227,7 +227,7 @@ impl RulesClient {
     /// # Errors
     /// See [`StoreError`].
     pub(in crate::fleet) fn open(place: &DatabaseLocation) -> Result<Self, StoreError> {
-        PostgresClient::open(place).map(|beside| Self { beside })
+        TableClient::of_server(place).map(|beside| Self { beside })
     }
 
     /// As whom the server knows who has come.

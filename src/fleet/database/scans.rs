@@ -113,7 +113,7 @@ impl FleetDatabase {
     /// What the database says.
     pub fn forget_older(&self, time: Duration) -> Result<usize, FleetError> {
         let millis = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
-        let query = "DELETE FROM fleet_scans WHERE state <> 'open' AND ended <= fleet_now() - ?1::bigint";
+        let query = "DELETE FROM fleet_scans WHERE state <> 'open' AND ended <= fleet_now() - ?1";
         self.beside.link().execute(query, values![millis]).map_err(|error| self.fault(error))
     }
 

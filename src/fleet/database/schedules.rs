@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::FleetDatabase;
 use super::scans::ScanEntry;
+use super::{FleetDatabase, file};
 use crate::database::{DatabaseError, QueryRow, SqlParameter, values};
 use crate::diagnostics::log_line;
 use crate::fleet::{CronSchedule, FleetError, ScanSubmission};
@@ -60,10 +60,11 @@ impl FleetDatabase {
         let due = cron.next(now).ok_or(FleetError::NeverDue)?;
         let what = submission.what();
         let ScanEntry { about, what, targets, shards, attempts } = submission.entry(&what);
-        let query = "INSERT INTO fleet_schedules (about, what, targets, shards, attempts, cron, due, gap)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) RETURNING id";
-        let gap = cron.gap(now).unwrap_or(YEAR);
-        let values = values![about, what, targets, shards, attempts, cron.text(), due.millis(), gap];
+        let query =
+            "INSERT INTO fleet_schedules (about, what, targets, shards, attempts, cron, due, gap, longest)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) RETURNING id";
+        let (gap, longest) = cron.gaps(now).unwrap_or((YEAR, YEAR));
+        let values = values![about, what, targets, shards, attempts, cron.text(), due.millis(), gap, longest];
         let id = self.one(query, values, |row| row.get(0))?;
         Ok(id.unwrap_or_default())
     }
@@ -112,7 +113,7 @@ impl FleetDatabase {
     /// # Errors
     /// What the database says.
     pub(in crate::fleet) fn begin_due(&self, now: InventoryTime) -> Result<(), DatabaseError> {
-        let due = "SELECT id, cron, due, EXISTS (SELECT FROM fleet_scans f WHERE f.schedule = s.id AND f.state = 'open')
+        let due = "SELECT id, cron, due, EXISTS (SELECT 1 FROM fleet_scans f WHERE f.schedule = s.id AND f.state = 'open')
              FROM fleet_schedules s WHERE due <= ?1 ORDER BY id LIMIT 1";
         let link = self.beside.link();
         let Some(DueSchedule { id, cron, due, runs }) =
@@ -133,10 +134,13 @@ impl FleetDatabase {
         let times = i64::try_from(missed).unwrap_or(i64::MAX);
         let values =
             [id.into(), next.into(), i64::from(begins).into(), times.into(), SqlParameter::from(why)];
-        let begun: Option<Option<i64>> =
-            link.one("SELECT fleet_begin(?1, ?2, ?3 = 1, ?4, ?5)", &values, |row| row.get(0))?;
+        let begun: Option<i64> = if link.is_file() {
+            self.beside.in_transaction(|link| file::begin(link, &values))?
+        } else {
+            link.one("SELECT fleet_begin(?1, ?2, ?3 = 1, ?4, ?5)", &values, |row| row.get(0))?.flatten()
+        };
         // None where another worker was quicker.
-        let Some(scan) = begun.flatten() else { return Ok(()) };
+        let Some(scan) = begun else { return Ok(()) };
         if scan > 0 {
             log_line(format_args!("bannerwall: scan #{scan} begins, as schedule #{id} says"));
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::scans::StoredScanOrder;
-use super::{FleetDatabase, values};
+use super::{FleetDatabase, file, values};
 use crate::database::{DatabaseConnection, DatabaseError, QueryRow, SqlParameter};
 use crate::fleet::ScanOrder;
 use crate::fleet::finished_targets::FinishedTargets;
@@ -64,37 +64,14 @@ pub(in crate::fleet) enum BatchWriteOutcome {
     Lost(Vec<u64>),
 }
 
-/// A row for each result of a scan, by columns, as the statement takes them.
-#[derive(Debug)]
-pub(in crate::fleet) struct ScanResultRows {
-    values: Vec<SqlParameter<'static>>,
-}
-
-impl ScanResultRows {
-    /// None yet.
-    pub(in crate::fleet) fn new(scan: i64) -> Self {
-        let columns = std::iter::repeat_with(|| SqlParameter::Many(Vec::new())).take(8);
-        Self { values: std::iter::once(scan.into()).chain(columns).collect() }
-    }
-
-    pub(in crate::fleet) fn push(&mut self, row: [SqlParameter<'static>; 8]) {
-        for (column, value) in self.values.iter_mut().skip(1).zip(row) {
-            if let SqlParameter::Many(column) = column {
-                column.push(value);
-            }
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        !matches!(self.values.last(), Some(SqlParameter::Many(column)) if !column.is_empty())
-    }
-}
+/// A result as a row: its scan, shard, position, address, port, state, whether it matched, JSON and CSV.
+pub(in crate::fleet) type ResultRow = [SqlParameter<'static>; 9];
 
 impl FleetDatabase {
     /// Tells that a worker of this name is there, for the length of a lease; its number.
     pub(in crate::fleet) fn register(&self, name: &str, lease: Duration) -> Result<i64, DatabaseError> {
         let forget = "DELETE FROM fleet_workers WHERE expires < fleet_now() - ?1
-             AND NOT EXISTS (SELECT FROM fleet_shards WHERE worker = fleet_workers.id AND state = 'leased')";
+             AND NOT EXISTS (SELECT 1 FROM fleet_shards WHERE worker = fleet_workers.id AND state = 'leased')";
         self.beside.link().execute(forget, values![REMEMBERED])?;
         let join =
             "INSERT INTO fleet_workers (name, seen, expires) VALUES (?1, fleet_now(), fleet_now() + ?2)
@@ -111,13 +88,16 @@ impl FleetDatabase {
         lease: Duration,
         scan: Option<i64>,
     ) -> Result<Option<HeartbeatReply>, DatabaseError> {
-        let query = "SELECT fleet_beat(?1, ?2), coalesce((SELECT state = 'open' FROM fleet_scans WHERE id = ?3), false)";
-        let told = self.beside.link().one(query, values![worker, millis(lease), scan], |row| {
-            Ok((row.get::<Option<i64>>(0)?, row.get::<bool>(1)?))
-        })?;
-        Ok(told.and_then(|(now, is_open)| {
-            Some(HeartbeatReply { now: InventoryTime::from_millis(now?), is_open })
-        }))
+        let (link, lease) = (self.beside.link(), millis(lease));
+        let now = if link.is_file() {
+            self.beside.in_transaction(|link| file::beat(link, worker, lease))?
+        } else {
+            link.one("SELECT fleet_beat(?1, ?2)", values![worker, lease], |row| row.get(0))?.flatten()
+        };
+        let Some(now) = now.map(InventoryTime::from_millis) else { return Ok(None) };
+        let query = "SELECT count(*) FROM fleet_scans WHERE id = ?1 AND state = 'open'";
+        let is_open = link.sole(query, values![scan], |row| row.get::<i64>(0))? > 0;
+        Ok(Some(HeartbeatReply { now, is_open }))
     }
 
     /// Asks for a share of a limit.
@@ -129,8 +109,12 @@ impl FleetDatabase {
         lease: Duration,
     ) -> Result<GrantedRate, DatabaseError> {
         let used = i64::try_from(used).unwrap_or(i64::MAX);
-        let query = "SELECT granted, fair FROM fleet_share(?1, ?2, ?3, ?4, ?5)";
         let values = values![scan, number, worker, used, millis(lease)];
+        if self.beside.link().is_file() {
+            let (granted, fair) = self.beside.in_transaction(|link| file::share(link, values))?;
+            return Ok(GrantedRate { granted: unsigned(granted), fair: unsigned(fair) });
+        }
+        let query = "SELECT granted, fair FROM fleet_share(?1, ?2, ?3, ?4, ?5)";
         let read = |row: &QueryRow<'_>| {
             Ok(GrantedRate { granted: unsigned(row.get(0)?), fair: unsigned(row.get(1)?) })
         };
@@ -145,16 +129,18 @@ impl FleetDatabase {
 
     /// The oldest scan of which there is something to take, but for these.
     pub(in crate::fleet) fn next_scan(&self, but: &[i64]) -> Result<Option<i64>, DatabaseError> {
-        let query = "SELECT f.id FROM fleet_scans f WHERE f.state = 'open' AND f.id <> ALL(?1::bigint[])
-               AND EXISTS (SELECT FROM fleet_shards s WHERE s.scan = f.id AND s.state = 'ready')
-             ORDER BY f.id LIMIT 1";
-        self.beside.link().one(query, &[but.iter().copied().collect()], |row| row.get(0))
+        let query = "SELECT f.id FROM fleet_scans f WHERE f.state = 'open'
+               AND EXISTS (SELECT 1 FROM fleet_shards s WHERE s.scan = f.id AND s.state = 'ready')
+             ORDER BY f.id LIMIT ?1";
+        let most = i64::try_from(but.len()).unwrap_or(i64::MAX).saturating_add(1);
+        let found = self.beside.link().all(query, values![most], |row| row.get::<i64>(0))?;
+        Ok(found.into_iter().find(|scan| !but.contains(scan)))
     }
 
     /// Whether there is a scan that is not over, whoever works on it.
     pub(in crate::fleet) fn has_open(&self) -> Result<bool, DatabaseError> {
-        let query = "SELECT EXISTS (SELECT FROM fleet_scans f WHERE state = 'open'
-               AND EXISTS (SELECT FROM fleet_shards s WHERE s.scan = f.id AND s.state IN ('ready', 'leased')))";
+        let query = "SELECT EXISTS (SELECT 1 FROM fleet_scans f WHERE state = 'open'
+               AND EXISTS (SELECT 1 FROM fleet_shards s WHERE s.scan = f.id AND s.state IN ('ready', 'leased')))";
         Ok(self.beside.link().one(query, &[], |row| row.get(0))?.unwrap_or_default())
     }
 
@@ -177,7 +163,7 @@ impl FleetDatabase {
         scan: i64,
         most: usize,
     ) -> Result<Vec<ShardLease>, DatabaseError> {
-        let query = "UPDATE fleet_shards SET state = 'leased', worker = ?1, token = nextval('fleet_token'),
+        let query = "UPDATE fleet_shards SET state = 'leased', worker = ?1, token = token + 1,
                leases = leases + 1, began = coalesce(began, fleet_now())
              WHERE scan = ?2 AND number IN (SELECT number FROM fleet_shards WHERE scan = ?2 AND state = 'ready'
                ORDER BY number LIMIT ?3 FOR UPDATE SKIP LOCKED)
@@ -192,7 +178,7 @@ impl FleetDatabase {
     pub(in crate::fleet) fn close(&self, scan: i64) -> Result<(), DatabaseError> {
         let query =
             "UPDATE fleet_scans SET state = 'done', ended = fleet_now() WHERE id = ?1 AND state = 'open'
-               AND NOT EXISTS (SELECT FROM fleet_shards WHERE scan = ?1 AND state IN ('ready', 'leased'))";
+               AND NOT EXISTS (SELECT 1 FROM fleet_shards WHERE scan = ?1 AND state IN ('ready', 'leased'))";
         self.beside.link().execute(query, values![scan]).map(drop)
     }
 
@@ -203,7 +189,7 @@ impl FleetDatabase {
         scan: i64,
         error: Option<&str>,
     ) -> Result<usize, DatabaseError> {
-        let query = "UPDATE fleet_shards s SET worker = NULL, token = nextval('fleet_token'),
+        let query = "UPDATE fleet_shards AS s SET worker = NULL, token = s.token + 1,
                attempts = s.attempts + ?3, error = coalesce(?4, error),
                state = CASE WHEN f.state = 'cancelled' THEN 'cancelled'
                             WHEN s.attempts + ?3 >= f.attempts THEN 'parked' ELSE 'ready' END
@@ -217,7 +203,7 @@ impl FleetDatabase {
             link.execute("DELETE FROM fleet_shares WHERE worker = ?1", values![worker])?;
             // Whose shards could not be given back is looked for by others.
             let gone = "DELETE FROM fleet_workers WHERE id = ?1
-                 AND NOT EXISTS (SELECT FROM fleet_shards WHERE worker = ?1 AND state = 'leased')";
+                 AND NOT EXISTS (SELECT 1 FROM fleet_shards WHERE worker = ?1 AND state = 'leased')";
             link.execute(gone, values![worker]).map(drop)
         })
     }
@@ -258,63 +244,43 @@ pub(in crate::fleet) fn write(
     link: &DatabaseConnection,
     scan: i64,
     leases: &[&ShardLease],
-    rows: &ScanResultRows,
+    rows: &[ResultRow],
 ) -> Result<BatchWriteOutcome, DatabaseError> {
-    let numbers = |read: &dyn Fn(&ShardLease) -> i64| {
-        leases.iter().map(|lease| read(lease)).collect::<SqlParameter<'_>>()
-    };
-    let parts: Vec<_> = leases.iter().map(|lease| lease.over.parts()).collect();
-    let counts = leases.iter().map(|lease| serde_json::to_string(&lease.counts).unwrap_or_default());
-    let query = "UPDATE fleet_shards s SET step = s.step + 1, over = given.over, over_to = given.over_to,
-           over_bits = given.bits, counts = given.counts, attempts = 0,
-           state = CASE WHEN given.over >= s.total THEN 'done' ELSE s.state END,
-           worker = CASE WHEN given.over >= s.total THEN NULL ELSE s.worker END,
-           ended = CASE WHEN given.over >= s.total THEN fleet_now() END
-         FROM unnest(?2::bigint[], ?3::bigint[], ?4::bigint[], ?5::bigint[], ?6::bigint[], ?7::bytea[], ?8::text[])
-           AS given (number, token, step, over, over_to, bits, counts)
-         WHERE s.scan = ?1 AND s.number = given.number AND s.token = given.token AND s.step = given.step
-         RETURNING s.number";
-    let (keys, tokens) = (numbers(&|it| signed(it.number)), numbers(&|it| it.token));
-    let values = [
-        scan.into(),
-        keys.clone(),
-        tokens.clone(),
-        numbers(&|it| it.step),
-        numbers(&|it| signed(it.over.count())),
-        parts.iter().map(|(to, _)| signed(*to)).collect(),
-        parts.iter().map(|(_, bits)| bits.as_slice()).collect(),
-        counts.collect(),
-    ];
-    let written: Vec<u64> = link.all(query, &values, |row| Ok(unsigned(row.get(0)?)))?;
-    if written.len() < leases.len() {
-        return write_failure(link, scan, leases, &written, [keys, tokens, numbers(&|it| it.step + 1)]);
+    let update =
+        "UPDATE fleet_shards SET step = step + 1, over = ?5, over_to = ?6, over_bits = ?7, counts = ?8,
+           attempts = 0, state = CASE WHEN ?5 >= total THEN 'done' ELSE state END,
+           worker = CASE WHEN ?5 >= total THEN NULL ELSE worker END,
+           ended = CASE WHEN ?5 >= total THEN fleet_now() END
+         WHERE scan = ?1 AND number = ?2 AND token = ?3 AND step = ?4";
+    let (mut lost, mut was_before) = (Vec::new(), false);
+    for lease in leases {
+        let (to, bits) = lease.over.parts();
+        let counts = serde_json::to_string(&lease.counts).unwrap_or_default();
+        let (number, over) = (signed(lease.number), signed(lease.over.count()));
+        let values = values![scan, number, lease.token, lease.step, over, signed(to), bits, counts];
+        if link.execute(update, values)? == 0 {
+            was_before |= is_written(link, scan, lease)?;
+            lost.push(lease.number);
+        }
     }
-    if !rows.is_empty() {
-        let query = "INSERT INTO fleet_results (scan, shard, position, address, port, state, matched, json, csv)
-             SELECT ?1::bigint, given.* FROM unnest(?2::bigint[], ?3::bigint[], ?4::text[], ?5::bigint[], ?6::text[],
-               ?7::text[]::boolean[], ?8::text[], ?9::text[]) AS given";
-        link.execute(query, &rows.values)?;
+    if was_before {
+        return Ok(BatchWriteOutcome::Before);
     }
+    if !lost.is_empty() {
+        return Ok(BatchWriteOutcome::Lost(lost));
+    }
+    let insert = "INSERT INTO fleet_results (scan, shard, position, address, port, state, matched, json, csv)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7 = 1, ?8, ?9)";
+    rows.iter().try_for_each(|row| link.queue(insert, row))?;
     Ok(BatchWriteOutcome::Now)
 }
 
-/// Why not all of a batch could be written: it was before, or shards are others'.
-fn write_failure(
-    link: &DatabaseConnection,
-    scan: i64,
-    leases: &[&ShardLease],
-    written: &[u64],
-    [keys, tokens, steps]: [SqlParameter<'_>; 3],
-) -> Result<BatchWriteOutcome, DatabaseError> {
-    let query = "SELECT count(*) FROM fleet_shards s JOIN unnest(?2::bigint[], ?3::bigint[], ?4::bigint[])
-           AS given (number, token, step) USING (number, token, step) WHERE s.scan = ?1";
-    // Those that were written a moment ago, in this transaction, have that step as well.
-    let before = link.one(query, &[scan.into(), keys, tokens, steps], |row| row.get::<i64>(0))?;
-    if before.unwrap_or_default() > signed(written.len() as u64) {
-        return Ok(BatchWriteOutcome::Before);
-    }
-    let lost = leases.iter().map(|lease| lease.number).filter(|number| !written.contains(number));
-    Ok(BatchWriteOutcome::Lost(lost.collect()))
+/// True if the shard's batch was written before, and only its answer was lost.
+fn is_written(link: &DatabaseConnection, scan: i64, lease: &ShardLease) -> Result<bool, DatabaseError> {
+    let query =
+        "SELECT count(*) FROM fleet_shards WHERE scan = ?1 AND number = ?2 AND token = ?3 AND step = ?4";
+    let values = values![scan, signed(lease.number), lease.token, lease.step + 1];
+    Ok(link.sole(query, values, |row| row.get::<i64>(0))? > 0)
 }
 
 fn millis(time: Duration) -> i64 {

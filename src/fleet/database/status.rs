@@ -94,7 +94,7 @@ pub struct WorkerState {
 }
 
 const SCANS: &str =
-    "SELECT id, f.state, about, who, made, f.ended, targets, coalesce(sum(over), 0)::bigint, f.shards,
+    "SELECT id, f.state, about, who, made, f.ended, targets, CAST(coalesce(sum(over), 0) AS INTEGER), f.shards,
     count(*) FILTER (WHERE s.state = 'ready'), count(*) FILTER (WHERE s.state = 'leased'),
     count(*) FILTER (WHERE s.state = 'done'), count(*) FILTER (WHERE s.state = 'parked')
   FROM fleet_scans f LEFT JOIN fleet_shards s ON s.scan = f.id";

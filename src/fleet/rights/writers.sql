@@ -11,9 +11,11 @@ GRANT UPDATE ON bannerwall.fleet_shards TO {group};
 GRANT INSERT ON bannerwall.fleet_results TO {group};
 GRANT DELETE ON bannerwall.fleet_shares TO {group};
 GRANT INSERT, UPDATE ON bannerwall.fleet_sensors TO {group};
-GRANT INSERT, UPDATE, DELETE ON bannerwall.fleet_workers, bannerwall.fleet_streams TO {group};
+GRANT INSERT, UPDATE, DELETE ON bannerwall.fleet_streams TO {group};
+REVOKE INSERT, UPDATE ON bannerwall.fleet_workers FROM {group};
+GRANT INSERT (name, seen, expires), DELETE ON bannerwall.fleet_workers TO {group};
 GRANT EXECUTE ON FUNCTION bannerwall.fleet_begin(bigint, bigint, boolean, bigint, text), bannerwall.fleet_unblock(),
-  bannerwall.fleet_share(bigint, bigint, bigint, bigint, bigint) TO {group};
+  bannerwall.fleet_share(bigint, bigint, bigint, bigint, bigint), bannerwall.fleet_beat(bigint, bigint) TO {group};
 -- Whose a batch is, and of which run, stays as the server has noted it.
 GRANT UPDATE (refused, again, batch), DELETE ON bannerwall.fleet_inbox TO {group};
 -- A run holds such a lock as long as it is connected, by which others know that it goes on.

@@ -99,7 +99,9 @@ pub fn run(
     stop: &StopRequests,
 ) -> Result<WorkerSummary, FleetError> {
     let queue = FleetDatabase::open(&config.place)?;
-    let _merging = BackgroundMerge::start(&config.place, None).map_err(StoreError::Create)?;
+    let has_inbox = matches!(config.place, DatabaseLocation::Server(_));
+    let merging = has_inbox.then(|| BackgroundMerge::start(&config.place, None));
+    let _merging = merging.transpose().map_err(StoreError::Create)?;
     let id = queue.register(&config.name, config.lease)?;
     let mut worker = ScanWorker {
         config,

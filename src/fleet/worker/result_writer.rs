@@ -12,7 +12,7 @@ use super::results::{TargetEvents, TargetResult, WriterMessage};
 use crate::database::{OutageTracker, SqlParameter};
 use crate::diagnostics::log_line;
 use crate::event::{Event, EventKind};
-use crate::fleet::database::{BatchWriteOutcome, ScanResultRows, ShardLease, write};
+use crate::fleet::database::{BatchWriteOutcome, ResultRow, ShardLease, write};
 use crate::inventory::{BatchRecords, StoreError, TransactionalWriter};
 use crate::output::OutputFormat as _;
 use crate::output::csv::CsvFormat;
@@ -59,7 +59,7 @@ pub(super) struct ResultWriter {
 /// A batch, as the statements take it.
 struct ResultBatch {
     leases: Vec<ShardLease>,
-    rows: ScanResultRows,
+    rows: Vec<ResultRow>,
     findings: BatchRecords,
 }
 
@@ -161,10 +161,9 @@ impl ResultWriter {
         let ResultBatch { leases, rows, findings } = sending;
         let (scan, leases) = (self.scan, leases.iter().collect::<Vec<_>>());
         let mut said = BatchWriteOutcome::Now;
-        // A writer that is stopped in mid-transaction blocks others no longer than its lease.
-        let bound = format!("SET LOCAL idle_in_transaction_session_timeout = {}", self.lease.as_millis());
+        let lease = self.lease;
         self.keeper.write(findings, &mut |link| {
-            link.batch(&bound)?;
+            link.limit_idle_time(lease)?;
             said = write(link, scan, &leases, rows)?;
             Ok(said == BatchWriteOutcome::Now)
         })?;
@@ -174,7 +173,7 @@ impl ResultWriter {
     /// Returns what is to be written: the new results of each shard that still belongs to the worker.
     fn next_batch(&mut self) -> ResultBatch {
         let (mut leases, mut findings) = (Vec::new(), BatchRecords::default());
-        let mut rows = ScanResultRows::new(self.scan);
+        let mut rows = Vec::new();
         for (number, answers) in &self.batch {
             let Some((lease, _)) = self.leases.get(number) else { continue };
             let mut lease = lease.clone();
@@ -187,7 +186,7 @@ impl ResultWriter {
                 if let Some(told) = &answer.told {
                     findings.add(&told.events);
                     if told.is_shown {
-                        rows.push(row(&mut self.eve, (*number, position), answer, told));
+                        rows.push(row(&mut self.eve, (self.scan, *number, position), answer, told));
                     }
                 }
             }
@@ -230,10 +229,10 @@ impl ResultWriter {
 /// Returns a result as a row.
 fn row(
     eve: &mut EveFormat,
-    (shard, position): (u64, u64),
+    (scan, shard, position): (i64, u64, u64),
     answer: &TargetResult,
     told: &TargetEvents,
-) -> [SqlParameter<'static>; 8] {
+) -> ResultRow {
     let number = |count: u64| SqlParameter::Integer(i64::try_from(count).unwrap_or(i64::MAX));
     // The connection event is written only if there is no other one.
     let shown = match told.events.as_slice() {
@@ -248,12 +247,13 @@ fn row(
         |octets: Vec<u8>| SqlParameter::Text(String::from_utf8_lossy(&octets).trim_end().to_owned().into());
     let end = told.events.first().and_then(server).unwrap_or_default();
     [
+        scan.into(),
         number(shard),
         number(position),
         end.0.into(),
         end.1.into(),
         SqlParameter::Text(answer.state.name().into()),
-        SqlParameter::Text(answer.matched.to_string().into()),
+        i64::from(answer.matched).into(),
         text(json),
         text(csv),
     ]

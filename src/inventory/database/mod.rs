@@ -7,11 +7,11 @@
 
 mod maintenance;
 mod page_scans;
-mod postgres_client;
 mod read;
 mod schema;
 mod sensor_inbox;
 mod size_limit;
+mod table_client;
 mod write;
 
 use std::net::IpAddr;
@@ -21,7 +21,6 @@ use std::path::Path;
 use rusqlite::OpenFlags;
 
 pub use self::page_scans::{PastPageScan, ScanSchedule};
-pub use self::postgres_client::PostgresClient;
 pub(super) use self::read::PeerBanner;
 pub use self::read::{
     ClientContact, HostRecord, HostRow, InventoryChange, InventoryOverview, InventoryTime, PastRun,
@@ -29,6 +28,7 @@ pub use self::read::{
 };
 pub use self::schema::schema_of_server;
 pub(super) use self::sensor_inbox::{OutgoingBatch, SensorBacklog, SensorInbox};
+pub use self::table_client::TableClient;
 pub(super) use self::write::RunWriter;
 pub use self::write::{BatchMerger, BatchRecords, ReceivedBatch, TransactionalWriter};
 use super::store::StoreError;

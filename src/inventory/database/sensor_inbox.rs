@@ -1,7 +1,7 @@
 //! The inbox of a sensor: a table of the fleet into which it may only insert rows. This module sends; the
 //! fleet processes the batches.
 
-use super::{PostgresClient, RunWriter};
+use super::{RunWriter, TableClient};
 use crate::database::{DatabaseConnection, DatabaseError, DatabaseLocation, values};
 use crate::inventory::store::{RunDescription, StoreError};
 
@@ -31,7 +31,7 @@ pub(in crate::inventory) struct SensorBacklog {
 /// A sensor's connection to the server.
 #[derive(Debug)]
 pub(in crate::inventory) struct SensorInbox {
-    beside: PostgresClient,
+    beside: TableClient,
 }
 
 impl SensorInbox {
@@ -40,7 +40,7 @@ impl SensorInbox {
     /// # Errors
     /// See [`StoreError`].
     pub(in crate::inventory) fn open(place: &DatabaseLocation) -> Result<Self, StoreError> {
-        PostgresClient::open(place).map(|beside| Self { beside })
+        TableClient::of_server(place).map(|beside| Self { beside })
     }
 
     /// Returns the sensor that the role belongs to; none if the role is not limited to inserting batches.

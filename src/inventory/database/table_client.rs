@@ -1,4 +1,4 @@
-//! Tables of other modules in the inventory's server database, with their own statements.
+//! Tables of other modules in the inventory's database, with their own statements.
 //!
 //! The link is the inventory's, so there is one implementation of URLs, TLS and waiting.
 
@@ -8,38 +8,40 @@ use super::InventoryDatabase;
 use crate::database::{DatabaseConnection, DatabaseError, DatabaseLocation};
 use crate::inventory::store::StoreError;
 
-/// A connection to a server for tables of other modules.
+/// A connection for tables of other modules.
 #[derive(Debug)]
-pub struct PostgresClient {
+pub struct TableClient {
     database: InventoryDatabase,
 }
 
-impl PostgresClient {
-    /// Connects to the server at a place.
+impl TableClient {
+    /// Opens a database. A file must exist.
     ///
     /// # Errors
-    /// It is a file, or see [`StoreError`].
+    /// See [`StoreError`].
     pub fn open(place: &DatabaseLocation) -> Result<Self, StoreError> {
-        Self::come(place, |place| InventoryDatabase::connect(place, OpenFlags::SQLITE_OPEN_READ_WRITE))
+        InventoryDatabase::existing(place, OpenFlags::SQLITE_OPEN_READ_WRITE)
+            .map(|database| Self { database })
     }
 
-    /// Connects like [`Self::open`], and creates the inventory there if it is missing.
+    /// Opens a database, and creates the inventory there if it is missing.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub fn make(place: &DatabaseLocation) -> Result<Self, StoreError> {
+        InventoryDatabase::create(place).map(|database| Self { database })
+    }
+
+    /// Connects to a server.
     ///
     /// # Errors
     /// It is a file, or see [`StoreError`].
-    pub fn make(place: &DatabaseLocation) -> Result<Self, StoreError> {
-        Self::come(place, InventoryDatabase::create)
-    }
-
-    fn come(
-        place: &DatabaseLocation,
-        open: impl FnOnce(&DatabaseLocation) -> Result<InventoryDatabase, StoreError>,
-    ) -> Result<Self, StoreError> {
+    pub fn of_server(place: &DatabaseLocation) -> Result<Self, StoreError> {
         match place {
             DatabaseLocation::File(_) => {
-                Err(StoreError::NoFile(place.clone(), "a fleet needs a PostgreSQL server"))
+                Err(StoreError::NoFile(place.clone(), "this needs a PostgreSQL server"))
             }
-            DatabaseLocation::Server(_) => open(place).map(|database| Self { database }),
+            DatabaseLocation::Server(_) => Self::open(place),
         }
     }
 
@@ -61,14 +63,9 @@ impl PostgresClient {
         &self,
         work: impl FnOnce(&DatabaseConnection) -> Result<T, DatabaseError>,
     ) -> Result<T, DatabaseError> {
-        let link = self.link();
-        link.batch("BEGIN")?;
-        let outcome = work(link).and_then(|told| link.batch("COMMIT").map(|()| told));
-        if outcome.is_err() {
-            // If this fails, the connection is lost and so the transaction is over.
-            let _ = link.batch("ROLLBACK");
-        }
-        outcome
+        let transaction = self.link().begin_concurrent()?;
+        let told = work(&transaction)?;
+        transaction.commit().map(|()| told)
     }
 
     /// Reconnects if the connection is lost.
