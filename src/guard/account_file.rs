@@ -112,6 +112,8 @@ impl AccountFile {
             std::fs::create_dir_all(folder)?;
         }
         let mut options = std::fs::OpenOptions::new();
+        // Never truncated: a kill between truncation and write would leave an empty file. O_NOFOLLOW, since a
+        // link in the folder must not lead root to another file.
         options.write(true).create(true).truncate(false).mode(0o640).custom_flags(libc::O_NOFOLLOW);
         // A single write of a fixed length: whenever the process is killed, the file holds complete accounts.
         let line = format!("{:LENGTH$}\n", serde_json::to_string(entry)?);

@@ -72,6 +72,7 @@ impl CarrierGuard {
         readers: Vec<Box<dyn EventReader>>,
         registry: &MetricsRegistry,
     ) -> Result<Self, GuardError> {
+        // Rules are read first: the confinement permits the files that they name.
         let loaded = RulesAndFingerprints::read(&config, &readers)?;
         if config.is_confined {
             let attached = event_reader::confinement(&readers).speaking();
@@ -198,6 +199,7 @@ impl CarrierInspectorState {
         };
         let held = inspection.sink.hold();
         let mut decision = inspection.inspect(&input).decision;
+        // The headers are mostly enough. Only if the engine asks, the parts are copied into one buffer.
         if matches!(decision, Decision::More { .. }) {
             self.whole.clear();
             packet.parts.iter().for_each(|part| self.whole.extend_from_slice(part));

@@ -100,6 +100,7 @@ impl GuardEndpoints {
             (None, _) => None,
         };
         let endpoint = endpoint.and_then(|it| it.map_err(|error| failed.push(error.into())).ok());
+        // The listener outlives this process, so scrapes find an open port during a takeover.
         if let Some(listener) = endpoint.as_ref().and_then(MetricsEndpoint::listener) {
             if let Some(store) = &store {
                 store.keep(METRICS, listener.as_fd());
@@ -122,6 +123,7 @@ impl GuardEndpoints {
             }
         }
         own_listeners.set(served);
+        // Last: a successor gets all sockets, so the metrics listener must be among them.
         let heirs = config.takeover.as_ref().zip(unbound.takeover).and_then(|(path, socket)| {
             SuccessorListener::listen(
                 (path, socket),

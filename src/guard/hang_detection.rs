@@ -53,6 +53,7 @@ impl LoopRounds {
     }
 
     fn complete(&self, now: Instant) {
+        // Before the round is published: a loop that sees the new round at once subtracts from this number.
         self.missing.store(self.taken.len(), Ordering::Release);
         // From here on the other loops may take part in the next round.
         self.completed.fetch_add(1, Ordering::AcqRel);
@@ -90,6 +91,7 @@ impl LoopHeartbeat {
         let rounds = &self.rounds;
         let Some(taken) = rounds.taken.get(self.index) else { return };
         let round = rounds.completed.load(Ordering::Acquire) + 1;
+        // A fast loop goes around many times a round. Only its first turn counts.
         if taken.swap(round, Ordering::AcqRel) == round {
             return;
         }
@@ -115,6 +117,7 @@ impl HangDetector {
 
     /// Checks the rounds if it is time to. Returns the index of a loop that hangs.
     pub(super) fn check(&mut self, now: Instant) -> Option<usize> {
+        // The main loop comes here after every message; a burst of messages must not count as checks.
         if now.duration_since(self.looked) < LOOK {
             return None;
         }

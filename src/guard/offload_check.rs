@@ -50,6 +50,8 @@ impl OffloadCheck {
         let decided = verdicts - again_now;
         let before = std::mem::replace(&mut self.decided, decided);
         self.counted = (handed, again);
+        // Decisions of the last interval are included: their packets were in the queue when that check was
+        // made.
         again_now >= ENOUGH && again_now / TOO_MANY >= (decided + before).max(1)
     }
 }

@@ -123,6 +123,7 @@ impl PrivateSocket {
         let serve = move || {
             give_up_all(name);
             loop {
+                // One peer after the other: a second one waits in the backlog.
                 match listener.accept() {
                     Ok((stream, _)) => {
                         if hear(stream).is_break() {
@@ -141,11 +142,14 @@ impl PrivateSocket {
     /// Removes the file, and wakes the thread that waits for a peer.
     pub(super) fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
+        // A successor may have bound the path already. Its file has another inode and stays.
         let ours = |found: std::fs::Metadata| (found.dev(), found.ino()) == self.file;
         if std::fs::symlink_metadata(&self.path).is_ok_and(ours) {
             // If the file stays, the next guard takes it for that of a dead guard.
             let _ = std::fs::remove_file(&self.path);
         }
+        // Wakes a thread that waits in accept(2), which then fails with EINVAL (net/unix/af_unix.c:
+        // unix_accept).
         let _ = SockRef::from(&self.listener).shutdown(Shutdown::Both);
     }
 }
@@ -161,6 +165,7 @@ impl Drop for PrivateSocket {
 /// Removes the socket of a dead guard. Any other file at the path is an error.
 fn clear(path: &Path, probe: &Socket) -> io::Result<()> {
     let Ok(metadata) = std::fs::symlink_metadata(path) else { return Ok(()) };
+    // Whatever else is at the path was not made by a guard, and could be the user's.
     if !metadata.file_type().is_socket() {
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket is there"));
     }

@@ -25,6 +25,8 @@ impl RecentPackets {
 
     /// True if a packet met this hook a moment ago. Stores it otherwise.
     pub(super) fn check_repeat(&mut self, hook: u8, packet: &[u8]) -> bool {
+        // The hook is part of the identity: a packet of this machine to itself meets OUTPUT and then INPUT,
+        // and is no repetition there.
         let hash = self.hasher.hash_one((hook, packet.get(..TELLING).unwrap_or(packet)));
         let again = self.hashes.contains(&hash);
         if !again {

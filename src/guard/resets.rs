@@ -174,6 +174,7 @@ impl ResetInjector {
                     receiver: self.cross(bridge, &resets.to_receiver, receiver, sender, ways.receiving),
                     sender: self.cross(bridge, &resets.to_sender, sender, receiver, ways.sending),
                 };
+                // Frames that leave by bridge ports skip netfilter, so conntrack never sees these resets.
                 self.close(&resets.to_sender);
                 outcomes
             }
@@ -198,12 +199,14 @@ impl ResetInjector {
         // By one translation alone, what is forwarded is a direction of the connection, and the kernel
         // translates the resets.
         let is_known = |found: io::Result<Option<TrackedConnection>>| !matches!(found, Ok(None));
+        // Looked up by hash, so it is cheap. Only `find_between` walks over all connections and is limited.
         if is_known(conntrack.find(&seen)) || is_known(conntrack.find(&seen.reversed())) {
             return Some(resets);
         }
         if !lookups.admit(now) {
             return None;
         }
+        // An unknown connection is not translated, so its segments show the true addresses.
         let Ok(Some(connection)) = conntrack.find_between(&seen) else { return Some(resets) };
         // Where the kernel does not take it, the connection is forgotten later.
         let _ = conntrack.close(&connection.original);
@@ -257,6 +260,7 @@ impl ResetInjector {
         let (socket, address) = match to {
             IpAddr::V4(_) => (&self.v4, SocketAddr::new(to, 0)),
             IpAddr::V6(address) => {
+                // Only link-local addresses need the interface (RFC 4007 section 6).
                 let scope = if address.is_unicast_link_local() { interface } else { 0 };
                 let socket = self.v6.as_ref().ok_or(io::ErrorKind::Unsupported)?;
                 (socket, SocketAddrV6::new(address, 0, 0, scope).into())

@@ -40,6 +40,7 @@ impl ServiceNotifier {
     }
 
     pub(super) fn to(name: &OsStr) -> io::Result<Self> {
+        // `@` stands for the null byte of an abstract address (sd_notify(3)).
         let manager = match name.as_bytes().split_first() {
             Some((b'@', name)) => SocketAddr::from_abstract_name(name)?,
             _ => SocketAddr::from_pathname(name)?,

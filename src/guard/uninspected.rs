@@ -75,6 +75,8 @@ impl WorkerTotals {
     /// Adds the counters of one worker. The kernel is read first: a packet that is received between the reads
     /// then counts twice, but is never missed.
     pub(super) fn add(&mut self, queue: u16, tally: &SharedWorkerCounts) {
+        // A failed read makes the whole sum unknown. A sum without one queue would report its packets as
+        // lost.
         match KernelCounters::of(queue) {
             Ok(Some(kernel)) => {
                 self.waiting += kernel.waiting;
@@ -189,6 +191,7 @@ impl UninspectedCount {
     /// Closes the accounts after the queues were released: the next run starts from the end of this one. A
     /// hook that was taken down at the end is not reported.
     pub(super) fn close(&mut self, look: &HookCheckResult, seen: impl Fn() -> WorkerTotals, end: RunEnd) {
+        // Without a known count, `settled` stays unknown and the next run starts a new comparison.
         let settled = self.measured(look, &seen).ok().map(|(reached, seen)| {
             self.settle(reached, seen);
             reached
@@ -211,6 +214,8 @@ impl UninspectedCount {
     /// Counts newly lost packets; at first those that reached the hook since the accounts of the last run.
     fn settle(&mut self, reached: u64, seen: WorkerTotals) {
         let previous = self.previous.take();
+        // That run's settled packets are among those that the rules have counted. If they are more, the hook
+        // was made again since.
         let previous = previous.filter(|previous| previous.settled.is_some_and(|settled| settled <= reached));
         let Some((previous, settled)) = previous.and_then(|previous| Some((previous, previous.settled?)))
         else {
@@ -218,9 +223,11 @@ impl UninspectedCount {
             self.uninspected.inc_by(lost);
             return;
         };
+        // The kernel's packet numbers are 32 bits wide and wrap around.
         let enqueued = seen.enqueued.wrapping_sub(previous.enqueued);
         // A queue that is bound again numbers its packets from 0.
         let missed = if self.has_queues_of_previous && enqueued <= u32::MAX / 2 {
+            // The first call only sets the basis of later differences.
             self.account.lost(reached, seen);
             reached.saturating_sub(settled + previous.waiting + u64::from(enqueued))
         } else {
@@ -343,6 +350,7 @@ impl AccountState {
     /// Returns the number of packets that rules before the jump accepted since the last read. A counter that
     /// decreased was reset.
     fn skipped(&mut self, now: u64) -> u64 {
+        // The first read has nothing to compare with: packets before it were not this run's to count.
         let last = self.skipped.replace(now).unwrap_or(now);
         if now < last { now } else { now - last }
     }
@@ -356,9 +364,12 @@ impl AccountState {
         }
         self.last = reached;
         let accounted = seen.received + seen.dropped;
+        // Rules and queues are read one after the other, so only differences to a common start are compared.
         let (first_reached, first_accounted) = *self.base.get_or_insert((reached, accounted + seen.waiting));
         let accounted = (accounted + seen.waiting).saturating_sub(first_accounted);
         let lost = (reached - first_reached).saturating_sub(accounted);
+        // A packet that the reads have seen at different moments can make the loss shrink again. A counter
+        // must not, so only what exceeds the reported number is added.
         let new = lost.saturating_sub(self.reported);
         self.reported += new;
         new

@@ -91,6 +91,8 @@ impl VerdictTranslator {
 
     /// Removes the hook's mark from a packet that passes.
     fn cleaned(&self, queued: &QueuedPacket<'_>, answer: PacketAnswer) -> PacketAnswer {
+        // No mark is left to clean on a dropped packet, and an answer with a mark has written these bits
+        // itself.
         let is_marked = self.was_released(queued);
         match answer.mark {
             None if is_marked && answer.verdict != PacketVerdict::Drop => {
@@ -130,6 +132,7 @@ impl VerdictTranslator {
             Decision::Undecided if self.is_of_released(queued) => self.take_back(queued, mark),
             Decision::Undecided | Decision::Keep | Decision::More { .. } => self.accept(queued, mark),
             // A flow that a rule marks stays in the queue, since each of its packets must get the mark.
+            // Its next packets would skip the queue, and with it the rule's mark.
             Decision::Pass if mark.is_some() => self.accept(queued, mark),
             Decision::Patch(patch) => self.patch(queued, patch, mark),
             Decision::Pass => self.decided(queued, MarkState::Pass, PacketVerdict::Accept),
@@ -162,6 +165,7 @@ impl VerdictTranslator {
             None => PacketAnswer::new(PacketVerdict::Accept),
             Some(PacketMark { value, mask }) => {
                 let mask = mask & !self.mark.mask();
+                // The bits of a release belong to the hook and must not leave this machine with the packet.
                 let before =
                     if self.was_released(queued) { queued.mark & !self.mark.mask() } else { queued.mark };
                 PacketAnswer::with_mark(PacketVerdict::Accept, (before & !mask) | (value & mask))
@@ -173,6 +177,7 @@ impl VerdictTranslator {
     /// mark that goes with the verdict would not do.
     fn release(&mut self, queued: &QueuedPacket<'_>) -> PacketAnswer {
         // The hook cannot tell whether such a packet has a payload, and so from which end it may come.
+        // Byte 6 of an IPv6 header is the next header (RFC 8200 section 3).
         let is_extended = matches!(queued.payload, [0x60..=0x6f, _, _, _, _, _, next, ..] if *next != TCP);
         let is_not_told = self.offload == OffloadMethod::Never || is_extended;
         if is_not_told || self.around.check_repeat(queued.hook, queued.payload) {
@@ -189,6 +194,7 @@ impl VerdictTranslator {
             return self.take_back(queued, mark);
         }
         let is_over = self.offload == OffloadMethod::Never || self.was_released(queued);
+        // A second visit without the hook's mark shows that no release is in force.
         if is_over || self.around.check_repeat(queued.hook, queued.payload) {
             return self.accept(queued, mark);
         }
@@ -210,6 +216,7 @@ impl VerdictTranslator {
         state: MarkState,
         verdict: PacketVerdict,
     ) -> PacketAnswer {
+        // Without offload nothing is handed over, and `OffloadCheck` would compare with nothing.
         self.handed += u64::from(self.offload != OffloadMethod::Never);
         match self.offload {
             OffloadMethod::Never => PacketAnswer::new(verdict),
@@ -221,6 +228,7 @@ impl VerdictTranslator {
                 PacketAnswer::with_mark(PacketVerdict::Repeat, self.mark.write(queued.mark, state))
             }
             OffloadMethod::Verdict => {
+                // The mask limits the change to our bits: other programs own the rest of the connection mark.
                 let mark = ConnectionMark { value: self.mark.value(state), mask: self.mark.mask() };
                 PacketAnswer::with_connection_mark(verdict, mark)
             }
@@ -232,6 +240,7 @@ impl VerdictTranslator {
         let wanted = u32::try_from(octets).unwrap_or(u32::MAX).min(MAXIMUM_COPY_RANGE);
         let longest = usize::try_from(wanted).unwrap_or(usize::MAX).min(queued.wire_length);
         self.short = self.short.saturating_add(1);
+        // NF_REPEAT would return the same bytes again, for ever.
         if queued.payload.len() >= longest || self.short > PATIENCE {
             return PacketAnswer::new(self.failure);
         }

@@ -130,6 +130,7 @@ impl MetricsPublisher {
             // The counter is shown before the policy has refused a connection.
             self.metrics.policy_refusals(policy.id());
         }
+        // Indexes of rules differ between sets, so differences must start from the new order.
         self.before.engine.matches.clone_from(&engine.matches);
     }
 
@@ -186,6 +187,7 @@ impl MetricsPublisher {
         answers: VerdictCounts,
         now: Timestamp,
     ) {
+        // Set on every tick, even if no packet came: an idle loop is alive.
         self.last_turn.set(signed(now.as_nanos() / 1_000_000_000));
         self.publish_answers(answers);
         self.publish_engine(engine);

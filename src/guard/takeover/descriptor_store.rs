@@ -57,6 +57,8 @@ impl DescriptorStore {
     /// Like [`DescriptorStore::remove_all`], without the wait for the manager.
     pub(in crate::guard) fn remove_all_unawaited(&self, config: &GuardConfig, names: &[String]) {
         let own = config.queues.numbers().flat_map(|queue| [queue_name(queue), state_name(queue)]);
+        // A failed start may have stored only a part, and an earlier guard more than this one: both are
+        // removed.
         let own = own.chain([METRICS.to_owned(), RUN.to_owned()]);
         let all: BTreeSet<String> = own.chain(names.iter().cloned()).collect();
         all.iter().for_each(|name| self.remove(name));
@@ -68,6 +70,7 @@ impl DescriptorStore {
         if self.0.send_surely("BARRIER=1", Some(writer.as_fd())).is_err() {
             return;
         }
+        // Only the manager's copy may remain, or the read end would never see the hang-up.
         drop(writer);
         let limit = Timespec { tv_sec: HEARD.as_secs().cast_signed(), tv_nsec: 0 };
         // The manager closes its end when it reaches the message. After the limit the guard stops waiting.

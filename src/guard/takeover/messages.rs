@@ -62,6 +62,8 @@ pub(super) fn send(
     if let Some(descriptors) = &descriptors {
         control.push(SendAncillaryMessage::ScmRights(descriptors));
     }
+    // The descriptor travels with the first byte of the message (unix(7)); the rest may follow in further
+    // calls.
     let sent = sendmsg(stream.as_fd(), &[IoSlice::new(&octets)], &mut control, SendFlags::NOSIGNAL)?;
     stream.write_all(octets.get(sent..).unwrap_or_default())
 }
@@ -75,6 +77,8 @@ pub(super) fn receive(mut stream: &UnixStream) -> io::Result<(TakeoverMessage, O
     let mut length = [0; 4];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
+    // Only the length is read with the descriptor. A longer read could reach into the next message and take
+    // its descriptor, too.
     let mut parts = [IoSliceMut::new(&mut length)];
     let received = recvmsg(stream.as_fd(), &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC)?;
     let mut descriptor = None;
@@ -88,6 +92,7 @@ pub(super) fn receive(mut stream: &UnixStream) -> io::Result<(TakeoverMessage, O
     }
     stream.read_exact(length.get_mut(received.bytes..).unwrap_or_default())?;
     let length = usize::try_from(u32::from_le_bytes(length)).unwrap_or(usize::MAX);
+    // Before the allocation, which the peer must not size.
     if length > WORD {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "a word that is too long"));
     }

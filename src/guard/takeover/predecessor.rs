@@ -87,6 +87,7 @@ impl Predecessor {
         store: Option<&DescriptorStore>,
         kept: StoredDescriptors,
     ) -> Result<Option<Self>, GuardError> {
+        // A manager starts this process after the last one has exited, so its sockets come first.
         if let Some(estate) = store.and_then(|store| Self::from_store(config, store, kept)) {
             return Ok(Some(estate));
         }
@@ -103,6 +104,7 @@ impl Predecessor {
         };
         let silent = |error: io::Error| format!("the guard there does not answer: {error}");
         wait_up_to(&stream, PEER).map_err(silent)?;
+        // The old guard may run as the user that this one is going to become.
         if !is_trusted(&stream).map_err(silent)? && !is_of(&stream, config) {
             return Err("what listens there belongs to another user".to_owned());
         }
@@ -120,6 +122,7 @@ impl Predecessor {
         }
         let mut missing = config.queues.numbers();
         let has = |number: u16| sockets.iter().any(|it| it.queue() == Some(number));
+        // All or nothing: queues that stay with the old guard would end with it.
         match missing.find(|number| !has(*number)) {
             Some(queue) => Err(format!("the guard there gives no socket of queue {queue}")),
             None => Ok(Some(Self { sockets, left: StateSource::Guard(stream), store: None })),
@@ -130,6 +133,8 @@ impl Predecessor {
         let (mut sockets, mut left, mut spent) = (Vec::new(), VecDeque::new(), Vec::new());
         let mut is_foreign = false;
         for (name, descriptor) in kept.0 {
+            // A state is used once, whatever becomes of this run: replayed, it would undo what happened
+            // since.
             if name.starts_with(STATE) {
                 left.extend(legacy(&name, Some(descriptor)));
                 spent.push(name);
@@ -217,6 +222,7 @@ impl Predecessor {
     pub(in crate::guard) fn request_stop(&self) -> Result<(), String> {
         match &self.left {
             StateSource::Guard(stream) => {
+                // A refusal may wait in the stream already, and says more than the failed send.
                 send(stream, &TakeoverMessage::Go, None).map_err(|error| match receive(stream) {
                     Ok((TakeoverMessage::Refused { why }, _)) => refused(&why),
                     _ => format!("the guard there is gone: {error}"),
@@ -247,6 +253,7 @@ impl Predecessor {
         }
         if !is_understood {
             // Only the end of the stream counts.
+            // What it says is discarded; it may still serve its queues until it closes the stream.
             return match stream.read(&mut [0; 4096]) {
                 Ok(octets) if octets > 0 => PredecessorMessage::Nothing,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted || is_slow(&error) => {
@@ -261,6 +268,7 @@ impl Predecessor {
             }
             Ok((TakeoverMessage::Done, _)) => PredecessorMessage::Last,
             Ok((TakeoverMessage::Refused { why }, _)) => PredecessorMessage::Refused(refused(&why)),
+            // A later version may send more kinds of messages.
             Ok(_) => PredecessorMessage::Nothing,
             Err(error) if is_end(&error) => {
                 log_line(format_args!(

@@ -184,6 +184,7 @@ impl SharedRunState {
 pub(in crate::guard) fn sealed(name: &str, octets: &[u8]) -> io::Result<OwnedFd> {
     let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     let mut file = File::from(file);
+    // Sealed only when complete: after that neither process can change or truncate what the other one reads.
     file.write_all(octets)?;
     fcntl_add_seals(&file, SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE)?;
     Ok(file.into())
@@ -196,6 +197,7 @@ pub(in crate::guard) fn sealed(name: &str, octets: &[u8]) -> io::Result<OwnedFd>
 /// The file is not sealed or too large.
 pub(super) fn unsealed(file: OwnedFd) -> Result<Vec<u8>, StateError> {
     let seals = fcntl_get_seals(file.as_fd()).map_err(|_| StateError::Foreign)?;
+    // Without these seals the sender could truncate the file during the read, or change it after a check.
     if !seals.contains(SealFlags::WRITE | SealFlags::SHRINK) {
         return Err(StateError::Foreign);
     }
@@ -339,6 +341,7 @@ fn read_decided(octets: &[u8]) -> Result<DecidedFlow, StateError> {
     let key = FlowKey::from_octets(&body.number()?).ok_or(StateError::Malformed("ends of a flow"))?;
     let client = if body.octet()? == 0 { KeyEnd::Low } else { KeyEnd::High };
     let ruling = match body.octet()? {
+        // 0 would be an undecided flow, which is never written here.
         1 => FlowDecision::Passed,
         2 => FlowDecision::Blocked,
         3 => FlowDecision::Refused,

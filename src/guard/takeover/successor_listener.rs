@@ -130,6 +130,7 @@ impl HandoverServer {
             return Err(TakeoverRefusal::Stranger);
         }
         let (TakeoverMessage::Ask(asked), _) = receive(stream)? else { return Err(TakeoverRefusal::Unasked) };
+        // The manager follows the process that it started: its exit would count as the end of the service.
         if self.has_manager {
             return Err(TakeoverRefusal::Managed);
         }
@@ -143,6 +144,8 @@ impl HandoverServer {
         send(stream, &TakeoverMessage::Offered, None)?;
         wait_up_to(stream, START)?;
         match receive(stream)? {
+            // This guard may have been told to end while the peer prepared itself; then its queues are being
+            // released.
             (TakeoverMessage::Go, _) if self.is_over.load(Ordering::Acquire) => Err(TakeoverRefusal::Over),
             (TakeoverMessage::Go, _) => Ok(wait_up_to(stream, PEER)?),
             _ => Err(TakeoverRefusal::Unasked),

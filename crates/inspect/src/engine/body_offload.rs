@@ -165,12 +165,14 @@ pub(super) fn decide(
     if side == Side::Server {
         return Decision::Undecided;
     }
+    // The client speaks again, so the kernel must not let anything pass from here on.
     if segment.wire_payload_length() > 0 {
         let release = flow.conversation.as_mut().and_then(|it| it.body_offload.as_mut());
         let stood = release.is_some_and(|release| std::mem::take(&mut release.stands));
         return if stood { Decision::Regain } else { Decision::Undecided };
     }
     let settings = judge.settings;
+    // A rule's mark has to be set on each packet, so labelled flows stay in the queue.
     let may = settings.config.may_offload() && settings.dialogue.reads_on();
     if !may || flow.label != 0 || !segment.flags().is_plain() || flow.is_closed() {
         return Decision::Undecided;
@@ -184,6 +186,7 @@ pub(super) fn decide(
     conversation.body_offload = Some(release);
     judge.shared.counters.released += 1;
     let server = flow.end(Side::Server);
+    // The client's window updates pass unseen, so all of the body counts as allowed.
     flow.stream_mut(server).allow(release.until);
     Decision::Release
 }

@@ -78,6 +78,8 @@ pub(super) fn decided_flows(
     limit: usize,
 ) -> Vec<DecidedFlow> {
     let mut told: Vec<DecidedFlow> = Vec::new();
+    // What matters most comes first, since the number is limited: a forgotten block would let a connection
+    // pass.
     for class in [FlowClass::Blocked, FlowClass::Closed, FlowClass::Passed] {
         let left = limit.saturating_sub(told.len());
         let lasts = |flow: &Flow<_>| class != FlowClass::Closed || flow.ruling.blocks();
@@ -87,7 +89,7 @@ pub(super) fn decided_flows(
             ..of(TransportProtocol::Tcp, flow, marks, now)
         }));
         if class == FlowClass::Blocked {
-            // Of UDP, what passes passes without being remembered.
+            // Only blocked flows of UDP are remembered.
             let left = limit.saturating_sub(told.len());
             let blocked = decided(datagrams.table(), class, left);
             told.extend(blocked.map(|(_, flow)| of(TransportProtocol::Udp, flow, marks, now)));
@@ -158,6 +160,7 @@ fn insert_decided<C>(
     class: FlowClass,
     seen: Timestamp,
 ) -> Option<FlowId> {
+    // Packets that came in the meantime say more about the flow than the handed-over state.
     if table.find(&flow.key).is_some() {
         return None;
     }

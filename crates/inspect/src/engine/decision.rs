@@ -128,6 +128,7 @@ impl ResetPair {
     pub fn new(segment: &Segment<'_>, receiver_expects: u32, sender_expects: Option<u32>) -> Self {
         let addresses = segment.addresses();
         let sent = segment.sequence().wrapping_add(segment.sequence_length());
+        // Without ACK the field has no meaning (RFC 9293 section 3.1).
         let acknowledged = if segment.flags().ack() { segment.acknowledgement() } else { 0 };
         let expected_back = sender_expects.unwrap_or(acknowledged);
         let to_receiver = packet::reset(&Reset {

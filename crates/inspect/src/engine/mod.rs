@@ -116,6 +116,8 @@ impl Engine {
     /// Forgets flows that have been silent for too long, and tells what they still owed.
     pub fn tick(&mut self, now: Timestamp, sink: &mut impl EventSink) {
         let mut session = self.context.session(sink);
+        // Before idle flows expire: an overdue banner blocks or passes its flow, and expiry would only forget
+        // it.
         self.flows.end_overdue_banners(now, &mut session);
         self.flows.end_silent_flows(now, &mut session);
         for class in FlowClass::ALL {
@@ -139,6 +141,7 @@ impl Engine {
         }
         self.flows.refresh(&mut session.shared.counters);
         self.datagrams.finish(now, &mut session);
+        // Fragments of packets that never became whole have nothing to report.
         self.fragments = FragmentReassembler::new(ReassemblyLimits::default());
     }
 
@@ -159,10 +162,12 @@ impl Engine {
         if packet.checksums == ChecksumState::Verify && segment.is_whole() && !segment.checksums_valid() {
             return;
         }
+        // Parsed again from the headers alone, so that the payload counts as bytes that were not captured.
         let headers = packet.ip.len().saturating_sub(segment.payload().len());
         let ip = packet.ip.get(..headers).unwrap_or_default();
         let packet = PacketInput { ip, checksums: ChecksumState::NotReady, ..*packet };
         let Ok(ParsedPacket::Tcp(segment)) = packet::parse(packet.ip, packet.wire_length) else { return };
+        // The packet passes in any case, so it must not stop its flow.
         let enforce = std::mem::replace(&mut self.context.settings.config.enforce, false);
         self.context.passes_by = true;
         self.inspect_segment(&segment, &packet, sink);
@@ -260,12 +265,15 @@ impl Engine {
             return Decision::More { octets: packet.wire_length }.into();
         }
         self.context.shared.counters.fragments += 1;
+        // Fragments pass as they come. Without the one that completes a packet its receiver has no packet
+        // either.
         match self.fragments.push(fragment, packet.now) {
             ReassemblyResult::Waiting => Decision::Undecided.into(),
             ReassemblyResult::Conflict => self.note_packet(Anomaly::FragmentConflict, packet, sink),
             ReassemblyResult::Malformed => self.note_packet(Anomaly::FragmentMalformed, packet, sink),
             ReassemblyResult::Whole(whole) => {
                 self.context.shared.counters.reassembled += 1;
+                // The decision about the whole packet is the verdict on its last fragment.
                 let whole = PacketInput { ip: &whole, wire_length: whole.len(), ..*packet };
                 match packet::parse(whole.ip, whole.wire_length) {
                     Ok(ParsedPacket::Tcp(segment)) => {
@@ -314,6 +322,7 @@ impl Engine {
         }
         let config = &self.context.settings.config;
         let enforces = config.enforce && config.enforce_only.holds_packet(packet.ip);
+        // A drop without a flow is as cheap to provoke as its anomaly, so both have the same quota.
         if enforces && told.is_some() {
             emit(EventKind::Drop(DropFacts {
                 reason: anomaly.drop_reason(),

@@ -47,6 +47,8 @@ impl ReportLimit {
     /// what a rule repeats no more than half.
     pub(super) fn admit_alert(&mut self, rule: usize, grave: bool, banner: usize) -> bool {
         let first = !self.rules.contains(&rule);
+        // Noted even if no alert is admitted: a repetition must not take the part that is reserved for new
+        // rules.
         if first {
             self.rules.push(rule);
         }

@@ -70,12 +70,12 @@ pub(super) fn observe_offloaded(flow: &mut Flow<UndecidedFlow>, segment: &Segmen
         Side::Client => segment.sequence(),
         Side::Server => segment.acknowledgement(),
     };
-    // Somebody who sees nothing of the connection can't tell where it stands.
+    // An attacker who cannot see the connection cannot guess a number that is near.
     if distance(next, of_client).unsigned_abs() > NEAR {
         return;
     }
     if side == Side::Client && of_client == next {
-        // What comes in order may well be allowed.
+        // Bytes in order are within the window, whose updates pass unseen.
         flow.stream_mut(client).allow(next);
     }
     let stream = flow.stream_mut(server);
@@ -109,7 +109,7 @@ pub(super) fn decide(
     let may = settings.config.may_offload() && flow.label == 0 && !flow.is_closed();
     let conversation = flow.conversation.as_mut()?;
     if !conversation.only_reads_client() {
-        // The server is to be heard again: the answer to a hello that was found.
+        // The server's bytes have to be read again, as the answer to a hello that was found.
         let stands = conversation.response_offload.as_mut().map(|it| std::mem::take(&mut it.stands));
         let asks = side == Side::Client && segment.wire_payload_length() > 0;
         return stands.filter(|stands| *stands && asks).map(|_| Decision::Regain);
@@ -117,6 +117,7 @@ pub(super) fn decide(
     let [client, _] = &streams;
     let known = |limit: u32| client.is_acknowledged_to(client.next().wrapping_sub(limit));
     let octets = segment.wire_payload_length() > 0;
+    // The hook takes the offload back for these flags before it queues the packet.
     if !segment.flags().is_plain() {
         if let Some(standing) = &mut conversation.response_offload {
             standing.stands = false;
@@ -124,24 +125,28 @@ pub(super) fn decide(
         return Some(Decision::Undecided);
     }
     if side == Side::Client && octets {
-        // What is missing before it may have gone by uninspected: the server's acknowledgement tells, where
-        // it is seen.
+        // Bytes missing before this segment may have passed uninspected. The server's acknowledgement shows
+        // it, if that is seen.
         let is_ahead = conversation.holds_ahead();
         let Some(standing) = conversation.response_offload.as_mut().filter(|it| it.stands) else {
             return Some(Decision::Undecided);
         };
+        // The server's acknowledgements pass unseen, so the number of bytes without one has to stay small.
         if may && !is_ahead && known(UNKNOWN) {
             return Some(Decision::Keep);
         }
         standing.stands = false;
         return Some(Decision::Regain);
     }
+    // A client's segment without bytes, or a server's with bytes: no request may be in the packet that sets
+    // the mark.
     let carries = octets == (side == Side::Server);
     if !may || !carries || !known(UNKNOWN / 2) || !conversation.can_offload_response(&streams) {
         return Some(Decision::Undecided);
     }
     let standing = conversation.response_offload.get_or_insert(ResponseOffload { stands: false, unseen: 0 });
-    // One that comes though it stands was queued before, or another one ended it: it is said again.
+    // A segment that comes in spite of the offload was queued before, or another segment ended the offload.
+    // So it is set again.
     judge.shared.counters.released += u64::from(!std::mem::replace(&mut standing.stands, true));
     Some(Decision::Stand)
 }

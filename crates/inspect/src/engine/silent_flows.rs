@@ -36,7 +36,7 @@ impl TcpFlows {
         let Some(patience) = policy.silent_after().filter(|_| !policy.allows_any()) else { return };
         self.silent.0.push(Reverse((now.after(patience), id, flow.started())));
         if self.silent.0.len() > 2 * self.table.limit() {
-            // Most are gone: nobody has answered them.
+            // Most of these flows are gone: their SYNs were never answered.
             let table = &self.table;
             self.silent.0.retain(|Reverse((_, id, started))| {
                 let flow = table.get(*id);
@@ -52,6 +52,7 @@ impl TcpFlows {
         {
             let flow = self.table.get(id);
             let silent = flow.conversation.as_ref().is_none_or(|it| it.admission.is_silent());
+            // A half-open connection is the opener's matter: silence counts once both ends could speak.
             let open = flow.ruling == FlowDecision::Undecided && !flow.is_opening() && !flow.is_closed();
             if flow.started() == started && silent && open {
                 self.end_silent(id, now, session);
@@ -68,6 +69,7 @@ impl TcpFlows {
         let mut judge = session.reborrow().new_inspector(facts, None, None, &packet);
         judge.refuse(policy, silence());
         let Some(stop) = judge.outcome.stop.take().filter(|_| judge.enforces()) else { return };
+        // A rejected flow is reported with its next packet, whose numbers the resets need.
         if !stop.reject {
             judge.emit_drop(stop.reason, stop.rule, false);
             judge.shared.counters.count_blocked(false);

@@ -113,6 +113,7 @@ impl TcpFlows {
             return None;
         }
         let Ok(id) = self.place(opener, FlowClass::Closed, now, session) else {
+            // Without a place the key must stay known, or the flow would pass from now on.
             self.blocked_keys.insert(key);
             return None;
         };
@@ -131,6 +132,7 @@ impl TcpFlows {
         now: Timestamp,
         session: &mut InspectionSession<'_>,
     ) -> Result<FlowId, FullTable> {
+        // A capture has an end, and dropping flows of it early would only lose events.
         if session.settings.tracking == TrackingMode::Inline {
             self.limit_class(class, now, session);
         }
@@ -155,11 +157,12 @@ impl TcpFlows {
 
     fn make_room(&mut self, now: Timestamp, session: &mut InspectionSession<'_>) {
         for class in GIVES_WAY {
-            // Where failing closed is asked for nothing gives way that stands within a banner.
+            // Under `--on-failure closed` no flow is evicted in the middle of a banner.
             let candidate = match (class, session.settings.config.on_failure) {
                 (FlowClass::Undecided, OnFailure::Closed) => self.oldest_idle(),
                 _ => self.table.oldest(class),
             };
+            // One place is enough: each new flow comes here.
             if let Some(id) = candidate {
                 *session.shared.counters.evictions.of(class) += 1;
                 self.forget(id, FlowEnd::Forced, now, session);
@@ -199,6 +202,8 @@ impl TcpFlows {
         session: &mut InspectionSession<'_>,
     ) -> bool {
         while session.shared.counters.buffered_now > session.settings.config.buffer_limit {
+            // Limited, because this runs for a single packet: flows are compared only as long as that is
+            // cheap.
             let closed = self.table.by_age(FlowClass::Closed).take(COMPARED);
             let strangers = closed.chain(self.table.by_age(FlowClass::Unconfirmed).take(COMPARED));
             let stranger = strangers.chain(self.table.by_age(FlowClass::Opening).take(COMPARED));
@@ -214,6 +219,7 @@ impl TcpFlows {
                 return false;
             }
             session.shared.counters.no_room += 1;
+            // Its next segment picks it up again, and no banner is lost.
             if !self.is_amid(id) {
                 // It is picked up again should it go on, and nothing is lost.
                 self.forget(id, FlowEnd::Forced, now, session);
@@ -248,6 +254,7 @@ impl TcpFlows {
         if reason != DropReason::FlowMemcap && !reset {
             judge.report_anomalies(AnomalySet::of(Anomaly::BudgetSpent), &mut flow.reported);
         }
+        // A flow that has not shown yet that its policy allows it must not pass for lack of time or memory.
         if ruling == FlowDecision::Passed
             && let Some(conversation) = &mut flow.conversation
             && conversation.admission.refuse(&mut judge)
@@ -283,9 +290,12 @@ impl TcpFlows {
         }
         let started = flow.started();
         let Some(conversation) = &mut flow.conversation else { return };
+        // One entry a flow: it looks again when it is due, and is renewed then.
         let Some(since) = conversation.unfinished_since().filter(|_| !conversation.watched) else { return };
         conversation.watched = true;
         self.watched.push_back((since.after(settings.config.time_budget), id, started));
+        // Entries of flows that were decided stay until they are due. A flood of short flows would grow the
+        // list.
         if self.watched.len() > 2 * self.table.limit() {
             let table = &self.table;
             self.watched.retain(|(_, id, started)| {
@@ -327,6 +337,7 @@ impl TcpFlows {
         session: &mut InspectionSession<'_>,
     ) {
         let flow = self.table.get(id);
+        // Before the place is free: no packet of this flow may find it unknown.
         if stays_blocked(flow, session.settings) {
             self.blocked_keys.insert(*flow.key());
         }

@@ -109,6 +109,7 @@ impl UndecidedFlow {
         judge: &mut BannerInspector<'_>,
     ) -> OfferedPayload<'p> {
         let lossy = judge.settings.tracking == TrackingMode::Lossy;
+        // In a capture a gap may never be filled, so the bytes behind it cannot wait for ever.
         let crowded = self.inlet(from).collector.is_crowded(payload.len(), limits);
         if lossy && crowded {
             self.give_up_missing(from, stream, judge);
@@ -133,7 +134,7 @@ impl UndecidedFlow {
             if lossy || stream.is_from_start() {
                 self.pass_over(from, u64::from(offer.gap), judge);
             } else {
-                // What was read may have been a decoy that its receiver had no use for.
+                // What was read may have been a decoy that its receiver ignored.
                 self.dialogue.rewind(from);
                 self.dialogue.begin_amid(from);
             }
@@ -142,8 +143,9 @@ impl UndecidedFlow {
         }
         self.read_new_bytes(from, stream, unread, &offer, judge);
         let news = offer.fresh.len() + usize::from(offer.ahead);
-        // What came before is cheap to go over, but it is not for nothing.
+        // Copies count as well: otherwise a sender could repeat bytes for ever at no price.
         self.spent += self.price(from, news + offer.overlap as usize);
+        // The budget is for one message. A connection of many requests would otherwise use it up.
         if judge.settings.dialogue.reads_on()
             && news > 0
             && self.dialogue.is_readable_stream(from, self.inlet(from).collector.unread())
@@ -178,6 +180,8 @@ impl UndecidedFlow {
             return;
         }
         let used = dialogue.read(from, fresh, peer, &mut judge.reading());
+        // Nothing will look at these bytes again. Only a copy is kept until they are acknowledged, to
+        // recognise replacements.
         if meaningless && used == fresh.len() && dialogue.is_fleeting(from) {
             collector.freeze(stream, stream.next().wrapping_sub(u32::try_from(used).unwrap_or(u32::MAX)));
         } else {
@@ -210,6 +214,7 @@ impl UndecidedFlow {
         {
             let done = self.dialogue.is_done(from);
             if done && stream.is_open() {
+                // Set once: bytes behind this point are not read, so the decision does not rest on them.
                 if inlet.settled.is_none() {
                     inlet.collector.settle(stream);
                     inlet.settled = Some(stream.next());
@@ -293,7 +298,7 @@ impl UndecidedFlow {
         let searched = self.dialogue.only_searches();
         let said = unread.is_empty() || searched || self.dialogue.is_perhaps_of_tunnel(Side::Client);
         let idle = said && !client.collector.is_waiting();
-        // Once it was, numbers may have gone around since.
+        // After an earlier offload, the sequence numbers may have wrapped around.
         let fixed =
             self.response_offload.is_some() || judged.settled.is_some_and(|at| server.is_acknowledged_to(at));
         let between = self.dialogue.is_between_requests() || searched;
@@ -391,6 +396,7 @@ impl UndecidedFlow {
         judge: &mut BannerInspector<'_>,
     ) {
         let (dialogue, own, _) = self.parts(from);
+        // A FIN can come several times; its conclusions are drawn once.
         if !std::mem::replace(&mut own.cut_short, true) {
             dialogue.read_unfinished(from, own.collector.unread(), why, &mut judge.reading());
         }
@@ -405,7 +411,7 @@ impl UndecidedFlow {
         judge.withheld.append(&mut self.withheld);
         for from in [Side::Client, Side::Server] {
             if judge.settings.tracking == TrackingMode::Lossy {
-                // Nothing comes any more that would need to know where the direction stands.
+                // No more bytes come, so the position of the direction does not matter.
                 self.give_up_missing(from, &mut StreamState::default(), judge);
             }
             self.end(from, UnfinishedReason::Unseen, true, judge);
@@ -413,7 +419,8 @@ impl UndecidedFlow {
         self.dialogue.emit_rest(&mut judge.reading());
         self.admission.conclude(judge);
         judge.emit_suppressed_rules();
-        // Nobody has confirmed the flow: they may be anybody's word, and not another flow's.
+        // The flow was never confirmed, so these alerts may be about forged packets. They must not reach
+        // another flow.
         judge.withheld.clear();
         std::mem::swap(&mut self.reports, &mut judge.reports);
     }

@@ -258,6 +258,7 @@ impl<C> Flow<C> {
     /// Records that a probe was sent.
     pub const fn note_probe(&mut self, now: Timestamp) {
         let [.., second] = (now.as_nanos() / NANOS_PER_SECOND).to_be_bytes();
+        // A burst of retransmissions is one attempt: the receiver had no time to answer in between.
         if self.ends.probes == 0 || second != self.ends.probed {
             (self.ends.probes, self.ends.probed) = (self.ends.probes.saturating_add(1), second);
         }
@@ -336,6 +337,7 @@ impl<C> Flow<C> {
     /// Sets the positions that a predecessor had recorded.
     pub fn set_positions(&mut self, positions: [Option<u32>; 2]) {
         for (stream, next) in self.ends.streams.iter_mut().zip(positions) {
+            // Only the position is known. Acknowledgements and windows have to be seen again.
             if let Some(next) = next {
                 stream.open(next);
             }

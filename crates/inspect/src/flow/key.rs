@@ -86,6 +86,7 @@ impl FlowKey {
 
     fn new(source: ([u8; 16], u16), destination: ([u8; 16], u16)) -> (Self, KeyEnd) {
         let place = |(octets, port): ([u8; 16], u16)| (u128::from_be_bytes(octets), port);
+        // Any fixed order serves, as long as both directions give the same key.
         let from = if place(source) <= place(destination) { KeyEnd::Low } else { KeyEnd::High };
         let ((low, low_port), (high, high_port)) = match from {
             KeyEnd::Low => (source, destination),

@@ -120,6 +120,7 @@ impl StreamState {
 
     /// Starts the direction at `sequence`, if its receiver expects that number and no data of it was read.
     pub(super) const fn agree_on(&mut self, sequence: u32) {
+        // Bytes of it that were read before decide against a new start: they may be a decoy.
         let awaited = self.is_acknowledged() && self.acknowledged == sequence;
         if awaited && !self.known.has(StreamFlags::SEEN) && !self.is_agreed() {
             self.open(sequence);
@@ -204,6 +205,7 @@ impl StreamState {
     /// Records that bytes up to `end` were sent and allowed, but not seen.
     pub const fn skip_unseen(&mut self, end: u32) {
         self.reach(end);
+        // What was sent and received unseen must have been within the window.
         self.allow(end);
     }
 
@@ -219,6 +221,7 @@ impl StreamState {
             self.known.set(StreamFlags::FAR);
             self.highest = at;
             self.edge = at;
+            // Without a proof of receipt up to a window of bytes may still be replaced.
             self.acknowledged = if received { at } else { at.wrapping_sub(BEHIND) };
         }
         self.next = at;
@@ -308,8 +311,12 @@ impl StreamState {
 
     /// Records an acknowledgement and window of the receiver.
     pub(super) const fn acknowledge(&mut self, upto: u32, edge: u32) {
+        // Offsets from the SYN, unsigned: `distance` is ambiguous once a connection is longer than half of
+        // the circle.
         let since = upto.wrapping_sub(self.initial).wrapping_sub(1);
         let known = self.is_from_start() && since <= self.highest.wrapping_sub(self.initial);
+        // Without the SYN only the number behind the last byte proves that the end has seen them; others can
+        // be guessed.
         if self.known.has(StreamFlags::SEEN) && (upto == self.highest || known) {
             self.known.set(StreamFlags::CONFIRMED);
         }
@@ -319,9 +326,11 @@ impl StreamState {
             self.known.set(StreamFlags::ACKNOWLEDGED);
             return;
         }
+        // Segments may be reordered, so an older acknowledgement takes nothing back.
         if distance(self.acknowledged, upto) > 0 {
             self.acknowledged = upto;
         }
+        // Nor does a smaller window: bytes may be on their way that the larger one allowed.
         if distance(self.edge, edge) > 0 {
             self.edge = edge;
         }

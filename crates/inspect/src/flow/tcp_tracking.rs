@@ -146,6 +146,7 @@ impl<C> Flow<C> {
     pub fn track(&mut self, segment: &Segment<'_>, from: KeyEnd, tracking: TrackingMode) -> TrackedSegment {
         let flags = segment.flags();
         self.stream_mut(from).known.set(StreamFlags::HEARD);
+        // RFC 9293 gives these combinations no meaning, and receivers differ.
         if flags.syn() && (flags.rst() || flags.fin()) {
             return TrackedSegment::ignored(Anomaly::ContradictoryFlags);
         }
@@ -174,6 +175,7 @@ impl<C> Flow<C> {
         }
         let is_near = |stream: &StreamState, at: u32| (1..MISSED).contains(&distance(stream.next, at));
         let stream = self.stream_mut(from);
+        // Only forward, and not far: an old or forged number must not move the state.
         if is_near(stream, segment.sequence()) {
             stream.allow(segment.sequence());
         }
@@ -300,8 +302,10 @@ impl<C> Flow<C> {
             self.ends.client_known = true;
         }
         if !peer.is_open() {
+            // The SYN was not seen, but its answer shows where the client's bytes begin.
             self.stream_mut(from.other()).open(acknowledgement);
         }
+        // Only the SYN is acknowledged, not the data in it (RFC 7413 section 3).
         let refused = peer.is_from_start()
             && acknowledgement == peer.initial.wrapping_add(1)
             && distance(acknowledgement, peer.highest) > 0;
@@ -335,6 +339,8 @@ impl<C> Flow<C> {
                 return TrackedSegment::ignored(Anomaly::OutOfWindow);
             }
         }
+        // The receiver answers such a segment and drops it (RFC 9293 section 3.10.7.4). If the SYN was not
+        // seen, bytes before may be unknown, so nothing is refused.
         let unsent = peer.is_open() && distance(peer.highest, segment.acknowledgement()) > 0;
         if unsent && peer.is_from_start() && tracking == TrackingMode::Inline {
             return TrackedSegment::ignored(Anomaly::AckOfUnsentData);
@@ -346,12 +352,15 @@ impl<C> Flow<C> {
         let peer = self.stream(from.other());
         tracked.anomalies.insert_if(flags.urg(), Anomaly::UrgentData);
         if payload > 0 || flags.fin() {
+            // A receiver without the key drops it (net/ipv4/tcp.c: tcp_inbound_md5_hash), and would not take
+            // what the engine reads.
             let signed = segment.is_signed() && !self.stream(from).known.has(StreamFlags::SIGNED);
             let signed = signed && self.stream(from).is_from_start();
             tracked.anomalies.insert_if(signed, Anomaly::UnexpectedSignature);
             let old = acknowledges_too_little(peer, segment.acknowledgement());
             tracked.anomalies.insert_if(old, Anomaly::OldAcknowledgement);
         }
+        // Behind the checks above, which compare with the acknowledgements so far.
         self.note_acknowledgement(segment, from, tracking);
         if payload > 0 {
             self.track_data(segment, from, &mut tracked);

@@ -23,6 +23,7 @@ impl SegmentInspection<'_> {
         if let Some(stop) = stop {
             return self.stop(stop, mark);
         }
+        // A refusal is about this packet alone. It comes behind a stop, which is about the flow.
         if let Some(reason) = refuse {
             self.judge.emit_drop(reason, None, false);
             let decision = if self.judge.enforces() { Decision::Drop } else { Decision::Undecided };
@@ -32,34 +33,42 @@ impl SegmentInspection<'_> {
             return InspectionResult { decision: Decision::Undecided, mark };
         };
         let received = || {
-            // Whether both receivers have what the decision rests on.
+            // True if both receivers have what the decision rests on.
             let streams = [Side::Client, Side::Server].map(|side| flow.stream(flow.end(side)));
             conversation.is_received(streams, settings.tracking == TrackingMode::Lossy)
         };
+        // Not before both receivers have acknowledged what was read. Until then the sender could replace it
+        // by other bytes.
         let may_pass = conversation.admission.may_pass();
         if conversation.is_decided() && may_pass && received() {
             return self.let_pass(mark);
         }
+        // Budgets come behind the decision: a banner that is whole by now is judged, however long it took.
         let late = |since| packet.now.since(since) > settings.config.time_budget;
         let spent = conversation.spent > settings.config.stream_budget;
         if spent || conversation.unfinished_since().is_some_and(late) {
             return self.give_up(mark);
         }
         let no_more = || conversation.is_half_decided() || conversation.is_monologue(flow.side(self.from));
+        // The acknowledgements of an end that is never seen here will not come, so after the time budget the
+        // flow passes without them.
         if may_pass && sees_only_one_end(flow, settings) && late(flow.started()) && no_more() {
             return self.let_pass(mark);
         }
+        // Behind the decision, too: a flow that is decided by this segment gives its buffers back anyway.
         if self.judge.shared.counters.buffered_now > settings.config.buffer_limit
             && !self.flows.reclaim_buffers(self.id, packet.now, &mut self.judge.session())
         {
             return self.exceed_memory(mark);
         }
-        // A reset may never have arrived: what it leaves is told once the flow is forgotten.
+        // A reset may never arrive. The flow's last events then wait until it is forgotten.
         let reset = self.classify();
         self.flows.watch_for_timeout(self.id, settings);
         if reset == Some(false) {
             self.emit_pending_events();
         }
+        // Only an undecided flow that goes on can be offloaded. A response is asked about first, since its
+        // offload covers bodies.
         let flow = self.flows.table.get_mut(self.id);
         let side = flow.side(self.from);
         let stands = response_offload::decide(flow, self.segment, side, &mut self.judge);
@@ -121,6 +130,7 @@ impl SegmentInspection<'_> {
         self.judge.emit_drop(stop.reason, stop.rule.clone(), false);
         let segment = self.segment;
         let flow = self.flows.table.get_mut(self.id);
+        // The segment never arrives, so its numbers do not count.
         flow.restore(self.origin.before);
         let side = flow.side(self.from);
         let count = u32::try_from(segment.wire_payload_length()).unwrap_or(u32::MAX);
@@ -135,12 +145,15 @@ impl SegmentInspection<'_> {
     /// Stops a flow with this segment, or says that it would have been stopped.
     pub(super) fn stop(&mut self, stop: FlowStop, mark: Option<PacketMark>) -> InspectionResult {
         let settings = self.judge.settings;
+        // `--on-failure closed` holds in monitor mode, too: it is about packets that cannot be inspected, not
+        // about rules.
         let enforce = self.judge.enforces() || stop.reason == DropReason::FlowMemcap;
         let flow = self.flows.table.get(self.id);
         if enforce && settings.tracking == TrackingMode::Inline && !flow.is_confirmed() {
             return self.condemn(stop, mark);
         }
         let decided = flow.conversation.as_ref().is_some_and(|it| it.is_decided());
+        // Also without enforcement: the event then says that the flow would have been stopped.
         self.judge.emit_drop(stop.reason, stop.rule, stop.reject);
         if !enforce {
             if decided {
@@ -151,8 +164,10 @@ impl SegmentInspection<'_> {
         }
         self.end_conversation();
         self.judge.shared.counters.count_blocked(stop.reject);
+        // Only an established connection shows who its client is. Otherwise a forged address could be banned.
         self.judge.shared.ban = stop.ban.filter(|_| self.flows.table.get(self.id).is_established());
         let flow = self.flows.table.get_mut(self.id);
+        // The resets are accepted only with exactly the expected numbers (RFC 5961 section 3.2).
         let peer = flow.stream(self.from.other());
         let sender_expects = peer.is_open().then(|| peer.next());
         flow.ruling = if stop.reject { FlowDecision::Rejected } else { FlowDecision::Blocked };

@@ -103,10 +103,12 @@ impl<'e> SegmentInspection<'e> {
         let start = first_octet(segment);
         let end = start.wrapping_add(u32::try_from(segment.wire_payload_length()).unwrap_or(u32::MAX));
         if !from_there && !near(segment.acknowledgement()) {
-            // By the other end's word the connection's numbers are others: those bytes were forged.
+            // The other end acknowledges numbers far away, so the condemned bytes were forged.
             self.end_conversation();
             return None;
         }
+        // Bytes far away from the condemned ones belong to another connection, whose sender must not suffer
+        // for them.
         if from_there && start != end && !near(start) {
             self.discard_read_bytes();
             return None;
@@ -152,7 +154,7 @@ impl<'e> SegmentInspection<'e> {
         let TcpFlows { table, spare, .. } = &mut **flows;
         let flow = table.get_mut(self.id);
         let side = flow.side(self.from);
-        // Nothing is ever acknowledged there.
+        // An end that was never seen acknowledges nothing here.
         let given_up =
             flow.is_one_way() && judge.packet.now.since(flow.started()) > judge.settings.config.time_budget;
         let FlowParts { conversation, own, peer, reported } = flow.parts(self.from);
@@ -163,11 +165,14 @@ impl<'e> SegmentInspection<'e> {
         let mut streams = StreamPair { own, peer };
         let arrival = ArrivingSegment { segment, side, tracked, may_ask: *may_ask };
         std::mem::swap(&mut judge.reports, &mut conversation.reports);
+        // Bytes that the kernel let pass come before this segment's own, so they are skipped first.
         let caught_up = (!tracked.ignore || segment.flags().rst())
             && body_offload::catch_up(conversation, streams.server(side), segment, side, judge);
         response_offload::count(conversation, judge);
         let reached = streams.server(side).next();
+        // The acknowledgement in this segment may have confirmed the flow.
         judge.emit_withheld(&mut conversation.withheld);
+        // All anomalies are known before any byte is read, since a refused segment must leave no trace.
         let mut anomalies = tracked.anomalies;
         if arrival.brings_octets() {
             anomalies =
@@ -183,7 +188,7 @@ impl<'e> SegmentInspection<'e> {
         if refused {
             flow.restore(self.origin.before);
             if caught_up {
-                // What has gone by did, whatever becomes of the segment that tells of it.
+                // The skipped bytes have passed even if the segment that shows it is refused.
                 let stream = flow.stream_mut(flow.end(Side::Server));
                 stream.pass_over(reached, 0);
             }
@@ -194,6 +199,7 @@ impl<'e> SegmentInspection<'e> {
     /// Asks for the whole of a cut segment. What its first bytes led to is kept: they are read only once.
     fn ask_for_more(&mut self) -> InspectionResult {
         let flow = self.flows.table.get_mut(self.id);
+        // The whole segment is judged when it comes again.
         self.judge.outcome.refuse = None;
         self.judge.shared.marks.add(&mut flow.label, self.judge.outcome.mark.take());
         let side = flow.side(self.from);
@@ -201,7 +207,7 @@ impl<'e> SegmentInspection<'e> {
             conversation.asked.get_or_insert((side, self.segment.sequence(), self.origin.receiver_expects));
         }
         if let Some(stop) = self.judge.outcome.stop.take() {
-            // Only talk: where it were more, nothing would be asked.
+            // Only in monitor mode: with enforcement the segment would have been stopped instead.
             self.judge.emit_drop(stop.reason, stop.rule, stop.reject);
         }
         Decision::More { octets: self.segment.wire_length() }.into()

@@ -94,12 +94,14 @@ impl SegmentInspector<'_> {
         let needs_patch = self.needs_patch(segment);
         let needs_all = verify && !segment.payload().is_empty() || needs_patch;
         if needs_all && !segment.is_whole() && self.context.may_ask_for_more(packet) {
-            // What counts before its checksum was verified may be what the receiver throws away.
+            // Only a whole segment has a checksum that can be verified. Unverified bytes may be some that the
+            // receiver discards.
             return Decision::More { octets: segment.wire_length() }.into();
         }
         let wrong = verify && !segment.checksums_valid();
         let id = match found {
             Some(id) => id,
+            // These start no connection, so they get no place in the table.
             None if segment.flags().rst() || wrong => {
                 return self.inspect_stray(segment, packet, wrong, sink);
             }
@@ -187,6 +189,7 @@ impl SegmentInspector<'_> {
             FlowDecision::Blocked | FlowDecision::Refused | FlowDecision::Rejected => Decision::Block,
         };
         let flags = segment.flags();
+        // A SYN with the known number is a copy of the one that opened the connection.
         let begins = !flow.stream(from).began_with(segment.sequence()) || flow.is_one_way();
         if flags.syn() && begins {
             return None;
@@ -254,7 +257,8 @@ impl SegmentInspector<'_> {
         if unheard || flow.starts_new_connection(segment, from, tracking) {
             self.restart_flow(seen, sink);
         } else if is_unrelated(flow, segment, from, tracking) {
-            // The numbers of a flow that nobody has confirmed are somebody else's.
+            // No end has confirmed what was seen of this flow, so it belonged to another connection or was
+            // forged.
             SegmentInspection::new(self, seen, sink).close();
             self.flows.report_reused(id, packet.now, &mut self.context.session(sink));
             self.flows.table.get_mut(id).begin_amid(guess_client(segment, from), packet.now);
@@ -269,6 +273,7 @@ impl SegmentInspector<'_> {
     fn follow(&mut self, seen: FlowSegment<'_>, sink: &mut dyn EventSink) -> InspectionResult {
         let FlowSegment { segment, packet, id, from } = seen;
         let tracking = self.context.settings.tracking;
+        // Before `track`, which refuses numbers far beyond what was seen.
         let missed = self.flows.may_have_missed(id, packet.now);
         let flow = self.flows.table.touch(id, packet.now);
         let decided = flow.ruling != FlowDecision::Undecided;
@@ -277,6 +282,7 @@ impl SegmentInspector<'_> {
         }
         body_offload::observe_offloaded(flow, segment, flow.side(from));
         response_offload::observe_offloaded(flow, segment, flow.side(from));
+        // Kept, so that a refused segment can be undone.
         let before = *flow.ends();
         let receiver_expects = receiver_expects(flow, segment, from);
         let tracked = flow.track(segment, from, tracking);
@@ -288,7 +294,7 @@ impl SegmentInspector<'_> {
             return self.inspect_without_data(id, packet);
         }
         if !tracked.ignore && settle_client(flow, segment, from, &mut self.context.shared) {
-            // It was read as what the other side says.
+            // What was read so far was taken for the other side's words.
             SegmentInspection::new(self, seen, sink).close();
         }
         let may_ask = self.context.may_ask_for_more(packet);
@@ -317,7 +323,7 @@ impl SegmentInspector<'_> {
         let flow = self.flows.table.get_mut(id);
         let late = packet.now.since(flow.started()) > settings.config.time_budget;
         if sees_only_one_end(flow, settings) && late && !is_under_policy(flow, &settings.rules) {
-            // Only one direction's acknowledgements come by here: there will never be data to read.
+            // Only acknowledgements of one direction pass here, so there will never be data to read.
             flow.ruling = FlowDecision::Passed;
             let class = if flow.is_closed() { FlowClass::Closed } else { FlowClass::Passed };
             self.flows.table.set_class(id, class, packet.now);
@@ -484,7 +490,7 @@ fn refuse_packet(judge: &mut BannerInspector<'_>) -> Decision {
 /// The sender is the client if it sends to the smaller port: the guess where no SYN was seen.
 fn guess_client(segment: &Segment<'_>, from: KeyEnd) -> KeyEnd {
     let flags = segment.flags();
-    // Nothing takes a SYN with FIN or RST for one.
+    // A listener ignores a SYN with FIN or RST (net/ipv4/tcp_input.c: tcp_rcv_state_process).
     let opens = flags.syn() && !flags.fin() && !flags.rst();
     let to_server = if opens { !flags.ack() } else { segment.destination_port() <= segment.source_port() };
     if to_server { from } else { from.other() }

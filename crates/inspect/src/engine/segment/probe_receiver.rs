@@ -35,7 +35,8 @@ impl SegmentInspector<'_> {
             return false;
         }
         if flow.has_read_disputed(from) && !flow.is_one_way() {
-            // Its receiver is heard after all, or could not be waited for: it says where to begin.
+            // The receiver is heard after all, or could not be waited for. Its acknowledgement shows where to
+            // begin.
             SegmentInspection::new(self, seen, sink).close();
             self.flows.table.get_mut(id).begin_amid(guess_client(segment, from), packet.now);
         }

@@ -82,9 +82,12 @@ pub(super) fn take_in(
     judge: &mut BannerInspector<'_>,
 ) -> bool {
     let ArrivingSegment { segment, side, tracked, .. } = arrival;
+    // The server acknowledged its peer's SYN without the data in it, so the client sends that data again (RFC
+    // 7413 section 3).
     if let Some(at) = tracked.refused {
         conversation.rewind(side.other(), streams.peer, at);
     }
+    // What was read began at a number that the receiver did not accept.
     if tracked.restarted {
         let at = streams.own.next();
         conversation.rewind(side, streams.own, at);
@@ -95,11 +98,13 @@ pub(super) fn take_in(
         }
         read(conversation, side, streams, segment, reported, judge);
     }
+    // A stopped segment goes nowhere, so no more of it is needed.
     let stopped = judge.enforces() && judge.outcome.stop.is_some();
     let cut = !segment.is_whole() && !tracked.ignore && !stopped;
     let more = cut && skip_missing(conversation, streams, arrival, judge);
     end(conversation, side, streams, reported, judge);
     conversation.admission.observe(&mut judge.outcome);
+    // The same segment comes again, and the policy is asked then.
     if !more {
         conversation.review(judge);
     }
@@ -116,6 +121,7 @@ fn read(
     judge: &mut BannerInspector<'_>,
 ) {
     let (sequence, payload) = (first_octet(segment), segment.payload());
+    // Positions are followed, though the bytes are not read: acknowledgements are compared with them.
     if conversation.is_done(side) && !conversation.admission.needs_bytes(side) {
         streams.own.pass_over(sequence, payload.len());
         return;
@@ -135,18 +141,20 @@ fn skip_missing(
     judge: &mut BannerInspector<'_>,
 ) -> bool {
     let ArrivingSegment { segment, side, may_ask, .. } = arrival;
+    // Even bytes that a dialogue could spare: the receiver may take these in place of those that were judged.
     if may_ask && replaces_unseen(segment, streams.own) {
         return true;
     }
     match missing(segment, streams.own) {
         MissingBytes::Behind(0) => false,
+        // A body's bytes need not be copied to user space, if nothing is judged by them.
         MissingBytes::Behind(count) if !may_ask || conversation.may_lack(side, count as u64) => {
             conversation.take_stock(streams.by_side(side), judge.packet.now);
             conversation.skip_missing(side, streams.own, count, judge);
             false
         }
         MissingBytes::Ahead if !may_ask => {
-            // All of it goes on.
+            // The whole segment passes, so its bytes count as sent.
             let (_, end) = unseen(segment);
             streams.own.reach(end);
             false
@@ -171,8 +179,10 @@ fn end(
     reported: &mut AnomalySet,
     judge: &mut BannerInspector<'_>,
 ) {
+    // An acknowledgement in this segment may complete the other direction.
     for (side, stream) in [(side, &*streams.own), (side.other(), &*streams.peer)] {
         if stream.is_complete() {
+            // A FIN that never arrives ends nothing: the sender could continue with other bytes in its place.
             let sure = stream.is_end_acknowledged() || !judge.enforces();
             conversation.end(side, UnfinishedReason::Ended, sure, judge);
         }
