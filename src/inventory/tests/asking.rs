@@ -65,6 +65,24 @@ fn a_difference_is_what_does_not_cancel_out() {
 }
 
 #[test]
+fn a_difference_is_in_the_order_of_time() {
+    on_both(|place| {
+        let at_port = |at: u64, port: u16| {
+            let mut event = ssh(EventSource::Guard, at, "OpenSSH_9.9");
+            event.flow.as_mut().unwrap().endpoints.server.port = port;
+            event
+        };
+        place.see(EventSource::Guard, &[at_port(0, 9), at_port(1, 5), at_port(2, 7)]);
+        let filter = ServiceFilter::parse(["side:server"]).unwrap();
+        let times = (place.at("2025-12-31"), place.at("2026-01-02"));
+        let changes = place.open().difference(times, &filter).unwrap();
+        let ports: Vec<u16> =
+            changes.iter().filter(|it| it.kind == "new_service").map(|it| it.port).collect();
+        assert_eq!(ports, [9, 5, 7]);
+    });
+}
+
+#[test]
 fn a_host_shows_all_that_it_ever_said() {
     on_both(|place| {
         a_day(place);

@@ -207,7 +207,8 @@ impl InventoryDatabase {
         })
     }
 
-    /// Returns the difference between two times: for each service, the changes that do not cancel out.
+    /// Returns the difference between two times: for each service, the changes that do not cancel out, in
+    /// the order of time.
     ///
     /// # Errors
     /// What the database says.
@@ -223,7 +224,10 @@ impl InventoryDatabase {
             net(place, change);
             Ok(())
         })?;
-        Ok(places.into_values().flatten().collect())
+        let mut changes: Vec<_> = places.into_values().flatten().collect();
+        // Stable: changes of the same time stay sorted by address and port.
+        changes.sort_by_key(|change| change.at);
+        Ok(changes)
     }
 
     /// Returns the time of a moment.
