@@ -28,18 +28,18 @@ pub(super) const LOCAL_FLAG: &str = "local_rules";
 pub(super) struct RulesFlag {
     /// Rule file, or folder of *.toml files; can be given several times [default: the first existing of
     /// /etc/bannerwall/rules, /usr/local/share/bannerwall/rules, /usr/share/bannerwall/rules and ./rules].
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", help_heading = "Rules")]
     pub(super) rules: Vec<PathBuf>,
     /// Local file, or folder of *.toml files, with overrides and custom rules, read after the rules; can be
     /// given several times [default: /etc/bannerwall/local.d].
-    #[arg(id = LOCAL_FLAG, long = "local", value_name = "PATH", conflicts_with = "no_local")]
+    #[arg(id = LOCAL_FLAG, long = "local", value_name = "PATH", conflicts_with = "no_local", help_heading = "Rules")]
     local: Vec<PathBuf>,
     /// Leave out /etc/bannerwall/local.d.
-    #[arg(long)]
+    #[arg(long, help_heading = "Rules")]
     no_local: bool,
     /// Load only rules with this profile, and rules without a profile; can be given several times. By default
     /// guard and replay load `guard`, scan loads `scan`, and the subcommands of `rules` load all (`all`).
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = "Rules")]
     profile: Vec<String>,
 }
 
