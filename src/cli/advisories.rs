@@ -62,14 +62,14 @@ struct WantedFlags {
     /// and the tag `kev`.
     #[arg(long, value_name = "FILE")]
     kev: Option<PathBuf>,
-    /// Action of the rules if a package is vulnerable.
+    /// Action of the rules if a package is affected.
     #[arg(long, value_name = "ACTION", default_value = "alert")]
     action: ActionName,
     /// Block the verdict `unknown`, too: if the banner hides the package's version, or if banner and key
     /// exchange contradict each other.
     #[arg(long)]
     block_unknown: bool,
-    /// Verdicts that raise an alert [default: vulnerable; also unknown with --block-unknown, and for
+    /// Verdicts that raise an alert [default: affected; also unknown with --block-unknown, and for
     /// advisories that give no other verdict, such as those of upstream, Alpine and Red Hat].
     #[arg(long, value_name = "VERDICTS", value_delimiter = ',')]
     report: Option<Vec<VerdictName>>,
@@ -103,8 +103,8 @@ enum ActionName {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum VerdictName {
-    Vulnerable,
-    Mended,
+    Affected,
+    Fixed,
     Unknown,
 }
 
@@ -251,8 +251,8 @@ impl From<ActionName> for RuleAction {
 impl From<VerdictName> for AdvisoryVerdict {
     fn from(name: VerdictName) -> Self {
         match name {
-            VerdictName::Vulnerable => Self::Vulnerable,
-            VerdictName::Mended => Self::Mended,
+            VerdictName::Affected => Self::Affected,
+            VerdictName::Fixed => Self::Fixed,
             VerdictName::Unknown => Self::Unknown,
         }
     }

@@ -30,7 +30,7 @@ enum ImportSource {
     )]
     Recog(RecogFlags),
     /// Turn data of Debian's security tracker into rules. They report whether the package in a banner is
-    /// vulnerable, fixed or unknown.
+    /// affected, fixed or unknown.
     ///
     /// Pass the file from <https://security-tracker.debian.org/tracker/data/json>, or from another tracker
     /// with the same format, plain or compressed with gzip. The import downloads nothing.
@@ -55,11 +55,11 @@ enum ImportSource {
     )]
     Nvd(FilesFlags),
     /// Turn Alpine's secdb, one file for each branch, into rules that name the fixed package. No Alpine
-    /// banner shows the package's version, so these rules never report `vulnerable`.
+    /// banner shows the package's version, so these rules never report `affected`.
     #[command(after_help = "Example:\n  bannerwall rules import alpine v3.20/main.json -o alpine.toml")]
     Alpine(FilesFlags),
     /// Turn Red Hat's statements (CSAF VEX, one file for each vulnerability) into rules that name the fixed
-    /// package. No Red Hat banner shows the package's version, so these rules never report `vulnerable`.
+    /// package. No Red Hat banner shows the package's version, so these rules never report `affected`.
     #[command(after_help = "Example:\n  bannerwall rules import redhat cve-2024-6387.json -o redhat.toml")]
     Redhat(FilesFlags),
 }

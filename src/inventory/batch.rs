@@ -459,7 +459,7 @@ mod tests {
             title: "old\n\"one\"".into(),
             severity: "high",
             action: "drop",
-            verdict: Some("vulnerable"),
+            verdict: Some("affected"),
             blocked: true,
         };
         let said = || AssetBanner::new(BannerKind::Banner, "SSH-2.0-OpenSSH_9.2p1\u{0}ü");

@@ -23,7 +23,7 @@ fn what_real_software_offers_is_what_the_table_says() {
         ("installed bookworm dropbear-bin", "strict-kex-server"),
         ("installed bookworm putty-tools", "strict-kex-client"),
         ("installed bookworm python3-asyncssh", "strict-kex-server"),
-        // Nobody has mended it there.
+        // Nobody has fixed it there.
         ("installed bookworm python3-paramiko", "terrapin-cbc"),
     ] {
         assert!(line(speaker).contains(marker), "{speaker}: {told}");

@@ -57,7 +57,7 @@ impl Rules {
 }
 
 fn imported() -> Rules {
-    let report = ["--report", "vulnerable,unknown"];
+    let report = ["--report", "affected,unknown"];
     Rules::import(&[&["debian", &data("debian.json"), "--date", "2026-11-20"], &report[..]].concat())
 }
 
@@ -68,30 +68,30 @@ fn a_package_is_judged_by_its_own_release_and_the_fix_is_named() {
     let bookworm = Some("1:9.2p1-2+deb12u3");
     let sid = Some("1:9.7p1-7");
     for (rule, banner, verdict, fixed) in [
-        (race, "9.2p1 Debian-2+deb12u2", "vulnerable", bookworm),
-        (race, "9.2p1 Debian-2+deb12u3", "mended", bookworm),
-        (race, "9.2p1 Debian-2+deb12u10", "mended", bookworm),
-        (race, "9.2p1 Debian-2", "vulnerable", bookworm),
-        (race, "9.2p1 Debian-2~bpo11+1", "vulnerable", bookworm),
-        (race, "9.2p1 Raspbian-2+deb12u2+rpt1", "vulnerable", bookworm),
+        (race, "9.2p1 Debian-2+deb12u2", "affected", bookworm),
+        (race, "9.2p1 Debian-2+deb12u3", "fixed", bookworm),
+        (race, "9.2p1 Debian-2+deb12u10", "fixed", bookworm),
+        (race, "9.2p1 Debian-2", "affected", bookworm),
+        (race, "9.2p1 Debian-2~bpo11+1", "affected", bookworm),
+        (race, "9.2p1 Raspbian-2+deb12u2+rpt1", "affected", bookworm),
         (race, "9.2p1 Debian-2+deb12u2.example1", "unknown", bookworm),
-        (race, "8.4p1 Debian-5+deb11u1", "mended", None),
-        (race, "8.4p1 Debian-5", "mended", None),
+        (race, "8.4p1 Debian-5+deb11u1", "fixed", None),
+        (race, "8.4p1 Debian-5", "fixed", None),
         // Of a release that the data do not know: older than any that is affected, or begun with the fix.
         (race, "7.9p1 Debian-10+deb10u4", "unknown", sid),
-        (race, "9.8p1 Debian-1+deb99u1", "mended", sid),
-        (race, "9.3p1 Debian-1", "vulnerable", sid),
-        (race, "9.7p1 Debian-7", "mended", sid),
-        (race, "10.0p2 Debian-7+deb13u1", "mended", sid),
+        (race, "9.8p1 Debian-1+deb99u1", "fixed", sid),
+        (race, "9.3p1 Debian-1", "affected", sid),
+        (race, "9.7p1 Debian-7", "fixed", sid),
+        (race, "10.0p2 Debian-7+deb13u1", "fixed", sid),
         (race, "8.9p1 Debian-1", "unknown", sid),
         // No revision: the upstream version may tell.
         (race, "9.2p1", "unknown", bookworm),
         (race, "9.2p1 a word", "unknown", bookworm),
         (race, "8.7", "unknown", sid),
-        (race, "9.8p1", "mended", sid),
-        (terrapin, "8.4p1 Debian-5+deb11u2", "vulnerable", Some("1:8.4p1-5+deb11u3")),
-        (terrapin, "9.2p1 Debian-2+deb12u2", "mended", Some("1:9.2p1-2+deb12u2")),
-        ("debian-openssh-cve-2099-1001", "9.2p1 Debian-2+deb12u7", "vulnerable", None),
+        (race, "9.8p1", "fixed", sid),
+        (terrapin, "8.4p1 Debian-5+deb11u2", "affected", Some("1:8.4p1-5+deb11u3")),
+        (terrapin, "9.2p1 Debian-2+deb12u2", "fixed", Some("1:9.2p1-2+deb12u2")),
+        ("debian-openssh-cve-2099-1001", "9.2p1 Debian-2+deb12u7", "affected", None),
         ("debian-openssh-cve-2099-1001", "9.2p1 Debian-2+deb12u8", "unknown", None),
         ("debian-openssh-cve-2099-1001", "8.4p1 Debian-5+deb11u3", "unknown", None),
         ("debian-openssh-cve-2099-1001", "10.0p2 Debian-7", "unknown", None),
@@ -134,10 +134,10 @@ fn the_key_exchange_tells_what_the_banner_hides_and_no_more() {
     let said = folder.path().join("said");
     let bound = "sntrup761x25519-sha512";
     for (rule, banner, kex, encryption, verdict, marker) in [
-        (terrapin, "OpenSSH_9.2p1", STRICT, CHACHA20, "mended", Some("strict-kex-server")),
-        (terrapin, "OpenSSH_9.2p1", "curve25519-sha256", CHACHA20, "vulnerable", Some("terrapin-chacha20")),
-        (terrapin, "OpenSSH_9.2p1", "curve25519-sha256", "aes128-cbc", "vulnerable", Some("terrapin-cbc")),
-        // Neither of the ciphers: the package may be mended or not.
+        (terrapin, "OpenSSH_9.2p1", STRICT, CHACHA20, "fixed", Some("strict-kex-server")),
+        (terrapin, "OpenSSH_9.2p1", "curve25519-sha256", CHACHA20, "affected", Some("terrapin-chacha20")),
+        (terrapin, "OpenSSH_9.2p1", "curve25519-sha256", "aes128-cbc", "affected", Some("terrapin-cbc")),
+        // Neither of the ciphers: the package may be fixed or not.
         (terrapin, "OpenSSH_9.2p1", "curve25519-sha256", COUNTER, "unknown", None),
         (terrapin, "OpenSSH_9.2p1", "kex-strict-s-v00@openssh.com.example", COUNTER, "unknown", None),
         (
@@ -145,13 +145,13 @@ fn the_key_exchange_tells_what_the_banner_hides_and_no_more() {
             "OpenSSH_8.4p1 Debian-5+deb11u2.example1",
             STRICT,
             CHACHA20,
-            "mended",
+            "fixed",
             Some("strict-kex-server"),
         ),
         // A package that tells for itself is not overruled; where it is denied, nobody can tell.
-        (terrapin, "OpenSSH_9.2p1 Debian-2+deb12u1", "curve25519-sha256", CHACHA20, "vulnerable", None),
-        (terrapin, "OpenSSH_9.2p1 Debian-2+deb12u1", "curve25519-sha256", COUNTER, "vulnerable", None),
-        (terrapin, "OpenSSH_9.2p1 Debian-2+deb12u2", STRICT, CHACHA20, "mended", None),
+        (terrapin, "OpenSSH_9.2p1 Debian-2+deb12u1", "curve25519-sha256", CHACHA20, "affected", None),
+        (terrapin, "OpenSSH_9.2p1 Debian-2+deb12u1", "curve25519-sha256", COUNTER, "affected", None),
+        (terrapin, "OpenSSH_9.2p1 Debian-2+deb12u2", STRICT, CHACHA20, "fixed", None),
         (terrapin, "OpenSSH_9.2p1 Debian-2+deb12u1", STRICT, CHACHA20, "unknown", Some("strict-kex-server")),
         (
             terrapin,
@@ -161,20 +161,13 @@ fn the_key_exchange_tells_what_the_banner_hides_and_no_more() {
             "unknown",
             Some("terrapin-cbc"),
         ),
-        (terrapin, "OpenSSH_9.2p1", bound, COUNTER, "mended", Some("debian-12-openssh-sntrup761")),
+        (terrapin, "OpenSSH_9.2p1", bound, COUNTER, "fixed", Some("debian-12-openssh-sntrup761")),
         (terrapin, "OpenSSH_9.2p1", bound, CHACHA20, "unknown", Some("debian-12-openssh-sntrup761")),
-        (dropbear, "dropbear_2022.83", STRICT, CHACHA20, "mended", Some("strict-kex-server")),
-        (
-            dropbear,
-            "dropbear_2022.83",
-            "curve25519-sha256",
-            CHACHA20,
-            "vulnerable",
-            Some("terrapin-chacha20"),
-        ),
+        (dropbear, "dropbear_2022.83", STRICT, CHACHA20, "fixed", Some("strict-kex-server")),
+        (dropbear, "dropbear_2022.83", "curve25519-sha256", CHACHA20, "affected", Some("terrapin-chacha20")),
         // One patch proves no other.
         (race, "OpenSSH_9.2p1", STRICT, CHACHA20, "unknown", None),
-        (race, "OpenSSH_9.2p1", bound, CHACHA20, "mended", Some("debian-12-openssh-sntrup761")),
+        (race, "OpenSSH_9.2p1", bound, CHACHA20, "fixed", Some("debian-12-openssh-sntrup761")),
         (race, "OpenSSH_9.3p1", bound, CHACHA20, "unknown", None),
         (race, "OpenSSH_9.2p1 Debian-2+deb12u2.example1", bound, CHACHA20, "unknown", None),
         (open, "OpenSSH_9.2p1", bound, CHACHA20, "unknown", None),
@@ -191,8 +184,8 @@ fn the_key_exchange_tells_what_the_banner_hides_and_no_more() {
         let reason = row["reason"].as_str().unwrap();
         let strict = "offers kex-strict-s-v00@openssh.com, which came with the patch";
         match (marker, verdict) {
-            (Some("strict-kex-server"), "mended") => {
-                assert!(reason.starts_with(&format!("mended: {strict}")), "{reason}");
+            (Some("strict-kex-server"), "fixed") => {
+                assert!(reason.starts_with(&format!("fixed: {strict}")), "{reason}");
             }
             (Some("strict-kex-server"), _) => {
                 let denied = "which contradicts this: Debian 12 is fixed from 1:9.2p1-2+deb12u2 on";
@@ -204,7 +197,7 @@ fn the_key_exchange_tells_what_the_banner_hides_and_no_more() {
     // The same from a text, which says the fields in words.
     fs::write(&said, format!("kex = \"{STRICT}\"\nencryption = \"{CHACHA20}\"\n")).unwrap();
     let rows = rules.ask(&["--banner", "SSH-2.0-OpenSSH_9.2p1", "--kexinit", said.to_str().unwrap()]);
-    assert!(rows.iter().any(|row| row["rule"] == terrapin && row["verdict"] == "mended"), "{rows:?}");
+    assert!(rows.iter().any(|row| row["rule"] == terrapin && row["verdict"] == "fixed"), "{rows:?}");
 }
 
 #[test]
@@ -250,7 +243,7 @@ fn a_marker_of_packages_says_nothing_of_what_was_mended_later() {
     let verdicts: Vec<_> = rows.iter().map(|row| (row["rule"].as_str(), row["verdict"].as_str())).collect();
     let of = |rule, verdict| (Some(rule), Some(verdict));
     let expected =
-        [of("debian-openssh-cve-2099-1004", "mended"), of("debian-openssh-cve-2099-1005", "unknown")];
+        [of("debian-openssh-cve-2099-1004", "fixed"), of("debian-openssh-cve-2099-1005", "unknown")];
     assert!(expected.iter().all(|row| verdicts.contains(row)), "{rows:?}");
 }
 
@@ -258,8 +251,7 @@ fn a_marker_of_packages_says_nothing_of_what_was_mended_later() {
 fn a_guard_judges_by_the_key_exchange_once_it_was_said() {
     let folder = tempfile::tempdir().unwrap();
     let tracker = data("debian.json");
-    let choice =
-        ["debian", &tracker, "--since", "2023", "--action", "drop", "--report", "vulnerable,unknown"];
+    let choice = ["debian", &tracker, "--since", "2023", "--action", "drop", "--report", "affected,unknown"];
     let blocking = Rules::import(&choice);
     let expect_of = |software: &str, rules: &[&Path], octets: &[u8], verdict: &str| {
         let said = format!(
@@ -308,9 +300,9 @@ fn a_banner_that_hides_its_package_is_told_so() {
     for (server, verdict) in [
         ("nginx/1.22.1 (Debian)", Some("unknown")),
         ("nginx/1.22.1", Some("unknown")),
-        ("nginx/1.18.0 (Debian)", Some("mended")),
+        ("nginx/1.18.0 (Debian)", Some("fixed")),
         ("nginx/1.18.0", Some("unknown")),
-        ("nginx/1.28.0", Some("mended")),
+        ("nginx/1.28.0", Some("fixed")),
         ("nginx/1.26.0", Some("unknown")),
         ("nginx/1.22.1 (Ubuntu)", None),
         ("openresty/1.22.1", None),
@@ -354,7 +346,7 @@ fn no_wrong_answer(distribution: &str, rules: &Rules, least: usize) {
             told += usize::from(said["verdict"] != "unknown");
             if matches!(
                 (said["verdict"].as_str(), truth),
-                (Some("vulnerable"), "no") | (Some("mended"), "vulnerable")
+                (Some("affected"), "no") | (Some("fixed"), "affected")
             ) {
                 wrong.push(format!("{banner}: {said}"));
             }
@@ -370,30 +362,30 @@ fn ubuntu_s_packages_are_judged_by_the_list_and_newer_ones_by_the_fix() {
     let (race, terrapin) = ("osv-openssh-cve-2024-6387", "osv-openssh-cve-2023-48795");
     let jammy = Some("1:8.9p1-3ubuntu0.10");
     for (rule, banner, verdict, fixed) in [
-        (race, "8.9p1 Ubuntu-3ubuntu0.9", "vulnerable", jammy),
-        (race, "8.9p1 Ubuntu-3ubuntu0.10", "mended", jammy),
-        (race, "8.9p1 Ubuntu-3ubuntu0.99", "mended", jammy),
-        (race, "8.9p1 Ubuntu-3ubuntu0.13+Fips1", "mended", jammy),
+        (race, "8.9p1 Ubuntu-3ubuntu0.9", "affected", jammy),
+        (race, "8.9p1 Ubuntu-3ubuntu0.10", "fixed", jammy),
+        (race, "8.9p1 Ubuntu-3ubuntu0.99", "fixed", jammy),
+        (race, "8.9p1 Ubuntu-3ubuntu0.13+Fips1", "fixed", jammy),
         (race, "8.9p1 Ubuntu-3ubuntu0.4+Fips1", "unknown", None),
-        (race, "8.9p1 Ubuntu-3", "vulnerable", jammy),
+        (race, "8.9p1 Ubuntu-3", "affected", jammy),
         // A number that never was: the list does not hold it.
         (race, "8.9p1 Ubuntu-3ubuntu0.8", "unknown", jammy),
-        (race, "9.6p1 Ubuntu-3ubuntu13.2", "vulnerable", Some("1:9.6p1-3ubuntu13.3")),
+        (race, "9.6p1 Ubuntu-3ubuntu13.2", "affected", Some("1:9.6p1-3ubuntu13.3")),
         // Known and not listed.
-        (race, "8.2p1 Ubuntu-4ubuntu0.5", "mended", None),
+        (race, "8.2p1 Ubuntu-4ubuntu0.5", "fixed", None),
         (race, "8.2p1 Ubuntu-4ubuntu0.99", "unknown", None),
-        (race, "9.7p1 Ubuntu-7ubuntu4.2", "mended", None),
+        (race, "9.7p1 Ubuntu-7ubuntu4.2", "fixed", None),
         (race, "12.0p1 Ubuntu-1ubuntu1", "unknown", None),
         (race, "9.2p1 Ubuntu-2+deb12u3", "unknown", None),
-        (terrapin, "6.6.1p1 Ubuntu-2ubuntu2.13", "vulnerable", None),
-        (terrapin, "7.2p2 Ubuntu-4ubuntu2.10+esm4", "vulnerable", Some("1:7.2p2-4ubuntu2.10+esm5")),
-        (terrapin, "7.2p2 Ubuntu-4ubuntu2.10+esm7", "mended", Some("1:7.2p2-4ubuntu2.10+esm5")),
+        (terrapin, "6.6.1p1 Ubuntu-2ubuntu2.13", "affected", None),
+        (terrapin, "7.2p2 Ubuntu-4ubuntu2.10+esm4", "affected", Some("1:7.2p2-4ubuntu2.10+esm5")),
+        (terrapin, "7.2p2 Ubuntu-4ubuntu2.10+esm7", "fixed", Some("1:7.2p2-4ubuntu2.10+esm5")),
         (terrapin, "7.2p2 Ubuntu-4ubuntu2.fips.2.10.7", "unknown", None),
-        ("osv-openssh-cve-2099-3003", "9.9p1 Ubuntu-3ubuntu3", "vulnerable", None),
+        ("osv-openssh-cve-2099-3003", "9.9p1 Ubuntu-3ubuntu3", "affected", None),
         ("osv-openssh-cve-2099-3003", "9.9p1 Ubuntu-3ubuntu3.1", "unknown", None),
         // No longer maintained when this was published: nobody says that it is not affected.
         ("osv-openssh-cve-2099-3003", "9.3p1 Ubuntu-1ubuntu3.6", "unknown", None),
-        ("osv-openssh-cve-2099-3003", "8.9p1 Ubuntu-3ubuntu0.7", "mended", None),
+        ("osv-openssh-cve-2099-3003", "8.9p1 Ubuntu-3ubuntu0.7", "fixed", None),
         (race, "8.9p1", "unknown", jammy),
     ] {
         let said = rules.verdict(rule, &format!("SSH-2.0-OpenSSH_{banner}"));
@@ -409,9 +401,9 @@ fn upstream_s_own_packages_are_mended_outside_of_the_ranges() {
     assert_eq!(rules.text().matches("[[rule]]").count(), 1, "what was withdrawn is no weakness");
     for (version, verdict, fixed) in [
         ("2.2.2", "unknown", Some("2.2.3")),
-        ("2.2.3", "mended", None),
+        ("2.2.3", "fixed", None),
         ("3.0.1", "unknown", None),
-        ("3.0.2", "mended", None),
+        ("3.0.2", "fixed", None),
     ] {
         let banner = format!("HTTP/1.1 200 OK\\r\\nServer: Werkzeug/{version} Python/3.11.2");
         let said = rules.verdict("osv-PyPI:werkzeug-cve-2099-4004", &banner);
@@ -432,10 +424,10 @@ fn the_national_database_tells_what_upstream_mended() {
     for (banner, verdict, fixed) in [
         ("9.7p1 Debian-7", "unknown", Some("9.8")),
         ("9.7", "unknown", Some("9.8")),
-        ("9.8p1", "mended", None),
+        ("9.8p1", "fixed", None),
         ("8.5p1", "unknown", None),
-        ("8.5p2", "mended", None),
-        ("8.4p1 Ubuntu-6ubuntu2", "mended", None),
+        ("8.5p2", "fixed", None),
+        ("8.4p1 Ubuntu-6ubuntu2", "fixed", None),
         ("4.3p2", "unknown", Some("4.4")),
     ] {
         let said = rules.verdict("nvd-openssh-cve-2099-5005", &format!("SSH-2.0-OpenSSH_{banner}"));
@@ -626,7 +618,7 @@ fn a_guard_stops_what_is_vulnerable_and_what_cannot_be_told_only_by_choice() {
     };
     let tracker = data("debian.json");
     let usual = ["debian", &tracker, "--since", "2024", "--action", "drop"];
-    let blocking = Rules::import(&[&usual[..], &["--report", "vulnerable,unknown"]].concat());
+    let blocking = Rules::import(&[&usual[..], &["--report", "affected,unknown"]].concat());
     expect(&blocking, "9.2p1 Debian-2+deb12u2", "drop");
     expect(&Rules::import(&usual), "9.2p1 Debian-2+deb12u2", "drop");
     expect(&Rules::import(&usual), "9.2p1 Debian-2+deb12u8", "pass");
@@ -637,7 +629,7 @@ fn a_guard_stops_what_is_vulnerable_and_what_cannot_be_told_only_by_choice() {
     expect(&blocking, "9.6p1 Ubuntu-3ubuntu13", "pass");
     let choice = ["debian", &data("debian.json"), "--since", "2024", "--action", "drop", "--block-unknown"];
     expect(&Rules::import(&choice), &hidden, "drop");
-    let told = ["debian", &data("debian.json"), "--since", "2024", "--action", "drop", "--report", "mended"];
+    let told = ["debian", &data("debian.json"), "--since", "2024", "--action", "drop", "--report", "fixed"];
     expect(&Rules::import(&told), "9.2p1 Debian-2+deb12u3", "alert");
 }
 
@@ -662,7 +654,7 @@ fn a_scan_tells_the_verdict_in_every_format() {
     let rule = "debian-openssh-cve-2024-6387";
     let alert = events.iter().find(|event| event["bannerwall"]["rule"] == rule).unwrap();
     let advisory = &alert["bannerwall"]["advisory"];
-    assert_eq!(advisory["verdict"], "vulnerable");
+    assert_eq!(advisory["verdict"], "affected");
     assert_eq!(advisory["fixed"], "1:9.2p1-2+deb12u3");
     assert_eq!(
         (&advisory["source"], &advisory["date"]),
@@ -671,10 +663,10 @@ fn a_scan_tells_the_verdict_in_every_format() {
     let reason = advisory["reason"].as_str().unwrap();
     assert_eq!(reason, "Debian 12 is fixed from 1:9.2p1-2+deb12u3 on");
     for (format, wanted) in [
-        ("text", format!("vulnerable: {reason}")),
-        ("csv", format!("vulnerable,{}", "1:9.2p1-2+deb12u3")),
-        ("xml", "<elem key=\"verdict\">vulnerable</elem>".to_owned()),
-        ("grepable", format!("{rule}(high, vulnerable)")),
+        ("text", format!("affected: {reason}")),
+        ("csv", format!("affected,{}", "1:9.2p1-2+deb12u3")),
+        ("xml", "<elem key=\"verdict\">affected</elem>".to_owned()),
+        ("grepable", format!("{rule}(high, affected)")),
     ] {
         let text = String::from_utf8(scan(format)).unwrap();
         assert!(text.contains(&wanted) && text.contains(rule), "{format}: {text}");
@@ -694,11 +686,11 @@ fn a_scan_names_the_marker_that_decided_in_formats_for_machines() {
             let _ = std::io::copy(&mut client, &mut std::io::sink());
         }
     });
-    // A mended one is worth a match by choice alone.
-    let text = rules.text().replace("[\"vulnerable\", \"unknown\"]", "[\"mended\"]");
+    // A fixed one is worth a match by choice alone.
+    let text = rules.text().replace("[\"affected\", \"unknown\"]", "[\"fixed\"]");
     let text: String =
         text.lines().filter(|line| !line.contains("examples = ")).map(|line| format!("{line}\n")).collect();
-    let file = rules.file.with_file_name("mended.toml");
+    let file = rules.file.with_file_name("fixed.toml");
     fs::write(&file, text).unwrap();
     let scan = |format: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_bannerwall"));
@@ -715,13 +707,13 @@ fn a_scan_names_the_marker_that_decided_in_formats_for_machines() {
     let rows: Vec<_> = table.records().map(Result::unwrap).collect();
     let row = rows.iter().find(|row| row.iter().any(|cell| cell == rule)).unwrap();
     let cells = ["verdict", "marker"].map(|name| row.get(column(&headers, name)).unwrap());
-    assert_eq!(cells, ["mended", marker], "{row:?}");
+    assert_eq!(cells, ["fixed", marker], "{row:?}");
     let xml = String::from_utf8(scan("xml")).unwrap();
     let script = xml
         .split("<script ")
         .find(|script| script.starts_with(&format!("id=\"bannerwall-{rule}\"")))
         .unwrap();
-    for (key, value) in [("verdict", "mended"), ("marker", marker)] {
+    for (key, value) in [("verdict", "fixed"), ("marker", marker)] {
         assert!(script.contains(&format!("<elem key=\"{key}\">{value}</elem>")), "{script}");
     }
 }
@@ -760,7 +752,7 @@ fn an_import_takes_little_more_room_than_its_rules() {
 fn choices_that_would_be_without_effect_are_refused() {
     for (flags, why) in [
         (&["--block-unknown"][..], "pass --action drop"),
-        (&["--block-unknown", "--action", "drop", "--report", "vulnerable"], "add it to --report"),
+        (&["--block-unknown", "--action", "drop", "--report", "affected"], "add it to --report"),
     ] {
         let output = bannerwall(&[&["import", "debian", &data("debian.json")], flags].concat());
         let said = String::from_utf8(output.stderr).unwrap();
@@ -884,7 +876,7 @@ fn scores_become_severities_and_what_is_left_out_is_counted() {
     let expected = [(10_001, "critical"), (10_002, "high"), (10_004, "medium"), (10_005, "medium")];
     assert_eq!(rated, expected.map(|(number, severity)| (id(number), severity.to_owned())));
     assert!(told.contains("4 rules") && told.contains("left out: 2 below --severity"), "{told}");
-    assert!(text.contains("advisory.report = [\"vulnerable\"]"), "{text}");
+    assert!(text.contains("advisory.report = [\"affected\"]"), "{text}");
 }
 
 #[test]

@@ -139,8 +139,8 @@ fn a_banner_is_explained_with_the_product_that_fingerprints_name() {
     };
     let flags = ["--fingerprints", fingerprints];
     assert!(explain("SSH-2.0-dropbear_2020.81", &flags).starts_with("alert "));
-    let mended = explain("SSH-2.0-dropbear_2024.85", &flags);
-    assert!(mended.contains("the version 2024.85 is not <2022.83"), "{mended}");
+    let fixed = explain("SSH-2.0-dropbear_2024.85", &flags);
+    assert!(fixed.contains("the version 2024.85 is not <2022.83"), "{fixed}");
     let unnamed = explain("SSH-2.0-dropbear_2020.81", &[]);
     assert!(unnamed.contains("the banner has no `product`"), "{unnamed}");
 }

@@ -133,7 +133,7 @@ fn the_book_s_fingerprints_hold() {
 }
 
 /// What the security trackers of Debian and Ubuntu say of the two weaknesses, for every package of
-/// OpenSSH from 2018 on that they list: `vulnerable`, `no`, or `?` where they say nothing.
+/// OpenSSH from 2018 on that they list: `affected`, `no`, or `?` where they say nothing.
 ///
 /// Packages are those of the `debian/changelog` of unstable, trixie, bookworm and bullseye, and of
 /// Ubuntu's OSV records (`UBUNTU-CVE-2024-6387`, `UBUNTU-CVE-2025-61984`), FIPS builds included.
@@ -165,7 +165,7 @@ fn weaknesses_of_openssh_are_judged_as_the_distributions_trackers_do() {
         let line = banner(&row[0], &row[1]);
         let found = matching(&rules, &line, Side::Server);
         for (rule, expected) in [("openssh-regresshion", &row[2]), ("openssh-terrapin", &row[3])] {
-            let said = if found.contains(&rule) { "vulnerable" } else { "no" };
+            let said = if found.contains(&rule) { "affected" } else { "no" };
             judged += 1;
             if expected != "?" && expected != said {
                 wrong.push(format!("{rule} says {said} of {line}"));
@@ -205,7 +205,7 @@ fn regresshion_is_told_apart_where_no_distribution_speaks() {
     }
 }
 
-/// A rule that stops connections says what tells a mended package from others: `rules check` warns of
+/// A rule that stops connections says what tells a fixed package from others: `rules check` warns of
 /// those that don't, and the packs have no warning. Here the warning itself is tried.
 #[test]
 fn a_rule_that_stops_what_a_distribution_may_have_mended_is_warned_of() {

@@ -1,7 +1,7 @@
 //! The shipped rules against what Debian has of each product: what they say of its packages is true.
 //!
 //! Each server runs in a network of its own; what a scan and a replay alert about must be exactly what
-//! stands beside it here. A package is judged as its changelog says it is mended.
+//! stands beside it here. A package is judged as its changelog says it is fixed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -132,7 +132,7 @@ while True:
     except Exception: pass
 ";
 
-/// What Debian 12 has of SSH servers. Only Paramiko is not mended of Terrapin there; it and GNU's lsh
+/// What Debian 12 has of SSH servers. Only Paramiko is not fixed of Terrapin there; it and GNU's lsh
 /// offer old algorithms.
 const SSH: &[Expected] = &[
     (2201, "OpenSSH", &[]),

@@ -45,7 +45,7 @@ pub struct ImportSelection {
     pub severity: Severity,
     /// Weaknesses that are known to be exploited: their rules are critical and tagged `kev`.
     pub exploited: ExploitedWeaknesses,
-    /// Action of the rules if a package is vulnerable.
+    /// Action of the rules if a package is affected.
     pub action: RuleAction,
     /// Verdicts that cause a match; by default those of [`ImportSelection::reported`].
     pub report: Option<Vec<AdvisoryVerdict>>,
@@ -403,15 +403,15 @@ impl ImportSelection {
     /// Returns the verdicts on a weakness that cause a match.
     fn reported(&self, weakness: &PackageWeakness) -> Vec<AdvisoryVerdict> {
         // Only Debian's and Ubuntu's banners show packages, so other data never give the verdict
-        // vulnerable.
+        // affected.
         let shows_package =
             |line: &ReleaseAdvisory| matches!(line.distribution.as_str(), "Debian" | "Ubuntu");
         match &self.report {
             Some(report) => report.clone(),
             None if self.block_unknown || !weakness.lines.iter().any(shows_package) => {
-                vec![AdvisoryVerdict::Vulnerable, AdvisoryVerdict::Unknown]
+                vec![AdvisoryVerdict::Affected, AdvisoryVerdict::Unknown]
             }
-            None => vec![AdvisoryVerdict::Vulnerable],
+            None => vec![AdvisoryVerdict::Affected],
         }
     }
 

@@ -120,7 +120,7 @@ fn examples(
     let mut examples: Vec<String> = Vec::new();
     let mut counterexamples: Vec<String> = Vec::new();
     for line in weakness.lines.iter().filter(|line| line.distribution == "Ubuntu") {
-        if report.contains(&AdvisoryVerdict::Vulnerable) {
+        if report.contains(&AdvisoryVerdict::Affected) {
             examples.extend(line.affected.last().map(|version| shown(line, version)));
         }
     }
@@ -131,15 +131,15 @@ fn examples(
                 if began.shown().upstream != fix.shown().upstream {
                     continue;
                 }
-                if report.contains(&AdvisoryVerdict::Vulnerable) {
+                if report.contains(&AdvisoryVerdict::Affected) {
                     examples.push(shown(line, &began));
                 }
-                if !report.contains(&AdvisoryVerdict::Mended) {
+                if !report.contains(&AdvisoryVerdict::Fixed) {
                     counterexamples.push(shown(line, fix));
                 }
             }
             ReleaseFixState::Said(PackageStatus::NotAffected)
-                if !report.contains(&AdvisoryVerdict::Mended) =>
+                if !report.contains(&AdvisoryVerdict::Fixed) =>
             {
                 counterexamples.push(shown(line, &began));
             }
@@ -165,10 +165,10 @@ fn evidence(weakness: &PackageWeakness, product: &ProductEntry) -> Vec<(&'static
         Some("client") => Some(Side::Client),
         _ => Some(Side::Server),
     };
-    let mending = KexMarker::fix_markers(&weakness.name, &weakness.package, &weakness.lines, side);
+    let fixing = KexMarker::fixed_markers(&weakness.name, &weakness.package, &weakness.lines, side);
     let both = [
-        ("advisory.mended_by", mending),
-        ("advisory.betrayed_by", KexMarker::vulnerable_markers(&weakness.name, side)),
+        ("advisory.fixed_if", fixing),
+        ("advisory.affected_if", KexMarker::affected_markers(&weakness.name, side)),
     ];
     both.into_iter().filter(|(_, markers)| !markers.is_empty()).collect()
 }

@@ -82,7 +82,7 @@ CREATE TABLE findings (
   title TEXT NOT NULL,
   severity TEXT NOT NULL,                 -- info, low, medium, high, critical
   action TEXT NOT NULL,
-  verdict TEXT,                           -- of an advisory: vulnerable, mended, unknown
+  verdict TEXT,                           -- of an advisory: affected, fixed, unknown
   state TEXT NOT NULL DEFAULT 'open',     -- open, gone: the service says something else now
   first_seen INTEGER NOT NULL,
   last_seen INTEGER NOT NULL,

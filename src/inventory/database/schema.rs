@@ -8,7 +8,7 @@ use crate::database::{DatabaseError, SqliteFile, values};
 const APPLICATION: i64 = 0x6277_6976;
 
 /// One step for each version; the first creates version 1.
-const STEPS: [&str; 8] = [
+const STEPS: [&str; 9] = [
     include_str!("schema-1.sql"),
     include_str!("schema-2.sql"),
     include_str!("schema-3.sql"),
@@ -17,6 +17,7 @@ const STEPS: [&str; 8] = [
     include_str!("schema-6.sql"),
     include_str!("schema-7.sql"),
     include_str!("schema-8.sql"),
+    include_str!("schema-9.sql"),
 ];
 
 /// The form of version 4 on a server.

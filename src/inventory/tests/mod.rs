@@ -566,8 +566,8 @@ fn an_inventory_of_an_older_program_is_brought_up_to_date() {
          INSERT INTO banners (id, protocol, side, kind, text) VALUES (1, 'ssh', 'server', 'banner', 'SSH-2.0-a');
          INSERT INTO services (id, host, side, port, protocol, banner, first_seen, last_seen)
            VALUES (1, 1, 'server', 22, 'ssh', 1, 0, 0);
-         INSERT INTO findings (service, rule, banner, sensor, title, severity, action, first_seen, last_seen, count,
-           blocked) VALUES (1, 'old', 1, 1, 'A title', 'high', 'drop', 0, 9, 3, 2);",
+         INSERT INTO findings (service, rule, banner, sensor, title, severity, action, verdict, first_seen,
+           last_seen, count, blocked) VALUES (1, 'old', 1, 1, 'A title', 'high', 'drop', 'vulnerable', 0, 9, 3, 2);",
     )
     .unwrap();
     drop(old);
@@ -577,6 +577,7 @@ fn an_inventory_of_an_older_program_is_brought_up_to_date() {
         rules.iter().map(|it| (it.rule.as_str(), it.services, it.gone, it.count, it.blocked)).collect();
     assert_eq!(told, [("old", 1, 0, 3, 2)]);
     assert_eq!(run(&place.place), Ok(0));
+    assert_eq!(place.ask("SELECT verdict FROM findings"), "affected");
 }
 
 #[test]

@@ -103,10 +103,10 @@ from = "either"
 match.software = '^OpenSSH_(?<version>\d+\.\d+p\d+)'
 action = "drop"
 advisory.source = "x"
-advisory.report = ["vulnerable", "mended", "unknown"]
+advisory.report = ["affected", "fixed", "unknown"]
 advisory.packages = [{ distribution = "Debian", release = "sid", newest = "9.7p1-7", fixed = "9.7p1-7" }]
-advisory.mended_by = ["strict-kex-server", "debian-12-openssh-sntrup761"]
-advisory.betrayed_by = ["terrapin-chacha20"]
+advisory.fixed_if = ["strict-kex-server", "debian-12-openssh-sntrup761"]
+advisory.affected_if = ["terrapin-chacha20"]
 
 [[rule]]
 id = "request"

@@ -51,10 +51,10 @@ struct MarkerRow {
     lacks: BTreeMap<KexListName, Vec<String>>,
     /// Weaknesses that are fixed in all software that shows the marker.
     #[serde(default)]
-    mends: Vec<String>,
+    proves_fixed: Vec<String>,
     /// Weaknesses that are present in all software that shows the marker.
     #[serde(default)]
-    betrays: Vec<String>,
+    proves_affected: Vec<String>,
     /// The only packages that show the marker. A weakness that one of them fixed earlier is fixed.
     #[serde(default)]
     packages: Vec<ReleaseBound>,
@@ -123,23 +123,26 @@ impl KexMarker {
 
     /// Returns the markers that prove that a package's weakness is fixed. `side` limits them to
     /// those of one side.
-    pub fn fix_markers(
+    pub fn fixed_markers(
         weakness: &str,
         package: &str,
         lines: &[ReleaseAdvisory],
         side: Option<Side>,
     ) -> Vec<Self> {
-        let mends = |row: &MarkerRow| {
-            let packages = || row.packages.iter().all(|bound| bound.is_mended(package, lines));
-            row.mends.iter().any(|known| known == weakness) || (!row.packages.is_empty() && packages())
+        let proves_fixed = |row: &MarkerRow| {
+            let packages = || row.packages.iter().all(|bound| bound.is_fixed(package, lines));
+            row.proves_fixed.iter().any(|known| known == weakness) || (!row.packages.is_empty() && packages())
         };
-        Self::all().filter(|marker| marker.row().is_some_and(|row| row.is_of(side) && mends(row))).collect()
+        Self::all()
+            .filter(|marker| marker.row().is_some_and(|row| row.is_of(side) && proves_fixed(row)))
+            .collect()
     }
 
     /// Returns the markers that prove that a weakness is present.
-    pub fn vulnerable_markers(weakness: &str, side: Option<Side>) -> Vec<Self> {
-        let betrays = |row: &MarkerRow| row.is_of(side) && row.betrays.iter().any(|known| known == weakness);
-        Self::all().filter(|marker| marker.row().is_some_and(betrays)).collect()
+    pub fn affected_markers(weakness: &str, side: Option<Side>) -> Vec<Self> {
+        let proves_affected =
+            |row: &MarkerRow| row.is_of(side) && row.proves_affected.iter().any(|known| known == weakness);
+        Self::all().filter(|marker| marker.row().is_some_and(proves_affected)).collect()
     }
 
     /// Returns true if the marker identifies packages only, and no weakness.
@@ -212,15 +215,15 @@ impl KexListName {
 
 impl ReleaseBound {
     /// Returns true if these packages contain the fix, according to the data of their release.
-    fn is_mended(&self, package: &str, lines: &[ReleaseAdvisory]) -> bool {
+    fn is_fixed(&self, package: &str, lines: &[ReleaseAdvisory]) -> bool {
         let Ok(from) = PackageVersion::parse(&self.from) else { return false };
         let own =
             |line: &&ReleaseAdvisory| line.distribution == self.distribution && line.release == self.release;
-        let mended = |line: &ReleaseAdvisory| match &line.state {
+        let fixed = |line: &ReleaseAdvisory| match &line.state {
             ReleaseFixState::Fixed(fix) => fix.shown() <= from.shown(),
             ReleaseFixState::Said(status) => *status == PackageStatus::NotAffected,
         };
-        self.source == package && lines.iter().find(own).is_some_and(mended)
+        self.source == package && lines.iter().find(own).is_some_and(fixed)
     }
 }
 
@@ -237,7 +240,17 @@ mod tests {
         let read: MarkerFile = toml::from_str(SHIPPED).unwrap();
         assert!(read.marker.len() >= 10);
         let table: toml::Table = toml::from_str(SHIPPED).unwrap();
-        let known = ["name", "says", "from", "software", "offers", "lacks", "mends", "betrays", "packages"];
+        let known = [
+            "name",
+            "says",
+            "from",
+            "software",
+            "offers",
+            "lacks",
+            "proves_fixed",
+            "proves_affected",
+            "packages",
+        ];
         for row in table["marker"].as_array().unwrap() {
             let row = row.as_table().unwrap();
             let name = row["name"].as_str().unwrap();
@@ -248,13 +261,20 @@ mod tests {
             let date = row["date"].as_str().unwrap();
             let shape: String = date.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
             assert_eq!(shape, "0000-00-00", "{name}: {date}");
-            assert!(row.contains_key("since") || row.contains_key("betrays"), "{name} began with something");
+            assert!(
+                row.contains_key("since") || row.contains_key("proves_affected"),
+                "{name} began with something"
+            );
         }
         for marker in KexMarker::all() {
             let row = marker.row().unwrap();
             assert_eq!(KexMarker::named(&row.name), Some(marker), "{} is there once", row.name);
             assert!(!row.offers.is_empty() && !row.says.is_empty(), "{}", row.name);
-            assert!(row.mends.is_empty() || row.betrays.is_empty(), "{} says two things", row.name);
+            assert!(
+                row.proves_fixed.is_empty() || row.proves_affected.is_empty(),
+                "{} says two things",
+                row.name
+            );
             for bound in &row.packages {
                 assert!(PackageVersion::parse(&bound.from).is_ok() && row.software.is_some());
             }

@@ -435,9 +435,9 @@ impl<'r> RuleMatch<'r> {
     pub fn severity(&self) -> Severity {
         let severity = self.rule.severity;
         match self.finding.map(|finding| finding.verdict()) {
-            Some(AdvisoryVerdict::Mended) => Severity::Info,
+            Some(AdvisoryVerdict::Fixed) => Severity::Info,
             Some(AdvisoryVerdict::Unknown) => severity.min(Severity::Medium),
-            Some(AdvisoryVerdict::Vulnerable) | None => severity,
+            Some(AdvisoryVerdict::Affected) | None => severity,
         }
     }
 }

@@ -115,16 +115,16 @@ mod tests {
     fn of_advisories_only_what_really_stops_is_foreseen() {
         let rule = |id: &str, more: &str| {
             format!(
-                "[[rule]]\nid = \"{id}\"\nprotocol = \"ssh\"\nfrom = \"server\"\nmatch.software = '^OpenSSH_(?<version>.*)'\naction = \"drop\"\n[rule.advisory]\nsource = \"x\"\nreport = [\"vulnerable\", \"unknown\", \"mended\"]\npackages = [{{ distribution = \"Debian\", release = \"12\", newest = \"1:9.2p1-2+deb12u9\", fixed = \"1:9.2p1-2+deb12u3\" }}]\n{more}\n"
+                "[[rule]]\nid = \"{id}\"\nprotocol = \"ssh\"\nfrom = \"server\"\nmatch.software = '^OpenSSH_(?<version>.*)'\naction = \"drop\"\n[rule.advisory]\nsource = \"x\"\nreport = [\"affected\", \"unknown\", \"fixed\"]\npackages = [{{ distribution = \"Debian\", release = \"12\", newest = \"1:9.2p1-2+deb12u9\", fixed = \"1:9.2p1-2+deb12u3\" }}]\n{more}\n"
             )
         };
         let text = [
             rule("plain", ""),
             rule("strict", "block_unknown = true"),
-            rule("bound", "mended_by = [\"debian-12-openssh-sntrup761\"]"),
-            rule("marked", "mended_by = [\"strict-kex-server\"]"),
-            rule("awaits", "mended_by = [\"debian-12-openssh-sntrup761\"]\nblock_unknown = true"),
-            rule("betrayed", "betrayed_by = [\"terrapin-cbc\"]"),
+            rule("bound", "fixed_if = [\"debian-12-openssh-sntrup761\"]"),
+            rule("marked", "fixed_if = [\"strict-kex-server\"]"),
+            rule("awaits", "fixed_if = [\"debian-12-openssh-sntrup761\"]\nblock_unknown = true"),
+            rule("betrayed", "affected_if = [\"terrapin-cbc\"]"),
         ];
         let set = RuleSet::parse("a.toml", &text.concat()).unwrap_or_else(|error| panic!("{error}")).rules;
         let stops = |line: &str| -> Vec<String> {

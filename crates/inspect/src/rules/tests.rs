@@ -200,8 +200,8 @@ advisory.packages = [
     { distribution = 'Debian', release = '12', newest = '9.2p1-2+deb12u9', fixed = '9.2p1-2+deb12u3' },
     { distribution = 'Debian', release = 'sid', newest = '9.7p1-7', fixed = '9.7p1-7' },
 ]
-advisory.mended_by = ['strict-kex-server']
-advisory.betrayed_by = ['terrapin-chacha20']
+advisory.fixed_if = ['strict-kex-server']
+advisory.affected_if = ['terrapin-chacha20']
 [[rule]]
 id = 'field'
 protocol = 'ssh'
@@ -226,11 +226,11 @@ action = 'alert'
     assert_eq!(said(hidden, Some(b"a"), BannerStage::Rest), [(weighed, true), (field.clone(), false)]);
     assert_eq!(said(hidden, Some(b"kex-strict-s-v00@openssh.com"), BannerStage::Rest), []);
     // What the package tells is denied: nobody can tell, and nothing is stopped.
-    let (mended, old) = ("SSH-2.0-OpenSSH_9.7p1 Debian-7", "SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u2");
-    assert_eq!(said(mended, None, BannerStage::Head), []);
-    assert_eq!(said(mended, None, BannerStage::Rest), []);
+    let (fixed, old) = ("SSH-2.0-OpenSSH_9.7p1 Debian-7", "SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u2");
+    assert_eq!(said(fixed, None, BannerStage::Head), []);
+    assert_eq!(said(fixed, None, BannerStage::Rest), []);
     assert_eq!(
-        said(mended, Some(b"a"), BannerStage::Rest),
+        said(fixed, Some(b"a"), BannerStage::Rest),
         [("weighed".to_owned(), false), (field.clone(), false)]
     );
     assert_eq!(said(old, None, BannerStage::Head), []);
@@ -268,7 +268,7 @@ match.software = '^OpenSSH_(?<version>9\\.2p1)$'
 action = 'drop'
 advisory.source = 'x'
 advisory.packages = [{{ distribution = 'Debian', release = 'sid', newest = '9.7p1-7', fixed = '9.7p1-7' }}]
-advisory.mended_by = ['strict-kex-server']
+advisory.fixed_if = ['strict-kex-server']
 "
         )
     };
@@ -362,12 +362,12 @@ mod index {
         let line = (release, package(), prop::collection::vec(package(), 0..3), state);
         let next = prop::option::weighted(0.8, (package(), package()));
         let report =
-            prop::sample::select(vec!["'vulnerable'", "'vulnerable', 'unknown'", "'unknown'", "'mended'"]);
+            prop::sample::select(vec!["'affected'", "'affected', 'unknown'", "'unknown'", "'fixed'"]);
         let markers = prop::sample::select(vec![
             "",
-            "betrayed_by = ['terrapin-chacha20'], ",
-            "mended_by = ['strict-kex-server'], betrayed_by = ['terrapin-chacha20'], ",
-            "mended_by = ['strict-kex-server'], ",
+            "affected_if = ['terrapin-chacha20'], ",
+            "fixed_if = ['strict-kex-server'], affected_if = ['terrapin-chacha20'], ",
+            "fixed_if = ['strict-kex-server'], ",
         ]);
         let said = (report, markers, prop::collection::vec(line, 0..3), next);
         said.prop_filter_map("something is said", |(report, markers, lines, next)| {

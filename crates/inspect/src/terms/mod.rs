@@ -289,9 +289,9 @@ impl Severity {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AdvisoryVerdict {
     /// The package has the weakness.
-    Vulnerable,
+    Affected,
     /// The package has the fix, or never had the weakness.
-    Mended,
+    Fixed,
     /// The evidence does not decide.
     Unknown,
 }
@@ -299,13 +299,13 @@ pub enum AdvisoryVerdict {
 impl AdvisoryVerdict {
     /// All verdicts with their names in rules and events.
     pub const NAMES: [(&'static str, Self); 3] =
-        [("vulnerable", Self::Vulnerable), ("mended", Self::Mended), ("unknown", Self::Unknown)];
+        [("affected", Self::Affected), ("fixed", Self::Fixed), ("unknown", Self::Unknown)];
 
     /// The name in rules and events.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Vulnerable => "vulnerable",
-            Self::Mended => "mended",
+            Self::Affected => "affected",
+            Self::Fixed => "fixed",
             Self::Unknown => "unknown",
         }
     }

@@ -88,7 +88,7 @@ pub struct ServiceFinding {
     pub title: String,
     /// Its severity.
     pub severity: String,
-    /// The verdict of an advisory about the package: `vulnerable`, `mended`, `unknown`.
+    /// The verdict of an advisory about the package: `affected`, `fixed`, `unknown`.
     pub verdict: Option<String>,
     /// `open`, or `gone`: the banner has changed.
     pub state: String,

@@ -13,18 +13,18 @@ impl Advisory {
     /// Returns the versions outside of which nothing in the banner or its key exchange leads to a
     /// match; none if any version may match.
     pub(in crate::rules) fn bounds(&self) -> Option<VersionRequirement> {
-        if self.reports(AdvisoryVerdict::Mended) || !self.spelled.is_empty() {
+        if self.reports(AdvisoryVerdict::Fixed) || !self.spelled.is_empty() {
             return None;
         }
         if self.reports(AdvisoryVerdict::Unknown)
-            && self.betrayed_by.iter().any(|marker| !marker.is_of_packages())
+            && self.affected_if.iter().any(|marker| !marker.is_of_packages())
         {
             // The key exchange can contradict a verdict of fixed, for any version.
             return None;
         }
         // If the version leaves the verdict unknown, the key exchange may still decide it.
-        let unknown = self.reports(AdvisoryVerdict::Unknown) || !self.betrayed_by.is_empty();
-        if unknown && !self.is_mended_above() {
+        let unknown = self.reports(AdvisoryVerdict::Unknown) || !self.affected_if.is_empty();
+        if unknown && !self.is_fixed_above() {
             return None;
         }
         let mut numbers: Vec<[u64; 2]> =
@@ -38,13 +38,13 @@ impl Advisory {
     }
 
     /// Returns true if every version above those in the data is known to be fixed.
-    fn is_mended_above(&self) -> bool {
+    fn is_fixed_above(&self) -> bool {
         let settled = |line: &ReleaseAdvisory| {
-            let mended = matches!(
+            let fixed = matches!(
                 line.state,
                 ReleaseFixState::Fixed(_) | ReleaseFixState::Said(PackageStatus::NotAffected)
             );
-            mended && line.distribution.eq_ignore_ascii_case("Debian")
+            fixed && line.distribution.eq_ignore_ascii_case("Debian")
         };
         let next = self.lines.iter().find(|line| line.is_development());
         self.upstream.is_none()

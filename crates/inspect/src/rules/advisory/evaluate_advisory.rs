@@ -84,7 +84,7 @@ pub(super) enum VerdictReason {
     /// The key exchange offers something that came with the fix.
     Marked,
     /// The key exchange offers something that has the weakness.
-    Betrayed,
+    MarkedAffected,
     /// The key exchange contradicts other evidence.
     Contradicted,
 }
@@ -92,14 +92,14 @@ pub(super) enum VerdictReason {
 impl VerdictReason {
     const fn verdict(self) -> AdvisoryVerdict {
         match self {
-            Self::Listed | Self::BelowFix | Self::Open | Self::Betrayed => AdvisoryVerdict::Vulnerable,
+            Self::Listed | Self::BelowFix | Self::Open | Self::MarkedAffected => AdvisoryVerdict::Affected,
             Self::Fixed
             | Self::Marked
             | Self::NotAffected
             | Self::NotListed
             | Self::Inherited
             | Self::LaterUpstream
-            | Self::UpstreamUnaffected => AdvisoryVerdict::Mended,
+            | Self::UpstreamUnaffected => AdvisoryVerdict::Fixed,
             Self::Hidden
             | Self::UpstreamAffected
             | Self::Unlisted
@@ -123,9 +123,9 @@ impl AdvisoryFinding<'_> {
     /// Returns true if a blocking rule blocks.
     pub(in crate::rules) const fn blocks(&self) -> bool {
         match self.verdict() {
-            AdvisoryVerdict::Vulnerable => true,
+            AdvisoryVerdict::Affected => true,
             AdvisoryVerdict::Unknown => self.advisory.block_unknown,
-            AdvisoryVerdict::Mended => false,
+            AdvisoryVerdict::Fixed => false,
         }
     }
 
@@ -144,24 +144,24 @@ impl AdvisoryFinding<'_> {
     /// Returns true if the key exchange of this side can settle an unknown verdict or contradict a
     /// known one.
     pub(in crate::rules) fn may_be_told(&self, banner: &SshBanner<'_>) -> bool {
-        self.fix_markers().chain(self.vulnerable_markers()).any(|marker| marker.fits(banner))
+        self.fixed_markers().chain(self.affected_markers()).any(|marker| marker.fits(banner))
     }
 
     /// Returns the finding, changed by the markers of the key exchange. If markers contradict the
     /// identification, or each other, the verdict is unknown.
     pub(in crate::rules) fn weighed(self, seen: &[KexMarker]) -> Self {
-        let mending = self.fix_markers().find(|marker| seen.contains(marker));
-        let betraying = self.vulnerable_markers().find(|marker| seen.contains(marker));
-        let told = matches!(self.verdict(), AdvisoryVerdict::Mended | AdvisoryVerdict::Vulnerable);
-        let (ground, marker, against) = match (mending, betraying) {
-            (Some(mending), Some(betraying)) => {
-                (VerdictReason::Contradicted, mending, Some(ContradictedEvidence::Marker(betraying)))
+        let fixing = self.fixed_markers().find(|marker| seen.contains(marker));
+        let affecting = self.affected_markers().find(|marker| seen.contains(marker));
+        let told = matches!(self.verdict(), AdvisoryVerdict::Fixed | AdvisoryVerdict::Affected);
+        let (ground, marker, against) = match (fixing, affecting) {
+            (Some(fixing), Some(affecting)) => {
+                (VerdictReason::Contradicted, fixing, Some(ContradictedEvidence::Marker(affecting)))
             }
             (Some(marker), None) | (None, Some(marker)) if told => {
                 (VerdictReason::Contradicted, marker, Some(ContradictedEvidence::Identification(self.ground)))
             }
             (Some(marker), None) => (VerdictReason::Marked, marker, None),
-            (None, Some(marker)) => (VerdictReason::Betrayed, marker, None),
+            (None, Some(marker)) => (VerdictReason::MarkedAffected, marker, None),
             (None, None) => return self,
         };
         Self { ground, marker: Some(marker), against, ..self }
@@ -169,25 +169,25 @@ impl AdvisoryFinding<'_> {
 
     /// Returns the markers of the fix that can change the verdict. Markers of packages count only
     /// if the identification leaves the verdict unknown.
-    fn fix_markers(&self) -> impl Iterator<Item = KexMarker> + '_ {
+    fn fixed_markers(&self) -> impl Iterator<Item = KexMarker> + '_ {
         let verdict = self.verdict();
         let adds = move |marker: &KexMarker| match verdict {
             AdvisoryVerdict::Unknown => true,
-            AdvisoryVerdict::Vulnerable => !marker.is_of_packages(),
-            AdvisoryVerdict::Mended => false,
+            AdvisoryVerdict::Affected => !marker.is_of_packages(),
+            AdvisoryVerdict::Fixed => false,
         };
-        self.advisory.mended_by.iter().copied().filter(adds)
+        self.advisory.fixed_if.iter().copied().filter(adds)
     }
 
     /// Returns the markers of the weakness that can change the verdict.
-    fn vulnerable_markers(&self) -> impl Iterator<Item = KexMarker> + '_ {
+    fn affected_markers(&self) -> impl Iterator<Item = KexMarker> + '_ {
         let verdict = self.verdict();
         let adds = move |marker: &KexMarker| match verdict {
             AdvisoryVerdict::Unknown => true,
-            AdvisoryVerdict::Mended => !marker.is_of_packages(),
-            AdvisoryVerdict::Vulnerable => false,
+            AdvisoryVerdict::Fixed => !marker.is_of_packages(),
+            AdvisoryVerdict::Affected => false,
         };
-        self.advisory.betrayed_by.iter().copied().filter(adds)
+        self.advisory.affected_if.iter().copied().filter(adds)
     }
 
     /// Returns the fixed version, of the package's own release if that is known.
@@ -241,7 +241,7 @@ impl AdvisoryFinding<'_> {
             VerdictReason::Rebuilt => {
                 format!("the package is a third-party build that may have the fix; {fixed}")
             }
-            VerdictReason::Marked | VerdictReason::Betrayed => {
+            VerdictReason::Marked | VerdictReason::MarkedAffected => {
                 self.marker.map_or("", KexMarker::says).to_owned()
             }
             VerdictReason::Contradicted => {
@@ -337,10 +337,10 @@ impl Advisory {
             if let Some(line) = lines.iter().find(|line| line.release.as_bytes() == update.release) {
                 return self.finding(by_line(line, package), Some(line));
             }
-            let began_mended =
+            let began_fixed =
                 |line: &ReleaseAdvisory| line.fix().is_some_and(|fix| package.start() >= fix.shown());
             let ground = match development {
-                Some(line) if began_mended(line) => VerdictReason::Inherited,
+                Some(line) if began_fixed(line) => VerdictReason::Inherited,
                 _ => VerdictReason::UnknownRelease,
             };
             return self.finding(ground, development);
@@ -412,13 +412,13 @@ impl Advisory {
                 ReleaseFixState::Fixed(_) | ReleaseFixState::Said(_) => {}
             }
         }
-        let mended_before = |line: &&ReleaseAdvisory| {
+        let fixed_before = |line: &&ReleaseAdvisory| {
             line.fix().is_some_and(|fix| {
                 let fix = DpkgVersion { upstream: released(fix.shown().upstream), revision: b"" };
                 DpkgVersion { upstream: released(upstream), revision: b"" } > fix
             })
         };
-        if let Some(line) = development.into_iter().chain(own.filter(|_| named)).find(mended_before) {
+        if let Some(line) = development.into_iter().chain(own.filter(|_| named)).find(fixed_before) {
             return self.finding(VerdictReason::LaterUpstream, Some(line));
         }
         let fixed_there = lines.iter().copied().find(|line| shares(line.fix()));
@@ -517,9 +517,9 @@ mod tests {
     fn advisory(lines: Vec<ReleaseAdvisory>) -> Advisory {
         let (source, date, report) = (String::new(), String::new(), Vec::new());
         let (spelled, upstream) = (Vec::new(), None);
-        let (mended_by, betrayed_by) = (Vec::new(), Vec::new());
+        let (fixed_if, affected_if) = (Vec::new(), Vec::new());
         let block_unknown = false;
-        Advisory { source, date, report, block_unknown, spelled, lines, upstream, mended_by, betrayed_by }
+        Advisory { source, date, report, block_unknown, spelled, lines, upstream, fixed_if, affected_if }
     }
 
     fn verdict(advisory: &Advisory, upstream: &str, revision: &str) -> AdvisoryVerdict {
@@ -534,12 +534,12 @@ mod tests {
             line("sid", "2.4.66-5", fixed("2.4.66-3")),
         ]);
         for (upstream, revision, expected) in [
-            ("2.4.66", "1~deb12u1", AdvisoryVerdict::Vulnerable),
-            ("2.4.66", "1~deb12u2", AdvisoryVerdict::Mended),
+            ("2.4.66", "1~deb12u1", AdvisoryVerdict::Affected),
+            ("2.4.66", "1~deb12u2", AdvisoryVerdict::Fixed),
             ("2.4.62", "1~deb12u2", AdvisoryVerdict::Unknown),
             // Nobody speaks of the package that it was made of.
             ("2.4.66", "1", AdvisoryVerdict::Unknown),
-            ("2.4.66", "3", AdvisoryVerdict::Mended),
+            ("2.4.66", "3", AdvisoryVerdict::Fixed),
         ] {
             assert_eq!(verdict(&advisory, upstream, revision), expected, "{upstream}-{revision}");
         }
@@ -553,7 +553,7 @@ mod tests {
             line("sid", "1.0-4", fixed("1.0-4")),
         ]);
         assert_eq!(verdict(&advisory, "1.0", "2"), AdvisoryVerdict::Unknown);
-        assert_eq!(verdict(&advisory, "1.0", "2+deb11u1"), AdvisoryVerdict::Mended);
+        assert_eq!(verdict(&advisory, "1.0", "2+deb11u1"), AdvisoryVerdict::Fixed);
     }
 
     #[test]
@@ -561,7 +561,7 @@ mod tests {
         let advisory =
             advisory(vec![line("sid", "1.0-4", ReleaseFixState::Said(PackageStatus::NotAffected))]);
         let finding = advisory.judge(b"0.9", ShownPackage::Nothing).unwrap();
-        assert_eq!((finding.verdict(), finding.blocks()), (AdvisoryVerdict::Mended, false));
+        assert_eq!((finding.verdict(), finding.blocks()), (AdvisoryVerdict::Fixed, false));
         assert!(advisory.judge(b"0.9", ShownPackage::Distribution(b"Ubuntu")).is_none());
     }
 
@@ -570,14 +570,14 @@ mod tests {
         let marker = KexMarker::named("strict-kex-server").unwrap();
         let stated = |block_unknown: bool| {
             let lines = vec![line("12", "1.0-2+deb12u3", fixed("1.0-2+deb12u2"))];
-            Advisory { betrayed_by: vec![marker], block_unknown, ..advisory(lines) }
+            Advisory { affected_if: vec![marker], block_unknown, ..advisory(lines) }
         };
         for block_unknown in [false, true] {
             let advisory = stated(block_unknown);
             let package = PackageRevision { distribution: b"Debian", revision: b"2+deb12u2" };
-            let mended = advisory.judge(b"1.0", ShownPackage::Package(package)).unwrap();
-            assert_eq!((mended.verdict(), mended.blocks()), (AdvisoryVerdict::Mended, false));
-            let denied = mended.weighed(&[marker]);
+            let fixed = advisory.judge(b"1.0", ShownPackage::Package(package)).unwrap();
+            assert_eq!((fixed.verdict(), fixed.blocks()), (AdvisoryVerdict::Fixed, false));
+            let denied = fixed.weighed(&[marker]);
             assert_eq!((denied.verdict(), denied.blocks()), (AdvisoryVerdict::Unknown, block_unknown));
             let hidden = advisory.judge(b"1.0", ShownPackage::Nothing).unwrap();
             assert_eq!((hidden.verdict(), hidden.blocks()), (AdvisoryVerdict::Unknown, block_unknown));
@@ -612,7 +612,7 @@ mod tests {
             let package = DpkgVersion { upstream: upstream.as_bytes(), revision: revision.as_bytes() };
             let own = package.update().is_some_and(|update| update.release == b"12");
             if let Some(fix) = two.fix().filter(|fix| own && package >= fix.shown()) {
-                prop_assert_eq!(verdict(&forth, &upstream, &revision), AdvisoryVerdict::Mended, "{}", fix);
+                prop_assert_eq!(verdict(&forth, &upstream, &revision), AdvisoryVerdict::Fixed, "{}", fix);
             }
         }
 

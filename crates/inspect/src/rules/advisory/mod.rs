@@ -58,9 +58,9 @@ pub(super) struct Advisory {
     /// Upstream's versions that have the weakness.
     pub(super) upstream: Option<VersionRequirement>,
     /// Markers of a side that has the fix.
-    pub(super) mended_by: Vec<KexMarker>,
+    pub(super) fixed_if: Vec<KexMarker>,
     /// Markers of a side that has the weakness.
-    pub(super) betrayed_by: Vec<KexMarker>,
+    pub(super) affected_if: Vec<KexMarker>,
 }
 
 /// The packages of one release.
@@ -153,18 +153,18 @@ impl fmt::Display for ReleaseAdvisory {
 impl Advisory {
     /// Returns true if the key exchange can settle an unknown verdict.
     pub(super) fn asks_markers(&self) -> bool {
-        !self.mended_by.is_empty() || !self.betrayed_by.is_empty()
+        !self.fixed_if.is_empty() || !self.affected_if.is_empty()
     }
 
     /// Returns true if the key exchange of a side with this identification can change a verdict.
     pub(super) fn may_be_marked(&self, banner: &SshBanner<'_>) -> bool {
-        self.mended_by.iter().chain(&self.betrayed_by).any(|marker| marker.fits(banner))
+        self.fixed_if.iter().chain(&self.affected_if).any(|marker| marker.fits(banner))
     }
 
     /// Returns true if a blocking rule may have to wait for the key exchange.
     pub(super) fn may_block_by_markers(&self) -> bool {
         let awaited = |marker: &KexMarker| self.block_unknown || !marker.is_of_packages();
-        !self.betrayed_by.is_empty() || self.mended_by.iter().any(awaited)
+        !self.affected_if.is_empty() || self.fixed_if.iter().any(awaited)
     }
 
     /// Returns true if `verdict` causes a match.

@@ -20,20 +20,20 @@ impl Advisory {
         let listed = |line: &&ReleaseAdvisory| line.affected.iter().any(|version| version.shown() == package);
         let mut listing = lines.iter().copied().filter(listed);
         if let Some(first) = listing.next() {
-            let mended = listing.find(|line| first.fix().is_none() && line.fix().is_some());
-            return self.finding(VerdictReason::Listed, mended.or(Some(first)));
+            let fixed = listing.find(|line| first.fix().is_none() && line.fix().is_some());
+            return self.finding(VerdictReason::Listed, fixed.or(Some(first)));
         }
         let service = UbuntuService::of(package);
         let own = |line: &&ReleaseAdvisory| line.service() == service && line.shares_series(package);
         // If a weakness was fixed before a service derived its package, the derived package has the
         // fix, too.
         let before = service.made_of(package);
-        let mended = |line: &&ReleaseAdvisory| {
+        let fixed = |line: &&ReleaseAdvisory| {
             before.is_some_and(|before| {
-                line.service() == UbuntuService::Release && line.mends_of_series(before)
+                line.service() == UbuntuService::Release && line.fixes_of_series(before)
             })
         };
-        let line = lines.iter().copied().find(own).or_else(|| lines.iter().copied().find(mended));
+        let line = lines.iter().copied().find(own).or_else(|| lines.iter().copied().find(fixed));
         let ground = line.map_or(VerdictReason::UnknownRelease, |line| unlisted(line, package));
         self.finding(ground, line)
     }
@@ -78,7 +78,7 @@ impl ReleaseAdvisory {
         self.known().any(|version| series.is_one_with(&PackageSeries::of(version.shown())))
     }
 
-    fn mends_of_series(&self, package: DpkgVersion<'_>) -> bool {
+    fn fixes_of_series(&self, package: DpkgVersion<'_>) -> bool {
         self.shares_series(package) && self.fix().is_some_and(|fix| package >= fix.shown())
     }
 }

@@ -18,8 +18,8 @@ const KEYS: &[&str] = &[
     "spelled",
     "packages",
     "upstream",
-    "mended_by",
-    "betrayed_by",
+    "fixed_if",
+    "affected_if",
 ];
 const LINE_KEYS: &[&str] = &["distribution", "release", "newest", "affected", "fixed", "status"];
 
@@ -29,13 +29,13 @@ pub(super) fn read(reader: &mut ValueReader<'_>, value: &Spanned<DeValue<'_>>) -
     let mut advisory = Advisory {
         source: String::new(),
         date: String::new(),
-        report: vec![AdvisoryVerdict::Vulnerable, AdvisoryVerdict::Unknown],
+        report: vec![AdvisoryVerdict::Affected, AdvisoryVerdict::Unknown],
         block_unknown: false,
         spelled: Vec::new(),
         lines: Vec::new(),
         upstream: None,
-        mended_by: Vec::new(),
-        betrayed_by: Vec::new(),
+        fixed_if: Vec::new(),
+        affected_if: Vec::new(),
     };
     for (key, span, value) in reader.table("advisory", value)? {
         match key {
@@ -51,8 +51,8 @@ pub(super) fn read(reader: &mut ValueReader<'_>, value: &Spanned<DeValue<'_>>) -
             "upstream" => {
                 advisory.upstream = rule_values::requirement(reader, key, value).map(|(asked, _)| asked)
             }
-            "mended_by" => advisory.mended_by = markers(reader, key, value),
-            "betrayed_by" => advisory.betrayed_by = markers(reader, key, value),
+            "fixed_if" => advisory.fixed_if = markers(reader, key, value),
+            "affected_if" => advisory.affected_if = markers(reader, key, value),
             _ => reader.unknown_key(&span, key, "an advisory", KEYS.iter().copied()),
         }
     }
@@ -72,7 +72,7 @@ fn own_line(reader: &mut ValueReader<'_>, key: &str, value: &Spanned<DeValue<'_>
     rule_values::line(reader, key, value).map(|text| text.value).unwrap_or_default()
 }
 
-/// `report = ["vulnerable", "unknown"]`.
+/// `report = ["affected", "unknown"]`.
 fn report(reader: &mut ValueReader<'_>, value: &Spanned<DeValue<'_>>) -> Vec<AdvisoryVerdict> {
     match value.get_ref() {
         DeValue::Array(values) => {
@@ -82,7 +82,7 @@ fn report(reader: &mut ValueReader<'_>, value: &Spanned<DeValue<'_>>) -> Vec<Adv
     }
 }
 
-/// `mended_by = ["strict-kex-server"]`.
+/// `fixed_if = ["strict-kex-server"]`.
 fn markers(reader: &mut ValueReader<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Vec<KexMarker> {
     let mut all = Vec::new();
     for text in reader.texts(key, value) {
