@@ -472,7 +472,7 @@ fn other_formats_are_refused_with_their_place_too() {
         ("alpine", "{\"distroversion\": \"v3\"}".to_owned(), "data.json:1:"),
         ("alpine", "{\"distroversion\": \"v3\", \"packages\": [{\"pkg\": {\"name\": \"openssh\", \"secfixes\": {\"x y\": []}}}]}".to_owned(), "no package version"),
         ("redhat", "[]".to_owned(), "data.json:1:"),
-        ("redhat", "{\"document\": {}, \"vulnerabilities\": [{\"cve\": \"a b\"}]}".to_owned(), "no name of a weakness"),
+        ("redhat", "{\"document\": {}, \"vulnerabilities\": [{\"cve\": \"a b\"}]}".to_owned(), "is not a vulnerability's name"),
     ] {
         fs::write(&file, &text).unwrap();
         let output = bannerwall(&["import", source, file.to_str().unwrap(), "-o", rules.to_str().unwrap()]);
@@ -563,7 +563,7 @@ fn archives_give_what_folders_do_and_a_bomb_is_refused() {
             "{\"id\": \"CVE-2024-1\", \"affected\": [{\"package\": {\"ecosystem\": \"Ubuntu:22.04:LTS\", \"name\": \"openssh\"}, \"versions\": [\"1_2\"]}]}",
             "no package version",
         ),
-        ("{\"id\": \"a\\nb\", \"affected\": []}", "no name of a weakness"),
+        ("{\"id\": \"a\\nb\", \"affected\": []}", "is not a vulnerability's name"),
     ] {
         fs::write(&record, text).unwrap();
         let said = refuse(&record);
@@ -820,7 +820,7 @@ fn what_is_no_data_is_refused_with_its_place_and_no_rule_is_written() {
         (format!("{{\"linux\": {}", "[".repeat(1 << 20)), ": byte 74:", "nested deeper"),
         (format!("{whole} x"), ":", "trailing"),
         ("{}".to_owned(), "no weakness", "fits the selection"),
-        ("{\"openssh\": {\"CVE 1\": {\"releases\": {}}}}".to_owned(), ":1:", "no name of a weakness"),
+        ("{\"openssh\": {\"CVE 1\": {\"releases\": {}}}}".to_owned(), ":1:", "is not a vulnerability's name"),
     ] {
         fs::write(&file, text).unwrap();
         let arguments = ["import", "debian", file.to_str().unwrap(), "-o", rules.to_str().unwrap()];

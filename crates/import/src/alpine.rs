@@ -9,7 +9,9 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use super::{AdvisoryImportError, ImportSelection, PackageWeakness, ProductMap, bounded_json, is_name, year};
+use super::{
+    AdvisoryImportError, ImportSelection, PackageWeakness, ProductMap, bounded_json, check_name, year,
+};
 use bannerwall_inspect::event::Severity;
 use bannerwall_inspect::rules::advisory::{PackageStatus, PackageVersion, ReleaseAdvisory, ReleaseFixState};
 
@@ -56,10 +58,10 @@ pub(super) fn read(
                 })?;
                 // One entry may hold several names of the same weakness: `CVE-2021-1 GHSA-xxxx`.
                 for name in names.iter().flatten().filter_map(|names| names.split_whitespace().next()) {
-                    if !is_name(name) {
-                        let message = format!("`{}` is no name of a weakness", name.escape_default());
-                        return Err(AdvisoryImportError::Malformed { place, message });
-                    }
+                    check_name(name).map_err(|message| AdvisoryImportError::Malformed {
+                        place: place.clone(),
+                        message,
+                    })?;
                     let line = ReleaseAdvisory {
                         distribution: "Alpine".to_owned(),
                         release: release.clone(),

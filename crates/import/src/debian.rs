@@ -13,7 +13,9 @@ use std::path::Path;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 
-use super::{AdvisoryImportError, ImportSelection, PackageWeakness, ProductMap, bounded_json, is_name, year};
+use super::{
+    AdvisoryImportError, ImportSelection, PackageWeakness, ProductMap, bounded_json, check_name, year,
+};
 use bannerwall_inspect::event::Severity;
 use bannerwall_inspect::rules::advisory::{PackageStatus, PackageVersion, ReleaseAdvisory, ReleaseFixState};
 
@@ -109,10 +111,7 @@ impl<'de> Visitor<'de> for DebianPackageVisitor<'_, '_, '_> {
 
     fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<(), M::Error> {
         while let Some((name, issue)) = map.next_entry::<String, DebianIssue>()? {
-            if !is_name(&name) {
-                let name = name.escape_default();
-                return Err(M::Error::custom(format!("{}: `{name}` is no name of a weakness", self.name)));
-            }
+            check_name(&name).map_err(|message| M::Error::custom(format!("{}: {message}", self.name)))?;
             if let Err(fault) = (self.tracker.take)(issue.weakness(self.name, name)) {
                 *self.tracker.refused = Some(fault);
                 return Err(M::Error::custom("refused"));

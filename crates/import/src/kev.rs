@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::{AdvisoryImportError, bounded_json, is_name};
+use super::{AdvisoryImportError, bounded_json, check_name};
 
 /// Limit on the list, in bytes.
 const LIST: u64 = 1 << 30;
@@ -36,13 +36,10 @@ impl ExploitedWeaknesses {
         let catalogue: KevCatalogue = serde_json::from_reader(reader)
             .map_err(|error| AdvisoryImportError::json(&path.display().to_string(), &error))?;
         let names: HashSet<String> = catalogue.vulnerabilities.into_iter().map(|entry| entry.name).collect();
-        match names.iter().find(|name| !is_name(name)) {
-            Some(name) => {
-                let message = format!("`{}` is no name of a weakness", name.escape_default());
-                Err(AdvisoryImportError::Malformed { place: path.display().to_string(), message })
-            }
-            None => Ok(Self(names)),
-        }
+        names.iter().try_for_each(|name| check_name(name)).map_err(|message| {
+            AdvisoryImportError::Malformed { place: path.display().to_string(), message }
+        })?;
+        Ok(Self(names))
     }
 
     pub(super) fn holds(&self, name: &str) -> bool {

@@ -457,8 +457,15 @@ fn is_reference(text: &str) -> bool {
     !text.is_empty() && text.len() < limits::NAME_OCTETS && !text.chars().any(char::is_control)
 }
 
-/// True if a name is allowed in a rule's id and on one line.
-fn is_name(name: &str) -> bool {
-    let allowed = |octet: u8| octet.is_ascii_alphanumeric() || b"-_.:".contains(&octet);
-    !name.is_empty() && name.len() <= 64 && name.bytes().all(allowed)
+/// Checks that a vulnerability's name can stand in a rule's id and on one line.
+///
+/// # Errors
+///
+/// It cannot; the message shows the name.
+fn check_name(name: &str) -> Result<(), String> {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
+    if !name.is_empty() && name.len() <= 64 && name.bytes().all(is_allowed) {
+        return Ok(());
+    }
+    Err(format!("`{}` is not a vulnerability's name", name.escape_default()))
 }

@@ -12,8 +12,8 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::{
-    AdvisoryImportError, ImportSelection, PackageWeakness, ProductMap, bounded_json, is_name, is_reference,
-    severity, year,
+    AdvisoryImportError, ImportSelection, PackageWeakness, ProductMap, bounded_json, check_name,
+    is_reference, severity, year,
 };
 use bannerwall_inspect::event::Severity;
 use bannerwall_inspect::rules::VersionRequirement;
@@ -53,9 +53,7 @@ impl NvdCollector<'_> {
     }
 
     fn take(&mut self, record: &NvdRecord) -> Result<(), String> {
-        if !is_name(&record.id) {
-            return Err(format!("`{}` is no name of a weakness", record.id.escape_default()));
-        }
+        check_name(&record.id)?;
         if record.status.eq_ignore_ascii_case("Rejected") {
             return Ok(());
         }

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::bounded_json::{self, BoundedJson};
 use super::{
-    AdvisoryImportError, ImportSelection, PackageWeakness, ProductMap, archive, is_name, is_reference,
+    AdvisoryImportError, ImportSelection, PackageWeakness, ProductMap, archive, check_name, is_reference,
     severity, ubuntu, year,
 };
 use bannerwall_inspect::event::Severity;
@@ -111,9 +111,7 @@ impl OsvCollector<'_> {
             return Ok(());
         }
         let name = record.name();
-        if !is_name(&name) {
-            return Err(malformed(format!("`{}` is no name of a weakness", name.escape_default())));
-        }
+        check_name(&name).map_err(&malformed)?;
         for affected in &record.affected {
             let Some(package) = affected.package.as_ref().and_then(OsvPackage::name) else { continue };
             if !self.products.has(&package) || !self.wanted.names(&package) {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::{AdvisoryImportError, is_name};
+use super::{AdvisoryImportError, check_name};
 use bannerwall_inspect::rules::{find_rule_files, limits, toml_nesting};
 
 /// The products that are part of the program.
@@ -84,7 +84,7 @@ impl ProductMap {
         let mut known: Vec<String> = Vec::new();
         for spanned in &document.product {
             for package in &spanned.get_ref().packages {
-                if !is_name(package) {
+                if check_name(package).is_err() {
                     return Err(malformed(spanned.span().start, format!("`{package}` is no source package")));
                 }
                 if known.contains(package) {

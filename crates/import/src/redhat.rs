@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use serde::Deserialize;
 
 use super::{
-    AdvisoryImportError, ImportSelection, PackageWeakness, ProductMap, bounded_json, is_name, is_reference,
-    severity, year,
+    AdvisoryImportError, ImportSelection, PackageWeakness, ProductMap, bounded_json, check_name,
+    is_reference, severity, year,
 };
 use bannerwall_inspect::event::Severity;
 use bannerwall_inspect::rules::advisory::{PackageStatus, PackageVersion, ReleaseAdvisory, ReleaseFixState};
@@ -108,10 +108,8 @@ pub(super) fn read(
             serde_json::from_reader(reader).map_err(|error| AdvisoryImportError::json(&place, &error))?;
         for vulnerability in &statement.vulnerabilities {
             let Some(name) = &vulnerability.cve else { continue };
-            if !is_name(name) {
-                let message = format!("`{}` is no name of a weakness", name.escape_default());
-                return Err(AdvisoryImportError::Malformed { place, message });
-            }
+            check_name(name)
+                .map_err(|message| AdvisoryImportError::Malformed { place: place.clone(), message })?;
             for (package, line) in statement.lines(vulnerability) {
                 if !products.has(&package) || !wanted.names(&package) {
                     continue;
