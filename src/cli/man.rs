@@ -1,8 +1,10 @@
 //! `bannerwall man`: one manual page for each subcommand, from the texts of `--help`.
 
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow};
+use clap::builder::PossibleValue;
 use clap::{Args, Command};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
@@ -13,17 +15,45 @@ use super::{CliExitCode, CommandFailure, print};
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   bannerwall man hook up | man -l -
-  bannerwall man --all /usr/local/share/man/man1")]
+  bannerwall man --all /usr/local/share/man")]
 pub(super) struct ManArgs {
     /// Subcommand of the page, as in `man hook up` [default: the program itself].
     #[arg(value_name = "SUBCOMMAND")]
     subcommand: Vec<String>,
-    /// Write every page to this folder instead, each as bannerwall-SUBCOMMAND.1.
+    /// Write every page below this folder instead, as man1/bannerwall-SUBCOMMAND.1 or
+    /// man8/bannerwall-SUBCOMMAND.8.
     #[arg(long, value_name = "FOLDER", conflicts_with = "subcommand")]
     all: Option<PathBuf>,
 }
 
-/// Exit codes of every command.
+/// Date of this version, for the footers; that of CHANGELOG.md.
+const RELEASED: &str = "2026-11-25";
+
+/// Commands whose pages belong to section 8, administration.
+const ADMINISTRATION: [&str; 1] = ["bannerwall-guard"];
+
+/// Related pages, by the command's first word.
+const RELATED: [(&str, &[(&str, &str)]); 8] = [
+    ("", &[("bannerwall-guard", "8"), ("bannerwall-rules", "5"), ("bannerwall-configuration", "5")]),
+    (
+        "guard",
+        &[
+            ("bannerwall-hook", "1"),
+            ("bannerwall-status", "1"),
+            ("bannerwall-rules", "5"),
+            ("bannerwall-configuration", "5"),
+            ("iptables", "8"),
+        ],
+    ),
+    ("scan", &[("bannerwall-inventory", "1"), ("bannerwall-rules", "5"), ("bannerwall-configuration", "5")]),
+    ("replay", &[("bannerwall-rules", "5"), ("bannerwall-configuration", "5")]),
+    ("rules", &[("bannerwall-rules", "5")]),
+    ("hook", &[("bannerwall-guard", "8"), ("iptables", "8")]),
+    ("status", &[("bannerwall-guard", "8")]),
+    ("reload", &[("bannerwall-guard", "8"), ("bannerwall-rules", "5")]),
+];
+
+/// CliExitCode codes of every command.
 const EXIT_CODES: [(&str, &str); 5] = [
     ("0", "Done."),
     ("1", "Done, with findings, if the command is a check; or a wait failed or timed out."),
@@ -70,12 +100,23 @@ pub(super) fn run(arguments: &ManArgs, command: Command) -> Result<CliExitCode, 
         return print(render(page, path_of(page)).as_bytes());
     };
     for page in all(&command) {
-        let file = folder.join(format!("{}.1", name_of(page)));
-        std::fs::write(&file, render(page, path_of(page)))
-            .with_context(|| format!("--all: cannot write {}", file.display()))
-            .map_err(CommandFailure::Usage)?;
+        write(folder, page).map_err(CommandFailure::Usage)?;
     }
     Ok(CliExitCode::Done)
+}
+
+/// Writes a page to the folder of its section.
+fn write(folder: &Path, page: &Command) -> anyhow::Result<()> {
+    let name = name_of(page);
+    let section = section_of(name);
+    let folder = folder.join(format!("man{section}"));
+    let file = folder.join(format!("{name}.{section}"));
+    let made = match std::fs::create_dir(&folder) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    };
+    made.and_then(|()| std::fs::write(&file, render(page, path_of(page))))
+        .with_context(|| format!("--all: cannot write {}", file.display()))
 }
 
 /// Returns the command with everything that clap adds while parsing, except for the `help` subcommands, which
@@ -112,9 +153,24 @@ fn path_of(command: &Command) -> &str {
     command.get_bin_name().unwrap_or_else(|| command.get_name())
 }
 
+/// Returns the section of a command's page.
+fn section_of(name: &str) -> &'static str {
+    if ADMINISTRATION.contains(&name) { "8" } else { "1" }
+}
+
 /// Renders one page.
 fn render(command: &Command, path: &str) -> String {
-    let man = Man::new(command.clone()).title(name_of(command)).manual("bannerwall");
+    let name = name_of(command);
+    let (section, manual) = match section_of(name) {
+        "8" => ("8", "System Manager's Manual"),
+        other => (other, "User Commands"),
+    };
+    let man = Man::new(with_usage(command))
+        .title(name)
+        .section(section)
+        .date(RELEASED)
+        .source(concat!("bannerwall ", env!("CARGO_PKG_VERSION")))
+        .manual(manual);
     let mut page = Vec::new();
     // Writing to a Vec cannot fail.
     let _ = man.render_title(&mut page);
@@ -128,7 +184,55 @@ fn render(command: &Command, path: &str) -> String {
     let mut roff = Roff::new();
     add_sections(&mut roff, &after_help(command), path);
     let _ = roff.to_writer(&mut page);
-    String::from_utf8_lossy(&page).into_owned()
+    portable(&String::from_utf8_lossy(&page))
+}
+
+/// Returns the command with its usage line as the synopsis, and the values of each flag in its text.
+///
+/// `clap_mangen` would list every flag in the synopsis. Its lists of values cause warnings of `mandoc -T lint`.
+fn with_usage(command: &Command) -> Command {
+    let usage = command.clone().render_usage().to_string();
+    let usage = usage.trim_start_matches("Usage: ").to_owned();
+    command.clone().override_usage(usage).mut_args(|argument| {
+        let values: Vec<String> = argument.get_possible_values().iter().map(described).collect();
+        if values.is_empty() || !argument.get_action().takes_values() {
+            return argument;
+        }
+        let help = argument.get_long_help().or_else(|| argument.get_help()).map(ToString::to_string);
+        let help = help.unwrap_or_default();
+        let stop = if help.is_empty() || help.ends_with(['.', ':', ']']) { " " } else { ". " };
+        argument.hide_possible_values(true).long_help(format!("{help}{stop}Values: {}", values.join(", ")))
+    })
+}
+
+/// Returns a value of a flag, with its meaning if it has one.
+fn described(value: &PossibleValue) -> String {
+    let name = value.get_name();
+    value.get_help().map_or_else(|| name.to_owned(), |help| format!("{name} ({help})"))
+}
+
+/// Returns a page that every roff reads: ASCII, one definition of the apostrophe, and references with the
+/// section of their page.
+fn portable(page: &str) -> String {
+    let mut text = String::new();
+    for (number, line) in page.lines().enumerate() {
+        let defines_apostrophe = line.starts_with(".ie \\n(.g") || line.starts_with(".el .ds Aq");
+        if defines_apostrophe && number > 1 {
+            continue;
+        }
+        for character in line.trim_end().chars() {
+            match character {
+                ascii if ascii.is_ascii() => text.push(ascii),
+                other => text.push_str(&format!("\\[u{:04X}]", u32::from(other))),
+            }
+        }
+        text.push('\n');
+    }
+    for name in ADMINISTRATION {
+        let name = name.replace('-', "\\-");
+        text = text.replace(&format!("{name}(1)"), &format!("{name}(8)"));
+    }
+    text
 }
 
 /// Returns the paragraphs behind a command's flags, as in `--help`.
@@ -140,13 +244,13 @@ fn after_help(command: &Command) -> Vec<String> {
 
 fn add_sections(roff: &mut Roff, paragraphs: &[String], path: &str) {
     let of = |starts: &str| paragraphs.iter().find(|paragraph| paragraph.starts_with(starts));
-    add_exit_codes(roff, of("Exit code"));
+    add_exit_codes(roff, of("CliExitCode code"));
     if let Some(signals) = of("Signals:") {
         roff.control("SH", ["SIGNALS"]);
         add_text(roff, signals.trim_start_matches("Signals:").trim());
     }
     add_files(roff, path);
-    let known = ["Example", "Exit code", "Signals:"];
+    let known = ["Example", "CliExitCode code", "Signals:"];
     for other in paragraphs.iter().filter(|text| !known.iter().any(|start| text.starts_with(start))) {
         roff.control("SH", ["NOTES"]);
         add_text(roff, other);
@@ -159,11 +263,22 @@ fn add_sections(roff: &mut Roff, paragraphs: &[String], path: &str) {
         }
         roff.control("fi", []);
     }
+    add_related(roff, path);
+}
+
+/// Adds the page above this one, and the related pages of the command.
+fn add_related(roff: &mut Roff, path: &str) {
     let parent = path.rsplit_once(' ').map(|(parent, _)| parent.replace(' ', "-"));
-    if let Some(parent) = parent {
-        roff.control("SH", ["SEE ALSO"]);
-        roff.text([bold(parent), roman("(1)")]);
+    let parent = parent.as_deref().map(|name| (name, section_of(name)));
+    let command = path.split(' ').nth(1).unwrap_or_default();
+    let related = RELATED.iter().find(|(name, _)| *name == command).map_or(&[][..], |(_, pages)| pages);
+    let mut line = Vec::new();
+    for (name, section) in parent.into_iter().chain(related.iter().copied()) {
+        let separator = if line.is_empty() { "" } else { ", " };
+        line.extend([roman(separator), bold(name), roman(format!("({section})"))]);
     }
+    roff.control("SH", ["SEE ALSO"]);
+    roff.text(line);
 }
 
 fn add_exit_codes(roff: &mut Roff, own: Option<&String>) {
@@ -202,6 +317,9 @@ fn add_text(roff: &mut Roff, text: &str) {
 mod tests {
     use super::*;
 
+    /// Pages of section 5, which scripts/package makes of the reference.
+    const FORMATS: [&str; 2] = ["bannerwall-rules", "bannerwall-configuration"];
+
     fn pages() -> Vec<(String, String)> {
         let command = built(crate::cli::command());
         all(&command).iter().map(|page| (name_of(page).to_owned(), render(page, path_of(page)))).collect()
@@ -210,15 +328,45 @@ mod tests {
     #[test]
     fn every_page_that_is_named_is_there() {
         let pages = pages();
-        let named = regex::Regex::new(r"(bannerwall(?:\\-[a-z]+)+)(?:\\fR)?\(1\)").expect("a pattern");
+        let named = regex::Regex::new(r"(bannerwall(?:\\-[a-z]+)*)(?:\\fR)?\((\d)\)").expect("a pattern");
         let mut found = 0;
         for (name, text) in &pages {
-            for page in named.captures_iter(text).map(|found| found[1].replace("\\-", "-")) {
+            for page in named.captures_iter(text) {
+                let (named, section) = (page[1].replace("\\-", "-"), &page[2]);
                 found += 1;
-                assert!(pages.iter().any(|(there, _)| *there == page), "{name} names {page}");
+                let is_command =
+                    pages.iter().any(|(there, _)| *there == named && section_of(there) == section);
+                let is_format = section == "5" && FORMATS.contains(&named.as_str());
+                assert!(is_command || is_format, "{name} names {named}({section})");
             }
         }
-        assert!(found > 10, "{found}");
+        assert!(found > 150, "{found}");
+    }
+
+    #[test]
+    fn footers_have_the_date_of_the_release() {
+        let changelog = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/CHANGELOG.md"));
+        let entry = concat!("## ", env!("CARGO_PKG_VERSION"), " - ");
+        assert!(
+            changelog.expect("it is there").contains(&format!("{entry}{RELEASED}\n")),
+            "{entry}{RELEASED}"
+        );
+        let (name, text) = &pages()[0];
+        let title = text.lines().find(|line| line.starts_with(".TH")).expect("a title");
+        let version = env!("CARGO_PKG_VERSION");
+        assert_eq!(title, format!(".TH {name} 1 {RELEASED} \"bannerwall {version}\" \"User Commands\""));
+    }
+
+    #[test]
+    fn every_section_has_content() {
+        for (name, text) in pages() {
+            let mut lines = text.lines().peekable();
+            while let Some(line) = lines.next() {
+                let is_empty = lines.peek().is_none_or(|next| next.starts_with(".SH"));
+                assert!(!(line.starts_with(".SH") && is_empty), "{name}: {line}");
+            }
+            assert!(text.is_ascii(), "{name}");
+        }
     }
 
     #[test]

@@ -73,7 +73,8 @@ fn every_manual_page_is_written_and_an_unknown_one_is_refused() {
     let folder = tempfile::TempDir::new().expect("a temporary folder");
     let path = folder.path().display().to_string();
     assert_eq!(bannerwall(&["man", "--all", &path]).status.code(), Some(0));
-    let status = std::fs::read_to_string(folder.path().join("bannerwall-hook-status.1")).expect("a page");
+    let status =
+        std::fs::read_to_string(folder.path().join("man1/bannerwall-hook-status.1")).expect("a page");
     assert_eq!(status, stdout(&bannerwall(&["man", "hook", "status"])));
     assert!(
         status.contains(".TH bannerwall-hook-status 1") && status.contains("no guard reads its queue"),
@@ -84,7 +85,11 @@ fn every_manual_page_is_written_and_an_unknown_one_is_refused() {
     assert!(stderr(&unknown).contains("bannerwall hook has no subcommand `nope`"), "{}", stderr(&unknown));
     let missing = bannerwall(&["man", "--all", "/nowhere"]);
     assert_eq!(missing.status.code(), Some(2));
-    assert!(stderr(&missing).contains("--all: cannot write /nowhere/bannerwall.1"), "{}", stderr(&missing));
+    assert!(
+        stderr(&missing).contains("--all: cannot write /nowhere/man1/bannerwall.1"),
+        "{}",
+        stderr(&missing)
+    );
 }
 
 fn config_file(text: &str) -> tempfile::NamedTempFile {
