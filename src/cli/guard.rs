@@ -54,8 +54,8 @@ pub(super) const RARE_FLAGS: [&str; 22] = [
 /// Flags of `bannerwall guard`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  bannerwall guard --hook input,output,forward            watch all traffic, block nothing
-  bannerwall guard --hook forward --ports 22,80 --enforce enforce the rules on a router
+  bannerwall guard --hook input,output,forward              watch all traffic, block nothing
+  bannerwall guard --hook forward --ports 22,80 --enforce   enforce the rules on a router
   bannerwall guard --queue 0:3 --metrics 127.0.0.1:9464 --events /var/log/bannerwall.json
   bannerwall guard --hook input --enforce --on-failure closed
   bannerwall guard --hook forward --inventory /var/lib/bannerwall/net.db --serve     then open http://127.0.0.1:8642/

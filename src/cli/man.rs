@@ -53,7 +53,7 @@ const RELATED: [(&str, &[(&str, &str)]); 8] = [
     ("reload", &[("bannerwall-guard", "8"), ("bannerwall-rules", "5")]),
 ];
 
-/// CliExitCode codes of every command.
+/// Exit codes of every command.
 const EXIT_CODES: [(&str, &str); 5] = [
     ("0", "Done."),
     ("1", "Done, with findings, if the command is a check; or a wait failed or timed out."),
@@ -244,13 +244,13 @@ fn after_help(command: &Command) -> Vec<String> {
 
 fn add_sections(roff: &mut Roff, paragraphs: &[String], path: &str) {
     let of = |starts: &str| paragraphs.iter().find(|paragraph| paragraph.starts_with(starts));
-    add_exit_codes(roff, of("CliExitCode code"));
+    add_exit_codes(roff, of("Exit code"));
     if let Some(signals) = of("Signals:") {
         roff.control("SH", ["SIGNALS"]);
         add_text(roff, signals.trim_start_matches("Signals:").trim());
     }
     add_files(roff, path);
-    let known = ["Example", "CliExitCode code", "Signals:"];
+    let known = ["Example", "Exit code", "Signals:"];
     for other in paragraphs.iter().filter(|text| !known.iter().any(|start| text.starts_with(start))) {
         roff.control("SH", ["NOTES"]);
         add_text(roff, other);

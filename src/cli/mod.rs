@@ -186,7 +186,7 @@ pub(crate) fn command() -> clap::Command {
 }
 
 /// Parses the command line, with defaults from `--config`.
-fn parse(arguments: Vec<OsString>) -> Result<Cli, CommandFailure> {
+pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Cli, CommandFailure> {
     let command = command();
     let arguments = config::fill(&command, scan::fill(&command, arguments)?)?;
     let matches = command.clone().try_get_matches_from(arguments)?;

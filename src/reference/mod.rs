@@ -6,6 +6,7 @@
 mod commands;
 mod metrics;
 mod names;
+mod snippets;
 
 use std::path::PathBuf;
 use std::sync::LazyLock;
