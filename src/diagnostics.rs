@@ -1,4 +1,4 @@
-//! What is said to a person on stderr, beside results and events. Every room may use this one.
+//! Messages to a person on stderr, apart from results and events. Every module may use this one.
 
 use std::fmt::Display;
 use std::io::Write as _;

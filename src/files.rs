@@ -80,8 +80,8 @@ pub(crate) struct AlternatingFile {
 }
 
 impl AlternatingFile {
-    /// Replaces the file at `place` by one with these bytes, readable by its owner only, and creates the other
-    /// file.
+    /// Replaces the file at `place` by one with these bytes, readable by its owner only, and creates the
+    /// other file.
     ///
     /// # Errors
     ///
@@ -141,7 +141,8 @@ impl Drop for AlternatingFile {
     }
 }
 
-/// Creates a new file for its owner only. It must not write through a link or a file that was left at this path.
+/// Creates a new file for its owner only. It must not write through a link or a file that was left at this
+/// path.
 fn make(path: &Path) -> io::Result<File> {
     remove(path)?;
     File::options().write(true).create_new(true).mode(0o600).open(path)

@@ -30,9 +30,9 @@
 //! | [`files`] | files put in the place of others at once, read up to a bound, or holding a secret |
 //! | [`diagnostics`] | what is said on stderr |
 //!
-//! Below them stand four crates. [`bannerwall_inspect`] judges bytes: packets, flows, banners, rules, engine and events.
-//! [`bannerwall_import`] reads advisories and fingerprints. `bannerwall_ffi` (queues) and `bannerwall_ring`
-//! (`io_uring`) hold all unsafe code.
+//! Below them stand four crates. [`bannerwall_inspect`] judges bytes: packets, flows, banners, rules, engine
+//! and events. [`bannerwall_import`] reads advisories and fingerprints. `bannerwall_ffi` (queues) and
+//! `bannerwall_ring` (`io_uring`) hold all unsafe code.
 #![forbid(unsafe_code)]
 // Rooms are private, where `missing_docs` does not look.
 #![warn(clippy::missing_docs_in_private_items)]

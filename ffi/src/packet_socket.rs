@@ -139,7 +139,7 @@ impl FrameSocket {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "a structure of 20 octets")]
+#[expect(clippy::cast_possible_truncation, reason = "a structure of 20 bytes")]
 const LENGTH_OF_ADDRESS: socklen_t = size_of::<sockaddr_ll>() as socklen_t;
 
 /// Returns the address of an interface; `protocol` is in host byte order.

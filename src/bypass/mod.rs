@@ -33,9 +33,10 @@
 //! # Connection tracking
 //!
 //! Conntrack has seen the start, and sees little of the rest: a FIN is far outside of its known window.
-//! [`ConntrackSocket::relax_sequence_checks`] makes it accept such segments, so it keeps state and mark. A flow that leaves the map
-//! continues by its mark, whether the guard still runs or not. One segment in thirty seconds still passes
-//! conntrack, which would otherwise drop the connection. Connections unknown to conntrack are not bypassed.
+//! [`ConntrackSocket::relax_sequence_checks`] makes it accept such segments, so it keeps state and mark. A
+//! flow that leaves the map continues by its mark, whether the guard still runs or not. One segment in thirty
+//! seconds still passes conntrack, which would otherwise drop the connection. Connections unknown to
+//! conntrack are not bypassed.
 //!
 //! # Lifetime
 //!
@@ -44,8 +45,8 @@
 //! behind, whatever ends it, and its flows return to the hook. Nothing is pinned for the next guard, which
 //! would have to trust it.
 //!
-//! [`third_party_config`] lists third-party configuration that the bypass would skip. It is checked at the start, and
-//! then as often as the hook.
+//! [`third_party_config`] lists third-party configuration that the bypass would skip. It is checked at the
+//! start, and then as often as the hook.
 
 mod flow_map;
 pub(crate) mod third_party_config;

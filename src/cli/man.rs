@@ -189,7 +189,8 @@ fn render(command: &Command, path: &str) -> String {
 
 /// Returns the command with its usage line as the synopsis, and the values of each flag in its text.
 ///
-/// `clap_mangen` would list every flag in the synopsis. Its lists of values cause warnings of `mandoc -T lint`.
+/// `clap_mangen` would list every flag in the synopsis. Its lists of values cause warnings of `mandoc -T
+/// lint`.
 fn with_usage(command: &Command) -> Command {
     let usage = command.clone().render_usage().to_string();
     let usage = usage.trim_start_matches("Usage: ").to_owned();

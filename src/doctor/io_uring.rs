@@ -1,5 +1,5 @@
-//! Check for `io_uring`: creates a small ring as a scan would, which tests the sysctl, the permission and every
-//! operation.
+//! Check for `io_uring`: creates a small ring as a scan would, which tests the sysctl, the permission and
+//! every operation.
 
 use bannerwall_ring::{Ring, RingOptions};
 

@@ -31,7 +31,7 @@ const FLEETS: Duration = Duration::from_secs(30);
 /// Interval between checks for sessions that block others.
 const BLOCKERS: Duration = Duration::from_secs(30);
 
-/// What is told once it goes on.
+/// The message when merging continues.
 const AGAIN: &str = "bannerwall: what sensors have sent is merged again";
 
 /// Settings of a merge.

@@ -32,7 +32,7 @@ pub struct CarriedPacket<'a> {
     pub interface: &'a str,
 }
 
-/// What is to become of a carried packet.
+/// The verdict about a carried packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CarriedVerdict {
     /// Forward the packet.

@@ -99,7 +99,7 @@ pub trait RunningReader: Send {
         ReaderCounts::default()
     }
 
-    /// What keeps it from its work now; the guard is not ready as long as anything does.
+    /// Returns the obstacle to its work now. The guard is not ready while there is one.
     fn obstacle(&self) -> Option<String> {
         None
     }

@@ -214,9 +214,7 @@ impl GuardRun {
                 Ok(GuardMessage::Stop) => return Err(GuardError::Forced),
                 Ok(GuardMessage::Ended(queue, outcome)) => {
                     if let Some(failed) = failure(queue, outcome) {
-                        log_line(format_args!(
-                            "bannerwall: {failed}; what it knew is lost to whoever goes on"
-                        ));
+                        log_line(format_args!("bannerwall: {failed}; its state is lost to its successor"));
                     }
                 }
                 Ok(_) => {}
@@ -258,6 +256,6 @@ impl GuardRun {
 /// Reports state that could not be handed over. The successor continues without it.
 fn lost(name: &str, given: io::Result<()>) {
     if let Err(error) = given {
-        log_line(format_args!("bannerwall: {name} is lost to whoever goes on: {error}"));
+        log_line(format_args!("bannerwall: {name} is lost to the successor: {error}"));
     }
 }

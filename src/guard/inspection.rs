@@ -119,8 +119,8 @@ impl InspectionRuntime {
         }
     }
 
-    /// Puts new rules in force, and returns once every worker uses them. Invalid rules change nothing. An empty
-    /// set is invalid if rules are in force.
+    /// Puts new rules in force, and returns once every worker uses them. Invalid rules change nothing. An
+    /// empty set is invalid if rules are in force.
     pub(super) fn replace_rules(&self, selection: &RuleSelection) -> Result<RulesInForce, String> {
         // A file that was truncated or an empty folder must not silently end all blocking.
         let selection = RuleSelection { complete: self.rule_count() > 0, ..selection.clone() };
@@ -153,7 +153,7 @@ impl InspectionRuntime {
         self.shown.show(&self.metrics, &self.writers, &self.readers);
     }
 
-    /// What keeps readers from their work.
+    /// Returns the obstacles to the work of readers.
     pub(super) fn obstacles(&self) -> Option<String> {
         let obstacles: Vec<_> = self.readers.iter().filter_map(|reader| reader.obstacle()).collect();
         (!obstacles.is_empty()).then(|| obstacles.join("; "))

@@ -73,7 +73,7 @@ pub(super) fn finish_readers(
         written += report.written;
         if report.stuck > 0 {
             log_line(format_args!(
-                "bannerwall: the last {} events are lost: nobody takes them",
+                "bannerwall: the last {} events are lost: no reader takes them",
                 report.stuck
             ));
         }

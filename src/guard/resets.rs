@@ -4,8 +4,8 @@
 //! machine: hence raw sockets. They carry our own mark, so that the hook does not queue them. Those of
 //! bridged connections leave by the bridge's ports, where no hook meets them.
 //!
-//! Where the kernel translates both addresses of a connection, neither end knows the other by the address that
-//! a forwarded packet shows. The kernel's tracking says whom each of them takes for its peer.
+//! Where the kernel translates both addresses of a connection, neither end knows the other by the address
+//! that a forwarded packet shows. The kernel's tracking says whom each of them takes for its peer.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
@@ -32,7 +32,7 @@ const WHOLE_PACKETS: i32 = 255;
 const BURST: u32 = 256;
 const RATE: u32 = 64;
 
-/// How often the kernel may be asked to go over all of its connections, likewise.
+/// Burst of lookups in all of the kernel's connections, likewise.
 const LOOKUP_BURST: u32 = 16;
 const LOOKUP_RATE: u32 = 8;
 
@@ -187,8 +187,8 @@ impl ResetInjector {
         outcomes
     }
 
-    /// The resets as their receivers know the connection, if the kernel translates both of its addresses; that
-    /// connection is over for its tracking. `None` if it is not known, for too many have been looked up.
+    /// The resets as their receivers know the connection, if the kernel translates both of its addresses;
+    /// that connection is over for its tracking. `None` if it is not known, for too many have been looked up.
     pub(super) fn address(&self, resets: ResetPair, ways: ResetPaths, now: Instant) -> Option<ResetPair> {
         let Some(translations) = self.translations.as_ref().filter(|_| ways.crossing.is_none()) else {
             return Some(resets);

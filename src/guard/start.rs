@@ -303,7 +303,7 @@ fn bind(
             // A failed run may have released the queue.
             (Some(Err(error)), Some(store)) => {
                 log_line(format_args!(
-                    "bannerwall: queue {queue} is bound anew: what was kept is not its socket: {error}"
+                    "bannerwall: queue {queue} is bound again: the kept descriptor is not its socket: {error}"
                 ));
                 store.remove(&queue_name(queue));
                 (source.open().map_err(failed)?, false)

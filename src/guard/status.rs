@@ -243,7 +243,7 @@ impl GuardRun {
                 QueueOwner::Other(port_id) => faults.push(format!(
                     "queue {queue}: another program gets its packets (netlink port id {port_id})"
                 )),
-                QueueOwner::Nobody => faults.push(format!("queue {queue}: nobody gets its packets")),
+                QueueOwner::Nobody => faults.push(format!("queue {queue}: no process receives its packets")),
                 QueueOwner::Guard | QueueOwner::Unknown(_) => {}
             }
         }

@@ -416,7 +416,7 @@ impl QueueWorker {
         let is_lost = || self.source.is_lost() || matches!(KernelCounters::of(number), Ok(None));
         if self.is_doubtful && is_lost() {
             log_line(format_args!(
-                "bannerwall: queue {number} is bound anew: the process that had it has given it back"
+                "bannerwall: queue {number} is bound again: the process that had it has released it"
             ));
             self.source.bind_again()?;
         }

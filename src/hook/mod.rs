@@ -36,16 +36,16 @@
 //! packet, so rules after the jump (a `TCPMSS` clamp, for example) would miss the first packets of a
 //! connection. They stand *before* the first rule that lets packets leave the chain (`ACCEPT`, `RETURN`,
 //! another program's `NFQUEUE`, a chain with such a rule), since its packets would pass uninspected.
-//! [`status()`] and [`HookMonitor`] detect misplaced rules that are added later, and the next [`up`] moves the
-//! jumps.
+//! [`status()`] and [`HookMonitor`] detect misplaced rules that are added later, and the next [`up`] moves
+//! the jumps.
 //!
 //! # Bodies
 //!
 //! If every request is read, the flow stays undecided, and the guard releases it while the body of a response
-//! passes (`crates/inspect/src/engine/body_offload.rs` decides when). A connection does not use the fourth value
-//! of the two bits otherwise, and a packet only for a reset, so no further bit is needed. The kernel decides
-//! which end sends (`--ctdir`). If its tracking mistook the server for the client (after a flush amid the
-//! connection), the mark is not saved. A classic BPF program decides whether a segment has data
+//! passes (`crates/inspect/src/engine/body_offload.rs` decides when). A connection does not use the fourth
+//! value of the two bits otherwise, and a packet only for a reset, so no further bit is needed. The kernel
+//! decides which end sends (`--ctdir`). If its tracking mistook the server for the client (after a flush amid
+//! the connection), the mark is not saved. A classic BPF program decides whether a segment has data
 //! (`src/hook/release.rs`). A kernel without these matches gets the hook without these rules, and queues
 //! everything.
 //!

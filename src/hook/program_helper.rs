@@ -1,8 +1,9 @@
 //! Helper process that runs iptables for a guard that is not permitted to run programs.
 //!
-//! It is a helper process ([`crate::helper_process`], `bannerwall runner`), started before the guard gives up its
-//! rights. It reads nothing from the network. A request is a [`IptablesCall`] (read the table, or change the hook's
-//! chains and jumps), a [`BanCall`] for the table of bans, or a [`MachineQuery`] about the machine.
+//! It is a helper process ([`crate::helper_process`], `bannerwall runner`), started before the guard gives up
+//! its rights. It reads nothing from the network. A request is a [`IptablesCall`] (read the table, or change
+//! the hook's chains and jumps), a [`BanCall`] for the table of bans, or a [`MachineQuery`] about the
+//! machine.
 
 use std::io;
 

@@ -1,8 +1,8 @@
 //! The inventory: which host runs which software, since when, who saw it, and what changed.
 //!
 //! Guard, scan and replay pass their events to an [`InventorySender`]. A [`recorder`] on its own thread sums
-//! them up, and a [`store::SightingStore`] keeps them. This module decides nothing about traffic, and the packet
-//! path never waits for it.
+//! them up, and a [`store::SightingStore`] keeps them. This module decides nothing about traffic, and the
+//! packet path never waits for it.
 
 mod banner_product;
 mod batch;

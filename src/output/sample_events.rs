@@ -126,7 +126,7 @@ pub(super) fn all() -> Vec<Vec<Event>> {
     ports().into_iter().chain([ssh(), http()]).collect()
 }
 
-/// What `format` makes of a whole scan.
+/// Returns the output of `format` for a whole scan.
 pub(super) fn spelled(mut format: impl super::OutputFormat, groups: &[Vec<Event>]) -> String {
     let mut out = Vec::new();
     format.begin(&mut out).expect("memory");

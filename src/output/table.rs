@@ -21,7 +21,7 @@ const STATE_WIDTH: usize = 8;
 /// A scan's results as a [`OutputFormat`]; it needs the events of a target together.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TableFormat {
-    /// Whether to color lines.
+    /// The color of lines.
     pub colour: ColourMode,
     /// True if fingerprints of key exchanges are shown.
     pub hassh: bool,

@@ -43,7 +43,7 @@ impl ColourMode {
 /// Text lines as a [`OutputFormat`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TextFormat {
-    /// Whether to color lines.
+    /// The color of lines.
     pub colour: ColourMode,
 }
 

@@ -1,4 +1,5 @@
-//! Every command with its flags, and the keys of the configuration file, by the command line's own description.
+//! Every command with its flags, and the keys of the configuration file, by the command line's own
+//! description.
 
 use std::sync::LazyLock;
 

@@ -1,7 +1,7 @@
 //! The parts of docs/src/reference that are made from the program's own tables.
 //!
-//! A page has them between `<!-- made: NAME -->` and `<!-- end -->`; everything else is written by hand. The test
-//! compares them, and `BANNERWALL_WRITE_DOCS=1 cargo test --lib reference` writes them.
+//! A page has them between `<!-- made: NAME -->` and `<!-- end -->`; everything else is written by hand. The
+//! test compares them, and `BANNERWALL_WRITE_DOCS=1 cargo test --lib reference` writes them.
 
 mod commands;
 mod metrics;

@@ -1,4 +1,5 @@
-//! Snippets of the documentation: the program accepts every command line, configuration and rule that a page shows.
+//! Snippets of the documentation: the program accepts every command line, configuration and rule that a page
+//! shows.
 //!
 //! README and tutorials are also run, by tests/system/documentation.rs.
 

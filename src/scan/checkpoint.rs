@@ -1,8 +1,8 @@
 //! Progress of a scan in a file, to resume it after an interruption, a crash or a kill.
 //!
-//! The file is replaced as a whole, so a complete one exists whenever the process stops. An empty one belongs to
-//! a scan that has not saved yet. It holds the options that select targets and judge results. A file of another
-//! scan is refused.
+//! The file is replaced as a whole, so a complete one exists whenever the process stops. An empty one belongs
+//! to a scan that has not saved yet. It holds the options that select targets and judge results. A file of
+//! another scan is refused.
 
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata};

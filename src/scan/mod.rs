@@ -1,8 +1,8 @@
 //! The scan: probes the network, and matches the replies with the guard's matcher.
 //!
-//! Each thread has one [`TargetSource`] and [`OutcomeSink`] pair. Threads share only the stop flag. This module does
-//! not depend on the command line. Only [`session`] uses output and metrics: its results go through the
-//! writer's handle. It never imports the guard's side (packets, flows, the engine).
+//! Each thread has one [`TargetSource`] and [`OutcomeSink`] pair. Threads share only the stop flag. This
+//! module does not depend on the command line. Only [`session`] uses output and metrics: its results go
+//! through the writer's handle. It never imports the guard's side (packets, flows, the engine).
 //!
 //! # Design decisions
 //!

@@ -8,8 +8,8 @@ use crate::event::{ConnectFacts, EventSink, PortState};
 /// Receiver of a thread's results.
 ///
 /// Events (`ssh`, `http`, `alert`, anomalies) arrive through [`EventSink::emit`] while a target is under way.
-/// Then [`OutcomeSink::finished`] is called exactly once for each target from [`super::TargetSource`], unless the scan
-/// was stopped before. A resumed scan probes such a target again.
+/// Then [`OutcomeSink::finished`] is called exactly once for each target from [`super::TargetSource`], unless
+/// the scan was stopped before. A resumed scan probes such a target again.
 pub trait OutcomeSink: EventSink {
     /// Receives the result of a target.
     fn finished(&mut self, outcome: &TargetOutcome<'_>);

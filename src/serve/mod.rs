@@ -1,8 +1,8 @@
 //! `bannerwall serve`: the inventory as web pages and as JSON, over HTTP.
 //!
 //! Pages work without JavaScript, load nothing from other sites, and escape all data from the network
-//! ([`html_escape::HtmlEscaper`]). The page writes only the journal of [`scans`] into the inventory and, for a fleet,
-//! merged batches ([`BackgroundMerge`]). Guard, scan and replay never wait for it.
+//! ([`html_escape::HtmlEscaper`]). The page writes only the journal of [`scans`] into the inventory and, for
+//! a fleet, merged batches ([`BackgroundMerge`]). Guard, scan and replay never wait for it.
 
 mod access;
 mod api;

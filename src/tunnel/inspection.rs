@@ -64,8 +64,8 @@ impl TunnelInspector {
     }
 }
 
-/// The packet that `patch` makes, among its bytes the checksum, so that it needs no header any more. None if it
-/// is written into a packet that is still to be segmented: each segment would need a patch of its own.
+/// The packet that `patch` makes, among its bytes the checksum, so that it needs no header any more. None if
+/// it is written into a packet that is still to be segmented: each segment would need a patch of its own.
 pub fn patched(parts: &[IoSlice<'_>], patch: &PacketPatch) -> Option<Vec<u8>> {
     let whole: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
     if matches!(patch, PacketPatch::Write { .. }) && device::is_super_packet(&whole) {

@@ -546,7 +546,7 @@ fn a_queue_that_was_given_back_meanwhile_is_not_taken_for_one_without_packets() 
         assert_ended_well(&mut first);
         drop((stream, listener, sockets));
         second.wait_stderr("ready", |text| text.contains("ready: queue").then_some(()));
-        assert!(second.stderr().contains("queue 1 is bound anew"), "{}", second.stderr());
+        assert!(second.stderr().contains("queue 1 is bound again"), "{}", second.stderr());
         assert!(is_served(network, "curl/8.0") && !is_served(network, "sqlmap/1.7"));
         second.signal(Signal::TERM);
         assert_eq!(second.wait_exit().code(), Some(0), "{}", second.stderr());
@@ -788,7 +788,7 @@ fn restarts_by_a_store_of_descriptors_cut_nothing_and_let_nothing_by() {
         manager.spoil("queue-0", b"");
         eventually("the queue to be given back", || (!network.queues().contains(&0)).then_some(()));
         let mut guard = manager.start(&network, &rules);
-        assert!(guard.stderr().contains("queue 0 is bound anew"), "{}", guard.stderr());
+        assert!(guard.stderr().contains("queue 0 is bound again"), "{}", guard.stderr());
         assert_eq!(manager.names(), ["metrics", "queue-0", "queue-1"]);
         assert!(is_served("curl/8.0") && !is_served("sqlmap/1.7"));
         guard.signal(Signal::TERM);

@@ -1,8 +1,8 @@
 //! Imports distributions' advisories as rules, for `bannerwall rules import`.
 //!
-//! Each format has a module that reads files into [`PackageWeakness`]es. [`products`] maps packages to banners,
-//! and [`write_rules`] makes a rule of both. Files are read as streams, nothing is downloaded, and the same
-//! files give the same rules.
+//! Each format has a module that reads files into [`PackageWeakness`]es. [`products`] maps packages to
+//! banners, and [`write_rules`] makes a rule of both. Files are read as streams, nothing is downloaded, and
+//! the same files give the same rules.
 
 mod alpine;
 mod archive;

@@ -138,7 +138,8 @@ impl<T> Ring<T> {
     /// # Errors
     ///
     /// Returns [`RingError::Full`] if no space was [reserved](Ring::reserve), or if more than
-    /// [`RingOptions::operations`] would be in flight; [`RingError::NoSocket`] beyond [`RingOptions::sockets`].
+    /// [`RingOptions::operations`] would be in flight; [`RingError::NoSocket`] beyond
+    /// [`RingOptions::sockets`].
     pub fn push(
         &mut self,
         operation: Operation,

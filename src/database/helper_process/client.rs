@@ -118,7 +118,7 @@ impl ProcessConnection {
         self.is_lost.get()
     }
 
-    /// What ends a question from another thread, and the connection with it.
+    /// Returns the socket that interrupts a query from another thread, and ends the connection.
     pub(crate) fn interrupter(&self) -> Option<UnixStream> {
         self.stream.try_clone().ok()
     }
@@ -173,7 +173,7 @@ impl ProcessConnection {
         }
     }
 
-    /// How the process has ended, if that is reported soon.
+    /// Returns the end of the process, if it is reported soon.
     fn end(&self) -> Option<ProcessEnd> {
         let mut polled = [PollFd::new(&self.end, PollFlags::IN)];
         let mut end = [0; ProcessEnd::LONGEST];

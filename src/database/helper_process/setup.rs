@@ -1,4 +1,4 @@
-//! What such a process is started with.
+//! The setup with which such a process starts.
 
 use serde::{Deserialize, Serialize};
 

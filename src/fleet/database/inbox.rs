@@ -1,4 +1,4 @@
-//! What sensors have sent: taken out of the inbox in each one's order, and how they stand.
+//! The inbox of sensors' batches: merges them in each sensor's order, and reports the sensors' state.
 
 use std::collections::BTreeMap;
 
@@ -12,21 +12,20 @@ use crate::inventory::{InventoryDatabase, InventoryTime, ReceivedBatch, SensorBa
 /// Runs of sensors are forgotten that were not heard of for so long: 90 days, in milliseconds.
 const FORGOTTEN: i64 = 90 * 86_400_000;
 
-/// How far a sensor's clock may be ahead of the server's before its times are bounded: a minute, in
-/// milliseconds.
+/// Tolerated lead of a sensor's clock over the server's, in milliseconds: a minute. Later times are bounded.
 const TOLERATED: i64 = 60_000;
 
 /// Bytes of batches after which a turn takes no further one: nobody else writes while they are merged.
 const TURN: i64 = 2 << 20;
 
-/// How a sensor stands.
+/// The state of a sensor.
 #[derive(Debug, Clone, Serialize)]
 pub struct SensorState {
     /// Its name, which is its role's.
     pub sensor: String,
-    /// When the last batch of it came.
+    /// Time of its last batch.
     pub heard: Option<InventoryTime>,
-    /// When it was last there, by a batch or by saying so.
+    /// Time of its last batch or heartbeat.
     pub alive: Option<InventoryTime>,
     /// Time for which that is ago by the server's clock, in milliseconds.
     pub silent: Option<i64>,
@@ -35,7 +34,7 @@ pub struct SensorState {
     pub skew: Option<i64>,
     /// Batches of it in the inbox.
     pub inbox: i64,
-    /// How long the oldest of them has been there, in milliseconds.
+    /// Age of the oldest of them, in milliseconds.
     pub behind: Option<i64>,
     /// Batches that it kept itself when it sent its last one.
     pub waiting: i64,
@@ -49,7 +48,7 @@ pub struct SensorState {
     pub lost: i64,
 }
 
-/// What was taken out of the inbox at once.
+/// The result of merging some batches of the inbox.
 #[derive(Debug, Default)]
 pub(in crate::fleet) struct InboxMergeResult {
     /// The rows, whatever they held.
@@ -58,9 +57,9 @@ pub(in crate::fleet) struct InboxMergeResult {
     pub(in crate::fleet) merged: usize,
     /// The last row that is to be merged, and its sensor: the one at fault, where it is the only one.
     pub(in crate::fleet) last: Option<i64>,
-    /// What is told of batches that cannot be read.
+    /// Messages about batches that cannot be read.
     pub(in crate::fleet) refused: Vec<String>,
-    /// What is told of others.
+    /// Messages about other batches.
     pub(in crate::fleet) notes: Vec<String>,
 }
 
@@ -78,7 +77,7 @@ struct InboxRow {
     again: bool,
 }
 
-/// How far a run was merged.
+/// The progress of merging a run.
 #[derive(Default)]
 struct StreamProgress {
     number: i64,
@@ -147,8 +146,8 @@ pub(in crate::fleet) fn take(
     Ok(sent)
 }
 
-/// Reads a batch, and sets aside the parts that cannot be read. Returns the readable part, and true if nothing
-/// is set aside.
+/// Reads a batch, and sets aside the parts that cannot be read. Returns the readable part, and true if
+/// nothing is set aside.
 fn read(
     link: &DatabaseConnection,
     sensor: &str,
@@ -195,13 +194,13 @@ pub(in crate::fleet) fn unblock(link: &DatabaseConnection) -> Result<Vec<String>
     link.all("SELECT fleet_unblock()", &[], |row| row.get(0))
 }
 
-/// Whether there is anything to merge.
+/// True if there is anything to merge.
 pub(in crate::fleet) fn is_waiting(link: &DatabaseConnection) -> Result<bool, DatabaseError> {
     let query = "SELECT EXISTS (SELECT FROM fleet_inbox WHERE refused IS NULL)";
     Ok(link.one(query, &[], |row| row.get(0))?.unwrap_or_default())
 }
 
-/// Whether who asks may merge.
+/// True if the database's user may merge.
 pub(in crate::fleet) fn may_merge(link: &DatabaseConnection) -> Result<bool, DatabaseError> {
     let query =
         "SELECT has_table_privilege('fleet_inbox', 'DELETE') AND has_table_privilege('services', 'INSERT')";
@@ -249,7 +248,7 @@ fn letters(link: &DatabaseConnection, sensor: &str, most: i64) -> Result<Vec<Inb
     })
 }
 
-/// How far the runs were merged of which there are letters.
+/// Returns the progress of the runs that have batches.
 fn streams(
     link: &DatabaseConnection,
     sensor: &str,
@@ -264,7 +263,7 @@ fn streams(
     Ok(found.into_iter().collect())
 }
 
-/// What is known of a sensor beside its batches.
+/// The tables about a sensor, besides its batches.
 const OF_SENSOR: [&str; 4] = ["fleet_streams", "fleet_heartbeats", "fleet_rules_taken", "fleet_sensors"];
 
 impl FleetDatabase {

@@ -1,4 +1,4 @@
-//! What makes a fleet: tables, roles, and what each role may do.
+//! The setup of a fleet: tables, roles, and the rights of each role.
 
 use super::{TABLES, VERSION};
 use crate::database::{DatabaseConnection, DatabaseError, QueryRow, values};
@@ -45,8 +45,8 @@ impl RoleGroup {
         )
     }
 
-    /// What lets a role of a name in SQL do what the group may. Sensors enter batches and read nothing but
-    /// rules.
+    /// Returns the statements that give a role, named in SQL, the rights of its group. Sensors insert batches
+    /// and read only rules.
     pub(super) fn rights(self, name: &str) -> String {
         let writers = || include_str!("../rights/writers.sql").to_owned();
         let rights = match self {
@@ -62,7 +62,7 @@ impl RoleGroup {
         )
     }
 
-    /// What bounds a member: its connections, and its temporary files.
+    /// Returns the statements that limit a member: its connections and its temporary files.
     fn limits(self, name: &str) -> String {
         // A guard has three connections, and its successor as many while it takes over.
         let (connections, temporary) = match self {
@@ -85,13 +85,13 @@ pub struct FleetRole {
     pub group: RoleGroup,
 }
 
-/// Whether a name may be that of a role.
+/// Checks whether a name may be that of a role.
 ///
 /// # Errors
 /// Why not.
 pub fn check_name(name: &str) -> Result<(), &'static str> {
     if name.is_empty() || name.len() > 63 || name.chars().any(char::is_control) {
-        return Err("a role's name has 1 to 63 octets, and no control characters");
+        return Err("a role's name has 1 to 63 bytes, and no control characters");
     }
     if name.contains("$bannerwall$") {
         return Err("a role's name does not hold $bannerwall$, which ends texts of this program in SQL");
@@ -110,7 +110,7 @@ pub fn script(members: &[FleetRole]) -> String {
     format!("BEGIN;\n{}\n{tables}\n{}COMMIT;\n", schema_of_server(), roles(members))
 }
 
-/// What makes the roles, or leaves those as they are that are there.
+/// Returns the statements that create the roles, and leave existing ones as they are.
 fn roles(members: &[FleetRole]) -> String {
     let mut text = String::new();
     for group in RoleGroup::ALL {

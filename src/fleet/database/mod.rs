@@ -1,7 +1,7 @@
 //! The database of a fleet: every statement. What those who give orders ask stands in [`scans`] and
-//! [`status`], what workers do in [`shard_leases`], what begins by itself in [`schedules`], what sensors send in
-//! [`inbox`], rules for them in [`rules`], what a fleet is made by in [`init`], and whether it is as it was
-//! made in [`permission_check`].
+//! [`status`], what workers do in [`shard_leases`], what begins by itself in [`schedules`], what sensors send
+//! in [`inbox`], rules for them in [`rules`], what a fleet is made by in [`init`], and whether it is as it
+//! was made in [`permission_check`].
 
 mod file;
 pub(super) mod inbox;

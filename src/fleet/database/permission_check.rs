@@ -35,13 +35,13 @@ const MAY_MAKE: &str = "SELECT pg_has_role(current_user, nspowner, 'USAGE')
 pub struct BorderCheck {
     /// Its name.
     pub name: &'static str,
-    /// What is so where nothing is found.
+    /// The fact that holds if there are no findings.
     pub sound: &'static str,
-    /// What was found, or why that cannot be known.
+    /// The findings, or the reason why they are unknown.
     pub found: Result<Vec<String>, String>,
 }
 
-/// What is so, by the label of a role.
+/// The facts, by the label of a role.
 type RoleFacts = BTreeMap<String, BTreeSet<String>>;
 
 impl FleetDatabase {
@@ -109,7 +109,7 @@ fn facts(
     Ok(facts)
 }
 
-/// What is so of tables and groups that are made now.
+/// Returns the facts about tables and groups that are created now.
 fn reference(link: &DatabaseConnection) -> Result<RoleFacts, DatabaseError> {
     link.batch("ALTER SCHEMA bannerwall RENAME TO bannerwall_before")?;
     link.batch(&(schema_of_server() + &TABLES.concat()))?;
@@ -121,7 +121,7 @@ fn reference(link: &DatabaseConnection) -> Result<RoleFacts, DatabaseError> {
     facts(link, RoleGroup::ALL.into_iter().map(|group| (label(group), name(group))))
 }
 
-/// What is so and is not to be, and what is to be and is not.
+/// Returns the facts that should not be, and those that are missing.
 fn difference(real: &RoleFacts, meant: &RoleFacts, label: &str) -> Vec<String> {
     let (is, is_to_be) = (of(real, label), of(meant, label));
     let excess = is.difference(&is_to_be).cloned().collect();
@@ -138,7 +138,7 @@ fn difference(real: &RoleFacts, meant: &RoleFacts, label: &str) -> Vec<String> {
     lines
 }
 
-/// What a member may do and its groups may not, or the other way round.
+/// Returns the rights of a member that its groups do not have, and those that it lacks.
 fn beyond_groups(real: &RoleFacts, groups: &[String; 5], member: &str) -> Vec<String> {
     let is = of(real, member);
     if is.contains("has the attribute SUPERUSER") {

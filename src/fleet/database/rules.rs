@@ -26,9 +26,9 @@ pub struct RulesPublication {
     pub pack: Vec<u8>,
     /// Its signature, as minisign writes it.
     pub signature: String,
-    /// How many sensors in a hundred take it.
+    /// Percentage of sensors that take it.
     pub percent: i64,
-    /// How many rules stand in it.
+    /// Number of its rules.
     pub rules: i64,
     /// For a person.
     pub note: String,
@@ -39,28 +39,28 @@ pub struct RulesPublication {
 pub struct RulesVersionState {
     /// Its number.
     pub version: i64,
-    /// How many sensors in a hundred take it.
+    /// Percentage of sensors that take it.
     pub percent: i64,
-    /// How many rules stand in it.
+    /// Number of its rules.
     pub rules: i64,
     /// The pack's octets.
     pub octets: i64,
     /// For a person.
     pub note: String,
-    /// Who has entered it.
+    /// The role that published it.
     pub who: String,
-    /// When.
+    /// Time of its publication.
     pub made: InventoryTime,
 }
 
-/// How a sensor stands with the rules.
+/// The state of a sensor's rules.
 #[derive(Debug, Clone, Serialize)]
 pub struct SensorRulesState {
     /// Its name.
     pub sensor: String,
     /// The version in force there.
     pub version: Option<i64>,
-    /// Since when.
+    /// Time since which they are in force.
     pub since: Option<InventoryTime>,
     /// The version that is meant for it.
     pub meant: Option<i64>,
@@ -68,9 +68,9 @@ pub struct SensorRulesState {
     pub refused: Option<i64>,
     /// Why not.
     pub reason: Option<String>,
-    /// When it said so.
+    /// Time of the refusal.
     pub refused_at: Option<InventoryTime>,
-    /// When it was last heard of.
+    /// Time of the sensor's last report.
     pub seen: Option<InventoryTime>,
 }
 
@@ -147,7 +147,7 @@ impl FleetDatabase {
         if changed == 0 { Err(FleetError::NoRules(serial)) } else { Ok(()) }
     }
 
-    /// How each sensor stands with the rules.
+    /// Returns the state of each sensor's rules.
     ///
     /// # Errors
     /// What the database says.
@@ -193,9 +193,9 @@ pub(in crate::fleet) struct RulesOffer {
     pub(in crate::fleet) serial: i64,
     /// The role that has entered it.
     pub(in crate::fleet) who: String,
-    /// How many sensors in a hundred it is for.
+    /// Percentage of sensors that it is for.
     pub(in crate::fleet) percent: i64,
-    /// What the pack is verified by.
+    /// The signature of the pack.
     pub(in crate::fleet) signature: String,
 }
 
@@ -204,7 +204,7 @@ impl RulesOffer {
         Ok(Self { serial: row.get(0)?, who: row.get(1)?, percent: row.get(2)?, signature: row.get(3)? })
     }
 
-    /// What no other version has.
+    /// Returns the key that no other version has.
     pub(in crate::fleet) fn key(&self) -> (i64, String) {
         (self.serial, self.who.clone())
     }

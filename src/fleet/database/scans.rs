@@ -1,4 +1,4 @@
-//! What those ask who give orders: a scan to begin, to end, to be tried again; and what came of it.
+//! Statements for operators: they submit, cancel and retry scans, and read the results.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use crate::fleet::{FleetError, ScanOrder};
 pub struct ScanSubmission {
     /// For a person.
     pub about: String,
-    /// What is scanned.
+    /// The order of the scan.
     pub order: ScanOrder,
-    /// How many targets that are.
+    /// Number of targets.
     pub targets: u64,
     /// Into how many shards they are cut.
     pub shards: u64,
-    /// How often a shard may fail before it is parked.
+    /// Number of failures after which a shard is parked.
     pub attempts: u64,
     /// Targets a second, all workers together; none where there is no limit.
     pub rate: Option<u32>,
@@ -73,7 +73,7 @@ impl FleetDatabase {
     /// There is no such scan, or it was cancelled.
     pub fn retry(&self, scan: i64) -> Result<usize, FleetError> {
         if self.status(scan)?.state == "cancelled" {
-            return Err(FleetError::Over(scan, "was cancelled: submit it anew"));
+            return Err(FleetError::Over(scan, "was cancelled: submit it again"));
         }
         let again = self.beside.in_transaction(|link| {
             let shards =
@@ -137,7 +137,7 @@ impl FleetDatabase {
 }
 
 impl ScanSubmission {
-    /// What is scanned, as it lies in the tables.
+    /// Returns the order as it is stored in the tables.
     pub(super) fn what(&self) -> String {
         serde_json::to_string(&StoredScanOrder { rate: self.rate, order: self.order.clone() })
             .unwrap_or_default()
@@ -155,7 +155,7 @@ impl ScanSubmission {
     }
 }
 
-/// What is scanned, and how fast.
+/// The order of a scan, and its rate.
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 pub(super) struct StoredScanOrder {
     rate: Option<u32>,

@@ -9,10 +9,10 @@ use crate::diagnostics::log_line;
 use crate::fleet::{CronSchedule, FleetError, ScanSubmission};
 use crate::inventory::InventoryTime;
 
-/// How much later than it was due a scan may begin, in milliseconds: what is due longer was missed.
+/// Maximum delay of a scheduled scan, in milliseconds. Beyond it, the scan counts as missed.
 const LATE: i64 = 5 * 60_000;
 
-/// When one is looked at again that is never due, in milliseconds.
+/// Time after which a schedule that is never due is checked again, in milliseconds.
 const YEAR: i64 = 366 * 86_400_000;
 
 /// Why nothing began.
@@ -26,17 +26,17 @@ const COUNTED: u64 = 10_000;
 pub struct ScheduledScan {
     /// The schedule's number.
     pub schedule: i64,
-    /// When: a crontab.
+    /// The times, as a crontab.
     pub cron: String,
-    /// What is scanned.
+    /// Description of the scan.
     pub about: String,
-    /// Who has made it.
+    /// The role that created it.
     pub who: String,
-    /// When it is due next.
+    /// Time at which it is due next.
     pub due: InventoryTime,
-    /// How often it was due and did not begin.
+    /// Number of times that it was due and did not start.
     pub missed: i64,
-    /// When that was noticed last, and why.
+    /// Time and reason of the last miss.
     pub missed_at: Option<InventoryTime>,
     /// Why.
     pub missed_why: Option<String>,

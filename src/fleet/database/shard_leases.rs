@@ -1,4 +1,4 @@
-//! What workers do: they tell that they are there, take shards, write what came of them, and give them back.
+//! Statements of workers: they report that they are alive, lease shards, write results, and return shards.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ pub(in crate::fleet) struct ScanAssignment {
     pub(in crate::fleet) about: String,
 }
 
-/// What the server says of a scan to one who works on it.
+/// The server's answer to a worker of a scan.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::fleet) struct HeartbeatReply {
     /// The time by its clock.
@@ -46,14 +46,14 @@ pub(in crate::fleet) struct HeartbeatReply {
     pub(in crate::fleet) is_open: bool,
 }
 
-/// What a worker may use of a limit, in a thousand seconds, and what would be fair.
+/// The worker's part of a limit in a thousand seconds, and the fair part.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::fleet) struct GrantedRate {
     pub(in crate::fleet) granted: u64,
     pub(in crate::fleet) fair: u64,
 }
 
-/// What became of the batch of a worker.
+/// The outcome of a worker's batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::fleet) enum BatchWriteOutcome {
     /// It is to be written with the rest of the transaction.
@@ -137,14 +137,14 @@ impl FleetDatabase {
         Ok(found.into_iter().find(|scan| !but.contains(scan)))
     }
 
-    /// Whether there is a scan that is not over, whoever works on it.
+    /// True if any scan is not over, whichever worker runs it.
     pub(in crate::fleet) fn has_open(&self) -> Result<bool, DatabaseError> {
         let query = "SELECT EXISTS (SELECT 1 FROM fleet_scans f WHERE state = 'open'
                AND EXISTS (SELECT 1 FROM fleet_shards s WHERE s.scan = f.id AND s.state IN ('ready', 'leased')))";
         Ok(self.beside.link().one(query, &[], |row| row.get(0))?.unwrap_or_default())
     }
 
-    /// What is scanned, and into how many shards it is cut; why not, where the order cannot be read.
+    /// Returns the order of a scan and its number of shards, or the reason why the order cannot be read.
     pub(in crate::fleet) fn order(&self, scan: i64) -> Result<Result<ScanAssignment, String>, DatabaseError> {
         let query = "SELECT what, shards, about FROM fleet_scans WHERE id = ?1";
         let found = self.beside.link().one(query, values![scan], |row| {
@@ -228,7 +228,7 @@ impl ShardLease {
         })
     }
 
-    /// What was to be written was.
+    /// Records that the batch was written.
     pub(in crate::fleet) fn advance_step(&mut self) {
         self.step += 1;
     }

@@ -56,10 +56,10 @@ pub enum ScanEnd {
 /// State of a scan with details.
 #[derive(Debug, Clone, Serialize)]
 pub struct ScanStatus {
-    /// How it stands.
+    /// The state of the scan.
     #[serde(flatten)]
     pub scan: ScanState,
-    /// What came of the targets that are over.
+    /// The results of finished targets.
     pub counts: TargetCounts,
     /// Reasons why shards are parked or were reassigned.
     pub errors: Vec<ShardError>,
@@ -85,7 +85,7 @@ pub struct ShardError {
 pub struct WorkerState {
     /// Its name.
     pub name: String,
-    /// When it was heard of last.
+    /// Time of its last sign of life.
     pub seen: InventoryTime,
     /// Number of shards that it holds.
     pub shards: i64,

@@ -22,7 +22,7 @@ pub enum SigningKeyError {
     /// A file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {
-        /// Which.
+        /// The file.
         path: PathBuf,
         /// Why.
         source: io::Error,
@@ -30,7 +30,7 @@ pub enum SigningKeyError {
     /// A file cannot be written.
     #[error("cannot write {}: {source}", path.display())]
     Write {
-        /// Which.
+        /// The file.
         path: PathBuf,
         /// Why.
         source: io::Error,
@@ -38,9 +38,9 @@ pub enum SigningKeyError {
     /// No secret key stands there.
     #[error("{}: not a secret key, as `bannerwall fleet rules keygen` and `minisign -G` write: {why}", path.display())]
     NoSecret {
-        /// Where.
+        /// The file.
         path: PathBuf,
-        /// What the library says.
+        /// The library's message.
         why: String,
     },
     /// No public key stands there.
@@ -68,7 +68,7 @@ pub enum SigningKeyError {
 pub struct PublicKeys(pub Vec<PublicKey>);
 
 impl PublicKeys {
-    /// Whether one of them has signed these octets.
+    /// Verifies that one of the keys signed these bytes.
     ///
     /// # Errors
     /// None has.
@@ -161,7 +161,7 @@ impl SecretKey {
         Ok(public)
     }
 
-    /// What verifies its signatures.
+    /// Returns the public key that verifies its signatures.
     ///
     /// # Errors
     /// The library says no.

@@ -1,5 +1,5 @@
-//! What a guard does with rules from one place: it asks for a newer version now and then, verifies it, has it
-//! put in force, keeps it, and says how that went. What fails changes nothing.
+//! The poller of a guard's published rules: it requests newer versions, verifies them, applies them, stores
+//! them, and reports the result. A failure changes nothing.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,12 +21,12 @@ const HEARD: Duration = Duration::from_secs(300);
 /// Octets of a reason that are told.
 const REASON: usize = 4 << 10;
 
-/// Where a guard has its rules from.
+/// The source of a guard's published rules.
 #[derive(Debug, Clone)]
 pub struct FleetRulesConfig {
     /// The database.
     pub place: DatabaseLocation,
-    /// Who may have signed them.
+    /// The keys that may have signed them.
     pub keys: PublicKeys,
     /// The file that they are kept in.
     pub state: PathBuf,
@@ -43,7 +43,7 @@ pub struct FleetRulesConfig {
 pub struct FetchedRules {
     /// Its number.
     pub version: i64,
-    /// What is to be loaded.
+    /// The rules to load.
     pub selection: RuleSelection,
 }
 
@@ -56,7 +56,7 @@ pub enum ApplyRulesError {
     Gone,
 }
 
-/// Who puts a version in force.
+/// Function that puts a version in force.
 pub type ApplyRules<'a> = dyn FnMut(&FetchedRules) -> Result<(), ApplyRulesError> + 'a;
 
 /// Why there are no rules to begin with.
@@ -65,9 +65,9 @@ pub enum FetchRulesError {
     /// The server cannot be asked, and no file is kept.
     #[error("--rules-from {error}; and no rules are kept in {}", state.display())]
     Away {
-        /// What it says.
+        /// The server's message.
         error: StoreError,
-        /// Where they would be.
+        /// The file that would hold them.
         state: PathBuf,
     },
     /// It has none.
@@ -81,9 +81,9 @@ pub enum FetchRulesError {
          taken: publish a newer one, or remove {} to take what there is", file.display()
     )]
     Older {
-        /// Where it was looked.
+        /// The database that was asked.
         place: DatabaseLocation,
-        /// What was in force.
+        /// The version that was in force.
         version: i64,
         /// The file that says so.
         file: PathBuf,
@@ -105,15 +105,15 @@ pub struct RulePoller {
     /// Versions above it that were refused, by number and publisher: the signature that they had, and why.
     refused: BTreeMap<(i64, String), (String, String)>,
     counts: RulePollCounts,
-    /// What is in force, and not written to the file yet.
+    /// The version in force that is not written to the file yet.
     unkept: Option<Vec<u8>>,
-    /// What the server was told last.
+    /// The last report to the server.
     told: Option<ReportedRules>,
-    /// What was complained about last of server and file.
+    /// The last complaints about server and file.
     complaints: [bool; 3],
 }
 
-/// What was done since the start.
+/// Counts since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RulePollCounts {
     /// Versions that were refused.
@@ -124,7 +124,7 @@ pub struct RulePollCounts {
     pub failures: u64,
 }
 
-/// What the server was told: what is in force, what is refused and why, and when that was said.
+/// The report to the server: the version in force, the refused version with its reason, and the time.
 #[derive(Debug)]
 struct ReportedRules {
     version: Option<i64>,
@@ -132,7 +132,7 @@ struct ReportedRules {
     when: Instant,
 }
 
-/// What may be wrong for long, and is told of once.
+/// Faults that may last, and are reported once.
 #[derive(Debug, Clone, Copy)]
 enum PollFaultKind {
     Server,
@@ -202,12 +202,12 @@ impl RulePoller {
         self.version
     }
 
-    /// What was done since the start.
+    /// Returns the counts since the start.
     pub const fn counts(&self) -> RulePollCounts {
         self.counts
     }
 
-    /// Where versions are asked for.
+    /// Returns the database that the poller asks.
     pub const fn place(&self) -> &DatabaseLocation {
         &self.from.place
     }
@@ -245,7 +245,7 @@ impl RulePoller {
         }
     }
 
-    /// What the file holds, where it is good and not older than what was in force.
+    /// Reads the file's version, if it is valid and not older than the one that was in force.
     fn read_stored(&mut self) -> Option<FetchedRules> {
         let kept = stored_pack::read(&self.from.state, &self.from.keys).and_then(|pack| {
             let Some(pack) = pack else { return Ok(None) };
@@ -264,7 +264,7 @@ impl RulePoller {
         })
     }
 
-    /// What is in force, or what is just below the oldest that may be.
+    /// Returns the version in force, or the one just below the oldest that is allowed.
     fn above(&self) -> i64 {
         self.version.or(self.floor.map(|floor| floor - 1)).unwrap_or_default()
     }

@@ -38,18 +38,18 @@ pub struct WorkerConfig {
     pub lease: Duration,
     /// Limit of its targets per second.
     pub rate: Option<u32>,
-    /// When the worker ends.
+    /// The condition under which the worker exits.
     pub until: ExitCondition,
 }
 
-/// When the worker ends by itself.
+/// The condition under which the worker exits by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExitCondition {
     /// Never.
     Told,
-    /// When one shard is done, or there is none.
+    /// One shard is done, or there is none.
     Once,
-    /// When no scan is left that is not over.
+    /// No scan is left that is not over.
     Empty,
 }
 

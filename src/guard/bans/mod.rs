@@ -367,7 +367,7 @@ impl BanKeeperState {
 
     fn check_addition(&mut self, address: IpAddr, seconds: u64, now: Instant) -> Result<(), String> {
         if !self.enforces {
-            return Err("this guard only monitors (it runs without --enforce) and bans nobody".to_owned());
+            return Err("this guard only monitors (it runs without --enforce), so it cannot ban".to_owned());
         }
         if !(1..=LONGEST).contains(&seconds) {
             return Err(format!("a ban lasts from 1 to {LONGEST} seconds"));

@@ -146,7 +146,7 @@ pub struct PacketAnswer {
     pub connection_mark: Option<ConnectionMark>,
     /// The copy range that must be in effect before the verdict is.
     pub copy_range: Option<u32>,
-    /// How the packet is changed before it goes on.
+    /// The change of the packet before it is forwarded.
     pub patch: Option<PacketPatch>,
 }
 
@@ -312,7 +312,8 @@ pub trait PacketSource: Send {
         self.batch(IDLE, judge)
     }
 
-    /// Like [`PacketSource::next_batch`] with a wait of `patience`. Zero takes only packets that have arrived.
+    /// Like [`PacketSource::next_batch`] with a wait of `patience`. Zero takes only packets that have
+    /// arrived.
     ///
     /// # Errors
     ///

@@ -15,10 +15,10 @@
 //!   once the guard is told to end.
 //!
 //! The state is a sealed anonymous file ([`state`]). It holds the keys of decided flows, the packets of
-//! undecided flows ([`crate::inspector::InspectorState`]), which the next engine inspects again, counters by name, and
-//! the accounts of the hook. So no version needs to know the internal state of another one. A state that is
-//! unreadable is rejected as a whole and reported. Its flows are then picked up mid-stream, like flows that
-//! are older than a guard.
+//! undecided flows ([`crate::inspector::InspectorState`]), which the next engine inspects again, counters by
+//! name, and the accounts of the hook. So no version needs to know the internal state of another one. A state
+//! that is unreadable is rejected as a whole and reported. Its flows are then picked up mid-stream, like
+//! flows that are older than a guard.
 //!
 //! Both processes check each other's user (`SO_PEERCRED`), and continue only if queues, mark and network
 //! namespace are the same. From the sockets that a service manager stored, a guard takes those of the same

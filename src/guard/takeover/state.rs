@@ -269,7 +269,7 @@ fn records(
             return if behind.is_empty() {
                 Ok(())
             } else {
-                Err(StateError::Malformed("octets behind its end"))
+                Err(StateError::Malformed("bytes after its end"))
             };
         }
         take(kind, taken)?;

@@ -1,9 +1,9 @@
 //! The helper process that delivers notifications, so that the process that sees hostile bytes need not speak
 //! to servers and run programs.
 //!
-//! It is a helper process ([`crate::helper_process`], `bannerwall notifier`), started before its parent is confined.
-//! It has no capabilities and is not root's, and neither are the programs that it runs. It reads nothing but
-//! its parent's requests and the receivers' answers.
+//! It is a helper process ([`crate::helper_process`], `bannerwall notifier`), started before its parent is
+//! confined. It has no capabilities and is not root's, and neither are the programs that it runs. It reads
+//! nothing but its parent's requests and the receivers' answers.
 
 use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt as _;

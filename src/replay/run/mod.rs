@@ -28,7 +28,8 @@ const LOOK_UP: u64 = 4096;
 /// Settings of a replay.
 #[derive(Debug, Clone)]
 pub struct ReplayConfig {
-    /// Settings of the engine; its source is always [`EventSource::Replay`], its tracking [`TrackingMode::Lossy`].
+    /// Settings of the engine; its source is always [`EventSource::Replay`], its tracking
+    /// [`TrackingMode::Lossy`].
     pub engine: EngineConfig,
     /// Handling of wrong checksums. Captures of the sending host have many, since the network card fills them
     /// in.

@@ -1,11 +1,11 @@
 //! Helper process that starts scans for a page that is not permitted to run programs.
 //!
-//! It is a helper process ([`crate::helper_process`], `bannerwall scan-runner`), started before the page is confined.
-//! It reads nothing from the network. It starts only `bannerwall scan`, with arguments that it builds itself
-//! from an [`PageScanOrder`], within the limits of the page's command line. Its scans exit with it, even if it is
-//! killed: each scan requests a signal from the kernel for that case ([`end_with_parent`]). If the process
-//! dies, the page starts no more scans until its own restart, since nothing that serves browsers may start a
-//! program.
+//! It is a helper process ([`crate::helper_process`], `bannerwall scan-runner`), started before the page is
+//! confined. It reads nothing from the network. It starts only `bannerwall scan`, with arguments that it
+//! builds itself from an [`PageScanOrder`], within the limits of the page's command line. Its scans exit with
+//! it, even if it is killed: each scan requests a signal from the kernel for that case ([`end_with_parent`]).
+//! If the process dies, the page starts no more scans until its own restart, since nothing that serves
+//! browsers may start a program.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -28,7 +28,7 @@ pub enum SecretMasking {
 /// The amount of a message that events show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DisclosureLimits {
-    /// Whether secrets are masked.
+    /// The masking of secrets.
     pub secrets: SecretMasking,
     /// Largest number of header fields of a message.
     pub fields: usize,

@@ -1,4 +1,4 @@
-//! What is done about each anomaly.
+//! Reactions to anomalies.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,8 +6,8 @@ use std::str::FromStr;
 use crate::event::AnomalyLayer;
 use crate::flow::{Anomaly, AnomalySet};
 
-/// What is done about traffic that an inspector could be misled with. It counts where the engine
-/// enforces; a monitor only tells.
+/// The reaction to traffic that could mislead an inspector. The engine applies it if it enforces; otherwise
+/// it only reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AnomalyAction {
     /// Report it.
@@ -17,8 +17,8 @@ pub enum AnomalyAction {
     Drop,
 }
 
-/// What is done about each kind of anomaly. By default what no honest software sends is dropped, and
-/// messages that servers and clients read all the same are reported.
+/// The reaction to each kind of anomaly. By default the engine drops what no honest software sends, and
+/// reports messages that servers and clients accept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AnomalyPolicy {
     drops: AnomalySet,

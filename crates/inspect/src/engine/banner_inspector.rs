@@ -34,9 +34,9 @@ pub(super) struct BannerInspector<'e> {
     pub(super) flow: FlowFacts,
     /// True if what blocks really does in this flow.
     enforced: bool,
-    /// Who sent the packet; absent where a flow is only cleared away.
+    /// The sender of the packet; absent if a flow is only removed.
     pub(super) from: Option<Side>,
-    /// What was told of this flow.
+    /// The limit of this flow's reports.
     pub(super) reports: ReportLimit,
     /// The anomalies of this packet of which an event was told.
     told: AnomalySet,
@@ -176,7 +176,7 @@ impl BannerInspector<'_> {
         InspectionSession { settings: self.settings, shared: self.shared, sink: self.sink }
     }
 
-    /// What reading takes besides bytes; the judge takes what is found.
+    /// Returns the context of reading. The findings go to the inspector.
     pub(super) fn reading(&mut self) -> ReadContext<'_> {
         let settings = self.settings;
         let (server_port, enforced) = (self.flow.server_port(), self.enforced);

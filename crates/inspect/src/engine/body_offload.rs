@@ -52,14 +52,13 @@ use crate::event::Side;
 use crate::flow::{Anomaly, Flow, StreamState, distance};
 use crate::packet::Segment;
 
-/// So many bytes must be left: fewer would pass in a few packets.
+/// Minimum of bytes that must be left: fewer would pass in a few packets.
 const WORTH: u64 = 64 << 10;
 
-/// So many bytes are too many.
+/// Maximum of bytes that a body may have left.
 const LIMIT: u64 = 1 << 30;
 
-/// So far behind the body's end bytes may have gone by: the largest window that Linux has by itself
-/// (`tcp_rmem`) is 6 MiB.
+/// Maximum distance of bytes behind the body's end: Linux's largest window by itself (`tcp_rmem`) is 6 MiB.
 const BEHIND: i32 = 1 << 24;
 
 /// A body that passes without being seen.
@@ -155,7 +154,7 @@ fn skip_offloaded(
     conversation.skip_missing(Side::Server, stream, count, judge);
 }
 
-/// What a segment that passes means for the body that does: whether it is to be released, or is not any more.
+/// Decides whether a segment that passes releases the body, or ends its release.
 pub(super) fn decide(
     flow: &mut Flow<UndecidedFlow>,
     segment: &Segment<'_>,

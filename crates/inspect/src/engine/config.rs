@@ -1,4 +1,4 @@
-//! What an engine is told once, at its start.
+//! The configuration of an engine.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::event::EventSource;
 use crate::flow::TrackingMode;
 use crate::rules::RuleSet;
 
-/// What a shortage of memory means for the flows that it hits.
+/// Handling of flows if memory is short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnFailure {
     /// Traffic goes on uninspected.
@@ -19,7 +19,7 @@ pub enum OnFailure {
     Closed,
 }
 
-/// How much of an HTTP connection is read.
+/// The part of an HTTP connection that is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum HttpInspect {
     /// The first transaction decides the connection.
@@ -35,7 +35,7 @@ pub enum HttpInspect {
 }
 
 impl HttpInspect {
-    /// How much is read under these rules, which is not [`HttpInspect::Auto`].
+    /// Returns the part that is read under these rules; never [`HttpInspect::Auto`].
     pub(super) fn under(self, rules: &RuleSet, config: &EngineConfig) -> Self {
         match self {
             Self::Auto if !config.enforce || !rules.needs().every_request => Self::First,
@@ -48,7 +48,7 @@ impl HttpInspect {
     }
 }
 
-/// How long a flow that sends nothing is remembered, by its state.
+/// Time that the engine remembers a silent flow, by its state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlowTimeouts {
     /// Only a SYN was seen.
@@ -97,22 +97,22 @@ impl Default for FlowTimeouts {
 /// The settings of one engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineConfig {
-    /// Which path feeds the engine: a label for events, which steers nothing.
+    /// The source of the packets: a label for events, which changes nothing.
     pub source: EventSource,
-    /// Whether every packet that the ends get is seen, and more of one may be asked for; a capture may
-    /// lack packets, and has no more of one than was captured.
+    /// The completeness of the packets. If the engine sees every packet, it may ask for more of one; a
+    /// capture may lack packets.
     pub tracking: TrackingMode,
     /// True if blocking rules really block. Otherwise events say what would have been blocked.
     pub enforce: bool,
     /// The flows that are enforced.
     pub enforce_only: EnforceOnly,
-    /// What a shortage of memory means.
+    /// Handling of flows if memory is short.
     pub on_failure: OnFailure,
-    /// What is done about anomalies.
+    /// Reactions to anomalies.
     pub on_anomaly: AnomalyPolicy,
     /// Flows remembered at once.
     pub flow_limit: usize,
-    /// How much of an HTTP connection is read.
+    /// The part of an HTTP connection that is read.
     pub http_inspect: HttpInspect,
     /// Bytes of an HTTP response's body that are kept for rules and the title; rules may ask for
     /// more.
@@ -126,9 +126,9 @@ pub struct EngineConfig {
     pub time_budget: Duration,
     /// Bytes held in buffers of undecided flows in all.
     pub buffer_limit: usize,
-    /// How long flows are remembered.
+    /// Time that flows are remembered.
     pub timeouts: FlowTimeouts,
-    /// How much of messages events show.
+    /// The parts of messages that events show.
     pub disclosure: DisclosureLimits,
     /// True if each flow is told of at its end.
     pub flow_events: bool,

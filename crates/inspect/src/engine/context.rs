@@ -1,4 +1,4 @@
-//! What inspecting takes, whatever flow a packet is of: settings and rules to read, shared state to write.
+//! The context of inspection, for all flows: settings and rules to read, shared state to write.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::rules::{MatchHistory, PacketMark, RuleSet};
 /// The largest copy range that a netfilter queue gives: more of a packet can't be asked for.
 const COPY_LIMIT: usize = 65_531;
 
-/// What inspecting takes, whatever flow a packet is of.
+/// The context of inspection, for all flows.
 #[derive(Debug)]
 pub(super) struct EngineContext {
     pub(super) settings: EngineSettings,
@@ -26,17 +26,17 @@ pub(super) struct EngineContext {
     pub(super) passes_by: bool,
 }
 
-/// What is in force: nothing that a packet says changes it.
+/// The settings in force. No packet changes them.
 #[derive(Debug)]
 pub(super) struct EngineSettings {
     pub(super) config: EngineConfig,
     pub(super) rules: Arc<RuleSet>,
     pub(super) tracking: TrackingMode,
-    /// How much is read under these rules.
+    /// The limits of reading under these rules.
     pub(super) dialogue: DialogueSettings,
 }
 
-/// What is remembered and counted across flows.
+/// The state and counters of all flows together.
 #[derive(Debug)]
 pub(super) struct SharedState {
     pub(super) identifications: IdentificationCache,
@@ -109,7 +109,7 @@ impl EngineSettings {
     }
 }
 
-/// How much is read, by the settings and by what rules ask for.
+/// Returns the limits of reading, from the settings and the rules.
 fn dialogue_settings(
     config: &EngineConfig,
     rules: &RuleSet,

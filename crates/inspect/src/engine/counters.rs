@@ -1,4 +1,4 @@
-//! What an engine counts: plain numbers that its owner reads whenever it likes.
+//! The counters of an engine: plain numbers that its owner reads at any time.
 
 use std::collections::BTreeMap;
 
@@ -89,7 +89,7 @@ impl Default for ByAnomaly {
     }
 }
 
-/// How often each decision was given.
+/// Number of decisions, by kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DecisionCounts {
     /// [`Decision::Undecided`].
@@ -146,7 +146,8 @@ impl EngineCounters {
         }
     }
 
-    /// How often an anomaly was seen (events about it are fewer: one a flow).
+    /// Returns the number of times that an anomaly was seen. There are fewer events about it: one for each
+    /// flow.
     pub fn anomalies(&self, anomaly: Anomaly) -> u64 {
         self.anomalies.0.get(anomaly as usize).copied().unwrap_or_default()
     }

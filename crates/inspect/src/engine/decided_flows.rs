@@ -1,5 +1,4 @@
-//! What an engine tells another one of decided flows, so that they stay decided when that one goes on in its
-//! place.
+//! The decided flows that an engine passes to its successor, so that they stay decided.
 //!
 //! Undecided flows are not told here: the other engine is shown their packets again.
 
@@ -16,16 +15,16 @@ use crate::rules::PacketMark;
 /// A decided flow: which one, what was decided, and since when nothing of it was seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DecidedFlow {
-    /// What carries it.
+    /// The transport protocol.
     pub transport: TransportProtocol,
-    /// Which flow.
+    /// The flow.
     pub key: FlowKey,
-    /// Who its client is.
+    /// The end that is the client.
     pub client: KeyEnd,
-    /// What was decided; never [`FlowDecision::Undecided`].
+    /// The decision; never [`FlowDecision::Undecided`].
     pub ruling: FlowDecision,
-    /// Where its ends stand, the low one first: by these numbers another connection of the same ports is told
-    /// from it.
+    /// The sequence positions of both ends, the low end first. They distinguish it from another connection of
+    /// the same ports.
     pub positions: [Option<u32>; 2],
     /// A SYN that may yet begin another connection of the same ports.
     pub reopening: Option<OpeningSyn>,
@@ -33,7 +32,7 @@ pub struct DecidedFlow {
     pub mark: Option<PacketMark>,
     /// True if the record of it was told: there is one of each flow.
     pub told: bool,
-    /// How long ago its last packet was seen.
+    /// Time since the last packet.
     pub age: Duration,
 }
 
@@ -41,7 +40,7 @@ pub struct DecidedFlow {
 /// out, as it may have been told other things.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnseenBody {
-    /// Which flow.
+    /// The flow.
     pub key: FlowKey,
     /// Sequence number behind the body's last byte.
     pub until: u32,

@@ -1,4 +1,4 @@
-//! What goes into an engine and what comes out: a packet, and what to do with it.
+//! The input and the output of an engine: a packet, and the decision about it.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use crate::event::Timestamp;
 use crate::packet::{self, PacketPatch, Reset, Segment};
 use crate::rules::PacketMark;
 
-/// Whether checksums are to be verified.
+/// The state of a packet's checksums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChecksumState {
     /// Nobody has verified them yet: segments with a wrong one are ignored, as their receiver will.
@@ -25,7 +25,7 @@ pub struct PacketInput<'a> {
     pub ip: &'a [u8],
     /// Its length on the wire; more than `ip.len()` where a copy range or snap length cut it.
     pub wire_length: usize,
-    /// Whether to verify checksums.
+    /// The state of the checksums.
     pub checksums: ChecksumState,
     /// Interface name, for events.
     pub interface: Option<&'a str>,
@@ -43,7 +43,7 @@ impl PacketInput<'static> {
     }
 }
 
-/// What to do with a packet.
+/// The decision about a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
     /// Let it through, and show the engine the flow's next packets.
@@ -76,10 +76,10 @@ pub enum Decision {
     Reject(ResetPair),
 }
 
-/// What an engine made of a packet.
+/// The result of inspecting a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InspectionResult {
-    /// What to do with the packet.
+    /// The decision about the packet.
     pub decision: Decision,
     /// The mark that rules ask for, for this and every later packet of the flow.
     pub mark: Option<PacketMark>,

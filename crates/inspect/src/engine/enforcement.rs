@@ -1,4 +1,4 @@
-//! Which flows are enforced: all, or a part while enforcing is rolled out in steps.
+//! The flows that are enforced: all, or a part during a rollout in steps.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! How many events of a kind are told that no connection is needed for: anybody can send such packets.
+//! The quota of events that need no connection: any host can send such packets.
 
 use crate::event::Timestamp;
 use crate::flow::Anomaly;
@@ -22,7 +22,7 @@ pub(super) struct EventQuota {
 }
 
 impl EventQuota {
-    /// Whether an event may be told now, and how many were not since the last one.
+    /// Returns the number of suppressed events since the last one, if another may be emitted now.
     pub(super) fn admit(&mut self, now: Timestamp) -> Option<u64> {
         let each = SECOND / RATE;
         let passed = u64::try_from(now.since(self.last).as_nanos()).unwrap_or(u64::MAX);

@@ -1,9 +1,9 @@
-//! Which flow something is said of.
+//! The flow of an event.
 
 use crate::event::{FlowEndpoints, Side, Timestamp, TransportProtocol};
 use crate::flow::{Flow, FlowKey, KeyEnd};
 
-/// Which flow, and who its client is.
+/// The flow, and its client.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FlowFacts {
     key: FlowKey,
@@ -26,7 +26,7 @@ impl FlowFacts {
         Self { transport: TransportProtocol::Udp, confirmed: true, ..Self::new(key, started, client) }
     }
 
-    /// What carries it.
+    /// Returns the transport protocol.
     pub(super) const fn transport(&self) -> TransportProtocol {
         self.transport
     }

@@ -19,8 +19,8 @@
 //! | `tcp_flows`, `silent_flows`, `accounts` | flows | room for them, their timers and records |
 //! | `segment`, `quic` | a segment, a datagram | a [`Decision`], by the outcome |
 //!
-//! `dialogue/cases` tests each protocol's dialogue by itself; `cases` tests the whole by packets. The context that
-//! all layers get (settings and rules to read, counters and caches to write) is `context`.
+//! `dialogue/cases` tests each protocol's dialogue by itself; `cases` tests the whole by packets. The context
+//! that all layers get (settings and rules to read, counters and caches to write) is `context`.
 
 mod admission;
 mod anomaly_policy;
@@ -214,12 +214,12 @@ impl Engine {
         &self.context.settings.rules
     }
 
-    /// What was counted so far.
+    /// Returns the counters.
     pub fn counters(&self) -> &EngineCounters {
         &self.context.shared.counters
     }
 
-    /// What it was told at its start.
+    /// Returns the configuration.
     pub fn config(&self) -> &EngineConfig {
         &self.context.settings.config
     }

@@ -1,4 +1,4 @@
-//! What judging leads to: the one way back from the judge to the segment's and the datagram's layer.
+//! The outcome of inspection: the only way back from the inspector to the layers of segments and datagrams.
 
 use super::decision::BanRequest;
 use crate::event::{DropReason, Protocol};
@@ -21,7 +21,7 @@ impl FlowStop {
     }
 }
 
-/// What one packet led to.
+/// The outcome of one packet.
 #[derive(Debug, Default)]
 pub(super) struct PacketOutcome {
     /// The flow is to be stopped with this packet.
@@ -32,13 +32,13 @@ pub(super) struct PacketOutcome {
     pub(super) mark: Option<PacketMark>,
     /// The protocol of the last exchange that was reported.
     pub(super) recognised: Option<Protocol>,
-    /// What the rules say that the flow's policy names, by their number in it.
+    /// The results of the rules that the flow's policy names, by their number in it.
     pub(super) opinions: Vec<(usize, PolicyRuleResult)>,
-    /// What the flow's record shows of it.
+    /// The notes for the flow's record.
     pub(super) notes: FlowNotes,
 }
 
-/// What the record of a flow says beside its volume.
+/// The parts of a flow's record besides its volume.
 #[derive(Debug, Default)]
 pub(super) struct FlowNotes {
     pub(super) protocol: Option<Protocol>,

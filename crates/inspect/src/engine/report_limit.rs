@@ -1,4 +1,4 @@
-//! What was told of one flow, so that nobody can make it fill a log.
+//! The limit of one flow's reports, so that no peer can make it fill a log.
 
 use crate::terms::{Anomaly, AnomalySet, Severity};
 
@@ -12,10 +12,10 @@ const RESERVED: u64 = 3 << 10;
 /// Rules that are named where no alert is told of them.
 const NAMED: usize = 64;
 
-/// What one alert comes to beside its banner, roughly.
+/// Approximate size of an alert without its banner.
 const ALERT: u64 = 900;
 
-/// What was told of a flow, and how much was read of it.
+/// The reports about a flow, and the bytes that were read of it.
 #[derive(Debug, Default)]
 pub(super) struct ReportLimit {
     /// The application layer's anomalies that were told.

@@ -40,10 +40,10 @@ use crate::event::Side;
 use crate::flow::{Flow, distance};
 use crate::packet::Segment;
 
-/// So many bytes of the client's may wait for an acknowledgement that is not seen.
+/// Maximum of the client's bytes that may wait for an acknowledgement outside of inspection.
 const UNKNOWN: u32 = 16 << 10;
 
-/// How far from what was seen last the client's bytes may lie for a segment to be of the same connection.
+/// Maximum distance of the client's bytes from the last ones for a segment of the same connection.
 const NEAR: u32 = 1 << 20;
 
 /// A release that stands, or stood.
@@ -96,8 +96,8 @@ pub(super) fn count(conversation: &mut UndecidedFlow, judge: &mut BannerInspecto
     judge.outcome.notes.unseen += unseen;
 }
 
-/// What a segment that passes means for a flow whose responses need not be seen; `None` where they have to
-/// be.
+/// Returns the effect of a segment that passes on a flow with offloaded responses, or `None` if they must be
+/// inspected.
 pub(super) fn decide(
     flow: &mut Flow<UndecidedFlow>,
     segment: &Segment<'_>,

@@ -14,8 +14,8 @@ use crate::event::Timestamp;
 use crate::flow::{Flow, FlowClass, FlowDecision, FlowId};
 use crate::rules::RuleSet;
 
-/// When to look again at flows under a policy that does not wait for ever: soonest first, with when they
-/// were begun.
+/// Times at which flows under a policy with a time limit are checked again, the soonest first, each with the
+/// flow's start.
 #[derive(Debug, Default)]
 pub(super) struct SilentFlows(BinaryHeap<Reverse<(Timestamp, FlowId, Timestamp)>>);
 

@@ -19,9 +19,9 @@ use crate::flow::{
     TrackingMode,
 };
 
-/// What is evicted for a new flow, first to last. Flows that nobody waits for come first: a flow that
-/// was let pass is only looked at once more when it goes on, and a SYN without an answer is picked up
-/// with its first data. The verdict of a blocked flow needs no place.
+/// Classes in the order of their eviction for a new flow. Flows that no peer waits for come first: a passed
+/// flow is only inspected again when it continues, and a SYN without an answer is picked up with its first
+/// data. The verdict of a blocked flow needs no entry.
 const GIVES_WAY: [FlowClass; 6] = [
     FlowClass::Closed,
     FlowClass::Unconfirmed,
@@ -31,18 +31,18 @@ const GIVES_WAY: [FlowClass; 6] = [
     FlowClass::Undecided,
 ];
 
-/// What part of the table flows may take that nobody has answered or confirmed, in each class of them:
-/// more of them displace each other, and nobody else.
+/// The part of the table for unanswered and unconfirmed flows, for each of their classes. Beyond it they
+/// evict only each other.
 const UNCONFIRMED_SHARE: usize = 8;
 
-/// How many of the flows that were seen longest ago are compared for one that has to give way.
+/// Number of the oldest flows that are compared when one must be evicted.
 const COMPARED: usize = 64;
 
-/// How many flows that stand within a banner are passed over at once for one that has to give way.
+/// Number of flows in the middle of a banner that are skipped at once when one must be evicted.
 const PASSED_OVER: usize = 256;
 
-/// So long after packets went by unseen the flows of that time may show it: what their ends repeat comes
-/// again within it (RFC 6298 section 2.4 has a minute as the least bound of a retransmission's timer).
+/// Time in which flows may show that packets passed uninspected: their ends send lost data again within it
+/// (RFC 6298 section 2.4 has a minute as the least upper bound of a retransmission timer).
 pub(super) const MISSED_SHOWS: Duration = Duration::from_secs(120);
 
 /// Conversations that are kept for the next flows instead of being freed.
@@ -52,13 +52,14 @@ const SPARE_CONVERSATIONS: usize = 256;
 #[derive(Debug)]
 pub(super) struct TcpFlows {
     pub(super) table: FlowTable<UndecidedFlow>,
-    /// When to look again at flows that stood within a banner, soonest first, and when they were begun.
+    /// Times at which flows in the middle of a banner are checked again, the soonest first, each with the
+    /// flow's start.
     watched: VecDeque<(Timestamp, FlowId, Timestamp)>,
     pub(super) accounts: FlowAccounts,
     pub(super) silent: SilentFlows,
     blocked_keys: BlockedKeys,
     pub(super) spare: SpareConversations,
-    /// When packets went by that nobody has shown, or were known to have.
+    /// Time at which packets passed uninspected, or were found to have passed.
     missed: Option<Timestamp>,
 }
 

@@ -29,7 +29,7 @@ const SPARE_MEMORY: usize = 16 << 10;
 pub(super) struct UndecidedFlow {
     inlets: [DirectionInput; 2],
     dialogue: Dialogue,
-    /// Whether the flow may be what it is.
+    /// The admission of the flow by its policy.
     pub(super) admission: FlowAdmission,
     /// Its turn to be looked at for a banner that takes too long is noted.
     pub(super) watched: bool,
@@ -37,7 +37,7 @@ pub(super) struct UndecidedFlow {
     pub(super) condemned: Option<Box<DeferredStop>>,
     /// Bytes that were inspected, weighed.
     pub(super) spent: u64,
-    /// What was told of it.
+    /// The limit of its reports.
     pub(super) reports: ReportLimit,
     /// Alerts that are told once the flow is confirmed.
     pub(super) withheld: Vec<WithheldAlert>,
@@ -57,15 +57,15 @@ pub(super) struct UndecidedFlow {
 #[derive(Debug)]
 pub(super) struct DeferredStop {
     pub(super) stop: FlowStop,
-    /// Who sent them.
+    /// The sender.
     pub(super) side: Side,
     /// Sequence number of the first.
     pub(super) sequence: u32,
-    /// How many.
+    /// The number of bytes.
     pub(super) count: u32,
 }
 
-/// What comes in from one side.
+/// The input of one side.
 #[derive(Debug, Default)]
 struct DirectionInput {
     collector: StreamCollector,
@@ -73,12 +73,12 @@ struct DirectionInput {
     cut_short: bool,
     /// Nothing more is to be read, and that rests on the bytes before this sequence number.
     settled: Option<u32>,
-    /// Since when it stands within a banner.
+    /// Time since which it is in the middle of a banner.
     amid: Option<Timestamp>,
 }
 
 impl UndecidedFlow {
-    /// What is odd about a payload of one side that is not taken yet: nothing changes.
+    /// Returns the anomaly of a side's payload before it is read; nothing changes.
     pub(super) fn assess(
         &self,
         from: Side,
@@ -244,7 +244,7 @@ impl UndecidedFlow {
         })
     }
 
-    /// Since when a banner is unfinished.
+    /// Returns the time since which a banner is incomplete.
     pub(super) fn unfinished_since(&self) -> Option<Timestamp> {
         self.inlets.iter().filter_map(|inlet| inlet.amid).min()
     }
@@ -376,7 +376,7 @@ impl UndecidedFlow {
         self.admission.rewind(from);
     }
 
-    /// What one side said in its SYN was not accepted: it begins afresh.
+    /// Starts a side again whose data in the SYN was not accepted.
     pub(super) fn rewind(&mut self, from: Side, stream: &mut StreamState, sequence: u32) {
         let inlet = self.inlet_mut(from);
         inlet.collector.rewind(stream, sequence);

@@ -248,8 +248,8 @@ impl<C> Flow<C> {
         self.is_one_way() && self.ends.probes >= PROBES
     }
 
-    /// Sequence number of a probe for a segment at `sequence`. A receiver does not answer an empty segment within
-    /// its window. Of two numbers that are far apart, one is outside of it.
+    /// Sequence number of a probe for a segment at `sequence`. A receiver does not answer an empty segment
+    /// within its window. Of two numbers that are far apart, one is outside of it.
     pub fn probe_at(&self, sequence: u32) -> u32 {
         let before = sequence.wrapping_sub(1);
         if self.ends.probes.is_multiple_of(2) { before } else { before ^ FAR_APART }
@@ -264,8 +264,8 @@ impl<C> Flow<C> {
         }
     }
 
-    /// True if both ends agree that the bytes at `sequence` come next from an end whose SYN was not seen, or have
-    /// agreed on other bytes before.
+    /// True if both ends agree that the bytes at `sequence` come next from an end whose SYN was not seen, or
+    /// have agreed on other bytes before.
     ///
     /// One end alone proves nothing. The sender may send bytes that its receiver ignores. The receiver may
     /// acknowledge bytes that were never sent.

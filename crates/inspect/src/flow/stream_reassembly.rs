@@ -243,7 +243,8 @@ impl StreamCollector {
         self.skip();
     }
 
-    /// Does the same as [`StreamCollector::freeze`] for all bytes in order, and drops the bytes ahead of a gap.
+    /// Does the same as [`StreamCollector::freeze`] for all bytes in order, and drops the bytes ahead of a
+    /// gap.
     pub fn settle(&mut self, stream: &StreamState) {
         self.freeze(stream, stream.next);
         self.pending.clear();

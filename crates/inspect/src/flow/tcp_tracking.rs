@@ -88,8 +88,8 @@ impl<C> Flow<C> {
         from == syn.from && over && !heard && first && !segment.flags().syn()
     }
 
-    /// Restarts the flow with the SYN that [`Flow::starts_new_connection`] or [`Flow::starts_one_way_connection`] found
-    /// confirmed by this segment.
+    /// Restarts the flow with the SYN that [`Flow::starts_new_connection`] or
+    /// [`Flow::starts_one_way_connection`] found confirmed by this segment.
     pub fn restart_connection(&mut self, segment: &Segment<'_>, now: Timestamp) {
         let Some(syn) = self.ends.reopening else {
             return;

@@ -6,8 +6,8 @@ use etherparse::{Ipv4Header, Ipv6FlowLabel, Ipv6Header, TcpHeader, TcpOptionElem
 
 use super::Segment;
 
-/// Hop limit of most hosts, so that only its timing distinguishes a reset. Probes have it, too: the sender's own
-/// may not reach the receiver.
+/// Hop limit of most hosts, so that only its timing distinguishes a reset. Probes have it, too: the sender's
+/// own may not reach the receiver.
 const HOP_LIMIT: u8 = 64;
 
 /// Source and destination address of one IP version, network byte order.
@@ -63,8 +63,8 @@ pub fn reset(reset: &Reset) -> Vec<u8> {
     build(reset.addresses, tcp)
 }
 
-/// Returns a keep-alive probe in place of a segment: at `sequence`, without data. The receiver answers a segment
-/// outside of its window with its next expected number (RFC 9293 sections 3.8.4 and 3.10.7.4).
+/// Returns a keep-alive probe in place of a segment: at `sequence`, without data. The receiver answers a
+/// segment outside of its window with its next expected number (RFC 9293 sections 3.8.4 and 3.10.7.4).
 ///
 /// A receiver may silently discard a segment for its hop limit, extension headers or options. The probe keeps
 /// only the timestamp of these. `None` if a routing header will change the destination.

@@ -1,11 +1,11 @@
-//! What a packet is changed to before it goes on.
+//! Changes to a packet before it is forwarded.
 
 /// A change of a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PacketPatch {
     /// The packet stays as long as it is, and these bytes are written into it.
     Write {
-        /// Where, counted from the start of the IP header.
+        /// The offset from the start of the IP header.
         at: usize,
         /// A TCP header.
         octets: Vec<u8>,

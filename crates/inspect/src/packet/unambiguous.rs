@@ -1,7 +1,7 @@
 //! Removes from a TCP header what would let the segment's receiver read other bytes than the engine.
 //!
-//! * The urgent pointer. RFC 6093: a receiver may take the byte before the pointer out of the stream. Most do,
-//!   each in another way. Without the pointer, the bytes have only one meaning.
+//! * The urgent pointer. RFC 6093: a receiver may take the byte before the pointer out of the stream. Most
+//!   do, each in another way. Without the pointer, the bytes have only one meaning.
 //! * Multipath TCP (RFC 8684) in a segment with SYN. It maps bytes to positions that the TCP header does not
 //!   show, and spreads them over connections. Without the option both ends fall back to TCP.
 

@@ -42,7 +42,7 @@ pub struct RuleDiagnostic {
     pub place: Option<TextPosition>,
     /// The fault and its reason.
     pub message: String,
-    /// How to fix it, if that is known.
+    /// The way to fix it, if it is known.
     pub help: Option<String>,
     /// The id of the rule at fault, if it has one.
     pub rule: Option<String>,

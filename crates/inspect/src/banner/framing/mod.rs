@@ -1,7 +1,7 @@
 //! Framing of HTTP/1.x messages: finds the exact end of each, RFC 9112 section 6.
 //!
-//! [`of_request`] and [`of_response`] derive the framing from a head. A [`FramedMessage`] then reads the bytes
-//! after it. Engine and scan use the same code, so a response is never matched to the wrong request. If
+//! [`of_request`] and [`of_response`] derive the framing from a head. A [`FramedMessage`] then reads the
+//! bytes after it. Engine and scan use the same code, so a response is never matched to the wrong request. If
 //! two readers could disagree about the end, the framing is *hostile*: it carries the reason, and the
 //! interpretation that most servers choose. The caller decides whether to read on.
 

@@ -83,7 +83,7 @@ pub mod steps {
         STEPS.set(STEPS.get() - octets);
     }
 
-    /// How many there were since this was asked last.
+    /// Returns the number of searches since the last call.
     pub fn take() -> usize {
         STEPS.take()
     }

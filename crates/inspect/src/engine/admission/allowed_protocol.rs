@@ -5,10 +5,10 @@ use crate::banner::unread_protocols::SignatureFit;
 use crate::rules::PolicyProtocol;
 use crate::terms::{GreetingDialect, GreetingProtocol, Side};
 
-/// What SSH begins with, RFC 4253 section 4.2. Lines before it are nothing that a policy allows.
+/// Start of an SSH identification, RFC 4253 section 4.2. A policy does not allow lines before it.
 const IDENTIFICATION: &[u8] = b"SSH-";
 
-/// What an answer begins with, RFC 9112 section 4.
+/// Start of a response, RFC 9112 section 4.
 const STATUS_LINE: &[u8] = b"HTTP/1.";
 
 /// The longest method that is waited for.
@@ -111,7 +111,7 @@ impl AllowedProtocol {
     }
 }
 
-/// Whether `octets` begin with `wanted`, as far as they go.
+/// Compares `octets` with `wanted`, as far as they go.
 fn begins(octets: &[u8], wanted: &[u8]) -> SignatureFit {
     if octets.starts_with(wanted) {
         SignatureFit::Yes
@@ -122,7 +122,8 @@ fn begins(octets: &[u8], wanted: &[u8]) -> SignatureFit {
     }
 }
 
-/// Whether a server's first bytes can be a greeting; that they are one, and whose, is told once it was read.
+/// Compares a server's first bytes with a greeting. The greeting itself and its protocol are known once it is
+/// read.
 fn greets(greeting: GreetingProtocol, first: &[u8]) -> SignatureFit {
     let possible = greeting.openings().iter().any(|opening| {
         let opening = opening.as_bytes();
@@ -138,15 +139,15 @@ fn greets(greeting: GreetingProtocol, first: &[u8]) -> SignatureFit {
     if possible { SignatureFit::More } else { SignatureFit::No }
 }
 
-/// How far a request line of HTTP/1.x was read, RFC 9112 section 3: byte by byte, so that its length does
-/// not matter.
+/// The progress in a request line of HTTP/1.x, RFC 9112 section 3. It advances byte by byte, so the length
+/// does not matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RequestLine {
-    /// So many letters of the method.
+    /// Number of letters of the method.
     Method(u8),
     /// The target, empty or not.
     Target { empty: bool },
-    /// So many bytes of `HTTP/1.`.
+    /// Number of bytes of `HTTP/1.`.
     Version(usize),
     /// The minor version.
     Minor,
@@ -172,7 +173,7 @@ impl RequestLine {
         SignatureFit::More
     }
 
-    /// Where it stands behind one more byte; none behind its end.
+    /// Returns the state after one more byte, or none after the line's end.
     fn next(self, octet: u8) -> Result<Option<Self>, ()> {
         let next = match (self, octet) {
             (Self::Method(count), b'A'..=b'Z' | b'a'..=b'z' | b'-' | b'_') if count < METHOD_LIMIT => {

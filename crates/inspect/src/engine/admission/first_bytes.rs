@@ -10,27 +10,27 @@ use crate::engine::dialogue::{DialogueFinding, FindingSink, FoundBanner, Matched
 use crate::event::{ApplicationFacts, OtherFacts, Protocol, Side};
 use crate::rules::BannerStage;
 
-/// What each side said first.
+/// The first bytes of each side.
 #[derive(Debug, Default)]
 pub(super) struct FirstBytes {
     client: SideBytes,
     server: SideBytes,
-    /// Who spoke first.
+    /// The side that spoke first.
     pub(super) from: Option<Side>,
-    /// Which rules matched.
+    /// The rules that matched.
     matched: MatchedRules,
     /// The flow was told as one that is not read.
     told: bool,
 }
 
-/// What one side said first.
+/// The first bytes of one side.
 #[derive(Debug)]
 struct SideBytes {
     octets: Vec<u8>,
-    /// What so many of them are called: final but for [`ProtocolNaming::More`].
+    /// The name of the first bytes; final, except for [`ProtocolNaming::More`].
     naming: ProtocolNaming,
     looked: usize,
-    /// How many of them the rules were asked about.
+    /// Number of bytes that the rules have seen.
     asked: usize,
 }
 
@@ -41,7 +41,7 @@ impl Default for SideBytes {
 }
 
 impl SideBytes {
-    /// What they are called; looked for where there are more of them than the last time.
+    /// Returns the name of the bytes, and determines it again if there are more of them than the last time.
     fn naming(&mut self, from: Side) -> ProtocolNaming {
         if self.naming == ProtocolNaming::More && self.looked < self.octets.len() {
             self.looked = self.octets.len();
@@ -70,7 +70,7 @@ impl FirstBytes {
         kept.extend_from_slice(octets.get(..room).unwrap_or(octets));
     }
 
-    /// What a side said first.
+    /// Returns the first bytes of a side.
     pub(super) fn of(&self, side: Side) -> &[u8] {
         match side {
             Side::Client => &self.client.octets,
@@ -78,7 +78,7 @@ impl FirstBytes {
         }
     }
 
-    /// What the bytes of a side are called.
+    /// Returns the name of a side's bytes.
     pub(super) fn naming(&mut self, side: Side) -> ProtocolNaming {
         self.side_mut(side).naming(side)
     }
@@ -154,7 +154,8 @@ impl FirstBytes {
         self.matched = matched;
     }
 
-    /// What events say: the name that either side's bytes have, the first speaker's before the other's.
+    /// Returns the facts for events: the name of either side's bytes, with the first speaker's before the
+    /// other's.
     pub(super) fn facts(&self) -> OtherFacts {
         let first = self.from.unwrap_or(Side::Client);
         let named = |side: Side| settle(side, self.of(side)).map(|name| (side, name.name()));

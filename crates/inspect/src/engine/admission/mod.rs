@@ -1,4 +1,4 @@
-//! Whether a flow may be what it is: its first bytes held against the policy that it is under.
+//! Admission of a flow: compares its first bytes with its policy.
 //!
 //! A flow under a policy is let through byte by byte as long as it may turn out to be something that the
 //! policy allows. The segment with the first byte that it can't be is the one that is stopped, so that a
@@ -21,11 +21,11 @@ use crate::banner::unread_protocols::{FIRST_OCTETS, OtherBanner, ProtocolNaming}
 use crate::event::{FlowEndpoints, OtherFacts, Protocol, Side};
 use crate::rules::{BannerStage, Policy, PolicyRuleResult, RuleSet};
 
-/// What is known of one flow.
+/// The state of one flow's admission.
 #[derive(Debug, Default)]
 pub(super) struct FlowAdmission {
     first: FirstBytes,
-    /// What was recognised and told last: the flow is none of those that are not read.
+    /// The protocol that was recognized and reported last: the engine reads the flow.
     said: Option<Protocol>,
     begun: bool,
     /// It is none that is read, and what was said so far does not tell its name.
@@ -37,12 +37,12 @@ pub(super) struct FlowAdmission {
 #[derive(Debug)]
 struct PendingAdmission {
     policy: Arc<Policy>,
-    /// What it may yet be.
+    /// The protocols that the flow may still have.
     ways: Vec<AllowedProtocol>,
     /// Bytes of both sides, but for what follows a request line of HTTP: an upload may be of any length
     /// before its answer comes.
     octets: u64,
-    /// What rules that the policy names have said and was not considered yet.
+    /// The results of the policy's rules that are not considered yet.
     opinions: Vec<(usize, PolicyRuleResult)>,
 }
 

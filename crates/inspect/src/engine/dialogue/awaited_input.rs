@@ -1,11 +1,11 @@
-//! What a direction waits for, so that bytes are gone over once however they come.
+//! The input that a direction waits for, so that the engine reads bytes once, in whatever pieces they come.
 
 use crate::banner::http::count_steps;
 
 /// So few bytes are looked at as they come; a line is waited for behind them.
 pub(super) const FEW: usize = 16;
 
-/// What a direction waits for.
+/// The input that a direction waits for.
 #[derive(Debug, Clone, Copy)]
 pub struct AwaitedInput {
     /// Unread bytes that were gone over.
@@ -13,17 +13,17 @@ pub struct AwaitedInput {
     need: InputNeed,
 }
 
-/// What makes unread bytes worth another look.
+/// The condition under which unread bytes are read again.
 #[derive(Debug, Clone, Copy)]
 pub struct InputNeed {
-    /// So many in all.
+    /// The number of bytes in total.
     octets: usize,
     /// A line end among the new ones.
     line: bool,
 }
 
 impl InputNeed {
-    /// So many bytes in all.
+    /// Returns the need for this number of bytes in total.
     pub(super) const fn octets(octets: usize) -> Self {
         Self { octets, line: false }
     }

@@ -1,4 +1,4 @@
-//! Which protocol a direction speaks: what its first bytes may be, beside what the other one has said.
+//! Detection of a direction's protocol, from its first bytes and those of the other direction.
 //!
 //! No byte's looks decide. A client reads any lines before a server's identification, and what one server
 //! calls nonsense another takes for a request. So a hypothesis is kept until both ends say otherwise:
@@ -152,8 +152,8 @@ impl Dialogue {
         }
     }
 
-    /// What is left of a side that speaks nothing that is known while the other one speaks HTTP: a server may
-    /// be amid a greeting.
+    /// Returns the reading of a side with an unknown protocol while the other side speaks HTTP: a server may
+    /// be in the middle of a greeting.
     fn strange(&mut self, from: Side) -> DirectionReading {
         if from == Side::Server && !self.greeting.is_over() {
             return DirectionReading::Greeting(greeting::GreetingReading::First);

@@ -1,4 +1,4 @@
-//! What a dialogue finds in the bytes of two ends, and who takes that.
+//! The findings of a dialogue in the bytes of both ends, and their receiver.
 //!
 //! A dialogue knows neither rules nor events, neither packets nor flows: it reads bytes, and each thing that
 //! it finds goes to a [`FindingSink`]. The engine's sink is the judge; tests have one that only collects.
@@ -25,9 +25,9 @@ pub enum DialogueFinding<'f> {
     Odd(Anomaly),
     /// All that is known of a handshake, greeting or transaction; a transaction's number.
     Exchange(ApplicationFacts, Option<u32>),
-    /// So many bytes were read for good.
+    /// Number of bytes that were read for good.
     Bytes(usize),
-    /// So many bytes of lines before an SSH identification were read.
+    /// Number of bytes of lines that were read before an SSH identification.
     Preamble(usize),
 }
 
@@ -41,7 +41,7 @@ pub struct FoundBanner<'f> {
     pub transaction: Option<u32>,
     /// The rules that have matched the same banner before.
     pub matched: &'f mut MatchedRules,
-    /// What an alert shows of it: made only when a rule matches.
+    /// Returns the facts for an alert; called only when a rule matches.
     pub facts: &'f dyn Fn() -> ApplicationFacts,
 }
 
@@ -75,7 +75,7 @@ impl MatchedRules {
 /// An SSH identification line by itself: the same few lines come again with every connection.
 #[derive(Debug, Clone)]
 pub struct KnownIdentification {
-    /// What events show of it.
+    /// The facts for events.
     pub side: Arc<SshSide>,
     /// True if no rule matches it, whatever the addresses and the port.
     pub indifferent: bool,
@@ -111,11 +111,11 @@ pub trait FindingSink {
     }
 }
 
-/// How much dialogues read: the same for all flows while the same rules are in force.
+/// The limits of dialogues: the same for all flows while the same rules are in force.
 #[derive(Debug)]
 pub struct DialogueSettings {
     pub tracking: TrackingMode,
-    /// How much of an HTTP connection is read; never [`HttpInspect::Auto`].
+    /// The part of an HTTP connection that is read; never [`HttpInspect::Auto`].
     pub http_inspect: HttpInspect,
     /// True if the KEXINIT behind an SSH identification is read.
     pub kex: bool,
@@ -129,9 +129,9 @@ pub struct DialogueSettings {
     pub product_rules: bool,
     /// True if a flow is stopped for bytes between HTTP messages.
     pub stops_unexpected: bool,
-    /// What of the client's and the server's heads blocking rules are about.
+    /// The parts of the client's and the server's heads that blocking rules need.
     pub early: [EarlyHeadParts; 2],
-    /// How much of messages events show.
+    /// The parts of messages that events show.
     pub disclosure: DisclosureLimits,
     /// Names of products.
     pub fingerprints: Option<Arc<FingerprintSet>>,
@@ -153,7 +153,7 @@ impl DialogueSettings {
     }
 }
 
-/// What reading takes besides bytes.
+/// The context of reading, besides the bytes.
 pub struct ReadContext<'r> {
     pub settings: &'r DialogueSettings,
     pub server_port: u16,

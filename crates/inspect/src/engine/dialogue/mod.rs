@@ -1,12 +1,12 @@
-//! What two ends say to each other: which protocol each direction is read as, and what one says of the
+//! The dialogue of two ends: the protocol of each direction, and the conclusions from one direction for the
 //! other.
 //!
-//! Each direction has a [`DirectionReading`] of its own, since they may differ for as long as hypotheses stand: a
-//! client asks by HTTP where a server identifies itself by SSH, and what is a response to one client are
-//! lines before an identification to another. What both directions of a protocol know together (whose
+//! Each direction has a [`DirectionReading`] of its own, since they may differ for as long as hypotheses
+//! stand: a client asks by HTTP where a server identifies itself by SSH, and what is a response to one client
+//! are lines before an identification to another. What both directions of a protocol know together (whose
 //! identification was read, which request waits for its response) lies beside the readings, a field a
-//! protocol. Nothing here knows of segments, collectors or budgets: a [`DialogueInput`] is what one side has said
-//! that is unread, and a [`ReadStep`] what became of it.
+//! protocol. Nothing here knows of segments, collectors or budgets: a [`DialogueInput`] is what one side has
+//! said that is unread, and a [`ReadStep`] what became of it.
 //!
 //! Two places decide for all protocols: [`Dialogue::foreign`] that what a side says is none of them, and
 //! [`Dialogue::hand_over`] that one protocol leaves the connection to whatever follows.
@@ -230,7 +230,7 @@ impl Dialogue {
         self.http.emit_rest(context);
     }
 
-    /// What one side said was not accepted: it begins afresh.
+    /// Starts a side again whose bytes its receiver did not accept.
     pub(super) fn rewind(&mut self, from: Side) {
         *self.direction_mut(from) = DialogueDirection::default();
         self.http.forget();

@@ -1,26 +1,26 @@
-//! What one side says next, and what one look at that comes to.
+//! One step of reading: the input of one side, and the result.
 
 use super::awaited_input::InputNeed;
 use crate::banner::ParseRejection;
 use crate::event::Side;
 
-/// What one side says next.
+/// The input of one side.
 #[derive(Clone, Copy)]
 pub struct DialogueInput<'t> {
     pub(super) from: Side,
     /// All that was not read yet.
     pub(super) input: &'t [u8],
-    /// What the other side has said that is unread.
+    /// The unread bytes of the other side.
     pub(super) peer: &'t [u8],
 }
 
-/// What one look at a [`DialogueInput`] came to: how the direction is read on is an `R`.
+/// The result of one step with a [`DialogueInput`]; an `R` says how to continue.
 pub enum ReadStep<R> {
-    /// So many bytes were read, and the rest is read as this.
+    /// Number of bytes that were read, and the reading of the rest.
     Used(usize, R),
     /// More bytes are needed.
     Wait(InputNeed, R),
-    /// So many bytes were read, and behind them another dialogue begins.
+    /// Number of bytes that were read; another dialogue starts after them.
     HandsOver(usize, ProtocolSwitch),
 }
 
@@ -50,7 +50,7 @@ pub enum UnreadReason {
     NotSsh,
 }
 
-/// What a client has asked for, as long as the server has not answered that.
+/// The client's request for an upgrade, until the server answers it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RequestedUpgrade {
     #[default]
@@ -61,7 +61,7 @@ pub enum RequestedUpgrade {
     Upgrade,
 }
 
-/// Who hands over, and on whose word.
+/// The side that switches to another protocol, and the side that announced it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProtocolSwitch {
     /// One side has said all that it says to a SOCKS server, or as one.

@@ -1,4 +1,4 @@
-//! How far one direction was searched for banners behind octets that are not read (`search_banners.rs`).
+//! The progress of the search for banners after bytes that are not read (`search_banners.rs`).
 
 use super::ssh::begins_identification;
 use crate::banner::http::count_steps;
@@ -9,13 +9,13 @@ use crate::terms::Side;
 /// Bytes of one side that are searched.
 pub(super) const LIMIT: usize = 1 << 20;
 
-/// What a record with a handshake message begins with: its type and the major version.
+/// Start of a record with a handshake message: its type and the major version.
 const RECORD: [u8; 2] = [0x16, 3];
 
 /// The most significant byte of a message's length.
 const LONGEST: u8 = 2;
 
-const _: () = assert!(MESSAGE_LIMIT >> 16 == LONGEST as usize, "three octets say how long a message is");
+const _: () = assert!(MESSAGE_LIMIT >> 16 == LONGEST as usize, "three bytes hold the length of a message");
 
 /// Hellos that may be unfinished at once, and bytes of the oldest of them.
 pub(super) const CANDIDATES: usize = 8;
@@ -24,14 +24,14 @@ pub(super) const CANDIDATE_LIMIT: usize = 2 * MESSAGE_LIMIT;
 /// Lines that are kept until the server says whether it speaks SSH.
 const KEPT_LINES: usize = 8;
 
-/// How far one direction was searched.
+/// The progress of the search in one direction.
 #[derive(Debug, Default)]
 pub struct BannerSearch {
     /// Bytes of the unread input that were searched.
     pub(super) seen: usize,
     /// All bytes that were searched.
     pub(super) total: usize,
-    /// What was said since the first hello began that is not whole, or what may begin one.
+    /// The bytes since the start of the first incomplete hello, or of a possible one.
     pub(super) held: Vec<u8>,
     /// The byte before that; a line end where a side begins to answer.
     pub(super) before: Option<u8>,
@@ -43,10 +43,10 @@ pub struct BannerSearch {
     pub(super) is_turn: bool,
 }
 
-/// What may be a hello.
+/// A possible hello.
 #[derive(Debug)]
 pub struct HelloCandidate {
-    /// Where it begins in what is held.
+    /// The start within the held bytes.
     pub(super) start: usize,
     pub(super) records: RecordReader,
     /// Its first message was a hello.
@@ -61,7 +61,7 @@ pub struct KeptLine {
     pub(super) within_body: bool,
 }
 
-/// Where a search for lines stands.
+/// The state of the search for lines.
 #[derive(Debug, Default)]
 enum SearchLine {
     /// In a line that is no identification, or the first one, which is read as what it is.
@@ -72,7 +72,7 @@ enum SearchLine {
 }
 
 impl BannerSearch {
-    /// So many unread bytes were read.
+    /// Advances past this number of unread bytes.
     pub(super) const fn advance(&mut self, count: usize) {
         self.seen = self.seen.saturating_sub(count);
     }

@@ -10,7 +10,7 @@ use super::awaited_input::InputNeed;
 use super::finding::{DialogueFinding, FoundBanner, MatchedRules, ReadContext};
 use super::read_step::{DialogueInput, ReadStep};
 
-/// What is known of the two sides.
+/// The facts about both sides.
 #[derive(Debug, Default)]
 pub struct SshState {
     /// Nothing before a side was identified; shared with the events that tell it.
@@ -18,7 +18,7 @@ pub struct SshState {
     is_told: bool,
 }
 
-/// How far one direction was read.
+/// The progress in one direction.
 #[derive(Debug)]
 pub enum SshReading {
     /// Before the end of the identification.
@@ -37,7 +37,7 @@ impl SshReading {
     }
 }
 
-/// How a side is read on.
+/// The next reading of a side.
 #[derive(Debug)]
 pub enum SshNext {
     /// As SSH.
@@ -196,7 +196,7 @@ impl SshState {
         }
     }
 
-    /// What is known of a side, to be changed.
+    /// Returns the mutable facts about a side.
     fn side_mut(&mut self, from: Side) -> &mut Option<Arc<SshSide>> {
         let facts = Arc::make_mut(self.facts.get_or_insert_default());
         match from {
@@ -211,7 +211,7 @@ pub(super) fn begins_identification(octets: &[u8]) -> bool {
     octets.starts_with(ssh::PREFIX) || ssh::PREFIX.starts_with(octets)
 }
 
-/// Where a line begins in `input` that is an identification, as far as it goes.
+/// Returns the start of the line in `input` that is an identification, as far as it goes.
 pub(super) fn identification_line(input: &[u8], amid_line: bool) -> Option<usize> {
     let begins = |at: &usize| {
         let rest = input.get(*at..).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Where a dialogue stands: how each direction is read, and what both know together.
+//! The state of a dialogue: the reading of each direction, and their shared facts.
 //!
 //! The questions that others ask about that stand here, too; nothing here reads.
 
@@ -13,7 +13,7 @@ use crate::banner::recognise::{FirstWord, may_become_plain_request};
 use crate::banner::unread_protocols::{OtherProtocol, SignatureFit};
 use crate::event::Side;
 
-/// What two ends say to each other.
+/// The dialogue of two ends.
 #[derive(Debug, Default)]
 pub struct Dialogue {
     pub(super) directions: [DialogueDirection; 2],
@@ -25,26 +25,26 @@ pub struct Dialogue {
     pub(super) greeting: GreetingState,
 }
 
-/// How far one direction was read, and as what.
+/// The progress and the protocol of one direction.
 #[derive(Debug, Default)]
 pub struct DialogueDirection {
     pub(super) reading: DirectionReading,
     pub(super) first: DirectionStart,
     /// Records of TLS, as long as it may be that.
     pub(super) hello: tls::HelloRecords,
-    /// What was found behind bytes that are not read.
+    /// The findings after bytes that are not read.
     pub(super) search: BannerSearch,
     /// Handshakes with SOCKS servers that were gone over.
     pub(super) relays: u8,
-    /// What was read ends within a line.
+    /// True if the read bytes end within a line.
     pub(super) amid_line: bool,
     /// The first word of what is unread, as far as it was looked at.
     pub(super) word: FirstWord,
-    /// What must come before the unread bytes are worth another look.
+    /// The input that must come before the unread bytes are read again.
     pub(super) awaited: Option<AwaitedInput>,
 }
 
-/// What one direction is read as.
+/// The reading of one direction.
 #[derive(Debug, Default)]
 pub enum DirectionReading {
     /// Not recognised yet.
@@ -65,10 +65,10 @@ pub enum DirectionReading {
     /// Nothing more is to be read: what was wanted of a protocol was seen.
     Done,
     /// Nothing more is to be read: it is no protocol that is read here.
-    Foreign(#[expect(dead_code, reason = "whoever names or stops such flows asks why")] UnreadReason),
+    Foreign(#[expect(dead_code, reason = "shown by Debug while a test fails")] UnreadReason),
 }
 
-/// What is known of both directions before, or beside, any protocol.
+/// The facts about both directions before any protocol, or independent of it.
 #[derive(Debug, Default)]
 pub struct DialogueOpening {
     /// Bytes and lines before an SSH identification that were gone over.
@@ -80,7 +80,7 @@ pub struct DialogueOpening {
     pub(super) mismatched: bool,
 }
 
-/// What a direction began with.
+/// The start of a direction.
 #[derive(Debug, Default)]
 pub struct DirectionStart {
     pub(super) spoken: FirstProtocol,
@@ -89,7 +89,7 @@ pub struct DirectionStart {
     pub(super) spaced: bool,
 }
 
-/// What a direction turned out to say first.
+/// The first protocol of a direction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum FirstProtocol {
     /// Nothing that tells.
@@ -181,7 +181,7 @@ impl Dialogue {
         }
     }
 
-    /// What is left of the response that is being read, if nobody wants any of it and it answers the only
+    /// Returns the rest of the current response, if no rule or event needs it and it answers the only
     /// request.
     pub fn rest_of_response(&self) -> Option<ResponseRemainder> {
         match (&self.direction(Side::Client).reading, &self.direction(Side::Server).reading) {
@@ -253,8 +253,8 @@ impl Dialogue {
         new && !unread.is_empty() && !client.word.may_become_request(unread)
     }
 
-    /// What a side has said first, as far as that tells what the other one's bytes are: behind a `CONNECT`
-    /// the server answers that.
+    /// Returns a side's first protocol, as far as it identifies the other side's bytes: after a `CONNECT` the
+    /// server answers that.
     pub(super) fn spoken(&self, from: Side) -> FirstProtocol {
         if from == Side::Client && self.asked == RequestedUpgrade::Tunnel {
             return FirstProtocol::Http;
@@ -315,7 +315,7 @@ impl Dialogue {
             && OtherProtocol::TLS.fit(Side::Client, input) != SignatureFit::No
     }
 
-    /// What is left of a side that speaks nothing that is read here.
+    /// Returns the reading of a side whose protocol is not read here.
     ///
     /// Whoever wants to name such a protocol, or to stop it, does so here: every direction comes by once,
     /// with its reason, when that is certain and not before.

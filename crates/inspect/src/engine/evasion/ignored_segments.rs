@@ -1,4 +1,4 @@
-//! What receivers ignore, forget or wait out, and floods: the bytes that were judged are those that pass.
+//! Segments that receivers ignore, forget or wait for, and floods: the inspected bytes are those that pass.
 
 use std::time::Duration;
 
@@ -289,7 +289,11 @@ fn a_few_slow_banners_and_a_flood_of_half_handshakes_keep_nobody_out() {
         assert_eq!(connections(&mut talk, 5000..5100, Some(b"GET / HTTP/1.1\r\nX: ")), 100, "honest ones");
         assert_eq!(talk.engine.counters().no_room, 0);
         if on_failure == OnFailure::Closed {
-            assert_eq!(talk.server(&BAD[9..]), Decision::Block, "nothing within a banner gives way");
+            assert_eq!(
+                talk.server(&BAD[9..]),
+                Decision::Block,
+                "a flow in the middle of a banner is not evicted"
+            );
         }
     }
 }
@@ -405,7 +409,7 @@ fn data_before_the_first_octet_is_refused() {
     assert_eq!(talk.show(&early), Decision::Drop);
     assert_eq!(talk.anomalies(), ["out_of_window"]);
     let probe = talk.server_segment(b"\0").sequence(start - 1);
-    assert_eq!(talk.show(&probe), Decision::Undecided, "a keep-alive probe before the first octet");
+    assert_eq!(talk.show(&probe), Decision::Undecided, "a keep-alive probe before the first byte");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What is promised about forbidden banners, against whom, and what is not.
+//! The promise about forbidden banners, the attacker that it holds against, and its limits.
 //!
 //! # Against whom
 //!
@@ -18,9 +18,9 @@
 //!    have acknowledged the bytes that were judged. A receiver may ignore a decoy for whatever reason (old
 //!    time stamps, signatures, hop limits, extension headers, a path's MTU …): it never acknowledges it, and
 //!    the bytes that it does take fall under the first rule. A block needs no acknowledgement.
-//!    In a direction whose SYN was not seen, or is forgotten, bytes pass from the number on that the receiver's
-//!    last acknowledgement names. Until a segment begins there, the guard forwards it without its data
-//!    (`src/engine/segment/disputed.rs`): the receiver answers, and the sender sends its data again.
+//!    In a direction whose SYN was not seen, or is forgotten, bytes pass from the number on that the
+//!    receiver's last acknowledgement names. Until a segment begins there, the guard forwards it without its
+//!    data (`src/engine/segment/disputed.rs`): the receiver answers, and the sender sends its data again.
 //! 3. **Who is not confirmed owns nothing.** Flows begun in their middle, and SYNs without an answer, have a
 //!    short time and a small share of the table, and give way before others, whatever `--on-failure` says.
 //!    What matches there is dropped; connections are blocked and reset only when the other end has
@@ -141,16 +141,16 @@
 //!   interface puts together) a queue does not show the last four at most: a line that begins in them is not
 //!   read.
 //! * Where the guard sees one direction of a connection only, nothing is ever acknowledged: what is seen is
-//!   judged and matches are dropped, and after 120 s the rest passes. A connection whose SYN the guard has not
-//!   seen counts as one only after its other end has answered none of three probes.
+//!   judged and matches are dropped, and after 120 s the rest passes. A connection whose SYN the guard has
+//!   not seen counts as one only after its other end has answered none of three probes.
 //! * Somebody who can send packets in the name of an end, from anywhere that leads through the guard, and
 //!   sees its sequence numbers, can acknowledge for it: filter such packets (`rp_filter`).
-//! * A Multipath TCP connection whose handshake the guard has not seen may map its bytes to another order than
-//!   it sends them in. Linux does so only with further paths, which are refused; a made-up sender could.
+//! * A Multipath TCP connection whose handshake the guard has not seen may map its bytes to another order
+//!   than it sends them in. Linux does so only with further paths, which are refused; a made-up sender could.
 //! * Under `--on-failure open` what the queue has no room for passes unseen, and a gap in a connection is
 //!   told (`gap`) and read on behind.
-//! * Bytes behind a beginning that the guard has not seen, or has forgotten (a table full of others), are read
-//!   as if a connection began there.
+//! * Bytes behind a beginning that the guard has not seen, or has forgotten (a table full of others), are
+//!   read as if a connection began there.
 //! * If the guard has forgotten the client's SYN, the server can pass for the client by a SYN of its own (a
 //!   simultaneous open). The guard forgets it after 120 s, if other connections fill the table, or with a
 //!   restart.

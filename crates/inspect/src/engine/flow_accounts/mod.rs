@@ -1,4 +1,4 @@
-//! What went by in each flow, for the record at its end: kept only where records are asked for.
+//! The traffic of each flow, for the record at its end; kept only if records are requested.
 
 use super::decision::PacketInput;
 use super::outcome::FlowNotes;
@@ -136,7 +136,7 @@ const SYN: u8 = 0x02;
 #[derive(Debug)]
 pub(super) struct UnassignedSyns(Option<(KeyEnd, TrafficVolume)>);
 
-/// What a record says beside the account.
+/// The parts of a record besides the account.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RecordContext {
     pub(super) end: FlowEnd,

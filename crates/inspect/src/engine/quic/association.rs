@@ -1,4 +1,4 @@
-//! What is known of the connections between two ports.
+//! The state of the connections between two UDP ports.
 
 use std::time::Duration;
 
@@ -34,13 +34,13 @@ const KEYS: usize = 1 << 10;
 #[derive(Debug, Default)]
 pub struct QuicAssociation {
     pub(super) attempts: Vec<QuicConnection>,
-    /// What the first Initials of those were addressed to that gave way to others.
+    /// The destination ids of the first Initials of evicted connections.
     over: Vec<(ConnectionId, Timestamp)>,
     /// Bytes of Initials that were opened while a hello was not whole.
     spent: u64,
     /// True if the other end has said anything to any client.
     answered: bool,
-    /// What was told of the flow.
+    /// The limit of the flow's reports.
     pub(super) reports: ReportLimit,
     /// Packets of the low and the high end.
     pub(super) volumes: [TrafficVolume; 2],
@@ -233,7 +233,7 @@ impl QuicAssociation {
         self.answered
     }
 
-    /// Who began the connection that was begun last; `otherwise` where nobody did.
+    /// Returns the client of the connection that started last, or `otherwise` if there is none.
     pub(super) fn client(&self, otherwise: KeyEnd) -> KeyEnd {
         self.attempts.last().map_or(otherwise, |attempt| attempt.client)
     }
@@ -251,7 +251,7 @@ impl QuicAssociation {
         unfinished.any(|attempt| self.spent > config.stream_budget || late(attempt.since))
     }
 
-    /// Where the flow stands and what was decided of it.
+    /// Returns the flow's class and decision.
     pub(super) fn standing(&self) -> (FlowClass, FlowDecision) {
         let passes =
             |attempt: &QuicConnection| matches!(attempt.state, HelloState::Judged | HelloState::Settled);
@@ -325,7 +325,7 @@ impl QuicAssociation {
             + attempts.sum::<usize>()
     }
 
-    /// How long it is remembered though nothing comes, by its class.
+    /// Returns the time that a silent flow is remembered, by its class.
     pub(super) const fn timeout(class: FlowClass, timeouts: &FlowTimeouts, budget: Duration) -> Duration {
         match class {
             FlowClass::Undecided => budget,
@@ -335,7 +335,7 @@ impl QuicAssociation {
     }
 }
 
-/// What became of an Initial.
+/// The result of an Initial.
 enum InitialResult {
     /// It is of this connection, and where its frames are.
     By(usize, std::ops::Range<usize>),

@@ -15,7 +15,7 @@ use crate::terms::QuicVersion;
 /// CRYPTO frames that a hello may come in; clients that scatter it on purpose use some dozen, and send again.
 const FRAMES: usize = 512;
 
-/// What a datagram holds.
+/// The contents of a datagram.
 #[derive(Debug, Default)]
 pub struct DatagramContents {
     pub(super) anomalies: AnomalySet,
@@ -41,13 +41,13 @@ impl DatagramContents {
 #[derive(Debug)]
 pub struct QuicConnection {
     pub(super) client: KeyEnd,
-    /// What the client addressed its first Initial to: its keys follow from that.
+    /// The destination id of the client's first Initial: the keys follow from it.
     pub(super) original: ConnectionId,
-    /// What the client wants to be addressed by.
+    /// The id by which the client wants to be addressed.
     pub(super) source: ConnectionId,
-    /// What the server wants to be addressed by, once an Initial of its own has shown that.
+    /// The id by which the server wants to be addressed, once its own Initial has shown it.
     pub(super) server: Option<ConnectionId>,
-    /// What a Retry has the client begin again with.
+    /// The id from a Retry, with which the client starts again.
     retry: Option<ConnectionId>,
     /// True if the server has gone on to the handshake proper: it has the hello.
     pub(super) handshaken: bool,
@@ -70,7 +70,7 @@ pub struct QuicConnection {
     pub(super) before: Option<Arc<TlsFacts>>,
 }
 
-/// Where a connection stands.
+/// The state of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HelloState {
     /// Its hello is not whole.

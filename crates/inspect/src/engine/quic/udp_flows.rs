@@ -14,15 +14,15 @@ use crate::flow::{Anomaly, AnomalySet, Flow, FlowClass, FlowDecision, FlowId, Fl
 /// A part of the room that TCP's flows have.
 const SHARE: usize = 4;
 
-/// How many of the flows that were seen longest ago are looked at for one that holds bytes.
+/// Number of the oldest flows that are searched for one that holds bytes.
 const COMPARED: usize = 64;
 
-/// What gives way to a new flow, first to last: what nobody has answered, what is looked at once more should
-/// it go on, and at last hellos that are not whole and what is blocked.
+/// Classes in the order of their eviction for a new flow: first unanswered flows, then flows that are
+/// inspected again if they continue, at last incomplete hellos and blocked flows.
 const GIVES_WAY: [FlowClass; 4] =
     [FlowClass::Unconfirmed, FlowClass::Passed, FlowClass::Undecided, FlowClass::Blocked];
 
-/// What gives way where failing closed is asked for: a flow that may be half-way through a hello does not.
+/// Classes that are evicted under `closed`: a flow in the middle of a hello is not.
 const GIVES_WAY_CLOSED: [FlowClass; 1] = [FlowClass::Passed];
 
 /// Classes that UDP flows can be of.
@@ -38,7 +38,7 @@ pub struct QuicFlows {
     pub(super) octet_limit: usize,
     /// Bytes that the flows hold.
     pub(super) held: usize,
-    /// What packets are opened in.
+    /// Buffer for decrypting packets.
     pub(super) room: Vec<u8>,
 }
 
@@ -246,7 +246,7 @@ pub(super) fn new_inspector<'e>(
     judge
 }
 
-/// What gives way to a new flow.
+/// Returns the classes that may be evicted for a new flow.
 const fn evictable_classes(session: &InspectionSession<'_>) -> &'static [FlowClass] {
     match session.settings.config.on_failure {
         OnFailure::Open => &GIVES_WAY,

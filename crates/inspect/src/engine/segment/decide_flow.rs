@@ -1,4 +1,4 @@
-//! What a segment led to becomes a decision, and the flow's story ends or goes on.
+//! Turns the outcome of a segment into a decision, and ends or continues the flow.
 
 use super::inspect_segment::SegmentInspection;
 use super::{class_of, first_octet, sees_only_one_end};
@@ -112,8 +112,8 @@ impl SegmentInspection<'_> {
         self.pass_or_refuse(mark)
     }
 
-    /// What becomes of a flow that can't be looked at any longer: it passes, unless its policy has not found
-    /// yet that it may.
+    /// Decides about a flow that can no longer be inspected: it passes, unless its policy has not admitted it
+    /// yet.
     fn pass_or_refuse(&mut self, mark: Option<PacketMark>) -> InspectionResult {
         if let Some(conversation) = &mut self.flows.table.get_mut(self.id).conversation {
             conversation.admission.refuse(&mut self.judge);

@@ -12,7 +12,7 @@ use crate::event::{EventSink, Side};
 use crate::flow::{Anomaly, AnomalySet, EndStates, FlowId, FlowParts, KeyEnd, TrackedSegment, distance};
 use crate::packet::Segment;
 
-/// How far an acknowledgement may lie from bytes that are condemned, to be about the same connection.
+/// Maximum distance of an acknowledgement from condemned bytes for the same connection.
 const CONDEMNED_NEAR: u32 = 1 << 16;
 
 /// A segment with all that looking into it takes: the flows, and one judge.
@@ -25,9 +25,9 @@ pub(super) struct SegmentInspection<'e> {
     pub(super) origin: PriorState,
 }
 
-/// What was known before a segment changed it.
+/// The state before a segment changed it.
 pub(super) struct PriorState {
-    /// What was known of the ends, should the segment not get through.
+    /// The state of the ends, in case the segment does not arrive.
     pub(super) before: EndStates,
     /// The sequence number that its receiver expects.
     pub(super) receiver_expects: u32,
@@ -70,7 +70,7 @@ impl<'e> SegmentInspection<'e> {
         decision.into()
     }
 
-    /// What becomes of a segment of an undecided flow.
+    /// Inspects a segment of an undecided flow.
     pub(super) fn inspect(mut self, tracked: &TrackedSegment) -> InspectionResult {
         let inspected = match self.apply_deferred_stop() {
             Some(inspected) => inspected,
@@ -92,8 +92,8 @@ impl<'e> SegmentInspection<'e> {
         self.flows.observe(self.id, self.judge.outcome, self.judge.settings);
     }
 
-    /// What becomes of a segment where bytes are condemned: they are dropped, and as soon as the flow is
-    /// confirmed it is stopped.
+    /// Handles a segment after condemned bytes: the engine drops them, and stops the flow as soon as it is
+    /// confirmed.
     fn apply_deferred_stop(&mut self) -> Option<InspectionResult> {
         let segment = self.segment;
         let flow = self.flows.table.get(self.id);

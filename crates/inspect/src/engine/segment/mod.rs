@@ -376,7 +376,7 @@ fn sees_only_one_end(flow: &Flow<UndecidedFlow>, settings: &EngineSettings) -> b
     if asks && !flow.is_from_start() { flow.is_proven_one_way() } else { flow.is_one_way() }
 }
 
-/// Where an undecided flow stands, and whether it is over.
+/// Returns the class of an undecided flow, and whether it is over.
 fn class_of(flow: &Flow<UndecidedFlow>, settings: &EngineSettings) -> (FlowClass, bool) {
     let inline = settings.tracking == TrackingMode::Inline;
     // There are a dozen reasons for which a reset or FIN may not be taken. Where that would let the rest of a
@@ -451,7 +451,7 @@ fn is_mere_reset(segment: &Segment<'_>) -> bool {
     flags.rst() && !flags.syn() && !flags.fin() && segment.wire_payload_length() == 0
 }
 
-/// Where a flow stands that begins with this segment.
+/// Returns the class of a flow that starts with this segment.
 fn first_class(segment: &Segment<'_>) -> FlowClass {
     if segment.flags().syn() { FlowClass::Opening } else { FlowClass::Unconfirmed }
 }

@@ -1,9 +1,9 @@
 //! Segments of a direction whose SYN was not seen, before both ends agree where it stands.
 //!
-//! Their receiver may have no use for them: the sender can send what was acknowledged long ago. It answers by an
-//! acknowledgement that looks as if it had taken them. So only what begins at its last acknowledgement goes on.
-//! Everything else goes on as a probe without data, which the receiver answers, and the sender sends its data
-//! again.
+//! Their receiver may have no use for them: the sender can send what was acknowledged long ago. It answers by
+//! an acknowledgement that looks as if it had taken them. So only what begins at its last acknowledgement
+//! goes on. Everything else goes on as a probe without data, which the receiver answers, and the sender sends
+//! its data again.
 
 use super::inspect_segment::SegmentInspection;
 use super::{FlowSegment, SegmentInspector, guess_client};
@@ -13,8 +13,8 @@ use crate::flow::TrackingMode;
 use crate::packet::{PacketPatch, ParsedPacket, parse, probe};
 
 impl SegmentInspector<'_> {
-    /// True if a segment must not go on as it is: it carries data or a FIN, and its receiver has not said that it
-    /// awaits them.
+    /// True if a segment must not go on as it is: it carries data or a FIN, and its receiver has not said
+    /// that it awaits them.
     ///
     /// Where the receiver is never heard here, nobody can agree, and what is seen is judged.
     pub(super) fn is_disputed(&mut self, seen: FlowSegment<'_>, sink: &mut dyn EventSink) -> bool {

@@ -1,4 +1,4 @@
-//! What is done with a segment's bytes, and with those that it lacks.
+//! Reads a segment's bytes, and handles missing ones.
 
 use super::first_octet;
 use crate::engine::banner_inspector::BannerInspector;
@@ -10,10 +10,11 @@ use crate::flow::{
 };
 use crate::packet::Segment;
 
-/// So many flows may each fill their share of the buffers with what their receivers have not acknowledged.
+/// Number of flows that may each fill their share of the buffers with bytes that their receivers have not
+/// acknowledged.
 const PINNING_FLOWS: usize = 16;
 
-/// What the sender of a segment and its peer send.
+/// The streams of a segment's sender and of its peer.
 pub(super) struct StreamPair<'f> {
     pub(super) own: &'f mut StreamState,
     pub(super) peer: &'f mut StreamState,
@@ -41,7 +42,7 @@ impl StreamPair<'_> {
 #[derive(Clone, Copy)]
 pub(super) struct ArrivingSegment<'s> {
     pub(super) segment: &'s Segment<'s>,
-    /// Who sends it.
+    /// The sender.
     pub(super) side: Side,
     pub(super) tracked: &'s TrackedSegment,
     /// True if it can be shown again with more of its bytes.
@@ -55,8 +56,8 @@ impl ArrivingSegment<'_> {
     }
 }
 
-/// What is odd about a segment's octets, before anything changes. Of a flow that is `given_up` nothing is
-/// ever acknowledged.
+/// Returns the anomaly of a segment's bytes, before anything changes. In a flow that is `given_up`, nothing
+/// is ever acknowledged.
 pub(super) fn assess(
     conversation: &UndecidedFlow,
     streams: &StreamPair<'_>,
@@ -192,9 +193,9 @@ fn end(
     }
 }
 
-/// Which bytes of a cut segment are missing, behind those that were read.
+/// The bytes that a cut segment lacks, after those that were read.
 enum MissingBytes {
-    /// So many, next in order.
+    /// This number, next in order.
     Behind(usize),
     /// It came before its turn.
     Ahead,
@@ -208,7 +209,7 @@ fn missing(segment: &Segment<'_>, stream: &StreamState) -> MissingBytes {
     MissingBytes::Behind(usize::try_from(distance(stream.next(), end)).unwrap_or(0))
 }
 
-/// Where the bytes of a segment that were not captured begin, and where they end.
+/// Returns the start and the end of a segment's bytes that were not captured.
 fn unseen(segment: &Segment<'_>) -> (u32, u32) {
     let behind = |count: usize| first_octet(segment).wrapping_add(u32::try_from(count).unwrap_or(u32::MAX));
     (behind(segment.payload().len()), behind(segment.wire_payload_length()))

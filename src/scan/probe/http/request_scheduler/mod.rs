@@ -9,10 +9,10 @@
 //! server has answered as many before. A server may drop requests that exceed its limit. The response to a
 //! later request would then be taken for that of a dropped one. Each back-off requires new proof.
 //!
-//! A slow server is not a limited one. A wait that was cut short ([`PrematureEnd::Hurried`]) counts neither against
-//! the request nor against the host, and the next wait for that request is full. If the server closes at one
-//! path, the path may be the cause: new requests come before its retry. Only a host that answers nothing is
-//! given up as a whole.
+//! A slow server is not a limited one. A wait that was cut short ([`PrematureEnd::Hurried`]) counts neither
+//! against the request nor against the host, and the next wait for that request is full. If the server closes
+//! at one path, the path may be the cause: new requests come before its retry. Only a host that answers
+//! nothing is given up as a whole.
 //!
 //! An error that ends a connection with other unanswered requests may belong to any of them: some servers
 //! read a whole batch and answer it once. The error is assigned to no request. The request that it seemed to

@@ -15,25 +15,25 @@ use self::starttls::PendingCommands;
 use super::finding::ReadContext;
 use crate::terms::{self, Side};
 
-/// What both directions know of it.
+/// The state that both directions share.
 #[derive(Debug, Default)]
 pub struct GreetingState {
     progress: GreetingProgress,
-    /// Which protocol greeted, once that is told.
+    /// The protocol of the greeting, once it is known.
     protocol: Option<terms::GreetingProtocol>,
     commands: PendingCommands,
     /// The client had said something before the server did: what looks like a greeting answers that.
     answers: bool,
 }
 
-/// How far one direction was read.
+/// The progress in one direction.
 #[derive(Debug, Clone, Copy)]
 pub enum GreetingReading {
     /// Within the server's greeting.
     First,
     /// Commands of the client.
     Commands,
-    /// What the server answers.
+    /// The server's replies.
     Replies,
 }
 
@@ -77,7 +77,7 @@ impl GreetingState {
         self.commands = PendingCommands::default();
     }
 
-    /// What one side is read as once both have shown that they speak nothing else.
+    /// Returns the reading of one side once both have shown that they speak nothing else.
     pub(super) const fn reading(&self, from: Side) -> Option<GreetingReading> {
         match (from, self.protocol, self.is_over()) {
             (_, None, true) => None,

@@ -1,4 +1,4 @@
-//! What a server says first, listened to beside whatever else its first bytes may be.
+//! The start of a server's stream, read as a greeting next to all other protocols that it may be.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::event::{ApplicationFacts, GreetingFacts};
 use crate::rules::BannerStage;
 use crate::terms::{GreetingProtocol, Side};
 
-/// How much of a greeting was heard.
+/// The progress of a greeting.
 #[derive(Debug, Default)]
 pub enum GreetingProgress {
     /// Nothing yet.
@@ -21,7 +21,7 @@ pub enum GreetingProgress {
     Over,
 }
 
-/// What some bytes were.
+/// The kind of some bytes.
 pub enum GreetingPart {
     /// Part of what may be a greeting.
     More,

@@ -1,5 +1,5 @@
-//! What a client says behind a greeting, and which answer of the server belongs to what: enough to know
-//! where both go on in another protocol.
+//! The client's commands after a greeting and the server's replies: enough to know where both switch to
+//! another protocol.
 
 use std::collections::VecDeque;
 
@@ -21,7 +21,7 @@ pub struct PendingCommands {
 
 #[derive(Debug)]
 struct PendingCommand {
-    /// What an answer names it by, where the protocol does that.
+    /// The tag that a reply repeats, if the protocol has tags.
     tag: Vec<u8>,
     upgrades: bool,
 }
@@ -36,7 +36,7 @@ enum ReplyProgress {
     List,
 }
 
-/// What a line of the server is.
+/// The kind of a server's line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UpgradeReply {
     /// Part of an answer that changes nothing.
@@ -133,7 +133,7 @@ impl PendingCommands {
 }
 
 impl PendingCommand {
-    /// What a client says with `line` in this protocol, if it comes before an upgrade or asks for one.
+    /// Returns the client's command if it precedes an upgrade or requests one.
     fn read(line: &[u8], protocol: GreetingProtocol) -> Option<Self> {
         let mut words = words(line);
         let tag = match protocol.dialect() {

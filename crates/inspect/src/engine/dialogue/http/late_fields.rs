@@ -14,7 +14,7 @@ use crate::engine::dialogue::finding::ReadContext;
 use crate::event::Side;
 use crate::rules::BannerStage;
 
-/// What is kept of such a head.
+/// The stored part of such a head.
 #[derive(Debug)]
 pub struct LateHead {
     /// Its first line.
@@ -35,7 +35,7 @@ pub struct LateHead {
     message: FramedMessage,
 }
 
-/// What a line behind a head is.
+/// The kind of a line after a head.
 pub enum LateLine {
     /// A field, or nothing.
     Field,
@@ -169,7 +169,7 @@ impl HttpTransactions {
         late.message.framed(framed.framing)
     }
 
-    /// Whether the line holds a field.
+    /// Returns the field of the line, if it holds one.
     fn late_request_field(
         &mut self,
         first: &[u8],

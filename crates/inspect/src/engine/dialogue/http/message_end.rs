@@ -1,4 +1,4 @@
-//! Where messages end: what is kept of them until then, and what is odd about it.
+//! The ends of messages: the state until then, and the anomalies.
 
 use crate::banner::framing::{self, BodyBuffer, BodyFraming, FramedMessage};
 use crate::banner::http::KeptHead;
@@ -34,8 +34,8 @@ pub(super) fn open(
     message
 }
 
-/// What a version of RTSP begins with, whose messages frames of films may stand between, of both sides (RFC
-/// 2326 section 10.12).
+/// Start of RTSP's version. Frames of media may stand between its messages, in both directions (RFC 2326
+/// section 10.12).
 pub(super) const RTSP: &[u8] = b"RTSP/";
 
 /// True if a body without an end follows a request that announces none: a source sends its film so to
@@ -45,7 +45,7 @@ pub(super) fn streams(request: &RequestHead<'_>) -> bool {
     request.version.starts_with(b"ICE/") || (matches!(request.method, b"SOURCE" | b"PUT") && unframed())
 }
 
-/// Which rules are asked at the head of a message.
+/// Returns the stage of the rules that apply at the head of a message.
 pub(super) const fn stage(message: &FramedMessage) -> BannerStage {
     if message.head().is_some() { BannerStage::Head } else { BannerStage::Whole }
 }

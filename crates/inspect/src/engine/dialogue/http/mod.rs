@@ -15,7 +15,7 @@ use self::partial_head::PartialHead;
 pub(super) use self::transactions::HttpTransactions;
 use crate::banner::framing::{BodyFraming, FramedMessage};
 
-/// How far one direction was read.
+/// The progress in one direction.
 #[derive(Debug)]
 pub enum HttpReading {
     /// Within a head.
@@ -77,7 +77,7 @@ impl HttpReading {
     }
 }
 
-/// What of a response is left, as its head says.
+/// The rest of a response, according to its head.
 #[derive(Debug, Clone, Copy)]
 pub struct ResponseRemainder {
     /// Bytes that are to come.
@@ -89,8 +89,8 @@ pub struct ResponseRemainder {
 }
 
 impl HttpTransactions {
-    /// What is left of the response that a server is within, if its length is beyond doubt, and it answers
-    /// the only request.
+    /// Returns the rest of the server's current response, if its length is certain and it answers the only
+    /// request.
     pub(super) fn rest(&self, reading: &HttpReading) -> Option<ResponseRemainder> {
         let HttpReading::Body(message) = reading else { return None };
         let exact = matches!(message.framing(), BodyFraming::Length(_)) && !message.is_done();

@@ -15,13 +15,13 @@ use crate::rules::BannerStage;
 /// further apart wait for the head's end.
 const REMEMBERED: usize = 16;
 
-/// How far a head was read that has not ended.
+/// The progress in a head that is not complete.
 #[derive(Debug, Default)]
 pub struct PartialHead {
     search: HeadSearch,
-    /// Where the first line stands.
+    /// The range of the first line.
     first: Range<usize>,
-    /// Where fields stand that rules are about.
+    /// The ranges of the fields that rules need.
     fields: Vec<Range<usize>>,
     /// Some of it was not judged yet.
     fresh: bool,
@@ -31,7 +31,7 @@ pub struct PartialHead {
     disputed: bool,
 }
 
-/// What the lines amount to so far.
+/// The state after the lines so far.
 enum HeadAdvance {
     /// The head goes on.
     More,
@@ -83,7 +83,7 @@ impl PartialHead {
         if kept >= HEAD_LIMIT { HeadAdvance::Whole } else { HeadAdvance::More }
     }
 
-    /// How many bytes are enough for a head that has not ended.
+    /// Returns the limit in bytes of an incomplete head.
     pub(super) const fn limit(&self) -> usize {
         self.first.start.saturating_add(HEAD_LIMIT)
     }

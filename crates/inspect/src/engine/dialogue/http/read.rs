@@ -20,7 +20,7 @@ use crate::terms::Anomaly;
 
 type Step = crate::engine::dialogue::read_step::ReadStep<state::DirectionReading>;
 
-/// What follows a message.
+/// The data after a message.
 enum AfterMessage {
     /// The direction is read on as this.
     Reads(state::DirectionReading),
@@ -105,7 +105,8 @@ impl Dialogue {
         }
     }
 
-    /// What looked like the head of a message and is none: its line is left out where more is to be read.
+    /// Continues after bytes that looked like a message's head and are none. It skips their line if more is
+    /// to be read.
     fn behind_foreign(
         &mut self,
         reason: ParseRejection,
@@ -182,7 +183,7 @@ impl Dialogue {
         }
     }
 
-    /// Where a direction stands once so much of a message was read.
+    /// Returns the reading after this part of a message.
     fn behind_part(
         &mut self,
         turn: DialogueInput<'_>,
@@ -216,7 +217,7 @@ impl Dialogue {
         AfterMessage::http(HttpReading::Body(message))
     }
 
-    /// Where a direction stands behind a message; `peer` is what the other one has said that is unread.
+    /// Returns the reading after a message; `peer` holds the unread bytes of the other direction.
     fn behind_message(&mut self, from: Side, peer: &[u8], context: &ReadContext<'_>) -> AfterMessage {
         let all = context.settings.reads_on();
         if from == Side::Client {
@@ -289,7 +290,7 @@ impl Dialogue {
         }
     }
 
-    /// Where a direction stands behind `count` bytes that are missing.
+    /// Returns the reading after `count` missing bytes.
     pub fn pass_over_http(
         &mut self,
         reading: HttpReading,
@@ -348,7 +349,7 @@ impl Dialogue {
         }
     }
 
-    /// Where a direction stands whose sender has said all: a body that ends with the connection is whole.
+    /// Returns the reading of a direction after its end: a body that ends with the connection is complete.
     pub fn end_http(
         &mut self,
         from: Side,

@@ -21,7 +21,7 @@ pub struct HttpTransaction {
     pub(super) matched: MatchedRules,
 }
 
-/// What is left of a request that was told: enough not to take its response for another one's.
+/// The rest of a reported request: enough to match its response to it.
 #[derive(Debug)]
 pub struct OverdueRequest {
     pub(super) number: u32,

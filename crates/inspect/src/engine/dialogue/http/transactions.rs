@@ -54,7 +54,7 @@ pub struct HttpTransactions {
     next: u32,
 }
 
-/// How far one direction came.
+/// The progress in one direction.
 #[derive(Debug)]
 pub enum HttpProgress {
     /// More bytes are needed.
@@ -63,10 +63,10 @@ pub enum HttpProgress {
     Head(usize, FramedMessage),
     /// An interim response of so many bytes.
     Interim(usize),
-    /// So many bytes of a head behind which others may read more fields: it has no version, or is too
-    /// long to be kept.
+    /// Number of bytes of a head after which others may read more fields: it has no version, or is too long
+    /// to store.
     Part(usize, Box<LateHead>),
-    /// What there is of the head is enough to stop the flow.
+    /// The part of the head so far is enough to stop the flow.
     Stopped,
     /// An SSH identification begins behind so many bytes.
     Ssh(usize),
@@ -303,7 +303,7 @@ impl HttpTransactions {
         self.emit(transaction, context);
     }
 
-    /// Whether readers could disagree about the end of the response that is read.
+    /// Records whether readers could disagree about the end of the current response.
     pub(super) const fn dispute(&mut self, disputed: bool) {
         self.disputed |= disputed;
     }

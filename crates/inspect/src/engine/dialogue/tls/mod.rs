@@ -24,7 +24,7 @@ use crate::terms::{AlertCode, Anomaly, Side, TransportProtocol};
 /// An SSH identification behind a line end.
 const IDENTIFICATION: &[u8] = b"\nSSH-";
 
-/// What is known of both sides.
+/// The facts about both sides.
 #[derive(Debug, Default)]
 pub struct TlsState {
     /// Nothing before a hello was read; shared with the events that tell it.
@@ -37,7 +37,7 @@ pub struct TlsState {
     found: bool,
 }
 
-/// How far the records of one direction were heard.
+/// The progress in the records of one direction.
 #[derive(Debug, Default)]
 pub struct HelloRecords {
     records: RecordReader,
