@@ -103,7 +103,7 @@ fn describe_queue(text: &mut String, queue: &QueueStatus) {
     let owner = match &queue.owner {
         QueueOwner::Guard => "this guard".to_owned(),
         QueueOwner::Other(port_id) => format!("another program (netlink port id {port_id})"),
-        QueueOwner::Nobody => "nobody".to_owned(),
+        QueueOwner::Nobody => "no process".to_owned(),
         QueueOwner::Unknown(why) => format!("unknown ({why})"),
     };
     let waiting = queue.waiting.map_or("an unknown number of".to_owned(), |waiting| waiting.to_string());

@@ -1,8 +1,8 @@
 //! Files of killed guards in the run-time folders.
 //!
-//! A guard removes those in its own folder when it starts, and `bannerwall doctor` names all of them. A socket
-//! is left if no process listens there. Accounts are left if no guard has written them for a day: a running
-//! guard writes each second, and a restarted one goes on from the accounts of its queues.
+//! A guard removes those in its own folder when it starts, and `bannerwall doctor` names all of them. A
+//! socket is left if no process listens there. Accounts are left if no guard has written them for a day: a
+//! running guard writes each second, and a restarted one goes on from the accounts of its queues.
 
 use std::fs::{FileType, Metadata};
 use std::io::{ErrorKind, Result};

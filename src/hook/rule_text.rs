@@ -133,9 +133,9 @@ fn main_rules(config: &HookConfig) -> Vec<String> {
 /// Returns the rules for packets by which the ends of a blocked connection open another one between the same
 /// ports.
 ///
-/// A SYN alone leaves the mark: anybody can send one, and a guard that was killed has forgotten the connection.
-/// The answer takes the mark off. If the server still has the old connection, it answers with an empty
-/// segment, whereupon the client resets that connection (RFC 5961 section 4).
+/// A SYN alone leaves the mark: anybody can send one, and a guard that was killed has forgotten the
+/// connection. The answer takes the mark off. If the server still has the old connection, it answers with an
+/// empty segment, whereupon the client resets that connection (RFC 5961 section 4).
 fn reopening_rules(config: &HookConfig) -> Vec<String> {
     let mask = config.mark.mask();
     let blocked = format!("-p tcp -m connmark --mark {:#x}/{mask:#x}", config.mark.value(MarkState::Block));

@@ -173,8 +173,8 @@ Example:\n  bannerwall fleet wait 1 --timeout 2h --database postgresql://ann@db/
 /// `--database URL`.
 #[derive(Debug, Args)]
 struct DatabaseFlag {
-    /// Database: an SQLite file, or `postgresql://user@host/database?sslmode=verify-full` with the password in
-    /// PGPASSWORD.
+    /// Database: an SQLite file, or `postgresql://user@host/database?sslmode=verify-full` with the password
+    /// in PGPASSWORD.
     #[arg(long = "database", value_name = "FILE|URL", value_parser = inventory_place())]
     place: DatabaseLocation,
 }
@@ -210,8 +210,8 @@ struct ScheduleArgs {
 /// Flags of a fleet's scan, in addition to those of `scan`.
 #[derive(Debug, Args)]
 struct FleetScanFlags {
-    /// Database: an SQLite file, or `postgresql://user@host/database?sslmode=verify-full` with the password in
-    /// PGPASSWORD.
+    /// Database: an SQLite file, or `postgresql://user@host/database?sslmode=verify-full` with the password
+    /// in PGPASSWORD.
     #[arg(long, global = true, value_name = "FILE|URL", value_parser = inventory_place(), help_heading = "Fleet")]
     database: Option<DatabaseLocation>,
     /// Targets in a shard, the unit of work of a worker.

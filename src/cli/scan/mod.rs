@@ -226,8 +226,8 @@ struct CommonScanFlags {
     #[arg(long, value_name = "I/N", default_value = "1/1")]
     shard: Shard,
     /// Save progress to a file, and resume from it if it exists. Without targets the scan uses the flags
-    /// stored in the file, unless you give them again. You or root must then own the file, and nobody else
-    /// may write to it.
+    /// stored in the file, unless you give them again. You or root must then own the file, and no other
+    /// user may write to it.
     #[arg(long, value_name = "FILE")]
     resume: Option<PathBuf>,
     /// End of connections: rst sends a reset, fin closes in order for targets that log resets.

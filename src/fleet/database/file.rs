@@ -5,8 +5,8 @@ use crate::database::{DatabaseConnection, DatabaseError, SqlParameter, values};
 /// The tables of the newest version.
 pub(super) const TABLES: &str = include_str!("../fleet-file.sql");
 
-/// Records a sign of life of a worker, and takes shards from workers whose lease is over. Returns the time, or
-/// none if the worker is unknown.
+/// Records a sign of life of a worker, and takes shards from workers whose lease is over. Returns the time,
+/// or none if the worker is unknown.
 pub(super) fn beat(link: &DatabaseConnection, worker: i64, lease: i64) -> Result<Option<i64>, DatabaseError> {
     let seen = "UPDATE fleet_workers SET seen = fleet_now(), expires = fleet_now() + ?2 WHERE id = ?1
          RETURNING seen";
@@ -27,7 +27,8 @@ pub(super) fn beat(link: &DatabaseConnection, worker: i64, lease: i64) -> Result
     Ok(Some(now))
 }
 
-/// Grants a share of a limit: scan, number, worker, rate in use, lease. Returns the granted and the fair rate.
+/// Grants a share of a limit: scan, number, worker, rate in use, lease. Returns the granted and the fair
+/// rate.
 pub(super) fn share(
     link: &DatabaseConnection,
     values: &[SqlParameter<'_>; 5],

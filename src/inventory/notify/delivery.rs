@@ -34,8 +34,8 @@ const LOOK: Duration = Duration::from_millis(20);
 #[derive(Serialize, Deserialize)]
 struct DeliverySetup {
     receivers: Vec<NotificationReceiver>,
-    /// The number of the user that the process becomes. If there is none, it leaves root as its parent does, and
-    /// for programs in any case.
+    /// The number of the user that the process becomes. If there is none, it leaves root as its parent does,
+    /// and for programs in any case.
     user: Option<u32>,
 }
 

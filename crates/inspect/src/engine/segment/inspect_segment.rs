@@ -92,8 +92,8 @@ impl<'e> SegmentInspection<'e> {
         self.flows.observe(self.id, self.judge.outcome, self.judge.settings);
     }
 
-    /// Handles a segment after condemned bytes: the engine drops them, and stops the flow as soon as it is
-    /// confirmed.
+    /// Handles a segment of a flow with condemned bytes: the engine drops these, and stops the flow as soon
+    /// as it is confirmed.
     fn apply_deferred_stop(&mut self) -> Option<InspectionResult> {
         let segment = self.segment;
         let flow = self.flows.table.get(self.id);

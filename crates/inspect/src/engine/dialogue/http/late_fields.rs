@@ -169,7 +169,7 @@ impl HttpTransactions {
         late.message.framed(framed.framing)
     }
 
-    /// Returns the field of the line, if it holds one.
+    /// Returns true if the line holds a field, or none if no request waits for it.
     fn late_request_field(
         &mut self,
         first: &[u8],
