@@ -54,9 +54,11 @@ pub fn inherited() -> Result<Vec<(String, OwnedFd)>, CallError> {
 fn take(count: RawFd) -> Result<Vec<OwnedFd>, CallError> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     const FIRST: RawFd = 3;
+    // Before the descriptors are checked: a failed first call must not let a second one own a part of them.
     if TAKEN.swap(true, Ordering::AcqRel) {
         return Ok(Vec::new());
     }
+    // All are checked before any is taken, so that an error takes none.
     for number in FIRST..FIRST + count {
         // SAFETY: takes no pointers; a number that is no descriptor is refused.
         let result = unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) };
@@ -73,6 +75,8 @@ fn take(count: RawFd) -> Result<Vec<OwnedFd>, CallError> {
 /// Returns the number of descriptors that are meant for the process `own`.
 fn count(process: Option<String>, count: Option<String>, own: u32) -> RawFd {
     let number = |text: Option<String>| text.and_then(|text| text.parse::<u32>().ok());
+    // Variables can be inherited by a child; LISTEN_PID shows whether they mean this process
+    // (sd_listen_fds(3)).
     let count = number(count).filter(|_| number(process) == Some(own)).unwrap_or_default();
     RawFd::try_from(count).unwrap_or(INHERITED).min(INHERITED)
 }

@@ -64,6 +64,7 @@ impl FrameSocket {
     /// invalid.
     pub fn watching(interface: u32, filter: &[BpfInstruction]) -> Result<Self, CallError> {
         let socket = Self::sending()?;
+        // Filter and options come before the bind, from which on frames arrive.
         socket.filter(filter)?;
         socket.switch_on(libc::PACKET_AUXDATA, "setsockopt(PACKET_AUXDATA)")?;
         socket.switch_on(libc::PACKET_IGNORE_OUTGOING, "setsockopt(PACKET_IGNORE_OUTGOING)")?;

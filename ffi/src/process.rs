@@ -13,6 +13,7 @@ const ALONE: u64 = 3;
 ///
 /// If the process has more than one thread, if `/proc` is not there to show that, or if the kernel refuses.
 pub fn fork() -> Result<Option<i32>, CallError> {
+    // A fork copies only the calling thread. Locks that others hold would stay locked in the copy (fork(2)).
     let threads =
         std::fs::metadata("/proc/self/task").map_err(|source| CallError { call: "fork", source })?;
     if threads.nlink() != ALONE {

@@ -65,6 +65,7 @@ pub fn attach(file: &File, name: &str, super_packets: bool) -> Result<String, Ca
 /// The same as `ioctl(TUNSETOFFLOAD)`.
 pub fn take_super_packets(file: &File, are_taken: bool) -> Result<(), CallError> {
     let is_set =
+        // Segmentation of UDP came with Linux 6.2; older kernels reject the whole request.
         if are_taken { ask(file, TCP_AND_UDP) || ask(file, TCP) } else { ask(file, libc::TUN_F_CSUM) };
     if is_set { Ok(()) } else { Err(CallError::last("ioctl(TUNSETOFFLOAD)")) }
 }

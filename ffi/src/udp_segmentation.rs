@@ -47,6 +47,7 @@ pub fn can_cut(socket: &UdpSocket) -> bool {
 /// The same as `sendmsg(2)`: `EINVAL` or `EMSGSIZE` if a datagram is longer than the path's MTU, `EIO` if
 /// the device on the path writes no checksums.
 pub fn send(socket: &UdpSocket, parts: &[IoSlice<'_>], each: Option<u16>) -> io::Result<()> {
+    // The kernel reads a `u16` in native byte order (udp(7)).
     let each = each.map(u16::to_ne_bytes);
     control_message::send(socket.as_fd(), parts, each.map(|each| ((libc::SOL_UDP, libc::UDP_SEGMENT), each)))
         .map(drop)

@@ -13,7 +13,7 @@
 //! | `ring` | the ring: operations queued, submitted, waited for and completed |
 //! | `operation` | the operations of the kernel |
 //! | `slab` | the values in flight |
-//! | `buffers` | the memory for receives |
+//! | `receive_buffers` | the memory for receives |
 //! | [`timers`] | timeouts of connections; no input or output, no clock |
 #![deny(unsafe_op_in_unsafe_fn)]
 

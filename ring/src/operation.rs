@@ -181,9 +181,9 @@ pub enum DetachedOperation {
     },
 }
 
-/// Marks the user data of unattended operations; a [`OperationKey`] never has this bit.
+/// Marks the user data of detached operations; a [`OperationKey`] never has this bit.
 const UNATTENDED: u64 = 1 << 63;
-/// Shift of an unattended operation's kind in its user data.
+/// Shift of an detached operation's kind in its user data.
 const KIND_SHIFT: u32 = 32;
 
 /// The address that disconnects a socket.
@@ -250,7 +250,7 @@ impl DetachedOperation {
 /// No particular socket.
 const NO_SOCKET: DirectSocket = DirectSocket(u32::MAX);
 
-/// The kind of an unattended operation.
+/// The kind of an detached operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum DetachedKind {
@@ -261,7 +261,7 @@ pub(super) enum DetachedKind {
     Cancel,
 }
 
-/// The unattended operation that a completion is about.
+/// The detached operation that a completion is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DetachedCompletion {
     pub(super) kind: DetachedKind,

@@ -96,7 +96,7 @@ impl Confinement {
     }
 
     /// Permits starting programs, which inherit the list of system calls. Use it with
-    /// [`filter_or_tell`](Self::filter_or_warn) only.
+    /// [`filter_or_warn`](Self::filter_or_warn) only.
     pub(crate) fn starting_programs(mut self) -> Self {
         self.activities =
             PermittedActivities { programs: true, netlink: true, writes: true, ..self.activities };
@@ -156,6 +156,7 @@ impl Confinement {
     ///
     /// The kernel enforces less than it announced.
     pub(crate) fn apply(&self) -> Result<ConfinementResult, ConfinementError> {
+        // Its error is returned only at the end: system calls are confined even if files cannot be.
         let files = self.restrict_files();
         // Before its filter, seccompiler sets `PR_SET_NO_NEW_PRIVS`: started programs then gain no rights,
         // with Landlock or without.
@@ -188,6 +189,7 @@ impl Confinement {
             .scope(scope())?;
         match self.activities {
             PermittedActivities { network: true, .. } => {}
+            // Landlock leaves a right that is not handled as it was, so listening stays possible.
             PermittedActivities { listens: true, .. } => {
                 handled = handled.handle_access(AccessNet::ConnectTcp)?
             }
@@ -204,6 +206,8 @@ impl Confinement {
             let Some(opened) = path.canonicalize().ok().and_then(|path| PathFd::new(path).ok()) else {
                 continue;
             };
+            // The kernel refuses rights of folders on a file (security/landlock/fs.c:
+            // landlock_append_fs_rule).
             let access = if path.is_dir() { access } else { access & AccessFs::from_file(NEWEST) };
             rules = rules.add_rule(PathBeneath::new(opened, access))?;
         }

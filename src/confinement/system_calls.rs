@@ -398,6 +398,7 @@ impl PermittedActivities {
     fn allowed(self) -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
         let mut calls = [ALWAYS, ALWAYS_OLDER].concat();
         let mut with = ALWAYS_WITH.to_vec();
+        // abort(3) and panics send their signal to a thread of this process.
         let own = [(libc::SYS_tgkill, vec![(0, Cmp::Eq, u64::from(std::process::id()))])];
         if self.writes {
             calls.extend([WRITES, WRITES_OLDER].concat());

@@ -111,6 +111,7 @@ pub(crate) fn read(programs: &ProgramRunner, elements: bool) -> Result<Option<Ba
     let ended = programs.ban(&BanCall::Read { elements }).map_err(BanError::Program)?;
     match ended.code {
         Some(0) => parse(&ended.stdout).map(Some).ok_or(BanError::Unreadable),
+        // `nft` has one exit status for all errors, so only its text shows that the table is missing.
         _ if ended.stderr.contains("No such file or directory") => Ok(None),
         _ => Err(BanError::Refused(first_line(&ended.stderr))),
     }
@@ -138,6 +139,7 @@ impl BanCall {
     /// `nft` cannot be run.
     pub(super) fn run(&self) -> io::Result<ProgramOutput> {
         let mut nft = std::process::Command::new("nft");
+        // The error text is evaluated, so it must not be translated.
         nft.env("LC_ALL", "C");
         let commands = match self {
             Self::Read { elements } => {
@@ -153,6 +155,7 @@ impl BanCall {
             // Deleting a missing table is an error, so it is added first.
             Self::Remove => vec![json!({"add": table()}), json!({"delete": table()})],
             Self::Try => {
+                // The kernel checks and rejects the whole batch as it would on a real run (nft(8), --check).
                 nft.arg("-c");
                 creation()
             }
@@ -188,6 +191,7 @@ fn creation() -> Vec<Value> {
     commands.push(rule(&[
         json!({"match": {"op": "==", "left": {"payload": {"protocol": "icmpv6", "field": "type"}},
                "right": {"set": NEIGHBOUR_DISCOVERY}}}),
+        // Ends this chain only: later chains of the hook still see the message.
         json!({"accept": null}),
     ]));
     commands.extend(SETS.iter().zip(["ip", "ip6"]).map(|(set, protocol)| {

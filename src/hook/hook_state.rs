@@ -91,6 +91,7 @@ pub enum HookState {
 
 /// Evaluates the result of [`status`](super::status()); `serves` returns true if a guard reads the queue.
 pub fn state(places: &[FamilyStatus], serves: impl Fn(u16) -> bool) -> HookState {
+    // An unreadable place counts as one that may hold a hook.
     if places.iter().all(|place| place.installed == InstalledHook::Absent) {
         return HookState::Down;
     }
@@ -149,6 +150,7 @@ impl FamilyStatus {
         for carried in [HookTransport::Tcp, HookTransport::Udp] {
             let mut jumps = jumps.iter().filter(|jump| may_meet(&jump.rule, carried));
             let Some(first) = jumps.next() else { continue };
+            // For one protocol at a time: a jump for TCP and one for UDP are no duplicates.
             let times = 1 + jumps.count();
             if times > 1 {
                 flaws.push(HookFlaw::Doubled { chain, times });
@@ -190,6 +192,7 @@ pub(super) fn jumps(listing: &TableListing, led: &[HookedTraffic]) -> Vec<HookJu
                 behind: others(behind, &|other| third_party_rules::misses(listing, other, &led)),
             }
         };
+        // The jump to the CLEAN chain queues nothing, so rules before or after it lose nothing.
         let leads_to_us = |rule: &str| is_ours(rule) && !rule.ends_with(rule_text::CLEAN);
         rules.iter().enumerate().filter(|(_, rule)| leads_to_us(rule)).map(jump).collect::<Vec<_>>()
     };
@@ -202,6 +205,7 @@ pub(super) fn skipped(listing: &TableListing, jumps: &[HookJump], led: &[HookedT
     let mut packets = 0_u64;
     for jump in jumps {
         for (rule, count) in listing.counted(jump.chain.base()) {
+            // A rule may be ahead of several jumps; its packets count once.
             if jump.before.iter().any(|before| before == rule) && !seen.contains(&(jump.chain, rule)) {
                 seen.push((jump.chain, rule));
                 packets = packets.saturating_add(third_party_rules::passed(listing, rule, count, led));

@@ -31,6 +31,7 @@ impl IptablesInstance {
     ) -> Result<Self, HookError> {
         let mut tables = Self { family, variant, named: variant, programs: programs.clone() };
         if variant == IptablesVariant::System {
+            // `iptables` is a link to either variant, and only the version text shows to which.
             let is_nft = tables.execute(IptablesProgram::Version, &[])?.contains("nf_tables");
             tables.variant = if is_nft { IptablesVariant::Nft } else { IptablesVariant::Legacy };
         }
@@ -83,6 +84,7 @@ impl IptablesInstance {
 
     fn failure(&self, command: String, ended: &ProgramOutput) -> HookError {
         let message = ended.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+        // Before the test of permissions: the message about the lock contains those words, too.
         if message.contains("lock file") {
             return HookError::Lock { command, message };
         }

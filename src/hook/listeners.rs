@@ -65,6 +65,8 @@ pub fn listeners() -> Result<BTreeMap<u16, QueueListener>, CallError> {
     if queues.is_empty() {
         return Ok(BTreeMap::new());
     }
+    // By `thread-self`: the table is that of a network namespace, and a thread may have another one than its
+    // process.
     let table = fs::read_to_string("/proc/thread-self/net/netlink").unwrap_or_default();
     let sockets: Vec<(u16, Option<String>)> =
         queues.iter().map(|queue| (queue.queue, inode(&table, queue.portid))).collect();
@@ -75,6 +77,7 @@ pub fn listeners() -> Result<BTreeMap<u16, QueueListener>, CallError> {
             holders.entry(inode).or_default().extend(SocketOwner::read(&process.path()));
         }
     }
+    // By name: that of another user's process is readable, unlike its executable.
     let own = fs::read_to_string("/proc/self/comm").unwrap_or_default();
     let listener = |inode: Option<String>| {
         let of = inode.and_then(|inode| holders.get(&inode));

@@ -46,8 +46,8 @@
 //! value of the two bits otherwise, and a packet only for a reset, so no further bit is needed. The kernel
 //! decides which end sends (`--ctdir`). If its tracking mistook the server for the client (after a flush amid
 //! the connection), the mark is not saved. A classic BPF program decides whether a segment has data
-//! (`src/hook/release.rs`). A kernel without these matches gets the hook without these rules, and queues
-//! everything.
+//! (`src/hook/release_rules.rs`). A kernel without these matches gets the hook without these rules, and
+//! queues everything.
 //!
 //! The client's next data is queued, and its packet clears the mark first: no verdict has to return for that,
 //! and no reply can be there yet. Such a packet carries the value in its own mark to the queue. The guard
@@ -329,12 +329,14 @@ fn print_family(config: &HookConfig, program: &str) -> String {
 /// iptables is missing or refuses; everything is then as before.
 pub fn up(config: &HookConfig, scope: impl Into<IptablesScope>) -> Result<HookUpResult, HookError> {
     let places = scope.into().open()?;
+    // Listed before any change: this is what a failed run returns to.
     let listings = places.iter().map(IptablesInstance::list).collect::<Result<Vec<TableListing>, _>>()?;
     let mut done = HookUpResult::Unchanged;
     for (index, (tables, listing)) in places.iter().zip(&listings).enumerate() {
         match up_family(tables, listing, config) {
             Ok(HookUpResult::Unchanged) => {}
             Ok(up) => done = up,
+            // Each family is a transaction of its own, so the ones that succeeded are reverted by hand.
             Err(error) => {
                 for (tables, before) in places.iter().zip(&listings).take(index) {
                     put_back(tables, before);
@@ -353,6 +355,8 @@ fn up_family(
     config: &HookConfig,
 ) -> Result<HookUpResult, HookError> {
     match change_family(tables, there, config) {
+        // iptables does not name the match that the kernel lacks. The two of the release rules are the
+        // optional ones, so the hook is tried without them.
         Err(HookError::Refused { .. }) if config.releases => {
             let plain = HookConfig { releases: false, ..config.clone() };
             change_family(tables, there, &plain)
@@ -425,6 +429,8 @@ fn down_family(tables: &IptablesInstance) -> Result<bool, HookError> {
     if jumps.is_empty() && chains.is_empty() {
         return Ok(false);
     }
+    // Our own jumps are removed first within the transaction, so only other references keep a chain from
+    // being deleted.
     let ours: Vec<(&'static str, String)> = rule_text::BASES
         .into_iter()
         .flat_map(|base| rule_text::our_jumps(&listing, base).map(move |rule| (base, rule.to_owned())))
@@ -437,6 +443,7 @@ fn down_family(tables: &IptablesInstance) -> Result<bool, HookError> {
         jumps.extend(chains);
         return tables.apply(&jumps).map(|()| true);
     }
+    // The chains cannot go, but without jumps no packet reaches them.
     if !jumps.is_empty() {
         tables.apply(&jumps)?;
     }

@@ -115,6 +115,7 @@ impl HookMonitor {
                 }
             }
         }
+        // Places are kept between checks: to find them takes a run of `iptables --version` each.
         for tables in &self.places {
             look.has_legacy |= tables.variant() == IptablesVariant::Legacy;
             match status::of(tables) {
@@ -123,6 +124,7 @@ impl HookMonitor {
             }
         }
         look.hooks = statuses.iter().filter_map(whole).collect();
+        // A place that cannot be read may hold the hook, so nothing is said about families then.
         if look.unknown.is_none() {
             let families: Vec<IpFamily> = self.scope.families().collect();
             for family in families {
@@ -152,6 +154,7 @@ impl HookMonitor {
 
     /// Returns the state of a family's hook over all its places; `None` if it never had one.
     fn standing(&mut self, family: IpFamily, places: &[&FamilyStatus]) -> Option<FamilyHookState> {
+        // One complete hook serves the family, even if the other variant has remains of an old one.
         if let Some(place) = places.iter().find(|place| self.leads_here(place)) {
             if !self.known.contains(&family) {
                 self.known.push(family);

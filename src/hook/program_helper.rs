@@ -99,6 +99,8 @@ pub(crate) fn serve() -> io::Result<()> {
         let ended = match request {
             ProgramHelperRequest::Look(question) => question.ask(),
             ProgramHelperRequest::Ban(call) => call.run(),
+            // The guard reads the network and may be compromised. So this process checks again that only the
+            // hook can be changed.
             ProgramHelperRequest::Call(call) if call.is_ours() => call.run(),
             ProgramHelperRequest::Call(_) => Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,

@@ -236,6 +236,7 @@ pub(super) fn run_with_input(command: &mut Command, input: &[u8]) -> io::Result<
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     if let Some(mut pipe) = child.stdin.take() {
         // A program that exits before it has read all input prints its own error.
+        // Dropping the pipe afterwards is what ends the program's input.
         let _ = pipe.write_all(input);
     }
     Ok(ProgramOutput::of(&child.wait_with_output()?))

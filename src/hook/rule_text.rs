@@ -151,9 +151,13 @@ fn reopening_rules(config: &HookConfig) -> Vec<String> {
 }
 
 fn queue_target(config: &HookConfig) -> String {
+    // Covers a queue without a listener only (net/netfilter/nf_queue.c: ESRCH). Packets of a full queue are
+    // the queue's own matter.
     let bypass = if config.bypass { " --queue-bypass" } else { "" };
     match config.queues {
         QueueRange { first, last } if first == last => format!("-j NFQUEUE --queue-num {first}{bypass}"),
+        // The kernel's hash of the addresses is symmetric, so both directions of a connection reach the same
+        // queue (include/net/netfilter/nf_queue.h: nfqueue_hash).
         QueueRange { first, last } => format!("-j NFQUEUE --queue-balance {first}:{last}{bypass}"),
     }
 }
@@ -234,6 +238,7 @@ pub(super) fn changes(config: &HookConfig, there: &TableListing) -> Vec<String> 
         let wanted: Vec<&str> = in_base(&wanted, base).collect();
         let place = place(there, base, &led);
         if !are_in_place(there, base, &wanted, place, &led) {
+            // Removed and added in one transaction, so no packet meets the chain without a jump.
             changes.extend(our_jumps(there, base).map(|rule| format!("-D {base} {rule}")));
             let is_last = place == foreign(there, base).count();
             let added = |(rule, number): (&&str, usize)| {
@@ -252,6 +257,7 @@ pub(super) fn removal(there: &TableListing) -> (Vec<String>, Vec<String>) {
         our_jumps(there, base).map(move |rule| format!("-D {base} {rule}")).collect::<Vec<_>>()
     });
     let chains = || CHAINS.into_iter().filter(|chain| there.has_chain(chain));
+    // All are emptied before any is deleted, since they lead to one another.
     let emptied = chains().map(|chain| format!("-F {chain}"));
     (jumps.collect(), emptied.chain(chains().map(|chain| format!("-X {chain}"))).collect())
 }
@@ -298,6 +304,7 @@ fn has_our_words(rule: &str) -> bool {
 /// adds or removes a jump to one.
 pub(super) fn is_our_change(change: &str) -> bool {
     let is_ours = |chain: &str| CHAINS.contains(&chain);
+    // A line break would begin another command of `iptables-restore`.
     if change.contains(|octet: char| octet.is_control()) {
         return false;
     }

@@ -57,6 +57,7 @@ pub(super) fn of(tables: &IptablesInstance) -> Result<FamilyStatus, HookError> {
     let mut installed = installed(&listing);
     let led: Vec<HookedTraffic> = match &installed {
         InstalledHook::Complete(config, _) => HookedTraffic::by(config).collect(),
+        // The options of a damaged hook are unknown.
         _ => HookedTraffic::by(&HookConfig::default()).collect(),
     };
     let jumps = hook_state::jumps(&listing, &led);
@@ -89,6 +90,7 @@ fn installed(listing: &TableListing) -> InstalledHook {
     let wanted = rule_text::jumps(&config);
     for base in rule_text::BASES {
         let mut there: Vec<&str> = rule_text::our_jumps(listing, base).collect();
+        // A repeated jump is a flaw of its own, reported by `FamilyStatus::flaws`.
         there.dedup();
         if !rule_text::in_base(&wanted, base).eq(there) {
             return InstalledHook::Damaged(format!("the jumps in {base} differ from bannerwall's"));
@@ -142,6 +144,7 @@ pub(super) fn read_counters(listing: &TableListing) -> HookCounters {
     for (rule, packets) in listing.counted(MAIN) {
         match option(rule, "-j") {
             Some("NFQUEUE") => counters.queued += packets,
+            // Before the next arm: these rules have a connection mark, too.
             Some("RETURN") if rule.contains("--ctdir") => counters.released += packets,
             Some("RETURN") if rule.contains("connmark") => counters.passed += packets,
             Some("DROP") => counters.blocked += packets,

@@ -1,4 +1,5 @@
-//! Judges a capture by a rule file: `cargo run -p bannerwall-inspect --example judge RULES.toml CAPTURE.pcap`.
+//! Inspects a capture with a file of rules:
+//! `cargo run -p bannerwall-inspect --example judge RULES.toml CAPTURE.pcap`.
 
 use std::{env, error::Error, fs, sync::Arc};
 

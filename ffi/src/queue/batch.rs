@@ -32,6 +32,7 @@ impl<'queue> PacketBatch<'queue> {
     /// Returns the next packet that waits for a verdict.
     pub fn next_packet(&mut self) -> Option<Packet<'_>> {
         let Queue { socket, slots, outgoing, counters, failure, last_packet, is_lost, .. } = &mut *self.queue;
+        // Verdicts may carry whole packets, so the buffer can fill up within a batch.
         if !outgoing.has_room()
             && let Err(error) = flush(socket, outgoing, counters)
         {
@@ -53,18 +54,23 @@ impl<'queue> PacketBatch<'queue> {
             match message {
                 Ok(QueueMessage::Packet(message)) => {
                     counters.packets += 1;
+                    // A packet that did not fit into its slot still waits in the queue and needs a verdict.
                     counters.malformed += u64::from(cut);
                     counters.missed += last_packet.map_or(0, |last| missed(last, message.id));
                     *last_packet = Some(message.id);
                     return Some(Packet { message, outgoing, counters, failure: *failure, answered: false });
                 }
                 Ok(QueueMessage::Answer(answer)) => {
+                    // ENODEV: no such queue. EPERM: it belongs to another socket
+                    // (net/netfilter/nfnetlink_queue.c: verdict_instance_lookup).
                     *is_lost |= matches!(answer.errno, libc::ENODEV | libc::EPERM);
                     note_answer(counters, answer);
                 }
                 Ok(QueueMessage::Other(_)) => {}
                 Err(MalformedMessage { packet }) => {
                     counters.malformed += 1;
+                    // Without a number no verdict can be given. With one, the failure verdict frees the
+                    // packet.
                     let Some(id) = packet else { continue };
                     counters.packets += 1;
                     let message = PacketMessage { id, ..Default::default() };
@@ -134,6 +140,7 @@ fn flush(
     if outgoing.octets().is_empty() {
         return Ok(());
     }
+    // One send for all verdicts: the kernel handles them one by one within the call.
     let result = send_with_retry(socket, outgoing.octets(), counters);
     counters.sends += 1;
     if result.is_err() {
@@ -146,6 +153,7 @@ fn flush(
 /// Counts the kernel's answer to a message that requested no acknowledgement.
 fn note_answer(counters: &mut QueueCounters, answer: AnswerMessage) {
     match (answer.about, answer.errno) {
+        // A batch verdict finds nothing if no packet waits any more, which is no error.
         (_, 0) | (AnswerSubject::BatchVerdict, libc::ENOENT) => {}
         (AnswerSubject::Verdict, libc::ENOENT) => counters.late_verdicts += 1,
         _ => counters.refused += 1,

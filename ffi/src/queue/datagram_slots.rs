@@ -77,6 +77,7 @@ impl DatagramSlots {
         wait: ReceiveWait,
     ) -> Result<usize, CallError> {
         let flags = match wait {
+            // MSG_WAITFORONE: after the first datagram the call does not wait for more (recvmmsg(2)).
             ReceiveWait::Timeout => libc::MSG_WAITFORONE,
             ReceiveWait::Never => libc::MSG_DONTWAIT,
             ReceiveWait::Peek => libc::MSG_DONTWAIT | libc::MSG_PEEK,
@@ -85,6 +86,7 @@ impl DatagramSlots {
         let slots = self.buffer.chunks_exact_mut(self.stride);
         for ((header, vector), slot) in self.headers.iter_mut().zip(&mut self.vectors).zip(slots).take(limit)
         {
+            // Set before each call: the values may have moved since, and the kernel has written the lengths.
             *vector = iovec { iov_base: slot.as_mut_ptr().cast(), iov_len: slot.len() };
             header.msg_hdr.msg_iov = vector;
             header.msg_hdr.msg_iovlen = 1;

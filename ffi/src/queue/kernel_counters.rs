@@ -62,6 +62,7 @@ fn text() -> io::Result<String> {
     let mut text = Vec::new();
     let mut part = [0; 4096];
     loop {
+        // By position, since all threads share the held file's own.
         match table.read_at(&mut part, text.len() as u64)? {
             0 => return Ok(String::from_utf8_lossy(&text).into_owned()),
             length => text.extend_from_slice(part.get(..length).unwrap_or_default()),

@@ -237,6 +237,7 @@ fn describe<'a>(
         sys::NFQA_IFINDEX_PHYSINDEV => packet.input_bridge_port = number?,
         sys::NFQA_IFINDEX_PHYSOUTDEV => packet.output_bridge_port = number?,
         sys::NFQA_HWADDR => packet.hardware_address = hardware_address(value),
+        // Only a packet that was cut has this attribute.
         sys::NFQA_CAP_LEN => packet.wire_length = packet.wire_length.max(number? as usize),
         sys::NFQA_SKB_INFO => packet.flags = number?,
         sys::NFQA_UID => packet.user = Some(number?),

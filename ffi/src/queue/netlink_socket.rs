@@ -62,6 +62,7 @@ pub(super) fn send(socket: &OwnedFd, messages: &[u8]) -> Result<(), CallError> {
 /// the size that the kernel granted (it doubles the request for its own overhead).
 pub(super) fn set_receive_buffer(socket: BorrowedFd<'_>, octets: usize) -> Result<usize, CallError> {
     let wanted = c_int::try_from(octets).unwrap_or(c_int::MAX);
+    // SO_RCVBUFFORCE needs CAP_NET_ADMIN; SO_RCVBUF stays below net.core.rmem_max (socket(7)).
     if set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &wanted, "setsockopt(SO_RCVBUFFORCE)").is_err() {
         set(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &wanted, "setsockopt(SO_RCVBUF)")?;
     }

@@ -123,6 +123,7 @@ impl OutgoingMessages {
     ) -> bool {
         let Ok(length) = u16::try_from(octets.len() + ATTRIBUTE_HEADER) else { return false };
         let room = VERDICT + usize::from(length).next_multiple_of(4);
+        // Grows and never shrinks here: the next replacement is likely as long.
         let words = (self.length + room).div_ceil(4);
         self.buffer.resize(words.max(self.buffer.len()), 0);
         self.push(room, |message, queue| {
@@ -196,6 +197,7 @@ fn connection_mark(message: &mut [u32], mark: ConnectionMark) -> bool {
     let mut nested = [0; CONNECTION_MARK - ATTRIBUTE_HEADER];
     let (value, mask) = nested.split_at_mut(8);
     for (octets, kind, bits) in [(value, sys::CTA_MARK, mark.value), (mask, sys::CTA_MARK_MASK, mark.mask)] {
+        // An attribute's header is in native byte order, its value in network byte order.
         let ([a, b], [c, d], [e, f, g, h]) = (8_u16.to_ne_bytes(), kind.to_ne_bytes(), bits.to_be_bytes());
         octets.copy_from_slice(&[a, b, c, d, e, f, g, h]);
     }

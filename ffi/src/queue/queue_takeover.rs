@@ -54,6 +54,7 @@ impl Queue {
     ///
     /// The message cannot be sent.
     pub fn resume(&mut self, config: &QueueConfig, octets: u32) -> Result<(), QueueError> {
+        // First, since this also makes the slots large enough for the packets that wait.
         self.set_copy_range(octets.max(config.copy_range))?;
         let settings = QueueSettings {
             maximum_length: Some(config.maximum_length),
@@ -139,6 +140,7 @@ impl Queue {
             acknowledge: None,
         };
         self.configure(&settings).map_err(|error| refusal(self.number, self.portid, error))?;
+        // The next number says nothing about lost packets.
         self.last_packet = None;
         self.is_lost = false;
         Ok(())

@@ -50,7 +50,7 @@ pub struct Completion<T> {
 pub enum RingCompletion<T> {
     /// A finished operation.
     Operation(Completion<T>),
-    /// An unattended operation failed; success is not reported.
+    /// An detached operation failed; success is not reported.
     Failed {
         /// Its socket.
         socket: DirectSocket,
@@ -159,7 +159,7 @@ impl<T> Ring<T> {
         }
     }
 
-    /// Queues an unattended operation: only its failure is reported.
+    /// Queues an detached operation: only its failure is reported.
     ///
     /// It may only be the head of a hard-linked chain, or follow others that are. The kernel posts no
     /// completion for operations that are cancelled after a failed silent one, so a soft link would lose
@@ -241,7 +241,7 @@ impl<T> Ring<T> {
         self.buffers.taken()
     }
 
-    /// Number of operations in flight, without unattended ones.
+    /// Number of operations in flight, without detached ones.
     pub fn in_flight(&self) -> usize {
         self.slab.len()
     }
@@ -357,7 +357,7 @@ fn build(options: &RingOptions) -> Result<IoUring, RingError> {
         // Sizes above the kernel's limits are reduced instead of refused; a smaller queue only needs more
         // calls.
         .setup_clamp()
-        // Space for every operation, and for failures of unattended ones.
+        // Space for every operation, and for failures of detached ones.
         .setup_cqsize(options.operations.saturating_mul(2).max(options.submissions.saturating_mul(2)))
         .build(options.submissions)
         .map_err(RingError::setup)

@@ -14,9 +14,9 @@
 //! | layer | takes | gives |
 //! |---|---|---|
 //! | `dialogue` | bytes of both sides, in order | a `Finding` for each banner, oddity and exchange |
-//! | `judge` | findings; asks the rules, emits events | one `Outcome`: stop, refusal, mark, notes for the flow's record |
-//! | `admission`, `conversation` | a flow's bytes | whether its policy allows it; what is unread, held or missing |
-//! | `tcp_flows`, `silent_flows`, `accounts` | flows | room for them, their timers and records |
+//! | `banner_inspector` | findings; asks the rules, emits events | one `PacketOutcome`: stop, refusal, mark, notes for the flow's record |
+//! | `admission`, `undecided_flow` | a flow's bytes | whether its policy allows it; what is unread, held or missing |
+//! | `tcp_flows`, `silent_flows`, `flow_accounts` | flows | room for them, their timers and records |
 //! | `segment`, `quic` | a segment, a datagram | a [`Decision`], by the outcome |
 //!
 //! `dialogue/cases` tests each protocol's dialogue by itself; `cases` tests the whole by packets. The context

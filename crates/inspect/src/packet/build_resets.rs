@@ -57,6 +57,8 @@ pub struct Reset {
 /// Returns a complete IP packet with a RST+ACK segment and checksums.
 pub fn reset(reset: &Reset) -> Vec<u8> {
     let mut tcp = TcpHeader::new(reset.source_port, reset.destination_port, reset.sequence, 0);
+    // With ACK, because a receiver in SYN-SENT accepts a reset only if it acknowledges the SYN (RFC 9293
+    // section 3.10.7.3).
     tcp.rst = true;
     tcp.ack = true;
     tcp.acknowledgment_number = reset.acknowledgement;
@@ -76,6 +78,7 @@ pub fn probe(segment: &Segment<'_>, sequence: u32) -> Option<Vec<u8>> {
         TcpHeader::new(segment.source_port(), segment.destination_port(), sequence, segment.window());
     tcp.ack = true;
     tcp.acknowledgment_number = segment.acknowledgement();
+    // A receiver that negotiated timestamps drops segments without one (RFC 7323 section 3.2).
     let options = segment.tcp.options_iterator();
     if let Some(timestamp) = options.flatten().find(|it| matches!(it, TcpOptionElement::Timestamp(..))) {
         tcp.set_options(&[TcpOptionElement::Noop, TcpOptionElement::Noop, timestamp]).ok()?;

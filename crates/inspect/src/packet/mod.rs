@@ -115,6 +115,7 @@ fn parse_ipv4(ip: &[u8], wire_length: usize) -> Result<ParsedPacket<'_>, PacketE
     if extent.wire < header_length {
         return Err(PacketError::HeaderLength);
     }
+    // Also the first fragment, though it has the TCP header: its payload is not whole.
     if header.is_fragmenting_payload() {
         let body = extent.body(header_length);
         return Ok(ParsedPacket::Fragment(IpFragment::v4(&header, body)));
@@ -141,6 +142,7 @@ fn parse_ipv6(ip: &[u8], wire_length: usize) -> Result<ParsedPacket<'_>, PacketE
         let (length, following) = match next {
             ip_number::TCP => return Segment::parse(IpHeader::V6(header), extent, at, rerouted),
             ip_number::UDP => return Datagram::parse(IpHeader::V6(header), extent, at, rerouted),
+            // An atomic fragment (RFC 6946) is a whole packet: the loop goes on behind its header.
             ip_number::IPV6_FRAGMENTATION_HEADER => {
                 let fragment = Ipv6FragmentHeaderSlice::from_slice(rest)
                     .map_err(|error| extent.short(at + error.required_len))?;

@@ -128,6 +128,7 @@ impl<'a> Segment<'a> {
         let slice = extent.captured.get(offset..).unwrap_or_default();
         let tcp = TcpSlice::from_slice(slice).map_err(|error| match error {
             TcpError::Len(error) => extent.short(offset + error.required_len),
+            // A data offset below 5 (RFC 9293 section 3.1).
             TcpError::Content(_) => PacketError::HeaderLength,
         })?;
         let wire_payload_length = extent.wire.saturating_sub(offset + tcp.header_len());
@@ -226,6 +227,8 @@ impl<'a> Segment<'a> {
                     [1, ..] => at += 1,
                     [kind, length, ..] => {
                         let place = at..at + usize::from(*length);
+                        // A length that does not cover kind and length, or exceeds the header. Receivers stop
+                        // reading here, too (net/ipv4/tcp_input.c: tcp_parse_options).
                         if place.len() < 2 || place.end > header.len() {
                             return None;
                         }
@@ -284,6 +287,7 @@ impl<'a> Segment<'a> {
     /// Also true if they can't be verified: part of the packet was not captured, or a routing header will
     /// change the destination.
     pub fn checksums_valid(&self) -> bool {
+        // The TCP checksum covers the whole payload and the final destination.
         if !self.is_whole() || self.rerouted {
             return true;
         }

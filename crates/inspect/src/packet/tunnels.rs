@@ -42,6 +42,7 @@ enum TunnelContent<'a> {
 pub fn innermost(link: u16, frame: &[u8]) -> FrameContent<'_> {
     let mut found = link::carried(link, frame);
     for _ in 0..DEPTH_LIMIT {
+        // Any layer that is no IP packet ends the search; the last IP packet found counts.
         let FrameContent::Ip { packet, vlans } = found else { break };
         let Some(inner) = inner(packet) else { break };
         let next = match inner {
@@ -86,6 +87,7 @@ fn payload(packet: &[u8]) -> Option<(u8, &[u8])> {
     match packet.first()? >> 4 {
         4 => {
             let header = usize::from(packet.first()? & 0x0f) * 4;
+            // Offset and the MF flag: only a whole packet has its tunnel's header and content together.
             let fragment = u16::from_be_bytes([*packet.get(6)?, *packet.get(7)?]) & 0x3fff;
             let protocol = *packet.get(9)?;
             let whole = fragment == 0 && is_tunnel(protocol);
@@ -117,6 +119,7 @@ fn gre(header: &[u8]) -> Option<TunnelContent<'_>> {
     let kind = word(header, 2)?;
     let has = |bit: u8| usize::from(flags & bit != 0) * 4;
     match version & 7 {
+        // Source routing (RFC 1701) is obsolete, and its length depends on the route.
         0 if flags & 0x40 == 0 => {
             let sequence = has(0x10);
             let content = header.get(4 + has(0x80) + has(0x20) + sequence..)?;

@@ -49,6 +49,7 @@ impl Segment<'_> {
         if self.flags().syn() {
             let options = self.options().filter(|(kind, _)| *kind == MULTIPATH);
             for (_, place) in options {
+                // Overwritten instead of cut out, so that no other byte of the packet moves.
                 header.get_mut(place)?.fill(NO_OPERATION);
             }
         }
@@ -67,6 +68,7 @@ impl Segment<'_> {
         for (before, after) in words(self.tcp.header_slice()).into_iter().zip(words(header)) {
             sum += u32::from(!before) + u32::from(after);
         }
+        // End-around carry of ones' complement addition (RFC 1071 section 2).
         while sum > 0xffff {
             sum = (sum & 0xffff) + (sum >> 16);
         }

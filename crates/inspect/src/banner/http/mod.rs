@@ -4,7 +4,7 @@
 //! like common servers and dissectors would (see `http/lenient.rs`), and the anomalies are recorded. An
 //! inspector that gave up there could be evaded with one odd byte.
 //!
-//! A head that will never end is read as far as it came (see `http/unfinished.rs`). This module reads
+//! A head that will never end is read as far as it came (see `http/truncated_head.rs`). This module reads
 //! heads only; [`super::framing`] finds the end of the body.
 
 mod lenient;

@@ -20,7 +20,8 @@
 //!    the bytes that it does take fall under the first rule. A block needs no acknowledgement.
 //!    In a direction whose SYN was not seen, or is forgotten, bytes pass from the number on that the
 //!    receiver's last acknowledgement names. Until a segment begins there, the guard forwards it without its
-//!    data (`src/engine/segment/disputed.rs`): the receiver answers, and the sender sends its data again.
+//!    data (`src/engine/segment/probe_receiver.rs`): the receiver answers, and the sender sends its data
+//!    again.
 //! 3. **Who is not confirmed owns nothing.** Flows begun in their middle, and SYNs without an answer, have a
 //!    short time and a small share of the table, and give way before others, whatever `--on-failure` says.
 //!    What matches there is dropped; connections are blocked and reset only when the other end has

@@ -175,6 +175,7 @@ impl FragmentReassembler {
 
     /// Takes one fragment.
     pub fn push(&mut self, fragment: &IpFragment<'_>, now: Timestamp) -> ReassemblyResult {
+        // Here rather than in a tick: without fragments there is nothing to expire.
         self.expire(now);
         let end = fragment.offset + fragment.wire_length;
         // Only the last fragment may have a length that is no multiple of eight (RFC 791 section 3.2).
@@ -187,6 +188,7 @@ impl FragmentReassembler {
             return ReassemblyResult::Waiting;
         };
         let before = partial.octets();
+        // Sizes are compared before and after: a refused fragment may have added some of its bytes.
         let outcome = partial.insert(fragment, self.limits.runs);
         self.octets = self.octets - before + partial.octets();
         if outcome != ReassemblyResult::Waiting {
@@ -196,6 +198,7 @@ impl FragmentReassembler {
             self.forget(index);
             return ReassemblyResult::Whole(packet);
         }
+        // The packet at hand may be evicted, too: it is the oldest if it is alone.
         while self.octets > self.limits.octets {
             self.evict_oldest();
         }
@@ -251,6 +254,7 @@ impl PartialPacket {
     fn insert(&mut self, fragment: &IpFragment<'_>, limit: usize) -> ReassemblyResult {
         let end = fragment.offset + fragment.wire_length;
         let reach = self.pieces.last().map_or(0, FragmentPiece::end);
+        // A packet has one end. Fragments that disagree about it were made to be read in two ways.
         let contradicts_end = match self.end {
             Some(known) => end > known || (!fragment.more && end != known),
             None => !fragment.more && reach > end,
@@ -265,6 +269,7 @@ impl PartialPacket {
             self.end = Some(end);
         }
         // The headers of the reassembled packet are those of the first fragment (RFC 8200 section 4.5).
+        // The first one stays, as with all other bytes.
         if fragment.offset == 0 && self.prefix.is_empty() {
             self.prefix = fragment.prefix.to_vec();
             if let Some(octet) = self.prefix.get_mut(fragment.next_header_at) {
@@ -311,6 +316,7 @@ impl PartialPacket {
             let until = next.min(end);
             let octets = body.get(at - offset..until - offset).unwrap_or_default();
             let full = self.pieces.len() >= limit;
+            // Extending a neighbour makes no new piece, so fragments in order never reach the limit.
             match index.checked_sub(1).and_then(|before| self.pieces.get_mut(before)) {
                 Some(before) if before.end() == at => before.octets.extend_from_slice(octets),
                 _ if full => return false,
@@ -339,6 +345,7 @@ impl PartialPacket {
     /// Returns the packet, once it has no gaps.
     fn whole(&self) -> Option<Vec<u8>> {
         let end = self.end?;
+        // Without the first fragment the headers are unknown.
         if self.prefix.is_empty() {
             return None;
         }
