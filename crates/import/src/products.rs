@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::{AdvisoryImportError, check_name};
-use bannerwall_inspect::rules::{find_rule_files, limits, toml_nesting};
+use bannerwall_inspect::rules::{limits, text_source, toml_nesting};
 
 /// The products that are part of the program.
 const SHIPPED: &str = include_str!("../shipped/products.toml");
@@ -63,7 +63,7 @@ impl ProductMap {
     /// Returns its fault, with the position.
     pub fn read(path: &Path) -> Result<Self, AdvisoryImportError> {
         let name = path.display().to_string();
-        let text = find_rule_files::read_text(path, limits::FILE_OCTETS).map_err(|error| {
+        let text = text_source::read_text(path, limits::FILE_OCTETS).map_err(|error| {
             AdvisoryImportError::Unreadable { file: name.clone(), error: std::io::Error::other(error) }
         })?;
         Self::parse(&name, &text)

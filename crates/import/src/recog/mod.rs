@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 
 pub use ruby::{RubyOptions, translate};
 
-use bannerwall_inspect::rules::find_rule_files::read_text;
 use bannerwall_inspect::rules::fingerprint::{
     DatabaseEntry, FieldEntry, FingerprintEntry, FingerprintError, FingerprintFile, FingerprintSet,
 };
 use bannerwall_inspect::rules::limits;
+use bannerwall_inspect::rules::text_source::read_text;
 
 /// A database in bannerwall's form, and remarks about the import.
 #[derive(Debug)]

@@ -8,9 +8,9 @@ use quick_xml::XmlVersion;
 use quick_xml::events::{BytesRef, BytesStart, Event};
 use quick_xml::reader::Reader;
 
-use bannerwall_inspect::rules::find_rule_files::read_octets;
 use bannerwall_inspect::rules::fingerprint::{ExampleEntry, decode_base64};
 use bannerwall_inspect::rules::limits;
+use bannerwall_inspect::rules::text_source::read_octets;
 
 const VERSION: XmlVersion = XmlVersion::Implicit1_0;
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::RuleMatch;
 use super::field::BannerField;
+use super::rule_match::RuleMatch;
 use crate::banner::HttpHeader;
 use crate::banner::disclosure::DisclosureLimits;
 use crate::event::{AlertFacts, ApplicationFacts, LetPass, MatchedText, ProductFacts, Side};

@@ -5,12 +5,10 @@
 //! So the engine evaluates a rule at that moment if a part of the head can meet all its conditions.
 //! Rules that require a field to be absent, or that need data after the head, wait.
 
-use super::banner_view::BannerContext;
 use super::field::BannerField;
-use super::rule::Rule;
-use super::{MatchHistory, RuleSet};
-use crate::banner::{Banner, same_name};
-use crate::event::{Protocol, RuleAction, Side, Timestamp};
+use super::rule::{Rule, RuleCondition};
+use crate::banner::same_name;
+use crate::event::{Protocol, Side};
 
 /// The parts of one side's heads that are judged as soon as they are complete.
 #[derive(Debug, Clone, Default)]
@@ -26,8 +24,8 @@ pub struct EarlyHeadParts {
 /// The early parts of both sides' heads.
 #[derive(Debug, Default)]
 pub(super) struct EarlySides {
-    client: EarlyHeadParts,
-    server: EarlyHeadParts,
+    pub(super) client: EarlyHeadParts,
+    pub(super) server: EarlyHeadParts,
 }
 
 impl EarlySides {
@@ -72,46 +70,7 @@ impl EarlyHeadParts {
     }
 }
 
-impl RuleSet {
-    /// Returns the parts of the heads of `side` that blocking rules are about.
-    pub fn early(&self, side: Side) -> &EarlyHeadParts {
-        match side {
-            Side::Client => &self.early.client,
-            Side::Server => &self.early.server,
-        }
-    }
-
-    /// Returns true if the part of a head in `banner` is enough for some rule to block, whatever
-    /// follows.
-    ///
-    /// It counts nothing for thresholds: the caller judges the banner again if this returns true.
-    pub fn would_block(
-        &self,
-        banner: &Banner<'_>,
-        context: &BannerContext<'_>,
-        thresholds: &MatchHistory,
-        now: Timestamp,
-    ) -> bool {
-        let source = context.source;
-        let effective = |rule: &Rule| source.is_none_or(|source| thresholds.would_admit(rule, source, now));
-        let matches = self.evaluate(banner, context);
-        let accepted = matches.iter().any(|found| found.rule.action == RuleAction::Accept);
-        let blocks = matches.iter().any(|found| found.action().blocks() && effective(found.rule));
-        blocks && !accepted && !self.may_accept(banner, context)
-    }
-
-    /// Returns true if an accept rule may match once more of the head has come.
-    fn may_accept(&self, banner: &Banner<'_>, context: &BannerContext<'_>) -> bool {
-        let accepts = self.rules.iter().take_while(|rule| rule.action == RuleAction::Accept);
-        accepts.filter(|rule| is_http(rule, banner.from()) && rule.is_in_scope(context)).any(|rule| {
-            let headers =
-                rule.conditions().any(|condition| matches!(condition.field, BannerField::Header(_)));
-            headers || rule.fingerprint || !rule.present.is_empty() || !rule.absent.is_empty()
-        })
-    }
-}
-
-fn is_http(rule: &Rule, side: Side) -> bool {
+pub(super) fn is_http(rule: &Rule, side: Side) -> bool {
     rule.protocol == Protocol::Http && rule.from.includes(side)
 }
 
@@ -120,7 +79,7 @@ const fn is_partial(rule: &Rule) -> bool {
     !rule.later && rule.absent.is_empty() && rule.unless.is_empty()
 }
 
-const fn header_of(condition: &super::rule::RuleCondition) -> Option<&String> {
+const fn header_of(condition: &RuleCondition) -> Option<&String> {
     match &condition.field {
         BannerField::Header(name) => Some(name),
         _ => None,

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use super::advisory::{AdvisoryFinding, ShownPackage};
 use super::banner_view::{BannerContext, BannerStage, BannerView};
 use super::debian::{FixedPackage, PackageRevision};
-use super::explain::AssumedConnection;
 use super::field::BannerField;
 use super::pattern::{PatternId, RulePattern};
 use super::probe_request::ProbeRequest;
 use super::rule::{FieldTest, Rule, RuleCondition};
+use super::scope::AssumedConnection;
 use crate::banner::{Banner, RequestHead, SshBanner, same_name};
 use crate::event::{OverrideFacts, Timestamp};
 

@@ -1,7 +1,5 @@
 //! Explanations for `rules test`: why each rule matches a banner or not.
 
-use std::net::IpAddr;
-
 use super::advisory::AdvisoryFinding;
 use super::banner_view::BannerView;
 use super::evaluate_rule::{MatchDetails, MismatchReason, PatternMemo, ScopeCheck, judge, scope_as_told};
@@ -9,9 +7,10 @@ use super::example::RuleExample;
 use super::field::{BannerField, BannerSender};
 use super::pattern::RulePattern;
 use super::rule::{FieldTest, Rule, RuleCondition};
-use super::{RuleAction, RuleSet};
+use super::rule_set::RuleSet;
+use super::scope::AssumedConnection;
 use crate::banner::Banner;
-use crate::event::VerdictFacts;
+use crate::event::{RuleAction, VerdictFacts};
 
 /// The result of one rule for a banner, with its reason.
 #[derive(Debug, Clone)]
@@ -28,17 +27,6 @@ pub struct RuleExplanation<'r> {
     pub reason: String,
     /// The verdict of the rule's advisory, if it was asked.
     pub verdict: Option<VerdictFacts>,
-}
-
-/// The connection that a banner is assumed to belong to, as far as it is known.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct AssumedConnection {
-    /// The client's address.
-    pub source: Option<IpAddr>,
-    /// The server's address.
-    pub destination: Option<IpAddr>,
-    /// The server's port.
-    pub port: Option<u16>,
 }
 
 /// The result of one example of a rule.

@@ -11,7 +11,8 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-use super::advisory::{PackageStatus, PackageVersion, ReleaseAdvisory, ReleaseFixState};
+use super::advisory::package::PackageVersion;
+use super::advisory::release_advisory::{PackageStatus, ReleaseAdvisory, ReleaseFixState};
 use crate::banner::{KexInit, SshBanner};
 use crate::event::Side;
 

@@ -5,9 +5,8 @@ use std::path::Path;
 
 use super::diagnostic::{DiagnosticCollector, DiagnosticLevel, RuleDiagnostic};
 use super::limits;
-use super::rule_file_drift::ReadFile;
 use super::scope::{self, AddressSet};
-use super::source_file::SourceFile;
+use super::source_file::{ReadFile, SourceFile};
 
 /// The entries of a list, used as values or as networks.
 #[derive(Debug)]

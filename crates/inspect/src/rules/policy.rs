@@ -2,18 +2,12 @@
 //! connection decides. A connection in no policy's scope is left to the rules.
 
 use std::fmt;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ahash::AHashMap;
-
-use super::banner_view::{BannerContext, BannerView};
-use super::evaluate_rule::{MismatchReason, PatternMemo, ScopeCheck, judge};
-use super::scope::{PortRule, RuleScope};
+use super::rule::Rule;
+use super::scope::RuleScope;
 use super::source_file::{SourceFile, TextPosition};
-use super::{Rule, RuleSet};
-use crate::banner::Banner;
 use crate::banner::unread_protocols::OtherProtocol;
 use crate::event::{FlowEndpoints, Protocol, RuleAction};
 use crate::terms::GreetingProtocol;
@@ -57,21 +51,10 @@ pub enum PolicyProtocol {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct AllowRule {
     pub(super) id: String,
-    /// Position in [`RuleSet::rules`].
+    /// Position in [`RuleSet::rules`](super::RuleSet::rules).
     pub(super) index: usize,
     /// Position of the name in the policy, in bytes of its file.
     pub(super) span: std::ops::Range<usize>,
-}
-
-/// The result of a rule that a policy names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PolicyRuleResult {
-    /// The rule matches.
-    Matches,
-    /// The rule does not match.
-    Differs,
-    /// The rule is about another kind of banner, or about data that comes later.
-    Silent,
 }
 
 /// Id of the policy with which `--learn` finds connections that no policy could allow.
@@ -214,115 +197,6 @@ impl Policy {
 impl fmt::Display for Policy {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "`{}` ({}:{})", self.id, self.file, self.place)
-    }
-}
-
-/// The policies of a set, in order of precedence.
-#[derive(Debug, Default)]
-pub(super) struct PolicySet {
-    all: Vec<Arc<Policy>>,
-    /// Policies about a few ports, by port.
-    by_port: AHashMap<u16, Vec<u32>>,
-    /// Policies about many ports.
-    wide: Vec<u32>,
-    /// True if a policy has a limit on silence.
-    impatient: bool,
-}
-
-/// Policies about more ports than this are tested for every connection.
-const FEW_PORTS: usize = 64;
-
-impl PolicySet {
-    pub(super) fn new(mut policies: Vec<Policy>) -> Self {
-        // The sort is stable: the order of files and lines stays among local and among other
-        // policies.
-        policies.sort_by_key(|policy| !policy.local);
-        let impatient = policies.iter().any(|policy| policy.silent_after.is_some());
-        let mut index = Self { impatient, ..Self::default() };
-        for (number, policy) in (0..).zip(&policies) {
-            match few_ports(&policy.scope.port) {
-                Some(ports) => {
-                    for port in ports {
-                        index.by_port.entry(port).or_default().push(number);
-                    }
-                }
-                None => index.wide.push(number),
-            }
-        }
-        Self { all: policies.into_iter().map(Arc::new).collect(), ..index }
-    }
-
-    pub(super) fn all(&self) -> &[Arc<Policy>] {
-        &self.all
-    }
-
-    fn find(&self, ends: &FlowEndpoints) -> Option<&Arc<Policy>> {
-        if self.all.is_empty() {
-            return None;
-        }
-        let narrow = self.by_port.get(&ends.server.port).map_or(&[][..], Vec::as_slice);
-        let first = |numbers: &[u32]| {
-            let policy = |number: &u32| self.all.get(usize::try_from(*number).ok()?);
-            // The lists are in order of precedence, so the first of each suffices; the lower number
-            // wins.
-            numbers.iter().copied().find(|number| policy(number).is_some_and(|policy| policy.is_about(ends)))
-        };
-        let number = first(narrow).into_iter().chain(first(&self.wide)).min()?;
-        self.all.get(usize::try_from(number).ok()?)
-    }
-}
-
-/// Returns the admitted ports, if they are few.
-fn few_ports(rule: &PortRule) -> Option<Vec<u16>> {
-    let count = |range: &RangeInclusive<u16>| usize::from(range.end() - range.start()) + 1;
-    if rule.within.is_empty() || rule.within.iter().map(count).sum::<usize>() > FEW_PORTS {
-        return None;
-    }
-    let mut ports: Vec<u16> = rule.within.iter().flat_map(Clone::clone).collect();
-    ports.retain(|port| rule.admits(Some(*port)));
-    ports.sort_unstable();
-    ports.dedup();
-    Some(ports)
-}
-
-impl RuleSet {
-    /// The policies in order of precedence.
-    pub fn policies(&self) -> &[Arc<Policy>] {
-        self.policies.all()
-    }
-
-    /// True if a policy limits how long both sides may be silent.
-    pub fn has_impatient_policies(&self) -> bool {
-        self.policies.impatient
-    }
-
-    /// Returns the policy that decides about a connection.
-    pub fn policy(&self, ends: &FlowEndpoints) -> Option<&Arc<Policy>> {
-        self.policies.find(ends)
-    }
-
-    /// Returns the result of a rule that a policy names. A rule that is no longer there counts as
-    /// differing.
-    pub fn opinion(
-        &self,
-        (index, id): (usize, &str),
-        banner: &Banner<'_>,
-        context: &BannerContext<'_>,
-    ) -> PolicyRuleResult {
-        // The position may be that of an older rule set: the rule set may have been reloaded since.
-        let is_meant = |rule: &&Rule| rule.id == id && rule.validity.includes(context.now);
-        let at = self.rules.get(index).filter(is_meant);
-        let Some(rule) = at.or_else(|| self.rules.iter().find(is_meant)) else {
-            return PolicyRuleResult::Differs;
-        };
-        let view = BannerView::new(banner, context);
-        match judge(rule, &self.patterns, &view, &PatternMemo::default(), ScopeCheck::Yes) {
-            Ok(_) => PolicyRuleResult::Matches,
-            Err(MismatchReason::Protocol | MismatchReason::Sender | MismatchReason::Stage) => {
-                PolicyRuleResult::Silent
-            }
-            Err(_) => PolicyRuleResult::Differs,
-        }
     }
 }
 

@@ -2,8 +2,13 @@
 
 use super::advisory::Advisory;
 use super::evaluate_rule::scope_as_told;
+use super::example::RuleExample;
 use super::field::BannerField;
-use super::{AssumedConnection, BannerSender, Policy, Rule, RuleExample, RuleSet};
+use super::field::BannerSender;
+use super::policy::Policy;
+use super::rule::Rule;
+use super::rule_set::RuleSet;
+use super::scope::AssumedConnection;
 use crate::event::{Protocol, Side};
 
 impl RuleSet {

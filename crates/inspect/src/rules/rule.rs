@@ -10,7 +10,7 @@ use super::field::{BannerField, BannerSender};
 use super::list_file::ListValues;
 use super::pattern::PatternId;
 use super::probe_request::ProbeRequest;
-use super::rule_override::{RuleChange, RuleValidity};
+use super::rule_change::{RuleChange, RuleValidity};
 use super::scope::RuleScope;
 use super::source_file::TextPosition;
 use super::version::VersionRequirement;

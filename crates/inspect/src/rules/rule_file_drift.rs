@@ -4,16 +4,11 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::find_rule_files::{self, TextSource};
-use super::{RuleSelection, RuleSet, limits};
+use super::rule_set::RuleSet;
+use super::selection::RuleSelection;
+use super::text_source::{TextSource, read_octets};
+use super::{find_rule_files, limits};
 use crate::terms::hash::Sha256Digest;
-
-/// A file that rules were read from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ReadFile {
-    pub(super) path: PathBuf,
-    pub(super) digest: Sha256Digest,
-}
 
 /// A difference between a file as it was loaded and as it is now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,7 +38,7 @@ impl RuleFileDrift {
     /// Returns the difference between a file's loaded content and what is at `path` now, if there
     /// is one.
     pub fn of(path: &Path, digest: Sha256Digest) -> Option<Self> {
-        match find_rule_files::read_octets(path, limits::LIST_OCTETS.max(limits::FILE_OCTETS)) {
+        match read_octets(path, limits::LIST_OCTETS.max(limits::FILE_OCTETS)) {
             Ok(octets) => (Sha256Digest::of(&octets) != digest).then_some(Self::Changed),
             Err(_) if !path.exists() => Some(Self::Removed),
             Err(why) => Some(Self::Unreadable(why)),

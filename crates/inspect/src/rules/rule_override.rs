@@ -12,6 +12,7 @@ use regex::Regex;
 
 use super::diagnostic::{DiagnosticCollector, DiagnosticLevel, RuleDiagnostic};
 use super::rule::{PacketMark, Rule};
+use super::rule_change::RuleChange;
 use super::scope::AddressSet;
 use super::selection::RuleSelection;
 use super::source_file::SourceFile;
@@ -53,44 +54,6 @@ pub(super) struct ExemptAddresses {
     pub(super) destination: AddressSet,
     /// The addresses as the file writes them.
     pub(super) said: Vec<String>,
-}
-
-/// A change that an override made to a rule.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RuleChange {
-    /// Description: `action drop to alert`.
-    pub what: String,
-    /// The override.
-    pub by: Arc<OverrideFacts>,
-}
-
-impl std::fmt::Display for RuleChange {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "{} ({})", self.what, self.by)
-    }
-}
-
-/// The time in which a rule is in force, limited by overrides with an end.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct RuleValidity {
-    from: Option<Timestamp>,
-    until: Option<Timestamp>,
-}
-
-impl RuleValidity {
-    pub(super) fn includes(self, now: Timestamp) -> bool {
-        self.from.is_none_or(|from| from <= now) && self.until.is_none_or(|until| now < until)
-    }
-
-    /// Returns the parts before `at` and from `at` on, if it is within.
-    fn split(self, at: Timestamp) -> Option<(Self, Self)> {
-        let is_within = self.from.is_none_or(|from| from < at) && self.until.is_none_or(|until| at < until);
-        is_within.then_some((Self { until: Some(at), ..self }, Self { from: Some(at), ..self }))
-    }
-
-    fn ends_by(self, at: Timestamp) -> bool {
-        self.until.is_some_and(|until| until <= at)
-    }
 }
 
 /// Applies `overrides` to `rules`, except those that had ended before `now`. An unknown name is an

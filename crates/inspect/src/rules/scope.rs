@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
-use super::explain::AssumedConnection;
 use crate::event::{OverrideFacts, Timestamp};
 
 /// A set of addresses as merged, sorted ranges. An IPv4-mapped address counts as the IPv4 one.
@@ -183,6 +182,17 @@ pub(super) fn parse_ports(text: &str) -> Option<RangeInclusive<u16>> {
         }
         None => number(text).map(|port| port..=port),
     }
+}
+
+/// The connection that a banner is assumed to belong to, as far as it is known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AssumedConnection {
+    /// The client's address.
+    pub source: Option<IpAddr>,
+    /// The server's address.
+    pub destination: Option<IpAddr>,
+    /// The server's port.
+    pub port: Option<u16>,
 }
 
 /// The scope of a rule: source, destination and port of a connection.

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use super::diagnostic::{DiagnosticCollector, DiagnosticLevel, RuleDiagnostic};
-use super::find_rule_files::TextSource;
 use super::rule::Rule;
 use super::suggest;
+use super::text_source::TextSource;
 use crate::event::Timestamp;
 
 /// The files of rules, and the profiles in force.

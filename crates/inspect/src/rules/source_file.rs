@@ -2,9 +2,9 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::path::PathBuf;
 
-use super::find_rule_files::TextSource;
-use super::rule_file_drift::ReadFile;
+use super::text_source::TextSource;
 use crate::terms::cut;
 use crate::terms::hash::Sha256Digest;
 
@@ -21,6 +21,13 @@ impl fmt::Display for TextPosition {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}:{}", self.line, self.column)
     }
+}
+
+/// A file that rules were read from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ReadFile {
+    pub(super) path: PathBuf,
+    pub(super) digest: Sha256Digest,
 }
 
 /// One rule file's name and text.

@@ -1,8 +1,10 @@
 //! The format of `design.md`, judged end to end.
 
+use super::banner_view::BannerView;
+use super::evaluate_rule::{PatternMemo, ScopeCheck, judge};
 use super::*;
 use crate::banner::{
-    KexInit, ParseProgress, RequestHead, ResponseHead, SshBanner, SshIdentification, http, ssh,
+    Banner, KexInit, ParseProgress, RequestHead, ResponseHead, SshBanner, SshIdentification, http, ssh,
 };
 use crate::event::Side;
 

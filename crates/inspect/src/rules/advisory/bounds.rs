@@ -6,7 +6,8 @@
 //! versions, never too few.
 
 use super::super::version::VersionRequirement;
-use super::{Advisory, PackageStatus, ReleaseAdvisory, ReleaseFixState};
+use super::package_advisory::Advisory;
+use super::release_advisory::{PackageStatus, ReleaseAdvisory, ReleaseFixState};
 use crate::event::AdvisoryVerdict;
 
 impl Advisory {

@@ -3,7 +3,8 @@
 use super::super::debian::PackageRevision;
 use super::super::kex_marker::KexMarker;
 use super::package::{DpkgVersion, PackageVersion, released};
-use super::{Advisory, PackageStatus, ReleaseAdvisory, ReleaseFixState};
+use super::package_advisory::Advisory;
+use super::release_advisory::{PackageStatus, ReleaseAdvisory, ReleaseFixState};
 use crate::banner::SshBanner;
 use crate::event::{AdvisoryVerdict, VerdictFacts};
 

@@ -8,7 +8,8 @@
 
 use super::evaluate_advisory::{AdvisoryFinding, VerdictReason};
 use super::package::{DpkgVersion, PackageVersion};
-use super::{Advisory, PackageStatus, ReleaseAdvisory, ReleaseFixState};
+use super::package_advisory::Advisory;
+use super::release_advisory::{PackageStatus, ReleaseAdvisory, ReleaseFixState};
 
 impl Advisory {
     /// Judges one of Ubuntu's packages.

@@ -20,8 +20,8 @@ mod file;
 
 use std::path::{Path, PathBuf};
 
-use super::find_rule_files::read_text;
 use super::limits;
+use super::text_source::read_text;
 use super::toml_nesting;
 use crate::banner::{GreetingBanner, ResponseHead};
 use crate::event::ProductFacts;

@@ -30,9 +30,9 @@ use super::list_file::{ListFile, ListValues};
 use super::pattern::PatternTable;
 use super::policy::Policy;
 use super::rule::Rule;
-use super::rule_file_drift::ReadFile;
 use super::rule_override::RuleOverride;
 use super::scope::AddressSet;
+use super::source_file::ReadFile;
 use super::source_file::SourceFile;
 
 /// State that all files of a rule set share while they are read.

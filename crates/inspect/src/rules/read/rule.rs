@@ -15,7 +15,7 @@ use super::super::pattern::{PatternTable, REVISION, VERSION};
 use super::super::probe_request::ProbeRequest;
 use super::super::rule::MatchThreshold;
 use super::super::rule::{FieldTest, PacketMark, Rule, RuleCondition};
-use super::super::rule_override::RuleValidity;
+use super::super::rule_change::RuleValidity;
 use super::super::version::VersionRequirement;
 use super::toml_value::{Entry, SpannedText, ValueReader};
 use super::{DeclaredLists, PackSettings, RuleSetDraft, advisory, conditions, rule_values, scope};
