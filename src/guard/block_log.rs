@@ -128,6 +128,7 @@ impl BlockLog {
     fn add(&self, mut block: BlockEntry) {
         let mut clients = self.lock();
         let entries = clients.entry(block.client.ip()).or_default();
+        // Moved to the end: the entry that was not repeated for longest is evicted first.
         if let Some(known) = entries.iter().position(|known| known.is_like(&block))
             && let Some(known) = entries.remove(known)
         {

@@ -73,6 +73,7 @@ impl GuardRun {
             ControlRequest::Status => value(self.status()),
             ControlRequest::Why { address, port } => value(self.why(*address, *port)),
             ControlRequest::Bans { order } => {
+                // The thread of the bans replies by itself, because it may have to wait for nft.
                 if let Some(bans) = &self.bans {
                     bans.handle.command(*order, client);
                 }

@@ -99,6 +99,7 @@ impl EventDistributor {
 
 impl EventSink for EventDistributor {
     fn emit(&mut self, mut event: Event) {
+        // Flows age by the monotonic clock, and events show the wall clock.
         event.timestamp = self.step.wall_clock(event.timestamp);
         if let EventKind::Flow(record) = &mut event.kind {
             for time in [&mut record.start, &mut record.last] {

@@ -27,6 +27,7 @@ impl InterfaceNameCache {
         if index == 0 {
             return None;
         }
+        // Most packets of a queue use the same interface as the one before.
         if self.latest.0 != index {
             let socket = &self.socket;
             let look_up = || netdevice::index_to_name(socket.as_ref()?, index).ok();

@@ -46,6 +46,7 @@ impl OwnListeners {
 
 /// True if a listener on `own` accepts connections to this address and port.
 fn includes(own: SocketAddr, address: IpAddr, port: u16) -> bool {
+    // A socket on `::` also accepts IPv4 connections, unless IPV6_V6ONLY is set (ipv6(7)).
     let takes_any = own.ip().is_unspecified() && (own.is_ipv6() || address.is_ipv4());
     own.port() == port && (takes_any || own.ip().to_canonical() == address)
 }

@@ -63,8 +63,10 @@ pub(super) fn finish_readers(
     shown: &ReadersShown,
     metrics: &GuardMetrics,
 ) {
+    // Published before the wait, which may take seconds.
     shown.show(metrics, &writers, &readers);
     let (mut lost_events, mut written) = (0, 0);
+    // Readers finish before the writers, since they may write into the same outputs.
     let finished = readers.into_iter().map(|reader| reader.finish(WRITERS_END));
     let counts = finished.fold(ReaderCounts::default(), ReaderCounts::plus);
     for writer in writers {

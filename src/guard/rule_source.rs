@@ -95,6 +95,7 @@ pub(super) fn start_polling(
         let seconds = source.interval().as_millis().div_ceil(1_000);
         metrics.rules_poll_interval.set(i64::try_from(seconds).unwrap_or(i64::MAX));
         loop {
+            // Also before the poll, which may take long.
             metrics.rules_version.set(source.version().unwrap_or_default());
             let goes_on = poll_catching_panics(&metrics, || source.poll(&mut enforce));
             metrics.rules_version.set(source.version().unwrap_or_default());

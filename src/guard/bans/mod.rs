@@ -200,6 +200,8 @@ struct BanKeeperState {
 
 impl BanKeeperState {
     fn run(mut self, orders: &Receiver<BanOrder>, expected: bool) {
+        // With a descriptor table of its own, the thread can start nft even if the guard has used up its
+        // limit.
         if let ProgramRunner::Here = self.programs
             && let Err(error) = descriptors::keep_own()
         {
@@ -219,6 +221,7 @@ impl BanKeeperState {
             };
             match order {
                 Ok(BanOrder::Ban(request)) => {
+                    // One transaction for all bans that wait: each run of nft takes milliseconds.
                     let mut requests = vec![*request];
                     let mut other = None;
                     while requests.len() < BATCH && other.is_none() {
@@ -280,6 +283,8 @@ impl BanKeeperState {
                     rule: Some(request.rule),
                     banner: request.banner,
                 }),
+                // Without the machine's addresses a ban could hit the machine itself or its gateway, so there
+                // is none.
                 Some(BanExemption::Unknown(why)) => {
                     self.metrics.bans("failed").inc();
                     self.report_failure(&why);
@@ -310,6 +315,7 @@ impl BanKeeperState {
         let elements = add.iter().map(|(ban, _)| ban.element(now)).collect();
         let gone = remove.iter().map(|ban| ban.address).collect();
         if let Err(error) = bans::change(&self.programs, &BanCall::Change { remove: gone, add: elements }) {
+            // The transaction failed as a whole, so the kernel has none of these bans.
             for (ban, _) in add {
                 self.registry.remove(ban.address);
                 self.metrics.bans("failed").inc();
@@ -346,6 +352,7 @@ impl BanKeeperState {
                 self.set(vec![ban], now).map_err(|error| error.to_string())?;
             }
             BanCommand::Remove { address } => {
+                // The kernel's set is the record: another program or an earlier guard may have added the ban.
                 self.agree_with_kernel().map_err(|error| error.to_string())?;
                 let address = address.to_canonical();
                 let ban = self.registry.remove(address).ok_or_else(|| format!("{address} is not banned"))?;
@@ -395,6 +402,7 @@ impl BanKeeperState {
         let now = Instant::now();
         let table = match table {
             Some(table) => table,
+            // Another program removed the table. Bans last until their time is over, so they are set again.
             None if self.registry.len() > 0 => {
                 self.restore(now);
                 return Ok(());
@@ -403,6 +411,8 @@ impl BanKeeperState {
         };
         self.count_dropped(table.dropped);
         for ban in self.registry.agree_with(table.elements, now) {
+            // The kernel removes elements whose time is over. One that is missing earlier was removed by
+            // hand.
             let why = if ban.until <= now + Duration::from_secs(1) { "expired" } else { "removed" };
             self.end(&ban, why);
         }
@@ -427,6 +437,7 @@ impl BanKeeperState {
 
     fn restore(&mut self, now: Instant) {
         let add = self.registry.iter().map(|ban| ban.element(now)).collect();
+        // The counter of a new table starts at zero.
         self.dropped = None;
         match bans::change(&self.programs, &BanCall::Change { remove: Vec::new(), add }) {
             Ok(()) => log_line(format_args!(
@@ -438,6 +449,7 @@ impl BanKeeperState {
     }
 
     fn count_dropped(&mut self, dropped: u64) {
+        // The first read only sets the basis: packets before it were counted by an earlier run.
         let before = self.dropped.replace(dropped).unwrap_or(dropped);
         self.metrics.banned_packets.inc_by(dropped.saturating_sub(before));
     }

@@ -28,6 +28,7 @@ impl RegisteredBan {
         let comment = format!("{} {}", self.rule.as_deref().unwrap_or(NO_RULE), self.banner);
         BanElement::new(
             self.address,
+            // Rounded up, so that no ban ends early.
             left.as_millis().div_ceil(1000).try_into().unwrap_or(u64::MAX),
             &comment,
         )
@@ -86,6 +87,7 @@ impl BanRegistry {
             return (BanAddResult::Known, None);
         }
         let evicted = if before.is_none() && self.bans.len() >= self.limit {
+            // The ban that ends first loses the least.
             self.ends.first().copied().and_then(|(_, address)| self.remove(address))
         } else {
             None

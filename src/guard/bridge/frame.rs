@@ -76,6 +76,7 @@ pub(super) fn frame(receiver: BridgeHost, source: [u8; 6], packet: &[u8]) -> Vec
     let kind = if is_six { EtherType::IPV6 } else { EtherType::IPV4 };
     frame.extend(kind.0.to_be_bytes());
     frame.extend(packet);
+    // The tag comes on top of Ethernet's minimum, so that a switch which removes it forwards a valid frame.
     let shortest = if receiver.tag.is_some() { SHORTEST + 4 } else { SHORTEST };
     frame.resize(frame.len().max(shortest), 0);
     frame

@@ -32,6 +32,8 @@ pub(super) struct BridgeHosts {
 impl BridgeHosts {
     /// Stores the host that a frame has shown.
     pub(super) fn learn(&mut self, port: u32, address: IpAddr, host: BridgeHost) {
+        // Two generations bound the table without an order to maintain: a host that is used within either
+        // stays.
         if self.young.len() >= GENERATION {
             self.old = std::mem::take(&mut self.young);
         }
@@ -54,6 +56,7 @@ impl BridgeHosts {
         if let Some(host) = self.young.get(&key) {
             return Some(*host);
         }
+        // A look-up counts as use, so the host moves to the young generation.
         let host = self.old.remove(&key)?;
         self.learn(port, address, host);
         Some(host)

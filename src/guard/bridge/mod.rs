@@ -112,9 +112,11 @@ impl BridgeTracker {
     /// The frames between the two are unknown, or the port does not accept the frame.
     pub(super) fn send(&self, packet: &[u8], to: (u32, IpAddr), from: (u32, IpAddr)) -> io::Result<()> {
         let mut state = self.state();
+        // Frames that wait in the sockets may show newer addresses and tags.
         state.read(to.0);
         state.read(from.0);
         let (receiver, sender) = (state.host(to)?, state.host(from)?);
+        // Other workers need not wait for the send.
         drop(state);
         self.socket.send(to.0, &frame::frame(receiver, sender.address, packet))
     }
@@ -145,6 +147,7 @@ impl BridgeState {
     fn read(&mut self, port: u32) {
         let Some(socket) = self.watched.get(&port) else { return };
         let mut buffer = [0; frame::LENGTH];
+        // Bounded, since frames may arrive as fast as they are read.
         for _ in 0..FRAMES {
             // An error means that the port is down or gone, which the next list shows.
             let Ok(Some(seen)) = socket.receive(&mut buffer) else { return };

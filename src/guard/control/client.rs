@@ -64,6 +64,7 @@ pub fn ask<T: DeserializeOwned>(places: &[PathBuf], request: &ControlRequest) ->
 /// Connects to the first path at which a guard listens. The error is about the path at which a guard most
 /// likely runs.
 fn connect(places: &[PathBuf]) -> Result<(&Path, UnixStream), ControlError> {
+    // Of several errors the most telling one is reported: a guard that refuses says more than a missing file.
     let weight = |error: &io::Error| match error.kind() {
         io::ErrorKind::PermissionDenied => 0,
         io::ErrorKind::NotFound => 2,

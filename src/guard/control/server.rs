@@ -37,6 +37,7 @@ fn serve(
     mut stream: &UnixStream,
     handle: &impl Fn(&ControlRequest) -> Result<Value, String>,
 ) -> io::Result<()> {
+    // Peers are served one after the other, so none may hold the socket for long.
     stream.set_read_timeout(Some(PEER))?;
     stream.set_write_timeout(Some(PEER))?;
     let mut request = String::new();

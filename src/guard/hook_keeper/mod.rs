@@ -105,6 +105,7 @@ impl HookKeeper {
             hook: config.hook.clone(),
             repairs: config.hook.is_some() && config.hook_repair,
             is_told: bell.is_some(),
+            // With a hook of this run, checks start once it is up.
             due: config.hook.is_none().then(Instant::now),
             looked: Instant::now(),
             backoff: Backoff::default(),
@@ -175,6 +176,7 @@ impl HookKeeper {
 
 impl Drop for HookKeeper {
     fn drop(&mut self) {
+        // The watcher holds a sender, too. Only without both does the thread's loop end.
         self.bell = None;
         self.orders = None;
         let Some(thread) = self.thread.take() else { return };
@@ -229,6 +231,7 @@ impl HookKeeperState {
             ));
         }
         loop {
+            // Between two checks the thread wakes to write the accounts.
             let order = match self.due {
                 Some(due) => orders.recv_deadline(due.min(self.recorded + RECORD)),
                 None => orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -244,6 +247,8 @@ impl HookKeeperState {
                     let _ = answer.send(raised);
                 }
                 Ok(HookKeeperMessage::Changed) => {
+                    // One change of rules causes many notifications. So the check waits until they have
+                    // settled, and keeps a distance from the last one.
                     let soon = (Instant::now() + SETTLE).max(self.looked + REST);
                     self.due = self.due.map(|due| due.min(soon));
                 }
@@ -252,6 +257,7 @@ impl HookKeeperState {
                 Ok(HookKeeperMessage::Close(end)) => return self.close(end),
                 // After a timeout the receiver is gone.
                 Ok(HookKeeperMessage::HandOver(answer)) => {
+                    // The hook belongs to the successor from here on.
                     self.due = None;
                     drop(answer.send(self.loss.hand_over()));
                 }
@@ -274,6 +280,7 @@ impl HookKeeperState {
 
     fn raise(&mut self) -> Result<(), GuardError> {
         if let Some(hook) = &self.hook {
+            // Before any change, which would take the hook away from another running guard.
             check_other_guards(hook, &self.scope)?;
             hook::up(hook, self.scope.clone())?;
         }
@@ -305,6 +312,7 @@ impl HookKeeperState {
     }
 
     fn close(mut self, end: RunEnd) {
+        // A hook that was taken down has no counters, and its last ones are accounted for.
         let look = if self.is_down { HookCheckResult::default() } else { self.lookout.check() };
         self.loss.close(&look, &self.seeing, end);
     }
@@ -318,6 +326,8 @@ impl HookKeeperState {
         self.reporter.publish_queue_owner(&self.queues);
         self.reporter.report_changes(&look);
         let mut next = if look.has_legacy || !self.is_told { UNTOLD } else { PRECAUTION };
+        // A hook that leads to a queue with a listener was made on purpose. Two guards would replace each
+        // other's hook for ever.
         if !look.is_sound() && look.unknown.is_none() && self.repairs && !led_to_a_listener(&look) {
             match self.backoff.wait(self.looked) {
                 None => {
@@ -360,6 +370,7 @@ impl HookKeeperState {
     }
 
     fn restore(&mut self, look: HookCheckResult) -> HookCheckResult {
+        // Counted before its result is known, so that failing attempts slow down, too.
         self.backoff.tried(self.looked);
         match self.lookout.restore() {
             Ok(HookUpResult::Unchanged) => self.lookout.check(),

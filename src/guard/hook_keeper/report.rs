@@ -60,6 +60,7 @@ impl HookReporter {
 
     /// Publishes the state of the hook after all repairs.
     pub(super) fn publish_state(&mut self, look: &HookCheckResult) {
+        // The last known state stays: an unreadable hook is neither up nor down.
         if look.unknown.is_some() {
             return;
         }
