@@ -7,3 +7,9 @@ use std::io::Write as _;
 pub fn log_line(message: impl Display) {
     let _ = writeln!(std::io::stderr(), "{message}");
 }
+
+/// Formats `1 rule` or `2 rules`.
+pub fn several<N: Display + PartialEq + From<u8>>(count: N, what: &str) -> String {
+    let plural = if count == N::from(1) { "" } else { "s" };
+    format!("{count} {what}{plural}")
+}

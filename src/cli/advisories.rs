@@ -6,9 +6,8 @@ use anyhow::{Context as _, anyhow};
 use clap::{Args, ValueEnum};
 
 use super::flags::{check_output, output_file};
-use super::rules::several;
 use super::{CliExitCode, CommandFailure, print};
-use crate::diagnostics::log_line;
+use crate::diagnostics::{log_line, several};
 use crate::event::{AdvisoryVerdict, RuleAction, Severity};
 use crate::files;
 use crate::import::{

@@ -9,9 +9,9 @@ use serde_json::json;
 
 use super::result_table::ResultTable;
 use super::rule_paths::RulePurpose;
-use super::rules::{SideName, TestArgs, several};
+use super::rules::{SideName, TestArgs};
 use super::{CliExitCode, CommandFailure};
-use crate::diagnostics::log_line;
+use crate::diagnostics::{log_line, several};
 use crate::event::Protocol;
 use crate::rules::fingerprint::FingerprintSet;
 use crate::rules::{AssumedConnection, BannerSender, RuleExample, RuleExplanation};

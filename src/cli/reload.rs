@@ -4,8 +4,8 @@ use anyhow::anyhow;
 use clap::Args;
 
 use super::control::GuardSocketFlags;
-use super::rules::several;
 use super::{CliExitCode, CommandFailure, print};
+use crate::diagnostics::several;
 use crate::guard::control::{ControlError, ControlRequest, RulesInForce};
 
 /// Flags of `bannerwall reload`.

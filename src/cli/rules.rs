@@ -15,6 +15,7 @@ use super::inspection_extent::{self, ExplainArgs};
 use super::result_table::{ResultTable, TableOutputFlags};
 use super::rule_paths::{RulePurpose, RulesFlag};
 use super::{CliExitCode, CommandFailure};
+use crate::diagnostics::several;
 use crate::event::{Protocol, signature_id};
 use crate::rules::{ExampleResult, LoadedRules, Policy, Rule, RuleDiagnostic, RuleSet};
 
@@ -189,11 +190,6 @@ fn counted(set: &RuleSet) -> String {
         text.push_str(&format!(", {} not in force", set.rules_off().len()));
     }
     text
-}
-
-/// Formats `1 rule` or `2 rules`.
-pub(super) fn several(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 fn finding(one: &RuleDiagnostic) -> serde_json::Value {

@@ -32,7 +32,7 @@ const FLEETS: Duration = Duration::from_secs(30);
 const BLOCKERS: Duration = Duration::from_secs(30);
 
 /// The message when merging continues.
-const AGAIN: &str = "bannerwall: what sensors have sent is merged again";
+const AGAIN: &str = "bannerwall: batches of sensors are merged again";
 
 /// Settings of a merge.
 #[derive(Debug, Clone)]
@@ -94,7 +94,7 @@ impl MergeState {
         }
         if config.tries_again {
             let count = hand.merger.ask(inbox::retry)?;
-            log_line(format_args!("bannerwall: {count} batches are tried once more"));
+            log_line(format_args!("bannerwall: batches that are tried again: {count}"));
         }
         Ok(hand)
     }
@@ -115,9 +115,7 @@ impl MergeState {
                 }
                 Err(error) if !follows => return Err(error.into()),
                 Err(error) => absence.record_failure(|| {
-                    log_line(format_args!(
-                        "bannerwall: cannot merge what sensors have sent: {error}; it is tried again and again"
-                    ));
+                    log_line(format_args!("bannerwall: cannot merge batches of sensors: {error}; retrying"));
                 }),
             };
         }
@@ -163,7 +161,8 @@ impl MergeState {
             self.unblocked = Some(Instant::now());
             for role in self.merger.ask(inbox::unblock)? {
                 log_line(format_args!(
-                    "bannerwall: ended a session of role {role}, whose transaction has kept others waiting for minutes"
+                    "bannerwall: ended a session of role {role}, whose transaction blocked others for \
+                     minutes"
                 ));
             }
         }
@@ -174,7 +173,7 @@ impl MergeState {
         self.merged.batches += merged;
         self.merged.refused += refused.len();
         for told in refused {
-            log_line(format_args!("bannerwall: {told}; `fleet merge --again` tries it once more"));
+            log_line(format_args!("bannerwall: {told}; `fleet merge --again` tries it again"));
         }
     }
 }
@@ -234,9 +233,7 @@ fn merge_until_stopped(config: &MergeConfig, stopped: &Receiver<()>) {
             }
             None if matches!(error, FleetError::NoFleet) => FLEETS,
             None => absence.record_failure(|| {
-                log_line(format_args!(
-                    "bannerwall: cannot merge what sensors send: {error}; it is tried again and again"
-                ));
+                log_line(format_args!("bannerwall: cannot merge batches of sensors: {error}; retrying"));
             }),
         };
     }
@@ -246,12 +243,12 @@ fn merge_until_stopped(config: &MergeConfig, stopped: &Receiver<()>) {
 fn others_first(error: &FleetError) -> Option<String> {
     match error {
         FleetError::MayNotMerge => Some(
-            "bannerwall: what sensors send is not merged here, by a role that may not do so: workers do, and \
-             `fleet merge --follow`"
+            "bannerwall: batches of sensors are not merged here: this role is not permitted to; run a \
+             worker, or `fleet merge --follow`"
                 .to_owned(),
         ),
         FleetError::Older(..) | FleetError::Newer(_) => {
-            Some(format!("bannerwall: what sensors send is left to others: {error}"))
+            Some(format!("bannerwall: batches of sensors are not merged here: {error}"))
         }
         _ => None,
     }

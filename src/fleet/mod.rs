@@ -74,26 +74,29 @@ pub enum FleetError {
     #[error("--database: {0}")]
     Database(#[from] DatabaseError),
     /// There is no fleet in it.
-    #[error("--database: there is no fleet yet; `bannerwall fleet submit` or `fleet init` makes one")]
+    #[error("--database: there is no fleet yet; create it with `bannerwall fleet init` or `fleet submit`")]
     NoFleet,
     /// The command needs a server.
     #[error("--database {0}: this needs a PostgreSQL server")]
     NoServer(DatabaseLocation),
     /// An older program has made it, and it cannot be brought up to date.
-    #[error("--database: the fleet's tables are version {0}, and cannot be brought to version {known}: {1}; `bannerwall fleet init` by \
-        who has made them does so", known = database::VERSION)]
+    #[error("--database: the fleet's tables are version {0}, and cannot be brought to version {known}: \
+             {1}; run `bannerwall fleet init` as the role that created them", known = database::VERSION)]
     Older(i64, StoreError),
     /// A role may do more than a sensor is to.
-    #[error("--sensor {0}: that role is there, and may do everything; a sensor is to have one of its own")]
+    #[error(
+        "--sensor {0}: this role exists and is a superuser or passes row security; a sensor needs its \
+             own role"
+    )]
     Mighty(String),
     /// A sensor would be able to read.
-    #[error("--sensor {0}: that role is a member of {1}; a sensor is to have one of its own")]
+    #[error("--sensor {0}: this role is a member of {1}; a sensor needs its own role")]
     Reads(String, String),
     /// A sensor's role would do something else, too.
-    #[error("--{1} {0}: that role is a sensor; a sensor is to have one of its own, which reads nothing")]
+    #[error("--{1} {0}: this role is a sensor's; a sensor needs its own role, which cannot read")]
     IsSensor(String, &'static str),
     /// The role may not merge.
-    #[error("--database: this role may not merge what sensors send; workers and admins may")]
+    #[error("--database: this role may not merge batches; use the role of a worker or an admin")]
     MayNotMerge,
     /// A newer program has made the tables.
     #[error("--database: the fleet's tables are version {0}, and this bannerwall knows up to {known}: use a newer one",
@@ -106,9 +109,7 @@ pub enum FleetError {
     #[error("there is no sensor {0}")]
     NoSensor(String),
     /// Batches of the sensor would be lost.
-    #[error(
-        "sensor {0}: {1} batches of it wait to be merged: `bannerwall fleet merge` does that, and it can be forgotten then"
-    )]
+    #[error("sensor {0} has unmerged batches: {1}; run `bannerwall fleet merge` before you delete it")]
     Waits(String, i64),
     /// The schedule does not exist.
     #[error("there is no schedule #{0}")]
@@ -117,13 +118,16 @@ pub enum FleetError {
     #[error("there is no version {0} of the rules")]
     NoRules(i64),
     /// A version that guards have to take as newer would not be.
-    #[error("version {0} of the rules is not newer than those that are there: publish it as a later one")]
+    #[error(
+        "version {0} of the rules is not newer than the published ones: publish it with a higher \
+             number"
+    )]
     NotNewer(i64),
     /// The state of the scan does not allow the command.
     #[error("scan #{0} {1}")]
     Over(i64, &'static str),
     /// A crontab of days that there are not.
-    #[error("the crontab is never due")]
+    #[error("the crontab never matches a time")]
     NeverDue,
 }
 

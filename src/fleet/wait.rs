@@ -53,7 +53,7 @@ pub fn wait(
             let pause = match found {
                 Ok(found) => {
                     if absence.record_success() {
-                        log_line("bannerwall: the database is there again");
+                        log_line("bannerwall: the database is back");
                     }
                     if let Some(end) = found {
                         show(*scan, end);
@@ -63,7 +63,7 @@ pub fn wait(
                 }
                 Err(error) if error.is_unavailable() => absence
                     .record_failure(|| {
-                        log_line(format_args!("bannerwall: {error}; it is asked again and again"));
+                        log_line(format_args!("bannerwall: {error}; retrying"));
                     })
                     .min(LOOKS.1),
                 Err(error) => return Err(error),

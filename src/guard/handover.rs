@@ -86,17 +86,23 @@ impl GuardRun {
             bans.adopt();
         }
         log_line(match (of_a_guard, has_state) {
-            (true, _) => "bannerwall: goes on in the place of the guard that ran",
-            (false, true) => "bannerwall: goes on where the last run has stopped",
+            (true, _) => "bannerwall: took over from the running guard",
+            (false, true) => "bannerwall: continues the last run",
             (false, false) => {
-                "bannerwall: goes on with the queues of a run that did not end cleanly: its flows are picked up in their middle"
+                "bannerwall: continues the queues of a run that did not stop cleanly: its flows are picked \
+                 up mid-stream"
             }
         });
         // The predecessor has exited, so errors from here on do not stop the run: packets are judged without
         // these endpoints.
         if let Some(facade) = self.facade.take() {
             let (front, failed) = GuardEndpoints::open(&self.config, facade, &mut self.host.readers);
-            failed.iter().for_each(|error| log_line(format_args!("bannerwall: goes on without: {error}")));
+            failed.iter().for_each(|error| {
+                log_line(format_args!(
+                    "bannerwall: runs without an endpoint \
+                                                                  after the takeover: {error}"
+                ))
+            });
             self.front = front;
         }
         Ok(())
@@ -152,8 +158,8 @@ impl GuardRun {
             is_whole = false;
             if queue.is_adopted {
                 log_line(format_args!(
-                    "bannerwall: of queue {} nothing is known: its flows are picked up in their middle, and what goes by \
-                     uninspected is counted from now on",
+                    "bannerwall: queue {}: no state was handed over: its flows are picked up mid-stream, \
+                     and uninspected packets are counted from now on",
                     queue.number
                 ));
                 queue.worker.inherited = Some(Box::default());
@@ -214,7 +220,7 @@ impl GuardRun {
                 Ok(GuardMessage::Stop) => return Err(GuardError::Forced),
                 Ok(GuardMessage::Ended(queue, outcome)) => {
                     if let Some(failed) = failure(queue, outcome) {
-                        log_line(format_args!("bannerwall: {failed}; its state is lost to its successor"));
+                        log_line(format_args!("bannerwall: {failed}; the next guard does not get its flows"));
                     }
                 }
                 Ok(_) => {}
@@ -256,6 +262,6 @@ impl GuardRun {
 /// Reports state that could not be handed over. The successor continues without it.
 fn lost(name: &str, given: io::Result<()>) {
     if let Err(error) = given {
-        log_line(format_args!("bannerwall: {name} is lost to the successor: {error}"));
+        log_line(format_args!("bannerwall: cannot hand {name} over to the next guard: {error}"));
     }
 }

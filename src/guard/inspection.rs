@@ -16,7 +16,7 @@ use super::event_reader::{EventReader, ReaderStart, RunningReader};
 use super::reader_metrics::{ReadersShown, finish_readers};
 use super::resets::ResetRateLimit;
 use super::worker_counts::{MetricsPublisher, SharedWorkerCounts, VerdictCounts};
-use crate::diagnostics::log_line;
+use crate::diagnostics::{log_line, several};
 use crate::engine::{EngineConfig, InspectionResult, PacketInput};
 use crate::event::Timestamp;
 use crate::inspector::InlineInspector;
@@ -71,7 +71,7 @@ impl InspectionRuntime {
         succeeds: bool,
     ) -> Result<Self, GuardError> {
         if rules.rules().is_empty() && rules.policies().is_empty() {
-            log_line("bannerwall: no rule is in force: nothing is alerted about or blocked");
+            log_line("bannerwall: no rule is in force: the guard neither alerts nor blocks");
         }
         let write = |output: EventOutput| {
             OutputWriter::start(WriterConfig::COUNTING, output.destination, output.format)
@@ -130,7 +130,7 @@ impl InspectionRuntime {
                 self.metrics.rules.set(i64::try_from(count).unwrap_or(i64::MAX));
                 let old = self.rules.swap(Arc::new(rules));
                 until_released(&old);
-                log_line(format_args!("bannerwall: reloaded: {count} rules are in force"));
+                log_line(format_args!("bannerwall: reloaded: {} in force", several(count, "rule")));
                 (ReloadResult::Success, Ok(RulesInForce { rules: count }))
             }
             Err(error) => {

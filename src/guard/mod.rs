@@ -98,8 +98,9 @@ pub enum GuardError {
     HookInUse(u16),
     /// The hook leads to queues that a guard may serve, and the list of listeners is unreadable.
     #[error(
-        "--hook: the hook that is up leads to queue {0}, and whether a guard serves it can't be known: {1}; \
-         `bannerwall hook down` by root if none does, or `chgrp` that file to a group of this user's"
+        "--hook: the hook that is up leads to queue {0}, and the guard cannot check if another guard \
+         serves it: {1}; run `bannerwall hook down` as root if none does, or `chgrp` that file to a group \
+         of this user"
     )]
     HookPerhapsInUse(u16, #[source] CallError),
     /// The metrics endpoint cannot start.
@@ -131,10 +132,10 @@ pub enum GuardError {
         why: String,
     },
     /// The guard that was to go on in this one's place is gone.
-    #[error("--takeover: the guard that was to go on went away when this one had stopped: {0}")]
+    #[error("--takeover: the successor exited after this guard had stopped: {0}")]
     HeirGone(io::Error),
     /// The user that was asked for.
-    #[error("--user: cannot go on as another user, which takes CAP_SETUID and CAP_SETGID: {0}")]
+    #[error("--user: cannot become another user, which needs CAP_SETUID and CAP_SETGID: {0}")]
     User(io::Error),
     /// The guard's user may not write a file.
     #[error("--user: cannot write {}: {source}", path.display())]
@@ -146,7 +147,8 @@ pub enum GuardError {
     },
     /// The process that runs iptables has exited.
     #[error(
-        "the process that runs iptables (bannerwall-run) has ended: the hook cannot be looked after any more"
+        "the process that runs iptables (bannerwall-run) has exited: the guard can no longer check and \
+         restore the hook"
     )]
     RunnerGone,
     /// The bypass of decided flows cannot start.
@@ -159,10 +161,10 @@ pub enum GuardError {
     #[error("the worker of queue {0} has failed")]
     Worker(u16),
     /// A worker does not go around its loop any more, and packets wait for it.
-    #[error("the worker of queue {0} hangs: packets that wait for it are dropped")]
+    #[error("the worker of queue {0} hangs: the packets in its queue are dropped")]
     Hung(u16),
     /// A second signal came before the clean stop was done.
-    #[error("stopped by force; packets in hand were dropped")]
+    #[error("stopped by force; packets without a verdict were dropped")]
     Forced,
 }
 

@@ -35,8 +35,9 @@ impl OffloadCheck {
         if self.is_lost(handed, again) && !self.is_reported {
             self.is_reported = true;
             log_line(format_args!(
-                "bannerwall: queue {}: packets of decided connections come again and again: something clears their \
-                 connection mark, so that nothing is offloaded; `bannerwall doctor` names rules that do",
+                "bannerwall: queue {}: the kernel keeps queueing packets of decided connections: another \
+                 rule clears their connection mark, so nothing is offloaded; `bannerwall doctor` names \
+                 such rules",
                 self.queue
             ));
         }

@@ -75,7 +75,7 @@ impl PacketAgeLimit {
                 "they were dropped"
             };
             log_line(format_args!(
-                "bannerwall: queue {}: {} packets had waited longer than {limit} s: {fate}",
+                "bannerwall: queue {}: packets that waited longer than {limit} s: {}; {fate}",
                 self.queue, self.untold
             ));
             self.untold = 0;

@@ -167,10 +167,10 @@ fn clear(path: &Path, probe: &Socket) -> io::Result<()> {
     let Ok(metadata) = std::fs::symlink_metadata(path) else { return Ok(()) };
     // Whatever else is at the path was not made by a guard, and could be the user's.
     if !metadata.file_type().is_socket() {
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket is there"));
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the file is not a socket"));
     }
     if listens(probe, path)? {
-        return Err(io::Error::new(io::ErrorKind::AddrInUse, "another guard listens there"));
+        return Err(io::Error::new(io::ErrorKind::AddrInUse, "another guard listens on it"));
     }
     std::fs::remove_file(path)
 }

@@ -75,13 +75,13 @@ pub(super) fn finish_readers(
         written += report.written;
         if report.stuck > 0 {
             log_line(format_args!(
-                "bannerwall: the last {} events are lost: no reader takes them",
+                "bannerwall: events that the output did not accept in time, and that are lost: {}",
                 report.stuck
             ));
         }
         let lost = report.overflowed + report.failed;
         if lost > 0 {
-            log_line(format_args!("bannerwall: {lost} events were lost, {} written", report.written));
+            log_line(format_args!("bannerwall: events lost: {lost}, written: {}", report.written));
         }
     }
     shown.show_all(metrics, lost_events, written, counts);

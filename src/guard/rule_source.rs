@@ -121,7 +121,10 @@ fn poll_catching_panics(metrics: &GuardMetrics, look: impl FnOnce() -> bool) -> 
     // The next poll repeats whatever files and numbers are incomplete.
     catch_unwind(AssertUnwindSafe(look)).unwrap_or_else(|_told| {
         metrics.rules_poll_failures.inc();
-        log_line("bannerwall: rules: a fault of this program (above): the rules in force stay so, and it is asked again");
+        log_line(
+            "bannerwall: rules: a fault of this program (above): the rules in force stay, and the \
+                  guard polls again",
+        );
         true
     })
 }

@@ -257,7 +257,7 @@ impl GuardRun {
 /// Returns the service manager that expects notifications, if there is one.
 fn service_manager() -> Option<Arc<ServiceNotifier>> {
     ServiceNotifier::from_environment().map(|notifier| notifier.map(Arc::new)).unwrap_or_else(|error| {
-        log_line(format_args!("bannerwall: the service manager of NOTIFY_SOCKET cannot be told: {error}"));
+        log_line(format_args!("bannerwall: cannot notify the service manager of NOTIFY_SOCKET: {error}"));
         None
     })
 }
@@ -265,7 +265,10 @@ fn service_manager() -> Option<Arc<ServiceNotifier>> {
 /// Returns the manager's store, if it is configured.
 fn store(config: &GuardConfig, manager: Option<&Arc<ServiceNotifier>>) -> Option<DescriptorStore> {
     if config.fd_store && manager.is_none() {
-        log_line("bannerwall: --fd-store: no service manager is there to keep anything (NOTIFY_SOCKET)");
+        log_line(
+            "bannerwall: --fd-store has no effect: no service manager started this guard \
+                  (NOTIFY_SOCKET is not set)",
+        );
     }
     manager.filter(|_| config.fd_store).cloned().map(DescriptorStore::of)
 }
@@ -303,7 +306,8 @@ fn bind(
             // A failed run may have released the queue.
             (Some(Err(error)), Some(store)) => {
                 log_line(format_args!(
-                    "bannerwall: queue {queue} is bound again: the kept descriptor is not its socket: {error}"
+                    "bannerwall: queue {queue} is bound again: the stored descriptor is not its socket: \
+                     {error}"
                 ));
                 store.remove(&queue_name(queue));
                 (source.open().map_err(failed)?, false)

@@ -191,7 +191,11 @@ impl GuardRun {
         let owner = match (&kernel, port_id) {
             (Ok(Some(found)), Some(own)) if found.portid == own => QueueOwner::Guard,
             (Ok(Some(found)), Some(_)) => QueueOwner::Other(found.portid),
-            (Ok(Some(_)), None) => QueueOwner::Unknown("this backend does not tell its port id".to_owned()),
+            (Ok(Some(_)), None) => QueueOwner::Unknown(
+                "this backend does not report its port \
+                                                        id"
+                .to_owned(),
+            ),
             (Ok(None), _) => QueueOwner::Nobody,
             (Err(error), _) => QueueOwner::Unknown(error.to_string()),
         };
@@ -243,7 +247,7 @@ impl GuardRun {
                 QueueOwner::Other(port_id) => faults.push(format!(
                     "queue {queue}: another program gets its packets (netlink port id {port_id})"
                 )),
-                QueueOwner::Nobody => faults.push(format!("queue {queue}: no process receives its packets")),
+                QueueOwner::Nobody => faults.push(format!("queue {queue}: no program gets its packets")),
                 QueueOwner::Guard | QueueOwner::Unknown(_) => {}
             }
         }

@@ -29,7 +29,7 @@ use super::uninspected::{AccountState, UninspectedCount, WorkerTotals};
 use super::worker_counts::SharedWorkerCounts;
 use super::{GuardError, GuardMessage};
 use crate::bypass::Bypass;
-use crate::diagnostics::log_line;
+use crate::diagnostics::{log_line, several};
 use crate::engine::OnFailure;
 use crate::event::{self, Event, EventKind, StatsFacts, Timestamp};
 use crate::hook::{HookError, ProgramRunner};
@@ -264,7 +264,7 @@ impl GuardRun {
             return keeper.set_up(false);
         }
         if let Err(error) = keeper.set_up(true) {
-            log_line(format_args!("bannerwall: the hook is not put up, and tried again: {error}"));
+            log_line(format_args!("bannerwall: cannot set up the hook: {error}; the guard tries again"));
         }
         Ok(())
     }
@@ -343,10 +343,10 @@ impl GuardRun {
         let config = &self.config;
         let queues: Vec<String> = config.queues.numbers().map(|queue| queue.to_string()).collect();
         format!(
-            "ready: queue {} by {}, {} rules, {}, on failure {}",
+            "ready: queue {} by {}, {}, {}, on failure {}",
             queues.join(","),
             config.backend.what(),
-            self.host.rule_count(),
+            several(self.host.rule_count(), "rule"),
             match config.engine().enforce {
                 true => format!("enforcing{}", config.engine().enforce_only),
                 false => "monitoring only".to_owned(),

@@ -46,15 +46,15 @@ pub(super) struct UninspectedCount {
 /// The reason why the counters of the hook cannot be compared with those of the guard.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 enum CountUnknownReason {
-    #[error("no hook leads packets to queue {0}; `bannerwall hook up` makes one")]
+    #[error("no hook leads packets to queue {0}; run `bannerwall hook up`")]
     NoHook(QueueRange),
     #[error("the hook that is up leads to queue {0}, and this guard serves queue {1}")]
     Elsewhere(QueueRange, QueueRange),
     #[error("{0}")]
     Unreadable(String),
     #[error(
-        "this user may not read /proc/net/netfilter/nfnetlink_queue, nor can what the kernel drops be; \
-         `chgrp` the file to a group of the user's before the guard starts"
+        "this user cannot read /proc/net/netfilter/nfnetlink_queue, which counts the kernel's drops; \
+         `chgrp` the file to a group of this user before the guard starts"
     )]
     NoCounters,
 }
@@ -141,7 +141,7 @@ impl UninspectedCount {
             previous.failed_runs += 1;
         }
         if previous.end == RunEnd::Open {
-            log_line("bannerwall: the last run did not end cleanly: its accounts may be a second old");
+            log_line("bannerwall: the last run did not stop cleanly: its counts may be a second old");
         }
         self.uninspected.inc_by(previous.uninspected);
         self.metrics.queue_dropped(QueueDrop::NoListener).inc_by(previous.dropped);
@@ -167,9 +167,7 @@ impl UninspectedCount {
         match &measured {
             Ok(_) => self.told = None,
             Err(unknown) if self.told.as_ref() != Some(unknown) => {
-                log_line(format_args!(
-                    "bannerwall: packets that go by uninspected can't be counted: {unknown}"
-                ));
+                log_line(format_args!("bannerwall: cannot count uninspected packets: {unknown}"));
                 self.told = Some(unknown.clone());
             }
             Err(_) => {}
@@ -246,14 +244,17 @@ impl UninspectedCount {
         let fate = match self.on_failure {
             OnFailure::Open => {
                 self.uninspected.inc_by(missed);
-                "went by uninspected"
+                "passed uninspected"
             }
             OnFailure::Closed => {
                 self.metrics.queue_dropped(QueueDrop::NoListener).inc_by(missed);
                 "were dropped"
             }
         };
-        log_line(format_args!("bannerwall: {missed} packets {fate} between the last run and this one"));
+        log_line(format_args!(
+            "bannerwall: packets that {fate} between the last run and this one: \
+                               {missed}"
+        ));
     }
 
     /// Returns the rules' count, and the guard's counters, read after it.
@@ -304,13 +305,15 @@ impl UninspectedCount {
     fn warn_option_mismatch(&self, family: IpFamily, hook: &HookConfig) {
         if hook.mark != self.mark {
             log_line(format_args!(
-                "bannerwall: the hook ({family}) uses other bits of the mark than this guard: make both with the same --mark"
+                "bannerwall: the hook ({family}) uses other bits of the mark than this guard: pass the \
+                 same --mark to both"
             ));
         }
         if hook.bypass != (self.on_failure == OnFailure::Open) {
             let mode = if hook.bypass { "open" } else { "closed" };
             log_line(format_args!(
-                "bannerwall: the hook ({family}) was made with --on-failure {mode}, this guard is not"
+                "bannerwall: the hook ({family}) has --on-failure {mode}, but this guard does not: pass \
+                 the same to both"
             ));
         }
     }

@@ -398,12 +398,14 @@ impl QueueWorker {
             Some(count) => {
                 self.judge.inspection.publisher.count_abandoned(count);
                 log_line(format_args!(
-                    "bannerwall: queue {}: {count} packets that the guard before had read and not answered {fate}",
+                    "bannerwall: queue {}: packets that the previous guard had read but not answered \
+                     {fate}: {count}",
                     self.shared.number
                 ));
             }
             None => log_line(format_args!(
-                "bannerwall: queue {}: what the guard before had read and not answered {fate}; how much it was can't be known",
+                "bannerwall: queue {}: packets that the previous guard had read but not answered {fate}; \
+                 their number is unknown",
                 self.shared.number
             )),
         }

@@ -225,7 +225,7 @@ pub enum HookError {
     #[error("cannot remove the table of bans: {0}")]
     Bans(String),
     /// iptables did not answer in time, or the thread that runs it has failed.
-    #[error("iptables does not answer: check with `bannerwall hook status`")]
+    #[error("iptables did not finish in time: check with `bannerwall hook status`")]
     Unanswered,
     /// Third-party rules lead to one of the hook's chains, so it cannot be removed.
     #[error("third-party rules still lead to bannerwall's chain; remove them first: {0}")]

@@ -347,13 +347,13 @@ impl From<&SightingRecord> for RecordLine {
 impl RecordLine {
     fn record(self) -> Result<SightingRecord, String> {
         let side = [Side::Server, Side::Client].into_iter().find(|side| side.name() == self.side);
-        let side = side.ok_or_else(|| format!("no side is named {:?}", self.side))?;
+        let side = side.ok_or_else(|| format!("unknown side {:?}", self.side))?;
         if (side == Side::Client) != (self.port == 0) {
-            return Err("a server has a port, and a client has none".to_owned());
+            return Err("a server needs a port, and a client has none".to_owned());
         }
         let last = i64::try_from(self.last / 1_000_000).unwrap_or(i64::MAX);
         if self.first > self.last || last >= LATEST {
-            return Err("it was seen last before it was seen first".to_owned());
+            return Err("its last time is before its first".to_owned());
         }
         let what = match self.what {
             RecordContent::Said { kind, text } => SightingContent::Said(banner(&kind, &text)?),
@@ -413,18 +413,18 @@ impl BatchFinding {
 fn banner(kind: &str, text: &str) -> Result<AssetBanner, String> {
     let kinds = [BannerKind::Banner, BannerKind::Hassh, BannerKind::Certificate, BannerKind::HostKey];
     let kind = kinds.into_iter().find(|known| known.name() == kind);
-    Ok(AssetBanner::new(kind.ok_or("no such kind of a banner")?, text))
+    Ok(AssetBanner::new(kind.ok_or("unknown kind of banner")?, text))
 }
 
 fn protocol(name: &str) -> Result<&'static str, String> {
     let read = Protocol::named(name)
         .map(Protocol::name)
         .or_else(|| OtherProtocol::named(name).map(OtherProtocol::name));
-    read.or((name == UNKNOWN).then_some(UNKNOWN)).ok_or_else(|| format!("no protocol is named {name:?}"))
+    read.or((name == UNKNOWN).then_some(UNKNOWN)).ok_or_else(|| format!("unknown protocol {name:?}"))
 }
 
 fn one_of<const N: usize>(known: [&'static str; N], name: &str, what: &str) -> Result<&'static str, String> {
-    known.into_iter().find(|known| *known == name).ok_or_else(|| format!("no {what} is named {name:?}"))
+    known.into_iter().find(|known| *known == name).ok_or_else(|| format!("unknown {what} {name:?}"))
 }
 
 /// Returns a text that the table accepts.

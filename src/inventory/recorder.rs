@@ -265,7 +265,8 @@ impl SightingRecorder {
             Ok(rows) => {
                 self.losses.0.displaced.fetch_add(rows, Relaxed);
                 log_line(format_args!(
-                    "bannerwall: the inventory is near its size limit: removed the {rows} services, clients and changes unseen for longest"
+                    "bannerwall: the inventory is near its size limit: services, clients and changes \
+                     removed, oldest first: {rows}"
                 ));
             }
             Err(error) => self.report_failure_once(&error),
@@ -405,7 +406,9 @@ impl SightingRecorder {
         }
         if let Some((before, _)) = self.failing.take() {
             let lost = self.losses.count() - before;
-            log_line(format_args!("bannerwall: the inventory is written again; {lost} sightings were lost"));
+            log_line(format_args!(
+                "bannerwall: the inventory is written again; sightings lost meanwhile: {lost}"
+            ));
         }
     }
 

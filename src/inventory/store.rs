@@ -121,13 +121,13 @@ pub enum StoreError {
     #[error("cannot start the process that notifies: {0}")]
     Notifier(std::io::Error),
     /// There is no inventory to read.
-    #[error("{0}: no such inventory; guard, scan and replay make one with --inventory")]
+    #[error("{0}: no such inventory; guard, scan and replay create it with --inventory")]
     Missing(DatabaseLocation),
     /// It is a database, but no inventory.
-    #[error("{0}: a database, but no inventory of bannerwall")]
+    #[error("{0}: a database, but not an inventory of bannerwall")]
     Foreign(DatabaseLocation),
     /// No run of that number has ended.
-    #[error("#{0}: no run of that number has ended; `bannerwall inventory runs` lists them")]
+    #[error("#{0}: no finished run has this number; see `bannerwall inventory runs`")]
     Run(i64),
     /// A newer version of the program has created it.
     #[error(

@@ -118,7 +118,12 @@ async fn check_host(State(own): State<IpAddr>, request: Request, next: Next) -> 
     if !headers.contains_key(header::HOST) || names_this_machine(headers, own) {
         return next.run(request).await;
     }
-    (StatusCode::MISDIRECTED_REQUEST, "metrics are on localhost: ask for them by that name\n").into_response()
+    (
+        StatusCode::MISDIRECTED_REQUEST,
+        "metrics are on localhost: use the host name \
+                                       localhost\n",
+    )
+        .into_response()
 }
 
 async fn metrics(State(shown): State<EndpointState>) -> Response {

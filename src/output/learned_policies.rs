@@ -104,14 +104,13 @@ impl PolicyLearner {
     /// Returns the rule file.
     pub fn render(&self) -> String {
         let version = env!("CARGO_PKG_VERSION");
-        let mut text = format!(
-            "# Learned by bannerwall {version}: what was seen, and nothing else, would be allowed.\n"
-        );
+        let mut text =
+            format!("# Learned by bannerwall {version}: these policies allow only what was seen.\n");
         text.push_str(
-            "# Review it before it is put in force; `bannerwall rules check` and `rules test` try it.\n",
+            "# Review it before you use it; test it with `bannerwall rules check` and `rules test`.\n",
         );
         if self.left_out > 0 {
-            _ = writeln!(text, "# There was no room for {} sightings more.", self.left_out);
+            _ = writeln!(text, "# Sightings left out, because there were too many: {}.", self.left_out);
         }
         for thing in self.products() {
             text.push_str(&thing.rule());
@@ -222,7 +221,7 @@ impl ObservedTraffic {
             let sample: String = sample.chars().take(120).collect();
             _ = writeln!(
                 text,
-                "\n# Seen at {network} port {port}, and nothing that a policy can allow: {sample}"
+                "\n# Seen at {network} port {port}, but nothing that a policy can allow: {sample}"
             );
         }
         let (protocols, products) = (named(false), named(true));
@@ -266,7 +265,7 @@ fn network(address: IpAddr) -> IpNet {
 pub fn check(path: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Ok(found) if !found.is_file() => {
-            Err(io::Error::new(io::ErrorKind::InvalidInput, "it exists and is no regular file"))
+            Err(io::Error::new(io::ErrorKind::InvalidInput, "it exists and is not a regular file"))
         }
         _ if path.file_name().is_none() => Err(io::ErrorKind::InvalidInput.into()),
         _ => std::fs::metadata(folder_of(path)).map(|_| ()),

@@ -202,7 +202,7 @@ fn open(path: &Path, append: bool) -> io::Result<File> {
     options.open(path).map_err(|error| {
         let kind = std::fs::symlink_metadata(path).map(|metadata| metadata.file_type());
         let why = match (error.raw_os_error(), kind) {
-            (Some(libc::ELOOP), _) => "a symbolic link in a folder that everybody may write to".to_owned(),
+            (Some(libc::ELOOP), _) => "a symbolic link in a folder that every user can write to".to_owned(),
             (Some(libc::ENXIO), Ok(kind)) if FileType::is_socket(&kind) => {
                 "a socket; name a file or a FIFO".to_owned()
             }

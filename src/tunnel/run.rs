@@ -20,7 +20,7 @@ use super::receiver::{AgreementCounter, TunnelReceiver};
 use super::sender::{PieceProtection, TunnelSender};
 use super::train_switch::{LossTally, TrainSwitch};
 use super::{PathProtection, TunnelConfig, TunnelError};
-use crate::diagnostics::log_line;
+use crate::diagnostics::{log_line, several};
 use crate::guard::{CarriedVerdict, CarrierGuard, EventOutput, EventReader, InspectionConfig};
 use crate::metrics::{
     MetricsEndpoint, MetricsRegistry, ProgramHealth, TunnelDirection, TunnelDrop as Reason, TunnelMetrics,
@@ -157,9 +157,7 @@ fn announce(
             true => format!("enforcing{}", inspection.engine.enforce_only),
             false => "monitoring only".to_owned(),
         };
-        let rules = guard.rule_count();
-        let plural = if rules == 1 { "" } else { "s" };
-        log_line(format_args!("guard: {rules} rule{plural}, {how}"));
+        log_line(format_args!("guard: {}, {how}", several(guard.rule_count(), "rule")));
     }
 }
 
@@ -182,12 +180,10 @@ fn settle(
         // A train carries this much. Without the permission, longer packets need two calls.
         let longest = room * carrier.at_once(carrier.each()) - HEADER;
         if device.set(LinkSetting::SuperPacket, longest.min(65_535)).is_err() {
-            log_line(
-                "bannerwall: the device's gso_max_size cannot be set: the longest packets go by two calls",
-            );
+            log_line("bannerwall: cannot set the device's gso_max_size: the longest packets need two calls");
         }
     }
-    Ok(mtu.map_or_else(|| "MTU as it was".to_owned(), |mtu| format!("MTU {mtu}")))
+    Ok(mtu.map_or_else(|| "MTU unchanged".to_owned(), |mtu| format!("MTU {mtu}")))
 }
 
 /// Sending direction: from the device to the peer.

@@ -159,7 +159,7 @@ fn a_worker_begins_no_schedule_early_and_opens_no_scan_again() {
     let days = "SELECT round((due - fleet_now()) / 86400000.0) FROM fleet_schedules";
     assert_eq!(psql(&url, days), "7");
     psql(&url, "UPDATE fleet_schedules SET due = fleet_now() - 1000");
-    assert_eq!(psql(&hand, begin), "0", "the scan before still runs");
+    assert_eq!(psql(&hand, begin), "0", "the previous scan still runs");
 
     for query in [
         "UPDATE bannerwall.fleet_scans SET state = 'done'",
@@ -301,7 +301,7 @@ fn a_sensor_whose_clock_is_in_2554_masks_nothing() {
     // Its clock is in what it says of the batch as well; and it came two minutes ago.
     psql(&url, "UPDATE fleet_inbox SET sent_at = 18446744073709, received_at = received_at - 120000");
     let merged = merge(&url, &[]);
-    assert!(text(&merged.stderr).contains("set its clock right"), "{}", text(&merged.stderr));
+    assert!(text(&merged.stderr).contains("correct the sensor's clock"), "{}", text(&merged.stderr));
     let now: u128 = psql(&url, "SELECT fleet_now()").parse().expect("a number");
     enter(&by(&url, "west"), 1, &batch("SSH-2.0-true", now * 1_000_000));
     assert_eq!(merge(&url, &[]).status.code(), Some(0));

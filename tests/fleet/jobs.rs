@@ -120,7 +120,7 @@ fn who_was_stopped_and_wakes_later_writes_nothing_more() {
     });
     slow.signal(Signal::CONT);
     slow.wait_stderr("it to see that it was handed on", |text| {
-        text.contains("was handed on to others").then_some(())
+        text.contains("now belongs to another worker").then_some(())
     });
     ends_well(other);
     ends_well(slow);
@@ -200,7 +200,7 @@ fn what_fails_again_and_again_is_parked_and_can_be_retried() {
     for (old, new, said) in [
         (r#""flags":["#, r#""flags":["--input=/etc/passwd","#, "input"),
         (r#""flags":["#, r#""flags":["-o/tmp/x","#, "is not available for"),
-        (r#""fingerprint":""#, r#""fingerprint":"0"#, "another version has made it"),
+        (r#""fingerprint":""#, r#""fingerprint":"0"#, "another version of bannerwall created it"),
         (
             r#""rules":[]"#,
             r#""rules":[{"path":"x.toml","text":"lists.a = '/etc/passwd'","kind":"rules"}]"#,
@@ -262,7 +262,7 @@ fn who_waits_for_a_scan_is_told_how_it_has_ended_though_the_database_restarts() 
     are_waiting("2");
     server.stop();
     for waits in [&all, &both] {
-        waits.wait_stderr("it to tell", |said| said.contains("it is asked again and again").then_some(()));
+        waits.wait_stderr("it to tell", |said| said.contains("retrying").then_some(()));
     }
     server.go_on();
     ends_well(worker(&url, &["--until-empty"]));
@@ -452,12 +452,12 @@ fn what_is_due_begins_once_and_what_was_missed_is_told() {
     psql(&url, "UPDATE fleet_schedules SET due = (fleet_now() / 3600000 - 3) * 3600000");
     let late: i64 = psql(&url, "SELECT fleet_now() % 3600000").parse().expect("a number");
     let told_of = worker(&url, &["--until-empty"]);
-    told_of.wait_stderr("it to be told", |text| text.contains("was due and missed").then_some(()));
+    told_of.wait_stderr("it to be told", |text| text.contains("missed starts").then_some(()));
     ends_well(told_of);
     let missed = if late > 5 * 60_000 { 4 } else { 3 };
     assert_eq!(psql(&url, "SELECT missed FROM fleet_schedules"), missed.to_string());
     let list = told(&url, &["schedules"]);
-    assert!(list.contains("no worker was there") && list.contains("127.27.0.0/28"), "{list}");
+    assert!(list.contains("no worker was running") && list.contains("127.27.0.0/28"), "{list}");
     told(&url, &["unschedule", &schedule]);
     assert_eq!(run(&url, &["unschedule", &schedule]).status.code(), Some(2));
 }

@@ -177,7 +177,7 @@ fn a_guard_takes_what_is_published_and_refuses_what_it_must_not_take() {
         let output = site.command(&network, "east", &[]).output().expect("it runs");
         assert_eq!(output.status.code(), Some(2));
         assert!(
-            text(&output.stderr).contains("no version of the rules is meant"),
+            text(&output.stderr).contains("no version of the rules is published"),
             "{}",
             text(&output.stderr)
         );
@@ -200,7 +200,7 @@ fn a_guard_takes_what_is_published_and_refuses_what_it_must_not_take() {
         let (file, theirs) = (site.word("rules.toml"), site.word("theirs.key"));
         std::fs::write(&file, forbids("curl")).expect("the folder is ours");
         site.told(&["rules", "publish", &file, "--key", &theirs, "--database", &ours]);
-        site.wait_refused("east", 3, "by another key");
+        site.wait_refused("east", 3, "with another key");
         // A pack that was signed, offered once more as a newer one.
         psql(
             &site.url,
@@ -211,7 +211,7 @@ fn a_guard_takes_what_is_published_and_refuses_what_it_must_not_take() {
         // One octet of it is another one.
         psql(&site.url, "INSERT INTO fleet_rules (serial, pack, signature, percent, rules, note)
                          SELECT 5, set_byte(pack, 30, 32), signature, 100, 1, '' FROM fleet_rules WHERE serial = 2");
-        site.wait_refused("east", 5, "not of these rules");
+        site.wait_refused("east", 5, "does not match these rules");
         assert!(is_served(&network, "third") && !is_served(&network, "second"), "version 2 is in force");
 
         // Signed by us, and not to be loaded: as rules of a newer program are.
@@ -220,7 +220,7 @@ fn a_guard_takes_what_is_published_and_refuses_what_it_must_not_take() {
         site.wait_refused("east", 6, "0/a.toml:2:1");
         let outside = bad.replace("0/a.toml", "/etc/passwd").replace("\"version\":6", "\"version\":7");
         enter_signed(&site, 7, &outside);
-        site.wait_refused("east", 7, "not a path below it");
+        site.wait_refused("east", 7, "leads out of it");
         assert!(is_served(&network, "third") && !is_served(&network, "second"), "version 2 is in force");
         let said = guard.stderr();
         assert!(said.contains("version 7 is refused; version 2 stays in force"), "{said}");
@@ -232,7 +232,7 @@ fn a_guard_takes_what_is_published_and_refuses_what_it_must_not_take() {
         assert!(!is_served(&network, "first"));
         eventually("refusals to be over", || site.status("east")["refused"].is_null().then_some(()));
         let words = ["rules", "rollback", "--to", "3", "--key", &key, "--database", &ours];
-        assert!(site.refused(&words).contains("by another key"), "nobody has it sign what was not signed");
+        assert!(site.refused(&words).contains("with another key"), "nobody has it sign what was not signed");
         assert!(site.rules(&["list"]).contains("back to version 1"));
         assert_eq!(site.rules(&["show", "8", "--file", "0/rules.toml"]), forbids("first"));
         let metrics = network.run("curl -sS http://127.0.0.1:9464/metrics");
@@ -287,12 +287,14 @@ fn a_guard_starts_without_the_database_and_takes_nothing_older() {
 
         let guard = site.guard(&network, "east");
         guard.wait_stderr("the server to be away", |text| {
-            text.contains("and it is asked again").then_some(())
+            text.contains("and the guard polls again").then_some(())
         });
         assert!(!is_served(&network, "second") && is_served(&network, "first"), "{}", guard.stderr());
         // As it can be there again, put back to what it was long ago, and gone on with.
         server.go_on();
-        guard.wait_stderr("the server to be there", |text| text.contains("answers again").then_some(()));
+        guard.wait_stderr("the server to be there", |text| {
+            text.contains("the database is back").then_some(())
+        });
         psql(&site.url, "DELETE FROM fleet_rules WHERE serial = 2");
         assert_eq!(site.publish(&forbids("third"), &[]), 2);
         assert_eq!(site.publish(&forbids("fourth"), &["--percent", "0"]), 3);
@@ -350,8 +352,8 @@ fn a_guard_starts_without_the_database_and_takes_nothing_older() {
         let output = site.command(&network, "east", &[]).output().expect("it runs");
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(said.contains("left alone: the signature is not of these rules"), "{said}");
-        assert!(said.contains("no rules are kept in"), "{said}");
+        assert!(said.contains("ignored: the signature does not match these rules"), "{said}");
+        assert!(said.contains("holds no rules"), "{said}");
     });
 }
 
@@ -489,7 +491,10 @@ fn of_those_who_publish_at_once_each_has_a_number_of_its_own_or_is_refused() {
         let said = text(&output.stderr);
         match output.status.code() {
             Some(0) => numbers.push(text(&output.stdout).trim().to_owned()),
-            code => assert!(code == Some(2) && said.contains("is not newer than those"), "{code:?}: {said}"),
+            code => assert!(
+                code == Some(2) && said.contains("is not newer than the published ones"),
+                "{code:?}: {said}"
+            ),
         }
     }
     numbers.sort();
@@ -542,7 +547,7 @@ fn what_is_published_is_checked_first_and_may_be_signed_elsewhere() {
     let words = ["rules", "publish", "--pack", &pack, "--signature", &signature, "--database", &database];
     let theirs = site.word("theirs.pub");
     let said = site.refused(&[&words[..], &["--rules-key", &theirs]].concat());
-    assert!(said.contains("by another key"), "{said}");
+    assert!(said.contains("with another key"), "{said}");
     assert_eq!(site.told(&[&words[..], &["--rules-key", &public]].concat()), "5\n");
     let said = site.refused(&[&words[..], &["--rules-key", &public]].concat());
     assert!(said.contains("version 5 of the rules is not newer"), "{said}");

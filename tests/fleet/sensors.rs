@@ -37,7 +37,7 @@ fn sensors_enter_what_they_see_and_read_nothing() {
         assert!(first.contains(role) && first.contains("\\password"), "{first}");
     }
     let again = init(&url);
-    assert!(again.contains("east: was there") && !again.contains("made"), "{again}");
+    assert!(again.contains("east: existed") && !again.contains("created"), "{again}");
     let (east, west) = (by(&url, "east"), by(&url, "west"));
 
     // A replay and a scan, of two sites.
@@ -275,7 +275,7 @@ fn bad_input_is_refused_where_it_is_given() {
         assert_eq!((output.status.code(), stderr.contains(said)), (Some(2), true), "{words:?}: {stderr}");
     };
     refused(&["fleet", "init"], "--database");
-    refused(&["fleet", "init", "--sensor", "pg_x", "--dry-run"], "begin with pg_");
+    refused(&["fleet", "init", "--sensor", "pg_x", "--dry-run"], "pg_ is the prefix");
     refused(&["fleet", "init", "--sensor", "a", "--reader", "a", "--dry-run"], "needs its own role");
     refused(&["fleet", "init", "--sensor", "postgres", "--database", &url], "may do everything");
     refused(&["fleet", "merge", "--database", &server.database()], "there is no fleet yet");
@@ -284,7 +284,7 @@ fn bad_input_is_refused_where_it_is_given() {
     let script = told(&[&words[..], &["--dry-run"]].concat());
     psql(&url, &script);
     let made = told(&[&words[..], &["--database", &url]].concat());
-    assert!(made.contains("role we\"st's: was there, member of bannerwall_test0_sensor"), "{made}");
+    assert!(made.contains("role we\"st's: existed, member of bannerwall_test0_sensor"), "{made}");
     refused(&["fleet", "init", "--sensor", "page", "--database", &url], "member of bannerwall_test0_reader");
     let east = by(&url, "east");
     let replay = ["replay", "/dev/null", "-q", "--inventory", &east];

@@ -67,7 +67,7 @@ fn a_page_merges_what_sensors_send_where_it_may_and_says_how_they_stand() {
 
     // Who may only read says so, once, and how far behind the inventory is.
     let (reading, address) = page(&url, "page");
-    reading.wait_stderr("it to be told", |said| said.contains("is not merged here").then_some(()));
+    reading.wait_stderr("it to be told", |said| said.contains("are not merged here").then_some(()));
     scan("127.43.0.0/29");
     let sensors = get_json(&format!("{address}api/sensors"));
     let (east, west) = (&sensors["sensors"][0], &sensors["sensors"][1]);
@@ -87,14 +87,15 @@ fn a_page_merges_what_sensors_send_where_it_may_and_says_how_they_stand() {
     eventually("it to be held", || are_held(&following, "bannerwall").then_some(()));
     stop(following);
     server.stop();
-    merging.wait_stderr("it to be told", |said| said.contains("cannot merge what sensors").then_some(()));
+    merging
+        .wait_stderr("it to be told", |said| said.contains("cannot merge batches of sensors").then_some(()));
     server.go_on();
-    merging.wait_stderr("it to go on", |said| said.contains("is merged again").then_some(()));
+    merging.wait_stderr("it to go on", |said| said.contains("are merged again").then_some(()));
     scan("127.43.0.0/28");
     eventually("it to be merged", || (found(&at) == 16).then_some(()));
     eventually("the inbox to be empty", || (sensor(&url, "east")["inbox"] == 0).then_some(()));
     eventually("the page to say so", || curl(&[&address]).1.contains("All batches are merged").then_some(()));
-    assert_eq!(reading.stderr().matches("is not merged here").count(), 1, "{}", reading.stderr());
+    assert_eq!(reading.stderr().matches("are not merged here").count(), 1, "{}", reading.stderr());
     stop(reading);
     stop(merging);
 

@@ -100,12 +100,12 @@ fn who_merges_waits_for_tables_and_rights_and_says_when_it_goes_on() {
     let older = page("hand", "cannot be brought to version");
     enter(&by(&url, "east"), 1, BATCH);
     init(&url);
-    let reader = page("page", "is not merged here");
+    let reader = page("page", "are not merged here");
     psql(&url, "GRANT bannerwall_test0_worker TO page");
     for (process, said) in
-        [(&newer, "use a newer one"), (&older, "cannot be brought"), (&reader, "is not merged here")]
+        [(&newer, "use a newer one"), (&older, "cannot be brought"), (&reader, "are not merged here")]
     {
-        process.wait_stderr("it to go on", |text| text.contains("is merged again").then_some(()));
+        process.wait_stderr("it to go on", |text| text.contains("are merged again").then_some(()));
         assert_eq!(process.stderr().matches(said).count(), 1, "{}", process.stderr());
     }
     eventually("it to be merged", || (sensors(&url)[0]["batches"] == 1).then_some(()));

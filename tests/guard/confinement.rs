@@ -449,7 +449,7 @@ fn what_the_kernel_dropped_is_not_told_by_a_guard_that_may_not_read_it() {
         guard.signal(Signal::CONT);
         eventually("it to judge again", || place.is_served("second").then_some(()));
         place.network.run("iptables -t mangle -F");
-        eventually("a look at the hook", || guard.stderr().contains("put back").then_some(()));
+        eventually("a look at the hook", || guard.stderr().contains("set up again").then_some(()));
         let (shown, by_kernel) = (place.metrics(), ["queue_full", "socket_overrun"]);
         assert!(!shown.contains(UNINSPECTED), "{shown}");
         assert!(by_kernel.iter().all(|reason| !shown.contains(&format!("reason=\"{reason}\""))), "{shown}");
@@ -464,7 +464,7 @@ fn what_the_kernel_dropped_is_not_told_by_a_guard_that_may_not_read_it() {
             assert!(stats.contains("kernel_packets") && !stats.contains("kernel_drops"), "{stats}");
             Some(())
         });
-        let told = guard.stderr().matches("may not read /proc/net/netfilter/nfnetlink_queue").count();
+        let told = guard.stderr().matches("cannot read /proc/net/netfilter/nfnetlink_queue").count();
         assert_eq!(told, 1, "{}", guard.stderr());
         place.stop(guard);
 
@@ -499,7 +499,7 @@ fn a_hook_that_another_guard_may_have_is_left_to_it() {
         let status = second.wait_exit();
         let why = second.stderr();
         assert_eq!(status.code(), Some(2), "{why}");
-        assert!(why.contains("leads to queue 5") && why.contains("can't be known"), "{why}");
+        assert!(why.contains("leads to queue 5") && why.contains("cannot check"), "{why}");
         let rules = place.network.run("iptables-save -t mangle");
         assert!(rules.contains("--queue-num 5") && !rules.contains("--queue-num 6"), "{rules}");
         place.stop(first);

@@ -207,7 +207,7 @@ fn what_waited_too_long_gets_the_verdict_of_a_failure_and_is_counted() {
             assert!(waiting >= 2, "{mode}: {waiting}");
             scene.guard.signal(Signal::CONT);
             scene.guard.wait_stderr(told, |text| text.contains(told).then_some(()));
-            assert!(scene.guard.stderr().contains("packets had waited longer than 0.4 s"));
+            assert!(scene.guard.stderr().contains("packets that waited longer than 0.4 s"));
             eventually(series, || (scene.metric(series)? >= before + 2).then_some(()));
             assert!(scene.connects(AT_LAST), "{mode}: what is new is judged");
             scene.guard.signal(Signal::TERM);

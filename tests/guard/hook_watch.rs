@@ -148,7 +148,7 @@ fn what_takes_the_hook_away_or_changes_it_is_told_and_undone() {
                 assert_eq!(scene.metric("bannerwall_hook_up{family=\"ipv4\"} "), Some(1), "{change}");
             }
             scene.told("hook (IPv4): gone: packets pass uninspected");
-            scene.told("put back");
+            scene.told("set up again");
             scene.told_as_event("restored");
             scene.stop();
         }
@@ -234,7 +234,7 @@ fn a_program_that_keeps_taking_the_hook_away_is_not_fought() {
             command.args(["-c", script]);
             command
         });
-        scene.told("something keeps changing the hook; it is put back in");
+        scene.told("another program keeps changing the hook; the guard restores it in");
         let repairs = scene.metric("bannerwall_hook_repairs_total ").expect("it is shown");
         assert!(repairs <= 8, "{repairs}");
         scene.stop();

@@ -103,7 +103,7 @@ fn stop(mut guard: Guard) -> String {
     guard.process.stderr()
 }
 
-const AGAIN: &str = "packets of decided connections come again and again";
+const AGAIN: &str = "keeps queueing packets of decided connections";
 
 #[test]
 fn whole_marks_that_choose_among_two_uplinks_keep_doing_so() {

@@ -152,7 +152,7 @@ fn two_guards_are_told_apart_by_their_queues_and_one_may_have_its_own_socket() {
         taken.args(["guard", "--queue", "7", "--control"]).arg(&path).arg("--rules").arg(first.path("rules"));
         let mut taken = Running::start(taken);
         assert_eq!(taken.wait_exit().code(), Some(2));
-        assert!(taken.stderr().contains("another guard listens there"), "{}", taken.stderr());
+        assert!(taken.stderr().contains("another guard listens on it"), "{}", taken.stderr());
         own.stop();
         assert!(!Path::new(&path).exists());
         first.stop();

@@ -284,7 +284,7 @@ fn a_guard_that_is_not_fit_leaves_the_one_that_runs_as_it_is() {
         assert_ended_well(&mut guard);
         drop(silent);
         assert!(!is_served("curl/8.0") && is_served("sqlmap/1.7"), "the new rules are in force");
-        assert!(next.process.stderr().contains("goes on in the place of"), "{}", next.process.stderr());
+        assert!(next.process.stderr().contains("took over from"), "{}", next.process.stderr());
     });
 }
 
@@ -506,7 +506,7 @@ fn who_could_not_be_heard_for_want_of_descriptors_is_heard_later() {
         guard.process.limit_descriptors(1024);
         let next = stage.guard(NO_SQLMAP);
         assert_ended_well(&mut guard);
-        assert!(next.process.stderr().contains("goes on in the place of"), "{}", next.process.stderr());
+        assert!(next.process.stderr().contains("took over from"), "{}", next.process.stderr());
     });
 }
 
@@ -540,7 +540,7 @@ fn a_queue_that_was_given_back_meanwhile_is_not_taken_for_one_without_packets() 
         }
         // However long it says nothing, it may judge still.
         std::thread::sleep(Duration::from_secs(1));
-        assert!(!second.stderr().contains("goes on in the place of"), "{}", second.stderr());
+        assert!(!second.stderr().contains("took over from"), "{}", second.stderr());
         // The one that was to be taken over from ends by itself instead, and says nothing.
         first.process.signal(Signal::TERM);
         assert_ended_well(&mut first);
@@ -583,7 +583,7 @@ fn a_guard_of_another_user_is_taken_over_from_and_strangers_are_not_heard() {
             let next = Guard::start(&network, PROGRAM, NO_SQLMAP, &format!("{flags} --user nobody"));
             assert_ended_well(&mut std::mem::replace(&mut root, next));
         }
-        assert!(!root.process.stderr().contains("goes on without"), "{}", root.process.stderr());
+        assert!(!root.process.stderr().contains("runs without an endpoint"), "{}", root.process.stderr());
     });
 }
 
@@ -737,11 +737,7 @@ fn restarts_by_a_store_of_descriptors_cut_nothing_and_let_nothing_by() {
                     ["metrics", "queue-0", "queue-1", "state-queue-0", "state-queue-1", "state-run"]
                 );
                 guard = manager.start(&network, &rules);
-                assert!(
-                    guard.stderr().contains("goes on where the last run has stopped"),
-                    "{}",
-                    guard.stderr()
-                );
+                assert!(guard.stderr().contains("continues the last run"), "{}", guard.stderr());
                 assert!(!forbidden.end(rest).unwrap_or(false), "{round}: half of it was sent before");
                 assert_goes_on(&before, &counters(&network));
                 assert_eq!(manager.names(), ["metrics", "queue-0", "queue-1"], "states are used once");
@@ -754,7 +750,7 @@ fn restarts_by_a_store_of_descriptors_cut_nothing_and_let_nothing_by() {
             guard.signal(Signal::KILL);
             guard.wait_exit();
             guard = manager.start(&network, &rules);
-            let told = "goes on with the queues of a run that did not end cleanly";
+            let told = "continues the queues of a run that did not stop cleanly";
             assert!(guard.stderr().contains(told), "{}", guard.stderr());
         });
         assert!(tally.failed.lock().unwrap().is_empty(), "{tally:?}");
@@ -765,11 +761,10 @@ fn restarts_by_a_store_of_descriptors_cut_nothing_and_let_nothing_by() {
         manager.spoil("state-queue-0", b"bwstate\x63");
         manager.spoil("state-queue-1", b"");
         let mut guard = manager.start(&network, &rules);
-        for said in ["state-queue-0 of the guard before is not used: its format, version 99", "state-queue-1"]
-        {
+        for said in ["state-queue-0 of the previous guard: its format is version 99", "state-queue-1"] {
             assert!(guard.stderr().contains(said), "{}", guard.stderr());
         }
-        assert!(guard.stderr().contains("of queue 0 nothing is known"), "{}", guard.stderr());
+        assert!(guard.stderr().contains("queue 0: no state was handed over"), "{}", guard.stderr());
         let is_served = |agent: &str| is_served(&network, agent);
         assert!(is_served("curl/8.0") && !is_served("sqlmap/1.7"));
         assert!(counters(&network)["bannerwall_takeovers_total{result=\"success\"}"] > 1.5, "counters go on");
@@ -880,7 +875,7 @@ fn what_is_kept_is_given_back_where_no_guard_comes_of_a_start_or_it_is_not_asked
             }
             write(NO_SQLMAP);
             let guard = manager.judging(&network, &rules, &flags);
-            assert_eq!(guard.stderr().contains("goes on where"), kept > 0, "{}", guard.stderr());
+            assert_eq!(guard.stderr().contains("continues the last run"), kept > 0, "{}", guard.stderr());
             assert!(is_served("curl/8.0") && !is_served("sqlmap/1.7"));
             stop(guard);
         }
@@ -944,8 +939,10 @@ fn what_goes_by_between_two_guards_is_counted_whether_the_second_one_goes_on_or_
         manager.kept.lock().unwrap().clear();
         assert!(is_served(&network, "sqlmap/1.7"));
         let mut guard = manager.judging(&network, &rules, &flags);
-        assert!(!guard.stderr().contains("did not end cleanly"), "{}", guard.stderr());
-        guard.wait_stderr("what went by", |text| text.contains("went by uninspected between").then_some(()));
+        assert!(!guard.stderr().contains("did not stop cleanly"), "{}", guard.stderr());
+        guard.wait_stderr("what went by", |text| {
+            text.contains("packets that passed uninspected between").then_some(())
+        });
         assert!(uninspected() > 2.5, "the counters of that one are gone: {after} before");
         stop(&mut guard);
     });
@@ -971,7 +968,7 @@ fn queues_of_a_run_that_fails_are_given_back_before_its_end_and_nobody_meets_wha
         assert_eq!(guard.wait_exit().code(), Some(0), "{}", guard.stderr());
         let everywhere = others.replace("127.0.0.1:9464", "0.0.0.0:9464");
         let mut guard = manager.judging(&network, &rules, &everywhere);
-        assert!(!guard.stderr().contains("goes on without"), "{}", guard.stderr());
+        assert!(!guard.stderr().contains("runs without an endpoint"), "{}", guard.stderr());
         assert!(!counters(&network).is_empty());
         manager.told.lock().unwrap().clear();
         let children = format!("/proc/{0}/task/{0}/children", guard.id());

@@ -236,7 +236,7 @@ fn a_scan_that_is_killed_leaves_a_whole_inventory_and_the_next_one_tells() {
     let output = scan("127.3.0.0/24", "max").output().expect("it runs");
     assert_eq!(output.status.code(), Some(0));
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(told.contains("did not end cleanly"), "{told}");
+    assert!(told.contains("did not stop cleanly"), "{told}");
     let runs = "SELECT state, count(*) FROM runs GROUP BY state ORDER BY state";
     assert_eq!(sqlite(&place.file(), runs), format!("done|2\nkilled|{rounds}"));
     assert_eq!(place.list(&["net:127.3.0.0/24"]).len(), 256);

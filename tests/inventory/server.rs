@@ -118,8 +118,8 @@ fn what_cannot_be_used_is_refused_without_its_password() {
     }
     let foreign = server.database();
     psql(&foreign, "CREATE SCHEMA bannerwall; CREATE TABLE bannerwall.a (b int)");
-    refused(list, &secret(&foreign), "no inventory of bannerwall");
-    refused(&["replay", "/dev/null", "-q"], &secret(&foreign), "no inventory of bannerwall");
+    refused(list, &secret(&foreign), "not an inventory of bannerwall");
+    refused(&["replay", "/dev/null", "-q"], &secret(&foreign), "not an inventory of bannerwall");
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn a_guard_goes_on_while_its_server_is_away_and_tells_it_later() {
         let guard = Guard::start(&line.router, PROGRAM, NO_SQLMAP, &flags);
         guard
             .process
-            .wait_stderr("the guard to tell", |text| text.contains("did not end cleanly").then_some(()));
+            .wait_stderr("the guard to tell", |text| text.contains("did not stop cleanly").then_some(()));
         assert_eq!(psql(&url, "SELECT state FROM runs ORDER BY id"), "done\nkilled\nrunning");
     });
 }

@@ -232,7 +232,7 @@ fn reads_events(program: &str) {
     let shown = text(&taken.stdout) + &text(&taken.stderr);
     assert!(shown.contains("gateway") && shown.contains("SSH-2.0-test"), "{shown}");
     assert!(!shown.contains("error"), "{shown}");
-    for line in ["{\"event_type\": 7}", "no JSON", "[]"] {
+    for line in ["{\"event_type\": 7}", "not JSON", "[]"] {
         let refused = run(line).expect("it ran before");
         let shown = text(&refused.stdout) + &text(&refused.stderr);
         assert!(shown.contains("error") || shown.contains("abort"), "{line}: {shown}");

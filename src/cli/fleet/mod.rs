@@ -20,12 +20,11 @@ use signal_hook::iterator::Signals;
 use super::exit_code::interrupt_flag;
 use super::flags::{duration, inventory_place, output_file};
 use super::inventory::row_writer::{RowOutputFlags, RowWriter};
-use super::rules::several;
 use super::scan::fleet_scan::{FleetScanSpec, task};
 use super::{CliExitCode, CommandFailure, GlobalFlags};
 use crate::confinement::{Confinement, warn_unconfined};
 use crate::database::DatabaseLocation;
-use crate::diagnostics::log_line;
+use crate::diagnostics::{log_line, several};
 use crate::fleet::{
     CronSchedule, ExitCondition, FleetDatabase, FleetError, LARGEST_SHARD, NetworkRate, SHARD, SHARDS,
     ScanEnd, ScanSubmission, StopRequests, WaitConfig, WaitOutcome, WorkerConfig, WorkerSummary,
@@ -385,10 +384,7 @@ fn submit(arguments: &SubmitArgs, global: &GlobalFlags) -> Result<CliExitCode, C
     let (queue, submission) = arguments.how.submission(&arguments.scan, global)?;
     let scan = queue.submit(&submission)?;
     if !global.quiet {
-        log_line(format_args!(
-            "scan #{scan}: {} targets in {} shards",
-            submission.targets, submission.shards
-        ));
+        log_line(format_args!("scan #{scan}: targets {}, shards {}", submission.targets, submission.shards));
     }
     let printed = super::print(format!("{scan}\n").as_bytes())?;
     match &arguments.how.database {

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use crate::diagnostics::several;
 use crate::fleet::{
     RulesVersionState, ScanEnd, ScanState, ScanStatus, ScheduledScan, SensorRulesState, SensorState,
 };
@@ -71,10 +72,10 @@ pub(super) fn status(status: &ScanStatus) -> String {
     for error in &status.errors {
         let _ = write!(
             text,
-            "\n  shard {} ({}, failed {} times): {}",
+            "\n  shard {} ({}, failed {}): {}",
             error.shard,
             error.state,
-            error.attempts,
+            several(error.attempts, "time"),
             EscapedText(&error.error)
         );
     }
@@ -146,10 +147,10 @@ pub(super) const TAKEN: &[&str] =
 /// Formats a version of the rules as one line.
 pub(super) fn version(version: &RulesVersionState) -> String {
     format!(
-        "{:>5}  {:>3} %  {} rules  {}  {}  {}",
+        "{:>5}  {:>3} %  {}  {}  {}  {}",
         version.version,
         version.percent,
-        version.rules,
+        several(version.rules, "rule"),
         version.made,
         EscapedText(&version.who),
         EscapedText(&version.note)

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use crate::diagnostics::several;
 use crate::inventory::{
     ClientContact, HostRecord, InventoryChange, PastRun, RuleImpact, ServiceBanner, ServiceFinding,
     ServiceHistory, ServiceRecord, place,
@@ -32,8 +33,11 @@ fn about(service: &ServiceRecord) -> String {
 
 fn finding_text(found: &ServiceFinding) -> String {
     let verdict = found.verdict.as_ref().map_or_else(String::new, |verdict| format!(" ({verdict})"));
-    let blocked =
-        if found.blocked > 0 { format!(", blocked {} times", found.blocked) } else { String::new() };
+    let blocked = if found.blocked > 0 {
+        format!(", blocked {}", several(found.blocked, "time"))
+    } else {
+        String::new()
+    };
     let gone =
         if found.state == "open" { String::new() } else { format!(", gone since {}", found.last_seen) };
     format!(

@@ -167,7 +167,8 @@ fn read(
     let late = batch.bound_times(letter.received_at.saturating_add(TOLERATED));
     if late > 0 {
         taken.notes.push(format!(
-            "sensor {sensor}: {late} records of batch {number} are of a time after it came, and are taken for as old as that: set its clock right"
+            "sensor {sensor}: records of batch {number} with a time after its arrival: {late}; they get \
+             the time of arrival: correct the sensor's clock"
         ));
     }
     let Some(UnreadableRecords { records, text, error }) = unread else { return Ok((Some(batch), true)) };
@@ -175,7 +176,7 @@ fn read(
     link.execute(update, values![letter.id, error.to_string(), text])?;
     taken
         .refused
-        .push(format!("sensor {sensor}: {records} records of batch {number} are set aside: {error}"));
+        .push(format!("sensor {sensor}: records of batch {number} that are set aside: {records}: {error}"));
     Ok((Some(batch), false))
 }
 

@@ -91,14 +91,15 @@ pub struct FleetRole {
 /// Why not.
 pub fn check_name(name: &str) -> Result<(), &'static str> {
     if name.is_empty() || name.len() > 63 || name.chars().any(char::is_control) {
-        return Err("a role's name has 1 to 63 bytes, and no control characters");
+        return Err("a role's name must have 1 to 63 bytes, and no control characters");
     }
     if name.contains("$bannerwall$") {
-        return Err("a role's name does not hold $bannerwall$, which ends texts of this program in SQL");
+        return Err("a role's name must not contain $bannerwall$, which this program's SQL uses as a quote");
     }
     if name.starts_with("pg_") || name.starts_with("bannerwall_") {
         return Err(
-            "that name is taken: those of PostgreSQL begin with pg_, those of the fleet's groups with bannerwall_",
+            "the name is reserved: pg_ is the prefix of PostgreSQL's roles, bannerwall_ that of the \
+             fleet's groups",
         );
     }
     Ok(())
@@ -186,7 +187,7 @@ pub(super) fn plan_roles(beside: &TableClient, members: &[FleetRole]) -> Result<
     let groups = names(link).map_err(fault)?;
     for group in &groups {
         let found = is_there(group).map_err(fault)?;
-        told.push(format!("role {group}: {}", if found.is_some() { "was there" } else { "made" }));
+        told.push(format!("role {group}: {}", if found.is_some() { "existed" } else { "created" }));
     }
     let [sensors, others @ ..] = &groups;
     for FleetRole { name, group } in members {
@@ -207,9 +208,9 @@ pub(super) fn plan_roles(beside: &TableClient, members: &[FleetRole]) -> Result<
         }
         let of = &groups[*group as usize];
         told.push(match found {
-            Some(_) => format!("role {name}: was there, member of {of}"),
+            Some(_) => format!("role {name}: existed, member of {of}"),
             None => format!(
-                "role {name}: made, member of {of}, without a password: in psql, \\password {}",
+                "role {name}: created, member of {of}, without a password: in psql, \\password {}",
                 quoted(name)
             ),
         });

@@ -72,16 +72,16 @@ fn check(link: &DatabaseConnection) -> Result<Vec<BorderCheck>, DatabaseError> {
         let groups = RoleGroup::ALL.iter().flat_map(|group| difference(&real, &meant, &label(*group)));
         (Ok(groups.collect()), Ok(difference(&real, &meant, "tables")))
     } else {
-        let why = "this role does not own the tables, or cannot make roles: run it as a superuser";
+        let why = "this role does not own the tables, or cannot create roles: run it as a superuser";
         (Err(why.to_owned()), Err(why.to_owned()))
     };
     let check = |name, sound, found| BorderCheck { name, sound, found };
     Ok(vec![
-        check("groups", "each may do what it is to, and no more", groups),
+        check("groups", "each has exactly its intended rights", groups),
         check("tables", "row security, policies, triggers and functions are those of this version", tables),
-        check("members", "none may do more than its groups", Ok(members)),
-        check("public", "may neither connect nor do anything here", Ok(of_public)),
-        check("sessions", "those that keep others waiting can be ended", Ok(owner.into_iter().collect())),
+        check("members", "none has more rights than its groups", Ok(members)),
+        check("public", "has no right to connect, nor any other", Ok(of_public)),
+        check("sessions", "sessions that block others can be ended", Ok(owner.into_iter().collect())),
     ])
 }
 
@@ -128,12 +128,12 @@ fn difference(real: &RoleFacts, meant: &RoleFacts, label: &str) -> Vec<String> {
     let lacking =
         is_to_be.difference(&is).filter(|fact| !of(real, "PUBLIC").contains(*fact)).cloned().collect();
     let mut lines =
-        told(label, "", excess, "take it back (REVOKE, DROP, ALTER), or a newer bannerwall has made it");
+        told(label, "", excess, "remove it (REVOKE, DROP, ALTER), unless a newer bannerwall created it");
     lines.extend(told(
         label,
         "lacks: ",
         lacking,
-        "`bannerwall fleet init` gives rights; the rest comes from a backup",
+        "`bannerwall fleet init` grants rights; restore the rest from a backup",
     ));
     lines
 }
@@ -142,7 +142,7 @@ fn difference(real: &RoleFacts, meant: &RoleFacts, label: &str) -> Vec<String> {
 fn beyond_groups(real: &RoleFacts, groups: &[String; 5], member: &str) -> Vec<String> {
     let is = of(real, member);
     if is.contains("has the attribute SUPERUSER") {
-        return vec![format!("{member} is a superuser, and may do everything: ALTER ROLE … NOSUPERUSER")];
+        return vec![format!("{member} is a superuser, without any limit: ALTER ROLE … NOSUPERUSER")];
     }
     let own = RoleGroup::ALL.into_iter().zip(groups).filter(|(_, name)| is.contains(&membership(name)));
     let own: Vec<(RoleGroup, &String)> = own.collect();
@@ -156,16 +156,16 @@ fn beyond_groups(real: &RoleFacts, groups: &[String; 5], member: &str) -> Vec<St
         member,
         "",
         excess,
-        "take it back, or give it (REVOKE, ALTER ROLE; `bannerwall fleet init` sets limits)",
+        "remove or grant it (REVOKE, ALTER ROLE; `bannerwall fleet init` sets limits)",
     );
     lines.extend(told(
         member,
         "lacks: ",
         lacking,
-        "let it inherit what its group may (ALTER ROLE … INHERIT)",
+        "let it inherit the rights of its group (ALTER ROLE … INHERIT)",
     ));
     if own.len() > 1 && own.iter().any(|(group, _)| *group == RoleGroup::Sensor) {
-        lines.push(format!("{member} is a sensor and something else: give each a role of its own"));
+        lines.push(format!("{member} is a sensor and something else: use separate roles"));
     }
     lines
 }

@@ -16,7 +16,7 @@ const LATE: i64 = 5 * 60_000;
 const YEAR: i64 = 366 * 86_400_000;
 
 /// Why nothing began.
-const NOBODY: &str = "no worker was there";
+const NOBODY: &str = "no worker was running";
 
 /// Runs that are counted as missed at most, at once.
 const COUNTED: u64 = 10_000;
@@ -127,7 +127,7 @@ impl FleetDatabase {
         let next = next.map_or(now.millis() + YEAR, InventoryTime::millis);
         let (more, last) = cron.map_or((0, due), |cron| cron.due(due, now, COUNTED));
         let is_late = now.millis() - last.millis() > LATE;
-        let why = if runs { Some("the scan before still runs") } else { is_late.then_some(NOBODY) };
+        let why = if runs { Some("the previous scan still runs") } else { is_late.then_some(NOBODY) };
         // The last of those that were due may begin still, where that was a moment ago.
         let (begins, missed) = (why.is_none(), more + u64::from(why.is_some()));
         let why = (missed > 0).then(|| why.unwrap_or(NOBODY));
@@ -142,10 +142,10 @@ impl FleetDatabase {
         // None where another worker was quicker.
         let Some(scan) = begun else { return Ok(()) };
         if scan > 0 {
-            log_line(format_args!("bannerwall: scan #{scan} begins, as schedule #{id} says"));
+            log_line(format_args!("bannerwall: scan #{scan} starts, by schedule #{id}"));
         }
         if let Some(why) = why {
-            log_line(format_args!("bannerwall: schedule #{id} was due and missed, {missed} times: {why}"));
+            log_line(format_args!("bannerwall: schedule #{id}: missed starts: {missed}: {why}"));
         }
         Ok(())
     }

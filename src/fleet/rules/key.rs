@@ -47,19 +47,19 @@ pub enum SigningKeyError {
     #[error("{0}: neither a public key (56 characters of base64, RW…) nor a file with one")]
     NoPublic(String),
     /// Its password is wanted.
-    #[error("{}: this key has a password: say where it stands by --password-file", .0.display())]
+    #[error("{}: this key has a password: pass its file with --password-file", .0.display())]
     Locked(PathBuf),
     /// The library cannot.
     #[error("cannot sign: {0}")]
     Sign(String),
     /// Not a signature.
-    #[error("not a signature of minisign: {0}")]
+    #[error("not a minisign signature: {0}")]
     NoSignature(Error),
     /// A key signed it that nobody trusts.
-    #[error("the signature is by another key")]
+    #[error("the signature was made with another key")]
     Stranger,
     /// It is not of these octets.
-    #[error("the signature is not of these rules")]
+    #[error("the signature does not match these rules")]
     False,
 }
 
@@ -129,7 +129,10 @@ impl SecretKey {
             why: error.to_string(),
         };
         if files::is_open_to_others(path) {
-            log_line(format_args!("bannerwall: {}: others may read this secret key", path.display()));
+            log_line(format_args!(
+                "bannerwall: {}: other users can read this secret key (run chmod 600)",
+                path.display()
+            ));
         }
         let key = match (held().into_unencrypted_secret_key(), password) {
             (Ok(key), _) => key,

@@ -40,7 +40,7 @@ pub enum PackError {
     #[error("a pack of rules is larger than {} MiB", LARGEST >> 20)]
     Large,
     /// The JSON is invalid.
-    #[error("no pack of rules: {0}")]
+    #[error("not a pack of rules: {0}")]
     Nothing(#[from] serde_json::Error),
     /// A newer program has made the pack.
     #[error("the format of the pack is version {0}, and this bannerwall knows {FORMAT}: use a newer one")]
@@ -49,10 +49,10 @@ pub enum PackError {
     #[error("the pack has no version above 0")]
     Unnumbered,
     /// A path leads out of the pack.
-    #[error("{0:?} in the pack: not a path below it")]
+    #[error("{0:?} in the pack leads out of it")]
     Elsewhere(String),
     /// Two files have the same path.
-    #[error("{0:?} is twice in the pack")]
+    #[error("{0:?} is in the pack twice")]
     Twice(String),
 }
 
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn what_is_no_pack_of_this_format_is_told_apart() {
         assert!(parsed(b"{\"bannerwall_rules\":2,\"new\":1}").contains("use a newer one"));
-        assert!(parsed(b"{}").starts_with("no pack of rules"));
+        assert!(parsed(b"{}").starts_with("not a pack of rules"));
         assert!(matches!(RulePack::new(0, String::new(), Vec::new()).octets(), Err(PackError::Unnumbered)));
         let unknown = br#"{"bannerwall_rules":1,"version":1,"note":"","files":[],"more":1}"#;
         assert!(parsed(unknown).contains("more"));

@@ -63,7 +63,7 @@ pub type ApplyRules<'a> = dyn FnMut(&FetchedRules) -> Result<(), ApplyRulesError
 #[derive(Debug, thiserror::Error)]
 pub enum FetchRulesError {
     /// The server cannot be asked, and no file is kept.
-    #[error("--rules-from {error}; and no rules are kept in {}", state.display())]
+    #[error("--rules-from {error}; and {} holds no rules", state.display())]
     Away {
         /// The server's message.
         error: StoreError,
@@ -72,13 +72,15 @@ pub enum FetchRulesError {
     },
     /// It has none.
     #[error(
-        "--rules-from {0}: no version of the rules is meant for this sensor; `bannerwall fleet rules status` tells"
+        "--rules-from {0}: no version of the rules is published for this sensor; see `bannerwall fleet \
+         rules status`"
     )]
     None(DatabaseLocation),
     /// It has none that is not older than what was in force.
     #[error(
-        "--rules-from {place}: version {version} of the rules was in force here, cannot be had any more, and nothing older is \
-         taken: publish a newer one, or remove {} to take what there is", file.display()
+        "--rules-from {place}: version {version} of the rules was in force here and is no longer \
+         published, and the guard takes no older one: publish a newer one, or remove {} to accept an older \
+         one", file.display()
     )]
     Older {
         /// The database that was asked.
@@ -163,7 +165,7 @@ impl RulePoller {
     pub fn load_initial(&mut self) -> Result<FetchedRules, FetchRulesError> {
         self.noted = stored_pack::number(&self.from.state).unwrap_or_else(|error| {
             let file = stored_pack::number_file(&self.from.state);
-            log_line(format_args!("bannerwall: {}: left alone: {error}", file.display()));
+            log_line(format_args!("bannerwall: {}: ignored: {error}", file.display()));
             None
         });
         self.floor = self.noted;
@@ -231,14 +233,14 @@ impl RulePoller {
             Ok((goes_on, shelf)) => {
                 self.counts.polls += 1;
                 if self.clear_fault(PollFaultKind::Server) {
-                    log_line("bannerwall: rules: the database answers again");
+                    log_line("bannerwall: rules: the database is back");
                 }
                 self.report(&shelf);
                 goes_on
             }
             Err(error) => {
                 self.counts.failures += 1;
-                let what = format_args!("{error}: the rules in force stay so, and it is asked again");
+                let what = format_args!("{error}: the rules in force stay, and the guard polls again");
                 self.report_fault_once(PollFaultKind::Server, what);
                 true
             }
@@ -259,7 +261,7 @@ impl RulePoller {
         });
         kept.unwrap_or_else(|error| {
             let state = self.from.state.display();
-            log_line(format_args!("bannerwall: --rules-state {state}: left alone: {error}"));
+            log_line(format_args!("bannerwall: --rules-state {state}: ignored: {error}"));
             None
         })
     }
@@ -312,7 +314,7 @@ impl RulePoller {
         let pack = RulePack::parse(&octets).map_err(|error| refused(error.to_string()))?;
         if pack.version != offer.serial {
             return Err(refused(format!(
-                "it was signed as version {}, and is offered as version {}",
+                "it was signed as version {}, and is published as version {}",
                 pack.version, offer.serial
             )));
         }
@@ -345,7 +347,7 @@ impl RulePoller {
                 let state = self.from.state.display().to_string();
                 self.report_fault_once(
                     PollFaultKind::File,
-                    format_args!("--rules-state {state}: the rules in force are not kept: {error}"),
+                    format_args!("--rules-state {state}: cannot store the rules in force: {error}"),
                 );
             }
         }
@@ -383,7 +385,7 @@ impl RulePoller {
             Err(error) => {
                 self.report_fault_once(
                     PollFaultKind::Telling,
-                    format_args!("the version in force is not told: {error}"),
+                    format_args!("cannot report the version in force: {error}"),
                 );
             }
         }

@@ -38,7 +38,11 @@ pub(super) fn number(path: &Path) -> Result<Option<i64>, String> {
         held => held.map_err(|error| error.to_string())?,
     };
     let number = std::str::from_utf8(&held).ok().and_then(|text| text.trim_end().parse().ok());
-    number.filter(|number| *number > 0).map(Some).ok_or_else(|| "not the number of a version".to_owned())
+    number.filter(|number| *number > 0).map(Some).ok_or_else(|| {
+        "it is not the number of a \
+                                                                 version"
+            .to_owned()
+    })
 }
 
 /// Returns the contents of the file for a pack and its signature.
@@ -62,7 +66,7 @@ pub(super) fn read(path: &Path, keys: &PublicKeys) -> Result<Option<RulePack>, S
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         held => held.map_err(|error| error.to_string())?,
     };
-    let (signature, octets) = parted(&held).ok_or("not a file of kept rules")?;
+    let (signature, octets) = parted(&held).ok_or("it is not a file of stored rules")?;
     keys.verify(octets, signature).map_err(|error| error.to_string())?;
     RulePack::parse(octets).map(Some).map_err(|error| error.to_string())
 }

@@ -243,13 +243,13 @@ impl ScanWorker<'_> {
         match self.queue.reconnect().and_then(|()| work(&mut self.queue)) {
             Ok(told) => {
                 if self.absence.record_success() {
-                    log_line("bannerwall: the database is there again");
+                    log_line("bannerwall: the database is back");
                 }
                 Some(told)
             }
             Err(error) => {
                 let pause = self.absence.record_failure(|| {
-                    log_line(format_args!("bannerwall: the database: {error}; it is asked again and again"));
+                    log_line(format_args!("bannerwall: the database: {error}; retrying"));
                 });
                 self.next_try = Instant::now() + pause;
                 None

@@ -107,7 +107,10 @@ impl ResultWriter {
         }
         self.write();
         if let Err(error) = self.keeper.end() {
-            log_line(format_args!("bannerwall: the inventory does not know that the run is over: {error}"));
+            log_line(format_args!(
+                "bannerwall: cannot record the end of the run in the inventory: \
+                                   {error}"
+            ));
         }
     }
 
@@ -139,7 +142,10 @@ impl ResultWriter {
                     sending = self.next_batch();
                 }
                 Err(error) if TransactionalWriter::is_data_error(&error) => {
-                    log_line(format_args!("bannerwall: the inventory does not take what was found: {error}"));
+                    log_line(format_args!(
+                        "bannerwall: the inventory refuses the results of a batch, which \
+                                           are lost: {error}"
+                    ));
                     sending.findings = BatchRecords::default();
                 }
                 Err(error) => {
@@ -218,7 +224,8 @@ impl ResultWriter {
                 is_lost.store(true, Relaxed);
                 self.tally.held.fetch_sub(1, Relaxed);
                 log_line(format_args!(
-                    "bannerwall: scan #{}: shard {number} was handed on to others meanwhile; they find what was not written",
+                    "bannerwall: scan #{}: shard {number} now belongs to another worker, which probes its \
+                     unwritten targets again",
                     self.scan
                 ));
             }

@@ -61,7 +61,7 @@ pub(super) fn run(
     };
     let exclusions = match ExclusionWindows::read(&order.not_at) {
         Ok(exclusions) => exclusions,
-        Err(error) => return fail(worker, scan, format!("when nothing is asked: {error}")),
+        Err(error) => return fail(worker, scan, format!("--not-at: {error}")),
     };
     if !exclusions.is_empty() {
         match worker.beat(Some(scan)) {
@@ -121,7 +121,9 @@ fn targets(order: &ScanOrder, task: &ScanTask) -> Result<TargetSet, String> {
     let set = builder.build(&task.options.ports, how).map_err(|error| error.to_string())?;
     match set.fingerprint() == order.fingerprint {
         true => Ok(set),
-        false => Err("its targets are not those that were ordered: another version has made it".to_owned()),
+        false => Err("its targets differ from those that were submitted: another version of bannerwall \
+                      created it"
+            .to_owned()),
     }
 }
 
@@ -340,5 +342,7 @@ fn spawn<'scope, T: Send + 'scope>(
     body: impl FnOnce() -> T + Send + 'scope,
 ) -> Result<ScopedJoinHandle<'scope, T>, ScanStopReason> {
     let thread = std::thread::Builder::new().name(name.to_owned());
-    thread.spawn_scoped(scope, body).map_err(|error| ScanStopReason::Scan(format!("a thread: {error}")))
+    thread
+        .spawn_scoped(scope, body)
+        .map_err(|error| ScanStopReason::Scan(format!("cannot start a thread: {error}")))
 }

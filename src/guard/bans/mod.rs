@@ -374,7 +374,7 @@ impl BanKeeperState {
 
     fn check_addition(&mut self, address: IpAddr, seconds: u64, now: Instant) -> Result<(), String> {
         if !self.enforces {
-            return Err("this guard only monitors (it runs without --enforce), so it cannot ban".to_owned());
+            return Err("this guard only monitors and bans no client: start it with --enforce".to_owned());
         }
         if !(1..=LONGEST).contains(&seconds) {
             return Err(format!("a ban lasts from 1 to {LONGEST} seconds"));
@@ -441,7 +441,7 @@ impl BanKeeperState {
         self.dropped = None;
         match bans::change(&self.programs, &BanCall::Change { remove: Vec::new(), add }) {
             Ok(()) => log_line(format_args!(
-                "bannerwall: something removed the table of bans: {} bans are put back",
+                "bannerwall: another program removed the table of bans; bans restored: {}",
                 self.registry.len()
             )),
             Err(error) => self.report_failure(&error),

@@ -153,8 +153,9 @@ impl BridgeState {
             let Ok(Some(seen)) = socket.receive(&mut buffer) else { return };
             if seen.tag.is_some() && self.tagged.insert(port) && !is_on("bridge-nf-filter-vlan-tagged") {
                 log_line(
-                    "bannerwall: frames with VLAN tags cross a bridge and pass by iptables, unseen; \
-                     sysctl net.bridge.bridge-nf-filter-vlan-tagged=1 shows them to the hook",
+                    "bannerwall: frames with VLAN tags cross a bridge without passing iptables, so the \
+                     guard does not see them; sysctl net.bridge.bridge-nf-filter-vlan-tagged=1 shows them \
+                     to the hook",
                 );
             }
             if let Some((sender, address)) = frame::read(seen.octets) {

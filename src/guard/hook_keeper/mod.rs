@@ -418,7 +418,7 @@ fn check_other_guards(hook: &HookConfig, scope: &IptablesScope) -> Result<(), Gu
     if !found.is_empty() {
         let families: Vec<String> = found.iter().map(ToString::to_string).collect();
         log_line(format_args!(
-            "bannerwall: a hook was up already ({}): this run takes it over",
+            "bannerwall: a hook was up already ({}): this guard uses it",
             families.join(", ")
         ));
     }

@@ -42,7 +42,7 @@ impl HookReporter {
         if look.unknown != self.unknown {
             self.unknown.clone_from(&look.unknown);
             if let Some(why) = &look.unknown {
-                log_line(format_args!("bannerwall: the hook cannot be looked at: {why}"));
+                log_line(format_args!("bannerwall: cannot read the hook: {why}"));
             }
         }
         let new: Vec<(IpFamily, FamilyHookState)> =
@@ -89,7 +89,7 @@ impl HookReporter {
                 self.metrics.hook_up(family.name()).set(0);
             }
         }
-        let why = "no hook leads packets here, and none has come: `bannerwall hook up` makes one";
+        let why = "no hook leads packets here, and none has arrived: run `bannerwall hook up`";
         self.health.set_obstacle("hook", (!has_packets).then(|| why.to_owned()));
     }
 
@@ -101,7 +101,7 @@ impl HookReporter {
         for (number, own) in queues {
             let owner = table.iter().find(|line| line.queue == *number).map(|line| line.portid);
             let fault = match (owner, own) {
-                (None, _) => Some(format!("queue {number} is not bound any more")),
+                (None, _) => Some(format!("queue {number} is no longer bound")),
                 (Some(owner), Some(own)) if owner != *own => {
                     Some(format!("another program has bound queue {number} (netlink address {owner})"))
                 }
@@ -114,7 +114,7 @@ impl HookReporter {
         if fault != self.disowned {
             match &fault {
                 Some(fault) => {
-                    log_line(format_args!("bannerwall: {fault}: this guard sees none of its packets"))
+                    log_line(format_args!("bannerwall: {fault}: this guard gets no packets of it"))
                 }
                 None => log_line("bannerwall: the queues are bound to this guard again"),
             }
@@ -128,14 +128,14 @@ impl HookReporter {
         self.metrics.hook_repairs.inc();
         let faulty = self.told.iter().filter(|(_, standing)| *standing != FamilyHookState::Up);
         let families: Vec<String> = faulty.map(|(family, _)| family.to_string()).collect();
-        self.say(&families.join(", "), "restored", "put back".to_owned());
+        self.say(&families.join(", "), "restored", "set up again".to_owned());
     }
 
     /// Reports that the hook cannot be set up or restored.
     pub(super) fn report_failure(&mut self, error: &impl ToString) {
         let why = error.to_string();
         if self.failure.as_ref() != Some(&why) {
-            log_line(format_args!("bannerwall: the hook cannot be put back: {why}"));
+            log_line(format_args!("bannerwall: cannot restore the hook: {why}"));
             self.failure = Some(why);
         }
     }
@@ -144,7 +144,7 @@ impl HookReporter {
     pub(super) fn report_backoff(&mut self, wait: Duration) {
         if !self.is_waiting {
             log_line(format_args!(
-                "bannerwall: something keeps changing the hook; it is put back in {:.0} s",
+                "bannerwall: another program keeps changing the hook; the guard restores it in {:.0} s",
                 wait.as_secs_f64().ceil()
             ));
             self.is_waiting = true;
@@ -154,7 +154,7 @@ impl HookReporter {
     /// Reports that the bypass has ended, so that decided flows pass through the hook again.
     pub(super) fn bypass_ended(&mut self, why: &BypassError) {
         self.metrics.bypass_up.set(0);
-        let detail = format!("off until the guard is started again: {why}");
+        let detail = format!("off until you restart the guard: {why}");
         self.say("IPv4, IPv6", "bypass_off", detail);
     }
 

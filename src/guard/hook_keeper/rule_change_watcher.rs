@@ -38,7 +38,10 @@ impl RuleChangeWatcher {
                     }
                     Ok(WakeReason::Woken) => return,
                     Err(error) => {
-                        log_line(format_args!("bannerwall: changes of the rules are noticed late: {error}"));
+                        log_line(format_args!(
+                            "bannerwall: cannot watch iptables rules for changes: \
+                                               {error}; the guard checks them at intervals"
+                        ));
                         return;
                     }
                 }

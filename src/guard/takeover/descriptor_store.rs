@@ -34,7 +34,7 @@ impl DescriptorStore {
         let words = format!("FDSTORE=1\nFDNAME={name}{poll}");
         if let Err(error) = self.0.send_surely(&words, Some(descriptor)) {
             log_line(format_args!(
-                "bannerwall: --fd-store: the service manager does not take {name}: {error}"
+                "bannerwall: --fd-store: cannot store {name} with the service manager: {error}"
             ));
         }
     }
@@ -43,7 +43,7 @@ impl DescriptorStore {
     pub(in crate::guard) fn remove(&self, name: &str) {
         let removed = self.0.send_surely(&format!("FDSTOREREMOVE=1\nFDNAME={name}"), None);
         if let Err(error) = removed {
-            log_line(format_args!("bannerwall: the service manager does not let go of {name}: {error}"));
+            log_line(format_args!("bannerwall: cannot remove {name} from the service manager: {error}"));
         }
     }
 
@@ -89,7 +89,10 @@ impl StoredDescriptors {
         match descriptors::inherited() {
             Ok(descriptors) => Self(descriptors.into_iter().filter(|(name, _)| is_ours(name)).collect()),
             Err(error) => {
-                log_line(format_args!("bannerwall: what the service manager gives is not open: {error}"));
+                log_line(format_args!(
+                    "bannerwall: cannot use the descriptors of the service manager: \
+                                       {error}"
+                ));
                 Self::default()
             }
         }
@@ -105,7 +108,10 @@ impl StoredDescriptors {
         if self.0.is_empty() {
             return;
         }
-        log_line("bannerwall: what the service manager has kept of the guard before is given up");
+        log_line(
+            "bannerwall: the descriptors that the service manager stored for the previous guard are \
+                  released",
+        );
         let store = manager.cloned().map(DescriptorStore::of);
         for (name, socket) in self.0 {
             if let Some(store) = &store {
@@ -118,7 +124,7 @@ impl StoredDescriptors {
             if let Some(Ok(source)) = source
                 && let Err(error) = source.close()
             {
-                log_line(format_args!("bannerwall: {name} of the guard before is not given back: {error}"));
+                log_line(format_args!("bannerwall: cannot release {name} of the previous guard: {error}"));
             }
         }
         if let Some(store) = &store {

@@ -94,7 +94,7 @@ pub(super) fn receive(mut stream: &UnixStream) -> io::Result<(TakeoverMessage, O
     let length = usize::try_from(u32::from_le_bytes(length)).unwrap_or(usize::MAX);
     // Before the allocation, which the peer must not size.
     if length > WORD {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "a word that is too long"));
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the message is too long"));
     }
     let mut json = vec![0; length];
     stream.read_exact(&mut json)?;

@@ -93,7 +93,11 @@ impl TakeoverSettings {
             return Some(format!("this guard serves queue {}, not {}", self.queues, other.queues));
         }
         if self.mark != other.mark {
-            return Some("this guard has other bits of the mark: start both with the same --mark".to_owned());
+            return Some(
+                "this guard uses other bits of the mark: start both with the same \
+                         --mark"
+                    .to_owned(),
+            );
         }
         let networks = self.network.zip(other.network);
         networks

@@ -102,11 +102,11 @@ impl Predecessor {
             Err(error) if is_not_listening(&error) => return Ok(None),
             Err(error) => return Err(error.to_string()),
         };
-        let silent = |error: io::Error| format!("the guard there does not answer: {error}");
+        let silent = |error: io::Error| format!("the guard there does not reply: {error}");
         wait_up_to(&stream, PEER).map_err(silent)?;
         // The old guard may run as the user that this one is going to become.
         if !is_trusted(&stream).map_err(silent)? && !is_of(&stream, config) {
-            return Err("what listens there belongs to another user".to_owned());
+            return Err("the process that listens there belongs to another user".to_owned());
         }
         send(&stream, &TakeoverMessage::Ask(TakeoverSettings::of(config)), None).map_err(silent)?;
         let mut sockets = Vec::new();
@@ -117,7 +117,7 @@ impl Predecessor {
                 }
                 (TakeoverMessage::Offered, _) => break,
                 (TakeoverMessage::Refused { why }, _) => return Err(refused(&why)),
-                _ => return Err("the guard there says what this one does not understand".to_owned()),
+                _ => return Err("the guard there sends messages of another version".to_owned()),
             }
         }
         let mut missing = config.queues.numbers();
@@ -225,7 +225,7 @@ impl Predecessor {
                 // A refusal may wait in the stream already, and says more than the failed send.
                 send(stream, &TakeoverMessage::Go, None).map_err(|error| match receive(stream) {
                     Ok((TakeoverMessage::Refused { why }, _)) => refused(&why),
-                    _ => format!("the guard there is gone: {error}"),
+                    _ => format!("the guard there has exited: {error}"),
                 })
             }
             StateSource::Unintelligible(_) => Ok(()),
@@ -272,15 +272,15 @@ impl Predecessor {
             Ok(_) => PredecessorMessage::Nothing,
             Err(error) if is_end(&error) => {
                 log_line(format_args!(
-                    "bannerwall: the guard that was taken over from did not end as it should: {error}; flows that it \
-                     has not told of are picked up in their middle"
+                    "bannerwall: the previous guard did not stop cleanly: {error}; flows that it did not \
+                     hand over are picked up mid-stream"
                 ));
                 PredecessorMessage::Last
             }
             Err(error) => {
                 log_line(format_args!(
-                    "bannerwall: the guard that is taken over from says what this one does not understand: {error}; its \
-                     end is waited for, and flows that it has not told of are picked up in their middle"
+                    "bannerwall: cannot read a message of the previous guard: {error}; this guard waits \
+                     for its exit, and flows that it did not hand over are picked up mid-stream"
                 ));
                 if let StateSource::Guard(stream) =
                     std::mem::replace(&mut self.left, StateSource::Nobody(VecDeque::new()))
@@ -332,8 +332,8 @@ fn legacy(name: &str, descriptor: Option<OwnedFd>) -> Option<HandoverState> {
     };
     read().unwrap_or_else(|error| {
         log_line(format_args!(
-            "bannerwall: {name} of the guard before is not used: {error}; its flows are picked up in their middle, its \
-             counters begin at 0"
+            "bannerwall: cannot use {name} of the previous guard: {error}; its flows are picked up \
+             mid-stream, and its counters start at 0"
         ));
         None
     })
@@ -374,6 +374,6 @@ mod tests {
                 .unwrap_err()
         };
         assert_eq!(ready(Some("this guard ends")), "refused: this guard ends");
-        assert!(ready(None).starts_with("the guard there is gone: "), "{}", ready(None));
+        assert!(ready(None).starts_with("the guard there has exited: "), "{}", ready(None));
     }
 }

@@ -43,11 +43,11 @@ const END: u8 = 255;
 /// The reason why a state is rejected.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::guard) enum StateError {
-    #[error("it is no state of a guard")]
+    #[error("it is not the state of a guard")]
     Foreign,
-    #[error("its format, version {0}, is not that of this guard")]
+    #[error("its format is version {0}, which this guard does not know")]
     Version(u8),
-    #[error("it is not whole")]
+    #[error("it is incomplete")]
     Cut,
     #[error("it contradicts itself: {0}")]
     Malformed(&'static str),
@@ -346,7 +346,7 @@ fn read_decided(octets: &[u8]) -> Result<DecidedFlow, StateError> {
         2 => FlowDecision::Blocked,
         3 => FlowDecision::Refused,
         4 => FlowDecision::Rejected,
-        _ => return Err(StateError::Malformed("what was decided")),
+        _ => return Err(StateError::Malformed("a decision")),
     };
     let there = body.octet()?;
     let is_there = |bit: u8| there >> bit & 1 == 1;

@@ -60,20 +60,20 @@ struct HandoverServer {
 /// The reason why a guard did not take over.
 #[derive(Debug, thiserror::Error)]
 enum TakeoverRefusal {
-    #[error("only root and the guard's own user are heard")]
+    #[error("only root and the guard's own user may take over")]
     Stranger,
     #[error("{0}")]
     Unfit(String),
-    #[error("it did not ask for anything")]
+    #[error("it sent no request")]
     Unasked,
     #[error(
-        "a service manager runs this guard, and would take its end for the service's: restart it there, with --fd-store \
-         without a cut"
+        "a service manager runs this guard, and would stop the service with it: restart the service \
+         instead (with --fd-store, connections continue)"
     )]
     Managed,
     #[error("this guard ends")]
     Over,
-    #[error("it went away before it was its turn: {0}")]
+    #[error("it exited before its turn: {0}")]
     Gone(#[from] io::Error),
 }
 
@@ -154,7 +154,7 @@ impl HandoverServer {
 
     fn refuse(&self, stream: &UnixStream, refusal: &TakeoverRefusal) {
         self.metrics.takeovers(TakeoverResult::Failure).inc();
-        log_line(format_args!("bannerwall: no takeover: {refusal}; this guard goes on"));
+        log_line(format_args!("bannerwall: takeover refused: {refusal}; this guard keeps running"));
         // Who is gone needs no answer.
         let _ = send(stream, &TakeoverMessage::Refused { why: refusal.to_string() }, None);
     }

@@ -57,7 +57,7 @@ impl InventoryDatabase {
         faults.retain(|line| line != "ok");
         let broken = self.link.all("PRAGMA foreign_key_check", &[], |row| {
             let (from, to) = (row.get::<String>(0)?, row.get::<String>(2)?);
-            Ok(format!("a row of {from} names one of {to} that is not there"))
+            Ok(format!("a row of {from} refers to a row of {to} that does not exist"))
         });
         faults.extend(broken.map_err(|error| self.fault(error))?);
         Ok(faults)

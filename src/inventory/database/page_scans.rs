@@ -116,7 +116,7 @@ impl InventoryDatabase {
     /// # Errors
     /// What the database says.
     pub fn end_if_silent(&self, (id, beat): (i64, i64)) -> Result<bool, StoreError> {
-        let query = "UPDATE orders SET ended = ?3, said = 'its page is not heard of any more'
+        let query = "UPDATE orders SET ended = ?3, said = 'its page sends no heartbeats'
              WHERE id = ?1 AND beat = ?2 AND ended IS NULL";
         self.change(query, values![id, beat, InventoryTime::now().millis()]).map(|count| count > 0)
     }
@@ -135,7 +135,7 @@ impl InventoryDatabase {
     /// # Errors
     /// What the database says.
     pub fn end_orders_of(&self, page: &str, before: InventoryTime) -> Result<usize, StoreError> {
-        let query = "UPDATE orders SET ended = ?2, said = 'the page has ended meanwhile'
+        let query = "UPDATE orders SET ended = ?2, said = 'the page stopped'
              WHERE page = ?1 AND ended IS NULL AND started < ?3";
         self.change(query, values![page, InventoryTime::now().millis(), before.millis()])
     }

@@ -10,7 +10,7 @@ use crate::inventory::sighting::{AssetKey, NamedSoftware, SightingContent};
 pub(super) fn read(lines: &mut NumberedLines, importer: &mut FileImporter) -> Result<(), ImportFileError> {
     while let Some(line) = lines.next()? {
         let event: Value = serde_json::from_str(&line)
-            .map_err(|error| ImportFileError::Fault(format!("no JSON: {error}")))?;
+            .map_err(|error| ImportFileError::Fault(format!("not JSON: {error}")))?;
         let told = tell(&event, importer)?;
         importer.count(told);
     }
@@ -28,7 +28,7 @@ fn tell(event: &Value, importer: &mut FileImporter) -> Result<bool, ImportFileEr
         _ => return Ok(false),
     };
     let at = event["timestamp"].as_str().and_then(time);
-    let at = at.ok_or_else(|| ImportFileError::Fault("no `timestamp`, a time".to_owned()))?;
+    let at = at.ok_or_else(|| ImportFileError::Fault("no `timestamp` with a time".to_owned()))?;
     let text = |name: &str| event[name].as_str().unwrap_or_default();
     let Some(asset) = server(text("dest_ip"), event["dest_port"].as_u64().unwrap_or_default(), protocol)
     else {

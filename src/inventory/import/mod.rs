@@ -113,9 +113,9 @@ impl FileImporter {
             Some(ImportFormat::NmapXml) => nmap::read(&mut lines, self),
             Some(ImportFormat::Zeek) => zeek::read(&mut lines, self),
             Some(ImportFormat::Eve) => eve::read(&mut lines, self),
-            None => Err(ImportFileError::Fault(
-                "neither nmap's XML nor a log of Zeek nor EVE JSON; --from says which".into(),
-            )),
+            None => {
+                Err(ImportFileError::Fault("not nmap's XML, a log of Zeek or EVE JSON; pass --from".into()))
+            }
         };
         self.write()?;
         outcome.map(|()| self.imported).map_err(|ending| match ending {

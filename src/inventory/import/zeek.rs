@@ -79,7 +79,7 @@ impl ZeekHeader {
 /// Reads a row that is a JSON object.
 fn of_json(line: &str) -> Result<ZeekRow, ImportFileError> {
     let object: serde_json::Map<String, Value> = serde_json::from_str(line)
-        .map_err(|error| ImportFileError::Fault(format!("no JSON object: {error}")))?;
+        .map_err(|error| ImportFileError::Fault(format!("not a JSON object: {error}")))?;
     let text = |value: Value| match value {
         Value::Null => None,
         Value::String(text) => Some(text),
@@ -130,7 +130,7 @@ impl ZeekRow {
     /// Records the sightings of the row; returns false if there are none.
     fn tell(&self, importer: &mut FileImporter) -> Result<bool, ImportFileError> {
         let at = self.text("ts").and_then(time);
-        let at = at.ok_or_else(|| ImportFileError::Fault("no `ts`, a time".to_owned()))?;
+        let at = at.ok_or_else(|| ImportFileError::Fault("no `ts` with a time".to_owned()))?;
         let has = |name: &str| self.0.contains_key(name);
         if has("software_type") {
             return self.software(importer, at);

@@ -543,7 +543,7 @@ fn a_file_that_is_no_inventory_is_left_alone() {
     std::fs::write(&path, "").unwrap();
     assert!(InventoryDatabase::open(&place).unwrap_err().to_string().contains("no inventory"));
     rusqlite::Connection::open(&path).unwrap().execute_batch("CREATE TABLE a (b)").unwrap();
-    assert!(run(&place).unwrap_err().contains("no inventory of bannerwall"));
+    assert!(run(&place).unwrap_err().contains("not an inventory of bannerwall"));
     std::fs::write(
         &path,
         "neither is this one, which is text and a bit longer than a header of 100 octets. ".repeat(2),

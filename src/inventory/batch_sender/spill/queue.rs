@@ -452,7 +452,7 @@ impl SpillState {
         self.backlog.0.dropped.fetch_add(lost, Relaxed);
         if lost > 0 {
             log_line(format_args!(
-                "bannerwall: --spill {}: {lost} sightings could not be written and are lost",
+                "bannerwall: --spill {}: sightings that could not be written and are lost: {lost}",
                 self.path()
             ));
         }

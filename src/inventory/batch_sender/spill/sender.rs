@@ -91,7 +91,8 @@ impl SpillSender {
                 SendOutcome::Refused(error, RefusedPart::Records(count, refused)) => {
                     let (folder, file) = (self.shared.folder.path().display(), job.entry.file());
                     log_line(format_args!(
-                        "bannerwall: {folder}/{file}: {count} records are set aside (.refused), the others are sent: {error}"
+                        "bannerwall: {folder}/{file}: records that the server refuses are set aside \
+                         (.refused): {count}: {error}"
                     ));
                     self.shared.keep_only(&job.entry, &refused);
                     self.shared.set_aside(SetAsideReason::Refused, refused.sightings);

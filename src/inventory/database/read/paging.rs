@@ -79,9 +79,9 @@ impl FromStr for ServiceCursor {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut parts = text.splitn(4, ',');
-        let mut next = || parts.next().ok_or("no place in this listing");
-        let address: IpAddr = next()?.parse().map_err(|_| "no place in this listing")?;
-        let port = next()?.parse().map_err(|_| "no place in this listing")?;
+        let mut next = || parts.next().ok_or("not a position in this list");
+        let address: IpAddr = next()?.parse().map_err(|_| "not a position in this list")?;
+        let port = next()?.parse().map_err(|_| "not a position in this list")?;
         Ok(Self { address, port, side: next()?.to_owned(), protocol: next()?.to_owned() })
     }
 }

@@ -40,7 +40,8 @@ pub(super) fn mark_killed_runs(database: &InventoryDatabase) -> Result<(), Datab
             continue;
         }
         log_line(format_args!(
-            "bannerwall: {}: a {source} of {name} did not end cleanly: what it saw in its last second, and counts of its last minute, may be missing",
+            "bannerwall: {}: a {source} of {name} did not stop cleanly: sightings of its last second, and \
+             counts of its last minute, may be missing",
             database.place
         ));
     }
