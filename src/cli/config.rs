@@ -87,6 +87,7 @@ fn additions(command: &Command, matches: &ArgMatches, file: &Path) -> anyhow::Re
         let Some(next) = command.find_subcommand(subcommand) else { break };
         (command, matches) = (next, inner);
         path = if path.is_empty() { subcommand.to_owned() } else { format!("{path}.{subcommand}") };
+        // The table is taken out, so that the rest of the loop sees only the flags of this subcommand.
         table = match table.remove(subcommand) {
             Some(toml::Value::Table(inner)) => inner,
             None => break,
@@ -115,6 +116,7 @@ fn flag(
         .get_arguments()
         .find(|argument| argument.get_long() == Some(key))
         .ok_or_else(|| anyhow!("no such flag; `bannerwall {} --help` lists them", path.replace('.', " ")))?;
+    // A flag of the command line replaces the one of the file. Without this, lists would be joined.
     if matches.value_source(argument.get_id().as_str()) == Some(ValueSource::CommandLine) {
         return Ok(Vec::new());
     }
@@ -132,6 +134,7 @@ fn flag(
         toml::Value::Array(values) => values.as_slice(),
         single => std::slice::from_ref(single),
     };
+    // One word with `=`: a value that starts with a dash would otherwise be read as a flag.
     values.iter().map(|value| Ok(format!("{long}={}", scalar(value)?).into())).collect()
 }
 

@@ -106,6 +106,7 @@ fn error_chain_once(error: &anyhow::Error) -> String {
     for cause in error.chain().map(ToString::to_string) {
         if told.is_empty() {
             told = cause;
+        // Many errors include their cause in their own text, and would say it twice.
         } else if !told.contains(&cause) {
             told = format!("{told}: {cause}");
         }

@@ -213,6 +213,8 @@ pub(super) fn run(arguments: &GuardArgs, config_file: Option<&Path>) -> Result<C
     let rules_from = arguments.rules_from.config(&arguments.published(), inventory);
     let config = arguments.inspection.check_files();
     let config = config.and_then(|()| arguments.config(config_file, rules_from.as_ref()));
+    // With wrong settings this guard will never read the queues that the service manager stored. While
+    // it holds their sockets, packets would wait.
     let config = config.inspect_err(|_| guard::close_stored_sockets())?;
     let inspection = &arguments.inspection;
     let readers = arguments.page.readers(&inspection.inventory, format!("queue {}", arguments.queue));
@@ -246,6 +248,8 @@ impl GuardArgs {
             (BackendName::Nfq, Some(MaxWait(Some(_)))) => Err(CommandFailure::Usage(anyhow!(
                 "--max-wait: --backend nfq does not report the time in the queue; leave one of them out"
             ))),
+            // The default does not apply to nfq, which cannot measure the time: an error would forbid
+            // this backend.
             (BackendName::Nfq, _) | (_, Some(MaxWait(None))) => Ok(None),
             (_, Some(MaxWait(limit))) => Ok(limit),
             (_, None) => Ok(Some(MAX_WAIT)),
@@ -301,6 +305,8 @@ impl GuardArgs {
             None => inspection.selection()?,
         };
         let mut inspection = inspection.config(rules, self.no_sandbox);
+        // The confinement forbids all other files, and the file of stored rules is written while the
+        // guard runs.
         inspection.writes.extend(rules_from.iter().map(|from| from.state.clone()));
         Ok(GuardConfig {
             inspection,

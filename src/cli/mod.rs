@@ -122,6 +122,8 @@ enum CliCommand {
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> CliExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let outcome = match arguments.as_slice() {
+        // The helper processes come before the parser: they are no commands for users, and must not
+        // appear in `--help`.
         [_, only] if only == program_helper::SUBCOMMAND => run_programs(),
         [_, only] if only == crate::serve::runner::SUBCOMMAND => run_scans(),
         [_, only] if only == helper_process::SUBCOMMAND => run_connections(),
@@ -188,6 +190,7 @@ pub(crate) fn command() -> clap::Command {
 /// Parses the command line, with defaults from `--config`.
 pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Cli, CommandFailure> {
     let command = command();
+    // A checkpoint's command line may name a configuration file, so the checkpoint is read first.
     let arguments = config::fill(&command, scan::fill(&command, arguments)?)?;
     let matches = command.clone().try_get_matches_from(arguments)?;
     Ok(Cli::from_arg_matches(&matches)?)
@@ -235,6 +238,7 @@ fn check_kept(lost: u64) -> Result<(), CommandFailure> {
 /// Writes a finished text to stdout; a closed pipe is not an error.
 fn print(text: &[u8]) -> Result<CliExitCode, CommandFailure> {
     match std::io::stdout().write_all(text) {
+        // `| head` closes the pipe early, which is not an error.
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(CliExitCode::Done),
     }

@@ -106,6 +106,7 @@ pub(super) fn run(arguments: &ReplayArgs, quiet: bool) -> Result<CliExitCode, Co
         super::check_learn(file)?;
     }
     for output in [&arguments.output, &arguments.learn] {
+        // The output is opened with truncation, which would destroy a capture of the same name.
         check_output(output.as_deref(), arguments.files.iter().map(PathBuf::as_path))?;
     }
     let rules = arguments.load_rules(quiet)?;
@@ -139,6 +140,7 @@ pub(super) fn run(arguments: &ReplayArgs, quiet: bool) -> Result<CliExitCode, Co
     let outcome = session.run(&mut sink, &mut terminal);
     let failed = terminal.failed;
     let learner = sink.learner.take();
+    // The writer ends when the last handle is gone, and these hold two.
     drop((sink, terminal));
     // The observer's last changes are events, too: the inventory has to finish before the writer.
     let unkept = inventory.map_or(0, Inventory::finish);
@@ -149,6 +151,7 @@ pub(super) fn run(arguments: &ReplayArgs, quiet: bool) -> Result<CliExitCode, Co
     if !quiet {
         log_line(summary(session.replay(), started));
     }
+    // A replay also breaks off when its reader is gone (`| head`), which is a normal end.
     if outcome.is_break() && interrupted.load(Relaxed) {
         return Ok(CliExitCode::Interrupted);
     }
@@ -183,6 +186,8 @@ impl ReplayArgs {
                 disclosure: self.log_headers.disclosure(),
                 http_inspect: self.http_inspect.into(),
                 body_limit: TITLE_OCTETS,
+                // A replay has the time for details that a guard collects only for rules that need
+                // them.
                 collect_kex: true,
                 flow_events: self.flow_events,
                 ..EngineConfig::default()

@@ -146,6 +146,7 @@ impl MergeState {
             }
             Err(error) => return Err(error),
         }
+        // After a fault the batches are merged one by one. Successes raise the number again.
         self.most = (self.most * 2).min(TOGETHER);
         self.count(taken.merged, &taken.refused);
         taken.notes.iter().for_each(|note| log_line(format_args!("bannerwall: {note}")));
@@ -231,6 +232,7 @@ fn merge_until_stopped(config: &MergeConfig, stopped: &Receiver<()>) {
                 told = Some(why);
                 FLEETS
             }
+            // A server without a fleet is normal for a page, so it is not reported.
             None if matches!(error, FleetError::NoFleet) => FLEETS,
             None => absence.record_failure(|| {
                 log_line(format_args!("bannerwall: cannot merge batches of sensors: {error}; retrying"));

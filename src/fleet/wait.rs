@@ -45,6 +45,7 @@ pub fn wait(
     mut show: impl FnMut(i64, ScanEnd),
 ) -> Result<WaitOutcome, FleetError> {
     let begun = Instant::now();
+    // Errors at the start end the command: a wrong URL must not look like a server that is away.
     let mut queue = FleetDatabase::open(&config.place)?;
     for scan in &config.scans {
         let (mut looks, mut absence) = (RetryBackoff::new(LOOKS.0, LOOKS.1), OutageTracker::new(PAUSE));

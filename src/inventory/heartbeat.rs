@@ -33,6 +33,7 @@ impl SensorHeartbeat {
         let place = place.clone();
         // The thread is never joined: a server that does not answer would delay the end of the program.
         std::thread::Builder::new().name("heartbeat".to_owned()).spawn(move || {
+            // The thread needs no capability: it only uses a socket.
             keep_or_warn("heartbeat", CapabilitySet::empty());
             beat(&stopped, EVERY, || SensorInbox::open(&place).and_then(|inbox| inbox.send_heartbeat()));
         })?;

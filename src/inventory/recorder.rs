@@ -64,6 +64,8 @@ struct FlowMemory {
 impl FlowMemory {
     /// True if a connection sends this banner for the first time.
     fn is_first(&mut self, flow: u64, said: &impl Hash) -> bool {
+        // Two sets instead of one: the older half is forgotten at once, without the cost of an eviction
+        // order.
         if self.newer.len() >= REMEMBERED {
             self.older = std::mem::take(&mut self.newer);
         }
@@ -287,6 +289,7 @@ impl SightingRecorder {
         {
             return;
         }
+        // One connection counts once for each peer, even if it carries many requests.
         if matches!(key.1, SightingContent::Met(_) | SightingContent::SaidTo(..))
             && !self.flows.is_first(flow, &key)
         {
@@ -294,6 +297,8 @@ impl SightingRecorder {
         }
         if let Some(recent) = self.recent.get_mut(&key) {
             recent.add(at);
+            // The first sighting was written at once. Repetitions are only counted, so a busy server
+            // costs one record a minute.
             if at.since(recent.told) >= QUIET {
                 recent.told = at;
                 let record = recent.take(&key);
@@ -326,6 +331,7 @@ impl SightingRecorder {
     /// Writes the sightings that were only counted so far.
     fn write_counts(&mut self) {
         self.swept = Instant::now();
+        // The entries stay, with a count of zero, so that the next sighting is still a repetition.
         let counted = self.recent.iter_mut().filter(|(_, recent)| recent.count > 0);
         self.batch.extend(counted.map(|(key, recent)| {
             recent.told = recent.last;
@@ -346,6 +352,7 @@ impl SightingRecorder {
     /// Returns false if that fails.
     fn renew(&mut self) -> bool {
         let renewed = self.store.reopen_if_replaced();
+        // A success also clears an earlier fault.
         self.losses.set_file_fault(renewed.as_ref().err().map(ToString::to_string));
         match renewed {
             Ok(false) => true,
@@ -369,6 +376,8 @@ impl SightingRecorder {
     /// Returns the number of records that are written at once, before the deadline.
     fn batch_limit(&self) -> usize {
         let is_recent = |when: Option<Instant>, pause| when.is_some_and(|when| when.elapsed() < pause);
+        // After a failure the records are collected for a moment. Otherwise each event would wait for
+        // the same error.
         if is_recent(self.failing.map(|(_, when)| when), RETRY) {
             return WAITING;
         }
@@ -380,6 +389,7 @@ impl SightingRecorder {
         if self.batch.is_empty() || !self.renew() {
             return;
         }
+        // Space is made before the write, because a write at the page limit fails as a whole.
         self.fit(self.batch.len());
         let mut at_once = self.batch.len();
         while !self.batch.is_empty() {
@@ -423,6 +433,8 @@ impl SightingRecorder {
     /// Drops the first waiting record.
     fn lose_first(&mut self) {
         let SightingRecord { asset, what, count, .. } = self.batch.remove(0);
+        // The counted repetitions go with it. Otherwise the same record would come back with the next
+        // sweep, and fail again.
         let counted = self.recent.remove(&(asset, what)).map_or(0, |recent| recent.count);
         self.losses.0.lost.fetch_add(count + counted, Relaxed);
     }

@@ -75,6 +75,7 @@ impl PolicyLearner {
         }
         let (client, server) = (flow.endpoints.client.address, flow.endpoints.server);
         let place = (server.port, network(server.address));
+        // Traffic to invented addresses must not exhaust the memory.
         if !self.places.contains_key(&place) && self.places.len() >= PLACES {
             self.left_out += 1;
             return;

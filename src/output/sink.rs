@@ -80,6 +80,7 @@ impl OutputSink {
 
     fn attach(&mut self, file: File) -> io::Result<()> {
         let regular = file.metadata()?.is_file();
+        // Only a regular file can be cut back to the last whole line after a failed write.
         self.regular = regular.then(|| file.try_clone()).transpose()?;
         self.out = Some(Box::new(file));
         Ok(())
@@ -92,6 +93,8 @@ impl OutputSink {
             true => open_fifo(path),
             false => open(path, true).map(Some),
         };
+        // After an error the old file stays in use, so that no event is lost. The next write tries
+        // again.
         self.stale = opened.is_err();
         match opened? {
             Some(file) => self.attach(file)?,
@@ -126,6 +129,8 @@ impl OutputSink {
     /// complete.
     pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), PartialWrite> {
         if self.torn {
+            // The last write left half a line that could not be removed: a line end keeps the next
+            // event apart from it.
             self.write_counting(b"\n").map_err(|broken| PartialWrite { taken: 0, ..broken })?;
         }
         self.write_counting(bytes)?;
@@ -171,6 +176,7 @@ impl OutputSink {
     fn take_back(&mut self, cut: usize) -> bool {
         let Some(file) = &mut self.regular else { return false };
         let taken_back = file.stream_position().and_then(|end| {
+            // Another process has appended to the file since. Its data must not be cut off.
             if file.metadata()?.len() != end {
                 return Ok(false);
             }

@@ -142,6 +142,7 @@ impl Checkpoint {
         check(&metadata).map_err(|reason| CheckpointError::Untrusted { path: path.to_owned(), reason })?;
         let mut text = String::new();
         file.read_to_string(&mut text).map_err(fault)?;
+        // An empty file is that of a scan which stopped before its first checkpoint.
         if text.is_empty() { Ok(None) } else { Self::parse(path, &text).map(Some) }
     }
 
@@ -154,6 +155,7 @@ impl Checkpoint {
                 checkpoint.layout
             )));
         }
+        // A damaged file must not lead to targets that are skipped or probed twice without notice.
         let ordered = checkpoint.unfinished.is_sorted_by(|left, right| left.1 <= right.0);
         let within = |(from, to): &(u64, u64)| from < to && *to <= checkpoint.cursor;
         if !ordered || !checkpoint.unfinished.iter().all(within) {

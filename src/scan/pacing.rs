@@ -137,6 +137,8 @@ impl TokenSchedule {
             let wait = u64::try_from((self.due - elapsed) / 1000).unwrap_or(u64::MAX);
             return Err(Duration::from_nanos(wait).clamp(SHORTEST_WAIT, LONGEST_WAIT));
         }
+        // A thread that was late may catch up for a moment only. Otherwise a pause would end in a
+        // burst.
         let oldest = elapsed.saturating_sub(CATCH_UP.as_nanos() * 1000);
         self.due = self.due.max(oldest) + self.interval;
         Ok(())

@@ -58,6 +58,8 @@ impl<'c, P: Probe, T: TargetSource> ScanThread<'c, P, T> {
         targets: T,
     ) -> Result<Self, ScanError> {
         let window = share(config.window, threads, thread).max(1);
+        // A ring's table of registered files cannot be larger than RLIMIT_NOFILE, so a large window
+        // needs several rings.
         let rings = window.div_ceil(config.descriptors_per_ring.max(1));
         let lanes = (0..rings)
             .map(|ring| RingWorker::new(config, share(window, rings, ring), probe()))
@@ -80,6 +82,7 @@ impl<'c, P: Probe, T: TargetSource> ScanThread<'c, P, T> {
         while !self.config.stop.load(Ordering::Relaxed) {
             let (instant, now) = self.clock();
             let filled = self.fill_all(instant, now)?;
+            // The check comes after the fill, which alone learns that there are no more targets.
             if self.ended && self.lanes.iter().all(|lane| lane.under_way() == 0) {
                 break;
             }
@@ -147,6 +150,7 @@ impl<'c, P: Probe, T: TargetSource> ScanThread<'c, P, T> {
                     self.open.begin();
                     *room -= 1;
                 }
+                // The source need not be asked before this time: the rate allows no target until then.
                 NextTarget::Wait(pause) => self.pause_until = instant + pause,
                 NextTarget::End => self.ended = true,
             }
@@ -184,6 +188,8 @@ impl<'c, P: Probe, T: TargetSource> ScanThread<'c, P, T> {
     fn wait(&mut self, instant: Instant, now: LoopTime) -> Result<(), ScanError> {
         let timeout = self.patience(instant, now);
         if self.lanes.iter().filter(|lane| !lane.is_idle()).count() == 1 {
+            // Waiting for several completions saves system calls at high rates. The timeout bounds the
+            // delay at low ones.
             let want = (self.under_way() / 16).clamp(1, GATHERED);
             let timeout = if want > 1 { timeout.min(self.open.gathering()) } else { timeout };
             for lane in &mut self.lanes {
@@ -196,10 +202,13 @@ impl<'c, P: Probe, T: TargetSource> ScanThread<'c, P, T> {
         }
         self.submit()?;
         let busy = self.lanes.iter().filter(|lane| !lane.is_idle());
+        // io_uring_enter waits for one ring only. Several rings are watched by poll: a ring's
+        // descriptor is readable if it has completions.
         let mut descriptors: Vec<PollFd<'_>> =
             busy.map(|lane| PollFd::new(lane.ring_ref(), PollFlags::IN)).collect();
         let timeout = Timespec::try_from(timeout).unwrap_or(Timespec { tv_sec: 0, tv_nsec: 0 });
         match poll(&mut descriptors, Some(&timeout)) {
+            // A signal only ends the wait. The loop then checks the stop flag.
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(ScanError::Poll(error.into())),
         }

@@ -43,6 +43,8 @@ struct RunningQuery {
 
 impl Drop for RunningQuery {
     fn drop(&mut self) {
+        // The browser went away or the time is over. A blocking thread cannot be cancelled, but its
+        // query can.
         if let Some(interrupter) = self.interrupter.get().filter(|_| !self.is_over) {
             interrupter.interrupt();
         }
@@ -87,6 +89,8 @@ impl DatabaseReader {
         E: Send + 'static,
         RequestError: From<E> + From<StoreError>,
     {
+        // At most a few queries run at once, so the blocking threads and the database's connections are
+        // bounded.
         let Ok(seat) = Arc::clone(&self.seats).acquire_owned().await else {
             return Err(RequestError::TooLong);
         };
@@ -94,6 +98,8 @@ impl DatabaseReader {
         let mut running = RunningQuery::default();
         let handle = Arc::clone(&running.interrupter);
         let asked = tokio::task::spawn_blocking(move || {
+            // The seat moves into the thread: after a timeout it stays taken until the query has really
+            // ended.
             let _seat = seat;
             let known = kept.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let inventory = match known.filter(InventoryDatabase::lasts) {

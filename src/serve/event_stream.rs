@@ -59,6 +59,7 @@ pub(super) async fn events(
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok());
     let behind = match last {
         Some(id) => id.parse().map_err(|()| RequestError::bad("Last-Event-ID: not a number"))?,
+        // A new reader gets only later changes. The page shows the earlier ones itself.
         None => StreamPosition {
             change: match asked.after_row()? {
                 Some(behind) => behind,
@@ -89,6 +90,7 @@ impl WatchingBrowser {
     /// Looks for alerts and changes; returns true if there are any, and none if the inventory is unreadable.
     async fn poll(&mut self) -> Option<bool> {
         self.queue_alerts();
+        // Alerts do not wait for the database.
         if !self.waiting.is_empty() {
             return Some(true);
         }
@@ -115,6 +117,7 @@ impl WatchingBrowser {
     /// Waits until the next query is worthwhile. Filtered alerts cause no query, since each would load the
     /// inventory.
     async fn wait_for_news(&mut self) {
+        // Other processes write changes without notice, so the database is polled.
         let pause = tokio::time::sleep(PAUSE);
         tokio::pin!(pause);
         let Some(board) = self.reader.board.clone() else { return pause.await };

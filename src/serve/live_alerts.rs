@@ -99,6 +99,7 @@ impl RecentAlerts {
         }
         remembered.alerts.push_back(Arc::new(alert));
         remembered.last += 1;
+        // The lock is released before the readers wake up, since each of them takes it at once.
         drop(remembered);
         self.news.notify_waiters();
     }

@@ -196,6 +196,7 @@ impl ServeConfig {
         let login = self.login()?;
         let tls = self.tls.as_ref();
         let tls = tls.map(|(certificates, key)| server::tls(flags.1, certificates, key)).transpose()?;
+        // A password or token must not cross the network in clear text.
         if !address.ip().to_canonical().is_loopback() && tls.is_none() {
             return Err(ServeError::NoTls { address, flags });
         }
@@ -214,6 +215,8 @@ impl ServeConfig {
         if self.scans.bounds.allowed.is_empty() {
             return Ok(InventoryDatabase::open(&self.inventory).map(|_| None)?);
         }
+        // The page will write scans into it. A file that it may not write is an error now, not at the
+        // first scan.
         drop(InventoryDatabase::open_to_write(&self.inventory)?);
         let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let start = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();

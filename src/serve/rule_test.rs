@@ -54,6 +54,7 @@ pub(super) fn run(
     text: &str,
     filter: &ServiceFilter,
 ) -> Result<RuleTestOutcome, StoreError> {
+    // The text comes from the network, so it is checked before the parser of rules sees it.
     if let Some(why) = refusal(text) {
         return Ok(RuleTestOutcome::Refused(why));
     }
@@ -65,6 +66,7 @@ pub(super) fn run(
     let mut sums: BTreeMap<(&'static str, String), (BTreeSet<_>, i64)> = BTreeMap::new();
     impact(inventory, &loaded.rules, filter, |impact| -> Result<(), StoreError> {
         let sum = sums.entry((impact.kind, impact.rule.clone())).or_default();
+        // The sums cover everything, although only the first results are listed.
         sum.0.insert((impact.address.clone(), impact.port, impact.protocol.clone()));
         sum.1 = sum.1.saturating_add(impact.connections);
         if judged.impacts.len() < SHOWN {

@@ -70,6 +70,7 @@ impl TunDevice {
     /// The permission is missing, the name is invalid, or another program uses the device.
     pub fn open(name: &str, super_packets: bool) -> Result<Self, TunnelError> {
         let file = OpenOptions::new().read(true).write(true).open(CLONE).map_err(TunnelError::Clone)?;
+        // The call below creates a missing device without a word, so the check comes first.
         let was_there = link_settings::exists(name);
         let fault = |source| TunnelError::Attach { name: name.to_owned(), source };
         let name = tun::attach(&file, name, super_packets).map_err(fault)?;
@@ -137,6 +138,7 @@ impl TunDevice {
     pub fn dress<'a>(&self, parts: &mut [IoSlice<'a>]) -> Result<(), Reason> {
         let [room, first, ..] = parts else { return Err(Reason::Malformed) };
         match (super::ip::is_ip(first), self.super_packets) {
+            // A device with IFF_VNET_HDR expects a virtio-net header before each packet.
             (true, true) => *room = IoSlice::new(&NONE),
             (false, false) if asks_nothing(first) => first.advance(HEADER),
             (false, false) => return Err(Reason::Offload),
@@ -166,6 +168,7 @@ impl TunDevice {
             let Err(error) = (&self.file).write_vectored(parts) else { return Ok(()) };
             match Errno::from_io_error(&error) {
                 Some(Errno::INTR) => {}
+                // The kernel checks the header and the start of the packet.
                 Some(Errno::INVAL) => return Err(Reason::Malformed),
                 _ => return Err(Reason::Device),
             }
@@ -193,6 +196,7 @@ pub fn fits(parts: &[IoSlice<'_>]) -> bool {
     }
     let Some((header, packet)) = VirtioNetHeader::read(first) else { return false };
     let length = parts.iter().map(|part| part.len()).sum::<usize>() - HEADER;
+    // The kernel would refuse other flags, or use them for features that this program does not know.
     let is_known = header.flags & !(NEEDS_CHECKSUM | CHECKSUM_IS_RIGHT) == 0;
     let has_checksum = !header.needs_checksum() || header.start + header.offset + 2 <= length;
     let has_segments = match (header.kind & !CONGESTION, packet.first().map(|octet| octet >> 4)) {
@@ -292,6 +296,7 @@ impl VirtioNetHeader {
         let mut packet = packet(&whole).to_vec();
         let sum = Sum16BitWords::new().add_slice(packet.get(self.start..)?);
         let at = self.start + self.offset;
+        // Zero means "no checksum" in UDP, so the sum is written as 0xffff instead.
         packet.get_mut(at..at + 2)?.copy_from_slice(&sum.to_ones_complement_with_no_zero().to_ne_bytes());
         Some(packet)
     }

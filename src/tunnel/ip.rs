@@ -13,6 +13,7 @@ pub fn is_ip(packet: &[u8]) -> bool {
 /// Returns the source and destination of a UDP datagram; `None` for other packets.
 pub fn udp_ends(packet: &[u8]) -> Option<(SocketAddr, SocketAddr)> {
     const UDP: u8 = 17;
+    // This cheap check spares other protocols the parsing of all headers.
     let protocol_at = if packet.first()? >> 4 == 4 { 9 } else { 6 };
     if *packet.get(protocol_at)? != UDP {
         return None;
@@ -36,6 +37,7 @@ pub fn checksum_place(packet: &[u8]) -> Option<(usize, usize)> {
         Some(TransportSlice::Udp(udp)) => (udp.slice(), 6),
         _ => return None,
     };
+    // Both slices lie in the same packet, so the difference is the offset.
     Some((start.as_ptr().addr().checked_sub(packet.as_ptr().addr())?, offset))
 }
 

@@ -110,6 +110,8 @@ impl NoiseSessions {
     /// Confirms `session` after an authentic datagram: the peer has its keys, and it becomes the current one.
     /// True for the first such datagram.
     pub fn confirm(&self, session: &Arc<TunnelSession>) -> bool {
+        // The load comes before the swap: this runs for each datagram, and a load does not claim the
+        // cache line.
         let is_news = !session.is_confirmed.load(Relaxed) && !session.is_confirmed.swap(true, Relaxed);
         if is_news {
             self.current.store(Some(Arc::clone(session)));
@@ -125,6 +127,7 @@ impl NoiseSessions {
             None => true,
             Some(session) => {
                 let began = session.is_initiator();
+                // The initiator renews first. The responder waits longer, so both do not start at once.
                 now.saturating_duration_since(session.born) >= RENEW[usize::from(!began)]
             }
         };
@@ -163,6 +166,8 @@ impl NoiseSessions {
 
     fn respond(&self, message: &[u8], now: Instant) -> Result<Vec<u8>, Reason> {
         let mut agreement = self.agreement();
+        // The check comes before the costly arithmetic, which anyone could trigger with forged
+        // datagrams.
         if !agreement.admit(now) {
             return Err(Reason::Crowd);
         }
@@ -170,6 +175,7 @@ impl NoiseSessions {
         let payload: [u8; 12] = read(&mut handshake, message)?;
         let [time @ .., a, b, c, d] = payload;
         let (time, theirs) = (u64::from_be_bytes(time), SessionIndex(u32::from_be_bytes([a, b, c, d])));
+        // The message was recorded and sent again: a true initiation has a later time.
         if time <= agreement.latest {
             return Err(Reason::Replayed);
         }

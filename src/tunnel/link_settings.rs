@@ -35,6 +35,7 @@ pub fn exists(name: &str) -> bool {
 /// `ENODEV` if there is no such device, `EPERM` without `CAP_NET_ADMIN`, `EINVAL` for an invalid value.
 pub fn set(name: &str, setting: LinkSetting, value: u32) -> io::Result<()> {
     let socket = socket()?;
+    // The index is used instead of the name: a rename in between must not hit another device.
     let index = name_to_index(&socket, name)?;
     sendto(&socket, &request(index, setting, value), SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
     let mut answer = [0; 1024];

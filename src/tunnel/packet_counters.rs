@@ -74,6 +74,8 @@ impl<'a> CountedPacket<'a> {
 
 impl Drop for CountedPacket<'_> {
     fn drop(&mut self) {
+        // A packet that is neither forwarded nor discarded, as by an early return, still counts as
+        // dropped.
         if let Some(reason) = self.reason {
             self.account.dropped(reason, 1);
         }

@@ -54,6 +54,8 @@ impl PeerSocket {
             return Err(TunnelError::Families);
         }
         let socket = UdpSocket::bind(local).map_err(|source| TunnelError::Bind { local, source })?;
+        // A connected socket gets ICMP errors and the path MTU of its route, and the kernel drops
+        // datagrams of others.
         socket.connect(peer).map_err(|source| TunnelError::Connect { peer, source })?;
         // A connected socket has a specific local address, even if the requested one was unspecified.
         let local = socket.local_addr().map_err(TunnelError::Socket)?;

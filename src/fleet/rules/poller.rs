@@ -285,8 +285,10 @@ impl RulePoller {
         let mut offers = shelf.offers(above)?;
         // Whatever the server says of their numbers.
         offers.retain(|offer| offer.serial > above && offer.is_meant_for(&sensor));
+        // A refusal is forgotten once its offer is withdrawn, so the table of refusals cannot grow.
         self.refused.retain(|key, _| offers.iter().any(|offer| offer.key() == *key));
         for offer in offers {
+            // A refused version is not fetched again, unless it was signed again.
             if self.refused.get(&offer.key()).is_some_and(|(signature, _)| *signature == offer.signature) {
                 continue;
             }
@@ -312,12 +314,15 @@ impl RulePoller {
         // Nothing of it is read before.
         self.from.keys.verify(&octets, &offer.signature).map_err(|error| refused(error.to_string()))?;
         let pack = RulePack::parse(&octets).map_err(|error| refused(error.to_string()))?;
+        // The signature does not cover the number in the table. Without this check a database could
+        // offer an old pack as new.
         if pack.version != offer.serial {
             return Err(refused(format!(
                 "it was signed as version {}, and is published as version {}",
                 pack.version, offer.serial
             )));
         }
+        // The version counts as in force only after the workers use it.
         enforce(&self.taken(&pack))?;
         self.version = Some(pack.version);
         self.refused.retain(|(serial, _), _| *serial > pack.version);

@@ -99,6 +99,7 @@ pub fn run(
     stop: &StopRequests,
 ) -> Result<WorkerSummary, FleetError> {
     let queue = FleetDatabase::open(&config.place)?;
+    // Every worker also merges batches of sensors, so that a fleet on a server needs no separate process.
     let has_inbox = matches!(config.place, DatabaseLocation::Server(_));
     let merging = has_inbox.then(|| BackgroundMerge::start(&config.place, None));
     let _merging = merging.transpose().map_err(StoreError::Create)?;
@@ -149,6 +150,7 @@ impl ScanWorker<'_> {
             match self.query_server(|queue| queue.next_scan(&resting)) {
                 Some(Some(scan)) => {
                     self.work_on(scan, read)?;
+                    // The scan has ended or has no shard left for this worker: one shard was wanted.
                     if self.config.until == ExitCondition::Once {
                         return Ok(());
                     }
@@ -187,6 +189,8 @@ impl ScanWorker<'_> {
                 Some(error)
             }
         };
+        // The shards return to the queue at once. Without this, other workers would wait for the lease
+        // to expire.
         let returned = self.query_until_stopped(|queue| {
             let count = queue.give_back(id, scan, error.as_deref())?;
             queue.leave_scan(id, scan)?;
@@ -210,6 +214,7 @@ impl ScanWorker<'_> {
 
     /// Returns the interval between reports to the server.
     fn rhythm(&self) -> Duration {
+        // Eight reports for each lease: some may fail before the server gives the shards to others.
         (self.config.lease / 8).clamp(Duration::from_millis(100), Duration::from_secs(2))
     }
 
@@ -220,6 +225,8 @@ impl ScanWorker<'_> {
         self.beaten = Some(Instant::now());
         match told {
             Some(beat) => {
+                // Any worker may start due scans, by the server's clock: the workers' clocks may
+                // differ.
                 self.query_server(|queue| queue.begin_due(beat.now));
                 Some(beat)
             }
@@ -237,6 +244,7 @@ impl ScanWorker<'_> {
         &mut self,
         mut work: impl FnMut(&mut FleetDatabase) -> Result<T, DatabaseError>,
     ) -> Option<T> {
+        // The scan goes on while the server is away, so no call may wait here.
         if Instant::now() < self.next_try {
             return None;
         }

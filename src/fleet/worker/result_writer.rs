@@ -117,6 +117,7 @@ impl ResultWriter {
     fn take(&mut self, message: WriterMessage) {
         match message {
             WriterMessage::Taken(lease, is_lost) => {
+                // The writer owns the lease from here on: only it knows which results are written.
                 self.leases.insert(lease.number, (*lease, is_lost));
             }
             WriterMessage::Answers(answers) => {
@@ -146,12 +147,16 @@ impl ResultWriter {
                         "bannerwall: the inventory refuses the results of a batch, which \
                                            are lost: {error}"
                     ));
+                    // The results of the scan are written without the findings, so that one bad record
+                    // does not stop the scan for ever.
                     sending.findings = BatchRecords::default();
                 }
                 Err(error) => {
                     let pause = self.absence.record_failure(|| {
                         log_line(format_args!("bannerwall: cannot write results: {error}; the scan waits"));
                     });
+                    // Results pile up in the channel meanwhile. The supply of targets stops at its
+                    // limit of unwritten results.
                     std::thread::sleep(pause);
                 }
             }
@@ -185,6 +190,7 @@ impl ResultWriter {
             let mut lease = lease.clone();
             for answer in answers {
                 let position = answer.finished.index / self.shards;
+                // The target was reported twice, as after a retry. Only the first result counts.
                 if !lease.over.add(position) {
                     continue;
                 }
@@ -204,8 +210,12 @@ impl ResultWriter {
     fn settle(&mut self, written: Vec<ShardLease>) {
         for mut lease in written {
             let Some((known, _)) = self.leases.get_mut(&lease.number) else { continue };
+            // Progress is published only after the commit: `status` must never show results that are
+            // not stored.
             let more = lease.over.count() - known.over.count();
             self.tally.over.fetch_add(usize::try_from(more).unwrap_or_default(), Relaxed);
+            // The server checks this number, so a batch whose commit was not acknowledged is recognized
+            // when it is sent again.
             lease.advance_step();
             if lease.is_done() {
                 self.leases.remove(&lease.number);
@@ -221,6 +231,7 @@ impl ResultWriter {
     fn drop_shards(&mut self, numbers: &[u64]) {
         for number in numbers {
             if let Some((_, is_lost)) = self.leases.remove(number) {
+                // The supply stops to draw targets of this shard.
                 is_lost.store(true, Relaxed);
                 self.tally.held.fetch_sub(1, Relaxed);
                 log_line(format_args!(

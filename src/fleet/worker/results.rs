@@ -83,7 +83,10 @@ impl ResultReporter {
         let is_shown = self.selection.is_shown(outcome, matched);
         let concerns = match outcome.state {
             PortState::Open => true,
+            // A port without an answer matters only if a service is known there: then the service is
+            // gone.
             PortState::Closed | PortState::Filtered => (self.knows)(outcome.target.address),
+            // A fault of this machine says nothing about the target.
             PortState::Error => false,
         };
         if !is_shown && !concerns {
@@ -114,6 +117,8 @@ impl OutcomeSink for ResultReporter {
         let events = self.collected.take(outcome);
         let matched = self.selection.is_matched(outcome, &events);
         let told = self.told(outcome, events, matched);
+        // Counted before the result is sent, so that the supply never sees fewer unwritten results than
+        // there are.
         self.waiting.fetch_add(1, Relaxed);
         let finished = FinishedTarget::new(outcome, matched);
         self.answers.push(TargetResult { finished, matched, state: outcome.state, told });

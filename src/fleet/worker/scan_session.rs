@@ -66,6 +66,7 @@ pub(super) fn run(
     if !exclusions.is_empty() {
         match worker.beat(Some(scan)) {
             Some(beat) if !exclusions.cover(beat.now) => {}
+            // Without the server's time no target is probed: the exclusion windows could not be kept.
             _ => return Err(ScanStopReason::Rest),
         }
     }
@@ -169,6 +170,7 @@ impl ScanLeader<'_, '_> {
             config_of(options, remaining).map_err(|error| ScanStopReason::Scan(error.to_string()))?;
         let threads = threads_for(options.threads, options.rate, remaining);
         let selection =
+            // The selection of a local terminal does not apply: the fleet stores what the order says.
             ResultSelection { open_only: !every, hide_unanswered: false, ..options.selection.clone() };
         let selection = Arc::new(selection);
         // Nothing is probed before the rate is known.
@@ -187,6 +189,8 @@ impl ScanLeader<'_, '_> {
             let asking = match spawn(scope, "fleet-scan", asking) {
                 Ok(asking) => asking,
                 Err(fault) => {
+                    // The writer ends once the last sender is gone. Otherwise the scope would wait for
+                    // it for ever.
                     drop(sender);
                     return Err(fault);
                 }
@@ -282,6 +286,7 @@ impl ScanLeader<'_, '_> {
         }
         let (ahead, is_empty) = {
             let supply = self.tap.lock();
+            // The lock is held only for these two reads: the scan's threads need it for each target.
             (supply.len(), supply.is_empty())
         };
         let is_late = self.looked.is_some_and(|looked| looked.elapsed() < super::LOOKS);
@@ -289,6 +294,8 @@ impl ScanLeader<'_, '_> {
             ExitCondition::Once => 1 - self.taken.min(1),
             ExitCondition::Told | ExitCondition::Empty => AHEAD.saturating_sub(ahead),
         };
+        // Shards whose last results are not written yet count, too. Otherwise a slow database would let
+        // one worker hoard shards.
         let held = self.tally.held.load(Relaxed);
         if most == 0 || held >= HELD || (is_late && !is_empty) {
             if most == 0 && is_empty && self.worker.config.until == ExitCondition::Once {
@@ -300,6 +307,8 @@ impl ScanLeader<'_, '_> {
         let Some(leases) = self.worker.query_server(|queue| queue.take(id, scan, most)) else { return };
         if leases.is_empty() {
             self.looked = Some(Instant::now());
+            // Targets that wait for a slow network are still to be probed, so the supply closes only
+            // when it is empty.
             if is_empty {
                 self.close();
             }
@@ -331,6 +340,8 @@ impl ScanLeader<'_, '_> {
         let is_urgent = self.worker.stop.is_urgent();
         let is_late = self.worker.stop.is_asked() && since.elapsed() > PATIENCE + self.worker.config.lease;
         if is_urgent || is_late {
+            // After the lease the shards belong to others anyway, and unwritten targets are probed
+            // again.
             self.tally.give_up.store(true, Relaxed);
         }
     }

@@ -158,6 +158,8 @@ impl TargetSupply {
         if self.is_paused || is_late || self.waiting.load(Relaxed) >= WAITING {
             return NextTarget::Wait(PAUSE);
         }
+        // The total's permission comes first. It is lost if no target follows, which only makes the
+        // scan slower.
         if let Err(wait) = self.total.take(now) {
             return NextTarget::Wait(wait);
         }
@@ -189,10 +191,14 @@ impl TargetSupply {
             if network.aside.is_empty() && network.bucket.take(now).is_ok() {
                 return Some(target);
             }
+            // One target is held back instead of a growing queue. The draw stops until this network has
+            // room.
             if network.aside.len() >= ASIDE {
                 self.stuck = Some((at, target));
                 return None;
             }
+            // A target of a full network is set aside, so that targets of other networks are not
+            // delayed by it.
             network.aside.push_back(target);
         }
         None

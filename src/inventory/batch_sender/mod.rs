@@ -32,6 +32,8 @@ pub(super) struct BatchNumberer {
 impl BatchNumberer {
     pub(super) fn new(run: &RunDescription) -> Result<Self, StoreError> {
         let none = || StoreError::Create(std::io::Error::other("the system has no random bytes"));
+        // A random name instead of a clock or a process id: two runs of cloned machines would share
+        // those, and the server would drop the batches of one as repetitions.
         let octets = random::<12>().ok_or_else(none)?;
         let stream = crate::terms::hexadecimal(&octets);
         Ok(Self { author: BatchEncoder::new(run, InventoryTime::now().millis()), stream, number: 0 })
@@ -77,6 +79,8 @@ impl SightingStore for DirectSender {
         let is_of = |(count, last, _): &(usize, SightingRecord, OutgoingBatch)| {
             count.checked_sub(1).and_then(|at| batch.get(at)) == Some(last)
         };
+        // The same batch with the same number is sent again. If the server did commit it before the
+        // connection broke, it recognizes the number and drops the copy.
         let again = self.unanswered.take().filter(is_of);
         let (count, parcel) = match again {
             Some((count, _, parcel)) => (count, parcel),

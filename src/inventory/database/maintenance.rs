@@ -102,6 +102,7 @@ const UNNAMED: &str = "DELETE FROM banners WHERE id IN (SELECT id FROM banners E
 
 fn take_out(link: &DatabaseTransaction<'_>, before: i64) -> Result<PruneCounts, DatabaseError> {
     let take = |query: &str| link.execute(query, values![before]);
+    // Foreign keys delete the rows that refer to these services.
     let services = take("DELETE FROM services WHERE last_seen < ?1")?;
     let changes = take("DELETE FROM changes WHERE at < ?1")?;
     // The current banner of a service stays.
@@ -133,6 +134,7 @@ pub(super) fn clear_up(link: &DatabaseTransaction<'_>) -> Result<usize, Database
            (SELECT id FROM hosts EXCEPT SELECT host FROM services EXCEPT SELECT client FROM contacts)",
         &[],
     )?;
+    // The sums are computed again: the deleted rows could have been part of any of them.
     link.execute("DELETE FROM rules", &[])?;
     link.execute(schema::SUM_UP, &[])?;
     Ok(hosts)

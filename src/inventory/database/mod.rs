@@ -57,6 +57,8 @@ impl InventoryDatabase {
         if found == schema::newest() {
             return Ok(database);
         }
+        // Only an older schema needs the right to write. A reader of a current one works on a read-only
+        // file.
         let brought = Self::existing(place, OpenFlags::SQLITE_OPEN_READ_WRITE);
         match brought.and_then(|mut database| schema::migrate(&mut database)) {
             Ok(()) => Self::existing(place, OpenFlags::SQLITE_OPEN_READ_ONLY),

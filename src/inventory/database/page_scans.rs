@@ -116,6 +116,7 @@ impl InventoryDatabase {
     /// # Errors
     /// What the database says.
     pub fn end_if_silent(&self, (id, beat): (i64, i64)) -> Result<bool, StoreError> {
+        // The number of the heartbeat is compared, not a time: the clocks of two machines may differ.
         let query = "UPDATE orders SET ended = ?3, said = 'its page sends no heartbeats'
              WHERE id = ?1 AND beat = ?2 AND ended IS NULL";
         self.change(query, values![id, beat, InventoryTime::now().millis()]).map(|count| count > 0)
@@ -193,6 +194,8 @@ impl InventoryDatabase {
         who: &str,
         due: InventoryTime,
     ) -> Result<i64, StoreError> {
+        // A number is never used again, even after the schedule is deleted, because its past scans
+        // refer to it.
         let known = "SELECT max(coalesce(max(id), 0), coalesce((SELECT max(schedule) FROM orders), 0)) + 1
              FROM schedules";
         let query =
@@ -267,6 +270,7 @@ fn enter(
         values![schedule, about, who, page, InventoryTime::now().millis()],
         |row| row.get::<i64>(0),
     )?;
+    // A running scan stays, however old it is: its page still updates the row.
     link.execute("DELETE FROM orders WHERE id <= ?1 AND ended IS NOT NULL", values![id - KEPT])?;
     Ok(id)
 }
@@ -281,6 +285,8 @@ fn take(
     let missed = i64::try_from(missed).unwrap_or(i64::MAX);
     let noticed = (missed > 0).then(|| InventoryTime::now().millis());
     let query = "UPDATE schedules SET due = ?3, missed = missed + ?4, missed_at = coalesce(?5, missed_at)
+         // The old due time in the condition decides a race: of several pages, the one whose UPDATE
+         // finds it starts the scan.
          WHERE id = ?1 AND due = ?2";
     let values = values![schedule.id, schedule.due.millis(), next.millis(), missed, noticed];
     link.execute(query, values).map(|count| count > 0)

@@ -89,6 +89,7 @@ pub(super) fn migrate(database: &mut InventoryDatabase) -> Result<(), StoreError
         return Ok(());
     }
     let link = &database.link;
+    // There is no table yet that a transaction could lock, so the creation has its own lock.
     let step = if found == 0 { link.begin_schema_creation() } else { link.transaction() };
     let step = step.map_err(|error| database.fault(error))?;
     // Another process may have been faster, and may be of a newer version.
@@ -107,6 +108,8 @@ fn upgrade(step: &DatabaseTransaction<'_>, found: i64) -> Result<(), DatabaseErr
     for text in STEPS.iter().skip(usize::try_from(found).unwrap_or_default()) {
         step.script(text)?;
     }
+    // SQLite writes its tables by one process at a time. On a server, several writers would wait for
+    // each other at the foreign keys.
     if let (true, DatabaseConnection::Postgres(_)) = (found < UNTIED.0, &**step) {
         step.batch(UNTIED.1)?;
     }
@@ -145,6 +148,8 @@ fn version_of_file(file: &SqliteFile) -> Result<Option<i64>, DatabaseError> {
         return Ok(Some(version));
     }
     let tables = file.count("SELECT count(*) FROM sqlite_schema")?;
+    // An empty database is free to use. Any other file belongs to another program and must not be
+    // changed.
     Ok(((application, version, tables) == (0, 0, 0)).then_some(0))
 }
 

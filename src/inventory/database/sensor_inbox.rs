@@ -48,6 +48,8 @@ impl SensorInbox {
     /// # Errors
     /// What the database says.
     pub(in crate::inventory) fn sensor(&self) -> Result<Option<String>, StoreError> {
+        // The role is a sensor's if it may insert batches but not read any. `session_user`, because SET
+        // ROLE does not change it.
         let query = "SELECT session_user::text FROM pg_class WHERE relname = 'fleet_inbox'
              AND relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = 'bannerwall')
              AND has_column_privilege(oid, 'batch', 'INSERT') AND NOT has_table_privilege(oid, 'SELECT')";
@@ -105,6 +107,8 @@ impl SensorInbox {
         let attempt = |link: &DatabaseConnection| {
             link.batch("BEGIN")?;
             let outcome = enter(link, parcel, standing);
+            // The attempt only finds out if the server accepts the rows. They are sent for good later,
+            // under the same number.
             link.batch("ROLLBACK").and(outcome)
         };
         let outcome = self.beside.revive().and_then(|()| attempt(self.beside.link()));

@@ -32,6 +32,7 @@ pub(super) struct FileSizeLimit {
 impl FileSizeLimit {
     /// Sets the limit of a file.
     pub(super) fn set(file: &SqliteFile, octets: u64) -> Result<Self, DatabaseError> {
+        // 512 is SQLite's smallest page. A value of 0 from a damaged file would divide by zero below.
         let page = file.pragma("page_size")?.max(512);
         file.set_pragma("journal_size_limit", LOG)?;
         let bound = Self { pages: i64::try_from(octets).unwrap_or(i64::MAX) / page, page };
@@ -71,11 +72,13 @@ impl FileSizeLimit {
         coming: usize,
     ) -> Result<u64, DatabaseError> {
         let mut taken = 0;
+        // Below the limit by a margin, so that not every batch deletes something.
         while used(file)? > self.free_of(coming, FITTED) {
             let transaction = link.transaction()?;
             let step = take_out(&transaction)?;
             clear_up(&transaction)?;
             transaction.commit()?;
+            // The freed pages become usable only after the commit, so the loop measures behind it.
             release_space(link)?;
             if step == 0 {
                 break;
@@ -91,6 +94,8 @@ impl FileSizeLimit {
     /// it.
     fn free_of(self, coming: usize, hundredths: i64) -> i64 {
         let coming = i64::try_from(coming).unwrap_or(i64::MAX).saturating_mul(RECORD) / self.page;
+        // Half of the file at most: a batch that is larger than the limit would otherwise empty the
+        // inventory.
         self.pages / 100 * hundredths - coming.min(self.pages / 2)
     }
 }
@@ -106,6 +111,7 @@ fn used(file: &SqliteFile) -> Result<i64, DatabaseError> {
 /// Removes a step of the oldest changes, of services that are gone, and of those unseen for longest.
 fn take_out(link: &DatabaseTransaction<'_>) -> Result<u64, DatabaseError> {
     let count = |query: &str| link.sole(query, &[], |row| row.get::<i64>(0));
+    // All tables shrink in proportion, so that a flood of one kind of record does not remove another kind.
     let step = |rows: i64| (rows * STEP.0 / 1_000).max(STEP.1);
     let services = step(count("SELECT count(*) FROM services")?);
     let changes = step(count("SELECT count(*) FROM changes")?);
@@ -113,6 +119,7 @@ fn take_out(link: &DatabaseTransaction<'_>) -> Result<u64, DatabaseError> {
     let peers = step(count("SELECT count(*) FROM banner_peers")?);
     let unanswered = step(count("SELECT count(*) FROM unanswered")?);
     let taken = link.execute(
+        // 'gone' sorts before 'open': services that no longer exist go first.
         "DELETE FROM services WHERE id IN (SELECT id FROM services ORDER BY state, last_seen LIMIT ?1)",
         values![services],
     )? + link.execute(

@@ -109,6 +109,8 @@ impl ChannelCounters {
             written,
             overflowed: self.overflowed.load(Relaxed),
             failed,
+            // A reader that has seen enough closed the output: events behind that are neither written
+            // nor lost.
             stuck: match self.closed.load(Relaxed) {
                 true => 0,
                 false => self.accepted.load(Relaxed).saturating_sub(written + failed),
@@ -234,6 +236,7 @@ impl EventWriter {
         match spell(self.format.as_mut(), &mut pending.bytes) {
             Ok(()) => {
                 pending.ends.push((pending.bytes.len(), events));
+                // The age of the oldest event bounds how long a half-filled batch waits.
                 pending.since.get_or_insert_with(Instant::now);
             }
             Err(error) => {
@@ -279,6 +282,7 @@ impl EventWriter {
             self.shared.closed.store(true, Relaxed);
             return;
         }
+        // A part of the batch may have reached the file before the error: those events are not lost.
         let written = self.pending.events_within(taken);
         let before = self.shared.failed.fetch_add(self.pending.events() - written, Relaxed);
         self.shared.written.fetch_add(written, Relaxed);
@@ -301,6 +305,7 @@ impl EventWriter {
                 _ => format!("bannerwall: cannot write events to {name}: {error}; losses are counted"),
             });
         }
+        // The first error is usually the cause, and later ones its consequences.
         self.first_error.get_or_insert(error);
     }
 

@@ -17,6 +17,8 @@ impl<P: Probe> RingWorker<P> {
     pub(super) fn cancel(&mut self, place: u32) -> Result<(), RingError> {
         let Some(connection) = self.connections.get(at(place)) else { return Ok(()) };
         let keys = [connection.connect, connection.receive, connection.send];
+        // Each operation needs its own cancellation: a link does not carry it over once the first one
+        // has completed.
         for operation in keys.into_iter().flatten() {
             self.ring.reserve(1)?;
             self.ring.push_unattended(DetachedOperation::Cancel { operation }, false)?;
@@ -146,6 +148,7 @@ impl<P: Probe> RingWorker<P> {
         let Some(connection) = self.connections.get_mut(at(place)) else { return Ok(()) };
         match (connection.fitness, self.close) {
             (SocketState::Used(_), CloseMethod::Reset) => self.used.push(place),
+            // An orderly close cannot reuse the socket: the kernel still needs it to send the FIN.
             (SocketState::Used(_), CloseMethod::Finish) => {
                 connection.fitness = SocketState::Absent;
                 self.ring.reserve(1)?;
@@ -174,6 +177,7 @@ impl<P: Probe> RingWorker<P> {
             // A shortage says nothing about the target, so the session waits with exponential back-off.
             (CloseReason::Failed(error), found) if is_shortage(error) && !open && !session.expired => {
                 if (found.is_none() || wanted > 0) && session.shortages < self.shortages {
+                    // The shift is bounded, since a larger one would overflow.
                     let pause = (FIRST_PAUSE << session.shortages.min(16)).min(LAST_PAUSE);
                     session.shortages += 1;
                     if let (None, Some(target)) = (found, &session.target) {

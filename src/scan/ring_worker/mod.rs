@@ -106,6 +106,7 @@ impl<P: Probe> RingWorker<P> {
         let sockets = u32::try_from(capacity).unwrap_or(u32::MAX);
         let ring = Ring::new(&RingOptions {
             submissions: SUBMISSIONS,
+            // A talking connection has a connect, a send and a receive under way at once.
             operations: sockets.saturating_mul(if P::TALKS { 3 } else { 1 }),
             sockets,
             buffers: if P::TALKS { BUFFERS } else { 0 },
@@ -234,6 +235,7 @@ impl<P: Probe> RingWorker<P> {
 
     /// Starts a connection of session `number`. There must be a free one.
     fn connect(&mut self, number: u32, now: LoopTime) -> Result<(), RingError> {
+        // Space for the whole chain: a link must not be cut by a submission in its middle.
         self.ring.reserve(CHAIN)?;
         let place = self.free_connection();
         let Self { ring, connections, sessions, probe, connecting, .. } = self;
@@ -292,6 +294,8 @@ impl<P: Probe> RingWorker<P> {
 
     /// Returns a free connection, preferably one whose disconnect joins the next submission.
     fn free_connection(&mut self) -> u32 {
+        // Used sockets first: they still hold a connection to an earlier target, which the disconnect
+        // ends.
         self.used.pop().or_else(|| self.fresh.pop()).unwrap_or_else(|| {
             self.connections.push(ScanConnection::new());
             u32::try_from(self.connections.len() - 1).unwrap_or(u32::MAX)
@@ -347,6 +351,7 @@ impl<P: Probe> RingWorker<P> {
             OperationKind::Receive => self.received(place, result, now, report)?,
         }
         match self.connections.get(at(place)) {
+            // The slot is free only after its last operation, which could otherwise act on the next target.
             Some(connection) if connection.pending == 0 && connection.ending.is_some() => {
                 self.release(place, now, report)
             }
@@ -390,6 +395,7 @@ impl<P: Probe> RingWorker<P> {
             Err(error) => {
                 // Without a socket the connect fails with EBADF; `failure` has the actual error.
                 let error = if connection.failure != 0 { connection.failure } else { error };
+                // A refused connect leaves the socket unconnected, so it needs no disconnect.
                 if let (libc::ECONNREFUSED, SocketState::Used(family)) = (error, connection.fitness) {
                     connection.fitness = SocketState::Fresh(family);
                 } else if matches!(error, libc::EISCONN | libc::EALREADY | libc::EBADF) {

@@ -20,6 +20,7 @@ impl<P: Probe> RingWorker<P> {
         // A failed send does not end the connection: a reply may have arrived before. The receive decides.
         let count = result.map_or(octets.len(), |count| usize::try_from(count).unwrap_or(usize::MAX));
         octets.drain(..count.min(octets.len()));
+        // The rest of a short send goes before data that the probe has added meanwhile.
         octets.append(&mut connection.out);
         connection.out = octets;
         if result.is_err() {

@@ -20,6 +20,7 @@ pub fn threads(wanted: Option<u16>, rate: ScanRate, targets: u64) -> usize {
         (None, ScanRate::Max) => std::thread::available_parallelism().map_or(1, usize::from),
         (None, ScanRate::Limited(_)) => 1,
     };
+    // More threads than targets would only wait.
     chosen.min(usize::try_from(targets).unwrap_or(usize::MAX)).max(1)
 }
 
@@ -83,6 +84,8 @@ fn connections_each(probe: &ProbeOptions) -> u64 {
 /// Raises the limit of descriptors to its maximum, and returns the limit for one ring.
 fn descriptors() -> std::io::Result<usize> {
     let limit = getrlimit(Resource::Nofile);
+    // The soft limit is low (often 1,024) for the sake of programs that use select(2). This one does
+    // not.
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
     Ok(limit.maximum.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX)).min(1 << 16))
 }

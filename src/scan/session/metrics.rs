@@ -34,6 +34,7 @@ impl ScanMetricsEndpoint {
             (PortState::Error, counts.local_error),
         ] {
             let counter = self.families.targets(state);
+            // The scan counts by itself, and a Prometheus counter has no way to be set.
             counter.inc_by(count.saturating_sub(counter.get()));
         }
         self.families.inflight.set(i64::try_from(in_flight).unwrap_or(i64::MAX));

@@ -175,6 +175,8 @@ impl ScanSession {
         onlooker: &mut impl ScanObserver,
     ) -> Result<Self, SessionError> {
         let set = targets(&options, onlooker)?;
+        // The file is read before anything is opened for output: a checkpoint of another scan must not
+        // cost the old results.
         let resume = ResumeState::open(options.keep.clone(), &set, options.seed, options.shard)?;
         let threads = config::threads(options.threads, options.rate, set.len());
         let (seed, from) = (resume.seed, resume.from.clone());
@@ -184,6 +186,7 @@ impl ScanSession {
         store.as_ref().map_or(Ok(()), |store| store.prepare()).map_err(SessionError::Store)?;
         onlooker.knows_targets();
         let mut selection = options.selection;
+        // The number of targets is known only now.
         selection.hide_unanswered |= plan.total() > options.listed_whole;
         let writer = results.start(resume.goes_on)?;
         let start = |mut store: Box<dyn ResultStore>| {
@@ -253,6 +256,8 @@ impl ScanSession {
             });
             watch.until_over(scan, onlooker)
         });
+        // The last checkpoint is written while the writer still accepts data: it flushes the results
+        // first.
         let kept = watch.keep(interrupted, onlooker);
         let account = watch.account();
         drop(watch);
@@ -322,6 +327,7 @@ impl ScanSupervisor<'_> {
             // The writer is closed if the reader of the results went away.
             let unread = self.writer.is_closed();
             interrupted |= wish != ObserverDecision::GoOn;
+            // No new target starts, but the running ones finish, so their results are not lost.
             if wish != ObserverDecision::GoOn || unread {
                 plan.close();
             }

@@ -28,9 +28,12 @@ impl ResultOutput {
         let fault = |error| SessionError::Results { name: name.clone(), error };
         let (destination, format) = match destination {
             OutputDestination::File(path) if goes_on && path.exists() => {
+                // XML has one root element: nothing can follow its end.
                 if is_document {
                     return Err(SessionError::NotContinued(path));
                 }
+                // A killed run may have left half a line. The checkpoint does not count its target as
+                // finished, so it is probed again.
                 cut_torn_line(&path).map_err(fault)?;
                 let format: Box<dyn OutputFormat> = Box::new(ContinuedFormat(format));
                 (OutputDestination::Log(path), format)

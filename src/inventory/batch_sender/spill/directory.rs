@@ -54,6 +54,8 @@ pub(super) fn prepare(path: &Path, user: Option<&UnprivilegedUser>) -> io::Resul
     if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         std::fs::create_dir_all(parent)?;
     }
+    // The mode is set at the creation: a later chmod would leave a moment in which others can open the
+    // folder.
     match DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         made => made?,
@@ -102,6 +104,8 @@ impl SpillDirectory {
     pub(super) fn lock(&self) -> io::Result<Option<DirectoryLock>> {
         let options = File::options().read(true).write(true).create(true).truncate(false).mode(0o600).clone();
         let mut file = options.open(self.path.join(LOCK))?;
+        // The kernel releases the lock when the process dies, however it dies. A file that only exists
+        // would stay.
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
             locked => locked?,
@@ -147,6 +151,8 @@ impl SpillDirectory {
     /// # Errors
     /// The file was not written, not even a part of it.
     pub(super) fn put(&self, name: &str, octets: &[u8], lasts: bool) -> io::Result<()> {
+        // A rename replaces the file atomically, so a reader sees the old or the new contents, never a
+        // part.
         let new = self.path.join(format!("{name}.new"));
         let write = || {
             let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
@@ -161,6 +167,7 @@ impl SpillDirectory {
             let _ = std::fs::remove_file(&new);
             return Err(error);
         }
+        // The new name is an entry of the directory, which needs a sync of its own.
         if lasts { self.sync() } else { Ok(()) }
     }
 
@@ -207,6 +214,8 @@ impl SpillDirectory {
         std::fs::rename(self.path.join(name), self.path.join(format!("{name}{}", why.ending())))?;
         let mut aside = self.files()?;
         aside.retain(|file| file.name == FileName::Aside);
+        // The newest files show the current fault. Without a limit, a server that refuses everything
+        // would fill the disk.
         aside.sort_by_key(|file| std::cmp::Reverse(file.written));
         aside.iter().skip(KEPT_ASIDE).try_for_each(|file| self.remove(&file.file))
     }

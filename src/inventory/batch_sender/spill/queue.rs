@@ -93,6 +93,7 @@ pub(super) enum UnsendableReason {
 
 impl From<io::Error> for UnsendableReason {
     fn from(error: io::Error) -> Self {
+        // These errors pass by themselves, so the file must not be set aside as damaged.
         const PASSING: [i32; 4] = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EINTR];
         let passes = error.raw_os_error().is_some_and(|code| PASSING.contains(&code));
         if passes || error.kind() == io::ErrorKind::PermissionDenied {
@@ -205,6 +206,7 @@ impl SpillState {
                         self.path()
                     ));
                 }
+                // Without a limit, a full disk would exhaust the memory of the guard as well.
                 if queue.octets[1] + length > MEMORY {
                     return Err(error);
                 }
@@ -231,6 +233,8 @@ impl SpillState {
     pub(super) fn adopt(&self, runs: Vec<(RunName, SpilledRun)>, entries: Vec<WaitingBatch>) {
         let mut queue = self.queue();
         queue.runs.extend(runs);
+        // The batches of earlier runs go first, so that the server gets sightings in the order of their
+        // times.
         let own = std::mem::replace(&mut queue.waiting, entries.into());
         let octets = |is_file| {
             let all =
@@ -272,6 +276,8 @@ impl SpillState {
         let Some(entry) = queue.waiting.remove(at) else { return };
         let known = || self.read(&entry).map(|parcel| parcel.sightings).ok();
         let sightings = entry.sightings.or_else(known).unwrap_or_default();
+        // The loss is recorded before the file is removed. After a crash in between the batch is sent
+        // and counted as lost, but no loss stays hidden.
         self.lose(queue, &entry, sightings);
         self.backlog.0.dropped.fetch_add(sightings, Relaxed);
         self.forget(queue, &entry);
@@ -309,6 +315,8 @@ impl SpillState {
     fn note(&self, run: &RunName, state: &SpilledRun) {
         let head = SpilledRunHead { up_to: state.up_to, lost: self.lost(run, Some(state)) };
         let text = state.author.as_ref().map(BatchEncoder::head).unwrap_or_default();
+        // An error is not reported here: it shows at the next batch, which is written to the same
+        // folder.
         let _ = self.folder.put(&run.file(), &sealed(SpillFileKind::Run, &head, &text), self.is_away());
     }
 
@@ -321,6 +329,8 @@ impl SpillState {
                 queue.is_first_out = false;
             }
             if let Some(entry) = queue.waiting.front().cloned() {
+                // From here on the server may get the batch at any time, so [`Self::make_room`] must
+                // not drop it.
                 queue.is_first_out = true;
                 let lost = self.lost(&entry.run, queue.runs.get(&entry.run));
                 return Some(SendJob { lost, behind: queue.waiting.len() as u64 - 1, entry });
@@ -341,6 +351,7 @@ impl SpillState {
         let octets = self.folder.read(&entry.file()).map_err(UnsendableReason::from)?;
         let (head, text) = opened::<SpilledBatchHead>(SpillFileKind::Batch, &octets)
             .ok_or_else(|| damaged("it is damaged"))?;
+        // A file under a false name would be sent with a number that another batch has or gets.
         if (&head.stream, head.number) != (&entry.run.stream, entry.number) {
             return Err(damaged("its name belongs to another batch"));
         }
@@ -394,6 +405,8 @@ impl SpillState {
         if self.is_away.swap(true, Relaxed) {
             return;
         }
+        // While the server answers, a batch lives for milliseconds, and a sync for each one would be
+        // wasted. Once it is away, they must survive a crash of the machine.
         let is_open = |entry: &&WaitingBatch| !entry.lasts && matches!(entry.held, BatchLocation::File);
         let files: Vec<String> =
             self.queue().waiting.iter().filter(is_open).map(WaitingBatch::file).collect();
@@ -434,6 +447,7 @@ impl SpillState {
             let BatchLocation::Memory(parcel) = &entry.held else { continue };
             let file = written(parcel, self.lost(&entry.run, runs.get(&entry.run)));
             if self.folder.put(&entry.file(), &file, true).is_ok() {
+                // The file system allocates whole blocks, and the limit is one of disk space.
                 (entry.held, entry.octets) =
                     (BatchLocation::File, (file.len() as u64).next_multiple_of(BLOCK));
                 octets[0] += entry.octets;

@@ -99,6 +99,8 @@ impl SpillSender {
                     self.note_back(&job);
                 }
                 SendOutcome::Away(error, may_be_there) => {
+                    // If the connection broke before the batch was sent, the server cannot have it, and
+                    // it may be dropped again.
                     self.shared.keep_first(may_be_there);
                     self.note_away(&error);
                     if self.is_ending {
@@ -124,6 +126,8 @@ impl SpillSender {
         }
         while shared.lock.get().is_none() {
             if let Ok(Some(lock)) = shared.folder.lock() {
+                // The lock comes before the list of files: the other process may write batches until it
+                // exits.
                 let _ = shared.lock.set(lock);
                 take_over(shared, None);
             } else if shared.pause(LOOKS) {
@@ -170,6 +174,7 @@ impl SpillSender {
             None => {
                 let inbox = SensorInbox::open(&self.place)?;
                 match inbox.sensor()? {
+                    // The server may be another one behind the same name, with another role.
                     Some(known) if known == self.sensor => inbox,
                     Some(known) => {
                         let (place, named) = (self.place.clone(), self.sensor.clone());
@@ -274,6 +279,7 @@ fn split_refused<'a, E>(
     let (mut taken, mut refused) = (Vec::new(), Vec::new());
     let halves = |part: &[&'a str]| {
         let (first, second) = part.split_at(part.len() / 2);
+        // The list is a stack: the first half must be on top, so that records keep their order.
         [second.to_vec(), first.to_vec()]
     };
     let mut parts = halves(records).to_vec();
@@ -309,6 +315,8 @@ pub(super) fn take_over(shared: &SpillState, changed: Option<SystemTime>) {
 fn jittered(pause: Duration) -> Duration {
     // Without random bytes it is the whole pause.
     let [octet] = random().unwrap_or([u8::MAX]);
+    // Many sensors lose the same server at the same time. Without the random part they would all return
+    // at the same time, too.
     pause / 2 + pause / 2 * u32::from(octet) / u32::from(u8::MAX)
 }
 

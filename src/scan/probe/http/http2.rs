@@ -68,6 +68,7 @@ impl Http2Connection {
     pub(super) fn new() -> Option<Self> {
         let pipe = MemoryPipe::default();
         let mut builder = Builder::new();
+        // Pushed responses would cost the server and the scan data that no request asked for.
         builder.enable_push(false).max_header_list_size(HEAD_LIMIT);
         let beginning = pin!(builder.handshake::<_, Bytes>(pipe.clone()));
         // The handshake only writes, and the pipe always has room.
@@ -89,6 +90,7 @@ impl Http2Connection {
     /// Handles received bytes, reports responses, and keeps `limit` bytes of each body.
     pub(super) fn take(&mut self, octets: &[u8], limit: usize, tell: &mut impl FnMut(u16, Http2Result<'_>)) {
         self.pipe.0.borrow_mut().incoming.extend_from_slice(octets);
+        // The library works in steps: data that is released by one response can complete another.
         for _ in 0..TURNS {
             self.turn();
             self.asked.retain_mut(|asked| match asked.advance(limit) {
@@ -105,6 +107,7 @@ impl Http2Connection {
     pub(super) fn end(&mut self, tell: &mut impl FnMut(u16, Http2Result<'_>)) -> Vec<u16> {
         let asked = std::mem::take(&mut self.asked);
         asked.iter().for_each(|asked| asked.tell(true, tell));
+        // A response whose head has come counts, even if its body is cut short.
         let of_nothing = asked.iter().filter(|asked| matches!(asked.answer, Http2Response::Awaited(_)));
         of_nothing.map(|asked| asked.number).collect()
     }
