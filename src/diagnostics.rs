@@ -1,9 +1,9 @@
-//! Messages to a person on stderr, apart from results and events. Every module may use this one.
+//! Messages for people on stderr, apart from results and events. Every module may use this one.
 
 use std::fmt::Display;
 use std::io::Write as _;
 
-/// Writes a line to stderr. Where stderr is closed nobody is left to tell, which is no reason to end.
+/// Writes a line to stderr. A closed stderr is not an error: the program keeps running.
 pub fn log_line(message: impl Display) {
     let _ = writeln!(std::io::stderr(), "{message}");
 }

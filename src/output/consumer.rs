@@ -73,8 +73,8 @@ impl<C: EventConsumer + 'static> ConsumerThread<C> {
     }
 
     /// Starts a thread of this name for an existing channel. If no event may be lost, callers
-    /// [wait](OverflowPolicy::Wait) for space. Such a consumer must not be used on the packet path, except for
-    /// rare events (a new host, for instance).
+    /// [wait](OverflowPolicy::Wait) for space. Such a consumer must not be used on the packet path, except
+    /// for rare events (a new host, for instance).
     ///
     /// # Errors
     /// The system has no thread left.

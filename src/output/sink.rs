@@ -22,7 +22,8 @@ pub enum OutputDestination {
     Stdout,
     /// A file, which is truncated when the run starts.
     File(PathBuf),
-    /// A file that is appended to, as logs are. [`ChannelHandle::reopen`](super::ChannelHandle::reopen) opens it again.
+    /// A file that is appended to, as logs are. [`ChannelHandle::reopen`](super::ChannelHandle::reopen) opens
+    /// it again.
     Log(PathBuf),
     /// Any other writer, such as standard output under a progress bar.
     Other(Box<dyn Write + Send>),

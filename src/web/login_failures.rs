@@ -1,9 +1,9 @@
 //! Limit of wrong logins from one address.
 //!
 //! A correct user may share an address with an attacker: behind one NAT, or in one IPv6 network. Logins that
-//! were correct before are never refused ([`WebUsers::has_seen`](super::WebUsers::has_seen), which costs nothing).
-//! A new login is refused at first, like a guess. If it is repeated after a while, as a scraper's is, it is
-//! tried. An attacker must send each guess twice, and only one in a while is tried.
+//! were correct before are never refused ([`WebUsers::has_seen`](super::WebUsers::has_seen), which costs
+//! nothing). A new login is refused at first, like a guess. If it is repeated after a while, as a scraper's
+//! is, it is tried. An attacker must send each guess twice, and only one in a while is tried.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

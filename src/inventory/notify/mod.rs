@@ -1,5 +1,6 @@
 //! Notifications about changes: sent to a URL, or passed to a program. A thread queues and retries them,
-//! within bounds, and counts those that fail; no other thread waits for them. A [helper](delivery) delivers them.
+//! within bounds, and counts those that fail; no other thread waits for them. A [helper](delivery) delivers
+//! them.
 
 mod delivery;
 
