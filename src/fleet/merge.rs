@@ -31,7 +31,7 @@ const FLEETS: Duration = Duration::from_secs(30);
 /// Interval between checks for sessions that block others.
 const BLOCKERS: Duration = Duration::from_secs(30);
 
-/// The message when merging continues.
+/// Message after an interruption.
 const AGAIN: &str = "bannerwall: batches of sensors are merged again";
 
 /// Settings of a merge.

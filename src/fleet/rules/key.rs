@@ -1,8 +1,8 @@
-//! Signatures in minisign's format (Ed25519 of the octets' `BLAKE2b`), so that its own tool can make keys and
-//! sign.
+//! Signatures in minisign's format (Ed25519 of the `BLAKE2b` hash), so that minisign itself can create keys
+//! and sign.
 //!
-//! Guards verify by a library that does nothing else and is told what the database holds; the one that signs
-//! reads secret keys, and is not reached by what comes from elsewhere.
+//! Guards verify what a database sends with a library that can only verify. The library that signs reads
+//! secret keys, and gets no data from other machines.
 
 use std::io::{self, Cursor};
 use std::path::{Path, PathBuf};
@@ -13,10 +13,10 @@ use minisign_verify::{Error, PublicKey, Signature};
 use crate::diagnostics::log_line;
 use crate::files;
 
-/// Octets of a file that holds a key or a signature, at most.
+/// Maximum number of bytes of a file with a key or a signature.
 const LONGEST: u64 = 4 << 10;
 
-/// Why something of keys or signatures could not be done.
+/// Error of a key or a signature.
 #[derive(Debug, thiserror::Error)]
 pub enum SigningKeyError {
     /// A file cannot be read.
@@ -24,7 +24,7 @@ pub enum SigningKeyError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// A file cannot be written.
@@ -32,10 +32,10 @@ pub enum SigningKeyError {
     Write {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// No secret key stands there.
+    /// The file has no secret key.
     #[error("{}: not a secret key, as `bannerwall fleet rules keygen` and `minisign -G` write: {why}", path.display())]
     NoSecret {
         /// The file.
@@ -43,27 +43,27 @@ pub enum SigningKeyError {
         /// The library's message.
         why: String,
     },
-    /// No public key stands there.
+    /// The text is no public key, nor a file with one.
     #[error("{0}: neither a public key (56 characters of base64, RW…) nor a file with one")]
     NoPublic(String),
-    /// Its password is wanted.
+    /// The key has a password.
     #[error("{}: this key has a password: pass its file with --password-file", .0.display())]
     Locked(PathBuf),
-    /// The library cannot.
+    /// The library cannot sign.
     #[error("cannot sign: {0}")]
     Sign(String),
-    /// Not a signature.
+    /// The text is not a signature.
     #[error("not a minisign signature: {0}")]
     NoSignature(Error),
-    /// A key signed it that nobody trusts.
+    /// The key of the signature is not trusted.
     #[error("the signature was made with another key")]
     Stranger,
-    /// It is not of these octets.
+    /// The signature is for other bytes.
     #[error("the signature does not match these rules")]
     False,
 }
 
-/// The keys whose signatures are trusted.
+/// The trusted public keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublicKeys(pub Vec<PublicKey>);
 
@@ -71,7 +71,8 @@ impl PublicKeys {
     /// Verifies that one of the keys signed these bytes.
     ///
     /// # Errors
-    /// None has.
+    ///
+    /// None of them did.
     pub fn verify(&self, octets: &[u8], signature: &str) -> Result<(), SigningKeyError> {
         let signature = Signature::decode(signature).map_err(SigningKeyError::NoSignature)?;
         let mut error = SigningKeyError::Stranger;
@@ -86,9 +87,10 @@ impl PublicKeys {
     }
 }
 
-/// Reads a public key: its text, or a file of it.
+/// Reads a public key from its text, or from a file.
 ///
 /// # Errors
+///
 /// It is neither.
 pub fn read_public(text: &str) -> Result<PublicKey, SigningKeyError> {
     if let Ok(key) = PublicKey::from_base64(text) {
@@ -106,10 +108,10 @@ fn read(path: &Path) -> Result<String, SigningKeyError> {
     io::read_to_string(octets.as_slice()).map_err(fault)
 }
 
-/// A key that signs.
+/// A key for signing.
 pub struct SecretKey(minisign::SecretKey);
 
-/// A secret key is not to stand in any message.
+/// A secret key must not appear in any message.
 impl std::fmt::Debug for SecretKey {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str("SecretKey(…)")
@@ -117,10 +119,11 @@ impl std::fmt::Debug for SecretKey {
 }
 
 impl SecretKey {
-    /// Reads a key from a file, and the password that it is locked by from another one.
+    /// Reads a key from a file, and its password from another one.
     ///
     /// # Errors
-    /// There is none, or it has another password.
+    ///
+    /// The file has no key, or the password is wrong.
     pub fn read(path: &Path, password: Option<&Path>) -> Result<Self, SigningKeyError> {
         let text = read(path)?;
         let held = || SecretKeyBox::from(text.clone());
@@ -145,11 +148,12 @@ impl SecretKey {
         Ok(Self(key))
     }
 
-    /// Makes a key in a new file that nobody else may read, locked by the password that stands in another
-    /// one; gives the public key as a file of it is to be.
+    /// Creates a key in a new file that only its owner can read, locked by the password of the other file.
+    /// Returns the text of the public key's file.
     ///
     /// # Errors
-    /// There is such a file, or it cannot be written.
+    ///
+    /// The file exists, or cannot be written.
     pub fn make(path: &Path, password: Option<&Path>) -> Result<String, SigningKeyError> {
         let sign = |error: minisign::PError| SigningKeyError::Sign(error.to_string());
         let pair = match password {
@@ -164,20 +168,22 @@ impl SecretKey {
         Ok(public)
     }
 
-    /// Returns the public key that verifies its signatures.
+    /// Returns the public key.
     ///
     /// # Errors
-    /// The library says no.
+    ///
+    /// The library fails.
     pub fn public(&self) -> Result<PublicKey, SigningKeyError> {
         let key = minisign::PublicKey::from_secret_key(&self.0);
         let key = key.map_err(|error| SigningKeyError::Sign(error.to_string()))?.to_base64();
         PublicKey::from_base64(&key).map_err(|_| SigningKeyError::NoPublic(key))
     }
 
-    /// Signs; `comment` is signed, too.
+    /// Signs the bytes; the comment is signed, too.
     ///
     /// # Errors
-    /// The library says no.
+    ///
+    /// The library fails.
     pub fn sign(&self, octets: &[u8], comment: &str) -> Result<String, SigningKeyError> {
         let untrusted = Some("signature of rules of bannerwall");
         let signed = minisign::sign(None, &self.0, Cursor::new(octets), Some(comment), untrusted);
@@ -185,7 +191,7 @@ impl SecretKey {
     }
 }
 
-/// The first line of a file.
+/// Returns the first line of a file.
 fn password_of(file: &Path) -> Result<String, SigningKeyError> {
     Ok(read(file)?.lines().next().unwrap_or_default().to_owned())
 }

@@ -1,5 +1,5 @@
-//! The poller of a guard's published rules: it requests newer versions, verifies them, applies them, stores
-//! them, and reports the result. A failure changes nothing.
+//! Published rules of a guard: it polls for newer versions, verifies them, puts them in force, stores them,
+//! and reports the result. A failure changes nothing.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,103 +15,103 @@ use crate::inventory::StoreError;
 use crate::rules::{ProfileFilter, RuleSelection, RuleSet};
 use crate::terms::cut;
 
-/// Interval at which a guard that has nothing new to say is heard of.
+/// Interval at which a guard without news reports its state.
 const HEARD: Duration = Duration::from_secs(300);
 
-/// Octets of a reason that are told.
+/// Maximum number of bytes of a reported reason.
 const REASON: usize = 4 << 10;
 
-/// The source of a guard's published rules.
+/// Source of a guard's rules.
 #[derive(Debug, Clone)]
 pub struct FleetRulesConfig {
     /// The database.
     pub place: DatabaseLocation,
-    /// The keys that may have signed them.
+    /// Trusted signers.
     pub keys: PublicKeys,
-    /// The file that they are kept in.
+    /// The file in which the rules are stored.
     pub state: PathBuf,
-    /// Interval at which newer ones are asked for.
+    /// Interval between polls.
     pub poll: Duration,
-    /// The uses whose rules are in force.
+    /// Profiles whose rules are loaded.
     pub profiles: ProfileFilter,
-    /// True to alert of connections that no policy could allow.
+    /// True to alert about connections that no policy could allow.
     pub learns: bool,
 }
 
 /// A version of the rules, verified and read.
 #[derive(Debug, Clone)]
 pub struct FetchedRules {
-    /// Its number.
+    /// The number of the version.
     pub version: i64,
     /// The rules to load.
     pub selection: RuleSelection,
 }
 
-/// Why a version did not come in force.
+/// The reason why a version did not come into force.
 #[derive(Debug)]
 pub enum ApplyRulesError {
-    /// It is refused.
+    /// The version is refused.
     Refused(String),
-    /// Nobody puts anything in force any more.
+    /// The receiver is gone.
     Gone,
 }
 
-/// Function that puts a version in force.
+/// Puts a version into force.
 pub type ApplyRules<'a> = dyn FnMut(&FetchedRules) -> Result<(), ApplyRulesError> + 'a;
 
-/// Why there are no rules to begin with.
+/// Error: there are no rules to start with.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchRulesError {
-    /// The server cannot be asked, and no file is kept.
+    /// The server is away, and no file is stored.
     #[error("--rules-from {error}; and {} holds no rules", state.display())]
     Away {
-        /// The server's message.
+        /// The server's error.
         error: StoreError,
-        /// The file that would hold them.
+        /// The file of stored rules.
         state: PathBuf,
     },
-    /// It has none.
+    /// The server has no version for this sensor.
     #[error(
         "--rules-from {0}: no version of the rules is published for this sensor; see `bannerwall fleet \
          rules status`"
     )]
     None(DatabaseLocation),
-    /// It has none that is not older than what was in force.
+    /// The server has only versions older than the one that was in force.
     #[error(
         "--rules-from {place}: version {version} of the rules was in force here and is no longer \
          published, and the guard takes no older one: publish a newer one, or remove {} to accept an older \
          one", file.display()
     )]
     Older {
-        /// The database that was asked.
+        /// The database.
         place: DatabaseLocation,
         /// The version that was in force.
         version: i64,
-        /// The file that says so.
+        /// The file with that version's number.
         file: PathBuf,
     },
-    /// None of those that it has is taken.
+    /// All versions of the server are refused.
     #[error("--rules-from {0}: version {1} of the rules is refused: {2}")]
     Refused(DatabaseLocation, i64, String),
 }
 
-/// Takes versions, each newer than the one before.
+/// Fetches versions, each newer than the one before.
 #[derive(Debug)]
 pub struct RulePoller {
     from: FleetRulesConfig,
     version: Option<i64>,
-    /// The newest version that was in force by the files; nothing below it is taken.
+    /// The newest version that was in force, by the files; older ones are not taken.
     floor: Option<i64>,
-    /// The number in its file.
+    /// The number in the file.
     noted: Option<i64>,
-    /// Versions above it that were refused, by number and publisher: the signature that they had, and why.
+    /// Refused versions above it, by number and publisher, with their signature and the reason.
     refused: BTreeMap<(i64, String), (String, String)>,
     counts: RulePollCounts,
-    /// The version in force that is not written to the file yet.
+    /// The version in force, if it is not stored yet.
     unkept: Option<Vec<u8>>,
     /// The last report to the server.
     told: Option<ReportedRules>,
-    /// The last complaints about server and file.
+    /// True for each kind of fault that was reported and still exists.
     complaints: [bool; 3],
 }
 
@@ -120,13 +120,13 @@ pub struct RulePoller {
 pub struct RulePollCounts {
     /// Versions that were refused.
     pub refusals: u64,
-    /// Times that newer versions were asked for, and an answer came.
+    /// Successful polls.
     pub polls: u64,
-    /// Times that none came.
+    /// Failed polls.
     pub failures: u64,
 }
 
-/// The report to the server: the version in force, the refused version with its reason, and the time.
+/// A report to the server: the version in force, the refused one and the reason, and the time.
 #[derive(Debug)]
 struct ReportedRules {
     version: Option<i64>,
@@ -134,7 +134,7 @@ struct ReportedRules {
     when: Instant,
 }
 
-/// Faults that may last, and are reported once.
+/// A fault that may last, and is reported once.
 #[derive(Debug, Clone, Copy)]
 enum PollFaultKind {
     Server,
@@ -143,7 +143,7 @@ enum PollFaultKind {
 }
 
 impl RulePoller {
-    /// Has nothing in force yet.
+    /// Creates a poller without rules.
     pub fn new(from: FleetRulesConfig) -> Self {
         Self {
             version: None,
@@ -158,9 +158,10 @@ impl RulePoller {
         }
     }
 
-    /// Starts with the version that is kept, else with the one that the server has.
+    /// Returns the stored version, or else the server's.
     ///
     /// # Errors
+    ///
     /// There is none.
     pub fn load_initial(&mut self) -> Result<FetchedRules, FetchRulesError> {
         self.noted = stored_pack::number(&self.from.state).unwrap_or_else(|error| {
@@ -199,7 +200,7 @@ impl RulePoller {
         }
     }
 
-    /// The version in force.
+    /// Returns the version in force.
     pub const fn version(&self) -> Option<i64> {
         self.version
     }
@@ -209,18 +210,18 @@ impl RulePoller {
         self.counts
     }
 
-    /// Returns the database that the poller asks.
+    /// Returns the database.
     pub const fn place(&self) -> &DatabaseLocation {
         &self.from.place
     }
 
-    /// Interval at which newer versions are to be asked for.
+    /// Returns the interval between polls.
     pub const fn poll(&self) -> Duration {
         self.from.poll
     }
 
-    /// Asks for newer versions, and takes the newest that is meant for this sensor and good; whether there is
-    /// anybody who puts it in force.
+    /// Polls for newer versions, and puts the newest valid one for this sensor into force. Returns false if
+    /// the receiver of rules is gone.
     pub fn poll_and_apply(&mut self, enforce: &mut ApplyRules<'_>) -> bool {
         let before = self.version;
         let asked =
@@ -247,7 +248,7 @@ impl RulePoller {
         }
     }
 
-    /// Reads the file's version, if it is valid and not older than the one that was in force.
+    /// Returns the stored version, if it is valid and not older than the one that was in force.
     fn read_stored(&mut self) -> Option<FetchedRules> {
         let kept = stored_pack::read(&self.from.state, &self.from.keys).and_then(|pack| {
             let Some(pack) = pack else { return Ok(None) };
@@ -266,7 +267,7 @@ impl RulePoller {
         })
     }
 
-    /// Returns the version in force, or the one just below the oldest that is allowed.
+    /// Returns the number that a version must exceed.
     fn above(&self) -> i64 {
         self.version.or(self.floor.map(|floor| floor - 1)).unwrap_or_default()
     }
@@ -302,7 +303,7 @@ impl RulePoller {
         Ok(true)
     }
 
-    /// Verifies a version, reads it, and has it put in force.
+    /// Verifies a version, reads it, and puts it into force.
     fn take(
         &mut self,
         offer: &RulesOffer,
@@ -339,7 +340,7 @@ impl RulePoller {
         self.refused.insert(offer.key(), (offer.signature.clone(), reason));
     }
 
-    /// Writes what is in force to the file, and its number beside it.
+    /// Stores the version in force, and its number.
     fn keep(&mut self) {
         if self.unkept.is_none() && self.noted >= self.version {
             return;
@@ -374,7 +375,7 @@ impl RulePoller {
         Ok(())
     }
 
-    /// Says how it stands, where that is new or was said long ago.
+    /// Reports the state if it is new, or if the last report is old.
     fn report(&mut self, shelf: &RulesClient) {
         let refused =
             self.refused.last_key_value().map(|((serial, _), (_, reason))| (*serial, reason.clone()));
@@ -396,7 +397,7 @@ impl RulePoller {
         }
     }
 
-    /// True if something is well that was not.
+    /// Clears a fault. Returns true if it was reported.
     fn clear_fault(&mut self, about: PollFaultKind) -> bool {
         std::mem::take(&mut self.complaints[about as usize])
     }
