@@ -228,7 +228,7 @@ fn a_worker_neither_postpones_nor_skips_a_schedule() {
     let hours = "SELECT round((due - fleet_now()) / 3600000.0) FROM fleet_schedules";
     assert_eq!(psql(&url, hours), "24");
     psql(&url, "UPDATE fleet_schedules SET due = fleet_now() - 1000");
-    assert_eq!(psql(&hand, far), "0", "the scan before still runs");
+    assert_eq!(psql(&hand, far), "0", "the previous scan still runs");
 }
 
 #[test]

@@ -276,7 +276,7 @@ fn what_a_killed_page_ran_is_closed_by_another_one_and_what_a_living_one_runs_is
         let (_other, other) = site("127.0.0.3:0");
         scan_is(&other, 2, "running");
         let closed = scan_is(&other, 2, "failed");
-        assert_eq!(closed["said"], "its page is not heard of any more");
+        assert_eq!(closed["said"], "its page sends no heartbeats");
         assert_eq!(scan_is(&other, 3, "done")["schedule"], 1);
         assert_eq!(get_json(&format!("{other}api/scans"))["schedules"][0]["missed"], 0);
         // By both others, and for longer than one is waited for.

@@ -68,7 +68,7 @@ fn a_scan_is_closed_that_nobody_tells_of_and_taken_back_by_a_page_that_was_slow(
         assert!(!database.end_if_silent((id, 0)).unwrap(), "it was told of meanwhile");
         assert!(database.end_if_silent((id, 1)).unwrap());
         assert!(database.beats().unwrap().is_empty());
-        assert_eq!(database.orders(1).unwrap()[0].said, "its page is not heard of any more");
+        assert_eq!(database.orders(1).unwrap()[0].said, "its page sends no heartbeats");
         database.beat(id).unwrap();
         assert_eq!(database.beats().unwrap(), [(id, 2)]);
         assert_eq!(
