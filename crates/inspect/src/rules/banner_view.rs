@@ -60,6 +60,7 @@ pub(super) struct BannerView<'a> {
     hassh: OnceCell<Option<String>>,
     title: OnceCell<Option<String>>,
     markers: OnceCell<Vec<KexMarker>>,
+    hosts: OnceCell<Vec<String>>,
 }
 
 impl<'a> BannerView<'a> {
@@ -68,8 +69,9 @@ impl<'a> BannerView<'a> {
             Banner::Response(response) => digits(response.status),
             _ => *b"000",
         };
-        let (hassh, title, markers) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
-        Self { banner, context, status, hassh, title, markers }
+        let (hassh, title) = (OnceCell::new(), OnceCell::new());
+        let (markers, hosts) = (OnceCell::new(), OnceCell::new());
+        Self { banner, context, status, hassh, title, markers, hosts }
     }
 
     /// Sets a HASSH that is known without the algorithm lists.
@@ -138,6 +140,7 @@ impl<'a> BannerView<'a> {
                 BannerField::Comments => FieldValues::one(banner.identification.comments),
                 _ => self.algorithms(field),
             },
+            Banner::Tls(banner) if *field == BannerField::Sni => self.requested(banner),
             Banner::Tls(banner) => tls(banner, field),
             Banner::Greeting(banner) => match field {
                 BannerField::Banner => FieldValues::Lines(banner.lines(), None),
@@ -169,6 +172,15 @@ impl<'a> BannerView<'a> {
                 _ => None,
             }),
         }
+    }
+
+    /// Returns each name that a client asks for as it was sent, and as servers look it up.
+    fn requested<'v>(&'v self, banner: &TlsBanner<'v>) -> FieldValues<'v> {
+        let Some(client) = banner.facts.client.as_ref().filter(|_| banner.from == Side::Client) else {
+            return FieldValues::NONE;
+        };
+        let hosts = self.hosts.get_or_init(|| client.names.iter().filter_map(|name| host(name)).collect());
+        FieldValues::Texts(client.names.iter().chain(hosts))
     }
 
     fn algorithms<'v>(&'v self, field: &BannerField) -> FieldValues<'v> {
@@ -206,6 +218,15 @@ impl<'a> BannerView<'a> {
     }
 }
 
+/// Returns the name by which servers look up a requested one, if it differs: in small letters, without a port and
+/// without final dots (nginx's `ngx_http_validate_host`).
+fn host(name: &str) -> Option<String> {
+    let host = if name.starts_with('[') { name } else { name.split(':').next().unwrap_or_default() };
+    let host = host.trim_end_matches('.');
+    let differs = host.len() < name.len() || host.bytes().any(|octet| octet.is_ascii_uppercase());
+    differs.then(|| host.to_ascii_lowercase())
+}
+
 /// Returns the values of a field of one side's handshake.
 fn tls<'v>(banner: &TlsBanner<'v>, field: &BannerField) -> FieldValues<'v> {
     if *field == BannerField::Alert {
@@ -214,8 +235,7 @@ fn tls<'v>(banner: &TlsBanner<'v>, field: &BannerField) -> FieldValues<'v> {
     }
     match (banner.from, &banner.facts.client, &banner.facts.server) {
         (Side::Client, Some(client), _) => match field {
-            BannerField::Sni => FieldValues::Texts(client.names.iter()),
-            BannerField::Alpn => FieldValues::Texts(client.alpn.iter()),
+            BannerField::Alpn => FieldValues::texts(&client.alpn),
             BannerField::TlsVersion => FieldValues::one(Some(client.version.name().as_bytes())),
             BannerField::Cipher => FieldValues::Ciphers(client.ciphers.iter()),
             BannerField::Ja3 => FieldValues::one(Some(client.ja3.hash.as_bytes())),
@@ -246,7 +266,7 @@ fn tls<'v>(banner: &TlsBanner<'v>, field: &BannerField) -> FieldValues<'v> {
 /// Returns the values of a field of a server's certificate.
 fn certified<'v>(certificate: &'v CertificateFacts, field: &BannerField) -> FieldValues<'v> {
     let text = match field {
-        BannerField::San => return FieldValues::Texts(certificate.names.iter()),
+        BannerField::San => return FieldValues::texts(&certificate.names),
         BannerField::Subject => &certificate.subject,
         BannerField::Issuer => &certificate.issuer,
         BannerField::Serial => &certificate.serial,
@@ -283,7 +303,7 @@ pub(super) enum FieldValues<'v> {
     /// Lines of a greeting; with the banner, the text of each line after the code.
     Lines(greeting::ReplyLines<'v>, Option<&'v GreetingBanner<'v>>),
     /// Several texts.
-    Texts(std::slice::Iter<'v, String>),
+    Texts(std::iter::Chain<std::slice::Iter<'v, String>, std::slice::Iter<'v, String>>),
     /// Names of markers.
     Markers(std::slice::Iter<'v, KexMarker>),
     /// Names of cipher suites.
@@ -297,6 +317,10 @@ impl<'v> FieldValues<'v> {
 
     const fn one(value: Option<&'v [u8]>) -> Self {
         Self::Few(value, None)
+    }
+
+    fn texts(texts: &'v [String]) -> Self {
+        Self::Texts(texts.iter().chain(&[]))
     }
 
     fn two(first: &'v [u8], second: &'v [u8]) -> Self {

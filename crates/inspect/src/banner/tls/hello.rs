@@ -1,9 +1,11 @@
 //! The hellos of both sides, RFC 8446 sections 4.1.2 and 4.1.3.
+//!
+//! They are read as leniently as the most lenient receiver reads them: Go takes session ids of any length, others
+//! ignore bytes behind the extensions.
 
 use tls_parser::{
-    SNIType, TlsExtension, parse_tls_extension_alpn_content, parse_tls_extension_elliptic_curves_content,
-    parse_tls_extension_signature_algorithms_content, parse_tls_extension_sni_content,
-    parse_tls_handshake_client_hello, parse_tls_handshake_server_hello,
+    TlsExtension, parse_tls_extension_alpn_content, parse_tls_extension_elliptic_curves_content,
+    parse_tls_extension_signature_algorithms_content,
 };
 
 use super::fingerprint;
@@ -20,8 +22,14 @@ const SUPPORTED_VERSIONS: u16 = 43;
 /// RFC 9849 section 5.
 const ENCRYPTED_CLIENT_HELLO: u16 = 0xfe0d;
 
+/// The kind of an entry of an SNI extension that is a host name.
+const HOST_NAME: u8 = 0;
+
+/// Number of random bytes in a hello.
+const RANDOM: usize = 32;
+
 /// The random bytes of a `HelloRetryRequest`, RFC 8446 section 4.1.3.
-const RETRY: [u8; 32] = [
+const RETRY: [u8; RANDOM] = [
     0xcf, 0x21, 0xad, 0x74, 0xe5, 0x9a, 0x61, 0x11, 0xbe, 0x1d, 0x8c, 0x02, 0x1e, 0x65, 0xb8, 0x91, 0xc2,
     0xa2, 0x11, 0x16, 0x7a, 0xbb, 0x8c, 0x5e, 0x07, 0x9e, 0x09, 0xe2, 0xc8, 0xa8, 0x33, 0x9c,
 ];
@@ -47,17 +55,19 @@ pub(super) struct FingerprintInput {
 
 /// Parses the body of a `ClientHello` from TCP or (in QUIC) UDP; none if it is inconsistent.
 pub fn client(body: &[u8], transport: TransportProtocol) -> Option<TlsClient> {
-    let (rest, hello) = parse_tls_handshake_client_hello(body).ok()?;
-    if !rest.is_empty() {
-        return None;
-    }
-    let mut numbers = FingerprintInput { legacy_version: hello.version.0, ..FingerprintInput::default() };
+    let mut rest = HelloCursor(body);
+    let legacy_version = rest.number()?;
+    rest.take(RANDOM)?;
+    let _session_id = rest.behind_byte()?;
+    let ciphers = rest.behind_number()?;
+    let _compression = rest.behind_byte()?;
+    let mut numbers = FingerprintInput { legacy_version, ..FingerprintInput::default() };
     let mut client = TlsClient {
-        version: TlsVersion(hello.version.0),
-        ciphers: hello.ciphers.iter().map(|cipher| CipherSuite(cipher.0)).collect(),
+        version: TlsVersion(legacy_version),
+        ciphers: numbers_in(ciphers).map(CipherSuite).collect(),
         ..TlsClient::default()
     };
-    for extension in extensions(hello.ext.unwrap_or_default()) {
+    for extension in rest.extensions()? {
         let (number, content) = extension?;
         client.extensions.push(number);
         client.take(number, content, &mut numbers);
@@ -69,19 +79,17 @@ pub fn client(body: &[u8], transport: TransportProtocol) -> Option<TlsClient> {
 
 /// Parses the body of a `ServerHello`; none if it is inconsistent.
 pub fn server(body: &[u8]) -> Option<ServerHelloAnswer> {
-    let (rest, hello) = parse_tls_handshake_server_hello(body).ok()?;
-    if !rest.is_empty() {
-        return None;
-    }
-    if hello.random == RETRY {
+    let mut rest = HelloCursor(body);
+    let legacy_version = rest.number()?;
+    let random = rest.take(RANDOM)?;
+    let _session_id = rest.behind_byte()?;
+    let cipher = CipherSuite(rest.number()?);
+    let _compression = rest.take(1)?;
+    if random == RETRY {
         return Some(ServerHelloAnswer::Retry);
     }
-    let mut server = TlsServer {
-        version: TlsVersion(hello.version.0),
-        cipher: CipherSuite(hello.cipher.0),
-        ..TlsServer::default()
-    };
-    for extension in extensions(hello.ext.unwrap_or_default()) {
+    let mut server = TlsServer { version: TlsVersion(legacy_version), cipher, ..TlsServer::default() };
+    for extension in rest.extensions()? {
         let (number, content) = extension?;
         server.extensions.push(number);
         match number {
@@ -93,7 +101,7 @@ pub fn server(body: &[u8]) -> Option<ServerHelloAnswer> {
             _ => {}
         }
     }
-    server.ja3s = fingerprint::ja3s(&server, hello.version.0);
+    server.ja3s = fingerprint::ja3s(&server, legacy_version);
     Some(ServerHelloAnswer::Hello(server))
 }
 
@@ -122,8 +130,7 @@ impl TlsClient {
                 self.alpn = protocols(content).map(text).collect();
             }
             SUPPORTED_VERSIONS => {
-                let offered = content.get(1..).unwrap_or_default().chunks_exact(2);
-                let offered = offered.filter_map(|pair| Some(u16::from_be_bytes(pair.try_into().ok()?)));
+                let offered = numbers_in(content.get(1..).unwrap_or_default());
                 let highest = offered.filter(|version| !is_grease(*version)).max();
                 self.version = highest.map_or(self.version, TlsVersion);
             }
@@ -133,33 +140,64 @@ impl TlsClient {
     }
 }
 
-/// Returns the extensions in order; none for one that is cut off.
-fn extensions(mut octets: &[u8]) -> impl Iterator<Item = Option<(u16, &[u8])>> {
-    std::iter::from_fn(move || {
-        if octets.is_empty() {
-            return None;
-        }
-        let extension = octets.split_first_chunk::<4>().and_then(|([high, low, more, less], behind)| {
-            let length = usize::from(u16::from_be_bytes([*more, *less]));
-            let (content, rest) = behind.split_at_checked(length)?;
-            octets = rest;
-            Some((u16::from_be_bytes([*high, *low]), content))
-        });
-        if extension.is_none() {
-            octets = &[];
-        }
-        Some(extension)
-    })
+/// The unread rest of a message.
+struct HelloCursor<'a>(&'a [u8]);
+
+impl<'a> HelloCursor<'a> {
+    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn number(&mut self) -> Option<u16> {
+        let (number, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u16::from_be_bytes(*number))
+    }
+
+    /// Takes bytes behind their number in one byte.
+    fn behind_byte(&mut self) -> Option<&'a [u8]> {
+        let [count] = *self.take(1)? else { return None };
+        self.take(count.into())
+    }
+
+    /// Takes bytes behind their number in two bytes.
+    fn behind_number(&mut self) -> Option<&'a [u8]> {
+        let count = self.number()?;
+        self.take(count.into())
+    }
+
+    /// Returns the extensions in order; none for one that is cut off. A hello may end before them.
+    fn extensions(mut self) -> Option<impl Iterator<Item = Option<(u16, &'a [u8])>>> {
+        let all = if self.0.is_empty() { &[] } else { self.behind_number()? };
+        let mut rest = Self(all);
+        Some(std::iter::from_fn(move || {
+            if rest.0.is_empty() {
+                return None;
+            }
+            let extension = rest.number().and_then(|number| Some((number, rest.behind_number()?)));
+            if extension.is_none() {
+                rest.0 = &[];
+            }
+            Some(extension)
+        }))
+    }
 }
 
-/// Returns the host names of an SNI extension, RFC 6066 section 3.
-fn names(content: &[u8]) -> Vec<String> {
-    match parse_tls_extension_sni_content(content) {
-        Ok((_, TlsExtension::SNI(names))) => {
-            names.iter().filter(|(kind, _)| *kind == SNIType::HostName).map(|(_, name)| text(name)).collect()
-        }
-        _ => Vec::new(),
-    }
+/// Numbers of two bytes.
+fn numbers_in(octets: &[u8]) -> impl Iterator<Item = u16> {
+    octets.as_chunks().0.iter().map(|number| u16::from_be_bytes(*number))
+}
+
+/// Returns the host names of an SNI extension, RFC 6066 section 3, whatever its list says of its length.
+fn names(content: &[u8]) -> impl Iterator<Item = String> {
+    let mut rest = HelloCursor(content.get(2..).unwrap_or_default());
+    let entries = std::iter::from_fn(move || {
+        let [kind] = *rest.take(1)? else { return None };
+        Some((kind, rest.behind_number()?))
+    });
+    entries.filter(|(kind, _)| *kind == HOST_NAME).map(|(_, name)| text(name))
 }
 
 /// Returns the application protocols of an ALPN extension, RFC 7301 section 3.1.

@@ -6,6 +6,10 @@ use std::ops::Range;
 /// Number of bytes of a record's header: its type, a version, and the length of the content.
 const HEADER: usize = 5;
 
+/// Largest first byte of a record's version. Most receivers want 3 and ignore the second byte; Go ignores both
+/// before the versions of the hellos are known, up to here.
+pub const MAJOR_LIMIT: u8 = 0x0f;
+
 /// Number of bytes of a handshake message's header: its type, and the length of the content.
 pub const MESSAGE_HEADER: usize = 4;
 
@@ -63,7 +67,7 @@ impl RecordReader {
                 return RecordPiece::More(self.at + HEADER);
             };
             let length = usize::from(u16::from_be_bytes([*high, *low]));
-            if *major != 3 || length > RECORD_LIMIT {
+            if *major > MAJOR_LIMIT || length > RECORD_LIMIT {
                 return RecordPiece::Never;
             }
             let end = self.at + HEADER + length;

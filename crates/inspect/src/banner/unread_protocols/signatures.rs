@@ -8,6 +8,7 @@ use super::database_signatures::{
     redis_client, redis_server,
 };
 use super::first_bytes_cursor::{FirstBytesCursor, Look, SignatureMiss, require};
+use crate::banner::tls::MAJOR_LIMIT;
 use crate::terms::Side;
 
 /// Takes the first bytes of one side, or fails with the reason.
@@ -85,13 +86,13 @@ pub(super) const TABLE: &[SignatureRow] = &[
     SignatureRow::both("mongodb", mongodb_client, mongodb_server),
 ];
 
-/// RFC 8446 section 5.1: a record of a handshake: version 3 and a minor version that readers ignore, at
-/// most 2^14 + 2048 bytes, and the type of the message in it. Empty records may precede it (OpenSSL skips
-/// 32), and so may warning alerts (Go skips them).
+/// RFC 8446 section 5.1: a record of a handshake: a version that readers ignore, at most 2^14 + 2048 bytes, and
+/// the type of the message in it. Empty records may precede it (OpenSSL skips 32), and so may warning alerts
+/// (Go skips them).
 fn tls_message(start: &mut FirstBytesCursor<'_>, kind: u8) -> Look {
     loop {
         let record = start.among(&[0x15, 0x16])?;
-        start.is(&[0x03])?;
+        start.within(0..=MAJOR_LIMIT)?;
         start.skip(1)?;
         if record == 0x15 {
             start.is(&[0, 2, 1])?;

@@ -3,14 +3,14 @@
 use super::ssh::begins_identification;
 use crate::banner::http::count_steps;
 use crate::banner::ssh as identification;
-use crate::banner::tls::{CLIENT_HELLO, MESSAGE_LIMIT, RecordReader, SERVER_HELLO};
+use crate::banner::tls::{CLIENT_HELLO, MAJOR_LIMIT, MESSAGE_LIMIT, RecordReader, SERVER_HELLO};
 use crate::terms::Side;
 
 /// Bytes of one side that are searched.
 pub(super) const LIMIT: usize = 1 << 20;
 
-/// Start of a record with a handshake message: its type and the major version.
-const RECORD: [u8; 2] = [0x16, 3];
+/// Start of a record with a handshake message; the major version follows.
+const RECORD: u8 = 0x16;
 
 /// The most significant byte of a message's length.
 const LONGEST: u8 = 2;
@@ -99,18 +99,20 @@ impl BannerSearch {
 
     /// Finds where further records of a handshake begin, only where lines do for `line_starts`.
     pub(super) fn hold(&mut self, fresh: &[u8], line_starts: bool) {
-        let [kind, _] = RECORD;
-        if self.held.is_empty() && memchr::memchr(kind, fresh).is_none() {
+        if self.held.is_empty() && memchr::memchr(RECORD, fresh).is_none() {
             self.before = fresh.last().copied().or(self.before);
             return;
         }
         let from = self.held.len().saturating_sub(1);
         self.held.extend_from_slice(fresh);
         let new = self.held.get(from..).unwrap_or_default();
-        for at in memchr::memmem::find_iter(new, &RECORD) {
+        for at in memchr::memchr_iter(RECORD, new) {
+            // Each has a fresh byte, so that none was found before.
+            if new.get(at + 1).is_none_or(|major| *major > MAJOR_LIMIT) {
+                continue;
+            }
             let start = from + at;
             let before = start.checked_sub(1).map_or(self.before, |before| self.held.get(before).copied());
-            // Each has a fresh byte, so that none was found before.
             if !line_starts || before == Some(b'\n') {
                 self.candidates.push(HelloCandidate {
                     start,
@@ -123,8 +125,7 @@ impl BannerSearch {
 
     /// Forgets what no hello may begin with.
     pub(super) fn let_go(&mut self) {
-        let [kind, _] = RECORD;
-        let begins = self.held.last() == Some(&kind);
+        let begins = self.held.last() == Some(&RECORD);
         let free = match self.candidates.iter().map(|candidate| candidate.start).min() {
             Some(first) => first,
             None => self.held.len() - usize::from(begins),
@@ -175,8 +176,5 @@ pub(super) fn may_be_hello(from: Side, octets: &[u8]) -> bool {
     };
     let is = |at: usize, wanted: &dyn Fn(u8) -> bool| octets.get(at).is_none_or(|octet| wanted(*octet));
     let message = |at: u16| length > at;
-    length > 0
-        && is(5, &|octet| octet == kind)
-        && (!message(1) || is(6, &|octet| octet <= LONGEST))
-        && (!message(4) || is(9, &|octet| octet == 3))
+    length > 0 && is(5, &|octet| octet == kind) && (!message(1) || is(6, &|octet| octet <= LONGEST))
 }

@@ -96,6 +96,64 @@ fn both_hellos_are_told_however_they_are_cut() {
     }
 }
 
+/// Hellos that some server takes although they are unusual.
+fn unusual_hellos(name: &str) -> Vec<(String, Vec<u8>)> {
+    let plain = client_hello(name, 0);
+    let (fixed, rest) = plain[4..].split_at(34);
+    let message = |body: &[u8]| {
+        let length = u32::try_from(body.len()).unwrap().to_be_bytes();
+        [&[1], &length[1..], body].concat()
+    };
+    let mut hellos = Vec::new();
+    for version in [[3, 0x7f], [3, 0xff], [0, 0], [2, 0], [0x0f, 0xff]] {
+        let mut hello = records(&plain, 200);
+        hello[1..3].copy_from_slice(&version);
+        hellos.push((format!("record of version {version:?}"), hello));
+    }
+    for version in [[3, 4], [3, 0x7f], [4, 4], [0x7f, 0xff]] {
+        let body = [&version, &fixed[2..], rest].concat();
+        hellos.push((format!("hello of version {version:?}"), records(&message(&body), 1 << 14)));
+    }
+    for length in [1, 33, 200, 255] {
+        let body = [fixed, &[length], &vec![b's'; length.into()], &rest[1..]].concat();
+        hellos.push((format!("session id of {length}"), records(&message(&body), 1 << 14)));
+    }
+    let body = [fixed, rest, b"behind"].concat();
+    hellos.push(("bytes behind the extensions".to_owned(), records(&message(&body), 1 << 14)));
+    hellos
+}
+
+#[test]
+fn hellos_are_read_as_leniently_as_by_any_server() {
+    for (what, hello) in unusual_hellos("forbidden.example") {
+        for before in [&b""[..], b"\0\0\0\x08\x04\xd2\x16\x2f"] {
+            for segment in [1, 1400] {
+                let mut talk = Setup::enforcing(FORBIDDEN).open();
+                assert!(!talk.sends(true, before, segment));
+                assert!(talk.sends(true, &hello, segment), "{what}: {:?}", kinds(&talk.events));
+            }
+        }
+    }
+    for (what, hello) in unusual_hellos("allowed.example") {
+        let mut talk = Setup::enforcing(FORBIDDEN).open();
+        assert!(!talk.sends(true, &hello, 1400), "{what}: {:?}", kinds(&talk.events));
+    }
+}
+
+#[test]
+fn a_requested_name_is_judged_as_servers_look_it_up() {
+    for name in ["Forbidden.EXAMPLE", "forbidden.example.", "forbidden.example:443", "FORBIDDEN.example.:443"]
+    {
+        let mut talk = Setup::enforcing(FORBIDDEN).open();
+        assert!(talk.sends(true, &records(&client_hello(name, 0), 1 << 14), 1400), "{name}");
+    }
+    let mut talk = Setup::monitoring(&FORBIDDEN.replace("forbidden", "FORBIDDEN")).open();
+    talk.client(&records(&client_hello("FORBIDDEN.example", 0), 1 << 14));
+    talk.engine.finish(talk.now, &mut talk.events);
+    assert!(kinds(&talk.events).contains(&"alert/sni".to_owned()), "as it was sent, too");
+    assert_eq!(told(&talk.events)[0].name(), Some("FORBIDDEN.example"));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
