@@ -105,6 +105,7 @@ fn a_request_whose_end_is_anybodys_guess_ends_the_connection() {
     let filler = "Filler: 01234567\r\n".repeat(4_000);
     let folded = format!("{filler}Transfer-Encoding:\r\n chunked\r\n");
     let spaced = format!("{filler}Content-Length : 1\r\n");
+    let bare = format!("{filler}X: y\nContent-Length: 1\r\n");
     let many = format!("{filler}{}", "Content-Length: 1\r\n".repeat(8_000));
     for (fields, body) in [
         ("Content-Length: 1x\r\n", ""),
@@ -120,7 +121,10 @@ fn a_request_whose_end_is_anybodys_guess_ends_the_connection() {
         ("Transfer-Encoding: \u{a0}chunked\r\n", ""),
         ("Transfer-Encoding: \u{b}chunked\r\n", ""),
         ("X: y\rContent-Length: 1\r\n", ""),
+        ("X: y\nContent-Length: 1\r\n", ""),
+        ("Content-Length: 1\nX: y\r\n", ""),
         (&spaced, ""),
+        (&bare, ""),
         (&folded, ""),
         (&many, ""),
     ] {
@@ -137,6 +141,40 @@ fn a_request_whose_end_is_anybodys_guess_ends_the_connection() {
         let mut talk = open(HttpInspect::First, "default");
         assert!(!talk.sends(true, octets.as_bytes(), 1_400), "{shown:?}: nothing is read behind it");
         assert!(!talk.anomalies().contains(&"http_framing_lost"), "{shown:?}");
+    }
+}
+
+#[test]
+fn a_response_whose_end_is_anybodys_guess_ends_the_connection() {
+    let filler = "Filler: 01234567\r\n".repeat(4_000);
+    let bare = format!("{filler}X: y\nContent-Length: 1\r\n");
+    for (fields, body) in [
+        ("Content-Length: 1x\r\n", ""),
+        ("Content-Length: 1\r\nContent-Length: 2\r\n", ""),
+        ("Content-Length: 1\r\nTransfer-Encoding: chunked\r\n", ""),
+        ("Transfer-Encoding: chunked, gzip\r\n", ""),
+        ("Transfer-Encoding: xchunked\r\n", ""),
+        ("Transfer-Encoding: chunked\r\n", "zz\r\n"),
+        ("Transfer-Encoding: \u{b}chunked\r\n", ""),
+        ("X: y\rContent-Length: 1\r\n", ""),
+        ("X: y\nContent-Length: 1\r\n", ""),
+        ("Content-Length: 1\nX: y\r\n", ""),
+        (&bare, ""),
+    ] {
+        let shown = &fields[fields.len().saturating_sub(40)..];
+        let octets = ["HTTP/1.1 200 OK\r\nServer: a\r\n", fields, "\r\n", body].concat();
+        for (inspect, is_lost) in
+            [(HttpInspect::All, true), (HttpInspect::Requests, false), (HttpInspect::First, false)]
+        {
+            let mut setup = Setup::enforcing(RULES);
+            setup.config.http_inspect = inspect;
+            setup.config.hands_over = true;
+            let mut talk = setup.open();
+            talk.client(b"GET /a HTTP/1.1\r\nHost: h\r\n\r\nGET /b HTTP/1.1\r\nHost: h\r\n\r\n");
+            assert_eq!(talk.sends(false, octets.as_bytes(), 1_400), is_lost, "{shown:?} {inspect:?}");
+            let told = talk.anomalies().contains(&"http_framing_lost");
+            assert_eq!(told, is_lost, "{shown:?} {inspect:?}: {:?}", talk.anomalies());
+        }
     }
 }
 

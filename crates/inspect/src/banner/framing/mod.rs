@@ -14,7 +14,7 @@ pub use message::FramedMessage;
 
 use super::http::is_token;
 use super::{HttpHeaders, RequestHead, ResponseHead};
-use crate::terms::Anomaly;
+use crate::terms::{Anomaly, Side};
 
 /// The kind of data after a message head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +63,7 @@ pub fn of_request(request: &RequestHead<'_>) -> FramingResult {
     let framed = of_fields(&request.headers, request.version, BodyFraming::Length(0), MessageRole::Request);
     // RFC 9110 section 9.3.6: only the tunnel follows a `CONNECT`. But servers that do not support
     // tunnels read on at once.
-    let lost = request.method.eq_ignore_ascii_case(b"CONNECT") && framed.framing != BodyFraming::Length(0);
+    let lost = is_connect(request.method) && framed.framing != BodyFraming::Length(0);
     FramingResult { hostile: framed.hostile.or(lost.then_some(Anomaly::FramingLost)), ..framed }
 }
 
@@ -71,13 +71,31 @@ pub fn of_request(request: &RequestHead<'_>) -> FramingResult {
 pub fn of_response(response: &ResponseHead<'_>, method: Option<&[u8]>) -> FramingResult {
     let plain = |framing| FramingResult { framing, hostile: None };
     match response.status {
-        101 => return plain(BodyFraming::Upgrade),
+        SWITCHING => return plain(BodyFraming::Upgrade),
+        // RFC 9110 section 9.3.6: any of them grants the tunnel.
+        200..=299 if method.is_some_and(is_connect) => {
+            // But a server may have taken the method for an ordinary one, whose body follows.
+            let framed =
+                of_fields(&response.headers, response.version, BodyFraming::Tunnel, MessageRole::Response);
+            let lost = !matches!(framed.framing, BodyFraming::Tunnel | BodyFraming::Length(0));
+            return FramingResult {
+                framing: BodyFraming::Tunnel,
+                hostile: lost.then_some(Anomaly::FramingLost),
+            };
+        }
         100..=199 | 204 | 304 => return plain(BodyFraming::Length(0)),
-        200..=299 if method == Some(b"CONNECT") => return plain(BodyFraming::Tunnel),
         _ if method == Some(b"HEAD") => return plain(BodyFraming::Length(0)),
         _ => {}
     }
     of_fields(&response.headers, response.version, BodyFraming::UntilClose, MessageRole::Response)
+}
+
+/// The status of a response behind which another protocol begins.
+pub const SWITCHING: u16 = 101;
+
+/// True if a request asks for a tunnel. Methods are case-sensitive, but some proxies ignore that.
+pub const fn is_connect(method: &[u8]) -> bool {
+    method.eq_ignore_ascii_case(b"CONNECT")
 }
 
 impl BodyFraming {
@@ -92,50 +110,82 @@ pub fn is_framing(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"content-length") || name.eq_ignore_ascii_case(b"transfer-encoding")
 }
 
-/// True if servers refuse a request with this anomaly (RFC 9112 sections 6.3 and 7.1), so a server that
-/// accepts it may read on anywhere. Other anomalies are odd, but all servers read them alike.
-pub const fn is_lost(hostile: Anomaly) -> bool {
-    matches!(
-        hostile,
+/// True if receivers disagree where a message of `from` with this anomaly ends. Servers refuse such a request (RFC
+/// 9112 sections 6.3 and 7.1), so a server that accepts it may read on anywhere; all of them read other odd
+/// requests alike. Clients refuse less.
+pub const fn is_lost(hostile: Anomaly, from: Side) -> bool {
+    match hostile {
         Anomaly::ContentLengthConflict
-            | Anomaly::ContentLengthInvalid
-            | Anomaly::ContentLengthOverflow
-            | Anomaly::TransferEncodingInvalid
-            | Anomaly::TransferEncodingUnknown
-            | Anomaly::FoldedFraming
-            | Anomaly::ChunkSizeInvalid
-            | Anomaly::ChunkSizeHuge
-            | Anomaly::ChunkUnterminated
-            | Anomaly::ChunkLineEnd
-            | Anomaly::FramingLost
-    )
+        | Anomaly::ContentLengthInvalid
+        | Anomaly::ContentLengthOverflow
+        | Anomaly::TransferEncodingInvalid
+        | Anomaly::TransferEncodingUnknown
+        | Anomaly::FoldedFraming
+        | Anomaly::ChunkSizeInvalid
+        | Anomaly::ChunkSizeHuge
+        | Anomaly::ChunkUnterminated
+        | Anomaly::ChunkLineEnd
+        | Anomaly::FramingLost => true,
+        Anomaly::LengthAndChunked | Anomaly::ChunkedBeforeHttp11 => matches!(from, Side::Server),
+        _ => false,
+    }
 }
 
-/// True if a head holds a field that frames the message for some readers and is malformed for others, which
-/// have to refuse it (RFC 9112 sections 2.2, 5.1 and 5.2): white space or a control byte around its name, a
-/// bare CR before it, a value with more than visible ASCII.
-pub fn is_disputed(head: &[u8]) -> bool {
-    head.split(|octet| *octet == b'\n').any(is_disputed_line)
+/// Search of a head for fields that frame the message for some readers and are malformed for others, which have to
+/// refuse it (RFC 9112 sections 2.2, 5.1 and 5.2): white space or a control byte around the name, a bare CR before
+/// it, a bare LF beside it in a head with CR LF, a value with more than visible ASCII.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct DisputedFraming {
+    found: bool,
+    /// A line ended with CR LF.
+    has_returns: bool,
+    /// The last line ended with LF alone.
+    is_behind_bare: bool,
+    /// A field that frames the message stands before or behind a bare LF.
+    is_beside_bare: bool,
 }
 
-fn is_disputed_line(line: &[u8]) -> bool {
-    let end = line.iter().rposition(|octet| *octet != b'\r').map_or(0, |last| last + 1);
+impl DisputedFraming {
+    /// Searches these lines of the head, with their line ends.
+    pub fn search(&mut self, lines: &[u8]) {
+        for line in lines.split_inclusive(|octet| *octet == b'\n') {
+            let is_bare = !line.ends_with(b"\r\n");
+            self.has_returns |= !is_bare;
+            if let Some(is_malformed) = framing_field(line) {
+                self.found |= is_malformed;
+                self.is_beside_bare |= is_bare || self.is_behind_bare;
+            }
+            self.is_behind_bare = is_bare;
+        }
+    }
+
+    /// True if there was one.
+    pub const fn is_found(self) -> bool {
+        self.found || self.has_returns && self.is_beside_bare
+    }
+}
+
+/// Returns whether a field of this line that frames the message is malformed; none if there is no such field.
+fn framing_field(line: &[u8]) -> Option<bool> {
+    let end = line.iter().rposition(|octet| !matches!(octet, b'\r' | b'\n')).map_or(0, |last| last + 1);
     let line = line.get(..end).unwrap_or_default();
-    line.split(|octet| *octet == b'\r').enumerate().any(|(returns, piece)| {
-        let Some(colon) = memchr::memchr(b':', piece) else { return false };
-        let (name, value) = piece.split_at(colon);
+    let fields = line.split(|octet| *octet == b'\r').enumerate().filter_map(|(returns, piece)| {
+        let (name, value) = piece.split_at(memchr::memchr(b':', piece)?);
         let token: Vec<u8> = name.iter().copied().filter(|octet| is_token(*octet)).take(NAME_LIMIT).collect();
-        is_framing(&token)
-            && (returns > 0
+        let is_malformed = || {
+            returns > 0
                 || token.len() < name.len()
                 || line.contains(&b'\r')
-                || !value.iter().all(|octet| matches!(octet, b'\t' | b' '..=b'~')))
-    })
+                || !value.iter().all(|octet| matches!(octet, b'\t' | b' '..=b'~'))
+        };
+        is_framing(&token).then(is_malformed)
+    });
+    fields.reduce(|one, other| one || other)
 }
 
 /// True if a response only precedes the final one: 1xx but `101`.
 pub const fn is_interim(status: u16) -> bool {
-    status >= 100 && status < 200 && status != 101
+    status >= 100 && status < 200 && status != SWITCHING
 }
 
 /// True if the sender will keep the connection open behind a message, RFC 9112 section 9.3.

@@ -89,11 +89,14 @@ fn responses_are_framed_by_status_and_method_first() {
         ("304 Not Modified", length, "GET", BodyFraming::Length(0)),
         ("100 Continue", length, "POST", BodyFraming::Length(0)),
         ("101 Switching Protocols", length, "GET", BodyFraming::Upgrade),
-        ("200 OK", length, "CONNECT", BodyFraming::Tunnel),
+        ("200 OK", "Content-Length: 0\r\n", "CONNECT", BodyFraming::Tunnel),
+        ("204 No Content", "", "connect", BodyFraming::Tunnel),
         ("403 Forbidden", length, "CONNECT", BodyFraming::Length(9)),
     ] {
         assert_eq!(response_framing(status, fields, method), fair(expected), "{status} {method}");
     }
+    let ordinary = hostile(BodyFraming::Tunnel, Anomaly::FramingLost);
+    assert_eq!(response_framing("200 OK", length, "CONNECT"), ordinary);
     assert!(is_interim(100) && is_interim(103) && !is_interim(101) && !is_interim(200));
 }
 

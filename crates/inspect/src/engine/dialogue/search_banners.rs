@@ -8,7 +8,7 @@
 //! too.
 
 use super::finding::ReadContext;
-use super::read_step::RequestedUpgrade;
+use super::read_step::{RequestedUpgrade, UnreadReason};
 use super::search_state::{CANDIDATE_LIMIT, CANDIDATES, HelloCandidate, KeptLine, LIMIT, may_be_hello};
 use super::state::{Dialogue, DirectionReading, FirstProtocol};
 use crate::banner::tls::{self, CLIENT_HELLO, RecordPiece, SERVER_HELLO};
@@ -66,7 +66,7 @@ impl Dialogue {
         search.let_go();
         let overlooks_lines = match &self.direction(from).reading {
             DirectionReading::New => matches!(input, [4 | 5, ..]),
-            DirectionReading::Http(_) => true,
+            DirectionReading::Http(_) | DirectionReading::Foreign(UnreadReason::NotHttp(_)) => true,
             DirectionReading::Done => self.http.was_asked() && !self.ssh.is_identified(from),
             _ => false,
         };

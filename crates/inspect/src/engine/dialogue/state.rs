@@ -65,7 +65,7 @@ pub enum DirectionReading {
     /// Nothing more is to be read: what was wanted of a protocol was seen.
     Done,
     /// Nothing more is to be read: it is no protocol that is read here.
-    Foreign(#[expect(dead_code, reason = "shown by Debug while a test fails")] UnreadReason),
+    Foreign(UnreadReason),
 }
 
 /// The facts about both directions before any protocol, or independent of it.

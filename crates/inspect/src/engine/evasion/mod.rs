@@ -92,6 +92,7 @@
 //! | an SSH identification within a hello of TLS | told; stopped | `tls_disputed_hello` |
 //! | header folding, NULs, mixed line ends, chunk tricks | told; read as most servers would | `http_…` |
 //! | a request whose length or chunks servers have to refuse (RFC 9112 sections 6.3 and 7.1), where what follows it is read | dropped | `http_framing_lost` |
+//! | a response whose end clients disagree on: as for requests, and both a length and chunks, chunks of HTTP/1.0, a body behind a granted `CONNECT` | the same | `http_framing_lost` |
 //! | chunk extensions beyond 4 KiB, trailers beyond 64 KiB | told; gone over to their end, however long | `http_chunk_extension_too_long`, `http_trailer_too_long` |
 //! | a request line that only some server takes for one: long or unknown words, odd white space, other versions | read as a request; what is odd is told | `http_…` |
 //! | what a server answers by HTTP and was not read as a request | told | `http_unknown_request` |
@@ -106,9 +107,10 @@
 //! | SSH beside HTTP | told; both are read on as far as either can be | `protocol_mismatch` |
 //! | a head without an end, before a FIN | told; what there is of it is judged | `http_unfinished_head` |
 //! | a banner behind the handshake of a proxy (`CONNECT`, SOCKS 4 and 5) | what is relayed is inspected, sent before the proxy agrees or behind | |
+//! | a banner behind `101` to anything but WebSocket, or where the client has not asked for that | what follows is inspected, sent before the server agrees or behind | |
 //! | a banner behind an upgrade (`STARTTLS`, `STLS`, `AUTH TLS`) that is none | what follows is inspected, as soon as the client asks | |
 //! | a hello of TLS, a request or an identification behind a PROXY header, alerts, or an upgrade of a protocol that is not read | the first MiB of the client's bytes is searched for a hello, whatever is before it | |
-//! | an SSH identification behind `SSH-` alone, a request or SOCKS bytes | judged, too | `ssh_disputed_identification` |
+//! | an SSH identification behind `SSH-` alone, a request, the preface of HTTP/2 or SOCKS bytes | judged, too | `ssh_disputed_identification` |
 //! | an upgrade behind which a MiB follows without a hello | told; blocked under `--on-failure closed` | `upgrade_not_followed` |
 //! | a hello of TLS in records and segments of any size, behind empty records; a second one, where the server asks for it | put together; the segment with its last byte is stopped | |
 //! | a hello with a session id of unusual length, unusual versions, or bytes behind its extensions; a name in capitals, with a port or a final dot | read as the most lenient server reads it | |
@@ -159,6 +161,8 @@
 
 #[cfg(test)]
 mod closed_connections;
+#[cfg(test)]
+mod dialogues;
 #[cfg(test)]
 mod ignored_segments;
 #[cfg(test)]

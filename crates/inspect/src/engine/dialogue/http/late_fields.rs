@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::message_end::note_hostile;
 use super::transaction;
 use super::transactions::HttpTransactions;
-use crate::banner::framing::{self, FramedMessage};
+use crate::banner::framing::{self, DisputedFraming, FramedMessage};
 use crate::banner::http::{self, HEAD_LIMIT};
 use crate::banner::recognise::{self, empty_lines};
 use crate::banner::{Anomaly, HttpHeader, HttpHeaders, RequestHead, ResponseHead};
@@ -29,8 +29,8 @@ pub struct LateHead {
     behind_framing: bool,
     /// Lines held some that were not within the limit.
     has_grown: bool,
-    /// Some readers see a field that frames the message where others see none.
-    disputed: bool,
+    /// What some readers see of such a field where others see none.
+    disputed: DisputedFraming,
     /// The message as what was within the limit frames it.
     message: FramedMessage,
 }
@@ -60,9 +60,10 @@ impl LateHead {
             octets: 0,
             behind_framing: false,
             has_grown: false,
-            disputed: false,
+            disputed: DisputedFraming::default(),
             message,
         };
+        late.disputed.search(head);
         headers.iter().for_each(|field| late.take(field));
         late
     }
@@ -97,7 +98,7 @@ impl LateHead {
             return;
         }
         self.behind_framing = false;
-        self.disputed |= framing::is_disputed(line);
+        self.disputed.search(line);
         http::fields_of_line(line).for_each(|field| self.take(&field));
         self.has_grown |= self.behind_framing;
     }
@@ -146,7 +147,8 @@ impl HttpTransactions {
         late: LateHead,
         context: &mut ReadContext<'_>,
     ) -> FramedMessage {
-        note_hostile(late.disputed.then_some(Anomaly::FramingLost), from, context);
+        let is_disputed = late.disputed.is_found();
+        note_hostile(is_disputed.then_some(Anomaly::FramingLost), from, context);
         if !late.has_grown {
             return late.message;
         }
@@ -164,7 +166,7 @@ impl HttpTransactions {
         let hostile = framed.hostile.or(beyond);
         note_hostile(hostile, from, context);
         if from == Side::Server {
-            self.dispute(hostile.is_some());
+            self.dispute(hostile.is_some() || is_disputed);
         }
         late.message.framed(framed.framing)
     }

@@ -1,8 +1,9 @@
 //! The ends of messages: the state until then, and the anomalies.
 
-use crate::banner::framing::{self, BodyBuffer, BodyFraming, FramedMessage};
+use crate::banner::framing::{self, BodyBuffer, BodyFraming, DisputedFraming, FramedMessage};
 use crate::banner::http::KeptHead;
 use crate::banner::{Anomalies, Anomaly, RequestHead};
+use crate::engine::config::HttpInspect;
 use crate::engine::dialogue::finding::ReadContext;
 use crate::event::Side;
 use crate::rules::BannerStage;
@@ -57,15 +58,35 @@ pub(super) fn note_unfinished(anomalies: Anomalies, why: UnfinishedReason, conte
     }
 }
 
-/// Notes what is odd about where a message ends. A request whose end is anybody's guess hides what follows
-/// it, where that is to be read.
+/// Notes what is odd about where a message ends. If receivers disagree about that, it hides what follows, where that
+/// is to be read.
 pub(super) fn note_hostile(hostile: Option<Anomaly>, from: Side, context: &mut ReadContext<'_>) {
     let Some(hostile) = hostile else { return };
     if hostile != Anomaly::FramingLost {
         context.note(hostile);
     }
-    let reads_on = context.settings.reads_on();
-    if from == Side::Client && reads_on && framing::is_lost(hostile) {
+    let reads_on = match from {
+        Side::Client => context.settings.reads_on(),
+        Side::Server => context.settings.http_inspect == HttpInspect::All,
+    };
+    if reads_on && framing::is_lost(hostile, from) {
         context.note(Anomaly::FramingLost);
     }
+}
+
+/// Notes a whole head with a field that frames the message only for some; true if there is one. Plain heads have
+/// none.
+pub(super) fn note_disputed(
+    head: &[u8],
+    anomalies: Anomalies,
+    from: Side,
+    context: &mut ReadContext<'_>,
+) -> bool {
+    if anomalies.is_empty() && head.is_ascii() {
+        return false;
+    }
+    let mut disputed = DisputedFraming::default();
+    disputed.search(head);
+    note_hostile(disputed.is_found().then_some(Anomaly::FramingLost), from, context);
+    disputed.is_found()
 }

@@ -191,13 +191,22 @@ impl Dialogue {
         context: &mut ReadContext<'_>,
     ) -> AfterMessage {
         let from = turn.from;
-        if from == Side::Client {
-            self.http.note_body(!message.is_done());
+        match from {
+            Side::Client => self.http.note_body(!message.is_done()),
+            Side::Server if message.framing().is_foreign() => {}
+            Side::Server if self.http.has_answered_all() => {
+                self.refuse(
+                    RequestedUpgrade::Tunnel,
+                    FirstProtocol::Http,
+                    state::DirectionReading::Http(HttpReading::Next),
+                );
+            }
+            Side::Server => {}
         }
         let framing = message.framing();
         if framing.is_foreign() {
             self.http.finish(from, *message, context);
-            if framing == BodyFraming::Tunnel {
+            if framing == BodyFraming::Tunnel || !self.http.speaks_websocket() {
                 return AfterMessage::HandsOver(ProtocolSwitch::Granted);
             }
             self.change(from.other(), state::DirectionReading::Done);
@@ -226,11 +235,6 @@ impl Dialogue {
             }
             return if all { AfterMessage::http(HttpReading::Next) } else { AfterMessage::DONE };
         }
-        self.refuse(
-            RequestedUpgrade::Tunnel,
-            FirstProtocol::Http,
-            state::DirectionReading::Http(HttpReading::Next),
-        );
         if self.may_leave(context) {
             self.http.leave();
             return AfterMessage::DONE;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::banner::disclosure::DisclosureLimits;
+use crate::banner::framing;
 use crate::banner::http::KeptHead;
 use crate::banner::{Banner, HttpHeaders, RequestHead, ResponseHead};
 use crate::engine::dialogue::finding::{DialogueFinding, FoundBanner, MatchedRules, ReadContext};
@@ -38,9 +39,10 @@ pub enum RequestMethod {
 
 impl RequestMethod {
     pub(super) fn of(transaction: &HttpTransaction) -> Self {
-        match transaction.facts.request.as_ref().map(|request| request.method.as_str()) {
+        let request = transaction.facts.request.as_ref();
+        match request.map(|request| request.method.as_str()) {
             Some("HEAD") => Self::Head,
-            Some("CONNECT") => Self::Connect,
+            Some(method) if framing::is_connect(method.as_bytes()) => Self::Connect,
             _ => Self::Other,
         }
     }

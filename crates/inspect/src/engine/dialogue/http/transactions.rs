@@ -4,14 +4,16 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::late_fields::LateHead;
-use super::message_end::{self, RTSP, UnfinishedReason, note_hostile, note_unfinished};
+use super::message_end::{self, RTSP, UnfinishedReason, note_disputed, note_hostile, note_unfinished};
 use super::transaction::{
     HttpTransaction, OverdueRequest, RequestMethod, ask_request, ask_response, name_by_title,
 };
 use crate::banner::framing::{self, FramedMessage};
 use crate::banner::http::{self, KeptHead, ParsedHead};
 use crate::banner::recognise::is_plain_request_line;
-use crate::banner::{Anomaly, ParseProgress, ParseRejection, RequestHead, ResponseHead, html_title};
+use crate::banner::{
+    Anomaly, HttpHeaders, ParseProgress, ParseRejection, RequestHead, ResponseHead, html_title,
+};
 use crate::engine::dialogue::finding::{DialogueFinding, MatchedRules, ReadContext};
 use crate::event::{ApplicationFacts, HttpFacts, Protocol, Side};
 use crate::rules::BannerStage;
@@ -30,8 +32,10 @@ pub struct HttpTransactions {
     overdue: VecDeque<OverdueRequest>,
     /// Requests without a response, oldest first.
     pub(super) waiting: VecDeque<HttpTransaction>,
-    /// The last request asks for a tunnel.
+    /// The last request asks for a tunnel, or for another protocol on the same connection.
     asks_tunnel: bool,
+    /// Both ends agree on WebSocket.
+    websocket: bool,
     /// The one whose response is being read.
     pub(super) answering: Option<HttpTransaction>,
     /// True if readers could disagree about the end of that response.
@@ -86,20 +90,16 @@ impl HttpTransactions {
         let framed = framing::of_request(&message);
         let head = input.get(..consumed).unwrap_or_default();
         note_hostile(framed.hostile, Side::Client, context);
-        let plain = anomalies.is_empty() && head.is_ascii();
-        note_hostile(
-            (!plain && framing::is_disputed(head)).then_some(Anomaly::FramingLost),
-            Side::Client,
-            context,
-        );
+        note_disputed(head, anomalies, Side::Client, context);
         let is_cut = anomalies.contains(Anomaly::HeadTooLong);
         let body =
             message_end::open(framed.framing, is_cut, || KeptHead::of_request(head, &message), context);
         let part = message.version.is_empty() || is_cut;
-        self.asks_tunnel = message.method == b"CONNECT";
-        let upgrades = || message.headers.iter().any(|field| field.name.eq_ignore_ascii_case(b"upgrade"));
-        self.perhaps_tunnel |=
-            self.left && (self.asks_tunnel || upgrades()) || message_end::streams(&message);
+        let is_connect = framing::is_connect(message.method);
+        let upgrades = || message.headers.all("upgrade");
+        let asks = is_connect || upgrades().next().is_some();
+        self.perhaps_tunnel |= self.left && asks || message_end::streams(&message);
+        self.asks_tunnel = is_connect || upgrades().any(|protocols| !is_websocket(protocols));
         self.mingles |= message.version.starts_with(RTSP);
         let stage = message_end::stage(&body);
         let reached = if part {
@@ -142,9 +142,28 @@ impl HttpTransactions {
         self.next > 0
     }
 
-    /// True if the last request was a `CONNECT`: the client may send what is to be relayed at once.
+    /// True if the last request was a `CONNECT`, or asks for another protocol than WebSocket: the client may send
+    /// what is to be relayed at once.
     pub(super) const fn asks_tunnel(&self) -> bool {
         self.asks_tunnel
+    }
+
+    /// True if what follows a response that switches protocols is WebSocket: both ends have named it. Clients that
+    /// have not may take such a response for an interim one.
+    fn agrees_on_websocket(&self, response: &ResponseHead<'_>) -> bool {
+        let named = |headers: &HttpHeaders<'_>| headers.all("upgrade").any(is_websocket);
+        let request = self.waiting.front().and_then(|waiting| waiting.head.request());
+        named(&response.headers) && request.is_some_and(|request| named(&request.headers))
+    }
+
+    /// True if both ends speak WebSocket.
+    pub(super) const fn speaks_websocket(&self) -> bool {
+        self.websocket
+    }
+
+    /// True if no request waits for its response.
+    pub(super) fn has_answered_all(&self) -> bool {
+        self.waiting.is_empty() && self.overdue.is_empty()
     }
 
     pub(super) fn take_request(
@@ -198,9 +217,11 @@ impl HttpTransactions {
         let asked = || Some(self.waiting.front()?.facts.request.as_ref()?.method.as_bytes());
         let method = self.overdue.front().map_or_else(asked, |overdue| Some(overdue.method.name()));
         let framed = framing::of_response(&message, method);
+        self.websocket = message.status == framing::SWITCHING && self.agrees_on_websocket(&message);
         note_hostile(framed.hostile, Side::Server, context);
-        self.disputed = framed.hostile.is_some();
         let head = input.get(..consumed).unwrap_or_default();
+        let is_disputed = note_disputed(head, anomalies, Side::Server, context);
+        self.disputed = framed.hostile.is_some() || is_disputed;
         let is_cut = anomalies.contains(Anomaly::HeadTooLong);
         let method = method.filter(|_| is_cut).map(<[u8]>::to_vec);
         let body =
@@ -326,7 +347,7 @@ impl HttpTransactions {
 
     /// True if a response was read, and no request waits for one.
     pub(super) fn has_answered(&self) -> bool {
-        self.next > 0 && !self.unasked && self.waiting.is_empty() && self.overdue.is_empty()
+        self.next > 0 && !self.unasked && self.has_answered_all()
     }
 
     /// Tells of requests whose responses will not be read.
@@ -420,4 +441,8 @@ impl HttpTransactions {
         self.next = number.wrapping_add(1);
         number
     }
+}
+
+fn is_websocket(protocols: &[u8]) -> bool {
+    protocols.trim_ascii().eq_ignore_ascii_case(b"websocket")
 }

@@ -1,0 +1,135 @@
+//! Banners behind what is said before them: whoever reads them at the other end, they are judged.
+
+use bannerwall_test_support::hello::{client_hello, records};
+
+use crate::engine::HttpInspect::{self, All, First, Requests};
+use crate::engine::testing::Setup;
+
+const RULES: &str = r#"
+[[rule]]
+id = "name"
+protocol = "tls"
+from = "client"
+match.sni = '^bad'
+action = "drop"
+
+[[rule]]
+id = "ssh"
+protocol = "ssh"
+from = "either"
+match.software = '^bad'
+action = "drop"
+
+[[rule]]
+id = "agent"
+protocol = "http"
+from = "client"
+match."header.user-agent" = '^bad'
+action = "drop"
+
+[[rule]]
+id = "server"
+protocol = "http"
+from = "server"
+match."header.server" = '^bad'
+action = "drop"
+"#;
+
+const SIZES: [usize; 3] = [1, 7, 1400];
+
+const IDENTIFICATION: &[u8] = b"SSH-2.0-bad\r\n";
+const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nUser-Agent: bad\r\n\r\n";
+const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nServer: bad\r\nContent-Length: 0\r\n\r\n";
+
+/// CaseSide says what: the client where it is true.
+type DialogueCaseStep<'s> = (bool, &'s [u8]);
+
+/// Plays a dialogue whose last part, and no other, is to be blocked.
+fn assert_blocked(name: &str, modes: &[HttpInspect], said: &[DialogueCaseStep<'_>]) {
+    for mode in modes {
+        for size in SIZES {
+            let mut setup = Setup::enforcing(RULES);
+            setup.config.http_inspect = *mode;
+            setup.config.hands_over = *mode == Requests;
+            let mut talk = setup.open();
+            let ((from_client, last), before) = said.split_last().expect("somebody says something");
+            for (from_client, octets) in before {
+                let blocked = talk.sends(*from_client, octets, size);
+                assert!(!blocked, "{name} {mode:?} {size}: {}", octets.escape_ascii());
+                talk.acknowledge(!from_client);
+            }
+            let blocked = talk.sends(*from_client, last, size);
+            assert!(blocked, "{name} {mode:?} {size}: {:?}", talk.anomalies());
+        }
+    }
+}
+
+fn bad_hello() -> Vec<u8> {
+    records(&client_hello("bad.example", 0), 1 << 14)
+}
+
+#[test]
+fn what_follows_an_upgrade_is_judged() {
+    let asks = b"GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: other\r\n\r\n";
+    let grants = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: other\r\n\r\n";
+    let refuses = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    let every = &[First, Requests, All];
+    for (name, last) in [("hello", bad_hello().as_slice()), ("identification", IDENTIFICATION)] {
+        assert_blocked(name, every, &[(true, asks), (false, grants), (true, last)]);
+        assert_blocked(name, every, &[(true, asks), (true, last)]);
+        assert_blocked(name, every, &[(true, asks), (false, grants), (true, b"\x01\x02\r\n"), (true, last)]);
+    }
+    let behind: [DialogueCaseStep<'_>; 4] =
+        [(true, asks), (false, grants), (true, preface), (true, IDENTIFICATION)];
+    assert_blocked("preface", every, &behind);
+    assert_blocked("request", every, &[(true, asks), (false, grants), (true, REQUEST)]);
+    assert_blocked("request", &[Requests, All], &[(true, asks), (false, refuses), (true, REQUEST)]);
+    assert_blocked("server", every, &[(true, asks), (false, grants), (false, IDENTIFICATION)]);
+    assert_blocked(
+        "response",
+        every,
+        &[(true, asks), (false, grants), (true, b"GET / HTTP/1.1\r\n\r\n"), (false, RESPONSE)],
+    );
+    // Some clients take any status below 200 for an interim one.
+    let plain = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+    for grants in [&grants[..], b"HTTP/1.1 101 x\r\nUpgrade: websocket\r\n\r\n", b"HTTP/1.1 101 x\r\n\r\n"] {
+        assert_blocked("interim", every, &[(true, plain), (false, grants), (false, RESPONSE)]);
+    }
+}
+
+#[test]
+fn what_follows_a_tunnel_is_judged() {
+    let asks = b"CONNECT h:22 HTTP/1.1\r\nHost: h\r\n\r\n";
+    let plain = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+    let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+    for status in [200, 201, 204, 299] {
+        let grants = format!("HTTP/1.1 {status} OK\r\n\r\n");
+        for (name, last) in
+            [("hello", bad_hello().as_slice()), ("identification", IDENTIFICATION), ("request", REQUEST)]
+        {
+            for asks in [&asks[..], b"connect h:22 HTTP/1.1\r\nHost: h\r\n\r\n"] {
+                let said = [(true, asks), (false, grants.as_bytes()), (true, last)];
+                assert_blocked(name, &[First, Requests, All], &said);
+            }
+        }
+        let said = [(true, &asks[..]), (false, grants.as_bytes()), (false, IDENTIFICATION)];
+        assert_blocked("server", &[First, Requests, All], &said);
+    }
+    // The client need not wait, and has asked for something else before.
+    let said = [(true, &plain[..]), (true, asks), (false, answer), (true, IDENTIFICATION)];
+    assert_blocked("early", &[All], &said);
+    // The server takes the method for an ordinary one.
+    let ordinary = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";
+    assert_blocked("ordinary", &[All], &[(true, asks), (false, ordinary)]);
+    let chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+    assert_blocked("ordinary", &[All], &[(true, asks), (false, chunked)]);
+}
+
+#[test]
+fn an_identification_behind_the_preface_of_http_2_is_judged() {
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    let every = &[First, Requests, All];
+    assert_blocked("early", every, &[(true, preface), (true, IDENTIFICATION)]);
+    assert_blocked("late", every, &[(false, b"SSH-2.0-x\r\n"), (true, preface), (true, IDENTIFICATION)]);
+}
