@@ -15,6 +15,9 @@ use crate::event::{HeaderField, HttpRequestFacts, HttpResponseFacts};
 /// The text that replaces a secret.
 const MASK: &str = "***";
 
+/// Number of bytes of the longest character in UTF-8.
+const LONGEST_CHARACTER: usize = 4;
+
 /// Treatment of secrets in header fields and URLs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SecretMasking {
@@ -75,19 +78,18 @@ impl DisclosureLimits {
 
     /// Returns the facts of a header field.
     pub fn field(&self, HttpHeader { name, value }: &HttpHeader<'_>) -> HeaderField {
-        let (name, value) = (self.text(name), self.unfolded(value));
-        if self.secrets == SecretMasking::Shown {
-            return HeaderField { name, value };
-        }
-        let value = if SECRET_NAMES.is_match(&name) {
-            masked_value(&name, &value).into()
-        } else {
-            match masked(&value) {
+        // All of it is masked before it is cut: what is left of a cut secret may not look like one.
+
+        let (name, value) = (CompactString::from_utf8_lossy(name), unfolded(value));
+        let value = match self.secrets {
+            SecretMasking::Shown => value,
+            SecretMasking::Masked if SECRET_NAMES.is_match(&name) => masked_value(&name, &value).into(),
+            SecretMasking::Masked => match masked(&value) {
                 Cow::Borrowed(_) => value,
                 Cow::Owned(masked) => masked.into(),
-            }
+            },
         };
-        HeaderField { name, value }
+        HeaderField { name: self.cut(name), value: self.cut(value) }
     }
 
     /// Returns a message's first line, or an SSH identification, as events show it.
@@ -111,34 +113,41 @@ impl DisclosureLimits {
     }
 
     fn masked_text(&self, octets: &[u8]) -> String {
-        let text = self.text(octets);
+        let text = CompactString::from_utf8_lossy(octets);
         match (self.secrets, masked(&text)) {
-            (SecretMasking::Masked, Cow::Owned(masked)) => masked,
-            _ => text.into(),
+            (SecretMasking::Masked, Cow::Owned(masked)) => self.cut(masked.into()).into(),
+            _ => self.cut(text).into(),
         }
     }
 
-    /// Replaces each fold of a value (line end and white space) by one space, RFC 9112 section 5.2.
-    fn unfolded(&self, value: &[u8]) -> CompactString {
-        if memchr::memchr(b'\n', value).is_none() {
-            return self.text(value);
-        }
-        let lines: Vec<&[u8]> = value.split(|&octet| octet == b'\n').map(<[u8]>::trim_ascii).collect();
-        self.text(&lines.join(&b' '))
-    }
-
-    /// Returns bytes as UTF-8. A text that is too long is cut and ends with an ellipsis.
+    /// Returns bytes as UTF-8, cut.
     fn text(&self, octets: &[u8]) -> CompactString {
-        let (kept, cut) = match octets.get(..self.text) {
-            Some(kept) if octets.len() > self.text => (kept, true),
-            _ => (octets, false),
-        };
-        let mut text = CompactString::from_utf8_lossy(kept);
-        if cut {
-            text.push('…');
+        // A character more than is shown, so that it is cut.
+        self.cut(CompactString::from_utf8_lossy(
+            octets.get(..self.text + LONGEST_CHARACTER).unwrap_or(octets),
+        ))
+    }
+
+    /// Cuts a text that is too long; it ends with an ellipsis then.
+    fn cut(&self, text: CompactString) -> CompactString {
+        if text.len() <= self.text {
+            return text;
         }
+        let end = (0..=self.text).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
+        let mut text = text;
+        text.truncate(end);
+        text.push('…');
         text
     }
+}
+
+/// Replaces each fold of a value (line end and white space) by one space, RFC 9112 section 5.2.
+fn unfolded(value: &[u8]) -> CompactString {
+    if memchr::memchr(b'\n', value).is_none() {
+        return CompactString::from_utf8_lossy(value);
+    }
+    let lines: Vec<&[u8]> = value.split(|&octet| octet == b'\n').map(<[u8]>::trim_ascii).collect();
+    CompactString::from_utf8_lossy(&lines.join(&b' '))
 }
 
 /// Parts of names of header fields and URL parameters whose values are secret.
@@ -334,6 +343,25 @@ mod tests {
         ] {
             assert_eq!(DisclosureLimits::default().line(sent.as_bytes()), told);
         }
+    }
+
+    #[test]
+    fn a_secret_is_masked_before_its_text_is_cut() {
+        let disclosure = DisclosureLimits { text: 40, ..DisclosureLimits::default() };
+        let field = |name: &str, value: &str| {
+            disclosure.field(&HttpHeader { name: name.as_bytes(), value: value.as_bytes() }).value
+        };
+        let long = "s3cr3t-".repeat(20);
+        assert_eq!(
+            disclosure.line(format!("GET http://user:{long}@host/ HTTP/1.1").as_bytes()),
+            "GET http://***@host/ HTTP/1.1"
+        );
+        assert_eq!(field("Referer", &format!("http://user:{long}@host/")), "http://***@host/");
+        assert_eq!(field("Referer", &format!("http://h/?token={long}&a=b")), "http://h/?token=***&a=b");
+        assert_eq!(field("Cookie", &format!("a={long}; b={long}")), "a=***; b=***");
+        let name = format!("X-{}-Token", "a".repeat(60));
+        assert_eq!(field(&name, "s3cr3t"), "***");
+        assert_eq!(disclosure.line(&[b'\xff'; 100]), format!("{}…", "\u{fffd}".repeat(13)));
     }
 
     #[test]
