@@ -10,7 +10,7 @@ use crate::event::{
 use crate::flow::{Anomaly, AnomalySet, TrackingMode};
 use crate::packet::{Datagram, Segment};
 use crate::rules::{
-    AlertContext, BannerContext, BannerSender, BannerStage, Policy, PolicyRuleResult, RuleMatch,
+    AlertContext, BannerContext, BannerSender, BannerStage, Policy, PolicyRuleResult, Rule, RuleMatch,
 };
 
 use super::config::OnFailure;
@@ -34,6 +34,8 @@ pub(super) struct BannerInspector<'e> {
     pub(super) flow: FlowFacts,
     /// True if what blocks really does in this flow.
     enforced: bool,
+    /// True while bytes are read in other roles than those that events show.
+    is_mirrored: bool,
     /// The sender of the packet; absent if a flow is only removed.
     pub(super) from: Option<Side>,
     /// The limit of this flow's reports.
@@ -79,6 +81,7 @@ impl<'e> InspectionSession<'e> {
             segment,
             datagram: None,
             enforced: settings.enforces(flow.key()),
+            is_mirrored: false,
             flow,
             from,
             reports,
@@ -99,6 +102,13 @@ impl<'e> InspectionSession<'e> {
 impl FindingSink for BannerInspector<'_> {
     fn take(&mut self, finding: DialogueFinding<'_>) {
         match finding {
+            // What hides banners counts in any role; events show the others.
+            DialogueFinding::Odd(anomaly) if self.is_mirrored && !anomaly.is_hostile() => {}
+            DialogueFinding::Seen(..)
+            | DialogueFinding::Exchange(..)
+            | DialogueFinding::Bytes(_)
+            | DialogueFinding::Preamble(_)
+                if self.is_mirrored => {}
             DialogueFinding::Seen(protocol, from) => self.shared.counters.count_banner(protocol, from),
             DialogueFinding::Banner(mut found) => self.evaluate_rules(&mut found),
             DialogueFinding::Odd(anomaly) => self.report_application_anomaly(anomaly),
@@ -176,6 +186,22 @@ impl BannerInspector<'_> {
         InspectionSession { settings: self.settings, shared: self.shared, sink: self.sink }
     }
 
+    /// Inspects the findings of `read` with the roles of the two ends exchanged.
+    pub(super) fn mirrored<T>(&mut self, read: impl FnOnce(&mut Self) -> T) -> T {
+        let (flow, from) = (self.flow, self.from);
+        (self.flow, self.from) = (flow.mirrored(), from.map(Side::other));
+        self.is_mirrored = true;
+        let result = read(self);
+        self.is_mirrored = false;
+        (self.flow, self.from) = (flow, from);
+        result
+    }
+
+    /// True if a banner was judged by this rule in the roles that events show: both ends of SSH say the same.
+    fn is_judged_already(&self, rule: &Rule, banner: &Banner<'_>) -> bool {
+        self.is_mirrored && matches!(banner, Banner::Ssh(_)) && rule.from() == BannerSender::Either
+    }
+
     /// Returns the context of reading. The findings go to the inspector.
     pub(super) fn reading(&mut self) -> ReadContext<'_> {
         let settings = self.settings;
@@ -190,7 +216,8 @@ impl BannerInspector<'_> {
         self.ask_policy(found, &context);
         let settings = self.settings;
         for matching in settings.rules.evaluate(found.banner, &context) {
-            if found.matched.insert(found.banner.from(), matching.rule.index()) {
+            let is_new = !self.is_judged_already(matching.rule, found.banner);
+            if is_new && found.matched.insert(found.banner.from(), matching.rule.index()) {
                 self.take_match(&matching, found);
             }
         }
@@ -203,7 +230,10 @@ impl BannerInspector<'_> {
 
     /// Asks the rules that the flow's policy names.
     fn ask_policy(&mut self, found: &FoundBanner<'_>, context: &BannerContext<'_>) {
-        let Some(policy) = self.asks.as_ref().filter(|_| found.stage != BannerStage::Part) else { return };
+        if found.stage == BannerStage::Part || self.is_mirrored {
+            return;
+        }
+        let Some(policy) = &self.asks else { return };
         let rules = &self.settings.rules;
         for (number, (index, id)) in policy.allow_rules().enumerate() {
             let either = || rules.rules().get(index).is_some_and(|rule| rule.from() == BannerSender::Either);

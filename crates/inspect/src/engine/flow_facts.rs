@@ -64,6 +64,11 @@ impl FlowFacts {
         self.midstream
     }
 
+    /// The same flow with its server as the client.
+    pub(super) fn mirrored(self) -> Self {
+        Self { client: self.client.other(), ..self }
+    }
+
     /// The server's port.
     pub(super) const fn server_port(&self) -> u16 {
         self.key.port(self.client.other())

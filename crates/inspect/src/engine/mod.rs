@@ -39,6 +39,7 @@ mod event_quota;
 mod flow_accounts;
 mod flow_facts;
 mod identification_cache;
+mod mirrored_roles;
 mod outcome;
 mod quic;
 mod report_limit;

@@ -1,7 +1,7 @@
 //! The outcome of inspection: the only way back from the inspector to the layers of segments and datagrams.
 
 use super::decision::BanRequest;
-use crate::event::{DropReason, Protocol};
+use crate::event::{DropReason, Protocol, Side};
 use crate::rules::{PacketMark, PolicyRuleResult};
 
 /// Why a flow is to be stopped.
@@ -19,6 +19,19 @@ impl FlowStop {
     pub(super) const fn because(reason: DropReason) -> Self {
         Self { reason, rule: None, reject: false, ban: None }
     }
+}
+
+/// Bytes of a flow that nobody has confirmed: they are dropped whenever they come, and once the flow is
+/// confirmed it is stopped.
+#[derive(Debug)]
+pub(super) struct DeferredStop {
+    pub(super) stop: FlowStop,
+    /// The sender.
+    pub(super) side: Side,
+    /// Sequence number of the first.
+    pub(super) sequence: u32,
+    /// The number of bytes.
+    pub(super) count: u32,
 }
 
 /// The outcome of one packet.

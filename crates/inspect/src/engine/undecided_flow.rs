@@ -8,7 +8,8 @@ use super::banner_inspector::{BannerInspector, WithheldAlert};
 use super::body_offload::BodyOffload;
 use super::counters::EngineCounters;
 use super::dialogue::{Dialogue, UnfinishedReason};
-use super::outcome::FlowStop;
+use super::mirrored_roles::MirroredRoles;
+use super::outcome::DeferredStop;
 use super::report_limit::ReportLimit;
 use super::response_offload::ResponseOffload;
 use crate::event::{Side, Timestamp};
@@ -29,6 +30,8 @@ const SPARE_MEMORY: usize = 16 << 10;
 pub(super) struct UndecidedFlow {
     inlets: [DirectionInput; 2],
     dialogue: Dialogue,
+    /// The same in other roles, as long as those are a guess.
+    pub(super) mirror: Option<Box<MirroredRoles>>,
     /// The admission of the flow by its policy.
     pub(super) admission: FlowAdmission,
     /// Its turn to be looked at for a banner that takes too long is noted.
@@ -50,19 +53,6 @@ pub(super) struct UndecidedFlow {
     pub(super) body_offload: Option<BodyOffload>,
     /// The server's whole direction goes by unseen, or did.
     pub(super) response_offload: Option<ResponseOffload>,
-}
-
-/// Bytes of a flow that nobody has confirmed: they are dropped whenever they come, and once the flow is
-/// confirmed it is stopped.
-#[derive(Debug)]
-pub(super) struct DeferredStop {
-    pub(super) stop: FlowStop,
-    /// The sender.
-    pub(super) side: Side,
-    /// Sequence number of the first.
-    pub(super) sequence: u32,
-    /// The number of bytes.
-    pub(super) count: u32,
 }
 
 /// The input of one side.
@@ -135,7 +125,7 @@ impl UndecidedFlow {
                 self.pass_over(from, u64::from(offer.gap), judge);
             } else {
                 // What was read may have been a decoy that its receiver ignored.
-                self.dialogue.rewind(from);
+                self.rewind_dialogue(from);
                 self.dialogue.begin_amid(from);
             }
         } else if lossy && !stream.is_from_start() {
@@ -167,7 +157,7 @@ impl UndecidedFlow {
         let fresh = offer.fresh;
         let meaningless =
             self.dialogue.can_spare(from, fresh.len() as u64) || self.dialogue.is_read_out(from);
-        self.feed_admission(from, unread, fresh);
+        self.feed_bytes(from, unread, fresh, judge);
         let (dialogue, own, peer) = self.parts(from);
         if fresh.is_empty() && own.collector.unread().len() == unread && offer.gap == 0 {
             return;
@@ -192,12 +182,16 @@ impl UndecidedFlow {
 
     /// Shows the bytes of one side that came in order to whoever asks what the flow is: those that the
     /// collector holds behind `unread` ones, and `fresh` ones.
-    fn feed_admission(&mut self, from: Side, unread: usize, fresh: &[u8]) {
+    fn feed_bytes(&mut self, from: Side, unread: usize, fresh: &[u8], judge: &mut BannerInspector<'_>) {
         let [client, server] = &self.inlets;
         let inlet = if from == Side::Client { client } else { server };
         let held = inlet.collector.unread().get(unread..).unwrap_or_default();
-        self.admission.take_bytes(from, held);
-        self.admission.take_bytes(from, fresh);
+        for octets in [held, fresh] {
+            self.admission.take_bytes(from, octets);
+            if let Some(mirror) = &mut self.mirror {
+                mirror.take_bytes(from, octets, judge);
+            }
+        }
     }
 
     /// Draws the conclusions of a segment for whether the flow may be what it is.
@@ -209,10 +203,9 @@ impl UndecidedFlow {
     /// Notes where each direction stands behind a segment: which bytes a decision rests on, and since
     /// when a banner is unfinished.
     pub(super) fn take_stock(&mut self, streams: [&StreamState; 2], now: Timestamp) {
-        for ((from, inlet), stream) in
-            [Side::Client, Side::Server].into_iter().zip(&mut self.inlets).zip(streams)
-        {
-            let done = self.dialogue.is_done(from);
+        self.mirror.take_if(|_| self.dialogue.shows_roles());
+        let sides = [Side::Client, Side::Server].map(|side| (side, self.is_done(side)));
+        for (((from, done), inlet), stream) in sides.into_iter().zip(&mut self.inlets).zip(streams) {
             if done && stream.is_open() {
                 // Set once: bytes behind this point are not read, so the decision does not rest on them.
                 if inlet.settled.is_none() {
@@ -251,7 +244,7 @@ impl UndecidedFlow {
 
     /// True if nothing more is to be read in either direction.
     pub(super) fn is_decided(&self) -> bool {
-        self.dialogue.is_decided()
+        self.is_done(Side::Client) && self.is_done(Side::Server)
     }
 
     /// True if nothing more is to be read of one side at least.
@@ -261,7 +254,7 @@ impl UndecidedFlow {
 
     /// True if nothing more is to be read of one side.
     pub(super) fn is_done(&self, from: Side) -> bool {
-        self.dialogue.is_done(from)
+        self.dialogue.is_done(from) && self.mirror.as_ref().is_none_or(|mirror| mirror.is_done(from))
     }
 
     /// The body that could be released now: `streams` are the client's and the server's.
@@ -313,6 +306,7 @@ impl UndecidedFlow {
     /// True if `count` bytes of one side may be missing without harm.
     pub(super) fn may_lack(&self, from: Side, count: u64) -> bool {
         self.dialogue.can_spare(from, count)
+            && self.mirror.as_ref().is_none_or(|mirror| mirror.can_spare(from, count))
     }
 
     /// Goes over `count` bytes that come next and are missing for good, then on as well as can be.
@@ -330,7 +324,7 @@ impl UndecidedFlow {
         self.pass_over(from, count as u64, judge);
         stream.pass_over(stream.next(), count);
         self.inlet_mut(from).collector.promote(stream);
-        self.feed_admission(from, 0, &[]);
+        self.feed_bytes(from, 0, &[], judge);
         let (dialogue, own, peer) = self.parts(from);
         let used = dialogue.read(from, own.collector.unread(), peer, &mut judge.reading());
         own.collector.advance(stream, used);
@@ -339,6 +333,12 @@ impl UndecidedFlow {
     fn pass_over(&mut self, from: Side, count: u64, judge: &mut BannerInspector<'_>) {
         let (dialogue, _, peer) = self.parts(from);
         dialogue.pass_over(from, count, peer, &mut judge.reading());
+        self.mirror.iter_mut().for_each(|mirror| mirror.pass_over(from, count, judge));
+    }
+
+    fn rewind_dialogue(&mut self, from: Side) {
+        self.dialogue.rewind(from);
+        self.mirror.iter_mut().for_each(|mirror| mirror.rewind(from));
     }
 
     /// Reads on behind bytes that a capture lacks.
@@ -372,7 +372,7 @@ impl UndecidedFlow {
         inlet.collector.step_back(stream, at);
         *inlet =
             DirectionInput { collector: std::mem::take(&mut inlet.collector), ..DirectionInput::default() };
-        self.dialogue.rewind(from);
+        self.rewind_dialogue(from);
         self.admission.rewind(from);
     }
 
@@ -382,7 +382,7 @@ impl UndecidedFlow {
         inlet.collector.rewind(stream, sequence);
         *inlet =
             DirectionInput { collector: std::mem::take(&mut inlet.collector), ..DirectionInput::default() };
-        self.dialogue.rewind(from);
+        self.rewind_dialogue(from);
         self.admission.rewind(from);
     }
 
@@ -399,9 +399,11 @@ impl UndecidedFlow {
         // A FIN can come several times; its conclusions are drawn once.
         if !std::mem::replace(&mut own.cut_short, true) {
             dialogue.read_unfinished(from, own.collector.unread(), why, &mut judge.reading());
+            self.mirror.iter_mut().for_each(|mirror| mirror.read_unfinished(from, why, judge));
         }
         if sure {
-            dialogue.end(from, &mut judge.reading());
+            self.dialogue.end(from, &mut judge.reading());
+            self.mirror.iter_mut().for_each(|mirror| mirror.end(from, judge));
         }
     }
 
@@ -435,7 +437,8 @@ impl UndecidedFlow {
     /// Bytes of memory held, roughly.
     fn memory(&self) -> usize {
         let inlets: usize = self.inlets.iter().map(|inlet| inlet.collector.memory()).sum();
-        size_of::<Self>() + inlets + self.dialogue.memory() + self.admission.memory()
+        let mirror = self.mirror.as_ref().map_or(0, |mirror| mirror.memory());
+        size_of::<Self>() + inlets + mirror + self.dialogue.memory() + self.admission.memory()
     }
 
     /// Forgets everything but buffers of a usual size, for another flow; false when it is not worth it.

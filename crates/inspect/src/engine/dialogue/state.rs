@@ -267,6 +267,11 @@ impl Dialogue {
         from == Side::Server && self.spoken(Side::Client) == FirstProtocol::Nothing
     }
 
+    /// True if both ends have shown which one is the client: one has asked and the other has answered.
+    pub fn shows_roles(&self) -> bool {
+        self.http.is_answered() || self.tls.is_answered_by_hello()
+    }
+
     /// True if no response is read any more, and every request still is.
     pub const fn only_reads_requests(&self) -> bool {
         self.http.has_left()

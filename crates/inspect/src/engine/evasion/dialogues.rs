@@ -2,8 +2,11 @@
 
 use bannerwall_test_support::hello::{client_hello, records};
 
+use crate::engine::Decision;
 use crate::engine::HttpInspect::{self, All, First, Requests};
 use crate::engine::testing::Setup;
+use crate::event::EventKind;
+use crate::packet::TcpFlags;
 
 const RULES: &str = r#"
 [[rule]]
@@ -41,11 +44,11 @@ const IDENTIFICATION: &[u8] = b"SSH-2.0-bad\r\n";
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nUser-Agent: bad\r\n\r\n";
 const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nServer: bad\r\nContent-Length: 0\r\n\r\n";
 
-/// CaseSide says what: the client where it is true.
-type DialogueCaseStep<'s> = (bool, &'s [u8]);
+/// Sender, the client if true, and bytes.
+type SaidBytes<'s> = (bool, &'s [u8]);
 
 /// Plays a dialogue whose last part, and no other, is to be blocked.
-fn assert_blocked(name: &str, modes: &[HttpInspect], said: &[DialogueCaseStep<'_>]) {
+fn assert_blocked(name: &str, modes: &[HttpInspect], said: &[SaidBytes<'_>]) {
     for mode in modes {
         for size in SIZES {
             let mut setup = Setup::enforcing(RULES);
@@ -80,8 +83,7 @@ fn what_follows_an_upgrade_is_judged() {
         assert_blocked(name, every, &[(true, asks), (true, last)]);
         assert_blocked(name, every, &[(true, asks), (false, grants), (true, b"\x01\x02\r\n"), (true, last)]);
     }
-    let behind: [DialogueCaseStep<'_>; 4] =
-        [(true, asks), (false, grants), (true, preface), (true, IDENTIFICATION)];
+    let behind: [SaidBytes<'_>; 4] = [(true, asks), (false, grants), (true, preface), (true, IDENTIFICATION)];
     assert_blocked("preface", every, &behind);
     assert_blocked("request", every, &[(true, asks), (false, grants), (true, REQUEST)]);
     assert_blocked("request", &[Requests, All], &[(true, asks), (false, refuses), (true, REQUEST)]);
@@ -132,4 +134,89 @@ fn an_identification_behind_the_preface_of_http_2_is_judged() {
     let every = &[First, Requests, All];
     assert_blocked("early", every, &[(true, preface), (true, IDENTIFICATION)]);
     assert_blocked("late", every, &[(false, b"SSH-2.0-x\r\n"), (true, preface), (true, IDENTIFICATION)]);
+}
+
+#[test]
+fn a_banner_is_judged_in_either_role_where_nobody_saw_who_is_the_client() {
+    let (client, server) = (
+        RULES.replace("from = \"either\"", "from = \"client\""),
+        RULES.replace("from = \"either\"", "from = \"server\""),
+    );
+    let hello = bad_hello();
+    let ok = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+    let request = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+    let of_client: &[&[SaidBytes<'_>]] = &[
+        &[(true, IDENTIFICATION)],
+        &[(false, b"SSH-2.0-x\r\n"), (true, IDENTIFICATION)],
+        &[(true, &hello)],
+        &[(true, REQUEST)],
+        &[(true, b"\r\n"), (true, REQUEST)],
+        &[
+            (false, b"220 x\r\n"),
+            (true, b"EHLO y\r\n"),
+            (false, b"250 STARTTLS\r\n"),
+            (true, b"STARTTLS\r\n"),
+            (false, b"220 go\r\n"),
+            (true, &hello),
+        ],
+        &[(true, b"CONNECT h:1 HTTP/1.1\r\n\r\n"), (false, ok), (true, IDENTIFICATION)],
+        &[(false, ok), (true, REQUEST)],
+    ];
+    let of_server: &[&[SaidBytes<'_>]] = &[
+        &[(false, IDENTIFICATION)],
+        &[(false, b"hello\r\n"), (false, IDENTIFICATION)],
+        &[(true, b"SSH-2.0-x\r\n"), (false, IDENTIFICATION)],
+        &[(false, RESPONSE)],
+        &[(true, request), (false, RESPONSE)],
+    ];
+    let dialogues =
+        of_client.iter().map(|said| (&client, *said)).chain(of_server.iter().map(|said| (&server, *said)));
+    for (rules, said) in dialogues {
+        // The guess is that the higher port is the client's.
+        for is_as_guessed in [true, false] {
+            for size in SIZES {
+                let mut setup = Setup::enforcing(rules);
+                setup.config.http_inspect = All;
+                let mut talk = setup.picked_up();
+                let ((from_client, last), before) = said.split_last().expect("somebody says something");
+                for (from_client, octets) in before {
+                    let from = *from_client == is_as_guessed;
+                    assert!(
+                        !talk.sends(from, octets, size),
+                        "{} {is_as_guessed} {size}",
+                        octets.escape_ascii()
+                    );
+                    talk.acknowledge(!from);
+                }
+                let from = *from_client == is_as_guessed;
+                let blocked = last.chunks(size).any(|piece| {
+                    matches!(
+                        talk.send(from, TcpFlags::ACK | TcpFlags::PSH, piece),
+                        Decision::Block | Decision::Drop
+                    )
+                });
+                let shown = last.escape_ascii();
+                assert!(blocked, "{shown} {is_as_guessed} {size}: {:?}", talk.anomalies());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_rule_about_either_side_is_told_once_where_both_roles_are_judged() {
+    let mut talk = Setup::enforcing(RULES).picked_up();
+    assert_eq!(talk.server(b"SSH-2.0-x\r\n"), Decision::Undecided);
+    talk.acknowledge(true);
+    assert_eq!(talk.client(IDENTIFICATION), Decision::Block);
+    let alerts = talk.events.iter().filter(|event| matches!(event.kind, EventKind::Alert(_))).count();
+    assert_eq!(alerts, 1);
+}
+
+#[test]
+fn a_connection_that_shows_its_roles_is_not_read_in_others() {
+    let mut talk = Setup::enforcing(RULES).picked_up();
+    talk.client(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    talk.acknowledge(false);
+    talk.server(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    assert_eq!(talk.acknowledge(true), Decision::Pass);
 }

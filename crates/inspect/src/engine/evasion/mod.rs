@@ -81,6 +81,7 @@
 //! | data with a hop limit too small to arrive | told; never acknowledged, it decides nothing | `hop_limit_drop` |
 //! | a handshake split over more segments, or begun with its answer | told; the first sender of a SYN stays the client | `split_handshake` |
 //! | a SYN of the server's, when the client's is forgotten | whoever answers by SYN and ACK is the server; without such an answer ports and content tell | |
+//! | a connection whose SYN was not seen, between ports that suggest the wrong client | read in both roles until one end has asked and the other answered | |
 //! | a second answer to a SYN, with another number | told; read afresh, and nothing behind it passes before the client says which one it took | `syn_in_connection` |
 //! | a SYN inside a connection, to reset the inspector | told; nothing is forgotten before the other end answers it | `syn_in_connection` |
 //! | a packet of a forged connection that matches a rule | dropped, always; reported as a bounded anomaly. The alerts follow once the other end acknowledges | `unconfirmed_match` |

@@ -29,7 +29,7 @@ pub struct LateHead {
     behind_framing: bool,
     /// Lines held some that were not within the limit.
     has_grown: bool,
-    /// What some readers see of such a field where others see none.
+    /// Such fields that some readers see and others do not.
     disputed: DisputedFraming,
     /// The message as what was within the limit frames it.
     message: FramedMessage,

@@ -142,6 +142,11 @@ impl HttpTransactions {
         self.next > 0
     }
 
+    /// True if a server has answered a request by HTTP.
+    pub const fn is_answered(&self) -> bool {
+        self.was_asked() && self.answered && !self.unasked && !self.doubtful
+    }
+
     /// True if the last request was a `CONNECT`, or asks for another protocol than WebSocket: the client may send
     /// what is to be relayed at once.
     pub(super) const fn asks_tunnel(&self) -> bool {

@@ -180,6 +180,11 @@ impl TlsState {
         self.facts.as_ref().is_some_and(|facts| facts.server.is_some())
     }
 
+    /// True if the hellos of both sides were read.
+    pub(super) fn is_answered_by_hello(&self) -> bool {
+        self.facts.as_ref().is_some_and(|facts| facts.client.is_some() && facts.server.is_some())
+    }
+
     fn facts_mut(&mut self) -> &mut TlsFacts {
         Arc::make_mut(self.facts.get_or_insert_default())
     }
