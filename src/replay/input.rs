@@ -46,10 +46,13 @@ impl CaptureInput {
         let position = Arc::new(AtomicU64::new(0));
         let mut counted = CountingReader { source, position: Arc::clone(&position) };
         let mut magic = Vec::with_capacity(GZIP_MAGIC.len());
+        // The format is recognized by content: a pipe has no name, and some compressed captures have no
+        // `.gz`.
         counted.by_ref().take(GZIP_MAGIC.len() as u64).read_to_end(&mut magic)?;
         let compressed = magic == GZIP_MAGIC;
         let whole = Cursor::new(magic).chain(counted);
         let reader: Box<dyn Read + Send> =
+            // Concatenated gzip files are one valid file (RFC 1952, section 2.2).
             if compressed { Box::new(MultiGzDecoder::new(whole)) } else { Box::new(whole) };
         Ok(Self { reader, length, position })
     }

@@ -55,6 +55,8 @@ impl ReplaySession {
             if outcome.is_break() {
                 break;
             }
+            // Files of different times or machines may reuse addresses and ports: their flows must not
+            // mix.
             if !self.join {
                 self.replay.finish(sink);
             }

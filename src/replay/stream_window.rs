@@ -58,6 +58,7 @@ impl<R: Read> StreamWindow<R> {
 
     /// Moves the remaining bytes to the front, and grows the buffer if `wanted` does not fit.
     fn make_room(&mut self, wanted: usize) {
+        // Only the unread rest moves, which is usually less than one record.
         self.buffer.copy_within(self.start..self.end, 0);
         self.end -= self.start;
         self.start = 0;

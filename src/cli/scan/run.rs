@@ -42,6 +42,7 @@ pub(super) fn run(request: &ModeFlagValues<'_>, global: &GlobalFlags) -> Result<
     let session = ScanSession::open(options, results(request, &terminal), store, &mut terminal)?;
     terminal.begin(&session)?;
     let ended = session.run(&mut terminal);
+    // The bar is removed before an error is printed: both go to the terminal.
     terminal.bar.finish_and_clear();
     let ScanResult { account, interrupted, written, unkept } = ended?;
     if !global.quiet {
@@ -122,6 +123,7 @@ fn load_rules(
 ) -> Result<(RuleSet, Option<Arc<FingerprintSet>>), CommandFailure> {
     let common = request.common;
     let fingerprints = common.fingerprints.load()?;
+    // A connect scan reads no banner, so missing rules are no reason for a warning.
     if matches!(request.probe, ProbeOptions::Connect) {
         return Ok((RuleSet::empty(), None));
     }
@@ -141,6 +143,8 @@ fn results(request: &ModeFlagValues<'_>, terminal: &ScanTerminal) -> ResultOutpu
     let destination = match &common.output {
         Some(path) => OutputDestination::File(path.clone()),
         None if !terminal.bar.is_hidden() && stdout.is_terminal() => {
+            // Lines on stdout and the bar on stderr share the terminal, so the bar is hidden while a
+            // line is written.
             OutputDestination::Other(Box::new(ProgressStdout(terminal.bar.clone())))
         }
         None => OutputDestination::Stdout,

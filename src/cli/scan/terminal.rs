@@ -125,6 +125,8 @@ impl ScanObserver for ScanTerminal {
 
     fn knows_targets(&mut self) {
         if let Some(confinement) = &self.confinement {
+            // Names are resolved and lists are read by now. From here on the scan reads data of other
+            // machines.
             leave_root_owning(self.needed, self.made.iter().map(PathBuf::as_path));
             confinement.apply_or_warn(self.quiet);
         }
@@ -146,6 +148,7 @@ impl ScanObserver for ScanTerminal {
             ));
         }
         let seen = self.signals.load(Relaxed);
+        // Two signals at once abandon the targets, and then this promise would be wrong.
         if std::mem::replace(&mut self.seen, seen) == 0 && seen == 1 {
             self.say("bannerwall: finishing targets under way; interrupt again to abandon them");
         }

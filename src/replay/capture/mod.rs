@@ -130,6 +130,7 @@ impl<R: Read> CaptureReader<R> {
             });
         }
         let Ok((_, header)) = parse_pcap_header(window.data()) else {
+            // The error differs: a cut capture is damaged, and any other file is none.
             let magic = window.data().first_chunk().is_some_and(is_pcap_magic);
             return Err(match filled {
                 false if magic => CaptureError::Truncated { offset: 0, what: "the file header" },
@@ -146,6 +147,7 @@ impl<R: Read> CaptureReader<R> {
     ///
     /// The capture cannot be read further; every later call fails, too.
     pub fn next_frame(&mut self) -> Result<Option<CapturedFrame<'_>>, CaptureError> {
+        // The last frame borrowed from the window, so its bytes are released only now.
         self.window.consume(std::mem::take(&mut self.taken));
         let at = loop {
             let record = match &mut self.format {
@@ -161,6 +163,7 @@ impl<R: Read> CaptureReader<R> {
                     return Err(CaptureError::Damaged { offset, what: "a record above the size limit" });
                 }
                 CaptureRecord::More(wanted) => {
+                    // At least one byte more: the same request again would loop for ever.
                     let wanted = wanted.max(self.window.data().len() + 1);
                     let filled =
                         self.window.fill(wanted).map_err(|error| CaptureError::Read { offset, error })?;
@@ -190,6 +193,7 @@ impl<R: Read> CaptureReader<R> {
             timestamp: at.timestamp,
             link: at.link,
             octets,
+            // A damaged record may claim a shorter packet than it holds.
             wire_length: at.wire_length.max(octets.len()),
             interface,
         }

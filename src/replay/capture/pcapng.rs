@@ -58,6 +58,7 @@ impl InterfaceNames {
         if let Some(known) = self.known.get(name) {
             return Some(Arc::clone(known));
         }
+        // Names are kept for the whole file. A crafted one could describe any number of interfaces.
         if name.len() > NAME_LIMIT || self.octets + name.len() > NAMES_LIMIT {
             return None;
         }
@@ -95,6 +96,7 @@ impl PcapNgSection {
             return CaptureRecord::Damaged("a block that is shorter than its header");
         }
         let Some(block) = data.get(..consumed) else { return CaptureRecord::More(consumed) };
+        // The length is repeated at the end of each block, so a cut or overwritten block shows.
         if self.word(block, consumed - 4) != Some(field) {
             return CaptureRecord::Damaged("an inconsistent block");
         }
@@ -108,6 +110,7 @@ impl PcapNgSection {
     fn begin(&mut self, header: &[u8]) -> bool {
         let Some(magic) = header.get(8..).and_then(|rest| rest.first_chunk::<4>()) else { return false };
         let big_endian = u32::from_be_bytes(*magic) == BYTE_ORDER_MAGIC;
+        // A new section starts afresh: its byte order and interfaces do not depend on the one before.
         *self = Self { big_endian, ..Self::default() };
         big_endian || u32::from_le_bytes(*magic) == BYTE_ORDER_MAGIC
     }
@@ -141,6 +144,8 @@ impl PcapNgSection {
                     &PacketBlock {
                         start: SIMPLE_HEADER,
                         room: packet.data.len(),
+                        // A simple block has no captured length: the snapshot length of the interface
+                        // limits it (0: no limit).
                         captured: if snap_length == 0 { wire_length } else { wire_length.min(snap_length) },
                         wire_length,
                         interface: 0,

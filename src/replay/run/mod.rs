@@ -78,6 +78,7 @@ impl CaptureReplay {
     pub fn new(config: ReplayConfig, rules: Arc<RuleSet>, fingerprints: Option<Arc<FingerprintSet>>) -> Self {
         let ReplayConfig { mut engine, checksums } = config;
         engine.source = EventSource::Replay;
+        // A capture may lack packets that the connection had.
         engine.tracking = TrackingMode::Lossy;
         Self {
             inspector: InlineInspector::new(engine, Arc::new(ArcSwap::new(rules)), fingerprints, TICK),
@@ -109,12 +110,15 @@ impl CaptureReplay {
         let mut unknown = None;
         while let Some(frame) = capture.next_frame()? {
             unknown = self.frame(&frame, sink).or(unknown);
+            // The check reads shared state, so it is not made for each packet.
             if self.totals.frames.is_multiple_of(LOOK_UP) && look_up().is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
         let skipped = self.totals.unknown_link - before.unknown_link;
         match unknown {
+            // Some packets of an unknown link type are skipped. A file without any other packet is an
+            // error.
             Some(link) if skipped == self.totals.frames - before.frames => Err(ReplayError::LinkType(link)),
             _ => Ok(ControlFlow::Continue(())),
         }
@@ -172,6 +176,8 @@ impl CaptureReplay {
             && let Ok(ParsedPacket::Fragment(fragment)) = parse(packet, packet.len() + missing)
             && let ReassemblyResult::Whole(whole) = self.tunnelled.push(&fragment, self.last)
             && let FrameContent::Ip { packet: inner, vlans: own } = tunnels::innermost(RAW_IP, &whole)
+            // The inner packet must be smaller. Otherwise a crafted packet could repeat this without
+            // end.
             && inner.len() < whole.len()
         {
             let vlans = if own == VlanIds::default() { vlans } else { own };

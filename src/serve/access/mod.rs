@@ -98,6 +98,8 @@ impl LoginMethod {
         if token.chars().count() < TOKEN {
             return Err(AccessError::Token(path.to_owned()));
         }
+        // Only a hash stays in memory, and hashes have one length, as a comparison in constant time
+        // requires.
         Ok(Self::Token(Sha256::digest(token).into()))
     }
 

@@ -43,6 +43,8 @@ pub(super) fn decide(rhythm: &ScheduleTimes, due: InventoryTime, seen: ScheduleS
     let ScheduleState { now, begun, runs, is_full, is_ours } = seen;
     let passed = |since: InventoryTime| now.millis().saturating_sub(since.millis());
     if due > now {
+        // A clock that was ahead has set this time. Without a new one, the schedule would not start
+        // until then.
         return if rhythm.is_ahead(due, now) {
             ScheduleStep::SetBack(rhythm.first(now))
         } else {
@@ -53,6 +55,8 @@ pub(super) fn decide(rhythm: &ScheduleTimes, due: InventoryTime, seen: ScheduleS
         return ScheduleStep::Wait;
     }
     let (next, count) = rhythm.next(due, now);
+    // A start that only waits for a free slot of this page is not late, as long as the next one is not
+    // due.
     let has_waited = is_ours && is_full && due >= begun && count == 1;
     if runs {
         return ScheduleStep::Missed { count, next, why: "the previous scan still runs" };

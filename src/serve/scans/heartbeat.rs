@@ -54,6 +54,8 @@ impl PageHeartbeat {
         self.heard.retain(|known, _| running.iter().any(|(id, _)| id == known));
         let is_silent = |(id, beat): &(i64, i64)| {
             let heard = self.heard.entry(*id).or_insert((*beat, now));
+            // The time is taken by the own monotonic clock when the number changes, so clocks of other
+            // machines do not matter.
             if heard.0 != *beat {
                 *heard = (*beat, now);
             }

@@ -26,6 +26,8 @@ impl Drop for ScanSlot<'_> {
 pub(super) fn merged(own: &[RunnerJob], before: &[i64], seen: Vec<RunnerJob>) -> Vec<RunnerJob> {
     let is_new =
         |job: &&RunnerJob| !before.contains(&job.number) && seen.iter().all(|it| it.number != job.number);
+    // A scan that started after the helper was asked is missing in its reply. It must not vanish from
+    // the list.
     let new: Vec<RunnerJob> = own.iter().filter(is_new).cloned().collect();
     seen.into_iter().chain(new).collect()
 }

@@ -170,6 +170,7 @@ impl PageScans {
                 "the limit of {SCHEDULES} schedules is reached: delete one first"
             )));
         }
+        // The time zone is stored by its name: another page may run in another zone.
         let rhythm = rhythm.settled();
         let due = rhythm.first(InventoryTime::now());
         let id = inventory.schedule(&text(order), &rhythm.to_string(), who, due)?;
@@ -288,6 +289,8 @@ impl PageScans {
     }
 
     fn note_ends(&self, inventory: &InventoryDatabase) -> Result<(), String> {
+        // Read before the helper is asked: scans that start in between are then known to be newer than
+        // its reply.
         let before: Vec<i64> = self.own(|_| true);
         let looked = self.runner.look(Vec::new());
         if looked.is_err() && self.runner.is_gone() {
@@ -299,10 +302,13 @@ impl PageScans {
             inventory.end_order(job.number, job.code, &said).map_err(|error| error.to_string())?;
             let code = job.code.map_or("a signal".to_owned(), |code| format!("exit code {code}"));
             log_line(format_args!("bannerwall: scan #{} has ended: {code}", job.number));
+            // The helper keeps an ended scan until its end is stored. Otherwise an error of the
+            // database would lose the exit code.
             known.push(job.number);
         }
         let mut own = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         *own = merged(&own, &before, jobs);
+        // The next call waits for the helper process, and the lock must not be held meanwhile.
         drop(own);
         if !known.is_empty() {
             self.runner.look(known).map_err(|error| error.to_string())?;
@@ -336,6 +342,7 @@ impl PageScans {
     ) -> Result<(), StoreError> {
         let (id, order) = (schedule.id, read(&schedule.about));
         let is_ours = order.as_ref().is_none_or(|order| self.judge(order).is_ok());
+        // The query is needed only for a due schedule. This runs every second.
         let runs = schedule.due <= now && inventory.is_running(id)?;
         let seen = ScheduleState { now, begun: self.begun, runs, is_full: self.is_full(), is_ours };
         match (decide(rhythm, schedule.due, seen), order) {
@@ -369,6 +376,7 @@ impl PageScans {
         order: &PageScanOrder,
     ) -> Result<(), StoreError> {
         let Some(room) = self.room() else { return Ok(()) };
+        // Another page may have started it first. The database decides which one does.
         let Some(number) = inventory.begin_due(schedule, next, &self.page)? else { return Ok(()) };
         if let Err(fault) = self.run(room, inventory, (number, order), &schedule.who) {
             log_line(format_args!("bannerwall: cannot start schedule #{}: {}", schedule.id, fault.why()));
@@ -384,6 +392,8 @@ impl PageScans {
     fn room(&self) -> Option<ScanSlot<'_>> {
         let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         let running = jobs.iter().filter(|job| !job.is_over).count();
+        // Slots that are taken but have no job yet count, too. Otherwise two requests at once could
+        // exceed the limit.
         if running + self.starting.load(Ordering::Relaxed) >= runner::AT_ONCE {
             return None;
         }
@@ -431,6 +441,7 @@ impl PageScans {
     /// The inventory cannot be written.
     pub(super) fn close(&self) -> Result<(), StoreError> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        // Under the lock that checks take: no check can follow and mark a closed scan as running again.
         self.is_closed.store(true, Ordering::Relaxed);
         if self.own(|job| !job.is_over).is_empty() {
             return Ok(());

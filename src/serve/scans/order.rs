@@ -92,6 +92,7 @@ impl PageScanOrder {
     ///
     /// The order is invalid, or exceeds the permissions.
     pub(crate) fn words(&self, bounds: &ScanPermissions) -> Result<Vec<String>, String> {
+        // The length comes first: the text is from the network, and parsing costs time.
         if self.targets.len() > TEXT || self.ports.len() > TEXT {
             return Err("targets and ports: too long".to_owned());
         }
@@ -108,6 +109,7 @@ impl PageScanOrder {
             (false, _) => {}
         }
         match self.ports.trim() {
+            // Only this mode has no default ports.
             "" if self.mode == PageScanMode::Connect => {
                 return Err("ports: required, as in 22,80,8000-8010".to_owned());
             }
@@ -123,6 +125,7 @@ impl PageScanOrder {
         match targets.len() {
             0 => return Err("targets: required".to_owned()),
             count if count > TARGETS => return Err(format!("targets: more than {TARGETS} words")),
+            // No target may be read as a flag.
             _ => words.push("--".to_owned()),
         }
         words.extend(targets);
@@ -149,6 +152,7 @@ fn target(word: &str, allowed: &[IpNet]) -> Result<String, String> {
     let Some((first, last)) = ends else {
         return Err(format!("targets: {word}: a name can resolve to any address; pass addresses"));
     };
+    // A network is contiguous, so a range lies in it if both of its ends do.
     let is_within = |network: &IpNet| network.contains(&first) && network.contains(&last);
     if !allowed.iter().any(is_within) {
         return Err(format!("targets: {word}: not within the networks of --scan-allow"));

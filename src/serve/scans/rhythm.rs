@@ -79,6 +79,7 @@ impl ScheduleTimes {
                 let tomorrow = here.date().checked_add(Span::new().days(1)).ok();
                 let next: Option<Zoned> =
                     on(here.date()).filter(|next| *next > here).or_else(|| tomorrow.and_then(on));
+                // Only dates outside of the supported years have no next time.
                 let later = now.millis() + 24 * HOUR;
                 InventoryTime::from_millis(next.map_or(later, |next| next.timestamp().as_millisecond()))
             }

@@ -197,6 +197,8 @@ impl StartedScans {
         if self.running.contains_key(&number) {
             return Err(format!("scan #{number} exists already"));
         }
+        // The page has checked the order already. It talks to the network, so this process does not
+        // trust it.
         let words = order.words(&self.setup.bounds)?;
         let at_once =
             self.running.values_mut().filter_map(|scan| (!scan.look().is_over).then_some(())).count();
@@ -205,10 +207,13 @@ impl StartedScans {
         }
         let (mode, words) = words.split_first().ok_or("no scan")?;
         let inventory = OsString::from_vec(self.setup.inventory.clone());
+        // The running program itself, even if its file was replaced by an upgrade meanwhile.
         let mut command = Command::new("/proc/self/exe");
         command.arg0("bannerwall").args(["scan", mode, "--progress", "lines", "--open", "--inventory"]);
         command.arg(&inventory).env(PARENT, std::process::id().to_string());
         if let Some(password) = &self.setup.password {
+            // The environment of a process is readable only by its user. Its command line is readable
+            // by all.
             command.env("PGPASSWORD", OsString::from_vec(password.clone()));
         }
         for rules in &self.setup.rules {
@@ -220,6 +225,7 @@ impl StartedScans {
         let (shared, said) = (Arc::clone(&job), child.stderr.take());
         let listening = std::thread::Builder::new().spawn(move || said.map(|said| listen(said, &shared)));
         if let Err(error) = listening {
+            // A child without a reader of its output would block once the pipe is full.
             let _ = child.kill().and_then(|()| child.wait());
             return Err(format!("cannot read the scan's output: {error}"));
         }
@@ -229,6 +235,7 @@ impl StartedScans {
 
     /// Stops all scans.
     fn end(&mut self) {
+        // The first signal lets a scan finish its targets under way, and the second abandons them.
         for _ in 0..2 {
             let begun = Instant::now();
             self.running.values_mut().for_each(|scan| _ = scan.tell());
