@@ -1,8 +1,8 @@
 //! The dialogue that a flow would be if its server were the client.
 //!
-//! The client of a connection whose SYN was not seen is a guess, by ports and by what the first bytes look like.
-//! Until what both ends say shows it, their bytes are read in both roles, and rules are asked about the banners of
-//! either. Events come from the guessed roles alone.
+//! The client of a connection whose SYN was not seen is a guess, by ports and by what the first bytes look
+//! like. Until what both ends say shows it, their bytes are read in both roles, and rules are asked about the
+//! banners of either. Events come from the guessed roles alone.
 
 use super::banner_inspector::BannerInspector;
 use super::dialogue::{Dialogue, UnfinishedReason};

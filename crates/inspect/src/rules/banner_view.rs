@@ -218,8 +218,8 @@ impl<'a> BannerView<'a> {
     }
 }
 
-/// Returns the name by which servers look up a requested one, if it differs: in small letters, without a port and
-/// without final dots (nginx's `ngx_http_validate_host`).
+/// Returns the name by which servers look up a requested one, if it differs: in small letters, without a port
+/// and without final dots (nginx's `ngx_http_validate_host`).
 fn host(name: &str) -> Option<String> {
     let host = if name.starts_with('[') { name } else { name.split(':').next().unwrap_or_default() };
     let host = host.trim_end_matches('.');

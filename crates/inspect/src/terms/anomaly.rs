@@ -212,8 +212,8 @@ anomalies! {
     ExtensionTooLong Application "http_chunk_extension_too_long" "a chunk's extensions are beyond the limit",
     /// Trailer fields beyond 64 KiB.
     TrailerTooLong Application "http_trailer_too_long" "the trailer is beyond the limit",
-    /// A message whose body has no end that all its receivers agree on: RFC 9112 section 6.3 has them refuse it,
-    /// and one that does not may find a message where others find a body.
+    /// A message whose body has no end that all its receivers agree on: RFC 9112 section 6.3 has them refuse
+    /// it, and one that does not may find a message where others find a body.
     FramingLost Application "http_framing_lost" "receivers disagree where the message ends, so it may hide what follows",
     /// A request that was not read as one, and that its server answers.
     UnknownRequest Application "http_unknown_request" "a server answers something that is no request",

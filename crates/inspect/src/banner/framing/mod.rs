@@ -110,9 +110,9 @@ pub fn is_framing(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"content-length") || name.eq_ignore_ascii_case(b"transfer-encoding")
 }
 
-/// True if receivers disagree where a message of `from` with this anomaly ends. Servers refuse such a request (RFC
-/// 9112 sections 6.3 and 7.1), so a server that accepts it may read on anywhere; all of them read other odd
-/// requests alike. Clients refuse less.
+/// True if receivers disagree where a message of `from` with this anomaly ends. Servers refuse such a request
+/// (RFC 9112 sections 6.3 and 7.1), so a server that accepts it may read on anywhere; all of them read other
+/// odd requests alike. Clients refuse less.
 pub const fn is_lost(hostile: Anomaly, from: Side) -> bool {
     match hostile {
         Anomaly::ContentLengthConflict
@@ -131,9 +131,9 @@ pub const fn is_lost(hostile: Anomaly, from: Side) -> bool {
     }
 }
 
-/// Search of a head for fields that frame the message for some readers and are malformed for others, which have to
-/// refuse it (RFC 9112 sections 2.2, 5.1 and 5.2): white space or a control byte around the name, a bare CR before
-/// it, a bare LF beside it in a head with CR LF, a value with more than visible ASCII.
+/// Search of a head for fields that frame the message for some readers and are malformed for others, which
+/// have to refuse it (RFC 9112 sections 2.2, 5.1 and 5.2): white space or a control byte around the name, a
+/// bare CR before it, a bare LF beside it in a head with CR LF, a value with more than visible ASCII.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DisputedFraming {
     found: bool,

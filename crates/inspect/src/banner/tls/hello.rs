@@ -1,7 +1,7 @@
 //! The hellos of both sides, RFC 8446 sections 4.1.2 and 4.1.3.
 //!
-//! They are read as leniently as the most lenient receiver reads them: Go takes session ids of any length, others
-//! ignore bytes behind the extensions.
+//! They are read as leniently as the most lenient receiver reads them: Go takes session ids of any length,
+//! others ignore bytes behind the extensions.
 
 use tls_parser::{
     TlsExtension, parse_tls_extension_alpn_content, parse_tls_extension_elliptic_curves_content,

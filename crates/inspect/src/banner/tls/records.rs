@@ -6,8 +6,8 @@ use std::ops::Range;
 /// Number of bytes of a record's header: its type, a version, and the length of the content.
 const HEADER: usize = 5;
 
-/// Largest first byte of a record's version. Most receivers want 3 and ignore the second byte; Go ignores both
-/// before the versions of the hellos are known, up to here.
+/// Largest first byte of a record's version. Most receivers want 3 and ignore the second byte; Go ignores
+/// both before the versions of the hellos are known, up to here.
 pub const MAJOR_LIMIT: u8 = 0x0f;
 
 /// Number of bytes of a handshake message's header: its type, and the length of the content.

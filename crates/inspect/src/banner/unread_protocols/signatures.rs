@@ -86,9 +86,9 @@ pub(super) const TABLE: &[SignatureRow] = &[
     SignatureRow::both("mongodb", mongodb_client, mongodb_server),
 ];
 
-/// RFC 8446 section 5.1: a record of a handshake: a version that readers ignore, at most 2^14 + 2048 bytes, and
-/// the type of the message in it. Empty records may precede it (OpenSSL skips 32), and so may warning alerts
-/// (Go skips them).
+/// RFC 8446 section 5.1: a record of a handshake: a version that readers ignore, at most 2^14 + 2048 bytes,
+/// and the type of the message in it. Empty records may precede it (OpenSSL skips 32), and so may warning
+/// alerts (Go skips them).
 fn tls_message(start: &mut FirstBytesCursor<'_>, kind: u8) -> Look {
     loop {
         let record = start.among(&[0x15, 0x16])?;

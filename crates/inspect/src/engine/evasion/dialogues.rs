@@ -55,7 +55,7 @@ fn assert_blocked(name: &str, modes: &[HttpInspect], said: &[SaidBytes<'_>]) {
             setup.config.http_inspect = *mode;
             setup.config.hands_over = *mode == Requests;
             let mut talk = setup.open();
-            let ((from_client, last), before) = said.split_last().expect("somebody says something");
+            let ((from_client, last), before) = said.split_last().expect("the case has bytes");
             for (from_client, octets) in before {
                 let blocked = talk.sends(*from_client, octets, size);
                 assert!(!blocked, "{name} {mode:?} {size}: {}", octets.escape_ascii());
@@ -178,7 +178,7 @@ fn a_banner_is_judged_in_either_role_where_nobody_saw_who_is_the_client() {
                 let mut setup = Setup::enforcing(rules);
                 setup.config.http_inspect = All;
                 let mut talk = setup.picked_up();
-                let ((from_client, last), before) = said.split_last().expect("somebody says something");
+                let ((from_client, last), before) = said.split_last().expect("the case has bytes");
                 for (from_client, octets) in before {
                     let from = *from_client == is_as_guessed;
                     assert!(

@@ -58,8 +58,8 @@ pub(super) fn note_unfinished(anomalies: Anomalies, why: UnfinishedReason, conte
     }
 }
 
-/// Notes what is odd about where a message ends. If receivers disagree about that, it hides what follows, where that
-/// is to be read.
+/// Notes what is odd about where a message ends. If receivers disagree about that, it hides what follows,
+/// where that is to be read.
 pub(super) fn note_hostile(hostile: Option<Anomaly>, from: Side, context: &mut ReadContext<'_>) {
     let Some(hostile) = hostile else { return };
     if hostile != Anomaly::FramingLost {
@@ -74,8 +74,8 @@ pub(super) fn note_hostile(hostile: Option<Anomaly>, from: Side, context: &mut R
     }
 }
 
-/// Notes a whole head with a field that frames the message only for some; true if there is one. Plain heads have
-/// none.
+/// Notes a whole head with a field that frames the message only for some; true if there is one. Plain heads
+/// have none.
 pub(super) fn note_disputed(
     head: &[u8],
     anomalies: Anomalies,

@@ -147,14 +147,14 @@ impl HttpTransactions {
         self.was_asked() && self.answered && !self.unasked && !self.doubtful
     }
 
-    /// True if the last request was a `CONNECT`, or asks for another protocol than WebSocket: the client may send
-    /// what is to be relayed at once.
+    /// True if the last request was a `CONNECT`, or asks for another protocol than WebSocket: the client may
+    /// send what is to be relayed at once.
     pub(super) const fn asks_tunnel(&self) -> bool {
         self.asks_tunnel
     }
 
-    /// True if what follows a response that switches protocols is WebSocket: both ends have named it. Clients that
-    /// have not may take such a response for an interim one.
+    /// True if what follows a response that switches protocols is WebSocket: both ends have named it. Clients
+    /// that have not may take such a response for an interim one.
     fn agrees_on_websocket(&self, response: &ResponseHead<'_>) -> bool {
         let named = |headers: &HttpHeaders<'_>| headers.all("upgrade").any(is_websocket);
         let request = self.waiting.front().and_then(|waiting| waiting.head.request());
