@@ -266,7 +266,7 @@ async fn connect_by(route: ServerRoute, config: &Config, tls: &PostgresTls) -> R
     };
     if !prepared.await.map_err(|error| received.or(error))? {
         return Err(std::io::Error::other(
-            "the server is not one that may be written, or not one that may not",
+            "the server's mode (read-write or read-only) is not that of target_session_attrs",
         )
         .into());
     }

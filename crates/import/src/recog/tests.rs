@@ -181,7 +181,7 @@ fn what_is_left_out_or_changed_is_said_with_its_line() {
     assert_eq!(
         remarks,
         [
-            "5: taken \"Fnord server\": without an example: its file ../secret is not beside the database",
+            "5: taken \"Fnord server\": without an example: its file ../secret is not in the folder of the database",
             "24: left out \"Backs\": the backreference \\1 at byte 3 of the pattern needs a backtracking engine",
             "27: taken \"Possessive\": a possessive repetition is read as a greedy one",
             "31: left out \"Flag\": its flag REG_FNORD is not known",

@@ -221,7 +221,7 @@ impl RecogExample {
 fn read_example_file(path: &Path, name: &str) -> Result<Vec<u8>, String> {
     let inside = Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
     if !inside {
-        return Err(format!("its file {name} is not beside the database"));
+        return Err(format!("its file {name} is not in the folder of the database"));
     }
     let folder = path.parent().unwrap_or(Path::new(""));
     let own = path.with_extension("").join(name);

@@ -61,7 +61,7 @@ impl EventQuotas {
 pub(super) fn detail(detail: &str, suppressed: u64) -> String {
     match suppressed {
         0 => detail.to_owned(),
-        count => format!("{detail} ({count} more before this one were counted and not told)"),
+        count => format!("{detail} ({count} more before this one, not reported)"),
     }
 }
 

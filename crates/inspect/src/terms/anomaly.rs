@@ -73,7 +73,7 @@ anomalies! {
     /// Data to the right of what the receiver's window allows.
     OutOfWindow Stream "out_of_window" "data beyond the receiver's window: receiver and engine ignore it",
     /// A reset whose sequence number the receiver will not accept.
-    ResetWrongSequence Stream "reset_wrong_sequence" "a reset that its receiver will not accept: the flow goes on",
+    ResetWrongSequence Stream "reset_wrong_sequence" "a reset that its receiver rejects: the flow continues",
     /// Data from an end that was reset.
     DataAfterReset Stream "data_after_reset" "data after a reset: the reset never took effect",
     /// Data behind the sender's own FIN.
