@@ -36,6 +36,7 @@ pub(super) fn check(scene: &MachineState, read: ReadGuard<'_>) -> CheckReport {
     let (mut running, mut hidden) = (Vec::new(), Vec::new());
     for process in named_like_us() {
         match std::fs::read_link(process.join("ns/net")) {
+            // A guard in another network namespace has other hooks and queues.
             Ok(there) if there == network => match settings(&process, read) {
                 Ok(guard) => running.extend(guard.map(|guard| (id_of(&process), guard))),
                 Err(GuardReadError) => hidden.push(id_of(&process)),
@@ -69,6 +70,8 @@ pub(super) fn check(scene: &MachineState, read: ReadGuard<'_>) -> CheckReport {
 
 /// Returns the folders in `/proc` of processes with this program's name.
 fn named_like_us() -> Vec<PathBuf> {
+    // The name is compared, not the executable: reading /proc/PID/exe of other users needs
+    // CAP_SYS_PTRACE.
     let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
     let folders = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let processes = folders.filter(|folder| folder.file_name().to_str().is_some_and(is_number));

@@ -7,6 +7,7 @@ use super::CheckReport;
 
 pub(super) fn check() -> CheckReport {
     let smallest = RingOptions {
+        // The sizes do not matter: the kernel tests the permission and the operations with any.
         submissions: 8,
         operations: 8,
         sockets: 1,

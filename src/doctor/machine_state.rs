@@ -53,6 +53,7 @@ impl MachineState {
     pub(super) fn led(&self) -> Vec<HookedTraffic> {
         let led: Vec<HookedTraffic> =
             hook_state::hooks(self.places()).flat_map(|(_, config)| HookedTraffic::by(config)).collect();
+        // Without a hook, the check shows what would disturb a default one.
         if led.is_empty() { HookedTraffic::by(&HookConfig::default()).collect() } else { led }
     }
 
@@ -112,6 +113,8 @@ const SAVES: [IptablesSave; 4] = [
 /// a table.
 fn read_save(save: &IptablesSave) -> Option<Result<Vec<ForeignRule>, ProgramQueryError>> {
     let program = save.program;
+    // The program for the legacy tables would load their kernel modules. Without tables it has nothing
+    // to list.
     if save.variant == IptablesVariant::Legacy {
         match std::fs::read_to_string(save.legacy_tables) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,

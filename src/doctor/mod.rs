@@ -141,6 +141,7 @@ impl CheckReport {
     /// Adds a failed query, once for each reason.
     fn add_blind(&mut self, why: impl Into<String>) {
         let spot = (CheckState::NotChecked, why.into());
+        // Several parts of a check may need the same program, whose absence is said once.
         if !self.spots.contains(&spot) {
             self.spots.push(spot);
         }

@@ -10,6 +10,7 @@ use crate::guard::source::SourceConfig;
 /// another one lacks.
 pub(super) fn check() -> CheckReport {
     let wanted = SourceConfig::new(0).receive_buffer;
+    // The kernel treats this option alike for all families, and a Unix socket needs no privilege.
     let forced = socket(AddressFamily::UNIX, SocketType::DGRAM, None)
         .and_then(|socket| set_socket_recv_buffer_size_force(socket, wanted));
     let Err(error) = forced else {
@@ -17,6 +18,7 @@ pub(super) fn check() -> CheckReport {
     };
     let text = std::fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap_or_default();
     match text.trim().parse::<usize>() {
+        // Without the capability, the failure says nothing about a guard, which has it.
         _ if !capabilities::may_administer() => CheckReport::blind(format!("SO_RCVBUFFORCE: {error}")),
         Ok(most) if most >= wanted => {
             CheckReport::fine(format!("net.core.rmem_max is {most}, and the guard needs {wanted} bytes"))

@@ -118,10 +118,7 @@ pub enum FleetError {
     #[error("there is no version {0} of the rules")]
     NoRules(i64),
     /// A version that guards have to take as newer would not be.
-    #[error(
-        "version {0} of the rules is not newer than the published ones: publish it with a higher \
-             number"
-    )]
+    #[error("version {0} of the rules is not newer than the published ones: publish it with a higher number")]
     NotNewer(i64),
     /// The state of the scan does not allow the command.
     #[error("scan #{0} {1}")]

@@ -191,11 +191,7 @@ impl GuardRun {
         let owner = match (&kernel, port_id) {
             (Ok(Some(found)), Some(own)) if found.portid == own => QueueOwner::Guard,
             (Ok(Some(found)), Some(_)) => QueueOwner::Other(found.portid),
-            (Ok(Some(_)), None) => QueueOwner::Unknown(
-                "this backend does not report its port \
-                                                        id"
-                .to_owned(),
-            ),
+            (Ok(Some(_)), None) => QueueOwner::Unknown("this backend does not report its port id".to_owned()),
             (Ok(None), _) => QueueOwner::Nobody,
             (Err(error), _) => QueueOwner::Unknown(error.to_string()),
         };

@@ -251,10 +251,7 @@ impl UninspectedCount {
                 "were dropped"
             }
         };
-        log_line(format_args!(
-            "bannerwall: packets that {fate} between the last run and this one: \
-                               {missed}"
-        ));
+        log_line(format_args!("bannerwall: packets that {fate} between the last run and this one: {missed}"));
     }
 
     /// Returns the rules' count, and the guard's counters, read after it.

@@ -78,6 +78,7 @@ impl MetricsEndpoint {
         health: Arc<ProgramHealth>,
     ) -> Result<Self, MetricsError> {
         listener.set_nonblocking(true).map_err(MetricsError::Start)?;
+        // A successor gets this descriptor at a takeover, so that no request is refused in between.
         let own = listener.try_clone().map_err(MetricsError::Start)?;
         let (tls, users) = config.web.as_ref().map_or((None, None), WebConfig::parts);
         let mut router = router(EndpointState { registry, health });
@@ -85,9 +86,12 @@ impl MetricsEndpoint {
             router = router.layer(from_fn_with_state(Arc::new(LoginLayer::new(users)), LoginLayer::check));
         }
         let address = listener.local_addr().map_err(MetricsError::Start)?.ip();
+        // DNS rebinding: a web page could otherwise read the metrics by a name that resolves to this
+        // address.
         if address.to_canonical().is_loopback() {
             router = router.layer(from_fn_with_state(address, check_host));
         }
+        // The threads read requests of others, and need no capability.
         let begin = |_: &_| give_up_all("metrics");
         let server = WebServer::start("metrics", listener, tls, router, LIMITS, begin);
         Ok(Self { server: server.map_err(MetricsError::Start)?, listener: own })
@@ -118,11 +122,7 @@ async fn check_host(State(own): State<IpAddr>, request: Request, next: Next) -> 
     if !headers.contains_key(header::HOST) || names_this_machine(headers, own) {
         return next.run(request).await;
     }
-    (
-        StatusCode::MISDIRECTED_REQUEST,
-        "metrics are on localhost: use the host name \
-                                       localhost\n",
-    )
+    (StatusCode::MISDIRECTED_REQUEST, "metrics are on localhost: use the host name localhost\n")
         .into_response()
 }
 

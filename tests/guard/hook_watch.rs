@@ -255,8 +255,7 @@ impl Firewalld {
         let bus = format!(
             "<busconfig><type>system</type><listen>unix:path={}</listen><auth>EXTERNAL</auth>\
              <policy context=\"default\"><allow send_destination=\"*\" eavesdrop=\"true\"/>\
-             <allow eavesdrop=\"true\"/><allow own=\"*\"/><allow user=\"*\"/>\
-             </policy></busconfig>",
+             <allow eavesdrop=\"true\"/><allow own=\"*\"/><allow user=\"*\"/></policy></busconfig>",
             path("bus")
         );
         std::fs::write(path("bus.conf"), bus).expect("the folder is ours");

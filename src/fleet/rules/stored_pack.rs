@@ -38,11 +38,10 @@ pub(super) fn number(path: &Path) -> Result<Option<i64>, String> {
         held => held.map_err(|error| error.to_string())?,
     };
     let number = std::str::from_utf8(&held).ok().and_then(|text| text.trim_end().parse().ok());
-    number.filter(|number| *number > 0).map(Some).ok_or_else(|| {
-        "it is not the number of a \
-                                                                 version"
-            .to_owned()
-    })
+    number
+        .filter(|number| *number > 0)
+        .map(Some)
+        .ok_or_else(|| "it is not the number of a version".to_owned())
 }
 
 /// Returns the contents of the file for a pack and its signature.

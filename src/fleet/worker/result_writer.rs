@@ -107,10 +107,7 @@ impl ResultWriter {
         }
         self.write();
         if let Err(error) = self.keeper.end() {
-            log_line(format_args!(
-                "bannerwall: cannot record the end of the run in the inventory: \
-                                   {error}"
-            ));
+            log_line(format_args!("bannerwall: cannot record the end of the run in the inventory: {error}"));
         }
     }
 

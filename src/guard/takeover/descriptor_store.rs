@@ -90,8 +90,7 @@ impl StoredDescriptors {
             Ok(descriptors) => Self(descriptors.into_iter().filter(|(name, _)| is_ours(name)).collect()),
             Err(error) => {
                 log_line(format_args!(
-                    "bannerwall: cannot use the descriptors of the service manager: \
-                                       {error}"
+                    "bannerwall: cannot use the descriptors of the service manager: {error}"
                 ));
                 Self::default()
             }

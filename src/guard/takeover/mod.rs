@@ -94,9 +94,7 @@ impl TakeoverSettings {
         }
         if self.mark != other.mark {
             return Some(
-                "this guard uses other bits of the mark: start both with the same \
-                         --mark"
-                    .to_owned(),
+                "this guard uses other bits of the mark: start both with the same --mark".to_owned(),
             );
         }
         let networks = self.network.zip(other.network);
